@@ -1,0 +1,2 @@
+//! The `pleg` command.
+fn main() {}
