@@ -1,1 +1,68 @@
-//! To come.
+//! A pod lifecycle event generator as a deterministic machine.
+//!
+//! A kubelet must know what the container runtime has done to its pods. It has two ways to find
+//! out, and both lose something: the event stream is immediate and may drop, duplicate, reorder,
+//! delay and replay; the list is true for the moment it was read, and late. [`Reconciler`] merges
+//! both into one truth: the state of an id only moves forward, freshness comes from reads alone,
+//! and every transition is announced at most once.
+//!
+//! Nothing here does I/O, reads a clock or knows a wire type: observations go in, outputs come
+//! out, time is an argument.
+//!
+//! ```
+//! use pleg_core::{Instant, Output, Reconciler, Settings};
+//!
+//! let now = Instant::from_nanos(1);
+//! let mut machine = Reconciler::new(Settings::default(), now)?;
+//! // The first thing that it wants is a list of the node.
+//! assert!(matches!(machine.poll_output(), Some(Output::List { .. })));
+//! # Ok::<(), pleg_core::InvalidSetting>(())
+//! ```
+
+mod audit;
+mod backlog;
+mod belief;
+mod config;
+mod counters;
+mod desk;
+mod details;
+mod error;
+mod graves;
+mod health;
+mod ids;
+mod inbox;
+mod lifecycle;
+mod observed;
+mod order;
+mod pod;
+mod reconciler;
+mod record;
+mod status;
+mod stream;
+mod terminal;
+mod time;
+mod waiters;
+
+pub use audit::MissedKind;
+pub use backlog::Backlog;
+pub use config::{InvalidSetting, Mode, Settings};
+pub use counters::Counters;
+pub use desk::{Cause, Causes};
+pub use error::{CallError, CallErrorKind};
+pub use health::{Degraded, Health, NotReady};
+pub use ids::{Id, Kind, PodUid};
+pub use inbox::Inbox;
+pub use lifecycle::{LifecycleType, PodLifecycleEvent, Source, Subject};
+pub use observed::{
+    Arrival, Details, EventType, Identity, Inspection, List, Reading, Report, RuntimeEvent, Shown,
+    StreamChange, StreamEnd, Ticket,
+};
+pub use reconciler::{Census, Output, Reconciler};
+pub use status::{
+    ContainerDetails, ContainerState, ContainerStatus, KnownState, Labels, PodStatus, PodView,
+    Resources, SandboxDetails, SandboxState, SandboxStatus, Text,
+};
+pub use stream::StreamState;
+pub use terminal::TerminalRecord;
+pub use time::{Instant, WallTime};
+pub use waiters::WaiterId;

@@ -1,1 +1,163 @@
-//! To come.
+//! The read side: performs lists, inspections and single reads when told to, and hands them back
+//! as observations.
+//!
+//! A [`Reader`] decides nothing. It stamps when a read began and ended (a status is "as of t" only
+//! if the read that showed it began after t, law 3), keeps every call within a deadline, and says
+//! honestly what it could not read: a partial list is an error and no rows (law 5), a partial
+//! inspection is what was read and an error. Every future here may be dropped at any time; then
+//! nothing has happened.
+//!
+//! May touch: the [`Runtime`] that it was given, and the clock. No state is kept between reads.
+
+mod inspect;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pleg_runtime::clock::Clock;
+use pleg_runtime::core::{
+    CallError, CallErrorKind, Id, Inspection, Kind, List, PodUid, Reading, Report, Ticket,
+};
+use pleg_runtime::{Runtime, Scope};
+
+/// Reads a runtime when told to.
+pub struct Reader<R> {
+    runtime: Arc<R>,
+    clock: Clock,
+}
+
+impl<R: Runtime> Reader<R> {
+    /// A reader of that runtime. All parts of one driver use one clock.
+    pub const fn new(runtime: Arc<R>, clock: Clock) -> Self {
+        Self { runtime, clock }
+    }
+
+    /// Lists the whole node: all sandboxes, then all containers, in upstream's order.
+    ///
+    /// Within `deadline` as a whole. The rows are all there, or there are none: after an error or
+    /// a time-out in either call, what had arrived is discarded.
+    pub async fn list(&self, ticket: Ticket, deadline: Duration) -> List {
+        let began = self.clock.now();
+        let limit = Limit::new(&self.clock, deadline);
+        let rows = self.rows(&limit).await;
+        List {
+            ticket,
+            began,
+            ended: self.clock.now(),
+            rows,
+        }
+    }
+
+    /// Inspects one pod: every sandbox and container that its uid, its sandboxes or the caller
+    /// name, each by its own status.
+    ///
+    /// `held` are the live ids that the caller holds for the pod; they are read whether or not a
+    /// list shows them, so a pod whose uid is really a sandbox's id is read too. The whole takes
+    /// no longer than `deadline`; what was read until then is kept.
+    pub async fn inspect(
+        &self,
+        ticket: Ticket,
+        uid: &PodUid,
+        held: &[(Id, Kind)],
+        deadline: Duration,
+    ) -> Inspection {
+        inspect::inspect(&*self.runtime, &self.clock, ticket, uid, held, deadline).await
+    }
+
+    /// Reads one status for itself.
+    pub async fn read(&self, ticket: Ticket, id: &Id, kind: Kind, deadline: Duration) -> Reading {
+        let began = self.clock.now();
+        let limit = Limit::new(&self.clock, deadline);
+        let report = limit
+            .hold(status_operation(kind), status(&*self.runtime, id, kind))
+            .await;
+        Reading {
+            ticket,
+            began,
+            ended: self.clock.now(),
+            report,
+        }
+    }
+
+    async fn rows(&self, limit: &Limit) -> Result<Vec<Report>, CallError> {
+        let mut rows = Vec::new();
+        let mut row = |report| rows.push(report);
+        let sandboxes = self.runtime.list_sandboxes(&Scope::Node, &mut row);
+        limit.hold(LIST_SANDBOXES, sandboxes).await?;
+        let containers = self.runtime.list_containers(&Scope::Node, &mut row);
+        limit.hold(LIST_CONTAINERS, containers).await?;
+        Ok(rows)
+    }
+}
+
+impl<R> Clone for Reader<R> {
+    fn clone(&self) -> Self {
+        Self {
+            runtime: self.runtime.clone(),
+            clock: self.clock,
+        }
+    }
+}
+
+impl<R> fmt::Debug for Reader<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reader").finish_non_exhaustive()
+    }
+}
+
+const LIST_SANDBOXES: &str = "ListPodSandbox";
+const LIST_CONTAINERS: &str = "ListContainers";
+
+const fn status_operation(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Sandbox => "PodSandboxStatus",
+        Kind::Container => "ContainerStatus",
+    }
+}
+
+/// The status of one id; an answer that is about another id is none.
+async fn status<R: Runtime>(runtime: &R, id: &Id, kind: Kind) -> Result<Report, CallError> {
+    let report = match kind {
+        Kind::Sandbox => runtime.sandbox_status(id).await,
+        Kind::Container => runtime.container_status(id).await,
+    }?;
+    if report.id == *id {
+        return Ok(report);
+    }
+    let operation = status_operation(kind);
+    let message = format!("asked for {id}, the runtime answered about {}", report.id);
+    Err(CallError::new(operation, CallErrorKind::Malformed, message))
+}
+
+/// The deadline of one read as a whole, whichever calls it is made of.
+struct Limit {
+    at: tokio::time::Instant,
+    deadline: Duration,
+}
+
+impl Limit {
+    fn new(clock: &Clock, deadline: Duration) -> Self {
+        Self {
+            at: clock.tokio(clock.now().after(deadline)),
+            deadline,
+        }
+    }
+
+    async fn hold<T>(
+        &self,
+        operation: &'static str,
+        call: impl Future<Output = Result<T, CallError>>,
+    ) -> Result<T, CallError> {
+        match tokio::time::timeout_at(self.at, call).await {
+            Ok(answer) => answer,
+            Err(_elapsed) => Err(self.over(operation)),
+        }
+    }
+
+    fn over(&self, operation: &'static str) -> CallError {
+        let message = format!("no answer within {:?}", self.deadline);
+        CallError::new(operation, CallErrorKind::DeadlineExceeded, message)
+    }
+}

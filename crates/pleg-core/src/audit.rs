@@ -1,0 +1,332 @@
+//! When the next full list runs, how long it may take, and what it says of the stream (law 10).
+//!
+//! The period grows only while nothing is found that events should have told; one miss, one
+//! failed list or one lost stream, and it is short again. There is no last retry.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::desk::doubled;
+use crate::error::CallErrorKind;
+use crate::ids::{Id, Kind};
+use crate::observed::Ticket;
+use crate::order::Position;
+use crate::time::Instant;
+
+/// Periods and deadlines of the full list.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Periods {
+    pub(crate) shortest: Duration,
+    pub(crate) longest: Duration,
+    /// The cap until the stream has delivered its first event.
+    pub(crate) unproven: Duration,
+    pub(crate) deadline_least: Duration,
+    pub(crate) deadline_most: Duration,
+}
+
+/// How long after a read's end an event may still explain what the read saw first.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// A state that a read saw first and that an event should tell.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Claim {
+    kind: Kind,
+    /// The list whose verdict hangs on it; none for an inspection.
+    list: Option<Ticket>,
+    read_ended: Instant,
+}
+
+/// The kind of event that was missed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum MissedKind {
+    /// A container's STARTED.
+    ContainerStarted,
+    /// A container's STOPPED.
+    ContainerStopped,
+    /// A sandbox's CREATED or STARTED.
+    SandboxStarted,
+    /// A sandbox's STOPPED.
+    SandboxStopped,
+}
+
+impl MissedKind {
+    /// All of them, in order.
+    pub const ALL: [Self; 4] = [
+        Self::ContainerStarted,
+        Self::ContainerStopped,
+        Self::SandboxStarted,
+        Self::SandboxStopped,
+    ];
+
+    /// A short lower-case name, for metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ContainerStarted => "container_started",
+            Self::ContainerStopped => "container_stopped",
+            Self::SandboxStarted => "sandbox_started",
+            Self::SandboxStopped => "sandbox_stopped",
+        }
+    }
+}
+
+/// A full list that is to be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Due {
+    pub(crate) ticket: Ticket,
+    pub(crate) deadline: Duration,
+}
+
+/// The schedule and its claims.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Audit {
+    periods: Periods,
+    period: Duration,
+    deadline: Duration,
+    in_flight: Option<(Ticket, Instant)>,
+    /// Somebody asked for a list no later than this.
+    asked: Option<Instant>,
+    last_ended: Option<Instant>,
+    last_failed: bool,
+    timeouts: u32,
+    /// The begin of the last complete list.
+    complete: Option<Instant>,
+    claims: BTreeMap<(Id, Position), Claim>,
+    /// Lists whose verdict is open, with the number of their claims.
+    open: BTreeMap<Ticket, usize>,
+}
+
+impl Audit {
+    pub(crate) fn new(periods: Periods, now: Instant) -> Self {
+        Self {
+            period: periods.shortest,
+            deadline: periods.deadline_least,
+            periods,
+            in_flight: None,
+            asked: Some(now),
+            last_ended: None,
+            last_failed: false,
+            timeouts: 0,
+            complete: None,
+            claims: BTreeMap::new(),
+            open: BTreeMap::new(),
+        }
+    }
+
+    /// When the next list is due; none while one is in flight.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        if self.in_flight.is_some() {
+            return None;
+        }
+        let periodic = self.last_ended.map(|ended| ended.after(self.period));
+        [self.asked, periodic].into_iter().flatten().min()
+    }
+
+    /// The list that is due, if it is.
+    pub(crate) fn start(&mut self, ticket: Ticket, now: Instant) -> Option<Due> {
+        self.due().filter(|&due| due <= now)?;
+        self.in_flight = Some((ticket, now));
+        self.asked = None;
+        Some(Due {
+            ticket,
+            deadline: self.deadline,
+        })
+    }
+
+    /// A list is wanted no later than `at`; one in flight does not serve it.
+    pub(crate) fn by(&mut self, at: Instant) {
+        self.asked = Some(self.asked.map_or(at, |asked| asked.min(at)));
+    }
+
+    /// Some other call succeeded: after an outage a list runs at once.
+    pub(crate) fn runtime_answers(&mut self, now: Instant) {
+        if self.last_failed {
+            self.by(now);
+        }
+    }
+
+    /// A list succeeded.
+    pub(crate) fn succeeded(&mut self, began: Instant, ended: Instant) {
+        self.in_flight = None;
+        self.last_ended = Some(ended);
+        self.last_failed = false;
+        self.timeouts = 0;
+        self.complete = self.complete.max(Some(began));
+        let three_times = ended.since(began).saturating_mul(3);
+        self.deadline = three_times.clamp(self.periods.deadline_least, self.periods.deadline_most);
+    }
+
+    /// A list failed: it says nothing at all, and the period is short again.
+    pub(crate) fn failed(&mut self, kind: CallErrorKind, ended: Instant) {
+        self.in_flight = None;
+        self.last_ended = Some(ended);
+        self.last_failed = true;
+        if kind == CallErrorKind::DeadlineExceeded {
+            self.timeouts = self.timeouts.saturating_add(1);
+            self.deadline = doubled(
+                self.periods.deadline_least,
+                self.timeouts,
+                self.periods.deadline_most,
+            );
+        }
+        self.shorten();
+    }
+
+    /// The verdict on a list whose claims are settled: the period doubles, up to the cap.
+    fn clean(&mut self, confirmed: bool, proven: bool) {
+        let cap = if proven {
+            self.periods.longest
+        } else {
+            self.periods.unproven
+        };
+        self.period = if confirmed {
+            self.period
+                .saturating_mul(2)
+                .min(cap.max(self.periods.shortest))
+        } else {
+            self.periods.shortest
+        };
+    }
+
+    /// Trust is lost: the period is the shortest again.
+    pub(crate) const fn shorten(&mut self) {
+        self.period = self.periods.shortest;
+    }
+
+    /// The stream is lost: what was to be heard of it will not be heard; nothing was missed that
+    /// the loss does not explain.
+    pub(crate) fn stream_lost(&mut self) {
+        self.claims.clear();
+        self.open.clear();
+        self.shorten();
+    }
+
+    /// A read moved an id forward: an event should tell it too. Returns when it is judged.
+    pub(crate) fn claim(
+        &mut self,
+        id: &Id,
+        kind: Kind,
+        position: Position,
+        list: Option<Ticket>,
+        read_ended: Instant,
+    ) -> Instant {
+        let claim = Claim {
+            kind,
+            list,
+            read_ended,
+        };
+        if self.claims.insert((id.clone(), position), claim).is_none()
+            && let Some(list) = list
+        {
+            *self.open.entry(list).or_default() += 1;
+        }
+        read_ended.after(GRACE)
+    }
+
+    /// An event that showed the id at this position arrived.
+    pub(crate) fn heard(&mut self, id: &Id, position: Position, arrived: Instant, trust: Trust) {
+        for p in [Position::Running, Position::Exited] {
+            let key = (id.clone(), p);
+            let settles = p <= position
+                && self
+                    .claims
+                    .get(&key)
+                    .is_some_and(|c| arrived <= c.read_ended.after(GRACE));
+            if settles {
+                self.lapse(&key, trust);
+            }
+        }
+    }
+
+    /// The id was removed meanwhile: claims on it lapse.
+    pub(crate) fn removed(&mut self, id: &Id, trust: Trust) {
+        for p in [Position::Running, Position::Exited] {
+            self.lapse(&(id.clone(), p), trust);
+        }
+    }
+
+    /// Judges the claim if its time is over: a miss, unless `excused`.
+    pub(crate) fn judge(
+        &mut self,
+        id: &Id,
+        position: Position,
+        now: Instant,
+        excused: bool,
+        trust: Trust,
+    ) -> Option<MissedKind> {
+        let key = (id.clone(), position);
+        let claim = self
+            .claims
+            .get(&key)
+            .filter(|c| now >= c.read_ended.after(GRACE))?
+            .clone();
+        if excused {
+            self.lapse(&key, trust);
+            return None;
+        }
+        self.claims.remove(&key);
+        if let Some(list) = claim.list {
+            self.open.remove(&list);
+        }
+        self.shorten();
+        Some(match (claim.kind, position) {
+            (Kind::Container, Position::Created | Position::Running) => {
+                MissedKind::ContainerStarted
+            }
+            (Kind::Container, _) => MissedKind::ContainerStopped,
+            (Kind::Sandbox, Position::Created | Position::Running) => MissedKind::SandboxStarted,
+            (Kind::Sandbox, _) => MissedKind::SandboxStopped,
+        })
+    }
+
+    fn lapse(&mut self, key: &(Id, Position), trust: Trust) {
+        let Some(claim) = self.claims.remove(key) else {
+            return;
+        };
+        let Some(list) = claim.list else { return };
+        let Some(left) = self.open.get_mut(&list) else {
+            return;
+        };
+        *left -= 1;
+        if *left == 0 {
+            self.open.remove(&list);
+            self.clean(trust.confirmed, trust.proven);
+        }
+    }
+
+    /// A list that audits the stream opened no claim: it is clean.
+    pub(crate) fn audited(&mut self, ticket: Ticket, trust: Trust) {
+        if !self.open.contains_key(&ticket) {
+            self.clean(trust.confirmed, trust.proven);
+        }
+    }
+
+    /// The begin of the last complete list.
+    pub(crate) const fn complete(&self) -> Option<Instant> {
+        self.complete
+    }
+
+    /// When the last list was asked for, or the one before ended.
+    pub(crate) fn last_began(&self) -> Option<Instant> {
+        self.in_flight.map(|(_, since)| since).or(self.last_ended)
+    }
+
+    /// The list in flight and since when.
+    pub(crate) const fn in_flight(&self) -> Option<(Ticket, Instant)> {
+        self.in_flight
+    }
+
+    /// The present period.
+    pub(crate) const fn period(&self) -> Duration {
+        self.period
+    }
+}
+
+/// How far the stream has been checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Trust {
+    /// The call has stood for a second and the baseline is complete.
+    pub(crate) confirmed: bool,
+    /// This stream has delivered an event.
+    pub(crate) proven: bool,
+}

@@ -1,0 +1,541 @@
+//! What waits between the reader of the event stream and the writer (law 8).
+//!
+//! The reader never waits, so what waits for the writer must be bounded. Up to a bound it is an
+//! ordinary queue. Beyond that, arrivals are joined per subject and event type, so that applying
+//! what comes out gives what applying all that went in would have given: every type that a
+//! subject was told of comes out, in the order of a life, and every (id, state) that some status
+//! showed comes out, with its exit details. Only ids beyond a hard cap are lost, the ones without
+//! a STOPPED or DELETED first, and counted: who has lost something must list.
+//!
+//! Plain data in, plain data out; no clock.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+use crate::details::{self, Weight};
+use crate::ids::Id;
+use crate::observed::{Arrival, EventType, Identity, Report, RuntimeEvent};
+use crate::time::Instant;
+
+/// A bounded queue of arrivals that joins what it cannot hold one by one.
+#[derive(Clone, Debug)]
+pub struct Backlog {
+    plain: usize,
+    ids: usize,
+    /// What comes out next, one by one.
+    next: VecDeque<Arrival>,
+    /// What comes out after that: by the first arrival of its subject.
+    joined: BTreeMap<u64, Life>,
+    place_of: HashMap<Id, u64>,
+    /// Places in `joined` that hold no STOPPED and no DELETED.
+    expendable: BTreeSet<u64>,
+    next_place: u64,
+    /// How many arrivals `joined` holds.
+    in_joined: usize,
+    lost: u64,
+}
+
+/// What is told of one subject: one arrival per [`Slot`], in the order of the slots. Never empty.
+type Life = Vec<Arrival>;
+
+impl Backlog {
+    /// An empty one. It queues `plain` arrivals before it joins any, and joins those of at most
+    /// `ids` subjects before it loses any.
+    #[must_use]
+    pub fn new(plain: usize, ids: usize) -> Self {
+        Self {
+            plain,
+            ids,
+            next: VecDeque::new(),
+            joined: BTreeMap::new(),
+            place_of: HashMap::new(),
+            expendable: BTreeSet::new(),
+            next_place: 0,
+            in_joined: 0,
+            lost: 0,
+        }
+    }
+
+    /// Takes an arrival in. Arrivals must be handed in in the order in which they arrived.
+    pub fn push(&mut self, arrival: Arrival) {
+        if self.joined.is_empty() && self.next.len() < self.plain {
+            self.next.push_back(arrival);
+            return;
+        }
+        let slot = Slot::of(&arrival.event);
+        let Some(place) = self.place(&arrival.event.id, slot) else {
+            self.lost += 1;
+            return;
+        };
+        if slot.is_terminal() {
+            self.expendable.remove(&place);
+        }
+        let life = self.joined.entry(place).or_default();
+        match life.binary_search_by_key(&slot, |a| Slot::of(&a.event)) {
+            Ok(at) => self.lost += join(&mut life[at], arrival),
+            Err(at) => {
+                life.insert(at, arrival);
+                self.in_joined += 1;
+            }
+        }
+    }
+
+    /// Hands the next arrival out.
+    pub fn pop(&mut self) -> Option<Arrival> {
+        // A life leaves `joined` as a whole, so that a subject of which ever more is told cannot
+        // hold its place at the front for ever.
+        if self.next.is_empty()
+            && let Some((place, life)) = self.joined.pop_first()
+        {
+            self.forget(place, &life);
+            self.next.extend(life);
+        }
+        self.next.pop_front()
+    }
+
+    /// How many arrivals would come out now.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.next.len() + self.in_joined
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// When that which comes out next arrived: how long the writer has let it wait.
+    #[must_use]
+    pub fn oldest(&self) -> Option<Instant> {
+        let in_joined = || {
+            self.joined
+                .first_key_value()
+                .and_then(|(_, life)| life.first())
+        };
+        self.next.front().or_else(in_joined).map(|a| a.arrived)
+    }
+
+    /// How many arrivals have been lost since this was last asked. If any, what the stream has
+    /// told is incomplete, and only a list begun later can tell the rest.
+    #[must_use]
+    pub fn take_lost(&mut self) -> u64 {
+        std::mem::take(&mut self.lost)
+    }
+
+    /// The place of that subject, an old or a new one; none if there is no room for it.
+    fn place(&mut self, id: &Id, slot: Slot) -> Option<u64> {
+        if let Some(&place) = self.place_of.get(id) {
+            return Some(place);
+        }
+        let full = self.joined.len() >= self.ids;
+        if full && !(slot.is_terminal() && self.lose_the_oldest_expendable()) {
+            return None;
+        }
+        let place = self.next_place;
+        self.next_place += 1;
+        self.place_of.insert(id.clone(), place);
+        self.expendable.insert(place);
+        Some(place)
+    }
+
+    fn lose_the_oldest_expendable(&mut self) -> bool {
+        let Some(&place) = self.expendable.first() else {
+            return false;
+        };
+        if let Some(life) = self.joined.remove(&place) {
+            self.forget(place, &life);
+            self.lost += life.len() as u64;
+        }
+        true
+    }
+
+    fn forget(&mut self, place: u64, life: &Life) {
+        self.expendable.remove(&place);
+        self.in_joined -= life.len();
+        if let Some(first) = life.first() {
+            self.place_of.remove(&first.event.id);
+        }
+    }
+}
+
+/// What arrivals of one subject are joined by, in the order in which they come out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Slot {
+    /// An unknown type: a hint.
+    Hint,
+    Created,
+    Started,
+    Stopped,
+    /// A DELETED whose own statuses still show its subject is only a hint (law 6). It must not
+    /// make one out of a true DELETED by being joined with it.
+    DeletedButShown,
+    Deleted,
+}
+
+impl Slot {
+    fn of(event: &RuntimeEvent) -> Self {
+        match event.event {
+            EventType::Created => Self::Created,
+            EventType::Started => Self::Started,
+            EventType::Stopped => Self::Stopped,
+            EventType::Deleted => {
+                let mut shown = event.sandbox.iter().chain(&event.containers);
+                if shown.any(|r| r.id == event.id) {
+                    Self::DeletedButShown
+                } else {
+                    Self::Deleted
+                }
+            }
+            EventType::Other(_) => Self::Hint,
+        }
+    }
+
+    const fn is_terminal(self) -> bool {
+        matches!(self, Self::Stopped | Self::DeletedButShown | Self::Deleted)
+    }
+}
+
+/// How many statuses one joined arrival may gather; far above what a pod has.
+const STATUSES: usize = 1024;
+
+/// Joins a later arrival of the same slot into the kept one, and says whether something of it had
+/// to be lost.
+///
+/// The kept one's stamps stay: it is the earlier, and `arrived` and `wall` are one reading of two
+/// clocks, which the writer compares to find steps. Of `created_at` the older stays, the less
+/// plausible one: a replayed message must not become believable in company.
+fn join(kept: &mut Arrival, later: Arrival) -> u64 {
+    let event = &mut kept.event;
+    event.created_at = event.created_at.min(later.event.created_at);
+    let mut lost = 0;
+    let rows = &mut event.containers;
+    let mut add = |report: Report| match rows.iter().position(|r| same(r, &report)) {
+        Some(at) => renew(&mut rows[at], report),
+        None if rows.len() < STATUSES => rows.push(report),
+        None => lost = 1,
+    };
+    if let Some(report) = later.event.sandbox {
+        match &mut event.sandbox {
+            Some(row) if same(row, &report) => renew(row, report),
+            // An event has room for one sandbox status: the other one goes with the containers.
+            // Each says of itself what it is.
+            row => {
+                if let Some(displaced) = row.replace(report) {
+                    add(displaced);
+                }
+            }
+        }
+    }
+    later.event.containers.into_iter().for_each(add);
+    lost
+}
+
+/// Whether one report can stand for both: the same id, shown in the same state. What shows
+/// another state stays apart, because that it was seen matters (law 8), also for UNKNOWN.
+fn same(a: &Report, b: &Report) -> bool {
+    a.id == b.id && a.shown == b.shown
+}
+
+/// Brings a report up to date with a later one about the same id in the same state.
+fn renew(kept: &mut Report, later: Report) {
+    identify(&mut kept.identity, later.identity);
+    details::merge(&mut kept.details, &later.details, Weight::NewestEvent);
+}
+
+/// Identity is believed from the first answer that has it.
+fn identify(kept: &mut Identity, later: Identity) {
+    let Identity {
+        kind: _,
+        pod,
+        namespace,
+        pod_name,
+        sandbox,
+        name,
+        attempt,
+        created_at,
+    } = later;
+    kept.pod = kept.pod.take().or(pod);
+    kept.namespace = kept.namespace.take().or(namespace);
+    kept.pod_name = kept.pod_name.take().or(pod_name);
+    kept.sandbox = kept.sandbox.take().or(sandbox);
+    kept.name = kept.name.take().or(name);
+    kept.created_at = kept.created_at.or(created_at);
+    if kept.attempt == 0 {
+        kept.attempt = attempt;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::ids::Kind;
+    use crate::observed::{Details, Shown};
+    use crate::status::ContainerDetails;
+    use crate::time::WallTime;
+
+    fn arrival(at: u64, id: &str, event: EventType, containers: Vec<Report>) -> Arrival {
+        let (created_at, sandbox) = (at as i64 + 1_000_000, None);
+        let event = RuntimeEvent {
+            id: id.into(),
+            event,
+            created_at,
+            sandbox,
+            containers,
+        };
+        let wall = WallTime::from_nanos(at as i64 + 2_000_000);
+        Arrival {
+            event,
+            arrived: Instant::from_nanos(at),
+            wall,
+        }
+    }
+
+    fn report(kind: Kind, id: &str, shown: Shown) -> Report {
+        let identity = Identity::unknown(kind);
+        Report {
+            id: id.into(),
+            shown,
+            identity,
+            details: Details::none(kind),
+        }
+    }
+
+    fn exited(id: &str, exit_code: Option<i32>, reason: &str) -> Report {
+        let reason = reason.into();
+        let details = ContainerDetails {
+            exit_code,
+            reason,
+            ..ContainerDetails::default()
+        };
+        let details = Details::Container(details);
+        Report {
+            details,
+            ..report(Kind::Container, id, Shown::Exited)
+        }
+    }
+
+    fn drain(backlog: &mut Backlog) -> Vec<Arrival> {
+        std::iter::from_fn(|| backlog.pop()).collect()
+    }
+
+    fn told(arrivals: &[Arrival]) -> Vec<(&str, EventType)> {
+        arrivals
+            .iter()
+            .map(|a| (a.event.id.as_str(), a.event.event))
+            .collect()
+    }
+
+    #[test]
+    fn below_the_bound_it_is_a_queue() {
+        let mut backlog = Backlog::new(4, 4);
+        let all: Vec<_> = (0..4)
+            .map(|n| arrival(n, "a", EventType::Stopped, Vec::new()))
+            .collect();
+        all.iter().for_each(|a| backlog.push(a.clone()));
+        assert_eq!(backlog.oldest(), Some(Instant::from_nanos(0)));
+        assert_eq!(drain(&mut backlog), all);
+        assert!(backlog.is_empty());
+    }
+
+    #[test]
+    fn beyond_it_ids_keep_their_order_and_lives_theirs() {
+        let mut backlog = Backlog::new(1, 9);
+        for (n, (id, event)) in [
+            ("z", EventType::Other(7)),
+            ("b", EventType::Deleted),
+            ("a", EventType::Started),
+            ("b", EventType::Stopped),
+            ("a", EventType::Started),
+            ("b", EventType::Created),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            backlog.push(arrival(n as u64, id, event, Vec::new()));
+        }
+        assert_eq!(backlog.len(), 5);
+        let out = drain(&mut backlog);
+        let b = [EventType::Created, EventType::Stopped, EventType::Deleted].map(|e| ("b", e));
+        assert_eq!(told(&out[1..4]), b);
+        assert_eq!(told(&out[4..]), [("a", EventType::Started)]);
+        // The stamps are the first message's, all of them.
+        assert_eq!(out[4], arrival(2, "a", EventType::Started, Vec::new()));
+        assert_eq!(backlog.take_lost(), 0);
+    }
+
+    #[test]
+    fn a_true_deleted_is_not_made_a_hint_by_a_false_one() {
+        let mut backlog = Backlog::new(0, 9);
+        backlog.push(arrival(0, "a", EventType::Deleted, Vec::new()));
+        backlog.push(arrival(
+            1,
+            "a",
+            EventType::Deleted,
+            vec![exited("a", Some(3), "")],
+        ));
+        let out = drain(&mut backlog);
+        assert_eq!(
+            out.iter()
+                .map(|a| a.event.containers.len())
+                .collect::<Vec<_>>(),
+            [1, 0]
+        );
+    }
+
+    #[test]
+    fn a_late_reason_does_not_lose_what_was_known() {
+        let mut backlog = Backlog::new(0, 9);
+        for row in [
+            exited("a", Some(137), "OOMKilled"),
+            exited("a", None, "Error"),
+        ] {
+            backlog.push(arrival(0, "a", EventType::Stopped, vec![row]));
+        }
+        let out = drain(&mut backlog);
+        assert_eq!(
+            out[0].event.containers,
+            [exited("a", Some(137), "OOMKilled")]
+        );
+    }
+
+    #[test]
+    fn both_states_of_a_sandbox_come_out() {
+        let mut backlog = Backlog::new(0, 9);
+        for shown in [Shown::Running, Shown::Exited, Shown::Exited] {
+            let mut arrival = arrival(0, "a", EventType::Stopped, Vec::new());
+            arrival.event.sandbox = Some(report(Kind::Sandbox, "s", shown));
+            backlog.push(arrival);
+        }
+        let event = drain(&mut backlog).remove(0).event;
+        assert_eq!(
+            event.sandbox,
+            Some(report(Kind::Sandbox, "s", Shown::Exited))
+        );
+        assert_eq!(
+            event.containers,
+            [report(Kind::Sandbox, "s", Shown::Running)]
+        );
+    }
+
+    #[test]
+    fn at_the_cap_what_ended_is_kept_and_the_rest_is_counted() {
+        let mut backlog = Backlog::new(0, 2);
+        let mut push = |id, event| {
+            backlog.push(arrival(0, id, event, Vec::new()));
+            backlog.take_lost()
+        };
+        assert_eq!(push("a", EventType::Created), 0);
+        assert_eq!(push("b", EventType::Started), 0);
+        assert_eq!(
+            push("c", EventType::Created),
+            1,
+            "no room for what has not ended"
+        );
+        assert_eq!(push("d", EventType::Stopped), 1, "a makes room");
+        assert_eq!(push("b", EventType::Deleted), 0, "b has a place");
+        assert_eq!(push("e", EventType::Deleted), 1, "nobody can make room");
+        let kept = [
+            ("b", EventType::Started),
+            ("b", EventType::Deleted),
+            ("d", EventType::Stopped),
+        ];
+        assert_eq!(told(&drain(&mut backlog)), kept);
+    }
+
+    /// The trivially simple consumer: which positions an id was seen in (the last is its state),
+    /// whether it was shown as unknown, its exit code, whether it was killed for memory.
+    type Model = BTreeMap<Id, (BTreeSet<u8>, bool, Option<i32>, bool)>;
+
+    fn apply(arrivals: &[Arrival]) -> Model {
+        let mut model = Model::new();
+        for Arrival { event, .. } in arrivals {
+            let subject = model.entry(event.id.clone()).or_default();
+            subject.0.extend(match event.event {
+                EventType::Created => Some(1),
+                EventType::Started => Some(2),
+                EventType::Stopped => Some(3),
+                EventType::Deleted if event.containers.iter().all(|r| r.id != event.id) => Some(4),
+                EventType::Deleted | EventType::Other(_) => None,
+            });
+            for report in event.sandbox.iter().chain(&event.containers) {
+                let known = model.entry(report.id.clone()).or_default();
+                match report.shown {
+                    Shown::Unknown => known.1 = true,
+                    shown => known.0.extend([shown as u8 + 1]),
+                }
+                if let Details::Container(details) = &report.details {
+                    known.2 = known.2.or(details.exit_code);
+                    known.3 |= &*details.reason == "OOMKilled";
+                }
+            }
+        }
+        model
+    }
+
+    fn ids() -> impl Strategy<Value = u8> {
+        0..6_u8
+    }
+
+    fn container() -> impl Strategy<Value = Report> {
+        (ids(), 0..4_usize, any::<bool>(), 0..3_usize).prop_map(|(n, shown, told, reason)| {
+            use Shown::{Created, Exited, Running, Unknown};
+            let reason = ["", "Error", "OOMKilled"][reason];
+            let row = exited(&format!("c{n}"), told.then_some(i32::from(n)), reason);
+            Report {
+                shown: [Created, Running, Exited, Unknown][shown],
+                ..row
+            }
+        })
+    }
+
+    fn event() -> impl Strategy<Value = Arrival> {
+        let sandbox = proptest::option::of((0..2_u8, any::<bool>()));
+        let rows = proptest::collection::vec(container(), 0..4);
+        (ids(), 0..5_usize, sandbox, rows).prop_map(|(n, event, sandbox, rows)| {
+            use EventType::{Created, Deleted, Other, Started, Stopped};
+            let event = [Created, Started, Stopped, Deleted, Other(9)][event];
+            let mut arrival = arrival(0, &format!("c{n}"), event, rows);
+            arrival.event.sandbox = sandbox.map(|(n, ready)| {
+                let shown = if ready { Shown::Running } else { Shown::Exited };
+                report(Kind::Sandbox, &format!("s{n}"), shown)
+            });
+            arrival
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_comes_out_says_what_went_in(
+            events in proptest::collection::vec((event(), 0..3_usize), 0..80),
+            plain in 0..9_usize,
+        ) {
+            let mut backlog = Backlog::new(plain, 6);
+            let (mut went_in, mut out) = (Vec::new(), Vec::new());
+            for (n, (mut arrival, pops)) in events.into_iter().enumerate() {
+                arrival.arrived = Instant::from_nanos(n as u64);
+                went_in.push(arrival.clone());
+                backlog.push(arrival);
+                // The writer takes something now and then, mostly less than arrives.
+                out.extend((1..pops).filter_map(|_| backlog.pop()));
+                prop_assert!(backlog.len() <= plain.max(6) + 6 * 6);
+            }
+            let waiting = backlog.len();
+            let rest = drain(&mut backlog);
+            prop_assert_eq!(waiting, rest.len());
+            out.extend(rest);
+            prop_assert_eq!(apply(&out), apply(&went_in));
+            prop_assert_eq!(backlog.take_lost(), 0);
+            // What came out of an id first is what arrived of it first.
+            for (i, arrival) in out.iter().enumerate() {
+                prop_assert!(went_in.iter().any(|a| a.arrived == arrival.arrived));
+                let later = out[i + 1..].iter().find(|a| a.event.id == arrival.event.id);
+                let same_slot = |a: &&Arrival| Slot::of(&a.event) == Slot::of(&arrival.event);
+                prop_assert!(later.filter(same_slot).is_none_or(|a| a.arrived > arrival.arrived));
+            }
+        }
+    }
+}

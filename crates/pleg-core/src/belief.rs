@@ -1,0 +1,200 @@
+//! What supports a believed state, and when reads may overrule it (law 2).
+//!
+//! Runtimes and events can be wrong. A state is overruled only when every call that has shown it
+//! shows an earlier one twice, far enough apart; a state known only from events, by either call.
+
+use std::time::Duration;
+
+use crate::order::Position;
+use crate::time::Instant;
+
+/// The two calls that show states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Call {
+    List,
+    Inspection,
+}
+
+impl Call {
+    const BOTH: [Self; 2] = [Self::List, Self::Inspection];
+}
+
+/// What a contradiction came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The read began before the state was believed: late news, no contradiction.
+    Stale,
+    /// The later state stands; this call should be asked again at that instant.
+    Stands { ask_again: Instant },
+    /// The reads are right: the state is what they show.
+    Overruled,
+}
+
+/// The grounds on which one position of one id is believed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Belief {
+    since: Instant,
+    support: [Support; 2],
+}
+
+/// One call's view of a believed position.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Support {
+    /// It has shown this position.
+    shown: bool,
+    /// When the read began in which it first showed an earlier one, if it has not shown this one
+    /// again since.
+    denied: Option<Instant>,
+    /// It has shown an earlier one twice, far enough apart.
+    twice: bool,
+}
+
+impl Belief {
+    /// Believed since `now`; from an event if no call is named.
+    pub(crate) fn new(now: Instant, from: Option<Call>) -> Self {
+        let mut belief = Self {
+            since: now,
+            support: [Support::default(); 2],
+        };
+        if let Some(call) = from {
+            belief.support[call as usize].shown = true;
+        }
+        belief
+    }
+
+    /// Since when.
+    pub(crate) const fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// A read shows the believed position.
+    pub(crate) fn confirm(&mut self, call: Call) {
+        self.support[call as usize] = Support {
+            shown: true,
+            ..Support::default()
+        };
+    }
+
+    /// Whether some call's last word was an earlier position.
+    pub(crate) fn is_denied(&self) -> bool {
+        self.support.iter().any(|s| s.denied.is_some())
+    }
+
+    /// A read that began at `began` shows a position before `believed`.
+    pub(crate) fn deny(&mut self, call: Call, began: Instant, believed: Position) -> Verdict {
+        if began <= self.since {
+            return Verdict::Stale;
+        }
+        let gap = Self::gap(believed);
+        let support = &mut self.support[call as usize];
+        let first = *support.denied.get_or_insert(began);
+        // The instant first + gap is the one that we schedule the second read for; a read that a
+        // waiter caused serves the schedule as well, if it began no earlier.
+        if began >= first.after(gap) {
+            support.twice = true;
+        }
+        if self.is_overruled() {
+            Verdict::Overruled
+        } else {
+            Verdict::Stands {
+                ask_again: first.after(gap),
+            }
+        }
+    }
+
+    fn is_overruled(&self) -> bool {
+        let known_from_reads = self.support.iter().any(|s| s.shown);
+        if known_from_reads {
+            Call::BOTH
+                .iter()
+                .map(|&c| self.support[c as usize])
+                .all(|s| !s.shown || s.twice)
+        } else {
+            self.support.iter().any(|s| s.twice)
+        }
+    }
+
+    /// How far apart two denials must be. containerd ≥ 2 still lists a sandbox for a while after
+    /// its DELETED.
+    const fn gap(believed: Position) -> Duration {
+        match believed {
+            Position::Removed => Duration::from_secs(10),
+            _ => Duration::from_millis(100),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_origin(Duration::from_millis(ms))
+    }
+
+    #[test]
+    fn a_state_from_an_event_is_overruled_by_either_call_twice() {
+        let mut belief = Belief::new(at(1000), None);
+        assert_eq!(
+            belief.deny(Call::List, at(1000), Position::Exited),
+            Verdict::Stale
+        );
+        assert_eq!(
+            belief.deny(Call::List, at(1001), Position::Exited),
+            Verdict::Stands {
+                ask_again: at(1101)
+            }
+        );
+        // One of each call is not twice one call.
+        assert!(matches!(
+            belief.deny(Call::Inspection, at(1200), Position::Exited),
+            Verdict::Stands { .. }
+        ));
+        assert_eq!(
+            belief.deny(Call::List, at(1101), Position::Exited),
+            Verdict::Overruled
+        );
+    }
+
+    #[test]
+    fn every_call_that_has_shown_it_must_deny_it() {
+        let mut belief = Belief::new(at(0), Some(Call::List));
+        belief.confirm(Call::Inspection);
+        belief.deny(Call::List, at(1), Position::Exited);
+        assert!(matches!(
+            belief.deny(Call::List, at(200), Position::Exited),
+            Verdict::Stands { .. }
+        ));
+        belief.deny(Call::Inspection, at(201), Position::Exited);
+        assert_eq!(
+            belief.deny(Call::Inspection, at(301), Position::Exited),
+            Verdict::Overruled
+        );
+    }
+
+    #[test]
+    fn a_confirmation_in_between_starts_over() {
+        let mut belief = Belief::new(at(0), None);
+        belief.deny(Call::List, at(1), Position::Exited);
+        belief.confirm(Call::List);
+        assert!(!belief.is_denied());
+        assert!(matches!(
+            belief.deny(Call::List, at(500), Position::Exited),
+            Verdict::Stands { ask_again } if ask_again == at(600)
+        ));
+    }
+
+    #[test]
+    fn a_removal_takes_ten_seconds_to_overrule() {
+        let mut belief = Belief::new(at(0), None);
+        belief.deny(Call::List, at(1), Position::Removed);
+        assert!(matches!(
+            belief.deny(Call::List, at(10_000), Position::Removed),
+            Verdict::Stands { .. }
+        ));
+        assert_eq!(
+            belief.deny(Call::List, at(10_001), Position::Removed),
+            Verdict::Overruled
+        );
+    }
+}

@@ -1,0 +1,190 @@
+//! The reconciler's settings, all validated.
+
+use std::time::Duration;
+
+use crate::audit::Periods;
+use crate::desk::Lanes;
+
+/// Where the reconciler hears from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Mode {
+    /// The event stream, checked by lists that grow rare while nothing is found missing.
+    #[default]
+    Evented,
+    /// Lists alone, every second, as upstream's generic PLEG does.
+    Polling,
+}
+
+/// The reconciler's settings. The defaults are those of the design, section 6.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Settings {
+    /// Where it hears from.
+    pub mode: Mode,
+    /// Period of the full list while the stream is not confirmed, after the last one ended.
+    pub relist_period: Duration,
+    /// The longest period of the full list, on a clean stream.
+    pub relist_period_max: Duration,
+    /// The longest period until a stream has delivered its first event.
+    pub relist_period_unproven: Duration,
+    /// The least deadline of a full list.
+    pub list_deadline: Duration,
+    /// The longest deadline of a full list.
+    pub list_deadline_max: Duration,
+    /// The deadline of an inspection as a whole.
+    pub inspection_deadline: Duration,
+    /// Inspections at a time.
+    pub inspections: usize,
+    /// Further inspections at a time of pods whose last one failed.
+    pub retries: usize,
+    /// How long an inspection keeps its slot.
+    pub slot_time: Duration,
+    /// Inspections that may be overdue before the oldest is cancelled.
+    pub overdue_max: usize,
+    /// Without a complete list for this long the node is not ready.
+    pub unready_after: Duration,
+    /// How long a tombstone lives, in time in which the stream was drained.
+    pub tombstone_age: Duration,
+    /// How many tombstones live at most.
+    pub tombstones_max: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Evented,
+            relist_period: Duration::from_secs(1),
+            relist_period_max: Duration::from_secs(60),
+            relist_period_unproven: Duration::from_secs(10),
+            list_deadline: Duration::from_secs(10),
+            list_deadline_max: Duration::from_secs(120),
+            inspection_deadline: Duration::from_secs(5),
+            inspections: 8,
+            retries: 2,
+            slot_time: Duration::from_millis(250),
+            overdue_max: 64,
+            unready_after: Duration::from_secs(180),
+            tombstone_age: Duration::from_secs(600),
+            tombstones_max: 100_000,
+        }
+    }
+}
+
+/// A setting that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{setting} is {given}: {rule}")]
+pub struct InvalidSetting {
+    /// Which.
+    pub setting: &'static str,
+    /// What it is.
+    pub given: String,
+    /// What it must be.
+    pub rule: &'static str,
+}
+
+impl Settings {
+    /// Checks that the settings make sense, alone and together.
+    ///
+    /// # Errors
+    /// The first one that does not.
+    pub fn validate(&self) -> Result<(), InvalidSetting> {
+        let least = Duration::from_millis(10);
+        let periods = [
+            ("relist_period", self.relist_period),
+            ("relist_period_max", self.relist_period_max),
+            ("relist_period_unproven", self.relist_period_unproven),
+            ("list_deadline", self.list_deadline),
+            ("list_deadline_max", self.list_deadline_max),
+            ("inspection_deadline", self.inspection_deadline),
+            ("slot_time", self.slot_time),
+            ("unready_after", self.unready_after),
+            ("tombstone_age", self.tombstone_age),
+        ];
+        for (setting, given) in periods {
+            check(given >= least, setting, given, "it must be at least 10ms")?;
+            let day = Duration::from_secs(24 * 3600);
+            check(given <= day, setting, given, "it must be at most one day")?;
+        }
+        check(
+            self.relist_period_max >= self.relist_period,
+            "relist_period_max",
+            self.relist_period_max,
+            "it must not be shorter than relist_period",
+        )?;
+        check(
+            self.list_deadline_max >= self.list_deadline,
+            "list_deadline_max",
+            self.list_deadline_max,
+            "it must not be shorter than list_deadline",
+        )?;
+        check(
+            self.unready_after > self.relist_period_max,
+            "unready_after",
+            self.unready_after,
+            "it must be longer than relist_period_max, or a quiet node becomes unready",
+        )?;
+        check(
+            self.tombstone_age >= Duration::from_secs(300),
+            "tombstone_age",
+            self.tombstone_age,
+            "it must be at least 5m: containerd replays events that old",
+        )?;
+        for (setting, given) in [
+            ("inspections", self.inspections),
+            ("retries", self.retries),
+            ("overdue_max", self.overdue_max),
+            ("tombstones_max", self.tombstones_max),
+        ] {
+            if given == 0 {
+                let given = given.to_string();
+                return Err(InvalidSetting {
+                    setting,
+                    given,
+                    rule: "it must be at least 1",
+                });
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn periods(&self) -> Periods {
+        let steady = self.mode == Mode::Polling;
+        let cap = |longest: Duration| if steady { self.relist_period } else { longest };
+        Periods {
+            shortest: self.relist_period,
+            longest: cap(self.relist_period_max),
+            unproven: cap(self.relist_period_unproven),
+            deadline_least: self.list_deadline,
+            deadline_most: self.list_deadline_max,
+        }
+    }
+
+    pub(crate) const fn lanes(&self) -> Lanes {
+        Lanes {
+            slots: self.inspections,
+            retry_slots: self.retries,
+            slot_time: self.slot_time,
+            most_overdue: self.overdue_max,
+            backoff_first: Duration::from_secs(1),
+            backoff_most: Duration::from_secs(60),
+        }
+    }
+}
+
+fn check(
+    holds: bool,
+    setting: &'static str,
+    given: Duration,
+    rule: &'static str,
+) -> Result<(), InvalidSetting> {
+    if holds {
+        Ok(())
+    } else {
+        Err(InvalidSetting {
+            setting,
+            given: format!("{given:?}"),
+            rule,
+        })
+    }
+}

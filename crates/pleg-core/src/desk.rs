@@ -1,0 +1,387 @@
+//! The inspection desk: which pods are to be inspected, and when a slot is free (law 11).
+//!
+//! At most one inspection of a pod is in flight and one queued. Eight run at a time; one that
+//! takes longer than 250 ms gives its slot back and goes on as overdue, so that a hung pod
+//! stops nobody (upstream k#94829: one hung status call made a whole node NotReady). Pods whose
+//! last read failed wait out a backoff and use a lane of their own.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use crate::ids::PodUid;
+use crate::observed::Ticket;
+use crate::time::Instant;
+
+/// Why a pod is inspected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Cause {
+    /// A list showed a change: its details are read before it is announced.
+    Changed,
+    /// An event lacked something: a sandbox status, its subject's own status.
+    Incomplete,
+    /// An event was a hint only: implausible, or it contradicted itself.
+    Hint,
+    /// An id believed from an event was not settled within a second.
+    Provisional,
+    /// A list row, an event or an inspection said UNKNOWN.
+    Unknown,
+    /// Somebody waits for newer evidence.
+    Waiter,
+    /// `request_relist`
+    Relist,
+    /// `request_reinspect`
+    Reinspect,
+    /// A read contradicts what is believed.
+    Contradiction,
+    /// Everything of the pod has ended and this stream has never told of a sandbox's removal.
+    Vanishing,
+    /// The last inspection failed.
+    Retry,
+}
+
+impl Cause {
+    /// All of them, in order.
+    pub const ALL: [Self; 11] = [
+        Self::Changed,
+        Self::Incomplete,
+        Self::Hint,
+        Self::Provisional,
+        Self::Unknown,
+        Self::Waiter,
+        Self::Relist,
+        Self::Reinspect,
+        Self::Contradiction,
+        Self::Vanishing,
+        Self::Retry,
+    ];
+
+    /// A short lower-case name, for metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Changed => "changed",
+            Self::Incomplete => "incomplete",
+            Self::Hint => "hint",
+            Self::Provisional => "provisional",
+            Self::Unknown => "unknown",
+            Self::Waiter => "waiter",
+            Self::Relist => "relist",
+            Self::Reinspect => "reinspect",
+            Self::Contradiction => "contradiction",
+            Self::Vanishing => "vanishing",
+            Self::Retry => "retry",
+        }
+    }
+}
+
+/// A set of causes.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Causes(u16);
+
+impl Causes {
+    /// Whether `cause` is among them.
+    pub const fn contains(self, cause: Cause) -> bool {
+        self.0 & (1 << cause as u16) != 0
+    }
+
+    /// The causes, in order.
+    pub fn iter(self) -> impl Iterator<Item = Cause> {
+        Cause::ALL.into_iter().filter(move |&c| self.contains(c))
+    }
+
+    const fn insert(&mut self, cause: Cause) {
+        self.0 |= 1 << cause as u16;
+    }
+}
+
+impl std::fmt::Debug for Causes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+/// How many run at a time and how long they may keep a slot.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Lanes {
+    pub(crate) slots: usize,
+    pub(crate) retry_slots: usize,
+    pub(crate) slot_time: Duration,
+    pub(crate) most_overdue: usize,
+    pub(crate) backoff_first: Duration,
+    pub(crate) backoff_most: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Lane {
+    First,
+    Retry,
+}
+
+/// What one pod is owed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Need {
+    wanted: Causes,
+    /// The request number of the latest want: reads requested after it serve it.
+    wanted_at: u64,
+    queued: Option<Lane>,
+    flight: Option<Ticket>,
+    failures: u32,
+    retry_at: Option<Instant>,
+}
+
+/// An inspection that was asked for and has not answered.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Flight {
+    uid: PodUid,
+    lane: Lane,
+    issued: Instant,
+    causes: Causes,
+    overdue: bool,
+}
+
+/// An inspection that may start now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Start {
+    pub(crate) ticket: Ticket,
+    pub(crate) uid: PodUid,
+    pub(crate) causes: Causes,
+}
+
+/// An inspection that has answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Landed {
+    pub(crate) uid: PodUid,
+    pub(crate) causes: Causes,
+}
+
+/// The desk.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Desk {
+    lanes: Lanes,
+    needs: BTreeMap<PodUid, Need>,
+    queues: [VecDeque<PodUid>; 2],
+    flights: BTreeMap<Ticket, Flight>,
+    in_slot: [usize; 2],
+    overdue: BTreeSet<Ticket>,
+}
+
+impl Desk {
+    pub(crate) const fn new(lanes: Lanes) -> Self {
+        Self {
+            lanes,
+            needs: BTreeMap::new(),
+            queues: [VecDeque::new(), VecDeque::new()],
+            flights: BTreeMap::new(),
+            in_slot: [0; 2],
+            overdue: BTreeSet::new(),
+        }
+    }
+
+    /// Asks for an inspection of a pod; `number` is the present request number.
+    ///
+    /// A pod whose last read failed is inspected when its backoff is over, unless somebody waits
+    /// for it. Returns when that is, if it is not now.
+    pub(crate) fn want(&mut self, uid: &PodUid, cause: Cause, number: u64) -> Option<Instant> {
+        let need = self.needs.entry(uid.clone()).or_default();
+        need.wanted.insert(cause);
+        need.wanted_at = number;
+        if need.queued.is_some() || need.flight.is_some() {
+            return None;
+        }
+        let asked_for = matches!(
+            cause,
+            Cause::Waiter | Cause::Relist | Cause::Reinspect | Cause::Retry
+        );
+        match need.retry_at {
+            Some(at) if !asked_for => Some(at),
+            Some(_) => {
+                self.enqueue(uid, Lane::Retry);
+                None
+            }
+            None => {
+                self.enqueue(uid, Lane::First);
+                None
+            }
+        }
+    }
+
+    fn enqueue(&mut self, uid: &PodUid, lane: Lane) {
+        if let Some(need) = self.needs.get_mut(uid) {
+            need.queued = Some(lane);
+            self.queues[lane as usize].push_back(uid.clone());
+        }
+    }
+
+    /// The next inspection that may start, if a slot is free.
+    pub(crate) fn start(&mut self, ticket: Ticket, now: Instant) -> Option<Start> {
+        for (lane, slots) in [
+            (Lane::First, self.lanes.slots),
+            (Lane::Retry, self.lanes.retry_slots),
+        ] {
+            if self.in_slot[lane as usize] >= slots {
+                continue;
+            }
+            let Some(uid) = self.queues[lane as usize].pop_front() else {
+                continue;
+            };
+            let Some(need) = self.needs.get_mut(&uid) else {
+                continue;
+            };
+            need.queued = None;
+            need.flight = Some(ticket);
+            let causes = std::mem::take(&mut need.wanted);
+            self.in_slot[lane as usize] += 1;
+            let flight = Flight {
+                uid: uid.clone(),
+                lane,
+                issued: now,
+                causes,
+                overdue: false,
+            };
+            self.flights.insert(ticket, flight);
+            return Some(Start {
+                ticket,
+                uid,
+                causes,
+            });
+        }
+        None
+    }
+
+    /// Whether [`Desk::start`] would start one.
+    pub(crate) fn can_start(&self) -> bool {
+        (!self.queues[0].is_empty() && self.in_slot[0] < self.lanes.slots)
+            || (!self.queues[1].is_empty() && self.in_slot[1] < self.lanes.retry_slots)
+    }
+
+    /// The first and the longest backoff of a pod that is to be inspected again.
+    pub(crate) const fn backoff(&self) -> (Duration, Duration) {
+        (self.lanes.backoff_first, self.lanes.backoff_most)
+    }
+
+    /// How long an inspection keeps its slot.
+    pub(crate) const fn slot_time(&self) -> Duration {
+        self.lanes.slot_time
+    }
+
+    /// The slot time of that inspection is over: it goes on without a slot. Returns the oldest
+    /// overdue one if there are too many now: it is to be cancelled, as failed.
+    pub(crate) fn overdue(&mut self, ticket: Ticket) -> Option<Ticket> {
+        let flight = self.flights.get_mut(&ticket)?;
+        if std::mem::replace(&mut flight.overdue, true) {
+            return None;
+        }
+        self.in_slot[flight.lane as usize] -= 1;
+        self.overdue.insert(ticket);
+        if self.overdue.len() > self.lanes.most_overdue {
+            self.overdue.first().copied()
+        } else {
+            None
+        }
+    }
+
+    /// An inspection has answered; `failed` if it is not complete. `None` if it was cancelled
+    /// before. The second value is when a pod that failed is to be tried again.
+    pub(crate) fn land(
+        &mut self,
+        ticket: Ticket,
+        failed: bool,
+        now: Instant,
+    ) -> Option<(Landed, Option<Instant>)> {
+        let flight = self.flights.remove(&ticket)?;
+        self.overdue.remove(&ticket);
+        if !flight.overdue {
+            self.in_slot[flight.lane as usize] -= 1;
+        }
+        let need = self.needs.entry(flight.uid.clone()).or_default();
+        need.flight = None;
+        let mut retry_at = None;
+        if failed {
+            let at = now.after(self.lanes.backoff(need.failures));
+            need.failures = need.failures.saturating_add(1);
+            need.retry_at = Some(at);
+            retry_at = Some(at);
+        } else {
+            need.failures = 0;
+            need.retry_at = None;
+        }
+        let wanted = need.wanted != Causes::default();
+        if wanted && !failed {
+            self.enqueue(&flight.uid, Lane::First);
+        } else if !wanted && !failed {
+            self.needs.remove(&flight.uid);
+        }
+        Some((
+            Landed {
+                uid: flight.uid,
+                causes: flight.causes,
+            },
+            retry_at,
+        ))
+    }
+
+    /// Nothing is left of the pod: what it was owed because of a failure is moot.
+    pub(crate) fn forget(&mut self, uid: &PodUid) {
+        if self
+            .needs
+            .get(uid)
+            .is_some_and(|n| n.queued.is_none() && n.flight.is_none())
+        {
+            self.needs.remove(uid);
+        }
+    }
+
+    /// Whether the pod is owed an inspection, or one is in flight.
+    pub(crate) fn owes(&self, uid: &PodUid) -> bool {
+        self.needs.contains_key(uid)
+    }
+
+    /// Whether the last inspection of the pod failed.
+    pub(crate) fn is_failing(&self, uid: &PodUid) -> bool {
+        self.needs.get(uid).is_some_and(|n| n.failures > 0)
+    }
+
+    /// The ticket and issue of the inspection in flight.
+    pub(crate) fn in_flight(&self, uid: &PodUid) -> Option<(Ticket, Instant)> {
+        let ticket = self.needs.get(uid)?.flight?;
+        self.flights.get(&ticket).map(|f| (ticket, f.issued))
+    }
+
+    /// Whether that inspection was asked for and has neither answered nor been cancelled.
+    pub(crate) fn is_under_way(&self, ticket: Ticket) -> bool {
+        self.flights.contains_key(&ticket)
+    }
+
+    /// Pods whose inspections fail.
+    pub(crate) fn failing(&self) -> usize {
+        self.needs.values().filter(|n| n.failures > 0).count()
+    }
+
+    /// Overdue inspections, and since when the oldest is under way.
+    pub(crate) fn hung(&self) -> (usize, Option<Instant>) {
+        let oldest = self
+            .overdue
+            .first()
+            .and_then(|t| self.flights.get(t))
+            .map(|f| f.issued);
+        (self.overdue.len(), oldest)
+    }
+
+    /// Whether nothing is queued or in flight.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.flights.is_empty() && self.queues.iter().all(VecDeque::is_empty)
+    }
+}
+
+impl Lanes {
+    fn backoff(&self, failures: u32) -> Duration {
+        doubled(self.backoff_first, failures, self.backoff_most)
+    }
+}
+
+/// `first` doubled `times` times, at most `most`.
+pub(crate) fn doubled(first: Duration, times: u32, most: Duration) -> Duration {
+    first
+        .saturating_mul(1u32.checked_shl(times.min(31)).unwrap_or(u32::MAX))
+        .min(most)
+}

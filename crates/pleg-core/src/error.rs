@@ -1,0 +1,64 @@
+//! A call to the runtime that failed, as it is kept beside a pod's last good status.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Why a call to the runtime failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum CallErrorKind {
+    /// The runtime does not know the object.
+    NotFound,
+    /// No answer in time.
+    DeadlineExceeded,
+    /// No connection: the socket is missing, refuses, or broke.
+    Unavailable,
+    /// The socket may not be used by us.
+    PermissionDenied,
+    /// The runtime does not know the call.
+    Unimplemented,
+    /// The answer is over the message limit.
+    TooLarge,
+    /// We gave the call up.
+    Cancelled,
+    /// The answer cannot be what was asked for.
+    Malformed,
+    /// The runtime answered with an error of its own.
+    Failed,
+}
+
+/// A call to the runtime that failed.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct CallError {
+    /// The CRI operation, for example `ListContainers`.
+    pub operation: &'static str,
+    /// What kind of failure.
+    pub kind: CallErrorKind,
+    /// What the runtime or the transport said.
+    pub message: Arc<str>,
+}
+
+impl CallError {
+    /// An error of `operation`.
+    pub fn new(operation: &'static str, kind: CallErrorKind, message: impl Into<Arc<str>>) -> Self {
+        Self {
+            operation,
+            kind,
+            message: message.into(),
+        }
+    }
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.operation, self.message)
+    }
+}
+
+impl fmt::Debug for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({:?}): {}", self.operation, self.kind, self.message)
+    }
+}
+
+impl std::error::Error for CallError {}

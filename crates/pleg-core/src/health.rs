@@ -1,0 +1,243 @@
+//! Health: a struct of instants and states, from which the reader computes readiness (law 12).
+//!
+//! A dead writer cannot look ready, because it writes no "ready": it writes when it last lived.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::error::CallError;
+use crate::stream::StreamState;
+use crate::time::Instant;
+
+/// How old the writer's beat may be.
+pub(crate) const BEAT: Duration = Duration::from_secs(5);
+/// After this long a call is reported.
+pub(crate) const SLOW: Duration = Duration::from_secs(2);
+
+/// What is known of the generator's health. Instants are of the generator's clock.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Health {
+    /// When the writer last turned.
+    pub beat: Instant,
+    /// When the last complete list began.
+    pub last_list: Option<Instant>,
+    /// Since when a full list is under way.
+    pub list_in_flight: Option<Instant>,
+    /// The error of the last full list, if it failed.
+    pub list_error: Option<CallError>,
+    /// The present period of the full list.
+    pub period: Duration,
+    /// The event stream.
+    pub stream: StreamState,
+    /// Whether events wait to be applied, and since when.
+    pub behind_since: Option<Instant>,
+    /// Inspections that are overdue.
+    pub overdue: usize,
+    /// When the oldest overdue inspection was asked for.
+    pub oldest_overdue: Option<Instant>,
+    /// Pods whose last inspection failed; they are tried again with a backoff.
+    pub quarantined: usize,
+    /// Events that were missed, of all kinds, since the start.
+    pub missed: u64,
+    /// A complete list was read and everything that it showed has been inspected.
+    pub synced: bool,
+    /// After how long without a complete list the node is not ready.
+    pub unready_after: Duration,
+}
+
+impl Health {
+    /// Whether the generator can be relied on, and if not, why, in upstream's words.
+    ///
+    /// Only two things count: a complete list that began recently enough, and a writer that
+    /// lives. A lost stream, a backlog or a hung pod never make a node unready.
+    ///
+    /// # Errors
+    /// The reason, if it is not ready.
+    pub fn ready(&self, now: Instant) -> Result<(), NotReady> {
+        let silent = now.since(self.beat);
+        if silent > BEAT {
+            return Err(NotReady::Stalled { silent });
+        }
+        let Some(last) = self.last_list else {
+            return Err(NotReady::NeverListed);
+        };
+        let elapsed = now.since(last);
+        if elapsed > self.unready_after {
+            return Err(NotReady::Stale {
+                elapsed,
+                threshold: self.unready_after,
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether `other` says the same, but for when it was written.
+    #[must_use]
+    pub fn says_the_same(&self, other: &Self) -> bool {
+        *self == Self { beat: self.beat, ..other.clone() }
+    }
+
+    /// What is wrong without making the node unready.
+    pub fn degraded(&self, now: Instant) -> Vec<Degraded> {
+        let mut out = Vec::new();
+        if let StreamState::Down { since, .. } = &self.stream {
+            out.push(Degraded::StreamDown { since: *since });
+        }
+        if let Some(since) = self.behind_since.filter(|&s| now.since(s) > SLOW) {
+            out.push(Degraded::Backlog { since });
+        }
+        if let Some(since) = self.list_in_flight.filter(|&s| now.since(s) > SLOW) {
+            out.push(Degraded::ListSlow { since });
+        }
+        if let Some(error) = &self.list_error {
+            out.push(Degraded::ListFailed {
+                error: error.clone(),
+            });
+        }
+        if let Some(since) = self.oldest_overdue.filter(|&s| now.since(s) > SLOW) {
+            out.push(Degraded::PodsHung {
+                overdue: self.overdue,
+                since,
+            });
+        }
+        if self.quarantined > 0 {
+            out.push(Degraded::PodsFailing {
+                quarantined: self.quarantined,
+            });
+        }
+        out
+    }
+}
+
+/// Why the generator cannot be relied on. Displayed in upstream's words, where it has any.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum NotReady {
+    /// No list has succeeded yet.
+    NeverListed,
+    /// The last complete list is too old.
+    Stale {
+        /// How long ago it began.
+        elapsed: Duration,
+        /// How long ago it may have begun.
+        threshold: Duration,
+    },
+    /// The writer has not turned for a while.
+    Stalled {
+        /// For how long.
+        silent: Duration,
+    },
+}
+
+impl fmt::Display for NotReady {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NeverListed => f.write_str("pleg has yet to be successful"),
+            Self::Stale { elapsed, threshold } => write!(
+                f,
+                "pleg was last seen active {} ago; threshold is {}",
+                GoDuration(*elapsed),
+                GoDuration(*threshold)
+            ),
+            Self::Stalled { silent } => {
+                write!(
+                    f,
+                    "pleg's writer has not turned for {}",
+                    GoDuration(*silent)
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for NotReady {}
+
+/// What is wrong without making the node unready.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Degraded {
+    /// No event stream: lists alone keep the cache, every second.
+    StreamDown {
+        /// Since when.
+        since: Instant,
+    },
+    /// Events wait to be applied.
+    Backlog {
+        /// Since when.
+        since: Instant,
+    },
+    /// A full list is under way for long.
+    ListSlow {
+        /// Since when.
+        since: Instant,
+    },
+    /// The last full list failed.
+    ListFailed {
+        /// How.
+        error: CallError,
+    },
+    /// Inspections of single pods do not answer.
+    PodsHung {
+        /// How many.
+        overdue: usize,
+        /// Since when the oldest.
+        since: Instant,
+    },
+    /// Inspections of single pods fail.
+    PodsFailing {
+        /// How many pods.
+        quarantined: usize,
+    },
+}
+
+impl Degraded {
+    /// A short lower-case name, for metrics and lists.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::StreamDown { .. } => "stream_down",
+            Self::Backlog { .. } => "backlog",
+            Self::ListSlow { .. } => "list_slow",
+            Self::ListFailed { .. } => "list_failed",
+            Self::PodsHung { .. } => "pods_hung",
+            Self::PodsFailing { .. } => "pods_failing",
+        }
+    }
+}
+
+/// A duration as Go prints it (`3m0s`, `1.5s`), for the words that operators search for.
+struct GoDuration(Duration);
+
+impl fmt::Display for GoDuration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (total, millis) = (self.0.as_secs(), self.0.subsec_millis());
+        let (h, m, s) = (total / 3600, total / 60 % 60, total % 60);
+        if h > 0 {
+            write!(f, "{h}h")?;
+        }
+        if h > 0 || m > 0 {
+            write!(f, "{m}m")?;
+        }
+        match millis {
+            0 => write!(f, "{s}s"),
+            _ => {
+                let fraction = format!("{millis:03}");
+                write!(f, "{s}.{}s", fraction.trim_end_matches('0'))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::GoDuration;
+    use std::time::Duration;
+
+    #[test]
+    fn durations_read_as_in_go() {
+        let show = |ms| GoDuration(Duration::from_millis(ms)).to_string();
+        assert_eq!(show(180_000), "3m0s");
+        assert_eq!(show(1_500), "1.5s");
+        assert_eq!(show(3_723_040), "1h2m3.04s");
+    }
+}

@@ -1,0 +1,188 @@
+//! Lifecycle events: upstream's types and table, computed from transitions of the merged state.
+
+use std::fmt;
+
+use crate::ids::{Id, Kind, PodUid};
+use crate::order::Position;
+use crate::status::Text;
+use crate::time::{Instant, WallTime};
+
+/// Upstream's types (kubelet, pkg/kubelet/pleg).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum LifecycleType {
+    /// A container runs, or a sandbox is ready.
+    ContainerStarted,
+    /// A container ended, or a sandbox is not ready any more.
+    ContainerDied,
+    /// A container or sandbox is gone.
+    ContainerRemoved,
+    /// A container was created, became unknown, or something about it became known later.
+    ContainerChanged,
+    /// Something about the pod changed that none of the others says.
+    PodSync,
+}
+
+impl LifecycleType {
+    /// Upstream's name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ContainerStarted => "ContainerStarted",
+            Self::ContainerDied => "ContainerDied",
+            Self::ContainerRemoved => "ContainerRemoved",
+            Self::ContainerChanged => "ContainerChanged",
+            Self::PodSync => "PodSync",
+        }
+    }
+}
+
+impl fmt::Display for LifecycleType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// Which source saw it first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Source {
+    /// The event stream.
+    Stream,
+    /// A full list.
+    Relist,
+    /// The inspection of the pod.
+    Inspection,
+}
+
+impl Source {
+    /// A short lower-case name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Stream => "stream",
+            Self::Relist => "relist",
+            Self::Inspection => "inspection",
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// One announced change of a pod. When it is announced, the cache shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct PodLifecycleEvent {
+    /// What happened.
+    pub event: LifecycleType,
+    /// The pod.
+    pub uid: PodUid,
+    /// Its namespace; empty if no answer ever said.
+    pub namespace: Text,
+    /// Its name; empty if no answer ever said.
+    pub pod_name: Text,
+    /// The container or sandbox; none for `PodSync`.
+    pub subject: Option<Subject>,
+    /// Which source saw it first.
+    pub source: Source,
+    /// When we knew, on our monotonic clock.
+    pub detected: Instant,
+    /// When the runtime says that it happened, where it says so.
+    pub happened_at: Option<WallTime>,
+}
+
+/// The container or sandbox that a lifecycle event is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Subject {
+    /// Its id.
+    pub id: Id,
+    /// Sandbox or container.
+    pub kind: Kind,
+    /// A container's name; empty for a sandbox.
+    pub name: Text,
+    /// How often a read has overruled what was announced of this id: each transition of an
+    /// (id, incarnation) is announced at most once.
+    pub incarnation: u32,
+    /// The exit code, with `ContainerDied`, unless it cannot be had.
+    pub exit_code: Option<i32>,
+    /// The reason of the state; empty if none was given.
+    pub reason: Text,
+}
+
+/// What has been announced of one incarnation of an id.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Said {
+    changed: bool,
+    started: bool,
+    died: bool,
+    removed: bool,
+}
+
+impl Said {
+    /// Of an id that was first learned as removed: nothing is ever said of it.
+    pub(crate) const SILENT: Self = Self {
+        changed: true,
+        started: true,
+        died: true,
+        removed: true,
+    };
+
+    /// What is to be announced now, in legal order, and marks it as said.
+    ///
+    /// Upstream's table, with `Created` where upstream says unknown: a skipped `Running` that no
+    /// observation showed is not announced (absent → exited is Died alone), a skipped `Exited`
+    /// is (running → absent is Died and Removed).
+    pub(crate) fn next(
+        &mut self,
+        position: Option<Position>,
+        seen_running: bool,
+    ) -> Vec<LifecycleType> {
+        let mut out = Vec::new();
+        let Some(position) = position else { return out };
+        let died_before = self.died;
+        let mut say = |said: &mut bool, due: bool, what| {
+            if due && !std::mem::replace(said, true) {
+                out.push(what);
+            }
+        };
+        let started = seen_running && !died_before;
+        say(&mut self.started, started, LifecycleType::ContainerStarted);
+        say(
+            &mut self.died,
+            position >= Position::Exited,
+            LifecycleType::ContainerDied,
+        );
+        say(
+            &mut self.removed,
+            position == Position::Removed,
+            LifecycleType::ContainerRemoved,
+        );
+        let only_created = position == Position::Created && !seen_running;
+        say(
+            &mut self.changed,
+            only_created,
+            LifecycleType::ContainerChanged,
+        );
+        out
+    }
+
+    /// Whether Died was announced.
+    pub(crate) const fn has_died(self) -> bool {
+        self.died
+    }
+
+    /// A new incarnation starts at a position that reads have shown against what was believed:
+    /// Started if it runs, else ContainerChanged alone (the caller says that one).
+    pub(crate) const fn reborn(at: Position) -> Self {
+        let ended = matches!(at, Position::Exited);
+        Self {
+            changed: true,
+            started: ended,
+            died: ended,
+            removed: false,
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! What the sources hand over: events, list rows, inspections. Plain data, in domain types.
+//!
+//! One [`Report`] says what one answer of the runtime said about one id, whether it came in a
+//! list row, in a status or inside an event. A field that a runtime left out is `None` or empty,
+//! and is never read as "nothing there" (law 7).
+
+use crate::error::CallError;
+use crate::ids::{Id, Kind, PodUid};
+use crate::status::{ContainerDetails, SandboxDetails, Text};
+use crate::time::{Instant, WallTime};
+
+/// The state in which a runtime shows an id.
+///
+/// A sandbox is shown as `Running` where the runtime says READY and as `Exited` where it says
+/// NOTREADY, as upstream maps them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Shown {
+    /// A container that exists and has not been started.
+    Created,
+    /// A running container, a ready sandbox.
+    Running,
+    /// A container that ended, a sandbox that is not ready.
+    Exited,
+    /// The runtime does not know. Outside the order: it never moves a state.
+    Unknown,
+}
+
+/// Who an id is. Each field is believed once, from the first answer that has it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Identity {
+    /// Sandbox or container.
+    pub kind: Kind,
+    /// The pod, as this answer names it: a sandbox's metadata uid, else the pod-uid label.
+    pub pod: Option<PodUid>,
+    /// The pod's namespace.
+    pub namespace: Option<Text>,
+    /// The pod's name.
+    pub pod_name: Option<Text>,
+    /// A container's sandbox.
+    pub sandbox: Option<Id>,
+    /// A container's name; a sandbox has none of its own.
+    pub name: Option<Text>,
+    /// How often this was tried before under the same name.
+    pub attempt: u32,
+    /// When the runtime says that it was created.
+    pub created_at: Option<WallTime>,
+}
+
+impl Identity {
+    /// An identity of which nothing is known but the kind.
+    pub const fn unknown(kind: Kind) -> Self {
+        Self {
+            kind,
+            pod: None,
+            namespace: None,
+            pod_name: None,
+            sandbox: None,
+            name: None,
+            attempt: 0,
+            created_at: None,
+        }
+    }
+}
+
+/// What is known of an id besides its state.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Details {
+    /// Of a sandbox.
+    Sandbox(SandboxDetails),
+    /// Of a container.
+    Container(ContainerDetails),
+}
+
+impl Details {
+    /// Details of which nothing is known.
+    pub fn none(kind: Kind) -> Self {
+        match kind {
+            Kind::Sandbox => Self::Sandbox(SandboxDetails::default()),
+            Kind::Container => Self::Container(ContainerDetails::default()),
+        }
+    }
+}
+
+/// What one answer of the runtime said about one id.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Report {
+    /// The id. Never empty.
+    pub id: Id,
+    /// Its state.
+    pub shown: Shown,
+    /// Who it is.
+    pub identity: Identity,
+    /// What else was said; a list row says less than a status.
+    pub details: Details,
+}
+
+/// The type of a container event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum EventType {
+    /// CONTAINER_CREATED_EVENT
+    Created,
+    /// CONTAINER_STARTED_EVENT
+    Started,
+    /// CONTAINER_STOPPED_EVENT
+    Stopped,
+    /// CONTAINER_DELETED_EVENT
+    Deleted,
+    /// A number that this contract does not know: only a hint that something happened.
+    Other(i32),
+}
+
+/// One message of the event stream, as the runtime sent it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RuntimeEvent {
+    /// The sandbox or container that the event is about.
+    pub id: Id,
+    /// What happened to it.
+    pub event: EventType,
+    /// When the runtime stamped the event, after it had read the statuses: raw nanoseconds, any
+    /// number. Used for plausibility and latency only, never for order.
+    pub created_at: i64,
+    /// The one sandbox status that came along.
+    pub sandbox: Option<Report>,
+    /// The container statuses that came along.
+    pub containers: Vec<Report>,
+}
+
+/// An event with the reader's stamps.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Arrival {
+    /// What arrived.
+    pub event: RuntimeEvent,
+    /// When the reader had it in hand.
+    pub arrived: Instant,
+    /// Our wall clock at that moment.
+    pub wall: WallTime,
+}
+
+/// Why a stream is over, or never was.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StreamEnd {
+    /// The runtime does not know the call.
+    NeverOffered,
+    /// The runtime ended the call at once and in good order: events are switched off (CRI-O).
+    Disabled,
+    /// Nobody listens on the socket, or the runtime refuses while it starts.
+    Refused(CallError),
+    /// The stream broke before anything had arrived on it.
+    Cut(CallError),
+    /// The stream ended after it had lived.
+    Ended(Option<CallError>),
+}
+
+/// What the stream side observes besides the events themselves.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum StreamChange {
+    /// A call was issued; whether the runtime has taken it nobody can tell yet.
+    Subscribed {
+        /// Stamped before the call was issued.
+        at: Instant,
+        /// Our wall clock at that moment.
+        wall: WallTime,
+    },
+    /// The call is over, or could not be issued.
+    Ended {
+        /// When the reader saw the end.
+        at: Instant,
+        /// How it ended.
+        why: StreamEnd,
+        /// When the next call will be issued at the earliest.
+        retry_at: Instant,
+    },
+}
+
+/// A complete or failed list of the whole node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct List {
+    /// Which request this answers.
+    pub ticket: Ticket,
+    /// Stamped before the first call.
+    pub began: Instant,
+    /// Stamped after the last one.
+    pub ended: Instant,
+    /// All sandboxes and all containers, or why there are none: a list that is not complete says
+    /// nothing at all (law 5).
+    pub rows: Result<Vec<Report>, CallError>,
+}
+
+/// What was read of one pod.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Inspection {
+    /// Which request this answers.
+    pub ticket: Ticket,
+    /// Stamped before the first call.
+    pub began: Instant,
+    /// Stamped after the last one.
+    pub ended: Instant,
+    /// Every status that was read.
+    pub found: Vec<Report>,
+    /// Every id that the request named, that no list of this inspection showed and whose own
+    /// status call said NotFound.
+    pub gone: Vec<Id>,
+    /// Why the inspection is partial; `None` if it is complete.
+    pub error: Option<CallError>,
+}
+
+/// One status, read for itself: no freshness and no absence follow.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Reading {
+    /// Which request this answers.
+    pub ticket: Ticket,
+    /// Stamped before the call.
+    pub began: Instant,
+    /// Stamped after it.
+    pub ended: Instant,
+    /// The status.
+    pub report: Result<Report, CallError>,
+}
+
+/// The number of a request to the read side. Later requests have higher numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub(crate) u64);
+
+impl Ticket {
+    /// The number.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl From<u64> for Ticket {
+    fn from(number: u64) -> Self {
+        Self(number)
+    }
+}

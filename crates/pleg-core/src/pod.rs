@@ -1,0 +1,183 @@
+//! One pod: its members, its freshness, and how its published status is put together.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::error::CallError;
+use crate::ids::{Id, Kind, PodUid};
+use crate::observed::Report;
+use crate::order::Position;
+use crate::record::Record;
+use crate::status::{ContainerStatus, PodStatus, SandboxState, SandboxStatus, Text};
+use crate::time::Instant;
+
+/// What is held of one pod besides the records of its ids.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Pod {
+    pub(crate) namespace: Text,
+    pub(crate) name: Text,
+    /// Its ids that exist.
+    pub(crate) members: BTreeSet<Id>,
+    /// Its ids, removed ones too, of which a read contradicts what is believed.
+    pub(crate) denied: BTreeSet<Id>,
+    /// The freshness that is proved.
+    pub(crate) as_of: Option<Instant>,
+    /// When the last complete inspection began.
+    pub(crate) inspected: Option<Instant>,
+    pub(crate) error: Option<CallError>,
+    /// The addresses last published.
+    ips: Vec<Text>,
+    /// What the cache holds.
+    pub(crate) published: Option<Arc<PodStatus>>,
+    /// How often the pod was inspected again because something stayed unknown or contradicted.
+    pub(crate) rechecks: u32,
+    pub(crate) recheck_pending: bool,
+    /// A member was listed and had no status.
+    pub(crate) recheck_skipped: bool,
+    /// Since when everything of the pod has ended while removals may go untold.
+    pub(crate) ended_since: Option<Instant>,
+}
+
+impl Pod {
+    /// Whether nothing at all has to be remembered of it.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.members.is_empty() && self.denied.is_empty()
+    }
+
+    /// Takes the pod's names from an answer that has them.
+    pub(crate) fn named(&mut self, namespace: Option<&Text>, name: Option<&Text>) {
+        for (known, said) in [(&mut self.namespace, namespace), (&mut self.name, name)] {
+            if known.is_empty()
+                && let Some(said) = said
+            {
+                *known = said.clone();
+            }
+        }
+    }
+
+    /// The pod's status as it is to be published; remembers its addresses.
+    pub(crate) fn assemble(&mut self, uid: &PodUid, records: &BTreeMap<Id, Record>) -> PodStatus {
+        let members = self
+            .members
+            .iter()
+            .filter_map(|id| Some((id, records.get(id)?)));
+        let mut status = put_together(uid, members);
+        status.namespace = self.namespace.clone();
+        status.name = self.name.clone();
+        status.error = self.error.clone();
+        self.ips = self.addresses(&status);
+        status.ips = self.ips.clone();
+        status
+    }
+
+    /// The answer to a waiter whose own read showed ids that are believed removed: until it is
+    /// decided, it is shown every id that its read showed (law 2).
+    pub(crate) fn assemble_with(
+        &self,
+        uid: &PodUid,
+        records: &BTreeMap<Id, Record>,
+        shown: &[Report],
+        now: Instant,
+    ) -> PodStatus {
+        let mut all: BTreeMap<Id, Record> = self
+            .members
+            .iter()
+            .filter_map(|id| Some((id.clone(), records.get(id)?.clone())))
+            .collect();
+        for report in shown {
+            let Some(position) = Position::shown(report.identity.kind, report.shown) else {
+                continue;
+            };
+            all.entry(report.id.clone()).or_insert_with(|| {
+                let mut record = Record::new(report.identity.clone(), now);
+                record.join(position, crate::lifecycle::Source::Inspection, now);
+                record.details_from_read(report, now);
+                record
+            });
+        }
+        let mut status = put_together(uid, all.iter());
+        status.namespace = self.namespace.clone();
+        status.name = self.name.clone();
+        status.error = self.error.clone();
+        status.ips = self.addresses(&status);
+        status
+    }
+
+    /// Upstream's rule (reference, 1.8): the active sandbox's addresses; while any sandbox is
+    /// ready, none are made up; after that the last ones known are kept.
+    fn addresses(&self, status: &PodStatus) -> Vec<Text> {
+        let active = status
+            .active_sandbox()
+            .map(|s| &s.details.ips)
+            .filter(|ips| !ips.is_empty());
+        if let Some(ips) = active {
+            return ips.clone();
+        }
+        let any_ready = status
+            .sandboxes
+            .iter()
+            .any(|s| s.state == SandboxState::Ready);
+        if any_ready {
+            Vec::new()
+        } else {
+            self.ips.clone()
+        }
+    }
+}
+
+fn put_together<'a>(
+    uid: &PodUid,
+    members: impl Iterator<Item = (&'a Id, &'a Record)>,
+) -> PodStatus {
+    let mut status = PodStatus::nothing(uid.clone());
+    let mut containers: Vec<(&Id, &Record)> = Vec::new();
+    for (id, record) in members {
+        match record.kind() {
+            Kind::Sandbox => status
+                .sandboxes
+                .extend(record.sandbox_status(id).map(Arc::new)),
+            Kind::Container => containers.push((id, record)),
+        }
+    }
+    status
+        .sandboxes
+        .sort_by(|a, b| newest_first(order_of_sandbox(a), order_of_sandbox(b)));
+    let active = status.active_sandbox().map(|s| s.id.clone());
+    status.containers = containers
+        .into_iter()
+        .filter_map(|(id, record)| {
+            let active = active.is_some() && record.identity.sandbox == active;
+            record.container_status(id, active).map(Arc::new)
+        })
+        .collect();
+    status
+        .containers
+        .sort_by(|a, b| newest_first(order_of_container(a), order_of_container(b)));
+    status
+}
+
+fn newest_first<T: Ord>(a: T, b: T) -> std::cmp::Ordering {
+    b.cmp(&a)
+}
+
+/// Upstream sorts sandboxes by attempt, then creation, then id.
+fn order_of_sandbox(s: &SandboxStatus) -> (u32, Option<crate::time::WallTime>, &Id) {
+    (s.attempt, s.created_at, &s.id)
+}
+
+/// Upstream sorts containers by creation; consumers take the first of a name as its latest.
+fn order_of_container(c: &ContainerStatus) -> (Option<crate::time::WallTime>, u32, &Id) {
+    (c.created_at, c.attempt, &c.id)
+}
+
+/// Whether the pod's sandboxes are all not ready and its containers have all ended.
+pub(crate) fn all_ended<'a>(records: impl Iterator<Item = &'a Record>) -> bool {
+    let mut any = false;
+    for record in records {
+        any = true;
+        if record.position() != Some(Position::Exited) {
+            return false;
+        }
+    }
+    any
+}

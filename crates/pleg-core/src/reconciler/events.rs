@@ -1,0 +1,338 @@
+//! What the stream hands over: events. An event may advance state; it never satisfies a waiter.
+
+use std::collections::BTreeMap;
+
+use super::Reconciler;
+use super::timers::{PROVISIONAL, Timer};
+use crate::desk::Cause;
+use crate::ids::{Id, Kind, PodUid};
+use crate::lifecycle::Source;
+use crate::observed::{Arrival, EventType, Identity, Report, RuntimeEvent};
+use crate::order::Position;
+use crate::record::Record;
+use crate::time::{Instant, WallTime};
+
+/// Ids that an event named and of which no pod is known. A complete list begun later shows them
+/// or not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Aside(BTreeMap<Id, Kept>);
+
+/// What an event told of an id whose pod is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Kept {
+    since: Instant,
+    told: EventType,
+}
+
+impl Aside {
+    /// More than this, and the oldest news gives way; the list tells of its id anyway.
+    const MOST: usize = 10_000;
+
+    /// Keeps an id; whether another one had to give way.
+    fn keep(&mut self, id: Id, since: Instant, told: EventType) -> bool {
+        let since = self.0.get(&id).map_or(since, |k| k.since);
+        let told = self.0.get(&id).map_or(told, |k| k.told.max(told));
+        self.0.insert(id, Kept { since, told });
+        if self.0.len() <= Self::MOST {
+            return false;
+        }
+        let oldest = self
+            .0
+            .iter()
+            .min_by_key(|(_, k)| k.since)
+            .map(|(id, _)| id.clone());
+        oldest.is_some_and(|id| self.0.remove(&id).is_some())
+    }
+
+    pub(super) fn take(&mut self, id: &Id) -> Option<Kept> {
+        self.0.remove(id)
+    }
+
+    /// A complete list that began then did not show these.
+    pub(super) fn forget_before(&mut self, began: Instant) {
+        self.0.retain(|_, kept| kept.since >= began);
+    }
+}
+
+impl Reconciler {
+    /// An event has arrived.
+    pub fn handle_event(&mut self, now: Instant, arrival: Arrival) {
+        self.count_event(&arrival.event);
+        let plausible = self.stream.arrived(&arrival);
+        self.counters.events_implausible += u64::from(!plausible);
+        self.audit.runtime_answers(now);
+        let pod = self.pod_of_event(&arrival.event);
+        let context = Context {
+            now,
+            arrived: arrival.arrived,
+            plausible,
+            pod,
+        };
+        self.apply_event(&context, &arrival.event);
+        self.pump(now);
+    }
+
+    fn count_event(&mut self, event: &RuntimeEvent) {
+        let slot = match event.event {
+            EventType::Created => 0,
+            EventType::Started => 1,
+            EventType::Stopped => 2,
+            EventType::Deleted => 3,
+            EventType::Other(_) => 4,
+        };
+        self.counters.events[slot] += 1;
+        self.counters.events_without_sandbox += u64::from(event.sandbox.is_none());
+    }
+
+    /// The pod that an event is about: its sandbox's, else what the index knows of its subject,
+    /// else what the subject's own status says.
+    fn pod_of_event(&self, event: &RuntimeEvent) -> Option<PodUid> {
+        let by_sandbox = event
+            .sandbox
+            .as_ref()
+            .map(|s| self.pod_named_by(&s.id, &s.identity, None));
+        let by_index = || {
+            self.records
+                .get(&event.id)
+                .and_then(|r| r.identity.pod.clone())
+        };
+        let by_status = || {
+            let own = event.containers.iter().find(|c| c.id == event.id)?;
+            own.identity.pod.clone()
+        };
+        by_sandbox.or_else(by_index).or_else(by_status)
+    }
+
+    /// Applies the type to the subject, then every status, each a join.
+    fn apply_event(&mut self, context: &Context, event: &RuntimeEvent) {
+        let now = context.now;
+        let kind = self.kind_of_subject(event);
+        let own = own_report(event);
+        let deleted = event.event == EventType::Deleted;
+        // CRI-O up to 1.27.0 sent DELETED for a stop: an id that the event's own statuses still
+        // show is not gone. A sandbox's DELETED on containerd ≥ 2 brings its status along, not
+        // ready; only a ready one contradicts it.
+        let contradicts = deleted
+            && match kind {
+                Some(Kind::Sandbox) => {
+                    own.is_some_and(|r| r.shown == crate::observed::Shown::Running)
+                }
+                _ => own.is_some(),
+            };
+        if deleted && kind == Some(Kind::Sandbox) {
+            self.stream.sandbox_deleted();
+        }
+        let mut hint = contradicts;
+        if !contradicts {
+            hint |= self.apply_subject(context, event, kind);
+        }
+        for report in event.sandbox.iter().chain(&event.containers) {
+            let subject_settles = report.id == event.id
+                && matches!(event.event, EventType::Created | EventType::Started);
+            hint |= self.apply_report(context, report, subject_settles);
+        }
+        let missing = self.is_incomplete(event, kind, own);
+        self.counters.events_incomplete += u64::from(missing);
+        let Some(uid) = &context.pod else { return };
+        if missing {
+            self.want(now, uid, Cause::Incomplete);
+            self.hold_exit_without_code(event);
+        } else if hint {
+            self.want(now, uid, Cause::Hint);
+        }
+    }
+
+    /// What the event's type tells of its subject. Whether the event is a hint only.
+    fn apply_subject(
+        &mut self,
+        context: &Context,
+        event: &RuntimeEvent,
+        kind: Option<Kind>,
+    ) -> bool {
+        let (now, id) = (context.now, &event.id);
+        let known_kind = kind.unwrap_or(Kind::Container);
+        let Some(told) = Position::told(known_kind, event.event) else {
+            return true;
+        };
+        let own = own_report(event);
+        if !self.records.contains_key(id) {
+            if told == Position::Removed {
+                // The end of something of which nothing was said: nothing is said of its end.
+                let mut identity =
+                    own.map_or(Identity::unknown(known_kind), |r| r.identity.clone());
+                identity.pod = context.pod.clone();
+                self.records
+                    .insert(id.clone(), Record::tombstone(identity, now));
+                self.bury(now, id);
+                return false;
+            }
+            let Some(uid) = context.pod.clone() else {
+                self.keep_aside(now, id, event.event);
+                return false;
+            };
+            if !context.plausible {
+                return true;
+            }
+            let identity = own.map_or(Identity::unknown(known_kind), |r| r.identity.clone());
+            self.learn(now, id, identity, &uid);
+            let settled =
+                own.is_some() && matches!(event.event, EventType::Created | EventType::Started);
+            self.settle_or_watch(now, id, settled);
+        }
+        self.join_from_event(context, id, told);
+        if told == Position::Removed
+            && let Some(record) = self.records.get_mut(id)
+        {
+            record.removed_at(WallTime::claimed(event.created_at));
+        }
+        false
+    }
+
+    /// What one status of an event tells. Whether it is a hint only.
+    fn apply_report(&mut self, context: &Context, report: &Report, settles: bool) -> bool {
+        let (now, id) = (context.now, &report.id);
+        if !self.records.contains_key(id) {
+            if !context.plausible {
+                return true;
+            }
+            let uid = self.pod_named_by(id, &report.identity, context.pod.as_ref());
+            self.learn(now, id, report.identity.clone(), &uid);
+            self.settle_or_watch(now, id, settles);
+        } else if settles && let Some(record) = self.records.get_mut(id) {
+            record.provisional = false;
+        }
+        let Some(uid) = self.records.get(id).and_then(|r| r.identity.pod.clone()) else {
+            return false;
+        };
+        let before = self.records.get(id).and_then(Record::position);
+        if let Some(record) = self.records.get_mut(id) {
+            let effect = record.details_from_event(report, context.arrived);
+            self.note(now, &uid, id, effect, Source::Stream);
+        }
+        match Position::shown(report.identity.kind, report.shown) {
+            Some(shown) => self.join_from_event(context, id, shown),
+            None => self.hint_unknown(now, &uid, id),
+        }
+        let after = self.records.get(id).and_then(Record::position);
+        if after == Some(Position::Exited) && (before != after || self.exit_is_news(id)) {
+            self.watch_exit_reason(now, id);
+        }
+        false
+    }
+
+    /// Whether the exit of the id has not been announced yet.
+    fn exit_is_news(&self, id: &Id) -> bool {
+        self.records.get(id).is_some_and(|r| !r.has_died())
+    }
+
+    fn join_from_event(&mut self, context: &Context, id: &Id, to: Position) {
+        let effect = self.join(context.now, id, to, Source::Stream);
+        if effect.advanced.is_some()
+            && let Some(record) = self.records.get_mut(id)
+        {
+            // What a list row had said before is announced with it, in order.
+            record.held_since = None;
+        }
+        let trust = self.stream.trust(context.now);
+        self.audit.heard(id, to, context.arrived, trust);
+    }
+
+    /// An id believed from an event is settled by its own CREATED or STARTED; otherwise its pod
+    /// is inspected a second later, unless something has settled it by then.
+    fn settle_or_watch(&mut self, now: Instant, id: &Id, settled: bool) {
+        if let Some(record) = self.records.get_mut(id).filter(|_| !settled) {
+            record.provisional = true;
+            self.timers
+                .set(now.after(PROVISIONAL), Timer::Provisional(id.clone()));
+        }
+    }
+
+    fn keep_aside(&mut self, now: Instant, id: &Id, told: EventType) {
+        self.counters.kept_aside += 1;
+        let gave_way = self.aside.keep(id.clone(), now, told);
+        self.counters.aside_dropped += u64::from(gave_way);
+        // At most one such list a second.
+        let at = self
+            .audit
+            .last_began()
+            .map_or(now, |began| began.after(PROVISIONAL).max(now));
+        self.audit.by(at);
+    }
+
+    /// A list shows an id that was kept aside: what the event told of it is joined.
+    pub(super) fn apply_aside(&mut self, now: Instant, id: &Id, kept: Kept) {
+        let Some(kind) = self.records.get(id).map(Record::kind) else {
+            return;
+        };
+        if let Some(told) = Position::told(kind, kept.told) {
+            self.join(now, id, told, Source::Stream);
+        }
+    }
+
+    /// An event is complete with a sandbox status and, where its subject is a container, that
+    /// container's own status; a DELETED needs neither. Of an id that is gone nothing is missing.
+    fn is_incomplete(
+        &self,
+        event: &RuntimeEvent,
+        kind: Option<Kind>,
+        own: Option<&Report>,
+    ) -> bool {
+        let gone = self.records.get(&event.id).is_some_and(Record::is_removed);
+        match event.event {
+            EventType::Deleted => false,
+            EventType::Other(_) => true,
+            _ if gone => false,
+            _ if event.sandbox.is_none() => true,
+            EventType::Stopped if kind == Some(Kind::Container) => {
+                // STOPPED with a status from before the end lacks the exit code.
+                own.is_none_or(|r| {
+                    r.shown != crate::observed::Shown::Exited && !Self::is_unknown(r)
+                })
+            }
+            _ => kind == Some(Kind::Container) && own.is_none(),
+        }
+    }
+
+    /// A known container ended and the event lacks its exit code: Died waits for the read that
+    /// was just asked for.
+    fn hold_exit_without_code(&mut self, event: &RuntimeEvent) {
+        let number = self.number;
+        if event.event == EventType::Stopped
+            && let Some(record) = self.records.get_mut(&event.id)
+            && record.kind() == Kind::Container
+            && record.position() == Some(Position::Exited)
+            && record.exit_code().is_none()
+            && !record.provisional
+        {
+            record.held_since = Some(number);
+        }
+    }
+
+    /// Sandbox or container? The event does not say so by itself.
+    fn kind_of_subject(&self, event: &RuntimeEvent) -> Option<Kind> {
+        if let Some(own) = own_report(event) {
+            return Some(own.identity.kind);
+        }
+        if let Some(record) = self.records.get(&event.id) {
+            return Some(record.kind());
+        }
+        // With a sandbox status of another id, the subject is a container of that sandbox.
+        event.sandbox.as_ref().map(|_| Kind::Container)
+    }
+}
+
+/// What is the same for all that one event says.
+struct Context {
+    now: Instant,
+    arrived: Instant,
+    plausible: bool,
+    pod: Option<PodUid>,
+}
+
+fn own_report(event: &RuntimeEvent) -> Option<&Report> {
+    event
+        .sandbox
+        .iter()
+        .chain(&event.containers)
+        .find(|r| r.id == event.id)
+}

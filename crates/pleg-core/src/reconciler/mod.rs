@@ -1,0 +1,466 @@
+//! The machine that merges both sources into one truth.
+//!
+//! The files of this room, in the order of one observation's way through it: [`events`](self) and
+//! `reads` take observations in, `judge` applies them to the records, `publish` turns what
+//! changed into cache writes and announcements, `timers` holds what is to happen later.
+
+mod events;
+mod judge;
+mod publish;
+mod reads;
+mod timers;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::audit::Audit;
+use crate::config::{InvalidSetting, Mode, Settings};
+use crate::counters::Counters;
+use crate::desk::{Cause, Causes, Desk};
+use crate::error::CallError;
+use crate::graves::Graves;
+use crate::health::Health;
+use crate::ids::{Id, Kind, PodUid};
+use crate::lifecycle::PodLifecycleEvent;
+use crate::observed::{StreamChange, Ticket};
+use crate::pod::Pod;
+use crate::record::Record;
+use crate::status::{PodStatus, PodView};
+use crate::stream::Stream;
+use crate::terminal::{TerminalRecord, Terminals};
+use crate::time::Instant;
+use crate::waiters::{Waiter, WaiterId, Waiters};
+
+use events::Aside;
+use judge::Touched;
+use timers::Timers;
+
+/// The pod lifecycle event generator as a deterministic machine: observations in; cache writes,
+/// announcements, answers and requests to the read side out. It reads no clock and does no I/O;
+/// time is an argument. Equal inputs give equal outputs.
+///
+/// Its methods are of four kinds:
+///
+/// * `handle_*` take an input: an observation of the stream or of the read side, or that time has
+///   passed. Instants must not go backwards from call to call.
+/// * requests ([`wait`](Self::wait), [`relist_now`](Self::relist_now), …) are inputs of consumers.
+/// * [`poll_output`](Self::poll_output) and [`poll_timeout`](Self::poll_timeout) give what is to
+///   be done: after every input the driver takes outputs until there are none, in order, and
+///   calls [`handle_timeout`](Self::handle_timeout) when the instant of `poll_timeout` comes.
+/// * getters ([`health`](Self::health), [`counters`](Self::counters)) only look.
+///
+/// Every [`Output::List`], [`Output::Inspect`] and [`Output::Read`] must be answered once by the
+/// `handle_*` of its name, whatever happened to it; after an [`Output::Cancel`] an answer is
+/// ignored.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Reconciler {
+    settings: Settings,
+    records: BTreeMap<Id, Record>,
+    pods: BTreeMap<PodUid, Pod>,
+    /// Pods of which nothing exists since that instant, until a list begun later.
+    departed: BTreeMap<PodUid, Instant>,
+    graves: Graves,
+    aside: Aside,
+    desk: Desk,
+    audit: Audit,
+    stream: Stream,
+    waiters: Waiters,
+    terminals: Terminals,
+    timers: Timers,
+    /// Single status reads that were asked for.
+    readings: BTreeMap<Ticket, Id>,
+    /// What the present input did, per pod; empty between inputs.
+    touched: BTreeMap<PodUid, Touched>,
+    out: VecDeque<Output>,
+    /// The number of the last request to the read side.
+    number: u64,
+    counters: Counters,
+    list_error: Option<CallError>,
+    behind_since: Option<Instant>,
+    /// Pods whose first inspection is awaited before the cache counts as synced.
+    unsynced: Option<BTreeSet<PodUid>>,
+    synced: bool,
+}
+
+/// What the machine wants done.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Output {
+    /// Write this into the cache.
+    Publish {
+        /// The pod.
+        uid: PodUid,
+        /// What is known of it.
+        view: PodView,
+    },
+    /// Nothing of the pod exists any more. The cache shows that nothing, as fresh as the pod was,
+    /// until a list has swept it.
+    Withdraw {
+        /// The pod.
+        uid: PodUid,
+    },
+    /// A complete list began: pods that are not in the cache do not exist as of then.
+    Swept {
+        /// The begin of the list.
+        as_of: Instant,
+        /// Withdrawn pods whose end the list has confirmed: take them out of the cache.
+        gone: Vec<PodUid>,
+    },
+    /// A list showed these pods unchanged: they are fresh as of its begin.
+    Confirm {
+        /// The begin of the list.
+        as_of: Instant,
+        /// The pods.
+        pods: Vec<PodUid>,
+    },
+    /// The ends that are kept of this pod, oldest first; none: forget it.
+    Terminals {
+        /// The pod.
+        uid: PodUid,
+        /// Its terminal records.
+        records: Arc<[TerminalRecord]>,
+    },
+    /// Announce this to every subscriber. The cache shows it already.
+    Announce(PodLifecycleEvent),
+    /// Answer one who waits.
+    Answer {
+        /// Who.
+        waiter: WaiterId,
+        /// With what.
+        answer: Result<PodView, CallError>,
+    },
+    /// Answer one who waits for a full list.
+    Listed {
+        /// Who.
+        waiter: WaiterId,
+        /// How the list went.
+        outcome: Result<(), CallError>,
+    },
+    /// Read a full list.
+    List {
+        /// To be returned with the answer.
+        ticket: Ticket,
+        /// How long the whole list may take.
+        deadline: Duration,
+    },
+    /// Inspect one pod.
+    Inspect {
+        /// To be returned with the answer.
+        ticket: Ticket,
+        /// The pod.
+        uid: PodUid,
+        /// The ids that are held of it: their statuses are read whether a list shows them or not.
+        held: Vec<(Id, Kind)>,
+        /// Why.
+        causes: Causes,
+        /// How long the inspection may take as a whole.
+        deadline: Duration,
+    },
+    /// Read one status.
+    Read {
+        /// To be returned with the answer.
+        ticket: Ticket,
+        /// Of which id.
+        id: Id,
+        /// Sandbox or container.
+        kind: Kind,
+        /// How long the call may take.
+        deadline: Duration,
+    },
+    /// Give up this inspection: nobody waits for its answer any more.
+    Cancel {
+        /// Which.
+        ticket: Ticket,
+    },
+}
+
+impl Reconciler {
+    /// A machine that knows nothing, at `now`.
+    ///
+    /// # Errors
+    /// If the settings are not valid.
+    pub fn new(settings: Settings, now: Instant) -> Result<Self, InvalidSetting> {
+        settings.validate()?;
+        let mut machine = Self {
+            records: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            departed: BTreeMap::new(),
+            graves: Graves::default(),
+            aside: Aside::default(),
+            desk: Desk::new(settings.lanes()),
+            audit: Audit::new(settings.periods(), now),
+            stream: Stream::new(settings.mode == Mode::Evented, now),
+            waiters: Waiters::default(),
+            terminals: Terminals::default(),
+            timers: Timers::default(),
+            readings: BTreeMap::new(),
+            touched: BTreeMap::new(),
+            out: VecDeque::new(),
+            number: 0,
+            counters: Counters::default(),
+            list_error: None,
+            behind_since: None,
+            unsynced: None,
+            synced: false,
+            settings,
+        };
+        machine.pump(now);
+        Ok(machine)
+    }
+
+    /// What is to be done next, until there is nothing.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.out.pop_front()
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is to be called.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        [self.audit.due(), self.timers.next()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.run_timers(now);
+        self.pump(now);
+    }
+
+    /// The stream was subscribed to, or is over.
+    pub fn handle_stream(&mut self, now: Instant, change: StreamChange) {
+        match change {
+            StreamChange::Subscribed { at, wall } => {
+                self.stream.subscribed(at, wall, now);
+                // Subscribe, then list: what happened before the list began, it shows.
+                self.audit.stream_lost();
+                self.audit.by(now);
+            }
+            StreamChange::Ended { at, why, retry_at } => {
+                if self.stream.ended(at, why, retry_at, now) {
+                    self.audit.stream_lost();
+                }
+            }
+        }
+        self.pump(now);
+    }
+
+    /// Whether events have arrived at the reader that were not handed over yet. While they have,
+    /// no audit is judged and no tombstone ages.
+    pub fn handle_backlog(&mut self, now: Instant, behind: bool) {
+        self.stream.set_behind(behind, now);
+        self.behind_since = behind.then(|| self.behind_since.unwrap_or(now));
+    }
+
+    /// The runtime gave a sign of life (a liveness probe): after an outage a list runs at once.
+    pub fn handle_alive(&mut self, now: Instant) {
+        self.audit.runtime_answers(now);
+        self.pump(now);
+    }
+
+    /// Somebody waits for a view of the pod that is newer than `after`: one that a read begun
+    /// later has shown. Answered by [`Output::Answer`], sooner or later, unless
+    /// [`cancelled`](Self::cancel).
+    pub fn wait(&mut self, now: Instant, waiter: WaiterId, uid: &PodUid, after: Instant) {
+        self.ask(now, waiter, uid, after, Cause::Waiter);
+    }
+
+    /// Reads the pod now. Answered by [`Output::Answer`].
+    pub fn relist(&mut self, now: Instant, waiter: WaiterId, uid: &PodUid) {
+        self.ask(now, waiter, uid, now, Cause::Relist);
+    }
+
+    /// Reads the pod now and announces PodSync, changed or not: for changes that are no change of
+    /// state, such as resources (upstream k#123940). Answered by [`Output::Answer`].
+    pub fn reinspect(&mut self, now: Instant, waiter: WaiterId, uid: &PodUid) {
+        self.ask(now, waiter, uid, now, Cause::Reinspect);
+    }
+
+    fn ask(&mut self, now: Instant, id: WaiterId, uid: &PodUid, after: Instant, cause: Cause) {
+        let waiter = Waiter {
+            id,
+            after,
+            number: self.number,
+        };
+        if cause == Cause::Waiter
+            && let Some(view) = self.view_newer_than(uid, after)
+        {
+            self.out.push_back(Output::Answer {
+                waiter: id,
+                answer: Ok(view),
+            });
+            return;
+        }
+        self.waiters.register(uid, waiter);
+        if after > now {
+            self.timers.set(after, timers::Timer::Waiter(uid.clone()));
+        } else if cause != Cause::Waiter || !self.read_under_way_serves(uid, after) {
+            self.want(now, uid, cause);
+        }
+        self.pump(now);
+    }
+
+    /// Whether the inspection in flight began after `after`, as far as is known here.
+    fn read_under_way_serves(&self, uid: &PodUid, after: Instant) -> bool {
+        self.desk
+            .in_flight(uid)
+            .is_some_and(|(_, issued)| issued > after)
+    }
+
+    /// Lists the node now. Answered by [`Output::Listed`].
+    pub fn relist_now(&mut self, now: Instant, waiter: WaiterId) {
+        self.waiters.register_list(waiter, self.number);
+        self.audit.by(now);
+        self.pump(now);
+    }
+
+    /// The waiter waits no longer.
+    pub fn cancel(&mut self, waiter: WaiterId) {
+        self.waiters.cancel(waiter);
+    }
+
+    /// The consumer has what it needs of the end of that id.
+    pub fn acknowledge(&mut self, id: &Id) {
+        if let Some(uid) = self.terminals.acknowledge(id) {
+            let records = self.terminals.of(&uid);
+            self.out.push_back(Output::Terminals { uid, records });
+        }
+    }
+
+    /// The present health; its beat is `now`.
+    pub fn health(&self, now: Instant) -> Health {
+        let (overdue, oldest_overdue) = self.desk.hung();
+        Health {
+            beat: now,
+            last_list: self.audit.complete(),
+            list_in_flight: self.audit.in_flight().map(|(_, since)| since),
+            list_error: self.list_error.clone(),
+            period: self.audit.period(),
+            stream: self.stream.state(now),
+            behind_since: self.behind_since,
+            overdue,
+            oldest_overdue,
+            quarantined: self.desk.failing(),
+            missed: self.counters.missed.iter().sum(),
+            synced: self.synced,
+            unready_after: self.settings.unready_after,
+        }
+    }
+
+    /// What was counted since the start.
+    pub fn counters(&self) -> Counters {
+        Counters {
+            tombstones: self.graves.len() as u64,
+            streams_lost: self.stream.lost(),
+            ..self.counters.clone()
+        }
+    }
+
+    /// How many pods, sandboxes and containers exist, by state.
+    pub fn census(&self) -> Census {
+        publish::census(&self.records)
+    }
+
+    /// Whether nothing is queued, in flight or owed: for tests that wait for quiet.
+    pub fn is_idle(&self) -> bool {
+        self.desk.is_idle() && self.readings.is_empty() && self.audit.in_flight().is_none()
+    }
+
+    /// What is known of the pod, if a read begun after `after` has shown it.
+    fn view_newer_than(&self, uid: &PodUid, after: Instant) -> Option<PodView> {
+        match self.pods.get(uid) {
+            Some(pod) => {
+                let status = pod.published.clone()?;
+                pod.as_of.filter(|&as_of| as_of > after)?;
+                Some(PodView::new(status, pod.as_of, pod.inspected))
+            }
+            // A complete list is news of every pod that it does not show, unless we believe in
+            // the pod's end since the list began only: an event satisfies nobody (law 4).
+            None => {
+                let as_of = self.audit.complete().filter(|&as_of| as_of > after)?;
+                if self.departed.contains_key(uid) || self.desk.owes(uid) {
+                    return None;
+                }
+                let nothing = Arc::new(PodStatus::nothing(uid.clone()));
+                Some(PodView::new(nothing, Some(as_of), None))
+            }
+        }
+    }
+
+    /// Asks for an inspection of the pod.
+    fn want(&mut self, now: Instant, uid: &PodUid, cause: Cause) {
+        if let Some(retry_at) = self.desk.want(uid, cause, self.number) {
+            self.timers
+                .set(retry_at.max(now), timers::Timer::Retry(uid.clone()));
+        }
+    }
+
+    fn next_ticket(&mut self) -> Ticket {
+        self.number += 1;
+        Ticket(self.number)
+    }
+
+    /// Publishes what the input changed and starts the reads that may start.
+    fn pump(&mut self, now: Instant) {
+        self.publish(now);
+        let ticket = Ticket(self.number + 1);
+        if let Some(due) = self.audit.start(ticket, now) {
+            self.number += 1;
+            self.counters.lists += 1;
+            self.out.push_back(Output::List {
+                ticket: due.ticket,
+                deadline: due.deadline,
+            });
+        }
+        while self.desk.can_start() {
+            let ticket = self.next_ticket();
+            let Some(start) = self.desk.start(ticket, now) else {
+                break;
+            };
+            self.timers.set(
+                now.after(self.desk.slot_time()),
+                timers::Timer::Overdue(start.ticket),
+            );
+            for cause in start.causes.iter() {
+                self.counters.inspections_by_cause[cause as usize] += 1;
+            }
+            self.counters.inspections += 1;
+            self.out.push_back(Output::Inspect {
+                ticket: start.ticket,
+                held: self.held(&start.uid),
+                uid: start.uid,
+                causes: start.causes,
+                deadline: self.settings.inspection_deadline,
+            });
+        }
+    }
+
+    /// The ids whose statuses an inspection of the pod must read: all that exist, and all about
+    /// which the reads contradict us.
+    fn held(&self, uid: &PodUid) -> Vec<(Id, Kind)> {
+        let Some(pod) = self.pods.get(uid) else {
+            return Vec::new();
+        };
+        pod.members
+            .union(&pod.denied)
+            .filter_map(|id| Some((id.clone(), self.records.get(id)?.kind())))
+            .collect()
+    }
+}
+
+/// How many pods, sandboxes and containers exist, by state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Census {
+    /// Sandboxes that are ready: upstream's running pods.
+    pub running_pods: u64,
+    /// Containers that were created and not started.
+    pub created: u64,
+    /// Containers that run.
+    pub running: u64,
+    /// Containers that have ended.
+    pub exited: u64,
+    /// Containers whose state is not known.
+    pub unknown: u64,
+}

@@ -1,0 +1,236 @@
+//! What comes out: cache writes, then announcements, pod by pod.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::judge::Touched;
+use super::timers::{TERMINALS, Timer};
+use super::{Census, Output, Reconciler};
+use crate::ids::{Id, Kind, PodUid};
+use crate::lifecycle::{LifecycleType, PodLifecycleEvent, Source, Subject};
+use crate::order::Position;
+use crate::record::Record;
+use crate::status::{PodView, Text};
+use crate::terminal::TerminalRecord;
+use crate::time::Instant;
+
+impl Reconciler {
+    /// Publishes every pod that the present input touched. The cache is written before the
+    /// announcement (law 9).
+    pub(super) fn publish(&mut self, now: Instant) {
+        for (uid, touched) in std::mem::take(&mut self.touched) {
+            let events = self.announcements(now, &uid, touched);
+            self.write_cache(now, &uid);
+            self.keep_ends(&uid, &events, now);
+            self.out.extend(events.into_iter().map(Output::Announce));
+        }
+        self.check_synced();
+    }
+
+    fn write_cache(&mut self, now: Instant, uid: &PodUid) {
+        self.watch_for_vanishing(now, uid);
+        let Some(pod) = self.pods.get_mut(uid) else {
+            return;
+        };
+        if pod.members.is_empty() {
+            let was_there = pod.published.take().is_some();
+            if pod.is_gone() {
+                self.pods.remove(uid);
+                self.desk.forget(uid);
+            }
+            if was_there {
+                self.out.push_back(Output::Withdraw { uid: uid.clone() });
+                if self.terminals.pod_gone(uid, now) {
+                    self.timers
+                        .set(now.after(TERMINALS), Timer::ForgetTerminals(uid.clone()));
+                }
+            }
+            return;
+        }
+        let status = Arc::new(pod.assemble(uid, &self.records));
+        let status = match pod.published.take() {
+            Some(old) if old == status => old,
+            _ => status,
+        };
+        pod.published = Some(status.clone());
+        let view = PodView::new(status, pod.as_of, pod.inspected);
+        self.out.push_back(Output::Publish {
+            uid: uid.clone(),
+            view,
+        });
+    }
+
+    /// What is to be announced of the pod, in legal order.
+    fn announcements(
+        &mut self,
+        now: Instant,
+        uid: &PodUid,
+        touched: Touched,
+    ) -> Vec<PodLifecycleEvent> {
+        let brought = touched.source.unwrap_or(Source::Inspection);
+        let mut events = Vec::new();
+        let mut met: Vec<&Id> = Vec::new();
+        for id in &touched.ids {
+            if met.contains(&id) {
+                continue;
+            }
+            met.push(id);
+            let Some(record) = self.records.get_mut(id) else {
+                continue;
+            };
+            let due: Vec<_> = record
+                .announce()
+                .into_iter()
+                .map(|what| (what, who_showed(record, what).unwrap_or(brought)))
+                .collect();
+            for (what, source) in due {
+                events.push(self.event(now, uid, id, what, source));
+            }
+        }
+        for id in &touched.changed {
+            if self.records.contains_key(id) {
+                events.push(self.event(now, uid, id, LifecycleType::ContainerChanged, brought));
+            }
+        }
+        if touched.sync_too || (touched.sync && events.is_empty()) {
+            events.push(self.pod_sync(now, uid, brought));
+        }
+        events
+    }
+
+    fn event(
+        &self,
+        now: Instant,
+        uid: &PodUid,
+        id: &Id,
+        event: LifecycleType,
+        source: Source,
+    ) -> PodLifecycleEvent {
+        let record = self.records.get(id);
+        let (namespace, pod_name) = self.names(uid, record);
+        let subject = record.map(|r| Subject {
+            id: id.clone(),
+            kind: r.kind(),
+            name: r.identity.name.clone().unwrap_or_default(),
+            incarnation: r.incarnation(),
+            exit_code: match event {
+                LifecycleType::ContainerStarted => None,
+                _ => r.exit_code(),
+            },
+            reason: match event {
+                LifecycleType::ContainerStarted => Text::default(),
+                _ => r.reason(),
+            },
+        });
+        PodLifecycleEvent {
+            event,
+            uid: uid.clone(),
+            namespace,
+            pod_name,
+            subject,
+            source,
+            detected: now,
+            happened_at: record.and_then(|r| r.happened_at(event)),
+        }
+    }
+
+    fn pod_sync(&self, now: Instant, uid: &PodUid, source: Source) -> PodLifecycleEvent {
+        let (namespace, pod_name) = self.names(uid, None);
+        PodLifecycleEvent {
+            event: LifecycleType::PodSync,
+            uid: uid.clone(),
+            namespace,
+            pod_name,
+            subject: None,
+            source,
+            detected: now,
+            happened_at: None,
+        }
+    }
+
+    fn names(&self, uid: &PodUid, record: Option<&Record>) -> (Text, Text) {
+        match self.pods.get(uid) {
+            Some(pod) => (pod.namespace.clone(), pod.name.clone()),
+            None => record.map_or_else(Default::default, |r| {
+                let (namespace, name) = (&r.identity.namespace, &r.identity.pod_name);
+                (
+                    namespace.clone().unwrap_or_default(),
+                    name.clone().unwrap_or_default(),
+                )
+            }),
+        }
+    }
+
+    /// Keeps the ends among what is announced, and what became known of an end later.
+    fn keep_ends(&mut self, uid: &PodUid, events: &[PodLifecycleEvent], now: Instant) {
+        let mut changed = false;
+        for subject in events
+            .iter()
+            .filter_map(|e| e.subject.as_ref().map(|s| (e.event, s)))
+        {
+            let (what, subject) = subject;
+            let is_end = match what {
+                LifecycleType::ContainerDied | LifecycleType::ContainerRemoved => true,
+                _ => self.terminals.holds(&subject.id, subject.incarnation),
+            };
+            if let Some(record) = self.records.get(&subject.id).filter(|_| is_end) {
+                self.terminals.keep(uid, end_of(record, subject, now));
+                changed = true;
+            }
+        }
+        if changed {
+            let records = self.terminals.of(uid);
+            self.out.push_back(Output::Terminals {
+                uid: uid.clone(),
+                records,
+            });
+            if !self.pods.contains_key(uid) && self.terminals.pod_gone(uid, now) {
+                self.timers
+                    .set(now.after(TERMINALS), Timer::ForgetTerminals(uid.clone()));
+            }
+        }
+    }
+}
+
+fn end_of(record: &Record, subject: &Subject, now: Instant) -> TerminalRecord {
+    TerminalRecord {
+        id: subject.id.clone(),
+        kind: subject.kind,
+        name: subject.name.clone(),
+        incarnation: subject.incarnation,
+        exit_code: record.exit_code(),
+        reason: record.reason(),
+        finished_at: record.finished_at(),
+        detected: now,
+        removed: record.is_removed(),
+    }
+}
+
+/// Who first showed the state that is announced.
+fn who_showed(record: &Record, what: LifecycleType) -> Option<Source> {
+    match what {
+        LifecycleType::ContainerStarted => record.source(Position::Running),
+        LifecycleType::ContainerDied => record
+            .source(Position::Exited)
+            .or_else(|| record.source(Position::Removed)),
+        LifecycleType::ContainerRemoved => record.source(Position::Removed),
+        LifecycleType::ContainerChanged => record.source(Position::Created),
+        LifecycleType::PodSync => None,
+    }
+}
+
+pub(super) fn census(records: &BTreeMap<Id, Record>) -> Census {
+    let mut census = Census::default();
+    for record in records.values().filter(|r| !r.is_removed()) {
+        let unknown = record.unknown.published || record.position().is_none();
+        match (record.kind(), record.position()) {
+            (Kind::Sandbox, Some(Position::Running)) => census.running_pods += 1,
+            (Kind::Sandbox, _) => {}
+            (Kind::Container, _) if unknown => census.unknown += 1,
+            (Kind::Container, Some(Position::Created)) => census.created += 1,
+            (Kind::Container, Some(Position::Running)) => census.running += 1,
+            (Kind::Container, _) => census.exited += 1,
+        }
+    }
+    census
+}

@@ -1,0 +1,431 @@
+//! What the read side hands over: full lists, inspections of one pod, single statuses.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::judge::{Found, ReadAt};
+use super::timers::Timer;
+use super::{Output, Reconciler};
+use crate::belief::Call;
+use crate::desk::{Cause, doubled};
+use crate::error::{CallError, CallErrorKind};
+use crate::ids::{Id, PodUid};
+use crate::lifecycle::Source;
+use crate::observed::{Inspection, List, Reading, Report, Ticket};
+use crate::order::Position;
+use crate::record::Record;
+use crate::status::{PodStatus, PodView};
+use crate::time::Instant;
+
+impl Reconciler {
+    /// A full list has ended.
+    pub fn handle_list(&mut self, now: Instant, list: List) {
+        if self
+            .audit
+            .in_flight()
+            .is_none_or(|(ticket, _)| ticket != list.ticket)
+        {
+            return;
+        }
+        let outcome = match &list.rows {
+            Ok(rows) => {
+                self.list_error = None;
+                self.apply_list(now, &list, rows);
+                Ok(())
+            }
+            Err(error) => {
+                self.counters.lists_failed += 1;
+                self.list_error = Some(error.clone());
+                self.audit.failed(error.kind, list.ended);
+                Err(error.clone())
+            }
+        };
+        self.publish(now);
+        for waiter in self.waiters.take_lists(list.ticket) {
+            self.out.push_back(Output::Listed {
+                waiter,
+                outcome: outcome.clone(),
+            });
+        }
+        self.clear_graves(now);
+        self.pump(now);
+    }
+
+    fn apply_list(&mut self, now: Instant, list: &List, rows: &[Report]) {
+        let audits = self.stream.audits(list.began);
+        self.stream.listed(list.began, list.ended);
+        let read = ReadAt {
+            call: Call::List,
+            began: list.began,
+            ended: list.ended,
+            list: Some(list.ticket),
+            audits,
+        };
+        let mut shown: BTreeSet<&Id> = BTreeSet::new();
+        let mut moved: BTreeSet<PodUid> = BTreeSet::new();
+        for row in rows {
+            shown.insert(&row.id);
+            let aside = self.aside.take(&row.id);
+            let found = self.read_report(now, read, row);
+            if let Some(kept) = aside {
+                self.apply_aside(now, &row.id, kept);
+            }
+            if found == Found::Otherwise
+                && let Some(uid) = self
+                    .records
+                    .get(&row.id)
+                    .and_then(|r| r.identity.pod.clone())
+            {
+                moved.insert(uid);
+            }
+        }
+        self.apply_absence(now, list.began, &shown, &mut moved);
+        self.aside.forget_before(list.began);
+        let mut gone = Vec::new();
+        self.departed.retain(|uid, since| {
+            let stays = *since >= list.began;
+            if !stays {
+                gone.push(uid.clone());
+            }
+            stays
+        });
+        self.audit.succeeded(list.began, list.ended);
+        self.publish(now);
+        self.out.push_back(Output::Swept {
+            as_of: list.began,
+            gone,
+        });
+        self.confirm(list, &moved);
+        if audits {
+            let trust = self.stream.trust(now);
+            self.audit.audited(list.ticket, trust);
+        }
+        if !self.synced && self.unsynced.is_none() {
+            // Everything that this list showed is to be inspected once.
+            self.unsynced = Some(
+                self.pods
+                    .keys()
+                    .filter(|uid| self.desk.owes(uid))
+                    .cloned()
+                    .collect(),
+            );
+        }
+    }
+
+    /// An id that a complete list does not show is removed, if we first learned of it before the
+    /// list began; otherwise the list says nothing about it (law 5).
+    fn apply_absence(
+        &mut self,
+        now: Instant,
+        began: Instant,
+        shown: &BTreeSet<&Id>,
+        moved: &mut BTreeSet<PodUid>,
+    ) {
+        let mut absent: Vec<(PodUid, Id)> = Vec::new();
+        for (uid, pod) in &self.pods {
+            for id in pod
+                .members
+                .union(&pod.denied)
+                .filter(|id| !shown.contains(id))
+            {
+                absent.push((uid.clone(), id.clone()));
+            }
+        }
+        for (uid, id) in absent {
+            let Some(record) = self.records.get_mut(&id) else {
+                continue;
+            };
+            moved.insert(uid.clone());
+            if record.is_removed() {
+                if began > record.believed_since() {
+                    record.still_listed = false;
+                    record.confirm_absence(Call::List);
+                    if let Some(pod) = self.pods.get_mut(&uid) {
+                        pod.denied.remove(&id);
+                    }
+                }
+            } else if record.learned < began {
+                self.join(now, &id, Position::Removed, Source::Relist);
+            }
+        }
+    }
+
+    /// The list confirms the freshness of pods that it shows unchanged and to which nothing is
+    /// owed (law 3).
+    fn confirm(&mut self, list: &List, moved: &BTreeSet<PodUid>) {
+        let mut confirmed = Vec::new();
+        for (uid, pod) in &mut self.pods {
+            let owed = moved.contains(uid) || self.desk.owes(uid) || !pod.denied.is_empty();
+            if !owed && !pod.members.is_empty() && pod.as_of < Some(list.began) {
+                pod.as_of = Some(list.began);
+                confirmed.push(uid.clone());
+            }
+        }
+        if !confirmed.is_empty() {
+            self.out.push_back(Output::Confirm {
+                as_of: list.began,
+                pods: confirmed,
+            });
+        }
+        // Those who wait are served by what the list has confirmed, pods that it does not show
+        // included.
+        let waited_for: Vec<PodUid> = self.waiters.pods().cloned().collect();
+        for uid in waited_for {
+            for waiter in self
+                .waiters
+                .take(&uid, |w| w.is_served_by(list.ticket, list.began))
+            {
+                match self.view_begun_at(&uid, list.began) {
+                    Some(view) => self.answer(waiter.id, Ok(view)),
+                    None => self.waiters.register(&uid, waiter),
+                }
+            }
+        }
+    }
+
+    /// The pod's view, if the read that began then has proved it.
+    fn view_begun_at(&self, uid: &PodUid, began: Instant) -> Option<PodView> {
+        let before = Instant::from_nanos(began.as_nanos().saturating_sub(1));
+        self.view_newer_than(uid, before)
+    }
+
+    /// An inspection has ended.
+    pub fn handle_inspection(&mut self, now: Instant, inspection: Inspection) {
+        let ticket = inspection.ticket;
+        if !self.desk.is_under_way(ticket) {
+            return;
+        }
+        if let Some(error) = inspection.error.clone() {
+            let audits = self.stream.audits(inspection.began);
+            self.apply_found(now, &inspection, audits);
+            self.fail_inspection(now, ticket, error);
+        } else {
+            self.complete_inspection(now, &inspection);
+        }
+        self.pump(now);
+    }
+
+    /// Joins every status that was read. Partial or not, what was read was so.
+    fn apply_found(&mut self, now: Instant, inspection: &Inspection, audits: bool) {
+        let read = ReadAt {
+            call: Call::Inspection,
+            began: inspection.began,
+            ended: inspection.ended,
+            list: None,
+            audits,
+        };
+        for report in &inspection.found {
+            self.read_report(now, read, report);
+        }
+    }
+
+    fn complete_inspection(&mut self, now: Instant, inspection: &Inspection) {
+        let (ticket, began) = (inspection.ticket, inspection.began);
+        let Some((landed, _)) = self.desk.land(ticket, false, now) else {
+            return;
+        };
+        let uid = landed.uid;
+        self.audit.runtime_answers(now);
+        let audits = self.stream.audits(began);
+        self.apply_found(now, inspection, audits);
+        self.apply_gone(now, &uid, inspection);
+        self.release_held(&uid, ticket);
+        let undecided = self.undecided_removals(&uid);
+        if let Some(pod) = self.pods.get_mut(&uid) {
+            pod.inspected = pod.inspected.max(Some(began));
+            if undecided == 0 {
+                pod.as_of = pod.as_of.max(Some(began));
+            }
+        }
+        let error_gone = self
+            .pods
+            .get_mut(&uid)
+            .is_some_and(|pod| pod.error.take().is_some());
+        let asked_to_sync = landed.causes.contains(Cause::Reinspect);
+        let touched = self.touch(&uid, Source::Inspection);
+        touched.sync |= asked_to_sync || error_gone;
+        self.recheck_with_backoff(now, &uid, inspection);
+        self.publish(now);
+        self.answer_inspected(now, &uid, inspection);
+        self.now_synced(&uid);
+    }
+
+    /// An id that was held, that no list of the inspection shows and whose own status call says
+    /// NotFound, is removed (law 5).
+    fn apply_gone(&mut self, now: Instant, uid: &PodUid, inspection: &Inspection) {
+        for id in &inspection.gone {
+            let Some(record) = self.records.get_mut(id) else {
+                continue;
+            };
+            if record.is_removed() {
+                if inspection.began > record.believed_since() {
+                    record.confirm_absence(Call::Inspection);
+                    let decided = !record.is_denied();
+                    if let Some(pod) = self.pods.get_mut(uid).filter(|_| decided) {
+                        pod.denied.remove(id);
+                    }
+                }
+            } else if record.learned < inspection.began {
+                self.join(now, id, Position::Removed, Source::Inspection);
+            }
+        }
+    }
+
+    /// States learned from list rows are announced after this inspection, successful or failed.
+    fn release_held(&mut self, uid: &PodUid, ticket: Ticket) {
+        let Some(pod) = self.pods.get(uid) else {
+            return;
+        };
+        let mut released = Vec::new();
+        for id in &pod.members {
+            if let Some(record) = self.records.get_mut(id)
+                && record.held_since.is_some_and(|since| ticket.get() > since)
+            {
+                record.held_since = None;
+                released.push(id.clone());
+            }
+        }
+        if !released.is_empty() {
+            self.touch(uid, Source::Inspection).ids.extend(released);
+        }
+    }
+
+    /// How many ids of the pod are believed removed while reads still show them.
+    fn undecided_removals(&self, uid: &PodUid) -> usize {
+        let Some(pod) = self.pods.get(uid) else {
+            return 0;
+        };
+        pod.denied
+            .iter()
+            .filter(|id| self.records.get(*id).is_some_and(Record::is_removed))
+            .count()
+    }
+
+    /// Something stays unknown, contradicted, or was listed and had no status: once more, later.
+    fn recheck_with_backoff(&mut self, now: Instant, uid: &PodUid, inspection: &Inspection) {
+        let skipped = self.pods.get(uid).is_some_and(|pod| {
+            pod.members.iter().any(|id| {
+                self.records
+                    .get(id)
+                    .is_some_and(|r| r.learned < inspection.began)
+                    && !inspection.found.iter().any(|f| f.id == *id)
+                    && !inspection.gone.contains(id)
+            })
+        });
+        if !skipped && self.trouble(uid).is_none() {
+            if let Some(pod) = self.pods.get_mut(uid) {
+                pod.rechecks = 0;
+            }
+            return;
+        }
+        let (first, most) = self.desk.backoff();
+        let Some(pod) = self.pods.get_mut(uid) else {
+            return;
+        };
+        let wait = doubled(first, pod.rechecks, most);
+        pod.rechecks = pod.rechecks.saturating_add(1);
+        pod.recheck_skipped = skipped;
+        self.recheck_at(uid, now.after(wait));
+    }
+
+    /// Answers all whom this read serves, with what it showed.
+    fn answer_inspected(&mut self, now: Instant, uid: &PodUid, inspection: &Inspection) {
+        let served = self
+            .waiters
+            .take(uid, |w| w.is_served_by(inspection.ticket, inspection.began));
+        if !served.is_empty() {
+            let view = self.view_of_read(now, uid, inspection);
+            for waiter in served {
+                self.answer(waiter.id, Ok(view.clone()));
+            }
+        }
+        self.ask_again_for_waiters(now, uid);
+    }
+
+    fn view_of_read(&self, now: Instant, uid: &PodUid, inspection: &Inspection) -> PodView {
+        let status = match self.pods.get(uid) {
+            None => Arc::new(PodStatus::nothing(uid.clone())),
+            Some(pod) => match &pod.published {
+                Some(status) if pod.denied.is_empty() => status.clone(),
+                _ => Arc::new(pod.assemble_with(uid, &self.records, &inspection.found, now)),
+            },
+        };
+        PodView::new(status, Some(inspection.began), Some(inspection.began))
+    }
+
+    fn ask_again_for_waiters(&mut self, now: Instant, uid: &PodUid) {
+        if self.waiters.of(uid).iter().any(|w| w.after <= now) {
+            self.want(now, uid, Cause::Waiter);
+        }
+    }
+
+    /// An inspection failed, was partial, or was given up.
+    pub(super) fn fail_inspection(&mut self, now: Instant, ticket: Ticket, error: CallError) {
+        let Some((landed, retry_at)) = self.desk.land(ticket, true, now) else {
+            return;
+        };
+        let uid = landed.uid;
+        self.counters.inspections_failed += 1;
+        if let Some(at) = retry_at {
+            self.timers.set(at, Timer::Retry(uid.clone()));
+        }
+        if error.kind != CallErrorKind::Unavailable && error.kind != CallErrorKind::DeadlineExceeded
+        {
+            self.audit.runtime_answers(now);
+        }
+        if let Some(pod) = self.pods.get_mut(&uid) {
+            pod.error = Some(error.clone());
+        }
+        self.release_held(&uid, ticket);
+        self.touch(&uid, Source::Inspection);
+        self.publish(now);
+        for waiter in self.waiters.take(&uid, |w| w.is_failed_by(ticket)) {
+            self.answer(waiter.id, Err(error.clone()));
+        }
+        self.ask_again_for_waiters(now, &uid);
+        self.now_synced(&uid);
+    }
+
+    /// A single status has been read. It is joined; no freshness and no absence follow.
+    pub fn handle_reading(&mut self, now: Instant, reading: Reading) {
+        if self.readings.remove(&reading.ticket).is_none() {
+            return;
+        }
+        if let Ok(report) = &reading.report
+            && self.records.contains_key(&report.id)
+        {
+            let read = ReadAt {
+                call: Call::Inspection,
+                began: reading.began,
+                ended: reading.ended,
+                list: None,
+                audits: self.stream.audits(reading.began),
+            };
+            self.read_report(now, read, report);
+            self.audit.runtime_answers(now);
+        }
+        self.pump(now);
+    }
+
+    fn answer(&mut self, waiter: crate::waiters::WaiterId, answer: Result<PodView, CallError>) {
+        self.out.push_back(Output::Answer { waiter, answer });
+    }
+
+    /// The pod was inspected once, successfully or not.
+    fn now_synced(&mut self, uid: &PodUid) {
+        if let Some(waiting) = &mut self.unsynced {
+            waiting.remove(uid);
+        }
+    }
+
+    pub(super) fn check_synced(&mut self) {
+        let Some(waiting) = &mut self.unsynced else {
+            return;
+        };
+        waiting.retain(|uid| self.desk.owes(uid));
+        if waiting.is_empty() {
+            self.synced = true;
+            self.unsynced = None;
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! What is to happen later. A timer that has lost its purpose does nothing when it fires.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::{Output, Reconciler};
+use crate::desk::Cause;
+use crate::error::{CallError, CallErrorKind};
+use crate::ids::{Id, PodUid};
+use crate::observed::Ticket;
+use crate::order::Position;
+use crate::pod::all_ended;
+use crate::time::Instant;
+
+/// How long an id believed from an event may stay unsettled.
+pub(super) const PROVISIONAL: Duration = Duration::from_secs(1);
+/// When the reason of a non-zero exit is read again (containerd before 2.3 learns of an OOM kill
+/// after it has sent the event).
+pub(super) const EXIT_REASON: Duration = Duration::from_secs(2);
+/// How long terminal records outlive their pod.
+pub(super) const TERMINALS: Duration = Duration::from_secs(600);
+/// When a pod that has ended is looked for, since it ended (CRI-O tells of no sandbox's removal).
+const VANISHING: [u64; 6] = [1, 3, 7, 15, 31, 60];
+
+/// What is to happen.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Timer {
+    Provisional(Id),
+    ExitReason(Id),
+    Claim(Id, Position),
+    Overdue(Ticket),
+    Retry(PodUid),
+    Recheck(PodUid),
+    Vanishing(PodUid, Instant),
+    Waiter(PodUid),
+    ForgetTerminals(PodUid),
+}
+
+/// All timers, soonest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Timers(BTreeSet<(Instant, Timer)>);
+
+impl Timers {
+    pub(super) fn set(&mut self, at: Instant, timer: Timer) {
+        self.0.insert((at, timer));
+    }
+
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.0.first().map(|(at, _)| *at)
+    }
+
+    fn pop(&mut self, now: Instant) -> Option<Timer> {
+        self.0.first().filter(|(at, _)| *at <= now)?;
+        self.0.pop_first().map(|(_, timer)| timer)
+    }
+}
+
+impl Reconciler {
+    pub(super) fn run_timers(&mut self, now: Instant) {
+        while let Some(timer) = self.timers.pop(now) {
+            match timer {
+                Timer::Provisional(id) => self.look_at_provisional(now, &id),
+                Timer::ExitReason(id) => self.read_exit_reason(&id),
+                Timer::Claim(id, position) => self.judge_claim(now, id, position),
+                Timer::Overdue(ticket) => self.give_back_slot(now, ticket),
+                Timer::Retry(uid) => {
+                    if self.desk.is_failing(&uid) {
+                        self.want(now, &uid, Cause::Retry);
+                    }
+                }
+                Timer::Recheck(uid) => self.recheck(now, &uid),
+                Timer::Vanishing(uid, since) => self.look_for_vanished(now, &uid, since),
+                Timer::Waiter(uid) => {
+                    if self.waiters.of(&uid).iter().any(|w| w.after <= now) {
+                        self.want(now, &uid, Cause::Waiter);
+                    }
+                }
+                Timer::ForgetTerminals(uid) => self.forget_terminals(now, uid),
+            }
+        }
+    }
+
+    fn look_at_provisional(&mut self, now: Instant, id: &Id) {
+        let Some(record) = self.records.get(id).filter(|r| r.provisional) else {
+            return;
+        };
+        if let Some(uid) = record.identity.pod.clone() {
+            self.want(now, &uid, Cause::Provisional);
+        }
+    }
+
+    fn read_exit_reason(&mut self, id: &Id) {
+        let Some(record) = self.records.get(id) else {
+            return;
+        };
+        let settled = record.position() != Some(Position::Exited)
+            || &*record.reason() == crate::details::OOM_KILLED;
+        if settled || self.readings.values().any(|r| r == id) {
+            return;
+        }
+        let kind = record.kind();
+        let ticket = self.next_ticket();
+        self.readings.insert(ticket, id.clone());
+        self.counters.exit_reads += 1;
+        let deadline = self.settings.inspection_deadline;
+        self.out.push_back(Output::Read {
+            ticket,
+            id: id.clone(),
+            kind,
+            deadline,
+        });
+    }
+
+    fn judge_claim(&mut self, now: Instant, id: Id, position: Position) {
+        if self.stream.is_behind() {
+            // The event may have arrived in time and wait at the reader.
+            self.timers.set(
+                now.after(Duration::from_millis(100)),
+                Timer::Claim(id, position),
+            );
+            return;
+        }
+        let excused = self
+            .records
+            .get(&id)
+            .is_none_or(|r| r.is_removed() || r.failed_to_start());
+        let trust = self.stream.trust(now);
+        if let Some(kind) = self.audit.judge(&id, position, now, excused, trust) {
+            self.counters.missed[kind as usize] += 1;
+        }
+    }
+
+    fn give_back_slot(&mut self, now: Instant, ticket: Ticket) {
+        if let Some(oldest) = self.desk.overdue(ticket) {
+            self.counters.inspections_cancelled += 1;
+            self.out.push_back(Output::Cancel { ticket: oldest });
+            let error = CallError::new(
+                "Inspect",
+                CallErrorKind::Cancelled,
+                "given up: too many inspections do not answer",
+            );
+            self.fail_inspection(now, oldest, error);
+        }
+    }
+
+    fn recheck(&mut self, now: Instant, uid: &PodUid) {
+        let Some(pod) = self.pods.get_mut(uid) else {
+            return;
+        };
+        pod.recheck_pending = false;
+        let skipped = std::mem::take(&mut pod.recheck_skipped).then_some(Cause::Incomplete);
+        if let Some(cause) = self.trouble(uid).or(skipped) {
+            self.want(now, uid, cause);
+        }
+    }
+
+    /// Whether something of the pod stays unknown or contradicted, so that it is to be inspected
+    /// again.
+    pub(super) fn trouble(&self, uid: &PodUid) -> Option<Cause> {
+        let pod = self.pods.get(uid)?;
+        let members = || pod.members.iter().filter_map(|id| self.records.get(id));
+        if !pod.denied.is_empty() {
+            Some(Cause::Contradiction)
+        } else if members().any(|r| r.unknown.published) {
+            Some(Cause::Unknown)
+        } else {
+            None
+        }
+    }
+
+    /// Inspects the pod again no later than `at`, if it is not to be anyway.
+    pub(super) fn recheck_at(&mut self, uid: &PodUid, at: Instant) {
+        let Some(pod) = self.pods.get_mut(uid) else {
+            return;
+        };
+        if !std::mem::replace(&mut pod.recheck_pending, true) {
+            self.timers.set(at, Timer::Recheck(uid.clone()));
+        }
+    }
+
+    /// Watches a pod whose end has begun while this stream may not tell of its removal.
+    pub(super) fn watch_for_vanishing(&mut self, now: Instant, uid: &PodUid) {
+        let hides = self.stream.hides_removals();
+        let Some(pod) = self.pods.get_mut(uid) else {
+            return;
+        };
+        let records = &self.records;
+        let ended = all_ended(pod.members.iter().filter_map(|id| records.get(id)));
+        if !(hides && ended) {
+            pod.ended_since = None;
+        } else if pod.ended_since.is_none() {
+            pod.ended_since = Some(now);
+            let first = now.after(Duration::from_secs(VANISHING[0]));
+            self.timers.set(first, Timer::Vanishing(uid.clone(), now));
+        }
+    }
+
+    fn look_for_vanished(&mut self, now: Instant, uid: &PodUid, since: Instant) {
+        let current = self
+            .pods
+            .get(uid)
+            .is_some_and(|p| p.ended_since == Some(since));
+        if !current || !self.stream.hides_removals() {
+            return;
+        }
+        self.want(now, uid, Cause::Vanishing);
+        let next = VANISHING
+            .iter()
+            .map(|&s| since.after(Duration::from_secs(s)))
+            .find(|&t| t > now);
+        if let Some(next) = next {
+            self.timers.set(next, Timer::Vanishing(uid.clone(), since));
+        }
+    }
+
+    fn forget_terminals(&mut self, now: Instant, uid: PodUid) {
+        let back = self.pods.get(&uid).is_some_and(|p| !p.members.is_empty());
+        if !back && self.terminals.is_expired(&uid, now, TERMINALS) && self.terminals.forget(&uid) {
+            self.out.push_back(Output::Terminals {
+                uid,
+                records: [].into(),
+            });
+        }
+    }
+}

@@ -1,0 +1,464 @@
+//! One id: how far it came, on what grounds, what is known of it and what was said of it.
+
+use std::time::Duration;
+
+use crate::belief::{Belief, Call, Verdict};
+use crate::details::{self, Weight};
+use crate::ids::{Id, Kind};
+use crate::lifecycle::{LifecycleType, Said, Source};
+use crate::observed::{Details, Identity, Report};
+use crate::order::Position;
+use crate::status::{
+    ContainerDetails, ContainerState, ContainerStatus, KnownState, SandboxDetails, SandboxState,
+    SandboxStatus, Text,
+};
+use crate::time::{Instant, WallTime};
+
+/// Everything that is held of one id. A removed one stays as its own tombstone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Record {
+    pub(crate) identity: Identity,
+    pub(crate) details: Details,
+    /// How far it came; nothing if it was only ever seen as UNKNOWN.
+    position: Option<Position>,
+    belief: Belief,
+    /// When it was first learned of: absence in a list is evidence only for what was learned
+    /// before the list began (law 5).
+    pub(crate) learned: Instant,
+    /// How often reads have overruled what was believed of it.
+    incarnation: u32,
+    /// Who first showed each position of this incarnation.
+    seen: [Option<Source>; 4],
+    said: Said,
+    /// A state learned from a list row: it is announced after the pod's first inspection that
+    /// was asked for after this request number.
+    pub(crate) held_since: Option<u64>,
+    /// Believed from an event and not settled yet (law 6).
+    pub(crate) provisional: bool,
+    pub(crate) unknown: Overlay,
+    /// When the last event that spoke of details arrived.
+    event_details: Option<Instant>,
+    /// When the last inspection that spoke of details began.
+    read_details: Option<Instant>,
+    /// When the runtime stamped the event that told of the removal.
+    removed_at: Option<WallTime>,
+    /// A tombstone that the last list still showed.
+    pub(crate) still_listed: bool,
+    /// When its tombstone was laid, in drained time.
+    pub(crate) buried: Duration,
+}
+
+/// UNKNOWN lies over the position and never moves it (law 2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Overlay {
+    /// An event or a list row said UNKNOWN, and the pod was made dirty for it once.
+    pub(crate) hinted: bool,
+    /// An inspection said UNKNOWN: it is published so.
+    pub(crate) published: bool,
+}
+
+/// What an observation did to a record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Effect {
+    /// It came further.
+    pub(crate) advanced: Option<Position>,
+    /// A detail really changed, or an overlay was laid or cleared.
+    pub(crate) details: bool,
+    /// UNKNOWN was published for the first time in this incarnation.
+    pub(crate) became_unknown: bool,
+    /// A read showed an earlier position.
+    pub(crate) denied: Option<Verdict>,
+    /// The exit code became known after Died was announced.
+    pub(crate) late_exit: bool,
+}
+
+impl Record {
+    /// An id that is heard of for the first time.
+    pub(crate) fn new(identity: Identity, now: Instant) -> Self {
+        let details = Details::none(identity.kind);
+        Self {
+            identity,
+            details,
+            position: None,
+            belief: Belief::new(now, None),
+            learned: now,
+            incarnation: 0,
+            seen: [None; 4],
+            said: Said::default(),
+            held_since: None,
+            provisional: false,
+            unknown: Overlay::default(),
+            event_details: None,
+            read_details: None,
+            removed_at: None,
+            still_listed: false,
+            buried: Duration::ZERO,
+        }
+    }
+
+    /// A tombstone for an id that was first learned as removed: nothing is ever said of it.
+    pub(crate) fn tombstone(identity: Identity, now: Instant) -> Self {
+        let mut record = Self::new(identity, now);
+        record.position = Some(Position::Removed);
+        record.said = Said::SILENT;
+        record
+    }
+
+    /// How far it came.
+    pub(crate) const fn position(&self) -> Option<Position> {
+        self.position
+    }
+
+    pub(crate) fn is_removed(&self) -> bool {
+        self.position == Some(Position::Removed)
+    }
+
+    pub(crate) const fn kind(&self) -> Kind {
+        self.identity.kind
+    }
+
+    pub(crate) const fn incarnation(&self) -> u32 {
+        self.incarnation
+    }
+
+    /// Whether some read contradicts what is believed, and it is not decided.
+    pub(crate) fn is_denied(&self) -> bool {
+        self.belief.is_denied()
+    }
+
+    /// Who first showed that position.
+    pub(crate) fn source(&self, position: Position) -> Option<Source> {
+        self.seen[position as usize]
+    }
+
+    /// When its present position was believed.
+    pub(crate) const fn believed_since(&self) -> Instant {
+        self.belief.since()
+    }
+
+    /// The join: the later position stands.
+    pub(crate) fn join(&mut self, to: Position, source: Source, now: Instant) -> Effect {
+        self.seen[to as usize].get_or_insert(source);
+        let mut effect = Effect::default();
+        if self.position < Some(to) {
+            self.position = Some(to);
+            self.belief = Belief::new(now, call_of(source));
+            effect.advanced = Some(to);
+            effect.details = std::mem::take(&mut self.unknown).published;
+            if to == Position::Removed {
+                self.bury();
+            }
+        }
+        effect
+    }
+
+    /// What a read showed: a join if it is later, support if it is the same, and evidence
+    /// against what is believed if it is earlier.
+    pub(crate) fn read(
+        &mut self,
+        to: Position,
+        call: Call,
+        began: Instant,
+        now: Instant,
+    ) -> Effect {
+        if self.position <= Some(to) {
+            let same = self.position == Some(to);
+            let mut effect = self.join(to, source_of(call), now);
+            if same {
+                self.belief.confirm(call);
+                self.unknown.hinted = false;
+                effect.details |= std::mem::take(&mut self.unknown.published);
+            }
+            return effect;
+        }
+        let Some(believed) = self.position else {
+            return Effect::default();
+        };
+        let verdict = self.belief.deny(call, began, believed);
+        let details = match verdict {
+            Verdict::Stale => false,
+            _ => std::mem::take(&mut self.unknown.published),
+        };
+        Effect {
+            denied: Some(verdict),
+            details,
+            ..Effect::default()
+        }
+    }
+
+    /// A complete list that began after the removal was believed does not show it.
+    pub(crate) fn confirm_absence(&mut self, call: Call) {
+        if self.is_removed() {
+            self.belief.confirm(call);
+        }
+    }
+
+    /// The reads were right: a new incarnation starts where they show it.
+    pub(crate) fn overrule(&mut self, to: Position, call: Call, now: Instant) {
+        self.incarnation = self.incarnation.saturating_add(1);
+        self.position = Some(to);
+        self.belief = Belief::new(now, Some(call));
+        self.seen = [None; 4];
+        self.seen[to as usize] = Some(source_of(call));
+        self.said = Said::reborn(to);
+        self.learned = now;
+        self.provisional = false;
+        self.removed_at = None;
+        self.still_listed = false;
+        if to < Position::Exited
+            && let Details::Container(c) = &mut self.details
+        {
+            // The end that did not happen.
+            c.exit_code = None;
+            c.finished_at = None;
+            c.reason = Text::default();
+            c.message = Text::default();
+        }
+    }
+
+    /// UNKNOWN from an inspection.
+    pub(crate) fn lay_unknown(&mut self) -> Effect {
+        self.unknown.hinted = true;
+        let first = !std::mem::replace(&mut self.unknown.published, true);
+        Effect {
+            details: first,
+            became_unknown: first,
+            ..Effect::default()
+        }
+    }
+
+    /// Takes over what an event said besides the state.
+    pub(crate) fn details_from_event(&mut self, report: &Report, arrived: Instant) -> Effect {
+        self.identify(&report.identity);
+        let newest = self.event_details.is_none_or(|e| arrived >= e)
+            && self.read_details.is_none_or(|r| arrived > r);
+        self.event_details = self.event_details.max(Some(arrived));
+        // An event's snapshot was taken before it was stamped, nobody knows how long before: an
+        // older inspection loses to it, a younger one wins.
+        self.take_details(
+            report,
+            if newest {
+                Weight::NewestEvent
+            } else {
+                Weight::Fills
+            },
+        )
+    }
+
+    /// Takes over what a status call said besides the state.
+    pub(crate) fn details_from_read(&mut self, report: &Report, began: Instant) -> Effect {
+        self.identify(&report.identity);
+        let newest = self.event_details.is_none_or(|e| began > e)
+            && self.read_details.is_none_or(|r| began >= r);
+        self.read_details = self.read_details.max(Some(began));
+        self.take_details(
+            report,
+            if newest {
+                Weight::NewestRead
+            } else {
+                Weight::Fills
+            },
+        )
+    }
+
+    /// Takes over what a list row said besides the state. Rows say little: they only fill.
+    pub(crate) fn details_from_row(&mut self, report: &Report) -> Effect {
+        self.identify(&report.identity);
+        self.take_details(report, Weight::Fills)
+    }
+
+    fn take_details(&mut self, report: &Report, weight: Weight) -> Effect {
+        let had_exit = self.exit_code().is_some();
+        if self.is_removed() {
+            // Exit details count even now; nothing else of a removed id is kept.
+            let (Details::Container(known), Details::Container(said)) =
+                (&mut self.details, &report.details)
+            else {
+                return Effect::default();
+            };
+            let end = exit_of(said);
+            let mut kept = Details::Container(exit_of(known));
+            let changed = details::merge(&mut kept, &Details::Container(end), Weight::Fills);
+            if let Details::Container(kept) = kept {
+                *known = kept;
+            }
+            let late_exit = !had_exit && self.exit_code().is_some();
+            return Effect {
+                details: changed,
+                late_exit,
+                ..Effect::default()
+            };
+        }
+        let details = details::merge(&mut self.details, &report.details, weight);
+        let late_exit = !had_exit && self.exit_code().is_some() && self.said.has_died();
+        Effect {
+            details,
+            late_exit,
+            ..Effect::default()
+        }
+    }
+
+    /// Identity is written once, field by field, by the first sane value.
+    fn identify(&mut self, said: &Identity) {
+        let known = &mut self.identity;
+        fill(&mut known.namespace, said.namespace.as_ref());
+        fill(&mut known.pod_name, said.pod_name.as_ref());
+        fill(&mut known.sandbox, said.sandbox.as_ref());
+        fill(&mut known.name, said.name.as_ref());
+        fill(&mut known.created_at, said.created_at.as_ref());
+        fill(&mut known.pod, said.pod.as_ref());
+        if known.attempt == 0 {
+            known.attempt = said.attempt;
+        }
+    }
+
+    /// What is to be announced now, in legal order; marks it as said.
+    pub(crate) fn announce(&mut self) -> Vec<LifecycleType> {
+        if self.held_since.is_some() {
+            return Vec::new();
+        }
+        let seen_running = self.seen[Position::Running as usize].is_some();
+        self.said.next(self.position, seen_running)
+    }
+
+    /// Whether its end was announced.
+    pub(crate) const fn has_died(&self) -> bool {
+        self.said.has_died()
+    }
+
+    /// When the runtime says that this happened.
+    pub(crate) fn happened_at(&self, event: LifecycleType) -> Option<WallTime> {
+        match (event, &self.details) {
+            (LifecycleType::ContainerStarted, Details::Container(c)) => c.started_at,
+            (LifecycleType::ContainerStarted, Details::Sandbox(_)) => self.identity.created_at,
+            (LifecycleType::ContainerDied, Details::Container(c)) => c.finished_at,
+            (LifecycleType::ContainerChanged, _) if self.position == Some(Position::Created) => {
+                self.identity.created_at
+            }
+            (LifecycleType::ContainerRemoved, _) => self.removed_at,
+            _ => None,
+        }
+    }
+
+    /// The runtime's stamp on the event that told of the removal.
+    pub(crate) fn removed_at(&mut self, stamp: Option<WallTime>) {
+        self.removed_at = self.removed_at.or(stamp);
+    }
+
+    pub(crate) fn exit_code(&self) -> Option<i32> {
+        match &self.details {
+            Details::Container(c) => c.exit_code,
+            Details::Sandbox(_) => None,
+        }
+    }
+
+    pub(crate) fn finished_at(&self) -> Option<WallTime> {
+        match &self.details {
+            Details::Container(c) => c.finished_at,
+            Details::Sandbox(_) => None,
+        }
+    }
+
+    pub(crate) fn reason(&self) -> Text {
+        match &self.details {
+            Details::Container(c) => c.reason.clone(),
+            Details::Sandbox(_) => Text::default(),
+        }
+    }
+
+    /// A container that the runtime could not start: it never ran and no event is sent for it.
+    pub(crate) fn failed_to_start(&self) -> bool {
+        matches!(&self.details, Details::Container(c)
+            if c.exit_code == Some(128) && &*c.reason == "StartError")
+    }
+
+    pub(crate) fn sandbox_status(&self, id: &Id) -> Option<SandboxStatus> {
+        let Details::Sandbox(details) = &self.details else {
+            return None;
+        };
+        let ready = self.position.map(|p| p == Position::Running);
+        let state = match ready {
+            _ if self.unknown.published || ready.is_none() => {
+                SandboxState::Unknown { last_ready: ready }
+            }
+            Some(true) => SandboxState::Ready,
+            _ => SandboxState::NotReady,
+        };
+        Some(SandboxStatus {
+            id: id.clone(),
+            state,
+            attempt: self.identity.attempt,
+            created_at: self.identity.created_at,
+            details: details.clone(),
+        })
+    }
+
+    pub(crate) fn container_status(&self, id: &Id, active: bool) -> Option<ContainerStatus> {
+        let Details::Container(details) = &self.details else {
+            return None;
+        };
+        let known = self.position.map(|p| match p {
+            Position::Created => KnownState::Created,
+            Position::Running => KnownState::Running,
+            Position::Exited | Position::Removed => KnownState::Exited,
+        });
+        let state = match known {
+            Some(KnownState::Created) if !self.unknown.published => ContainerState::Created,
+            Some(KnownState::Running) if !self.unknown.published => ContainerState::Running,
+            Some(KnownState::Exited) if !self.unknown.published => ContainerState::Exited,
+            last => ContainerState::Unknown { last },
+        };
+        Some(ContainerStatus {
+            id: id.clone(),
+            name: self.identity.name.clone().unwrap_or_default(),
+            state,
+            active,
+            sandbox: self.identity.sandbox.clone(),
+            attempt: self.identity.attempt,
+            created_at: self.identity.created_at,
+            details: details.clone(),
+        })
+    }
+
+    /// Of a removed id only the end is kept.
+    fn bury(&mut self) {
+        self.details = match &self.details {
+            Details::Container(c) => Details::Container(exit_of(c)),
+            Details::Sandbox(_) => Details::Sandbox(SandboxDetails::default()),
+        };
+        self.provisional = false;
+        self.held_since = None;
+    }
+}
+
+fn exit_of(c: &ContainerDetails) -> ContainerDetails {
+    ContainerDetails {
+        started_at: c.started_at,
+        finished_at: c.finished_at,
+        exit_code: c.exit_code,
+        reason: c.reason.clone(),
+        message: c.message.clone(),
+        ..ContainerDetails::default()
+    }
+}
+
+fn fill<T: Clone>(known: &mut Option<T>, said: Option<&T>) {
+    if known.is_none() {
+        *known = said.cloned();
+    }
+}
+
+const fn source_of(call: Call) -> Source {
+    match call {
+        Call::List => Source::Relist,
+        Call::Inspection => Source::Inspection,
+    }
+}
+
+const fn call_of(source: Source) -> Option<Call> {
+    match source {
+        Source::Stream => None,
+        Source::Relist => Some(Call::List),
+        Source::Inspection => Some(Call::Inspection),
+    }
+}

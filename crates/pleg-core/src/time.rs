@@ -1,0 +1,95 @@
+//! Time as the core sees it: an instant that it is handed, and a runtime's wall clock as data.
+//!
+//! Nothing here reads a clock. [`Instant`] comes from the driver and orders everything;
+//! [`WallTime`] is what a runtime claims and never orders anything (upstream k#124297, k#126414).
+
+use std::time::Duration;
+
+/// A point on the driver's monotonic clock, in nanoseconds since the driver's own origin.
+///
+/// Only instants of one driver can be compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Instant(u64);
+
+impl Instant {
+    /// The driver's origin.
+    pub const ORIGIN: Self = Self(0);
+
+    /// The instant `nanos` nanoseconds after the origin.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// The instant `since` after the origin; saturates after 584 years.
+    pub fn from_origin(since: Duration) -> Self {
+        Self::ORIGIN.after(since)
+    }
+
+    /// Nanoseconds since the origin.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// This instant, `by` later; saturates.
+    #[must_use]
+    pub fn after(self, by: Duration) -> Self {
+        Self(self.0.saturating_add(saturating_nanos(by)))
+    }
+
+    /// How long after `earlier` this is; zero if it is not after it.
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+fn saturating_nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A wall-clock time that somebody else claims, in nanoseconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WallTime(i64);
+
+impl WallTime {
+    /// The earliest and latest claims that can be a time in nanoseconds (1973 to 2100).
+    ///
+    /// Seconds, milliseconds and microseconds of today lie below, Go's zero time is negative.
+    const SANE: std::ops::Range<i64> = 100_000_000_000_000_000..4_102_444_800_000_000_000;
+
+    /// The time `nanos` nanoseconds after the epoch, whatever it is.
+    pub const fn from_nanos(nanos: i64) -> Self {
+        Self(nanos)
+    }
+
+    /// The time that a runtime claims, or nothing if no time in nanoseconds can be meant:
+    /// zero, negative (containerd ≥ 2 sends −6795364578871345152), or in another unit.
+    pub fn claimed(nanos: i64) -> Option<Self> {
+        Self::SANE.contains(&nanos).then_some(Self(nanos))
+    }
+
+    /// Nanoseconds since the epoch.
+    pub const fn as_nanos(self) -> i64 {
+        self.0
+    }
+
+    /// This time, `by` later; saturates.
+    #[must_use]
+    pub fn after(self, by: Duration) -> Self {
+        Self(self.0.saturating_add(signed_nanos(by)))
+    }
+
+    /// This time, `by` earlier; saturates.
+    #[must_use]
+    pub fn before(self, by: Duration) -> Self {
+        Self(self.0.saturating_sub(signed_nanos(by)))
+    }
+
+    /// Nanoseconds from `earlier` to this; negative if this is the earlier one.
+    pub const fn nanos_since(self, earlier: Self) -> i64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+fn signed_nanos(d: Duration) -> i64 {
+    i64::try_from(d.as_nanos()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,99 @@
+//! Who waits for newer evidence, and which read serves whom (laws 3 and 4).
+
+use std::collections::BTreeMap;
+
+use crate::ids::PodUid;
+use crate::observed::Ticket;
+use crate::time::Instant;
+
+/// One who waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WaiterId(u64);
+
+impl WaiterId {
+    /// A number of the driver's choice, never used twice.
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+/// One who waits for evidence about a pod that is newer than an instant.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Waiter {
+    pub(crate) id: WaiterId,
+    pub(crate) after: Instant,
+    /// The last request number when it registered: reads with a higher one were issued after.
+    pub(crate) number: u64,
+}
+
+impl Waiter {
+    /// Whether a read answers it: one that began strictly after its instant, or at it if it was
+    /// issued after the waiter had registered.
+    pub(crate) fn is_served_by(&self, ticket: Ticket, began: Instant) -> bool {
+        began > self.after || (began == self.after && ticket.get() > self.number)
+    }
+
+    /// Whether a failed read is its answer: one that was issued after it asked.
+    pub(crate) const fn is_failed_by(&self, ticket: Ticket) -> bool {
+        ticket.get() > self.number
+    }
+}
+
+/// All who wait.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Waiters {
+    pods: BTreeMap<PodUid, Vec<Waiter>>,
+    /// Those who wait for a full list, with the request number when they registered.
+    lists: Vec<(WaiterId, u64)>,
+}
+
+impl Waiters {
+    pub(crate) fn register(&mut self, uid: &PodUid, waiter: Waiter) {
+        self.pods.entry(uid.clone()).or_default().push(waiter);
+    }
+
+    pub(crate) fn register_list(&mut self, id: WaiterId, number: u64) {
+        self.lists.push((id, number));
+    }
+
+    /// It waits no longer.
+    pub(crate) fn cancel(&mut self, id: WaiterId) {
+        self.lists.retain(|(w, _)| *w != id);
+        self.pods.retain(|_, waiters| {
+            waiters.retain(|w| w.id != id);
+            !waiters.is_empty()
+        });
+    }
+
+    /// Takes out those of a pod for whom `served` holds.
+    pub(crate) fn take(&mut self, uid: &PodUid, served: impl Fn(&Waiter) -> bool) -> Vec<Waiter> {
+        let Some(waiters) = self.pods.get_mut(uid) else {
+            return Vec::new();
+        };
+        let (taken, left) = std::mem::take(waiters).into_iter().partition(|w| served(w));
+        *waiters = left;
+        if waiters.is_empty() {
+            self.pods.remove(uid);
+        }
+        taken
+    }
+
+    /// Takes out those who waited for the list with this ticket.
+    pub(crate) fn take_lists(&mut self, ticket: Ticket) -> Vec<WaiterId> {
+        let (taken, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.lists)
+            .into_iter()
+            .partition(|(_, n)| ticket.get() > *n);
+        self.lists = left;
+        taken.into_iter().map(|(id, _)| id).collect()
+    }
+
+    /// The waiters of a pod.
+    pub(crate) fn of(&self, uid: &PodUid) -> &[Waiter] {
+        self.pods.get(uid).map_or(&[], Vec::as_slice)
+    }
+
+    /// The pods that somebody waits for.
+    pub(crate) fn pods(&self) -> impl Iterator<Item = &PodUid> {
+        self.pods.keys()
+    }
+}

@@ -1,0 +1,207 @@
+//! What went wrong with a call: gRPC status → [`CallError`], with the operation's name.
+//!
+//! A status that the transport made up has a source, one that the runtime sent has none. That
+//! distinction is sounder than the codes: a connection that breaks surfaces as `Unknown`,
+//! `Cancelled` or `Internal`, depending on the moment (quirk `codes of a lost connection`).
+
+use std::error::Error;
+use std::io;
+use std::time::Duration;
+
+use pleg_runtime::core::{CallError, CallErrorKind};
+use tonic::{Code, Status};
+
+use crate::metrics::Operation;
+
+/// Characters of a runtime's message that are kept.
+const LONGEST_MESSAGE: usize = 1000;
+
+pub(crate) fn call_error(operation: Operation, status: &Status) -> CallError {
+    CallError::new(operation.name, kind(status), message(status))
+}
+
+pub(crate) fn timed_out(operation: Operation, deadline: Duration) -> CallError {
+    let message = format!("no answer within {deadline:?}");
+    CallError::new(operation.name, CallErrorKind::DeadlineExceeded, message)
+}
+
+/// The runtime answered, and the answer is not one.
+pub(crate) fn malformed(operation: Operation, message: &str) -> CallError {
+    CallError::new(operation.name, CallErrorKind::Malformed, clean(message))
+}
+
+pub(crate) fn no_connection(operation: Operation, error: &io::Error) -> CallError {
+    CallError::new(operation.name, io_kind(error), clean(&error.to_string()))
+}
+
+/// Whether the transport made this status up: the runtime itself said nothing.
+pub(crate) fn is_local(status: &Status) -> bool {
+    status.source().is_some()
+}
+
+fn kind(status: &Status) -> CallErrorKind {
+    if let Some(source) = status.source() {
+        return chain(source)
+            .find_map(|error| error.downcast_ref::<io::Error>())
+            .map_or(CallErrorKind::Unavailable, io_kind);
+    }
+    let says = |text: &str| status.message().contains(text);
+    match status.code() {
+        Code::NotFound => CallErrorKind::NotFound,
+        Code::DeadlineExceeded => CallErrorKind::DeadlineExceeded,
+        Code::Unavailable => CallErrorKind::Unavailable,
+        // Quirk `starting`.
+        Code::Unknown if says("server is not initialized yet") => CallErrorKind::Unavailable,
+        Code::Unimplemented => CallErrorKind::Unimplemented,
+        // Ours (tonic's decoder), and grpc-go's own when it sends or receives.
+        Code::OutOfRange if says("message length too large") => CallErrorKind::TooLarge,
+        Code::ResourceExhausted if says("larger than max") => CallErrorKind::TooLarge,
+        Code::PermissionDenied | Code::Unauthenticated => CallErrorKind::PermissionDenied,
+        // tonic's words for bytes that are no message.
+        Code::Internal
+            if says("failed to decode Protobuf message")
+                || says("protocol error")
+                || says("Missing response message") =>
+        {
+            CallErrorKind::Malformed
+        }
+        _ => CallErrorKind::Failed,
+    }
+}
+
+fn io_kind(error: &io::Error) -> CallErrorKind {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => CallErrorKind::PermissionDenied,
+        _ => CallErrorKind::Unavailable,
+    }
+}
+
+/// What the runtime said; what the transport said, with the cause at the bottom of it.
+fn message(status: &Status) -> String {
+    let said = match status.message() {
+        "" => status.code().description(),
+        said => said,
+    };
+    let cause = status
+        .source()
+        .and_then(|source| chain(source).last())
+        .map(ToString::to_string);
+    match cause {
+        Some(cause) if cause != said => clean(&format!("{said}: {cause}")),
+        _ => clean(said),
+    }
+}
+
+fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |error: &&'a (dyn Error + 'static)| {
+        (*error).source()
+    })
+}
+
+/// One line of bounded length: a runtime's text may end up in a log or on a terminal.
+pub(crate) fn clean(text: &str) -> String {
+    let mut clean: String = text
+        .chars()
+        .take(LONGEST_MESSAGE)
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    if clean.len() < text.len() {
+        clean.push('…');
+    }
+    clean
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind_of(code: Code, message: &str) -> CallErrorKind {
+        call_error(Operation::VERSION, &Status::new(code, message)).kind
+    }
+
+    #[test]
+    fn what_the_runtime_says_is_classified() {
+        for (code, message, kind) in [
+            (Code::NotFound, "no such container", CallErrorKind::NotFound),
+            (
+                Code::DeadlineExceeded,
+                "context deadline exceeded",
+                CallErrorKind::DeadlineExceeded,
+            ),
+            (
+                Code::Unavailable,
+                "server is not initialized yet",
+                CallErrorKind::Unavailable,
+            ),
+            (
+                Code::Unknown,
+                "server is not initialized yet",
+                CallErrorKind::Unavailable,
+            ),
+            (Code::Unknown, "shim gone", CallErrorKind::Failed),
+            (Code::Cancelled, "context canceled", CallErrorKind::Failed),
+            (
+                Code::Unimplemented,
+                "unknown service",
+                CallErrorKind::Unimplemented,
+            ),
+            (
+                Code::ResourceExhausted,
+                "grpc: trying to send message larger than max (17 vs. 16)",
+                CallErrorKind::TooLarge,
+            ),
+            (
+                Code::ResourceExhausted,
+                "no space left on device",
+                CallErrorKind::Failed,
+            ),
+            (
+                Code::OutOfRange,
+                "Error, decoded message length too large: found 9 bytes, the limit is: 8 bytes",
+                CallErrorKind::TooLarge,
+            ),
+            (Code::OutOfRange, "exit code", CallErrorKind::Failed),
+            (Code::PermissionDenied, "", CallErrorKind::PermissionDenied),
+            (
+                Code::Internal,
+                "failed to decode Protobuf message: x",
+                CallErrorKind::Malformed,
+            ),
+            (Code::Internal, "panic", CallErrorKind::Failed),
+        ] {
+            assert_eq!(kind_of(code, message), kind, "{code:?} {message}");
+        }
+    }
+
+    #[test]
+    fn what_the_transport_makes_up_is_unavailable_whatever_its_code() {
+        for code in [Code::Unknown, Code::Cancelled, Code::Internal] {
+            let mut status = Status::new(code, "error reading a body from connection");
+            status.set_source(std::sync::Arc::new(io::Error::from(
+                io::ErrorKind::BrokenPipe,
+            )));
+            let error = call_error(Operation::LIST_CONTAINERS, &status);
+            assert_eq!(error.kind, CallErrorKind::Unavailable, "{code:?}");
+            assert_eq!(error.operation, "ListContainers");
+        }
+    }
+
+    #[test]
+    fn a_refused_permission_is_told_apart() {
+        let mut status = Status::unavailable("transport error");
+        status.set_source(std::sync::Arc::new(io::Error::from_raw_os_error(13)));
+        let error = call_error(Operation::VERSION, &status);
+        assert_eq!(error.kind, CallErrorKind::PermissionDenied);
+        assert_eq!(
+            &*error.message,
+            "transport error: Permission denied (os error 13)"
+        );
+    }
+
+    #[test]
+    fn a_message_is_one_line_and_bounded() {
+        assert_eq!(clean("a\n\x1b[31mb"), "a  [31mb");
+        let long = clean(&"é".repeat(5000));
+        assert_eq!(long.chars().count(), LONGEST_MESSAGE + 1);
+    }
+}

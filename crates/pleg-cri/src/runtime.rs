@@ -1,0 +1,292 @@
+//! [`CriRuntime`]: the CRI calls that a pod lifecycle event generator makes, each with a deadline,
+//! a measurement and an error that names it.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pleg_runtime::clock::Clock;
+use pleg_runtime::core::{CallError, Id, Report};
+use pleg_runtime::{Runtime, RuntimeVersion, Scope};
+use tonic::transport::Channel;
+use tonic::{Code, Response, Status, Streaming};
+
+use crate::config::{ConfigError, CriConfig};
+use crate::diagnose::{ConnectError, diagnose};
+use crate::error::{call_error, malformed, no_connection, timed_out};
+use crate::events::Events;
+use crate::metrics::{Measured, Operation};
+use crate::transport::{self, Connections};
+use crate::v1::image_service_client::ImageServiceClient;
+use crate::v1::runtime_service_client::RuntimeServiceClient;
+use crate::{convert, v1};
+
+/// The version of the kubelet's API, which a `Version` request carries.
+pub(crate) const KUBELET_API: &str = "0.1.0";
+
+/// A runtime that speaks CRI v1 on a unix socket.
+///
+/// Connects with its first call, and again whenever the connection was lost. All calls share one
+/// connection; every event stream has its own, so that neither waits for the other.
+pub struct CriRuntime {
+    config: CriConfig,
+    channel: Channel,
+    connections: Connections,
+    /// The connection on which the runtime said that it does not offer streaming lists; 0 for
+    /// none. Another connection may lead to another version of it.
+    unary_lists_on: AtomicU64,
+    clock: Clock,
+}
+
+impl CriRuntime {
+    /// A runtime at that endpoint. Nothing is tried yet.
+    ///
+    /// # Errors
+    /// If a setting makes no sense, or outside of a tokio runtime.
+    pub fn new(config: CriConfig) -> Result<Self, ConfigError> {
+        config.validate()?;
+        if tokio::runtime::Handle::try_current().is_err() {
+            return Err(ConfigError::NoRuntime);
+        }
+        let connections = Connections::default();
+        let channel = transport::reconnecting(&config, &connections);
+        let unary_lists_on = AtomicU64::new(0);
+        Ok(Self {
+            config,
+            channel,
+            connections,
+            unary_lists_on,
+            clock: Clock::start(),
+        })
+    }
+
+    /// Tries the endpoint on a connection of its own, and says what is wrong with it, if anything
+    /// is. Takes less than 8 s.
+    ///
+    /// # Errors
+    /// What is wrong, where, and what to do about it.
+    pub async fn diagnose(&self) -> Result<RuntimeVersion, ConnectError> {
+        diagnose(&self.config.endpoint).await
+    }
+
+    /// The settings.
+    pub const fn config(&self) -> &CriConfig {
+        &self.config
+    }
+
+    /// The bare client of the runtime service, for those who make pods: without deadlines,
+    /// conversion and metrics.
+    pub fn runtime_client(&self) -> RuntimeServiceClient<Channel> {
+        self.client(self.channel.clone())
+    }
+
+    /// The bare client of the image service.
+    pub fn image_client(&self) -> ImageServiceClient<Channel> {
+        ImageServiceClient::new(self.channel.clone())
+            .max_decoding_message_size(self.config.message_limit)
+    }
+
+    fn client(&self, channel: Channel) -> RuntimeServiceClient<Channel> {
+        RuntimeServiceClient::new(channel).max_decoding_message_size(self.config.message_limit)
+    }
+
+    /// One operation, within the deadline as a whole, whichever calls it is made of.
+    async fn operation<T>(
+        &self,
+        operation: Operation,
+        calls: impl Future<Output = Result<T, Status>>,
+    ) -> Result<T, CallError> {
+        let mut measured = Measured::begin(operation, self.clock);
+        let deadline = self.config.call_deadline;
+        let answer = match tokio::time::timeout(deadline, calls).await {
+            Ok(answer) => answer.map_err(|status| call_error(operation, &status)),
+            Err(_elapsed) => Err(timed_out(operation, deadline)),
+        };
+        measured.failed = answer.is_err();
+        answer
+    }
+
+    /// A list by streaming, if it is offered; `false` if it is not, and nothing was handed over.
+    ///
+    /// A runtime that does not offer it is asked once per connection.
+    async fn stream_list<Page>(
+        &self,
+        call: impl Future<Output = Result<Response<Streaming<Page>>, Status>>,
+        page: impl FnMut(Page),
+    ) -> Result<bool, Status> {
+        let connection = self.connections.current();
+        if self.unary_lists_on.load(Ordering::Relaxed) == connection {
+            return Ok(false);
+        }
+        let offered = pages(call, page).await?;
+        if !offered {
+            self.unary_lists_on.store(connection, Ordering::Relaxed);
+        }
+        Ok(offered)
+    }
+}
+
+/// Hands over the pages of a stream; `false` if the runtime does not know the call.
+///
+/// It says so in the call itself or, where headers came first, in place of the first page. Once a
+/// page was there, it is an error like any other.
+async fn pages<Page>(
+    call: impl Future<Output = Result<Response<Streaming<Page>>, Status>>,
+    mut page: impl FnMut(Page),
+) -> Result<bool, Status> {
+    let unimplemented = |status: &Status| status.code() == Code::Unimplemented;
+    let mut stream = match call.await {
+        Ok(response) => response.into_inner(),
+        Err(status) if unimplemented(&status) => return Ok(false),
+        Err(status) => return Err(status),
+    };
+    let mut started = false;
+    loop {
+        match stream.message().await {
+            Ok(Some(next)) => page(next),
+            Ok(None) => return Ok(true),
+            Err(status) if !started && unimplemented(&status) => return Ok(false),
+            Err(status) => return Err(status),
+        }
+        started = true;
+    }
+}
+
+impl Runtime for CriRuntime {
+    type Events = Events;
+
+    async fn list_sandboxes(
+        &self,
+        scope: &Scope,
+        row: &mut (dyn FnMut(Report) + Send),
+    ) -> Result<(), CallError> {
+        let filter = convert::sandbox_filter(scope);
+        let mut rows = |rows: Vec<v1::PodSandbox>| {
+            rows.into_iter()
+                .filter_map(convert::sandbox_row)
+                .for_each(&mut *row);
+        };
+        self.operation(Operation::LIST_SANDBOXES, async {
+            let mut client = self.runtime_client();
+            let request = v1::StreamPodSandboxesRequest {
+                filter: filter.clone(),
+            };
+            let call = client.stream_pod_sandboxes(request);
+            if self
+                .stream_list(call, |page| rows(page.pod_sandboxes))
+                .await?
+            {
+                return Ok(());
+            }
+            let request = v1::ListPodSandboxRequest { filter };
+            rows(client.list_pod_sandbox(request).await?.into_inner().items);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn list_containers(
+        &self,
+        scope: &Scope,
+        row: &mut (dyn FnMut(Report) + Send),
+    ) -> Result<(), CallError> {
+        let filter = convert::container_filter(scope);
+        let mut rows = |rows: Vec<v1::Container>| {
+            rows.into_iter()
+                .filter_map(convert::container_row)
+                .for_each(&mut *row);
+        };
+        self.operation(Operation::LIST_CONTAINERS, async {
+            let mut client = self.runtime_client();
+            let request = v1::StreamContainersRequest {
+                filter: filter.clone(),
+            };
+            let call = client.stream_containers(request);
+            if self.stream_list(call, |page| rows(page.containers)).await? {
+                return Ok(());
+            }
+            let request = v1::ListContainersRequest { filter };
+            rows(
+                client
+                    .list_containers(request)
+                    .await?
+                    .into_inner()
+                    .containers,
+            );
+            Ok(())
+        })
+        .await
+    }
+
+    async fn sandbox_status(&self, id: &Id) -> Result<Report, CallError> {
+        let operation = Operation::SANDBOX_STATUS;
+        let request = v1::PodSandboxStatusRequest {
+            pod_sandbox_id: id.to_string(),
+            verbose: false,
+        };
+        // The container statuses beside it are not used: few runtimes fill them, and empty means
+        // nothing (quirk `container statuses of a sandbox status`).
+        let status = self
+            .operation(operation, async {
+                Ok(self
+                    .runtime_client()
+                    .pod_sandbox_status(request)
+                    .await?
+                    .into_inner()
+                    .status)
+            })
+            .await?;
+        status
+            .and_then(convert::sandbox_status)
+            .ok_or_else(|| malformed(operation, "the answer has no status"))
+    }
+
+    async fn container_status(&self, id: &Id) -> Result<Report, CallError> {
+        let operation = Operation::CONTAINER_STATUS;
+        let request = v1::ContainerStatusRequest {
+            container_id: id.to_string(),
+            verbose: false,
+        };
+        let status = self
+            .operation(operation, async {
+                Ok(self
+                    .runtime_client()
+                    .container_status(request)
+                    .await?
+                    .into_inner()
+                    .status)
+            })
+            .await?;
+        status
+            .and_then(convert::container_status)
+            .ok_or_else(|| malformed(operation, "the answer has no status"))
+    }
+
+    async fn subscribe(&self) -> Result<Events, CallError> {
+        let connected =
+            async { transport::over(transport::dial(self.config.endpoint.path()).await?).await };
+        let channel = connected
+            .await
+            .map_err(|error| no_connection(Operation::EVENTS, &error))?;
+        Ok(Events::new(self.client(channel), self.clock))
+    }
+
+    async fn version(&self) -> Result<RuntimeVersion, CallError> {
+        let request = v1::VersionRequest {
+            version: KUBELET_API.to_owned(),
+        };
+        self.operation(Operation::VERSION, async {
+            Ok(convert::version(
+                self.runtime_client().version(request).await?.into_inner(),
+            ))
+        })
+        .await
+    }
+}
+
+impl fmt::Debug for CriRuntime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CriRuntime")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,66 @@
+//! How a stream ended, told by the phase in which it did.
+//!
+//! Codes say little: tonic makes `Unknown` out of a lost connection, containerd 1.7 says the same
+//! for "not initialized yet", and CRI-O ends a disabled stream with OK. Only three are taken at
+//! their word: OK, `Unimplemented` and a message over the limit.
+
+use pleg_runtime::core::{CallError, CallErrorKind, StreamEnd};
+
+/// No call was issued.
+pub(crate) fn of_dial(error: CallError) -> StreamEnd {
+    match error.kind {
+        // A runtime written by hand may know before it connects.
+        CallErrorKind::Unimplemented => StreamEnd::NeverOffered,
+        _ => StreamEnd::Refused(error),
+    }
+}
+
+/// A call was issued and is over: `delivered` says whether an event had arrived on it, `at_once`
+/// whether it ended right after it was issued, and `error` is nothing if it ended with OK.
+pub(crate) fn of_call(delivered: bool, at_once: bool, error: Option<CallError>) -> StreamEnd {
+    match error {
+        error if delivered => StreamEnd::Ended(error),
+        None if at_once => StreamEnd::Disabled,
+        None => StreamEnd::Ended(None),
+        Some(error) if error.kind == CallErrorKind::Unimplemented => StreamEnd::NeverOffered,
+        // An event did arrive; it was we who could not take it.
+        Some(error) if error.kind == CallErrorKind::TooLarge => StreamEnd::Ended(Some(error)),
+        Some(error) if at_once => StreamEnd::Refused(error),
+        Some(error) => StreamEnd::Cut(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(kind: CallErrorKind) -> CallError {
+        CallError::new("GetContainerEvents", kind, "server is not initialized yet")
+    }
+
+    #[test]
+    fn the_phase_decides() {
+        use CallErrorKind::{Failed, TooLarge, Unavailable, Unimplemented};
+        let (never, disabled) = (StreamEnd::NeverOffered, StreamEnd::Disabled);
+        let ended = |kind: Option<_>| StreamEnd::Ended(kind.map(error));
+        for (delivered, at_once, kind, end) in [
+            (false, true, None, disabled),
+            (false, false, None, ended(None)),
+            (true, true, None, ended(None)),
+            (false, true, Some(Unimplemented), never.clone()),
+            (false, false, Some(Unimplemented), never.clone()),
+            (true, false, Some(Unimplemented), ended(Some(Unimplemented))),
+            (false, true, Some(Unavailable), StreamEnd::Refused(error(Unavailable))),
+            (false, true, Some(Failed), StreamEnd::Refused(error(Failed))),
+            (false, false, Some(Unavailable), StreamEnd::Cut(error(Unavailable))),
+            (false, false, Some(Failed), StreamEnd::Cut(error(Failed))),
+            (true, true, Some(Unavailable), ended(Some(Unavailable))),
+            (false, true, Some(TooLarge), ended(Some(TooLarge))),
+            (false, false, Some(TooLarge), ended(Some(TooLarge))),
+        ] {
+            assert_eq!(of_call(delivered, at_once, kind.map(error)), end);
+        }
+        assert_eq!(of_dial(error(Failed)), StreamEnd::Refused(error(Failed)));
+        assert_eq!(of_dial(error(Unimplemented)), never);
+    }
+}

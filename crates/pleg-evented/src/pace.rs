@@ -1,0 +1,245 @@
+//! When the next call may be issued: a function of what was issued and how it ended.
+//!
+//! Pure: instants in, instants out.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use pleg_runtime::core::{Instant, StreamEnd};
+
+use crate::policy::{ReconnectPolicy, ReconnectSettings};
+
+/// The pace of the attempts.
+///
+/// Two things go wrong in their own ways and are counted apart: a connection that cannot be had
+/// costs nobody anything and comes back within seconds when a runtime restarts, so it is tried
+/// often; a call that ends early costs the runtime a subscriber each time, so it is not. Neither
+/// makes the other wait longer.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    settings: ReconnectSettings,
+    random: SplitMix64,
+    /// The last calls, as many as may be issued within a minute.
+    issued: VecDeque<Instant>,
+    dialing: Option<Dialing>,
+    /// Calls in a row that ended before they had lived long enough.
+    short_lives: u32,
+}
+
+/// Connections in a row that could not be had.
+#[derive(Debug)]
+struct Dialing {
+    since: Instant,
+    backed_off: u32,
+}
+
+impl Pace {
+    pub(crate) fn new(policy: &ReconnectPolicy) -> Self {
+        let settings = policy.settings().clone();
+        let random = SplitMix64(settings.seed);
+        Self { settings, random, issued: VecDeque::new(), dialing: None, short_lives: 0 }
+    }
+
+    /// A call was issued.
+    pub(crate) fn issued(&mut self, at: Instant) {
+        self.dialing = None;
+        if self.issued.len() >= usize::from(self.settings.subscribes_per_minute) {
+            self.issued.pop_front();
+        }
+        self.issued.push_back(at);
+    }
+
+    /// No connection could be had. When to try again.
+    pub(crate) fn after_dial(&mut self, now: Instant, end: &StreamEnd) -> Instant {
+        if *end == StreamEnd::NeverOffered {
+            return self.probe(now);
+        }
+        let dialing = self.dialing.get_or_insert(Dialing { since: now, backed_off: 0 });
+        let pause = if now.since(dialing.since) < self.settings.dial_every_for {
+            self.settings.dial_every
+        } else {
+            let before = dialing.backed_off;
+            dialing.backed_off = before.saturating_add(1);
+            self.backoff(before)
+        };
+        self.within_the_limit(now.after(pause))
+    }
+
+    /// A call that had been issued at `at` is over. When to try again.
+    pub(crate) fn after_call(&mut self, at: Instant, now: Instant, end: &StreamEnd) -> Instant {
+        if matches!(end, StreamEnd::NeverOffered | StreamEnd::Disabled) {
+            return self.probe(now);
+        }
+        if now.since(at) >= self.settings.reset_after {
+            self.short_lives = 0;
+        }
+        let pause = match self.short_lives {
+            0 => Duration::ZERO,
+            n => self.backoff(n - 1),
+        };
+        self.short_lives = self.short_lives.saturating_add(1);
+        self.within_the_limit(now.after(pause))
+    }
+
+    /// Nothing is wrong: there is no stream to be had.
+    fn probe(&mut self, now: Instant) -> Instant {
+        self.short_lives = 0;
+        self.dialing = None;
+        self.within_the_limit(now.after(self.settings.probe_every))
+    }
+
+    fn backoff(&mut self, before: u32) -> Duration {
+        let doubled = 2_u32.saturating_pow(before);
+        let longest = self.settings.backoff_from.saturating_mul(doubled);
+        let longest = longest.min(self.settings.backoff_to);
+        let percent = f64::from(self.settings.jitter_percent) / 100.0;
+        longest - longest.mul_f64(percent * self.random.fraction())
+    }
+
+    fn within_the_limit(&self, at: Instant) -> Instant {
+        const MINUTE: Duration = Duration::from_secs(60);
+        match self.issued.front() {
+            Some(first)
+                if self.issued.len() >= usize::from(self.settings.subscribes_per_minute) =>
+            {
+                at.max(first.after(MINUTE))
+            }
+            _ => at,
+        }
+    }
+}
+
+/// Steele, Lea and Flood's generator: enough to keep two subscribers from marching in step.
+#[derive(Debug)]
+struct SplitMix64(u64);
+
+impl SplitMix64 {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// At least 0, less than 1.
+    fn fraction(&mut self) -> f64 {
+        f64::from(u32::try_from(self.next() >> 32).unwrap_or(u32::MAX)) / 4_294_967_296.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pleg_runtime::core::{CallError, CallErrorKind};
+
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn pace(change: impl FnOnce(&mut ReconnectSettings)) -> Pace {
+        let mut settings = ReconnectSettings { jitter_percent: 0, ..ReconnectSettings::default() };
+        change(&mut settings);
+        Pace::new(&ReconnectPolicy::new(settings).unwrap())
+    }
+
+    fn at(ms: u32) -> Instant {
+        Instant::from_origin(MS * ms)
+    }
+
+    fn refused() -> StreamEnd {
+        StreamEnd::Refused(CallError::new("", CallErrorKind::Unavailable, ""))
+    }
+
+    /// The pauses of calls that each end after `life`.
+    fn pauses(pace: &mut Pace, life: Duration, calls: usize) -> Vec<Duration> {
+        let mut now = at(0);
+        let mut pauses = Vec::new();
+        for _ in 0..calls {
+            pace.issued(now);
+            let ended = now.after(life);
+            let next = pace.after_call(now, ended, &StreamEnd::Ended(None));
+            pauses.push(next.since(ended));
+            now = next;
+        }
+        pauses
+    }
+
+    #[test]
+    fn short_lives_double_the_pause_up_to_the_cap() {
+        let mut pace = pace(|s| s.subscribes_per_minute = 600);
+        let millis: Vec<_> =
+            pauses(&mut pace, MS, 13).iter().map(Duration::as_millis).collect();
+        let doubling = [0, 100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600, 51200];
+        assert_eq!(millis[..11], doubling);
+        assert_eq!(millis[11..], [60_000, 60_000]);
+    }
+
+    #[test]
+    fn a_minute_of_life_makes_good() {
+        let mut pace = pace(|_| ());
+        assert_eq!(pauses(&mut pace, 59_999 * MS, 3), [Duration::ZERO, 100 * MS, 200 * MS]);
+        assert_eq!(pauses(&mut pace, 60_000 * MS, 3), [Duration::ZERO; 3]);
+        assert_eq!(pauses(&mut pace, MS, 2), [100 * MS, 200 * MS]);
+    }
+
+    #[test]
+    fn no_minute_sees_more_calls_than_the_limit() {
+        let mut pace = pace(|s| s.backoff_to = 100 * MS);
+        let mut calls = Vec::new();
+        let mut now = at(0);
+        for _ in 0..40 {
+            pace.issued(now);
+            calls.push(now);
+            now = pace.after_call(now, now.after(MS), &refused());
+        }
+        for window in calls.windows(11) {
+            assert!(window[10].since(window[0]) >= 60_000 * MS);
+        }
+        assert_eq!(calls[10], at(60_000));
+    }
+
+    #[test]
+    fn dials_are_tried_often_for_a_while_and_are_no_calls() {
+        let mut pace = pace(|_| ());
+        let mut now = at(0);
+        let mut dials = Vec::new();
+        for _ in 0..104 {
+            dials.push(now);
+            now = pace.after_dial(now, &refused());
+        }
+        let often: Vec<_> = (0..=100).map(|n| at(n * 50)).collect();
+        assert_eq!(dials[..101], often);
+        assert_eq!(dials[101..], [at(5100), at(5300), at(5700)]);
+        // A connection is had: its call does not suffer for that, nor the next failed dial.
+        pace.issued(now);
+        assert_eq!(pace.after_call(now, now, &refused()), now);
+        assert_eq!(pace.after_dial(now, &refused()), now.after(50 * MS));
+    }
+
+    #[test]
+    fn what_is_not_offered_is_probed() {
+        let mut pace = pace(|_| ());
+        for end in [StreamEnd::NeverOffered, StreamEnd::Disabled] {
+            pace.issued(at(0));
+            assert_eq!(pace.after_call(at(0), at(5), &end), at(60_005));
+        }
+        assert_eq!(pace.after_dial(at(7), &StreamEnd::NeverOffered), at(60_007));
+    }
+
+    #[test]
+    fn jitter_only_shortens_and_follows_from_the_seed() {
+        let jittered = |seed| {
+            let change = |s: &mut ReconnectSettings| {
+                (s.jitter_percent, s.seed, s.subscribes_per_minute) = (50, seed, 600);
+            };
+            pauses(&mut pace(change), MS, 40)
+        };
+        let (first, plain) = (jittered(1), pauses(&mut pace(|s| s.subscribes_per_minute = 600), MS, 40));
+        for (jittered, plain) in first.iter().zip(&plain) {
+            assert!(*jittered <= *plain && *jittered * 2 >= *plain);
+        }
+        assert_ne!(first, plain);
+        assert_eq!(first, jittered(1));
+        assert_ne!(first, jittered(2));
+    }
+}

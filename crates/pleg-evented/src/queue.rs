@@ -1,0 +1,238 @@
+//! What waits for the writer: events and changes of the stream, in order and bounded.
+//!
+//! Events are bounded by [`Backlog`], each stream's by themselves: whether an event is plausible
+//! is judged by its own stream's subscribe (law 6). Changes are bounded here: of connections that
+//! could not be had in a row only the last is told, and a stream that began and ended while
+//! nobody looked is not told at all, but for its events. Pure; no clock.
+
+use std::collections::VecDeque;
+
+use pleg_runtime::core::{Arrival, Backlog, Instant, StreamChange};
+
+use crate::StreamObservation;
+use crate::gauges::Tally;
+
+/// How much may wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// Events of one stream that are not joined.
+    pub(crate) plain: usize,
+    /// Subjects of one stream.
+    pub(crate) ids: usize,
+    /// Changes; exceeded by two at most.
+    pub(crate) changes: usize,
+}
+
+impl Bounds {
+    pub(crate) const DEFAULT: Self = Self { plain: 1024, ids: 100_000, changes: 8 };
+}
+
+/// Was something lost that the writer will not learn in another way?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Kept {
+    All,
+    NotAll,
+}
+
+#[derive(Debug)]
+pub(crate) struct Queue {
+    bounds: Bounds,
+    /// Events that arrived before every change that waits.
+    events: Backlog,
+    /// The changes that wait, each with the events that arrived after it.
+    changes: VecDeque<(StreamChange, Backlog)>,
+    tally: Tally,
+}
+
+impl Queue {
+    pub(crate) fn new(bounds: Bounds) -> Self {
+        let events = Backlog::new(bounds.plain, bounds.ids);
+        Self { bounds, events, changes: VecDeque::new(), tally: Tally::default() }
+    }
+
+    /// An event arrived.
+    pub(crate) fn event(&mut self, arrival: Arrival) -> Kept {
+        self.tally.arrived += 1;
+        let events = self.changes.back_mut().map_or(&mut self.events, |(_, events)| events);
+        events.push(arrival);
+        let lost = events.take_lost();
+        self.tally.lost += lost;
+        // If the subscribe still waits, so does the list that the writer begins after it, and it
+        // will show whatever was lost before.
+        let known_to_the_writer = self.changes.is_empty();
+        if lost > 0 && known_to_the_writer { Kept::NotAll } else { Kept::All }
+    }
+
+    /// The stream began or ended.
+    pub(crate) fn change(&mut self, change: StreamChange) {
+        let ends = self.changes.iter().rev().take_while(|(c, _)| is_end(c)).count();
+        if is_end(&change) && ends >= 2 {
+            // The first end is a stream's; the others followed without a call.
+            self.changes.pop_back();
+        }
+        let subscribed = !is_end(&change);
+        self.changes.push_back((change, Backlog::new(self.bounds.plain, self.bounds.ids)));
+        if subscribed && self.changes.len() > self.bounds.changes {
+            self.dissolve_the_oldest_stream();
+        }
+    }
+
+    /// What the writer takes next.
+    pub(crate) fn pop(&mut self) -> Option<StreamObservation> {
+        if let Some(arrival) = self.events.pop() {
+            self.tally.taken += 1;
+            return Some(StreamObservation::Event(arrival));
+        }
+        let (change, events) = self.changes.pop_front()?;
+        self.events = events;
+        Some(StreamObservation::Change(change))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.events.is_empty() && self.changes.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.events_held() + self.changes.len()
+    }
+
+    /// Since when that waits which the writer takes next.
+    pub(crate) fn oldest(&self) -> Option<Instant> {
+        let change = || self.changes.front().map(|(change, _)| instant(change));
+        self.events.oldest().or_else(change)
+    }
+
+    pub(crate) fn tally(&self) -> Tally {
+        Tally { held: self.events_held() as u64, ..self.tally }
+    }
+
+    fn events_held(&self) -> usize {
+        self.events.len() + self.changes.iter().map(|(_, events)| events.len()).sum::<usize>()
+    }
+
+    /// Forgets that the oldest stream which both began and ended here ever was, and hands its
+    /// events to the next one. There they are stamped before the subscribe, so nothing unknown is
+    /// believed for them; which is the safe side.
+    fn dissolve_the_oldest_stream(&mut self) {
+        let mut begins = (0..self.changes.len()).filter(|&n| !is_end(&self.changes[n].0));
+        let (Some(oldest), Some(next)) = (begins.next(), begins.next()) else { return };
+        let mut events = Backlog::new(self.bounds.plain, self.bounds.ids);
+        for n in [oldest, next] {
+            while let Some(arrival) = self.changes[n].1.pop() {
+                events.push(arrival);
+            }
+        }
+        self.tally.lost += events.take_lost();
+        self.changes[next].1 = events;
+        self.changes.drain(oldest..next);
+    }
+}
+
+const fn is_end(change: &StreamChange) -> bool {
+    matches!(change, StreamChange::Ended { .. })
+}
+
+const fn instant(change: &StreamChange) -> Instant {
+    match change {
+        StreamChange::Subscribed { at, .. } | StreamChange::Ended { at, .. } => *at,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pleg_runtime::core::{EventType, RuntimeEvent, StreamEnd, WallTime};
+
+    use super::*;
+
+    const SMALL: Bounds = Bounds { plain: 2, ids: 3, changes: 8 };
+
+    fn arrival(at: u64, id: &str, event: EventType) -> Arrival {
+        let (created_at, sandbox, containers) = (0, None, Vec::new());
+        let event = RuntimeEvent { id: id.into(), event, created_at, sandbox, containers };
+        Arrival { event, arrived: Instant::from_nanos(at), wall: WallTime::from_nanos(0) }
+    }
+
+    fn subscribed(at: u64) -> StreamChange {
+        StreamChange::Subscribed { at: Instant::from_nanos(at), wall: WallTime::from_nanos(0) }
+    }
+
+    fn ended(at: u64) -> StreamChange {
+        let at = Instant::from_nanos(at);
+        StreamChange::Ended { at, why: StreamEnd::Ended(None), retry_at: at }
+    }
+
+    /// What the writer would take: `+n` and `-n` for changes, the subject of each event.
+    fn drain(queue: &mut Queue) -> Vec<String> {
+        let told = |observation| match observation {
+            StreamObservation::Change(StreamChange::Subscribed { at, .. }) => {
+                format!("+{}", at.as_nanos())
+            }
+            StreamObservation::Change(StreamChange::Ended { at, .. }) => {
+                format!("-{}", at.as_nanos())
+            }
+            StreamObservation::Event(arrival) => arrival.event.id.to_string(),
+        };
+        std::iter::from_fn(|| queue.pop().map(told)).collect()
+    }
+
+    #[test]
+    fn changes_and_events_keep_their_order_and_streams_their_own_events() {
+        let mut queue = Queue::new(SMALL);
+        queue.change(subscribed(1));
+        // Joined within a stream, never across two.
+        for at in [2, 3, 4, 5] {
+            assert_eq!(queue.event(arrival(at, "a", EventType::Started)), Kept::All);
+        }
+        queue.change(ended(6));
+        queue.change(subscribed(7));
+        assert_eq!(queue.event(arrival(8, "a", EventType::Started)), Kept::All);
+        assert_eq!((queue.len(), queue.oldest()), (7, Some(Instant::from_nanos(1))));
+        assert_eq!(drain(&mut queue), ["+1", "a", "a", "a", "-6", "+7", "a"]);
+        assert_eq!((queue.tally().taken, queue.tally().arrived), (4, 5));
+    }
+
+    #[test]
+    fn of_dials_in_a_row_only_the_last_is_told() {
+        let mut queue = Queue::new(SMALL);
+        (1..=1000).for_each(|at| queue.change(ended(at)));
+        assert_eq!(drain(&mut queue), ["-1", "-1000"]);
+    }
+
+    #[test]
+    fn streams_that_nobody_saw_leave_only_their_events() {
+        let mut queue = Queue::new(SMALL);
+        assert_eq!(queue.event(arrival(0, "first", EventType::Created)), Kept::All);
+        queue.change(ended(1));
+        for stream in 1..=1000 {
+            queue.change(subscribed(10 * stream));
+            let id = if stream % 2 == 0 { "even" } else { "odd" };
+            assert_eq!(queue.event(arrival(10 * stream + 1, id, EventType::Stopped)), Kept::All);
+            queue.change(ended(10 * stream + 2));
+            queue.change(ended(10 * stream + 3));
+            assert!(queue.changes.len() <= SMALL.changes + 2);
+        }
+        let told = drain(&mut queue);
+        assert_eq!(told[..3], ["first", "-1", "+9980"]);
+        assert_eq!(told.iter().filter(|t| *t == "even").count(), 2 + 1);
+        assert_eq!(told.last().map(String::as_str), Some("-10003"));
+        assert_eq!(queue.tally().lost, 0);
+    }
+
+    #[test]
+    fn a_loss_is_told_unless_a_subscribe_waits() {
+        let mut queue = Queue::new(SMALL);
+        queue.change(subscribed(1));
+        let fill = |queue: &mut Queue, from: u64| -> Vec<Kept> {
+            (from..from + 6)
+                .map(|at| queue.event(arrival(at, &at.to_string(), EventType::Stopped)))
+                .collect()
+        };
+        assert_eq!(fill(&mut queue, 10), [Kept::All; 6]);
+        assert_eq!(queue.tally().lost, 1);
+        assert!(matches!(queue.pop(), Some(StreamObservation::Change(_))));
+        assert_eq!(fill(&mut queue, 20), [Kept::NotAll; 6]);
+        assert_eq!(queue.tally().lost, 7);
+        assert_eq!(drain(&mut queue), ["10", "11", "12", "13", "14"]);
+    }
+}

@@ -1,0 +1,209 @@
+//! The reader: one task that subscribes, drains and reconnects until it is told to stop.
+//!
+//! At every point at which it waits it also hands on what waits for the writer, and listens for
+//! the shutdown; see [`Outlet::during`]. Nothing here waits for the writer alone.
+
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use futures::StreamExt as _;
+use pleg_runtime::Runtime;
+use pleg_runtime::clock::Clock;
+use pleg_runtime::core::{
+    Arrival, CallError, CallErrorKind, Instant, RuntimeEvent, StreamChange, StreamEnd,
+};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::pace::Pace;
+use crate::queue::{Bounds, Kept, Queue};
+use crate::{ReaderGauges, ReconnectPolicy, StreamObservation, end};
+
+/// Subscribes to the runtime's events and hands on what it observes, for ever.
+///
+/// There is no last retry: it returns only when `shutdown` is cancelled or the other end of `out`
+/// is gone, promptly and without anything left running. It may be spawned, and dropped at any
+/// time.
+pub async fn run<R: Runtime>(
+    runtime: Arc<R>,
+    clock: Clock,
+    policy: ReconnectPolicy,
+    out: mpsc::Sender<StreamObservation>,
+    gauges: Arc<ReaderGauges>,
+    shutdown: CancellationToken,
+) {
+    let queue = Queue::new(Bounds::DEFAULT);
+    let outlet = Outlet { queue, out, gauges, shutdown };
+    let mut reader = Reader { runtime, clock, pace: Pace::new(&policy), policy, outlet };
+    let Err(Over) = reader.read_for_ever().await;
+}
+
+/// The reader was told to stop, or nobody takes anything any more.
+struct Over;
+
+struct Reader<R> {
+    runtime: Arc<R>,
+    clock: Clock,
+    pace: Pace,
+    policy: ReconnectPolicy,
+    outlet: Outlet,
+}
+
+impl<R: Runtime> Reader<R> {
+    async fn read_for_ever(&mut self) -> Result<Infallible, Over> {
+        let mut down_already = false;
+        loop {
+            let retry_at = match self.dial().await? {
+                Ok(events) => {
+                    down_already = false;
+                    self.drain(events).await?
+                }
+                Err(error) => self.no_connection(error, std::mem::replace(&mut down_already, true)),
+            };
+            self.outlet.during(self.clock.sleep_until(retry_at)).await?;
+        }
+    }
+
+    async fn dial(&mut self) -> Result<Result<R::Events, CallError>, Over> {
+        let deadline = self.policy.settings().dial_deadline;
+        let until = self.clock.tokio(self.clock.now().after(deadline));
+        let dial = tokio::time::timeout_at(until, self.runtime.subscribe());
+        let events = self.outlet.during(dial).await?;
+        Ok(events.unwrap_or_else(|_elapsed| {
+            let message = format!("no connection within {deadline:?}");
+            Err(CallError::new(OPERATION, CallErrorKind::DeadlineExceeded, message))
+        }))
+    }
+
+    /// When to try again.
+    fn no_connection(&mut self, error: CallError, down_already: bool) -> Instant {
+        // At 20 attempts a second the first one is enough for the log.
+        if down_already {
+            tracing::debug!(%error, "still no connection for the event stream");
+        } else {
+            tracing::warn!(%error, "no connection for the event stream");
+        }
+        let at = self.clock.now();
+        let why = end::of_dial(error);
+        let retry_at = self.pace.after_dial(at, &why);
+        self.outlet.change(StreamChange::Ended { at, why, retry_at });
+        retry_at
+    }
+
+    /// Issues the call and drains it to its end. When to try again.
+    async fn drain(&mut self, mut events: R::Events) -> Result<Instant, Over> {
+        let (at, wall) = (self.clock.now(), self.clock.wall());
+        // The first poll issues the call. Only then is it true that we have subscribed.
+        let mut item = poll_fn(|cx| Poll::Ready(events.poll_next_unpin(cx))).await;
+        self.pace.issued(at);
+        self.outlet.change(StreamChange::Subscribed { at, wall });
+        tracing::info!("subscribed to the event stream");
+
+        let mut delivered = false;
+        let error = loop {
+            let next = match std::mem::replace(&mut item, Poll::Pending) {
+                Poll::Ready(next) => next,
+                Poll::Pending => self.outlet.during(events.next()).await?,
+            };
+            match next {
+                Some(Ok(event)) => {
+                    delivered = true;
+                    if self.arrived(event) == Kept::NotAll {
+                        break Some(too_far_behind());
+                    }
+                }
+                Some(Err(error)) => break Some(error),
+                None => break None,
+            }
+            // A burst must not keep the writer, who may share this thread, from its turn.
+            tokio::task::coop::consume_budget().await;
+        };
+        drop(events);
+        Ok(self.ended(at, delivered, error))
+    }
+
+    fn arrived(&mut self, event: RuntimeEvent) -> Kept {
+        let (arrived, wall) = (self.clock.now(), self.clock.wall());
+        self.outlet.event(Arrival { event, arrived, wall })
+    }
+
+    /// A call is over that was issued at `issued`. When to try again.
+    fn ended(&mut self, issued: Instant, delivered: bool, error: Option<CallError>) -> Instant {
+        let at = self.clock.now();
+        let at_once = at.since(issued) < self.policy.settings().at_once;
+        let why = end::of_call(delivered, at_once, error);
+        let retry_at = self.pace.after_call(issued, at, &why);
+        let retry_in = retry_at.since(at);
+        match &why {
+            StreamEnd::NeverOffered | StreamEnd::Disabled => {
+                tracing::info!(?why, ?retry_in, "the runtime offers no event stream");
+            }
+            why => tracing::warn!(?why, ?retry_in, "the event stream is over"),
+        }
+        self.outlet.change(StreamChange::Ended { at, why, retry_at });
+        retry_at
+    }
+}
+
+const OPERATION: &str = "GetContainerEvents";
+
+/// Events were lost between us and the writer. A new subscribe makes the writer list.
+fn too_far_behind() -> CallError {
+    let message = "ended by us: more waits for the writer than can be kept";
+    CallError::new(OPERATION, CallErrorKind::Cancelled, message)
+}
+
+/// The way to the writer, and what waits for it to be free.
+struct Outlet {
+    queue: Queue,
+    out: mpsc::Sender<StreamObservation>,
+    gauges: Arc<ReaderGauges>,
+    shutdown: CancellationToken,
+}
+
+impl Outlet {
+    fn event(&mut self, arrival: Arrival) -> Kept {
+        let kept = self.queue.event(arrival);
+        self.hand_on();
+        kept
+    }
+
+    fn change(&mut self, change: StreamChange) {
+        self.queue.change(change);
+        self.hand_on();
+    }
+
+    /// Does `work`, and meanwhile hands on whatever the writer will take.
+    async fn during<W: Future>(&mut self, work: W) -> Result<W::Output, Over> {
+        let mut work = pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                () = self.shutdown.cancelled() => return Err(Over),
+                done = &mut work => return Ok(done),
+                room = self.out.reserve(), if !self.queue.is_empty() => {
+                    let Ok(room) = room else { return Err(Over) };
+                    if let Some(observation) = self.queue.pop() {
+                        room.send(observation);
+                    }
+                }
+                () = self.out.closed(), if self.queue.is_empty() => return Err(Over),
+            }
+            self.hand_on();
+        }
+    }
+
+    /// Hands on what the writer has room for now.
+    fn hand_on(&mut self) {
+        while !self.queue.is_empty()
+            && let Ok(room) = self.out.try_reserve()
+            && let Some(observation) = self.queue.pop()
+        {
+            room.send(observation);
+        }
+        self.gauges.show(&self.queue.tally(), self.queue.len(), self.queue.oldest());
+    }
+}

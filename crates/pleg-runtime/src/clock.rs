@@ -1,0 +1,63 @@
+//! The only place that reads a clock.
+//!
+//! Instants come from tokio's clock, so that paused time in a test is the truth for everyone;
+//! the wall clock is read once per subscribe and once per received event (law 6, latency) and
+//! for display.
+
+use std::time::Duration;
+
+use pleg_core::{Instant, WallTime};
+
+/// A clock with its own origin. Cheap to copy; all parts of one driver use one.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    origin: tokio::time::Instant,
+}
+
+impl Clock {
+    /// A clock whose origin is a little in the past, so that every instant it gives is after
+    /// [`Instant::ORIGIN`].
+    #[allow(clippy::disallowed_methods, reason = "this is the clock")]
+    #[must_use]
+    pub fn start() -> Self {
+        let now = tokio::time::Instant::now();
+        Self { origin: now.checked_sub(Duration::from_millis(1)).unwrap_or(now) }
+    }
+
+    /// Now.
+    #[allow(clippy::disallowed_methods, reason = "this is the clock")]
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        Instant::from_origin(tokio::time::Instant::now().saturating_duration_since(self.origin))
+    }
+
+    /// The same instant for tokio's timers; one that is too far away lies 30 years ahead.
+    #[allow(clippy::disallowed_methods, reason = "this is the clock")]
+    #[must_use]
+    pub fn tokio(&self, at: Instant) -> tokio::time::Instant {
+        const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
+        let since_origin = Duration::from_nanos(at.as_nanos());
+        self.origin.checked_add(since_origin.min(FAR)).unwrap_or(self.origin)
+    }
+
+    /// Completes at that instant. Cancel safe.
+    pub async fn sleep_until(&self, at: Instant) {
+        tokio::time::sleep_until(self.tokio(at)).await;
+    }
+
+    /// Our wall clock.
+    #[must_use]
+    pub fn wall(&self) -> WallTime {
+        wall()
+    }
+}
+
+/// Our wall clock.
+#[allow(clippy::disallowed_methods, reason = "this is the clock")]
+#[must_use]
+pub fn wall() -> WallTime {
+    let since = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or(Duration::ZERO);
+    WallTime::from_nanos(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+}

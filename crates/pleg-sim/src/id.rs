@@ -1,0 +1,78 @@
+//! Ids and dice, all from one seed. Pure: no clock, no randomness of the host.
+
+use std::fmt::Write as _;
+
+/// The splitmix64 generator: tiny, and good enough for names and dice.
+#[derive(Clone, Debug)]
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Less than `bound`; 0 if that is 0.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.next().checked_rem(bound).unwrap_or(0)
+    }
+
+    /// One of them; `None` if there is none.
+    pub(crate) fn one<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
+        let at = self.below(of.len() as u64);
+        usize::try_from(at).ok().and_then(|at| of.get(at))
+    }
+
+    /// 64 hex digits, as containerd names what it makes.
+    pub(crate) fn id(&mut self) -> String {
+        self.hex(4)
+    }
+
+    /// In the form of a pod's uid.
+    pub(crate) fn uid(&mut self) -> String {
+        let h = self.hex(2);
+        format!("{}-{}-{}-{}-{}", &h[..8], &h[8..12], &h[12..16], &h[16..20], &h[20..])
+    }
+
+    fn hex(&mut self, words: usize) -> String {
+        let mut text = String::with_capacity(words * 16);
+        for _ in 0..words {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{:016x}", self.next());
+        }
+        text
+    }
+}
+
+/// The id of an image: always the same for one name.
+pub(crate) fn image_id(name: &str) -> String {
+    let seed = name
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+    format!("sha256:{}", Dice::new(seed).id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_gives_the_same_ids() {
+        let (mut a, mut b, mut c) = (Dice::new(7), Dice::new(7), Dice::new(8));
+        let id = a.id();
+        assert_eq!(id.len(), 64);
+        assert!(id.bytes().all(|b| b.is_ascii_hexdigit()));
+        assert_eq!(id, b.id());
+        assert_ne!(id, a.id());
+        assert_ne!(id, c.id());
+        assert_eq!(a.uid().len(), 36);
+        assert_eq!(image_id("busybox"), image_id("busybox"));
+    }
+}

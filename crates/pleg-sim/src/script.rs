@@ -1,0 +1,82 @@
+//! How a simulated container lives, read from its command. Pure.
+
+use std::time::Duration;
+
+use pleg_cri::v1;
+
+/// The exit code of a start that failed.
+pub(crate) const START_FAILED: i32 = 128;
+/// The exit code of a program that `SIGKILL` ended.
+pub(crate) const KILLED: i32 = 137;
+/// The exit code of a program that `SIGTERM` ended.
+pub(crate) const TERMINATED: i32 = 143;
+
+/// What the "program" does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Script {
+    /// Runs until it is stopped; ends with 0 on `SIGTERM`.
+    Run,
+    /// Runs until it is killed.
+    IgnoreTerm,
+    /// Ends by itself.
+    Exit { code: i32, after: Duration },
+    /// Cannot be started.
+    FailStart,
+}
+
+impl Script {
+    pub(crate) fn of(config: &v1::ContainerConfig) -> Self {
+        let all = config.command.iter().chain(&config.args);
+        let words: Vec<&str> = all.flat_map(|w| w.split_whitespace()).collect();
+        let exit = |code: &str, ms: &str| {
+            let code = code.parse().ok().filter(|c| (0..=255).contains(c))?;
+            let after = Duration::from_millis(ms.parse().ok()?);
+            Some(Self::Exit { code, after })
+        };
+        match words[..] {
+            [.., "ignore-term"] => Self::IgnoreTerm,
+            [.., "fail-start"] => Self::FailStart,
+            [.., "exit", code, ms] => exit(code, ms).unwrap_or(Self::Run),
+            [.., "exit", code] => exit(code, "0").unwrap_or(Self::Run),
+            _ => Self::Run,
+        }
+    }
+
+    /// The exit code that a `SIGTERM` brings about, if it ends the program.
+    pub(crate) fn on_term(self) -> Option<i32> {
+        match self {
+            Self::Run => Some(0),
+            Self::Exit { .. } => Some(TERMINATED),
+            Self::IgnoreTerm | Self::FailStart => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn script(command: &[&str], args: &[&str]) -> Script {
+        let owned = |words: &[&str]| words.iter().map(ToString::to_string).collect();
+        Script::of(&v1::ContainerConfig {
+            command: owned(command),
+            args: owned(args),
+            ..Default::default()
+        })
+    }
+
+    #[test]
+    fn commands_are_read_from_their_end() {
+        let exit = |code, ms| Script::Exit { code, after: Duration::from_millis(ms) };
+        assert_eq!(script(&[], &[]), Script::Run);
+        assert_eq!(script(&["sleep"], &["inf"]), Script::Run);
+        assert_eq!(script(&["app", "exit", "3"], &[]), exit(3, 0));
+        assert_eq!(script(&["app"], &["exit", "3", "250"]), exit(3, 250));
+        assert_eq!(script(&["sh", "-c", "exit 1 20"], &[]), exit(1, 20));
+        assert_eq!(script(&["exit", "many"], &[]), Script::Run);
+        assert_eq!(script(&["exit", "256"], &[]), Script::Run);
+        assert_eq!(script(&["exit", "1", "2", "3"], &[]), Script::Run);
+        assert_eq!(script(&["app"], &["ignore-term"]), Script::IgnoreTerm);
+        assert_eq!(script(&["fail-start"], &[]), Script::FailStart);
+    }
+}

@@ -1,0 +1,165 @@
+//! The world as the wire shows it: statuses, list rows, filters. Pure.
+
+use std::collections::BTreeMap;
+
+use pleg_cri::v1;
+
+use crate::{
+    error::Refusal,
+    id::image_id,
+    world::{Container, Sandbox, World, namespaces},
+};
+
+/// What containerd 2 gives as the time of creation of a sandbox that its controller has
+/// forgotten: Go's zero time in nanoseconds, wrapped around.
+pub(crate) const NO_TIME: i64 = -6_795_364_578_871_345_152;
+
+/// The statuses that an event of a sandbox carries: its own, if it is there, and those of its
+/// own containers (not of others of the pod).
+pub(crate) type Snapshot = (Option<v1::PodSandboxStatus>, Vec<v1::ContainerStatus>);
+
+impl World {
+    pub(crate) fn snapshot(&self, sandbox: &str) -> Snapshot {
+        let containers = self.containers.iter().filter(|(_, c)| c.sandbox == sandbox);
+        (
+            self.sandboxes.get(sandbox).map(|s| s.status(sandbox)),
+            containers.map(|(id, c)| c.status(id)).collect(),
+        )
+    }
+
+    pub(crate) fn sandbox_status(&self, id: &str) -> Result<v1::PodSandboxStatus, Refusal> {
+        self.sandbox(id).map(|s| s.status(id))
+    }
+
+    pub(crate) fn container_status(&self, id: &str) -> Result<v1::ContainerStatus, Refusal> {
+        self.container(id).map(|c| c.status(id))
+    }
+
+    pub(crate) fn sandbox_rows(&self, filter: Option<&v1::PodSandboxFilter>) -> Vec<v1::PodSandbox> {
+        let rows = self.sandboxes.iter().map(|(id, s)| s.row(id));
+        rows.filter(|row| {
+            filter.is_none_or(|f| {
+                (f.id.is_empty() || f.id == row.id)
+                    && f.state.as_ref().is_none_or(|s| s.state == row.state)
+                    && selects(&f.label_selector, &row.labels)
+            })
+        })
+        .collect()
+    }
+
+    pub(crate) fn container_rows(&self, filter: Option<&v1::ContainerFilter>) -> Vec<v1::Container> {
+        let rows = self.containers.iter().map(|(id, c)| c.row(id));
+        rows.filter(|row| {
+            filter.is_none_or(|f| {
+                (f.id.is_empty() || f.id == row.id)
+                    && (f.pod_sandbox_id.is_empty() || f.pod_sandbox_id == row.pod_sandbox_id)
+                    && f.state.as_ref().is_none_or(|s| s.state == row.state)
+                    && selects(&f.label_selector, &row.labels)
+            })
+        })
+        .collect()
+    }
+
+    /// All images, or those of that name or id.
+    pub(crate) fn image_rows(&self, filter: Option<&v1::ImageFilter>) -> Vec<v1::Image> {
+        let name = filter.and_then(|f| f.image.as_ref()).map(|i| i.image.as_str());
+        match name.filter(|n| !n.is_empty()) {
+            Some(name) => self.image(name).cloned().into_iter().collect(),
+            None => self.images.values().cloned().collect(),
+        }
+    }
+}
+
+impl Sandbox {
+    fn state(&self) -> v1::PodSandboxState {
+        if self.ready {
+            v1::PodSandboxState::SandboxReady
+        } else {
+            v1::PodSandboxState::SandboxNotready
+        }
+    }
+
+    fn status(&self, id: &str) -> v1::PodSandboxStatus {
+        let options = namespaces(&self.config).cloned();
+        v1::PodSandboxStatus {
+            id: id.to_owned(),
+            metadata: self.config.metadata.clone(),
+            state: self.state().into(),
+            created_at: if self.leaving { NO_TIME } else { self.created_at },
+            network: Some(v1::PodSandboxNetworkStatus {
+                ip: self.ip.clone().unwrap_or_default(),
+                additional_ips: Vec::new(),
+            }),
+            linux: Some(v1::LinuxPodSandboxStatus {
+                namespaces: Some(v1::Namespace { options }),
+            }),
+            labels: self.config.labels.clone(),
+            annotations: self.config.annotations.clone(),
+            runtime_handler: self.handler.clone(),
+        }
+    }
+
+    fn row(&self, id: &str) -> v1::PodSandbox {
+        v1::PodSandbox {
+            id: id.to_owned(),
+            metadata: self.config.metadata.clone(),
+            state: self.state().into(),
+            created_at: self.created_at,
+            labels: self.config.labels.clone(),
+            annotations: self.config.annotations.clone(),
+            runtime_handler: self.handler.clone(),
+        }
+    }
+}
+
+impl Container {
+    fn image(&self) -> (Option<v1::ImageSpec>, String) {
+        let id = self.config.image.as_ref().map(|i| image_id(&i.image));
+        (self.config.image.clone(), id.unwrap_or_default())
+    }
+
+    fn status(&self, id: &str) -> v1::ContainerStatus {
+        let (image, image_id) = self.image();
+        v1::ContainerStatus {
+            id: id.to_owned(),
+            metadata: self.config.metadata.clone(),
+            state: self.state.into(),
+            created_at: self.created_at,
+            started_at: self.started_at,
+            finished_at: self.finished_at,
+            exit_code: self.exit_code,
+            image,
+            image_ref: image_id.clone(),
+            reason: self.reason.to_owned(),
+            message: self.message.clone(),
+            labels: self.config.labels.clone(),
+            annotations: self.config.annotations.clone(),
+            mounts: self.config.mounts.clone(),
+            log_path: self.config.log_path.clone(),
+            resources: self.resources.clone().map(|r| v1::ContainerResources { linux: Some(r) }),
+            image_id,
+            user: None,
+            stop_signal: self.config.stop_signal,
+        }
+    }
+
+    fn row(&self, id: &str) -> v1::Container {
+        let (image, image_id) = self.image();
+        v1::Container {
+            id: id.to_owned(),
+            pod_sandbox_id: self.sandbox.clone(),
+            metadata: self.config.metadata.clone(),
+            image,
+            image_ref: image_id.clone(),
+            state: self.state.into(),
+            created_at: self.created_at,
+            labels: self.config.labels.clone(),
+            annotations: self.config.annotations.clone(),
+            image_id,
+        }
+    }
+}
+
+fn selects(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> bool {
+    selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+}

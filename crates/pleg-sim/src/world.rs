@@ -1,0 +1,343 @@
+//! What exists: sandboxes, containers, names, images, and how they change.
+//!
+//! Pure state: no I/O, no clock (the time is an argument), no events. The engine tells the events
+//! of a change; `views` shows the state as the wire has it.
+
+use std::collections::BTreeMap;
+
+use pleg_cri::v1::{self, ContainerState, NamespaceMode};
+
+use crate::{
+    error::Refusal,
+    id::{Dice, image_id},
+    script::{START_FAILED, Script},
+};
+
+/// Everything there is.
+#[derive(Clone, Debug)]
+pub(crate) struct World {
+    pub(crate) sandboxes: BTreeMap<String, Sandbox>,
+    pub(crate) containers: BTreeMap<String, Container>,
+    pub(crate) images: BTreeMap<String, v1::Image>,
+    /// Reserved names and the ids that hold them.
+    names: BTreeMap<String, String>,
+    dice: Dice,
+    addresses: u32,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Sandbox {
+    pub(crate) config: v1::PodSandboxConfig,
+    pub(crate) handler: String,
+    pub(crate) ready: bool,
+    pub(crate) created_at: i64,
+    /// None on the host's network, and once the network is torn down.
+    pub(crate) ip: Option<String>,
+    /// Being removed: containerd's controller has forgotten it, its store has not yet.
+    pub(crate) leaving: bool,
+    name: String,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Container {
+    pub(crate) sandbox: String,
+    pub(crate) config: v1::ContainerConfig,
+    pub(crate) state: ContainerState,
+    pub(crate) created_at: i64,
+    pub(crate) started_at: i64,
+    pub(crate) finished_at: i64,
+    pub(crate) exit_code: i32,
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+    pub(crate) resources: Option<v1::LinuxContainerResources>,
+    name: String,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            sandboxes: BTreeMap::new(),
+            containers: BTreeMap::new(),
+            images: BTreeMap::new(),
+            names: BTreeMap::new(),
+            dice: Dice::new(seed),
+            addresses: 0,
+        }
+    }
+
+    // === sandboxes ===
+
+    /// A new sandbox, ready at once.
+    pub(crate) fn run_sandbox(
+        &mut self,
+        config: v1::PodSandboxConfig,
+        handler: String,
+        now: i64,
+    ) -> Result<String, Refusal> {
+        let metadata = config.metadata.as_ref().ok_or(Refusal::Missing("sandbox metadata"))?;
+        let name = sandbox_name(metadata);
+        if let Some(by) = self.names.get(&name) {
+            return Err(Refusal::SandboxNameTaken { name, by: by.clone() });
+        }
+        let id = self.dice.id();
+        self.names.insert(name.clone(), id.clone());
+        let ip = (!on_host_network(&config)).then(|| self.address());
+        let sandbox =
+            Sandbox { config, handler, ready: true, created_at: now, ip, leaving: false, name };
+        self.sandboxes.insert(id.clone(), sandbox);
+        Ok(id)
+    }
+
+    /// Its pause process has ended. False if that was known, or there is no such sandbox.
+    pub(crate) fn sandbox_exited(&mut self, id: &str) -> bool {
+        let sandbox = self.sandboxes.get_mut(id);
+        sandbox.is_some_and(|s| std::mem::replace(&mut s.ready, false))
+    }
+
+    /// The network is torn down: no address any more.
+    pub(crate) fn release_address(&mut self, id: &str) {
+        if let Some(sandbox) = self.sandboxes.get_mut(id) {
+            sandbox.ip = None;
+        }
+    }
+
+    /// The removal begins. False if one is under way, or there is no such sandbox.
+    pub(crate) fn begin_removal(&mut self, id: &str) -> bool {
+        let sandbox = self.sandboxes.get_mut(id);
+        sandbox.is_some_and(|s| !std::mem::replace(&mut s.leaving, true))
+    }
+
+    /// It is gone, and its name is free.
+    pub(crate) fn forget_sandbox(&mut self, id: &str) {
+        if let Some(sandbox) = self.sandboxes.remove(id) {
+            self.names.remove(&sandbox.name);
+        }
+    }
+
+    pub(crate) fn sandbox(&self, id: &str) -> Result<&Sandbox, Refusal> {
+        self.sandboxes.get(id).ok_or_else(|| Refusal::NoSandbox(id.to_owned()))
+    }
+
+    // === containers ===
+
+    pub(crate) fn create_container(
+        &mut self,
+        sandbox_id: &str,
+        config: v1::ContainerConfig,
+        now: i64,
+    ) -> Result<String, Refusal> {
+        let sandbox = self.sandbox(sandbox_id)?;
+        if !sandbox.ready || sandbox.leaving {
+            return Err(Refusal::SandboxNotReady(sandbox_id.to_owned()));
+        }
+        let metadata = config.metadata.as_ref().ok_or(Refusal::Missing("container metadata"))?;
+        let pod = sandbox.config.metadata.clone().unwrap_or_default();
+        let name = [
+            metadata.name.as_str(),
+            &pod.name,
+            &pod.namespace,
+            &pod.uid,
+            &metadata.attempt.to_string(),
+        ]
+        .join("_");
+        if let Some(by) = self.names.get(&name) {
+            return Err(Refusal::ContainerNameTaken { name, by: by.clone() });
+        }
+        let id = self.dice.id();
+        self.names.insert(name.clone(), id.clone());
+        let container = Container {
+            sandbox: sandbox_id.to_owned(),
+            resources: config.linux.as_ref().and_then(|l| l.resources.clone()),
+            config,
+            state: ContainerState::ContainerCreated,
+            created_at: now,
+            started_at: 0,
+            finished_at: 0,
+            exit_code: 0,
+            reason: "",
+            message: String::new(),
+            name,
+        };
+        self.containers.insert(id.clone(), container);
+        Ok(id)
+    }
+
+    /// Starts it and says how it will live. A start that fails leaves it exited.
+    pub(crate) fn start_container(&mut self, id: &str, now: i64) -> Result<Script, Refusal> {
+        let container = self.container(id)?;
+        if container.state != ContainerState::ContainerCreated {
+            return Err(Refusal::WrongState(container.state.as_str_name()));
+        }
+        if !self.sandbox(&container.sandbox)?.ready {
+            return Err(Refusal::SandboxNotReady(container.sandbox.clone()));
+        }
+        let container = self.container_mut(id)?;
+        let script = Script::of(&container.config);
+        if script == Script::FailStart {
+            let refusal = Refusal::StartFailed(id.to_owned());
+            container.state = ContainerState::ContainerExited;
+            container.finished_at = now;
+            container.exit_code = START_FAILED;
+            container.reason = "StartError";
+            container.message = refusal.to_string();
+            return Err(refusal);
+        }
+        container.state = ContainerState::ContainerRunning;
+        container.started_at = now;
+        Ok(script)
+    }
+
+    /// Its process has ended. The sandbox it belongs to, if that is news.
+    pub(crate) fn container_exited(&mut self, id: &str, code: i32, now: i64) -> Option<String> {
+        let container = self.containers.get_mut(id)?;
+        if container.state != ContainerState::ContainerRunning {
+            return None;
+        }
+        container.state = ContainerState::ContainerExited;
+        container.finished_at = now;
+        container.exit_code = code;
+        container.reason = if code == 0 { "Completed" } else { "Error" };
+        Some(container.sandbox.clone())
+    }
+
+    /// It is gone, and its name is free. The sandbox it belonged to, if it was there.
+    pub(crate) fn forget_container(&mut self, id: &str) -> Option<String> {
+        let container = self.containers.remove(id)?;
+        self.names.remove(&container.name);
+        Some(container.sandbox)
+    }
+
+    pub(crate) fn container(&self, id: &str) -> Result<&Container, Refusal> {
+        self.containers.get(id).ok_or_else(|| Refusal::NoContainer(id.to_owned()))
+    }
+
+    pub(crate) fn container_mut(&mut self, id: &str) -> Result<&mut Container, Refusal> {
+        self.containers.get_mut(id).ok_or_else(|| Refusal::NoContainer(id.to_owned()))
+    }
+
+    pub(crate) fn containers_of(&self, sandbox: &str) -> Vec<String> {
+        let its = self.containers.iter().filter(|(_, c)| c.sandbox == sandbox);
+        its.map(|(id, _)| id.clone()).collect()
+    }
+
+    // === images ===
+
+    /// Has it from now on; its id.
+    pub(crate) fn pull(&mut self, spec: v1::ImageSpec) -> Result<String, Refusal> {
+        if spec.image.is_empty() {
+            return Err(Refusal::Missing("image"));
+        }
+        let id = image_id(&spec.image);
+        let image = v1::Image {
+            id: id.clone(),
+            repo_tags: vec![spec.image.clone()],
+            size: 1 << 20,
+            spec: Some(spec.clone()),
+            ..Default::default()
+        };
+        self.images.insert(spec.image, image);
+        Ok(id)
+    }
+
+    /// By name or id.
+    pub(crate) fn image(&self, name: &str) -> Option<&v1::Image> {
+        self.images.get(name).or_else(|| self.images.values().find(|i| i.id == name))
+    }
+
+    /// By name or id.
+    pub(crate) fn remove_image(&mut self, name: &str) {
+        self.images.retain(|tag, image| tag != name && image.id != name);
+    }
+
+    fn address(&mut self) -> String {
+        self.addresses = self.addresses.wrapping_add(1);
+        let [_, b, c, d] = self.addresses.to_be_bytes();
+        format!("10.{}.{c}.{d}", 88_u8.wrapping_add(b))
+    }
+}
+
+fn sandbox_name(metadata: &v1::PodSandboxMetadata) -> String {
+    let v1::PodSandboxMetadata { name, namespace, uid, attempt } = metadata;
+    format!("{name}_{namespace}_{uid}_{attempt}")
+}
+
+fn on_host_network(config: &v1::PodSandboxConfig) -> bool {
+    namespaces(config).is_some_and(|n| n.network() == NamespaceMode::Node)
+}
+
+pub(crate) fn namespaces(config: &v1::PodSandboxConfig) -> Option<&v1::NamespaceOption> {
+    config.linux.as_ref()?.security_context.as_ref()?.namespace_options.as_ref()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(name: &str) -> v1::PodSandboxConfig {
+        let metadata = v1::PodSandboxMetadata {
+            name: name.into(),
+            uid: format!("uid-{name}"),
+            namespace: "default".into(),
+            attempt: 0,
+        };
+        v1::PodSandboxConfig { metadata: Some(metadata), ..Default::default() }
+    }
+
+    fn container(name: &str, command: &[&str]) -> v1::ContainerConfig {
+        v1::ContainerConfig {
+            metadata: Some(v1::ContainerMetadata { name: name.into(), attempt: 0 }),
+            command: command.iter().map(ToString::to_string).collect(),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn names_are_reserved_until_the_sandbox_is_gone() {
+        let mut world = World::new(1);
+        let id = world.run_sandbox(pod("a"), String::new(), 10).unwrap();
+        let taken = world.run_sandbox(pod("a"), String::new(), 11).unwrap_err();
+        assert!(taken.to_string().contains("failed to reserve sandbox name \"a_default_uid-a_0\""));
+        assert!(taken.to_string().contains(&id));
+        assert!(world.sandbox_exited(&id));
+        assert!(!world.sandbox_exited(&id), "told once");
+        assert!(world.run_sandbox(pod("a"), String::new(), 12).is_err(), "still reserved");
+        world.forget_sandbox(&id);
+        let again = world.run_sandbox(pod("a"), String::new(), 13).unwrap();
+        assert_ne!(id, again, "ids are never reused");
+    }
+
+    #[test]
+    fn containers_go_one_way() {
+        let mut world = World::new(1);
+        let sandbox = world.run_sandbox(pod("a"), String::new(), 10).unwrap();
+        let id = world.create_container(&sandbox, container("c", &[]), 11).unwrap();
+        assert!(matches!(
+            world.create_container(&sandbox, container("c", &[]), 11),
+            Err(Refusal::ContainerNameTaken { .. })
+        ));
+        assert_eq!(world.start_container(&id, 12), Ok(Script::Run));
+        let again = world.start_container(&id, 13).unwrap_err();
+        assert_eq!(again.to_string(), "container is in CONTAINER_RUNNING state");
+        assert_eq!(world.container_exited(&id, 3, 14), Some(sandbox.clone()));
+        assert_eq!(world.container_exited(&id, 4, 15), None);
+        let c = world.container(&id).unwrap();
+        assert_eq!((c.exit_code, c.reason, c.finished_at), (3, "Error", 14));
+        assert_eq!(world.forget_container(&id), Some(sandbox));
+        assert_eq!(world.forget_container(&id), None);
+    }
+
+    #[test]
+    fn a_failed_start_leaves_an_exited_container() {
+        let mut world = World::new(1);
+        let sandbox = world.run_sandbox(pod("a"), String::new(), 10).unwrap();
+        let id = world.create_container(&sandbox, container("c", &["fail-start"]), 11).unwrap();
+        assert!(matches!(world.start_container(&id, 12), Err(Refusal::StartFailed(_))));
+        let c = world.container(&id).unwrap();
+        assert_eq!((c.exit_code, c.reason, c.started_at), (128, "StartError", 0));
+        world.sandbox_exited(&sandbox);
+        assert!(matches!(
+            world.create_container(&sandbox, container("d", &[]), 13),
+            Err(Refusal::SandboxNotReady(_))
+        ));
+    }
+}

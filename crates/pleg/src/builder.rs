@@ -1,0 +1,156 @@
+//! Putting a generator together and starting it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pleg_core::{Mode, Reconciler, Settings};
+use pleg_evented::{ReaderGauges, ReconnectPolicy, ReconnectSettings};
+use pleg_generic::Reader;
+use pleg_runtime::Runtime;
+use pleg_runtime::clock::Clock;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::cache::Published;
+use crate::driver::Driver;
+use crate::error::StartError;
+use crate::fifo::{Fifo, FifoSender, fifo};
+use crate::handle::{Pleg, Shared};
+use crate::subscription::{Subscribers, Subscription};
+
+/// How many observations of the stream may wait for the writer before the reader joins them.
+const STREAM_QUEUE: usize = 256;
+/// How many commands may wait for the writer before those who ask wait.
+const COMMAND_QUEUE: usize = 256;
+
+/// A generator that is not started yet.
+pub struct Builder<R> {
+    runtime: Arc<R>,
+    settings: Settings,
+    reconnect: ReconnectSettings,
+    liveness: Option<Duration>,
+    subscribers: Arc<Subscribers>,
+    fifo: Option<FifoSender>,
+}
+
+impl<R> fmt::Debug for Builder<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Pleg {
+    /// A generator of the pods of `runtime`.
+    pub fn builder<R: Runtime>(runtime: R) -> Builder<R> {
+        Builder {
+            runtime: Arc::new(runtime),
+            settings: Settings::default(),
+            reconnect: ReconnectSettings::default(),
+            liveness: None,
+            subscribers: Arc::default(),
+            fifo: None,
+        }
+    }
+}
+
+impl<R: Runtime> Builder<R> {
+    /// Where it hears from: `Evented` by default.
+    #[must_use]
+    pub const fn mode(mut self, mode: Mode) -> Self {
+        self.settings.mode = mode;
+        self
+    }
+
+    /// All settings at once, the mode included.
+    #[must_use]
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// How soon and how often a lost stream is asked for again.
+    #[must_use]
+    pub fn reconnect(mut self, reconnect: ReconnectSettings) -> Self {
+        self.reconnect = reconnect;
+        self
+    }
+
+    /// Asks the runtime for its version this often, as a sign of life; off by default.
+    #[must_use]
+    pub const fn liveness(mut self, every: Duration) -> Self {
+        self.liveness = Some(every);
+        self
+    }
+
+    /// A subscription that misses nothing: what exists at the start is announced to it first.
+    pub fn subscribe(&mut self) -> Subscription {
+        self.subscribers.subscribe()
+    }
+
+    /// Announcements with upstream's semantics, from the start. There is one such queue; asking
+    /// again replaces it.
+    pub fn upstream_fifo(&mut self) -> Fifo {
+        let (sender, queue) = fifo();
+        self.fifo = Some(sender);
+        queue
+    }
+
+    /// Starts it, on the present tokio runtime. It makes no call before this and needs nobody to
+    /// answer: it waits for its runtime for ever.
+    ///
+    /// # Errors
+    /// If a setting cannot be used.
+    pub fn spawn(self) -> Result<Pleg, StartError> {
+        crate::metrics::describe();
+        let clock = Clock::start();
+        let evented = self.settings.mode == Mode::Evented;
+        let machine = Reconciler::new(self.settings, clock.now())?;
+        let policy = ReconnectPolicy::new(self.reconnect)?;
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let (observe, observations) = mpsc::channel(STREAM_QUEUE);
+        let (commands, requests) = mpsc::channel(COMMAND_QUEUE);
+        let (health, watched) = watch::channel(machine.health(clock.now()));
+        let gauges = Arc::new(ReaderGauges::default());
+        let published = Arc::new(Published::default());
+        if evented {
+            let (runtime, gauges, stop) = (self.runtime.clone(), gauges.clone(), stop.clone());
+            tasks.spawn(async move {
+                pleg_evented::run(runtime, clock, policy, observe, gauges, stop).await;
+            });
+        } else {
+            drop(observe);
+        }
+        let driver = Driver::new(
+            machine,
+            Reader::new(self.runtime.clone(), clock),
+            clock,
+            published.clone(),
+            self.subscribers.clone(),
+            self.fifo,
+            health,
+            gauges,
+            self.liveness,
+        );
+        let runtime = self.runtime;
+        let until = stop.clone();
+        tasks.spawn(async move { driver.run(runtime, observations, requests, until).await });
+        tasks.close();
+        let subscribers = self.subscribers;
+        let shared = Shared {
+            clock,
+            published,
+            subscribers,
+            health: watched,
+            commands,
+            stop,
+            tasks,
+        };
+        Ok(Pleg {
+            shared: Arc::new(shared),
+        })
+    }
+}

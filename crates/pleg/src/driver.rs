@@ -1,0 +1,461 @@
+//! The one writer (law 1): a task that owns the machine, feeds it with what the sources observe
+//! and does what it wants done. It makes no call itself and waits for no consumer.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pleg_core::{
+    CallError, CallErrorKind, Counters, Health, Id, Inspection, Instant, Kind, LifecycleType, List,
+    Output, PodLifecycleEvent, PodUid, PodView, Reading, Reconciler, Ticket, WaiterId,
+};
+use pleg_evented::{ReaderGauges, StreamObservation};
+use pleg_generic::Reader;
+use pleg_runtime::Runtime;
+use pleg_runtime::clock::Clock;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use crate::cache::Published;
+use crate::fifo::FifoSender;
+use crate::metrics;
+use crate::subscription::Subscribers;
+
+/// How often the writer shows that it lives.
+const BEAT: Duration = Duration::from_secs(2);
+/// How long a liveness probe may take.
+const PROBE_DEADLINE: Duration = Duration::from_secs(2);
+
+/// What consumers ask of the writer.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Wait {
+        uid: PodUid,
+        after: Instant,
+        reply: Reply,
+    },
+    Relist {
+        uid: PodUid,
+        reply: Reply,
+    },
+    Reinspect {
+        uid: PodUid,
+        reply: Reply,
+    },
+    RelistNow {
+        reply: oneshot::Sender<Result<(), CallError>>,
+    },
+    Acknowledge {
+        id: Id,
+    },
+}
+
+type Reply = oneshot::Sender<Result<PodView, CallError>>;
+
+/// The writer.
+pub(crate) struct Driver<R> {
+    machine: Reconciler,
+    reader: Arc<Reader<R>>,
+    clock: Clock,
+    published: Arc<Published>,
+    subscribers: Arc<Subscribers>,
+    fifo: Option<FifoSender>,
+    health: watch::Sender<Health>,
+    gauges: Arc<ReaderGauges>,
+    liveness: Option<Duration>,
+    reads: Reads,
+    waiting: HashMap<WaiterId, Waiting>,
+    last_waiter: u64,
+    metrics: metrics::Shown,
+}
+
+enum Waiting {
+    Pod(Reply),
+    List(oneshot::Sender<Result<(), CallError>>),
+}
+
+impl<R: Runtime> Driver<R> {
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "the parts of one machine, put together once"
+    )]
+    pub(crate) fn new(
+        machine: Reconciler,
+        reader: Reader<R>,
+        clock: Clock,
+        published: Arc<Published>,
+        subscribers: Arc<Subscribers>,
+        fifo: Option<FifoSender>,
+        health: watch::Sender<Health>,
+        gauges: Arc<ReaderGauges>,
+        liveness: Option<Duration>,
+    ) -> Self {
+        Self {
+            machine,
+            reader: Arc::new(reader),
+            clock,
+            published,
+            subscribers,
+            fifo,
+            health,
+            gauges,
+            liveness,
+            reads: Reads::default(),
+            waiting: HashMap::new(),
+            last_waiter: 0,
+            metrics: metrics::Shown::default(),
+        }
+    }
+
+    /// Turns until it is told to stop. Then all reads are dropped, whoever waits is told, and
+    /// subscriptions end.
+    pub(crate) async fn run(
+        mut self,
+        runtime: Arc<R>,
+        mut observations: mpsc::Receiver<StreamObservation>,
+        mut commands: mpsc::Receiver<Command>,
+        stop: CancellationToken,
+    ) {
+        let mut next_beat = self.clock.now().after(BEAT);
+        let mut probe = Probe::new(self.liveness, self.clock);
+        loop {
+            self.perform_all();
+            let wake = self
+                .machine
+                .poll_timeout()
+                .map_or(next_beat, |t| t.min(next_beat));
+            tokio::select! {
+                () = stop.cancelled() => break,
+                Some(observation) = observations.recv() => {
+                    self.observe(observation);
+                    // What has queued meanwhile is taken in one turn.
+                    for _ in 0..64 {
+                        let Ok(observation) = observations.try_recv() else { break };
+                        self.observe(observation);
+                        self.perform_all();
+                    }
+                }
+                Some(read) = self.reads.next() => self.read_ended(read),
+                Some(command) = commands.recv() => self.obey(command),
+                alive = probe.next(&*runtime) => {
+                    if alive {
+                        self.machine.handle_alive(self.clock.now());
+                    }
+                }
+                () = self.clock.sleep_until(wake) => {}
+            }
+            let now = self.clock.now();
+            let behind = self.gauges.waiting() > 0 || !observations.is_empty();
+            self.machine.handle_backlog(now, behind);
+            self.machine.handle_timeout(now);
+            if now >= next_beat {
+                next_beat = now.after(BEAT);
+                self.forget_the_gone();
+            }
+        }
+        self.subscribers.close();
+    }
+
+    fn observe(&mut self, observation: StreamObservation) {
+        let now = self.clock.now();
+        match observation {
+            StreamObservation::Event(arrival) => {
+                self.metrics.arrived(&arrival);
+                self.machine.handle_event(now, arrival);
+            }
+            StreamObservation::Change(change) => {
+                metrics::stream_changed(&change);
+                crate::log::stream_changed(&change);
+                self.machine.handle_stream(now, change);
+            }
+        }
+    }
+
+    fn read_ended(&mut self, read: Read) {
+        let now = self.clock.now();
+        match read {
+            Read::List(list) => {
+                self.metrics.listed(&list);
+                crate::log::listed(&list);
+                self.machine.handle_list(now, list);
+            }
+            Read::Inspection(inspection) => {
+                metrics::inspected(&inspection);
+                self.machine.handle_inspection(now, *inspection);
+            }
+            Read::Reading(reading) => self.machine.handle_reading(now, *reading),
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        let now = self.clock.now();
+        match command {
+            Command::Wait { uid, after, reply } => {
+                let waiter = self.waiter(Waiting::Pod(reply));
+                self.machine.wait(now, waiter, &uid, after);
+            }
+            Command::Relist { uid, reply } => {
+                let waiter = self.waiter(Waiting::Pod(reply));
+                self.machine.relist(now, waiter, &uid);
+            }
+            Command::Reinspect { uid, reply } => {
+                let waiter = self.waiter(Waiting::Pod(reply));
+                self.machine.reinspect(now, waiter, &uid);
+            }
+            Command::RelistNow { reply } => {
+                let waiter = self.waiter(Waiting::List(reply));
+                self.machine.relist_now(now, waiter);
+            }
+            Command::Acknowledge { id } => self.machine.acknowledge(&id),
+        }
+    }
+
+    fn waiter(&mut self, waiting: Waiting) -> WaiterId {
+        self.last_waiter += 1;
+        let waiter = WaiterId::new(self.last_waiter);
+        self.waiting.insert(waiter, waiting);
+        waiter
+    }
+
+    /// Those who gave up waiting are waited for no longer.
+    fn forget_the_gone(&mut self) {
+        let machine = &mut self.machine;
+        self.waiting.retain(|&waiter, waiting| {
+            let gone = match waiting {
+                Waiting::Pod(reply) => reply.is_closed(),
+                Waiting::List(reply) => reply.is_closed(),
+            };
+            if gone {
+                machine.cancel(waiter);
+            }
+            !gone
+        });
+    }
+
+    /// Does what the machine wants done, in its order, and shows what came of it.
+    fn perform_all(&mut self) {
+        while let Some(output) = self.machine.poll_output() {
+            self.perform(output);
+        }
+        let now = self.clock.now();
+        let health = self.machine.health(now);
+        let counters: Counters = self.machine.counters();
+        self.metrics
+            .show(&health, &counters, self.machine.census(), &self.gauges, now);
+        self.health.send_if_modified(|shown| {
+            let same = shown.says_the_same(&health);
+            if same && now.since(shown.beat) < BEAT {
+                return false;
+            }
+            crate::log::health_changed(shown, &health, now);
+            *shown = health;
+            true
+        });
+    }
+
+    fn perform(&mut self, output: Output) {
+        match output {
+            Output::Publish { uid, view } => self.published.put(uid, view),
+            Output::Withdraw { uid } => self.published.withdraw(&uid),
+            Output::Swept { as_of, gone } => self.published.sweep(as_of, &gone),
+            Output::Confirm { as_of, pods } => self.published.confirm(as_of, &pods),
+            Output::Terminals { uid, records } => self.published.set_ends(uid, records),
+            Output::Announce(event) => self.announce(&event),
+            Output::Answer { waiter, answer } => {
+                if let Some(Waiting::Pod(reply)) = self.waiting.remove(&waiter) {
+                    // Whoever gave up waiting does not mind.
+                    let _ = reply.send(answer);
+                }
+            }
+            Output::Listed { waiter, outcome } => {
+                if let Some(Waiting::List(reply)) = self.waiting.remove(&waiter) {
+                    let _ = reply.send(outcome);
+                }
+            }
+            Output::List { ticket, deadline } => {
+                let reader = self.reader.clone();
+                let list = async move { Read::List(reader.list(ticket, deadline).await) };
+                self.reads
+                    .start(Asked::List(ticket), self.clock.now(), list);
+            }
+            Output::Inspect {
+                ticket,
+                uid,
+                held,
+                deadline,
+                ..
+            } => {
+                let reader = self.reader.clone();
+                let inspect = async move {
+                    Read::Inspection(Box::new(
+                        reader.inspect(ticket, &uid, &held, deadline).await,
+                    ))
+                };
+                self.reads
+                    .start(Asked::Inspection(ticket), self.clock.now(), inspect);
+            }
+            Output::Read {
+                ticket,
+                id,
+                kind,
+                deadline,
+            } => {
+                let reader = self.reader.clone();
+                let read = async move {
+                    Read::Reading(Box::new(reader.read(ticket, &id, kind, deadline).await))
+                };
+                self.reads
+                    .start(Asked::Reading(ticket), self.clock.now(), read);
+            }
+            Output::Cancel { ticket } => self.reads.cancel(ticket),
+            other => tracing::error!(
+                ?other,
+                "the core wants something that this driver cannot do"
+            ),
+        }
+    }
+
+    fn announce(&self, event: &PodLifecycleEvent) {
+        if event.event == LifecycleType::ContainerDied
+            && let Some(subject) = event.subject.as_ref().filter(|s| s.kind == Kind::Container)
+        {
+            tracing::info!(
+                pod = %event.uid,
+                namespace = %event.namespace,
+                name = %event.pod_name,
+                container = %subject.name,
+                id = %subject.id,
+                exit_code = subject.exit_code,
+                reason = %subject.reason,
+                source = %event.source,
+                "container died"
+            );
+        }
+        self.subscribers.announce(event);
+        if let Some(fifo) = &self.fifo {
+            fifo.announce(event);
+        }
+    }
+}
+
+/// What the read side has ended with.
+enum Read {
+    List(List),
+    Inspection(Box<Inspection>),
+    Reading(Box<Reading>),
+}
+
+/// The reads under way. Each is answered once, whatever becomes of its task.
+#[derive(Default)]
+struct Reads {
+    tasks: JoinSet<Read>,
+    asked: HashMap<tokio::task::Id, (Asked, Instant, AbortHandle)>,
+}
+
+#[derive(Clone, Copy)]
+enum Asked {
+    List(Ticket),
+    Inspection(Ticket),
+    Reading(Ticket),
+}
+
+impl Reads {
+    fn start(
+        &mut self,
+        asked: Asked,
+        now: Instant,
+        read: impl Future<Output = Read> + Send + 'static,
+    ) {
+        let handle = self.tasks.spawn(read);
+        self.asked.insert(handle.id(), (asked, now, handle));
+    }
+
+    /// Drops an inspection. Its answer, if one comes, is ignored by the machine.
+    fn cancel(&self, ticket: Ticket) {
+        for (asked, _, handle) in self.asked.values() {
+            if matches!(asked, Asked::Inspection(t) if *t == ticket) {
+                handle.abort();
+            }
+        }
+    }
+
+    /// The next read that has ended; `None` if none is under way. Cancel safe.
+    async fn next(&mut self) -> Option<Read> {
+        let ended = self.tasks.join_next_with_id().await?;
+        Some(match ended {
+            Ok((id, read)) => {
+                self.asked.remove(&id);
+                read
+            }
+            Err(error) => self.answer_for(&error)?,
+        })
+    }
+
+    /// A read that was dropped or has panicked failed.
+    fn answer_for(&mut self, error: &JoinError) -> Option<Read> {
+        let (asked, began, _) = self.asked.remove(&error.id())?;
+        let kind = if error.is_cancelled() {
+            CallErrorKind::Cancelled
+        } else {
+            CallErrorKind::Failed
+        };
+        let failed = |operation| CallError::new(operation, kind, error.to_string());
+        if error.is_panic() {
+            tracing::error!(%error, "a read panicked; it counts as failed");
+        }
+        Some(match asked {
+            Asked::List(ticket) => Read::List(List {
+                ticket,
+                began,
+                ended: began,
+                rows: Err(failed("List")),
+            }),
+            Asked::Inspection(ticket) => Read::Inspection(Box::new(Inspection {
+                ticket,
+                began,
+                ended: began,
+                found: Vec::new(),
+                gone: Vec::new(),
+                error: Some(failed("Inspect")),
+            })),
+            Asked::Reading(ticket) => Read::Reading(Box::new(Reading {
+                ticket,
+                began,
+                ended: began,
+                report: Err(failed("Read")),
+            })),
+        })
+    }
+}
+
+/// The liveness probe, if it is enabled.
+struct Probe {
+    every: Option<Duration>,
+    next: Instant,
+    clock: Clock,
+}
+
+impl Probe {
+    fn new(every: Option<Duration>, clock: Clock) -> Self {
+        Self {
+            every,
+            next: every.map_or(Instant::ORIGIN, |e| clock.now().after(e)),
+            clock,
+        }
+    }
+
+    /// Asks when it is time to; whether the runtime lives. Never completes if it is off.
+    async fn next<R: Runtime>(&mut self, runtime: &R) -> bool {
+        let Some(every) = self.every else {
+            return std::future::pending().await;
+        };
+        self.clock.sleep_until(self.next).await;
+        self.next = self.clock.now().after(every);
+        matches!(
+            tokio::time::timeout(PROBE_DEADLINE, runtime.version()).await,
+            Ok(Ok(_))
+        )
+    }
+}

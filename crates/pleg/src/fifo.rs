@@ -1,0 +1,79 @@
+//! Upstream's way of announcing, for parity: one bounded queue, and what does not fit is dropped.
+
+use pleg_core::{Id, LifecycleType, PodLifecycleEvent, PodUid};
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+
+use crate::metrics;
+
+/// How many events upstream's channel holds.
+const CAPACITY: usize = 1000;
+
+/// A pod lifecycle event as upstream's kubelet sends it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct FifoEvent {
+    /// The pod.
+    pub uid: PodUid,
+    /// What happened. Upstream never sends ContainerChanged.
+    pub event: LifecycleType,
+    /// The id of the container or sandbox; none for PodSync.
+    pub data: Option<Id>,
+}
+
+/// Announcements with upstream's semantics: one queue of 1000 in order; an event that does not
+/// fit is dropped and counted in `kubelet_pleg_discard_events` (upstream k#136408: it is never
+/// generated again). Prefer [`Subscription`](crate::Subscription), which loses nothing that
+/// matters.
+#[derive(Debug)]
+pub struct Fifo {
+    queue: mpsc::Receiver<FifoEvent>,
+}
+
+impl Fifo {
+    /// The next event, or `None` once the generator has shut down.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
+    pub async fn next(&mut self) -> Option<FifoEvent> {
+        self.queue.recv().await
+    }
+
+    /// What is there now, without waiting.
+    pub fn try_next(&mut self) -> Option<FifoEvent> {
+        self.queue.try_recv().ok()
+    }
+}
+
+/// The writer's end.
+#[derive(Debug)]
+pub(crate) struct FifoSender(mpsc::Sender<FifoEvent>);
+
+pub(crate) fn fifo() -> (FifoSender, Fifo) {
+    let (sender, queue) = mpsc::channel(CAPACITY);
+    (FifoSender(sender), Fifo { queue })
+}
+
+impl FifoSender {
+    pub(crate) fn announce(&self, announced: &PodLifecycleEvent) {
+        let Some(event) = as_upstream_sends(announced) else {
+            return;
+        };
+        if let Err(TrySendError::Full(_)) = self.0.try_send(event) {
+            metrics::discarded();
+        }
+    }
+}
+
+/// Upstream filters ContainerChanged. A step back that reads have proved against what was
+/// believed it sends as Started, where the container runs; so do we announce it.
+fn as_upstream_sends(announced: &PodLifecycleEvent) -> Option<FifoEvent> {
+    if announced.event == LifecycleType::ContainerChanged {
+        return None;
+    }
+    Some(FifoEvent {
+        uid: announced.uid.clone(),
+        event: announced.event,
+        data: announced.subject.as_ref().map(|s| s.id.clone()),
+    })
+}

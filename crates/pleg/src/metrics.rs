@@ -1,0 +1,286 @@
+//! Metrics, through the `metrics` facade: upstream's by upstream's names, ours with `pleg_`.
+//! No pod, container, endpoint or error text ever becomes a label.
+
+use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use pleg_core::{
+    Arrival, Cause, Census, Counters, Health, Inspection, Instant, List, MissedKind, StreamChange,
+    StreamEnd, StreamState,
+};
+use pleg_evented::ReaderGauges;
+use pleg_runtime::clock;
+
+const RELIST_DURATION: &str = "kubelet_pleg_relist_duration_seconds";
+const RELIST_INTERVAL: &str = "kubelet_pleg_relist_interval_seconds";
+const POD_RELIST_DURATION: &str = "kubelet_pleg_pod_relist_duration_seconds";
+const DISCARDED: &str = "kubelet_pleg_discard_events";
+const LAST_SEEN: &str = "kubelet_pleg_last_seen_seconds";
+const CONNECTED: &str = "kubelet_evented_pleg_connection_success_count";
+const CONNECTION_ERRORS: &str = "kubelet_evented_pleg_connection_error_count";
+const CONNECTION_LATENCY: &str = "kubelet_evented_pleg_connection_latency_seconds";
+const RUNNING_PODS: &str = "kubelet_running_pods";
+const RUNNING_CONTAINERS: &str = "kubelet_running_containers";
+
+const MISSED: &str = "pleg_missed_events_total";
+const RECEIVED: &str = "pleg_notifications_received_total";
+const CONTRADICTIONS: &str = "pleg_contradictions_total";
+const OVERRULED: &str = "pleg_overruled_total";
+const LISTS: &str = "pleg_lists_total";
+const LISTS_FAILED: &str = "pleg_lists_failed_total";
+const INSPECTIONS: &str = "pleg_inspections_total";
+const INSPECTION_CAUSES: &str = "pleg_inspection_causes_total";
+const INSPECTIONS_FAILED: &str = "pleg_inspections_failed_total";
+const EXIT_READS: &str = "pleg_exit_reason_reads_total";
+const IRREGULAR: &str = "pleg_irregular_events_total";
+const STREAMS_LOST: &str = "pleg_streams_lost_total";
+const JOINED: &str = "pleg_events_joined_total";
+const DROPPED_TOMBSTONES: &str = "pleg_tombstones_dropped_total";
+const TOMBSTONES: &str = "pleg_tombstones";
+const PERIOD: &str = "pleg_relist_period_seconds";
+const LIST_IN_FLIGHT: &str = "pleg_list_in_flight_seconds";
+const STREAM_STATE: &str = "pleg_stream_state";
+const BACKLOG: &str = "pleg_backlog_events";
+const OVERDUE: &str = "pleg_inspections_overdue";
+const QUARANTINED: &str = "pleg_pods_quarantined";
+const READY: &str = "pleg_ready";
+
+/// Says once what each one means.
+pub(crate) fn describe() {
+    describe_histogram!(
+        RELIST_DURATION,
+        "How long a full list took, failed ones included."
+    );
+    describe_histogram!(
+        RELIST_INTERVAL,
+        "From the start of the last complete list to this one's."
+    );
+    describe_histogram!(
+        POD_RELIST_DURATION,
+        "How long the inspection of one pod took."
+    );
+    describe_counter!(
+        DISCARDED,
+        "Events that did not fit into the upstream queue."
+    );
+    describe_gauge!(
+        LAST_SEEN,
+        "When the last complete list began, in Unix seconds."
+    );
+    describe_counter!(CONNECTED, "Event streams that were opened.");
+    describe_counter!(
+        CONNECTION_ERRORS,
+        "Event streams that ended or could not be opened."
+    );
+    describe_histogram!(
+        CONNECTION_LATENCY,
+        "From the runtime's stamp on an event to us."
+    );
+    describe_gauge!(RUNNING_PODS, "Sandboxes that are ready.");
+    describe_gauge!(RUNNING_CONTAINERS, "Containers, by state.");
+    describe_counter!(MISSED, "Events that reads found to be missing, by kind.");
+    describe_counter!(RECEIVED, "Events received, by type.");
+    describe_counter!(CONTRADICTIONS, "Reads that contradicted what was believed.");
+    describe_counter!(OVERRULED, "Beliefs that reads have overruled.");
+    describe_counter!(LISTS, "Full lists.");
+    describe_counter!(LISTS_FAILED, "Full lists that failed.");
+    describe_counter!(INSPECTIONS, "Inspections of single pods.");
+    describe_counter!(
+        INSPECTION_CAUSES,
+        "Why pods were inspected; one may have several causes."
+    );
+    describe_counter!(INSPECTIONS_FAILED, "Inspections that failed.");
+    describe_counter!(
+        EXIT_READS,
+        "Statuses read because an exit's reason may arrive late."
+    );
+    describe_counter!(
+        IRREGULAR,
+        "Events that lacked something or were no plausible news."
+    );
+    describe_counter!(STREAMS_LOST, "Standing event streams that were lost.");
+    describe_counter!(
+        JOINED,
+        "Events joined with another one while the writer was slow."
+    );
+    describe_counter!(DROPPED_TOMBSTONES, "Tombstones dropped before their time.");
+    describe_gauge!(TOMBSTONES, "Removed ids that are remembered.");
+    describe_gauge!(PERIOD, "The present period of the full list.");
+    describe_gauge!(
+        LIST_IN_FLIGHT,
+        "For how long a full list has been under way."
+    );
+    describe_gauge!(STREAM_STATE, "1 for the present state of the event stream.");
+    describe_gauge!(BACKLOG, "Events that wait to be applied.");
+    describe_gauge!(OVERDUE, "Inspections that are overdue.");
+    describe_gauge!(QUARANTINED, "Pods whose inspections fail.");
+    describe_gauge!(READY, "1 if the generator can be relied on.");
+}
+
+pub(crate) fn discarded() {
+    counter!(DISCARDED).increment(1);
+}
+
+pub(crate) fn stream_changed(change: &StreamChange) {
+    match change {
+        StreamChange::Subscribed { .. } => counter!(CONNECTED).increment(1),
+        StreamChange::Ended { .. } => counter!(CONNECTION_ERRORS).increment(1),
+    }
+}
+
+pub(crate) fn inspected(inspection: &Inspection) {
+    histogram!(POD_RELIST_DURATION).record(inspection.ended.since(inspection.began));
+}
+
+/// What was last shown, so that only changes are written.
+#[derive(Debug, Default)]
+pub(crate) struct Shown {
+    counters: Option<Counters>,
+    census: Option<Census>,
+    health: Option<Health>,
+    last_list: Option<Instant>,
+    waiting: Option<usize>,
+}
+
+impl Shown {
+    pub(crate) fn arrived(&self, arrival: &Arrival) {
+        let nanos = arrival
+            .wall
+            .as_nanos()
+            .saturating_sub(arrival.event.created_at);
+        // Clocks that are apart give no latency.
+        if let Ok(nanos) = u64::try_from(nanos) {
+            histogram!(CONNECTION_LATENCY).record(std::time::Duration::from_nanos(nanos));
+        }
+    }
+
+    pub(crate) fn listed(&mut self, list: &List) {
+        histogram!(RELIST_DURATION).record(list.ended.since(list.began));
+        if let Some(last) = self.last_list {
+            histogram!(RELIST_INTERVAL).record(list.began.since(last));
+        }
+        if list.rows.is_ok() {
+            self.last_list = Some(list.began);
+            let ago = list.ended.since(list.began);
+            gauge!(LAST_SEEN).set(clock::wall().before(ago).as_nanos() as f64 / 1e9);
+        }
+    }
+
+    pub(crate) fn show(
+        &mut self,
+        health: &Health,
+        counters: &Counters,
+        census: Census,
+        reader: &ReaderGauges,
+        now: Instant,
+    ) {
+        if self.counters.as_ref() != Some(counters) {
+            show_counters(counters);
+            self.counters = Some(counters.clone());
+        }
+        if self.census != Some(census) {
+            show_census(census);
+            self.census = Some(census);
+        }
+        let waiting = reader.waiting();
+        if self.waiting != Some(waiting) {
+            gauge!(BACKLOG).set(waiting as f64);
+            counter!(JOINED).absolute(reader.joined());
+            self.waiting = Some(waiting);
+        }
+        // While a call hangs its gauge moves, so that an outage shows during the outage
+        // (upstream k#87108).
+        let in_flight = health
+            .list_in_flight
+            .map_or(0.0, |since| now.since(since).as_secs_f64());
+        gauge!(LIST_IN_FLIGHT).set(in_flight);
+        gauge!(READY).set(f64::from(u8::from(health.ready(now).is_ok())));
+        if !self
+            .health
+            .as_ref()
+            .is_some_and(|shown| shown.says_the_same(health))
+        {
+            show_health(health);
+            self.health = Some(health.clone());
+        }
+    }
+}
+
+fn show_counters(c: &Counters) {
+    for (name, n) in ["created", "started", "stopped", "deleted", "other"]
+        .into_iter()
+        .zip(c.events)
+    {
+        counter!(RECEIVED, "type" => name).absolute(n);
+    }
+    for kind in MissedKind::ALL {
+        counter!(MISSED, "kind" => kind.as_str()).absolute(c.missed[kind as usize]);
+    }
+    for cause in Cause::ALL {
+        let n = c.inspections_by_cause[cause as usize];
+        counter!(INSPECTION_CAUSES, "cause" => cause.as_str()).absolute(n);
+    }
+    for (kind, n) in [
+        ("no_sandbox_status", c.events_without_sandbox),
+        ("incomplete", c.events_incomplete),
+        ("implausible", c.events_implausible),
+        ("no_pod", c.kept_aside),
+    ] {
+        counter!(IRREGULAR, "kind" => kind).absolute(n);
+    }
+    counter!(CONTRADICTIONS).absolute(c.contradictions);
+    counter!(OVERRULED).absolute(c.overruled);
+    counter!(LISTS).absolute(c.lists);
+    counter!(LISTS_FAILED).absolute(c.lists_failed);
+    counter!(INSPECTIONS).absolute(c.inspections);
+    counter!(INSPECTIONS_FAILED).absolute(c.inspections_failed);
+    counter!(EXIT_READS).absolute(c.exit_reads);
+    counter!(STREAMS_LOST).absolute(c.streams_lost);
+    counter!(DROPPED_TOMBSTONES).absolute(c.tombstones_dropped);
+    gauge!(TOMBSTONES).set(c.tombstones as f64);
+}
+
+fn show_census(census: Census) {
+    gauge!(RUNNING_PODS).set(census.running_pods as f64);
+    for (state, n) in [
+        ("created", census.created),
+        ("running", census.running),
+        ("exited", census.exited),
+        ("unknown", census.unknown),
+    ] {
+        // Written when it is zero, too: upstream leaves a state at its last count (C14).
+        gauge!(RUNNING_CONTAINERS, "container_state" => state).set(n as f64);
+    }
+}
+
+fn show_health(health: &Health) {
+    gauge!(PERIOD).set(health.period.as_secs_f64());
+    gauge!(OVERDUE).set(health.overdue as f64);
+    gauge!(QUARANTINED).set(health.quarantined as f64);
+    let state = match &health.stream {
+        StreamState::Off => "off",
+        StreamState::Subscribed {
+            confirmed: true, ..
+        } => "confirmed",
+        StreamState::Subscribed { .. } => "unconfirmed",
+        StreamState::Down {
+            why: StreamEnd::NeverOffered,
+            ..
+        } => "never_offered",
+        StreamState::Down {
+            why: StreamEnd::Disabled,
+            ..
+        } => "disabled",
+        StreamState::Down { .. } => "down",
+        _ => "starting",
+    };
+    for name in [
+        "off",
+        "starting",
+        "unconfirmed",
+        "confirmed",
+        "down",
+        "never_offered",
+        "disabled",
+    ] {
+        gauge!(STREAM_STATE, "state" => name).set(f64::from(u8::from(name == state)));
+    }
+}

@@ -1,0 +1,75 @@
+/*
+ * The one program of the test image: pause process of every pod and main process of every container.
+ *
+ *   app [pause]                    wait; SIGTERM or SIGINT ends it at once with code 0
+ *   app exit CODE [MILLISECONDS]   end with CODE after that time (0); a SIGTERM or SIGINT before it gives 143 or 130
+ *   app ignore-term                run for ever; only SIGKILL ends it for sure
+ *
+ * Process 1 of a pid namespace gets no signal it has no handler for, so each mode states what it does with them.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { EXIT_USAGE = 64 };
+
+static void exit_clean(int signal) {
+    (void)signal;
+    _exit(0);
+}
+
+static void exit_as_killed(int signal) {
+    _exit(128 + signal);
+}
+
+static void on_stop_signals(void (*handler)(int)) {
+    struct sigaction action = {.sa_handler = handler};
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    /* Orphans of the pod become children of its pause process: have the kernel reap them. */
+    signal(SIGCHLD, SIG_IGN);
+}
+
+static int usage(void) {
+    fputs("usage: app [pause | exit CODE [MILLISECONDS] | ignore-term]\n", stderr);
+    return EXIT_USAGE;
+}
+
+/* A whole decimal number from 0 to max; -1 when the text is none. */
+static long number(const char *text, long max) {
+    char *end;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    return errno || end == text || *end || value < 0 || value > max ? -1 : value;
+}
+
+static void sleep_ms(long ms) {
+    struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
+    while (nanosleep(&left, &left) == -1 && errno == EINTR) {
+    }
+}
+
+int main(int argc, char **argv) {
+    const char *mode = argc > 1 ? argv[1] : "pause";
+
+    if (strcmp(mode, "exit") == 0 && (argc == 3 || argc == 4)) {
+        long code = number(argv[2], 255);
+        long ms = argc == 4 ? number(argv[3], 2000000000L) : 0;
+        if (code < 0 || ms < 0) return usage();
+        on_stop_signals(exit_as_killed);
+        sleep_ms(ms);
+        return (int)code;
+    }
+    if (argc > 2) return usage();
+    if (strcmp(mode, "pause") == 0)
+        on_stop_signals(exit_clean);
+    else if (strcmp(mode, "ignore-term") == 0)
+        on_stop_signals(SIG_IGN);
+    else
+        return usage();
+    for (;;) pause();
+}

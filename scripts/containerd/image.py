@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""Writes an OCI image archive that holds one program: image.py PROGRAM REFERENCE ARCHIVE
+
+The same program gives the same bytes: no time, no owner and no order of a directory gets in.
+"""
+
+import hashlib
+import io
+import json
+import pathlib
+import platform
+import sys
+import tarfile
+
+# Go's names of the machines, which image configs use.
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
+
+
+def tar(files, mode=0o644):
+    """A tar of (name, bytes) pairs, owned by root, dated 1970."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name, data in files:
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(data), mode
+            archive.addfile(entry, io.BytesIO(data))
+    return out.getvalue()
+
+
+def main(program, reference, archive):
+    blobs = []
+
+    def blob(media_type, data):
+        """Keeps the data under its digest; returns its descriptor."""
+        digest = hashlib.sha256(data).hexdigest()
+        blobs.append((f"blobs/sha256/{digest}", data))
+        return {"mediaType": f"application/vnd.oci.image.{media_type}", "digest": f"sha256:{digest}", "size": len(data)}
+
+    def document(value):
+        return json.dumps(value, sort_keys=True).encode()
+
+    machine = platform.machine()
+    target = {"architecture": ARCHITECTURES.get(machine, machine), "os": "linux"}
+    layer = blob("layer.v1.tar", tar([("app", pathlib.Path(program).read_bytes())], mode=0o755))
+    config = blob("config.v1+json", document({
+        **target,
+        "config": {"Entrypoint": ["/app"], "Cmd": ["pause"], "WorkingDir": "/"},
+        "rootfs": {"type": "layers", "diff_ids": [layer["digest"]]},
+    }))
+    manifest = blob("manifest.v1+json", document({
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": config,
+        "layers": [layer],
+    }))
+    index = document({
+        "schemaVersion": 2,
+        "manifests": [{
+            **manifest,
+            "platform": target,
+            "annotations": {
+                "io.containerd.image.name": reference,
+                "org.opencontainers.image.ref.name": reference.rpartition(":")[2],
+            },
+        }],
+    })
+    layout = ("oci-layout", document({"imageLayoutVersion": "1.0.0"}))
+    pathlib.Path(archive).write_bytes(tar([layout, ("index.json", index), *blobs]))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
