@@ -1,2 +1,93 @@
-//! The `pleg` command.
-fn main() {}
+//! The `pleg` command: `watch` and `pods` show a node's pods, `agent` keeps watch over them and
+//! serves metrics and health, `sim` is a simulated runtime.
+
+mod agent;
+mod args;
+mod connect;
+mod json;
+mod pods;
+mod sim;
+mod table;
+mod text;
+mod watch;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use args::{Args, Command};
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    log_to_stderr(args.verbose);
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&anyhow::Error::new(error).context("cannot start")),
+    };
+    let outcome = runtime.block_on(async {
+        tokio::select! {
+            outcome = run(args.command) => outcome,
+            code = interrupted() => Ok(code),
+        }
+    });
+    // A call to the runtime that hangs must not hold up the end.
+    runtime.shutdown_background();
+    match outcome {
+        Ok(code) => code,
+        Err(error) => fail(&error),
+    }
+}
+
+async fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Watch(args) => watch::run(args).await,
+        Command::Pods(args) => pods::run(args).await,
+        Command::Agent(args) => agent::run(args).await,
+        Command::Sim(args) => sim::run(args).await,
+    }
+    .map(|()| ExitCode::SUCCESS)
+}
+
+/// Ctrl-C ends everything at once, with the exit code that shells expect.
+async fn interrupted() -> ExitCode {
+    match tokio::signal::ctrl_c().await {
+        Ok(()) => ExitCode::from(130),
+        Err(_) => std::future::pending().await,
+    }
+}
+
+fn fail(error: &anyhow::Error) -> ExitCode {
+    let closed = |e: &io::Error| e.kind() == io::ErrorKind::BrokenPipe;
+    if error.downcast_ref::<io::Error>().is_some_and(closed) {
+        // Whoever read our output has seen enough (`pleg watch | head`).
+        return ExitCode::SUCCESS;
+    }
+    let style = anstyle::Style::new()
+        .bold()
+        .fg_color(Some(anstyle::AnsiColor::Red.into()));
+    let message = text::safe(&format!("{error:#}")).into_owned();
+    // With nobody to read it there is nobody to tell.
+    let _ = writeln!(anstream::stderr(), "{style}error:{style:#} {message}");
+    ExitCode::FAILURE
+}
+
+fn log_to_stderr(verbose: u8) {
+    use tracing_subscriber::EnvFilter;
+    let default = match verbose {
+        0 => "warn",
+        1 => "info",
+        2 => "info,pleg=debug,pleg_cri=debug,pleg_evented=debug,pleg_sim=debug",
+        _ => "debug",
+    };
+    let filter = EnvFilter::try_from_env("PLEG_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
+        .with_target(false)
+        .init();
+}

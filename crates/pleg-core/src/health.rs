@@ -75,7 +75,11 @@ impl Health {
     /// Whether `other` says the same, but for when it was written.
     #[must_use]
     pub fn says_the_same(&self, other: &Self) -> bool {
-        *self == Self { beat: self.beat, ..other.clone() }
+        *self
+            == Self {
+                beat: self.beat,
+                ..other.clone()
+            }
     }
 
     /// What is wrong without making the node unready.
@@ -201,6 +205,23 @@ impl Degraded {
             Self::ListFailed { .. } => "list_failed",
             Self::PodsHung { .. } => "pods_hung",
             Self::PodsFailing { .. } => "pods_failing",
+        }
+    }
+}
+
+impl fmt::Display for Degraded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::StreamDown { .. } => f.write_str("no event stream; lists alone keep the cache"),
+            Self::Backlog { .. } => f.write_str("events wait to be applied"),
+            Self::ListSlow { .. } => f.write_str("a full list does not end"),
+            Self::ListFailed { error } => write!(f, "the last full list failed: {error}"),
+            Self::PodsHung { overdue, .. } => {
+                write!(f, "{overdue} inspections of single pods do not answer")
+            }
+            Self::PodsFailing { quarantined } => {
+                write!(f, "{quarantined} pods cannot be inspected")
+            }
         }
     }
 }

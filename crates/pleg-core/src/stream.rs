@@ -147,8 +147,11 @@ impl Stream {
     /// compared with what was read before.
     fn check_wall_clock(&mut self, arrival: &Arrival) {
         if let Some((at, wall)) = self.reading.replace((arrival.arrived, arrival.wall)) {
-            let monotonic = i64::try_from(arrival.arrived.since(at).as_nanos()).unwrap_or(i64::MAX);
-            let drift = arrival.wall.nanos_since(wall).saturating_sub(monotonic);
+            // Arrivals that were joined while the writer was slow come out of order.
+            let drift = arrival
+                .wall
+                .nanos_since(wall)
+                .saturating_sub(arrival.arrived.nanos_since(at));
             if drift.unsigned_abs() > SKEW.as_nanos() as u64 {
                 self.plausible_from = None;
                 self.stepped = Some(arrival.arrived);

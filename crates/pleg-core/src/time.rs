@@ -36,6 +36,12 @@ impl Instant {
         Self(self.0.saturating_add(saturating_nanos(by)))
     }
 
+    /// Nanoseconds from `other` to this; negative if `other` is the later one; saturates.
+    pub fn nanos_since(self, other: Self) -> i64 {
+        let apart = i64::try_from(self.0.abs_diff(other.0)).unwrap_or(i64::MAX);
+        if self.0 < other.0 { -apart } else { apart }
+    }
+
     /// How long after `earlier` this is; zero if it is not after it.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

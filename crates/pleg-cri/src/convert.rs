@@ -323,3 +323,6 @@ fn text(text: String) -> Text {
         text.into()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,7 +16,7 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
 
 use crate::endpoint::Endpoint;
-use crate::error::{call_error, clean, is_local};
+use crate::error::{call_error, clean, is_local, with_cause};
 use crate::metrics::Operation;
 use crate::runtime::KUBELET_API;
 use crate::v1::runtime_service_client::RuntimeServiceClient;
@@ -135,20 +135,25 @@ pub enum ConnectError {
 /// # Errors
 /// What is wrong, where, and what to do about it.
 pub async fn diagnose(endpoint: &Endpoint) -> Result<RuntimeVersion, ConnectError> {
-    let not_connected = |error: &io::Error| dial_error(endpoint, error);
-    let stream = transport::dial(endpoint.path())
-        .await
-        .map_err(|e| not_connected(&e))?;
-    let channel = transport::over(stream)
-        .await
-        .map_err(|e| not_connected(&e))?;
+    let dialled = transport::dial(endpoint.path()).await;
+    let stream = dialled.map_err(|error| dial_error(endpoint, &error))?;
+    let channel = match transport::over(stream).await {
+        Ok(channel) => channel,
+        Err(error) => {
+            let message = with_cause(&error.to_string(), &error);
+            return Err(unspeakable(endpoint, Some(message)).await);
+        }
+    };
     let request = v1::VersionRequest {
         version: KUBELET_API.to_owned(),
     };
     let mut client = RuntimeServiceClient::new(channel.clone());
     match tokio::time::timeout(ANSWER, client.version(request)).await {
         Ok(Ok(version)) => Ok(convert::version(version.into_inner())),
-        Ok(Err(status)) if is_local(&status) => Err(unspeakable(endpoint, Some(&status)).await),
+        Ok(Err(status)) if is_local(&status) => {
+            let message = with_cause(status.message(), &status);
+            Err(unspeakable(endpoint, Some(message)).await)
+        }
         Ok(Err(status)) => Err(answered(endpoint, &status, channel).await),
         Err(_elapsed) => Err(unspeakable(endpoint, None).await),
     }
@@ -231,34 +236,24 @@ async fn v1alpha2(channel: Channel) -> Option<String> {
     )))
 }
 
-/// There was no answer in HTTP/2: finds out what there is instead.
-async fn unspeakable(endpoint: &Endpoint, status: Option<&Status>) -> ConnectError {
-    let mut bytes = Vec::new();
-    let sniffed = tokio::time::timeout(AFTERTHOUGHT, sniff(endpoint.path(), &mut bytes)).await;
+/// There was no answer in gRPC, by this error or in time: finds out what there is instead.
+async fn unspeakable(endpoint: &Endpoint, error: Option<String>) -> ConnectError {
+    let mut heard = Vec::new();
+    let sniffed = tokio::time::timeout(AFTERTHOUGHT, sniff(endpoint.path(), &mut heard)).await;
     let endpoint = endpoint.clone();
-    if bytes.starts_with(b"HTTP/") {
-        let what = "it speaks HTTP/1".to_owned();
-        return ConnectError::NotCri { endpoint, what };
-    }
-    let message = status.map(|status| call_error(Operation::VERSION, status).message.to_string());
-    if is_http2(&bytes) {
-        return match message {
-            None => ConnectError::Unresponsive { endpoint },
-            Some(message) => ConnectError::Failed { endpoint, message },
-        };
-    }
-    if !bytes.is_empty() {
-        let what = format!("it says \"{}\"", bytes.escape_ascii());
-        return ConnectError::NotCri { endpoint, what };
-    }
-    match (sniffed, message) {
+    let not_cri = |what: &str| ConnectError::NotCri {
+        endpoint: endpoint.clone(),
+        what: what.into(),
+    };
+    match (sniffed, error) {
+        _ if heard.starts_with(b"HTTP/") => not_cri("it speaks HTTP/1"),
+        (_, None) if is_http2(&heard) => ConnectError::Unresponsive { endpoint },
+        (_, Some(message)) if is_http2(&heard) => ConnectError::Failed { endpoint, message },
+        _ if !heard.is_empty() => not_cri(&format!("it says \"{}\"", heard.escape_ascii())),
         (Err(_elapsed), _) => ConnectError::Silent { endpoint },
-        (Ok(Ok(())), _) => {
-            let what = "it hangs up without a word".to_owned();
-            ConnectError::NotCri { endpoint, what }
-        }
-        (Ok(Err(error)), None) => dial_error(&endpoint, &error),
-        (Ok(Err(_)), Some(message)) => ConnectError::Failed { endpoint, message },
+        (Ok(Ok(())), _) => not_cri("it hangs up without a word"),
+        // It went away meanwhile.
+        (Ok(Err(error)), _) => dial_error(&endpoint, &error),
     }
 }
 

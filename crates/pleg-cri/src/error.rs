@@ -31,7 +31,11 @@ pub(crate) fn malformed(operation: Operation, message: &str) -> CallError {
 }
 
 pub(crate) fn no_connection(operation: Operation, error: &io::Error) -> CallError {
-    CallError::new(operation.name, io_kind(error), clean(&error.to_string()))
+    CallError::new(
+        operation.name,
+        io_kind(error),
+        with_cause(&error.to_string(), error),
+    )
 }
 
 /// Whether the transport made this status up: the runtime itself said nothing.
@@ -82,7 +86,11 @@ fn message(status: &Status) -> String {
         "" => status.code().description(),
         said => said,
     };
-    let cause = status
+    with_cause(said, status)
+}
+
+pub(crate) fn with_cause(said: &str, error: &(dyn Error + 'static)) -> String {
+    let cause = error
         .source()
         .and_then(|source| chain(source).last())
         .map(ToString::to_string);
@@ -100,6 +108,7 @@ fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn 
 
 /// One line of bounded length: a runtime's text may end up in a log or on a terminal.
 pub(crate) fn clean(text: &str) -> String {
+    let text = text.trim();
     let mut clean: String = text
         .chars()
         .take(LONGEST_MESSAGE)

@@ -46,7 +46,8 @@ impl ReaderGauges {
 
     pub(crate) fn show(&self, tally: &Tally, waiting: usize, since: Option<Instant>) {
         self.waiting.store(waiting, Relaxed);
-        self.waiting_since.store(since.map_or(0, Instant::as_nanos), Relaxed);
+        self.waiting_since
+            .store(since.map_or(0, Instant::as_nanos), Relaxed);
         self.arrivals.store(tally.arrived, Relaxed);
         self.joined.store(tally.joined(), Relaxed);
         self.lost.store(tally.lost, Relaxed);
@@ -66,6 +67,7 @@ pub(crate) struct Tally {
 impl Tally {
     /// Whoever was neither taken nor lost and does not wait was joined with somebody else.
     const fn joined(&self) -> u64 {
-        self.arrived.saturating_sub(self.taken + self.lost + self.held)
+        self.arrived
+            .saturating_sub(self.taken + self.lost + self.held)
     }
 }

@@ -27,7 +27,10 @@ pub use reader::run;
 
 /// What the stream side hands over, in the order in which it happened.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[allow(clippy::large_enum_variant, reason = "nearly all of them are the large one")]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "nearly all of them are the large one"
+)]
 pub enum StreamObservation {
     /// The stream began or ended.
     Change(StreamChange),

@@ -37,7 +37,13 @@ impl Pace {
     pub(crate) fn new(policy: &ReconnectPolicy) -> Self {
         let settings = policy.settings().clone();
         let random = SplitMix64(settings.seed);
-        Self { settings, random, issued: VecDeque::new(), dialing: None, short_lives: 0 }
+        Self {
+            settings,
+            random,
+            issued: VecDeque::new(),
+            dialing: None,
+            short_lives: 0,
+        }
     }
 
     /// A call was issued.
@@ -54,7 +60,10 @@ impl Pace {
         if *end == StreamEnd::NeverOffered {
             return self.probe(now);
         }
-        let dialing = self.dialing.get_or_insert(Dialing { since: now, backed_off: 0 });
+        let dialing = self.dialing.get_or_insert(Dialing {
+            since: now,
+            backed_off: 0,
+        });
         let pause = if now.since(dialing.since) < self.settings.dial_every_for {
             self.settings.dial_every
         } else {
@@ -137,7 +146,10 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     fn pace(change: impl FnOnce(&mut ReconnectSettings)) -> Pace {
-        let mut settings = ReconnectSettings { jitter_percent: 0, ..ReconnectSettings::default() };
+        let mut settings = ReconnectSettings {
+            jitter_percent: 0,
+            ..ReconnectSettings::default()
+        };
         change(&mut settings);
         Pace::new(&ReconnectPolicy::new(settings).unwrap())
     }
@@ -167,8 +179,10 @@ mod tests {
     #[test]
     fn short_lives_double_the_pause_up_to_the_cap() {
         let mut pace = pace(|s| s.subscribes_per_minute = 600);
-        let millis: Vec<_> =
-            pauses(&mut pace, MS, 13).iter().map(Duration::as_millis).collect();
+        let millis: Vec<_> = pauses(&mut pace, MS, 13)
+            .iter()
+            .map(Duration::as_millis)
+            .collect();
         let doubling = [0, 100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600, 51200];
         assert_eq!(millis[..11], doubling);
         assert_eq!(millis[11..], [60_000, 60_000]);
@@ -177,7 +191,10 @@ mod tests {
     #[test]
     fn a_minute_of_life_makes_good() {
         let mut pace = pace(|_| ());
-        assert_eq!(pauses(&mut pace, 59_999 * MS, 3), [Duration::ZERO, 100 * MS, 200 * MS]);
+        assert_eq!(
+            pauses(&mut pace, 59_999 * MS, 3),
+            [Duration::ZERO, 100 * MS, 200 * MS]
+        );
         assert_eq!(pauses(&mut pace, 60_000 * MS, 3), [Duration::ZERO; 3]);
         assert_eq!(pauses(&mut pace, MS, 2), [100 * MS, 200 * MS]);
     }
@@ -234,7 +251,10 @@ mod tests {
             };
             pauses(&mut pace(change), MS, 40)
         };
-        let (first, plain) = (jittered(1), pauses(&mut pace(|s| s.subscribes_per_minute = 600), MS, 40));
+        let (first, plain) = (
+            jittered(1),
+            pauses(&mut pace(|s| s.subscribes_per_minute = 600), MS, 40),
+        );
         for (jittered, plain) in first.iter().zip(&plain) {
             assert!(*jittered <= *plain && *jittered * 2 >= *plain);
         }

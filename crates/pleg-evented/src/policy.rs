@@ -1,5 +1,6 @@
 //! How soon and how often to try again: the settings, and their validation.
 
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
@@ -57,10 +58,10 @@ impl ReconnectPolicy {
     /// Checks the settings.
     ///
     /// # Errors
-    /// If one of them cannot be used; it is named.
+    /// The first one that cannot be used.
     pub fn new(settings: ReconnectSettings) -> Result<Self, InvalidPolicy> {
         let s = &settings;
-        let pauses = [
+        for (setting, pause) in [
             ("dial_every", s.dial_every),
             ("backoff_from", s.backoff_from),
             ("backoff_to", s.backoff_to),
@@ -68,28 +69,20 @@ impl ReconnectPolicy {
             ("probe_every", s.probe_every),
             ("at_once", s.at_once),
             ("dial_deadline", s.dial_deadline),
-        ];
-        for (setting, pause) in pauses {
-            if !(SHORTEST..=LONGEST).contains(&pause) {
-                return Err(InvalidPolicy::pause(setting, pause, "between 1 ms and 1 h"));
-            }
+        ] {
+            let rule = "it must be at least 1ms and at most 1h";
+            check((SHORTEST..=LONGEST).contains(&pause), setting, pause, rule)?;
         }
-        if s.dial_every_for > LONGEST {
-            let rule = "at most 1 h";
-            return Err(InvalidPolicy::pause("dial_every_for", s.dial_every_for, rule));
-        }
-        if s.backoff_from > s.backoff_to {
-            let rule = "at most backoff_to";
-            return Err(InvalidPolicy::pause("backoff_from", s.backoff_from, rule));
-        }
-        if s.jitter_percent > 100 {
-            let (setting, given) = ("jitter_percent", s.jitter_percent.to_string());
-            return Err(InvalidPolicy { setting, given, rule: "at most 100" });
-        }
-        if !(1..=600).contains(&s.subscribes_per_minute) {
-            let (setting, given) = ("subscribes_per_minute", s.subscribes_per_minute.to_string());
-            return Err(InvalidPolicy { setting, given, rule: "between 1 and 600" });
-        }
+        let (setting, given) = ("dial_every_for", s.dial_every_for);
+        check(given <= LONGEST, setting, given, "it must be at most 1h")?;
+        let (setting, given) = ("backoff_from", s.backoff_from);
+        let rule = "it must not be longer than backoff_to";
+        check(given <= s.backoff_to, setting, given, rule)?;
+        let (setting, given) = ("jitter_percent", s.jitter_percent);
+        check(given <= 100, setting, given, "it must be at most 100")?;
+        let (setting, given) = ("subscribes_per_minute", s.subscribes_per_minute);
+        let rule = "it must be at least 1 and at most 600";
+        check((1..=600).contains(&given), setting, given, rule)?;
         Ok(Self(settings))
     }
 
@@ -102,9 +95,26 @@ impl ReconnectPolicy {
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(3600);
 
+fn check(
+    holds: bool,
+    setting: &'static str,
+    given: impl fmt::Debug,
+    rule: &'static str,
+) -> Result<(), InvalidPolicy> {
+    if holds {
+        return Ok(());
+    }
+    let given = format!("{given:?}");
+    Err(InvalidPolicy {
+        setting,
+        given,
+        rule,
+    })
+}
+
 /// A setting that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{setting} is {given}: it must be {rule}")]
+#[error("{setting} is {given}: {rule}")]
 pub struct InvalidPolicy {
     /// Which.
     pub setting: &'static str,
@@ -112,12 +122,6 @@ pub struct InvalidPolicy {
     pub given: String,
     /// What it must be.
     pub rule: &'static str,
-}
-
-impl InvalidPolicy {
-    fn pause(setting: &'static str, given: Duration, rule: &'static str) -> Self {
-        Self { setting, given: format!("{given:?}"), rule }
-    }
 }
 
 #[cfg(test)]

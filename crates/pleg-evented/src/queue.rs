@@ -24,7 +24,11 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    pub(crate) const DEFAULT: Self = Self { plain: 1024, ids: 100_000, changes: 8 };
+    pub(crate) const DEFAULT: Self = Self {
+        plain: 1024,
+        ids: 100_000,
+        changes: 8,
+    };
 }
 
 /// Was something lost that the writer will not learn in another way?
@@ -48,31 +52,49 @@ pub(crate) struct Queue {
 impl Queue {
     pub(crate) fn new(bounds: Bounds) -> Self {
         let events = Backlog::new(bounds.plain, bounds.ids);
-        Self { bounds, events, changes: VecDeque::new(), tally: Tally::default() }
+        Self {
+            bounds,
+            events,
+            changes: VecDeque::new(),
+            tally: Tally::default(),
+        }
     }
 
     /// An event arrived.
     pub(crate) fn event(&mut self, arrival: Arrival) -> Kept {
         self.tally.arrived += 1;
-        let events = self.changes.back_mut().map_or(&mut self.events, |(_, events)| events);
+        let events = self
+            .changes
+            .back_mut()
+            .map_or(&mut self.events, |(_, events)| events);
         events.push(arrival);
         let lost = events.take_lost();
         self.tally.lost += lost;
         // If the subscribe still waits, so does the list that the writer begins after it, and it
         // will show whatever was lost before.
         let known_to_the_writer = self.changes.is_empty();
-        if lost > 0 && known_to_the_writer { Kept::NotAll } else { Kept::All }
+        if lost > 0 && known_to_the_writer {
+            Kept::NotAll
+        } else {
+            Kept::All
+        }
     }
 
     /// The stream began or ended.
     pub(crate) fn change(&mut self, change: StreamChange) {
-        let ends = self.changes.iter().rev().take_while(|(c, _)| is_end(c)).count();
+        let ends = self
+            .changes
+            .iter()
+            .rev()
+            .take_while(|(c, _)| is_end(c))
+            .count();
         if is_end(&change) && ends >= 2 {
             // The first end is a stream's; the others followed without a call.
             self.changes.pop_back();
         }
         let subscribed = !is_end(&change);
-        self.changes.push_back((change, Backlog::new(self.bounds.plain, self.bounds.ids)));
+        self.changes
+            .push_back((change, Backlog::new(self.bounds.plain, self.bounds.ids)));
         if subscribed && self.changes.len() > self.bounds.changes {
             self.dissolve_the_oldest_stream();
         }
@@ -104,11 +126,19 @@ impl Queue {
     }
 
     pub(crate) fn tally(&self) -> Tally {
-        Tally { held: self.events_held() as u64, ..self.tally }
+        Tally {
+            held: self.events_held() as u64,
+            ..self.tally
+        }
     }
 
     fn events_held(&self) -> usize {
-        self.events.len() + self.changes.iter().map(|(_, events)| events.len()).sum::<usize>()
+        self.events.len()
+            + self
+                .changes
+                .iter()
+                .map(|(_, events)| events.len())
+                .sum::<usize>()
     }
 
     /// Forgets that the oldest stream which both began and ended here ever was, and hands its
@@ -116,7 +146,9 @@ impl Queue {
     /// believed for them; which is the safe side.
     fn dissolve_the_oldest_stream(&mut self) {
         let mut begins = (0..self.changes.len()).filter(|&n| !is_end(&self.changes[n].0));
-        let (Some(oldest), Some(next)) = (begins.next(), begins.next()) else { return };
+        let (Some(oldest), Some(next)) = (begins.next(), begins.next()) else {
+            return;
+        };
         let mut events = Backlog::new(self.bounds.plain, self.bounds.ids);
         for n in [oldest, next] {
             while let Some(arrival) = self.changes[n].1.pop() {
@@ -145,21 +177,42 @@ mod tests {
 
     use super::*;
 
-    const SMALL: Bounds = Bounds { plain: 2, ids: 3, changes: 8 };
+    const SMALL: Bounds = Bounds {
+        plain: 2,
+        ids: 3,
+        changes: 8,
+    };
 
     fn arrival(at: u64, id: &str, event: EventType) -> Arrival {
         let (created_at, sandbox, containers) = (0, None, Vec::new());
-        let event = RuntimeEvent { id: id.into(), event, created_at, sandbox, containers };
-        Arrival { event, arrived: Instant::from_nanos(at), wall: WallTime::from_nanos(0) }
+        let event = RuntimeEvent {
+            id: id.into(),
+            event,
+            created_at,
+            sandbox,
+            containers,
+        };
+        Arrival {
+            event,
+            arrived: Instant::from_nanos(at),
+            wall: WallTime::from_nanos(0),
+        }
     }
 
     fn subscribed(at: u64) -> StreamChange {
-        StreamChange::Subscribed { at: Instant::from_nanos(at), wall: WallTime::from_nanos(0) }
+        StreamChange::Subscribed {
+            at: Instant::from_nanos(at),
+            wall: WallTime::from_nanos(0),
+        }
     }
 
     fn ended(at: u64) -> StreamChange {
         let at = Instant::from_nanos(at);
-        StreamChange::Ended { at, why: StreamEnd::Ended(None), retry_at: at }
+        StreamChange::Ended {
+            at,
+            why: StreamEnd::Ended(None),
+            retry_at: at,
+        }
     }
 
     /// What the writer would take: `+n` and `-n` for changes, the subject of each event.
@@ -187,7 +240,10 @@ mod tests {
         queue.change(ended(6));
         queue.change(subscribed(7));
         assert_eq!(queue.event(arrival(8, "a", EventType::Started)), Kept::All);
-        assert_eq!((queue.len(), queue.oldest()), (7, Some(Instant::from_nanos(1))));
+        assert_eq!(
+            (queue.len(), queue.oldest()),
+            (7, Some(Instant::from_nanos(1)))
+        );
         assert_eq!(drain(&mut queue), ["+1", "a", "a", "a", "-6", "+7", "a"]);
         assert_eq!((queue.tally().taken, queue.tally().arrived), (4, 5));
     }
@@ -202,12 +258,18 @@ mod tests {
     #[test]
     fn streams_that_nobody_saw_leave_only_their_events() {
         let mut queue = Queue::new(SMALL);
-        assert_eq!(queue.event(arrival(0, "first", EventType::Created)), Kept::All);
+        assert_eq!(
+            queue.event(arrival(0, "first", EventType::Created)),
+            Kept::All
+        );
         queue.change(ended(1));
         for stream in 1..=1000 {
             queue.change(subscribed(10 * stream));
             let id = if stream % 2 == 0 { "even" } else { "odd" };
-            assert_eq!(queue.event(arrival(10 * stream + 1, id, EventType::Stopped)), Kept::All);
+            assert_eq!(
+                queue.event(arrival(10 * stream + 1, id, EventType::Stopped)),
+                Kept::All
+            );
             queue.change(ended(10 * stream + 2));
             queue.change(ended(10 * stream + 3));
             assert!(queue.changes.len() <= SMALL.changes + 2);

@@ -36,8 +36,19 @@ pub async fn run<R: Runtime>(
     shutdown: CancellationToken,
 ) {
     let queue = Queue::new(Bounds::DEFAULT);
-    let outlet = Outlet { queue, out, gauges, shutdown };
-    let mut reader = Reader { runtime, clock, pace: Pace::new(&policy), policy, outlet };
+    let outlet = Outlet {
+        queue,
+        out,
+        gauges,
+        shutdown,
+    };
+    let mut reader = Reader {
+        runtime,
+        clock,
+        pace: Pace::new(&policy),
+        policy,
+        outlet,
+    };
     let Err(Over) = reader.read_for_ever().await;
 }
 
@@ -74,7 +85,11 @@ impl<R: Runtime> Reader<R> {
         let events = self.outlet.during(dial).await?;
         Ok(events.unwrap_or_else(|_elapsed| {
             let message = format!("no connection within {deadline:?}");
-            Err(CallError::new(OPERATION, CallErrorKind::DeadlineExceeded, message))
+            Err(CallError::new(
+                OPERATION,
+                CallErrorKind::DeadlineExceeded,
+                message,
+            ))
         }))
     }
 
@@ -89,7 +104,8 @@ impl<R: Runtime> Reader<R> {
         let at = self.clock.now();
         let why = end::of_dial(error);
         let retry_at = self.pace.after_dial(at, &why);
-        self.outlet.change(StreamChange::Ended { at, why, retry_at });
+        self.outlet
+            .change(StreamChange::Ended { at, why, retry_at });
         retry_at
     }
 
@@ -127,7 +143,11 @@ impl<R: Runtime> Reader<R> {
 
     fn arrived(&mut self, event: RuntimeEvent) -> Kept {
         let (arrived, wall) = (self.clock.now(), self.clock.wall());
-        self.outlet.event(Arrival { event, arrived, wall })
+        self.outlet.event(Arrival {
+            event,
+            arrived,
+            wall,
+        })
     }
 
     /// A call is over that was issued at `issued`. When to try again.
@@ -143,7 +163,8 @@ impl<R: Runtime> Reader<R> {
             }
             why => tracing::warn!(?why, ?retry_in, "the event stream is over"),
         }
-        self.outlet.change(StreamChange::Ended { at, why, retry_at });
+        self.outlet
+            .change(StreamChange::Ended { at, why, retry_at });
         retry_at
     }
 }
@@ -204,6 +225,7 @@ impl Outlet {
         {
             room.send(observation);
         }
-        self.gauges.show(&self.queue.tally(), self.queue.len(), self.queue.oldest());
+        self.gauges
+            .show(&self.queue.tally(), self.queue.len(), self.queue.oldest());
     }
 }

@@ -38,7 +38,14 @@ impl Dice {
     /// In the form of a pod's uid.
     pub(crate) fn uid(&mut self) -> String {
         let h = self.hex(2);
-        format!("{}-{}-{}-{}-{}", &h[..8], &h[8..12], &h[12..16], &h[16..20], &h[20..])
+        format!(
+            "{}-{}-{}-{}-{}",
+            &h[..8],
+            &h[8..12],
+            &h[12..16],
+            &h[16..20],
+            &h[20..]
+        )
     }
 
     fn hex(&mut self, words: usize) -> String {
@@ -53,9 +60,9 @@ impl Dice {
 
 /// The id of an image: always the same for one name.
 pub(crate) fn image_id(name: &str) -> String {
-    let seed = name
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+    let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
+        (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)
+    });
     format!("sha256:{}", Dice::new(seed).id())
 }
 

@@ -67,7 +67,10 @@ mod tests {
 
     #[test]
     fn commands_are_read_from_their_end() {
-        let exit = |code, ms| Script::Exit { code, after: Duration::from_millis(ms) };
+        let exit = |code, ms| Script::Exit {
+            code,
+            after: Duration::from_millis(ms),
+        };
         assert_eq!(script(&[], &[]), Script::Run);
         assert_eq!(script(&["sleep"], &["inf"]), Script::Run);
         assert_eq!(script(&["app", "exit", "3"], &[]), exit(3, 0));

@@ -35,7 +35,10 @@ impl World {
         self.container(id).map(|c| c.status(id))
     }
 
-    pub(crate) fn sandbox_rows(&self, filter: Option<&v1::PodSandboxFilter>) -> Vec<v1::PodSandbox> {
+    pub(crate) fn sandbox_rows(
+        &self,
+        filter: Option<&v1::PodSandboxFilter>,
+    ) -> Vec<v1::PodSandbox> {
         let rows = self.sandboxes.iter().map(|(id, s)| s.row(id));
         rows.filter(|row| {
             filter.is_none_or(|f| {
@@ -47,7 +50,10 @@ impl World {
         .collect()
     }
 
-    pub(crate) fn container_rows(&self, filter: Option<&v1::ContainerFilter>) -> Vec<v1::Container> {
+    pub(crate) fn container_rows(
+        &self,
+        filter: Option<&v1::ContainerFilter>,
+    ) -> Vec<v1::Container> {
         let rows = self.containers.iter().map(|(id, c)| c.row(id));
         rows.filter(|row| {
             filter.is_none_or(|f| {
@@ -62,7 +68,9 @@ impl World {
 
     /// All images, or those of that name or id.
     pub(crate) fn image_rows(&self, filter: Option<&v1::ImageFilter>) -> Vec<v1::Image> {
-        let name = filter.and_then(|f| f.image.as_ref()).map(|i| i.image.as_str());
+        let name = filter
+            .and_then(|f| f.image.as_ref())
+            .map(|i| i.image.as_str());
         match name.filter(|n| !n.is_empty()) {
             Some(name) => self.image(name).cloned().into_iter().collect(),
             None => self.images.values().cloned().collect(),
@@ -85,7 +93,11 @@ impl Sandbox {
             id: id.to_owned(),
             metadata: self.config.metadata.clone(),
             state: self.state().into(),
-            created_at: if self.leaving { NO_TIME } else { self.created_at },
+            created_at: if self.leaving {
+                NO_TIME
+            } else {
+                self.created_at
+            },
             network: Some(v1::PodSandboxNetworkStatus {
                 ip: self.ip.clone().unwrap_or_default(),
                 additional_ips: Vec::new(),
@@ -136,7 +148,10 @@ impl Container {
             annotations: self.config.annotations.clone(),
             mounts: self.config.mounts.clone(),
             log_path: self.config.log_path.clone(),
-            resources: self.resources.clone().map(|r| v1::ContainerResources { linux: Some(r) }),
+            resources: self
+                .resources
+                .clone()
+                .map(|r| v1::ContainerResources { linux: Some(r) }),
             image_id,
             user: None,
             stop_signal: self.config.stop_signal,
@@ -161,5 +176,7 @@ impl Container {
 }
 
 fn selects(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> bool {
-    selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+    selector
+        .iter()
+        .all(|(key, value)| labels.get(key) == Some(value))
 }

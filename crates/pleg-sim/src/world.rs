@@ -74,16 +74,29 @@ impl World {
         handler: String,
         now: i64,
     ) -> Result<String, Refusal> {
-        let metadata = config.metadata.as_ref().ok_or(Refusal::Missing("sandbox metadata"))?;
+        let metadata = config
+            .metadata
+            .as_ref()
+            .ok_or(Refusal::Missing("sandbox metadata"))?;
         let name = sandbox_name(metadata);
         if let Some(by) = self.names.get(&name) {
-            return Err(Refusal::SandboxNameTaken { name, by: by.clone() });
+            return Err(Refusal::SandboxNameTaken {
+                name,
+                by: by.clone(),
+            });
         }
         let id = self.dice.id();
         self.names.insert(name.clone(), id.clone());
         let ip = (!on_host_network(&config)).then(|| self.address());
-        let sandbox =
-            Sandbox { config, handler, ready: true, created_at: now, ip, leaving: false, name };
+        let sandbox = Sandbox {
+            config,
+            handler,
+            ready: true,
+            created_at: now,
+            ip,
+            leaving: false,
+            name,
+        };
         self.sandboxes.insert(id.clone(), sandbox);
         Ok(id)
     }
@@ -115,7 +128,9 @@ impl World {
     }
 
     pub(crate) fn sandbox(&self, id: &str) -> Result<&Sandbox, Refusal> {
-        self.sandboxes.get(id).ok_or_else(|| Refusal::NoSandbox(id.to_owned()))
+        self.sandboxes
+            .get(id)
+            .ok_or_else(|| Refusal::NoSandbox(id.to_owned()))
     }
 
     // === containers ===
@@ -130,7 +145,10 @@ impl World {
         if !sandbox.ready || sandbox.leaving {
             return Err(Refusal::SandboxNotReady(sandbox_id.to_owned()));
         }
-        let metadata = config.metadata.as_ref().ok_or(Refusal::Missing("container metadata"))?;
+        let metadata = config
+            .metadata
+            .as_ref()
+            .ok_or(Refusal::Missing("container metadata"))?;
         let pod = sandbox.config.metadata.clone().unwrap_or_default();
         let name = [
             metadata.name.as_str(),
@@ -141,7 +159,10 @@ impl World {
         ]
         .join("_");
         if let Some(by) = self.names.get(&name) {
-            return Err(Refusal::ContainerNameTaken { name, by: by.clone() });
+            return Err(Refusal::ContainerNameTaken {
+                name,
+                by: by.clone(),
+            });
         }
         let id = self.dice.id();
         self.names.insert(name.clone(), id.clone());
@@ -208,11 +229,15 @@ impl World {
     }
 
     pub(crate) fn container(&self, id: &str) -> Result<&Container, Refusal> {
-        self.containers.get(id).ok_or_else(|| Refusal::NoContainer(id.to_owned()))
+        self.containers
+            .get(id)
+            .ok_or_else(|| Refusal::NoContainer(id.to_owned()))
     }
 
     pub(crate) fn container_mut(&mut self, id: &str) -> Result<&mut Container, Refusal> {
-        self.containers.get_mut(id).ok_or_else(|| Refusal::NoContainer(id.to_owned()))
+        self.containers
+            .get_mut(id)
+            .ok_or_else(|| Refusal::NoContainer(id.to_owned()))
     }
 
     pub(crate) fn containers_of(&self, sandbox: &str) -> Vec<String> {
@@ -241,12 +266,15 @@ impl World {
 
     /// By name or id.
     pub(crate) fn image(&self, name: &str) -> Option<&v1::Image> {
-        self.images.get(name).or_else(|| self.images.values().find(|i| i.id == name))
+        self.images
+            .get(name)
+            .or_else(|| self.images.values().find(|i| i.id == name))
     }
 
     /// By name or id.
     pub(crate) fn remove_image(&mut self, name: &str) {
-        self.images.retain(|tag, image| tag != name && image.id != name);
+        self.images
+            .retain(|tag, image| tag != name && image.id != name);
     }
 
     fn address(&mut self) -> String {
@@ -257,7 +285,12 @@ impl World {
 }
 
 fn sandbox_name(metadata: &v1::PodSandboxMetadata) -> String {
-    let v1::PodSandboxMetadata { name, namespace, uid, attempt } = metadata;
+    let v1::PodSandboxMetadata {
+        name,
+        namespace,
+        uid,
+        attempt,
+    } = metadata;
     format!("{name}_{namespace}_{uid}_{attempt}")
 }
 
@@ -266,7 +299,13 @@ fn on_host_network(config: &v1::PodSandboxConfig) -> bool {
 }
 
 pub(crate) fn namespaces(config: &v1::PodSandboxConfig) -> Option<&v1::NamespaceOption> {
-    config.linux.as_ref()?.security_context.as_ref()?.namespace_options.as_ref()
+    config
+        .linux
+        .as_ref()?
+        .security_context
+        .as_ref()?
+        .namespace_options
+        .as_ref()
 }
 
 #[cfg(test)]
@@ -280,12 +319,18 @@ mod tests {
             namespace: "default".into(),
             attempt: 0,
         };
-        v1::PodSandboxConfig { metadata: Some(metadata), ..Default::default() }
+        v1::PodSandboxConfig {
+            metadata: Some(metadata),
+            ..Default::default()
+        }
     }
 
     fn container(name: &str, command: &[&str]) -> v1::ContainerConfig {
         v1::ContainerConfig {
-            metadata: Some(v1::ContainerMetadata { name: name.into(), attempt: 0 }),
+            metadata: Some(v1::ContainerMetadata {
+                name: name.into(),
+                attempt: 0,
+            }),
             command: command.iter().map(ToString::to_string).collect(),
             ..Default::default()
         }
@@ -296,11 +341,18 @@ mod tests {
         let mut world = World::new(1);
         let id = world.run_sandbox(pod("a"), String::new(), 10).unwrap();
         let taken = world.run_sandbox(pod("a"), String::new(), 11).unwrap_err();
-        assert!(taken.to_string().contains("failed to reserve sandbox name \"a_default_uid-a_0\""));
+        assert!(
+            taken
+                .to_string()
+                .contains("failed to reserve sandbox name \"a_default_uid-a_0\"")
+        );
         assert!(taken.to_string().contains(&id));
         assert!(world.sandbox_exited(&id));
         assert!(!world.sandbox_exited(&id), "told once");
-        assert!(world.run_sandbox(pod("a"), String::new(), 12).is_err(), "still reserved");
+        assert!(
+            world.run_sandbox(pod("a"), String::new(), 12).is_err(),
+            "still reserved"
+        );
         world.forget_sandbox(&id);
         let again = world.run_sandbox(pod("a"), String::new(), 13).unwrap();
         assert_ne!(id, again, "ids are never reused");
@@ -310,7 +362,9 @@ mod tests {
     fn containers_go_one_way() {
         let mut world = World::new(1);
         let sandbox = world.run_sandbox(pod("a"), String::new(), 10).unwrap();
-        let id = world.create_container(&sandbox, container("c", &[]), 11).unwrap();
+        let id = world
+            .create_container(&sandbox, container("c", &[]), 11)
+            .unwrap();
         assert!(matches!(
             world.create_container(&sandbox, container("c", &[]), 11),
             Err(Refusal::ContainerNameTaken { .. })
@@ -330,10 +384,18 @@ mod tests {
     fn a_failed_start_leaves_an_exited_container() {
         let mut world = World::new(1);
         let sandbox = world.run_sandbox(pod("a"), String::new(), 10).unwrap();
-        let id = world.create_container(&sandbox, container("c", &["fail-start"]), 11).unwrap();
-        assert!(matches!(world.start_container(&id, 12), Err(Refusal::StartFailed(_))));
+        let id = world
+            .create_container(&sandbox, container("c", &["fail-start"]), 11)
+            .unwrap();
+        assert!(matches!(
+            world.start_container(&id, 12),
+            Err(Refusal::StartFailed(_))
+        ));
         let c = world.container(&id).unwrap();
-        assert_eq!((c.exit_code, c.reason, c.started_at), (128, "StartError", 0));
+        assert_eq!(
+            (c.exit_code, c.reason, c.started_at),
+            (128, "StartError", 0)
+        );
         world.sandbox_exited(&sandbox);
         assert!(matches!(
             world.create_container(&sandbox, container("d", &[]), 13),

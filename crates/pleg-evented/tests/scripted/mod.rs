@@ -49,7 +49,13 @@ pub(crate) fn error(kind: CallErrorKind) -> CallError {
 }
 
 pub(crate) fn event(id: &str, event: EventType) -> RuntimeEvent {
-    RuntimeEvent { id: id.into(), event, created_at: 0, sandbox: None, containers: Vec::new() }
+    RuntimeEvent {
+        id: id.into(),
+        event,
+        created_at: 0,
+        sandbox: None,
+        containers: Vec::new(),
+    }
 }
 
 /// Follows the script, then lets every stream be silent.
@@ -163,7 +169,10 @@ pub(crate) struct Bench {
 impl Bench {
     /// Pauses are exact: without jitter.
     pub(crate) fn new(script: Vec<Dial>, capacity: usize) -> Self {
-        let settings = ReconnectSettings { jitter_percent: 0, ..ReconnectSettings::default() };
+        let settings = ReconnectSettings {
+            jitter_percent: 0,
+            ..ReconnectSettings::default()
+        };
         Self::with(settings, script, capacity)
     }
 
@@ -181,7 +190,15 @@ impl Bench {
         let (to, out) = mpsc::channel(capacity);
         let (of, g, stop) = (runtime.clone(), gauges.clone(), shutdown.clone());
         let reader = tokio::spawn(run(of, clock, policy, to, g, stop));
-        Self { clock, began: clock.now(), runtime, gauges, out, shutdown, reader }
+        Self {
+            clock,
+            began: clock.now(),
+            runtime,
+            gauges,
+            out,
+            shutdown,
+            reader,
+        }
     }
 
     /// The next observation. Time passes until there is one.
@@ -208,7 +225,10 @@ impl Bench {
     /// When the attempts so far were made, in milliseconds.
     pub(crate) fn dialed(&self) -> Vec<u128> {
         let dials = self.runtime.dials.lock().unwrap();
-        dials.iter().map(|at| at.since(self.began).as_millis()).collect()
+        dials
+            .iter()
+            .map(|at| at.since(self.began).as_millis())
+            .collect()
     }
 
     /// Lets so much time pass without taking anything.

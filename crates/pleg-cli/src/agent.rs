@@ -1,0 +1,124 @@
+//! `pleg agent`: runs until it is stopped, and serves metrics, liveness and readiness.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use anyhow::Context;
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::get;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use pleg::HealthWatch;
+use pleg::core::{NotReady, Settings};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::args::AgentArgs;
+use crate::connect::{Target, say};
+
+/// How often the histograms are folded.
+const UPKEEP: Duration = Duration::from_secs(5);
+/// Prometheus' default buckets, as the kubelet has them, and finer ones below: an event takes
+/// well under a millisecond.
+const BUCKETS: [f64; 17] = [
+    0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
+    5.0, 10.0, 60.0,
+];
+
+pub(crate) async fn run(args: AgentArgs) -> anyhow::Result<()> {
+    let metrics = install_metrics()?;
+    let target = Target::choose(&args.connection).await?;
+    let mut settings = Settings::default();
+    settings.relist_period = args.relist_period;
+    settings.relist_period_max = args.relist_period_max;
+    settings.relist_period_unproven = settings
+        .relist_period_unproven
+        .clamp(args.relist_period, args.relist_period_max);
+    settings.unready_after = args.unready_after;
+    let mut builder = target.builder(args.connection.mode, settings)?;
+    if let Some(every) = args.liveness {
+        builder = builder.liveness(every);
+    }
+    let listener = TcpListener::bind(args.listen)
+        .await
+        .with_context(|| format!("cannot listen on {}", args.listen))?;
+    let pleg = builder.spawn()?;
+    say(&format!(
+        "watching {}; http://{} serves /metrics, /healthz and /readyz",
+        target.endpoint,
+        listener.local_addr()?
+    ));
+    let served = Served {
+        health: pleg.health(),
+        metrics: metrics.clone(),
+    };
+    let router = Router::new()
+        .route("/metrics", get(show_metrics))
+        .route("/healthz", get(alive))
+        .route("/readyz", get(ready))
+        .with_state(served);
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        outcome = axum::serve(listener, router) => outcome?,
+        () = keep_up(&metrics) => {}
+        _ = terminate.recv() => {}
+    }
+    pleg.shutdown().await;
+    target.close().await;
+    Ok(())
+}
+
+fn install_metrics() -> anyhow::Result<PrometheusHandle> {
+    let seconds = Matcher::Suffix("_seconds".to_owned());
+    let builder = PrometheusBuilder::new().set_buckets_for_metric(seconds, &BUCKETS)?;
+    pleg_cri::describe_metrics();
+    builder
+        .install_recorder()
+        .context("cannot install the metrics recorder")
+}
+
+async fn keep_up(metrics: &PrometheusHandle) {
+    let mut again = tokio::time::interval(UPKEEP);
+    loop {
+        again.tick().await;
+        metrics.run_upkeep();
+    }
+}
+
+#[derive(Clone)]
+struct Served {
+    health: HealthWatch,
+    metrics: PrometheusHandle,
+}
+
+async fn show_metrics(State(served): State<Served>) -> String {
+    served.metrics.render()
+}
+
+/// Alive: the writer turns. A runtime that does not answer is no reason to restart the agent.
+async fn alive(State(served): State<Served>) -> (StatusCode, String) {
+    match served.health.ready() {
+        Err(NotReady::Stalled { silent }) => {
+            let why = format!("not alive: {}\n", NotReady::Stalled { silent });
+            (StatusCode::SERVICE_UNAVAILABLE, why)
+        }
+        _ => (StatusCode::OK, "ok\n".to_owned()),
+    }
+}
+
+/// Ready: the node's pods are known. What is degraded is told, and changes nothing.
+async fn ready(State(served): State<Served>) -> (StatusCode, String) {
+    let (code, mut body) = match served.health.ready() {
+        Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
+        Err(why) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("not ready: {why}\n"),
+        ),
+    };
+    for degraded in served.health.degraded() {
+        // Writing to a string does not fail.
+        let _ = writeln!(body, "degraded: {degraded}");
+    }
+    (code, body)
+}

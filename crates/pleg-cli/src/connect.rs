@@ -1,0 +1,124 @@
+//! Which runtime is meant, and what is said if it does not answer.
+
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::Context;
+use pleg::core::{Mode, Settings};
+use pleg::{Builder, Pleg};
+use pleg_cri::{ConnectError, CriConfig, CriRuntime, Endpoint, diagnose, find};
+
+use crate::args::{self, Connection};
+use crate::sim::Embedded;
+
+/// How long `watch` and `pods` wait for a runtime to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A runtime to talk to, and what keeps it alive if it is our own.
+pub(crate) struct Target {
+    pub(crate) endpoint: Endpoint,
+    embedded: Option<Embedded>,
+}
+
+impl Target {
+    /// The runtime that was asked for, or the one that is found, or the embedded one.
+    pub(crate) async fn choose(connection: &Connection) -> anyhow::Result<Self> {
+        if connection.sim {
+            return Self::embedded().await;
+        }
+        if let Some(endpoint) = connection.runtime_endpoint.clone().or_else(find) {
+            return Ok(Self {
+                endpoint,
+                embedded: None,
+            });
+        }
+        say(
+            "no container runtime found on its usual socket (use -r unix:///path to name one); \
+             showing the embedded simulated runtime",
+        );
+        Self::embedded().await
+    }
+
+    async fn embedded() -> anyhow::Result<Self> {
+        let embedded = Embedded::start()
+            .await
+            .context("cannot start the embedded runtime")?;
+        Ok(Self {
+            endpoint: embedded.endpoint()?,
+            embedded: Some(embedded),
+        })
+    }
+
+    /// A generator for it, not started yet.
+    pub(crate) fn builder(
+        &self,
+        mode: args::Mode,
+        mut settings: Settings,
+    ) -> anyhow::Result<Builder<CriRuntime>> {
+        settings.mode = match mode {
+            args::Mode::Evented => Mode::Evented,
+            args::Mode::Polling => Mode::Polling,
+        };
+        let runtime = CriRuntime::new(CriConfig::new(self.endpoint.clone()))?;
+        Ok(Pleg::builder(runtime).settings(settings))
+    }
+
+    /// Waits until somebody answers there, for ten seconds at most; what cannot get better by
+    /// waiting is told at once.
+    pub(crate) async fn wait_until_it_answers(&self) -> anyhow::Result<()> {
+        let mut last = None;
+        let trying = async {
+            let mut again = tokio::time::interval(Duration::from_millis(250));
+            loop {
+                again.tick().await;
+                match diagnose(&self.endpoint).await {
+                    Ok(_) => return Ok(()),
+                    Err(error) if may_pass(&error) => {
+                        if last.is_none() {
+                            say(&format!("waiting for {}: {error}", self.endpoint));
+                        }
+                        last = Some(error);
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        match tokio::time::timeout(PATIENCE, trying).await {
+            Ok(outcome) => Ok(outcome?),
+            Err(_) => match last {
+                Some(error) => Err(error).context("no answer within 10 s"),
+                None => anyhow::bail!("{} does not answer within 10 s", self.endpoint),
+            },
+        }
+    }
+
+    /// Ends the embedded runtime, if it is in use.
+    pub(crate) async fn close(self) {
+        if let Some(embedded) = self.embedded {
+            embedded.stop().await;
+        }
+    }
+}
+
+/// Whether a runtime that starts, or comes back, would look like this.
+const fn may_pass(error: &ConnectError) -> bool {
+    matches!(
+        error,
+        ConnectError::Missing { .. }
+            | ConnectError::NobodyListens { .. }
+            | ConnectError::Silent { .. }
+            | ConnectError::Unresponsive { .. }
+            | ConnectError::Starting { .. }
+    )
+}
+
+/// Tells a person something that is no part of the output.
+pub(crate) fn say(what: &str) {
+    let style = crate::table::dim();
+    // With nobody to read it there is nobody to tell.
+    let _ = writeln!(
+        anstream::stderr(),
+        "{style}{}{style:#}",
+        crate::text::safe(what)
+    );
+}

@@ -1,0 +1,154 @@
+//! `pleg pods`: what exists now.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use anstyle::AnsiColor;
+use anyhow::Context;
+use pleg::core::{ContainerState, PodView, SandboxState, Settings, WallTime};
+use pleg::runtime::clock::Clock;
+
+use crate::args::{Output, PodsArgs};
+use crate::connect::{Target, say};
+use crate::json::{self, PodObject};
+use crate::table::{self, Cell, colour, dim};
+use crate::watch::short;
+
+/// How long the first list and the inspections after it may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(crate) async fn run(args: PodsArgs) -> anyhow::Result<()> {
+    let target = Target::choose(&args.connection).await?;
+    target.wait_until_it_answers().await?;
+    let pleg = target
+        .builder(args.connection.mode, Settings::default())?
+        .spawn()?;
+    if tokio::time::timeout(PATIENCE, pleg.wait_until_synced())
+        .await
+        .is_err()
+    {
+        let health = pleg.health();
+        health.ready().context("no complete list within 10 s")?;
+        say("some pods do not answer; their last known state is shown");
+    }
+    let mut pods = pleg.snapshot();
+    pods.sort_by(|a, b| key(a).cmp(&key(b)));
+    match args.output {
+        Output::Json => {
+            for view in &pods {
+                json::line(&mut io::stdout(), &PodObject::new(view, pleg.clock()))?;
+            }
+        }
+        Output::Table => show(&pods, pleg.clock())?,
+    }
+    pleg.shutdown().await;
+    target.close().await;
+    Ok(())
+}
+
+fn key(view: &PodView) -> (&str, &str, &str) {
+    (
+        &view.status.namespace,
+        &view.status.name,
+        view.status.uid.as_str(),
+    )
+}
+
+fn show(pods: &[PodView], clock: Clock) -> io::Result<()> {
+    let headings = [
+        "POD", "KIND", "NAME", "STATE", "EXIT", "AGE", "TRY", "ID", "AS OF",
+    ];
+    let mut rows = vec![headings.map(|h| Cell::new(h).style(dim())).to_vec()];
+    for view in pods {
+        rows.extend(rows_of(view, clock));
+    }
+    let mut widths = table::widths(&rows);
+    let total: usize = widths.iter().sum::<usize>() + 2 * widths.len();
+    if let Some(over) = total.checked_sub(table::room()) {
+        widths[0] = widths[0].saturating_sub(over).max(16);
+    }
+    let mut out = anstream::stdout().lock();
+    for cells in &rows {
+        table::row(&mut out, cells, &widths)?;
+    }
+    if pods.is_empty() {
+        say("no pods");
+    }
+    out.flush()
+}
+
+fn rows_of(view: &PodView, clock: Clock) -> Vec<Vec<Cell>> {
+    let status = &view.status;
+    let mut pod = if status.name.is_empty() {
+        status.uid.to_string()
+    } else {
+        format!("{}/{}", status.namespace, status.name)
+    };
+    let as_of = view.as_of.map_or_else(
+        || "never".to_owned(),
+        |at| format!("{} ago", span(clock.now().since(at))),
+    );
+    let mut rows = Vec::new();
+    for s in &status.sandboxes {
+        let style = match s.state {
+            SandboxState::Ready => colour(AnsiColor::Green),
+            SandboxState::NotReady => colour(AnsiColor::Yellow),
+            _ => colour(AnsiColor::Magenta),
+        };
+        rows.push(vec![
+            Cell::new(&std::mem::take(&mut pod)),
+            Cell::new("sandbox").style(dim()),
+            Cell::new(""),
+            Cell::new(json::sandbox_state(s.state)).style(style),
+            Cell::new(""),
+            Cell::new(&age(s.created_at, clock)),
+            Cell::new(&s.attempt.to_string()),
+            Cell::new(&short(s.id.as_str())).style(dim()),
+            Cell::new(&as_of).style(dim()),
+        ]);
+    }
+    for c in &status.containers {
+        let failed = c.details.exit_code.is_some_and(|code| code != 0);
+        let style = match c.state {
+            ContainerState::Running => colour(AnsiColor::Green),
+            ContainerState::Exited if failed => colour(AnsiColor::Red),
+            ContainerState::Exited | ContainerState::Created => colour(AnsiColor::Yellow),
+            _ => colour(AnsiColor::Magenta),
+        };
+        let code = c
+            .details
+            .exit_code
+            .map(|c| c.to_string())
+            .unwrap_or_default();
+        rows.push(vec![
+            Cell::new(&std::mem::take(&mut pod)),
+            Cell::new("container").style(dim()),
+            Cell::new(&c.name),
+            Cell::new(json::container_state(c.state)).style(style),
+            Cell::new(format!("{code} {}", c.details.reason).trim()),
+            Cell::new(&age(c.created_at, clock)),
+            Cell::new(&c.attempt.to_string()),
+            Cell::new(&short(c.id.as_str())).style(dim()),
+            Cell::new(&as_of).style(dim()),
+        ]);
+    }
+    rows
+}
+
+fn age(created: Option<WallTime>, clock: Clock) -> String {
+    let nanos = created.map(|at| clock.wall().nanos_since(at));
+    nanos
+        .and_then(|n| u64::try_from(n).ok())
+        .map_or_else(|| "?".to_owned(), |n| span(Duration::from_nanos(n)))
+}
+
+/// A span as people say it: two figures at most.
+fn span(d: Duration) -> String {
+    match d.as_secs() {
+        0 => format!("{}ms", d.as_millis()),
+        s @ 1..60 => format!("{s}s"),
+        s @ 60..3600 => format!("{}m{}s", s / 60, s % 60),
+        s @ 3600..86_400 => format!("{}h{}m", s / 3600, s / 60 % 60),
+        s => format!("{}d{}h", s / 86_400, s / 3600 % 24),
+    }
+}

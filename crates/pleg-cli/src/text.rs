@@ -1,0 +1,93 @@
+//! What comes from a runtime is never printed raw: a container's name could hold sequences that
+//! a terminal obeys.
+
+use std::borrow::Cow;
+use std::io;
+
+use serde_json::ser::Formatter;
+
+/// The text with everything escaped that a terminal could obey, or that reorders what is read.
+pub(crate) fn safe(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(is_unsafe) {
+        return Cow::Borrowed(text);
+    }
+    let escape = |c: char| {
+        if is_unsafe(c) {
+            c.escape_unicode().to_string()
+        } else {
+            c.into()
+        }
+    };
+    Cow::Owned(text.chars().map(escape).collect())
+}
+
+/// Control characters, and those that change the direction of what follows.
+fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+}
+
+/// At most `width` characters of it, the end marked where something is missing.
+pub(crate) fn clip(text: &str, width: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(width) {
+        None => Cow::Borrowed(text),
+        Some(_) => {
+            let kept: String = text.chars().take(width.saturating_sub(1)).collect();
+            Cow::Owned(kept + "…")
+        }
+    }
+}
+
+/// JSON in which such characters are escaped too; serde_json escapes only those below U+0020.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SafeJson;
+
+impl Formatter for SafeJson {
+    fn write_string_fragment<W: ?Sized + io::Write>(
+        &mut self,
+        writer: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
+        let mut rest = fragment;
+        while let Some((at, c)) = rest.char_indices().find(|(_, c)| is_unsafe(*c)) {
+            writer.write_all(&rest.as_bytes()[..at])?;
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                write!(writer, "\\u{unit:04x}")?;
+            }
+            rest = &rest[at + c.len_utf8()..];
+        }
+        writer.write_all(rest.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Serialize;
+
+    #[test]
+    fn what_a_terminal_could_obey_is_escaped() {
+        assert_eq!(safe("web-1"), "web-1");
+        assert_eq!(
+            safe("a\u{1b}[31mb\u{9b}\u{202e}"),
+            "a\\u{1b}[31mb\\u{9b}\\u{202e}"
+        );
+    }
+
+    #[test]
+    fn json_is_safe_and_means_the_same() {
+        let nasty = "a\u{1b}\u{7f}\u{9b}\u{202e}ü\"";
+        let mut out = Vec::new();
+        let mut json = serde_json::Serializer::with_formatter(&mut out, SafeJson);
+        nasty.serialize(&mut json).unwrap();
+        let out = String::from_utf8(out).unwrap();
+        assert!(!out.chars().any(is_unsafe), "{out:?}");
+        assert_eq!(serde_json::from_str::<String>(&out).unwrap(), nasty);
+    }
+
+    #[test]
+    fn long_text_is_clipped_visibly() {
+        assert_eq!(clip("abc", 3), "abc");
+        assert_eq!(clip("abcd", 3), "ab…");
+    }
+}

@@ -1,0 +1,146 @@
+//! `pleg watch`: lifecycle events as they are announced.
+
+use std::io::{self, Write};
+
+use anstyle::AnsiColor;
+use pleg::core::{LifecycleType, PodLifecycleEvent, Settings, Source};
+use pleg::{Delivery, Pleg, Subscription};
+
+use crate::args::{Output, WatchArgs};
+use crate::connect::{Target, say};
+use crate::json::{self, Moment};
+use crate::table::{self, Cell, colour, dim};
+
+pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<()> {
+    let target = Target::choose(&args.connection).await?;
+    target.wait_until_it_answers().await?;
+    let mut builder = target.builder(args.connection.mode, Settings::default())?;
+    let mut events = builder.subscribe();
+    let pleg = builder.spawn()?;
+    let showing = show(&pleg, &mut events, args.output);
+    match args.lasting {
+        None => showing.await?,
+        Some(lasting) => match tokio::time::timeout(lasting, showing).await {
+            Ok(outcome) => outcome?,
+            Err(_) => tracing::debug!("the time is over"),
+        },
+    }
+    pleg.shutdown().await;
+    target.close().await;
+    Ok(())
+}
+
+async fn show(pleg: &Pleg, events: &mut Subscription, output: Output) -> anyhow::Result<()> {
+    let started = pleg.clock().wall();
+    let columns = Columns::for_terminal();
+    if output == Output::Table {
+        columns.heading()?;
+    }
+    while let Some(delivery) = events.next().await {
+        match delivery {
+            Delivery::Event(event) => {
+                let at = Moment::of(&event, pleg.clock(), started);
+                match output {
+                    Output::Json => json::line(&mut io::stdout(), &json::Event::new(&event, &at))?,
+                    Output::Table => columns.event(&event, &at)?,
+                }
+            }
+            Delivery::Lagged { missed } => {
+                say(&format!(
+                    "this output was too slow: {missed} ends are not shown"
+                ));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+const HEADINGS: [&str; 9] = [
+    "TIME", "TYPE", "POD", "KIND", "NAME", "ID", "SOURCE", "LATENCY", "EXIT",
+];
+
+/// The columns of the live table: their widths must be chosen before the rows are known.
+struct Columns {
+    widths: [usize; 9],
+}
+
+impl Columns {
+    fn for_terminal() -> Self {
+        let mut widths = [12, 16, 28, 9, 16, 12, 10, 9, 16];
+        let fixed: usize = widths.iter().sum::<usize>() + 2 * (widths.len() - 1);
+        let room = table::room();
+        // Names are what varies: they give way on a narrow terminal and take what a wide one has.
+        if room < fixed {
+            let missing = fixed - room;
+            widths[2] = widths[2].saturating_sub(missing.div_ceil(2)).max(12);
+            widths[4] = widths[4].saturating_sub(missing.div_ceil(2)).max(8);
+        } else {
+            widths[2] += ((room - fixed) / 2).min(24);
+        }
+        Self { widths }
+    }
+
+    fn heading(&self) -> io::Result<()> {
+        let cells = HEADINGS.map(|h| Cell::new(h).style(dim()));
+        self.row(&cells)
+    }
+
+    fn event(&self, event: &PodLifecycleEvent, at: &Moment) -> io::Result<()> {
+        let subject = event.subject.as_ref();
+        let style = match event.event {
+            LifecycleType::ContainerStarted => colour(AnsiColor::Green),
+            LifecycleType::ContainerDied
+                if subject.is_some_and(|s| s.exit_code.is_some_and(|c| c != 0)) =>
+            {
+                colour(AnsiColor::Red).bold()
+            }
+            LifecycleType::ContainerDied => colour(AnsiColor::Yellow),
+            LifecycleType::ContainerRemoved => colour(AnsiColor::Blue),
+            _ => dim(),
+        };
+        let pod = if event.pod_name.is_empty() {
+            event.uid.to_string()
+        } else {
+            format!("{}/{}", event.namespace, event.pod_name)
+        };
+        let exit = subject.map_or_else(String::new, |s| {
+            let code = s.exit_code.map(|c| c.to_string()).unwrap_or_default();
+            format!("{code} {}", s.reason).trim().to_owned()
+        });
+        let source = match event.source {
+            Source::Stream => Cell::new(event.source.as_str()),
+            _ => Cell::new(event.source.as_str()).style(dim()),
+        };
+        self.row(&[
+            Cell::new(&at.utc.strftime("%H:%M:%S%.3f").to_string()).style(dim()),
+            Cell::new(event.event.as_str()).style(style),
+            Cell::new(&pod),
+            Cell::new(subject.map_or("", |s| json::kind(s.kind))).style(dim()),
+            Cell::new(subject.map_or("", |s| &s.name)),
+            Cell::new(&subject.map_or_else(String::new, |s| short(s.id.as_str()))).style(dim()),
+            source,
+            Cell::new(&at.latency_ms.map_or_else(String::new, latency)),
+            Cell::new(&exit).style(style),
+        ])
+    }
+
+    fn row(&self, cells: &[Cell]) -> io::Result<()> {
+        let mut out = anstream::stdout().lock();
+        table::row(&mut out, cells, &self.widths)?;
+        out.flush()
+    }
+}
+
+/// As much of an id as people compare.
+pub(crate) fn short(id: &str) -> String {
+    id.chars().take(12).collect()
+}
+
+fn latency(ms: f64) -> String {
+    match ms {
+        ms if ms < 10.0 => format!("{ms:.1}ms"),
+        ms if ms < 10_000.0 => format!("{ms:.0}ms"),
+        ms => format!("{:.0}s", ms / 1000.0),
+    }
+}

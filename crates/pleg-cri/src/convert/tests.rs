@@ -1,0 +1,455 @@
+//! What becomes of the odd things that runtimes send.
+
+use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+
+use super::*;
+
+const T: i64 = 1_700_000_000_000_000_000;
+
+/// What `convert` gives, and the kinds of irregular input that it counted.
+fn counted<R>(convert: impl FnOnce() -> R) -> (R, Vec<(String, u64)>) {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let result = metrics::with_local_recorder(&recorder, convert);
+    let mut kinds: Vec<_> = snapshotter
+        .snapshot()
+        .into_vec()
+        .into_iter()
+        .map(|(key, _, _, value)| {
+            assert_eq!(key.key().name(), "pleg_irregular_input_total");
+            let kind = key
+                .key()
+                .labels()
+                .next()
+                .expect("a kind")
+                .value()
+                .to_owned();
+            let DebugValue::Counter(count) = value else {
+                panic!("a counter")
+            };
+            (kind, count)
+        })
+        .collect();
+    kinds.sort();
+    (result, kinds)
+}
+
+fn regular<R>(convert: impl FnOnce() -> R) -> R {
+    let (result, kinds) = counted(convert);
+    assert_eq!(kinds, []);
+    result
+}
+
+fn one(kind: &str) -> Vec<(String, u64)> {
+    vec![(kind.to_owned(), 1)]
+}
+
+fn pod_labels() -> BTreeMap<String, String> {
+    [(POD_UID, "uid"), (POD_NAME, "web"), (POD_NAMESPACE, "prod")]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into()
+}
+
+fn sandbox() -> v1::PodSandboxStatus {
+    v1::PodSandboxStatus {
+        id: "s".into(),
+        metadata: Some(v1::PodSandboxMetadata {
+            name: "web".into(),
+            uid: "uid".into(),
+            namespace: "prod".into(),
+            attempt: 2,
+        }),
+        created_at: T,
+        ..Default::default()
+    }
+}
+
+fn container(state: v1::ContainerState) -> v1::ContainerStatus {
+    v1::ContainerStatus {
+        id: "c".into(),
+        metadata: Some(v1::ContainerMetadata {
+            name: "app".into(),
+            attempt: 3,
+        }),
+        state: state.into(),
+        created_at: T,
+        labels: pod_labels(),
+        ..Default::default()
+    }
+}
+
+fn event() -> v1::ContainerEventResponse {
+    v1::ContainerEventResponse {
+        container_id: "c".into(),
+        container_event_type: v1::ContainerEventType::ContainerStoppedEvent.into(),
+        created_at: T,
+        pod_sandbox_status: Some(sandbox()),
+        containers_statuses: vec![container(v1::ContainerState::ContainerExited)],
+    }
+}
+
+fn container_details(report: Report) -> ContainerDetails {
+    let Details::Container(details) = report.details else {
+        panic!("a container")
+    };
+    details
+}
+
+fn sandbox_details(report: Report) -> SandboxDetails {
+    let Details::Sandbox(details) = report.details else {
+        panic!("a sandbox")
+    };
+    details
+}
+
+#[test]
+fn a_sandbox_is_named_by_its_metadata() {
+    let report = regular(|| sandbox_status(sandbox())).unwrap();
+    assert_eq!(report.id.as_str(), "s");
+    assert_eq!(report.shown, Shown::Running);
+    assert_eq!(
+        report.identity,
+        Identity {
+            kind: Kind::Sandbox,
+            pod: Some("uid".into()),
+            namespace: Some("prod".into()),
+            pod_name: Some("web".into()),
+            sandbox: None,
+            name: None,
+            attempt: 2,
+            created_at: Some(WallTime::from_nanos(T)),
+        }
+    );
+}
+
+#[test]
+fn a_sandbox_without_metadata_is_named_by_its_labels_or_by_nothing() {
+    let bare = v1::PodSandboxStatus {
+        metadata: None,
+        ..sandbox()
+    };
+    let labelled = v1::PodSandboxStatus {
+        labels: pod_labels(),
+        ..bare.clone()
+    };
+    let identity = regular(|| sandbox_status(labelled)).unwrap().identity;
+    assert_eq!(identity.pod, Some("uid".into()));
+    assert_eq!(identity.pod_name.as_deref(), Some("web"));
+    let identity = regular(|| sandbox_status(bare)).unwrap().identity;
+    assert_eq!((identity.pod, identity.namespace), (None, None));
+}
+
+#[test]
+fn sandbox_states_are_mapped_as_upstream_maps_them() {
+    for (state, shown) in [(0, Shown::Running), (1, Shown::Exited)] {
+        let status = v1::PodSandboxStatus { state, ..sandbox() };
+        assert_eq!(regular(|| sandbox_status(status)).unwrap().shown, shown);
+        let row = v1::PodSandbox {
+            id: "s".into(),
+            state,
+            created_at: T,
+            ..Default::default()
+        };
+        assert_eq!(regular(|| sandbox_row(row)).unwrap().shown, shown);
+    }
+    let (report, kinds) = counted(|| {
+        sandbox_status(v1::PodSandboxStatus {
+            state: 7,
+            ..sandbox()
+        })
+    });
+    assert_eq!(
+        (report.unwrap().shown, kinds),
+        (Shown::Unknown, one("unknown_number"))
+    );
+}
+
+#[test]
+fn container_states_are_mapped_and_unknown_is_regular() {
+    let states = [
+        Shown::Created,
+        Shown::Running,
+        Shown::Exited,
+        Shown::Unknown,
+    ];
+    for (state, shown) in (0..).zip(states) {
+        let row = v1::Container {
+            id: "c".into(),
+            state,
+            created_at: T,
+            ..Default::default()
+        };
+        assert_eq!(regular(|| container_row(row)).unwrap().shown, shown);
+    }
+    let row = v1::Container {
+        id: "c".into(),
+        state: -1,
+        created_at: T,
+        ..Default::default()
+    };
+    let (report, kinds) = counted(|| container_row(row));
+    assert_eq!(
+        (report.unwrap().shown, kinds),
+        (Shown::Unknown, one("unknown_number"))
+    );
+}
+
+#[test]
+fn a_container_is_named_by_its_labels_and_only_a_row_knows_its_sandbox() {
+    let report = regular(|| container_status(container(v1::ContainerState::ContainerRunning)));
+    let identity = report.unwrap().identity;
+    assert_eq!(
+        identity,
+        Identity {
+            kind: Kind::Container,
+            pod: Some("uid".into()),
+            namespace: Some("prod".into()),
+            pod_name: Some("web".into()),
+            sandbox: None,
+            name: Some("app".into()),
+            attempt: 3,
+            created_at: Some(WallTime::from_nanos(T)),
+        }
+    );
+    let row = v1::Container {
+        id: "c".into(),
+        pod_sandbox_id: "s".into(),
+        created_at: T,
+        image_ref: "sha256:1".into(),
+        ..Default::default()
+    };
+    let report = regular(|| container_row(row)).unwrap();
+    assert_eq!(report.identity.sandbox, Some("s".into()));
+    assert_eq!(report.identity.pod, None, "an unlabelled container");
+    assert_eq!(&*container_details(report).image_ref, "sha256:1");
+}
+
+#[test]
+fn an_exit_code_is_one_only_after_the_exit() {
+    for (state, code) in [
+        (v1::ContainerState::ContainerCreated, None),
+        (v1::ContainerState::ContainerRunning, None),
+        (v1::ContainerState::ContainerUnknown, None),
+        (v1::ContainerState::ContainerExited, Some(0)),
+    ] {
+        let report = regular(|| container_status(container(state))).unwrap();
+        assert_eq!(container_details(report).exit_code, code, "{state:?}");
+    }
+}
+
+#[test]
+fn the_details_of_a_container_are_all_there() {
+    let linux = v1::LinuxContainerResources {
+        cpu_quota: 50_000,
+        memory_limit_in_bytes: 1 << 20,
+        cpuset_cpus: "0-1".into(),
+        unified: [("memory.high".to_owned(), "1".to_owned())].into(),
+        ..Default::default()
+    };
+    let status = v1::ContainerStatus {
+        started_at: T + 1,
+        finished_at: T + 2,
+        exit_code: 137,
+        reason: "OOMKilled".into(),
+        message: "too much".into(),
+        log_path: "/log".into(),
+        image: Some(v1::ImageSpec {
+            image: "nginx".into(),
+            ..Default::default()
+        }),
+        image_id: "id".into(),
+        resources: Some(v1::ContainerResources { linux: Some(linux) }),
+        ..container(v1::ContainerState::ContainerExited)
+    };
+    let details = container_details(regular(|| container_status(status)).unwrap());
+    assert_eq!(details.started_at, Some(WallTime::from_nanos(T + 1)));
+    assert_eq!(details.finished_at, Some(WallTime::from_nanos(T + 2)));
+    assert_eq!(details.exit_code, Some(137));
+    assert_eq!(
+        (&*details.reason, &*details.message),
+        ("OOMKilled", "too much")
+    );
+    assert_eq!(
+        (&*details.image, &*details.image_id, &*details.log_path),
+        ("nginx", "id", "/log")
+    );
+    let resources = details.resources.unwrap();
+    assert_eq!(
+        (resources.cpu_quota, resources.memory_limit),
+        (50_000, 1 << 20)
+    );
+    assert_eq!(
+        (&*resources.cpuset_cpus, resources.unified.len()),
+        ("0-1", 1)
+    );
+    assert_eq!(details.labels.get(POD_UID).map(|uid| &**uid), Some("uid"));
+}
+
+#[test]
+fn a_sandbox_has_the_addresses_that_are_some() {
+    let ip = |ip: &str| v1::PodIp { ip: ip.into() };
+    let network = v1::PodSandboxNetworkStatus {
+        ip: "10.0.0.1".into(),
+        additional_ips: vec![ip("fd00::1"), ip(""), ip("\x1b[31m")],
+    };
+    let status = v1::PodSandboxStatus {
+        network: Some(network),
+        ..sandbox()
+    };
+    let (report, kinds) = counted(|| sandbox_status(status));
+    let ips = sandbox_details(report.unwrap()).ips;
+    assert_eq!(
+        ips.iter().map(|ip| &**ip).collect::<Vec<_>>(),
+        ["10.0.0.1", "fd00::1"]
+    );
+    assert_eq!(kinds, one("absurd_address"));
+}
+
+#[test]
+fn absurd_times_are_no_times() {
+    // Go's zero time, none at all, seconds, milliseconds.
+    for created_at in [
+        -6_795_364_578_871_345_152,
+        0,
+        T / 1_000_000_000,
+        T / 1_000_000,
+    ] {
+        let status = v1::PodSandboxStatus {
+            created_at,
+            ..sandbox()
+        };
+        let (report, kinds) = counted(|| sandbox_status(status));
+        assert_eq!(report.unwrap().identity.created_at, None);
+        assert_eq!(kinds, one("absurd_time"));
+    }
+    let status = v1::ContainerStatus {
+        finished_at: -1,
+        ..container(v1::ContainerState::ContainerRunning)
+    };
+    let (report, kinds) = counted(|| container_status(status));
+    assert_eq!(container_details(report.unwrap()).finished_at, None);
+    assert_eq!(kinds, one("absurd_time"));
+}
+
+#[test]
+fn what_names_nothing_is_dropped_and_counted() {
+    for (dropped, kinds) in [
+        counted(|| {
+            sandbox_row(v1::PodSandbox {
+                created_at: T,
+                ..Default::default()
+            })
+            .is_none()
+        }),
+        counted(|| {
+            container_row(v1::Container {
+                created_at: T,
+                ..Default::default()
+            })
+            .is_none()
+        }),
+        counted(|| {
+            let status = v1::PodSandboxStatus {
+                id: String::new(),
+                ..sandbox()
+            };
+            sandbox_status(status).is_none()
+        }),
+        counted(|| {
+            let nameless = v1::ContainerEventResponse {
+                container_id: String::new(),
+                ..event()
+            };
+            super::event(nameless).is_none()
+        }),
+    ] {
+        assert!(dropped);
+        assert_eq!(kinds, one("no_id"));
+    }
+}
+
+#[test]
+fn a_complete_event_is_regular() {
+    let event = regular(|| super::event(event())).unwrap();
+    assert_eq!((event.id.as_str(), event.event), ("c", EventType::Stopped));
+    assert_eq!(event.created_at, T);
+    assert_eq!(event.sandbox.unwrap().id.as_str(), "s");
+    assert_eq!(event.containers.len(), 1);
+}
+
+/// cri-o#9663.
+#[test]
+fn an_event_keeps_what_is_beside_an_empty_container_status() {
+    let mut sent = event();
+    sent.containers_statuses.insert(
+        0,
+        v1::ContainerStatus {
+            created_at: T,
+            ..Default::default()
+        },
+    );
+    let (event, kinds) = counted(|| super::event(sent));
+    assert_eq!(event.unwrap().containers.len(), 1);
+    assert_eq!(kinds, one("no_id"));
+}
+
+#[test]
+fn an_event_without_its_sandbox_or_its_subject_is_an_event() {
+    let sent = v1::ContainerEventResponse {
+        pod_sandbox_status: None,
+        ..event()
+    };
+    let (event_, kinds) = counted(|| super::event(sent));
+    assert_eq!(event_.unwrap().sandbox, None);
+    assert_eq!(kinds, one("no_sandbox_status"));
+
+    let sent = v1::ContainerEventResponse {
+        containers_statuses: vec![],
+        ..event()
+    };
+    let (event_, kinds) = counted(|| super::event(sent));
+    assert!(event_.unwrap().containers.is_empty());
+    assert_eq!(kinds, one("no_subject_status"));
+
+    // A DELETED need not show what is gone; a sandbox's event needs no container.
+    let deleted = v1::ContainerEventResponse {
+        container_event_type: v1::ContainerEventType::ContainerDeletedEvent.into(),
+        containers_statuses: vec![],
+        ..event()
+    };
+    assert_eq!(
+        regular(|| super::event(deleted)).unwrap().event,
+        EventType::Deleted
+    );
+    let of_sandbox = v1::ContainerEventResponse {
+        container_id: "s".into(),
+        containers_statuses: vec![],
+        ..event()
+    };
+    regular(|| super::event(of_sandbox)).unwrap();
+}
+
+#[test]
+fn a_sandbox_status_without_an_id_is_none() {
+    let sent = v1::ContainerEventResponse {
+        pod_sandbox_status: Some(Default::default()),
+        ..event()
+    };
+    let (event, kinds) = counted(|| super::event(sent));
+    assert_eq!(event.unwrap().sandbox, None);
+    assert_eq!(
+        kinds,
+        [("no_id".to_owned(), 1), ("no_sandbox_status".to_owned(), 1)]
+    );
+}
+
+#[test]
+fn an_event_of_an_unknown_type_is_handed_on() {
+    let sent = v1::ContainerEventResponse {
+        container_event_type: 42,
+        ..event()
+    };
+    let (event, kinds) = counted(|| super::event(sent));
+    assert_eq!(event.unwrap().event, EventType::Other(42));
+    assert_eq!(kinds, one("unknown_number"));
+}

@@ -1,0 +1,419 @@
+//! A scripted life: pods come, crash, restart, finish and go, at a human pace.
+//!
+//! A small kubelet without memory: each step lists what exists through the CRI, like any client,
+//! and does the next thing; so it can be stopped and started again over the same world. Only
+//! crashes go past the CRI, as they do in reality. Touches the service and the engine's pauses.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use pleg_cri::v1::{self, runtime_service_server::RuntimeService as _};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tonic::{Request, Status};
+
+use crate::{engine::Engine, id::Dice, service::CriService};
+
+/// Marks the pods of this life; others are left alone.
+const OURS: (&str, &str) = ("pleg-sim/life", "true");
+const CONTAINER_NAME: &str = "io.kubernetes.container.name";
+const RESTART: &str = "pleg-sim/restart";
+
+/// What runs on the node: workload, its containers, and how the first of them ends, if it does.
+const WORKLOADS: &[(&str, &[&str], Option<&str>)] = &[
+    ("web", &["nginx", "log-shipper"], None),
+    ("api", &["server", "proxy"], None),
+    ("cache", &["redis"], None),
+    ("worker", &["worker"], None),
+    ("search", &["indexer", "query", "proxy"], None),
+    ("backup", &["dump"], Some("exit 0 4000")),
+    ("migrate", &["migrate"], Some("exit 0 2500")),
+    ("report", &["report"], Some("exit 1 3000")),
+];
+
+/// How lively a life is.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LifeConfig {
+    /// From which it is thrown; 0 by default.
+    pub seed: u64,
+    /// How many pods it keeps up; 6 by default.
+    pub pods: usize,
+    /// The mean time between two steps; 1.5 s by default.
+    pub pace: Duration,
+    /// The namespace of its pods; `demo` by default.
+    pub namespace: String,
+}
+
+impl Default for LifeConfig {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            pods: 6,
+            pace: Duration::from_millis(1500),
+            namespace: "demo".to_owned(),
+        }
+    }
+}
+
+impl LifeConfig {
+    /// The seed.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// The number of pods.
+    #[must_use]
+    pub fn pods(mut self, pods: usize) -> Self {
+        self.pods = pods;
+        self
+    }
+
+    /// The pace.
+    #[must_use]
+    pub fn pace(mut self, pace: Duration) -> Self {
+        self.pace = pace;
+        self
+    }
+}
+
+/// A life that goes on. Dropping this does not end it.
+#[derive(Debug)]
+#[must_use = "it ends the life"]
+pub struct LifeHandle {
+    stop: CancellationToken,
+    task: TaskTracker,
+}
+
+impl LifeHandle {
+    /// No step is begun any more; what exists stays. Returns when the last one is done.
+    pub async fn stop(self) {
+        self.stop.cancel();
+        self.task.wait().await;
+    }
+}
+
+pub(crate) fn spawn(engine: &Arc<Engine>, config: LifeConfig) -> LifeHandle {
+    let stop = engine.stop.child_token();
+    let task = TaskTracker::new();
+    let life = Life {
+        cri: CriService::new(Arc::clone(engine)),
+        engine: Arc::clone(engine),
+        // A later life over the same world throws anew: a uid never comes twice.
+        dice: Dice::new(config.seed ^ engine.lives.fetch_add(1, Ordering::Relaxed).rotate_right(8)),
+        config,
+    };
+    engine
+        .tasks
+        .spawn(task.track_future(life.go_on(stop.clone())));
+    task.close();
+    LifeHandle { stop, task }
+}
+
+struct Life {
+    cri: CriService,
+    engine: Arc<Engine>,
+    dice: Dice,
+    config: LifeConfig,
+}
+
+/// What a step sees.
+struct Seen {
+    sandboxes: Vec<v1::PodSandbox>,
+    containers: Vec<v1::Container>,
+}
+
+impl Life {
+    async fn go_on(mut self, stop: CancellationToken) {
+        while !stop.is_cancelled() {
+            if let Err(status) = self.step().await {
+                tracing::debug!(%status, "a step of the scripted life failed");
+            }
+            // Between half and one and a half of the pace.
+            let percent = u32::try_from(50 + self.dice.below(101)).unwrap_or(100);
+            let time = self.config.pace.saturating_mul(percent) / 100;
+            tokio::select! {
+                () = self.engine.pause(time) => {}
+                () = stop.cancelled() => {}
+            }
+        }
+    }
+
+    /// The most urgent thing, or else something that happens.
+    async fn step(&mut self) -> Result<(), Status> {
+        let seen = self.look().await?;
+        if let Some(done) = seen.finished() {
+            return self.remove(done.to_owned()).await;
+        }
+        if let Some((sandbox, dead)) = seen.to_restart() {
+            return self.restart(&sandbox, &dead, &seen).await;
+        }
+        if seen.sandboxes.len() < self.config.pods {
+            return self.deploy().await;
+        }
+        match self.dice.below(10) {
+            0..4 => {
+                self.crash(&seen);
+                Ok(())
+            }
+            4..6 => match self.dice.one(&seen.sandboxes) {
+                Some(pod) => self.remove(pod.id.clone()).await,
+                None => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    async fn look(&self) -> Result<Seen, Status> {
+        let label_selector = BTreeMap::from([(OURS.0.to_owned(), OURS.1.to_owned())]);
+        let filter = v1::PodSandboxFilter {
+            label_selector: label_selector.clone(),
+            ..Default::default()
+        };
+        let request = v1::ListPodSandboxRequest {
+            filter: Some(filter),
+        };
+        let sandboxes = self.cri.list_pod_sandbox(Request::new(request)).await?;
+        let filter = v1::ContainerFilter {
+            label_selector,
+            ..Default::default()
+        };
+        let request = v1::ListContainersRequest {
+            filter: Some(filter),
+        };
+        let containers = self.cri.list_containers(Request::new(request)).await?;
+        Ok(Seen {
+            sandboxes: sandboxes.into_inner().items,
+            containers: containers.into_inner().containers,
+        })
+    }
+
+    // === what it does ===
+
+    async fn deploy(&mut self) -> Result<(), Status> {
+        let Some((workload, names, ends)) = self.dice.one(WORKLOADS).copied() else {
+            return Ok(());
+        };
+        let suffix = self.dice.id();
+        let metadata = v1::PodSandboxMetadata {
+            name: format!("{workload}-{}", &suffix[..5]),
+            uid: self.dice.uid(),
+            namespace: self.config.namespace.clone(),
+            attempt: 0,
+        };
+        let labels = BTreeMap::from([
+            (OURS.0.to_owned(), OURS.1.to_owned()),
+            ("io.kubernetes.pod.name".to_owned(), metadata.name.clone()),
+            (
+                "io.kubernetes.pod.namespace".to_owned(),
+                metadata.namespace.clone(),
+            ),
+            ("io.kubernetes.pod.uid".to_owned(), metadata.uid.clone()),
+        ]);
+        let config = v1::PodSandboxConfig {
+            log_directory: format!("/var/log/pods/{}", metadata.uid),
+            hostname: metadata.name.clone(),
+            labels: labels.clone(),
+            metadata: Some(metadata),
+            ..Default::default()
+        };
+        let request = v1::RunPodSandboxRequest {
+            config: Some(config),
+            ..Default::default()
+        };
+        let sandbox = self
+            .cri
+            .run_pod_sandbox(Request::new(request))
+            .await?
+            .into_inner();
+        for (at, name) in names.iter().enumerate() {
+            let ends = ends.filter(|_| at == 0);
+            let mut labels = labels.clone();
+            labels.insert(CONTAINER_NAME.to_owned(), (*name).to_owned());
+            labels.insert(
+                RESTART.to_owned(),
+                ends.map_or("always", |_| "never").to_owned(),
+            );
+            let config = v1::ContainerConfig {
+                metadata: Some(v1::ContainerMetadata {
+                    name: (*name).to_owned(),
+                    attempt: 0,
+                }),
+                image: Some(image(name)),
+                args: ends
+                    .into_iter()
+                    .flat_map(str::split_whitespace)
+                    .map(str::to_owned)
+                    .collect(),
+                labels,
+                log_path: format!("{name}/0.log"),
+                ..Default::default()
+            };
+            self.create_and_start(&sandbox.pod_sandbox_id, config)
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// A container's successor, and the end of its predecessors but the last.
+    async fn restart(
+        &self,
+        sandbox: &v1::PodSandbox,
+        dead: &v1::Container,
+        seen: &Seen,
+    ) -> Result<(), Status> {
+        let metadata = dead.metadata.clone().unwrap_or_default();
+        let same = |c: &&v1::Container| {
+            c.pod_sandbox_id == sandbox.id && name_of(c) == metadata.name && c.id != dead.id
+        };
+        for older in seen.containers.iter().filter(same) {
+            let request = v1::RemoveContainerRequest {
+                container_id: older.id.clone(),
+            };
+            self.cri.remove_container(Request::new(request)).await?;
+        }
+        let attempt = metadata.attempt.saturating_add(1);
+        let config = v1::ContainerConfig {
+            log_path: format!("{}/{attempt}.log", metadata.name),
+            metadata: Some(v1::ContainerMetadata {
+                attempt,
+                ..metadata
+            }),
+            image: dead.image.clone(),
+            labels: dead.labels.clone(),
+            ..Default::default()
+        };
+        self.create_and_start(&sandbox.id, config).await
+    }
+
+    async fn create_and_start(
+        &self,
+        sandbox: &str,
+        config: v1::ContainerConfig,
+    ) -> Result<(), Status> {
+        let request = v1::CreateContainerRequest {
+            pod_sandbox_id: sandbox.to_owned(),
+            config: Some(config),
+            ..Default::default()
+        };
+        let created = self
+            .cri
+            .create_container(Request::new(request))
+            .await?
+            .into_inner();
+        let request = v1::StartContainerRequest {
+            container_id: created.container_id,
+        };
+        self.cri.start_container(Request::new(request)).await?;
+        Ok(())
+    }
+
+    /// As a kubelet goes about it: containers with grace, then the sandbox.
+    async fn remove(&self, id: String) -> Result<(), Status> {
+        let filter = v1::ContainerFilter {
+            pod_sandbox_id: id.clone(),
+            ..Default::default()
+        };
+        let request = v1::ListContainersRequest {
+            filter: Some(filter),
+        };
+        let containers = self
+            .cri
+            .list_containers(Request::new(request))
+            .await?
+            .into_inner();
+        for container in containers.containers {
+            let request = v1::StopContainerRequest {
+                container_id: container.id,
+                timeout: 30,
+            };
+            self.cri.stop_container(Request::new(request)).await?;
+        }
+        let request = v1::StopPodSandboxRequest {
+            pod_sandbox_id: id.clone(),
+        };
+        self.cri.stop_pod_sandbox(Request::new(request)).await?;
+        let request = v1::RemovePodSandboxRequest { pod_sandbox_id: id };
+        self.cri.remove_pod_sandbox(Request::new(request)).await?;
+        Ok(())
+    }
+
+    fn crash(&mut self, seen: &Seen) {
+        let running = v1::ContainerState::ContainerRunning as i32;
+        let alive: Vec<_> = seen
+            .containers
+            .iter()
+            .filter(|c| c.state == running)
+            .collect();
+        let victim = self.dice.one(&alive);
+        let code = self.dice.one(&[1, 2, 137, 139]);
+        if let (Some(victim), Some(code)) = (victim, code) {
+            self.engine.kill_container(&victim.id, *code);
+        }
+    }
+}
+
+impl Seen {
+    /// A pod whose work is done: nothing in it runs or is to run again.
+    fn finished(&self) -> Option<&str> {
+        let over = |id: &str| {
+            let mut its = self
+                .containers
+                .iter()
+                .filter(|c| c.pod_sandbox_id == id)
+                .peekable();
+            its.peek().is_some()
+                && its.all(|c| {
+                    c.state == v1::ContainerState::ContainerExited as i32 && !is_restarted(c)
+                })
+        };
+        let mut ids = self.sandboxes.iter().map(|s| s.id.as_str());
+        ids.find(|id| over(id))
+    }
+
+    /// The latest container of its name, if it has ended and should not have.
+    fn to_restart(&self) -> Option<(v1::PodSandbox, v1::Container)> {
+        let mut latest: BTreeMap<(&str, &str), &v1::Container> = BTreeMap::new();
+        for container in &self.containers {
+            let entry = latest
+                .entry((&container.pod_sandbox_id, name_of(container)))
+                .or_insert(container);
+            if attempt_of(container) > attempt_of(entry) {
+                *entry = container;
+            }
+        }
+        let exited = v1::ContainerState::ContainerExited as i32;
+        let ready = v1::PodSandboxState::SandboxReady as i32;
+        latest
+            .into_values()
+            .filter(|c| c.state == exited && is_restarted(c))
+            .find_map(|c| {
+                let sandbox = self.sandboxes.iter().find(|s| s.id == c.pod_sandbox_id)?;
+                (sandbox.state == ready).then(|| (sandbox.clone(), c.clone()))
+            })
+    }
+}
+
+fn name_of(container: &v1::Container) -> &str {
+    container.metadata.as_ref().map_or("", |m| &m.name)
+}
+
+fn attempt_of(container: &v1::Container) -> u32 {
+    container.metadata.as_ref().map_or(0, |m| m.attempt)
+}
+
+fn is_restarted(container: &v1::Container) -> bool {
+    container.labels.get(RESTART).is_some_and(|r| r == "always")
+}
+
+fn image(name: &str) -> v1::ImageSpec {
+    let image = format!("registry.example/{name}:1");
+    v1::ImageSpec {
+        image,
+        ..Default::default()
+    }
+}

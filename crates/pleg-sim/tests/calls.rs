@@ -1,0 +1,402 @@
+//! Lists, filters, statuses, and what is refused.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use common::{Client, connect, container_config, pod_config, sim, soon};
+use pleg_cri::v1::{
+    self, ContainerFilter, ContainerState, ContainerStateValue, PodSandboxFilter, PodSandboxState,
+    PodSandboxStateValue, image_service_client::ImageServiceClient,
+    runtime_service_server::RuntimeService as _,
+};
+use tonic::{Code, Request};
+
+#[tokio::test]
+async fn lists_are_filtered() {
+    let sim = sim().build();
+    let mut cri = Client::of(&sim).await;
+    let (p, q) = (cri.run("p").await, cri.run("q").await);
+    let a = cri.create_and_start(&p, "a", "").await;
+    let b = cri.create(&p, "b", 0, "").await;
+    let c = cri.create_and_start(&q, "a", "").await;
+    cri.stop_sandbox(&q).await;
+
+    let mut sandboxes = async |filter| {
+        let rows = cri.sandboxes(filter).await;
+        rows.into_iter().map(|r| r.id).collect::<Vec<_>>()
+    };
+    let all = sandboxes(PodSandboxFilter::default()).await;
+    assert_eq!(all.len(), 2);
+    assert!(all.contains(&p) && all.contains(&q));
+    let by_id = PodSandboxFilter {
+        id: q.clone(),
+        ..Default::default()
+    };
+    assert_eq!(sandboxes(by_id).await, [q.as_str()]);
+    let state = Some(PodSandboxStateValue {
+        state: PodSandboxState::SandboxReady.into(),
+    });
+    let ready = PodSandboxFilter {
+        state,
+        ..Default::default()
+    };
+    assert_eq!(sandboxes(ready).await, [p.as_str()]);
+    let label_selector = [("pod".to_owned(), "q".to_owned())].into();
+    let by_label = PodSandboxFilter {
+        label_selector,
+        ..Default::default()
+    };
+    assert_eq!(sandboxes(by_label.clone()).await, [q.as_str()]);
+    assert!(
+        sandboxes(PodSandboxFilter {
+            id: p.clone(),
+            ..by_label
+        })
+        .await
+        .is_empty()
+    );
+
+    let mut containers = async |filter| {
+        let mut ids: Vec<_> = cri
+            .containers(filter)
+            .await
+            .into_iter()
+            .map(|r| r.id)
+            .collect();
+        ids.sort();
+        ids
+    };
+    let sorted = |mut ids: Vec<String>| {
+        ids.sort();
+        ids
+    };
+    let all = sorted(vec![a.clone(), b.clone(), c.clone()]);
+    assert_eq!(containers(ContainerFilter::default()).await, all);
+    let of_pod = ContainerFilter {
+        pod_sandbox_id: p.clone(),
+        ..Default::default()
+    };
+    assert_eq!(containers(of_pod).await, sorted(vec![a.clone(), b.clone()]));
+    let state = |s: ContainerState| Some(ContainerStateValue { state: s.into() });
+    for (s, id) in [
+        (ContainerState::ContainerRunning, &a),
+        (ContainerState::ContainerCreated, &b),
+        (ContainerState::ContainerExited, &c),
+    ] {
+        let filter = ContainerFilter {
+            state: state(s),
+            ..Default::default()
+        };
+        assert_eq!(containers(filter).await, [id.as_str()]);
+    }
+    let label_selector = [("name".to_owned(), "a".to_owned())].into();
+    let by_label = ContainerFilter {
+        label_selector,
+        ..Default::default()
+    };
+    assert_eq!(
+        containers(by_label.clone()).await,
+        sorted(vec![a.clone(), c.clone()])
+    );
+    let one = ContainerFilter {
+        id: c.clone(),
+        ..by_label
+    };
+    assert_eq!(containers(one).await, [c.as_str()]);
+    sim.shutdown().await;
+}
+
+#[tokio::test]
+async fn streamed_lists_come_in_pages() {
+    let sim = sim().build();
+    let mut cri = Client::of(&sim).await;
+    let mut pages = cri
+        .0
+        .stream_pod_sandboxes(v1::StreamPodSandboxesRequest::default())
+        .await
+        .unwrap()
+        .into_inner();
+    assert!(
+        soon(pages.message()).await.unwrap().is_none(),
+        "no row, no page"
+    );
+
+    let service = sim.service();
+    let s = cri.run("p").await;
+    for n in 0..5001 {
+        let request = v1::CreateContainerRequest {
+            pod_sandbox_id: s.clone(),
+            config: Some(container_config("a", n, "")),
+            ..Default::default()
+        };
+        // Without the events: they carry all the others' statuses.
+        if n < 2 {
+            service
+                .create_container(Request::new(request))
+                .await
+                .unwrap();
+        }
+    }
+    let mut pages = cri
+        .0
+        .stream_containers(v1::StreamContainersRequest::default())
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(
+        soon(pages.message())
+            .await
+            .unwrap()
+            .unwrap()
+            .containers
+            .len(),
+        2
+    );
+    assert!(soon(pages.message()).await.unwrap().is_none());
+    let mut pages = cri
+        .0
+        .stream_pod_sandboxes(v1::StreamPodSandboxesRequest::default())
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(
+        soon(pages.message()).await.unwrap().unwrap().pod_sandboxes[0].id,
+        s
+    );
+    sim.shutdown().await;
+}
+
+#[tokio::test]
+async fn statuses_tell_all() {
+    let sim = sim().build();
+    let mut cri = Client::of(&sim).await;
+    let s = cri.run("p").await;
+    let request = v1::PodSandboxStatusRequest {
+        pod_sandbox_id: s.clone(),
+        verbose: false,
+    };
+    let answer = cri
+        .0
+        .pod_sandbox_status(request)
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(
+        (answer.timestamp, answer.containers_statuses.len()),
+        (0, 0),
+        "containerd fills neither"
+    );
+    let status = answer.status.unwrap();
+    assert_eq!(status.metadata, pod_config("p").metadata);
+    assert_eq!(status.labels["pod"], "p");
+    assert_eq!(status.network.unwrap().ip, "10.88.0.1");
+
+    let a = cri.create(&s, "a", 2, "").await;
+    let status = cri.status(&a).await.unwrap();
+    assert_eq!(status.metadata, container_config("a", 2, "").metadata);
+    assert!(status.image_ref.starts_with("sha256:"));
+    assert_eq!((status.started_at, status.finished_at), (0, 0));
+    let resources = v1::LinuxContainerResources {
+        cpu_shares: 512,
+        ..Default::default()
+    };
+    let request = v1::UpdateContainerResourcesRequest {
+        container_id: a.clone(),
+        linux: Some(resources.clone()),
+        ..Default::default()
+    };
+    cri.0.update_container_resources(request).await.unwrap();
+    assert_eq!(
+        cri.status(&a)
+            .await
+            .unwrap()
+            .resources
+            .unwrap()
+            .linux
+            .unwrap(),
+        resources
+    );
+
+    let mut host = pod_config("h");
+    let namespace_options = v1::NamespaceOption {
+        network: v1::NamespaceMode::Node.into(),
+        ..Default::default()
+    };
+    let security_context = v1::LinuxSandboxSecurityContext {
+        namespace_options: Some(namespace_options),
+        ..Default::default()
+    };
+    host.linux = Some(v1::LinuxPodSandboxConfig {
+        security_context: Some(security_context),
+        ..Default::default()
+    });
+    let request = v1::RunPodSandboxRequest {
+        config: Some(host),
+        runtime_handler: "runc".into(),
+    };
+    let h = cri
+        .0
+        .run_pod_sandbox(request)
+        .await
+        .unwrap()
+        .into_inner()
+        .pod_sandbox_id;
+    let request = v1::PodSandboxStatusRequest {
+        pod_sandbox_id: h,
+        verbose: false,
+    };
+    let status = cri
+        .0
+        .pod_sandbox_status(request)
+        .await
+        .unwrap()
+        .into_inner()
+        .status
+        .unwrap();
+    assert_eq!(
+        (
+            status.network.unwrap().ip.as_str(),
+            status.runtime_handler.as_str()
+        ),
+        ("", "runc")
+    );
+    sim.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_is_refused() {
+    let sim = sim().build();
+    let mut cri = Client::of(&sim).await;
+    let s = cri.run("p").await;
+    let taken = cri.try_run("p").await.unwrap_err();
+    assert_eq!(taken.code(), Code::Unknown);
+    assert!(
+        taken
+            .message()
+            .starts_with("failed to reserve sandbox name \"p_default_uid-p_0\""),
+        "{taken}"
+    );
+
+    let nobody = "0".repeat(64);
+    assert_eq!(
+        cri.status(&nobody).await.unwrap_err().code(),
+        Code::NotFound
+    );
+    let request = v1::PodSandboxStatusRequest {
+        pod_sandbox_id: nobody.clone(),
+        verbose: false,
+    };
+    assert_eq!(
+        cri.0.pod_sandbox_status(request).await.unwrap_err().code(),
+        Code::NotFound
+    );
+    let request = v1::StartContainerRequest {
+        container_id: nobody.clone(),
+    };
+    assert_eq!(
+        cri.0.start_container(request).await.unwrap_err().code(),
+        Code::NotFound
+    );
+    let request = v1::CreateContainerRequest {
+        pod_sandbox_id: nobody.clone(),
+        config: Some(container_config("a", 0, "")),
+        ..Default::default()
+    };
+    assert_eq!(
+        cri.0.create_container(request).await.unwrap_err().code(),
+        Code::NotFound
+    );
+    // Ending what is not there is no error.
+    cri.stop(&nobody, 0).await;
+    cri.remove(&nobody).await;
+    cri.stop_sandbox(&nobody).await;
+    cri.remove_sandbox(&nobody).await;
+
+    let a = cri.create_and_start(&s, "a", "").await;
+    let request = v1::StartContainerRequest {
+        container_id: a.clone(),
+    };
+    let again = cri.0.start_container(request).await.unwrap_err();
+    assert_eq!(again.message(), "container is in CONTAINER_RUNNING state");
+    // Calls that the simulator does not have.
+    let request = v1::ExecSyncRequest {
+        container_id: a,
+        ..Default::default()
+    };
+    assert_eq!(
+        cri.0.exec_sync(request).await.unwrap_err().code(),
+        Code::Unimplemented
+    );
+    sim.shutdown().await;
+}
+
+#[tokio::test]
+async fn images_are_pulled_and_removed() {
+    let sim = sim().build();
+    let mut images = ImageServiceClient::new(connect(&sim).await);
+    let spec = Some(v1::ImageSpec {
+        image: "app:1".into(),
+        ..Default::default()
+    });
+    let status = v1::ImageStatusRequest {
+        image: spec.clone(),
+        verbose: false,
+    };
+    assert!(
+        images
+            .image_status(status.clone())
+            .await
+            .unwrap()
+            .into_inner()
+            .image
+            .is_none()
+    );
+    let pull = v1::PullImageRequest {
+        image: spec.clone(),
+        ..Default::default()
+    };
+    let image_ref = images
+        .pull_image(pull)
+        .await
+        .unwrap()
+        .into_inner()
+        .image_ref;
+    let image = images
+        .image_status(status)
+        .await
+        .unwrap()
+        .into_inner()
+        .image
+        .unwrap();
+    assert_eq!(image.id, image_ref);
+    let list = images
+        .list_images(v1::ListImagesRequest::default())
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(list.images, [image]);
+    images
+        .remove_image(v1::RemoveImageRequest { image: spec })
+        .await
+        .unwrap();
+    let list = images
+        .list_images(v1::ListImagesRequest::default())
+        .await
+        .unwrap()
+        .into_inner();
+    assert!(list.images.is_empty());
+    sim.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_seed_gives_the_same_ids() {
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        let sim = sim().build();
+        ids.push(Client::of(&sim).await.run("p").await);
+        sim.shutdown().await;
+    }
+    assert_eq!(ids[0], ids[1]);
+    assert_eq!(ids[0].len(), 64);
+}

@@ -1,0 +1,321 @@
+//! What the tests share: a client over an in-process connection, and pods to make.
+
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests"
+)]
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use hyper_util::rt::TokioIo;
+use pleg_cri::v1::{
+    self, ContainerEventType as Kind, runtime_service_client::RuntimeServiceClient,
+};
+use pleg_sim::{Sim, SimBuilder};
+use tokio::io::DuplexStream;
+use tonic::{
+    Status, Streaming,
+    transport::{Channel, Endpoint},
+};
+
+/// Long enough for any machine; short enough to notice a hang.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A simulator whose wall clock counts 1, 2, 3, … from a sane beginning: every stamp differs.
+pub fn sim() -> SimBuilder {
+    let clock = AtomicI64::new(1_700_000_000_000_000_000);
+    Sim::builder()
+        .seed(7)
+        .wall_clock(Arc::new(move || clock.fetch_add(1, Ordering::SeqCst)))
+}
+
+/// Fails the test rather than hang.
+pub async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, what).await.expect("in time")
+}
+
+/// True if it is still pending when everything that can happen has happened. For a current-thread
+/// runtime only: the time-out of paused time comes when every task is idle.
+pub async fn idle<F: Future + Unpin>(what: &mut F) -> bool {
+    tokio::time::timeout(Duration::from_millis(10), what)
+        .await
+        .is_err()
+}
+
+pub async fn connect(sim: &Sim) -> Channel {
+    let (ours, theirs) = tokio::io::duplex(64 << 10);
+    sim.serve_stream(theirs);
+    channel(ours).await
+}
+
+async fn channel(io: DuplexStream) -> Channel {
+    let mut io = Some(TokioIo::new(io));
+    let connect = tower::service_fn(move |_| {
+        let io = io.take().ok_or(std::io::ErrorKind::NotConnected);
+        async move { io.map_err(std::io::Error::from) }
+    });
+    Endpoint::from_static("http://sim")
+        .connect_with_connector(connect)
+        .await
+        .unwrap()
+}
+
+/// A client of the CRI that names pods "p", containers as it is told.
+#[derive(Clone)]
+pub struct Client(pub RuntimeServiceClient<Channel>);
+
+impl Client {
+    pub async fn of(sim: &Sim) -> Self {
+        Self(RuntimeServiceClient::new(connect(sim).await))
+    }
+
+    pub async fn try_run(&mut self, pod: &str) -> Result<String, Status> {
+        let request = v1::RunPodSandboxRequest {
+            config: Some(pod_config(pod)),
+            ..Default::default()
+        };
+        Ok(self
+            .0
+            .run_pod_sandbox(request)
+            .await?
+            .into_inner()
+            .pod_sandbox_id)
+    }
+
+    pub async fn run(&mut self, pod: &str) -> String {
+        soon(self.try_run(pod)).await.unwrap()
+    }
+
+    pub async fn create(
+        &mut self,
+        sandbox: &str,
+        name: &str,
+        attempt: u32,
+        command: &str,
+    ) -> String {
+        let request = v1::CreateContainerRequest {
+            pod_sandbox_id: sandbox.to_owned(),
+            config: Some(container_config(name, attempt, command)),
+            ..Default::default()
+        };
+        soon(self.0.create_container(request))
+            .await
+            .unwrap()
+            .into_inner()
+            .container_id
+    }
+
+    pub async fn start(&mut self, id: &str) {
+        let request = v1::StartContainerRequest {
+            container_id: id.to_owned(),
+        };
+        soon(self.0.start_container(request)).await.unwrap();
+    }
+
+    pub async fn create_and_start(&mut self, sandbox: &str, name: &str, command: &str) -> String {
+        let id = self.create(sandbox, name, 0, command).await;
+        self.start(&id).await;
+        id
+    }
+
+    pub async fn stop(&mut self, id: &str, timeout: i64) {
+        let request = v1::StopContainerRequest {
+            container_id: id.to_owned(),
+            timeout,
+        };
+        soon(self.0.stop_container(request)).await.unwrap();
+    }
+
+    pub async fn remove(&mut self, id: &str) {
+        let request = v1::RemoveContainerRequest {
+            container_id: id.to_owned(),
+        };
+        soon(self.0.remove_container(request)).await.unwrap();
+    }
+
+    pub async fn stop_sandbox(&mut self, id: &str) {
+        let request = v1::StopPodSandboxRequest {
+            pod_sandbox_id: id.to_owned(),
+        };
+        soon(self.0.stop_pod_sandbox(request)).await.unwrap();
+    }
+
+    pub async fn remove_sandbox(&mut self, id: &str) {
+        let request = v1::RemovePodSandboxRequest {
+            pod_sandbox_id: id.to_owned(),
+        };
+        soon(self.0.remove_pod_sandbox(request)).await.unwrap();
+    }
+
+    pub async fn status(&mut self, id: &str) -> Result<v1::ContainerStatus, Status> {
+        let request = v1::ContainerStatusRequest {
+            container_id: id.to_owned(),
+            verbose: false,
+        };
+        Ok(soon(self.0.container_status(request))
+            .await?
+            .into_inner()
+            .status
+            .unwrap())
+    }
+
+    pub async fn sandboxes(&mut self, filter: v1::PodSandboxFilter) -> Vec<v1::PodSandbox> {
+        let request = v1::ListPodSandboxRequest {
+            filter: Some(filter),
+        };
+        soon(self.0.list_pod_sandbox(request))
+            .await
+            .unwrap()
+            .into_inner()
+            .items
+    }
+
+    pub async fn containers(&mut self, filter: v1::ContainerFilter) -> Vec<v1::Container> {
+        let request = v1::ListContainersRequest {
+            filter: Some(filter),
+        };
+        soon(self.0.list_containers(request))
+            .await
+            .unwrap()
+            .into_inner()
+            .containers
+    }
+}
+
+pub fn pod_config(pod: &str) -> v1::PodSandboxConfig {
+    v1::PodSandboxConfig {
+        metadata: Some(v1::PodSandboxMetadata {
+            name: pod.into(),
+            uid: format!("uid-{pod}"),
+            namespace: "default".into(),
+            attempt: 0,
+        }),
+        labels: [("pod".to_owned(), pod.to_owned())].into(),
+        ..Default::default()
+    }
+}
+
+pub fn container_config(name: &str, attempt: u32, command: &str) -> v1::ContainerConfig {
+    v1::ContainerConfig {
+        metadata: Some(v1::ContainerMetadata {
+            name: name.into(),
+            attempt,
+        }),
+        image: Some(v1::ImageSpec {
+            image: "app:1".into(),
+            ..Default::default()
+        }),
+        command: command.split_whitespace().map(str::to_owned).collect(),
+        labels: [("name".to_owned(), name.to_owned())].into(),
+        ..Default::default()
+    }
+}
+
+/// A subscriber that reads: the stream, once the first event has come.
+pub struct Events(
+    tokio::task::JoinHandle<Result<Streaming<v1::ContainerEventResponse>, Status>>,
+    Option<Streaming<v1::ContainerEventResponse>>,
+);
+
+impl Events {
+    /// Subscribes on a connection of its own, and waits until the runtime knows.
+    pub async fn subscribe(sim: &Sim) -> Self {
+        let before = sim.subscribers();
+        let mut client = Client::of(sim).await;
+        let call = tokio::spawn(async move {
+            let answer = client
+                .0
+                .get_container_events(v1::GetEventsRequest {})
+                .await?;
+            Ok(answer.into_inner())
+        });
+        soon(sim.wait_for_subscribers(before + 1)).await;
+        Self(call, None)
+    }
+
+    /// True once the runtime has sent response headers.
+    pub fn has_headers(&self) -> bool {
+        self.0.is_finished()
+    }
+
+    pub async fn try_next(&mut self) -> Result<Option<v1::ContainerEventResponse>, Status> {
+        if self.1.is_none() {
+            self.1 = Some(soon(&mut self.0).await.unwrap()?);
+        }
+        soon(self.1.as_mut().unwrap().message()).await
+    }
+
+    pub async fn next(&mut self) -> v1::ContainerEventResponse {
+        self.try_next().await.unwrap().expect("an event")
+    }
+
+    /// The next ones, as golden text.
+    pub async fn told(&mut self, count: usize, names: &[(&str, &str)]) -> Vec<String> {
+        let mut all = Vec::new();
+        for _ in 0..count {
+            all.push(golden(&self.next().await, names));
+        }
+        all
+    }
+
+    /// The client goes away, as a whole.
+    pub async fn disconnect(self) {
+        self.0.abort();
+        let _ = self.0.await;
+    }
+}
+
+/// An event as text: TYPE(subject) sandbox's state [container:state…], with ids by name.
+pub fn golden(event: &v1::ContainerEventResponse, names: &[(&str, &str)]) -> String {
+    let name = |id: &str| {
+        names
+            .iter()
+            .find(|(i, _)| *i == id)
+            .map_or("?", |(_, n)| n)
+            .to_owned()
+    };
+    let kind = match event.container_event_type() {
+        Kind::ContainerCreatedEvent => "CREATED",
+        Kind::ContainerStartedEvent => "STARTED",
+        Kind::ContainerStoppedEvent => "STOPPED",
+        Kind::ContainerDeletedEvent => "DELETED",
+    };
+    let sandbox = event
+        .pod_sandbox_status
+        .as_ref()
+        .map_or("nil", |s| match s.state() {
+            v1::PodSandboxState::SandboxReady => "READY",
+            v1::PodSandboxState::SandboxNotready => "NOTREADY",
+        });
+    let mut containers: Vec<_> = event
+        .containers_statuses
+        .iter()
+        .map(|c| {
+            let state = c
+                .state()
+                .as_str_name()
+                .trim_start_matches("CONTAINER_")
+                .to_owned();
+            let exit = match c.state() {
+                v1::ContainerState::ContainerExited => format!("={} {}", c.exit_code, c.reason),
+                _ => String::new(),
+            };
+            format!("{}:{state}{exit}", name(&c.id))
+        })
+        .collect();
+    containers.sort();
+    format!(
+        "{kind}({}) {sandbox} [{}]",
+        name(&event.container_id),
+        containers.join(", ")
+    )
+}

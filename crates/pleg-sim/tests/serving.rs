@@ -1,0 +1,174 @@
+//! Unix sockets, faults, and the scripted life.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod common;
+
+use std::{collections::BTreeSet, os::unix::net::UnixListener, sync::Arc, time::Duration};
+
+use common::{Client, Events, idle, sim, soon};
+use pleg_cri::v1::{
+    self, ContainerEventType as Kind, runtime_service_client::RuntimeServiceClient,
+};
+use pleg_sim::{Call, CallFault, Delivery, Faults, LifeConfig, Sim, SimError};
+use tonic::{Code, Status, transport::Endpoint};
+
+async fn over_socket(path: &std::path::Path) -> Client {
+    let endpoint = Endpoint::try_from(format!("unix://{}", path.display())).unwrap();
+    Client(RuntimeServiceClient::new(
+        soon(endpoint.connect()).await.unwrap(),
+    ))
+}
+
+#[tokio::test]
+async fn a_socket_is_served_stopped_and_served_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("sim.sock");
+    let sim = sim().build();
+    let serving = sim.serve_unix(&path, std::future::pending()).unwrap();
+    let s = over_socket(&path).await.run("p").await;
+    assert!(matches!(
+        sim.serve_unix(&path, std::future::pending()),
+        Err(SimError::InUse { .. })
+    ));
+    soon(serving.stop()).await;
+    assert!(!path.exists());
+
+    // A socket that a dead server left behind is replaced; the world is as it was.
+    drop(UnixListener::bind(&path).unwrap());
+    assert!(path.exists());
+    let (end, ended) = tokio::sync::oneshot::channel::<()>();
+    let serving = sim.serve_unix(&path, async { drop(ended.await) }).unwrap();
+    let mut cri = over_socket(&path).await;
+    assert_eq!(
+        cri.sandboxes(v1::PodSandboxFilter::default()).await[0].id,
+        s
+    );
+    end.send(()).unwrap();
+    soon(serving.stopped()).await;
+    assert!(!path.exists());
+    soon(sim.shutdown()).await;
+}
+
+#[tokio::test]
+async fn other_files_are_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    std::fs::write(&path, "mine").unwrap();
+    let sim = sim().build();
+    let refused = sim.serve_unix(&path, std::future::pending());
+    assert!(matches!(refused, Err(SimError::NotASocket { .. })));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
+    let nowhere = dir.path().join("no/where");
+    let refused = sim.serve_unix(&nowhere, std::future::pending());
+    assert!(matches!(refused, Err(SimError::Io { what: "bind", .. })));
+}
+
+/// Each fault of the hooks, once.
+#[derive(Debug)]
+struct Bad;
+
+impl Faults for Bad {
+    fn before(&self, call: Call<'_>) -> CallFault {
+        match call.method {
+            "Version" => CallFault::Fail(Status::unavailable("server is not initialized yet")),
+            "ListContainers" => CallFault::Hang,
+            "ListPodSandbox" => CallFault::Delay(Duration::from_secs(30)),
+            _ => CallFault::None,
+        }
+    }
+
+    fn event(&self, event: &mut v1::ContainerEventResponse) -> Delivery {
+        match event.container_event_type() {
+            Kind::ContainerCreatedEvent => Delivery::Drop,
+            Kind::ContainerStartedEvent => Delivery::Later(Duration::from_secs(60)),
+            Kind::ContainerStoppedEvent => Delivery::Twice,
+            Kind::ContainerDeletedEvent => {
+                event.pod_sandbox_status = None;
+                Delivery::Once
+            }
+        }
+    }
+
+    fn pause_before_stamp(&self, _: &str, kind: Kind) -> Duration {
+        Duration::from_secs(if kind == Kind::ContainerStoppedEvent {
+            1
+        } else {
+            0
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn faults_go_through_one_place() {
+    let sim = sim().faults(Arc::new(Bad)).build();
+    let mut cri = Client::of(&sim).await;
+    let refused = cri
+        .0
+        .version(v1::VersionRequest::default())
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable);
+    let list = cri.0.list_pod_sandbox(v1::ListPodSandboxRequest::default());
+    let begun = tokio::time::timeout(Duration::from_secs(29), list).await;
+    assert!(begun.is_err(), "it takes 30 s");
+    let list = cri.0.list_containers(v1::ListContainersRequest::default());
+    assert!(
+        tokio::time::timeout(Duration::from_secs(3600), list)
+            .await
+            .is_err()
+    );
+
+    let mut events = Events::subscribe(&sim).await;
+    let s = cri.run("p").await;
+    cri.stop_sandbox(&s).await;
+    let names = [(s.as_str(), "S")];
+    assert_eq!(events.told(2, &names).await, ["STOPPED(S) NOTREADY []"; 2]);
+    cri.remove_sandbox(&s).await;
+    assert_eq!(
+        events.told(2, &names).await,
+        ["DELETED(S) nil []", "STARTED(S) READY []"],
+        "the late one shows what was"
+    );
+    soon(sim.shutdown()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scripted_life_goes_on_and_can_be_taken_up_again() {
+    let sim = Sim::builder().seed(1).build();
+    let mut events = Events::subscribe(&sim).await;
+    let config = LifeConfig::default()
+        .seed(3)
+        .pods(4)
+        .pace(Duration::from_secs(1));
+    let life = sim.spawn_life(config.clone());
+    let (mut kinds, mut codes) = (BTreeSet::new(), BTreeSet::new());
+    let mut restarted = false;
+    for _ in 0..400 {
+        let event = events.next().await;
+        kinds.insert(event.container_event_type);
+        for c in &event.containers_statuses {
+            restarted |= c.metadata.as_ref().is_some_and(|m| m.attempt > 0);
+            if c.state() == v1::ContainerState::ContainerExited {
+                codes.insert(c.exit_code);
+            }
+        }
+    }
+    assert_eq!(kinds.len(), 4, "all kinds of events");
+    assert!(codes.contains(&0) && codes.len() > 2, "{codes:?}");
+    assert!(restarted);
+    soon(life.stop()).await;
+
+    // It stands still; a new life takes the pods over.
+    let mut cri = Client::of(&sim).await;
+    let before = cri.sandboxes(v1::PodSandboxFilter::default()).await;
+    assert!(!before.is_empty() && before.len() <= 4);
+    let life = sim.spawn_life(config);
+    for _ in 0..400 {
+        events.next().await;
+    }
+    assert!(cri.sandboxes(v1::PodSandboxFilter::default()).await.len() <= 4);
+    soon(life.stop()).await;
+    soon(sim.shutdown()).await;
+    assert!(idle(&mut std::future::pending::<()>()).await);
+}
