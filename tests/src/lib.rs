@@ -1,1 +1,9 @@
-//! To come.
+//! What the whole-system tests are made of: private runtimes ([`daemon`]), a small kubelet that
+//! drives their CRI ([`kubelet`]), a runtime that is listened in on ([`tap`]), and the checks that
+//! hold what was announced and cached against what was done and is listed ([`check`]).
+
+pub mod check;
+pub mod daemon;
+pub mod kubelet;
+pub mod tap;
+pub mod wait;

@@ -25,9 +25,12 @@ use crate::{convert, transport, v1};
 /// How long the runtime has to say its version; a runtime that is well says it in a millisecond.
 const ANSWER: Duration = Duration::from_secs(4);
 
-/// How long each question after that may take. With [`ANSWER`] and the connecting, which a unix
-/// socket does at once or not at all, the whole stays below 8 s.
+/// How long each question after that may take.
 const AFTERTHOUGHT: Duration = Duration::from_millis(1500);
+
+/// How long the whole may take. Connecting comes on top of the questions; a unix socket does it
+/// at once or not at all.
+const WHOLE: Duration = Duration::from_millis(7500);
 
 /// Why an endpoint cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -100,7 +103,7 @@ pub enum ConnectError {
     },
     /// A gRPC server, without the runtime service.
     #[error(
-        "{endpoint} is a gRPC server without CRI: in containerd, take \"cri\" out of \
+        "{endpoint} is a gRPC server without CRI: if it is containerd, take \"cri\" out of its \
          disabled_plugins and restart it"
     )]
     CriOff {
@@ -135,6 +138,15 @@ pub enum ConnectError {
 /// # Errors
 /// What is wrong, where, and what to do about it.
 pub async fn diagnose(endpoint: &Endpoint) -> Result<RuntimeVersion, ConnectError> {
+    let silent = |_elapsed| ConnectError::Silent {
+        endpoint: endpoint.clone(),
+    };
+    tokio::time::timeout(WHOLE, investigate(endpoint))
+        .await
+        .map_err(silent)?
+}
+
+async fn investigate(endpoint: &Endpoint) -> Result<RuntimeVersion, ConnectError> {
     let dialled = transport::dial(endpoint.path()).await;
     let stream = dialled.map_err(|error| dial_error(endpoint, &error))?;
     let channel = match transport::over(stream).await {

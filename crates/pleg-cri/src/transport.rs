@@ -1,9 +1,9 @@
 //! Connections over a unix socket: the one that reconnects, for calls, and the one of its own
 //! that every event stream gets.
 //!
-//! No HTTP/2 keepalive pings and no timeout of the channel, here or anywhere (quirks `pings are
-//! punished` and `headers come with the first event`): signs of life come from calls that have a
-//! deadline.
+//! No HTTP/2 keepalive pings (quirk `pings are punished`) and no timeout of the channel (quirk
+//! `headers come with the first event`), here or anywhere: signs of life come from calls that have
+//! a deadline.
 
 use std::io;
 use std::path::Path;

@@ -25,12 +25,17 @@ use crate::{
     world::World,
 };
 
+/// How long taking a sandbox or container apart lasts at most.
+const TEAR_DOWN: Duration = Duration::from_millis(50);
+
 #[derive(Debug)]
 pub(crate) struct Engine {
     world: Mutex<World>,
     /// Containers that run.
     processes: Mutex<HashMap<String, Process>>,
     pub(crate) events: EventHub,
+    /// Exits that happened and are not told yet.
+    untold: Mutex<HashMap<String, watch::Receiver<()>>>,
     faults: Arc<dyn Faults>,
     wall: Wall,
     clock: Clock,
@@ -81,6 +86,7 @@ impl Engine {
         Self {
             world: Mutex::new(World::new(seed)),
             processes: Mutex::new(HashMap::new()),
+            untold: Mutex::new(HashMap::new()),
             events: EventHub::new(seed, clock, stop.clone()),
             faults,
             wall: Wall(wall),
@@ -158,9 +164,11 @@ impl Engine {
     /// Its pause process ends, for whatever cause; a task of its own tells it.
     pub(crate) fn end_sandbox(self: &Arc<Self>, id: &str) {
         if self.world().sandbox_exited(id) {
+            let untold = self.begin_telling(id);
             let (engine, id) = (Arc::clone(self), id.to_owned());
             self.tasks.spawn(async move {
                 engine.tell(Kind::ContainerStoppedEvent, &id, &id).await;
+                engine.end_telling(&id, untold);
             });
         }
     }
@@ -169,6 +177,7 @@ impl Engine {
     /// list shows a sandbox whose removal was told.
     pub(crate) async fn remove_sandbox(self: &Arc<Self>, id: &str) {
         self.stop_sandbox(id).await;
+        self.tear_down(id).await;
         let containers = self.world().containers_of(id);
         for container in containers {
             self.remove_container(&container).await;
@@ -234,6 +243,7 @@ impl Engine {
     /// Kills it if it runs. It is forgotten before that is told. Nothing to do is no error.
     pub(crate) async fn remove_container(self: &Arc<Self>, id: &str) {
         self.stop_container(id, Duration::ZERO).await;
+        self.tear_down(id).await;
         let sandbox = self.world().forget_container(id);
         if let Some(sandbox) = sandbox {
             self.tell(Kind::ContainerDeletedEvent, &sandbox, id).await;
@@ -272,6 +282,7 @@ impl Engine {
             let now = engine.now();
             let sandbox = engine.world().container_exited(&id, code, now);
             lock(&engine.processes).remove(&id);
+            let untold = engine.begin_telling(&id);
             // Whoever waits for the end goes on before it is told.
             end.send_replace(true);
             if let Some(sandbox) = sandbox {
@@ -279,6 +290,7 @@ impl Engine {
                     .tell(Kind::ContainerStoppedEvent, &sandbox, &id)
                     .await;
             }
+            engine.end_telling(&id, untold);
         });
     }
 
@@ -310,6 +322,29 @@ impl Engine {
         tokio::select! {
             code = by_itself => code,
             code = ordered => code,
+        }
+    }
+
+    fn begin_telling(&self, id: &str) -> watch::Sender<()> {
+        let (untold, told) = watch::channel(());
+        lock(&self.untold).insert(id.to_owned(), told);
+        untold
+    }
+
+    fn end_telling(&self, id: &str, untold: watch::Sender<()>) {
+        lock(&self.untold).remove(id);
+        drop(untold);
+    }
+
+    /// What containerd does between an end and a removal takes longer than telling the end does;
+    /// so a removal is told first only if something holds the telling up.
+    async fn tear_down(&self, id: &str) {
+        let told = lock(&self.untold).get(id).cloned();
+        if let Some(mut told) = told {
+            tokio::select! {
+                _ = told.changed() => {}
+                () = self.pause(TEAR_DOWN) => {}
+            }
         }
     }
 

@@ -393,3 +393,22 @@ where
     });
     Response::new(stream::iter(pages).boxed())
 }
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_page_has_5000_rows() {
+        let sizes = |rows: usize| {
+            let pages = pages((0..rows).collect(), |page: Vec<usize>| page).into_inner();
+            let sizes = pages.map(|page| page.map_or(0, |page| page.len()));
+            sizes.collect::<Vec<_>>().now_or_never().unwrap()
+        };
+        assert_eq!(sizes(0), []);
+        assert_eq!(sizes(5000), [5000]);
+        assert_eq!(sizes(10_001), [5000, 5000, 1]);
+    }
+}

@@ -1,6 +1,6 @@
 //! Unix sockets, faults, and the scripted life.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::large_futures, reason = "tests")]
 
 mod common;
 
@@ -81,7 +81,7 @@ impl Faults for Bad {
     fn event(&self, event: &mut v1::ContainerEventResponse) -> Delivery {
         match event.container_event_type() {
             Kind::ContainerCreatedEvent => Delivery::Drop,
-            Kind::ContainerStartedEvent => Delivery::Later(Duration::from_secs(60)),
+            Kind::ContainerStartedEvent => Delivery::Later(Duration::from_secs(10)),
             Kind::ContainerStoppedEvent => Delivery::Twice,
             Kind::ContainerDeletedEvent => {
                 event.pod_sandbox_status = None;

@@ -114,6 +114,7 @@ impl<R: Runtime> Builder<R> {
         let (observe, observations) = mpsc::channel(STREAM_QUEUE);
         let (commands, requests) = mpsc::channel(COMMAND_QUEUE);
         let (health, watched) = watch::channel(machine.health(clock.now()));
+        let (counted, counters) = watch::channel(machine.counters());
         let gauges = Arc::new(ReaderGauges::default());
         let published = Arc::new(Published::default());
         if evented {
@@ -132,6 +133,7 @@ impl<R: Runtime> Builder<R> {
             self.subscribers.clone(),
             self.fifo,
             health,
+            counted,
             gauges,
             self.liveness,
         );
@@ -145,6 +147,7 @@ impl<R: Runtime> Builder<R> {
             published,
             subscribers,
             health: watched,
+            counters,
             commands,
             stop,
             tasks,

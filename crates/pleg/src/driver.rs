@@ -63,6 +63,7 @@ pub(crate) struct Driver<R> {
     subscribers: Arc<Subscribers>,
     fifo: Option<FifoSender>,
     health: watch::Sender<Health>,
+    counters: watch::Sender<Counters>,
     gauges: Arc<ReaderGauges>,
     liveness: Option<Duration>,
     reads: Reads,
@@ -89,6 +90,7 @@ impl<R: Runtime> Driver<R> {
         subscribers: Arc<Subscribers>,
         fifo: Option<FifoSender>,
         health: watch::Sender<Health>,
+        counters: watch::Sender<Counters>,
         gauges: Arc<ReaderGauges>,
         liveness: Option<Duration>,
     ) -> Self {
@@ -100,6 +102,7 @@ impl<R: Runtime> Driver<R> {
             subscribers,
             fifo,
             health,
+            counters,
             gauges,
             liveness,
             reads: Reads::default(),
@@ -244,6 +247,13 @@ impl<R: Runtime> Driver<R> {
         let counters: Counters = self.machine.counters();
         self.metrics
             .show(&health, &counters, self.machine.census(), &self.gauges, now);
+        self.counters.send_if_modified(|shown| {
+            let changed = *shown != counters;
+            if changed {
+                *shown = counters;
+            }
+            changed
+        });
         self.health.send_if_modified(|shown| {
             let same = shown.says_the_same(&health);
             if same && now.since(shown.beat) < BEAT {

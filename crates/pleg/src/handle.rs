@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pleg_core::{CallError, Health, Id, Instant, NotReady, PodUid, PodView, TerminalRecord};
+use pleg_core::{CallError, Counters, Health, Id, Instant, NotReady, PodUid, PodView, TerminalRecord};
 use pleg_runtime::clock::Clock;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -28,6 +28,7 @@ pub(crate) struct Shared {
     pub(crate) published: Arc<Published>,
     pub(crate) subscribers: Arc<Subscribers>,
     pub(crate) health: watch::Receiver<Health>,
+    pub(crate) counters: watch::Receiver<Counters>,
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) stop: CancellationToken,
     pub(crate) tasks: TaskTracker,
@@ -168,6 +169,11 @@ impl Pleg {
             health: self.shared.health.clone(),
             clock: self.shared.clock,
         }
+    }
+
+    /// What the generator has counted since its start: calls by cause, events, misses.
+    pub fn counters(&self) -> Counters {
+        self.shared.counters.borrow().clone()
     }
 
     /// Completes when the cache holds what exists: a complete list was read and everything that

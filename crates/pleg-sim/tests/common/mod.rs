@@ -2,9 +2,10 @@
 
 #![allow(
     dead_code,
+    unreachable_pub,
     clippy::unwrap_used,
     clippy::expect_used,
-    clippy::panic,
+    clippy::large_futures,
     reason = "tests"
 )]
 

@@ -1,0 +1,214 @@
+//! Checks: what was announced and cached, against what was done and what the runtime lists.
+
+use std::collections::BTreeMap;
+
+use pleg::core::{
+    ContainerState, Id, Kind, LifecycleType, PodLifecycleEvent, PodView, Report, SandboxState,
+    Shown,
+};
+use pleg::runtime::{Runtime, Scope};
+use pleg::{Delivery, Pleg, Subscription};
+
+use crate::kubelet::{Deed, Deeds};
+use crate::tap::Log;
+
+/// What was announced, by id, in order.
+#[derive(Debug, Default)]
+pub struct Announced {
+    by_id: BTreeMap<(Id, u32), Vec<PodLifecycleEvent>>,
+    wrong: Vec<String>,
+}
+
+impl Announced {
+    /// Takes in all that is there now.
+    pub fn drain(&mut self, subscription: &mut Subscription) {
+        while let Some(delivery) = subscription.try_next() {
+            match delivery {
+                Delivery::Event(event) => self.take(event),
+                other => self.wrong.push(format!("{other:?}")),
+            }
+        }
+    }
+
+    fn take(&mut self, event: PodLifecycleEvent) {
+        if let Some(subject) = event.subject.clone() {
+            self.by_id.entry((subject.id, subject.incarnation)).or_default().push(event);
+        }
+    }
+
+    /// The types announced of an id's first incarnation.
+    pub fn types(&self, id: &Id) -> Vec<LifecycleType> {
+        let events = self.by_id.get(&(id.clone(), 0));
+        events.into_iter().flatten().map(|e| e.event).collect()
+    }
+
+    /// Whether that was announced of the id.
+    pub fn has(&self, id: &Id, what: LifecycleType) -> bool {
+        self.types(id).contains(&what)
+    }
+
+    /// How many beliefs were overruled.
+    pub fn reborn(&self) -> usize {
+        self.by_id.keys().filter(|(_, incarnation)| *incarnation > 0).count()
+    }
+
+    /// The sources of what was announced, counted.
+    pub fn sources(&self) -> BTreeMap<&'static str, usize> {
+        let mut counts = BTreeMap::new();
+        for event in self.by_id.values().flatten() {
+            *counts.entry(event.source.as_str()).or_default() += 1;
+        }
+        counts
+    }
+
+    /// What no circumstance excuses: something announced twice, out of order, or with a wrong
+    /// exit code; a lagging subscriber.
+    pub fn never_wrong(&self, deeds: &Deeds) -> Vec<String> {
+        let mut wrong = self.wrong.clone();
+        for ((id, incarnation), events) in &self.by_id {
+            let types: Vec<_> = events.iter().map(|e| e.event).collect();
+            for what in [
+                LifecycleType::ContainerStarted,
+                LifecycleType::ContainerDied,
+                LifecycleType::ContainerRemoved,
+            ] {
+                if types.iter().filter(|t| **t == what).count() > 1 {
+                    wrong.push(format!("{id}#{incarnation}: {what} twice: {types:?}"));
+                }
+            }
+            let place = |what| types.iter().position(|t| *t == what);
+            let (started, died, removed) = (
+                place(LifecycleType::ContainerStarted),
+                place(LifecycleType::ContainerDied),
+                place(LifecycleType::ContainerRemoved),
+            );
+            let out_of_order = (started > died && died.is_some())
+                || (died > removed && removed.is_some())
+                || (started > removed && removed.is_some());
+            if out_of_order {
+                wrong.push(format!("{id}#{incarnation}: out of order: {types:?}"));
+            }
+            let Some(deed) = deeds.get(id).filter(|d| d.kind == Kind::Container) else { continue };
+            let died = events.iter().filter(|e| e.event == LifecycleType::ContainerDied);
+            for code in died.filter_map(|e| e.subject.as_ref()).filter_map(|s| s.exit_code) {
+                if code != deed.exit_code {
+                    wrong.push(format!(
+                        "{} ({id}): exit code {code}, not {}",
+                        deed.name, deed.exit_code
+                    ));
+                }
+            }
+        }
+        wrong
+    }
+
+    /// What is missing of what was done, if every transition can be heard of: Started unless the
+    /// stream itself told of the end first, Died with its exit code, Removed.
+    pub fn missing(&self, deeds: &Deeds, heard: Option<&Log>) -> Vec<String> {
+        let mut missing = Vec::new();
+        for (id, deed) in deeds {
+            let types = self.types(id);
+            let mut need = |what: LifecycleType| {
+                if !types.contains(&what) {
+                    missing.push(format!("{} ({id}): no {what}: {types:?}", deed.name));
+                }
+            };
+            let told_late = heard.is_some_and(|log| end_before_start(log, id));
+            if deed.started && !told_late {
+                need(LifecycleType::ContainerStarted);
+            }
+            if deed.removed {
+                need(LifecycleType::ContainerDied);
+                need(LifecycleType::ContainerRemoved);
+            }
+            if deed.started && self.died_without_code(id, deed) {
+                missing.push(format!("{} ({id}): no exit code", deed.name));
+            }
+        }
+        missing
+    }
+
+    fn died_without_code(&self, id: &Id, deed: &Deed) -> bool {
+        let died = |e: &&PodLifecycleEvent| e.event == LifecycleType::ContainerDied;
+        let events = self.by_id.get(&(id.clone(), 0));
+        deed.kind == Kind::Container
+            && events
+                .and_then(|events| events.iter().find(died))
+                .and_then(|e| e.subject.as_ref())
+                .is_some_and(|s| s.exit_code.is_none())
+    }
+}
+
+/// Whether the stream told of the end of an id before anything in it showed the id running
+/// (containerd starts to watch for the end before it sends STARTED): then Died comes alone.
+fn end_before_start(log: &Log, id: &Id) -> bool {
+    use pleg::core::EventType::{Started, Stopped};
+    for heard in &log.events {
+        if heard.running.contains(id) || (heard.id == *id && heard.event == Started) {
+            return false;
+        }
+        if heard.id == *id && heard.event == Stopped {
+            return true;
+        }
+    }
+    false
+}
+
+/// What the runtime lists: the state of every id.
+///
+/// # Errors
+/// If it cannot be listed.
+pub async fn listing<R: Runtime>(runtime: &R) -> anyhow::Result<BTreeMap<Id, Shown>> {
+    let mut rows: Vec<Report> = Vec::new();
+    runtime.list_sandboxes(&Scope::Node, &mut |row| rows.push(row)).await?;
+    runtime.list_containers(&Scope::Node, &mut |row| rows.push(row)).await?;
+    Ok(rows.into_iter().map(|r| (r.id, r.shown)).collect())
+}
+
+/// What the cache holds: the state of every id.
+pub fn cached(pleg: &Pleg) -> BTreeMap<Id, Shown> {
+    pleg.snapshot().iter().flat_map(states).collect()
+}
+
+/// The state of every id in a view.
+pub fn states(view: &PodView) -> Vec<(Id, Shown)> {
+    let sandboxes = view.status.sandboxes.iter().map(|s| {
+        let shown = match s.state {
+            SandboxState::Ready => Shown::Running,
+            SandboxState::NotReady => Shown::Exited,
+            _ => Shown::Unknown,
+        };
+        (s.id.clone(), shown)
+    });
+    let containers = view.status.containers.iter().map(|c| {
+        let shown = match c.state {
+            ContainerState::Created => Shown::Created,
+            ContainerState::Running => Shown::Running,
+            ContainerState::Exited => Shown::Exited,
+            _ => Shown::Unknown,
+        };
+        (c.id.clone(), shown)
+    });
+    sandboxes.chain(containers).collect()
+}
+
+/// How the cache differs from what the runtime lists.
+///
+/// # Errors
+/// The differences, or that the runtime cannot be listed.
+pub async fn cache_is_right<R: Runtime>(pleg: &Pleg, runtime: &R) -> Result<(), Vec<String>> {
+    let listed = listing(runtime).await.map_err(|e| vec![format!("{e:#}")])?;
+    let cached = cached(pleg);
+    let mut wrong = Vec::new();
+    for (id, shown) in &listed {
+        match cached.get(id) {
+            None => wrong.push(format!("{id} is listed {shown:?} and not cached")),
+            Some(c) if c != shown => wrong.push(format!("{id} is listed {shown:?}, cached {c:?}")),
+            Some(_) => {}
+        }
+    }
+    for (id, shown) in cached.iter().filter(|(id, _)| !listed.contains_key(*id)) {
+        wrong.push(format!("{id} is cached {shown:?} and not listed"));
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+}

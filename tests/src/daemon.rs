@@ -1,0 +1,156 @@
+//! A private containerd, by `scripts/containerd.sh`.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use anyhow::{Context, bail};
+use pleg_cri::{CriConfig, CriRuntime, Endpoint};
+
+/// The containerd versions that differ where it matters: 1.7 shares events out among its
+/// subscribers, 2 gives each one all of them and blocks on a slow one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// containerd 1.7
+    V1_7,
+    /// containerd 2
+    V2,
+}
+
+impl Version {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::V1_7 => "1.7",
+            Self::V2 => "2",
+        }
+    }
+}
+
+/// A running private containerd; its pods, processes and files go when it is dropped.
+#[derive(Debug)]
+pub struct Daemon {
+    /// Which version it is.
+    pub version: Version,
+    /// Its socket.
+    pub endpoint: Endpoint,
+    /// The image that its pods and containers run.
+    pub image: String,
+    /// The cgroup below which its pods belong.
+    pub cgroup: String,
+    /// Where it lives; logs of containers go below it.
+    pub dir: PathBuf,
+    _parent: tempfile::TempDir,
+}
+
+impl Daemon {
+    /// Starts one. `None` if this machine cannot, after saying why; with `CI=true` that is an
+    /// error.
+    ///
+    /// # Errors
+    /// If it does not start although it could.
+    pub fn up(version: Version) -> anyhow::Result<Option<Self>> {
+        let can = script().args(["can", "--version", version.as_str()]).output()?;
+        if !can.status.success() {
+            let why = text(&can);
+            if std::env::var_os("CI").is_some_and(|ci| ci == "true") {
+                bail!("in CI no test may be skipped: {why}");
+            }
+            println!("skipped: {why}");
+            return Ok(None);
+        }
+        let parent = tempfile::Builder::new().prefix("pleg").tempdir_in("/tmp")?;
+        let dir = parent.path().join("c");
+        let up = run(script().args(["up", "--version", version.as_str()]).arg(&dir))?;
+        let facts: HashMap<&str, &str> = up.lines().filter_map(|l| l.split_once('=')).collect();
+        let fact = |name: &str| {
+            facts.get(name).map(|v| (*v).to_owned()).with_context(|| format!("no {name} in {up}"))
+        };
+        Ok(Some(Self {
+            version,
+            endpoint: fact("ENDPOINT")?.parse()?,
+            image: fact("IMAGE")?,
+            cgroup: fact("CGROUP")?,
+            dir,
+            _parent: parent,
+        }))
+    }
+
+    /// A client of it.
+    ///
+    /// # Errors
+    /// If the client's settings cannot be used.
+    pub fn runtime(&self) -> anyhow::Result<CriRuntime> {
+        Ok(CriRuntime::new(CriConfig::new(self.endpoint.clone()))?)
+    }
+
+    /// Kills the daemon, and nothing else, with SIGKILL.
+    ///
+    /// # Errors
+    /// If that fails.
+    pub fn kill(&self) -> anyhow::Result<()> {
+        run(script().arg("kill").arg(&self.dir)).map(drop)
+    }
+
+    /// Starts a killed one again.
+    ///
+    /// # Errors
+    /// If it does not come up.
+    pub fn start(&self) -> anyhow::Result<()> {
+        run(script().arg("start").arg(&self.dir)).map(drop)
+    }
+
+    /// Halts it where it stands.
+    ///
+    /// # Errors
+    /// If that fails.
+    pub fn halt(&self) -> anyhow::Result<()> {
+        run(script().args(["stop-signal", "SIGSTOP"]).arg(&self.dir)).map(drop)
+    }
+
+    /// Lets a halted one go on.
+    ///
+    /// # Errors
+    /// If that fails.
+    pub fn go_on(&self) -> anyhow::Result<()> {
+        run(script().args(["stop-signal", "SIGCONT"]).arg(&self.dir)).map(drop)
+    }
+
+    /// Removes all that there is of it.
+    ///
+    /// # Errors
+    /// If something stays behind.
+    pub fn down(&self) -> anyhow::Result<()> {
+        run(script().arg("down").arg(&self.dir)).map(drop)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if self.dir.exists()
+            && let Err(error) = self.down()
+        {
+            println!("left behind: {error:#}");
+        }
+    }
+}
+
+fn script() -> Command {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut command = Command::new(root.join("scripts/containerd.sh"));
+    command.stdin(Stdio::null());
+    command
+}
+
+fn run(command: &mut Command) -> anyhow::Result<String> {
+    let output = command.output().with_context(|| format!("{command:?}"))?;
+    if !output.status.success() {
+        bail!("{command:?}: {}", text(&output));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn text(output: &Output) -> String {
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    format!("{out}{err}").trim().to_owned()
+}

@@ -1,0 +1,295 @@
+//! A small kubelet: drives a runtime's CRI and remembers what it did.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use pleg::core::{Id, Kind, PodUid};
+use pleg_cri::v1;
+use pleg_cri::v1::runtime_service_client::RuntimeServiceClient;
+use tonic::transport::Channel;
+
+use crate::daemon::Daemon;
+
+/// How long any call may take; a halted daemon answers late.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// What a container does with its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// It runs until it is stopped, and then ends with 0.
+    UntilStopped,
+    /// It ends by itself.
+    Exit {
+        /// With this code.
+        code: i32,
+        /// After so many milliseconds.
+        after_ms: u64,
+    },
+}
+
+impl Life {
+    fn command(self) -> Vec<String> {
+        let words = match self {
+            Self::UntilStopped => vec!["/app".to_owned(), "pause".to_owned()],
+            Self::Exit { code, after_ms } => {
+                vec!["/app".to_owned(), "exit".to_owned(), code.to_string(), after_ms.to_string()]
+            }
+        };
+        words.into_iter().collect()
+    }
+
+    const fn exit_code(self) -> i32 {
+        match self {
+            Self::UntilStopped => 0,
+            Self::Exit { code, .. } => code,
+        }
+    }
+}
+
+/// What was done to one id.
+#[derive(Clone, Debug)]
+pub struct Deed {
+    /// Its pod.
+    pub uid: PodUid,
+    /// Sandbox or container.
+    pub kind: Kind,
+    /// Its name, for messages.
+    pub name: String,
+    /// The call that starts it has returned well.
+    pub started: bool,
+    /// The exit code that its command ends with.
+    pub exit_code: i32,
+    /// The call that removes it has returned well.
+    pub removed: bool,
+}
+
+/// All that was done, by id.
+pub type Deeds = BTreeMap<Id, Deed>;
+
+/// A pod that was made.
+#[derive(Clone, Debug)]
+pub struct Pod {
+    /// Its uid.
+    pub uid: PodUid,
+    /// Its sandbox.
+    pub sandbox: Id,
+    config: v1::PodSandboxConfig,
+}
+
+/// The small kubelet. Clones share what they remember.
+#[derive(Clone, Debug)]
+pub struct Kubelet {
+    client: RuntimeServiceClient<Channel>,
+    image: String,
+    cgroup: String,
+    logs: String,
+    deeds: Arc<Mutex<Deeds>>,
+}
+
+impl Kubelet {
+    /// A kubelet of that daemon.
+    ///
+    /// # Errors
+    /// If no client can be made.
+    pub fn new(daemon: &Daemon) -> anyhow::Result<Self> {
+        Ok(Self {
+            client: daemon.runtime()?.runtime_client(),
+            image: daemon.image.clone(),
+            cgroup: daemon.cgroup.clone(),
+            logs: daemon.dir.join("logs").to_string_lossy().into_owned(),
+            deeds: Arc::default(),
+        })
+    }
+
+    /// What was done so far.
+    pub fn deeds(&self) -> Deeds {
+        self.deeds.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn remember(&self, id: &Id, what: impl FnOnce(&mut Deed)) {
+        let mut deeds = self.deeds.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(deed) = deeds.get_mut(id) {
+            what(deed);
+        }
+    }
+
+    fn begin(&self, id: &Id, deed: Deed) {
+        self.deeds.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), deed);
+    }
+
+    /// RunPodSandbox. A call that was interrupted leaves its name reserved: it is tried again
+    /// with the next attempt number.
+    ///
+    /// # Errors
+    /// If it does not succeed within [`PATIENCE`].
+    pub async fn run_pod(&self, name: &str) -> anyhow::Result<Pod> {
+        let mut config = self.pod_config(name);
+        let mut last = None;
+        for attempt in 0..20 {
+            if let Some(metadata) = &mut config.metadata {
+                metadata.attempt = attempt;
+            }
+            let request = v1::RunPodSandboxRequest {
+                config: Some(config.clone()),
+                ..v1::RunPodSandboxRequest::default()
+            };
+            match self.call(self.client.clone().run_pod_sandbox(request)).await {
+                Ok(answer) => {
+                    let sandbox = Id::from(answer.pod_sandbox_id);
+                    let uid = PodUid::from(format!("uid-{name}"));
+                    let deed = Deed {
+                        uid: uid.clone(),
+                        kind: Kind::Sandbox,
+                        name: name.to_owned(),
+                        started: true,
+                        exit_code: 0,
+                        removed: false,
+                    };
+                    self.begin(&sandbox, deed);
+                    return Ok(Pod { uid, sandbox, config });
+                }
+                Err(error) => last = Some(error),
+            }
+            crate::wait::let_pass(Duration::from_millis(200)).await;
+        }
+        Err(last.context("never tried")?).with_context(|| format!("RunPodSandbox {name}"))
+    }
+
+    /// CreateContainer.
+    ///
+    /// # Errors
+    /// If the runtime does not.
+    pub async fn create(&self, pod: &Pod, name: &str, attempt: u32, life: Life) -> anyhow::Result<Id> {
+        let label = |k: &str, v: &str| (k.to_owned(), v.to_owned());
+        let config = v1::ContainerConfig {
+            metadata: Some(v1::ContainerMetadata { name: name.to_owned(), attempt }),
+            image: Some(v1::ImageSpec { image: self.image.clone(), ..v1::ImageSpec::default() }),
+            command: life.command(),
+            log_path: format!("{name}-{attempt}.log"),
+            labels: [
+                label("io.kubernetes.pod.uid", pod.uid.as_str()),
+                label("io.kubernetes.container.name", name),
+            ]
+            .into(),
+            ..v1::ContainerConfig::default()
+        };
+        let request = v1::CreateContainerRequest {
+            pod_sandbox_id: pod.sandbox.to_string(),
+            config: Some(config),
+            sandbox_config: Some(pod.config.clone()),
+        };
+        let answer = self.call(self.client.clone().create_container(request)).await?;
+        let id = Id::from(answer.container_id);
+        let deed = Deed {
+            uid: pod.uid.clone(),
+            kind: Kind::Container,
+            name: format!("{}/{name}-{attempt}", pod.uid),
+            started: false,
+            exit_code: life.exit_code(),
+            removed: false,
+        };
+        self.begin(&id, deed);
+        Ok(id)
+    }
+
+    /// StartContainer.
+    ///
+    /// # Errors
+    /// If the runtime does not.
+    pub async fn start(&self, id: &Id) -> anyhow::Result<()> {
+        let request = v1::StartContainerRequest { container_id: id.to_string() };
+        self.call(self.client.clone().start_container(request)).await?;
+        self.remember(id, |d| d.started = true);
+        Ok(())
+    }
+
+    /// StopContainer.
+    ///
+    /// # Errors
+    /// If the runtime does not.
+    pub async fn stop(&self, id: &Id) -> anyhow::Result<()> {
+        let request = v1::StopContainerRequest { container_id: id.to_string(), timeout: 10 };
+        self.call(self.client.clone().stop_container(request)).await.map(drop)
+    }
+
+    /// RemoveContainer.
+    ///
+    /// # Errors
+    /// If the runtime does not.
+    pub async fn remove(&self, id: &Id) -> anyhow::Result<()> {
+        let request = v1::RemoveContainerRequest { container_id: id.to_string() };
+        self.call(self.client.clone().remove_container(request)).await?;
+        self.remember(id, |d| d.removed = true);
+        Ok(())
+    }
+
+    /// StopPodSandbox.
+    ///
+    /// # Errors
+    /// If the runtime does not.
+    pub async fn stop_pod(&self, pod: &Pod) -> anyhow::Result<()> {
+        let request = v1::StopPodSandboxRequest { pod_sandbox_id: pod.sandbox.to_string() };
+        self.call(self.client.clone().stop_pod_sandbox(request)).await.map(drop)
+    }
+
+    /// RemovePodSandbox.
+    ///
+    /// # Errors
+    /// If the runtime does not.
+    pub async fn remove_pod(&self, pod: &Pod) -> anyhow::Result<()> {
+        let request = v1::RemovePodSandboxRequest { pod_sandbox_id: pod.sandbox.to_string() };
+        self.call(self.client.clone().remove_pod_sandbox(request)).await?;
+        self.remember(&pod.sandbox, |d| d.removed = true);
+        Ok(())
+    }
+
+    /// What the runtime itself says of a container; `None` if it knows none of that id.
+    ///
+    /// # Errors
+    /// If it says nothing.
+    pub async fn container_status(&self, id: &Id) -> anyhow::Result<Option<v1::ContainerStatus>> {
+        let request = v1::ContainerStatusRequest { container_id: id.to_string(), verbose: false };
+        match tokio::time::timeout(PATIENCE, self.client.clone().container_status(request)).await? {
+            Ok(answer) => Ok(answer.into_inner().status),
+            Err(status) if status.code() == tonic::Code::NotFound => Ok(None),
+            Err(status) => Err(status.into()),
+        }
+    }
+
+    async fn call<T>(
+        &self,
+        call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    ) -> anyhow::Result<T> {
+        Ok(tokio::time::timeout(PATIENCE, call).await.context("no answer")??.into_inner())
+    }
+
+    fn pod_config(&self, name: &str) -> v1::PodSandboxConfig {
+        let uid = format!("uid-{name}");
+        let options = v1::NamespaceOption {
+            network: v1::NamespaceMode::Node.into(),
+            ..v1::NamespaceOption::default()
+        };
+        let security = v1::LinuxSandboxSecurityContext {
+            namespace_options: Some(options),
+            ..v1::LinuxSandboxSecurityContext::default()
+        };
+        v1::PodSandboxConfig {
+            metadata: Some(v1::PodSandboxMetadata {
+                name: name.to_owned(),
+                uid: uid.clone(),
+                namespace: "test".to_owned(),
+                attempt: 0,
+            }),
+            log_directory: format!("{}/{name}", self.logs),
+            labels: [("io.kubernetes.pod.uid".to_owned(), uid)].into(),
+            linux: Some(v1::LinuxPodSandboxConfig {
+                cgroup_parent: self.cgroup.clone(),
+                security_context: Some(security),
+                ..v1::LinuxPodSandboxConfig::default()
+            }),
+            ..v1::PodSandboxConfig::default()
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! A runtime that is listened in on: every call is counted, every event is kept.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use futures::Stream;
+use pleg::core::{CallError, EventType, Id, Report, RuntimeEvent, Shown};
+use pleg::runtime::{Runtime, RuntimeVersion, Scope};
+
+/// Calls that were made, by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Calls {
+    /// Lists of the whole node: two calls each.
+    pub full_lists: u64,
+    /// Lists of one pod or sandbox, one call each.
+    pub pod_lists: u64,
+    /// Statuses of sandboxes and containers.
+    pub statuses: u64,
+    /// Event streams that were asked for.
+    pub subscribes: u64,
+}
+
+/// One event as it arrived.
+#[derive(Clone, Debug)]
+pub struct Heard {
+    /// Its subject.
+    pub id: Id,
+    /// Its type.
+    pub event: EventType,
+    /// The ids that it shows running.
+    pub running: Vec<Id>,
+}
+
+/// What was overheard.
+#[derive(Clone, Debug, Default)]
+pub struct Log {
+    /// Calls that were made.
+    pub calls: Calls,
+    /// Events, in the order of their arrival.
+    pub events: Vec<Heard>,
+}
+
+/// A runtime with an ear on it.
+#[derive(Debug)]
+pub struct Tap<R> {
+    inner: R,
+    log: Arc<Mutex<Log>>,
+}
+
+/// A look at what was overheard.
+#[derive(Clone, Debug)]
+pub struct Ear(Arc<Mutex<Log>>);
+
+impl Ear {
+    /// What was overheard so far.
+    pub fn log(&self) -> Log {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl<R: Runtime> Tap<R> {
+    /// Listens in on `inner`.
+    pub fn new(inner: R) -> (Self, Ear) {
+        let log = Arc::new(Mutex::new(Log::default()));
+        (Self { inner, log: log.clone() }, Ear(log))
+    }
+
+    fn note(&self, what: impl FnOnce(&mut Calls)) {
+        what(&mut self.log.lock().unwrap_or_else(PoisonError::into_inner).calls);
+    }
+}
+
+impl<R: Runtime> Runtime for Tap<R> {
+    type Events = TappedEvents<R::Events>;
+
+    async fn list_sandboxes(
+        &self,
+        scope: &Scope,
+        row: &mut (dyn FnMut(Report) + Send),
+    ) -> Result<(), CallError> {
+        self.note(|c| match scope {
+            Scope::Node => c.full_lists += 1,
+            _ => c.pod_lists += 1,
+        });
+        self.inner.list_sandboxes(scope, row).await
+    }
+
+    async fn list_containers(
+        &self,
+        scope: &Scope,
+        row: &mut (dyn FnMut(Report) + Send),
+    ) -> Result<(), CallError> {
+        self.note(|c| match scope {
+            Scope::Node => c.full_lists += 1,
+            _ => c.pod_lists += 1,
+        });
+        self.inner.list_containers(scope, row).await
+    }
+
+    async fn sandbox_status(&self, id: &Id) -> Result<Report, CallError> {
+        self.note(|c| c.statuses += 1);
+        self.inner.sandbox_status(id).await
+    }
+
+    async fn container_status(&self, id: &Id) -> Result<Report, CallError> {
+        self.note(|c| c.statuses += 1);
+        self.inner.container_status(id).await
+    }
+
+    async fn subscribe(&self) -> Result<Self::Events, CallError> {
+        self.note(|c| c.subscribes += 1);
+        let inner = self.inner.subscribe().await?;
+        Ok(TappedEvents { inner, log: self.log.clone() })
+    }
+
+    async fn version(&self) -> Result<RuntimeVersion, CallError> {
+        self.inner.version().await
+    }
+}
+
+/// The event stream of a [`Tap`].
+#[derive(Debug)]
+pub struct TappedEvents<S> {
+    inner: S,
+    log: Arc<Mutex<Log>>,
+}
+
+impl<S: Stream<Item = Result<RuntimeEvent, CallError>> + Unpin> Stream for TappedEvents<S> {
+    type Item = Result<RuntimeEvent, CallError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let polled = Pin::new(&mut self.inner).poll_next(cx);
+        if let Poll::Ready(Some(Ok(event))) = &polled {
+            let shown = event.sandbox.iter().chain(&event.containers);
+            let running = shown.filter(|r| r.shown == Shown::Running).map(|r| r.id.clone()).collect();
+            let heard = Heard { id: event.id.clone(), event: event.event, running };
+            self.log.lock().unwrap_or_else(PoisonError::into_inner).events.push(heard);
+        }
+        polled
+    }
+}
