@@ -32,7 +32,10 @@ impl Announced {
 
     fn take(&mut self, event: PodLifecycleEvent) {
         if let Some(subject) = event.subject.clone() {
-            self.by_id.entry((subject.id, subject.incarnation)).or_default().push(event);
+            self.by_id
+                .entry((subject.id, subject.incarnation))
+                .or_default()
+                .push(event);
         }
     }
 
@@ -49,7 +52,10 @@ impl Announced {
 
     /// How many beliefs were overruled.
     pub fn reborn(&self) -> usize {
-        self.by_id.keys().filter(|(_, incarnation)| *incarnation > 0).count()
+        self.by_id
+            .keys()
+            .filter(|(_, incarnation)| *incarnation > 0)
+            .count()
     }
 
     /// The sources of what was announced, counted.
@@ -88,9 +94,16 @@ impl Announced {
             if out_of_order {
                 wrong.push(format!("{id}#{incarnation}: out of order: {types:?}"));
             }
-            let Some(deed) = deeds.get(id).filter(|d| d.kind == Kind::Container) else { continue };
-            let died = events.iter().filter(|e| e.event == LifecycleType::ContainerDied);
-            for code in died.filter_map(|e| e.subject.as_ref()).filter_map(|s| s.exit_code) {
+            let Some(deed) = deeds.get(id).filter(|d| d.kind == Kind::Container) else {
+                continue;
+            };
+            let died = events
+                .iter()
+                .filter(|e| e.event == LifecycleType::ContainerDied);
+            for code in died
+                .filter_map(|e| e.subject.as_ref())
+                .filter_map(|s| s.exit_code)
+            {
                 if code != deed.exit_code {
                     wrong.push(format!(
                         "{} ({id}): exit code {code}, not {}",
@@ -160,8 +173,12 @@ fn end_before_start(log: &Log, id: &Id) -> bool {
 /// If it cannot be listed.
 pub async fn listing<R: Runtime>(runtime: &R) -> anyhow::Result<BTreeMap<Id, Shown>> {
     let mut rows: Vec<Report> = Vec::new();
-    runtime.list_sandboxes(&Scope::Node, &mut |row| rows.push(row)).await?;
-    runtime.list_containers(&Scope::Node, &mut |row| rows.push(row)).await?;
+    runtime
+        .list_sandboxes(&Scope::Node, &mut |row| rows.push(row))
+        .await?;
+    runtime
+        .list_containers(&Scope::Node, &mut |row| rows.push(row))
+        .await?;
     Ok(rows.into_iter().map(|r| (r.id, r.shown)).collect())
 }
 

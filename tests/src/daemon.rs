@@ -49,7 +49,9 @@ impl Daemon {
     /// # Errors
     /// If it does not start although it could.
     pub fn up(version: Version) -> anyhow::Result<Option<Self>> {
-        let can = script().args(["can", "--version", version.as_str()]).output()?;
+        let can = script()
+            .args(["can", "--version", version.as_str()])
+            .output()?;
         if !can.status.success() {
             let why = text(&can);
             if std::env::var_os("CI").is_some_and(|ci| ci == "true") {
@@ -60,10 +62,15 @@ impl Daemon {
         }
         let parent = tempfile::Builder::new().prefix("pleg").tempdir_in("/tmp")?;
         let dir = parent.path().join("c");
-        let up = run(script().args(["up", "--version", version.as_str()]).arg(&dir))?;
+        let up = run(script()
+            .args(["up", "--version", version.as_str()])
+            .arg(&dir))?;
         let facts: HashMap<&str, &str> = up.lines().filter_map(|l| l.split_once('=')).collect();
         let fact = |name: &str| {
-            facts.get(name).map(|v| (*v).to_owned()).with_context(|| format!("no {name} in {up}"))
+            facts
+                .get(name)
+                .map(|v| (*v).to_owned())
+                .with_context(|| format!("no {name} in {up}"))
         };
         Ok(Some(Self {
             version,
@@ -150,7 +157,9 @@ fn run(command: &mut Command) -> anyhow::Result<String> {
 }
 
 fn text(output: &Output) -> String {
-    let (out, err) =
-        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (out, err) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
     format!("{out}{err}").trim().to_owned()
 }

@@ -34,7 +34,12 @@ impl Life {
         let words = match self {
             Self::UntilStopped => vec!["/app".to_owned(), "pause".to_owned()],
             Self::Exit { code, after_ms } => {
-                vec!["/app".to_owned(), "exit".to_owned(), code.to_string(), after_ms.to_string()]
+                vec![
+                    "/app".to_owned(),
+                    "exit".to_owned(),
+                    code.to_string(),
+                    after_ms.to_string(),
+                ]
             }
         };
         words.into_iter().collect()
@@ -105,7 +110,10 @@ impl Kubelet {
 
     /// What was done so far.
     pub fn deeds(&self) -> Deeds {
-        self.deeds.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.deeds
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     fn remember(&self, id: &Id, what: impl FnOnce(&mut Deed)) {
@@ -116,7 +124,10 @@ impl Kubelet {
     }
 
     fn begin(&self, id: &Id, deed: Deed) {
-        self.deeds.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), deed);
+        self.deeds
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(id.clone(), deed);
     }
 
     /// RunPodSandbox. A call that was interrupted leaves its name reserved: it is tried again
@@ -135,7 +146,10 @@ impl Kubelet {
                 config: Some(config.clone()),
                 ..v1::RunPodSandboxRequest::default()
             };
-            match self.call(self.client.clone().run_pod_sandbox(request)).await {
+            match self
+                .call(self.client.clone().run_pod_sandbox(request))
+                .await
+            {
                 Ok(answer) => {
                     let sandbox = Id::from(answer.pod_sandbox_id);
                     let uid = PodUid::from(format!("uid-{name}"));
@@ -148,7 +162,11 @@ impl Kubelet {
                         removed: false,
                     };
                     self.begin(&sandbox, deed);
-                    return Ok(Pod { uid, sandbox, config });
+                    return Ok(Pod {
+                        uid,
+                        sandbox,
+                        config,
+                    });
                 }
                 Err(error) => last = Some(error),
             }
@@ -161,11 +179,23 @@ impl Kubelet {
     ///
     /// # Errors
     /// If the runtime does not.
-    pub async fn create(&self, pod: &Pod, name: &str, attempt: u32, life: Life) -> anyhow::Result<Id> {
+    pub async fn create(
+        &self,
+        pod: &Pod,
+        name: &str,
+        attempt: u32,
+        life: Life,
+    ) -> anyhow::Result<Id> {
         let label = |k: &str, v: &str| (k.to_owned(), v.to_owned());
         let config = v1::ContainerConfig {
-            metadata: Some(v1::ContainerMetadata { name: name.to_owned(), attempt }),
-            image: Some(v1::ImageSpec { image: self.image.clone(), ..v1::ImageSpec::default() }),
+            metadata: Some(v1::ContainerMetadata {
+                name: name.to_owned(),
+                attempt,
+            }),
+            image: Some(v1::ImageSpec {
+                image: self.image.clone(),
+                ..v1::ImageSpec::default()
+            }),
             command: life.command(),
             log_path: format!("{name}-{attempt}.log"),
             labels: [
@@ -180,7 +210,9 @@ impl Kubelet {
             config: Some(config),
             sandbox_config: Some(pod.config.clone()),
         };
-        let answer = self.call(self.client.clone().create_container(request)).await?;
+        let answer = self
+            .call(self.client.clone().create_container(request))
+            .await?;
         let id = Id::from(answer.container_id);
         let deed = Deed {
             uid: pod.uid.clone(),
@@ -199,8 +231,11 @@ impl Kubelet {
     /// # Errors
     /// If the runtime does not.
     pub async fn start(&self, id: &Id) -> anyhow::Result<()> {
-        let request = v1::StartContainerRequest { container_id: id.to_string() };
-        self.call(self.client.clone().start_container(request)).await?;
+        let request = v1::StartContainerRequest {
+            container_id: id.to_string(),
+        };
+        self.call(self.client.clone().start_container(request))
+            .await?;
         self.remember(id, |d| d.started = true);
         Ok(())
     }
@@ -210,8 +245,13 @@ impl Kubelet {
     /// # Errors
     /// If the runtime does not.
     pub async fn stop(&self, id: &Id) -> anyhow::Result<()> {
-        let request = v1::StopContainerRequest { container_id: id.to_string(), timeout: 10 };
-        self.call(self.client.clone().stop_container(request)).await.map(drop)
+        let request = v1::StopContainerRequest {
+            container_id: id.to_string(),
+            timeout: 10,
+        };
+        self.call(self.client.clone().stop_container(request))
+            .await
+            .map(drop)
     }
 
     /// RemoveContainer.
@@ -219,8 +259,11 @@ impl Kubelet {
     /// # Errors
     /// If the runtime does not.
     pub async fn remove(&self, id: &Id) -> anyhow::Result<()> {
-        let request = v1::RemoveContainerRequest { container_id: id.to_string() };
-        self.call(self.client.clone().remove_container(request)).await?;
+        let request = v1::RemoveContainerRequest {
+            container_id: id.to_string(),
+        };
+        self.call(self.client.clone().remove_container(request))
+            .await?;
         self.remember(id, |d| d.removed = true);
         Ok(())
     }
@@ -230,8 +273,12 @@ impl Kubelet {
     /// # Errors
     /// If the runtime does not.
     pub async fn stop_pod(&self, pod: &Pod) -> anyhow::Result<()> {
-        let request = v1::StopPodSandboxRequest { pod_sandbox_id: pod.sandbox.to_string() };
-        self.call(self.client.clone().stop_pod_sandbox(request)).await.map(drop)
+        let request = v1::StopPodSandboxRequest {
+            pod_sandbox_id: pod.sandbox.to_string(),
+        };
+        self.call(self.client.clone().stop_pod_sandbox(request))
+            .await
+            .map(drop)
     }
 
     /// RemovePodSandbox.
@@ -239,8 +286,11 @@ impl Kubelet {
     /// # Errors
     /// If the runtime does not.
     pub async fn remove_pod(&self, pod: &Pod) -> anyhow::Result<()> {
-        let request = v1::RemovePodSandboxRequest { pod_sandbox_id: pod.sandbox.to_string() };
-        self.call(self.client.clone().remove_pod_sandbox(request)).await?;
+        let request = v1::RemovePodSandboxRequest {
+            pod_sandbox_id: pod.sandbox.to_string(),
+        };
+        self.call(self.client.clone().remove_pod_sandbox(request))
+            .await?;
         self.remember(&pod.sandbox, |d| d.removed = true);
         Ok(())
     }
@@ -250,7 +300,10 @@ impl Kubelet {
     /// # Errors
     /// If it says nothing.
     pub async fn container_status(&self, id: &Id) -> anyhow::Result<Option<v1::ContainerStatus>> {
-        let request = v1::ContainerStatusRequest { container_id: id.to_string(), verbose: false };
+        let request = v1::ContainerStatusRequest {
+            container_id: id.to_string(),
+            verbose: false,
+        };
         match tokio::time::timeout(PATIENCE, self.client.clone().container_status(request)).await? {
             Ok(answer) => Ok(answer.into_inner().status),
             Err(status) if status.code() == tonic::Code::NotFound => Ok(None),
@@ -262,7 +315,10 @@ impl Kubelet {
         &self,
         call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
     ) -> anyhow::Result<T> {
-        Ok(tokio::time::timeout(PATIENCE, call).await.context("no answer")??.into_inner())
+        Ok(tokio::time::timeout(PATIENCE, call)
+            .await
+            .context("no answer")??
+            .into_inner())
     }
 
     fn pod_config(&self, name: &str) -> v1::PodSandboxConfig {

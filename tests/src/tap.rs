@@ -55,7 +55,10 @@ pub struct Ear(Arc<Mutex<Log>>);
 impl Ear {
     /// What was overheard so far.
     pub fn log(&self) -> Log {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
@@ -63,11 +66,23 @@ impl<R: Runtime> Tap<R> {
     /// Listens in on `inner`.
     pub fn new(inner: R) -> (Self, Ear) {
         let log = Arc::new(Mutex::new(Log::default()));
-        (Self { inner, log: log.clone() }, Ear(log))
+        (
+            Self {
+                inner,
+                log: log.clone(),
+            },
+            Ear(log),
+        )
     }
 
     fn note(&self, what: impl FnOnce(&mut Calls)) {
-        what(&mut self.log.lock().unwrap_or_else(PoisonError::into_inner).calls);
+        what(
+            &mut self
+                .log
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .calls,
+        );
     }
 }
 
@@ -111,7 +126,10 @@ impl<R: Runtime> Runtime for Tap<R> {
     async fn subscribe(&self) -> Result<Self::Events, CallError> {
         self.note(|c| c.subscribes += 1);
         let inner = self.inner.subscribe().await?;
-        Ok(TappedEvents { inner, log: self.log.clone() })
+        Ok(TappedEvents {
+            inner,
+            log: self.log.clone(),
+        })
     }
 
     async fn version(&self) -> Result<RuntimeVersion, CallError> {
@@ -133,9 +151,20 @@ impl<S: Stream<Item = Result<RuntimeEvent, CallError>> + Unpin> Stream for Tappe
         let polled = Pin::new(&mut self.inner).poll_next(cx);
         if let Poll::Ready(Some(Ok(event))) = &polled {
             let shown = event.sandbox.iter().chain(&event.containers);
-            let running = shown.filter(|r| r.shown == Shown::Running).map(|r| r.id.clone()).collect();
-            let heard = Heard { id: event.id.clone(), event: event.event, running };
-            self.log.lock().unwrap_or_else(PoisonError::into_inner).events.push(heard);
+            let running = shown
+                .filter(|r| r.shown == Shown::Running)
+                .map(|r| r.id.clone())
+                .collect();
+            let heard = Heard {
+                id: event.id.clone(),
+                event: event.event,
+                running,
+            };
+            self.log
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .events
+                .push(heard);
         }
         polled
     }

@@ -11,7 +11,11 @@ const LOOK: Duration = Duration::from_millis(20);
 ///
 /// # Errors
 /// If it does not come in time; `what` says what was awaited.
-pub async fn until<T, F>(within: Duration, what: &str, mut look: impl FnMut() -> F) -> anyhow::Result<T>
+pub async fn until<T, F>(
+    within: Duration,
+    what: &str,
+    mut look: impl FnMut() -> F,
+) -> anyhow::Result<T>
 where
     F: Future<Output = Option<T>>,
 {

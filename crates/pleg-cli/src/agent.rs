@@ -32,9 +32,11 @@ pub(crate) async fn run(args: AgentArgs) -> anyhow::Result<()> {
     let mut settings = Settings::default();
     settings.relist_period = args.relist_period;
     settings.relist_period_max = args.relist_period_max;
+    // Between the two, as they may be given in any order: their own check tells of a wrong one.
     settings.relist_period_unproven = settings
         .relist_period_unproven
-        .clamp(args.relist_period, args.relist_period_max);
+        .min(args.relist_period_max)
+        .max(args.relist_period);
     settings.unready_after = args.unready_after;
     let mut builder = target.builder(args.connection.mode, settings)?;
     if let Some(every) = args.liveness {

@@ -4,7 +4,8 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Context;
-use pleg::core::{Mode, Settings};
+use pleg::core::{Instant, Mode, Settings};
+use pleg::runtime::clock::Clock;
 use pleg::{Builder, Pleg};
 use pleg_cri::{ConnectError, CriConfig, CriRuntime, Endpoint, diagnose, find};
 
@@ -18,6 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) struct Target {
     pub(crate) endpoint: Endpoint,
     embedded: Option<Embedded>,
+    clock: Clock,
+    started: Instant,
 }
 
 impl Target {
@@ -27,10 +30,7 @@ impl Target {
             return Self::embedded().await;
         }
         if let Some(endpoint) = connection.runtime_endpoint.clone().or_else(find) {
-            return Ok(Self {
-                endpoint,
-                embedded: None,
-            });
+            return Ok(Self::new(endpoint, None));
         }
         say(
             "no container runtime found on its usual socket (use -r unix:///path to name one); \
@@ -43,10 +43,22 @@ impl Target {
         let embedded = Embedded::start()
             .await
             .context("cannot start the embedded runtime")?;
-        Ok(Self {
-            endpoint: embedded.endpoint()?,
-            embedded: Some(embedded),
-        })
+        Ok(Self::new(embedded.endpoint()?, Some(embedded)))
+    }
+
+    fn new(endpoint: Endpoint, embedded: Option<Embedded>) -> Self {
+        let clock = Clock::start();
+        Self {
+            endpoint,
+            embedded,
+            clock,
+            started: clock.now(),
+        }
+    }
+
+    /// What is left of the time in which somebody must have answered.
+    fn patience(&self) -> Duration {
+        PATIENCE.saturating_sub(self.clock.now().since(self.started))
     }
 
     /// A generator for it, not started yet.
@@ -83,12 +95,27 @@ impl Target {
                 }
             }
         };
-        match tokio::time::timeout(PATIENCE, trying).await {
+        match tokio::time::timeout(self.patience(), trying).await {
             Ok(outcome) => Ok(outcome?),
             Err(_) => match last {
                 Some(error) => Err(error).context("no answer within 10 s"),
                 None => anyhow::bail!("{} does not answer within 10 s", self.endpoint),
             },
+        }
+    }
+
+    /// Waits until the runtime was listed once, for what is left of the ten seconds.
+    pub(crate) async fn wait_until_listed(&self, pleg: &Pleg) -> anyhow::Result<()> {
+        let mut health = pleg.health();
+        let listed =
+            async { while health.current().last_list.is_none() && health.changed().await {} };
+        if tokio::time::timeout(self.patience(), listed).await.is_ok() {
+            return Ok(());
+        }
+        let hint = format!("{} could not be listed within 10 s", self.endpoint);
+        match pleg.health().current().list_error {
+            Some(error) => Err(error).context(hint),
+            None => anyhow::bail!("{hint}: its lists do not end"),
         }
     }
 

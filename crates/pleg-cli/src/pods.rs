@@ -4,7 +4,6 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use anstyle::AnsiColor;
-use anyhow::Context;
 use pleg::core::{ContainerState, PodView, SandboxState, Settings, WallTime};
 use pleg::runtime::clock::Clock;
 
@@ -14,8 +13,8 @@ use crate::json::{self, PodObject};
 use crate::table::{self, Cell, colour, dim};
 use crate::watch::short;
 
-/// How long the first list and the inspections after it may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the inspections after the first list may take: as long as one of them.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(args: PodsArgs) -> anyhow::Result<()> {
     let target = Target::choose(&args.connection).await?;
@@ -23,12 +22,11 @@ pub(crate) async fn run(args: PodsArgs) -> anyhow::Result<()> {
     let pleg = target
         .builder(args.connection.mode, Settings::default())?
         .spawn()?;
+    target.wait_until_listed(&pleg).await?;
     if tokio::time::timeout(PATIENCE, pleg.wait_until_synced())
         .await
         .is_err()
     {
-        let health = pleg.health();
-        health.ready().context("no complete list within 10 s")?;
         say("some pods do not answer; their last known state is shown");
     }
     let mut pods = pleg.snapshot();

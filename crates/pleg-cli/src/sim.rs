@@ -15,7 +15,10 @@ pub(crate) async fn run(args: SimArgs) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let serving = sim.serve_unix(&args.socket, std::future::pending())?;
     let life = (!args.empty).then(|| sim.spawn_life(LifeConfig::default().seed(args.seed)));
-    say(&format!("a simulated runtime listens on unix://{}", serving.path().display()));
+    say(&format!(
+        "a simulated runtime listens on unix://{}",
+        serving.path().display()
+    ));
     tokio::select! {
         // main ends everything on Ctrl-C; the socket must go then, too.
         _ = tokio::signal::ctrl_c() => {}
@@ -43,11 +46,20 @@ impl Embedded {
         let sim = Sim::builder().build();
         let serving = sim.serve_unix(dir.path().join("cri.sock"), std::future::pending())?;
         let life = sim.spawn_life(LifeConfig::default());
-        Ok(Self { sim, life, serving, _dir: dir })
+        Ok(Self {
+            sim,
+            life,
+            serving,
+            _dir: dir,
+        })
     }
 
     pub(crate) fn endpoint(&self) -> anyhow::Result<Endpoint> {
-        let path = self.serving.path().to_str().context("the temporary directory is no text")?;
+        let path = self
+            .serving
+            .path()
+            .to_str()
+            .context("the temporary directory is no text")?;
         Ok(path.parse()?)
     }
 

@@ -17,6 +17,7 @@ pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<()> {
     let mut builder = target.builder(args.connection.mode, Settings::default())?;
     let mut events = builder.subscribe();
     let pleg = builder.spawn()?;
+    target.wait_until_listed(&pleg).await?;
     let showing = show(&pleg, &mut events, args.output);
     match args.lasting {
         None => showing.await?,

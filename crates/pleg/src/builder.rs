@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pleg_core::{Mode, Reconciler, Settings};
+use pleg_core::{InvalidSetting, Mode, Reconciler, Settings};
 use pleg_evented::{ReaderGauges, ReconnectPolicy, ReconnectSettings};
 use pleg_generic::Reader;
 use pleg_runtime::Runtime;
@@ -18,10 +18,13 @@ use crate::driver::Driver;
 use crate::error::StartError;
 use crate::fifo::{Fifo, FifoSender, fifo};
 use crate::handle::{Pleg, Shared};
+use crate::liveness;
 use crate::subscription::{Subscribers, Subscription};
 
 /// How many observations of the stream may wait for the writer before the reader joins them.
 const STREAM_QUEUE: usize = 256;
+/// A runtime that is asked more often than this has nothing else to do.
+const SHORTEST_PROBE: Duration = Duration::from_millis(10);
 /// How many commands may wait for the writer before those who ask wait.
 const COMMAND_QUEUE: usize = 256;
 
@@ -105,6 +108,13 @@ impl<R: Runtime> Builder<R> {
     /// # Errors
     /// If a setting cannot be used.
     pub fn spawn(self) -> Result<Pleg, StartError> {
+        if let Some(every) = self.liveness.filter(|&every| every < SHORTEST_PROBE) {
+            return Err(StartError::Setting(InvalidSetting {
+                setting: "liveness",
+                given: format!("{every:?}"),
+                rule: "it must be at least 10ms",
+            }));
+        }
         crate::metrics::describe();
         let clock = Clock::start();
         let evented = self.settings.mode == Mode::Evented;
@@ -135,11 +145,13 @@ impl<R: Runtime> Builder<R> {
             health,
             counted,
             gauges,
-            self.liveness,
         );
-        let runtime = self.runtime;
+        if let Some(every) = self.liveness {
+            let (commands, stop) = (commands.downgrade(), stop.clone());
+            tasks.spawn(liveness::probe(self.runtime, clock, every, commands, stop));
+        }
         let until = stop.clone();
-        tasks.spawn(async move { driver.run(runtime, observations, requests, until).await });
+        tasks.spawn(async move { driver.run(observations, requests, until).await });
         tasks.close();
         let subscribers = self.subscribers;
         let shared = Shared {

@@ -20,13 +20,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cache::Published;
 use crate::fifo::FifoSender;
+use crate::log::ListLog;
 use crate::metrics;
 use crate::subscription::Subscribers;
 
 /// How often the writer shows that it lives.
 const BEAT: Duration = Duration::from_secs(2);
-/// How long a liveness probe may take.
-const PROBE_DEADLINE: Duration = Duration::from_secs(2);
 
 /// What consumers ask of the writer.
 #[derive(Debug)]
@@ -50,6 +49,8 @@ pub(crate) enum Command {
     Acknowledge {
         id: Id,
     },
+    /// The runtime gave a sign of life.
+    Alive,
 }
 
 type Reply = oneshot::Sender<Result<PodView, CallError>>;
@@ -65,11 +66,11 @@ pub(crate) struct Driver<R> {
     health: watch::Sender<Health>,
     counters: watch::Sender<Counters>,
     gauges: Arc<ReaderGauges>,
-    liveness: Option<Duration>,
     reads: Reads,
     waiting: HashMap<WaiterId, Waiting>,
     last_waiter: u64,
     metrics: metrics::Shown,
+    log: ListLog,
 }
 
 enum Waiting {
@@ -92,7 +93,6 @@ impl<R: Runtime> Driver<R> {
         health: watch::Sender<Health>,
         counters: watch::Sender<Counters>,
         gauges: Arc<ReaderGauges>,
-        liveness: Option<Duration>,
     ) -> Self {
         Self {
             machine,
@@ -104,11 +104,11 @@ impl<R: Runtime> Driver<R> {
             health,
             counters,
             gauges,
-            liveness,
             reads: Reads::default(),
             waiting: HashMap::new(),
             last_waiter: 0,
             metrics: metrics::Shown::default(),
+            log: ListLog::default(),
         }
     }
 
@@ -116,15 +116,13 @@ impl<R: Runtime> Driver<R> {
     /// subscriptions end.
     pub(crate) async fn run(
         mut self,
-        runtime: Arc<R>,
         mut observations: mpsc::Receiver<StreamObservation>,
         mut commands: mpsc::Receiver<Command>,
         stop: CancellationToken,
     ) {
-        let mut next_beat = self.clock.now().after(BEAT);
-        let mut probe = Probe::new(self.liveness, self.clock);
         loop {
             self.perform_all();
+            let next_beat = self.health.borrow().beat.after(BEAT);
             let wake = self
                 .machine
                 .poll_timeout()
@@ -142,11 +140,6 @@ impl<R: Runtime> Driver<R> {
                 }
                 Some(read) = self.reads.next() => self.read_ended(read),
                 Some(command) = commands.recv() => self.obey(command),
-                alive = probe.next(&*runtime) => {
-                    if alive {
-                        self.machine.handle_alive(self.clock.now());
-                    }
-                }
                 () = self.clock.sleep_until(wake) => {}
             }
             let now = self.clock.now();
@@ -154,10 +147,10 @@ impl<R: Runtime> Driver<R> {
             self.machine.handle_backlog(now, behind);
             self.machine.handle_timeout(now);
             if now >= next_beat {
-                next_beat = now.after(BEAT);
                 self.forget_the_gone();
             }
         }
+        self.reads.tasks.shutdown().await;
         self.subscribers.close();
     }
 
@@ -170,7 +163,6 @@ impl<R: Runtime> Driver<R> {
             }
             StreamObservation::Change(change) => {
                 metrics::stream_changed(&change);
-                crate::log::stream_changed(&change);
                 self.machine.handle_stream(now, change);
             }
         }
@@ -181,7 +173,7 @@ impl<R: Runtime> Driver<R> {
         match read {
             Read::List(list) => {
                 self.metrics.listed(&list);
-                crate::log::listed(&list);
+                self.log.listed(&list);
                 self.machine.handle_list(now, list);
             }
             Read::Inspection(inspection) => {
@@ -212,6 +204,7 @@ impl<R: Runtime> Driver<R> {
                 self.machine.relist_now(now, waiter);
             }
             Command::Acknowledge { id } => self.machine.acknowledge(&id),
+            Command::Alive => self.machine.handle_alive(now),
         }
     }
 
@@ -437,35 +430,5 @@ impl Reads {
                 report: Err(failed("Read")),
             })),
         })
-    }
-}
-
-/// The liveness probe, if it is enabled.
-struct Probe {
-    every: Option<Duration>,
-    next: Instant,
-    clock: Clock,
-}
-
-impl Probe {
-    fn new(every: Option<Duration>, clock: Clock) -> Self {
-        Self {
-            every,
-            next: every.map_or(Instant::ORIGIN, |e| clock.now().after(e)),
-            clock,
-        }
-    }
-
-    /// Asks when it is time to; whether the runtime lives. Never completes if it is off.
-    async fn next<R: Runtime>(&mut self, runtime: &R) -> bool {
-        let Some(every) = self.every else {
-            return std::future::pending().await;
-        };
-        self.clock.sleep_until(self.next).await;
-        self.next = self.clock.now().after(every);
-        matches!(
-            tokio::time::timeout(PROBE_DEADLINE, runtime.version()).await,
-            Ok(Ok(_))
-        )
     }
 }

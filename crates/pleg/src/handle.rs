@@ -4,7 +4,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pleg_core::{CallError, Counters, Health, Id, Instant, NotReady, PodUid, PodView, TerminalRecord};
+use pleg_core::{
+    CallError, Counters, Health, Id, Instant, NotReady, PodUid, PodView, TerminalRecord,
+};
 use pleg_runtime::clock::Clock;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;

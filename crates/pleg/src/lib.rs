@@ -5,6 +5,7 @@ mod driver;
 mod error;
 mod fifo;
 mod handle;
+mod liveness;
 mod log;
 mod metrics;
 mod subscription;

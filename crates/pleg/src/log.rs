@@ -1,34 +1,34 @@
 //! What the generator logs: quiet when all is well. WARN says that it recovers by itself, ERROR
 //! that someone must act.
 
-use pleg_core::{Health, Instant, List, StreamChange, StreamEnd};
+use std::time::Duration;
 
-pub(crate) fn stream_changed(change: &StreamChange) {
-    match change {
-        StreamChange::Subscribed { .. } => tracing::debug!("subscribed to container events"),
-        StreamChange::Ended { why, .. } => match why {
-            StreamEnd::NeverOffered => {
-                tracing::info!("the runtime offers no container events; lists alone keep the cache");
-            }
-            StreamEnd::Disabled => tracing::info!(
-                "container events are switched off in the runtime (CRI-O: enable_pod_events); \
-                 lists alone keep the cache"
-            ),
-            StreamEnd::Refused(error) => tracing::debug!(%error, "no event stream"),
-            StreamEnd::Cut(error) => {
-                tracing::warn!(%error, "the event stream was cut; reconnecting");
-            }
-            StreamEnd::Ended(Some(error)) => {
-                tracing::warn!(%error, "the event stream broke; reconnecting");
-            }
-            _ => tracing::warn!("the event stream ended; reconnecting"),
-        },
-    }
+use pleg_core::{CallError, Health, Instant, List};
+
+/// The same failure again is said once in this time.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// What was said of failing lists.
+#[derive(Debug, Default)]
+pub(crate) struct ListLog {
+    said: Option<(CallError, Instant)>,
 }
 
-pub(crate) fn listed(list: &List) {
-    if let Err(error) = &list.rows {
-        tracing::warn!(%error, took = ?list.ended.since(list.began), "a full list failed");
+impl ListLog {
+    pub(crate) fn listed(&mut self, list: &List) {
+        match (&list.rows, &self.said) {
+            (Ok(_), None) => {}
+            (Ok(_), Some(_)) => {
+                self.said = None;
+                tracing::info!("full lists succeed again");
+            }
+            (Err(error), Some((said, at))) if said == error && list.ended.since(*at) < AGAIN => {}
+            (Err(error), _) => {
+                let took = list.ended.since(list.began);
+                tracing::warn!(%error, ?took, "a full list failed; it is tried again");
+                self.said = Some((error.clone(), list.ended));
+            }
+        }
     }
 }
 

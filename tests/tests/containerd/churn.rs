@@ -36,7 +36,9 @@ async fn polling_on_2() -> anyhow::Result<()> {
 }
 
 async fn churn(version: Version, mode: Mode) -> anyhow::Result<()> {
-    let Some(daemon) = Daemon::up(version)? else { return Ok(()) };
+    let Some(daemon) = Daemon::up(version)? else {
+        return Ok(());
+    };
     let mut subject = Subject::start(&daemon, mode)?;
     subject.pleg.wait_until_synced().await?;
     let kubelet = Kubelet::new(&daemon)?;
@@ -74,7 +76,11 @@ async fn churn(version: Version, mode: Mode) -> anyhow::Result<()> {
 
     let log = subject.ear.log();
     let counters = subject.pleg.counters();
-    println!("{version:?} {mode:?}: {} ids, sources {:?}", deeds.len(), announced.sources());
+    println!(
+        "{version:?} {mode:?}: {} ids, sources {:?}",
+        deeds.len(),
+        announced.sources()
+    );
     println!("calls {:?}; {} events heard", log.calls, log.events.len());
     for cause in Cause::ALL {
         let n = counters.inspections_by_cause[cause as usize];
@@ -116,7 +122,11 @@ fn calls_are_accounted_for(subject: &Subject) {
     }
     assert!(calls.pod_lists == 0 || counters.inspections > 0);
     assert!(calls.statuses == 0 || counters.inspections + counters.exit_reads > 0);
-    assert_eq!(counters.missed.iter().sum::<u64>(), 0, "no event was missed");
+    assert_eq!(
+        counters.missed.iter().sum::<u64>(),
+        0,
+        "no event was missed"
+    );
     assert_eq!(calls.subscribes, 1, "one stream for the whole time");
 }
 
@@ -127,13 +137,20 @@ async fn life_of_a_pod(kubelet: &Kubelet, n: u32, linger: Duration) -> anyhow::R
     kubelet.start(&app).await?;
     let code = i32::try_from(n)? + 1;
     // Polling sees Started only of what still runs when it lists.
-    let after_ms = if linger.is_zero() { u64::from(n % 5) * 50 } else { 2500 };
+    let after_ms = if linger.is_zero() {
+        u64::from(n % 5) * 50
+    } else {
+        2500
+    };
     let crash = Life::Exit { code, after_ms };
     let job = kubelet.create(&pod, "job", 0, crash).await?;
     kubelet.start(&job).await?;
     ended(kubelet, &job).await?;
     linger_for(linger).await;
-    let at_once = Life::Exit { code: code + 100, after_ms: if linger.is_zero() { 0 } else { 2500 } };
+    let at_once = Life::Exit {
+        code: code + 100,
+        after_ms: if linger.is_zero() { 0 } else { 2500 },
+    };
     let again = kubelet.create(&pod, "job", 1, at_once).await?;
     kubelet.start(&again).await?;
     ended(kubelet, &again).await?;

@@ -33,7 +33,9 @@ async fn polling_on_2() -> anyhow::Result<()> {
 }
 
 async fn read_your_writes(version: Version, mode: Mode) -> anyhow::Result<()> {
-    let Some(daemon) = Daemon::up(version)? else { return Ok(()) };
+    let Some(daemon) = Daemon::up(version)? else {
+        return Ok(());
+    };
     let subject = Subject::start(&daemon, mode)?;
     subject.pleg.wait_until_synced().await?;
     let kubelet = Kubelet::new(&daemon)?;
@@ -78,17 +80,29 @@ async fn follow(
 ) -> anyhow::Result<usize> {
     let pleg = &subject.pleg;
     let asked = pleg.now();
-    let view = pleg.newer_than(&pod.uid, asked, Duration::from_secs(10)).await?;
+    let view = pleg
+        .newer_than(&pod.uid, asked, Duration::from_secs(10))
+        .await?;
     took.push(pleg.now().since(asked));
-    assert!(view.as_of >= Some(asked), "{view:?} is older than {asked:?}");
-    let shows: Vec<Shown> =
-        states(&view).into_iter().filter(|(i, _)| i == id).map(|(_, s)| s).collect();
+    assert!(
+        view.as_of >= Some(asked),
+        "{view:?} is older than {asked:?}"
+    );
+    let shows: Vec<Shown> = states(&view)
+        .into_iter()
+        .filter(|(i, _)| i == id)
+        .map(|(_, s)| s)
+        .collect();
     if shows == expected {
         return Ok(0);
     }
     // Only what the runtime itself still lists, or listed a moment ago, excuses this: the read
     // was made before this one.
-    let lists: Vec<Shown> = listing(&subject.truth).await?.remove(id).into_iter().collect();
+    let lists: Vec<Shown> = listing(&subject.truth)
+        .await?
+        .remove(id)
+        .into_iter()
+        .collect();
     println!("after the call {id} shows {shows:?}, expected {expected:?}, the list {lists:?}");
     Ok(1)
 }

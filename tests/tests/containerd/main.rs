@@ -32,6 +32,11 @@ impl Subject {
         let (runtime, ear) = Tap::new(daemon.runtime()?);
         let mut builder = Pleg::builder(runtime).mode(mode);
         let events = builder.subscribe();
-        Ok(Self { pleg: builder.spawn()?, events, ear, truth: daemon.runtime()? })
+        Ok(Self {
+            pleg: builder.spawn()?,
+            events,
+            ear,
+            truth: daemon.runtime()?,
+        })
     }
 }

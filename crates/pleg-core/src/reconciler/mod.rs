@@ -453,7 +453,7 @@ impl Reconciler {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Census {
-    /// Sandboxes that are ready: upstream's running pods.
+    /// Pods with a ready sandbox.
     pub running_pods: u64,
     /// Containers that were created and not started.
     pub created: u64,

@@ -1,6 +1,6 @@
 //! What comes out: cache writes, then announcements, pod by pod.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::judge::Touched;
@@ -92,10 +92,20 @@ impl Reconciler {
                 events.push(self.event(now, uid, id, LifecycleType::ContainerChanged, brought));
             }
         }
-        if touched.sync_too || (touched.sync && events.is_empty()) {
+        // Details that came with a state which is held back are announced with that state.
+        let only_details = touched.sync && events.is_empty() && !self.holds_back(uid);
+        if touched.sync_too || only_details {
             events.push(self.pod_sync(now, uid, brought));
         }
         events
+    }
+
+    /// Whether something of the pod is announced after its next inspection.
+    fn holds_back(&self, uid: &PodUid) -> bool {
+        let members = self.pods.get(uid).into_iter().flat_map(|pod| &pod.members);
+        members
+            .filter_map(|id| self.records.get(id))
+            .any(|r| r.held_since.is_some())
     }
 
     fn event(
@@ -221,10 +231,13 @@ fn who_showed(record: &Record, what: LifecycleType) -> Option<Source> {
 
 pub(super) fn census(records: &BTreeMap<Id, Record>) -> Census {
     let mut census = Census::default();
+    let mut running_pods = BTreeSet::new();
     for record in records.values().filter(|r| !r.is_removed()) {
         let unknown = record.unknown.published || record.position().is_none();
         match (record.kind(), record.position()) {
-            (Kind::Sandbox, Some(Position::Running)) => census.running_pods += 1,
+            (Kind::Sandbox, Some(Position::Running)) => {
+                running_pods.insert(record.identity.pod.as_ref());
+            }
             (Kind::Sandbox, _) => {}
             (Kind::Container, _) if unknown => census.unknown += 1,
             (Kind::Container, Some(Position::Created)) => census.created += 1,
@@ -232,5 +245,6 @@ pub(super) fn census(records: &BTreeMap<Id, Record>) -> Census {
             (Kind::Container, _) => census.exited += 1,
         }
     }
+    census.running_pods = running_pods.len() as u64;
     census
 }

@@ -285,6 +285,12 @@ impl Reconciler {
                 released.push(id.clone());
             }
         }
+        // As they came about: the sandbox before its containers.
+        released.sort_by_key(|id| {
+            self.records
+                .get(id)
+                .map(|r| (r.kind(), r.identity.created_at, id.clone()))
+        });
         if !released.is_empty() {
             self.touch(uid, Source::Inspection).ids.extend(released);
         }
