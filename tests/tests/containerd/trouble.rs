@@ -4,6 +4,7 @@
 //! restart of ours, nothing was announced twice, out of order or with a wrong exit code, and
 //! nothing is missing that a listing after the trouble still showed.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -60,6 +61,14 @@ async fn killed(version: Version) -> anyhow::Result<()> {
     let mut churn = JoinSet::new();
     for (n, pod) in pods.iter().cloned().enumerate() {
         churn.spawn(crashes(kubelet.clone(), pod, n));
+    }
+    for n in 0..4 {
+        let kubelet = kubelet.clone();
+        churn.spawn(async move {
+            full_lives(&kubelet, n)
+                .await
+                .unwrap_or_else(|e| panic!("{e:#}"))
+        });
     }
     // In the midst of it.
     let_pass(Duration::from_millis(300)).await;
@@ -237,6 +246,60 @@ async fn crashes_named(kubelet: Kubelet, pod: Pod, n: usize, name: String) {
     }
 }
 
+/// Three pods, one after the other, run, crash, stop and are removed; what fails because the
+/// daemon is away is tried again, as a kubelet does.
+async fn full_lives(kubelet: &Kubelet, n: usize) -> anyhow::Result<()> {
+    for round in 0..3 {
+        let name = format!("life-{n}-{round}");
+        let pod = insist(|| kubelet.run_pod(&name)).await?;
+        let attempt = AtomicU32::new(0);
+        let job = insist(|| {
+            // An interrupted CreateContainer leaves its name reserved, too.
+            let attempt = attempt.fetch_add(1, Ordering::Relaxed);
+            kubelet.create(
+                &pod,
+                "job",
+                attempt,
+                Life::Exit {
+                    code: 7,
+                    after_ms: 100,
+                },
+            )
+        })
+        .await?;
+        insist(|| async {
+            let outcome = kubelet.start(&job).await;
+            match kubelet.container_status(&job).await? {
+                // It was started by a call that was cut off, or has ended since.
+                Some(status) if status.started_at != 0 => Ok(()),
+                _ => outcome,
+            }
+        })
+        .await?;
+        let_pass(Duration::from_millis(250)).await;
+        insist(|| kubelet.stop(&job)).await?;
+        insist(|| kubelet.remove(&job)).await?;
+        insist(|| kubelet.stop_pod(&pod)).await?;
+        insist(|| kubelet.remove_pod(&pod)).await?;
+    }
+    Ok(())
+}
+
+/// Tries until it succeeds, for half a minute.
+async fn insist<T, F: Future<Output = anyhow::Result<T>>>(
+    mut call: impl FnMut() -> F,
+) -> anyhow::Result<T> {
+    let mut last = None;
+    for _ in 0..150 {
+        match call().await {
+            Ok(done) => return Ok(done),
+            Err(error) => last = Some(error),
+        }
+        let_pass(Duration::from_millis(200)).await;
+    }
+    Err(last.context("never tried")?)
+}
+
 /// After the trouble the cache equals the listing, and stays so.
 async fn settles(
     subject: &mut Subject,
@@ -361,7 +424,8 @@ async fn jobs_end(subject: &Subject, kubelet: &Kubelet) -> anyhow::Result<Vec<St
     }
 }
 
-/// What the listing after the trouble shows as ended was announced as such.
+/// What the listing after the trouble shows was announced as such, and what was announced as
+/// started and is not listed any more was announced as removed.
 async fn listed_ends_are_announced(
     subject: &Subject,
     announced: &Announced,
@@ -369,14 +433,25 @@ async fn listed_ends_are_announced(
 ) -> anyhow::Result<()> {
     let listed = listing(&subject.truth).await?;
     for (id, deed) in deeds {
-        if listed.get(id) == Some(&Shown::Exited) {
-            assert!(
-                announced.has(id, LifecycleType::ContainerDied),
-                "{} ({id}) has ended and no Died was announced: {:?}",
-                deed.name,
-                announced.types(id)
-            );
-        }
+        let said = announced.types(id);
+        let due = match listed.get(id) {
+            Some(Shown::Running) => LifecycleType::ContainerStarted,
+            Some(Shown::Exited) => LifecycleType::ContainerDied,
+            // Of what came and went unseen nothing is said.
+            None if !said.is_empty() => LifecycleType::ContainerRemoved,
+            _ => continue,
+        };
+        assert!(
+            said.contains(&due),
+            "{} ({id}): no {due}: {said:?}",
+            deed.name
+        );
+        let gone = said.contains(&LifecycleType::ContainerRemoved);
+        assert!(
+            !gone || !listed.contains_key(id),
+            "{} ({id}) is listed: {said:?}",
+            deed.name
+        );
     }
     Ok(())
 }

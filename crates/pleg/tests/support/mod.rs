@@ -473,8 +473,7 @@ pub async fn waiting(
     within: Duration,
 ) -> JoinHandle<Result<PodView, WaitError>> {
     let (pleg_of_task, uid) = (pleg.clone(), PodUid::from(uid));
-    let waits =
-        tokio::spawn(async move { pleg_of_task.newer_than(&uid, after, within).await });
+    let waits = tokio::spawn(async move { pleg_of_task.newer_than(&uid, after, within).await });
     pass(pleg, MS).await;
     waits
 }
