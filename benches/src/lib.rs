@@ -1,1 +1,1 @@
-//! To come.
+//! Benchmarks live in `benches/`; this library is empty.

@@ -2,6 +2,9 @@
 //! drives their CRI ([`kubelet`]), a runtime that is listened in on ([`tap`]), and the checks that
 //! hold what was announced and cached against what was done and is listed ([`check`]).
 
+#![allow(clippy::print_stdout, reason = "a test says what it measured and why it skips")]
+#![allow(clippy::large_futures, reason = "a CRI request is large; tests do not mind")]
+
 pub mod check;
 pub mod daemon;
 pub mod kubelet;

@@ -1,0 +1,205 @@
+//! The machine's hot paths, on a node of 1,000 pods of one container each: one event, and one
+//! full list that shows nothing new. Beside each stands its floor: the same data looked up, or
+//! compared, and nothing more.
+//!
+//! Run with `cargo bench -p pleg-benches`.
+#![allow(
+    missing_docs,
+    reason = "criterion's macros write undocumented functions"
+)]
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::time::Duration;
+
+use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+use pleg_core::{
+    Arrival, ContainerDetails, Details, EventType, Id, Identity, Inspection, Instant, Kind, List,
+    Output, PodUid, Reconciler, Report, RuntimeEvent, SandboxDetails, Settings, Shown,
+    StreamChange, WallTime,
+};
+
+const PODS: u64 = 1000;
+
+fn id(kind: &str, n: u64) -> Id {
+    // As long as a runtime's ids are, and as different from each other from the start.
+    let mixed = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    Id::from(format!("{mixed:016x}{kind:0>48}"))
+}
+
+fn uid(n: u64) -> PodUid {
+    PodUid::from(format!("{n:08}-0000-4000-8000-000000000000"))
+}
+
+fn report(kind: Kind, n: u64, shown: Shown) -> Report {
+    let sandbox = id("a", n);
+    let (own, details) = match kind {
+        Kind::Sandbox => (sandbox.clone(), Details::Sandbox(SandboxDetails::default())),
+        Kind::Container => {
+            let exit_code = (shown == Shown::Exited).then_some(1);
+            let details = ContainerDetails {
+                image: "registry.example/app:1".into(),
+                exit_code,
+                ..ContainerDetails::default()
+            };
+            (id("b", n), Details::Container(details))
+        }
+    };
+    Report {
+        id: own,
+        shown,
+        identity: Identity {
+            pod: Some(uid(n)),
+            namespace: Some("default".into()),
+            pod_name: Some("app".into()),
+            sandbox: (kind == Kind::Container).then_some(sandbox),
+            name: (kind == Kind::Container).then(|| "app".into()),
+            created_at: WallTime::claimed(1_700_000_000_000_000_000),
+            ..Identity::unknown(kind)
+        },
+        details,
+    }
+}
+
+fn rows() -> Vec<Report> {
+    let of = |n| {
+        [
+            report(Kind::Sandbox, n, Shown::Running),
+            report(Kind::Container, n, Shown::Running),
+        ]
+    };
+    (0..PODS).flat_map(of).collect()
+}
+
+/// A machine that knows the node, and the ticket and instant of the list that it wants next.
+fn settled() -> (Reconciler, Instant, pleg_core::Ticket) {
+    let mut now = Instant::from_nanos(1);
+    let mut machine = Reconciler::new(Settings::default(), now).expect("the defaults are valid");
+    let wall = WallTime::from_nanos(1_700_000_000_000_000_000);
+    machine.handle_stream(now, StreamChange::Subscribed { at: now, wall });
+    loop {
+        while let Some(output) = machine.poll_output() {
+            now = now.after(Duration::from_micros(10));
+            match output {
+                Output::List { ticket, .. } if machine.health(now).synced => {
+                    return (machine, now, ticket);
+                }
+                Output::List { ticket, .. } => {
+                    let list = List {
+                        ticket,
+                        began: now,
+                        ended: now,
+                        rows: Ok(rows()),
+                    };
+                    machine.handle_list(now, list);
+                }
+                Output::Inspect { ticket, held, .. } => {
+                    let found = held
+                        .iter()
+                        .filter_map(|(id, _)| rows_by_id().get(id).cloned());
+                    let inspection = Inspection {
+                        ticket,
+                        began: now,
+                        ended: now,
+                        found: found.collect(),
+                        gone: Vec::new(),
+                        error: None,
+                    };
+                    machine.handle_inspection(now, inspection);
+                }
+                _ => {}
+            }
+        }
+        now = machine.poll_timeout().unwrap_or(now).max(now);
+        machine.handle_timeout(now);
+    }
+}
+
+fn rows_by_id() -> &'static BTreeMap<Id, Report> {
+    static ROWS: std::sync::OnceLock<BTreeMap<Id, Report>> = std::sync::OnceLock::new();
+    ROWS.get_or_init(|| rows().into_iter().map(|r| (r.id.clone(), r)).collect())
+}
+
+fn stopped(n: u64, at: Instant) -> Arrival {
+    let wall = WallTime::from_nanos(1_700_000_000_000_000_000).after(at.since(Instant::ORIGIN));
+    Arrival {
+        event: RuntimeEvent {
+            id: id("b", n),
+            event: EventType::Stopped,
+            created_at: wall.as_nanos(),
+            sandbox: Some(report(Kind::Sandbox, n, Shown::Running)),
+            containers: vec![report(Kind::Container, n, Shown::Exited)],
+        },
+        arrived: at,
+        wall,
+    }
+}
+
+fn drain(machine: &mut Reconciler) {
+    while let Some(output) = machine.poll_output() {
+        black_box(output);
+    }
+}
+
+fn one_event(c: &mut Criterion) {
+    let mut group = c.benchmark_group("one event of 1000 pods");
+    let (machine, now, _) = settled();
+    let event = stopped(500, now);
+    group.bench_function("lookups only", |b| {
+        let records = rows_by_id();
+        b.iter(|| {
+            let sandbox = event
+                .event
+                .sandbox
+                .as_ref()
+                .and_then(|r| records.get(&r.id));
+            (black_box(sandbox), black_box(records.get(&event.event.id)))
+        });
+    });
+    group.bench_function("merged and announced", |b| {
+        b.iter_batched_ref(
+            || (machine.clone(), event.clone()),
+            |(machine, event)| {
+                machine.handle_event(now, event.clone());
+                drain(machine);
+            },
+            BatchSize::LargeInput,
+        );
+    });
+    group.finish();
+}
+
+fn unchanged_list(c: &mut Criterion) {
+    let mut group = c.benchmark_group("unchanged list of 1000 pods");
+    let (machine, now, ticket) = settled();
+    let list = List {
+        ticket,
+        began: now,
+        ended: now,
+        rows: Ok(rows()),
+    };
+    group.bench_function("compared only", |b| {
+        let (fresh, known) = (rows(), rows_by_id());
+        b.iter(|| fresh.iter().filter(|r| known.get(&r.id) == Some(r)).count());
+    });
+    group.bench_function("audited", |b| {
+        b.iter_batched_ref(
+            || (machine.clone(), Some(list.clone())),
+            |(machine, list)| {
+                if let Some(list) = list.take() {
+                    machine.handle_list(now, list);
+                }
+                drain(machine);
+            },
+            BatchSize::LargeInput,
+        );
+    });
+    group.finish();
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default().sample_size(20).measurement_time(Duration::from_secs(3));
+    targets = one_event, unchanged_list
+}
+criterion_main!(benches);

@@ -1,0 +1,196 @@
+//! Announcements, end to end: what happens in the runtime arrives at subscribers, and the cache
+//! shows it already.
+
+use pleg::Pleg;
+use pleg::core::{
+    ContainerState, EventType, Kind, LifecycleType, PodLifecycleEvent, Report, SandboxState,
+    Settings, Shown, Source,
+};
+
+use crate::support::{
+    MS, Node, container, drain, exited, in_short, next, pass, pod, sandbox, soon, synced,
+};
+
+use EventType::{Created, Deleted, Started, Stopped};
+
+/// What the cache shows of the subject: its state in short.
+fn cached(pleg: &Pleg, event: &PodLifecycleEvent) -> &'static str {
+    let status = pleg.get(&event.uid).status;
+    let subject = event.subject.as_ref().expect("of an id");
+    let sandbox = status.sandboxes.iter().find(|s| s.id == subject.id);
+    let container = status.containers.iter().find(|c| c.id == subject.id);
+    match (sandbox.map(|s| s.state), container.map(|c| c.state)) {
+        (Some(SandboxState::Ready), _) | (_, Some(ContainerState::Running)) => "running",
+        (Some(SandboxState::NotReady), _) | (_, Some(ContainerState::Exited)) => "ended",
+        (_, Some(ContainerState::Created)) => "created",
+        (None, None) => "gone",
+        _ => "unknown",
+    }
+}
+
+/// A life on the stream: each step is announced at once, in order, after the cache was written,
+/// and costs no call.
+#[tokio::test(start_paused = true)]
+async fn a_life_is_announced_as_it_happens() {
+    let node = Node::new();
+    let pleg = synced(&node, Settings::default()).await;
+    let mut subscription = pleg.subscribe();
+    let began = pleg.now();
+    type Step = (
+        Option<Report>,
+        EventType,
+        &'static str,
+        &'static str,
+        &'static str,
+    );
+    let life: [Step; 10] = [
+        (
+            Some(sandbox("p", Shown::Running)),
+            Created,
+            "p-s",
+            "p Started p-s",
+            "running",
+        ),
+        (Some(sandbox("p", Shown::Running)), Started, "p-s", "", ""),
+        (
+            Some(container("p", "c", Shown::Created)),
+            Created,
+            "p-c",
+            "p Changed p-c",
+            "created",
+        ),
+        (
+            Some(container("p", "c", Shown::Running)),
+            Started,
+            "p-c",
+            "p Started p-c",
+            "running",
+        ),
+        (
+            Some(exited("p", "c", 3)),
+            Stopped,
+            "p-c",
+            "p Died p-c",
+            "ended",
+        ),
+        (Some(exited("p", "c", 3)), Stopped, "p-c", "", ""),
+        (None, Deleted, "p-c", "p Removed p-c", "gone"),
+        (
+            Some(sandbox("p", Shown::Exited)),
+            Stopped,
+            "p-s",
+            "p Died p-s",
+            "ended",
+        ),
+        (None, Deleted, "p-s", "p Removed p-s", "gone"),
+        (None, Deleted, "p-s", "", ""),
+    ];
+    for (report, event, id, announced, shown) in life {
+        match report {
+            Some(report) => node.put_and_tell(report, event),
+            None if announced.is_empty() => node.emit(event, id),
+            None => node.remove_and_tell(id),
+        }
+        if announced.is_empty() {
+            pass(&pleg, MS).await;
+            assert_eq!(
+                drain(&mut subscription),
+                [""; 0],
+                "nothing is announced twice"
+            );
+            continue;
+        }
+        let got = next(&mut subscription).await;
+        assert_eq!(in_short(&got), announced);
+        assert_eq!(cached(&pleg, &got), shown, "{announced}");
+        assert_eq!(got.source, Source::Stream);
+        assert_eq!((&*got.namespace, &*got.pod_name), ("ns", "p"));
+        let subject = got.subject.expect("of an id");
+        let is_container = subject.kind == Kind::Container;
+        assert_eq!(is_container, id == "p-c");
+        assert_eq!(&*subject.name, if is_container { "c" } else { "" });
+        let died = got.event == LifecycleType::ContainerDied && is_container;
+        if died {
+            assert_eq!((subject.exit_code, &*subject.reason), (Some(3), "Error"));
+        }
+    }
+    assert!(
+        pleg.now().since(began) < 10 * MS,
+        "no step waited for anything"
+    );
+    assert_eq!(node.asked(&pod("p")), 0, "complete events cost no call");
+    assert!(pleg.get(&"p".into()).status.is_nothing());
+}
+
+/// What exists at the start is announced first, from lists, after its inspection.
+#[tokio::test(start_paused = true)]
+async fn what_exists_at_the_start_is_announced_first() {
+    let node = Node::new();
+    node.run_pod("p");
+    node.put(exited("p", "old", 7));
+    let mut builder = Pleg::builder(node.clone());
+    let mut subscription = builder.subscribe();
+    let pleg = builder.spawn().unwrap();
+    let mut announced = Vec::new();
+    for _ in 0..3 {
+        let event = next(&mut subscription).await;
+        assert_eq!(event.source, Source::Relist);
+        assert_ne!(cached(&pleg, &event), "gone");
+        let code = event.subject.as_ref().and_then(|s| s.exit_code);
+        announced.push((in_short(&event), code));
+    }
+    announced.sort();
+    let expected = [
+        ("p Died p-old", Some(7)),
+        ("p Started p-c", None),
+        ("p Started p-s", None),
+    ];
+    assert_eq!(
+        announced,
+        expected.map(|(what, code)| (what.to_owned(), code))
+    );
+    soon(pleg.wait_until_synced()).await.unwrap();
+    assert!(drain(&mut subscription).is_empty());
+}
+
+/// Several subscribers each get all of it; one that comes later gets what comes later.
+#[tokio::test(start_paused = true)]
+async fn every_subscriber_gets_everything() {
+    let node = Node::new();
+    let pleg = synced(&node, Settings::default()).await;
+    let mut early = [pleg.subscribe(), pleg.subscribe()];
+    node.put_and_tell(sandbox("p", Shown::Running), Started);
+    for subscription in &mut early {
+        assert_eq!(in_short(&next(subscription).await), "p Started p-s");
+    }
+    let mut late = pleg.subscribe();
+    node.put_and_tell(sandbox("p", Shown::Exited), Stopped);
+    for subscription in early.iter_mut().chain([&mut late]) {
+        assert_eq!(in_short(&next(subscription).await), "p Died p-s");
+        assert!(drain(subscription).is_empty());
+    }
+}
+
+/// An exit whose reason comes late (containerd before 2.3 sends the event before it learns of the
+/// OOM kill) is read once, 2 s later, and announced as a PodSync.
+#[tokio::test(start_paused = true)]
+async fn a_reason_that_comes_late_is_read_once() {
+    let node = Node::new();
+    node.run_pod("p");
+    let pleg = synced(&node, Settings::default()).await;
+    let mut subscription = pleg.subscribe();
+    node.put_and_tell(exited("p", "c", 137), Stopped);
+    assert_eq!(in_short(&next(&mut subscription).await), "p Died p-c");
+    let mut killed = exited("p", "c", 137);
+    if let pleg::core::Details::Container(details) = &mut killed.details {
+        details.reason = "OOMKilled".into();
+    }
+    node.put(killed);
+    let died = pleg.now();
+    let sync = next(&mut subscription).await;
+    assert_eq!(in_short(&sync), "p PodSync");
+    assert_eq!(pleg.now().since(died).as_secs(), 2);
+    let status = pleg.get(&"p".into()).status;
+    assert_eq!(&*status.container("c").unwrap().details.reason, "OOMKilled");
+    assert_eq!(pleg.counters().exit_reads, 1);
+}

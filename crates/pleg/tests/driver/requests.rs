@@ -1,0 +1,98 @@
+//! `request_relist`, `request_reinspect`, `relist_now`: each is executed at once and completes.
+
+use pleg::core::{CallErrorKind, Cause};
+use pleg::{RelistError, WaitError};
+
+use crate::support::{MS, Node, Op, SECOND, drain, error, exited, pass, pod, rarely, soon, synced};
+
+/// A relist of a pod announces what it finds; a reinspection that finds nothing new announces
+/// PodSync; both work for a uid that was never heard of.
+#[tokio::test(start_paused = true)]
+async fn pods_are_read_when_asked_for() {
+    let node = Node::new();
+    node.run_pod("p");
+    let pleg = synced(&node, rarely()).await;
+    let mut subscription = pleg.subscribe();
+    let lists = node.asked(&Op::List);
+    pass(&pleg, SECOND).await;
+    node.put(exited("p", "c", 1));
+    let view = soon(pleg.request_relist(&"p".into())).await.unwrap();
+    assert_eq!(view.as_of, Some(pleg.now()));
+    assert_eq!(drain(&mut subscription), ["p Died p-c"]);
+    soon(pleg.request_relist(&"p".into())).await.unwrap();
+    assert_eq!(drain(&mut subscription), [""; 0]);
+    soon(pleg.request_reinspect(&"p".into())).await.unwrap();
+    assert_eq!(drain(&mut subscription), ["p PodSync"]);
+    for view in [
+        soon(pleg.request_relist(&"new".into())).await.unwrap(),
+        soon(pleg.request_reinspect(&"new".into())).await.unwrap(),
+    ] {
+        assert!(view.status.is_nothing());
+        assert_eq!(view.as_of, Some(pleg.now()));
+    }
+    assert_eq!(node.asked(&Op::List), lists, "no full list for that");
+    let counters = pleg.counters();
+    assert_eq!(counters.inspections_by_cause[Cause::Relist as usize], 3);
+    assert_eq!(counters.inspections_by_cause[Cause::Reinspect as usize], 2);
+}
+
+/// A full list is made at once, and says how it went.
+#[tokio::test(start_paused = true)]
+async fn the_node_is_listed_when_asked_for() {
+    let node = Node::new();
+    let pleg = synced(&node, rarely()).await;
+    let mut subscription = pleg.subscribe();
+    pass(&pleg, SECOND).await;
+    let (at, lists) = (pleg.now(), node.asked(&Op::List));
+    node.run_pod("p");
+    soon(pleg.relist_now()).await.unwrap();
+    assert_eq!((pleg.now(), node.asked(&Op::List)), (at, lists + 1));
+    assert_eq!(pleg.snapshot().len(), 1, "what it showed is in the cache");
+    pass(&pleg, MS).await;
+    assert_eq!(drain(&mut subscription), ["p Started p-s", "p Started p-c"]);
+    node.fail(Op::List, CallErrorKind::Unavailable);
+    let failed = soon(pleg.relist_now()).await;
+    assert_eq!(
+        failed,
+        Err(RelistError::Failed(error(CallErrorKind::Unavailable)))
+    );
+    assert_eq!(pleg.snapshot().len(), 1, "a failed list says nothing");
+}
+
+/// Requests of one moment share one read; one that is under way serves none of them.
+#[tokio::test(start_paused = true)]
+async fn requests_are_coalesced() {
+    let node = Node::new();
+    node.run_pod("p");
+    let pleg = synced(&node, rarely()).await;
+    let mut subscription = pleg.subscribe();
+    let reads = node.asked(&pod("p"));
+    node.hang(pod("p"));
+    let request = |reinspect: bool| {
+        let pleg = pleg.clone();
+        tokio::spawn(async move {
+            let uid = "p".into();
+            if reinspect {
+                pleg.request_reinspect(&uid).await
+            } else {
+                pleg.request_relist(&uid).await
+            }
+        })
+    };
+    let mut all = vec![request(false)];
+    pass(&pleg, MS).await;
+    all.extend((0..20).map(|n| request(n % 2 == 0)));
+    pass(&pleg, MS).await;
+    assert_eq!(node.asked(&pod("p")) - reads, 1);
+    node.unhang(&pod("p"));
+    for request in all {
+        assert!(soon(request).await.unwrap().is_ok());
+    }
+    assert_eq!(node.asked(&pod("p")) - reads, 2);
+    assert_eq!(drain(&mut subscription), ["p PodSync"]);
+    // A request whose read fails says so.
+    node.fail(pod("p"), CallErrorKind::Failed);
+    let failed = soon(request(true)).await.unwrap();
+    assert!(matches!(failed, Err(WaitError::Read { error: why, .. })
+        if why == error(CallErrorKind::Failed)));
+}

@@ -1,0 +1,233 @@
+//! `newer_than`: who waits, which read answers, and what never does.
+
+use std::time::Duration;
+
+use pleg::core::{CallErrorKind, EventType, Instant, PodUid, Settings, Shown};
+use pleg::{Pleg, WaitError};
+
+use crate::support::{
+    MINUTE, MS, Node, Op, SECOND, container, error, exited, pass, pod, rarely, soon, synced, until,
+    waiting,
+};
+
+/// A generator of a node with one running pod that was read a second ago.
+async fn one_pod(settings: Settings) -> (Node, Pleg, PodUid) {
+    let node = Node::new();
+    node.run_pod("p");
+    let pleg = synced(&node, settings).await;
+    pass(&pleg, 900 * MS).await;
+    (node, pleg, "p".into())
+}
+
+/// Read your writes: the answer is a read of the pod begun after the instant.
+#[tokio::test(start_paused = true)]
+async fn the_pod_is_read_and_the_answer_shows_it() {
+    for settings in [Settings::default(), rarely()] {
+        let (node, pleg, uid) = one_pod(settings).await;
+        let reads = node.asked(&pod("p"));
+        node.put(exited("p", "c", 5));
+        let after = pleg.now();
+        let view = soon(pleg.newer_than(&uid, after, SECOND)).await.unwrap();
+        assert_eq!(
+            view.status.container("c").unwrap().details.exit_code,
+            Some(5)
+        );
+        assert!(view.as_of >= Some(after) && view.inspected == view.as_of);
+        assert_eq!(node.asked(&pod("p")) - reads, 1);
+        // What was read is there for the next one, at once.
+        let before = Instant::from_nanos(after.as_nanos() - 1);
+        assert_eq!(
+            soon(pleg.newer_than(&uid, before, SECOND)).await.unwrap(),
+            view
+        );
+        assert_eq!(node.asked(&pod("p")) - reads, 1);
+    }
+}
+
+/// Law 4: no event satisfies a waiter, not even one that reports a removal.
+#[tokio::test(start_paused = true)]
+async fn an_event_answers_nobody() {
+    let (node, pleg, uid) = one_pod(Settings::default()).await;
+    // No read of any kind answers.
+    node.hang(pod("p"));
+    node.hang(Op::List);
+    let after = pleg.now();
+    let waits = waiting(&pleg, "p", after, MINUTE).await;
+    node.put_and_tell(exited("p", "c", 0), EventType::Stopped);
+    until(&pleg, || {
+        pleg.get(&uid)
+            .status
+            .active_containers()
+            .all(|c| c.details.exit_code == Some(0))
+    })
+    .await;
+    assert!(
+        pleg.get(&uid).as_of <= Some(after),
+        "and makes nothing fresher"
+    );
+    for id in ["p-c", "p-s"] {
+        node.remove_and_tell(id);
+    }
+    until(&pleg, || pleg.get(&uid).status.is_nothing()).await;
+    pass(&pleg, SECOND).await;
+    assert!(!waits.is_finished());
+    assert!(pleg.get(&uid).as_of <= Some(after));
+    node.unhang(&pod("p"));
+    let view = soon(waits).await.unwrap().unwrap();
+    assert!(view.status.is_nothing() && view.as_of >= Some(after));
+}
+
+/// One read for all who wait and asked before it began; one that is older than an asker does not
+/// serve that one.
+#[tokio::test(start_paused = true)]
+async fn a_read_is_shared() {
+    let (node, pleg, _) = one_pod(rarely()).await;
+    let reads = node.asked(&pod("p"));
+    node.hang(pod("p"));
+    let after = pleg.now();
+    pass(&pleg, MS).await;
+    let first = waiting(&pleg, "p", after, MINUTE).await;
+    let second = waiting(&pleg, "p", after, MINUTE).await;
+    let now = pleg.now();
+    let third = waiting(&pleg, "p", now, MINUTE).await;
+    assert_eq!(
+        node.asked(&pod("p")) - reads,
+        1,
+        "at most one of a pod is under way"
+    );
+    node.unhang(&pod("p"));
+    let [first, second, third] = [
+        soon(first).await.unwrap().unwrap(),
+        soon(second).await.unwrap().unwrap(),
+        soon(third).await.unwrap().unwrap(),
+    ];
+    assert_eq!(first.as_of, second.as_of);
+    assert!(first.as_of > Some(after) && first.as_of < Some(now));
+    assert!(third.as_of >= Some(now));
+    assert_eq!(node.asked(&pod("p")) - reads, 2);
+}
+
+/// A uid that was never heard of is read for like any other: "as of then, nothing", or what the
+/// node has that no list has shown yet.
+#[tokio::test(start_paused = true)]
+async fn an_unheard_of_uid_is_read() {
+    let (node, pleg, _) = one_pod(rarely()).await;
+    let after = pleg.now();
+    let view = soon(pleg.newer_than(&"new".into(), after, SECOND))
+        .await
+        .unwrap();
+    assert!(view.status.is_nothing() && view.as_of >= Some(after));
+    assert_eq!(view.status.uid.as_str(), "new");
+    pass(&pleg, MS).await;
+    node.run_pod("new");
+    let after = pleg.now();
+    let view = soon(pleg.newer_than(&"new".into(), after, SECOND))
+        .await
+        .unwrap();
+    assert_eq!(
+        (view.status.sandboxes.len(), view.status.containers.len()),
+        (1, 1)
+    );
+    assert_eq!(pleg.get(&"new".into()), view);
+}
+
+/// An instant in the future is read for when it comes, not before.
+#[tokio::test(start_paused = true)]
+async fn a_future_instant_is_read_for_when_it_comes() {
+    let (node, pleg, uid) = one_pod(rarely()).await;
+    let reads = node.asked(&pod("p"));
+    let after = pleg.now().after(5 * SECOND);
+    let view = soon(pleg.newer_than(&uid, after, MINUTE)).await.unwrap();
+    assert_eq!((view.as_of, pleg.now()), (Some(after), after));
+    assert_eq!(node.asked(&pod("p")) - reads, 1);
+    // Whoever gives up before its time is not read for.
+    let after = pleg.now().after(10 * SECOND);
+    let gives_up = soon(pleg.newer_than(&uid, after, SECOND)).await;
+    assert_eq!(
+        gives_up,
+        Err(WaitError::DeadlineExceeded { within: SECOND })
+    );
+    pass(&pleg, 20 * SECOND).await;
+    assert_eq!(node.asked(&pod("p")) - reads, 1);
+}
+
+/// The deadline holds, to the millisecond.
+#[tokio::test(start_paused = true)]
+async fn a_deadline_holds() {
+    let (node, pleg, uid) = one_pod(rarely()).await;
+    node.hang(pod("p"));
+    for within in [Duration::ZERO, 20 * MS, 3 * SECOND] {
+        let began = pleg.now();
+        let answer = pleg.newer_than(&uid, began, within).await;
+        assert_eq!(answer, Err(WaitError::DeadlineExceeded { within }));
+        assert!(pleg.now().since(began) <= within + MS, "{within:?}");
+    }
+}
+
+/// The error of its own read, with the last good view beside it; the next one who asks is read
+/// for without awaiting the backoff.
+#[tokio::test(start_paused = true)]
+async fn a_failed_read_is_an_answer() {
+    let (node, pleg, uid) = one_pod(rarely()).await;
+    let good = pleg.get(&uid);
+    node.fail(pod("p"), CallErrorKind::Failed);
+    let after = pleg.now();
+    let Err(WaitError::Read {
+        error: why,
+        last_good,
+    }) = soon(pleg.newer_than(&uid, after, MINUTE)).await
+    else {
+        panic!("the read failed");
+    };
+    assert_eq!(why, error(CallErrorKind::Failed));
+    assert_eq!(last_good.status.containers, good.status.containers);
+    assert_eq!(last_good.as_of, good.as_of);
+    assert_eq!(pleg.get(&uid).status.error, Some(why));
+    assert_eq!(pleg.now(), after, "nothing was waited for");
+
+    node.succeed(&pod("p"));
+    node.put(container("p", "c2", Shown::Running));
+    let view = soon(pleg.newer_than(&uid, pleg.now(), MINUTE))
+        .await
+        .unwrap();
+    assert_eq!(pleg.now(), after, "nor now");
+    assert_eq!(
+        (view.status.error.as_ref(), view.status.containers.len()),
+        (None, 2)
+    );
+}
+
+/// Whoever waits is told at once when the generator shuts down, whatever they wait for.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_wakes_everyone() {
+    let (node, pleg, uid) = one_pod(rarely()).await;
+    node.hang(pod("p"));
+    node.hang(Op::List);
+    let future = pleg.now().after(MINUTE);
+    let now = pleg.now();
+    let waits = [
+        waiting(&pleg, "p", now, MINUTE).await,
+        waiting(&pleg, "p", future, 5 * MINUTE).await,
+        waiting(&pleg, "q", future, 5 * MINUTE).await,
+    ];
+    let (p, u) = (pleg.clone(), uid.clone());
+    let relist = tokio::spawn(async move { p.request_relist(&u).await });
+    let p = pleg.clone();
+    let list = tokio::spawn(async move { p.relist_now().await });
+    pass(&pleg, MS).await;
+    let at = pleg.now();
+    soon(pleg.shutdown()).await;
+    for waits in waits {
+        assert_eq!(soon(waits).await.unwrap(), Err(WaitError::Closed));
+    }
+    assert_eq!(soon(relist).await.unwrap(), Err(WaitError::Closed));
+    assert_eq!(soon(list).await.unwrap(), Err(pleg::RelistError::Closed));
+    // And whoever comes later.
+    let late = pleg.newer_than(&uid, pleg.now(), MINUTE).await;
+    assert_eq!(late, Err(WaitError::Closed));
+    assert_eq!(pleg.now(), at, "at once");
+    assert!(
+        !pleg.get(&uid).status.is_nothing(),
+        "the cache is still there"
+    );
+}
