@@ -1,13 +1,14 @@
 //! A small kubelet: drives a runtime's CRI and remembers what it did.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
 use pleg::core::{Id, Kind, PodUid};
-use pleg_cri::v1;
 use pleg_cri::v1::runtime_service_client::RuntimeServiceClient;
+use pleg_cri::{CriConfig, CriRuntime, Endpoint, v1};
 use tonic::transport::Channel;
 
 use crate::daemon::Daemon;
@@ -99,11 +100,22 @@ impl Kubelet {
     /// # Errors
     /// If no client can be made.
     pub fn new(daemon: &Daemon) -> anyhow::Result<Self> {
+        let logs = daemon.dir.join("logs");
+        Self::at(&daemon.endpoint, &daemon.image, &daemon.cgroup, &logs)
+    }
+
+    /// A kubelet of the runtime at `endpoint`: its containers run `image`, its pods belong below
+    /// `cgroup`, and their logs below `logs`.
+    ///
+    /// # Errors
+    /// If no client can be made.
+    pub fn at(endpoint: &Endpoint, image: &str, cgroup: &str, logs: &Path) -> anyhow::Result<Self> {
+        let runtime = CriRuntime::new(CriConfig::new(endpoint.clone()))?;
         Ok(Self {
-            client: daemon.runtime()?.runtime_client(),
-            image: daemon.image.clone(),
-            cgroup: daemon.cgroup.clone(),
-            logs: daemon.dir.join("logs").to_string_lossy().into_owned(),
+            client: runtime.runtime_client(),
+            image: image.to_owned(),
+            cgroup: cgroup.to_owned(),
+            logs: logs.to_string_lossy().into_owned(),
             deeds: Arc::default(),
         })
     }

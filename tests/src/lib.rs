@@ -1,12 +1,20 @@
 //! What the whole-system tests are made of: private runtimes ([`daemon`]), a small kubelet that
-//! drives their CRI ([`kubelet`]), a runtime that is listened in on ([`tap`]), and the checks that
-//! hold what was announced and cached against what was done and is listed ([`check`]).
+//! drives their CRI ([`kubelet`]), the lives that it leads pods through ([`lives`]), a runtime that is
+//! listened in on ([`tap`]), and the checks that hold what was announced and cached against what
+//! was done and is listed ([`check`]).
 
-#![allow(clippy::print_stdout, reason = "a test says what it measured and why it skips")]
-#![allow(clippy::large_futures, reason = "a CRI request is large; tests do not mind")]
+#![allow(
+    clippy::print_stdout,
+    reason = "a test says what it measured and why it skips"
+)]
+#![allow(
+    clippy::large_futures,
+    reason = "a CRI request is large; tests do not mind"
+)]
 
 pub mod check;
 pub mod daemon;
 pub mod kubelet;
+pub mod lives;
 pub mod tap;
 pub mod wait;

@@ -27,6 +27,10 @@ pub(crate) struct Periods {
 /// How long after a read's end an event may still explain what the read saw first.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// How many ids are remembered of which events told and which were not believed in. Beyond that
+/// a miss may be counted that was none.
+const RUMOURS: usize = 10_000;
+
 /// A state that a read saw first and that an event should tell.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Claim {
@@ -88,12 +92,19 @@ pub(crate) struct Audit {
     asked: Option<Instant>,
     last_ended: Option<Instant>,
     last_failed: bool,
-    timeouts: u32,
+    /// A call has succeeded since the last list failed: a list runs at once.
+    revived: Option<Instant>,
+    /// The last list ran at once for that reason. If it fails as well, the next one is awaited:
+    /// where every list fails and events go on, lists must not follow the events.
+    eager: bool,
     /// The begin of the last complete list.
     complete: Option<Instant>,
     claims: BTreeMap<(Id, Position), Claim>,
     /// Lists whose verdict is open, with the number of their claims.
     open: BTreeMap<Ticket, usize>,
+    /// What events told of ids that were not believed in: they settle claims beforehand. Until a
+    /// complete list begun later, like everything that is kept aside.
+    rumours: BTreeMap<Id, (Position, Instant)>,
 }
 
 impl Audit {
@@ -106,10 +117,12 @@ impl Audit {
             asked: Some(now),
             last_ended: None,
             last_failed: false,
-            timeouts: 0,
+            revived: None,
+            eager: false,
             complete: None,
             claims: BTreeMap::new(),
             open: BTreeMap::new(),
+            rumours: BTreeMap::new(),
         }
     }
 
@@ -119,14 +132,19 @@ impl Audit {
             return None;
         }
         let periodic = self.last_ended.map(|ended| ended.after(self.period));
-        [self.asked, periodic].into_iter().flatten().min()
+        [self.asked, periodic, self.revived]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// The list that is due, if it is.
     pub(crate) fn start(&mut self, ticket: Ticket, now: Instant) -> Option<Due> {
         self.due().filter(|&due| due <= now)?;
         self.in_flight = Some((ticket, now));
-        self.asked = None;
+        self.eager = self.revived.take().is_some();
+        // One that is wanted at a later instant is not served by this one.
+        self.asked = self.asked.filter(|&at| at > now);
         Some(Due {
             ticket,
             deadline: self.deadline,
@@ -140,8 +158,8 @@ impl Audit {
 
     /// Some other call succeeded: after an outage a list runs at once.
     pub(crate) fn runtime_answers(&mut self, now: Instant) {
-        if self.last_failed {
-            self.by(now);
+        if self.last_failed && !(self.eager && self.in_flight.is_none()) {
+            self.revived.get_or_insert(now);
         }
     }
 
@@ -150,8 +168,9 @@ impl Audit {
         self.in_flight = None;
         self.last_ended = Some(ended);
         self.last_failed = false;
-        self.timeouts = 0;
+        self.revived = None;
         self.complete = self.complete.max(Some(began));
+        self.rumours.retain(|_, (_, heard)| *heard >= began);
         let three_times = ended.since(began).saturating_mul(3);
         self.deadline = three_times.clamp(self.periods.deadline_least, self.periods.deadline_most);
     }
@@ -161,13 +180,11 @@ impl Audit {
         self.in_flight = None;
         self.last_ended = Some(ended);
         self.last_failed = true;
+        if self.eager {
+            self.revived = None;
+        }
         if kind == CallErrorKind::DeadlineExceeded {
-            self.timeouts = self.timeouts.saturating_add(1);
-            self.deadline = doubled(
-                self.periods.deadline_least,
-                self.timeouts,
-                self.periods.deadline_most,
-            );
+            self.deadline = doubled(self.deadline, 1, self.periods.deadline_most);
         }
         self.shorten();
     }
@@ -198,10 +215,12 @@ impl Audit {
     pub(crate) fn stream_lost(&mut self) {
         self.claims.clear();
         self.open.clear();
+        self.rumours.clear();
         self.shorten();
     }
 
-    /// A read moved an id forward: an event should tell it too. Returns when it is judged.
+    /// A read moved an id forward: an event should tell it too. Returns when it is judged, unless
+    /// one has told it already.
     pub(crate) fn claim(
         &mut self,
         id: &Id,
@@ -209,7 +228,10 @@ impl Audit {
         position: Position,
         list: Option<Ticket>,
         read_ended: Instant,
-    ) -> Instant {
+    ) -> Option<Instant> {
+        if self.rumours.get(id).is_some_and(|(p, _)| *p >= position) {
+            return None;
+        }
         let claim = Claim {
             kind,
             list,
@@ -220,7 +242,18 @@ impl Audit {
         {
             *self.open.entry(list).or_default() += 1;
         }
-        read_ended.after(GRACE)
+        Some(read_ended.after(GRACE))
+    }
+
+    /// An event told of an id that is not believed in, at this position.
+    pub(crate) fn rumoured(&mut self, id: &Id, position: Position, arrived: Instant) {
+        if self.rumours.len() < RUMOURS {
+            let rumour = self
+                .rumours
+                .entry(id.clone())
+                .or_insert((position, arrived));
+            *rumour = (rumour.0.max(position), arrived);
+        }
     }
 
     /// An event that showed the id at this position arrived.
@@ -238,8 +271,8 @@ impl Audit {
         }
     }
 
-    /// The id was removed meanwhile: claims on it lapse.
-    pub(crate) fn removed(&mut self, id: &Id, trust: Trust) {
+    /// The id was removed or overruled meanwhile: claims on it lapse.
+    pub(crate) fn moot(&mut self, id: &Id, trust: Trust) {
         for p in [Position::Running, Position::Exited] {
             self.lapse(&(id.clone(), p), trust);
         }

@@ -341,6 +341,14 @@ impl Desk {
         self.needs.get(uid).is_some_and(|n| n.failures > 0)
     }
 
+    /// Whether the pod's last inspection failed and its backoff is over. A backoff that a later
+    /// failure has replaced is not to be kept: each failed read that a waiter caused would add a
+    /// chain of retries of its own.
+    pub(crate) fn is_to_be_retried(&self, uid: &PodUid, now: Instant) -> bool {
+        let retry_at = self.needs.get(uid).and_then(|n| n.retry_at);
+        retry_at.is_some_and(|at| at <= now)
+    }
+
     /// The ticket and issue of the inspection in flight.
     pub(crate) fn in_flight(&self, uid: &PodUid) -> Option<(Ticket, Instant)> {
         let ticket = self.needs.get(uid)?.flight?;

@@ -11,8 +11,11 @@ use crate::time::Instant;
 
 /// How old the writer's beat may be.
 pub(crate) const BEAT: Duration = Duration::from_secs(5);
-/// After this long a call is reported.
-pub(crate) const SLOW: Duration = Duration::from_secs(2);
+/// After this long a full list is reported.
+const LIST_SLOW: Duration = Duration::from_secs(3);
+/// After this long a backlog, or the inspection of one pod, is reported: the latter is overdue
+/// after a quarter of a second, and is told of within three seconds of that.
+const POD_SLOW: Duration = Duration::from_secs(2);
 
 /// What is known of the generator's health. Instants are of the generator's clock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -85,13 +88,20 @@ impl Health {
     /// What is wrong without making the node unready.
     pub fn degraded(&self, now: Instant) -> Vec<Degraded> {
         let mut out = Vec::new();
-        if let StreamState::Down { since, .. } = &self.stream {
-            out.push(Degraded::StreamDown { since: *since });
+        match &self.stream {
+            StreamState::Down { since, .. } => {
+                out.push(Degraded::StreamDown { since: *since });
+            }
+            // A first connection that hangs.
+            StreamState::Starting { since } if now.since(*since) >= POD_SLOW => {
+                out.push(Degraded::StreamDown { since: *since });
+            }
+            _ => {}
         }
-        if let Some(since) = self.behind_since.filter(|&s| now.since(s) > SLOW) {
+        if let Some(since) = self.behind_since.filter(|&s| now.since(s) >= POD_SLOW) {
             out.push(Degraded::Backlog { since });
         }
-        if let Some(since) = self.list_in_flight.filter(|&s| now.since(s) > SLOW) {
+        if let Some(since) = self.list_in_flight.filter(|&s| now.since(s) >= LIST_SLOW) {
             out.push(Degraded::ListSlow { since });
         }
         if let Some(error) = &self.list_error {
@@ -99,7 +109,7 @@ impl Health {
                 error: error.clone(),
             });
         }
-        if let Some(since) = self.oldest_overdue.filter(|&s| now.since(s) > SLOW) {
+        if let Some(since) = self.oldest_overdue.filter(|&s| now.since(s) >= POD_SLOW) {
             out.push(Degraded::PodsHung {
                 overdue: self.overdue,
                 since,

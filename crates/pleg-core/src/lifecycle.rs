@@ -119,6 +119,8 @@ pub(crate) struct Said {
     started: bool,
     died: bool,
     removed: bool,
+    /// Nothing is ever said of it.
+    silent: bool,
 }
 
 impl Said {
@@ -128,6 +130,7 @@ impl Said {
         started: true,
         died: true,
         removed: true,
+        silent: true,
     };
 
     /// What is to be announced now, in legal order, and marks it as said.
@@ -171,7 +174,12 @@ impl Said {
 
     /// Whether Died was announced.
     pub(crate) const fn has_died(self) -> bool {
-        self.died
+        self.died && !self.silent
+    }
+
+    /// Whether nothing is ever to be said of it.
+    pub(crate) const fn is_silent(self) -> bool {
+        self.silent
     }
 
     /// A new incarnation starts at a position that reads have shown against what was believed:
@@ -183,6 +191,7 @@ impl Said {
             started: ended,
             died: ended,
             removed: false,
+            silent: false,
         }
     }
 }

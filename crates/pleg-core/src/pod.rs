@@ -31,7 +31,8 @@ pub(crate) struct Pod {
     pub(crate) published: Option<Arc<PodStatus>>,
     /// How often the pod was inspected again because something stayed unknown or contradicted.
     pub(crate) rechecks: u32,
-    pub(crate) recheck_pending: bool,
+    /// When it is to be so next.
+    pub(crate) recheck_due: Option<Instant>,
     /// A member was listed and had no status.
     pub(crate) recheck_skipped: bool,
     /// Since when everything of the pod has ended while removals may go untold.
@@ -85,12 +86,12 @@ impl Pod {
             .filter_map(|id| Some((id.clone(), records.get(id)?.clone())))
             .collect();
         for report in shown {
-            let Some(position) = Position::shown(report.identity.kind, report.shown) else {
-                continue;
-            };
             all.entry(report.id.clone()).or_insert_with(|| {
                 let mut record = Record::new(report.identity.clone(), now);
-                record.join(position, crate::lifecycle::Source::Inspection, now);
+                match Position::shown(report.identity.kind, report.shown) {
+                    Some(p) => record.join(p, crate::lifecycle::Source::Inspection, now),
+                    None => record.lay_unknown(now),
+                };
                 record.details_from_read(report, now);
                 record
             });

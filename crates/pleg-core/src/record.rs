@@ -42,8 +42,8 @@ pub(crate) struct Record {
     read_details: Option<Instant>,
     /// When the runtime stamped the event that told of the removal.
     removed_at: Option<WallTime>,
-    /// A tombstone that the last list still showed.
-    pub(crate) still_listed: bool,
+    /// A tombstone: the begin of the last complete list that showed it.
+    pub(crate) listed: Option<Instant>,
     /// When its tombstone was laid, in drained time.
     pub(crate) buried: Duration,
 }
@@ -55,6 +55,8 @@ pub(crate) struct Overlay {
     pub(crate) hinted: bool,
     /// An inspection said UNKNOWN: it is published so.
     pub(crate) published: bool,
+    /// When the last inspection began that said so.
+    began: Option<Instant>,
 }
 
 /// What an observation did to a record.
@@ -66,6 +68,8 @@ pub(crate) struct Effect {
     pub(crate) details: bool,
     /// UNKNOWN was published for the first time in this incarnation.
     pub(crate) became_unknown: bool,
+    /// Its name, its sandbox or the like became known.
+    pub(crate) identity: bool,
     /// A read showed an earlier position.
     pub(crate) denied: Option<Verdict>,
     /// The exit code became known after Died was announced.
@@ -91,7 +95,7 @@ impl Record {
             event_details: None,
             read_details: None,
             removed_at: None,
-            still_listed: false,
+            listed: None,
             buried: Duration::ZERO,
         }
     }
@@ -166,8 +170,7 @@ impl Record {
             let mut effect = self.join(to, source_of(call), now);
             if same {
                 self.belief.confirm(call);
-                self.unknown.hinted = false;
-                effect.details |= std::mem::take(&mut self.unknown.published);
+                effect.details |= self.clear_unknown(began);
             }
             return effect;
         }
@@ -177,7 +180,7 @@ impl Record {
         let verdict = self.belief.deny(call, began, believed);
         let details = match verdict {
             Verdict::Stale => false,
-            _ => std::mem::take(&mut self.unknown.published),
+            _ => self.clear_unknown(began),
         };
         Effect {
             denied: Some(verdict),
@@ -193,8 +196,13 @@ impl Record {
         }
     }
 
-    /// The reads were right: a new incarnation starts where they show it.
-    pub(crate) fn overrule(&mut self, to: Position, call: Call, now: Instant) {
+    /// The reads were right: a new incarnation starts where they show it. They also know what it
+    /// is: of a DELETED that came alone, sandbox or container was a guess.
+    pub(crate) fn overrule(&mut self, kind: Kind, to: Position, call: Call, now: Instant) {
+        if self.identity.kind != kind {
+            self.identity.kind = kind;
+            self.details = Details::none(kind);
+        }
         self.incarnation = self.incarnation.saturating_add(1);
         self.position = Some(to);
         self.belief = Belief::new(now, Some(call));
@@ -204,7 +212,6 @@ impl Record {
         self.learned = now;
         self.provisional = false;
         self.removed_at = None;
-        self.still_listed = false;
         if to < Position::Exited
             && let Details::Container(c) = &mut self.details
         {
@@ -216,9 +223,18 @@ impl Record {
         }
     }
 
+    /// A read shows a position. One that began before the inspection that said UNKNOWN is no news:
+    /// the pod would be as of that inspection and show a state from before it. Returns whether a
+    /// published UNKNOWN was cleared.
+    fn clear_unknown(&mut self, began: Instant) -> bool {
+        let newer = self.unknown.began.is_none_or(|b| began > b);
+        newer && std::mem::take(&mut self.unknown).published
+    }
+
     /// UNKNOWN from an inspection.
-    pub(crate) fn lay_unknown(&mut self) -> Effect {
+    pub(crate) fn lay_unknown(&mut self, began: Instant) -> Effect {
         self.unknown.hinted = true;
+        self.unknown.began = self.unknown.began.max(Some(began));
         let first = !std::mem::replace(&mut self.unknown.published, true);
         Effect {
             details: first,
@@ -229,7 +245,7 @@ impl Record {
 
     /// Takes over what an event said besides the state.
     pub(crate) fn details_from_event(&mut self, report: &Report, arrived: Instant) -> Effect {
-        self.identify(&report.identity);
+        let identity = self.identify(&report.identity);
         let newest = self.event_details.is_none_or(|e| arrived >= e)
             && self.read_details.is_none_or(|r| arrived > r);
         self.event_details = self.event_details.max(Some(arrived));
@@ -242,12 +258,13 @@ impl Record {
             } else {
                 Weight::Fills
             },
+            identity,
         )
     }
 
     /// Takes over what a status call said besides the state.
     pub(crate) fn details_from_read(&mut self, report: &Report, began: Instant) -> Effect {
-        self.identify(&report.identity);
+        let identity = self.identify(&report.identity);
         let newest = self.event_details.is_none_or(|e| began > e)
             && self.read_details.is_none_or(|r| began >= r);
         self.read_details = self.read_details.max(Some(began));
@@ -258,17 +275,21 @@ impl Record {
             } else {
                 Weight::Fills
             },
+            identity,
         )
     }
 
     /// Takes over what a list row said besides the state. Rows say little: they only fill.
     pub(crate) fn details_from_row(&mut self, report: &Report) -> Effect {
-        self.identify(&report.identity);
-        self.take_details(report, Weight::Fills)
+        let identity = self.identify(&report.identity);
+        self.take_details(report, Weight::Fills, identity)
     }
 
-    fn take_details(&mut self, report: &Report, weight: Weight) -> Effect {
+    fn take_details(&mut self, report: &Report, weight: Weight, identity: bool) -> Effect {
         let had_exit = self.exit_code().is_some();
+        if self.is_removed() && self.said.is_silent() {
+            return Effect::default();
+        }
         if self.is_removed() {
             // Exit details count even now; nothing else of a removed id is kept.
             let (Details::Container(known), Details::Container(said)) =
@@ -282,7 +303,7 @@ impl Record {
             if let Details::Container(kept) = kept {
                 *known = kept;
             }
-            let late_exit = !had_exit && self.exit_code().is_some();
+            let late_exit = !had_exit && self.exit_code().is_some() && self.has_died();
             return Effect {
                 details: changed,
                 late_exit,
@@ -290,16 +311,19 @@ impl Record {
             };
         }
         let details = details::merge(&mut self.details, &report.details, weight);
-        let late_exit = !had_exit && self.exit_code().is_some() && self.said.has_died();
+        let late_exit = !had_exit && self.exit_code().is_some() && self.has_died();
         Effect {
             details,
             late_exit,
+            identity,
             ..Effect::default()
         }
     }
 
-    /// Identity is written once, field by field, by the first sane value.
-    fn identify(&mut self, said: &Identity) {
+    /// Identity is written once, field by field, by the first sane value. Returns whether
+    /// something became known.
+    fn identify(&mut self, said: &Identity) -> bool {
+        let before = self.identity.clone();
         let known = &mut self.identity;
         fill(&mut known.namespace, said.namespace.as_ref());
         fill(&mut known.pod_name, said.pod_name.as_ref());
@@ -310,6 +334,7 @@ impl Record {
         if known.attempt == 0 {
             known.attempt = said.attempt;
         }
+        self.identity != before
     }
 
     /// What is to be announced now, in legal order; marks it as said.

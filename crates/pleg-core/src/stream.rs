@@ -21,7 +21,10 @@ pub enum StreamState {
     /// Not in use: polling mode.
     Off,
     /// No call was issued yet.
-    Starting,
+    Starting {
+        /// Since when.
+        since: Instant,
+    },
     /// A call stands. Runtimes give no sign that they have taken it before the first event.
     Subscribed {
         /// When it was issued.
@@ -66,7 +69,9 @@ pub(crate) struct Stream {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum State {
     Off,
-    Starting,
+    Starting {
+        since: Instant,
+    },
     Subscribed {
         since: Instant,
     },
@@ -80,7 +85,11 @@ enum State {
 impl Stream {
     pub(crate) const fn new(offered: bool, now: Instant) -> Self {
         Self {
-            state: if offered { State::Starting } else { State::Off },
+            state: if offered {
+                State::Starting { since: now }
+            } else {
+                State::Off
+            },
             baseline: None,
             delivered: false,
             delivered_sandbox_deleted: false,
@@ -125,7 +134,7 @@ impl Stream {
             retry_at,
         };
         self.baseline = None;
-        if stood {
+        if stood && !self.is_not_offered() {
             self.lost = self.lost.saturating_add(1);
         }
         stood
@@ -170,7 +179,8 @@ impl Stream {
         {
             // The list's begin now stands for the subscribe; its wall time follows from the last
             // reading of both clocks.
-            self.plausible_from = Some(wall.after(began.since(at)));
+            let apart = began.nanos_since(at);
+            self.plausible_from = Some(WallTime::from_nanos(wall.as_nanos().saturating_add(apart)));
             self.stepped = None;
         }
         match self.state {
@@ -223,15 +233,24 @@ impl Stream {
         let counts = match &self.state {
             State::Off => true,
             State::Subscribed { .. } => !self.behind,
-            State::Down { why, .. } => {
-                matches!(why, StreamEnd::NeverOffered | StreamEnd::Disabled)
-            }
-            State::Starting => false,
+            State::Down { .. } => self.is_not_offered(),
+            State::Starting { .. } => false,
         };
         if counts {
             self.drained = self.drained.saturating_add(now.since(self.drained_at));
         }
         self.drained_at = self.drained_at.max(now);
+    }
+
+    /// Whether the runtime offers no events.
+    const fn is_not_offered(&self) -> bool {
+        matches!(
+            self.state,
+            State::Down {
+                why: StreamEnd::NeverOffered | StreamEnd::Disabled,
+                ..
+            }
+        )
     }
 
     /// Standing calls that were lost.
@@ -242,7 +261,7 @@ impl Stream {
     pub(crate) fn state(&self, now: Instant) -> StreamState {
         match &self.state {
             State::Off => StreamState::Off,
-            State::Starting => StreamState::Starting,
+            State::Starting { since } => StreamState::Starting { since: *since },
             State::Subscribed { since } => {
                 let trust = self.trust(now);
                 StreamState::Subscribed {

@@ -18,7 +18,7 @@ use tonic::transport::Channel;
 use crate::endpoint::Endpoint;
 use crate::error::{call_error, clean, is_local, with_cause};
 use crate::metrics::Operation;
-use crate::runtime::KUBELET_API;
+use crate::transport::KUBELET_API;
 use crate::v1::runtime_service_client::RuntimeServiceClient;
 use crate::{convert, transport, v1};
 

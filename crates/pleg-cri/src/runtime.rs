@@ -15,13 +15,10 @@ use crate::diagnose::{ConnectError, diagnose};
 use crate::error::{call_error, malformed, no_connection, timed_out};
 use crate::events::Events;
 use crate::metrics::{Measured, Operation};
-use crate::transport::{self, Connections};
+use crate::transport::{self, Connections, KUBELET_API};
 use crate::v1::image_service_client::ImageServiceClient;
 use crate::v1::runtime_service_client::RuntimeServiceClient;
 use crate::{convert, v1};
-
-/// The version of the kubelet's API, which a `Version` request carries.
-pub(crate) const KUBELET_API: &str = "0.1.0";
 
 /// A runtime that speaks CRI v1 on a unix socket.
 ///

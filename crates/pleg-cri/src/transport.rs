@@ -18,6 +18,9 @@ use tower::service_fn;
 
 use crate::config::CriConfig;
 
+/// The version of the kubelet's API, which a `Version` request carries.
+pub(crate) const KUBELET_API: &str = "0.1.0";
+
 /// How long connecting may take. A socket that exists answers at once, whatever its owner does.
 const DIAL: Duration = Duration::from_secs(5);
 

@@ -21,7 +21,6 @@ use crate::{
     events::EventHub,
     faults::{Call, CallFault, Delivery, Faults},
     script::{KILLED, Script},
-    sim::WallClock,
     world::World,
 };
 
@@ -64,6 +63,9 @@ enum Order {
     Stop,
     Kill(i32),
 }
+
+/// A wall clock: nanoseconds since 1970.
+pub type WallClock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
 /// A wall clock has no other shape to show.
 struct Wall(WallClock);

@@ -41,9 +41,10 @@ mod sim;
 mod views;
 mod world;
 
+pub use engine::WallClock;
 pub use error::SimError;
 pub use faults::{Call, CallFault, Delivery, Faults};
 pub use life::{LifeConfig, LifeHandle};
 pub use server::Serving;
 pub use service::CriService;
-pub use sim::{Sim, SimBuilder, WallClock};
+pub use sim::{Sim, SimBuilder};

@@ -6,7 +6,7 @@ use pleg_runtime::clock;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
-    engine::Engine,
+    engine::{Engine, WallClock},
     error::SimError,
     events::Counts,
     faults::{Faults, Healthy},
@@ -14,9 +14,6 @@ use crate::{
     server::{self, Serving},
     service::CriService,
 };
-
-/// A wall clock: nanoseconds since 1970.
-pub type WallClock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
 /// A simulated runtime. Dropping it ends everything it serves, as [`Sim::shutdown`] does, but
 /// without waiting.

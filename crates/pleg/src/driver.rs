@@ -150,8 +150,12 @@ impl<R: Runtime> Driver<R> {
                 self.forget_the_gone();
             }
         }
-        self.reads.tasks.shutdown().await;
+        // Whoever waits is told first: a call may take its time to be dropped.
+        commands.close();
+        while commands.try_recv().is_ok() {}
+        self.waiting.clear();
         self.subscribers.close();
+        self.reads.tasks.shutdown().await;
     }
 
     fn observe(&mut self, observation: StreamObservation) {

@@ -103,8 +103,9 @@ impl Pleg {
         self.answer(uid, answer)
     }
 
-    /// Reads the pod now and announces PodSync, whether anything changed or not: for changes that
-    /// are no change of state, such as resources.
+    /// Reads the pod now and announces PodSync even if nothing changed: for changes that are no
+    /// change of state, such as resources. A change of state that the read finds is announced
+    /// instead.
     ///
     /// # Errors
     /// If the read fails, or the generator shuts down.
@@ -167,8 +168,10 @@ impl Pleg {
 
     /// The generator's health.
     pub fn health(&self) -> HealthWatch {
+        let mut health = self.shared.health.clone();
+        health.mark_unchanged();
         HealthWatch {
-            health: self.shared.health.clone(),
+            health,
             clock: self.shared.clock,
         }
     }

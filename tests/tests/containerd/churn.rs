@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use futures::{StreamExt, TryStreamExt};
-use pleg::core::{Cause, LifecycleType, Mode};
+use pleg::core::{Cause, Mode};
 use pleg_tests::check::{Announced, cache_is_right};
 use pleg_tests::daemon::{Daemon, Version};
-use pleg_tests::kubelet::{Kubelet, Life};
-use pleg_tests::wait::{let_pass, until, until_right};
+use pleg_tests::kubelet::Kubelet;
+use pleg_tests::lives;
+use pleg_tests::wait::{let_pass, until_right};
 
 use crate::{SOON, Subject};
 
@@ -47,25 +47,11 @@ async fn churn(version: Version, mode: Mode) -> anyhow::Result<()> {
         Mode::Polling => Duration::from_millis(2500),
         _ => Duration::ZERO,
     };
-    futures::stream::iter(0..PODS)
-        .map(|n| life_of_a_pod(&kubelet, n, linger))
-        .buffer_unordered(AT_ONCE)
-        .try_collect::<Vec<()>>()
-        .await?;
+    lives::churn(&kubelet, PODS, AT_ONCE, linger).await?;
 
-    let deeds = kubelet.deeds();
     let mut announced = Announced::default();
     // Everything that was removed is announced as removed; then nothing more comes.
-    until(SOON, "all removals are announced", || {
-        announced.drain(&mut subject.events);
-        let all = deeds
-            .iter()
-            .filter(|(_, d)| d.removed)
-            .all(|(id, _)| announced.has(id, LifecycleType::ContainerRemoved));
-        async move { all.then_some(()) }
-    })
-    .await
-    .map_err(|e| anyhow::anyhow!("{e}: {:#?}", announced.missing(&deeds, None)))?;
+    lives::removals_are_announced(&kubelet, &mut subject.events, &mut announced).await?;
     // The exit reasons that may arrive late are read after two seconds.
     let_pass(Duration::from_millis(2500)).await;
     until_right(SOON, "the cache equals the listing", || {
@@ -74,30 +60,9 @@ async fn churn(version: Version, mode: Mode) -> anyhow::Result<()> {
     .await?;
     announced.drain(&mut subject.events);
 
-    let log = subject.ear.log();
-    let counters = subject.pleg.counters();
-    println!(
-        "{version:?} {mode:?}: {} ids, sources {:?}",
-        deeds.len(),
-        announced.sources()
-    );
-    println!("calls {:?}; {} events heard", log.calls, log.events.len());
-    for cause in Cause::ALL {
-        let n = counters.inspections_by_cause[cause as usize];
-        if n > 0 {
-            println!("  inspections because {}: {n}", cause.as_str());
-        }
-    }
-    println!(
-        "  lists {}, exit reads {}, contradictions {}, overruled {}, missed {:?}, incomplete {}",
-        counters.lists,
-        counters.exit_reads,
-        counters.contradictions,
-        counters.overruled,
-        counters.missed,
-        counters.events_incomplete
-    );
-
+    let title = format!("{version:?} {mode:?}");
+    lives::report(&title, &subject.pleg, &subject.ear, &announced);
+    let (deeds, log) = (kubelet.deeds(), subject.ear.log());
     let heard = (mode == Mode::Evented).then_some(&log);
     let wrong = announced.never_wrong(&deeds);
     assert!(wrong.is_empty(), "{wrong:#?}");
@@ -128,56 +93,4 @@ fn calls_are_accounted_for(subject: &Subject) {
         "no event was missed"
     );
     assert_eq!(calls.subscribes, 1, "one stream for the whole time");
-}
-
-/// One pod: two containers run, one crashes and is restarted and crashes at once, then all goes.
-async fn life_of_a_pod(kubelet: &Kubelet, n: u32, linger: Duration) -> anyhow::Result<()> {
-    let pod = kubelet.run_pod(&format!("pod-{n}")).await?;
-    let app = kubelet.create(&pod, "app", 0, Life::UntilStopped).await?;
-    kubelet.start(&app).await?;
-    let code = i32::try_from(n)? + 1;
-    // Polling sees Started only of what still runs when it lists.
-    let after_ms = if linger.is_zero() {
-        u64::from(n % 5) * 50
-    } else {
-        2500
-    };
-    let crash = Life::Exit { code, after_ms };
-    let job = kubelet.create(&pod, "job", 0, crash).await?;
-    kubelet.start(&job).await?;
-    ended(kubelet, &job).await?;
-    linger_for(linger).await;
-    let at_once = Life::Exit {
-        code: code + 100,
-        after_ms: if linger.is_zero() { 0 } else { 2500 },
-    };
-    let again = kubelet.create(&pod, "job", 1, at_once).await?;
-    kubelet.start(&again).await?;
-    ended(kubelet, &again).await?;
-    linger_for(linger).await;
-    kubelet.stop(&app).await?;
-    linger_for(linger).await;
-    if n % 2 == 0 {
-        for id in [&app, &job, &again] {
-            kubelet.remove(id).await?;
-        }
-    }
-    kubelet.stop_pod(&pod).await?;
-    linger_for(linger).await;
-    kubelet.remove_pod(&pod).await
-}
-
-async fn ended(kubelet: &Kubelet, id: &pleg::core::Id) -> anyhow::Result<()> {
-    use pleg_cri::v1::ContainerState;
-    until(SOON, "the container ends", || async {
-        let status = kubelet.container_status(id).await.ok()??;
-        (status.state() == ContainerState::ContainerExited).then_some(())
-    })
-    .await
-}
-
-async fn linger_for(span: Duration) {
-    if !span.is_zero() {
-        let_pass(span).await;
-    }
 }

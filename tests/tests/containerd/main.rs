@@ -3,8 +3,14 @@
 //! Every test has a daemon of its own. Without root, Linux or the packages it says so and skips;
 //! with `CI=true` that is a failure.
 
-#![allow(clippy::print_stdout, reason = "a test says what it measured and why it skips")]
-#![allow(clippy::large_futures, reason = "a CRI request is large; tests do not mind")]
+#![allow(
+    clippy::print_stdout,
+    reason = "a test says what it measured and why it skips"
+)]
+#![allow(
+    clippy::large_futures,
+    reason = "a CRI request is large; tests do not mind"
+)]
 
 mod churn;
 mod fresh;

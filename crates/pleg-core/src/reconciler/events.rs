@@ -30,9 +30,12 @@ impl Aside {
 
     /// Keeps an id; whether another one had to give way.
     fn keep(&mut self, id: Id, since: Instant, told: EventType) -> bool {
-        let since = self.0.get(&id).map_or(since, |k| k.since);
-        let told = self.0.get(&id).map_or(told, |k| k.told.max(told));
-        self.0.insert(id, Kept { since, told });
+        let kept = self.0.entry(id).or_insert(Kept { since, told });
+        // A type that nobody knows says less than any other.
+        kept.told = match (kept.told, told) {
+            (told, EventType::Other(_)) | (EventType::Other(_), told) => told,
+            (one, other) => one.max(other),
+        };
         if self.0.len() <= Self::MOST {
             return false;
         }
@@ -87,10 +90,8 @@ impl Reconciler {
     /// The pod that an event is about: its sandbox's, else what the index knows of its subject,
     /// else what the subject's own status says.
     fn pod_of_event(&self, event: &RuntimeEvent) -> Option<PodUid> {
-        let by_sandbox = event
-            .sandbox
-            .as_ref()
-            .map(|s| self.pod_named_by(&s.id, &s.identity, None));
+        let sandbox = event.sandbox.as_ref();
+        let by_sandbox = sandbox.and_then(|s| self.pod_named_by(&s.id, &s.identity));
         let by_index = || {
             self.records
                 .get(&event.id)
@@ -98,9 +99,12 @@ impl Reconciler {
         };
         let by_status = || {
             let own = event.containers.iter().find(|c| c.id == event.id)?;
-            own.identity.pod.clone()
+            self.pod_named_by(&own.id, &own.identity)
         };
-        by_sandbox.or_else(by_index).or_else(by_status)
+        by_sandbox
+            .or_else(by_index)
+            .or_else(by_status)
+            .or_else(|| sandbox.map(|s| PodUid::from(&s.id)))
     }
 
     /// Applies the type to the subject, then every status, each a join.
@@ -151,7 +155,15 @@ impl Reconciler {
     ) -> bool {
         let (now, id) = (context.now, &event.id);
         let known_kind = kind.unwrap_or(Kind::Container);
-        let Some(told) = Position::told(known_kind, event.event) else {
+        let told = Position::told(known_kind, event.event);
+        if !self.records.contains_key(id)
+            && context.pod.is_none()
+            && told != Some(Position::Removed)
+        {
+            self.keep_aside(now, id, event.event);
+            return false;
+        }
+        let Some(told) = told else {
             return true;
         };
         let own = own_report(event);
@@ -166,18 +178,26 @@ impl Reconciler {
                 self.bury(now, id);
                 return false;
             }
-            let Some(uid) = context.pod.clone() else {
-                self.keep_aside(now, id, event.event);
-                return false;
-            };
-            if !context.plausible {
+            let Some(uid) = context.pod.clone().filter(|_| context.plausible) else {
+                self.audit.rumoured(id, told, context.arrived);
                 return true;
-            }
+            };
             let identity = own.map_or(Identity::unknown(known_kind), |r| r.identity.clone());
             self.learn(now, id, identity, &uid);
             let settled =
                 own.is_some() && matches!(event.event, EventType::Created | EventType::Started);
             self.settle_or_watch(now, id, settled);
+        }
+        if known_kind == Kind::Container
+            && let Some(sandbox) = &event.sandbox
+            && let Some(record) = self.records.get_mut(id)
+            && record.identity.sandbox.is_none()
+            && let Some(uid) = record.identity.pod.clone()
+        {
+            // A container's status does not say which sandbox it is in, but the one sandbox status
+            // of an event is its subject's.
+            record.identity.sandbox = Some(sandbox.id.clone());
+            self.touch(&uid, Source::Stream);
         }
         self.join_from_event(context, id, told);
         if told == Position::Removed
@@ -191,15 +211,27 @@ impl Reconciler {
     /// What one status of an event tells. Whether it is a hint only.
     fn apply_report(&mut self, context: &Context, report: &Report, settles: bool) -> bool {
         let (now, id) = (context.now, &report.id);
+        let named = self.pod_named_by(id, &report.identity);
         if !self.records.contains_key(id) {
+            let shown = Position::shown(report.identity.kind, report.shown);
+            let Some(uid) = named.clone().or_else(|| context.pod.clone()) else {
+                // A container without a sandbox and without a label: only a list knows its pod.
+                self.keep_aside(now, id, EventType::Other(0));
+                return false;
+            };
             if !context.plausible {
+                if let Some(shown) = shown {
+                    self.audit.rumoured(id, shown, context.arrived);
+                }
                 return true;
             }
-            let uid = self.pod_named_by(id, &report.identity, context.pod.as_ref());
             self.learn(now, id, report.identity.clone(), &uid);
             self.settle_or_watch(now, id, settles);
         } else if settles && let Some(record) = self.records.get_mut(id) {
             record.provisional = false;
+        }
+        if let Some(named) = &named {
+            self.rehome(now, id, named, Source::Stream);
         }
         let Some(uid) = self.records.get(id).and_then(|r| r.identity.pod.clone()) else {
             return false;
@@ -211,7 +243,7 @@ impl Reconciler {
         }
         match Position::shown(report.identity.kind, report.shown) {
             Some(shown) => self.join_from_event(context, id, shown),
-            None => self.hint_unknown(now, &uid, id),
+            None => self.hint_unknown(now, &uid, id, Source::Stream),
         }
         let after = self.records.get(id).and_then(Record::position);
         if after == Some(Position::Exited) && (before != after || self.exit_is_news(id)) {
@@ -266,6 +298,8 @@ impl Reconciler {
         };
         if let Some(told) = Position::told(kind, kept.told) {
             self.join(now, id, told, Source::Stream);
+            let trust = self.stream.trust(now);
+            self.audit.heard(id, told, kept.since, trust);
         }
     }
 
@@ -303,6 +337,8 @@ impl Reconciler {
             && record.position() == Some(Position::Exited)
             && record.exit_code().is_none()
             && !record.provisional
+            // Of a pod that cannot be read the code cannot be had.
+            && record.identity.pod.as_ref().is_some_and(|uid| !self.desk.is_failing(uid))
         {
             record.held_since = Some(number);
         }

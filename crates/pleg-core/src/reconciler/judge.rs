@@ -20,6 +20,8 @@ pub(super) struct Touched {
     pub(super) ids: Vec<Id>,
     /// Ids of which a ContainerChanged is to be announced.
     pub(super) changed: BTreeSet<Id>,
+    /// Ids of which a detail really changed.
+    pub(super) details: BTreeSet<Id>,
     /// A detail really changed, or somebody asked for a PodSync.
     pub(super) sync: bool,
     /// A ContainerChanged that brings a PodSync with it.
@@ -56,26 +58,67 @@ impl Reconciler {
         touched
     }
 
-    /// The pod that an answer names for an id: a sandbox's metadata uid or its own id; for a
-    /// container its sandbox's pod, else its label's.
-    pub(super) fn pod_named_by(
-        &self,
-        id: &Id,
-        identity: &Identity,
-        event_pod: Option<&PodUid>,
-    ) -> PodUid {
-        match identity.kind {
-            Kind::Sandbox => identity.pod.clone().unwrap_or_else(|| PodUid::from(id)),
-            Kind::Container => {
-                let sandbox = identity.sandbox.as_ref();
-                sandbox
-                    .and_then(|s| self.records.get(s))
-                    .and_then(|r| r.identity.pod.clone())
-                    .or_else(|| identity.pod.clone())
-                    .or_else(|| event_pod.cloned())
-                    .unwrap_or_else(|| PodUid::from(sandbox.unwrap_or(id)))
+    /// The pod that an answer names for an id: what is known of it, a sandbox's metadata uid; for
+    /// a container its sandbox's pod, else its label's. None if no answer has named any.
+    pub(super) fn pod_named_by(&self, id: &Id, identity: &Identity) -> Option<PodUid> {
+        let sandbox = match identity.kind {
+            Kind::Sandbox => Some(id),
+            Kind::Container => identity.sandbox.as_ref(),
+        };
+        sandbox
+            .and_then(|s| Some((s, self.records.get(s)?.identity.pod.clone()?)))
+            .filter(|(s, pod)| *pod != PodUid::from(*s))
+            .map(|(_, pod)| pod)
+            .or_else(|| identity.pod.clone())
+    }
+
+    /// An answer names the pod of an id for which its sandbox's id had to stand. The first sane
+    /// value is believed, whenever it comes (law 7): the id moves, a sandbox with its containers.
+    pub(super) fn rehome(&mut self, now: Instant, id: &Id, named: &PodUid, source: Source) {
+        let Some(identity) = self.records.get(id).map(|r| &r.identity) else {
+            return;
+        };
+        let stand_in = PodUid::from(identity.sandbox.as_ref().unwrap_or(id));
+        if stand_in == *named || !self.pods.contains_key(&stand_in) {
+            return;
+        }
+        let moving: Vec<Id> = self
+            .records_of(&stand_in)
+            .filter(|(m, r)| *m == id || r.identity.sandbox.as_ref() == Some(id))
+            .map(|(m, _)| m.clone())
+            .collect();
+        for m in moving {
+            if let Some(record) = self.records.get_mut(&m) {
+                record.identity.pod = Some(named.clone());
+                let said = &record.identity;
+                let pod = self.pods.entry(named.clone()).or_default();
+                pod.named(said.namespace.as_ref(), said.pod_name.as_ref());
+                pod.members.insert(m.clone());
+                self.departed.remove(named);
+            }
+            if let Some(pod) = self.pods.get_mut(&stand_in) {
+                pod.members.remove(&m);
+                if pod.denied.remove(&m) {
+                    self.pods.entry(named.clone()).or_default().denied.insert(m);
+                }
             }
         }
+        if self
+            .pods
+            .get(&stand_in)
+            .is_some_and(|p| p.members.is_empty())
+        {
+            self.departed.insert(stand_in.clone(), now);
+        }
+        self.touch(&stand_in, source);
+        self.touch(named, source);
+        // What the old name was owed.
+        self.want(now, named, Cause::Changed);
+    }
+
+    fn records_of(&self, uid: &PodUid) -> impl Iterator<Item = (&Id, &Record)> {
+        let members = self.pods.get(uid).into_iter().flat_map(|pod| &pod.members);
+        members.filter_map(|id| Some((id, self.records.get(id)?)))
     }
 
     /// Starts to hold an id. It is not in any position yet.
@@ -91,12 +134,19 @@ impl Reconciler {
     /// Applies one answer of a read to the id that it is about; learns the id if it is new.
     pub(super) fn read_report(&mut self, now: Instant, read: ReadAt, report: &Report) -> Found {
         let id = &report.id;
-        let new = !self.records.contains_key(id);
-        if new {
-            let uid = self.pod_named_by(id, &report.identity, None);
+        let named = self.pod_named_by(id, &report.identity);
+        if !self.records.contains_key(id) {
+            let stand_in = || PodUid::from(report.identity.sandbox.as_ref().unwrap_or(id));
+            let uid = named.clone().unwrap_or_else(stand_in);
             self.learn(now, id, report.identity.clone(), &uid);
         }
-        let Some(uid) = self.pod_of(id, report) else {
+        if let Some(named) = &named {
+            self.rehome(now, id, named, source_of(read.call));
+        }
+        if read.call == Call::List {
+            self.listed(id, read.began);
+        }
+        let Some(uid) = self.pod_of(id, named) else {
             return Found::Otherwise;
         };
         if let Some(pod) = self.pods.get_mut(&uid) {
@@ -106,14 +156,18 @@ impl Reconciler {
         let Some(position) = Position::shown(report.identity.kind, report.shown) else {
             return self.read_unknown(now, read, &uid, report);
         };
-        self.deny_lazily(id, read, position);
         let Some(record) = self.records.get_mut(id) else {
             return Found::Otherwise;
         };
         record.provisional = false;
+        let new = record.position().is_none();
         let mut effect = record.read(position, read.call, read.began, now);
         if effect.denied == Some(Verdict::Overruled) {
-            self.overrule(now, &uid, id, position, read.call);
+            self.overrule(now, &uid, report, position, read.call);
+        }
+        if read.call == Call::List && effect.details {
+            // A row cleared what an inspection did not know; the details are still owed.
+            self.want(now, &uid, Cause::Changed);
         }
         if let Some(record) = self.records.get_mut(id) {
             let said = match read.call {
@@ -122,6 +176,7 @@ impl Reconciler {
             };
             effect.details |= said.details;
             effect.late_exit |= said.late_exit;
+            effect.identity |= said.identity;
         }
         if let Some(to) = effect.advanced {
             self.claim(read, id, to, new);
@@ -143,41 +198,50 @@ impl Reconciler {
     }
 
     /// The pod of an id that is held, also of one whose pod was not known when it was buried.
-    fn pod_of(&mut self, id: &Id, report: &Report) -> Option<PodUid> {
-        let named = self.pod_named_by(id, &report.identity, None);
+    fn pod_of(&mut self, id: &Id, named: Option<PodUid>) -> Option<PodUid> {
         let record = self.records.get_mut(id)?;
-        Some(record.identity.pod.get_or_insert(named).clone())
+        let uid = named.unwrap_or_else(|| PodUid::from(id));
+        Some(record.identity.pod.get_or_insert(uid).clone())
     }
 
-    /// A list shows an id that is believed removed: complete lists since then that did not show
-    /// it have supported the removal, though nobody went through all tombstones to note it.
-    fn deny_lazily(&mut self, id: &Id, read: ReadAt, shown: Position) {
-        let listed_since = self.audit.complete();
+    /// A list shows an id that is believed removed. If the complete list before did not, that one
+    /// supported the removal, though nobody went through all tombstones to note it.
+    fn listed(&mut self, id: &Id, began: Instant) {
+        let before = self.audit.complete();
         let Some(record) = self.records.get_mut(id).filter(|r| r.is_removed()) else {
             return;
         };
-        if read.call == Call::List && shown < Position::Removed {
-            if !record.still_listed && listed_since > Some(record.believed_since()) {
-                record.confirm_absence(Call::List);
-            }
-            record.still_listed = true;
+        if record.listed < before && before > Some(record.believed_since()) {
+            record.confirm_absence(Call::List);
         }
+        record.listed = Some(began);
     }
 
     /// UNKNOWN in a read: a list row makes the pod dirty once, an inspection is published.
     fn read_unknown(&mut self, now: Instant, read: ReadAt, uid: &PodUid, report: &Report) -> Found {
-        let Some(record) = self.records.get_mut(&report.id).filter(|r| !r.is_removed()) else {
+        let Some(record) = self.records.get_mut(&report.id) else {
             return Found::Otherwise;
         };
+        if record.is_removed() {
+            // No position, so it overrules nothing; but it exists, and that is to be decided.
+            if read.began > record.believed_since() {
+                self.contradicted(now, uid, &report.id, now, source_of(read.call));
+                self.recheck_later(now, uid);
+            }
+            return Found::Otherwise;
+        }
         record.provisional = false;
         match read.call {
             Call::List => {
-                record.details_from_row(report);
-                self.hint_unknown(now, uid, &report.id);
+                let effect = record.details_from_row(report);
+                self.note(now, uid, &report.id, effect, Source::Relist);
+                self.hint_unknown(now, uid, &report.id, Source::Relist);
             }
             Call::Inspection => {
-                let mut effect = record.lay_unknown();
-                effect.details |= record.details_from_read(report, read.began).details;
+                let mut effect = record.lay_unknown(read.began);
+                let said = record.details_from_read(report, read.began);
+                effect.details |= said.details;
+                effect.identity |= said.identity;
                 self.note(now, uid, &report.id, effect, Source::Inspection);
             }
         }
@@ -185,12 +249,12 @@ impl Reconciler {
     }
 
     /// A list row or an event said UNKNOWN: the pod is inspected for it, once.
-    pub(super) fn hint_unknown(&mut self, now: Instant, uid: &PodUid, id: &Id) {
+    pub(super) fn hint_unknown(&mut self, now: Instant, uid: &PodUid, id: &Id, source: Source) {
         let Some(record) = self.records.get_mut(id) else {
             return;
         };
         if !record.is_removed() && !std::mem::replace(&mut record.unknown.hinted, true) {
-            self.touch(uid, Source::Relist);
+            self.touch(uid, source);
             self.want(now, uid, Cause::Unknown);
         }
     }
@@ -208,17 +272,21 @@ impl Reconciler {
         };
         if told && read.audits {
             let judged = self.audit.claim(id, kind, to, read.list, read.ended);
-            self.timers.set(judged, Timer::Claim(id.clone(), to));
+            if let Some(judged) = judged {
+                self.timers.set(judged, Timer::Claim(id.clone(), to));
+            }
         }
     }
 
     /// The reads were right against what was believed: a new incarnation of the id.
-    fn overrule(&mut self, now: Instant, uid: &PodUid, id: &Id, to: Position, call: Call) {
+    fn overrule(&mut self, now: Instant, uid: &PodUid, by: &Report, to: Position, call: Call) {
+        let id = &by.id;
         let Some(record) = self.records.get_mut(id) else {
             return;
         };
-        record.overrule(to, call, now);
+        record.overrule(by.identity.kind, to, call, now);
         self.counters.overruled += 1;
+        self.audit.moot(id, self.stream.trust(now));
         let pod = self.pods.entry(uid.clone()).or_default();
         pod.members.insert(id.clone());
         pod.denied.remove(id);
@@ -258,13 +326,17 @@ impl Reconciler {
             Some(Verdict::Stands { ask_again }) => {
                 self.contradicted(now, uid, id, ask_again, source);
             }
-            Some(Verdict::Stale | Verdict::Overruled) | None => self.agreed(uid, id, effect),
+            Some(Verdict::Stale | Verdict::Overruled) => {}
+            None => self.agreed(uid, id, source),
         }
         if effect == Effect::default() {
             return;
         }
         let touched = self.touch(uid, source);
         touched.sync |= effect.details;
+        if effect.details {
+            touched.details.insert(id.clone());
+        }
         if effect.advanced.is_some() || effect.became_unknown || effect.late_exit {
             touched.ids.push(id.clone());
         }
@@ -297,18 +369,20 @@ impl Reconciler {
             self.audit.by(ask_again);
         }
         if ask_again > now {
-            self.recheck_at(uid, ask_again);
+            // At that instant, whatever backoff the pod is under.
+            self.timers.set(ask_again, Timer::Recheck(uid.clone()));
         }
     }
 
-    /// A read or an event agrees with what is believed.
-    fn agreed(&mut self, uid: &PodUid, id: &Id, effect: Effect) {
-        if effect.denied.is_some() {
-            return;
-        }
+    /// A read or an event agrees with what is believed of an id, or the id is forgotten.
+    pub(super) fn agreed(&mut self, uid: &PodUid, id: &Id, source: Source) {
         let still = self.records.get(id).is_some_and(Record::is_denied);
-        if !still && let Some(pod) = self.pods.get_mut(uid) {
-            pod.denied.remove(id);
+        if !still
+            && let Some(pod) = self.pods.get_mut(uid)
+            && pod.denied.remove(id)
+        {
+            // A pod that was held for this alone is gone now.
+            self.touch(uid, source);
         }
     }
 
@@ -321,7 +395,7 @@ impl Reconciler {
             }
         }
         let trust = self.stream.trust(now);
-        self.audit.removed(id, trust);
+        self.audit.moot(id, trust);
         self.bury(now, id);
     }
 
@@ -345,25 +419,25 @@ impl Reconciler {
             if !record.is_removed() || record.buried != laid {
                 continue;
             }
-            if record.still_listed && !dropped {
+            if record.listed.is_some() && record.listed == self.audit.complete() && !dropped {
                 self.bury(now, &id);
                 continue;
             }
             self.counters.tombstones_dropped += u64::from(dropped);
             let uid = record.identity.pod.clone();
             self.records.remove(&id);
-            if let Some(pod) = uid.and_then(|uid| self.pods.get_mut(&uid)) {
-                pod.denied.remove(&id);
+            if let Some(uid) = uid {
+                self.agreed(&uid, &id, Source::Relist);
             }
         }
     }
 
-    /// An exit was learned from an event: its reason may arrive late.
+    /// An exit was learned from an event: its reason may arrive late, its code as well.
     pub(super) fn watch_exit_reason(&mut self, now: Instant, id: &Id) {
         let Some(record) = self.records.get(id) else {
             return;
         };
-        if record.kind() == Kind::Container && record.exit_code().is_some_and(|code| code != 0) {
+        if record.kind() == Kind::Container && record.exit_code() != Some(0) {
             self.timers
                 .set(now.after(EXIT_REASON), Timer::ExitReason(id.clone()));
         }

@@ -233,6 +233,11 @@ impl Reconciler {
         match change {
             StreamChange::Subscribed { at, wall } => {
                 self.stream.subscribed(at, wall, now);
+                // What a stream tells of removals is known of that stream only.
+                let ended: Vec<PodUid> = self.pods.keys().cloned().collect();
+                for uid in ended {
+                    self.watch_for_vanishing(now, &uid);
+                }
                 // Subscribe, then list: what happened before the list began, it shows.
                 self.audit.stream_lost();
                 self.audit.by(now);
@@ -271,8 +276,9 @@ impl Reconciler {
         self.ask(now, waiter, uid, now, Cause::Relist);
     }
 
-    /// Reads the pod now and announces PodSync, changed or not: for changes that are no change of
-    /// state, such as resources (upstream k#123940). Answered by [`Output::Answer`].
+    /// Reads the pod now and announces PodSync even if nothing changed: for changes that are no
+    /// change of state, such as resources (upstream k#123940). A change of state that the read
+    /// finds is announced instead. Answered by [`Output::Answer`].
     pub fn reinspect(&mut self, now: Instant, waiter: WaiterId, uid: &PodUid) {
         self.ask(now, waiter, uid, now, Cause::Reinspect);
     }

@@ -19,9 +19,10 @@ impl Reconciler {
     /// announcement (law 9).
     pub(super) fn publish(&mut self, now: Instant) {
         for (uid, touched) in std::mem::take(&mut self.touched) {
+            let details = touched.details.clone();
             let events = self.announcements(now, &uid, touched);
             self.write_cache(now, &uid);
-            self.keep_ends(&uid, &events, now);
+            self.keep_ends(now, &uid, &events, details);
             self.out.extend(events.into_iter().map(Output::Announce));
         }
         self.check_synced();
@@ -172,29 +173,40 @@ impl Reconciler {
     }
 
     /// Keeps the ends among what is announced, and what became known of an end later.
-    fn keep_ends(&mut self, uid: &PodUid, events: &[PodLifecycleEvent], now: Instant) {
-        let mut changed = false;
-        for subject in events
-            .iter()
-            .filter_map(|e| e.subject.as_ref().map(|s| (e.event, s)))
-        {
-            let (what, subject) = subject;
-            let is_end = match what {
-                LifecycleType::ContainerDied | LifecycleType::ContainerRemoved => true,
-                _ => self.terminals.holds(&subject.id, subject.incarnation),
-            };
-            if let Some(record) = self.records.get(&subject.id).filter(|_| is_end) {
-                self.terminals.keep(uid, end_of(record, subject, now));
-                changed = true;
+    fn keep_ends(
+        &mut self,
+        now: Instant,
+        uid: &PodUid,
+        events: &[PodLifecycleEvent],
+        details: BTreeSet<Id>,
+    ) {
+        let mut ends: BTreeSet<Id> = details
+            .into_iter()
+            .filter(|id| {
+                let record = self.records.get(id);
+                record.is_some_and(|r| self.terminals.holds(id, r.incarnation()))
+            })
+            .collect();
+        for event in events {
+            if let (LifecycleType::ContainerDied | LifecycleType::ContainerRemoved, Some(s)) =
+                (event.event, &event.subject)
+            {
+                ends.insert(s.id.clone());
             }
         }
-        if changed {
+        for id in &ends {
+            if let Some(record) = self.records.get(id) {
+                self.terminals.keep(uid, end_of(id, record, now));
+            }
+        }
+        if !ends.is_empty() {
             let records = self.terminals.of(uid);
             self.out.push_back(Output::Terminals {
                 uid: uid.clone(),
                 records,
             });
-            if !self.pods.contains_key(uid) && self.terminals.pod_gone(uid, now) {
+            let gone = self.pods.get(uid).is_none_or(|p| p.members.is_empty());
+            if gone && self.terminals.pod_gone(uid, now) {
                 self.timers
                     .set(now.after(TERMINALS), Timer::ForgetTerminals(uid.clone()));
             }
@@ -202,12 +214,12 @@ impl Reconciler {
     }
 }
 
-fn end_of(record: &Record, subject: &Subject, now: Instant) -> TerminalRecord {
+fn end_of(id: &Id, record: &Record, now: Instant) -> TerminalRecord {
     TerminalRecord {
-        id: subject.id.clone(),
-        kind: subject.kind,
-        name: subject.name.clone(),
-        incarnation: subject.incarnation,
+        id: id.clone(),
+        kind: record.kind(),
+        name: record.identity.name.clone().unwrap_or_default(),
+        incarnation: record.incarnation(),
         exit_code: record.exit_code(),
         reason: record.reason(),
         finished_at: record.finished_at(),

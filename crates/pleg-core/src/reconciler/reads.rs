@@ -7,8 +7,8 @@ use super::judge::{Found, ReadAt};
 use super::timers::Timer;
 use super::{Output, Reconciler};
 use crate::belief::Call;
-use crate::desk::{Cause, doubled};
-use crate::error::{CallError, CallErrorKind};
+use crate::desk::Cause;
+use crate::error::CallError;
 use crate::ids::{Id, PodUid};
 use crate::lifecycle::Source;
 use crate::observed::{Inspection, List, Reading, Report, Ticket};
@@ -138,11 +138,8 @@ impl Reconciler {
             moved.insert(uid.clone());
             if record.is_removed() {
                 if began > record.believed_since() {
-                    record.still_listed = false;
                     record.confirm_absence(Call::List);
-                    if let Some(pod) = self.pods.get_mut(&uid) {
-                        pod.denied.remove(&id);
-                    }
+                    self.agreed(&uid, &id, Source::Relist);
                 }
             } else if record.learned < began {
                 self.join(now, &id, Position::Removed, Source::Relist);
@@ -195,6 +192,9 @@ impl Reconciler {
         if !self.desk.is_under_way(ticket) {
             return;
         }
+        if inspection.error.is_none() || !inspection.found.is_empty() {
+            self.audit.runtime_answers(now);
+        }
         if let Some(error) = inspection.error.clone() {
             let audits = self.stream.audits(inspection.began);
             self.apply_found(now, &inspection, audits);
@@ -225,7 +225,6 @@ impl Reconciler {
             return;
         };
         let uid = landed.uid;
-        self.audit.runtime_answers(now);
         let audits = self.stream.audits(began);
         self.apply_found(now, inspection, audits);
         self.apply_gone(now, &uid, inspection);
@@ -260,10 +259,7 @@ impl Reconciler {
             if record.is_removed() {
                 if inspection.began > record.believed_since() {
                     record.confirm_absence(Call::Inspection);
-                    let decided = !record.is_denied();
-                    if let Some(pod) = self.pods.get_mut(uid).filter(|_| decided) {
-                        pod.denied.remove(id);
-                    }
+                    self.agreed(uid, id, Source::Inspection);
                 }
             } else if record.learned < inspection.began {
                 self.join(now, id, Position::Removed, Source::Inspection);
@@ -324,14 +320,10 @@ impl Reconciler {
             }
             return;
         }
-        let (first, most) = self.desk.backoff();
-        let Some(pod) = self.pods.get_mut(uid) else {
-            return;
-        };
-        let wait = doubled(first, pod.rechecks, most);
-        pod.rechecks = pod.rechecks.saturating_add(1);
-        pod.recheck_skipped = skipped;
-        self.recheck_at(uid, now.after(wait));
+        if let Some(pod) = self.pods.get_mut(uid) {
+            pod.recheck_skipped |= skipped;
+        }
+        self.recheck_later(now, uid);
     }
 
     /// Answers all whom this read serves, with what it showed.
@@ -375,10 +367,6 @@ impl Reconciler {
         if let Some(at) = retry_at {
             self.timers.set(at, Timer::Retry(uid.clone()));
         }
-        if error.kind != CallErrorKind::Unavailable && error.kind != CallErrorKind::DeadlineExceeded
-        {
-            self.audit.runtime_answers(now);
-        }
         if let Some(pod) = self.pods.get_mut(&uid) {
             pod.error = Some(error.clone());
         }
@@ -397,9 +385,13 @@ impl Reconciler {
         if self.readings.remove(&reading.ticket).is_none() {
             return;
         }
+        if reading.report.is_ok() {
+            self.audit.runtime_answers(now);
+        }
         if let Ok(report) = &reading.report
-            && self.records.contains_key(&report.id)
+            && let Some(record) = self.records.get(&report.id)
         {
+            let pod = record.identity.pod.clone();
             let read = ReadAt {
                 call: Call::Inspection,
                 began: reading.began,
@@ -408,7 +400,9 @@ impl Reconciler {
                 audits: self.stream.audits(reading.began),
             };
             self.read_report(now, read, report);
-            self.audit.runtime_answers(now);
+            if let Some(uid) = pod.filter(|uid| self.trouble(uid).is_some()) {
+                self.recheck_later(now, &uid);
+            }
         }
         self.pump(now);
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::{Output, Reconciler};
-use crate::desk::Cause;
+use crate::desk::{Cause, doubled};
 use crate::error::{CallError, CallErrorKind};
 use crate::ids::{Id, PodUid};
 use crate::observed::Ticket;
@@ -64,7 +64,7 @@ impl Reconciler {
                 Timer::Claim(id, position) => self.judge_claim(now, id, position),
                 Timer::Overdue(ticket) => self.give_back_slot(now, ticket),
                 Timer::Retry(uid) => {
-                    if self.desk.is_failing(&uid) {
+                    if self.desk.is_to_be_retried(&uid, now) {
                         self.want(now, &uid, Cause::Retry);
                     }
                 }
@@ -94,6 +94,7 @@ impl Reconciler {
             return;
         };
         let settled = record.position() != Some(Position::Exited)
+            || record.exit_code() == Some(0)
             || &*record.reason() == crate::details::OOM_KILLED;
         if settled || self.readings.values().any(|r| r == id) {
             return;
@@ -147,7 +148,7 @@ impl Reconciler {
         let Some(pod) = self.pods.get_mut(uid) else {
             return;
         };
-        pod.recheck_pending = false;
+        pod.recheck_due = pod.recheck_due.filter(|&due| due > now);
         let skipped = std::mem::take(&mut pod.recheck_skipped).then_some(Cause::Incomplete);
         if let Some(cause) = self.trouble(uid).or(skipped) {
             self.want(now, uid, cause);
@@ -168,13 +169,17 @@ impl Reconciler {
         }
     }
 
-    /// Inspects the pod again no later than `at`, if it is not to be anyway.
-    pub(super) fn recheck_at(&mut self, uid: &PodUid, at: Instant) {
-        let Some(pod) = self.pods.get_mut(uid) else {
-            return;
-        };
-        if !std::mem::replace(&mut pod.recheck_pending, true) {
-            self.timers.set(at, Timer::Recheck(uid.clone()));
+    /// Something of the pod stays unknown or contradicted: it is inspected again, with backoff,
+    /// unless it is to be already.
+    pub(super) fn recheck_later(&mut self, now: Instant, uid: &PodUid) {
+        let (first, most) = self.desk.backoff();
+        if let Some(pod) = self.pods.get_mut(uid)
+            && pod.recheck_due.is_none()
+        {
+            let due = now.after(doubled(first, pod.rechecks, most));
+            pod.rechecks = pod.rechecks.saturating_add(1);
+            pod.recheck_due = Some(due);
+            self.timers.set(due, Timer::Recheck(uid.clone()));
         }
     }
 
@@ -201,6 +206,10 @@ impl Reconciler {
             .get(uid)
             .is_some_and(|p| p.ended_since == Some(since));
         if !current || !self.stream.hides_removals() {
+            // A later stream may hide removals again; then the watch begins anew.
+            if let Some(pod) = self.pods.get_mut(uid).filter(|_| current) {
+                pod.ended_since = None;
+            }
             return;
         }
         self.want(now, uid, Cause::Vanishing);

@@ -44,12 +44,19 @@ pub struct Checks {
     published: BTreeSet<Id>,
     /// When somebody was last told that an id ended or is removed though it is not so.
     lied: BTreeMap<Id, Instant>,
+    /// When the last inspection began that showed an id as unknown. Law 2 lets an event that
+    /// advances the id clear that, whatever it was in truth by then.
+    unsure: BTreeMap<Id, Instant>,
     pub waits: u64,
 }
 
 impl Checks {
     pub fn new(history: bool, lies: bool) -> Self {
-        Self { history: history.then(Vec::new), lies, ..Self::default() }
+        Self {
+            history: history.then(Vec::new),
+            lies,
+            ..Self::default()
+        }
     }
 
     pub fn note(&mut self, now: u64, line: impl FnOnce() -> String) {
@@ -70,11 +77,17 @@ impl Checks {
         let shown = event.sandbox.iter().chain(&event.containers);
         let own = shown.clone().find(|r| r.id == event.id);
         let deleted = event.event == EventType::Deleted;
-        if deleted && !self.named.contains(&event.id) && own.is_none_or(|r| r.identity.kind == Kind::Sandbox && r.shown != Shown::Running) {
+        if deleted
+            && !self.named.contains(&event.id)
+            && own.is_none_or(|r| r.identity.kind == Kind::Sandbox && r.shown != Shown::Running)
+        {
             self.silent.insert(event.id.clone());
         }
         let sandbox = own.is_some_and(|r| r.identity.kind == Kind::Sandbox);
-        if event.event == EventType::Started || (event.event == EventType::Created && (sandbox || event.id.as_str().starts_with("sbx"))) {
+        if event.event == EventType::Started
+            || (event.event == EventType::Created
+                && (sandbox || event.id.as_str().starts_with("sbx")))
+        {
             self.ran.insert(event.id.clone());
         }
         if matches!(event.event, EventType::Stopped | EventType::Deleted) {
@@ -104,20 +117,41 @@ impl Checks {
         self.last_inspection = self.last_inspection.max(ticket);
     }
 
-    pub fn inspected(&mut self, uid: &PodUid, ticket: Ticket, began: Instant, found: &[Report], failed: bool) {
+    pub fn inspected(
+        &mut self,
+        uid: &PodUid,
+        ticket: Ticket,
+        began: Instant,
+        found: &[Report],
+        failed: bool,
+    ) {
         for report in found {
             self.status_read(report);
+            if report.shown == Shown::Unknown {
+                self.unsure.insert(report.id.clone(), began);
+            }
         }
         if failed {
             self.failed.insert(uid.clone(), ticket);
         } else {
-            self.inspections.entry(uid.clone()).or_default().insert(began);
+            self.inspections
+                .entry(uid.clone())
+                .or_default()
+                .insert(began);
         }
     }
 
     pub fn asked(&mut self, waiter: u64, pod: &PodUid, after: Instant, asked: Instant) {
         let (pod, number) = (pod.clone(), self.last_inspection);
-        self.waiting.insert(waiter, Asked { pod, after, asked, number });
+        self.waiting.insert(
+            waiter,
+            Asked {
+                pod,
+                after,
+                asked,
+                number,
+            },
+        );
     }
 
     pub fn cancelled(&mut self, waiter: u64) {
@@ -126,7 +160,13 @@ impl Checks {
 
     // --- what comes out ---
 
-    pub fn output(&mut self, truth: &Truth, now: u64, output: &Output, answers: bool) -> Result<(), String> {
+    pub fn output(
+        &mut self,
+        truth: &Truth,
+        now: u64,
+        output: &Output,
+        answers: bool,
+    ) -> Result<(), String> {
         match output {
             Output::Publish { uid, view } => self.publish(truth, now, uid, view)?,
             Output::Withdraw { uid } => {
@@ -158,8 +198,15 @@ impl Checks {
             Output::Announce(event) => self.announce(truth, event)?,
             Output::Answer { waiter, answer } => {
                 // WaiterId shows its number in its Debug form only.
-                let number: String = format!("{waiter:?}").chars().filter(char::is_ascii_digit).collect();
-                let Some(asked) = number.parse().ok().and_then(|n: u64| self.waiting.remove(&n)) else {
+                let number: String = format!("{waiter:?}")
+                    .chars()
+                    .filter(char::is_ascii_digit)
+                    .collect();
+                let Some(asked) = number
+                    .parse()
+                    .ok()
+                    .and_then(|n: u64| self.waiting.remove(&n))
+                else {
                     return Err(format!("{waiter:?} is answered and does not wait"));
                 };
                 if !answers {
@@ -169,8 +216,14 @@ impl Checks {
                 match answer {
                     Ok(view) => self.answered(truth, now, &asked, view)?,
                     Err(_) => {
-                        if self.failed.get(&asked.pod).is_none_or(|&t| t <= asked.number) {
-                            return Err(format!("{waiter:?} gets an error of no read that it caused"));
+                        if self
+                            .failed
+                            .get(&asked.pod)
+                            .is_none_or(|&t| t <= asked.number)
+                        {
+                            return Err(format!(
+                                "{waiter:?} gets an error of no read that it caused"
+                            ));
                         }
                     }
                 }
@@ -180,12 +233,21 @@ impl Checks {
         Ok(())
     }
 
-    fn publish(&mut self, truth: &Truth, now: u64, uid: &PodUid, view: &PodView) -> Result<(), String> {
+    fn publish(
+        &mut self,
+        truth: &Truth,
+        now: u64,
+        uid: &PodUid,
+        view: &PodView,
+    ) -> Result<(), String> {
         if let Some(old) = self.cache.get(uid)
             && !old.status.is_nothing()
             && (view.as_of < old.as_of || view.inspected < old.inspected)
         {
-            return Err(format!("{uid} was as of {:?} and is as of {:?}", old.as_of, view.as_of));
+            return Err(format!(
+                "{uid} was as of {:?} and is as of {:?}",
+                old.as_of, view.as_of
+            ));
         }
         for (id, state) in states(&view.status) {
             self.published.insert(id.clone());
@@ -193,7 +255,12 @@ impl Checks {
             let Some(real) = real else {
                 return Err(format!("{id} is published and never existed"));
             };
-            if truth.life(&id).is_some_and(|l| crate::runtime::uid(l.pod) != *uid) && !uid.as_str().starts_with("sbx") && !uid.as_str().starts_with("ctr") {
+            if truth
+                .life(&id)
+                .is_some_and(|l| crate::runtime::uid(l.pod) != *uid)
+                && !uid.as_str().starts_with("sbx")
+                && !uid.as_str().starts_with("ctr")
+            {
                 return Err(format!("{id} is published as one of {uid}"));
             }
             if !self.lies && state.is_some_and(|s| s > real) {
@@ -205,9 +272,14 @@ impl Checks {
             if let Some(code) = c.details.exit_code
                 && life.is_some_and(|l| l.code != code)
             {
-                return Err(format!("{} is published with the wrong exit code {code}", c.id));
+                return Err(format!(
+                    "{} is published with the wrong exit code {code}",
+                    c.id
+                ));
             }
-            if c.details.exit_code.is_some() && matches!(c.state, ContainerState::Created | ContainerState::Running) {
+            if c.details.exit_code.is_some()
+                && matches!(c.state, ContainerState::Created | ContainerState::Running)
+            {
                 return Err(format!("{} runs and has an exit code", c.id));
             }
         }
@@ -218,26 +290,41 @@ impl Checks {
 
     /// A view as of t shows what was true at t, or later.
     fn fresh(&self, truth: &Truth, now: u64, uid: &PodUid, view: &PodView) -> Result<(), String> {
-        let Some(as_of) = view.as_of else { return Ok(()) };
+        let Some(as_of) = view.as_of else {
+            return Ok(());
+        };
         let inspected = self.inspections.get(uid);
         let by_inspection = |t: &Instant| inspected.is_some_and(|b| b.contains(t));
         if !(self.lists.contains(&as_of) || by_inspection(&as_of)) {
-            return Err(format!("{uid} is as of {as_of:?}, when no read began (law 3)"));
+            return Err(format!(
+                "{uid} is as of {as_of:?}, when no read began (law 3)"
+            ));
         }
         if view.inspected.is_some_and(|t| !by_inspection(&t)) {
-            return Err(format!("{uid} was inspected {:?}, when no inspection began", view.inspected));
+            return Err(format!(
+                "{uid} was inspected {:?}, when no inspection began",
+                view.inspected
+            ));
         }
         let shown: BTreeMap<Id, Option<State>> = states(&view.status).collect();
         for pod in (0..PODS).filter(|&p| crate::runtime::uid(p) == *uid) {
             for life in truth.of_pod(pod, as_of.as_nanos()) {
-                if !life.exists(now) || self.lies && self.lied.get(&life.id).is_some_and(|&t| t >= as_of) {
+                if !life.exists(now)
+                    || self.lies && self.lied.get(&life.id).is_some_and(|&t| t >= as_of)
+                {
                     continue;
                 }
                 match shown.get(&life.id) {
-                    None if self.lies && self.lied.contains_key(&life.id) && self.silent.contains(&life.id) => {}
+                    None if self.lies
+                        && self.lied.contains_key(&life.id)
+                        && self.silent.contains(&life.id) => {}
                     None => return Err(format!("{uid} as of {as_of:?} lacks {}", life.id)),
+                    _ if self.unsure.get(&life.id).is_some_and(|&t| t >= as_of) => {}
                     Some(Some(state)) if Some(*state) < life.at(as_of.as_nanos()) => {
-                        return Err(format!("{uid} as of {as_of:?} shows {} as {state:?}", life.id));
+                        return Err(format!(
+                            "{uid} as of {as_of:?} shows {} as {state:?}",
+                            life.id
+                        ));
                     }
                     Some(_) => {}
                 }
@@ -246,30 +333,48 @@ impl Checks {
         Ok(())
     }
 
-    fn answered(&self, truth: &Truth, now: u64, asked: &Asked, view: &PodView) -> Result<(), String> {
+    fn answered(
+        &self,
+        truth: &Truth,
+        now: u64,
+        asked: &Asked,
+        view: &PodView,
+    ) -> Result<(), String> {
         let Some(as_of) = view.as_of.filter(|&t| t >= asked.after) else {
-            return Err(format!("{asked:?} is answered as of {:?} (law 3)", view.as_of));
+            return Err(format!(
+                "{asked:?} is answered as of {:?} (law 3)",
+                view.as_of
+            ));
         };
         if as_of == asked.after && as_of < asked.asked {
-            return Err(format!("{asked:?} is answered by a read that did not begin after"));
+            return Err(format!(
+                "{asked:?} is answered by a read that did not begin after"
+            ));
         }
         self.fresh(truth, now, &asked.pod, view)
     }
 
     fn announce(&mut self, truth: &Truth, event: &PodLifecycleEvent) -> Result<(), String> {
         use LifecycleType::{ContainerDied, ContainerRemoved, ContainerStarted};
-        let Some(subject) = &event.subject else { return Ok(()) };
+        let Some(subject) = &event.subject else {
+            return Ok(());
+        };
         let id = &subject.id;
         let Some(life) = truth.life(id) else {
             return Err(format!("{id} is announced and never existed"));
         };
         if self.silent.contains(id) && subject.incarnation == 0 {
-            return Err(format!("{id} was first learned as removed; nothing is to be said of it"));
+            return Err(format!(
+                "{id} was first learned as removed; nothing is to be said of it"
+            ));
         }
         if subject.incarnation > 0 && !self.lies {
             return Err(format!("{id} is overruled and nobody lied"));
         }
-        let said = self.said.entry((id.clone(), subject.incarnation)).or_default();
+        let said = self
+            .said
+            .entry((id.clone(), subject.incarnation))
+            .or_default();
         if event.event != LifecycleType::ContainerChanged {
             if said.contains(&event.event) {
                 return Err(format!("{} of {id} is announced twice", event.event));
@@ -288,7 +393,10 @@ impl Checks {
             }
         }
         said.push(event.event);
-        let cached = self.cache.get(&event.uid).map(|v| states(&v.status).collect::<BTreeMap<_, _>>());
+        let cached = self
+            .cache
+            .get(&event.uid)
+            .map(|v| states(&v.status).collect::<BTreeMap<_, _>>());
         let cached = cached.and_then(|c| c.get(id).copied());
         let wrong = match event.event {
             ContainerStarted => !self.ran.contains(id),
@@ -297,10 +405,16 @@ impl Checks {
             _ => false,
         };
         if wrong {
-            return Err(format!("{} of {id} is announced and the cache shows {cached:?}", event.event));
+            return Err(format!(
+                "{} of {id} is announced and the cache shows {cached:?}",
+                event.event
+            ));
         }
         if subject.exit_code.is_some_and(|c| c != life.code) {
-            return Err(format!("{id} is announced with exit code {:?}, it is {}", subject.exit_code, life.code));
+            return Err(format!(
+                "{id} is announced with exit code {:?}, it is {}",
+                subject.exit_code, life.code
+            ));
         }
         Ok(())
     }
@@ -318,7 +432,10 @@ impl Checks {
             }
         }
         for life in &truth.lives {
-            let real = life.at(now).filter(|&s| s != State::Gone).map(|s| (uid(life.pod), Some(s)));
+            let real = life
+                .at(now)
+                .filter(|&s| s != State::Gone)
+                .map(|s| (uid(life.pod), Some(s)));
             let held = shown.get(&life.id).cloned();
             if real != held {
                 return Err(format!("{} is {real:?} and is shown as {held:?}", life.id));
@@ -328,16 +445,28 @@ impl Checks {
             return Ok(());
         }
         for view in self.cache.values() {
-            let newest = view.status.sandboxes.first().filter(|s| s.state == SandboxState::Ready);
+            let newest = view
+                .status
+                .sandboxes
+                .first()
+                .filter(|s| s.state == SandboxState::Ready);
             for c in &view.status.containers {
-                let Some(life) = truth.life(&c.id) else { continue };
+                let Some(life) = truth.life(&c.id) else {
+                    continue;
+                };
                 let code = life.exited.map(|_| life.code);
                 if c.details.exit_code != code {
-                    return Err(format!("{} is shown with exit code {:?}, it is {code:?}", c.id, c.details.exit_code));
+                    return Err(format!(
+                        "{} is shown with exit code {:?}, it is {code:?}",
+                        c.id, c.details.exit_code
+                    ));
                 }
                 let active = newest.is_some_and(|s| Some(&s.id) == life.sandbox.as_ref());
                 if (c.active, &c.sandbox, &*c.name) != (active, &life.sandbox, life.name.as_str()) {
-                    return Err(format!("{} is shown in {:?}, active: {}", c.id, c.sandbox, c.active));
+                    return Err(format!(
+                        "{} is shown in {:?}, active: {}",
+                        c.id, c.sandbox, c.active
+                    ));
                 }
             }
             if view.status.error.is_some() {
@@ -365,9 +494,14 @@ impl Checks {
                 && !said.contains(&due)
                 && !(reborn && due == ContainerDied)
             {
-                return Err(format!("{id} is {state:?}, and {due} was never announced, only {said:?}"));
+                return Err(format!(
+                    "{id} is {state:?}, and {due} was never announced, only {said:?}"
+                ));
             }
-            if said.contains(&ContainerStarted) && said.contains(&ContainerRemoved) && !said.contains(&ContainerDied) {
+            if said.contains(&ContainerStarted)
+                && said.contains(&ContainerRemoved)
+                && !said.contains(&ContainerDied)
+            {
                 return Err(format!("{id} was removed without having died"));
             }
         }

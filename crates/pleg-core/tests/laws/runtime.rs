@@ -41,7 +41,12 @@ pub fn row(life: &Life, t: u64) -> Option<Report> {
         ..Identity::unknown(life.kind)
     };
     let (id, details) = (life.id.clone(), Details::none(life.kind));
-    Some(Report { id, shown, identity, details })
+    Some(Report {
+        id,
+        shown,
+        identity,
+        details,
+    })
 }
 
 /// What a status says. A container's does not say which sandbox it is in.
@@ -191,12 +196,25 @@ pub fn event(
     let created_at = if dice.percent(weather.absurd) {
         let seconds = stamped / SECOND as i64;
         let future = stamped + 3600 * SECOND as i64;
-        dice.pick(&[0, -6_795_364_578_871_345_152, seconds, future, i64::MAX, i64::MIN])
+        dice.pick(&[
+            0,
+            -6_795_364_578_871_345_152,
+            seconds,
+            future,
+            i64::MAX,
+            i64::MIN,
+        ])
     } else {
         stamped
     };
     let id = subject.id.clone();
-    RuntimeEvent { id, event: what, created_at, sandbox, containers }
+    RuntimeEvent {
+        id,
+        event: what,
+        created_at,
+        sandbox,
+        containers,
+    }
 }
 
 /// How long a call takes.

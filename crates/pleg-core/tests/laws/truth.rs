@@ -119,7 +119,10 @@ impl Truth {
     /// Something happens to the pod at `t`: what, chance says. Returns what can be told of it and
     /// when it was over.
     pub fn act(&mut self, pod: usize, dice: &mut Dice, t: u64) -> (Vec<Happening>, u64) {
-        let mut news = News { at: t, happenings: Vec::new() };
+        let mut news = News {
+            at: t,
+            happenings: Vec::new(),
+        };
         let sandboxes = self.alive(pod, Kind::Sandbox, t);
         let ready = sandboxes
             .iter()
@@ -167,7 +170,10 @@ impl Truth {
 
     /// Everything is stopped and removed.
     pub fn end(&mut self, pods: usize, dice: &mut Dice, t: u64) -> (Vec<Happening>, u64) {
-        let mut news = News { at: t, happenings: Vec::new() };
+        let mut news = News {
+            at: t,
+            happenings: Vec::new(),
+        };
         for pod in 0..pods {
             for s in self.alive(pod, Kind::Sandbox, t) {
                 if self.lives[s].at(t) == Some(State::Running) {

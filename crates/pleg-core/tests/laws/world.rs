@@ -27,9 +27,24 @@ enum Todo {
     /// An event arrives on that stream.
     Arrive(u64, Box<RuntimeEvent>),
     Subscribe,
-    List { ticket: Ticket, began: u64, ended: u64 },
-    Inspect { ticket: Ticket, uid: PodUid, held: Vec<(Id, Kind)>, began: u64, ended: u64 },
-    Read { ticket: Ticket, id: Id, began: u64, ended: u64 },
+    List {
+        ticket: Ticket,
+        began: u64,
+        ended: u64,
+    },
+    Inspect {
+        ticket: Ticket,
+        uid: PodUid,
+        held: Vec<(Id, Kind)>,
+        began: u64,
+        ended: u64,
+    },
+    Read {
+        ticket: Ticket,
+        id: Id,
+        began: u64,
+        ended: u64,
+    },
     /// A consumer asks for something.
     Ask,
 }
@@ -64,6 +79,7 @@ pub struct World {
     waiters: u64,
     acting: bool,
     node_busy_until: u64,
+    missed: [u64; 4],
 }
 
 impl World {
@@ -74,7 +90,8 @@ impl World {
         let flavor = dice.pick(&[Flavor::Containerd17, Flavor::Containerd2, Flavor::Crio]);
         let now = SECOND;
         let settings = Settings::default();
-        let machine = Reconciler::new(settings, Instant::from_nanos(now)).map_err(|e| e.to_string())?;
+        let machine =
+            Reconciler::new(settings, Instant::from_nanos(now)).map_err(|e| e.to_string())?;
         let mut world = Self {
             machine,
             truth: Truth::default(),
@@ -93,9 +110,12 @@ impl World {
             waiters: 0,
             acting: true,
             node_busy_until: 0,
+            missed: [0; 4],
         };
         let (name, flavor) = (world.weather.name, world.flavor);
-        world.checks.note(now, || format!("seed {seed}, {name}, {flavor:?}"));
+        world
+            .checks
+            .note(now, || format!("seed {seed}, {name}, {flavor:?}"));
         let first = now + world.dice.between(0, 300 * MS);
         world.at(first, Todo::Subscribe);
         world.at(now, Todo::Act);
@@ -177,20 +197,45 @@ impl World {
                 }
             }
             Todo::Subscribe => self.subscribe()?,
-            Todo::List { ticket, began, ended } => {
+            Todo::List {
+                ticket,
+                began,
+                ended,
+            } => {
                 let rows = self.list_rows(began, ended);
                 let (began, ended) = (Instant::from_nanos(began), Instant::from_nanos(ended));
-                self.checks.note(self.now, || format!("list {} begun {began:?}: {}", ticket.get(), brief(&rows)));
+                self.checks.note(self.now, || {
+                    format!("list {} begun {began:?}: {}", ticket.get(), brief(&rows))
+                });
                 if let Ok(rows) = &rows {
                     self.checks.list_read(began, rows);
                 }
-                self.machine.handle_list(now, List { ticket, began, ended, rows });
+                self.machine.handle_list(
+                    now,
+                    List {
+                        ticket,
+                        began,
+                        ended,
+                        rows,
+                    },
+                );
                 self.drain(true)?;
             }
-            Todo::Inspect { ticket, uid, held, began, ended } => {
+            Todo::Inspect {
+                ticket,
+                uid,
+                held,
+                began,
+                ended,
+            } => {
                 self.inspected(ticket, &uid, &held, began, ended)?;
             }
-            Todo::Read { ticket, id, began, ended } => {
+            Todo::Read {
+                ticket,
+                id,
+                began,
+                ended,
+            } => {
                 let fails = self.dice.percent(self.weather.inspection_fails);
                 let at = self.dice.between(began, ended);
                 let found = self.truth.life(&id).and_then(|l| runtime::status(l, at));
@@ -199,11 +244,20 @@ impl World {
                     _ => Err(error(CallErrorKind::NotFound)),
                 };
                 let (began, ended) = (Instant::from_nanos(began), Instant::from_nanos(ended));
-                self.checks.note(self.now, || format!("read {id}: {report:?}"));
+                self.checks
+                    .note(self.now, || format!("read {id}: {report:?}"));
                 if let Ok(report) = &report {
                     self.checks.status_read(report);
                 }
-                self.machine.handle_reading(now, Reading { ticket, began, ended, report });
+                self.machine.handle_reading(
+                    now,
+                    Reading {
+                        ticket,
+                        began,
+                        ended,
+                        report,
+                    },
+                );
                 self.drain(true)?;
             }
             Todo::Ask => self.ask()?,
@@ -230,7 +284,12 @@ impl World {
         if self.dice.percent(self.weather.lies) && !self.truth.lives.is_empty() {
             let life = self.dice.below(self.truth.lives.len() as u64) as usize;
             let event = self.dice.pick(&[EventType::Stopped, EventType::Deleted]);
-            let lie = Happening { at: self.now, life, event, inside_removal: false };
+            let lie = Happening {
+                at: self.now,
+                life,
+                event,
+                inside_removal: false,
+            };
             self.tell_of(vec![lie]);
         }
         let pause = if self.dice.percent(20) { 3000 } else { 400 };
@@ -242,7 +301,9 @@ impl World {
     fn tell_of(&mut self, happenings: Vec<Happening>) {
         for happening in happenings {
             let life = &self.truth.lives[happening.life];
-            self.checks.note(happening.at, || format!("   truth: {:?} {}", happening.event, life.id));
+            self.checks.note(happening.at, || {
+                format!("   truth: {:?} {}", happening.event, life.id)
+            });
             if runtime::tells(self.flavor, &self.truth, &happening) {
                 // The statuses are read when it has happened, or a little later.
                 let at = happening.at + self.dice.between(0, MS / 2);
@@ -258,7 +319,11 @@ impl World {
         } else {
             self.now
         };
-        let pause = if stale { self.dice.between(0, 300) * MS } else { 0 };
+        let pause = if stale {
+            self.dice.between(0, 300) * MS
+        } else {
+            0
+        };
         let stamped = self.wall() + pause as i64;
         let subject = &self.truth.lives[happening.life];
         let event = runtime::event(
@@ -277,12 +342,16 @@ impl World {
             return;
         };
         if self.dice.percent(self.weather.dropped) {
-            self.checks.note(self.now, || format!("   dropped: {:?} {}", event.event, event.id));
+            self.checks.note(self.now, || {
+                format!("   dropped: {:?} {}", event.event, event.id)
+            });
             return;
         }
         let times = 1 + u64::from(self.dice.percent(self.weather.doubled));
         for _ in 0..times {
-            let mut delay = self.dice.between(*self.weather.delay.start(), *self.weather.delay.end());
+            let mut delay = self
+                .dice
+                .between(*self.weather.delay.start(), *self.weather.delay.end());
             if self.dice.percent(self.weather.late) {
                 delay += self.dice.between(0, 4000);
             }
@@ -298,8 +367,10 @@ impl World {
         self.stream = Some(self.streams);
         let at = self.instant();
         let wall = WallTime::from_nanos(self.wall());
-        self.checks.note(self.now, || format!("subscribed, wall {wall:?}"));
-        self.machine.handle_stream(at, StreamChange::Subscribed { at, wall });
+        self.checks
+            .note(self.now, || format!("subscribed, wall {wall:?}"));
+        self.machine
+            .handle_stream(at, StreamChange::Subscribed { at, wall });
         let replayed: Vec<_> = self.backlog.drain(..).collect();
         for event in replayed {
             let at = self.now + self.dice.between(0, 5) * MS;
@@ -316,7 +387,8 @@ impl World {
         self.checks.note(self.now, || "cut".to_owned());
         let why = StreamEnd::Ended(Some(error(CallErrorKind::Unavailable)));
         let retry_at = Instant::from_nanos(back);
-        self.machine.handle_stream(at, StreamChange::Ended { at, why, retry_at });
+        self.machine
+            .handle_stream(at, StreamChange::Ended { at, why, retry_at });
         self.drain(false)
     }
 
@@ -325,11 +397,28 @@ impl World {
         let arrived = self.instant();
         let wall = WallTime::from_nanos(self.wall());
         self.checks.note(self.now, || {
-            let statuses: Vec<Report> = event.sandbox.iter().chain(&event.containers).cloned().collect();
-            format!("event {:?} {} {}", event.event, event.id, brief(&Ok(statuses)))
+            let statuses: Vec<Report> = event
+                .sandbox
+                .iter()
+                .chain(&event.containers)
+                .cloned()
+                .collect();
+            format!(
+                "event {:?} {} {}",
+                event.event,
+                event.id,
+                brief(&Ok(statuses))
+            )
         });
         self.checks.told(arrived, &event);
-        self.machine.handle_event(arrived, Arrival { event, arrived, wall });
+        self.machine.handle_event(
+            arrived,
+            Arrival {
+                event,
+                arrived,
+                wall,
+            },
+        );
         self.drain(false)
     }
 
@@ -337,7 +426,9 @@ impl World {
 
     fn list_rows(&mut self, began: u64, ended: u64) -> Result<Vec<Report>, CallError> {
         if self.dice.percent(self.weather.list_fails) {
-            let kind = self.dice.pick(&[CallErrorKind::Unavailable, CallErrorKind::DeadlineExceeded]);
+            let kind = self
+                .dice
+                .pick(&[CallErrorKind::Unavailable, CallErrorKind::DeadlineExceeded]);
             return Err(error(kind));
         }
         let sandboxes = self.dice.between(began, ended);
@@ -368,7 +459,10 @@ impl World {
             runtime::inspect(&self.truth, &mut self.dice, uid, held, (began, ended));
         self.blur(&mut found);
         let mut failure = None;
-        if self.dice.percent(self.weather.partial + self.weather.inspection_fails) {
+        if self
+            .dice
+            .percent(self.weather.partial + self.weather.inspection_fails)
+        {
             failure = Some(error(CallErrorKind::Failed));
             gone.clear();
             let dice = &mut self.dice;
@@ -377,10 +471,21 @@ impl World {
         let (began, ended) = (Instant::from_nanos(began), Instant::from_nanos(ended));
         self.checks.note(self.now, || {
             let what = brief(&Ok(found.clone()));
-            format!("inspection {} of {uid} begun {began:?}: {what} gone {gone:?} {failure:?}", ticket.get())
+            format!(
+                "inspection {} of {uid} begun {began:?}: {what} gone {gone:?} {failure:?}",
+                ticket.get()
+            )
         });
-        self.checks.inspected(uid, ticket, began, &found, failure.is_some());
-        let inspection = Inspection { ticket, began, ended, found, gone, error: failure };
+        self.checks
+            .inspected(uid, ticket, began, &found, failure.is_some());
+        let inspection = Inspection {
+            ticket,
+            began,
+            ended,
+            found,
+            gone,
+            error: failure,
+        };
         self.machine.handle_inspection(self.instant(), inspection);
         self.drain(true)
     }
@@ -405,7 +510,12 @@ impl World {
             _ => self.now,
         };
         let after = Instant::from_nanos(after);
-        self.checks.note(self.now, || format!("waiter {} asks ({what}) for {pod} after {after:?}", self.waiters));
+        self.checks.note(self.now, || {
+            format!(
+                "waiter {} asks ({what}) for {pod} after {after:?}",
+                self.waiters
+            )
+        });
         match what {
             0..=8 => {
                 self.checks.asked(self.waiters, &pod, after, now);
@@ -436,35 +546,71 @@ impl World {
     /// A law that is broken.
     pub fn relist(&mut self) -> Result<(), String> {
         self.waiters += 1;
-        self.machine.relist_now(self.instant(), WaiterId::new(self.waiters));
+        self.machine
+            .relist_now(self.instant(), WaiterId::new(self.waiters));
         self.drain(false)
     }
 
     /// Does what the machine wants done; `answers` says whether the input may answer anybody.
     fn drain(&mut self, answers: bool) -> Result<(), String> {
         let now = self.now;
+        let missed = self.machine.counters().missed;
+        if missed != self.missed {
+            self.missed = missed;
+            self.checks.note(now, || format!("   missed by now: {missed:?}"));
+        }
         while let Some(output) = self.machine.poll_output() {
-            self.checks.note(now, || format!("      -> {}", brief_output(&output)));
+            self.checks
+                .note(now, || format!("      -> {}", brief_output(&output)));
             match &output {
                 Output::List { ticket, .. } => {
                     self.tally.lists += 1;
                     let began = now + self.dice.between(0, MS);
-                    let ended = began + runtime::duration(&mut self.dice, &self.weather, 6 * SECOND);
-                    self.at(ended, Todo::List { ticket: *ticket, began, ended });
+                    let ended =
+                        began + runtime::duration(&mut self.dice, &self.weather, 6 * SECOND);
+                    self.at(
+                        ended,
+                        Todo::List {
+                            ticket: *ticket,
+                            began,
+                            ended,
+                        },
+                    );
                 }
-                Output::Inspect { ticket, uid, held, .. } => {
+                Output::Inspect {
+                    ticket, uid, held, ..
+                } => {
                     self.tally.inspections += 1;
                     let began = now + self.dice.between(0, MS);
-                    let ended = began + runtime::duration(&mut self.dice, &self.weather, 4 * SECOND);
+                    let ended =
+                        began + runtime::duration(&mut self.dice, &self.weather, 4 * SECOND);
                     self.checks.inspection_asked(uid, *ticket);
                     let (ticket, uid, held) = (*ticket, uid.clone(), held.clone());
-                    self.at(ended, Todo::Inspect { ticket, uid, held, began, ended });
+                    self.at(
+                        ended,
+                        Todo::Inspect {
+                            ticket,
+                            uid,
+                            held,
+                            began,
+                            ended,
+                        },
+                    );
                 }
                 Output::Read { ticket, id, .. } => {
                     let began = now + self.dice.between(0, MS);
-                    let ended = began + runtime::duration(&mut self.dice, &self.weather, 2 * SECOND);
+                    let ended =
+                        began + runtime::duration(&mut self.dice, &self.weather, 2 * SECOND);
                     let (ticket, id) = (*ticket, id.clone());
-                    self.at(ended, Todo::Read { ticket, id, began, ended });
+                    self.at(
+                        ended,
+                        Todo::Read {
+                            ticket,
+                            id,
+                            began,
+                            ended,
+                        },
+                    );
                 }
                 _ => self.checks.output(&self.truth, now, &output, answers)?,
             }
@@ -480,7 +626,10 @@ pub fn error(kind: CallErrorKind) -> CallError {
 fn brief(rows: &Result<Vec<Report>, CallError>) -> String {
     match rows {
         Ok(rows) => {
-            let rows: Vec<String> = rows.iter().map(|r| format!("{}:{:?}", r.id, r.shown)).collect();
+            let rows: Vec<String> = rows
+                .iter()
+                .map(|r| format!("{}:{:?}", r.id, r.shown))
+                .collect();
             format!("[{}]", rows.join(" "))
         }
         Err(error) => format!("{error:?}"),
@@ -491,17 +640,28 @@ fn brief_output(output: &Output) -> String {
     match output {
         Output::Publish { uid, view } => {
             let s = &view.status;
-            let sandboxes = s.sandboxes.iter().map(|x| format!("{}:{:?}", x.id, x.state));
-            let containers = s.containers.iter().map(|x| format!("{}:{:?}", x.id, x.state));
+            let sandboxes = s
+                .sandboxes
+                .iter()
+                .map(|x| format!("{}:{:?}", x.id, x.state));
+            let containers = s
+                .containers
+                .iter()
+                .map(|x| format!("{}:{:?}", x.id, x.state));
             let all: Vec<String> = sandboxes.chain(containers).collect();
             format!("publish {uid} as of {:?}: {}", view.as_of, all.join(" "))
         }
         Output::Announce(e) => {
-            let what = e.subject.as_ref().map(|s| (&s.id, s.incarnation, s.exit_code));
+            let what = e
+                .subject
+                .as_ref()
+                .map(|s| (&s.id, s.incarnation, s.exit_code));
             format!("announce {} {} {what:?}", e.event, e.uid)
         }
         Output::Answer { waiter, answer } => {
-            let answer = answer.as_ref().map(|v| (v.as_of, v.status.sandboxes.len(), v.status.containers.len()));
+            let answer = answer
+                .as_ref()
+                .map(|v| (v.as_of, v.status.sandboxes.len(), v.status.containers.len()));
             format!("answer {waiter:?} {answer:?}")
         }
         other => format!("{other:?}"),

@@ -1,11 +1,11 @@
 //! Announcements, end to end: what happens in the runtime arrives at subscribers, and the cache
 //! shows it already.
 
-use pleg::Pleg;
 use pleg::core::{
     ContainerState, EventType, Kind, LifecycleType, PodLifecycleEvent, Report, SandboxState,
     Settings, Shown, Source,
 };
+use pleg::{Delivery, Pleg};
 
 use crate::support::{
     MS, Node, container, drain, exited, in_short, next, pass, pod, sandbox, soon, synced,
@@ -193,4 +193,39 @@ async fn a_reason_that_comes_late_is_read_once() {
     let status = pleg.get(&"p".into()).status;
     assert_eq!(&*status.container("c").unwrap().details.reason, "OOMKilled");
     assert_eq!(pleg.counters().exit_reads, 1);
+}
+
+/// A subscriber that takes nothing while one name ends more often than is kept is told so first;
+/// then come the last three ends. One that keeps up is not.
+#[tokio::test(start_paused = true)]
+async fn one_that_lags_behind_what_is_kept_is_told() {
+    const LIVES: u64 = 1500;
+    let node = Node::new();
+    let pleg = synced(&node, Settings::default()).await;
+    let (mut lags, mut keeps_up) = (pleg.subscribe(), pleg.subscribe());
+    node.put_and_tell(sandbox("p", Shown::Running), Started);
+    next(&mut keeps_up).await;
+    for n in 0..LIVES {
+        let mut ended = exited("p", &format!("c{n}"), 0);
+        ended.identity.name = Some("app".into());
+        node.put_and_tell(ended, Stopped);
+        node.remove_and_tell(&format!("p-c{n}"));
+        for what in ["Died", "Removed"] {
+            assert_eq!(
+                in_short(&next(&mut keeps_up).await),
+                format!("p {what} p-c{n}")
+            );
+        }
+    }
+    let Some(Delivery::Lagged { missed }) = lags.try_next() else {
+        panic!("it was not told");
+    };
+    let got = drain(&mut lags);
+    let ends = got.iter().filter(|e| e.starts_with("p Died ")).count() as u64;
+    assert_eq!(missed + ends, LIVES, "every end is there or told as missed");
+    for n in LIVES - 3..LIVES {
+        for what in ["Died", "Removed"] {
+            assert!(got.contains(&format!("p {what} p-c{n}")), "{what} p-c{n}");
+        }
+    }
 }

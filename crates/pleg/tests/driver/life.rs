@@ -1,5 +1,7 @@
 //! The generator's own life: start, what it refuses, what it keeps, and its end.
 
+use std::time::Duration;
+
 use pleg::core::{EventType, Mode, Settings, Shown};
 use pleg::{Pleg, ReconnectSettings, WaitError};
 
@@ -84,6 +86,26 @@ async fn dropping_the_last_handle_ends_everything() {
         clock.sleep_until(clock.now().after(MINUTE)).await;
         assert!(health.ready().is_err(), "{mode:?}");
     }
+}
+
+/// Whoever watches the health is woken by every change, every two seconds at least, and by the
+/// end.
+#[tokio::test(start_paused = true)]
+async fn health_is_watched() {
+    let node = Node::new();
+    let pleg = synced(&node, rarely()).await;
+    let mut health = pleg.health();
+    // What was written before counts as news to a new watch.
+    soon(health.changed()).await;
+    for _ in 0..10 {
+        let began = pleg.now();
+        assert!(soon(health.changed()).await);
+        assert!(pleg.now().since(began) <= 2 * SECOND);
+        assert!(health.current().beat > began);
+    }
+    pleg.shutdown().await;
+    while soon(health.changed()).await {}
+    assert_eq!(health.current().list_error, None);
 }
 
 /// It waits for its runtime for ever: nothing answers at first.
@@ -223,7 +245,7 @@ async fn invalid_settings_are_refused() {
         let builder = Pleg::builder(node.clone()).settings(settings(spoil));
         builder.spawn().map(|_| ()).unwrap_err().to_string()
     };
-    let why = refusal(|s| s.relist_period = 0 * SECOND);
+    let why = refusal(|s| s.relist_period = Duration::ZERO);
     assert_eq!(why, "relist_period is 0ns: it must be at least 10ms");
     let why = refusal(|s| s.relist_period_max = 10 * MS);
     assert_eq!(
@@ -246,7 +268,7 @@ async fn invalid_settings_are_refused() {
         refused.unwrap_err().to_string(),
         "jitter_percent is 101: it must be at most 100"
     );
-    let refused = Pleg::builder(node.clone()).liveness(0 * SECOND).spawn();
+    let refused = Pleg::builder(node.clone()).liveness(Duration::ZERO).spawn();
     assert_eq!(
         refused.unwrap_err().to_string(),
         "liveness is 0ns: it must be at least 10ms"

@@ -315,6 +315,20 @@ async fn a_cut_stream_falls_back_to_lists_and_comes_back() {
     assert_eq!(pleg.counters().missed.iter().sum::<u64>(), 0);
 }
 
+/// Law 12: a call that is late is the first sign, for the very first stream too.
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_cannot_be_opened_is_reported() {
+    let node = Node::new();
+    node.hang(Op::Subscribe);
+    let pleg = synced(&node, settings(|_| ())).await;
+    until(&pleg, || node.asked(&Op::Subscribe) == 1).await;
+    let began = pleg.now();
+    until(&pleg, || is_degraded(&pleg, "stream_down")).await;
+    let took = pleg.now().since(began);
+    assert!(took <= 3 * SECOND, "{took:?}");
+    assert_eq!(pleg.health().ready(), Ok(()));
+}
+
 /// A stream that the runtime does not offer: lists every second, and the stream is asked for again
 /// every 60 s, for ever.
 #[tokio::test(start_paused = true)]

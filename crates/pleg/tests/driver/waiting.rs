@@ -209,6 +209,7 @@ async fn a_shutdown_wakes_everyone() {
         waiting(&pleg, "p", now, MINUTE).await,
         waiting(&pleg, "p", future, 5 * MINUTE).await,
         waiting(&pleg, "q", future, 5 * MINUTE).await,
+        waiting(&pleg, "r", Instant::from_nanos(u64::MAX), Duration::MAX).await,
     ];
     let (p, u) = (pleg.clone(), uid.clone());
     let relist = tokio::spawn(async move { p.request_relist(&u).await });

@@ -1,0 +1,102 @@
+//! 30 pods of two containers each: run, crash, restart, stop, remove. Every transition is
+//! announced exactly once, and it costs no call that the design does not name.
+
+use std::time::Duration;
+
+use pleg::core::{Cause, Mode};
+use pleg_tests::check::{Announced, cache_is_right};
+use pleg_tests::kubelet::Life;
+use pleg_tests::lives;
+use pleg_tests::wait::{until, until_right};
+
+use crate::{Node, SOON, Subject, settings};
+
+const PODS: u32 = 30;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn evented() -> anyhow::Result<()> {
+    churn(Mode::Evented, Duration::ZERO, 8).await
+}
+
+/// Every state lasts for ten lists: what polling must see.
+#[tokio::test(flavor = "multi_thread")]
+async fn polling() -> anyhow::Result<()> {
+    churn(Mode::Polling, Duration::from_millis(500), PODS as usize).await
+}
+
+async fn churn(mode: Mode, linger: Duration, at_once: usize) -> anyhow::Result<()> {
+    let node = Node::up()?;
+    let mut subject = Subject::start(&node, settings(mode)).await?;
+    let kubelet = node.kubelet()?;
+    let mut announced = Announced::default();
+
+    lives::churn(&kubelet, PODS, at_once, linger).await?;
+    // One that crashed and stays: the reason of its exit is read once more after two seconds.
+    let kept = kubelet.run_pod("kept").await?;
+    let life = Life::Exit {
+        code: 3,
+        after_ms: u64::try_from(linger.as_millis())?,
+    };
+    let crashed = kubelet.create(&kept, "job", 0, life).await?;
+    kubelet.start(&crashed).await?;
+    lives::ended(&kubelet, &crashed).await?;
+
+    lives::removals_are_announced(&kubelet, &mut subject.events, &mut announced).await?;
+    if mode == Mode::Evented {
+        until(SOON, "the exit's reason is read again", || {
+            let reads = subject.ear.log().calls.statuses;
+            async move { (reads > 0).then_some(()) }
+        })
+        .await?;
+    }
+    until_right(SOON, "the cache equals the listing", || {
+        cache_is_right(&subject.pleg, &subject.truth)
+    })
+    .await?;
+    let view = subject.pleg.get(&kept.uid);
+    let code = view.status.containers[0].details.exit_code;
+    assert_eq!(code, Some(3), "{view:?}");
+    announced.drain(&mut subject.events);
+    lives::report(
+        &format!("{mode:?}"),
+        &subject.pleg,
+        &subject.ear,
+        &announced,
+    );
+
+    let (deeds, log) = (kubelet.deeds(), subject.ear.log());
+    let heard = (mode == Mode::Evented).then_some(&log);
+    let wrong = announced.never_wrong(&deeds);
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    let missing = announced.missing(&deeds, heard);
+    assert!(missing.is_empty(), "{missing:#?}");
+    assert_eq!(announced.reborn(), 0, "nothing that was believed was wrong");
+    match mode {
+        Mode::Polling => {
+            assert_eq!(log.calls.subscribes, 0, "polling asks for no stream");
+            assert!(log.events.is_empty());
+        }
+        _ => calls_are_accounted_for(&subject),
+    }
+    subject.pleg.shutdown().await;
+    node.down().await;
+    Ok(())
+}
+
+/// No unary call beyond the full lists, the reasons of exits, and inspections of what a list has
+/// shown before its event came.
+fn calls_are_accounted_for(subject: &Subject) {
+    let (calls, counters) = (subject.ear.log().calls, subject.pleg.counters());
+    assert_eq!(calls.full_lists, 2 * counters.lists, "two calls a list");
+    for cause in Cause::ALL.into_iter().filter(|&c| c != Cause::Changed) {
+        let n = counters.inspections_by_cause[cause as usize];
+        assert_eq!(n, 0, "nothing gave cause for {}", cause.as_str());
+    }
+    assert_eq!(calls.pod_lists, 2 * counters.inspections);
+    if counters.inspections == 0 {
+        assert_eq!(calls.statuses, counters.exit_reads);
+    }
+    assert_eq!(counters.exit_reads, 1, "one crashed and stays");
+    assert_eq!(counters.missed.iter().sum::<u64>(), 0, "nothing was missed");
+    assert_eq!(calls.subscribes, 1, "one stream for the whole time");
+}

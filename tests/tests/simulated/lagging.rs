@@ -1,0 +1,142 @@
+//! A subscriber that is never read, while 200 pods live and die: it holds nobody up, and what
+//! mattered is there for it afterwards.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Context;
+use futures::{StreamExt, TryStreamExt};
+use pleg::core::{Id, Kind, LifecycleType, Mode, PodLifecycleEvent, PodUid};
+use pleg::{Delivery, Subscription};
+use pleg_tests::check::Announced;
+use pleg_tests::kubelet::{Kubelet, Life};
+use pleg_tests::lives;
+
+use crate::{Node, Subject, settings};
+
+const PODS: u32 = 200;
+/// Pods in a crash loop, which have more ends of one name than are kept.
+const LOOPS: u32 = 5;
+/// How many containers of one name they have.
+const LOOPED: i32 = 6;
+/// How many ends are kept of one name.
+const KEPT: i32 = 3;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_never_reads() -> anyhow::Result<()> {
+    let node = Node::up()?;
+    let settings = settings(Mode::Evented);
+    let (mut subject, mut unread) =
+        Subject::start_with(&node, settings, |builder| builder.subscribe()).await?;
+    let kubelet = node.kubelet()?;
+    // More events than all buffers between the runtime and a reader hold: if anything waited for
+    // the subscriber, the runtime's calls would wait for ever.
+    let loops = futures::stream::iter(0..LOOPS)
+        .map(|n| crash_loop(&kubelet, format!("loop-{n}"), LOOPED))
+        .buffer_unordered(LOOPS as usize);
+    let pods = futures::stream::iter(0..PODS)
+        .map(|n| crash_loop(&kubelet, format!("pod-{n}"), 2))
+        .buffer_unordered(16);
+    let living = async { loops.chain(pods).try_collect::<()>().await };
+    let living = tokio::time::timeout(Duration::from_secs(60), living);
+    let mut announced = Announced::default();
+    tokio::select! {
+        outcome = living => outcome.context("the runtime's calls are held up")??,
+        () = keep_up(&mut subject.events, &mut announced) => {}
+    }
+    lives::removals_are_announced(&kubelet, &mut subject.events, &mut announced).await?;
+    let deeds = kubelet.deeds();
+    let wrong = announced.never_wrong(&deeds);
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    let missing = announced.missing(&deeds, Some(&subject.ear.log()));
+    assert!(missing.is_empty(), "one that reads gets all: {missing:#?}");
+
+    let (events, missed) = read(&mut unread);
+    let died = of_type(&events, LifecycleType::ContainerDied);
+    let removed = of_type(&events, LifecycleType::ContainerRemoved);
+    let mut lost = 0;
+    for (id, deed) in &deeds {
+        // The last three ends of a name must be there; only a crash loop has more of one name,
+        // and its containers end with 1, 2, 3 …
+        let container = deed.kind == Kind::Container;
+        let must_be_there = !container || LOOPED - KEPT < deed.exit_code || !in_loop(&deed.uid);
+        match died.get(id) {
+            Some(&code) => assert_eq!(code, container.then_some(deed.exit_code), "{}", deed.name),
+            None => lost += 1,
+        }
+        let there = died.contains_key(id) && removed.contains_key(id);
+        assert!(there || !must_be_there, "{}: its end is lost", deed.name);
+    }
+    println!(
+        "{} events for the late reader; {lost} ends lost, told of {missed}",
+        events.len()
+    );
+    assert!(lost > 0, "more ended than is kept");
+    assert!(missed >= lost, "{lost} ends are lost, told of {missed}");
+
+    // Beside the subscription: the last three ends of each name, until they are acknowledged.
+    let records = subject.pleg.terminal_records(&PodUid::from("uid-loop-0"));
+    let codes: Vec<_> = records
+        .iter()
+        .filter(|r| &*r.name == "app")
+        .map(|r| r.exit_code)
+        .collect();
+    assert_eq!(codes, [Some(4), Some(5), Some(6)]);
+    subject.pleg.shutdown().await;
+    node.down().await;
+    Ok(())
+}
+
+/// One container after the other ends with 1, 2, 3 … ; then all goes.
+async fn crash_loop(kubelet: &Kubelet, name: String, times: i32) -> anyhow::Result<()> {
+    let pod = kubelet.run_pod(&name).await?;
+    let mut all = Vec::new();
+    for code in 1..=times {
+        let life = Life::Exit { code, after_ms: 0 };
+        let attempt = u32::try_from(code - 1)?;
+        let id = kubelet.create(&pod, "app", attempt, life).await?;
+        kubelet.start(&id).await?;
+        lives::ended(kubelet, &id).await?;
+        all.push(id);
+    }
+    for id in &all {
+        kubelet.remove(id).await?;
+    }
+    kubelet.stop_pod(&pod).await?;
+    kubelet.remove_pod(&pod).await
+}
+
+/// Reads and reads.
+async fn keep_up(subscription: &mut Subscription, announced: &mut Announced) {
+    let mut again = tokio::time::interval(Duration::from_millis(5));
+    loop {
+        again.tick().await;
+        announced.drain(subscription);
+    }
+}
+
+fn in_loop(uid: &PodUid) -> bool {
+    uid.as_str().starts_with("uid-loop")
+}
+
+/// The events of one type, by id: the exit code of each.
+fn of_type(events: &[PodLifecycleEvent], what: LifecycleType) -> BTreeMap<Id, Option<i32>> {
+    let of_type = events.iter().filter(|e| e.event == what);
+    of_type
+        .filter_map(|e| e.subject.as_ref())
+        .map(|s| (s.id.clone(), s.exit_code))
+        .collect()
+}
+
+/// All that is there now, and how many ends were lost.
+fn read(subscription: &mut Subscription) -> (Vec<PodLifecycleEvent>, u64) {
+    let (mut events, mut lost) = (Vec::new(), 0);
+    while let Some(delivery) = subscription.try_next() {
+        match delivery {
+            Delivery::Event(event) => events.push(event),
+            Delivery::Lagged { missed } => lost += missed,
+            _ => {}
+        }
+    }
+    (events, lost)
+}

@@ -1,0 +1,65 @@
+//! Upstream's channel beside our own subscription: the same announcements in the same order, but
+//! for those that upstream does not know.
+
+use std::time::Duration;
+
+use pleg::core::{LifecycleType, Mode};
+use pleg::{Delivery, Fifo};
+use pleg_tests::check::Announced;
+use pleg_tests::lives;
+
+use crate::{Node, Subject, settings};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_fifo_says_what_upstream_says() -> anyhow::Result<()> {
+    let node = Node::up()?;
+    let settings = settings(Mode::Evented);
+    let (mut subject, (mut fifo, mut beside)) = Subject::start_with(&node, settings, |builder| {
+        (builder.upstream_fifo(), builder.subscribe())
+    })
+    .await?;
+    let kubelet = node.kubelet()?;
+    lives::churn(&kubelet, 20, 8, Duration::ZERO).await?;
+    let mut announced = Announced::default();
+    lives::removals_are_announced(&kubelet, &mut subject.events, &mut announced).await?;
+    subject.pleg.shutdown().await;
+
+    let mut ours = Vec::new();
+    while let Some(delivery) = beside.next().await {
+        match delivery {
+            Delivery::Event(event) => ours.push(event),
+            other => anyhow::bail!("{other:?}, though less waits than is kept"),
+        }
+    }
+    let changed = |what: LifecycleType| what == LifecycleType::ContainerChanged;
+    assert!(
+        ours.iter().any(|e| changed(e.event)),
+        "something is announced that upstream does not know"
+    );
+    let expected: Vec<_> = ours
+        .into_iter()
+        .filter(|e| !changed(e.event))
+        .map(|e| (e.uid, e.event, e.subject.map(|s| s.id)))
+        .collect();
+    assert_eq!(all_of(&mut fifo).await, expected);
+    // Started, Died and Removed of 20 sandboxes and 60 containers, but for a Started that the
+    // end has overtaken.
+    let ends = |what| expected.iter().filter(|(_, w, _)| *w == what).count();
+    assert_eq!(ends(LifecycleType::ContainerDied), 80);
+    assert_eq!(ends(LifecycleType::ContainerRemoved), 80);
+    let missing = announced.missing(&kubelet.deeds(), Some(&subject.ear.log()));
+    assert!(missing.is_empty(), "{missing:#?}");
+    node.down().await;
+    Ok(())
+}
+
+type Said = (pleg::core::PodUid, LifecycleType, Option<pleg::core::Id>);
+
+/// Until it ends, which it does once the generator has shut down.
+async fn all_of(fifo: &mut Fifo) -> Vec<Said> {
+    let mut all = Vec::new();
+    while let Some(event) = fifo.next().await {
+        all.push((event.uid, event.event, event.data));
+    }
+    all
+}
