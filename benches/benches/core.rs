@@ -7,6 +7,10 @@
     missing_docs,
     reason = "criterion's macros write undocumented functions"
 )]
+#![allow(
+    clippy::expect_used,
+    reason = "a benchmark that cannot start should stop"
+)]
 
 use std::collections::BTreeMap;
 use std::hint::black_box;

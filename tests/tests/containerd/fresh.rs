@@ -61,6 +61,14 @@ async fn read_your_writes(version: Version, mode: Mode) -> anyhow::Result<()> {
          runtime itself lagged behind its own answer",
         took.len()
     );
+    // containerd ≥ 2 now and then lists the state from before a call that has returned; what it
+    // lists then is what a read begun after the call shows.
+    let excused = if version == Version::V2 {
+        took.len() / 20
+    } else {
+        0
+    };
+    assert!(lagged <= excused, "{lagged} views lack the effect");
     if mode == Mode::Evented {
         assert!(median < Duration::from_millis(20), "median {median:?}");
     }

@@ -62,13 +62,10 @@ async fn killed(version: Version) -> anyhow::Result<()> {
     for (n, pod) in pods.iter().cloned().enumerate() {
         churn.spawn(crashes(kubelet.clone(), pod, n));
     }
+    let mut lives: JoinSet<anyhow::Result<()>> = JoinSet::new();
     for n in 0..4 {
         let kubelet = kubelet.clone();
-        churn.spawn(async move {
-            full_lives(&kubelet, n)
-                .await
-                .unwrap_or_else(|e| panic!("{e:#}"))
-        });
+        lives.spawn(async move { full_lives(&kubelet, n).await });
     }
     // In the midst of it.
     let_pass(Duration::from_millis(300)).await;
@@ -79,6 +76,9 @@ async fn killed(version: Version) -> anyhow::Result<()> {
     let back = subject.pleg.now();
     while let Some(done) = churn.join_next().await {
         done?;
+    }
+    while let Some(done) = lives.join_next().await {
+        done??;
     }
     settles(&mut subject, &mut announced, "after the kill").await?;
     events_are_used_again(&mut subject, &kubelet, &mut announced, "kill").await?;
