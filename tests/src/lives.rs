@@ -65,7 +65,7 @@ pub async fn life_of_a_pod(kubelet: &Kubelet, n: u32, linger: Duration) -> anyho
     linger_for(linger).await;
     kubelet.stop(&app).await?;
     linger_for(linger).await;
-    if n % 2 == 0 {
+    if n.is_multiple_of(2) {
         for id in [&app, &job, &again] {
             kubelet.remove(id).await?;
         }

@@ -1,5 +1,6 @@
 //! `pleg agent`: runs until it is stopped, and serves metrics, liveness and readiness.
 
+use std::convert::Infallible;
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -7,15 +8,17 @@ use anyhow::Context;
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
 use axum::routing::get;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use pleg::HealthWatch;
 use pleg::core::{NotReady, Settings};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::AgentArgs;
 use crate::connect::{Target, say};
+use crate::signals::Signal;
 
 /// How often the histograms are folded.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -26,7 +29,10 @@ const BUCKETS: [f64; 17] = [
     5.0, 10.0, 60.0,
 ];
 
-pub(crate) async fn run(args: AgentArgs) -> anyhow::Result<()> {
+pub(crate) async fn run(
+    args: AgentArgs,
+    signal: impl Future<Output = Signal>,
+) -> anyhow::Result<Signal> {
     let metrics = install_metrics()?;
     let target = Target::choose(&args.connection).await?;
     let mut settings = Settings::default();
@@ -60,27 +66,30 @@ pub(crate) async fn run(args: AgentArgs) -> anyhow::Result<()> {
         .route("/healthz", get(alive))
         .route("/readyz", get(ready))
         .with_state(served);
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        outcome = axum::serve(listener, router) => outcome?,
-        () = keep_up(&metrics) => {}
-        _ = terminate.recv() => {}
-    }
+    let signal = tokio::select! {
+        signal = signal => signal,
+        outcome = axum::serve(listener, router) => {
+            outcome?;
+            anyhow::bail!("the server has ended");
+        }
+        never = keep_up(&metrics) => match never {},
+    };
     pleg.shutdown().await;
     target.close().await;
-    Ok(())
+    Ok(signal)
 }
 
 fn install_metrics() -> anyhow::Result<PrometheusHandle> {
     let seconds = Matcher::Suffix("_seconds".to_owned());
-    let builder = PrometheusBuilder::new().set_buckets_for_metric(seconds, &BUCKETS)?;
-    pleg_cri::describe_metrics();
-    builder
+    let metrics = PrometheusBuilder::new()
+        .set_buckets_for_metric(seconds, &BUCKETS)?
         .install_recorder()
-        .context("cannot install the metrics recorder")
+        .context("cannot install the metrics recorder")?;
+    pleg_cri::describe_metrics();
+    Ok(metrics)
 }
 
-async fn keep_up(metrics: &PrometheusHandle) {
+async fn keep_up(metrics: &PrometheusHandle) -> Infallible {
     let mut again = tokio::time::interval(UPKEEP);
     loop {
         again.tick().await;
@@ -94,8 +103,9 @@ struct Served {
     metrics: PrometheusHandle,
 }
 
-async fn show_metrics(State(served): State<Served>) -> String {
-    served.metrics.render()
+async fn show_metrics(State(served): State<Served>) -> impl IntoResponse {
+    let kind = [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
+    (kind, served.metrics.render())
 }
 
 /// Alive: the writer turns. A runtime that does not answer is no reason to restart the agent.

@@ -18,12 +18,12 @@ use pleg_cri::Endpoint;
 )]
 #[command(after_help = "\
 Examples:
-  pleg watch                        the pods of this node, live (or of a simulated one)
-  pleg watch -o json --for 10s      ten seconds of lifecycle events, one object a line
-  pleg pods                         what exists now
-  pleg agent --listen 127.0.0.1:9394
-                                    metrics, /healthz and /readyz until stopped
-  pleg sim --socket /tmp/cri.sock   a simulated runtime for other tools")]
+  pleg watch                       the pods of this node, live
+  pleg watch --sim                 those of an embedded simulated runtime
+  pleg watch -o json --for 10s     ten seconds of events, one object a line
+  pleg pods                        what exists now
+  pleg agent                       metrics, liveness and readiness on port 9394
+  pleg sim --socket /tmp/cri.sock  a simulated runtime for other tools")]
 pub(crate) struct Args {
     /// Log more to standard error (-v: what happens, -vv: how); PLEG_LOG sets a filter
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]

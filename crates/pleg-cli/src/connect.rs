@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Context;
-use pleg::core::{Instant, Mode, Settings};
+use pleg::core::{CallErrorKind, Instant, Mode, Settings};
 use pleg::runtime::clock::Clock;
 use pleg::{Builder, Pleg};
 use pleg_cri::{ConnectError, CriConfig, CriRuntime, Endpoint, diagnose, find};
@@ -87,7 +87,7 @@ impl Target {
                     Ok(_) => return Ok(()),
                     Err(error) if may_pass(&error) => {
                         if last.is_none() {
-                            say(&format!("waiting for {}: {error}", self.endpoint));
+                            say(&format!("waiting for 10 s at most: {error}"));
                         }
                         last = Some(error);
                     }
@@ -104,18 +104,28 @@ impl Target {
         }
     }
 
-    /// Waits until the runtime was listed once, for what is left of the ten seconds.
+    /// Waits until the runtime was listed once, for what is left of the ten seconds; a failure
+    /// that the next list would meet again is told at once.
     pub(crate) async fn wait_until_listed(&self, pleg: &Pleg) -> anyhow::Result<()> {
         let mut health = pleg.health();
-        let listed =
-            async { while health.current().last_list.is_none() && health.changed().await {} };
-        if tokio::time::timeout(self.patience(), listed).await.is_ok() {
-            return Ok(());
-        }
-        let hint = format!("{} could not be listed within 10 s", self.endpoint);
-        match pleg.health().current().list_error {
-            Some(error) => Err(error).context(hint),
-            None => anyhow::bail!("{hint}: its lists do not end"),
+        let listing = async {
+            loop {
+                let now = health.current();
+                match now.list_error {
+                    _ if now.last_list.is_some() => return Ok(()),
+                    Some(error) if !call_may_pass(error.kind) => return Err(error),
+                    _ if health.changed().await => {}
+                    _ => return Ok(()),
+                }
+            }
+        };
+        let cannot = || format!("{} cannot be listed", self.endpoint);
+        match tokio::time::timeout(self.patience(), listing).await {
+            Ok(outcome) => outcome.with_context(cannot),
+            Err(_) => match pleg.health().current().list_error {
+                Some(error) => Err(error).with_context(|| format!("{} within 10 s", cannot())),
+                None => anyhow::bail!("{} within 10 s: its lists do not end", cannot()),
+            },
         }
     }
 
@@ -136,6 +146,17 @@ const fn may_pass(error: &ConnectError) -> bool {
             | ConnectError::Silent { .. }
             | ConnectError::Unresponsive { .. }
             | ConnectError::Starting { .. }
+    )
+}
+
+/// Whether a list that failed so may succeed the next time.
+const fn call_may_pass(kind: CallErrorKind) -> bool {
+    !matches!(
+        kind,
+        CallErrorKind::TooLarge
+            | CallErrorKind::PermissionDenied
+            | CallErrorKind::Unimplemented
+            | CallErrorKind::Malformed
     )
 }
 

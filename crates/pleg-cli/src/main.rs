@@ -6,6 +6,7 @@ mod args;
 mod connect;
 mod json;
 mod pods;
+mod signals;
 mod sim;
 mod table;
 mod text;
@@ -16,6 +17,7 @@ use std::process::ExitCode;
 
 use args::{Args, Command};
 use clap::Parser;
+use signals::Signal;
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -28,12 +30,7 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return fail(&anyhow::Error::new(error).context("cannot start")),
     };
-    let outcome = runtime.block_on(async {
-        tokio::select! {
-            outcome = run(args.command) => outcome,
-            code = interrupted() => Ok(code),
-        }
-    });
+    let outcome = runtime.block_on(run(args.command));
     // A call to the runtime that hangs must not hold up the end.
     runtime.shutdown_background();
     match outcome {
@@ -43,20 +40,23 @@ fn main() -> ExitCode {
 }
 
 async fn run(command: Command) -> anyhow::Result<ExitCode> {
+    let signal = signals::first()?;
     match command {
-        Command::Watch(args) => watch::run(args).await,
-        Command::Pods(args) => pods::run(args).await,
-        Command::Agent(args) => agent::run(args).await,
-        Command::Sim(args) => sim::run(args).await,
+        Command::Watch(args) => show(watch::run(args), signal).await,
+        Command::Pods(args) => show(pods::run(args), signal).await,
+        Command::Agent(args) => Ok(agent::run(args, signal).await?.exit_code_of_service()),
+        Command::Sim(args) => Ok(sim::run(args, signal).await?.exit_code_of_service()),
     }
-    .map(|()| ExitCode::SUCCESS)
 }
 
-/// Ctrl-C ends everything at once, with the exit code that shells expect.
-async fn interrupted() -> ExitCode {
-    match tokio::signal::ctrl_c().await {
-        Ok(()) => ExitCode::from(130),
-        Err(_) => std::future::pending().await,
+/// What only shows something ends at once with a signal.
+async fn show(
+    showing: impl Future<Output = anyhow::Result<()>>,
+    signal: impl Future<Output = Signal>,
+) -> anyhow::Result<ExitCode> {
+    tokio::select! {
+        outcome = showing => outcome.map(|()| ExitCode::SUCCESS),
+        signal = signal => Ok(signal.exit_code()),
     }
 }
 

@@ -61,10 +61,14 @@ fn show(pods: &[PodView], clock: Clock) -> io::Result<()> {
         rows.extend(rows_of(view, clock));
     }
     let mut widths = table::widths(&rows);
-    let total: usize = widths.iter().sum::<usize>() + 2 * widths.len();
-    if let Some(over) = total.checked_sub(table::room()) {
-        widths[0] = widths[0].saturating_sub(over).max(16);
-    }
+    let (pod, name, age, attempt, id, as_of) = (0, 2, 5, 6, 7, 8);
+    let expendable = [id, attempt, age, as_of];
+    table::fit(
+        &mut widths,
+        &[(pod, 18), (name, 12)],
+        &expendable,
+        table::room(),
+    );
     let mut out = anstream::stdout().lock();
     for cells in &rows {
         table::row(&mut out, cells, &widths)?;

@@ -5,31 +5,30 @@ use anyhow::Context;
 use pleg_cri::Endpoint;
 use pleg_sim::{LifeConfig, LifeHandle, Serving, Sim};
 use tempfile::TempDir;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::SimArgs;
 use crate::connect::say;
+use crate::signals::Signal;
 
-pub(crate) async fn run(args: SimArgs) -> anyhow::Result<()> {
+pub(crate) async fn run(
+    args: SimArgs,
+    signal: impl Future<Output = Signal>,
+) -> anyhow::Result<Signal> {
     let sim = Sim::builder().seed(args.seed).build();
-    let mut terminate = signal(SignalKind::terminate())?;
     let serving = sim.serve_unix(&args.socket, std::future::pending())?;
     let life = (!args.empty).then(|| sim.spawn_life(LifeConfig::default().seed(args.seed)));
     say(&format!(
         "a simulated runtime listens on unix://{}",
         serving.path().display()
     ));
-    tokio::select! {
-        // main ends everything on Ctrl-C; the socket must go then, too.
-        _ = tokio::signal::ctrl_c() => {}
-        _ = terminate.recv() => {}
-    }
+    let signal = signal.await;
     if let Some(life) = life {
         life.stop().await;
     }
+    // The socket goes with it.
     serving.stop().await;
     sim.shutdown().await;
-    Ok(())
+    Ok(signal)
 }
 
 /// A simulated runtime of our own, with pods that come, crash and go.

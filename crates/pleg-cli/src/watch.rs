@@ -68,17 +68,11 @@ struct Columns {
 
 impl Columns {
     fn for_terminal() -> Self {
-        let mut widths = [12, 16, 28, 9, 16, 12, 10, 9, 16];
-        let fixed: usize = widths.iter().sum::<usize>() + 2 * (widths.len() - 1);
-        let room = table::room();
-        // Names are what varies: they give way on a narrow terminal and take what a wide one has.
-        if room < fixed {
-            let missing = fixed - room;
-            widths[2] = widths[2].saturating_sub(missing.div_ceil(2)).max(12);
-            widths[4] = widths[4].saturating_sub(missing.div_ceil(2)).max(8);
-        } else {
-            widths[2] += ((room - fixed) / 2).min(24);
-        }
+        let mut widths = [12, 16, 40, 9, 16, 12, 10, 8, 24];
+        let [pod, kind, name, id, source, latency, exit] = [2, 3, 4, 5, 6, 7, 8];
+        let names = [(exit, 14), (name, 12), (pod, 18)];
+        let expendable = [id, source, latency, kind];
+        table::fit(&mut widths, &names, &expendable, table::room());
         Self { widths }
     }
 
@@ -140,6 +134,7 @@ pub(crate) fn short(id: &str) -> String {
 
 fn latency(ms: f64) -> String {
     match ms {
+        ms if ms < 1.0 => format!("{:.0}µs", ms * 1000.0),
         ms if ms < 10.0 => format!("{ms:.1}ms"),
         ms if ms < 10_000.0 => format!("{ms:.0}ms"),
         ms => format!("{:.0}s", ms / 1000.0),

@@ -121,8 +121,6 @@ enum Lane {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Need {
     wanted: Causes,
-    /// The request number of the latest want: reads requested after it serve it.
-    wanted_at: u64,
     queued: Option<Lane>,
     flight: Option<Ticket>,
     failures: u32,
@@ -177,14 +175,13 @@ impl Desk {
         }
     }
 
-    /// Asks for an inspection of a pod; `number` is the present request number.
+    /// Asks for an inspection of a pod.
     ///
     /// A pod whose last read failed is inspected when its backoff is over, unless somebody waits
     /// for it. Returns when that is, if it is not now.
-    pub(crate) fn want(&mut self, uid: &PodUid, cause: Cause, number: u64) -> Option<Instant> {
+    pub(crate) fn want(&mut self, uid: &PodUid, cause: Cause) -> Option<Instant> {
         let need = self.needs.entry(uid.clone()).or_default();
         need.wanted.insert(cause);
-        need.wanted_at = number;
         if need.queued.is_some() || need.flight.is_some() {
             return None;
         }

@@ -89,7 +89,7 @@ impl Pod {
             all.entry(report.id.clone()).or_insert_with(|| {
                 let mut record = Record::new(report.identity.clone(), now);
                 match Position::shown(report.identity.kind, report.shown) {
-                    Some(p) => record.join(p, crate::lifecycle::Source::Inspection, now),
+                    Some(p) => record.join(p, crate::lifecycle::Source::Inspection, now, now),
                     None => record.lay_unknown(now),
                 };
                 record.details_from_read(report, now);

@@ -140,16 +140,24 @@ impl Record {
         self.belief.since()
     }
 
-    /// The join: the later position stands.
-    pub(crate) fn join(&mut self, to: Position, source: Source, now: Instant) -> Effect {
+    /// The join: the later position stands. `evidence` is when the read began or the event arrived
+    /// that shows it.
+    pub(crate) fn join(
+        &mut self,
+        to: Position,
+        source: Source,
+        evidence: Instant,
+        now: Instant,
+    ) -> Effect {
         self.seen[to as usize].get_or_insert(source);
         let mut effect = Effect::default();
         if self.position < Some(to) {
             self.position = Some(to);
             self.belief = Belief::new(now, call_of(source));
             effect.advanced = Some(to);
-            effect.details = std::mem::take(&mut self.unknown).published;
+            effect.details = self.clear_unknown(evidence);
             if to == Position::Removed {
+                self.unknown = Overlay::default();
                 self.bury();
             }
         }
@@ -167,7 +175,7 @@ impl Record {
     ) -> Effect {
         if self.position <= Some(to) {
             let same = self.position == Some(to);
-            let mut effect = self.join(to, source_of(call), now);
+            let mut effect = self.join(to, source_of(call), began, now);
             if same {
                 self.belief.confirm(call);
                 effect.details |= self.clear_unknown(began);
@@ -223,11 +231,11 @@ impl Record {
         }
     }
 
-    /// A read shows a position. One that began before the inspection that said UNKNOWN is no news:
-    /// the pod would be as of that inspection and show a state from before it. Returns whether a
-    /// published UNKNOWN was cleared.
-    fn clear_unknown(&mut self, began: Instant) -> bool {
-        let newer = self.unknown.began.is_none_or(|b| began > b);
+    /// Something shows a position. What is older than the inspection that said UNKNOWN does not
+    /// clear it: the pod would be as of that inspection and show a state from before it. Returns
+    /// whether a published UNKNOWN was cleared.
+    fn clear_unknown(&mut self, evidence: Instant) -> bool {
+        let newer = self.unknown.began.is_none_or(|b| evidence > b);
         newer && std::mem::take(&mut self.unknown).published
     }
 

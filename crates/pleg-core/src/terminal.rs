@@ -57,11 +57,15 @@ impl Terminals {
             .find(|r| r.id == record.id && r.incarnation == record.incarnation)
         {
             let detected = old.detected;
-            *old = TerminalRecord { detected, ..record };
-            return;
+            *old = TerminalRecord {
+                detected,
+                ..record.clone()
+            };
+        } else {
+            records.push(record.clone());
         }
-        let key = (record.kind, record.name.clone());
-        records.push(record);
+        // Also where one is there already: its name may have become known only now.
+        let key = (record.kind, record.name);
         let same = |r: &&TerminalRecord| (r.kind, &r.name) == (key.0, &key.1);
         if records.iter().filter(same).count() > KEPT
             && let Some(oldest) = records.iter().position(|r| same(&r))

@@ -4,14 +4,32 @@
 //!
 //! `PLEG_LAWS_SEEDS=n` runs n seeds, `PLEG_LAWS_SEED=s` runs one and prints its history.
 
-#![allow(missing_docs, unreachable_pub, reason = "tests")]
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests"
+)]
 
 #[path = "laws/checks.rs"]
 mod checks;
 #[path = "laws/dice.rs"]
 mod dice;
+#[path = "laws/lagging.rs"]
+mod lagging;
+#[path = "laws/reading.rs"]
+mod reading;
+#[path = "laws/replay.rs"]
+mod replay;
 #[path = "laws/runtime.rs"]
 mod runtime;
+#[path = "laws/script.rs"]
+mod script;
+#[path = "laws/state.rs"]
+mod state;
+#[path = "laws/telling.rs"]
+mod telling;
 #[path = "laws/truth.rs"]
 mod truth;
 #[path = "laws/weather.rs"]
@@ -57,10 +75,20 @@ fn story(world: &mut World) -> Result<(), String> {
     world.run(70 * SECOND)?;
     world.checks.equals(&world.truth, world.now, true)?;
     world.checks.complete(&world.truth, world.now)?;
+    let counters = world.machine.counters();
+    if weather.lies == 0 && !weather.lingers && counters.contradictions > 0 {
+        return Err(format!(
+            "{} contradictions, and nobody lied",
+            counters.contradictions
+        ));
+    }
     if weather.loses_nothing() {
         let missed: u64 = world.machine.counters().missed.iter().sum();
         if missed > 0 {
-            return Err(format!("missed {:?}, and nothing was lost", world.machine.counters().missed));
+            return Err(format!(
+                "missed {:?}, and nothing was lost",
+                world.machine.counters().missed
+            ));
         }
     }
     // Nothing is owed any more: only lists, ever rarer.
@@ -96,6 +124,12 @@ fn story(world: &mut World) -> Result<(), String> {
     }
     if memory.contains("uid-of-") {
         return Err(format!("a pod is never forgotten: {memory}"));
+    }
+    let health = world
+        .machine
+        .health(pleg_core::Instant::from_nanos(world.now));
+    if !health.synced || health.quarantined > 0 || health.overdue > 0 {
+        return Err(format!("not well again: {health:?}"));
     }
     if !world.machine.is_idle() {
         return Err("something is under way for ever".to_owned());

@@ -13,7 +13,8 @@ use pleg::core::{Health, Id, Kind, LifecycleType, Mode, Shown, StreamState};
 use pleg::runtime::Runtime;
 use pleg_tests::check::{Announced, cache_is_right, listing};
 use pleg_tests::daemon::{Daemon, Version};
-use pleg_tests::kubelet::{Deeds, Kubelet, Life, Pod};
+use pleg_tests::kubelet::{Kubelet, Life, Pod};
+use pleg_tests::lives::{insist, report, unannounced};
 use pleg_tests::wait::{let_pass, until, until_right};
 use tokio::task::JoinSet;
 
@@ -285,21 +286,6 @@ async fn full_lives(kubelet: &Kubelet, n: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tries until it succeeds, for half a minute.
-async fn insist<T, F: Future<Output = anyhow::Result<T>>>(
-    mut call: impl FnMut() -> F,
-) -> anyhow::Result<T> {
-    let mut last = None;
-    for _ in 0..150 {
-        match call().await {
-            Ok(done) => return Ok(done),
-            Err(error) => last = Some(error),
-        }
-        let_pass(Duration::from_millis(200)).await;
-    }
-    Err(last.context("never tried")?)
-}
-
 /// After the trouble the cache equals the listing, and stays so.
 async fn settles(
     subject: &mut Subject,
@@ -388,19 +374,14 @@ async fn finish(
     }
     let wrong = announced.never_wrong(&deeds);
     assert!(wrong.is_empty(), "{wrong:#?}");
-    listed_ends_are_announced(&subject, &announced, &deeds).await?;
-    let counters = subject.pleg.counters();
-    println!(
-        "{version:?}: lists {} ({} failed), inspections {} ({} failed), missed {:?}, \
-         contradictions {}, overruled {}, kept aside {}",
-        counters.lists,
-        counters.lists_failed,
-        counters.inspections,
-        counters.inspections_failed,
-        counters.missed,
-        counters.contradictions,
-        counters.overruled,
-        counters.kept_aside
+    let listed = listing(&subject.truth).await?;
+    let untold = unannounced(&listed, &deeds, &announced);
+    assert!(untold.is_empty(), "{untold:#?}");
+    report(
+        &format!("{version:?} in the end"),
+        &subject.pleg,
+        &subject.ear,
+        &announced,
     );
     subject.pleg.shutdown().await;
     daemon.down()
@@ -422,36 +403,4 @@ async fn jobs_end(subject: &Subject, kubelet: &Kubelet) -> anyhow::Result<Vec<St
         Ok(()) => Ok(Vec::new()),
         Err(_) => running().await.context("the runtime does not list"),
     }
-}
-
-/// What the listing after the trouble shows was announced as such, and what was announced as
-/// started and is not listed any more was announced as removed.
-async fn listed_ends_are_announced(
-    subject: &Subject,
-    announced: &Announced,
-    deeds: &Deeds,
-) -> anyhow::Result<()> {
-    let listed = listing(&subject.truth).await?;
-    for (id, deed) in deeds {
-        let said = announced.types(id);
-        let due = match listed.get(id) {
-            Some(Shown::Running) => LifecycleType::ContainerStarted,
-            Some(Shown::Exited) => LifecycleType::ContainerDied,
-            // Of what came and went unseen nothing is said.
-            None if !said.is_empty() => LifecycleType::ContainerRemoved,
-            _ => continue,
-        };
-        assert!(
-            said.contains(&due),
-            "{} ({id}): no {due}: {said:?}",
-            deed.name
-        );
-        let gone = said.contains(&LifecycleType::ContainerRemoved);
-        assert!(
-            !gone || !listed.contains_key(id),
-            "{} ({id}) is listed: {said:?}",
-            deed.name
-        );
-    }
-    Ok(())
 }

@@ -1,6 +1,7 @@
 //! The whole way without a real runtime: `pleg-sim` behind a unix socket, reached by the same
 //! client as containerd is. Every test has a runtime of its own.
 
+#![allow(clippy::print_stdout, reason = "a test says what it measured")]
 #![allow(
     clippy::large_futures,
     reason = "a CRI request is large; tests do not mind"

@@ -9,7 +9,7 @@ use crate::ids::{Id, Kind, PodUid};
 use crate::lifecycle::Source;
 use crate::observed::{Arrival, EventType, Identity, Report, RuntimeEvent};
 use crate::order::Position;
-use crate::record::Record;
+use crate::record::{Effect, Record};
 use crate::time::{Instant, WallTime};
 
 /// Ids that an event named and of which no pod is known. A complete list begun later shows them
@@ -45,6 +45,11 @@ impl Aside {
             .min_by_key(|(_, k)| k.since)
             .map(|(id, _)| id.clone());
         oldest.is_some_and(|id| self.0.remove(&id).is_some())
+    }
+
+    /// What was told of an id that is kept aside.
+    pub(super) fn told(&self, id: &Id) -> Option<EventType> {
+        self.0.get(id).map(|kept| kept.told)
     }
 
     pub(super) fn take(&mut self, id: &Id) -> Option<Kept> {
@@ -141,6 +146,10 @@ impl Reconciler {
         if missing {
             self.want(now, uid, Cause::Incomplete);
             self.hold_exit_without_code(event);
+        } else if hint && self.audit.complete().is_none() {
+            // A runtime replays what it held while nobody listened to whoever subscribes first.
+            // Until the node was listed once, the list is the inspection of it all.
+            self.list_soon(now);
         } else if hint {
             self.want(now, uid, Cause::Hint);
         }
@@ -236,7 +245,6 @@ impl Reconciler {
         let Some(uid) = self.records.get(id).and_then(|r| r.identity.pod.clone()) else {
             return false;
         };
-        let before = self.records.get(id).and_then(Record::position);
         if let Some(record) = self.records.get_mut(id) {
             let effect = record.details_from_event(report, context.arrived);
             self.note(now, &uid, id, effect, Source::Stream);
@@ -245,25 +253,29 @@ impl Reconciler {
             Some(shown) => self.join_from_event(context, id, shown),
             None => self.hint_unknown(now, &uid, id, Source::Stream),
         }
-        let after = self.records.get(id).and_then(Record::position);
-        if after == Some(Position::Exited) && (before != after || self.exit_is_news(id)) {
-            self.watch_exit_reason(now, id);
-        }
         false
     }
 
-    /// Whether the exit of the id has not been announced yet.
-    fn exit_is_news(&self, id: &Id) -> bool {
-        self.records.get(id).is_some_and(|r| !r.has_died())
-    }
-
     fn join_from_event(&mut self, context: &Context, id: &Id, to: Position) {
-        let effect = self.join(context.now, id, to, Source::Stream);
+        let overtaken = self
+            .records
+            .get(id)
+            .is_some_and(|r| r.position() > Some(to));
+        let effect = if overtaken && !context.plausible {
+            // Old news of a state that is over adds nothing to what is to be announced: what had
+            // ended before we listened has not started now.
+            Effect::default()
+        } else {
+            self.join(context.now, id, to, Source::Stream, context.arrived)
+        };
         if effect.advanced.is_some()
             && let Some(record) = self.records.get_mut(id)
         {
             // What a list row had said before is announced with it, in order.
             record.held_since = None;
+        }
+        if effect.advanced == Some(Position::Exited) {
+            self.watch_exit_reason(context.now, id);
         }
         let trust = self.stream.trust(context.now);
         self.audit.heard(id, to, context.arrived, trust);
@@ -283,7 +295,12 @@ impl Reconciler {
         self.counters.kept_aside += 1;
         let gave_way = self.aside.keep(id.clone(), now, told);
         self.counters.aside_dropped += u64::from(gave_way);
-        // At most one such list a second.
+        self.list_soon(now);
+    }
+
+    /// Only a list can tell what an event means; at most one such list a second, or lists that
+    /// fail would follow the events.
+    fn list_soon(&mut self, now: Instant) {
         let at = self
             .audit
             .last_began()
@@ -297,7 +314,7 @@ impl Reconciler {
             return;
         };
         if let Some(told) = Position::told(kind, kept.told) {
-            self.join(now, id, told, Source::Stream);
+            self.join(now, id, told, Source::Stream, kept.since);
             let trust = self.stream.trust(now);
             self.audit.heard(id, told, kept.since, trust);
         }

@@ -79,46 +79,50 @@ impl Reconciler {
             return;
         };
         let stand_in = PodUid::from(identity.sandbox.as_ref().unwrap_or(id));
-        if stand_in == *named || !self.pods.contains_key(&stand_in) {
+        if stand_in == *named {
             return;
         }
-        let moving: Vec<Id> = self
-            .records_of(&stand_in)
-            .filter(|(m, r)| *m == id || r.identity.sandbox.as_ref() == Some(id))
-            .map(|(m, _)| m.clone())
+        let members = self.pods.get(&stand_in).map(|p| &p.members);
+        let moving: BTreeSet<Id> = members
+            .into_iter()
+            .flatten()
+            .chain([id])
+            .filter(|m| {
+                self.records.get(*m).is_some_and(|r| {
+                    r.identity.pod.as_ref() == Some(&stand_in)
+                        && (*m == id || r.identity.sandbox.as_ref() == Some(id))
+                })
+            })
+            .cloned()
             .collect();
-        for m in moving {
-            if let Some(record) = self.records.get_mut(&m) {
-                record.identity.pod = Some(named.clone());
-                let said = &record.identity;
-                let pod = self.pods.entry(named.clone()).or_default();
-                pod.named(said.namespace.as_ref(), said.pod_name.as_ref());
-                pod.members.insert(m.clone());
-                self.departed.remove(named);
-            }
-            if let Some(pod) = self.pods.get_mut(&stand_in) {
-                pod.members.remove(&m);
-                if pod.denied.remove(&m) {
-                    self.pods.entry(named.clone()).or_default().denied.insert(m);
-                }
-            }
+        if moving.is_empty() {
+            return;
         }
-        if self
-            .pods
-            .get(&stand_in)
-            .is_some_and(|p| p.members.is_empty())
-        {
-            self.departed.insert(stand_in.clone(), now);
+        for m in moving {
+            let old = self.pods.entry(stand_in.clone()).or_default();
+            let (exists, denied) = (old.members.remove(&m), old.denied.remove(&m));
+            if exists && old.members.is_empty() {
+                self.departed.insert(stand_in.clone(), now);
+            }
+            let Some(record) = self.records.get_mut(&m) else {
+                continue;
+            };
+            record.identity.pod = Some(named.clone());
+            let pod = self.pods.entry(named.clone()).or_default();
+            let said = &record.identity;
+            pod.named(said.namespace.as_ref(), said.pod_name.as_ref());
+            if exists {
+                self.departed.remove(named);
+                pod.members.insert(m.clone());
+            }
+            if denied {
+                pod.denied.insert(m);
+            }
         }
         self.touch(&stand_in, source);
         self.touch(named, source);
         // What the old name was owed.
         self.want(now, named, Cause::Changed);
-    }
-
-    fn records_of(&self, uid: &PodUid) -> impl Iterator<Item = (&Id, &Record)> {
-        let members = self.pods.get(uid).into_iter().flat_map(|pod| &pod.members);
-        members.filter_map(|id| Some((id, self.records.get(id)?)))
     }
 
     /// Starts to hold an id. It is not in any position yet.
@@ -270,7 +274,8 @@ impl Reconciler {
             Position::Running => true,
             Position::Exited => kind == Kind::Container || !new,
         };
-        if told && read.audits {
+        let heard = self.aside.told(id).and_then(|e| Position::told(kind, e)) >= Some(to);
+        if told && !heard && read.audits {
             let judged = self.audit.claim(id, kind, to, read.list, read.ended);
             if let Some(judged) = judged {
                 self.timers.set(judged, Timer::Claim(id.clone(), to));
@@ -302,11 +307,18 @@ impl Reconciler {
     }
 
     /// Moves an id forward, if it is not there yet.
-    pub(super) fn join(&mut self, now: Instant, id: &Id, to: Position, source: Source) -> Effect {
+    pub(super) fn join(
+        &mut self,
+        now: Instant,
+        id: &Id,
+        to: Position,
+        source: Source,
+        evidence: Instant,
+    ) -> Effect {
         let Some(record) = self.records.get_mut(id) else {
             return Effect::default();
         };
-        let effect = record.join(to, source, now);
+        let effect = record.join(to, source, evidence, now);
         if let Some(uid) = record.identity.pod.clone() {
             self.note(now, &uid, id, effect, source);
         }
@@ -432,12 +444,11 @@ impl Reconciler {
         }
     }
 
-    /// An exit was learned from an event: its reason may arrive late, its code as well.
+    /// An exit was learned from an event: its reason may arrive late. So may its code; whether it
+    /// was a failure is known by then.
     pub(super) fn watch_exit_reason(&mut self, now: Instant, id: &Id) {
-        let Some(record) = self.records.get(id) else {
-            return;
-        };
-        if record.kind() == Kind::Container && record.exit_code() != Some(0) {
+        let record = self.records.get(id);
+        if record.is_some_and(|r| r.kind() == Kind::Container) {
             self.timers
                 .set(now.after(EXIT_REASON), Timer::ExitReason(id.clone()));
         }

@@ -396,7 +396,7 @@ impl Reconciler {
 
     /// Asks for an inspection of the pod.
     fn want(&mut self, now: Instant, uid: &PodUid, cause: Cause) {
-        if let Some(retry_at) = self.desk.want(uid, cause, self.number) {
+        if let Some(retry_at) = self.desk.want(uid, cause) {
             self.timers
                 .set(retry_at.max(now), timers::Timer::Retry(uid.clone()));
         }

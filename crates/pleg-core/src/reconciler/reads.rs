@@ -142,7 +142,7 @@ impl Reconciler {
                     self.agreed(&uid, &id, Source::Relist);
                 }
             } else if record.learned < began {
-                self.join(now, &id, Position::Removed, Source::Relist);
+                self.join(now, &id, Position::Removed, Source::Relist, began);
             }
         }
     }
@@ -262,7 +262,8 @@ impl Reconciler {
                     self.agreed(uid, id, Source::Inspection);
                 }
             } else if record.learned < inspection.began {
-                self.join(now, id, Position::Removed, Source::Inspection);
+                let (to, source) = (Position::Removed, Source::Inspection);
+                self.join(now, id, to, source, inspection.began);
             }
         }
     }

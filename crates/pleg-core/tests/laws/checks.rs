@@ -1,15 +1,19 @@
 //! The laws, as a consumer can check them: a shadow of the cache, and a book of what was told,
 //! read, asked and announced.
 
+#[path = "quiet.rs"]
+mod quiet;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use pleg_core::{
-    ContainerState, EventType, Id, Instant, Kind, LifecycleType, Output, PodLifecycleEvent,
-    PodStatus, PodUid, PodView, Report, RuntimeEvent, SandboxState, Shown, Ticket,
+    Cause, Causes, ContainerState, EventType, Id, Instant, Kind, LifecycleType, Output,
+    PodLifecycleEvent, PodStatus, PodUid, PodView, Report, RuntimeEvent, SandboxState, Shown,
+    Ticket,
 };
 
-use crate::runtime::uid;
 use crate::truth::{State, Truth};
+use crate::weather::SECOND;
 use crate::world::PODS;
 
 /// One who waits.
@@ -34,6 +38,7 @@ pub struct Checks {
     /// Failed inspections: when the last one began that was asked for.
     failed: BTreeMap<PodUid, Ticket>,
     last_inspection: Ticket,
+    under_way: BTreeMap<Ticket, PodUid>,
     waiting: BTreeMap<u64, Asked>,
     said: BTreeMap<(Id, u32), Vec<LifecycleType>>,
     /// Ids that anything has shown running.
@@ -47,6 +52,11 @@ pub struct Checks {
     /// When the last inspection began that showed an id as unknown. Law 2 lets an event that
     /// advances the id clear that, whatever it was in truth by then.
     unsure: BTreeMap<Id, Instant>,
+    told_at: BTreeMap<Id, Instant>,
+    /// When pods were inspected again for no other reason than that the last read had failed.
+    retries: BTreeMap<PodUid, Vec<u64>>,
+    /// Ids whose exit code was told.
+    codes: BTreeSet<(Id, u32)>,
     pub waits: u64,
 }
 
@@ -93,6 +103,9 @@ impl Checks {
         if matches!(event.event, EventType::Stopped | EventType::Deleted) {
             self.lied.insert(event.id.clone(), now);
         }
+        for id in shown.clone().map(|r| &r.id).chain([&event.id]) {
+            self.told_at.insert(id.clone(), now);
+        }
         self.named.insert(event.id.clone());
         for report in shown {
             self.status_read(report);
@@ -113,8 +126,30 @@ impl Checks {
         }
     }
 
-    pub fn inspection_asked(&mut self, _uid: &PodUid, ticket: Ticket) {
+    pub fn inspection_asked(&mut self, uid: &PodUid, ticket: Ticket) {
+        self.under_way.insert(ticket, uid.clone());
         self.last_inspection = self.last_inspection.max(ticket);
+    }
+
+    /// A backoff is kept, however many reads fail in between.
+    pub fn retried(&mut self, now: u64, uid: &PodUid, causes: Causes) -> Result<(), String> {
+        if causes.iter().ne([Cause::Retry]) {
+            return Ok(());
+        }
+        let recent = self.retries.entry(uid.clone()).or_default();
+        recent.retain(|&t| t + 10 * SECOND > now);
+        recent.push(now);
+        if recent.len() > 6 {
+            return Err(format!("{uid} is retried without a backoff: {recent:?}"));
+        }
+        Ok(())
+    }
+
+    /// A read that was given up is a failed one, whatever it answers.
+    pub fn given_up(&mut self, ticket: Ticket) {
+        if let Some(uid) = self.under_way.remove(&ticket) {
+            self.failed.insert(uid, ticket);
+        }
     }
 
     pub fn inspected(
@@ -130,6 +165,9 @@ impl Checks {
             if report.shown == Shown::Unknown {
                 self.unsure.insert(report.id.clone(), began);
             }
+        }
+        if self.under_way.remove(&ticket).is_none() {
+            return;
         }
         if failed {
             self.failed.insert(uid.clone(), ticket);
@@ -195,6 +233,26 @@ impl Checks {
                     self.fresh(truth, now, uid, &view)?;
                 }
             }
+            Output::Terminals { records, .. } => {
+                for end in records.iter() {
+                    let key = (end.id.clone(), end.incarnation);
+                    if end.exit_code.is_none() && self.codes.contains(&key) {
+                        return Err(format!("the exit code of {} is lost", end.id));
+                    }
+                    if end.exit_code.is_some() {
+                        self.codes.insert(key);
+                    }
+                    let same = records
+                        .iter()
+                        .filter(|r| (r.kind, &r.name) == (end.kind, &end.name));
+                    let life = truth.life(&end.id);
+                    if same.count() > 3
+                        || life.is_none_or(|l| end.exit_code.is_some_and(|c| c != l.code))
+                    {
+                        return Err(format!("wrong or too many ends: {records:?}"));
+                    }
+                }
+            }
             Output::Announce(event) => self.announce(truth, event)?,
             Output::Answer { waiter, answer } => {
                 // WaiterId shows its number in its Debug form only.
@@ -209,7 +267,8 @@ impl Checks {
                 else {
                     return Err(format!("{waiter:?} is answered and does not wait"));
                 };
-                if !answers {
+                // A read that is given up answers with its error, by a timer.
+                if !answers && answer.is_ok() {
                     return Err(format!("{waiter:?} is answered by what is no read (law 4)"));
                 }
                 self.waits += 1;
@@ -319,7 +378,8 @@ impl Checks {
                         && self.lied.contains_key(&life.id)
                         && self.silent.contains(&life.id) => {}
                     None => return Err(format!("{uid} as of {as_of:?} lacks {}", life.id)),
-                    _ if self.unsure.get(&life.id).is_some_and(|&t| t >= as_of) => {}
+                    _ if self.unsure.get(&life.id).is_some_and(|&t| t >= as_of)
+                        && self.told_at.get(&life.id).is_some_and(|&t| t > as_of) => {}
                     Some(Some(state)) if Some(*state) < life.at(as_of.as_nanos()) => {
                         return Err(format!(
                             "{uid} as of {as_of:?} shows {} as {state:?}",
@@ -417,107 +477,6 @@ impl Checks {
             ));
         }
         Ok(())
-    }
-
-    // --- when it is quiet ---
-
-    /// The cache equals the truth.
-    pub fn equals(&self, truth: &Truth, now: u64, in_detail: bool) -> Result<(), String> {
-        let mut shown = BTreeMap::new();
-        for (uid, view) in &self.cache {
-            for (id, state) in states(&view.status) {
-                if shown.insert(id.clone(), (uid.clone(), state)).is_some() {
-                    return Err(format!("{id} is shown in two pods"));
-                }
-            }
-        }
-        for life in &truth.lives {
-            let real = life
-                .at(now)
-                .filter(|&s| s != State::Gone)
-                .map(|s| (uid(life.pod), Some(s)));
-            let held = shown.get(&life.id).cloned();
-            if real != held {
-                return Err(format!("{} is {real:?} and is shown as {held:?}", life.id));
-            }
-        }
-        if !in_detail {
-            return Ok(());
-        }
-        for view in self.cache.values() {
-            let newest = view
-                .status
-                .sandboxes
-                .first()
-                .filter(|s| s.state == SandboxState::Ready);
-            for c in &view.status.containers {
-                let Some(life) = truth.life(&c.id) else {
-                    continue;
-                };
-                let code = life.exited.map(|_| life.code);
-                if c.details.exit_code != code {
-                    return Err(format!(
-                        "{} is shown with exit code {:?}, it is {code:?}",
-                        c.id, c.details.exit_code
-                    ));
-                }
-                let active = newest.is_some_and(|s| Some(&s.id) == life.sandbox.as_ref());
-                if (c.active, &c.sandbox, &*c.name) != (active, &life.sandbox, life.name.as_str()) {
-                    return Err(format!(
-                        "{} is shown in {:?}, active: {}",
-                        c.id, c.sandbox, c.active
-                    ));
-                }
-            }
-            if view.status.error.is_some() {
-                return Err(format!("{} still shows an error", view.status.uid));
-            }
-        }
-        Ok(())
-    }
-
-    /// Everything that was to be announced has been, and everybody is answered.
-    pub fn complete(&self, truth: &Truth, now: u64) -> Result<(), String> {
-        use LifecycleType::{ContainerDied, ContainerRemoved, ContainerStarted};
-        for id in &self.published {
-            let said = self.said.iter().filter(|((i, _), _)| i == id).next_back();
-            let said = said.map(|(_, s)| s.clone()).unwrap_or_default();
-            let state = truth.life(id).and_then(|l| l.at(now));
-            let due = match state {
-                Some(State::Running) => Some(ContainerStarted),
-                Some(State::Exited) => Some(ContainerDied),
-                Some(State::Gone) => Some(ContainerRemoved),
-                _ => None,
-            };
-            let reborn = self.said.keys().any(|(i, n)| i == id && *n > 0);
-            if let Some(due) = due
-                && !said.contains(&due)
-                && !(reborn && due == ContainerDied)
-            {
-                return Err(format!(
-                    "{id} is {state:?}, and {due} was never announced, only {said:?}"
-                ));
-            }
-            if said.contains(&ContainerStarted)
-                && said.contains(&ContainerRemoved)
-                && !said.contains(&ContainerDied)
-            {
-                return Err(format!("{id} was removed without having died"));
-            }
-        }
-        if let Some((waiter, asked)) = self.waiting.iter().find(|(_, a)| a.after.as_nanos() < now) {
-            return Err(format!("waiter {waiter} is not answered: {asked:?}"));
-        }
-        Ok(())
-    }
-
-    /// Whether somebody waits whose question is older than `nanos`.
-    pub fn kept_waiting(&self, now: u64, nanos: u64) -> Result<(), String> {
-        let late = |a: &&Asked| now > a.after.max(a.asked).as_nanos() + nanos;
-        match self.waiting.values().find(late) {
-            Some(asked) => Err(format!("kept waiting: {asked:?}")),
-            None => Ok(()),
-        }
     }
 }
 

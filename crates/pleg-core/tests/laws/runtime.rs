@@ -21,8 +21,15 @@ pub fn uid(pod: usize) -> PodUid {
 /// When the kernel's OOM notice has reached the runtime.
 const OOM: u64 = SECOND;
 
-/// What a list row says.
-pub fn row(life: &Life, t: u64) -> Option<Report> {
+/// What a list row says, also of what lists still show after its removal.
+fn listed(life: &Life, t: u64) -> Option<Report> {
+    let gone = life
+        .removed
+        .filter(|&gone| gone <= t && t < gone + life.lingers);
+    row(life, gone.map_or(t, |gone| gone - 1))
+}
+
+fn row(life: &Life, t: u64) -> Option<Report> {
     let shown = match life.at(t)? {
         State::Created => Shown::Created,
         State::Running => Shown::Running,
@@ -89,7 +96,7 @@ pub fn list(truth: &Truth, sandboxes_at: u64, containers_at: u64) -> Vec<Report>
             .lives
             .iter()
             .filter(move |l| l.kind == kind)
-            .filter_map(move |l| row(l, t))
+            .filter_map(move |l| listed(l, t))
     };
     of(Kind::Sandbox, sandboxes_at)
         .chain(of(Kind::Container, containers_at))
@@ -110,7 +117,7 @@ pub fn inspect(
     for life in &truth.lives {
         let of_held = |s: &Id| held.iter().any(|(id, _)| id == s);
         if (uid(life.pod) == *pod || life.sandbox.as_ref().is_some_and(of_held))
-            && let Some(row) = row(life, dice.between(began, lists_at))
+            && let Some(row) = listed(life, dice.between(began, lists_at))
         {
             rows.insert(row.id.clone(), row);
         }

@@ -29,6 +29,8 @@ pub struct Life {
     pub code: i32,
     pub reason: &'static str,
     pub removed: Option<u64>,
+    /// How long lists still show it after that.
+    pub lingers: u64,
 }
 
 impl Life {
@@ -68,6 +70,8 @@ pub struct Happening {
 #[derive(Clone, Debug, Default)]
 pub struct Truth {
     pub lives: Vec<Life>,
+    /// Whether sandboxes are listed for a while after their removal (containerd 2).
+    pub lingering: bool,
 }
 
 const NAMES: [&str; 2] = ["app", "log"];
@@ -103,6 +107,7 @@ impl Truth {
             code: 0,
             reason: "Completed",
             removed: None,
+            lingers: 0,
         });
         self.lives.len() - 1
     }
@@ -245,6 +250,9 @@ impl Truth {
             self.remove(n, true, news);
         }
         self.remove(s, true, news);
+        if self.lingering {
+            self.lives[s].lingers = self.lives[s].created % 6_000 * STEP;
+        }
     }
 }
 

@@ -47,6 +47,10 @@ pub struct Weather {
     pub partial: u64,
     pub slow: u64,
     pub unknown: u64,
+    /// Per event: the writer has something else to do for a while.
+    pub lag: u64,
+    /// containerd 2 lists sandboxes for a while after their DELETED.
+    pub lingers: bool,
 }
 
 impl Weather {
@@ -70,11 +74,13 @@ impl Weather {
         partial: 0,
         slow: 0,
         unknown: 0,
+        lag: 0,
+        lingers: false,
     };
 
     /// One kind of weather or another.
     pub fn of(dice: &mut Dice) -> Self {
-        match dice.below(6) {
+        match dice.below(7) {
             0 => Self::FAIR,
             // Nothing is lost: there can be no miss.
             1 => Self {
@@ -84,6 +90,8 @@ impl Weather {
                 doubled: 20,
                 stale: 30,
                 slow: 20,
+                lag: 10,
+                lingers: dice.percent(50),
                 ..Self::FAIR
             },
             2 => Self {
@@ -109,6 +117,13 @@ impl Weather {
                 cut: 2,
                 ..Self::FAIR
             },
+            // Every second pod cannot be read, lists fail at once, and events go on.
+            4 => Self {
+                name: "deaf",
+                list_fails: 90,
+                inspection_fails: 70,
+                ..Self::FAIR
+            },
             _ => Self {
                 name: "wild",
                 delay: 0..=200,
@@ -128,6 +143,8 @@ impl Weather {
                 partial: 10,
                 slow: 20,
                 unknown: 5,
+                lag: 5,
+                lingers: dice.percent(50),
             },
         }
     }

@@ -1,17 +1,19 @@
 //! One world: the truth, a runtime that tells of it more or less well, and the machine between
 //! them. A discrete event simulation; equal seeds give equal histories.
 
+#[path = "calls.rs"]
+mod calls;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use pleg_core::{
-    Arrival, CallError, CallErrorKind, EventType, Id, Inspection, Instant, Kind, List, Output,
-    PodUid, Reading, Reconciler, Report, RuntimeEvent, Settings, Shown, StreamChange, StreamEnd,
-    Ticket, WaiterId, WallTime,
+    Arrival, Backlog, CallError, CallErrorKind, EventType, Id, Instant, Kind, List, Output, PodUid,
+    Reading, Reconciler, Report, RuntimeEvent, Settings, StreamChange, StreamEnd, Ticket, WallTime,
 };
 
 use crate::checks::Checks;
 use crate::dice::Dice;
-use crate::runtime::{self, WALL, uid};
+use crate::runtime::{self, WALL};
 use crate::truth::{Happening, Truth};
 use crate::weather::{Flavor, MS, SECOND, Weather};
 
@@ -27,6 +29,8 @@ enum Todo {
     /// An event arrives on that stream.
     Arrive(u64, Box<RuntimeEvent>),
     Subscribe,
+    /// The writer turns to what has arrived.
+    Drain,
     List {
         ticket: Ticket,
         began: u64,
@@ -80,6 +84,14 @@ pub struct World {
     acting: bool,
     node_busy_until: u64,
     missed: [u64; 4],
+    /// What has arrived and waits for the writer, who is busy until then.
+    arrived: Backlog,
+    busy_until: u64,
+    /// Inspections in a row that nothing but their answers asked for.
+    chain: u64,
+    /// When the last lists were asked for.
+    lists: VecDeque<u64>,
+    relists: u64,
 }
 
 impl World {
@@ -89,12 +101,19 @@ impl World {
         let mut dice = Dice::new(seed);
         let flavor = dice.pick(&[Flavor::Containerd17, Flavor::Containerd2, Flavor::Crio]);
         let now = SECOND;
-        let settings = Settings::default();
+        let mut settings = Settings::default();
+        if dice.percent(30) {
+            (settings.inspections, settings.retries) = (1, 1);
+            settings.overdue_max = dice.between(1, 2) as usize;
+        }
         let machine =
             Reconciler::new(settings, Instant::from_nanos(now)).map_err(|e| e.to_string())?;
         let mut world = Self {
             machine,
-            truth: Truth::default(),
+            truth: Truth {
+                lingering: weather.lingers && flavor != Flavor::Crio,
+                ..Truth::default()
+            },
             checks: Checks::new(history, weather.lies > 0),
             weather,
             tally: Tally::default(),
@@ -111,6 +130,11 @@ impl World {
             acting: true,
             node_busy_until: 0,
             missed: [0; 4],
+            arrived: Backlog::new(2, 100),
+            busy_until: 0,
+            chain: 0,
+            lists: VecDeque::new(),
+            relists: 0,
         };
         let (name, flavor) = (world.weather.name, world.flavor);
         world
@@ -170,6 +194,7 @@ impl World {
             }
             self.now = self.now.max(next);
             if timer.is_some_and(|t| t <= self.now) {
+                self.chain = 0;
                 self.machine.handle_timeout(self.instant());
                 self.drain(false)?;
             } else if let Some((_, todo)) = self.queue.pop_first() {
@@ -188,6 +213,9 @@ impl World {
 
     fn step(&mut self, todo: Todo) -> Result<(), String> {
         let now = self.instant();
+        if !matches!(todo, Todo::Inspect { .. }) {
+            self.chain = 0;
+        }
         match todo {
             Todo::Act => self.act()?,
             Todo::Tell(happening) => self.tell(&happening),
@@ -197,6 +225,7 @@ impl World {
                 }
             }
             Todo::Subscribe => self.subscribe()?,
+            Todo::Drain => self.take_in()?,
             Todo::List {
                 ticket,
                 began,
@@ -380,6 +409,7 @@ impl World {
     }
 
     fn cut(&mut self) -> Result<(), String> {
+        self.take_in()?;
         self.stream = None;
         let at = self.instant();
         let back = self.now + self.dice.between(0, 3000) * MS;
@@ -410,211 +440,32 @@ impl World {
                 brief(&Ok(statuses))
             )
         });
-        self.checks.told(arrived, &event);
-        self.machine.handle_event(
+        self.arrived.push(Arrival {
+            event,
             arrived,
-            Arrival {
-                event,
-                arrived,
-                wall,
-            },
-        );
-        self.drain(false)
-    }
-
-    // --- the reads ---
-
-    fn list_rows(&mut self, began: u64, ended: u64) -> Result<Vec<Report>, CallError> {
-        if self.dice.percent(self.weather.list_fails) {
-            let kind = self
-                .dice
-                .pick(&[CallErrorKind::Unavailable, CallErrorKind::DeadlineExceeded]);
-            return Err(error(kind));
-        }
-        let sandboxes = self.dice.between(began, ended);
-        let containers = self.dice.between(sandboxes, ended);
-        let mut rows = runtime::list(&self.truth, sandboxes, containers);
-        self.blur(&mut rows);
-        Ok(rows)
-    }
-
-    fn blur(&mut self, reports: &mut [Report]) {
-        for report in reports {
-            if self.dice.percent(self.weather.unknown) {
-                report.shown = Shown::Unknown;
-                report.details = pleg_core::Details::none(report.identity.kind);
-            }
-        }
-    }
-
-    fn inspected(
-        &mut self,
-        ticket: Ticket,
-        uid: &PodUid,
-        held: &[(Id, Kind)],
-        began: u64,
-        ended: u64,
-    ) -> Result<(), String> {
-        let (mut found, mut gone) =
-            runtime::inspect(&self.truth, &mut self.dice, uid, held, (began, ended));
-        self.blur(&mut found);
-        let mut failure = None;
-        if self
-            .dice
-            .percent(self.weather.partial + self.weather.inspection_fails)
-        {
-            failure = Some(error(CallErrorKind::Failed));
-            gone.clear();
-            let dice = &mut self.dice;
-            found.retain(|_| dice.percent(50));
-        }
-        let (began, ended) = (Instant::from_nanos(began), Instant::from_nanos(ended));
-        self.checks.note(self.now, || {
-            let what = brief(&Ok(found.clone()));
-            format!(
-                "inspection {} of {uid} begun {began:?}: {what} gone {gone:?} {failure:?}",
-                ticket.get()
-            )
+            wall,
         });
-        self.checks
-            .inspected(uid, ticket, began, &found, failure.is_some());
-        let inspection = Inspection {
-            ticket,
-            began,
-            ended,
-            found,
-            gone,
-            error: failure,
-        };
-        self.machine.handle_inspection(self.instant(), inspection);
-        self.drain(true)
-    }
-
-    // --- the consumers ---
-
-    fn ask(&mut self) -> Result<(), String> {
-        if !self.acting {
+        if self.dice.percent(self.weather.lag) {
+            self.busy_until = self
+                .busy_until
+                .max(self.now + self.dice.between(1, 800) * MS);
+        }
+        if self.busy_until > self.now {
+            self.machine.handle_backlog(arrived, true);
+            self.at(self.busy_until, Todo::Drain);
             return Ok(());
         }
-        let next = self.now + self.dice.between(10, 1500) * MS;
-        self.at(next, Todo::Ask);
-        self.waiters += 1;
-        let waiter = WaiterId::new(self.waiters);
+        self.take_in()
+    }
+
+    fn take_in(&mut self) -> Result<(), String> {
         let now = self.instant();
-        let pod = uid(self.dice.below(PODS as u64 + 1) as usize);
-        let what = self.dice.below(12);
-        let after = match what {
-            0..=3 => self.now.saturating_sub(self.dice.between(0, 4000) * MS),
-            4..=6 => self.now,
-            7 | 8 => self.now + self.dice.between(0, 2000) * MS,
-            _ => self.now,
-        };
-        let after = Instant::from_nanos(after);
-        self.checks.note(self.now, || {
-            format!(
-                "waiter {} asks ({what}) for {pod} after {after:?}",
-                self.waiters
-            )
-        });
-        match what {
-            0..=8 => {
-                self.checks.asked(self.waiters, &pod, after, now);
-                self.machine.wait(now, waiter, &pod, after);
-            }
-            9 => {
-                self.checks.asked(self.waiters, &pod, after, now);
-                self.machine.relist(now, waiter, &pod);
-            }
-            10 => {
-                self.checks.asked(self.waiters, &pod, after, now);
-                self.machine.reinspect(now, waiter, &pod);
-            }
-            _ => self.machine.relist_now(now, waiter),
-        }
-        self.drain(true)?;
-        if self.dice.percent(5) {
-            self.checks.cancelled(self.waiters);
-            self.machine.cancel(waiter);
+        while let Some(arrival) = self.arrived.pop() {
+            self.checks.told(now, &arrival.event);
+            self.machine.handle_event(now, arrival);
             self.drain(false)?;
         }
-        Ok(())
-    }
-
-    /// A full list is asked for.
-    ///
-    /// # Errors
-    /// A law that is broken.
-    pub fn relist(&mut self) -> Result<(), String> {
-        self.waiters += 1;
-        self.machine
-            .relist_now(self.instant(), WaiterId::new(self.waiters));
-        self.drain(false)
-    }
-
-    /// Does what the machine wants done; `answers` says whether the input may answer anybody.
-    fn drain(&mut self, answers: bool) -> Result<(), String> {
-        let now = self.now;
-        let missed = self.machine.counters().missed;
-        if missed != self.missed {
-            self.missed = missed;
-            self.checks.note(now, || format!("   missed by now: {missed:?}"));
-        }
-        while let Some(output) = self.machine.poll_output() {
-            self.checks
-                .note(now, || format!("      -> {}", brief_output(&output)));
-            match &output {
-                Output::List { ticket, .. } => {
-                    self.tally.lists += 1;
-                    let began = now + self.dice.between(0, MS);
-                    let ended =
-                        began + runtime::duration(&mut self.dice, &self.weather, 6 * SECOND);
-                    self.at(
-                        ended,
-                        Todo::List {
-                            ticket: *ticket,
-                            began,
-                            ended,
-                        },
-                    );
-                }
-                Output::Inspect {
-                    ticket, uid, held, ..
-                } => {
-                    self.tally.inspections += 1;
-                    let began = now + self.dice.between(0, MS);
-                    let ended =
-                        began + runtime::duration(&mut self.dice, &self.weather, 4 * SECOND);
-                    self.checks.inspection_asked(uid, *ticket);
-                    let (ticket, uid, held) = (*ticket, uid.clone(), held.clone());
-                    self.at(
-                        ended,
-                        Todo::Inspect {
-                            ticket,
-                            uid,
-                            held,
-                            began,
-                            ended,
-                        },
-                    );
-                }
-                Output::Read { ticket, id, .. } => {
-                    let began = now + self.dice.between(0, MS);
-                    let ended =
-                        began + runtime::duration(&mut self.dice, &self.weather, 2 * SECOND);
-                    let (ticket, id) = (*ticket, id.clone());
-                    self.at(
-                        ended,
-                        Todo::Read {
-                            ticket,
-                            id,
-                            began,
-                            ended,
-                        },
-                    );
-                }
-                _ => self.checks.output(&self.truth, now, &output, answers)?,
-            }
-        }
+        self.machine.handle_backlog(now, false);
         Ok(())
     }
 }

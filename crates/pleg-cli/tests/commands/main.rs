@@ -1,0 +1,15 @@
+//! The commands as people and programs run them, beside a simulated runtime with pods that a
+//! small kubelet makes.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "tests")]
+#![allow(
+    clippy::large_futures,
+    reason = "a CRI request is large; tests do not mind"
+)]
+
+mod pods;
+mod run;
+mod services;
+#[path = "../support/mod.rs"]
+mod support;
+mod watch;

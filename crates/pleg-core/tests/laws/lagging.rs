@@ -1,0 +1,107 @@
+//! Law 9: what a subscriber that lags may miss, over random lives and random readers.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use pleg_core::{EventType, Inbox, LifecycleType, PodLifecycleEvent, Shown};
+
+use crate::dice::Dice;
+use crate::script::{Script, container, sandbox, status};
+use LifecycleType::{ContainerDied, ContainerRemoved, PodSync};
+
+/// Announcements as the machine makes them: containers of two names come and go.
+fn announcements(dice: &mut Dice) -> Vec<PodLifecycleEvent> {
+    let mut t = Script::confirmed();
+    let s = || Some(sandbox("s", "p", Shown::Running));
+    t.event(EventType::Created, "s", s(), &[]);
+    let mut alive: Vec<(String, u64)> = Vec::new();
+    for n in 0..dice.between(10, 60) {
+        if alive.len() < 4 && dice.percent(50) {
+            let id = format!("c{n}");
+            let mut report = status(&id, "p", Shown::Created);
+            report.identity.name = Some(dice.pick(&["a", "b"]).into());
+            t.event(EventType::Created, &id, s(), &[report]);
+            alive.push((id, 1));
+        } else if !alive.is_empty() {
+            let at = dice.below(alive.len() as u64) as usize;
+            let (id, step) = &mut alive[at];
+            let (event, shown) = match step {
+                1 => (EventType::Started, vec![container(id, "p", Shown::Running)]),
+                2 => (
+                    EventType::Stopped,
+                    vec![crate::script::exited(id, "p", 1, "Error")],
+                ),
+                _ => (EventType::Deleted, vec![]),
+            };
+            t.event(event, id, s(), &shown);
+            *step += 1;
+            if *step > 3 {
+                alive.remove(at);
+            }
+        }
+        if dice.percent(5) {
+            t.pass(dice.between(0, 400_000));
+        }
+    }
+    t.events
+}
+
+#[test]
+fn law9_one_that_lags_misses_no_end_in_silence() {
+    for seed in 0..300 {
+        let mut dice = Dice::new(seed);
+        let pushed = announcements(&mut dice);
+        let mut inbox = Inbox::new(dice.between(1, 8) as usize);
+        let (mut popped, mut missed) = (Vec::new(), 0);
+        for event in &pushed {
+            inbox.push(event.clone());
+            while dice.percent(30) {
+                missed += inbox.take_missed().unwrap_or_default();
+                popped.extend(inbox.pop());
+            }
+        }
+        missed += inbox.take_missed().unwrap_or_default();
+        popped.extend(std::iter::from_fn(|| inbox.pop()));
+
+        // In order, and nothing that was not announced.
+        let mut rest = pushed.iter();
+        assert!(popped.iter().all(|p| rest.any(|e| *e == *p)), "seed {seed}");
+        let lost: Vec<_> = pushed.iter().filter(|e| !popped.contains(e)).collect();
+        let end = |e: &PodLifecycleEvent| matches!(e.event, ContainerDied | ContainerRemoved);
+        let ids: BTreeSet<_> = lost
+            .iter()
+            .filter(|e| end(e))
+            .map(|e| &e.subject)
+            .map(|s| s.as_ref().map(|s| &s.id))
+            .collect();
+        assert!(
+            ids.len() as u64 <= missed,
+            "seed {seed}: {ids:?} lost, {missed} told"
+        );
+        for event in lost.iter().filter(|e| !end(e)) {
+            let later = pushed.iter().skip_while(|e| *e != *event).skip(1);
+            let overtaken = later.clone().any(|e| match (&event.subject, &e.subject) {
+                (Some(a), Some(b)) => a.id == b.id,
+                (None, None) => e.event == PodSync && e.uid == event.uid,
+                _ => false,
+            });
+            assert!(overtaken, "seed {seed}: {event:?} is lost");
+        }
+        // The last three ends of a name, if they are young.
+        for name in ["a", "b"] {
+            let of_name = |e: &&PodLifecycleEvent| {
+                e.event == ContainerRemoved && e.subject.as_ref().is_some_and(|s| &*s.name == name)
+            };
+            let now = pushed.last().map(|e| e.detected).unwrap_or_default();
+            let young = pushed
+                .iter()
+                .filter(of_name)
+                .rev()
+                .take(3)
+                .filter(|e| now.since(e.detected) < Duration::from_secs(600));
+            for event in young {
+                assert!(popped.contains(event), "seed {seed}: {event:?} is lost");
+            }
+        }
+    }
+}

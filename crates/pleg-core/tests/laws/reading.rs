@@ -1,0 +1,269 @@
+//! Laws 3, 4, 10 and 11: what is read, when, and whom it answers.
+
+use pleg_core::{
+    CallErrorKind, EventType, Instant, LifecycleType, PodUid, Settings, Shown, StreamEnd, WaiterId,
+};
+
+use crate::script::{Script, container, list_deadline, sandbox, status};
+use EventType::{Created, Deleted, Started, Stopped};
+
+fn s() -> Option<pleg_core::Report> {
+    Some(sandbox("s", "p", Shown::Running))
+}
+
+/// An event that reports a removal satisfies nobody: not even one who asks for a time before it.
+#[test]
+fn law4_a_removal_told_by_an_event_answers_nobody() {
+    let mut t = Script::confirmed();
+    let before = t.now();
+    t.pass(5);
+    t.event(Created, "s", s(), &[]);
+    t.machine.relist_now(t.now(), WaiterId::new(77));
+    t.drain();
+    t.list(&[sandbox("s", "p", Shown::Running)]);
+    t.event(Deleted, "s", None, &[]);
+    t.wait("p", before);
+    assert!(t.answers.is_empty());
+    t.inspect(&[], &["s"]);
+    assert!(t.answers[0].1.as_ref().is_ok_and(|v| v.status.is_nothing()));
+}
+
+/// One who waits while a read is in flight that began too early gets the next one.
+#[test]
+fn law3_a_read_that_began_before_answers_nobody_who_asked_later() {
+    let mut t = Script::confirmed();
+    t.event(Created, "s", s(), &[]);
+    t.wait("p", t.now());
+    t.pass(10);
+    let late = t.now();
+    t.wait("p", late);
+    let found = [sandbox("s", "p", Shown::Running)];
+    t.inspect(&found, &[]);
+    assert_eq!(t.answers.len(), 1);
+    t.inspect(&found, &[]);
+    assert_eq!(t.answers.len(), 2);
+    assert!(t.answers[1].1.as_ref().is_ok_and(|v| v.as_of > Some(late)));
+}
+
+/// Lists that fail at once while events go on: one at once, then one a second.
+#[test]
+fn law10_lists_do_not_follow_the_events() {
+    let mut t = Script::confirmed();
+    t.pass(60_000);
+    let mut lists = 0;
+    for n in 0..3_000 {
+        while t.lists_wanted() > 0 {
+            t.list_fails(CallErrorKind::TooLarge);
+            lists += 1;
+        }
+        t.event(
+            Created,
+            &format!("s{n}"),
+            Some(sandbox(&format!("s{n}"), "p", Shown::Running)),
+            &[],
+        );
+    }
+    assert!((3..=9).contains(&lists), "{lists} lists in three seconds");
+}
+
+/// After an outage a list runs at once with the first call that succeeds.
+#[test]
+fn law10_after_an_outage_a_list_runs_at_once() {
+    let mut t = Script::confirmed();
+    t.machine.relist_now(t.now(), WaiterId::new(77));
+    t.drain();
+    t.list_fails(CallErrorKind::Unavailable);
+    t.pass(100);
+    assert_eq!(t.lists_wanted(), 0);
+    t.machine.handle_alive(t.now());
+    t.drain();
+    assert_eq!(t.lists_wanted(), 1);
+}
+
+/// An inspection that we give up is no sign of life.
+#[test]
+fn law10_an_inspection_given_up_revives_nothing() {
+    let mut settings = Settings::default();
+    settings.overdue_max = 1;
+    let mut t = Script::confirmed_with(settings);
+    t.machine.relist_now(t.now(), WaiterId::new(77));
+    t.drain();
+    t.list_fails(CallErrorKind::Unavailable);
+    t.wait("p", t.now());
+    t.wait("q", t.now());
+    t.pass(300);
+    assert_eq!(t.cancelled.len(), 1);
+    assert_eq!(t.lists_wanted(), 0);
+}
+
+/// A deadline that has grown with the lists grows from there.
+#[test]
+fn section6_a_deadline_doubles_after_each_time_out() {
+    let settings = Settings::default();
+    let origin = Instant::from_nanos(1);
+    let mut machine = pleg_core::Reconciler::new(settings, origin).expect("valid");
+    let (mut now, mut ticket, mut deadlines) = (1, 0, Vec::new());
+    for n in 0..4 {
+        ticket += 1;
+        deadlines.extend(list_deadline(&mut machine).map(|d| d.as_secs()));
+        let began = Instant::from_nanos(now);
+        now += 20_000_000_000;
+        let ended = Instant::from_nanos(now);
+        let rows = if n == 0 {
+            Ok(Vec::new())
+        } else {
+            Err(pleg_core::CallError::new(
+                "List",
+                CallErrorKind::DeadlineExceeded,
+                "",
+            ))
+        };
+        machine.handle_list(
+            ended,
+            pleg_core::List {
+                ticket: ticket.into(),
+                began,
+                ended,
+                rows,
+            },
+        );
+        now += 1_000_000_000;
+        machine.handle_timeout(Instant::from_nanos(now));
+    }
+    assert_eq!(deadlines, [10, 60, 120, 120]);
+}
+
+/// A probe for events that are switched off is no lost stream.
+#[test]
+fn law10_a_stream_that_is_not_offered_is_not_lost() {
+    let mut t = Script::new();
+    t.list(&[]);
+    t.subscribe();
+    t.stream_ends(StreamEnd::Disabled);
+    assert_eq!(t.machine.counters().streams_lost, 0);
+}
+
+/// In a calm world nothing is read but rare lists, the one look for an OOM kill, and the probes
+/// for a removal that this stream may hide.
+#[test]
+fn law10_a_calm_world_costs_nothing() {
+    let mut t = Script::confirmed();
+    let before = t.machine.counters();
+    t.event(Created, "s", s(), &[]);
+    t.event(Started, "s", s(), &[]);
+    for n in 0..20 {
+        let c = format!("c{n}");
+        t.event(Created, &c, s(), &[status(&c, "p", Shown::Created)]);
+        t.event(Started, &c, s(), &[status(&c, "p", Shown::Running)]);
+        t.event(
+            Stopped,
+            &c,
+            s(),
+            &[crate::script::exited(&c, "p", 0, "Completed")],
+        );
+        t.event(Deleted, &c, s(), &[]);
+    }
+    t.pass_reading(400_000, &[sandbox("s", "p", Shown::Running)], &[]);
+    let after = t.machine.counters();
+    assert_eq!(after.inspections - before.inspections, 0);
+    assert_eq!(after.exit_reads, 0);
+    assert_eq!(t.missed(), 0);
+    // 2, 4, 8, 16, 32, 60, 60, …
+    assert!(
+        (10..=13).contains(&(after.lists - before.lists)),
+        "{}",
+        after.lists - before.lists
+    );
+}
+
+/// One event that is lost is one miss, five seconds later, and the period is short again.
+#[test]
+fn law10_one_lost_event_is_one_miss() {
+    let mut t = Script::confirmed();
+    t.event(Created, "s", s(), &[]);
+    t.event(Created, "c", s(), &[status("c", "p", Shown::Created)]);
+    t.event(Started, "c", s(), &[status("c", "p", Shown::Running)]);
+    let running = [
+        sandbox("s", "p", Shown::Running),
+        container("c", "p", Shown::Running),
+    ];
+    let ended = [
+        sandbox("s", "p", Shown::Running),
+        container("c", "p", Shown::Exited),
+    ];
+    let found = [
+        sandbox("s", "p", Shown::Running),
+        crate::script::exited("c", "p", 1, "Error"),
+    ];
+    t.pass_reading(130_000, &running, &running);
+    assert_eq!(t.machine.health(t.now()).period.as_secs(), 60);
+    t.pass_reading(62_000, &ended, &found);
+    t.pass_reading(4_000, &ended, &found);
+    assert_eq!(t.missed(), 1);
+    assert_eq!(t.said(LifecycleType::ContainerDied, "c"), 1);
+    t.pass_reading(60_000, &ended, &found);
+    assert_eq!(t.missed(), 1);
+}
+
+/// An event that was not believed has arrived all the same: what it told is no miss.
+#[test]
+fn section2_an_event_that_was_only_a_hint_settles_claims() {
+    let mut t = Script::confirmed();
+    t.stamped(5_000, Created, "s", s(), &[]);
+    t.inspect(&[sandbox("s", "p", Shown::Running)], &[]);
+    t.pass(6_000);
+    assert_eq!(t.missed(), 0);
+}
+
+/// Reads that waiters cause while a pod fails do not multiply its retries.
+#[test]
+fn law11_a_failing_pod_has_one_backoff() {
+    let mut t = Script::confirmed();
+    t.event(Created, "s", s(), &[]);
+    for _ in 0..10 {
+        t.wait("p", t.now());
+        t.inspection_fails(&[]);
+        t.pass(50);
+    }
+    let before = t.machine.counters().inspections;
+    for _ in 0..60_000 {
+        t.pass(1);
+        while t.inspection_wanted().is_some() {
+            t.inspection_fails(&[]);
+        }
+        while t.lists_wanted() > 0 {
+            t.list(&[sandbox("s", "p", Shown::Running)]);
+        }
+    }
+    let reads = t.machine.counters().inspections - before;
+    assert!(reads <= 3, "{reads} reads in a minute");
+}
+
+/// Law 12 needs a pod that is well again to say so.
+#[test]
+fn law11_a_pod_that_can_be_read_again_shows_no_error() {
+    let mut t = Script::confirmed();
+    t.event(Created, "s", s(), &[]);
+    t.wait("p", t.now());
+    t.inspection_fails(&[]);
+    assert!(t.view().status.error.is_some());
+    t.pass(1_100);
+    t.inspect(&[sandbox("s", "p", Shown::Running)], &[]);
+    assert!(t.view().status.error.is_none());
+    assert_eq!(t.machine.health(t.now()).quarantined, 0);
+}
+
+/// CRI-O tells no removal of a sandbox: pods that have ended are looked for, also those that ended
+/// while the stream was down.
+#[test]
+fn section2_pods_that_ended_during_an_outage_are_looked_for() {
+    let mut t = Script::confirmed();
+    t.event(Created, "s", s(), &[]);
+    t.event(Stopped, "s", Some(sandbox("s", "p", Shown::Exited)), &[]);
+    t.stream_ends(StreamEnd::Ended(None));
+    t.pass_reading(2_000, &[sandbox("s", "p", Shown::Exited)], &[]);
+    t.subscribe();
+    t.list(&[sandbox("s", "p", Shown::Exited)]);
+    t.pass(1_100);
+    assert_eq!(t.inspection_wanted(), Some(&PodUid::from("p")));
+}

@@ -1,0 +1,375 @@
+//! A scripted machine for the minimal tests: nothing happens by itself, every read waits until it
+//! is answered, time is in milliseconds.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use pleg_core::{
+    Arrival, CallError, CallErrorKind, ContainerDetails, Details, EventType, Id, Identity,
+    Inspection, Instant, Kind, LifecycleType, List, Output, PodLifecycleEvent, PodUid, PodView,
+    Reading, Reconciler, Report, RuntimeEvent, Settings, Shown, StreamChange, StreamEnd, Ticket,
+    WaiterId, WallTime,
+};
+
+const WALL: i64 = 1_700_000_000_000_000_000;
+
+pub struct Script {
+    pub machine: Reconciler,
+    now: u64,
+    lists: VecDeque<(Ticket, u64)>,
+    inspections: VecDeque<(Ticket, PodUid, u64)>,
+    readings: VecDeque<(Ticket, Id)>,
+    /// What was announced: type, id (or pod), incarnation, exit code.
+    pub announced: Vec<(LifecycleType, String, u32, Option<i32>)>,
+    pub events: Vec<PodLifecycleEvent>,
+    pub answers: Vec<(WaiterId, Result<PodView, CallError>)>,
+    pub published: Vec<PodView>,
+    pub withdrawn: Vec<PodUid>,
+    pub cancelled: Vec<Ticket>,
+    waiters: u64,
+}
+
+impl Script {
+    pub fn new() -> Self {
+        Self::with(Settings::default())
+    }
+
+    pub fn with(settings: Settings) -> Self {
+        let now = 1_000_000_000;
+        let machine = Reconciler::new(settings, Instant::from_nanos(now)).expect("valid settings");
+        let mut script = Self {
+            machine,
+            now,
+            lists: VecDeque::new(),
+            inspections: VecDeque::new(),
+            readings: VecDeque::new(),
+            announced: Vec::new(),
+            events: Vec::new(),
+            answers: Vec::new(),
+            published: Vec::new(),
+            withdrawn: Vec::new(),
+            cancelled: Vec::new(),
+            waiters: 0,
+        };
+        script.drain();
+        script
+    }
+
+    /// One whose stream stands, confirmed, over an empty node.
+    pub fn confirmed() -> Self {
+        Self::confirmed_with(Settings::default())
+    }
+
+    pub fn confirmed_with(settings: Settings) -> Self {
+        let mut script = Self::with(settings);
+        script.list(&[]);
+        script.subscribe();
+        script.list(&[]);
+        script.pass(1_100);
+        while script.lists_wanted() > 0 {
+            script.list(&[]);
+        }
+        script
+    }
+
+    pub fn now(&self) -> Instant {
+        Instant::from_nanos(self.now)
+    }
+
+    /// Time passes; what falls due is done, and no read is answered.
+    pub fn pass(&mut self, ms: u64) {
+        let end = self.now + ms * 1_000_000;
+        while let Some(due) = self
+            .machine
+            .poll_timeout()
+            .map(Instant::as_nanos)
+            .filter(|&d| d <= end)
+        {
+            self.now = self.now.max(due);
+            self.machine.handle_timeout(self.now());
+            self.drain();
+        }
+        self.now = end;
+    }
+
+    /// Time passes; every list is answered with these rows, every inspection with `found`.
+    pub fn pass_reading(&mut self, ms: u64, rows: &[Report], found: &[Report]) {
+        for _ in 0..ms {
+            self.pass(1);
+            while self.lists_wanted() > 0 {
+                self.list(rows);
+            }
+            while self.inspection_wanted().is_some() {
+                self.inspect(found, &[]);
+            }
+        }
+    }
+
+    pub fn lists_wanted(&self) -> usize {
+        self.lists.len()
+    }
+
+    pub fn inspection_wanted(&self) -> Option<&PodUid> {
+        self.inspections.front().map(|(_, uid, _)| uid)
+    }
+
+    pub fn inspections_wanted(&self) -> usize {
+        self.inspections.len()
+    }
+
+    pub fn subscribe(&mut self) {
+        let (at, wall) = (self.now(), self.wall());
+        self.machine
+            .handle_stream(at, StreamChange::Subscribed { at, wall });
+        self.drain();
+    }
+
+    pub fn stream_ends(&mut self, why: StreamEnd) {
+        let at = self.now();
+        self.machine.handle_stream(
+            at,
+            StreamChange::Ended {
+                at,
+                why,
+                retry_at: at,
+            },
+        );
+        self.drain();
+    }
+
+    pub fn event(
+        &mut self,
+        event: EventType,
+        id: &str,
+        sandbox: Option<Report>,
+        containers: &[Report],
+    ) {
+        self.stamped(0, event, id, sandbox, containers);
+    }
+
+    /// An event whose stamp is so many milliseconds from now.
+    pub fn stamped(
+        &mut self,
+        ms: i64,
+        event: EventType,
+        id: &str,
+        sandbox: Option<Report>,
+        containers: &[Report],
+    ) {
+        let event = RuntimeEvent {
+            id: id.into(),
+            event,
+            created_at: self.wall().as_nanos() + ms * 1_000_000,
+            sandbox,
+            containers: containers.to_vec(),
+        };
+        let (arrived, wall) = (self.now(), self.wall());
+        self.machine.handle_event(
+            arrived,
+            Arrival {
+                event,
+                arrived,
+                wall,
+            },
+        );
+        self.drain();
+        self.pass(1);
+    }
+
+    /// Answers the oldest list that is wanted: begun when it was asked for.
+    pub fn list(&mut self, rows: &[Report]) {
+        self.list_ends(Ok(rows.to_vec()));
+    }
+
+    pub fn list_fails(&mut self, kind: CallErrorKind) {
+        self.list_ends(Err(CallError::new("List", kind, "")));
+    }
+
+    fn list_ends(&mut self, rows: Result<Vec<Report>, CallError>) {
+        let (ticket, asked) = self.lists.pop_front().expect("a list is wanted");
+        self.pass(1);
+        let (began, ended) = (Instant::from_nanos(asked + 1000), self.now());
+        self.machine.handle_list(
+            ended,
+            List {
+                ticket,
+                began,
+                ended,
+                rows,
+            },
+        );
+        self.drain();
+    }
+
+    /// Answers the oldest inspection that is wanted: begun when it was asked for.
+    pub fn inspect(&mut self, found: &[Report], gone: &[&str]) {
+        self.inspection_ends(found, gone, None);
+    }
+
+    pub fn inspection_fails(&mut self, found: &[Report]) {
+        self.inspection_ends(
+            found,
+            &[],
+            Some(CallError::new("Inspect", CallErrorKind::Failed, "")),
+        );
+    }
+
+    fn inspection_ends(&mut self, found: &[Report], gone: &[&str], error: Option<CallError>) {
+        let (ticket, _, asked) = self
+            .inspections
+            .pop_front()
+            .expect("an inspection is wanted");
+        self.pass(1);
+        let (began, ended) = (Instant::from_nanos(asked + 1000), self.now());
+        let gone = gone.iter().map(|&id| id.into()).collect();
+        let found = found.to_vec();
+        self.machine.handle_inspection(
+            ended,
+            Inspection {
+                ticket,
+                began,
+                ended,
+                found,
+                gone,
+                error,
+            },
+        );
+        self.drain();
+    }
+
+    /// Answers the single read that is wanted.
+    pub fn read(&mut self, report: Report) {
+        let (ticket, _) = self.readings.pop_front().expect("a read is wanted");
+        let began = self.now();
+        self.pass(1);
+        let ended = self.now();
+        self.machine.handle_reading(
+            ended,
+            Reading {
+                ticket,
+                began,
+                ended,
+                report: Ok(report),
+            },
+        );
+        self.drain();
+    }
+
+    pub fn read_wanted(&self) -> bool {
+        !self.readings.is_empty()
+    }
+
+    pub fn wait(&mut self, pod: &str, after: Instant) -> WaiterId {
+        self.waiters += 1;
+        let waiter = WaiterId::new(self.waiters);
+        self.machine.wait(self.now(), waiter, &pod.into(), after);
+        self.drain();
+        waiter
+    }
+
+    pub fn said(&self, what: LifecycleType, id: &str) -> usize {
+        self.announced
+            .iter()
+            .filter(|(w, i, ..)| (*w, i.as_str()) == (what, id))
+            .count()
+    }
+
+    pub fn missed(&self) -> u64 {
+        self.machine.counters().missed.iter().sum()
+    }
+
+    /// The last published view.
+    pub fn view(&self) -> &PodView {
+        self.published.last().expect("something is published")
+    }
+
+    fn wall(&self) -> WallTime {
+        WallTime::from_nanos(WALL + self.now as i64)
+    }
+
+    pub fn drain(&mut self) {
+        while let Some(output) = self.machine.poll_output() {
+            match output {
+                Output::List { ticket, .. } => self.lists.push_back((ticket, self.now)),
+                Output::Inspect { ticket, uid, .. } => {
+                    self.inspections.push_back((ticket, uid, self.now));
+                }
+                Output::Read { ticket, id, .. } => self.readings.push_back((ticket, id)),
+                Output::Cancel { ticket } => {
+                    self.inspections.retain(|(t, ..)| *t != ticket);
+                    self.cancelled.push(ticket);
+                }
+                Output::Announce(e) => {
+                    let (id, n, code) = match &e.subject {
+                        Some(s) => (s.id.to_string(), s.incarnation, s.exit_code),
+                        None => (e.uid.to_string(), 0, None),
+                    };
+                    self.announced.push((e.event, id, n, code));
+                    self.events.push(e);
+                }
+                Output::Publish { view, .. } => self.published.push(view),
+                Output::Withdraw { uid } => self.withdrawn.push(uid),
+                Output::Answer { waiter, answer } => self.answers.push((waiter, answer)),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The deadline of a list, as the machine asks for it.
+pub fn list_deadline(machine: &mut Reconciler) -> Option<Duration> {
+    while let Some(output) = machine.poll_output() {
+        if let Output::List { deadline, .. } = output {
+            return Some(deadline);
+        }
+    }
+    None
+}
+
+pub fn sandbox(id: &str, pod: &str, shown: Shown) -> Report {
+    report(Kind::Sandbox, id, pod, shown)
+}
+
+/// A container in the sandbox "s" as a list row shows it.
+pub fn container(id: &str, pod: &str, shown: Shown) -> Report {
+    let mut report = report(Kind::Container, id, pod, shown);
+    report.identity.sandbox = Some("s".into());
+    report
+}
+
+/// A container as its status shows it: that does not say which sandbox it is in.
+pub fn status(id: &str, pod: &str, shown: Shown) -> Report {
+    report(Kind::Container, id, pod, shown)
+}
+
+pub fn exited(id: &str, pod: &str, code: i32, reason: &str) -> Report {
+    let details = Details::Container(ContainerDetails {
+        exit_code: Some(code),
+        reason: reason.into(),
+        ..ContainerDetails::default()
+    });
+    Report {
+        details,
+        ..status(id, pod, Shown::Exited)
+    }
+}
+
+/// A report of which only id and state are there.
+pub fn nameless(mut report: Report) -> Report {
+    report.identity = Identity::unknown(report.identity.kind);
+    report
+}
+
+fn report(kind: Kind, id: &str, pod: &str, shown: Shown) -> Report {
+    let identity = Identity {
+        pod: Some(pod.into()),
+        name: (kind == Kind::Container).then(|| id.into()),
+        ..Identity::unknown(kind)
+    };
+    Report {
+        id: id.into(),
+        shown,
+        identity,
+        details: Details::none(kind),
+    }
+}

@@ -1,0 +1,293 @@
+//! Laws 2, 5, 6 and 7: how observations become state.
+
+use pleg_core::{EventType, LifecycleType, PodUid, SandboxState, Shown};
+
+use crate::script::{Script, container, exited, nameless, sandbox, status};
+use EventType::{Created, Deleted, Other, Started, Stopped};
+use LifecycleType::{ContainerChanged, ContainerRemoved, ContainerStarted};
+
+/// A pod "p" with the sandbox "s" and the container "c", both running, told by events.
+fn running() -> Script {
+    let mut t = Script::confirmed();
+    let s = || Some(sandbox("s", "p", Shown::Running));
+    t.event(Created, "s", s(), &[]);
+    t.event(Created, "c", s(), &[status("c", "p", Shown::Created)]);
+    t.event(Started, "c", s(), &[status("c", "p", Shown::Running)]);
+    t
+}
+
+fn rows() -> [pleg_core::Report; 2] {
+    [
+        sandbox("s", "p", Shown::Running),
+        container("c", "p", Shown::Running),
+    ]
+}
+
+/// A tombstone that the list in flight still showed was re-laid for ever.
+#[test]
+fn law6_a_tombstone_that_a_list_in_flight_showed_is_forgotten() {
+    let mut t = running();
+    t.machine.relist_now(t.now(), pleg_core::WaiterId::new(77));
+    t.drain();
+    t.pass(2);
+    t.event(Deleted, "c", Some(sandbox("s", "p", Shown::Running)), &[]);
+    t.list(&rows());
+    let alive = [sandbox("s", "p", Shown::Running)];
+    for _ in 0..40 {
+        t.pass(60_000);
+        while t.lists_wanted() > 0 {
+            t.list(&alive);
+        }
+    }
+    assert_eq!(t.machine.counters().tombstones, 0);
+}
+
+/// containerd 2 lists a sandbox for a moment after its DELETED: the pod was held for ever.
+#[test]
+fn law2_a_pod_held_for_a_contradiction_is_let_go_when_that_is_settled() {
+    let mut t = Script::confirmed();
+    t.event(Created, "s", Some(sandbox("s", "p", Shown::Running)), &[]);
+    t.event(Stopped, "s", Some(sandbox("s", "p", Shown::Exited)), &[]);
+    t.event(Deleted, "s", Some(sandbox("s", "p", Shown::Exited)), &[]);
+    t.machine.relist_now(t.now(), pleg_core::WaiterId::new(77));
+    t.drain();
+    t.list(&[sandbox("s", "p", Shown::Exited)]);
+    t.pass_reading(12_000, &[], &[]);
+    assert_eq!(t.machine.counters().overruled, 0);
+    assert!(
+        format!("{:?}", t.machine).contains("pods: {}, departed: {}"),
+        "{:?}",
+        t.machine
+    );
+}
+
+/// UNKNOWN is no position, but who shows it exists: an answer must not say that it is gone.
+#[test]
+fn law2_an_unknown_that_is_believed_removed_is_in_the_answer() {
+    let mut t = running();
+    t.event(Deleted, "c", Some(sandbox("s", "p", Shown::Running)), &[]);
+    t.wait("p", t.now());
+    t.inspect(
+        &[
+            sandbox("s", "p", Shown::Running),
+            status("c", "p", Shown::Unknown),
+        ],
+        &[],
+    );
+    let (_, answer) = t.answers.pop().expect("an answer");
+    assert_eq!(answer.expect("a view").status.containers.len(), 1);
+    assert_ne!(t.view().as_of, Some(t.now()));
+}
+
+/// A list from before an inspection that said UNKNOWN does not know better than it.
+#[test]
+fn law2_an_older_read_does_not_clear_an_unknown() {
+    let mut t = running();
+    t.machine.relist_now(t.now(), pleg_core::WaiterId::new(77));
+    t.drain();
+    t.pass(5);
+    t.wait("p", t.now());
+    t.inspect(
+        &[
+            sandbox("s", "p", Shown::Unknown),
+            status("c", "p", Shown::Running),
+        ],
+        &[],
+    );
+    t.list(&rows());
+    let unknown = SandboxState::Unknown {
+        last_ready: Some(true),
+    };
+    assert_eq!(t.view().status.sandboxes[0].state, unknown);
+    assert_eq!(t.said(ContainerChanged, "s"), 1);
+}
+
+/// A single status that says UNKNOWN is published, so it must be asked again.
+#[test]
+fn law2_an_unknown_from_a_single_status_is_inspected_again() {
+    let mut t = running();
+    t.event(
+        Stopped,
+        "c",
+        Some(sandbox("s", "p", Shown::Running)),
+        &[exited("c", "p", 1, "Error")],
+    );
+    t.pass(2_000);
+    assert!(t.read_wanted());
+    t.read(status("c", "p", Shown::Unknown));
+    t.pass(1_100);
+    assert_eq!(t.inspection_wanted(), Some(&PodUid::from("p")));
+}
+
+/// A row that clears an UNKNOWN says no details: the exit code was never read.
+#[test]
+fn law2_details_are_read_when_a_row_clears_an_unknown() {
+    let mut t = running();
+    t.event(Stopped, "c", Some(sandbox("s", "p", Shown::Running)), &[]);
+    t.inspect(
+        &[
+            sandbox("s", "p", Shown::Running),
+            status("c", "p", Shown::Unknown),
+        ],
+        &[],
+    );
+    t.machine.relist_now(t.now(), pleg_core::WaiterId::new(77));
+    t.drain();
+    t.list(&[
+        sandbox("s", "p", Shown::Running),
+        container("c", "p", Shown::Exited),
+    ]);
+    assert_eq!(t.inspection_wanted(), Some(&PodUid::from("p")));
+}
+
+/// The second denial of a removal comes after 10 s, also where the pod is under a long backoff.
+#[test]
+fn law2_a_wrong_removal_is_overruled_after_ten_seconds() {
+    let mut t = running();
+    // Its sandbox is unknown for long: inspected again ever more rarely.
+    let unknown = [
+        sandbox("s", "p", Shown::Unknown),
+        status("c", "p", Shown::Running),
+    ];
+    t.wait("p", t.now());
+    t.pass_reading(
+        40_000,
+        &[
+            sandbox("s", "p", Shown::Unknown),
+            container("c", "p", Shown::Running),
+        ],
+        &unknown,
+    );
+    t.event(Deleted, "c", Some(sandbox("s", "p", Shown::Running)), &[]);
+    assert_eq!(t.said(ContainerRemoved, "c"), 1);
+    t.wait("p", t.now());
+    t.pass_reading(10_100, &rows(), &rows());
+    assert_eq!(t.machine.counters().overruled, 1);
+    assert_eq!(t.said(ContainerStarted, "c"), 2);
+}
+
+/// Of a DELETED that came alone, sandbox or container was a guess.
+#[test]
+fn law2_an_overruling_knows_what_it_revives() {
+    let mut t = Script::confirmed();
+    t.event(Deleted, "s", None, &[]);
+    t.wait("p", t.now());
+    let found = [sandbox("s", "p", Shown::Running)];
+    t.pass_reading(10_500, &found, &found);
+    assert_eq!(t.view().status.sandboxes.len(), 1);
+}
+
+/// An event without a pod is kept aside whatever its type, and never gets a pod of its own.
+#[test]
+fn law6_an_id_without_a_pod_is_kept_aside_until_a_list() {
+    for (event, statuses) in [
+        (Other(9), vec![]),
+        (Created, vec![nameless(status("c", "p", Shown::Created))]),
+    ] {
+        let mut t = Script::confirmed();
+        t.event(event, "c", None, &statuses);
+        assert!(t.published.is_empty(), "{event:?}: {:?}", t.published);
+        t.pass(1_100);
+        assert_eq!(t.lists_wanted(), 1, "{event:?}");
+    }
+}
+
+/// What was told of an id that was kept aside is joined when a list shows it.
+#[test]
+fn law6_what_was_told_of_an_id_kept_aside_counts() {
+    let mut t = Script::confirmed();
+    t.event(Created, "s", Some(sandbox("s", "p", Shown::Running)), &[]);
+    t.event(Stopped, "c", None, &[]);
+    t.event(Other(9), "c", None, &[]);
+    t.pass(1_100);
+    t.list(&rows());
+    t.inspect(&rows(), &[]);
+    assert_eq!(t.said(LifecycleType::ContainerDied, "c"), 1);
+    t.pass(6_000);
+    assert_eq!(t.missed(), 0);
+}
+
+/// A replay names ids that are long gone: believed only if they are plausible.
+#[test]
+fn law6_a_replayed_event_is_a_hint() {
+    // Older than anything that is held, from before the subscribe, from the future.
+    for stamp in [-3_600_000, -10_000, 5_000] {
+        let mut t = Script::confirmed();
+        let s = Some(sandbox("s", "p", Shown::Running));
+        t.stamped(stamp, Created, "s", s, &[]);
+        t.inspect(&[], &[]);
+        assert!(t.announced.is_empty() && t.published.is_empty(), "{stamp}");
+    }
+}
+
+/// What only came along is looked at a second later.
+#[test]
+fn law6_a_provisional_id_is_inspected_after_a_second() {
+    let mut t = Script::confirmed();
+    t.event(
+        Started,
+        "s",
+        Some(sandbox("s", "p", Shown::Running)),
+        &[status("c", "p", Shown::Running)],
+    );
+    t.pass(900);
+    assert_eq!(t.inspections_wanted(), 0);
+    t.pass(200);
+    assert_eq!(t.inspections_wanted(), 1);
+}
+
+/// An event about a container whose sandbox is not told its pod by name still finds it.
+#[test]
+fn law7_a_sandbox_status_without_metadata_is_of_the_pod_that_is_known() {
+    let mut t = running();
+    let bare = nameless(sandbox("s", "p", Shown::Running));
+    t.event(
+        Created,
+        "d",
+        Some(bare),
+        &[nameless(status("d", "p", Shown::Created))],
+    );
+    assert_eq!(t.view().status.uid, PodUid::from("p"));
+    assert_eq!(t.view().status.containers.len(), 2);
+}
+
+/// A pod that nobody named is the sandbox's id, until somebody names it.
+#[test]
+fn law7_an_id_moves_to_its_pod_when_that_becomes_known() {
+    let mut t = Script::confirmed();
+    t.event(
+        Created,
+        "s",
+        Some(nameless(sandbox("s", "p", Shown::Running))),
+        &[],
+    );
+    assert_eq!(t.view().status.uid, PodUid::from("s"));
+    t.event(Started, "s", Some(sandbox("s", "p", Shown::Running)), &[]);
+    assert_eq!(t.view().status.uid, PodUid::from("p"));
+    assert_eq!(t.withdrawn, [PodUid::from("s")]);
+    assert_eq!(t.said(ContainerStarted, "s"), 1);
+}
+
+/// A container's status does not say which sandbox it is in; the event does.
+#[test]
+fn section2_a_container_told_by_an_event_is_active_at_once() {
+    let t = running();
+    assert!(t.view().status.containers[0].active);
+    assert_eq!(t.inspections_wanted(), 0);
+}
+
+/// A name or a sandbox that becomes known later is published.
+#[test]
+fn section2_identity_that_becomes_known_is_published() {
+    let mut t = Script::confirmed();
+    t.event(
+        Started,
+        "s",
+        Some(sandbox("s", "p", Shown::Running)),
+        &[status("c", "p", Shown::Running)],
+    );
+    t.machine.relist_now(t.now(), pleg_core::WaiterId::new(77));
+    t.drain();
+    t.list(&rows());
+    assert!(t.view().status.containers[0].active);
+}

@@ -1,0 +1,89 @@
+//! Law 9 and section 3: what is told, once, and with what.
+
+use pleg_core::{EventType, LifecycleType, Shown};
+
+use crate::script::{Script, exited, sandbox, status};
+use EventType::{Created, Deleted, Started, Stopped};
+use LifecycleType::{ContainerChanged, ContainerDied, ContainerRemoved, PodSync};
+
+fn s() -> Option<pleg_core::Report> {
+    Some(sandbox("s", "p", Shown::Running))
+}
+
+fn running() -> Script {
+    let mut t = Script::confirmed();
+    t.event(Created, "s", s(), &[]);
+    t.event(Created, "c", s(), &[status("c", "p", Shown::Created)]);
+    t.event(Started, "c", s(), &[status("c", "p", Shown::Running)]);
+    t
+}
+
+/// An id first learned as removed stays silent, also when its exit is told afterwards.
+#[test]
+fn section3_an_id_first_learned_as_removed_stays_silent() {
+    let mut t = Script::confirmed();
+    t.event(Deleted, "c", s(), &[]);
+    t.announced.clear();
+    t.event(Stopped, "c", s(), &[exited("c", "p", 3, "Error")]);
+    assert!(
+        t.announced.iter().all(|(_, id, ..)| id != "c"),
+        "{:?}",
+        t.announced
+    );
+    assert_eq!(t.said(PodSync, "p"), 0);
+}
+
+/// Exit details are kept even when they arrive after the removal, and said.
+#[test]
+fn section2_an_exit_code_that_comes_after_the_removal_is_said() {
+    let mut t = running();
+    t.event(Deleted, "c", s(), &[]);
+    assert_eq!(
+        (t.said(ContainerDied, "c"), t.said(ContainerRemoved, "c")),
+        (1, 1)
+    );
+    t.event(Stopped, "c", s(), &[exited("c", "p", 3, "Error")]);
+    assert!(
+        t.announced
+            .contains(&(ContainerChanged, "c".to_owned(), 0, Some(3)))
+    );
+}
+
+/// The reason of an exit may arrive late, also where the STOPPED came without the status.
+#[test]
+fn section2_the_reason_of_an_exit_is_read_again_after_two_seconds() {
+    let mut t = running();
+    t.event(Stopped, "c", s(), &[]);
+    t.inspect(
+        &[
+            sandbox("s", "p", Shown::Running),
+            exited("c", "p", 137, "Error"),
+        ],
+        &[],
+    );
+    t.pass(2_000);
+    assert!(t.read_wanted());
+    t.read(exited("c", "p", 137, "OOMKilled"));
+    assert_eq!(&*t.view().status.containers[0].details.reason, "OOMKilled");
+    t.pass(5_000);
+    assert!(!t.read_wanted());
+}
+
+/// An exit that is known to be clean is not read again.
+#[test]
+fn section2_a_clean_exit_is_not_read_again() {
+    let mut t = running();
+    t.event(Stopped, "c", s(), &[exited("c", "p", 0, "Completed")]);
+    t.pass(5_000);
+    assert!(!t.read_wanted());
+}
+
+/// A Died does not wait for the code of a pod that cannot be read.
+#[test]
+fn section3_a_death_in_a_failing_pod_is_told_at_once() {
+    let mut t = running();
+    t.wait("p", t.now());
+    t.inspection_fails(&[]);
+    t.event(Stopped, "c", s(), &[]);
+    assert_eq!(t.said(ContainerDied, "c"), 1);
+}
