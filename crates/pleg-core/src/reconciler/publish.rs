@@ -188,9 +188,17 @@ impl Reconciler {
             })
             .collect();
         for event in events {
-            if let (LifecycleType::ContainerDied | LifecycleType::ContainerRemoved, Some(s)) =
-                (event.event, &event.subject)
-            {
+            let Some(s) = &event.subject else { continue };
+            // Removed adds to an end that is kept; one that was acknowledged stays so. Died always
+            // comes before it.
+            let is_end = match event.event {
+                LifecycleType::ContainerDied => true,
+                LifecycleType::ContainerRemoved => {
+                    ends.contains(&s.id) || self.terminals.holds(&s.id, s.incarnation)
+                }
+                _ => false,
+            };
+            if is_end {
                 ends.insert(s.id.clone());
             }
         }

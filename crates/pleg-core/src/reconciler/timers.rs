@@ -17,6 +17,8 @@ pub(super) const PROVISIONAL: Duration = Duration::from_secs(1);
 /// When the reason of a non-zero exit is read again (containerd before 2.3 learns of an OOM kill
 /// after it has sent the event).
 pub(super) const EXIT_REASON: Duration = Duration::from_secs(2);
+/// When to look again whether something that is in the way is gone.
+const A_MOMENT: Duration = Duration::from_millis(100);
 /// How long terminal records outlive their pod.
 pub(super) const TERMINALS: Duration = Duration::from_secs(600);
 /// When a pod that has ended is looked for, since it ended (CRI-O tells of no sandbox's removal).
@@ -60,7 +62,7 @@ impl Reconciler {
         while let Some(timer) = self.timers.pop(now) {
             match timer {
                 Timer::Provisional(id) => self.look_at_provisional(now, &id),
-                Timer::ExitReason(id) => self.read_exit_reason(&id),
+                Timer::ExitReason(id) => self.read_exit_reason(now, &id),
                 Timer::Claim(id, position) => self.judge_claim(now, id, position),
                 Timer::Overdue(ticket) => self.give_back_slot(now, ticket),
                 Timer::Retry(uid) => {
@@ -89,7 +91,7 @@ impl Reconciler {
         }
     }
 
-    fn read_exit_reason(&mut self, id: &Id) {
+    fn read_exit_reason(&mut self, now: Instant, id: &Id) {
         let Some(record) = self.records.get(id) else {
             return;
         };
@@ -97,6 +99,12 @@ impl Reconciler {
             || record.exit_code() == Some(0)
             || &*record.reason() == crate::details::OOM_KILLED;
         if settled || self.readings.values().any(|r| r == id) {
+            return;
+        }
+        if self.readings.len() >= self.settings.inspections {
+            // A thousand bad exits are no thousand calls at a time.
+            self.timers
+                .set(now.after(A_MOMENT), Timer::ExitReason(id.clone()));
             return;
         }
         let kind = record.kind();
@@ -115,10 +123,8 @@ impl Reconciler {
     fn judge_claim(&mut self, now: Instant, id: Id, position: Position) {
         if self.stream.is_behind() {
             // The event may have arrived in time and wait at the reader.
-            self.timers.set(
-                now.after(Duration::from_millis(100)),
-                Timer::Claim(id, position),
-            );
+            self.timers
+                .set(now.after(A_MOMENT), Timer::Claim(id, position));
             return;
         }
         let excused = self

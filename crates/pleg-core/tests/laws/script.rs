@@ -7,8 +7,8 @@ use std::time::Duration;
 use pleg_core::{
     Arrival, CallError, CallErrorKind, ContainerDetails, Details, EventType, Id, Identity,
     Inspection, Instant, Kind, LifecycleType, List, Output, PodLifecycleEvent, PodUid, PodView,
-    Reading, Reconciler, Report, RuntimeEvent, Settings, Shown, StreamChange, StreamEnd, Ticket,
-    WaiterId, WallTime,
+    Reading, Reconciler, Report, RuntimeEvent, Settings, Shown, StreamChange, StreamEnd,
+    TerminalRecord, Ticket, WaiterId, WallTime,
 };
 
 const WALL: i64 = 1_700_000_000_000_000_000;
@@ -26,6 +26,8 @@ pub struct Script {
     pub published: Vec<PodView>,
     pub withdrawn: Vec<PodUid>,
     pub cancelled: Vec<Ticket>,
+    /// The terminal records last published, of whatever pod.
+    pub ends: Vec<TerminalRecord>,
     waiters: u64,
 }
 
@@ -49,6 +51,7 @@ impl Script {
             published: Vec::new(),
             withdrawn: Vec::new(),
             cancelled: Vec::new(),
+            ends: Vec::new(),
             waiters: 0,
         };
         script.drain();
@@ -255,6 +258,14 @@ impl Script {
         self.drain();
     }
 
+    pub fn reads_wanted(&self) -> usize {
+        self.readings.len()
+    }
+
+    pub fn read_wanted_of(&self) -> Option<Id> {
+        self.readings.front().map(|(_, id)| id.clone())
+    }
+
     pub fn read_wanted(&self) -> bool {
         !self.readings.is_empty()
     }
@@ -308,6 +319,7 @@ impl Script {
                     self.events.push(e);
                 }
                 Output::Publish { view, .. } => self.published.push(view),
+                Output::Terminals { records, .. } => self.ends = records.to_vec(),
                 Output::Withdraw { uid } => self.withdrawn.push(uid),
                 Output::Answer { waiter, answer } => self.answers.push((waiter, answer)),
                 _ => {}

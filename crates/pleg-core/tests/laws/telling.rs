@@ -87,3 +87,43 @@ fn section3_a_death_in_a_failing_pod_is_told_at_once() {
     t.event(Stopped, "c", s(), &[]);
     assert_eq!(t.said(ContainerDied, "c"), 1);
 }
+
+/// An end that was acknowledged does not come back with its removal.
+#[test]
+fn law9_an_acknowledged_end_stays_acknowledged() {
+    let mut t = running();
+    t.event(Stopped, "c", s(), &[exited("c", "p", 1, "Error")]);
+    assert_eq!(t.ends.len(), 1);
+    t.machine.acknowledge(&"c".into());
+    t.drain();
+    assert!(t.ends.is_empty());
+    t.event(Deleted, "c", s(), &[]);
+    assert_eq!(t.said(ContainerRemoved, "c"), 1);
+    assert!(t.ends.is_empty());
+}
+
+/// A thousand bad exits are not read again all at a time.
+#[test]
+fn law11_reads_of_exit_reasons_are_bounded() {
+    let mut t = Script::confirmed();
+    for n in 0..40 {
+        let (pod, sb, c) = (format!("p{n}"), format!("s{n}"), format!("c{n}"));
+        let ready = || Some(sandbox(&sb, &pod, Shown::Running));
+        t.event(Created, &sb, ready(), &[]);
+        t.event(Created, &c, ready(), &[status(&c, &pod, Shown::Created)]);
+        t.event(Stopped, &c, ready(), &[exited(&c, &pod, 1, "Error")]);
+    }
+    t.pass(3_000);
+    assert_eq!(t.reads_wanted(), 8);
+    let mut read = 0;
+    while t.reads_wanted() > 0 {
+        assert!(t.reads_wanted() <= 8);
+        while let Some(id) = t.read_wanted_of() {
+            let pod = id.as_str().replace('c', "p");
+            t.read(exited(id.as_str(), &pod, 1, "Error"));
+            read += 1;
+        }
+        t.pass(200);
+    }
+    assert_eq!(read, 40);
+}
