@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::cache::Published;
-use crate::driver::Driver;
+use crate::driver::{Driver, Outlets};
 use crate::error::StartError;
 use crate::fifo::{Fifo, FifoSender, fifo};
 use crate::handle::{Pleg, Shared};
@@ -135,17 +135,15 @@ impl<R: Runtime> Builder<R> {
         } else {
             drop(observe);
         }
-        let driver = Driver::new(
-            machine,
-            Reader::new(self.runtime.clone(), clock),
-            clock,
-            published.clone(),
-            self.subscribers.clone(),
-            self.fifo,
+        let to = Outlets {
+            published: published.clone(),
+            subscribers: self.subscribers.clone(),
+            fifo: self.fifo,
             health,
-            counted,
-            gauges,
-        );
+            counters: counted,
+        };
+        let reader = Reader::new(self.runtime.clone(), clock);
+        let driver = Driver::new(machine, reader, clock, to, gauges);
         if let Some(every) = self.liveness {
             let (commands, stop) = (commands.downgrade(), stop.clone());
             tasks.spawn(liveness::probe(self.runtime, clock, every, commands, stop));

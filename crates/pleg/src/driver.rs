@@ -60,11 +60,7 @@ pub(crate) struct Driver<R> {
     machine: Reconciler,
     reader: Arc<Reader<R>>,
     clock: Clock,
-    published: Arc<Published>,
-    subscribers: Arc<Subscribers>,
-    fifo: Option<FifoSender>,
-    health: watch::Sender<Health>,
-    counters: watch::Sender<Counters>,
+    to: Outlets,
     gauges: Arc<ReaderGauges>,
     reads: Reads,
     waiting: HashMap<WaiterId, Waiting>,
@@ -73,36 +69,33 @@ pub(crate) struct Driver<R> {
     log: ListLog,
 }
 
+/// Where what comes out goes to.
+pub(crate) struct Outlets {
+    pub(crate) published: Arc<Published>,
+    pub(crate) subscribers: Arc<Subscribers>,
+    pub(crate) fifo: Option<FifoSender>,
+    pub(crate) health: watch::Sender<Health>,
+    pub(crate) counters: watch::Sender<Counters>,
+}
+
 enum Waiting {
     Pod(Reply),
     List(oneshot::Sender<Result<(), CallError>>),
 }
 
 impl<R: Runtime> Driver<R> {
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "the parts of one machine, put together once"
-    )]
     pub(crate) fn new(
         machine: Reconciler,
         reader: Reader<R>,
         clock: Clock,
-        published: Arc<Published>,
-        subscribers: Arc<Subscribers>,
-        fifo: Option<FifoSender>,
-        health: watch::Sender<Health>,
-        counters: watch::Sender<Counters>,
+        to: Outlets,
         gauges: Arc<ReaderGauges>,
     ) -> Self {
         Self {
             machine,
             reader: Arc::new(reader),
             clock,
-            published,
-            subscribers,
-            fifo,
-            health,
-            counters,
+            to,
             gauges,
             reads: Reads::default(),
             waiting: HashMap::new(),
@@ -122,7 +115,7 @@ impl<R: Runtime> Driver<R> {
     ) {
         loop {
             self.perform_all();
-            let next_beat = self.health.borrow().beat.after(BEAT);
+            let next_beat = self.to.health.borrow().beat.after(BEAT);
             let wake = self
                 .machine
                 .poll_timeout()
@@ -154,7 +147,7 @@ impl<R: Runtime> Driver<R> {
         commands.close();
         while commands.try_recv().is_ok() {}
         self.waiting.clear();
-        self.subscribers.close();
+        self.to.subscribers.close();
         self.reads.tasks.shutdown().await;
     }
 
@@ -244,14 +237,14 @@ impl<R: Runtime> Driver<R> {
         let counters: Counters = self.machine.counters();
         self.metrics
             .show(&health, &counters, self.machine.census(), &self.gauges, now);
-        self.counters.send_if_modified(|shown| {
+        self.to.counters.send_if_modified(|shown| {
             let changed = *shown != counters;
             if changed {
                 *shown = counters;
             }
             changed
         });
-        self.health.send_if_modified(|shown| {
+        self.to.health.send_if_modified(|shown| {
             let same = shown.says_the_same(&health);
             if same && now.since(shown.beat) < BEAT {
                 return false;
@@ -264,11 +257,11 @@ impl<R: Runtime> Driver<R> {
 
     fn perform(&mut self, output: Output) {
         match output {
-            Output::Publish { uid, view } => self.published.put(uid, view),
-            Output::Withdraw { uid } => self.published.withdraw(&uid),
-            Output::Swept { as_of, gone } => self.published.sweep(as_of, &gone),
-            Output::Confirm { as_of, pods } => self.published.confirm(as_of, &pods),
-            Output::Terminals { uid, records } => self.published.set_ends(uid, records),
+            Output::Publish { uid, view } => self.to.published.put(uid, view),
+            Output::Withdraw { uid } => self.to.published.withdraw(&uid),
+            Output::Swept { as_of, gone } => self.to.published.sweep(as_of, &gone),
+            Output::Confirm { as_of, pods } => self.to.published.confirm(as_of, &pods),
+            Output::Terminals { uid, records } => self.to.published.set_ends(uid, records),
             Output::Announce(event) => self.announce(&event),
             Output::Answer { waiter, answer } => {
                 if let Some(Waiting::Pod(reply)) = self.waiting.remove(&waiter) {
@@ -340,8 +333,8 @@ impl<R: Runtime> Driver<R> {
                 "container died"
             );
         }
-        self.subscribers.announce(event);
-        if let Some(fifo) = &self.fifo {
+        self.to.subscribers.announce(event);
+        if let Some(fifo) = &self.to.fifo {
             fifo.announce(event);
         }
     }
