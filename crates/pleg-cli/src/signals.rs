@@ -1,4 +1,5 @@
-//! Signals: Ctrl-C on a terminal, and SIGTERM from whoever manages a service.
+//! Signals: Ctrl-C on a terminal, and SIGTERM from whoever manages a service. SIGHUP is left as it
+//! is, or `nohup` would be overruled.
 
 use std::io;
 use std::process::ExitCode;

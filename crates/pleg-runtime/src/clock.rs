@@ -21,7 +21,9 @@ impl Clock {
     #[must_use]
     pub fn start() -> Self {
         let now = tokio::time::Instant::now();
-        Self { origin: now.checked_sub(Duration::from_millis(1)).unwrap_or(now) }
+        Self {
+            origin: now.checked_sub(Duration::from_millis(1)).unwrap_or(now),
+        }
     }
 
     /// Now.
@@ -37,7 +39,9 @@ impl Clock {
     pub fn tokio(&self, at: Instant) -> tokio::time::Instant {
         const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
         let since_origin = Duration::from_nanos(at.as_nanos());
-        self.origin.checked_add(since_origin.min(FAR)).unwrap_or(self.origin)
+        self.origin
+            .checked_add(since_origin.min(FAR))
+            .unwrap_or(self.origin)
     }
 
     /// Completes at that instant. Cancel safe.

@@ -53,9 +53,13 @@ async fn churn(mode: Mode, linger: Duration, at_once: usize) -> anyhow::Result<(
         cache_is_right(&subject.pleg, &subject.truth)
     })
     .await?;
-    let view = subject.pleg.get(&kept.uid);
-    let code = view.status.containers[0].details.exit_code;
-    assert_eq!(code, Some(3), "{view:?}");
+    // A list shows that it has ended, and the inspection that follows with which code.
+    until(SOON, "the exit code is cached", || {
+        let status = subject.pleg.get(&kept.uid).status;
+        let code = status.containers.first().and_then(|c| c.details.exit_code);
+        async move { (code == Some(3)).then_some(()) }
+    })
+    .await?;
     announced.drain(&mut subject.events);
     lives::report(
         &format!("{mode:?}"),

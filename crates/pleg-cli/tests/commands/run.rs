@@ -124,9 +124,6 @@ fn text(bytes: &[u8]) -> String {
 pub(crate) struct Sim {
     pub(crate) socket: PathBuf,
     pub(crate) kubelet: Kubelet,
-    /// One who is subscribed from the beginning: a runtime holds events for the first one who
-    /// comes, and what the commands say of what is there already is not to depend on that.
-    _first: Running,
     _running: Running,
     place: Place,
 }
@@ -136,12 +133,9 @@ impl Sim {
         let place = Place::new();
         let socket = place.path("cri.sock");
         let running = serve(&socket).await;
-        let mut first = Running::start(&["watch", "-r", word(&socket)]);
-        first.line().await.expect("a heading");
         Self {
             kubelet: kubelet(&socket, place.dir()),
             socket,
-            _first: first,
             _running: running,
             place,
         }

@@ -74,7 +74,8 @@ async fn json_is_one_object_a_line() {
     crashing_pod(&sim.kubelet, "before", 3).await;
     let mut watch = sim.ask(&["watch", "-o", "json"]);
 
-    // What exists at the start comes first, from the list.
+    // What exists at the start comes first, from the list, though the runtime replays all that
+    // it held until somebody subscribed.
     let mut at_start = Vec::new();
     for _ in 0..2 {
         let event = object(&watch.line().await.expect("an event"));
