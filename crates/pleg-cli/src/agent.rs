@@ -17,7 +17,7 @@ use pleg::core::{NotReady, Settings};
 use tokio::net::TcpListener;
 
 use crate::args::AgentArgs;
-use crate::connect::{Target, say};
+use crate::connect::{Otherwise, Target, say};
 use crate::signals::Signal;
 
 /// How often the histograms are folded.
@@ -34,7 +34,7 @@ pub(crate) async fn run(
     signal: impl Future<Output = Signal>,
 ) -> anyhow::Result<Signal> {
     let metrics = install_metrics()?;
-    let target = Target::choose(&args.connection).await?;
+    let target = Target::choose(&args.connection, Otherwise::Wait).await?;
     let mut settings = Settings::default();
     settings.relist_period = args.relist_period;
     settings.relist_period_max = args.relist_period_max;

@@ -46,7 +46,8 @@ pub(crate) enum Command {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Connection {
-    /// The runtime's socket, as in crictl; without it, well-known sockets are tried
+    /// The runtime's socket, as in crictl; without it, well-known sockets are tried. Where there
+    /// is none, watch shows the embedded runtime, pods fails, agent waits and is not ready
     #[arg(
         short,
         long,

@@ -7,13 +7,24 @@ use anyhow::Context;
 use pleg::core::{CallErrorKind, Instant, Mode, Settings};
 use pleg::runtime::clock::Clock;
 use pleg::{Builder, Pleg};
-use pleg_cri::{ConnectError, CriConfig, CriRuntime, Endpoint, diagnose, find};
+use pleg_cri::{ConnectError, CriConfig, CriRuntime, Endpoint, diagnose, find, well_known};
 
 use crate::args::{self, Connection};
 use crate::sim::Embedded;
 
 /// How long `watch` and `pods` wait for a runtime to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What to do where no runtime is named and none is found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Otherwise {
+    /// Show the embedded simulated one: for people who look around.
+    Embedded,
+    /// Fail: whoever asks what exists must not be told of what does not.
+    Fail,
+    /// Wait on the most usual socket: a node's runtime may start after its agent.
+    Wait,
+}
 
 /// A runtime to talk to, and what keeps it alive if it is our own.
 pub(crate) struct Target {
@@ -24,19 +35,32 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// The runtime that was asked for, or the one that is found, or the embedded one.
-    pub(crate) async fn choose(connection: &Connection) -> anyhow::Result<Self> {
+    /// The runtime that was asked for, or the one that is found; `otherwise` says what to do where
+    /// there is none.
+    pub(crate) async fn choose(
+        connection: &Connection,
+        otherwise: Otherwise,
+    ) -> anyhow::Result<Self> {
         if connection.sim {
             return Self::embedded().await;
         }
         if let Some(endpoint) = connection.runtime_endpoint.clone().or_else(find) {
             return Ok(Self::new(endpoint, None));
         }
-        say(
-            "no container runtime found on its usual socket (use -r unix:///path to name one); \
-             showing the embedded simulated runtime",
-        );
-        Self::embedded().await
+        match (otherwise, well_known().first()) {
+            (Otherwise::Wait, Some(usual)) => Ok(Self::new(usual.path.parse()?, None)),
+            (Otherwise::Embedded, _) => {
+                say(
+                    "no container runtime found on its usual socket (use -r unix:///path to name \
+                     one); showing the embedded simulated runtime",
+                );
+                Self::embedded().await
+            }
+            _ => anyhow::bail!(
+                "no container runtime found on its usual socket: name it with -r unix:///path, or \
+                 use --sim for a simulated one"
+            ),
+        }
     }
 
     async fn embedded() -> anyhow::Result<Self> {

@@ -8,7 +8,7 @@ use pleg::core::{ContainerState, PodView, SandboxState, Settings, WallTime};
 use pleg::runtime::clock::Clock;
 
 use crate::args::{Output, PodsArgs};
-use crate::connect::{Target, say};
+use crate::connect::{Otherwise, Target, say};
 use crate::json::{self, PodObject};
 use crate::table::{self, Cell, colour, dim};
 use crate::watch::short;
@@ -17,7 +17,7 @@ use crate::watch::short;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(args: PodsArgs) -> anyhow::Result<()> {
-    let target = Target::choose(&args.connection).await?;
+    let target = Target::choose(&args.connection, Otherwise::Fail).await?;
     target.wait_until_it_answers().await?;
     let pleg = target
         .builder(args.connection.mode, Settings::default())?

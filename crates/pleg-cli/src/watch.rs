@@ -7,12 +7,12 @@ use pleg::core::{LifecycleType, PodLifecycleEvent, Settings, Source};
 use pleg::{Delivery, Pleg, Subscription};
 
 use crate::args::{Output, WatchArgs};
-use crate::connect::{Target, say};
+use crate::connect::{Otherwise, Target, say};
 use crate::json::{self, Moment};
 use crate::table::{self, Cell, colour, dim};
 
 pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<()> {
-    let target = Target::choose(&args.connection).await?;
+    let target = Target::choose(&args.connection, Otherwise::Embedded).await?;
     target.wait_until_it_answers().await?;
     let mut builder = target.builder(args.connection.mode, Settings::default())?;
     let mut events = builder.subscribe();

@@ -142,12 +142,15 @@ pub enum NotReady {
         /// For how long.
         silent: Duration,
     },
+    /// The generator has shut down.
+    Closed,
 }
 
 impl fmt::Display for NotReady {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NeverListed => f.write_str("pleg has yet to be successful"),
+            Self::Closed => f.write_str("pleg has shut down"),
             Self::Stale { elapsed, threshold } => write!(
                 f,
                 "pleg was last seen active {} ago; threshold is {}",

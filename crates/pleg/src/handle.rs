@@ -257,6 +257,9 @@ impl HealthWatch {
     /// # Errors
     /// Why not.
     pub fn ready(&self) -> Result<(), NotReady> {
+        if self.health.has_changed().is_err() {
+            return Err(NotReady::Closed);
+        }
         self.health.borrow().ready(self.clock.now())
     }
 

@@ -36,9 +36,17 @@
 //! pleg.wait_until_synced().await?;
 //!
 //! // Lifecycle events. When one arrives, the cache shows it already.
+//! let watching = pleg.clone();
 //! tokio::spawn(async move {
 //!     while let Some(delivery) = events.next().await {
-//!         println!("{delivery:?}");
+//!         match delivery {
+//!             pleg::Delivery::Event(event) => {
+//!                 let id = event.subject.as_ref().map(|s| &s.id);
+//!                 println!("{} {}/{} {id:?}", event.event, event.namespace, event.pod_name);
+//!             }
+//!             // Too slow for too long: go on from what exists now.
+//!             _ => println!("{} pods", watching.snapshot().len()),
+//!         }
 //!     }
 //! });
 //!
@@ -90,6 +98,11 @@ pub use error::{RelistError, StartError, WaitError};
 pub use fifo::{Fifo, FifoEvent};
 pub use handle::{HealthWatch, Pleg};
 pub use pleg_core as core;
+pub use pleg_core::{
+    ContainerState, ContainerStatus, Health, Id, Instant, Kind, LifecycleType, Mode, NotReady,
+    PodLifecycleEvent, PodStatus, PodUid, PodView, Settings, Source, Subject, TerminalRecord,
+    WallTime,
+};
 pub use pleg_evented::{InvalidPolicy, ReconnectSettings};
 pub use pleg_runtime as runtime;
 pub use subscription::{Delivery, Subscription};

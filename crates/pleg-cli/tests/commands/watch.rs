@@ -296,4 +296,12 @@ async fn without_any_socket_it_says_so_in_one_line() {
         end.err
     );
     assert!(end.out.contains("demo/"), "the embedded one: {}", end.out);
+    // Whoever asks what exists is not told of what does not.
+    let end = Running::start(&["pods"]).end().await;
+    assert_eq!(end.code(), Some(1), "{}", end.err);
+    assert!(
+        end.err.contains("--sim") && end.out.is_empty(),
+        "{}",
+        end.err
+    );
 }

@@ -60,6 +60,7 @@ async fn a_shutdown_waits_for_what_it_drops() {
     pleg.shutdown().await;
     assert_eq!(node.under_way(), 0);
     assert_eq!(waits.await.unwrap(), Err(WaitError::Closed));
+    assert_eq!(pleg.health().ready(), Err(pleg::NotReady::Closed));
 }
 
 /// Dropping the last handle ends everything.
