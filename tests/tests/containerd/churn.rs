@@ -85,8 +85,11 @@ fn calls_are_accounted_for(subject: &Subject) {
     for unasked in [Cause::Waiter, Cause::Relist, Cause::Reinspect, Cause::Retry] {
         assert_eq!(by(unasked), 0, "nobody asked for {}", unasked.as_str());
     }
-    assert!(calls.pod_lists == 0 || counters.inspections > 0);
-    assert!(calls.statuses == 0 || counters.inspections + counters.exit_reads > 0);
+    // One inspection of these pods lists three times (sandboxes and containers of the pod,
+    // containers of its sandbox) and reads four statuses at most; a late exit reason is one.
+    assert!(calls.pod_lists <= 3 * counters.inspections, "{calls:?}");
+    let statuses = counters.exit_reads + 4 * counters.inspections;
+    assert!(calls.statuses <= statuses, "{calls:?}, {statuses} named");
     assert_eq!(
         counters.missed.iter().sum::<u64>(),
         0,
