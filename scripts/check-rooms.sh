@@ -19,6 +19,7 @@ declare -A may=(
     [pleg-evented]="pleg-core pleg-runtime"
     [pleg]="pleg-core pleg-runtime pleg-cri pleg-generic pleg-evented"
     [pleg-sim]="pleg-core pleg-runtime pleg-cri"
+    [pleg-proof]="pleg-core"
 )
 for room in "${!may[@]}"; do
     for used in $(tree --package "$room" --all-features | grep -E '^pleg(-|$)' | grep -vx "$room"); do

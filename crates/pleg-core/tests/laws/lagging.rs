@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use pleg_core::{EventType, Inbox, LifecycleType, PodLifecycleEvent, Shown};
 
-use crate::dice::Dice;
 use crate::script::{Script, container, sandbox, status};
 use LifecycleType::{ContainerDied, ContainerRemoved, PodSync};
+use pleg_proof::dice::Dice;
 
 /// Announcements as the machine makes them: containers of two names come and go.
 fn announcements(dice: &mut Dice) -> Vec<PodLifecycleEvent> {

@@ -1,7 +1,6 @@
 //! One world: the truth, a runtime that tells of it more or less well, and the machine between
 //! them. A discrete event simulation; equal seeds give equal histories.
 
-#[path = "calls.rs"]
 mod calls;
 
 use std::collections::{BTreeMap, VecDeque};

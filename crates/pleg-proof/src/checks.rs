@@ -1,7 +1,6 @@
 //! The laws, as a consumer can check them: a shadow of the cache, and a book of what was told,
 //! read, asked and announced.
 
-#[path = "quiet.rs"]
 mod quiet;
 
 use std::collections::{BTreeMap, BTreeSet};
