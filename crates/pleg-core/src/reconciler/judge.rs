@@ -229,7 +229,9 @@ impl Reconciler {
         if record.is_removed() {
             // No position, so it overrules nothing; but it exists, and that is to be decided.
             if read.began > record.believed_since() {
-                self.contradicted(now, uid, &report.id, now, source_of(read.call));
+                let source = source_of(read.call);
+                self.contradicted(now, uid, &report.id, now, source);
+                self.touch(uid, source);
                 self.recheck_later(now, uid);
             }
             return Found::Otherwise;

@@ -10,7 +10,7 @@ use crate::ids::{Id, Kind, PodUid};
 use crate::lifecycle::{LifecycleType, PodLifecycleEvent, Source, Subject};
 use crate::order::Position;
 use crate::record::Record;
-use crate::status::{PodView, Text};
+use crate::status::{PodStatus, PodView, Text};
 use crate::terminal::TerminalRecord;
 use crate::time::Instant;
 
@@ -38,6 +38,17 @@ impl Reconciler {
             if pod.is_gone() {
                 self.pods.remove(uid);
                 self.desk.forget(uid);
+            } else if !was_there && !self.departed.contains_key(uid) {
+                // Reads show something of it that is believed removed. Until that is decided the
+                // cache holds the nothing that we believe in, as of no read that shows more: a
+                // sweep vouches for pods that the cache does not hold (law 3).
+                self.departed.insert(uid.clone(), now);
+                let nothing = Arc::new(PodStatus::nothing(uid.clone()));
+                let view = PodView::new(nothing, pod.as_of, pod.inspected);
+                self.out.push_back(Output::Publish {
+                    uid: uid.clone(),
+                    view,
+                });
             }
             if was_there {
                 self.out.push_back(Output::Withdraw { uid: uid.clone() });

@@ -13,6 +13,7 @@ use crate::ids::{Id, PodUid};
 use crate::lifecycle::Source;
 use crate::observed::{Inspection, List, Reading, Report, Ticket};
 use crate::order::Position;
+use crate::pod::Pod;
 use crate::record::Record;
 use crate::status::{PodStatus, PodView};
 use crate::time::Instant;
@@ -83,7 +84,9 @@ impl Reconciler {
         self.aside.forget_before(list.began);
         let mut gone = Vec::new();
         self.departed.retain(|uid, since| {
-            let stays = *since >= list.began;
+            // The list vouches for nobody's absence of whom it shows something.
+            let undecided = |p: &Pod| !p.denied.is_empty();
+            let stays = *since >= list.began || self.pods.get(uid).is_some_and(undecided);
             if !stays {
                 gone.push(uid.clone());
             }

@@ -25,6 +25,8 @@ pub struct Script {
     pub answers: Vec<(WaiterId, Result<PodView, CallError>)>,
     pub published: Vec<PodView>,
     pub withdrawn: Vec<PodUid>,
+    /// Pods whose end some list has confirmed.
+    pub swept: Vec<PodUid>,
     pub cancelled: Vec<Ticket>,
     /// The terminal records last published, of whatever pod.
     pub ends: Vec<TerminalRecord>,
@@ -50,6 +52,7 @@ impl Script {
             answers: Vec::new(),
             published: Vec::new(),
             withdrawn: Vec::new(),
+            swept: Vec::new(),
             cancelled: Vec::new(),
             ends: Vec::new(),
             waiters: 0,
@@ -182,6 +185,13 @@ impl Script {
     /// Answers the oldest list that is wanted: begun when it was asked for.
     pub fn list(&mut self, rows: &[Report]) {
         self.list_ends(Ok(rows.to_vec()));
+    }
+
+    /// A list is asked for and answered.
+    pub fn relist(&mut self, rows: &[Report]) {
+        self.machine.relist_now(self.now(), WaiterId::new(77));
+        self.drain();
+        self.list(rows);
     }
 
     pub fn list_fails(&mut self, kind: CallErrorKind) {
@@ -321,6 +331,7 @@ impl Script {
                 Output::Publish { view, .. } => self.published.push(view),
                 Output::Terminals { records, .. } => self.ends = records.to_vec(),
                 Output::Withdraw { uid } => self.withdrawn.push(uid),
+                Output::Swept { gone, .. } => self.swept.extend(gone),
                 Output::Answer { waiter, answer } => self.answers.push((waiter, answer)),
                 _ => {}
             }

@@ -166,6 +166,36 @@ fn law2_a_wrong_removal_is_overruled_after_ten_seconds() {
     assert_eq!(t.said(ContainerStarted, "c"), 2);
 }
 
+/// A list that shows something of a pod in whose end we believe does not vouch for that end.
+#[test]
+fn law3_a_list_that_shows_something_of_a_pod_does_not_sweep_it() {
+    let mut t = running();
+    t.event(Deleted, "c", Some(sandbox("s", "p", Shown::Running)), &[]);
+    t.event(Deleted, "s", None, &[]);
+    assert_eq!(t.withdrawn, [PodUid::from("p")]);
+    t.relist(&rows());
+    t.relist(&rows());
+    assert_eq!(t.swept, []);
+    t.relist(&[]);
+    assert_eq!(t.swept, [PodUid::from("p")]);
+}
+
+/// A sweep vouches for pods that the cache does not hold: one of which the list showed something
+/// must be held, be it as nothing.
+#[test]
+fn law3_a_pod_that_is_shown_and_believed_gone_is_as_of_no_list() {
+    let mut t = Script::confirmed();
+    t.event(Deleted, "s", None, &[]);
+    t.pass(1);
+    t.relist(&[sandbox("s", "p", Shown::Running)]);
+    let held = t.published.last().expect("something is published");
+    assert!(held.status.is_nothing());
+    assert_eq!((&held.status.uid, held.as_of), (&PodUid::from("p"), None));
+    t.relist(&[]);
+    t.relist(&[]);
+    assert_eq!(t.swept, [PodUid::from("p")]);
+}
+
 /// Of a DELETED that came alone, sandbox or container was a guess.
 #[test]
 fn law2_an_overruling_knows_what_it_revives() {
