@@ -75,13 +75,9 @@ impl Reconciler {
     /// An answer names the pod of an id for which its sandbox's id had to stand. The first sane
     /// value is believed, whenever it comes (law 7): the id moves, a sandbox with its containers.
     pub(super) fn rehome(&mut self, now: Instant, id: &Id, named: &PodUid, source: Source) {
-        let Some(identity) = self.records.get(id).map(|r| &r.identity) else {
+        let Some(stand_in) = self.stand_in(id, named) else {
             return;
         };
-        let stand_in = PodUid::from(identity.sandbox.as_ref().unwrap_or(id));
-        if stand_in == *named {
-            return;
-        }
         let members = self.pods.get(&stand_in).map(|p| &p.members);
         let moving: BTreeSet<Id> = members
             .into_iter()
@@ -89,8 +85,11 @@ impl Reconciler {
             .chain([id])
             .filter(|m| {
                 self.records.get(*m).is_some_and(|r| {
+                    let is_of_it = r.identity.sandbox.as_ref() == Some(id);
+                    // What an event brought along may not say which sandbox it is in.
+                    let came_along = stand_in == PodUid::from(id);
                     r.identity.pod.as_ref() == Some(&stand_in)
-                        && (*m == id || r.identity.sandbox.as_ref() == Some(id))
+                        && (*m == id || is_of_it || came_along)
                 })
             })
             .cloned()
@@ -123,6 +122,16 @@ impl Reconciler {
         self.touch(named, source);
         // What the old name was owed.
         self.want(now, named, Cause::Changed);
+    }
+
+    /// The id that stood for the pod of an id until now that its pod is named: its own, or that
+    /// of a sandbox.
+    fn stand_in(&self, id: &Id, named: &PodUid) -> Option<PodUid> {
+        let identity = &self.records.get(id)?.identity;
+        let pod = identity.pod.as_ref().filter(|pod| *pod != named)?;
+        let own = identity.sandbox.as_ref().unwrap_or(id);
+        let stands_in = pod.as_str() == own.as_str() || self.records.contains_key(pod.as_str());
+        stands_in.then(|| pod.clone())
     }
 
     /// Starts to hold an id. It is not in any position yet.

@@ -298,6 +298,23 @@ fn law7_an_id_moves_to_its_pod_when_that_becomes_known() {
     assert_eq!(t.said(ContainerStarted, "s"), 1);
 }
 
+/// So does a container that an event brought along, though nobody said which sandbox it is in.
+#[test]
+fn law7_a_container_moves_to_its_pod_when_that_becomes_known() {
+    let mut t = Script::confirmed();
+    t.event(
+        Created,
+        "s",
+        Some(nameless(sandbox("s", "p", Shown::Running))),
+        &[nameless(status("c", "p", Shown::Running))],
+    );
+    t.wait("p", t.now());
+    t.inspect(&rows(), &[]);
+    assert_eq!(t.view().status.uid, PodUid::from("p"));
+    assert_eq!(t.view().status.containers.len(), 1);
+    assert_eq!(t.withdrawn, [PodUid::from("s")]);
+}
+
 /// A container's status does not say which sandbox it is in; the event does.
 #[test]
 fn section2_a_container_told_by_an_event_is_active_at_once() {
