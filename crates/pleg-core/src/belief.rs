@@ -24,8 +24,9 @@ impl Call {
 pub(crate) enum Verdict {
     /// The read began before the state was believed: late news, no contradiction.
     Stale,
-    /// The later state stands; this call should be asked again at that instant.
-    Stands { ask_again: Instant },
+    /// The later state stands; this call is to be asked again at that instant, unless it has said
+    /// all that it can: twice an earlier state.
+    Stands { ask_again: Option<Instant> },
     /// The reads are right: the state is what they show.
     Overruled,
 }
@@ -93,12 +94,11 @@ impl Belief {
         if began >= first.after(gap) {
             support.twice = true;
         }
+        let ask_again = (!support.twice).then(|| first.after(gap));
         if self.is_overruled() {
             Verdict::Overruled
         } else {
-            Verdict::Stands {
-                ask_again: first.after(gap),
-            }
+            Verdict::Stands { ask_again }
         }
     }
 
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(
             belief.deny(Call::List, at(1001), Position::Exited),
             Verdict::Stands {
-                ask_again: at(1101)
+                ask_again: Some(at(1101))
             }
         );
         // One of each call is not twice one call.
@@ -180,7 +180,7 @@ mod tests {
         assert!(!belief.is_denied());
         assert!(matches!(
             belief.deny(Call::List, at(500), Position::Exited),
-            Verdict::Stands { ask_again } if ask_again == at(600)
+            Verdict::Stands { ask_again } if ask_again == Some(at(600))
         ));
     }
 

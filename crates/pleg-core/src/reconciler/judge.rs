@@ -239,7 +239,7 @@ impl Reconciler {
             // No position, so it overrules nothing; but it exists, and that is to be decided.
             if read.began > record.believed_since() {
                 let source = source_of(read.call);
-                self.contradicted(now, uid, &report.id, now, source);
+                self.contradicted(now, uid, &report.id, None, source);
                 self.touch(uid, source);
                 self.recheck_later(now, uid);
             }
@@ -379,7 +379,7 @@ impl Reconciler {
         now: Instant,
         uid: &PodUid,
         id: &Id,
-        ask_again: Instant,
+        ask_again: Option<Instant>,
         source: Source,
     ) {
         self.counters.contradictions += 1;
@@ -388,12 +388,13 @@ impl Reconciler {
             .or_default()
             .denied
             .insert(id.clone());
-        if source == Source::Relist && ask_again > now {
-            self.audit.by(ask_again);
-        }
-        if ask_again > now {
-            // At that instant, whatever backoff the pod is under.
-            self.timers.set(ask_again, Timer::Recheck(uid.clone()));
+        if let Some(ask_again) = ask_again {
+            // At that instant, whatever backoff the pod is under; now, if this read took so long.
+            let at = ask_again.max(now);
+            if source == Source::Relist {
+                self.audit.by(at);
+            }
+            self.timers.set(at, Timer::Recheck(uid.clone()));
         }
     }
 

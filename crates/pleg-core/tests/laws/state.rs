@@ -196,6 +196,36 @@ fn law3_a_pod_that_is_shown_and_believed_gone_is_as_of_no_list() {
     assert_eq!(t.swept, [PodUid::from("p")]);
 }
 
+/// The second denial is asked for, also where the read in between took so long that its time has
+/// come already.
+#[test]
+fn law2_each_of_two_wrong_removals_is_overruled_after_ten_seconds() {
+    let mut t = running();
+    let s = || Some(sandbox("s", "p", Shown::Running));
+    t.event(Created, "d", s(), &[status("d", "p", Shown::Created)]);
+    let [first, second] = rows();
+    let all = [first, second, container("d", "p", Shown::Created)];
+    t.event(Deleted, "c", s(), &[]);
+    t.relist(&all);
+    let tenth_second = t.now().after(std::time::Duration::from_millis(9_998));
+    t.event(Deleted, "d", s(), &[]);
+    t.relist(&all);
+    while t.now() < tenth_second {
+        t.pass(1);
+        if t.lists_wanted() > 0 {
+            t.list(&all);
+        }
+    }
+    t.pass(2);
+    assert_eq!(t.lists_wanted(), 1);
+    t.pass(20);
+    t.list(&all);
+    assert_eq!(t.machine.counters().overruled, 1);
+    assert_eq!(t.lists_wanted(), 1);
+    t.list(&all);
+    assert_eq!(t.machine.counters().overruled, 2);
+}
+
 /// Of a DELETED that came alone, sandbox or container was a guess.
 #[test]
 fn law2_an_overruling_knows_what_it_revives() {
