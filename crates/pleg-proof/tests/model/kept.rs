@@ -1,0 +1,90 @@
+//! Sequences that once broke a law, in plain words: seeds lose their meaning when the generator
+//! changes, these do not.
+
+use super::live;
+use super::node::{Flavor, Node, World};
+use super::ops::Name::{App, Log};
+use super::ops::Op::{
+    Create, Deliver, DeliverAll, FinishInspection, KillSandbox, Relist, Run, Subscribe, Tell,
+};
+use super::ops::Pod::{A, B};
+use super::ops::{Began, How, Lie, Op, Outcome, Sees};
+
+const LYING: World = World {
+    flavor: Flavor::Containerd2,
+    tight: false,
+    lies: true,
+};
+
+const fn deliver(n: usize, how: How, late: bool) -> Op {
+    Deliver {
+        n,
+        how,
+        late,
+        again: false,
+    }
+}
+
+fn holds(world: World, ops: &[Op]) {
+    if let Err((law, history)) = live(&Node::new(world), ops, None, true) {
+        panic!("{history}\n{law}");
+    }
+}
+
+/// The list that showed the sandbox vouched for the end of its pod.
+#[test]
+fn law3_fresh_while_a_wrong_end_is_undecided() {
+    holds(
+        LYING,
+        &[
+            Subscribe,
+            Run(A),
+            KillSandbox(A),
+            Tell(A, None, Lie::Deleted),
+        ],
+    );
+}
+
+/// The inspection that named the pod moved the sandbox there and left the container behind.
+#[test]
+fn law3_fresh_when_a_container_without_a_name_finds_its_pod() {
+    holds(
+        World {
+            lies: false,
+            ..LYING
+        },
+        &[
+            Run(B),
+            Subscribe,
+            Create(B, App),
+            Create(B, Log),
+            Relist(B),
+            deliver(0, How::Nameless, true),
+            FinishInspection {
+                n: 0,
+                outcome: Outcome::Whole,
+                began: Began::WhenAsked,
+                sees: Sees::ItsEnd,
+            },
+        ],
+    );
+}
+
+/// The list for the first wrong removal answered after the time of the second.
+#[test]
+fn law10_cache_equals_truth_after_two_wrong_removals() {
+    holds(
+        LYING,
+        &[
+            Subscribe,
+            Run(B),
+            Create(B, Log),
+            DeliverAll,
+            Tell(B, Some(Log), Lie::Deleted),
+            deliver(0, How::NoContainers, false),
+            Run(A),
+            Tell(A, None, Lie::Deleted),
+            deliver(2, How::Bare, false),
+        ],
+    );
+}

@@ -1,0 +1,248 @@
+//! The laws as assertions over what goes into the machine and what comes out of it. Each broken
+//! one begins with its name, `law<number>-<what>`, which is what planted defects are caught by.
+//!
+//! It is a second statement of the laws, written apart from the random worlds of `src/` and
+//! sharing nothing with them.
+
+mod announced;
+mod cached;
+mod events;
+mod reads;
+mod watched;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pleg_core::{
+    EventType, Id, Kind, Output, PodUid, PodView, Report, Settings, Shown, Ticket, WaiterId,
+};
+
+use super::node::{Node, State};
+use super::stand::Broken;
+pub use announced::Lagging;
+use announced::Said;
+pub use cached::seen;
+use events::Plausible;
+
+/// Returns a broken law unless the condition holds.
+macro_rules! hold {
+    ($condition:expr, $law:literal, $($words:tt)*) => {
+        if !$condition {
+            return Err(format!("{}: {}", $law, format_args!($($words)*)));
+        }
+    };
+}
+pub(crate) use hold;
+
+/// What the machine was given when an output came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input {
+    Event,
+    /// A list or an inspection.
+    Read,
+    OneStatus,
+    Question,
+    /// Time passed, or the stream began or ended.
+    Time,
+}
+
+/// A call that shows states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum By {
+    List,
+    Inspection,
+}
+
+/// One who waits.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub uid: PodUid,
+    pub after: u64,
+    pub asked: u64,
+    /// The last read that had been asked for by then.
+    pub number: Ticket,
+}
+
+/// A read that showed an id.
+#[derive(Clone, Copy, Debug)]
+struct Sight {
+    by: By,
+    began: u64,
+    state: State,
+}
+
+pub struct Laws {
+    settings: Settings,
+    history: Option<Vec<String>>,
+    /// The cache as the driver keeps it.
+    pub cache: BTreeMap<PodUid, PodView>,
+    /// The last read that was asked for.
+    number: Ticket,
+    /// Complete lists and complete inspections: their tickets and begins.
+    lists: Vec<(Ticket, u64)>,
+    inspections: BTreeMap<PodUid, Vec<(Ticket, u64)>>,
+    /// Inspections that failed.
+    failed: BTreeMap<PodUid, Vec<Ticket>>,
+    /// Inspections that are under way.
+    flights: BTreeMap<Ticket, (PodUid, u64)>,
+    pub waiting: BTreeMap<WaiterId, Asked>,
+    pub waiting_for_list: BTreeMap<WaiterId, Ticket>,
+    /// The state that is to be believed, as the cache or a removal last showed it, since when.
+    believed: BTreeMap<Id, (State, u64)>,
+    ever_shown: BTreeSet<Id>,
+    /// How often the cache went back, by id.
+    went_back: BTreeMap<Id, u32>,
+    /// Reads that showed an id since it was believed in its present state.
+    sights: BTreeMap<Id, Vec<Sight>>,
+    /// Ids that events told of falsely, and when they last did.
+    pub lied: BTreeMap<Id, u64>,
+    /// Ids that anything has named.
+    named: BTreeSet<Id>,
+    /// Ids first heard of as removed: nothing is to be said of them.
+    silent: BTreeSet<Id>,
+    /// Ids that anything has shown running.
+    ran: BTreeSet<Id>,
+    /// The begin of the last read that showed an id as UNKNOWN.
+    unsure: BTreeMap<Id, u64>,
+    plausible: Plausible,
+    /// What the busy writer was not handed yet.
+    on_the_way: BTreeSet<(Id, Pushed)>,
+    pub said: BTreeMap<(Id, u32), Said>,
+    pub lagging: Lagging,
+    watch: watched::Watch,
+}
+
+/// What must come out of a backlog if it went in (law 8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Pushed {
+    Told(EventType),
+    Shown(Shown),
+}
+
+impl Laws {
+    pub fn new(settings: Settings, now: u64, keep_history: bool) -> Self {
+        Self {
+            settings,
+            history: keep_history.then(Vec::new),
+            cache: BTreeMap::new(),
+            number: Ticket::default(),
+            lists: Vec::new(),
+            inspections: BTreeMap::new(),
+            failed: BTreeMap::new(),
+            flights: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            waiting_for_list: BTreeMap::new(),
+            believed: BTreeMap::new(),
+            ever_shown: BTreeSet::new(),
+            went_back: BTreeMap::new(),
+            sights: BTreeMap::new(),
+            lied: BTreeMap::new(),
+            named: BTreeSet::new(),
+            silent: BTreeSet::new(),
+            ran: BTreeSet::new(),
+            unsure: BTreeMap::new(),
+            plausible: Plausible::default(),
+            on_the_way: BTreeSet::new(),
+            said: BTreeMap::new(),
+            lagging: Lagging::new(),
+            watch: watched::Watch::new(now),
+        }
+    }
+
+    pub fn note(&mut self, now: u64, line: impl FnOnce() -> String) {
+        if let Some(history) = &mut self.history {
+            history.push(format!("{now:>7} {}", line()));
+        }
+    }
+
+    pub fn history(&self) -> String {
+        self.history.as_deref().unwrap_or_default().join("\n")
+    }
+
+    /// Every id that was ever in the cache.
+    pub fn ever_shown(&self) -> impl Iterator<Item = &Id> {
+        self.ever_shown.iter()
+    }
+
+    fn name(&mut self, report: &Report) {
+        self.named.insert(report.id.clone());
+        if report.shown == Shown::Running {
+            self.ran.insert(report.id.clone());
+        }
+    }
+
+    /// Takes one output of the machine.
+    pub fn output(
+        &mut self,
+        node: &Node,
+        now: u64,
+        output: &Output,
+        input: Input,
+    ) -> Result<(), Broken> {
+        match output {
+            Output::Publish { uid, view } => self.publish(node, now, uid, view),
+            Output::Withdraw { uid } => self.withdraw(now, uid),
+            Output::Swept { as_of, gone } => self.swept(node, now, *as_of, gone),
+            Output::Confirm { as_of, pods } => self.confirm(node, now, *as_of, pods),
+            Output::Terminals { records, .. } => self.ends(node, records),
+            Output::Announce(event) => self.announce(node, event),
+            Output::Answer { waiter, answer } => {
+                self.answer(node, now, *waiter, answer.as_ref(), input)
+            }
+            Output::Listed { waiter, .. } => {
+                let number = self.waiting_for_list.remove(waiter);
+                hold!(
+                    number.is_some(),
+                    "law4-answered-once",
+                    "{waiter:?} does not wait for a list"
+                );
+                Ok(())
+            }
+            Output::List { ticket, .. } => {
+                self.number = self.number.max(*ticket);
+                self.watch.list_asked(now)
+            }
+            Output::Inspect {
+                ticket,
+                uid,
+                causes,
+                ..
+            } => {
+                self.number = self.number.max(*ticket);
+                self.inspection_asked(now, *ticket, uid, *causes)
+            }
+            Output::Read { ticket, .. } => {
+                self.number = self.number.max(*ticket);
+                Ok(())
+            }
+            // A read that was given up is a failed one, whatever it would have said.
+            Output::Cancel { ticket } => {
+                if let Some((uid, _)) = self.flights.remove(ticket) {
+                    self.watch.inspection_ended(now, &uid);
+                    self.failed.entry(uid).or_default().push(*ticket);
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What an event tells of its subject by its type.
+fn told(kind: Kind, event: EventType) -> Option<State> {
+    match event {
+        EventType::Created if kind == Kind::Container => Some(State::Created),
+        EventType::Created | EventType::Started => Some(State::Running),
+        EventType::Stopped => Some(State::Exited),
+        EventType::Deleted => Some(State::Gone),
+        _ => None,
+    }
+}
+
+const fn shown(shown: Shown) -> Option<State> {
+    match shown {
+        Shown::Created => Some(State::Created),
+        Shown::Running => Some(State::Running),
+        Shown::Exited => Some(State::Exited),
+        Shown::Unknown => None,
+    }
+}

@@ -1,0 +1,128 @@
+//! What reads show, and who waits for them.
+
+use pleg_core::{CallError, Causes, Id, PodUid, Report, Ticket, WaiterId};
+
+use super::{Asked, By, Laws, Sight, shown};
+use crate::stand::{Broken, brief};
+
+impl Laws {
+    pub fn listed(
+        &mut self,
+        ticket: Ticket,
+        began: u64,
+        ended: u64,
+        rows: &Result<Vec<Report>, CallError>,
+    ) {
+        self.note(ended, || match rows {
+            Ok(rows) => format!(
+                "  list of {began}: {}",
+                brief(&rows.iter().collect::<Vec<_>>())
+            ),
+            Err(error) => format!("  list of {began}: {error}"),
+        });
+        self.watch.list_ended(ended, began, rows.is_ok());
+        let Ok(rows) = rows else { return };
+        self.lists.push((ticket, began));
+        self.plausible.listed(began);
+        for row in rows {
+            self.read(By::List, began, row);
+        }
+    }
+
+    pub fn inspected(
+        &mut self,
+        uid: &PodUid,
+        ticket: Ticket,
+        began: u64,
+        ended: u64,
+        (found, gone): (&[Report], &[Id]),
+        failed: bool,
+    ) {
+        self.note(ended, || {
+            let found = brief(&found.iter().collect::<Vec<_>>());
+            let failed = if failed { ", failed" } else { "" };
+            format!("  inspection of {uid} of {began}: {found}, gone {gone:?}{failed}")
+        });
+        for report in found {
+            self.read(By::Inspection, began, report);
+        }
+        self.flights.remove(&ticket);
+        self.watch.inspection_ended(ended, uid);
+        if failed {
+            self.failed.entry(uid.clone()).or_default().push(ticket);
+        } else {
+            let all = self.inspections.entry(uid.clone()).or_default();
+            all.push((ticket, began));
+        }
+    }
+
+    pub fn status_read(&mut self, began: u64, report: &Report) {
+        self.read(By::Inspection, began, report);
+    }
+
+    fn read(&mut self, by: By, began: u64, report: &Report) {
+        self.name(report);
+        match shown(report.shown) {
+            Some(state) => {
+                let sights = self.sights.entry(report.id.clone()).or_default();
+                sights.push(Sight { by, began, state });
+            }
+            None => {
+                let unsure = self.unsure.entry(report.id.clone()).or_default();
+                *unsure = began.max(*unsure);
+            }
+        }
+    }
+
+    pub fn asked(&mut self, waiter: WaiterId, uid: &PodUid, after: u64, asked: u64) {
+        let (uid, number) = (uid.clone(), self.number);
+        let asked = Asked {
+            uid,
+            after,
+            asked,
+            number,
+        };
+        self.waiting.insert(waiter, asked);
+    }
+
+    pub fn asked_for_list(&mut self, waiter: WaiterId) {
+        self.waiting_for_list.insert(waiter, self.number);
+        self.watch.list_wanted();
+    }
+
+    pub fn cancelled(&mut self, waiter: WaiterId) {
+        self.waiting.remove(&waiter);
+        self.waiting_for_list.remove(&waiter);
+    }
+
+    pub(super) fn inspection_asked(
+        &mut self,
+        now: u64,
+        ticket: Ticket,
+        uid: &PodUid,
+        causes: Causes,
+    ) -> Result<(), Broken> {
+        super::hold!(
+            !self.flights.values().any(|(pod, _)| pod == uid),
+            "law11-one-at-a-time",
+            "{uid} is inspected while it is inspected"
+        );
+        self.flights.insert(ticket, (uid.clone(), now));
+        let (slots, retries) = (self.settings.inspections, self.settings.retries);
+        let in_slot = self.flights.values().filter(|(_, since)| since + 250 > now);
+        super::hold!(
+            in_slot.count() <= slots + retries,
+            "law11-bounded",
+            "{:?}",
+            self.flights
+        );
+        let most = slots + retries + self.settings.overdue_max;
+        super::hold!(
+            self.flights.len() <= most,
+            "law11-bounded",
+            "{:?}",
+            self.flights
+        );
+        self.watch.inspection_asked(now, uid, causes)
+    }
+}

@@ -1,0 +1,399 @@
+//! The truth of the model: what is on the node, what happened to it and when, and what of that
+//! waits on the wire. A plain timeline per id; it knows nothing of merging, freshness or belief.
+
+use pleg_core::{EventType, Id, Kind, PodUid, Settings};
+
+use super::ops::{Lie, Name, Op, Pod};
+
+/// Which runtime is played.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flavor {
+    /// A sandbox's DELETED comes without its status; statuses are the sandbox's.
+    Containerd17,
+    /// A sandbox's DELETED comes with its status, not ready.
+    Containerd2,
+    /// Tells no sandbox's CREATED or DELETED, and no DELETED of what goes with its sandbox;
+    /// statuses are the pod's.
+    Crio,
+}
+
+/// Which world it is.
+#[derive(Clone, Copy, Debug)]
+pub struct World {
+    pub flavor: Flavor,
+    /// One inspection at a time, one retry, one overdue.
+    pub tight: bool,
+    /// Events may tell what did not happen.
+    pub lies: bool,
+}
+
+impl World {
+    pub fn settings(self) -> Settings {
+        let mut settings = Settings::default();
+        if self.tight {
+            (settings.inspections, settings.retries) = (1, 1);
+            settings.overdue_max = 1;
+        }
+        settings
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum State {
+    Created,
+    Running,
+    Exited,
+    Gone,
+}
+
+/// The life of one id. Times are milliseconds.
+#[derive(Clone, Debug)]
+pub struct Life {
+    pub id: Id,
+    pub kind: Kind,
+    pub pod: Pod,
+    /// Of a container.
+    pub name: Option<Name>,
+    /// A container's sandbox.
+    pub sandbox: Option<Id>,
+    pub attempt: u32,
+    pub created: u64,
+    pub started: Option<u64>,
+    pub exited: Option<u64>,
+    pub removed: Option<u64>,
+    pub code: i32,
+    pub failed_to_start: bool,
+}
+
+impl Life {
+    /// The state at `t`; none before it was created.
+    pub fn at(&self, t: u64) -> Option<State> {
+        let since = |moment: Option<u64>| moment.is_some_and(|m| m <= t);
+        match () {
+            () if t < self.created => None,
+            () if since(self.removed) => Some(State::Gone),
+            () if since(self.exited) => Some(State::Exited),
+            () if since(self.started) => Some(State::Running),
+            () => Some(State::Created),
+        }
+    }
+
+    pub fn exists(&self, t: u64) -> bool {
+        self.at(t).is_some_and(|s| s != State::Gone)
+    }
+}
+
+/// Something that the runtime tells as an event; on the wire until it is delivered or lost.
+#[derive(Clone, Copy, Debug)]
+pub struct Happening {
+    pub at: u64,
+    pub life: usize,
+    pub event: EventType,
+    /// How far the wall clock was off then, in milliseconds.
+    pub wall_offset: i64,
+}
+
+/// The node and its wire.
+#[derive(Clone, Debug)]
+pub struct Node {
+    pub world: World,
+    pub now: u64,
+    pub lives: Vec<Life>,
+    pub wire: Vec<Happening>,
+    /// Everything that there was to tell, the lies not.
+    pub history: Vec<Happening>,
+    /// Since when a stream stands.
+    pub stream: Option<u64>,
+    /// While none stands, the runtime keeps what it would tell.
+    pub held: bool,
+    pub wall_offset: i64,
+}
+
+impl Node {
+    pub fn new(world: World) -> Self {
+        Self {
+            world,
+            now: 1_000,
+            lives: Vec::new(),
+            wire: Vec::new(),
+            history: Vec::new(),
+            stream: None,
+            held: false,
+            wall_offset: 0,
+        }
+    }
+
+    pub fn life(&self, id: &Id) -> Option<&Life> {
+        self.lives.iter().find(|l| l.id == *id)
+    }
+
+    fn newest(&self, which: impl Fn(&Life) -> bool) -> Option<usize> {
+        self.lives.iter().rposition(which)
+    }
+
+    pub fn ready_sandbox(&self, pod: Pod) -> Option<usize> {
+        let t = self.now;
+        self.newest(|l| l.kind == Kind::Sandbox && l.pod == pod && l.at(t) == Some(State::Running))
+    }
+
+    pub fn dead_sandbox(&self, pod: Pod) -> Option<usize> {
+        let t = self.now;
+        self.newest(|l| l.kind == Kind::Sandbox && l.pod == pod && l.at(t) == Some(State::Exited))
+    }
+
+    /// The newest container of that name in that state.
+    pub fn container(&self, pod: Pod, name: Name, state: State) -> Option<usize> {
+        let t = self.now;
+        self.newest(|l| l.pod == pod && l.name == Some(name) && l.at(t) == Some(state))
+    }
+
+    fn target(&self, pod: Pod, name: Option<Name>) -> Option<usize> {
+        let t = self.now;
+        self.newest(|l| l.pod == pod && l.name == name && l.exists(t))
+    }
+
+    /// Whether that can happen now.
+    pub fn allows(&self, op: &Op) -> bool {
+        let container = |pod, name, state| self.container(pod, name, state).is_some();
+        match *op {
+            Op::Run(pod) => self.ready_sandbox(pod).is_none(),
+            Op::Create(pod, name) => {
+                self.ready_sandbox(pod).is_some()
+                    && !container(pod, name, State::Created)
+                    && !container(pod, name, State::Running)
+            }
+            Op::Start(pod, name) | Op::FailToStart(pod, name) => {
+                self.ready_sandbox(pod).is_some() && container(pod, name, State::Created)
+            }
+            Op::Exit(pod, name, _) => container(pod, name, State::Running),
+            Op::Remove(pod, name) => {
+                container(pod, name, State::Exited) || container(pod, name, State::Created)
+            }
+            Op::KillSandbox(pod) | Op::StopSandbox(pod) => self.ready_sandbox(pod).is_some(),
+            Op::RemoveSandbox(pod) => self.dead_sandbox(pod).is_some(),
+            Op::Tell(pod, name, _) => {
+                self.world.lies && self.stream.is_some() && self.target(pod, name).is_some()
+            }
+            Op::Deliver { n, .. } => self.stream.is_some() && n < self.wire.len(),
+            Op::DeliverAll => self.stream.is_some() && !self.wire.is_empty(),
+            Op::Drop(n) => n < self.wire.len(),
+            Op::Cut { .. } => self.stream.is_some(),
+            Op::Subscribe => self.stream.is_none(),
+            _ => true,
+        }
+    }
+
+    /// It happens.
+    pub fn apply(&mut self, op: &Op) {
+        if let Op::Advance(ms) = *op {
+            self.now += ms;
+            return;
+        }
+        if let Op::ClockStep(seconds) = *op {
+            self.wall_offset += seconds * 1_000;
+            return;
+        }
+        if self.of_the_stream(op) {
+            return;
+        }
+        let before = self.now;
+        // Everything on the node happens at an instant of its own.
+        self.now += 1;
+        if !self.of_the_node(op) {
+            self.now = before;
+        }
+    }
+
+    fn of_the_stream(&mut self, op: &Op) -> bool {
+        match *op {
+            Op::Deliver { n, again, .. } => {
+                if !again && n < self.wire.len() {
+                    self.wire.remove(n);
+                }
+            }
+            Op::DeliverAll => self.wire.clear(),
+            Op::Drop(n) => {
+                self.wire.remove(n);
+            }
+            Op::Cut { held } => {
+                self.now += 1;
+                self.stream = None;
+                self.held = held;
+                if !held {
+                    self.wire.clear();
+                }
+            }
+            Op::Subscribe => {
+                self.now += 1;
+                self.stream = Some(self.now);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn of_the_node(&mut self, op: &Op) -> bool {
+        let now = self.now;
+        match *op {
+            Op::Run(pod) => {
+                let n = self.born(Kind::Sandbox, pod, None, None);
+                self.lives[n].started = Some(now);
+                self.tell(n, EventType::Created, false);
+                self.tell(n, EventType::Started, false);
+            }
+            Op::Create(pod, name) => {
+                let Some(s) = self.ready_sandbox(pod) else {
+                    return false;
+                };
+                let sandbox = self.lives[s].id.clone();
+                let n = self.born(Kind::Container, pod, Some(name), Some(sandbox));
+                self.tell(n, EventType::Created, false);
+            }
+            Op::Start(pod, name) => {
+                let Some(n) = self.container(pod, name, State::Created) else {
+                    return false;
+                };
+                self.lives[n].started = Some(now);
+                self.tell(n, EventType::Started, false);
+            }
+            Op::FailToStart(pod, name) => {
+                let Some(n) = self.container(pod, name, State::Created) else {
+                    return false;
+                };
+                let life = &mut self.lives[n];
+                (life.exited, life.code, life.failed_to_start) = (Some(now), 128, true);
+            }
+            Op::Exit(pod, name, code) => {
+                let Some(n) = self.container(pod, name, State::Running) else {
+                    return false;
+                };
+                self.exit(n, code);
+            }
+            Op::Remove(pod, name) => {
+                let of = |state| self.container(pod, name, state);
+                let Some(n) = of(State::Exited).or_else(|| of(State::Created)) else {
+                    return false;
+                };
+                self.remove(n, false);
+            }
+            // Its process is killed: the containers go on.
+            Op::KillSandbox(pod) => {
+                let Some(s) = self.ready_sandbox(pod) else {
+                    return false;
+                };
+                self.lives[s].exited = Some(now);
+                self.tell(s, EventType::Stopped, false);
+            }
+            Op::StopSandbox(pod) => {
+                let Some(s) = self.ready_sandbox(pod) else {
+                    return false;
+                };
+                for n in self.containers_of(s, Some(State::Running)) {
+                    self.exit(n, 137);
+                }
+                self.lives[s].exited = Some(now);
+                self.tell(s, EventType::Stopped, false);
+            }
+            Op::RemoveSandbox(pod) => {
+                let Some(s) = self.dead_sandbox(pod) else {
+                    return false;
+                };
+                for n in self.containers_of(s, Some(State::Running)) {
+                    self.exit(n, 137);
+                }
+                for n in self.containers_of(s, None) {
+                    self.remove(n, true);
+                }
+                self.remove(s, true);
+            }
+            Op::Tell(pod, name, lie) => {
+                let Some(n) = self.target(pod, name) else {
+                    return false;
+                };
+                let event = match lie {
+                    Lie::Stopped => EventType::Stopped,
+                    Lie::Deleted => EventType::Deleted,
+                };
+                let lie = self.happening(n, event);
+                self.wire.push(lie);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn born(&mut self, kind: Kind, pod: Pod, name: Option<Name>, sandbox: Option<Id>) -> usize {
+        let earlier = |l: &&Life| l.kind == kind && l.pod == pod && l.name == name;
+        let attempt = self.lives.iter().filter(earlier).count() as u32;
+        let what = name.map_or("sandbox", Name::as_str);
+        self.lives.push(Life {
+            id: format!("{}/{what}#{attempt}", pod.uid()).into(),
+            kind,
+            pod,
+            name,
+            sandbox,
+            attempt,
+            created: self.now,
+            started: None,
+            exited: None,
+            removed: None,
+            code: 0,
+            failed_to_start: false,
+        });
+        self.lives.len() - 1
+    }
+
+    fn containers_of(&self, s: usize, state: Option<State>) -> Vec<usize> {
+        let is_of = |l: &Life| l.sandbox.as_ref() == Some(&self.lives[s].id) && l.exists(self.now);
+        (0..self.lives.len())
+            .filter(|&n| is_of(&self.lives[n]))
+            .filter(|&n| state.is_none() || self.lives[n].at(self.now) == state)
+            .collect()
+    }
+
+    fn exit(&mut self, n: usize, code: i32) {
+        self.lives[n].exited = Some(self.now);
+        self.lives[n].code = code;
+        self.tell(n, EventType::Stopped, false);
+    }
+
+    fn remove(&mut self, n: usize, with_its_sandbox: bool) {
+        self.lives[n].removed = Some(self.now);
+        self.tell(n, EventType::Deleted, with_its_sandbox);
+    }
+
+    fn tell(&mut self, n: usize, event: EventType, with_its_sandbox: bool) {
+        let sandbox = self.lives[n].kind == Kind::Sandbox;
+        let silent = self.world.flavor == Flavor::Crio
+            && match event {
+                EventType::Created => sandbox,
+                EventType::Deleted => sandbox || with_its_sandbox,
+                _ => false,
+            };
+        if !silent {
+            self.put(n, event);
+        }
+    }
+
+    const fn happening(&self, life: usize, event: EventType) -> Happening {
+        Happening {
+            at: self.now,
+            life,
+            event,
+            wall_offset: self.wall_offset,
+        }
+    }
+
+    fn put(&mut self, life: usize, event: EventType) {
+        let happening = self.happening(life, event);
+        self.history.push(happening);
+        if self.stream.is_some() || self.held {
+            self.wire.push(happening);
+        }
+    }
+}
+
+/// The pod of which nobody ever hears.
+pub fn nobody() -> PodUid {
+    "nobody".into()
+}

@@ -1,0 +1,354 @@
+//! What can happen in one step, and how often it does. The first of each kind is the tamest: that
+//! is what a failing sequence shrinks to.
+
+use pleg_core::PodUid;
+use proptest::prelude::*;
+use proptest::strategy::Union;
+
+use super::node::{Flavor, Node, State, World, nobody};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pod {
+    A,
+    B,
+    /// One that never exists; somebody may ask for it all the same.
+    Nobody,
+}
+
+impl Pod {
+    pub const REAL: [Self; 2] = [Self::A, Self::B];
+
+    pub fn uid(self) -> PodUid {
+        match self {
+            Self::A => "pod-a".into(),
+            Self::B => "pod-b".into(),
+            Self::Nobody => nobody(),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Name {
+    App,
+    Log,
+}
+
+impl Name {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::App => "app",
+            Self::Log => "log",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Lie {
+    Stopped,
+    Deleted,
+}
+
+/// How an event arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    Whole,
+    NoSandbox,
+    NoContainers,
+    Bare,
+    /// Every status without metadata and labels.
+    Nameless,
+    /// Every status UNKNOWN.
+    Unknown,
+    /// A stamp that is none: zero, negative, of an hour ago, of the next hour.
+    Stamped(Stamp),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stamp {
+    Zero,
+    Negative,
+    HourAgo,
+    NextHour,
+}
+
+/// How a read ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Whole,
+    Failed,
+    TimedOut,
+    /// An inspection: only every second status was read, then a call failed.
+    Partial,
+    /// The first id that it shows is UNKNOWN.
+    Unknown,
+}
+
+/// When a read that was asked for some time ago began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Began {
+    WhenAsked,
+    Halfway,
+    Now,
+}
+
+/// What moment a read shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sees {
+    ItsEnd,
+    ItsBegin,
+    /// Sandboxes at its begin, containers at its end.
+    Torn,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    Now,
+    Ago(u64),
+    In(u64),
+}
+
+/// One step.
+#[derive(Clone, Copy, Debug)]
+pub enum Op {
+    // The node.
+    Run(Pod),
+    Create(Pod, Name),
+    Start(Pod, Name),
+    FailToStart(Pod, Name),
+    Exit(Pod, Name, i32),
+    Remove(Pod, Name),
+    KillSandbox(Pod),
+    StopSandbox(Pod),
+    RemoveSandbox(Pod),
+    /// The runtime tells of what did not happen; no name means the sandbox.
+    Tell(Pod, Option<Name>, Lie),
+    // The stream.
+    /// The n-th event on the wire arrives: late if others came before it, and again if it stays.
+    Deliver {
+        n: usize,
+        how: How,
+        /// Its statuses were read only now.
+        late: bool,
+        again: bool,
+    },
+    DeliverAll,
+    Drop(usize),
+    Cut {
+        /// The runtime keeps what it would tell.
+        held: bool,
+    },
+    Subscribe,
+    /// The writer has something else to do, until `Turn`.
+    Busy,
+    Turn,
+    // The reads that the machine asked for. What is not finished hangs, until its deadline.
+    FinishList {
+        outcome: Outcome,
+        began: Began,
+        sees: Sees,
+    },
+    FinishInspection {
+        n: usize,
+        outcome: Outcome,
+        began: Began,
+        sees: Sees,
+    },
+    FinishRead {
+        outcome: Outcome,
+    },
+    // The consumers.
+    Wait(Pod, After),
+    Relist(Pod),
+    Reinspect(Pod),
+    RelistNow,
+    CancelLast,
+    Acknowledge(Pod, Name),
+    /// The subscriber that lags takes so many.
+    Take(usize),
+    // Time.
+    Advance(u64),
+    ClockStep(i64),
+}
+
+pub fn world(lies: bool) -> impl Strategy<Value = World> {
+    let flavor = prop_oneof![
+        Just(Flavor::Containerd2),
+        Just(Flavor::Containerd17),
+        Just(Flavor::Crio)
+    ];
+    (flavor, prop::bool::weighted(0.3)).prop_map(move |(flavor, tight)| World {
+        flavor,
+        tight,
+        lies,
+    })
+}
+
+/// What may happen next.
+pub fn next(node: &Node) -> BoxedStrategy<Op> {
+    let mut ops: Vec<(u32, BoxedStrategy<Op>)> = Vec::new();
+    for pod in Pod::REAL {
+        of_pod(node, pod, &mut ops);
+    }
+    of_stream(node, &mut ops);
+    ops.extend([
+        (10, finish_list().boxed()),
+        (16, finish_inspection().boxed()),
+        (
+            2,
+            outcome()
+                .prop_map(|outcome| Op::FinishRead { outcome })
+                .boxed(),
+        ),
+        (
+            6,
+            (pod(), after())
+                .prop_map(|(pod, after)| Op::Wait(pod, after))
+                .boxed(),
+        ),
+        (1, pod().prop_map(Op::Relist).boxed()),
+        (1, pod().prop_map(Op::Reinspect).boxed()),
+        (2, Just(Op::RelistNow).boxed()),
+        (1, Just(Op::CancelLast).boxed()),
+        (1, (1usize..4).prop_map(Op::Take).boxed()),
+        (12, advance().prop_map(Op::Advance).boxed()),
+        (
+            1,
+            prop_oneof![Just(-5i64), Just(2), Just(90)]
+                .prop_map(Op::ClockStep)
+                .boxed(),
+        ),
+    ]);
+    Union::new_weighted(ops).boxed()
+}
+
+fn of_pod(node: &Node, pod: Pod, ops: &mut Vec<(u32, BoxedStrategy<Op>)>) {
+    let mut can = |weight, op: Op| {
+        if node.allows(&op) {
+            ops.push((weight, Just(op).boxed()));
+        }
+    };
+    can(6, Op::Run(pod));
+    can(1, Op::KillSandbox(pod));
+    can(2, Op::StopSandbox(pod));
+    can(4, Op::RemoveSandbox(pod));
+    for lie in [Lie::Stopped, Lie::Deleted] {
+        can(1, Op::Tell(pod, None, lie));
+    }
+    for name in [Name::App, Name::Log] {
+        can(4, Op::Create(pod, name));
+        can(5, Op::Start(pod, name));
+        can(1, Op::FailToStart(pod, name));
+        can(3, Op::Exit(pod, name, 0));
+        can(2, Op::Exit(pod, name, 7));
+        can(3, Op::Remove(pod, name));
+        for lie in [Lie::Stopped, Lie::Deleted] {
+            can(1, Op::Tell(pod, Some(name), lie));
+        }
+        if node.container(pod, name, State::Exited).is_some() {
+            can(1, Op::Acknowledge(pod, name));
+        }
+    }
+}
+
+fn of_stream(node: &Node, ops: &mut Vec<(u32, BoxedStrategy<Op>)>) {
+    if node.stream.is_none() {
+        ops.push((20, Just(Op::Subscribe).boxed()));
+        return;
+    }
+    ops.push((1, any::<bool>().prop_map(|held| Op::Cut { held }).boxed()));
+    ops.push((1, Just(Op::Busy).boxed()));
+    ops.push((2, Just(Op::Turn).boxed()));
+    let waiting = node.wire.len();
+    if waiting > 0 {
+        ops.push((14, deliver(waiting).boxed()));
+        ops.push((10, Just(Op::DeliverAll).boxed()));
+        ops.push((3, (0..waiting).prop_map(Op::Drop).boxed()));
+    }
+}
+
+fn deliver(waiting: usize) -> impl Strategy<Value = Op> {
+    let how = prop_oneof![
+        10 => Just(How::Whole),
+        1 => Just(How::NoSandbox),
+        1 => Just(How::NoContainers),
+        1 => Just(How::Bare),
+        1 => Just(How::Nameless),
+        1 => Just(How::Unknown),
+        1 => Just(How::Stamped(Stamp::Zero)),
+        1 => Just(How::Stamped(Stamp::Negative)),
+        1 => Just(How::Stamped(Stamp::HourAgo)),
+        1 => Just(How::Stamped(Stamp::NextHour)),
+    ];
+    (0..waiting, how, any::<bool>(), prop::bool::weighted(0.2)).prop_map(|(n, how, late, again)| {
+        Op::Deliver {
+            n,
+            how,
+            late,
+            again,
+        }
+    })
+}
+
+fn outcome() -> impl Strategy<Value = Outcome> {
+    prop_oneof![
+        10 => Just(Outcome::Whole),
+        2 => Just(Outcome::Failed),
+        1 => Just(Outcome::TimedOut),
+        1 => Just(Outcome::Partial),
+        1 => Just(Outcome::Unknown),
+    ]
+}
+
+fn moments() -> impl Strategy<Value = (Began, Sees)> {
+    let began = prop_oneof![
+        3 => Just(Began::WhenAsked),
+        1 => Just(Began::Halfway),
+        2 => Just(Began::Now)
+    ];
+    let sees = prop_oneof![
+        3 => Just(Sees::ItsEnd),
+        2 => Just(Sees::ItsBegin),
+        1 => Just(Sees::Torn)
+    ];
+    (began, sees)
+}
+
+fn finish_list() -> impl Strategy<Value = Op> {
+    (outcome(), moments()).prop_map(|(outcome, (began, sees))| Op::FinishList {
+        outcome,
+        began,
+        sees,
+    })
+}
+
+fn finish_inspection() -> impl Strategy<Value = Op> {
+    (0usize..3, outcome(), moments()).prop_map(|(n, outcome, (began, sees))| Op::FinishInspection {
+        n,
+        outcome,
+        began,
+        sees,
+    })
+}
+
+fn pod() -> impl Strategy<Value = Pod> {
+    prop_oneof![4 => Just(Pod::A), 3 => Just(Pod::B), 1 => Just(Pod::Nobody)]
+}
+
+fn after() -> impl Strategy<Value = After> {
+    prop_oneof![
+        3 => Just(After::Now),
+        2 => (1u64..3_000).prop_map(After::Ago),
+        1 => (1u64..2_000).prop_map(After::In),
+    ]
+}
+
+/// Mostly a moment, often long enough for a timer, now and then for every deadline.
+fn advance() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        4 => 1u64..20,
+        4 => 20u64..1_200,
+        2 => 1_200u64..6_000,
+        1 => 6_000u64..20_000,
+        1 => 20_000u64..70_000,
+    ]
+}

@@ -1,0 +1,55 @@
+//! The last of the shrinking. proptest leaves out one step at a time, once; what came and went
+//! together stays. Here whole runs of steps are left out, again and again, until none can be.
+
+use super::live;
+use super::node::Node;
+use super::ops::Op;
+
+/// The shortest sequence that is found to break the same law.
+pub fn shortest(first: &Node, mut ops: Vec<Op>) -> Vec<Op> {
+    let Some(law) = broken(first, &ops) else {
+        return ops;
+    };
+    let breaks = |ops: &[Op]| broken(first, ops).as_ref() == Some(&law);
+    loop {
+        let before = ops.len();
+        let mut run = before;
+        while run > 0 {
+            let mut at = 0;
+            while at + run <= ops.len() {
+                match without(first, &ops, at, run).filter(|shorter| breaks(shorter)) {
+                    Some(shorter) => ops = shorter,
+                    None => at += 1,
+                }
+            }
+            run = run.min(ops.len()) / 2;
+        }
+        if ops.len() == before {
+            return ops;
+        }
+    }
+}
+
+/// The name of the law that a sequence breaks.
+fn broken(first: &Node, ops: &[Op]) -> Option<String> {
+    let (law, _) = live(first, ops, None, false).err()?;
+    law.split(':').next().map(str::to_owned)
+}
+
+/// The sequence without that run of steps, and without those that cannot be then; nothing if it
+/// is no shorter.
+fn without(first: &Node, ops: &[Op], at: usize, run: usize) -> Option<Vec<Op>> {
+    let mut node = first.clone();
+    let mut left = Vec::with_capacity(ops.len());
+    for op in ops[..at].iter().chain(&ops[at + run..]) {
+        let mut op = *op;
+        if let Op::Deliver { n, .. } = &mut op {
+            *n = (*n).min(node.wire.len().saturating_sub(1));
+        }
+        if node.allows(&op) {
+            node.apply(&op);
+            left.push(op);
+        }
+    }
+    (left.len() < ops.len()).then_some(left)
+}

@@ -1,0 +1,469 @@
+//! The stand on which the machine runs: it applies one operation after the other, plays the
+//! driver (time, the backlog of a busy writer, deadlines of reads), and shows everything that
+//! goes in and comes out to the laws.
+
+use pleg_core::{
+    Arrival, Backlog, CallError, CallErrorKind, Id, Inspection, Kind, List, Output, PodUid,
+    Reading, Reconciler, Report, StreamChange, StreamEnd, Ticket, WaiterId, WallTime,
+};
+
+use super::laws::{Input, Laws};
+use super::node::{Happening, Node};
+use super::ops::{After, Began, How, Op, Outcome, Pod, Sees};
+use super::told::{self, Moments, instant, wall};
+
+/// A law that is broken: its name, and how.
+pub type Broken = String;
+
+/// A read that was asked for.
+#[derive(Clone, Debug)]
+pub struct Call {
+    pub ticket: Ticket,
+    pub asked: u64,
+    pub deadline: u64,
+    pub what: What,
+}
+
+#[derive(Clone, Debug)]
+pub enum What {
+    List,
+    Inspect(PodUid, Vec<(Id, Kind)>),
+    Read(Id),
+}
+
+pub struct Stand {
+    pub machine: Reconciler,
+    pub laws: Laws,
+    pub calls: Vec<Call>,
+    now: u64,
+    backlog: Backlog,
+    busy: bool,
+    waiters: u64,
+    last_waiter: Option<WaiterId>,
+}
+
+impl Stand {
+    pub fn new(node: &Node, keep_history: bool) -> Result<Self, Broken> {
+        let settings = node.world.settings();
+        let machine =
+            Reconciler::new(settings.clone(), instant(node.now)).map_err(|e| e.to_string())?;
+        let mut stand = Self {
+            machine,
+            laws: Laws::new(settings, node.now, keep_history),
+            calls: Vec::new(),
+            now: node.now,
+            backlog: Backlog::new(2, 100),
+            busy: false,
+            waiters: 0,
+            last_waiter: None,
+        };
+        stand.drain(node, Input::Time)?;
+        Ok(stand)
+    }
+
+    /// Applies an operation; `before` is the node as it was, `node` as it is now.
+    pub fn apply(&mut self, before: &Node, node: &Node, op: &Op) -> Result<(), Broken> {
+        self.laws.note(node.now, || format!("{op:?}"));
+        self.pass(node, node.now)?;
+        match *op {
+            Op::Deliver { n, how, late, .. } => self.deliver(node, &before.wire[n], how, late)?,
+            Op::DeliverAll => {
+                for happening in &before.wire {
+                    self.deliver(node, happening, How::Whole, false)?;
+                }
+            }
+            Op::Cut { .. } => self.cut(node)?,
+            Op::Subscribe => self.subscribe(node)?,
+            Op::Busy => self.busy = true,
+            Op::Turn => self.turn(node)?,
+            Op::FinishList {
+                outcome,
+                began,
+                sees,
+            } => {
+                let list = self.calls.iter().position(|c| matches!(c.what, What::List));
+                self.finish(node, list, outcome, began, sees)?;
+            }
+            Op::FinishInspection {
+                n,
+                outcome,
+                began,
+                sees,
+            } => {
+                let is_inspection = |c: &Call| matches!(c.what, What::Inspect(..));
+                let calls = self.calls.iter().enumerate();
+                let all: Vec<usize> = calls
+                    .filter(|(_, c)| is_inspection(c))
+                    .map(|(i, _)| i)
+                    .collect();
+                let which = all.get(n.min(all.len().saturating_sub(1))).copied();
+                self.finish(node, which, outcome, began, sees)?;
+            }
+            Op::FinishRead { outcome } => {
+                let read = self
+                    .calls
+                    .iter()
+                    .position(|c| matches!(c.what, What::Read(_)));
+                self.finish(node, read, outcome, Began::WhenAsked, Sees::ItsEnd)?;
+            }
+            Op::Wait(..) | Op::Relist(_) | Op::Reinspect(_) | Op::RelistNow => {
+                self.ask(node, op)?;
+            }
+            Op::CancelLast => {
+                if let Some(waiter) = self.last_waiter.take() {
+                    self.laws.cancelled(waiter);
+                    self.machine.cancel(waiter);
+                }
+            }
+            Op::Acknowledge(pod, name) => {
+                let ended = |l: &&super::node::Life| {
+                    l.pod == pod && l.name == Some(name) && l.exited.is_some()
+                };
+                if let Some(life) = node.lives.iter().rfind(ended) {
+                    self.machine.acknowledge(&life.id);
+                }
+            }
+            Op::Take(n) => self.laws.lagging.take(n)?,
+            _ => {}
+        }
+        self.drain(node, Input::Time)?;
+        self.look(node)
+    }
+
+    /// Time passes; what falls due is done, and reads run into their deadlines.
+    pub fn pass(&mut self, node: &Node, end: u64) -> Result<(), Broken> {
+        loop {
+            let timer = self
+                .machine
+                .poll_timeout()
+                .map(|t| t.as_nanos().div_ceil(told::MS));
+            let deadline = self.calls.iter().map(|c| c.deadline).min();
+            let next = [timer, deadline].into_iter().flatten().min();
+            let Some(next) = next.filter(|&t| t <= end) else {
+                break;
+            };
+            self.now = self.now.max(next);
+            if timer == Some(next) {
+                self.machine.handle_timeout(instant(self.now));
+                self.drain(node, Input::Time)?;
+            } else {
+                let which = self.calls.iter().position(|c| Some(c.deadline) == deadline);
+                self.finish(
+                    node,
+                    which,
+                    Outcome::TimedOut,
+                    Began::WhenAsked,
+                    Sees::ItsEnd,
+                )?;
+            }
+            self.laws.busy_loop(self.now)?;
+        }
+        self.now = self.now.max(end);
+        Ok(())
+    }
+
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// What can be seen at any time.
+    pub fn look(&mut self, node: &Node) -> Result<(), Broken> {
+        let health = self.machine.health(instant(self.now));
+        self.laws.look(node, self.now, &health, &self.calls)
+    }
+
+    // --- the stream ---
+
+    pub fn deliver(
+        &mut self,
+        node: &Node,
+        happening: &Happening,
+        how: How,
+        late: bool,
+    ) -> Result<(), Broken> {
+        let event = told::event(node, happening, how, late);
+        self.laws.note(self.now, || {
+            let with: Vec<_> = event.sandbox.iter().chain(&event.containers).collect();
+            format!(
+                "  event {:?} {} with {}",
+                event.event,
+                event.id,
+                brief(&with)
+            )
+        });
+        self.laws.pushed(&event);
+        self.backlog.push(Arrival {
+            event,
+            arrived: instant(self.now),
+            wall: WallTime::from_nanos(wall(self.now, node.wall_offset)),
+        });
+        if self.busy {
+            self.machine.handle_backlog(instant(self.now), true);
+            return Ok(());
+        }
+        self.turn(node)
+    }
+
+    /// The writer turns to what has arrived.
+    pub fn turn(&mut self, node: &Node) -> Result<(), Broken> {
+        self.busy = false;
+        let now = instant(self.now);
+        while let Some(arrival) = self.backlog.pop() {
+            let news = self.laws.arriving(node, self.now, &arrival);
+            self.machine.handle_event(now, arrival);
+            self.drain(node, Input::Event)?;
+            self.laws.arrived(node, &news)?;
+        }
+        self.machine.handle_backlog(now, false);
+        self.laws.drained()
+    }
+
+    pub fn subscribe(&mut self, node: &Node) -> Result<(), Broken> {
+        self.turn(node)?;
+        let at = instant(self.now);
+        let wall = WallTime::from_nanos(wall(self.now, node.wall_offset));
+        self.machine
+            .handle_stream(at, StreamChange::Subscribed { at, wall });
+        self.laws.subscribed(self.now, wall);
+        self.drain(node, Input::Time)
+    }
+
+    fn cut(&mut self, node: &Node) -> Result<(), Broken> {
+        self.turn(node)?;
+        let at = instant(self.now);
+        let why = StreamEnd::Ended(Some(error(CallErrorKind::Unavailable)));
+        let retry_at = instant(self.now + 1);
+        self.machine
+            .handle_stream(at, StreamChange::Ended { at, why, retry_at });
+        self.laws.cut(self.now);
+        self.drain(node, Input::Time)
+    }
+
+    // --- the reads ---
+
+    pub fn finish(
+        &mut self,
+        node: &Node,
+        which: Option<usize>,
+        outcome: Outcome,
+        began: Began,
+        sees: Sees,
+    ) -> Result<(), Broken> {
+        let Some(which) = which else { return Ok(()) };
+        let call = self.calls.remove(which);
+        let ended = self.now;
+        let began = match began {
+            Began::WhenAsked => call.asked,
+            Began::Halfway => call.asked.midpoint(ended),
+            Began::Now => ended,
+        };
+        let moments = match sees {
+            Sees::ItsEnd => Moments {
+                first: ended,
+                second: ended,
+            },
+            Sees::ItsBegin => Moments {
+                first: began,
+                second: began,
+            },
+            Sees::Torn => Moments {
+                first: began,
+                second: ended,
+            },
+        };
+        let failure = match outcome {
+            Outcome::Whole | Outcome::Unknown => None,
+            Outcome::TimedOut => Some(error(CallErrorKind::DeadlineExceeded)),
+            Outcome::Failed | Outcome::Partial => Some(error(CallErrorKind::Unavailable)),
+        };
+        let (now, ticket) = (instant(ended), call.ticket);
+        let span = (instant(began), instant(ended));
+        let input = match call.what {
+            What::List => {
+                let mut rows = told::list(node, moments);
+                blur_one(&mut rows, outcome);
+                let rows = failure.map_or(Ok(rows), Err);
+                self.laws.listed(ticket, began, ended, &rows);
+                self.machine.handle_list(
+                    now,
+                    List {
+                        ticket,
+                        began: span.0,
+                        ended: span.1,
+                        rows,
+                    },
+                );
+                Input::Read
+            }
+            What::Inspect(uid, held) => {
+                let (mut found, gone) = told::inspect(node, &uid, &held, moments);
+                blur_one(&mut found, outcome);
+                match outcome {
+                    Outcome::Partial => found = found.into_iter().step_by(2).collect(),
+                    Outcome::Failed | Outcome::TimedOut => found.clear(),
+                    _ => {}
+                }
+                let failed = failure.is_some();
+                self.laws
+                    .inspected(&uid, ticket, began, ended, (&found, &gone), failed);
+                self.machine.handle_inspection(
+                    now,
+                    Inspection {
+                        ticket,
+                        began: span.0,
+                        ended: span.1,
+                        found,
+                        gone,
+                        error: failure,
+                    },
+                );
+                Input::Read
+            }
+            What::Read(id) => {
+                let found = node.life(&id).and_then(|l| told::status(l, moments.second));
+                let report = match (failure, found) {
+                    (None, Some(mut report)) => {
+                        blur_one(std::slice::from_mut(&mut report), outcome);
+                        Ok(report)
+                    }
+                    (failure, _) => Err(failure.unwrap_or(error(CallErrorKind::NotFound))),
+                };
+                if let Ok(report) = &report {
+                    self.laws.status_read(began, report);
+                }
+                self.machine.handle_reading(
+                    now,
+                    Reading {
+                        ticket,
+                        began: span.0,
+                        ended: span.1,
+                        report,
+                    },
+                );
+                Input::OneStatus
+            }
+        };
+        self.drain(node, input)
+    }
+
+    // --- the consumers ---
+
+    fn ask(&mut self, node: &Node, op: &Op) -> Result<(), Broken> {
+        self.waiters += 1;
+        let waiter = WaiterId::new(self.waiters);
+        let now = instant(self.now);
+        let (pod, after) = match *op {
+            Op::Wait(pod, After::Ago(ms)) => (pod, self.now.saturating_sub(ms)),
+            Op::Wait(pod, After::In(ms)) => (pod, self.now + ms),
+            Op::Wait(pod, After::Now) | Op::Relist(pod) | Op::Reinspect(pod) => (pod, self.now),
+            _ => (Pod::Nobody, self.now),
+        };
+        let uid = pod.uid();
+        self.last_waiter = Some(waiter);
+        match op {
+            Op::RelistNow => {
+                self.laws.asked_for_list(waiter);
+                self.machine.relist_now(now, waiter);
+            }
+            _ => {
+                self.laws.asked(waiter, &uid, after, self.now);
+                match op {
+                    Op::Relist(_) => self.machine.relist(now, waiter, &uid),
+                    Op::Reinspect(_) => self.machine.reinspect(now, waiter, &uid),
+                    _ => self.machine.wait(now, waiter, &uid, instant(after)),
+                }
+            }
+        }
+        self.drain(node, Input::Question)
+    }
+
+    // --- what comes out ---
+
+    fn drain(&mut self, node: &Node, input: Input) -> Result<(), Broken> {
+        while let Some(output) = self.machine.poll_output() {
+            self.laws
+                .note(self.now, || format!("    -> {}", brief_output(&output)));
+            self.laws.output(node, self.now, &output, input)?;
+            let (ticket, deadline, what) = match output {
+                Output::List { ticket, deadline } => (ticket, deadline, What::List),
+                Output::Inspect {
+                    ticket,
+                    uid,
+                    held,
+                    deadline,
+                    ..
+                } => (ticket, deadline, What::Inspect(uid, held)),
+                Output::Read {
+                    ticket,
+                    id,
+                    deadline,
+                    ..
+                } => (ticket, deadline, What::Read(id)),
+                Output::Cancel { ticket } => {
+                    self.calls.retain(|c| c.ticket != ticket);
+                    continue;
+                }
+                _ => continue,
+            };
+            let deadline = self.now + u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
+            self.calls.push(Call {
+                ticket,
+                asked: self.now,
+                deadline,
+                what,
+            });
+        }
+        Ok(())
+    }
+}
+
+fn blur_one(reports: &mut [Report], outcome: Outcome) {
+    if outcome == Outcome::Unknown
+        && let Some(report) = reports.first_mut()
+    {
+        told::blur(report);
+    }
+}
+
+fn error(kind: CallErrorKind) -> CallError {
+    CallError::new("Test", kind, "as the sequence has it")
+}
+
+pub fn brief<'a>(reports: impl IntoIterator<Item = &'a &'a Report>) -> String {
+    let all: Vec<String> = reports
+        .into_iter()
+        .map(|r| format!("{}:{:?}", r.id, r.shown))
+        .collect();
+    format!("[{}]", all.join(" "))
+}
+
+fn brief_output(output: &Output) -> String {
+    match output {
+        Output::Publish { uid, view } => {
+            let s = &view.status;
+            let sandboxes = s
+                .sandboxes
+                .iter()
+                .map(|x| format!("{}:{:?}", x.id, x.state));
+            let containers = s
+                .containers
+                .iter()
+                .map(|x| format!("{}:{:?}", x.id, x.state));
+            let all: Vec<String> = sandboxes.chain(containers).collect();
+            format!("publish {uid} as of {:?}: {}", view.as_of, all.join(" "))
+        }
+        Output::Announce(e) => match &e.subject {
+            Some(s) => format!("announce {} {} ({})", e.event, s.id, s.incarnation),
+            None => format!("announce {} {}", e.event, e.uid),
+        },
+        Output::Answer { waiter, answer } => {
+            let answer = answer.as_ref().map(|v| {
+                let s = &v.status;
+                (v.as_of, s.sandboxes.len(), s.containers.len())
+            });
+            format!("answer {waiter:?} {answer:?}")
+        }
+        Output::Terminals { uid, records } => format!("{} ends of {uid}", records.len()),
+        other => format!("{other:?}"),
+    }
+}
