@@ -241,7 +241,6 @@ impl Reconciler {
                 let source = source_of(read.call);
                 self.contradicted(now, uid, &report.id, None, source);
                 self.touch(uid, source);
-                self.recheck_later(now, uid);
             }
             return Found::Otherwise;
         }
@@ -395,6 +394,9 @@ impl Reconciler {
                 self.audit.by(at);
             }
             self.timers.set(at, Timer::Recheck(uid.clone()));
+        } else {
+            // This call has said all that it can; the other one may be wanting.
+            self.recheck_later(now, uid);
         }
     }
 

@@ -224,6 +224,22 @@ fn law2_each_of_two_wrong_removals_is_overruled_after_ten_seconds() {
     assert_eq!(t.lists_wanted(), 1);
     t.list(&all);
     assert_eq!(t.machine.counters().overruled, 2);
+
+/// The list that contradicts a removal took so long that the instant of the second one has passed
+/// when it ends: the pod is inspected all the same, or the removal were never decided.
+#[test]
+fn law2_a_wrong_removal_is_overruled_after_a_slow_list() {
+    let mut t = running();
+    t.wait("p", t.now());
+    t.inspect(&[sandbox("s", "p", Shown::Running)], &["c"]);
+    assert_eq!(t.said(ContainerRemoved, "c"), 1);
+    while t.lists_wanted() == 0 {
+        t.pass(1_000);
+    }
+    t.pass(11_000);
+    t.pass_reading(20_000, &rows(), &rows());
+    assert_eq!(t.machine.counters().overruled, 1);
+    assert_eq!(t.said(ContainerStarted, "c"), 2);
 }
 
 /// Of a DELETED that came alone, sandbox or container was a guess.
