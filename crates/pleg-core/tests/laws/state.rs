@@ -224,6 +224,7 @@ fn law2_each_of_two_wrong_removals_is_overruled_after_ten_seconds() {
     assert_eq!(t.lists_wanted(), 1);
     t.list(&all);
     assert_eq!(t.machine.counters().overruled, 2);
+}
 
 /// The list that contradicts a removal took so long that the instant of the second one has passed
 /// when it ends: the pod is inspected all the same, or the removal were never decided.
@@ -240,6 +241,23 @@ fn law2_a_wrong_removal_is_overruled_after_a_slow_list() {
     t.pass_reading(20_000, &rows(), &rows());
     assert_eq!(t.machine.counters().overruled, 1);
     assert_eq!(t.said(ContainerStarted, "c"), 2);
+}
+
+/// A container for which its own id stands in, as no answer named its sandbox or its pod, moves to
+/// its pod once one does, though its sandbox was named before.
+#[test]
+fn law7_a_container_that_stood_alone_finds_its_pod() {
+    let mut t = Script::confirmed();
+    let alone = nameless(status("c", "p", Shown::Running));
+    let mut in_sandbox = alone.clone();
+    in_sandbox.identity.sandbox = Some("s".into());
+    let node = rows();
+    for found in [&[alone][..], &[in_sandbox], &node] {
+        t.pass_reading(70_000, found, found);
+    }
+    assert_eq!(t.view().status.uid, "p".into());
+    assert_eq!(t.view().status.containers.len(), 1);
+    assert_eq!(t.withdrawn, ["c".into()]);
 }
 
 /// Of a DELETED that came alone, sandbox or container was a guess.
