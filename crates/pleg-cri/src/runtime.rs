@@ -2,11 +2,13 @@
 //! a measurement and an error that names it.
 
 use std::fmt;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pleg_runtime::clock::Clock;
 use pleg_runtime::core::{CallError, Id, Report};
 use pleg_runtime::{Runtime, RuntimeVersion, Scope};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status, Streaming};
 
@@ -15,17 +17,18 @@ use crate::diagnose::{ConnectError, diagnose};
 use crate::error::{call_error, malformed, no_connection, timed_out};
 use crate::events::Events;
 use crate::metrics::{Measured, Operation};
-use crate::transport::{self, Connections, KUBELET_API};
+use crate::transport::{self, Connections, Dialler, KUBELET_API};
 use crate::v1::image_service_client::ImageServiceClient;
 use crate::v1::runtime_service_client::RuntimeServiceClient;
 use crate::{convert, v1};
 
-/// A runtime that speaks CRI v1 on a unix socket.
+/// A runtime that speaks CRI v1, on a unix socket or on connections that the embedder makes.
 ///
 /// Connects with its first call, and again whenever the connection was lost. All calls share one
 /// connection; every event stream has its own, so that neither waits for the other.
 pub struct CriRuntime {
     config: CriConfig,
+    dialler: Dialler,
     channel: Channel,
     connections: Connections,
     /// The connection on which the runtime said that it does not offer streaming lists; 0 for
@@ -40,15 +43,40 @@ impl CriRuntime {
     /// # Errors
     /// If a setting makes no sense, or outside of a tokio runtime.
     pub fn new(config: CriConfig) -> Result<Self, ConfigError> {
+        let dialler = Dialler::unix(&config);
+        Self::dialled_by(dialler, config)
+    }
+
+    /// A runtime that is reached by `connect`: over an in-process pipe, through a proxy, on a
+    /// socket that somebody else has opened. Nothing is tried yet.
+    ///
+    /// `connect` is called for each connection, with the first call, for every event stream and
+    /// again whenever a connection was lost; it has 5 s. An error means that nobody can be reached
+    /// now, and is no reason to stop asking. The endpoint in `config` is a name then; only
+    /// [`diagnose`](Self::diagnose) looks at it.
+    ///
+    /// # Errors
+    /// If a setting makes no sense, or outside of a tokio runtime.
+    pub fn with_connector<C, F, S>(config: CriConfig, connect: C) -> Result<Self, ConfigError>
+    where
+        C: Fn() -> F + Send + Sync + 'static,
+        F: Future<Output = io::Result<S>> + Send + 'static,
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        Self::dialled_by(Dialler::by(connect), config)
+    }
+
+    fn dialled_by(dialler: Dialler, config: CriConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         if tokio::runtime::Handle::try_current().is_err() {
             return Err(ConfigError::NoRuntime);
         }
         let connections = Connections::default();
-        let channel = transport::reconnecting(&config, &connections);
+        let channel = transport::reconnecting(&dialler, &connections);
         let unary_lists_on = AtomicU64::new(0);
         Ok(Self {
             config,
+            dialler,
             channel,
             connections,
             unary_lists_on,
@@ -259,8 +287,7 @@ impl Runtime for CriRuntime {
     }
 
     async fn subscribe(&self) -> Result<Events, CallError> {
-        let connected =
-            async { transport::over(transport::dial(self.config.endpoint.path()).await?).await };
+        let connected = async { transport::over(self.dialler.dial().await?).await };
         let channel = connected
             .await
             .map_err(|error| no_connection(Operation::EVENTS, &error))?;

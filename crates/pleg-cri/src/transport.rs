@@ -1,5 +1,5 @@
-//! Connections over a unix socket: the one that reconnects, for calls, and the one of its own
-//! that every event stream gets.
+//! Connections, over a unix socket or whatever the embedder hands out: the one that reconnects, for
+//! calls, and the one of its own that every event stream gets.
 //!
 //! No HTTP/2 keepalive pings (quirk `pings are punished`) and no timeout of the channel (quirk
 //! `headers come with the first event`), here or anywhere: signs of life come from calls that have
@@ -11,7 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint as Http};
 use tower::service_fn;
@@ -40,16 +43,55 @@ impl Connections {
     }
 }
 
+/// Something that HTTP/2 can be spoken over.
+pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Io for T {}
+
+type Dialling = BoxFuture<'static, io::Result<Box<dyn Io>>>;
+
+/// How a connection is had.
+#[derive(Clone)]
+pub(crate) struct Dialler(Arc<dyn Fn() -> Dialling + Send + Sync>);
+
+impl Dialler {
+    /// By the socket of the endpoint.
+    pub(crate) fn unix(config: &CriConfig) -> Self {
+        let path: Arc<Path> = config.endpoint.path().into();
+        Self::by(move || {
+            let path = path.clone();
+            async move { UnixStream::connect(&path).await }
+        })
+    }
+
+    /// By asking the embedder.
+    pub(crate) fn by<C, F, S>(connect: C) -> Self
+    where
+        C: Fn() -> F + Send + Sync + 'static,
+        F: Future<Output = io::Result<S>> + Send + 'static,
+        S: Io,
+    {
+        Self(Arc::new(move || {
+            connect()
+                .map(|dialled| dialled.map(|stream| Box::new(stream) as Box<dyn Io>))
+                .boxed()
+        }))
+    }
+
+    pub(crate) async fn dial(&self) -> io::Result<Box<dyn Io>> {
+        within_dial((self.0)()).await
+    }
+}
+
 /// A channel that connects with its first call, and again whenever the connection was lost.
 ///
 /// Must be called inside a tokio runtime.
-pub(crate) fn reconnecting(config: &CriConfig, connections: &Connections) -> Channel {
-    let path: Arc<Path> = config.endpoint.path().into();
-    let connections = connections.clone();
+pub(crate) fn reconnecting(dialler: &Dialler, connections: &Connections) -> Channel {
+    let (dialler, connections) = (dialler.clone(), connections.clone());
     http().connect_with_connector_lazy(service_fn(move |_| {
-        let (path, connections) = (path.clone(), connections.clone());
+        let (dialler, connections) = (dialler.clone(), connections.clone());
         async move {
-            let stream = dial(&path).await?;
+            let stream = dialler.dial().await?;
             connections.0.fetch_add(1, Ordering::Relaxed);
             Ok::<_, io::Error>(TokioIo::new(stream))
         }
@@ -57,7 +99,7 @@ pub(crate) fn reconnecting(config: &CriConfig, connections: &Connections) -> Cha
 }
 
 /// A channel over this one connection; once that is lost, every call fails.
-pub(crate) async fn over(stream: UnixStream) -> io::Result<Channel> {
+pub(crate) async fn over(stream: impl Io) -> io::Result<Channel> {
     let mut stream = Some(stream);
     let once = service_fn(move |_| {
         let stream = stream.take().map(TokioIo::new);
