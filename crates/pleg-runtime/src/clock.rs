@@ -12,6 +12,8 @@ use pleg_core::{Instant, WallTime};
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     origin: tokio::time::Instant,
+    /// What the wall clock showed at the origin, if it goes with the instants.
+    wall: Option<WallTime>,
 }
 
 impl Clock {
@@ -23,6 +25,22 @@ impl Clock {
         let now = tokio::time::Instant::now();
         Self {
             origin: now.checked_sub(Duration::from_millis(1)).unwrap_or(now),
+            wall: None,
+        }
+    }
+
+    /// A clock whose wall clock shows `wall` now and goes with its instants from then on, whatever
+    /// the host's does.
+    ///
+    /// For tests and simulations on paused time: there the instants run ahead of the host's wall
+    /// clock, which must look as if it had been set back (law 6).
+    #[must_use]
+    pub fn start_at(wall: WallTime) -> Self {
+        let clock = Self::start();
+        let shown = wall.before(Duration::from_nanos(clock.now().as_nanos()));
+        Self {
+            wall: Some(shown),
+            ..clock
         }
     }
 
@@ -52,7 +70,10 @@ impl Clock {
     /// Our wall clock.
     #[must_use]
     pub fn wall(&self) -> WallTime {
-        wall()
+        match self.wall {
+            Some(at_origin) => at_origin.after(Duration::from_nanos(self.now().as_nanos())),
+            None => wall(),
+        }
     }
 }
 

@@ -34,6 +34,7 @@ pub struct Builder<R> {
     settings: Settings,
     reconnect: ReconnectSettings,
     liveness: Option<Duration>,
+    clock: Option<Clock>,
     subscribers: Arc<Subscribers>,
     fifo: Option<FifoSender>,
 }
@@ -54,6 +55,7 @@ impl Pleg {
             settings: Settings::default(),
             reconnect: ReconnectSettings::default(),
             liveness: None,
+            clock: None,
             subscribers: Arc::default(),
             fifo: None,
         }
@@ -89,6 +91,14 @@ impl<R: Runtime> Builder<R> {
         self
     }
 
+    /// The clock that it goes by; by default one that starts with it. A test on paused time gives it
+    /// one whose wall clock goes along ([`Clock::start_at`]).
+    #[must_use]
+    pub const fn clock(mut self, clock: Clock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
     /// A subscription that misses nothing: what exists at the start is announced to it first.
     pub fn subscribe(&mut self) -> Subscription {
         self.subscribers.subscribe()
@@ -116,7 +126,7 @@ impl<R: Runtime> Builder<R> {
             }));
         }
         crate::metrics::describe();
-        let clock = Clock::start();
+        let clock = self.clock.unwrap_or_else(Clock::start);
         let evented = self.settings.mode == Mode::Evented;
         let machine = Reconciler::new(self.settings, clock.now())?;
         let policy = ReconnectPolicy::new(self.reconnect)?;
