@@ -111,13 +111,23 @@ impl Kubelet {
     /// If no client can be made.
     pub fn at(endpoint: &Endpoint, image: &str, cgroup: &str, logs: &Path) -> anyhow::Result<Self> {
         let runtime = CriRuntime::new(CriConfig::new(endpoint.clone()))?;
-        Ok(Self {
-            client: runtime.runtime_client(),
+        Ok(Self::over(runtime.runtime_client(), image, cgroup, logs))
+    }
+
+    /// The same, of the runtime behind that client.
+    pub fn over(
+        client: RuntimeServiceClient<Channel>,
+        image: &str,
+        cgroup: &str,
+        logs: &Path,
+    ) -> Self {
+        Self {
+            client,
             image: image.to_owned(),
             cgroup: cgroup.to_owned(),
             logs: logs.to_string_lossy().into_owned(),
             deeds: Arc::default(),
-        })
+        }
     }
 
     /// What was done so far.

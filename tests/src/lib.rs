@@ -1,6 +1,7 @@
 //! What the whole-system tests are made of: private runtimes ([`daemon`]), a small kubelet that
 //! drives their CRI ([`kubelet`]), the lives that it leads pods through ([`lives`]), a runtime that is
-//! listened in on ([`tap`]), and the checks that hold what was announced and cached against what
+//! listened in on ([`tap`]), connections that break as they are told to ([`line`]), separate ones for
+//! calls and events ([`split`]), and the checks that hold what was announced and cached against what
 //! was done and is listed ([`check`]).
 
 #![allow(
@@ -15,6 +16,8 @@
 pub mod check;
 pub mod daemon;
 pub mod kubelet;
+pub mod line;
 pub mod lives;
+pub mod split;
 pub mod tap;
 pub mod wait;

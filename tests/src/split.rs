@@ -1,0 +1,50 @@
+//! One runtime made of two: calls go one way, the event stream another. So a fault of one is none
+//! of the other.
+
+use pleg::core::{CallError, Id, Report};
+use pleg::runtime::{Runtime, RuntimeVersion, Scope};
+
+/// Calls go to `calls`, subscribes to `events`.
+#[derive(Debug)]
+pub struct Split<C, E> {
+    /// Answers lists and statuses.
+    pub calls: C,
+    /// Gives the event stream.
+    pub events: E,
+}
+
+impl<C: Runtime, E: Runtime> Runtime for Split<C, E> {
+    type Events = E::Events;
+
+    async fn list_sandboxes(
+        &self,
+        scope: &Scope,
+        row: &mut (dyn FnMut(Report) + Send),
+    ) -> Result<(), CallError> {
+        self.calls.list_sandboxes(scope, row).await
+    }
+
+    async fn list_containers(
+        &self,
+        scope: &Scope,
+        row: &mut (dyn FnMut(Report) + Send),
+    ) -> Result<(), CallError> {
+        self.calls.list_containers(scope, row).await
+    }
+
+    async fn sandbox_status(&self, id: &Id) -> Result<Report, CallError> {
+        self.calls.sandbox_status(id).await
+    }
+
+    async fn container_status(&self, id: &Id) -> Result<Report, CallError> {
+        self.calls.container_status(id).await
+    }
+
+    async fn subscribe(&self) -> Result<Self::Events, CallError> {
+        self.events.subscribe().await
+    }
+
+    async fn version(&self) -> Result<RuntimeVersion, CallError> {
+        self.calls.version().await
+    }
+}

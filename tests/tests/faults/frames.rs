@@ -1,0 +1,140 @@
+//! Connections that are cut in the middle of a frame, after every byte that matters: within the
+//! frame's head, the message's head and the message, of an event and of a list.
+
+use pleg::core::{Id, LifecycleType, Settings};
+use pleg_tests::check::cached;
+use pleg_tests::kubelet::{Kubelet, Life};
+use pleg_tests::line::Break;
+
+use crate::inside::{Inside, MINUTE, MS, SECOND, Subject};
+
+/// A byte that never comes.
+const NEVER: u64 = u32::MAX as u64;
+
+/// Byte counts up to `all`: each one at the start, where the heads of frames are, then every
+/// `step`th, and the last ones.
+fn cuts(all: u64, step: usize) -> impl Iterator<Item = u64> {
+    let few = all.min(40);
+    let some = (few..all).step_by(step);
+    (1..few).chain(some).chain(all.saturating_sub(3)..=all)
+}
+
+/// A pod whose container has not started yet.
+async fn waiting_container(kubelet: &Kubelet) -> anyhow::Result<Id> {
+    let pod = kubelet.run_pod("pod").await?;
+    let life = Life::Exit {
+        code: 7,
+        after_ms: 100,
+    };
+    kubelet.create(&pod, "job", 0, life).await
+}
+
+/// A container starts and ends, and the stream breaks after so many bytes of that. How many bytes
+/// there were.
+async fn cut_event(at: u64, how: Break) -> anyhow::Result<u64> {
+    let node = Inside::up();
+    let kubelet = node.kubelet()?;
+    let job = waiting_container(&kubelet).await?;
+    let mut subject = Subject::start(&node, Settings::default()).await?;
+    let before = node.events.carried();
+    node.events.break_after(at, how);
+    kubelet.start(&job).await?;
+    node.until(3 * SECOND, "the end is announced", || {
+        assert_eq!(subject.pleg.health().ready(), Ok(()));
+        subject.has(&job, LifecycleType::ContainerDied)
+    })
+    .await?;
+    // Whatever is still to come of that comes now.
+    node.pass(100 * MS).await;
+    let told = node.events.carried().saturating_sub(before);
+    let lost = node.events.dials() > 1;
+    node.until(5 * SECOND, "all is well again", || subject.is_well())
+        .await?;
+    subject.check(&kubelet).await?;
+    let counters = subject.pleg.counters();
+    assert_eq!(counters.streams_lost, u64::from(lost), "cut after {at}");
+    assert_eq!(subject.missed(), 0, "the loss explains it: cut after {at}");
+    // The new stream tells.
+    let heard = subject.ear.log().events.len();
+    let pod = kubelet.run_pod("next").await?;
+    node.until(SECOND, "the next pod is told of", || {
+        subject.has(&pod.sandbox, LifecycleType::ContainerStarted)
+    })
+    .await?;
+    assert!(subject.ear.log().events.len() > heard);
+    subject.end(node).await;
+    Ok(told)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_cut_anywhere_in_an_event_loses_nothing() -> anyhow::Result<()> {
+    let all = cut_event(NEVER, Break::Reset).await?;
+    assert!(all > 400, "two events are that long at least: {all}");
+    let mut tried = 0;
+    for at in cuts(all, 17) {
+        for how in [Break::Reset, Break::End] {
+            cut_event(at, how)
+                .await
+                .map_err(|e| e.context(format!("{how:?} after {at} bytes of {all}")))?;
+            tried += 1;
+        }
+    }
+    println!("two events are {all} bytes; {tried} cuts");
+    Ok(())
+}
+
+/// A list, which would have so many bytes, breaks after some of them. How many bytes a whole one has.
+async fn cut_list(at: u64, whole: u64, how: Break) -> anyhow::Result<u64> {
+    let node = Inside::up();
+    let kubelet = node.kubelet()?;
+    node.run_pods(&kubelet, 3).await?;
+    let mut subject = Subject::start(&node, Settings::default()).await?;
+    let before = (node.calls.carried(), cached(&subject.pleg));
+    assert_eq!(before.1.len(), 6);
+    let failed = subject.pleg.counters().lists_failed;
+    node.calls.break_after(at, how);
+    let list = subject.pleg.relist_now().await;
+    let carried = node.calls.carried().saturating_sub(before.0);
+    if let Err(error) = &list {
+        assert!(subject.is_degraded("list_failed"), "{error}");
+        assert_eq!(subject.pleg.counters().lists_failed, failed + 1);
+    }
+    assert_eq!(list.is_ok(), at >= whole, "{list:?}");
+    assert_eq!(subject.pleg.health().ready(), Ok(()));
+    assert_eq!(cached(&subject.pleg), before.1, "it says nothing at all");
+    let took = node
+        .until(2 * SECOND, "all is well again", || subject.is_well())
+        .await?;
+    assert!(took <= SECOND + 10 * MS, "{took:?}");
+    assert_eq!(cached(&subject.pleg), before.1);
+    subject.check(&kubelet).await?;
+    let removed = LifecycleType::ContainerRemoved;
+    assert!(
+        before
+            .1
+            .keys()
+            .all(|id| !subject.announced.has(id, removed))
+    );
+    // Trust is earned again.
+    node.pass(MINUTE).await;
+    assert!(subject.pleg.health().current().period >= 8 * SECOND);
+    subject.end(node).await;
+    Ok(carried)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_cut_anywhere_says_nothing() -> anyhow::Result<()> {
+    let all = cut_list(NEVER, NEVER, Break::Reset).await?;
+    assert!(all > 1000, "six rows are that long at least: {all}");
+    let mut tried = 0;
+    for at in cuts(all, 41) {
+        for how in [Break::Reset, Break::End] {
+            cut_list(at, all, how)
+                .await
+                .map_err(|e| e.context(format!("{how:?} after {at} bytes of {all}")))?;
+            tried += 1;
+        }
+    }
+    println!("two lists of 6 rows are {all} bytes; {tried} cuts");
+    Ok(())
+}

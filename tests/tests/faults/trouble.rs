@@ -1,0 +1,73 @@
+//! How the simulated runtime misbehaves in answering calls, settable while it runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pleg_sim::{Call, CallFault, Faults};
+use tonic::Status;
+
+/// What goes wrong at present.
+#[derive(Debug, Default)]
+pub(crate) struct Trouble(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    hung_ids: BTreeSet<String>,
+    hung_calls: BTreeMap<&'static str, u64>,
+    failing: BTreeSet<&'static str>,
+    asked: BTreeMap<&'static str, u64>,
+}
+
+impl Trouble {
+    /// Calls that name this id are not answered.
+    pub(crate) fn hang_id(&self, id: &str) {
+        self.state().hung_ids.insert(id.to_owned());
+    }
+
+    /// The next so many calls of this method are not answered.
+    pub(crate) fn hang_calls(&self, method: &'static str, calls: u64) {
+        self.state().hung_calls.insert(method, calls);
+    }
+
+    /// Calls of this method fail.
+    pub(crate) fn fail(&self, method: &'static str) {
+        self.state().failing.insert(method);
+    }
+
+    /// Calls are answered again. Those that hang already go on hanging.
+    pub(crate) fn heal(&self) {
+        let mut state = self.state();
+        state.hung_ids.clear();
+        state.hung_calls.clear();
+        state.failing.clear();
+    }
+
+    /// How many calls of this method there were.
+    pub(crate) fn asked(&self, method: &str) -> u64 {
+        self.state().asked.get(method).copied().unwrap_or(0)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Faults for Trouble {
+    fn before(&self, call: Call<'_>) -> CallFault {
+        let mut state = self.state();
+        *state.asked.entry(call.method).or_default() += 1;
+        if state.failing.contains(call.method) {
+            return CallFault::Fail(Status::unavailable("told to fail"));
+        }
+        if state.hung_ids.contains(call.id) {
+            return CallFault::Hang;
+        }
+        match state.hung_calls.get_mut(call.method) {
+            Some(left) if *left > 0 => {
+                *left -= 1;
+                CallFault::Hang
+            }
+            _ => CallFault::None,
+        }
+    }
+}
