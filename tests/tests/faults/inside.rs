@@ -142,19 +142,29 @@ impl Subject {
     pub(crate) async fn start(node: &Inside, settings: Settings) -> anyhow::Result<Self> {
         let (mut builder, ear) = node.builder(settings)?;
         let subscription = builder.subscribe();
-        let subject = Self {
-            pleg: builder.spawn()?,
-            subscription,
-            announced: Announced::default(),
-            ear,
-            truth: node.truth()?,
-        };
+        let subject = Self::of(node, builder, subscription, ear)?;
         subject.pleg.wait_until_synced().await?;
         node.until(5 * SECOND, "the stream is confirmed", || {
             subject.is_confirmed()
         })
         .await?;
         Ok(subject)
+    }
+
+    /// One that has just been started.
+    pub(crate) fn of(
+        node: &Inside,
+        builder: Builder<Wired>,
+        subscription: Subscription,
+        ear: Ear,
+    ) -> anyhow::Result<Self> {
+        Ok(Self {
+            pleg: builder.spawn()?,
+            subscription,
+            announced: Announced::default(),
+            ear,
+            truth: node.truth()?,
+        })
     }
 
     pub(crate) fn is_confirmed(&self) -> bool {

@@ -13,4 +13,6 @@
 
 mod frames;
 mod inside;
+mod stalls;
+mod storms;
 mod trouble;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use pleg_sim::{Call, CallFault, Faults};
 use tonic::Status;
@@ -15,6 +16,7 @@ struct State {
     hung_ids: BTreeSet<String>,
     hung_calls: BTreeMap<&'static str, u64>,
     failing: BTreeSet<&'static str>,
+    slow: BTreeMap<&'static str, Duration>,
     asked: BTreeMap<&'static str, u64>,
 }
 
@@ -29,6 +31,11 @@ impl Trouble {
         self.state().hung_calls.insert(method, calls);
     }
 
+    /// Calls of this method take so long.
+    pub(crate) fn slow_down(&self, method: &'static str, by: Duration) {
+        self.state().slow.insert(method, by);
+    }
+
     /// Calls of this method fail.
     pub(crate) fn fail(&self, method: &'static str) {
         self.state().failing.insert(method);
@@ -40,6 +47,7 @@ impl Trouble {
         state.hung_ids.clear();
         state.hung_calls.clear();
         state.failing.clear();
+        state.slow.clear();
     }
 
     /// How many calls of this method there were.
@@ -67,7 +75,10 @@ impl Faults for Trouble {
                 *left -= 1;
                 CallFault::Hang
             }
-            _ => CallFault::None,
+            _ => match state.slow.get(call.method) {
+                Some(by) => CallFault::Delay(*by),
+                None => CallFault::None,
+            },
         }
     }
 }

@@ -1,0 +1,188 @@
+//! Reconnect storms: for a while every attempt fails, in each of the ways in which it can. The
+//! attempts stay within the bounds of the defaults, lists keep the cache where they can, and
+//! afterwards all is well by itself.
+
+use std::time::Duration;
+
+use pleg::core::{LifecycleType, NotReady, Settings};
+use pleg_tests::check::cached;
+use pleg_tests::line::{Break, Welcome};
+
+use crate::inside::{Inside, MINUTE, MS, SECOND, Subject};
+
+/// Subscribes within a minute.
+const MOST_SUBSCRIBES: u64 = 10;
+/// Dials of the event stream within the first minute: one at once, every 50 ms for 5 s, then after
+/// 100 ms, doubling: 8 or 9 more until 60 s, or a few more by jitter.
+const MOST_DIALS: u64 = 1 + 100 + 12;
+
+/// Nobody can be reached, or whoever accepts hangs up: for a minute, on both lines.
+async fn nobody_there(how: Welcome) -> anyhow::Result<()> {
+    let node = Inside::up();
+    let kubelet = node.kubelet()?;
+    node.run_pods(&kubelet, 3).await?;
+    let mut subject = Subject::start(&node, Settings::default()).await?;
+    let before = (node.events.dials(), node.calls.dials());
+    node.events.welcome(how);
+    node.calls.welcome(how);
+    node.events.break_now(Break::Reset);
+    node.calls.break_now(Break::Reset);
+    let named = node
+        .until(3 * SECOND, "both are reported", || {
+            subject.is_degraded("stream_down") && subject.is_degraded("list_failed")
+        })
+        .await?;
+    let pod = kubelet.run_pod("meanwhile").await?;
+    for _ in 0..600 {
+        node.pass(100 * MS).await;
+        assert_eq!(subject.pleg.health().ready(), Ok(()));
+        assert!(subject.is_degraded("stream_down") && subject.is_degraded("list_failed"));
+    }
+    let dials = (
+        node.events.dials() - before.0,
+        node.calls.dials() - before.1,
+    );
+    println!("{how:?}: named within {named:?}; in 60 s {dials:?} dials for events and calls");
+    assert!((100..=MOST_DIALS).contains(&dials.0), "{dials:?}");
+    assert!((55..=65).contains(&dials.1), "one per list: {dials:?}");
+    assert_eq!(cached(&subject.pleg).len(), 6, "nothing is believed gone");
+
+    node.events.welcome(Welcome::Served);
+    node.calls.welcome(Welcome::Served);
+    let listed = node
+        .until(2 * SECOND, "a list finds the new pod", || {
+            subject.has(&pod.sandbox, LifecycleType::ContainerStarted)
+        })
+        .await?;
+    let evented = node
+        .until(MINUTE + 2 * SECOND, "all is well", || subject.is_well())
+        .await?;
+    println!("  afterwards: listed after {listed:?}, confirmed after {evented:?}");
+    assert_eq!(subject.missed(), 0);
+    subject.check(&kubelet).await?;
+    subject.end(node).await;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_minute_of_refused_connections() -> anyhow::Result<()> {
+    nobody_there(Welcome::Refused).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_minute_of_connections_that_are_dropped_at_once() -> anyhow::Result<()> {
+    nobody_there(Welcome::Dropped).await
+}
+
+/// Five minutes in which a stream is lost as soon as it was asked for; calls go well.
+async fn no_stream_lives(
+    node: &Inside,
+    subject: &mut Subject,
+    mut spoil: impl FnMut(),
+) -> anyhow::Result<Vec<u64>> {
+    let kubelet = node.kubelet()?;
+    let mut subscribes = Vec::new();
+    for minute in 0..5 {
+        let asked = node.trouble.asked("GetContainerEvents");
+        let pod = kubelet.run_pod(&format!("in-minute-{minute}")).await?;
+        let mut heard = None;
+        for ms in 0..60_000 {
+            spoil();
+            node.pass(MS).await;
+            if heard.is_none() && subject.has(&pod.sandbox, LifecycleType::ContainerStarted) {
+                heard = Some(Duration::from_millis(ms));
+            }
+            assert_eq!(subject.pleg.health().ready(), Ok(()));
+        }
+        let heard = heard.unwrap_or(Duration::MAX);
+        assert!(
+            heard <= SECOND + 10 * MS,
+            "lists run every second: {heard:?}"
+        );
+        subscribes.push(node.trouble.asked("GetContainerEvents") - asked);
+    }
+    for asked in &subscribes {
+        assert!(*asked <= MOST_SUBSCRIBES, "per minute: {subscribes:?}");
+    }
+    assert!(subscribes[0] >= 5, "and it does try: {subscribes:?}");
+    Ok(subscribes)
+}
+
+#[tokio::test(start_paused = true)]
+async fn five_minutes_of_subscribes_that_fail() -> anyhow::Result<()> {
+    let node = Inside::up();
+    let mut subject = Subject::start(&node, Settings::default()).await?;
+    node.trouble.fail("GetContainerEvents");
+    node.events.break_now(Break::Reset);
+    let subscribes = no_stream_lives(&node, &mut subject, || ()).await?;
+    println!("subscribes that fail: {subscribes:?} a minute");
+    node.trouble.heal();
+    node.until(MINUTE + 2 * SECOND, "all is well", || subject.is_well())
+        .await?;
+    subject.check(&node.kubelet()?).await?;
+    subject.end(node).await;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn five_minutes_of_streams_that_are_cut_at_once() -> anyhow::Result<()> {
+    let node = Inside::up();
+    let mut subject = Subject::start(&node, Settings::default()).await?;
+    let mut seen = 0;
+    let subscribes = no_stream_lives(&node, &mut subject, || {
+        let asked = node.trouble.asked("GetContainerEvents");
+        if asked > seen {
+            seen = asked;
+            node.events.break_now(Break::Reset);
+        }
+    })
+    .await?;
+    println!("streams that are cut at once: {subscribes:?} a minute");
+    node.until(MINUTE + 2 * SECOND, "all is well", || subject.is_well())
+        .await?;
+    assert_eq!(subject.missed(), 0);
+    subject.check(&node.kubelet()?).await?;
+    subject.end(node).await;
+    Ok(())
+}
+
+/// Somebody accepts connections and speaks no HTTP/2, from the start: it is said, the attempts are
+/// few, and when he speaks after all the same connections serve.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_never_speaks() -> anyhow::Result<()> {
+    let node = Inside::up();
+    let kubelet = node.kubelet()?;
+    node.run_pods(&kubelet, 2).await?;
+    node.events.welcome(Welcome::Mute);
+    node.calls.welcome(Welcome::Mute);
+    let (mut builder, ear) = node.builder(Settings::default())?;
+    let subscription = builder.subscribe();
+    let mut subject = Subject::of(&node, builder, subscription, ear)?;
+    let named = node
+        .until(3 * SECOND, "it is reported", || {
+            subject.is_degraded("list_slow")
+        })
+        .await?;
+    assert_eq!(subject.pleg.health().ready(), Err(NotReady::NeverListed));
+    node.pass(5 * MINUTE).await;
+    assert_eq!(subject.pleg.health().ready(), Err(NotReady::NeverListed));
+    assert!(!subject.degraded().is_empty());
+    let dials = (node.events.dials(), node.calls.dials());
+    println!("mute: named within {named:?}; in 5 min {dials:?} dials for events and calls");
+    assert!(dials.0 <= 5 * MOST_SUBSCRIBES && dials.1 <= 12, "{dials:?}");
+
+    // Replaced by one who speaks.
+    node.events.welcome(Welcome::Served);
+    node.calls.welcome(Welcome::Served);
+    node.events.break_now(Break::End);
+    node.calls.break_now(Break::End);
+    node.until(2 * SECOND, "it is ready", || {
+        subject.pleg.health().ready().is_ok()
+    })
+    .await?;
+    node.until(MINUTE + 2 * SECOND, "all is well", || subject.is_well())
+        .await?;
+    subject.check(&kubelet).await?;
+    subject.end(node).await;
+    Ok(())
+}
