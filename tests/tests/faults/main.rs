@@ -12,7 +12,9 @@
 )]
 
 mod frames;
+mod goaway;
 mod inside;
+mod readiness;
 mod stalls;
 mod storms;
 mod trouble;
