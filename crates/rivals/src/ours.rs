@@ -1,0 +1,158 @@
+//! Our own generator behind the same trait, so that one scenario or benchmark runs on both.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pleg::{ContainerState, Pleg, PodView, StartError, WaitError};
+use pleg_core::{Details, Identity, Instant, Kind, PodUid, Report, SandboxState, Shown, WallTime};
+use pleg_runtime::Runtime;
+use pleg_runtime::clock::Clock;
+
+use crate::channel::Fifo;
+use crate::status::PodStatus;
+use crate::subject::{Answer, Subject, Unhealthy};
+
+/// How long one may wait: for ever, as far as anybody here cares.
+const FOR_EVER: Duration = Duration::from_secs(24 * 3600);
+
+/// Our own generator, with upstream's channel as its consumer's end.
+#[derive(Debug)]
+pub struct Ours {
+    pleg: Pleg,
+}
+
+impl Ours {
+    /// Starts it. Call it within a tokio runtime.
+    ///
+    /// # Errors
+    /// If a setting cannot be used.
+    pub fn start<R: Runtime>(mut builder: pleg::Builder<R>) -> Result<(Self, Fifo), StartError> {
+        let fifo = Fifo::ours(builder.upstream_fifo());
+        let pleg = builder.spawn()?;
+        Ok((Self { pleg }, fifo))
+    }
+
+    /// The generator itself: a benchmark may want it without the translation.
+    #[must_use]
+    pub const fn pleg(&self) -> &Pleg {
+        &self.pleg
+    }
+}
+
+impl Subject for Ours {
+    fn name(&self) -> &'static str {
+        "ours"
+    }
+
+    fn clock(&self) -> Clock {
+        self.pleg.clock()
+    }
+
+    fn wall(&self) -> WallTime {
+        self.pleg.clock().wall()
+    }
+
+    fn get(&self, uid: &PodUid) -> Answer {
+        answer(&self.pleg.get(uid))
+    }
+
+    async fn newer_than(&self, uid: &PodUid, after: Instant) -> Answer {
+        match self.pleg.newer_than(uid, after, FOR_EVER).await {
+            Ok(view) => answer(&view),
+            Err(WaitError::Read { error, last_good }) => Answer {
+                error: Some(error),
+                ..answer(&last_good)
+            },
+            // It has shut down, or nothing came for ever: upstream waits on.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    fn request_relist(&self, uid: &PodUid) {
+        let (pleg, uid) = (self.pleg.clone(), uid.clone());
+        // Nobody wants the answer.
+        tokio::spawn(async move { _ = pleg.request_relist(&uid).await });
+    }
+
+    fn request_reinspect(&self, uid: &PodUid) {
+        let (pleg, uid) = (self.pleg.clone(), uid.clone());
+        tokio::spawn(async move { _ = pleg.request_reinspect(&uid).await });
+    }
+
+    fn healthy(&self) -> Result<(), Unhealthy> {
+        let ready = self.pleg.health().ready();
+        ready.map_err(|why| Unhealthy(why.to_string()))
+    }
+
+    /// Ours counts them in a metric only.
+    fn discarded(&self) -> Option<u64> {
+        None
+    }
+
+    async fn shutdown(&self) {
+        self.pleg.shutdown().await;
+    }
+}
+
+fn answer(view: &PodView) -> Answer {
+    let of = &*view.status;
+    let mut status = PodStatus::nothing(of.uid.clone());
+    status.namespace = of.namespace.clone();
+    status.name = of.name.clone();
+    status.ips.clone_from(&of.ips);
+    for sandbox in &of.sandboxes {
+        status.sandboxes.push(Report {
+            id: sandbox.id.clone(),
+            shown: match sandbox.state {
+                SandboxState::Ready => Shown::Running,
+                SandboxState::NotReady => Shown::Exited,
+                _ => Shown::Unknown,
+            },
+            identity: Identity {
+                attempt: sandbox.attempt,
+                created_at: sandbox.created_at,
+                ..identity(Kind::Sandbox, of)
+            },
+            details: Details::Sandbox(sandbox.details.clone()),
+        });
+    }
+    for container in &of.containers {
+        status.containers.push(Report {
+            id: container.id.clone(),
+            shown: shown(container.state),
+            identity: Identity {
+                sandbox: container.sandbox.clone(),
+                name: Some(container.name.clone()),
+                attempt: container.attempt,
+                created_at: container.created_at,
+                ..identity(Kind::Container, of)
+            },
+            details: Details::Container(container.details.clone()),
+        });
+        status
+            .active
+            .extend(container.active.then(|| container.id.clone()));
+    }
+    Answer {
+        status: Arc::new(status),
+        error: of.error.clone(),
+    }
+}
+
+fn identity(kind: Kind, pod: &pleg_core::PodStatus) -> Identity {
+    Identity {
+        pod: Some(pod.uid.clone()),
+        namespace: Some(pod.namespace.clone()),
+        pod_name: Some(pod.name.clone()),
+        ..Identity::unknown(kind)
+    }
+}
+
+const fn shown(state: ContainerState) -> Shown {
+    match state {
+        ContainerState::Created => Shown::Created,
+        ContainerState::Running => Shown::Running,
+        ContainerState::Exited => Shown::Exited,
+        _ => Shown::Unknown,
+    }
+}

@@ -1,0 +1,136 @@
+//! What the last two lists showed, and upstream's table of what that means (reference, 1.6).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pleg_core::{Id, LifecycleType, PodUid, Report, Shown, Text};
+
+use crate::channel::Event;
+use crate::time::Time;
+
+/// The state of a container or sandbox, to upstream's table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    NonExistent,
+    Running,
+    Exited,
+    /// Created is unknown, too.
+    Unknown,
+}
+
+impl State {
+    const fn of(shown: Shown) -> Self {
+        match shown {
+            Shown::Running => Self::Running,
+            Shown::Exited => Self::Exited,
+            Shown::Created | Shown::Unknown => Self::Unknown,
+        }
+    }
+}
+
+/// A pod as one list showed it.
+#[derive(Clone, Debug)]
+pub(crate) struct Pod {
+    pub(crate) uid: PodUid,
+    pub(crate) namespace: Text,
+    pub(crate) name: Text,
+    /// Newest first.
+    pub(crate) sandboxes: Vec<Report>,
+    /// Newest first.
+    pub(crate) containers: Vec<Report>,
+    /// Taken by the kubelet before the list's first call.
+    pub(crate) timestamp: Time,
+}
+
+impl Pod {
+    fn state(&self, id: &Id) -> State {
+        let mut all = self.containers.iter().chain(&self.sandboxes);
+        all.find(|r| r.id == *id)
+            .map_or(State::NonExistent, |r| State::of(r.shown))
+    }
+}
+
+/// One pod: what its last list that was acted on showed, and what the present one shows.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Record {
+    old: Option<Pod>,
+    pub(crate) current: Option<Pod>,
+}
+
+impl Record {
+    /// What happened between the two: per id, containers before sandboxes, the old ones first.
+    pub(crate) fn events(&self, uid: &PodUid) -> Vec<Event> {
+        let mut seen = BTreeSet::new();
+        let pods = [&self.old, &self.current].into_iter().flatten();
+        let ids = pods.flat_map(|p| p.containers.iter().chain(&p.sandboxes));
+        let ids: Vec<&Id> = ids.map(|r| &r.id).filter(|id| seen.insert(*id)).collect();
+        let state =
+            |pod: &Option<Pod>, id| pod.as_ref().map_or(State::NonExistent, |p| p.state(id));
+        ids.into_iter()
+            .flat_map(|id| {
+                let types = transition(state(&self.old, id), state(&self.current, id));
+                types.iter().map(|event| Event {
+                    uid: uid.clone(),
+                    event: *event,
+                    data: Some(id.clone()),
+                })
+            })
+            .collect()
+    }
+}
+
+/// Upstream's table.
+const fn transition(old: State, new: State) -> &'static [LifecycleType] {
+    use LifecycleType::{ContainerChanged, ContainerDied, ContainerRemoved, ContainerStarted};
+    use State::{Exited, NonExistent, Running, Unknown};
+    match (old, new) {
+        (Running, Running) | (Exited, Exited) | (Unknown, Unknown) | (NonExistent, NonExistent) => {
+            &[]
+        }
+        (_, Running) => &[ContainerStarted],
+        (_, Exited) => &[ContainerDied],
+        (_, Unknown) => &[ContainerChanged],
+        (Exited, NonExistent) => &[ContainerRemoved],
+        (Running | Unknown, NonExistent) => &[ContainerDied, ContainerRemoved],
+    }
+}
+
+/// All pods.
+#[derive(Debug, Default)]
+pub(crate) struct Records(BTreeMap<PodUid, Record>);
+
+impl Records {
+    /// A list of the node: what it does not show is not there.
+    pub(crate) fn set_all(&mut self, pods: Vec<Pod>) {
+        for record in self.0.values_mut() {
+            record.current = None;
+        }
+        for pod in pods {
+            self.set(pod);
+        }
+    }
+
+    /// One pod was listed.
+    pub(crate) fn set(&mut self, pod: Pod) {
+        let record = self.0.entry(pod.uid.clone()).or_default();
+        record.current = Some(pod);
+    }
+
+    pub(crate) fn uids(&self) -> Vec<PodUid> {
+        self.0.keys().cloned().collect()
+    }
+
+    pub(crate) fn get(&self, uid: &PodUid) -> Option<&Record> {
+        self.0.get(uid)
+    }
+
+    /// The present list was acted on.
+    pub(crate) fn advance(&mut self, uid: &PodUid) {
+        let Some(record) = self.0.get_mut(uid) else {
+            return;
+        };
+        match record.current.take() {
+            Some(current) => record.old = Some(current),
+            None => _ = self.0.remove(uid),
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Entries of the failure catalogue on upstream's designs and on ours: one scenario each, run on
+//! both. That the port fails as upstream did is the evidence that the scenario can fail.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod read;
+mod reported;
