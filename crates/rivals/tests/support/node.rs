@@ -100,6 +100,11 @@ impl Node {
         self.state().asked.get(op).copied().unwrap_or(0)
     }
 
+    /// Whether nobody but the test holds the runtime.
+    pub fn is_let_go(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+
     /// Streams that somebody drains.
     pub fn streams(&self) -> usize {
         let mut state = self.state();
