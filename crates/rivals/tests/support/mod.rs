@@ -1,9 +1,5 @@
 //! A runtime made by hand, the kubelet's side as far as the failures need it, and how each subject
-//! is started. Time is paused: it passes when everybody waits.
-//!
-//! Our wall clock does not stand still with it. To our own generator a wait of more than a second
-//! looks like a step of the wall clock (law 6): what events then tell of unknown ids it does not
-//! believe but reads.
+//! is started. Time is paused: it passes when everybody waits, and everybody's wall clock with it.
 
 #![allow(
     dead_code,
@@ -24,6 +20,7 @@ use pleg::Pleg;
 use pleg_core::{
     ContainerDetails, Details, EventType, Id, Identity, Kind, PodUid, Report, Shown, WallTime,
 };
+use pleg_runtime::clock::{Clock, wall};
 use rivals::{
     Evented, EventedSettings, Fifo, Generic, GenericSettings, Hint, HintSettings, Ours, Stamps,
     Subject,
@@ -101,7 +98,8 @@ impl Node {
 
 /// Our own.
 pub fn ours(node: &Node) -> (Ours, Fifo) {
-    Ours::start(Pleg::builder(node.clone())).unwrap()
+    let clock = Clock::start_at(wall());
+    Ours::start(Pleg::builder(node.clone()).clock(clock)).unwrap()
 }
 
 /// Upstream's classic design with containerd, as of 1.26 to 1.28.
