@@ -15,7 +15,7 @@ mod lagging;
 mod reading;
 #[path = "laws/replay.rs"]
 mod replay;
-#[path = "laws/script.rs"]
+#[path = "script/mod.rs"]
 mod script;
 #[path = "laws/state.rs"]
 mod state;

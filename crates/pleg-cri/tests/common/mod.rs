@@ -38,6 +38,8 @@ pub struct Told {
     pub sandbox_statuses: BTreeMap<String, Option<v1::PodSandboxStatus>>,
     pub container_statuses: BTreeMap<String, Option<v1::ContainerStatus>>,
     pub status_hangs: bool,
+    /// What comes beside every sandbox status: its timestamp and its container statuses.
+    pub beside_sandbox: (i64, Vec<v1::ContainerStatus>),
     /// The stream of events, for one subscriber; `None`: not offered.
     pub events: Option<mpsc::Receiver<Result<v1::ContainerEventResponse, Status>>>,
     /// Withhold the head of the answer until the first event, as grpc-go does.
@@ -144,14 +146,17 @@ impl RuntimeService for Fake {
         request: Request<v1::PodSandboxStatusRequest>,
     ) -> Answer<v1::PodSandboxStatusResponse> {
         let id = request.into_inner().pod_sandbox_id;
-        let (status, hangs) = {
+        let (status, (timestamp, containers_statuses), hangs) = {
             let told = self.called("PodSandboxStatus");
-            (told.sandbox_statuses.get(&id).cloned(), told.status_hangs)
+            let status = told.sandbox_statuses.get(&id).cloned();
+            (status, told.beside_sandbox.clone(), told.status_hangs)
         };
         hang_if(hangs).await;
         let status = status.ok_or_else(|| Status::not_found(format!("no sandbox {id}")))?;
         Ok(Response::new(v1::PodSandboxStatusResponse {
             status,
+            timestamp,
+            containers_statuses,
             ..Default::default()
         }))
     }

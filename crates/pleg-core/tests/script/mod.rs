@@ -1,13 +1,17 @@
 //! A scripted machine for the minimal tests: nothing happens by itself, every read waits until it
-//! is answered, time is in milliseconds.
+//! is answered, time is in milliseconds. Reads are answered by hand, or from a picture of the node
+//! (`node`, `settle`, `run`).
 
-use std::collections::VecDeque;
+#![allow(dead_code, reason = "shared by several tests, each uses its part")]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use pleg_core::{
     Arrival, CallError, CallErrorKind, ContainerDetails, Details, EventType, Id, Identity,
-    Inspection, Instant, Kind, LifecycleType, List, Output, PodLifecycleEvent, PodUid, PodView,
-    Reading, Reconciler, Report, RuntimeEvent, Settings, Shown, StreamChange, StreamEnd,
+    Inspection, Instant, Kind, LifecycleType, List, Output, PodLifecycleEvent, PodStatus, PodUid,
+    PodView, Reading, Reconciler, Report, RuntimeEvent, Settings, Shown, StreamChange, StreamEnd,
     TerminalRecord, Ticket, WaiterId, WallTime,
 };
 
@@ -16,8 +20,12 @@ const WALL: i64 = 1_700_000_000_000_000_000;
 pub struct Script {
     pub machine: Reconciler,
     now: u64,
+    /// What the runtime would show, for the reads that `settle` answers.
+    pub node: Vec<Report>,
+    /// How far our wall clock has stepped, in milliseconds.
+    pub stepped: i64,
     lists: VecDeque<(Ticket, u64)>,
-    inspections: VecDeque<(Ticket, PodUid, u64)>,
+    inspections: VecDeque<Asked>,
     readings: VecDeque<(Ticket, Id)>,
     /// What was announced: type, id (or pod), incarnation, exit code.
     pub announced: Vec<(LifecycleType, String, u32, Option<i32>)>,
@@ -30,7 +38,17 @@ pub struct Script {
     pub cancelled: Vec<Ticket>,
     /// The terminal records last published, of whatever pod.
     pub ends: Vec<TerminalRecord>,
+    cache: BTreeMap<PodUid, PodView>,
+    swept_as_of: Option<Instant>,
     waiters: u64,
+}
+
+/// An inspection that is wanted.
+struct Asked {
+    ticket: Ticket,
+    uid: PodUid,
+    at: u64,
+    held: Vec<Id>,
 }
 
 impl Script {
@@ -44,6 +62,8 @@ impl Script {
         let mut script = Self {
             machine,
             now,
+            node: Vec::new(),
+            stepped: 0,
             lists: VecDeque::new(),
             inspections: VecDeque::new(),
             readings: VecDeque::new(),
@@ -55,6 +75,8 @@ impl Script {
             swept: Vec::new(),
             cancelled: Vec::new(),
             ends: Vec::new(),
+            cache: BTreeMap::new(),
+            swept_as_of: None,
             waiters: 0,
         };
         script.drain();
@@ -111,12 +133,55 @@ impl Script {
         }
     }
 
+    /// Time passes; every read is answered as the node is now.
+    pub fn run(&mut self, ms: u64) {
+        let end = self.now + ms * 1_000_000;
+        loop {
+            self.settle();
+            match self.machine.poll_timeout().map(Instant::as_nanos) {
+                Some(due) if due <= end => {
+                    self.pass(due.saturating_sub(self.now).div_ceil(1_000_000))
+                }
+                _ => break,
+            }
+        }
+        self.now = self.now.max(end);
+    }
+
+    /// Answers every read that is wanted, and those that follow from that, as the node is now.
+    pub fn settle(&mut self) {
+        loop {
+            if !self.lists.is_empty() {
+                let rows: Vec<_> = self.node.iter().map(row).collect();
+                self.list(&rows);
+            } else if let Some(asked) = self.inspections.front() {
+                let of_pod = |r: &&Report| r.identity.pod.as_ref() == Some(&asked.uid);
+                let found: Vec<_> = self.node.iter().filter(of_pod).cloned().collect();
+                let shown = |id: &Id| self.node.iter().any(|r| r.id == *id);
+                let gone: Vec<_> = asked.held.iter().filter(|id| !shown(id)).cloned().collect();
+                let gone: Vec<_> = gone.iter().map(Id::as_str).collect();
+                self.inspect(&found, &gone);
+            } else if let Some(id) = self.read_wanted_of() {
+                let found = self.node.iter().find(|r| r.id == id).cloned();
+                let not_found = || CallError::new("Read", CallErrorKind::NotFound, "");
+                self.read_ends(found.ok_or_else(not_found));
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// `relist_now`: somebody asks for a list.
+    pub fn relist(&mut self) {
+        self.ask(|machine, now, waiter| machine.relist_now(now, waiter));
+    }
+
     pub fn lists_wanted(&self) -> usize {
         self.lists.len()
     }
 
     pub fn inspection_wanted(&self) -> Option<&PodUid> {
-        self.inspections.front().map(|(_, uid, _)| uid)
+        self.inspections.front().map(|asked| &asked.uid)
     }
 
     pub fn inspections_wanted(&self) -> usize {
@@ -162,13 +227,17 @@ impl Script {
         sandbox: Option<Report>,
         containers: &[Report],
     ) {
-        let event = RuntimeEvent {
+        self.deliver(RuntimeEvent {
             id: id.into(),
             event,
             created_at: self.wall().as_nanos() + ms * 1_000_000,
             sandbox,
             containers: containers.to_vec(),
-        };
+        });
+    }
+
+    /// An event as it is, whatever its stamp.
+    pub fn deliver(&mut self, event: RuntimeEvent) {
         let (arrived, wall) = (self.now(), self.wall());
         self.machine.handle_event(
             arrived,
@@ -228,12 +297,10 @@ impl Script {
     }
 
     fn inspection_ends(&mut self, found: &[Report], gone: &[&str], error: Option<CallError>) {
-        let (ticket, _, asked) = self
-            .inspections
-            .pop_front()
-            .expect("an inspection is wanted");
+        let asked = self.inspections.pop_front();
+        let Asked { ticket, at, .. } = asked.expect("an inspection is wanted");
         self.pass(1);
-        let (began, ended) = (Instant::from_nanos(asked + 1000), self.now());
+        let (began, ended) = (Instant::from_nanos(at + 1000), self.now());
         let gone = gone.iter().map(|&id| id.into()).collect();
         let found = found.to_vec();
         self.machine.handle_inspection(
@@ -252,6 +319,10 @@ impl Script {
 
     /// Answers the single read that is wanted.
     pub fn read(&mut self, report: Report) {
+        self.read_ends(Ok(report));
+    }
+
+    fn read_ends(&mut self, report: Result<Report, CallError>) {
         let (ticket, _) = self.readings.pop_front().expect("a read is wanted");
         let began = self.now();
         self.pass(1);
@@ -262,7 +333,7 @@ impl Script {
                 ticket,
                 began,
                 ended,
-                report: Ok(report),
+                report,
             },
         );
         self.drain();
@@ -281,11 +352,44 @@ impl Script {
     }
 
     pub fn wait(&mut self, pod: &str, after: Instant) -> WaiterId {
+        self.ask(|machine, now, waiter| machine.wait(now, waiter, &pod.into(), after))
+    }
+
+    /// `request_relist`.
+    pub fn request_relist(&mut self, pod: &str) -> WaiterId {
+        self.ask(|machine, now, waiter| machine.relist(now, waiter, &pod.into()))
+    }
+
+    /// `request_reinspect`.
+    pub fn request_reinspect(&mut self, pod: &str) -> WaiterId {
+        self.ask(|machine, now, waiter| machine.reinspect(now, waiter, &pod.into()))
+    }
+
+    fn ask(&mut self, ask: impl FnOnce(&mut Reconciler, Instant, WaiterId)) -> WaiterId {
         self.waiters += 1;
         let waiter = WaiterId::new(self.waiters);
-        self.machine.wait(self.now(), waiter, &pod.into(), after);
+        let now = self.now();
+        ask(&mut self.machine, now, waiter);
         self.drain();
         waiter
+    }
+
+    /// What that waiter was answered with, if it was.
+    pub fn answer_of(&self, waiter: WaiterId) -> Option<&Result<PodView, CallError>> {
+        let answer = self.answers.iter().find(|(w, _)| *w == waiter);
+        answer.map(|(_, answer)| answer)
+    }
+
+    /// The view that it was answered with.
+    pub fn view_for(&self, waiter: WaiterId) -> PodView {
+        let answer = self.answer_of(waiter).expect("it is answered");
+        answer.clone().expect("a view")
+    }
+
+    /// What the cache shows.
+    pub fn get(&self, pod: &str) -> PodView {
+        let nothing = || PodView::new(nothing(&pod.into()), self.swept_as_of, None);
+        self.cache.get(pod).cloned().unwrap_or_else(nothing)
     }
 
     pub fn said(&self, what: LifecycleType, id: &str) -> usize {
@@ -305,19 +409,27 @@ impl Script {
     }
 
     fn wall(&self) -> WallTime {
-        WallTime::from_nanos(WALL + self.now as i64)
+        WallTime::from_nanos(WALL + self.now as i64 + self.stepped * 1_000_000)
     }
 
     pub fn drain(&mut self) {
         while let Some(output) = self.machine.poll_output() {
             match output {
                 Output::List { ticket, .. } => self.lists.push_back((ticket, self.now)),
-                Output::Inspect { ticket, uid, .. } => {
-                    self.inspections.push_back((ticket, uid, self.now));
+                Output::Inspect {
+                    ticket, uid, held, ..
+                } => {
+                    let (at, held) = (self.now, held.into_iter().map(|(id, _)| id).collect());
+                    self.inspections.push_back(Asked {
+                        ticket,
+                        uid,
+                        at,
+                        held,
+                    });
                 }
                 Output::Read { ticket, id, .. } => self.readings.push_back((ticket, id)),
                 Output::Cancel { ticket } => {
-                    self.inspections.retain(|(t, ..)| *t != ticket);
+                    self.inspections.retain(|asked| asked.ticket != ticket);
                     self.cancelled.push(ticket);
                 }
                 Output::Announce(e) => {
@@ -328,14 +440,45 @@ impl Script {
                     self.announced.push((e.event, id, n, code));
                     self.events.push(e);
                 }
-                Output::Publish { view, .. } => self.published.push(view),
+                Output::Publish { uid, view } => {
+                    self.published.push(view.clone());
+                    self.cache.insert(uid, view);
+                }
+                Output::Swept { as_of, gone } => {
+                    self.swept_as_of = Some(as_of);
+                    self.swept.extend(gone.iter().cloned());
+                    self.cache
+                        .retain(|uid, view| !(gone.contains(uid) && view.status.is_nothing()));
+                }
+                Output::Confirm { as_of, pods } => {
+                    for uid in pods {
+                        let view = self.cache.get_mut(&uid).expect("it was published");
+                        view.as_of = view.as_of.max(Some(as_of));
+                    }
+                }
                 Output::Terminals { records, .. } => self.ends = records.to_vec(),
-                Output::Withdraw { uid } => self.withdrawn.push(uid),
-                Output::Swept { gone, .. } => self.swept.extend(gone),
+                Output::Withdraw { uid } => {
+                    let view = self.cache.get_mut(&uid).expect("it was published");
+                    *view = PodView::new(nothing(&uid), view.as_of, view.inspected);
+                    self.withdrawn.push(uid);
+                }
                 Output::Answer { waiter, answer } => self.answers.push((waiter, answer)),
                 _ => {}
             }
         }
+    }
+}
+
+fn nothing(uid: &PodUid) -> Arc<PodStatus> {
+    Arc::new(PodStatus::nothing(uid.clone()))
+}
+
+/// A list row has no details.
+fn row(report: &Report) -> Report {
+    let details = Details::none(report.identity.kind);
+    Report {
+        details,
+        ..report.clone()
     }
 }
 
