@@ -1,5 +1,6 @@
 //! A1 to A17: the evented PLEG, as reported upstream.
 
+use std::slice::from_ref;
 use std::time::Duration;
 
 use pleg_core::Shown::{Created as IsCreated, Exited, Running};
@@ -150,7 +151,7 @@ fn a4_no_stamp_decides_between_an_event_and_a_read() {
 fn a5_statuses_that_are_left_out_remove_nothing() {
     let mut t = running();
     let d = in_sandbox(status("d", "p", Running));
-    t.event(Started, "d", s(), &[d.clone()]);
+    t.event(Started, "d", s(), from_ref(&d));
     for event in [Created, Started, Stopped, EventType::Other(9)] {
         t.event(event, "s", s(), &[]);
         assert_eq!(t.get("p").status.containers.len(), 2, "{event:?}");

@@ -140,7 +140,7 @@ impl Script {
             self.settle();
             match self.machine.poll_timeout().map(Instant::as_nanos) {
                 Some(due) if due <= end => {
-                    self.pass(due.saturating_sub(self.now).div_ceil(1_000_000))
+                    self.pass(due.saturating_sub(self.now).div_ceil(1_000_000));
                 }
                 _ => break,
             }
@@ -173,7 +173,7 @@ impl Script {
 
     /// `relist_now`: somebody asks for a list.
     pub fn relist(&mut self) {
-        self.ask(|machine, now, waiter| machine.relist_now(now, waiter));
+        self.ask(Reconciler::relist_now);
     }
 
     pub fn lists_wanted(&self) -> usize {
