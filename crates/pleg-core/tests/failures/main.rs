@@ -20,3 +20,4 @@ mod life;
 mod scenarios;
 #[path = "../script/mod.rs"]
 mod script;
+mod table;
