@@ -173,10 +173,10 @@ fn law3_a_list_that_shows_something_of_a_pod_does_not_sweep_it() {
     t.event(Deleted, "c", Some(sandbox("s", "p", Shown::Running)), &[]);
     t.event(Deleted, "s", None, &[]);
     assert_eq!(t.withdrawn, [PodUid::from("p")]);
-    t.relist(&rows());
-    t.relist(&rows());
+    t.relist_shows(&rows());
+    t.relist_shows(&rows());
     assert_eq!(t.swept, []);
-    t.relist(&[]);
+    t.relist_shows(&[]);
     assert_eq!(t.swept, [PodUid::from("p")]);
 }
 
@@ -187,12 +187,12 @@ fn law3_a_pod_that_is_shown_and_believed_gone_is_as_of_no_list() {
     let mut t = Script::confirmed();
     t.event(Deleted, "s", None, &[]);
     t.pass(1);
-    t.relist(&[sandbox("s", "p", Shown::Running)]);
+    t.relist_shows(&[sandbox("s", "p", Shown::Running)]);
     let held = t.published.last().expect("something is published");
     assert!(held.status.is_nothing());
     assert_eq!((&held.status.uid, held.as_of), (&PodUid::from("p"), None));
-    t.relist(&[]);
-    t.relist(&[]);
+    t.relist_shows(&[]);
+    t.relist_shows(&[]);
     assert_eq!(t.swept, [PodUid::from("p")]);
 }
 
@@ -206,10 +206,10 @@ fn law2_each_of_two_wrong_removals_is_overruled_after_ten_seconds() {
     let [first, second] = rows();
     let all = [first, second, container("d", "p", Shown::Created)];
     t.event(Deleted, "c", s(), &[]);
-    t.relist(&all);
+    t.relist_shows(&all);
     let tenth_second = t.now().after(std::time::Duration::from_millis(9_998));
     t.event(Deleted, "d", s(), &[]);
-    t.relist(&all);
+    t.relist_shows(&all);
     while t.now() < tenth_second {
         t.pass(1);
         if t.lists_wanted() > 0 {

@@ -257,7 +257,7 @@ impl Script {
     }
 
     /// A list is asked for and answered.
-    pub fn relist(&mut self, rows: &[Report]) {
+    pub fn relist_shows(&mut self, rows: &[Report]) {
         self.machine.relist_now(self.now(), WaiterId::new(77));
         self.drain();
         self.list(rows);
