@@ -12,8 +12,15 @@
 
 pub mod checks;
 pub mod dice;
+pub mod faults;
+pub mod history;
+pub mod laws;
+pub mod plan;
 pub mod runtime;
+pub mod shrink;
+pub mod soak;
 pub mod story;
+pub mod tally;
 pub mod truth;
 pub mod weather;
 pub mod world;

@@ -1,21 +1,29 @@
 //! The runtime as the machine meets it: what it answers and what it tells, out of the truth.
 
-use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use pleg_core::{
-    ContainerDetails, Details, EventType, Id, Identity, Kind, PodUid, Report, RuntimeEvent,
-    SandboxDetails, Shown, WallTime,
+    Details, EventType, Id, Identity, Kind, PodUid, Report, RuntimeEvent, SandboxDetails, Shown,
+    Text, WallTime,
 };
 
 use crate::dice::Dice;
+use crate::faults::Fault;
+use crate::tally::Tally;
 use crate::truth::{Happening, Life, State, Truth};
 use crate::weather::{Flavor, MS, SECOND, Weather};
 
 /// The wall clock at the origin of the monotonic one.
 pub const WALL: i64 = 1_700_000_000_000_000_000;
 
+/// The uid of a pod.
 pub fn uid(pod: usize) -> PodUid {
-    format!("uid-of-{pod}").into()
+    format!("pod-{pod}").into()
+}
+
+/// The pod of that uid, unless some other name had to stand in for it.
+pub fn pod_of(uid: &PodUid) -> Option<usize> {
+    uid.as_str().strip_prefix("pod-")?.parse().ok()
 }
 
 /// When the kernel's OOM notice has reached the runtime.
@@ -29,77 +37,86 @@ fn listed(life: &Life, t: u64) -> Option<Report> {
     row(life, gone.map_or(t, |gone| gone - 1))
 }
 
+fn shown(life: &Life, t: u64) -> Option<Shown> {
+    match life.at(t)? {
+        State::Created => Some(Shown::Created),
+        State::Running => Some(Shown::Running),
+        State::Exited => Some(Shown::Exited),
+        State::Gone => None,
+    }
+}
+
 fn row(life: &Life, t: u64) -> Option<Report> {
-    let shown = match life.at(t)? {
-        State::Created => Shown::Created,
-        State::Running => Shown::Running,
-        State::Exited => Shown::Exited,
-        State::Gone => return None,
-    };
-    let container = life.kind == Kind::Container;
-    let identity = Identity {
-        pod: Some(uid(life.pod)),
-        namespace: Some("ns".into()),
-        pod_name: Some(format!("pod-{}", life.pod).into()),
-        sandbox: life.sandbox.clone(),
-        name: container.then(|| life.name.as_str().into()),
-        attempt: life.attempt,
-        created_at: WallTime::claimed(WALL + life.created as i64),
-        ..Identity::unknown(life.kind)
-    };
-    let (id, details) = (life.id.clone(), Details::none(life.kind));
     Some(Report {
-        id,
-        shown,
-        identity,
-        details,
+        id: life.id.clone(),
+        shown: shown(life, t)?,
+        identity: life.said.identity.clone(),
+        details: life.said.details.clone(),
     })
 }
 
 /// What a status says. A container's does not say which sandbox it is in.
 pub fn status(life: &Life, t: u64) -> Option<Report> {
-    let mut report = row(life, t)?;
-    report.identity.sandbox = None;
-    report.details = match life.kind {
-        Kind::Sandbox => Details::Sandbox(SandboxDetails {
+    let shown = shown(life, t)?;
+    let details = match &life.said.details {
+        Details::Sandbox(none) => Details::Sandbox(SandboxDetails {
             ips: vec![address(life)],
-            ..SandboxDetails::default()
+            ..none.clone()
         }),
-        Kind::Container => {
-            let mut details = ContainerDetails::default();
-            if report.shown == Shown::Exited {
+        Details::Container(none) => {
+            let mut details = none.clone();
+            let at = |moment: Option<u64>| WallTime::claimed(WALL + moment? as i64);
+            details.started_at = at(life.started.filter(|&m| m <= t));
+            if shown == Shown::Exited {
+                details.finished_at = at(life.exited);
                 details.exit_code = Some(life.code);
-                details.reason = reason(life, t).into();
+                details.reason = text(reason(life, t));
             }
             Details::Container(details)
         }
     };
-    Some(report)
+    Some(Report {
+        id: life.id.clone(),
+        shown,
+        identity: Identity {
+            sandbox: None,
+            ..life.said.identity.clone()
+        },
+        details,
+    })
 }
 
-pub fn address(life: &Life) -> pleg_core::Text {
-    format!("10.0.{}.{}", life.pod, life.attempt).into()
+pub fn address(life: &Life) -> Text {
+    life.said.address.clone()
 }
 
 /// The reason of an exit as the runtime gives it at `t`.
 pub fn reason(life: &Life, t: u64) -> &'static str {
     match life.exited {
-        Some(at) if life.code == 137 && t >= at + OOM => "OOMKilled",
+        Some(at) if life.code == 137 && t >= at + OOM => OOM_KILLED,
         _ => life.reason,
     }
 }
 
+const OOM_KILLED: &str = "OOMKilled";
+
+/// The few reasons there are, shared.
+fn text(reason: &str) -> Text {
+    static KNOWN: LazyLock<[Text; 4]> =
+        LazyLock::new(|| ["Completed", "Error", "StartError", OOM_KILLED].map(Text::from));
+    let known = KNOWN.iter().find(|t| ***t == *reason);
+    known.cloned().unwrap_or_else(|| reason.into())
+}
+
 /// Both lists of the node, each true for its own moment.
 pub fn list(truth: &Truth, sandboxes_at: u64, containers_at: u64) -> Vec<Report> {
-    let of = |kind, t| {
-        truth
-            .lives
-            .iter()
-            .filter(move |l| l.kind == kind)
-            .filter_map(move |l| listed(l, t))
+    let at = |life: &Life| match life.kind {
+        Kind::Sandbox => sandboxes_at,
+        Kind::Container => containers_at,
     };
-    of(Kind::Sandbox, sandboxes_at)
-        .chain(of(Kind::Container, containers_at))
+    truth
+        .all_recent()
+        .filter_map(|life| listed(life, at(life)))
         .collect()
 }
 
@@ -113,30 +130,39 @@ pub fn inspect(
     (began, ended): (u64, u64),
 ) -> (Vec<Report>, Vec<Id>) {
     let lists_at = dice.between(began, ended);
-    let mut rows: BTreeMap<Id, Report> = BTreeMap::new();
-    for life in &truth.lives {
-        let of_held = |s: &Id| held.iter().any(|(id, _)| id == s);
-        if (uid(life.pod) == *pod || life.sandbox.as_ref().is_some_and(of_held))
-            && let Some(row) = listed(life, dice.between(began, lists_at))
-        {
-            rows.insert(row.id.clone(), row);
-        }
-    }
+    let named = pod_of(pod);
+    // Where another name stands in for the pod's, what is held leads to it.
+    let places = held.iter().filter_map(|(id, _)| truth.life(id));
+    let mut pods: Vec<usize> = named.into_iter().chain(places.map(|l| l.pod)).collect();
+    pods.sort_unstable();
+    pods.dedup();
+    let is_held = |id: &Id| held.iter().any(|(other, _)| other == id);
     let (mut found, mut gone) = (Vec::new(), Vec::new());
-    for life in &truth.lives {
-        let row = rows.get(&life.id);
-        let is_held = held.iter().any(|(id, _)| *id == life.id);
+    for life in pods.into_iter().flat_map(|pod| truth.recent(pod)) {
+        let of_held = life.sandbox.as_ref().is_some_and(is_held);
+        let row = (Some(life.pod) == named || of_held)
+            .then(|| listed(life, dice.between(began, lists_at)))
+            .flatten();
+        let is_held = is_held(&life.id);
         if row.is_none() && !is_held {
             continue;
         }
         let from = if is_held { began } else { lists_at };
         match (status(life, dice.between(from, ended)), row) {
             (Some(mut report), row) => {
-                report.identity.sandbox = row.and_then(|r| r.identity.sandbox.clone());
+                report.identity.sandbox = row.and_then(|r| r.identity.sandbox);
                 found.push(report);
             }
             (None, None) => gone.push(life.id.clone()),
             (None, Some(_)) => {}
+        }
+    }
+    // What was removed long ago is gone as well.
+    for (id, _) in held {
+        let removed = truth.life(id).and_then(|l| l.removed);
+        let met = || gone.contains(id) || found.iter().any(|r| r.id == *id);
+        if removed.is_some_and(|t| t <= began) && !met() {
+            gone.push(id.clone());
         }
     }
     (found, gone)
@@ -148,22 +174,20 @@ pub fn tells(flavor: Flavor, truth: &Truth, happening: &Happening) -> bool {
     match (flavor, happening.event) {
         (Flavor::Crio, EventType::Created) => !sandbox,
         (Flavor::Crio, EventType::Deleted) => !(sandbox || happening.inside_removal),
-        _ => true,
+        _ => flavor.streams(),
     }
 }
 
 /// The event of a happening with statuses as they were at `snapshot`, stamped at `stamped`.
 pub fn event(
     truth: &Truth,
-    dice: &mut Dice,
-    weather: &Weather,
     flavor: Flavor,
     (subject, what): (&Life, EventType),
     snapshot: u64,
     stamped: i64,
 ) -> RuntimeEvent {
     let sandbox_id = subject.sandbox.as_ref().unwrap_or(&subject.id);
-    let mut sandbox = truth.life(sandbox_id).and_then(|s| {
+    let sandbox = truth.life(sandbox_id).and_then(|s| {
         let at = match s.removed {
             // containerd 2 reads the status before it deletes the entry.
             Some(gone) if what == EventType::Deleted && flavor == Flavor::Containerd2 => {
@@ -173,60 +197,75 @@ pub fn event(
         };
         status(s, at)
     });
-    let mut containers: Vec<Report> = truth
-        .lives
-        .iter()
-        .filter(|l| match flavor {
-            Flavor::Crio => l.kind == Kind::Container && l.pod == subject.pod,
-            _ => l.sandbox.as_ref() == Some(sandbox_id),
-        })
+    // containerd tells of the sandbox, CRI-O of the pod.
+    let told = |l: &&Life| flavor.is_crio() || l.sandbox.as_ref() == Some(sandbox_id);
+    let containers = truth
+        .recent(subject.pod)
+        .filter(|l| l.kind == Kind::Container)
+        .filter(told)
         .filter_map(|l| status(l, snapshot))
         .collect();
-    if dice.percent(weather.truncated) {
-        let how = dice.between(1, 3);
-        if how & 1 != 0 {
-            sandbox = None;
-        }
-        if how & 2 != 0 {
-            containers.clear();
-        }
+    // containerd 2 has lost the sandbox's creation time by then.
+    let mut sandbox = sandbox;
+    if let Some(report) = &mut sandbox
+        && what == EventType::Deleted
+        && report.id == subject.id
+    {
+        report.identity.created_at = None;
     }
-    for report in sandbox.iter_mut().chain(&mut containers) {
-        if dice.percent(weather.nameless) {
-            report.identity = Identity::unknown(report.identity.kind);
-        }
-        if dice.percent(weather.unknown) {
-            report.shown = Shown::Unknown;
-            report.details = Details::none(report.identity.kind);
-        }
-    }
-    let created_at = if dice.percent(weather.absurd) {
-        let seconds = stamped / SECOND as i64;
-        let future = stamped + 3600 * SECOND as i64;
-        dice.pick(&[
-            0,
-            -6_795_364_578_871_345_152,
-            seconds,
-            future,
-            i64::MAX,
-            i64::MIN,
-        ])
-    } else {
-        stamped
-    };
-    let id = subject.id.clone();
     RuntimeEvent {
-        id,
+        id: subject.id.clone(),
         event: what,
-        created_at,
+        created_at: stamped,
         sandbox,
         containers,
     }
 }
 
+/// What the weather makes of an event before it leaves the runtime.
+pub fn spoil(event: &mut RuntimeEvent, dice: &mut Dice, weather: &Weather, tally: &mut Tally) {
+    let mut comes = |fault| {
+        let percent = weather.percent(fault);
+        let comes = percent > 0 && dice.percent(percent);
+        if comes {
+            tally.fault(fault);
+        }
+        comes
+    };
+    if comes(Fault::NilSandbox) {
+        event.sandbox = None;
+    }
+    if comes(Fault::NilStatuses) {
+        event.containers.clear();
+    }
+    if comes(Fault::EmptyElement) {
+        // It is dropped where the wire is read.
+        event.containers.pop();
+    }
+    if comes(Fault::StrangeType) {
+        event.event = EventType::Other(7);
+    }
+    for report in event.sandbox.iter_mut().chain(&mut event.containers) {
+        if comes(Fault::Nameless) {
+            report.identity = Identity::unknown(report.identity.kind);
+        }
+        if comes(Fault::UnknownInEvent) {
+            report.shown = Shown::Unknown;
+            report.details = Details::none(report.identity.kind);
+        }
+    }
+    if comes(Fault::AbsurdStamp) {
+        let stamped = event.created_at;
+        let seconds = stamped / SECOND as i64;
+        let future = stamped + 3600 * SECOND as i64;
+        let zero = -6_795_364_578_871_345_152;
+        event.created_at = dice.pick(&[0, zero, seconds, future, i64::MAX, i64::MIN]);
+    }
+}
+
 /// How long a call takes.
-pub fn duration(dice: &mut Dice, weather: &Weather, longest: u64) -> u64 {
-    if dice.percent(weather.slow) {
+pub fn duration(dice: &mut Dice, slow: bool, longest: u64) -> u64 {
+    if slow {
         dice.between(100 * MS, longest)
     } else {
         dice.between(0, 20 * MS)

@@ -1,36 +1,88 @@
-//! One seed's life: trouble, rest, comparison, the end of everything.
+//! One world's life: trouble, rest, comparison, one event that never comes, the end of everything.
 
-use crate::dice::Dice;
-use crate::truth;
-use crate::weather::{SECOND, Weather};
-use crate::world::{Tally, World};
+use crate::history::History;
+use crate::laws::{self, Broken, Lawful};
+use crate::plan::Plan;
+use crate::tally::Tally;
+use crate::weather::SECOND;
+use crate::world::World;
 
-/// One seed: trouble, then rest, then the comparison, then the end of everything.
-pub fn live(seed: u64, history: bool) -> Result<Tally, (String, String)> {
-    let weather = Weather::of(&mut Dice::new(seed ^ 0xABCD));
-    let mut world = match World::new(seed, weather, history) {
+/// A law that a world has broken.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    pub broken: Broken,
+    /// The world so far; the history as it was asked for.
+    pub history: History,
+    pub tally: Tally,
+}
+
+/// What came of a world in which every law held.
+#[derive(Clone, Debug)]
+pub struct Lived {
+    pub tally: Tally,
+    pub history: History,
+}
+
+/// One world, from a plan.
+///
+/// # Errors
+/// A law that is broken.
+pub fn live(plan: &Plan, history: History) -> Result<Lived, Box<Failure>> {
+    let mut world = match World::new(plan.clone(), history) {
         Ok(world) => world,
-        Err(broken) => return Err((broken, String::new())),
+        Err(broken) => {
+            return Err(Box::new(Failure {
+                broken,
+                history: History::Off,
+                tally: Tally::default(),
+            }));
+        }
     };
-    match story(&mut world) {
-        Ok(()) => Ok(world.tally),
-        Err(broken) => Err((broken, world.checks.history())),
+    let outcome = story(&mut world);
+    let (tally, history) = (world.checks.tally, world.checks.history);
+    match outcome {
+        Ok(()) => Ok(Lived { tally, history }),
+        Err(broken) => Err(Box::new(Failure {
+            broken,
+            history,
+            tally,
+        })),
     }
 }
 
-fn story(world: &mut World) -> Result<(), String> {
-    let weather = world.weather.clone();
-    for _ in 0..20 {
-        world.run(SECOND)?;
-        world.checks.kept_waiting(world.now, 30 * SECOND)?;
+fn story(world: &mut World) -> Lawful {
+    world.run(world.plan.trouble_nanos())?;
+    let missed = world.missed();
+    rest(world)?;
+    let weather = world.plan.weather.clone();
+    let counters = world.machine.counters();
+    if !(weather.lies() || world.truth.lingering) {
+        let quarrels = counters.contradictions + counters.overruled;
+        laws::NO_QUARREL.holds(quarrels == 0, || {
+            format!("{quarrels} contradictions, and nobody lied")
+        })?;
     }
+    if weather.loses_nothing() && world.overflows() == 0 {
+        laws::NO_FALSE_MISS.holds(missed == 0, || {
+            format!("{missed} events were missed, and nothing was lost")
+        })?;
+    }
+    quiet(world)?;
+    missing(world)?;
+    end(world)
+}
+
+/// Nothing happens any more, and no fault either: one audit, and all is as it is.
+fn rest(world: &mut World) -> Lawful {
     world.rest();
     world.clear_up();
-    // What is late arrives; calls that are under way end.
+    // What is late arrives; calls that are under way end; nobody waits for another stream.
     world.run(8 * SECOND)?;
+    // The fault that is a list which hangs stops at its deadline.
+    world.run_until_listed()?;
     world.relist()?;
     world.run(SECOND)?;
-    if weather.lies == 0 {
+    if !world.plan.weather.lies() {
         world.checks.equals(&world.truth, world.now, false)?;
     }
     world.run(13 * SECOND)?;
@@ -39,64 +91,70 @@ fn story(world: &mut World) -> Result<(), String> {
     world.run(70 * SECOND)?;
     world.checks.equals(&world.truth, world.now, true)?;
     world.checks.complete(&world.truth, world.now)?;
-    let counters = world.machine.counters();
-    if weather.lies == 0 && !weather.lingers && counters.contradictions > 0 {
-        return Err(format!(
-            "{} contradictions, and nobody lied",
-            counters.contradictions
-        ));
-    }
-    if weather.loses_nothing() {
-        let missed: u64 = world.machine.counters().missed.iter().sum();
-        if missed > 0 {
-            return Err(format!(
-                "missed {:?}, and nothing was lost",
-                world.machine.counters().missed
-            ));
-        }
-    }
-    // Nothing is owed any more: only lists, ever rarer.
-    let before = world.tally;
+    world.take_all()
+}
+
+/// Nothing is owed any more: only lists, ever rarer.
+fn quiet(world: &mut World) -> Lawful {
+    let before = world.checks.tally.clone();
     world.run(120 * SECOND)?;
-    let (lists, inspections) = (
-        world.tally.lists - before.lists,
-        world.tally.inspections - before.inspections,
-    );
-    // A stream that has told nothing yet is trusted for 10 s only.
-    let health = world
-        .machine
-        .health(pleg_core::Instant::from_nanos(world.now));
-    let proven = matches!(
-        health.stream,
-        pleg_core::StreamState::Subscribed { proven: true, .. }
-    );
-    if inspections > 0 || lists > if proven { 4 } else { 13 } {
-        return Err(format!(
-            "{inspections} inspections and {lists} lists in two quiet minutes"
-        ));
-    }
-    // Everything is removed, and in time everything is forgotten.
+    let lists = world.checks.tally.lists - before.lists;
+    let inspections = world.checks.tally.inspections - before.inspections;
+    // A stream that has told nothing yet is trusted for 10 s only, none at all not at all.
+    let longest = world.plan.patience.0;
+    let most = match (world.plan.flavor.streams(), world.is_proven()) {
+        (true, true) => 120 / longest + 2,
+        (true, false) => 120 / longest.min(10) + 2,
+        (false, _) => 130,
+    };
+    laws::GROWS.holds(inspections == 0 && lists <= most, || {
+        format!("{inspections} inspections and {lists} lists in two quiet minutes")
+    })
+}
+
+/// A container ends and nobody is told: the next list finds it, and it counts.
+fn missing(world: &mut World) -> Lawful {
+    let streams = world.plan.flavor.streams();
+    let before = world.missed();
+    let Some(life) = world.exit_untold() else {
+        return Ok(());
+    };
+    world.run((world.plan.patience.0 + 6) * SECOND)?;
+    let of = Some(world.truth.lives[life].pod);
+    world.checks.equals(&world.truth, world.now, true)?;
+    let missed = world.missed() - before;
+    let due = u64::from(streams);
+    laws::MISS_COUNTED
+        .holds(missed == due, || {
+            let id = &world.truth.lives[life].id;
+            format!("nobody told of the end of {id}, and {missed} events count as missed")
+        })
+        .map_err(|broken| broken.of(of))
+}
+
+/// Everything is removed, and in time everything is forgotten.
+fn end(world: &mut World) -> Lawful {
     world.remove_everything();
     world.run(75 * SECOND)?;
     world.checks.equals(&world.truth, world.now, true)?;
     world.checks.complete(&world.truth, world.now)?;
-    world.run(1500 * SECOND)?;
+    world.take_all()?;
+    // Tombstones and terminal records live for 10 minutes, and lists may be a minute apart.
+    world.run(740 * SECOND)?;
+    world.run_until_listed()?;
     let memory = format!("{:?}", world.machine);
-    let known = |l: &&truth::Life| memory.contains(&format!("{:?}", l.id.as_str()));
-    if let Some(life) = world.truth.lives.iter().find(known) {
-        return Err(format!("{} is never forgotten: {memory}", life.id));
-    }
-    if memory.contains("uid-of-") {
-        return Err(format!("a pod is never forgotten: {memory}"));
+    for trace in ["sbx-", "ctr-", "pod-"] {
+        if let Some(at) = memory.find(trace) {
+            let some: String = memory[at..].chars().take(40).collect();
+            let what = format!("this is never forgotten: {some} in {memory}");
+            return Err(laws::FORGOTTEN.broken(what));
+        }
     }
     let health = world
         .machine
         .health(pleg_core::Instant::from_nanos(world.now));
-    if !health.synced || health.quarantined > 0 || health.overdue > 0 {
-        return Err(format!("not well again: {health:?}"));
-    }
-    if !world.machine.is_idle() {
-        return Err("something is under way for ever".to_owned());
-    }
-    Ok(())
+    let well = health.synced && health.quarantined == 0 && health.overdue == 0;
+    laws::ALIVE_AND_WELL.holds(well && world.machine.is_idle(), || {
+        format!("not well again: {health:?}")
+    })
 }

@@ -1,9 +1,14 @@
 //! The truth: what really happened on the node, as a timeline per id. Trivially correct, and it
 //! shares nothing with the core but the names of ids.
+//!
+//! An id carries its place in the truth and its pod (`ctr-17-3` is life 17, of pod 3), so that
+//! nobody has to search for it.
 
-use pleg_core::{EventType, Id, Kind};
+use pleg_core::{Details, EventType, Id, Identity, Kind, Text, WallTime};
 
 use crate::dice::Dice;
+use crate::runtime::WALL;
+use crate::weather::SECOND;
 
 /// A state that a runtime shows; a sandbox is ready (`Running`) or not (`Exited`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,7 +25,7 @@ pub struct Life {
     pub id: Id,
     pub kind: Kind,
     pub pod: usize,
-    pub name: String,
+    pub name: &'static str,
     pub sandbox: Option<Id>,
     pub attempt: u32,
     pub created: u64,
@@ -31,6 +36,16 @@ pub struct Life {
     pub removed: Option<u64>,
     /// How long lists still show it after that.
     pub lingers: u64,
+    /// What answers say of it, whatever its state.
+    pub said: Said,
+}
+
+/// What a runtime says of an id in every answer; shared, so that answers are cheap.
+#[derive(Clone, Debug)]
+pub struct Said {
+    pub identity: Identity,
+    pub details: Details,
+    pub address: Text,
 }
 
 impl Life {
@@ -52,7 +67,7 @@ impl Life {
 
     /// Whether a runtime shows it at `t`.
     pub fn exists(&self, t: u64) -> bool {
-        self.at(t).is_some_and(|s| s != State::Gone)
+        t >= self.created && self.removed.is_none_or(|removed| t < removed)
     }
 }
 
@@ -72,33 +87,108 @@ pub struct Truth {
     pub lives: Vec<Life>,
     /// Whether sandboxes are listed for a while after their removal (containerd 2).
     pub lingering: bool,
+    /// Whether a container that cannot be started is removed (CRI-O).
+    pub failed_start_removes: bool,
+    /// How many containers could not be started.
+    pub failed_starts: u64,
+    pods: Vec<OfPod>,
+}
+
+/// What there is of one pod.
+#[derive(Clone, Debug, Default)]
+struct OfPod {
+    /// Its lives that exist or have ended lately, oldest first.
+    recent: Vec<usize>,
+    /// How many there were of each name; sandboxes have none.
+    attempts: [u32; 1 + NAMES.len()],
 }
 
 const NAMES: [&str; 2] = ["app", "log"];
 const STEP: u64 = 1_000_000;
+/// No answer and no event shows what was removed longer ago than this: the longest a list may
+/// take, and some more.
+const LATELY: u64 = 150 * SECOND;
 
 impl Truth {
+    /// A node on which nothing has happened yet, of a runtime that does these things.
+    pub fn new(lingering: bool, failed_start_removes: bool) -> Self {
+        Self {
+            lingering,
+            failed_start_removes,
+            ..Self::default()
+        }
+    }
+
     pub fn life(&self, id: &Id) -> Option<&Life> {
-        self.lives.iter().find(|l| l.id == *id)
+        self.lives.get(Self::place(id)?).filter(|l| l.id == *id)
     }
 
-    /// What exists of a pod at `t`.
+    /// The place of an id in `lives`, if it has one.
+    pub fn handle(&self, id: &Id) -> Option<usize> {
+        Self::place(id).filter(|&n| self.lives.get(n).is_some_and(|l| l.id == *id))
+    }
+
+    fn place(id: &Id) -> Option<usize> {
+        let digits = id.as_str().get(4..)?.bytes();
+        digits
+            .take_while(|&b| b != b'-')
+            .try_fold(0, |n: usize, b| {
+                let digit = usize::from(b.checked_sub(b'0')?);
+                n.checked_mul(10)?.checked_add(digit)
+            })
+    }
+
+    /// The pods that ever were.
+    pub fn pods(&self) -> usize {
+        self.pods.len()
+    }
+
+    /// The lives of a pod that exist or have ended lately, oldest first.
+    pub fn recent(&self, pod: usize) -> impl Iterator<Item = &Life> {
+        let recent = self.pods.get(pod).map_or(&[][..], |p| &p.recent);
+        recent.iter().map(|&n| &self.lives[n])
+    }
+
+    /// The lives of the node that exist or have ended lately.
+    pub fn all_recent(&self) -> impl Iterator<Item = &Life> {
+        (0..self.pods.len()).flat_map(|pod| self.recent(pod))
+    }
+
+    /// What exists of a pod at `t`, which is not long ago.
     pub fn of_pod(&self, pod: usize, t: u64) -> impl Iterator<Item = &Life> {
-        self.lives
-            .iter()
-            .filter(move |l| l.pod == pod && l.exists(t))
+        self.recent(pod).filter(move |l| l.exists(t))
     }
 
-    fn born(&mut self, kind: Kind, pod: usize, name: &str, sandbox: Option<Id>, t: u64) -> usize {
+    fn born(
+        &mut self,
+        kind: Kind,
+        pod: usize,
+        name: &'static str,
+        sandbox: Option<Id>,
+        t: u64,
+    ) -> usize {
+        let n = self.lives.len();
         let letter = if kind == Kind::Sandbox { "sbx" } else { "ctr" };
-        let earlier = |l: &&Life| l.kind == kind && l.pod == pod && l.name == name;
-        let attempt = self.lives.iter().filter(earlier).count() as u32;
+        if self.pods.len() <= pod {
+            self.pods.resize_with(pod + 1, OfPod::default);
+        }
+        let of_pod = &mut self.pods[pod];
+        let lives = &self.lives;
+        of_pod
+            .recent
+            .retain(|&n| lives[n].removed.is_none_or(|gone| gone + LATELY > t));
+        of_pod.recent.push(n);
+        let number = 1 + NAMES.iter().position(|&other| other == name).unwrap_or(0);
+        let number = if kind == Kind::Sandbox { 0 } else { number };
+        let attempt = of_pod.attempts[number];
+        of_pod.attempts[number] += 1;
         let ready = kind == Kind::Sandbox;
+        let said = Said::of(kind, pod, name, sandbox.clone(), attempt, t);
         self.lives.push(Life {
-            id: format!("{letter}-{}-{pod}", self.lives.len()).into(),
+            id: format!("{letter}-{n}-{pod}").into(),
             kind,
             pod,
-            name: name.to_owned(),
+            name,
             sandbox,
             attempt,
             created: t,
@@ -108,17 +198,15 @@ impl Truth {
             reason: "Completed",
             removed: None,
             lingers: 0,
+            said,
         });
-        self.lives.len() - 1
+        n
     }
 
     fn alive(&self, pod: usize, kind: Kind, t: u64) -> Vec<usize> {
-        (0..self.lives.len())
-            .filter(|&n| {
-                let l = &self.lives[n];
-                l.pod == pod && l.kind == kind && l.exists(t)
-            })
-            .collect()
+        let recent = self.pods.get(pod).map_or(&[][..], |p| &p.recent);
+        let of_kind = |n: &usize| self.lives[*n].kind == kind && self.lives[*n].exists(t);
+        recent.iter().copied().filter(of_kind).collect()
     }
 
     /// Something happens to the pod at `t`: what, chance says. Returns what can be told of it and
@@ -164,6 +252,14 @@ impl Truth {
                 self.lives[s].exited = Some(news.at);
                 news.tell(s, EventType::Stopped);
             }
+            // What is left of an earlier sandbox is cleared away.
+            (11, Some(_)) if sandboxes.len() > 1 => {
+                let ended = |n: &usize| self.lives[*n].at(t) == Some(State::Exited);
+                let ended: Vec<usize> = sandboxes.into_iter().filter(ended).collect();
+                if !ended.is_empty() {
+                    self.remove_sandbox(dice.pick(&ended), &mut news);
+                }
+            }
             (10 | 11, None) if !sandboxes.is_empty() => {
                 let s = dice.pick(&sandboxes);
                 self.remove_sandbox(s, &mut news);
@@ -190,12 +286,45 @@ impl Truth {
         (news.happenings, news.at)
     }
 
+    /// A container of the pod ends by itself, if one runs.
+    pub fn exit_one(&mut self, pod: usize, dice: &mut Dice, t: u64) -> Vec<Happening> {
+        let mut news = News {
+            at: t,
+            happenings: Vec::new(),
+        };
+        let mut running = self.alive(pod, Kind::Container, t);
+        running.retain(|&n| self.lives[n].at(t) == Some(State::Running));
+        if !running.is_empty() {
+            self.exit(dice.pick(&running), dice.pick(&[0, 1, 137]), &mut news);
+        }
+        news.happenings
+    }
+
+    /// A sandbox of the pod is gone with all that was in it, without a word. Whether there was one.
+    pub fn vanish(&mut self, pod: usize, dice: &mut Dice, t: u64) -> bool {
+        let sandboxes = self.alive(pod, Kind::Sandbox, t);
+        if sandboxes.is_empty() {
+            return false;
+        }
+        let sandbox = dice.pick(&sandboxes);
+        for n in self.containers_of(sandbox, t) {
+            self.lives[n].removed = Some(t);
+        }
+        self.lives[sandbox].removed = Some(t);
+        true
+    }
+
     fn start(&mut self, n: usize, dice: &mut Dice, news: &mut News) {
         if dice.percent(10) {
             // The runtime cannot start it, and tells nothing of it.
+            self.failed_starts += 1;
             let life = &mut self.lives[n];
-            life.exited = Some(news.at);
-            (life.code, life.reason) = (128, "StartError");
+            if self.failed_start_removes {
+                life.removed = Some(news.at);
+            } else {
+                life.exited = Some(news.at);
+                (life.code, life.reason) = (128, "StartError");
+            }
             news.at += STEP;
             return;
         }
@@ -215,13 +344,10 @@ impl Truth {
     }
 
     fn containers_of(&self, s: usize, t: u64) -> Vec<usize> {
-        let sandbox = &self.lives[s].id;
-        (0..self.lives.len())
-            .filter(|&n| {
-                let l = &self.lives[n];
-                l.sandbox.as_ref() == Some(sandbox) && l.exists(t)
-            })
-            .collect()
+        let sandbox = &self.lives[s];
+        let mut inside = self.alive(sandbox.pod, Kind::Container, t);
+        inside.retain(|&n| self.lives[n].sandbox.as_ref() == Some(&sandbox.id));
+        inside
     }
 
     fn stop(&mut self, s: usize, dice: &mut Dice, news: &mut News) {
@@ -252,6 +378,32 @@ impl Truth {
         self.remove(s, true, news);
         if self.lingering {
             self.lives[s].lingers = self.lives[s].created % 6_000 * STEP;
+        }
+    }
+}
+
+impl Said {
+    fn of(
+        kind: Kind,
+        pod: usize,
+        name: &'static str,
+        sandbox: Option<Id>,
+        attempt: u32,
+        created: u64,
+    ) -> Self {
+        Self {
+            identity: Identity {
+                pod: Some(crate::runtime::uid(pod)),
+                namespace: Some("ns".into()),
+                pod_name: Some(format!("name-{pod}").into()),
+                sandbox,
+                name: (kind == Kind::Container).then(|| name.into()),
+                attempt,
+                created_at: WallTime::claimed(WALL + created as i64),
+                ..Identity::unknown(kind)
+            },
+            details: Details::none(kind),
+            address: format!("10.0.{pod}.{attempt}").into(),
         }
     }
 }

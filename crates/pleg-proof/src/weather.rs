@@ -1,157 +1,164 @@
-//! What goes wrong in one world, and how often (percent).
+//! Which runtime is played, and how often which fault comes.
 
 use std::ops::RangeInclusive;
 
 use crate::dice::Dice;
+use crate::faults::{Fault, named};
 
 pub const MS: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000 * MS;
 
-/// Which runtime is played.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flavor {
-    /// A sandbox's DELETED comes without its status; statuses are the sandbox's.
-    Containerd17,
-    /// A sandbox's DELETED comes with its status, not ready.
-    Containerd2,
-    /// Tells no sandbox's CREATED or DELETED; statuses are the pod's.
-    Crio,
+named! {
+    /// Which runtime is played.
+    Flavor {
+        /// A sandbox's DELETED comes without its status; statuses are the sandbox's; one queue,
+        /// for which subscribers compete.
+        Containerd17 = "containerd-1.7",
+        /// A sandbox's DELETED comes with its status, not ready; every subscriber gets all; what
+        /// nobody hears is held for 5 minutes.
+        Containerd2 = "containerd-2",
+        /// Tells no sandbox's CREATED or DELETED, nor what happens inside a sandbox's removal;
+        /// statuses are the pod's; a container that cannot be started is removed.
+        Crio = "crio",
+        /// CRI-O with events switched off: the stream ends at once, in good order.
+        CrioDisabled = "crio-disabled",
+        /// containerd 1.6: the call is not known.
+        Unimplemented = "unimplemented",
+        /// Any runtime, to a generator that was told to poll.
+        Polled = "polled",
+    }
+}
+
+impl Flavor {
+    /// Whether it is CRI-O.
+    pub const fn is_crio(self) -> bool {
+        matches!(self, Self::Crio | Self::CrioDisabled)
+    }
+
+    /// Whether it tells events.
+    pub const fn streams(self) -> bool {
+        matches!(self, Self::Containerd17 | Self::Containerd2 | Self::Crio)
+    }
 }
 
 /// The faults of a world.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Weather {
     pub name: &'static str,
     /// Until an event arrives, in milliseconds.
     pub delay: RangeInclusive<u64>,
-    pub late: u64,
-    pub dropped: u64,
-    pub doubled: u64,
-    /// The statuses were read long before the event was stamped.
-    pub stale: u64,
-    /// No sandbox status; no container statuses; both.
-    pub truncated: u64,
-    /// A stamp that is none.
-    pub absurd: u64,
-    /// A status without metadata or labels.
-    pub nameless: u64,
-    /// An event of something that did not happen.
-    pub lies: u64,
-    /// Per operation of the node.
-    pub cut: u64,
-    /// Whether what is told while nobody listens comes later.
-    pub held: bool,
-    pub clock_steps: u64,
-    pub list_fails: u64,
-    pub inspection_fails: u64,
-    pub partial: u64,
-    pub slow: u64,
-    pub unknown: u64,
-    /// Per event: the writer has something else to do for a while.
-    pub lag: u64,
-    /// containerd 2 lists sandboxes for a while after their DELETED.
-    pub lingers: bool,
+    /// Percent of the fault's occasions.
+    percent: [u8; Fault::COUNT],
 }
 
 impl Weather {
-    /// Every event arrives once, whole, and soon.
+    /// Every event arrives once, whole, and soon; every call succeeds.
     pub const FAIR: Self = Self {
         name: "fair",
         delay: 0..=3,
-        late: 0,
-        dropped: 0,
-        doubled: 0,
-        stale: 0,
-        truncated: 0,
-        absurd: 0,
-        nameless: 0,
-        lies: 0,
-        cut: 0,
-        held: false,
-        clock_steps: 0,
-        list_fails: 0,
-        inspection_fails: 0,
-        partial: 0,
-        slow: 0,
-        unknown: 0,
-        lag: 0,
-        lingers: false,
+        percent: [0; Fault::COUNT],
     };
 
-    /// One kind of weather or another.
-    pub fn of(dice: &mut Dice) -> Self {
-        match dice.below(7) {
-            0 => Self::FAIR,
-            // Nothing is lost: there can be no miss.
-            1 => Self {
-                name: "late",
-                delay: 0..=50,
-                late: 30,
-                doubled: 20,
-                stale: 30,
-                slow: 20,
-                lag: 10,
-                lingers: dice.percent(50),
-                ..Self::FAIR
-            },
-            2 => Self {
-                name: "lossy",
-                delay: 0..=20,
-                late: 10,
-                dropped: 30,
-                truncated: 20,
-                cut: 3,
-                held: dice.percent(50),
-                slow: 10,
-                ..Self::FAIR
-            },
-            3 => Self {
-                name: "broken calls",
-                delay: 0..=20,
-                dropped: 10,
-                list_fails: 30,
-                inspection_fails: 20,
-                partial: 20,
-                slow: 40,
-                unknown: 10,
-                cut: 2,
-                ..Self::FAIR
-            },
-            // Every second pod cannot be read, lists fail at once, and events go on.
-            4 => Self {
-                name: "deaf",
-                list_fails: 90,
-                inspection_fails: 70,
-                ..Self::FAIR
-            },
-            _ => Self {
-                name: "wild",
-                delay: 0..=200,
-                late: 20,
-                dropped: 15,
-                doubled: 15,
-                stale: 20,
-                truncated: 15,
-                absurd: 10,
-                nameless: 5,
-                lies: if dice.percent(40) { 4 } else { 0 },
-                cut: 3,
-                held: dice.percent(50),
-                clock_steps: 2,
-                list_fails: 10,
-                inspection_fails: 10,
-                partial: 10,
-                slow: 20,
-                unknown: 5,
-                lag: 5,
-                lingers: dice.percent(50),
-            },
+    /// How often that fault comes, in percent of its occasions.
+    pub const fn percent(&self, fault: Fault) -> u64 {
+        self.percent[fault as usize] as u64
+    }
+
+    /// That fault comes so often.
+    #[must_use]
+    pub fn with(mut self, percent: u8, faults: &[Fault]) -> Self {
+        for &fault in faults {
+            self.percent[fault as usize] = percent;
+        }
+        self
+    }
+
+    /// The faults that may come.
+    pub fn faults(&self) -> impl Iterator<Item = Fault> + '_ {
+        let comes = |f: &Fault| self.percent(*f) > 0;
+        Fault::ALL.iter().copied().filter(comes)
+    }
+
+    fn named(name: &'static str, slowest: u64) -> Self {
+        Self {
+            name,
+            delay: 0..=slowest,
+            ..Self::FAIR
         }
     }
 
+    /// One kind of weather or another, for that runtime.
+    pub fn of(dice: &mut Dice, flavor: Flavor) -> Self {
+        use Fault::*;
+        let weather = match dice.below(12) {
+            0 => Self::FAIR.with(3, &[GivesUp]),
+            // Nothing is lost: there can be no miss.
+            1 => Self::named("late", 50)
+                .with(30, &[Late, Swapped, Stale])
+                .with(20, &[Doubled, SlowRead])
+                .with(10, &[BusyWriter, Lingers]),
+            2 => Self::named("lossy", 20)
+                .with(30, &[Dropped])
+                .with(10, &[Late, Swapped, SlowRead, NilSandbox, NilStatuses])
+                .with(3, &[Cut])
+                .with(5, &[EmptyElement, Rival]),
+            3 => Self::named("broken calls", 20)
+                .with(40, &[SlowRead])
+                .with(25, &[ListFails])
+                .with(15, &[InspectionFails, InspectionPartial])
+                .with(10, &[UnknownInRead, Dropped, ReadingFails])
+                .with(5, &[InspectionHangs, ListHangs])
+                .with(2, &[Cut]),
+            // Every second pod cannot be read, lists fail at once, and events go on.
+            4 => Self::named("deaf", 3)
+                .with(90, &[ListFails])
+                .with(70, &[InspectionFails]),
+            5 => Self::named("restarts", 10)
+                .with(6, &[Restart])
+                .with(5, &[Cut])
+                .with(20, &[SlowRead]),
+            6 => Self::named("silence", 3)
+                .with(6, &[SilentStream])
+                .with(4, &[Rival, Cut]),
+            7 => Self::named("hung", 3)
+                .with(8, &[HungPod])
+                .with(3, &[HungPods, ListOutage]),
+            8 => Self::named("storms", 3)
+                .with(12, &[Storm])
+                .with(8, &[BusyWriter])
+                .with(10, &[Swapped]),
+            _ => Self::named("wild", dice.pick(&[3, 50, 200]))
+                .with(20, &[Late, Stale, SlowRead])
+                .with(15, &[Dropped, Doubled])
+                .with(10, &[Swapped, AbsurdStamp, ListFails, InspectionFails])
+                .with(8, &[NilSandbox, NilStatuses, InspectionPartial])
+                .with(5, &[Nameless, UnknownInEvent, UnknownInRead, BusyWriter])
+                .with(5, &[ReadingFails, Lingers, GivesUp])
+                .with(3, &[Cut, StrangeType, EmptyElement])
+                .with(2, &[ClockStep, InspectionHangs, Storm, Restart])
+                .with(1, &[SilentStream, Rival, HungPod, HungPods, ListOutage])
+                .with(1, &[ListHangs])
+                .with(if dice.percent(40) { 4 } else { 0 }, &[Lie]),
+        };
+        let without: &[Fault] = match flavor {
+            Flavor::Containerd17 => &[Lingers, EmptyElement],
+            Flavor::Containerd2 => &[Rival, EmptyElement],
+            Flavor::Crio | Flavor::CrioDisabled => &[Lingers, Rival],
+            Flavor::Unimplemented | Flavor::Polled => &[Rival, EmptyElement],
+        };
+        weather.with(0, without)
+    }
+
     /// Whether every event is sure to arrive, whole and in time.
-    pub const fn loses_nothing(&self) -> bool {
-        self.dropped + self.truncated + self.cut + self.lies + self.absurd + self.clock_steps == 0
-            && self.list_fails + self.inspection_fails + self.partial + self.unknown == 0
+    pub fn loses_nothing(&self) -> bool {
+        use Fault::*;
+        let harmless = [Late, Swapped, Doubled, Stale, SlowRead, BusyWriter, Lingers];
+        let harmless = |f| harmless.contains(&f) || matches!(f, GivesUp | Storm);
+        self.faults().all(harmless)
+    }
+
+    /// Whether events may tell of what did not happen.
+    pub const fn lies(&self) -> bool {
+        self.percent(Fault::Lie) > 0
     }
 }

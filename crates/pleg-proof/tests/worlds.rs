@@ -1,75 +1,61 @@
-//! Random worlds on the machine: no seed breaks a law.
+//! Random worlds on the machine: no seed breaks a law, and equal seeds live equal lives.
 //!
-//! `PLEG_LAWS_SEEDS=n` runs n seeds, `PLEG_LAWS_SEED=s` runs one and prints its history.
+//! The test is quick. `simulate` (a binary of this package) replays one seed, runs many, and
+//! soaks; CI runs it over 20 million simulated events (`just simulate-ci`).
 
-#![allow(
-    missing_docs,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "tests"
-)]
+#![allow(missing_docs, clippy::expect_used, clippy::panic, reason = "tests")]
 
+use pleg_proof::history::History;
+use pleg_proof::plan::Plan;
+use pleg_proof::soak::{Run, Totals};
 use pleg_proof::story::live;
-use pleg_proof::world::Tally;
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
+const SEEDS: u64 = 2000;
+
+/// The small worlds only: what is left out, `simulate` has.
+fn small(seed: u64) -> Plan {
+    let mut plan = Plan::of(seed);
+    plan.pods = plan.pods.min(4);
+    plan.trouble = plan.trouble.min(20);
+    plan
 }
 
 #[test]
 fn no_world_breaks_a_law() {
-    if let Some(seed) = number("PLEG_LAWS_SEED") {
-        if let Err((broken, history)) = live(seed, true) {
-            panic!("{history}\nseed {seed}: {broken}");
+    let run = Run::new(small, Totals::default(), SEEDS);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| run.work(|| true));
         }
-        return;
-    }
-    let seeds = number("PLEG_LAWS_SEEDS").unwrap_or(2000);
-    let threads = 2;
-    let totals: Vec<(Tally, Vec<(u64, String)>)> = std::thread::scope(|scope| {
-        let run = |first: u64| {
-            move || {
-                let mut total = Tally::default();
-                let mut broken = Vec::new();
-                for seed in (first..seeds).step_by(threads) {
-                    match live(seed, false) {
-                        Ok(tally) => {
-                            total.steps += tally.steps;
-                            total.events += tally.events;
-                            total.inspections += tally.inspections;
-                            total.lists += tally.lists;
-                        }
-                        Err((what, _)) => broken.push((seed, what)),
-                    }
-                }
-                (total, broken)
-            }
-        };
-        let running: Vec<_> = (0..threads as u64).map(|n| scope.spawn(run(n))).collect();
-        running
-            .into_iter()
-            .map(|t| t.join().expect("a world that panics"))
-            .collect()
     });
-    let broken: Vec<_> = totals.iter().flat_map(|t| &t.1).collect();
-    for (total, _) in &totals {
-        println!("{total:?}");
-    }
-    for (seed, what) in broken.iter().take(40) {
-        println!(
-            "seed {seed}: {}",
-            what.chars().take(300).collect::<String>()
-        );
-    }
-    if let Some((seed, _)) = broken.first()
-        && let Err((what, history)) = live(*seed, true)
-    {
-        println!("{history}\nseed {seed}: {what}");
-    }
+    let (totals, broken) = run.totals();
+    let told: Vec<String> = broken
+        .iter()
+        .map(|(plan, broken)| format!("seed {}: {broken}", plan.seed))
+        .collect();
     assert!(
         broken.is_empty(),
-        "{} of {seeds} seeds break a law",
-        broken.len()
+        "`simulate SEED` explains:\n{}",
+        told.join("\n")
     );
+    assert_eq!(totals.tally.seeds(), SEEDS);
+}
+
+#[test]
+fn equal_seeds_live_equal_lives() {
+    let hash = |seed| {
+        let lived = live(&small(seed), History::hashed()).expect("no law breaks");
+        let (hash, lines) = lived.history.hash().expect("a hash");
+        assert!(lines > 100, "{lines} lines");
+        (hash, lived.tally)
+    };
+    let mut different = std::collections::BTreeSet::new();
+    for seed in 0..40 {
+        let (first, again) = (hash(seed), hash(seed));
+        assert_eq!(first, again, "seed {seed}");
+        let elsewhere = std::thread::spawn(move || hash(seed)).join();
+        assert_eq!(first, elsewhere.expect("no panic"), "seed {seed}");
+        different.insert(first.0);
+    }
+    assert_eq!(different.len(), 40);
 }

@@ -1,232 +1,329 @@
-//! What the machine wants done and what consumers want of it: reads are scheduled and answered
-//! from the truth, questions are asked.
+//! What the machine wants done: calls are issued, take their time, fail, or are answered from the
+//! truth.
+
+use std::time::Duration;
 
 use pleg_core::{
-    CallError, CallErrorKind, Id, Inspection, Instant, Kind, Output, PodUid, Report, Shown, Ticket,
-    WaiterId,
+    CallError, CallErrorKind, Details, Id, Inspection, Instant, Kind, List, Output, PodUid,
+    Reading, Report, Shown, Ticket,
 };
 
-use super::{PODS, Todo, World, brief, brief_output, error};
-use crate::runtime::{self, uid};
+use super::node::Met;
+use super::{Call, Todo, World};
+use crate::checks::Input;
+use crate::faults::Fault;
+use crate::laws::{self, Lawful};
+use crate::runtime::{self, pod_of};
+use crate::tally::Path;
 use crate::weather::{MS, SECOND};
 
+/// Faults of one kind of call.
+struct Faults {
+    fails: Fault,
+    hangs: Option<Fault>,
+    /// It hangs already, for a reason of its own.
+    hung: Option<Fault>,
+    longest: u64,
+}
+
 impl World {
-    pub(super) fn list_rows(&mut self, began: u64, ended: u64) -> Result<Vec<Report>, CallError> {
-        if self.dice.percent(self.weather.list_fails) {
-            let kind = self
-                .dice
-                .pick(&[CallErrorKind::Unavailable, CallErrorKind::DeadlineExceeded]);
-            return Err(error(kind));
+    /// Does one thing that the machine wants done.
+    pub(super) fn perform(&mut self, output: Output) -> Lawful {
+        match output {
+            Output::List { ticket, deadline } => self.list(ticket, deadline),
+            Output::Inspect {
+                ticket,
+                uid,
+                held,
+                causes,
+                deadline,
+            } => {
+                self.chain += 1;
+                let chain = self.chain;
+                laws::NO_CHAIN.holds(chain <= 2 * self.plan.pods as u64 + 2, || {
+                    format!("{chain} inspections follow one another")
+                })?;
+                let asked = (&uid, ticket);
+                self.checks
+                    .inspection_asked(self.now, asked, causes, &self.duties)?;
+                let hung = self.node.is_hung(self.now, pod_of(&uid));
+                let faults = Faults {
+                    fails: Fault::InspectionFails,
+                    hangs: Some(Fault::InspectionHangs),
+                    hung: hung.then_some(Fault::HungPod),
+                    longest: 4 * SECOND,
+                };
+                let call = self.call(ticket, deadline, &faults);
+                self.at(call.ended, Todo::Inspect(call, Box::new((uid, held))));
+                Ok(())
+            }
+            Output::Read {
+                ticket,
+                id,
+                deadline,
+                ..
+            } => {
+                let pod = self.truth.life(&id).map(|l| l.pod);
+                let hung = self.node.is_hung(self.now, pod);
+                let faults = Faults {
+                    fails: Fault::ReadingFails,
+                    hangs: None,
+                    hung: hung.then_some(Fault::HungPod),
+                    longest: 2 * SECOND,
+                };
+                let call = self.call(ticket, deadline, &faults);
+                self.at(call.ended, Todo::Read(call, id));
+                Ok(())
+            }
+            Output::Cancel { ticket } => {
+                self.checks.given_up(ticket);
+                Ok(())
+            }
+            Output::Announce(event) => {
+                let output = Output::Announce(event.clone());
+                self.checks.output(&self.truth, self.now, &output)?;
+                let (present, pods) = (self.checks.present(), self.plan.pods);
+                self.subscribers.announce(&event, present, pods)
+            }
+            other => self.checks.output(&self.truth, self.now, &other),
         }
-        let sandboxes = self.dice.between(began, ended);
-        let containers = self.dice.between(sandboxes, ended);
-        let mut rows = runtime::list(&self.truth, sandboxes, containers);
-        self.blur(&mut rows);
-        Ok(rows)
+    }
+
+    fn list(&mut self, ticket: Ticket, deadline: Duration) -> Lawful {
+        if self.signs.last_list_failed && self.checks_outage_over() {
+            self.checks.tally.path(Path::OutageOver);
+        }
+        self.duties.list_asked(self.now, ticket)?;
+        self.signs.list_under_way = Some(self.now);
+        let hung = self.node.lists_out(self.now);
+        let faults = Faults {
+            fails: Fault::ListFails,
+            hangs: Some(Fault::ListHangs),
+            hung: hung.then_some(Fault::ListOutage),
+            longest: 6 * SECOND,
+        };
+        let call = self.call(ticket, deadline, &faults);
+        self.at(call.ended, Todo::List(call));
+        Ok(())
+    }
+
+    /// A list is asked for sooner than the period after the last one, which failed.
+    fn checks_outage_over(&self) -> bool {
+        self.duties.since_last(self.now) < SECOND
+    }
+
+    /// A call is issued now: when it ends, and how.
+    fn call(&mut self, ticket: Ticket, deadline: Duration, faults: &Faults) -> Call {
+        let began = self.now + self.dice.calls.between(0, MS);
+        let slow = self.comes(Fault::SlowRead, |d| &mut d.calls);
+        let mut ended = began + runtime::duration(&mut self.dice.calls, slow, faults.longest);
+        let last = began + deadline.as_nanos() as u64;
+        let mut fails = None;
+        match self.node.met(self.now) {
+            Met::Refused => {
+                ended = began + self.dice.calls.between(0, MS);
+                fails = Some(CallErrorKind::Unavailable);
+            }
+            Met::Later(served) => ended = ended.max(served),
+            Met::Served => {}
+        }
+        if let Some(hung) = faults.hung {
+            self.checks.tally.fault(hung);
+            ended = last;
+        } else if let Some(hangs) = faults.hangs
+            && self.comes(hangs, |d| &mut d.calls)
+        {
+            ended = last;
+        } else if self.comes(faults.fails, |d| &mut d.calls) {
+            ended = began + self.dice.calls.between(0, 20 * MS);
+            let kinds = [
+                CallErrorKind::Unavailable,
+                CallErrorKind::DeadlineExceeded,
+                CallErrorKind::TooLarge,
+                CallErrorKind::Failed,
+            ];
+            fails = fails.or(Some(self.dice.calls.pick(&kinds)));
+        }
+        if ended >= last {
+            ended = last;
+            fails = fails.or(Some(CallErrorKind::DeadlineExceeded));
+        }
+        Call {
+            ticket,
+            began,
+            ended,
+            fails,
+        }
+    }
+
+    /// How a call that has ended failed.
+    fn failed(&self, call: Call) -> Option<CallError> {
+        // The runtime went away under it.
+        let gone = self.node.restarted >= call.began && self.node.restarted > 0;
+        let kind = call.fails.or(gone.then_some(CallErrorKind::Unavailable));
+        kind.map(error)
+    }
+
+    pub(super) fn listed(&mut self, call: Call) -> Lawful {
+        self.checks.tally.lists += 1;
+        let rows = match self.failed(call) {
+            Some(error) => Err(error),
+            None => {
+                let sandboxes = self.dice.calls.between(call.began, call.ended);
+                let containers = self.dice.calls.between(sandboxes, call.ended);
+                let mut rows = runtime::list(&self.truth, sandboxes, containers);
+                self.count_lingering(&rows, call.began);
+                self.blur(&mut rows);
+                Ok(rows)
+            }
+        };
+        let (ticket, began) = (call.ticket, Instant::from_nanos(call.began));
+        self.checks.history.note(self.now, || {
+            format!("list {} begun {began:?}: {}", ticket.get(), brief(&rows))
+        });
+        self.signs.list_under_way = None;
+        self.signs.last_list_failed = rows.is_err();
+        self.duties.list_ended(self.now, rows.is_err());
+        if let Ok(rows) = &rows {
+            self.checks.list_read(&self.truth, began, rows);
+            self.signs.last_list = self.signs.last_list.max(Some(call.began));
+        }
+        let list = List {
+            ticket,
+            began,
+            ended: Instant::from_nanos(call.ended),
+            rows,
+        };
+        self.checks.handed(Input::List);
+        self.machine.handle_list(self.instant(), list);
+        self.drain()
+    }
+
+    fn count_lingering(&mut self, rows: &[Report], began: u64) {
+        if !self.truth.lingering {
+            return;
+        }
+        let gone = |r: &&Report| self.truth.life(&r.id).is_some_and(|l| !l.exists(began));
+        let lingering = rows.iter().filter(gone).count() as u64;
+        self.checks.tally.faults[Fault::Lingers as usize] += lingering;
     }
 
     fn blur(&mut self, reports: &mut [Report]) {
+        if self.weather.percent(Fault::UnknownInRead) == 0 {
+            return;
+        }
         for report in reports {
-            if self.dice.percent(self.weather.unknown) {
+            if self.comes(Fault::UnknownInRead, |d| &mut d.calls) {
                 report.shown = Shown::Unknown;
-                report.details = pleg_core::Details::none(report.identity.kind);
+                report.details = Details::none(report.identity.kind);
             }
         }
     }
 
-    pub(super) fn inspected(
-        &mut self,
-        ticket: Ticket,
-        uid: &PodUid,
-        held: &[(Id, Kind)],
-        began: u64,
-        ended: u64,
-    ) -> Result<(), String> {
-        let (mut found, mut gone) =
-            runtime::inspect(&self.truth, &mut self.dice, uid, held, (began, ended));
-        self.blur(&mut found);
-        let mut failure = None;
-        if self
-            .dice
-            .percent(self.weather.partial + self.weather.inspection_fails)
-        {
-            failure = Some(error(CallErrorKind::Failed));
-            gone.clear();
-            let dice = &mut self.dice;
-            found.retain(|_| dice.percent(50));
+    pub(super) fn inspected(&mut self, call: Call, uid: &PodUid, held: &[(Id, Kind)]) -> Lawful {
+        self.checks.tally.inspections += 1;
+        let mut failure = self.failed(call);
+        let (mut found, mut gone) = (Vec::new(), Vec::new());
+        if failure.is_none() {
+            let (dice, during) = (&mut self.dice.calls, (call.began, call.ended));
+            (found, gone) = runtime::inspect(&self.truth, dice, uid, held, during);
+            self.blur(&mut found);
+            if self.comes(Fault::InspectionPartial, |d| &mut d.calls) {
+                failure = Some(error(CallErrorKind::Failed));
+                gone.clear();
+                let dice = &mut self.dice.calls;
+                found.retain(|_| dice.percent(50));
+            }
         }
-        let (began, ended) = (Instant::from_nanos(began), Instant::from_nanos(ended));
-        self.checks.note(self.now, || {
+        let (ticket, began) = (call.ticket, Instant::from_nanos(call.began));
+        self.checks.history.note(self.now, || {
             let what = brief(&Ok(found.clone()));
+            let number = ticket.get();
             format!(
-                "inspection {} of {uid} begun {began:?}: {what} gone {gone:?} {failure:?}",
-                ticket.get()
+                "inspection {number} of {uid} begun {began:?}: {what} gone {gone:?} {failure:?}"
             )
         });
+        let asked = (uid, ticket);
+        let failed = failure.is_some();
         self.checks
-            .inspected(uid, ticket, began, &found, failure.is_some());
+            .inspected(&self.truth, asked, began, &found, failed);
         let inspection = Inspection {
             ticket,
             began,
-            ended,
+            ended: Instant::from_nanos(call.ended),
             found,
             gone,
             error: failure,
         };
+        self.checks.handed(Input::Inspection);
         self.machine.handle_inspection(self.instant(), inspection);
-        self.drain(true)
+        self.drain()
     }
 
-    // --- the consumers ---
-
-    pub(super) fn ask(&mut self) -> Result<(), String> {
-        if !self.acting {
-            return Ok(());
-        }
-        let next = self.now + self.dice.between(10, 1500) * MS;
-        self.at(next, Todo::Ask);
-        self.waiters += 1;
-        let waiter = WaiterId::new(self.waiters);
-        let now = self.instant();
-        let pod = uid(self.dice.below(PODS as u64 + 1) as usize);
-        let what = self.dice.below(12);
-        let after = match what {
-            0..=3 => self.now.saturating_sub(self.dice.between(0, 4000) * MS),
-            4..=6 => self.now,
-            7 | 8 => self.now + self.dice.between(0, 2000) * MS,
-            _ => self.now,
+    pub(super) fn status_read(&mut self, call: Call, id: &Id) -> Lawful {
+        self.checks.tally.readings += 1;
+        let at = self.dice.calls.between(call.began, call.ended);
+        let found = self.truth.life(id).and_then(|l| runtime::status(l, at));
+        let report = match self.failed(call) {
+            Some(error) => Err(error),
+            None => found.ok_or_else(|| error(CallErrorKind::NotFound)),
         };
-        let after = Instant::from_nanos(after);
-        self.checks.note(self.now, || {
-            format!(
-                "waiter {} asks ({what}) for {pod} after {after:?}",
-                self.waiters
-            )
-        });
-        match what {
-            0..=8 => {
-                self.checks.asked(self.waiters, &pod, after, now);
-                self.machine.wait(now, waiter, &pod, after);
-            }
-            9 => {
-                self.checks.asked(self.waiters, &pod, after, now);
-                self.machine.relist(now, waiter, &pod);
-            }
-            10 => {
-                self.checks.asked(self.waiters, &pod, after, now);
-                self.machine.reinspect(now, waiter, &pod);
-            }
-            _ => {
-                self.relists += 1;
-                self.machine.relist_now(now, waiter);
-            }
+        self.checks
+            .history
+            .note(self.now, || format!("read {id}: {report:?}"));
+        if let Ok(report) = &report {
+            self.checks.status_read(&self.truth, report);
         }
-        self.drain(true)?;
-        if let Some(life) = self.truth.lives.last().filter(|_| what == 5) {
-            self.machine.acknowledge(&life.id);
-            self.drain(false)?;
-        }
-        if self.dice.percent(5) {
-            self.checks.cancelled(self.waiters);
-            self.machine.cancel(waiter);
-            self.drain(false)?;
-        }
-        Ok(())
+        let reading = Reading {
+            ticket: call.ticket,
+            began: Instant::from_nanos(call.began),
+            ended: Instant::from_nanos(call.ended),
+            report,
+        };
+        self.checks.handed(Input::Reading);
+        self.machine.handle_reading(self.instant(), reading);
+        self.drain()
     }
+}
 
-    /// A full list is asked for.
-    ///
-    /// # Errors
-    /// A law that is broken.
-    pub fn relist(&mut self) -> Result<(), String> {
-        self.waiters += 1;
-        self.machine
-            .relist_now(self.instant(), WaiterId::new(self.waiters));
-        self.drain(false)
+/// A failed call.
+pub fn error(kind: CallErrorKind) -> CallError {
+    CallError::new("Test", kind, "as the weather has it")
+}
+
+pub(super) fn brief(rows: &Result<Vec<Report>, CallError>) -> String {
+    match rows {
+        Ok(rows) => {
+            let row = |r: &Report| format!("{}:{:?}", r.id, r.shown);
+            let rows: Vec<String> = rows.iter().map(row).collect();
+            format!("[{}]", rows.join(" "))
+        }
+        Err(error) => format!("{error:?}"),
     }
+}
 
-    /// Does what the machine wants done; `answers` says whether the input may answer anybody.
-    pub(super) fn drain(&mut self, answers: bool) -> Result<(), String> {
-        let now = self.now;
-        let missed = self.machine.counters().missed;
-        if missed != self.missed {
-            self.missed = missed;
-            self.checks
-                .note(now, || format!("   missed by now: {missed:?}"));
+pub(super) fn brief_output(output: &Output) -> String {
+    match output {
+        Output::Publish { uid, view } => {
+            let s = &view.status;
+            let sandboxes = s.sandboxes.iter();
+            let sandboxes = sandboxes.map(|x| format!("{}:{:?}", x.id, x.state));
+            let containers = s.containers.iter();
+            let containers = containers.map(|x| format!("{}:{:?}", x.id, x.state));
+            let all: Vec<String> = sandboxes.chain(containers).collect();
+            format!("publish {uid} as of {:?}: {}", view.as_of, all.join(" "))
         }
-        while let Some(output) = self.machine.poll_output() {
-            self.checks
-                .note(now, || format!("      -> {}", brief_output(&output)));
-            match &output {
-                Output::List { ticket, .. } => {
-                    self.tally.lists += 1;
-                    self.lists.push_back(now);
-                    self.lists.retain(|&t| t + SECOND > now);
-                    // One a second, one at once after a failure, one for those who ask or
-                    // subscribe, one against each of a few contradictions.
-                    if self.lists.len() as u64 > 5 + self.relists {
-                        return Err("lists follow one another".to_owned());
-                    }
-                    let began = now + self.dice.between(0, MS);
-                    let ended =
-                        began + runtime::duration(&mut self.dice, &self.weather, 6 * SECOND);
-                    self.at(
-                        ended,
-                        Todo::List {
-                            ticket: *ticket,
-                            began,
-                            ended,
-                        },
-                    );
-                }
-                Output::Inspect {
-                    ticket,
-                    uid,
-                    held,
-                    causes,
-                    ..
-                } => {
-                    self.tally.inspections += 1;
-                    self.chain += 1;
-                    if self.chain > 2 * PODS as u64 + 2 {
-                        return Err("inspections follow one another".to_owned());
-                    }
-                    let began = now + self.dice.between(0, MS);
-                    let ended =
-                        began + runtime::duration(&mut self.dice, &self.weather, 4 * SECOND);
-                    self.checks.retried(now, uid, *causes)?;
-                    self.checks.inspection_asked(uid, *ticket);
-                    let (ticket, uid, held) = (*ticket, uid.clone(), held.clone());
-                    self.at(
-                        ended,
-                        Todo::Inspect {
-                            ticket,
-                            uid,
-                            held,
-                            began,
-                            ended,
-                        },
-                    );
-                }
-                Output::Read { ticket, id, .. } => {
-                    let began = now + self.dice.between(0, MS);
-                    let ended =
-                        began + runtime::duration(&mut self.dice, &self.weather, 2 * SECOND);
-                    let (ticket, id) = (*ticket, id.clone());
-                    self.at(
-                        ended,
-                        Todo::Read {
-                            ticket,
-                            id,
-                            began,
-                            ended,
-                        },
-                    );
-                }
-                Output::Cancel { ticket } => self.checks.given_up(*ticket),
-                _ => self.checks.output(&self.truth, now, &output, answers)?,
-            }
+        Output::Announce(e) => {
+            let subject = e.subject.as_ref();
+            let what = subject.map(|s| (&s.id, s.incarnation, s.exit_code));
+            format!("announce {} {} {what:?}", e.event, e.uid)
         }
-        Ok(())
+        Output::Answer { waiter, answer } => {
+            let count = |v: &pleg_core::PodView| {
+                (v.as_of, v.status.sandboxes.len(), v.status.containers.len())
+            };
+            format!("answer {waiter:?} {:?}", answer.as_ref().map(count))
+        }
+        other => format!("{other:?}"),
     }
 }

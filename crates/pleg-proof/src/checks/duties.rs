@@ -1,0 +1,197 @@
+//! What the machine asks of the read side: lists in time and not too many, inspections within
+//! their slots, retries with a backoff.
+
+use std::collections::VecDeque;
+
+use pleg_core::{Cause, Causes, PodUid, Ticket};
+
+use super::Checks;
+use crate::laws::{self, Lawful};
+use crate::runtime::pod_of;
+use crate::tally::Path;
+use crate::weather::{MS, SECOND};
+
+/// Our own book of the lists and of how many inspections may run.
+#[derive(Debug)]
+pub struct Duties {
+    slots: usize,
+    most_overdue: usize,
+    longest: u64,
+    under_way: Option<Ticket>,
+    last_ended: u64,
+    /// A list must be asked for by then, and what for.
+    due: Option<(u64, &'static str)>,
+    /// When lists were asked for lately, and when something allowed for one more.
+    lists: VecDeque<u64>,
+    allowed: VecDeque<u64>,
+}
+
+const SLOT: u64 = 250 * MS;
+/// Why a list is allowed beside the periodic ones stays good for so long: the longest list that
+/// may be under way meanwhile.
+const ALLOWED: u64 = 130 * SECOND;
+
+impl Duties {
+    pub const fn new(now: u64, slots: usize, most_overdue: usize, longest: u64) -> Self {
+        Self {
+            slots,
+            most_overdue,
+            longest,
+            under_way: None,
+            last_ended: now,
+            due: None,
+            lists: VecDeque::new(),
+            allowed: VecDeque::new(),
+        }
+    }
+
+    /// Trust is lost: a list within a second.
+    pub fn distrust(&mut self, now: u64, why: &'static str) {
+        self.due.get_or_insert((now + SECOND, why));
+    }
+
+    /// Somebody asks for a list, or a stream was subscribed to.
+    pub fn allow_one(&mut self, now: u64) {
+        self.allowed.push_back(now);
+    }
+
+    pub fn list_asked(&mut self, now: u64, ticket: Ticket) -> Lawful {
+        self.in_time(now)?;
+        self.under_way = Some(ticket);
+        self.due = None;
+        self.lists.push_back(now);
+        while self.lists.front().is_some_and(|&t| t + SECOND <= now) {
+            self.lists.pop_front();
+        }
+        while self.allowed.front().is_some_and(|&t| t + ALLOWED <= now) {
+            self.allowed.pop_front();
+        }
+        // One a second, one at once after a failure, one against each of a few contradictions,
+        // one for those who ask or subscribe.
+        let (lists, allowed) = (self.lists.len(), 5 + self.allowed.len());
+        laws::NOT_TOO_MANY_LISTS.holds(lists <= allowed, || {
+            format!("{lists} lists within a second, {allowed} allowed")
+        })
+    }
+
+    pub fn list_ended(&mut self, now: u64, failed: bool) {
+        self.under_way = None;
+        self.last_ended = now;
+        if let Some((due, _)) = &mut self.due {
+            *due = now + SECOND;
+        }
+        if failed {
+            self.distrust(now, "a list failed");
+        }
+    }
+
+    /// How long ago the last list ended.
+    pub const fn since_last(&self, now: u64) -> u64 {
+        now - self.last_ended
+    }
+
+    /// # Errors
+    /// A list is too far away.
+    pub fn in_time(&self, now: u64) -> Lawful {
+        if self.under_way.is_some() {
+            return Ok(());
+        }
+        if let Some((due, why)) = self.due {
+            laws::SHORTENED.holds(now <= due, || {
+                let late = (now - due) / MS;
+                format!("{why}, and the next list is {late} ms late")
+            })?;
+        }
+        laws::LISTED.holds(now <= self.last_ended + self.longest, || {
+            let ago = (now - self.last_ended) / MS;
+            format!("the last list ended {ago} ms ago and none is under way")
+        })
+    }
+}
+
+impl Checks {
+    /// An inspection is asked for.
+    ///
+    /// # Errors
+    /// It is one too many.
+    pub fn inspection_asked(
+        &mut self,
+        now: u64,
+        (uid, ticket): (&PodUid, Ticket),
+        causes: Causes,
+        duties: &Duties,
+    ) -> Lawful {
+        for cause in causes.iter() {
+            if let Some(path) = Path::inspected_for(cause) {
+                self.tally.path(path);
+            }
+        }
+        let twice = self.under_way.values().any(|(other, _)| other == uid);
+        laws::ONE_PER_POD.holds(!twice, || format!("{uid} is inspected twice at a time"))?;
+        self.under_way.insert(ticket, (uid.clone(), now));
+        self.last_inspection = self.last_inspection.max(ticket);
+        let in_slot = self.under_way.values().filter(|(_, t)| now < t + SLOT);
+        let (in_slot, slots) = (in_slot.count(), duties.slots);
+        laws::SLOTS.holds(in_slot <= slots, || {
+            format!("{in_slot} inspections in {slots} slots")
+        })?;
+        let overdue = self.under_way.values().filter(|(_, t)| now > t + SLOT);
+        let (overdue, most) = (overdue.count(), duties.most_overdue);
+        laws::SLOTS.holds(overdue <= most, || {
+            format!("{overdue} inspections are overdue, {most} may be")
+        })?;
+        self.retried(now, uid, causes)
+    }
+
+    /// A backoff is kept, however many reads fail in between.
+    fn retried(&mut self, now: u64, uid: &PodUid, causes: Causes) -> Lawful {
+        if causes.iter().ne([Cause::Retry]) {
+            return Ok(());
+        }
+        let recent = self.retries.entry(uid.clone()).or_default();
+        recent.retain(|&t| t + 10 * SECOND > now);
+        recent.push_back(now);
+        let times = recent.len();
+        laws::BACKOFF
+            .holds(times <= 6, || {
+                format!("{uid} is retried {times} times in 10 s")
+            })
+            .map_err(|broken| broken.of(pod_of(uid)))
+    }
+
+    /// When the oldest inspection under way was asked for.
+    pub fn oldest_inspection(&self) -> Option<u64> {
+        self.under_way.values().map(|(_, t)| *t).min()
+    }
+
+    /// Counts the inspections that are overdue.
+    pub fn count_overdue(&mut self, now: u64) {
+        let overdue = self.under_way.values().filter(|(_, t)| now > t + SLOT);
+        let overdue = overdue.count() as u64;
+        self.tally.paths(Path::Overdue, overdue);
+    }
+
+    /// How many ids are announced and not announced as removed.
+    pub const fn present(&self) -> u64 {
+        self.present
+    }
+
+    /// A read that was given up is a failed one, whatever it answers.
+    pub fn given_up(&mut self, ticket: Ticket) {
+        self.tally.path(Path::GivenUp);
+        if let Some((uid, _)) = self.under_way.remove(&ticket) {
+            self.failing.insert(uid.clone());
+            self.failed.insert(uid, ticket);
+        }
+    }
+
+    /// Whether the last inspection of some pod, or of that one, has failed.
+    pub fn is_failing(&self, uid: Option<&PodUid>) -> bool {
+        uid.map_or(!self.failing.is_empty(), |uid| self.failing.contains(uid))
+    }
+
+    /// Whether that inspection was asked for and not given up.
+    pub fn is_under_way(&self, ticket: Ticket) -> bool {
+        self.under_way.contains_key(&ticket)
+    }
+}

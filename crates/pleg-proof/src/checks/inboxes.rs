@@ -1,0 +1,136 @@
+//! Subscribers: one that keeps up and some that lag, each with the product's own [`Inbox`].
+
+use pleg_core::{Id, Inbox, LifecycleType, PodLifecycleEvent};
+
+use crate::laws::{self, Lawful};
+use crate::runtime::pod_of;
+use crate::tally::{Path, Tally};
+
+/// All subscribers of a world.
+#[derive(Debug)]
+pub struct Subscribers {
+    prompt: Inbox,
+    lagging: Vec<Lagging>,
+}
+
+/// One who takes what waits now and then.
+#[derive(Debug)]
+struct Lagging {
+    inbox: Inbox,
+    plain: usize,
+    /// What was announced since it last took anything.
+    since: Vec<PodLifecycleEvent>,
+    coalesced: u64,
+}
+
+impl Subscribers {
+    /// One that keeps up, and one that lags for each bound.
+    pub fn new(plain: &[usize]) -> Self {
+        Self {
+            prompt: Inbox::new(1 << 16),
+            lagging: plain.iter().map(|&plain| Lagging::new(plain)).collect(),
+        }
+    }
+
+    pub const fn is_lagging(&self) -> bool {
+        !self.lagging.is_empty()
+    }
+
+    /// Something is announced; `present` ids are announced and not removed, of `pods` pods.
+    ///
+    /// # Errors
+    /// The one that keeps up does not get it, or too much waits for one that lags.
+    pub fn announce(&mut self, event: &PodLifecycleEvent, present: u64, pods: usize) -> Lawful {
+        self.prompt.push(event.clone());
+        let got = self.prompt.pop();
+        let (missed, more) = (self.prompt.take_missed(), self.prompt.pop());
+        laws::INBOX.holds(
+            got.as_ref() == Some(event) && missed.is_none() && more.is_none(),
+            || format!("one who keeps up gets {got:?} and not {event:?}"),
+        )?;
+        for one in &mut self.lagging {
+            one.inbox.push(event.clone());
+            one.since.push(event.clone());
+            // An id that exists: its end, and what was said of it last; of each name the last
+            // three ends, each Died and Removed; a PodSync for each pod. Twice that between
+            // one time of tidying up and the next.
+            let names = 3 * pods as u64;
+            let kept = 3 * present + 3 * 2 * names + pods as u64 + 8;
+            let bound = (one.plain as u64).max(2 * kept) + 1;
+            let waits = one.inbox.len() as u64;
+            laws::INBOX_BOUNDED.holds(waits <= bound, || {
+                format!("{waits} wait for one who lags, {present} exist in {pods} pods")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// One that lags takes all that waits.
+    ///
+    /// # Errors
+    /// It has lost something and is not told.
+    pub fn take(&mut self, which: usize, tally: &mut Tally) -> Lawful {
+        let most = self.lagging.len().max(1);
+        match self.lagging.get_mut(which % most) {
+            Some(one) => one.take(tally),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Lagging {
+    const fn new(plain: usize) -> Self {
+        Self {
+            inbox: Inbox::new(plain),
+            plain,
+            since: Vec::new(),
+            coalesced: 0,
+        }
+    }
+
+    fn take(&mut self, tally: &mut Tally) -> Lawful {
+        let missed = self.inbox.take_missed().unwrap_or(0);
+        tally.paths(Path::ToldToLag, u64::from(missed > 0));
+        let got: Vec<PodLifecycleEvent> = std::iter::from_fn(|| self.inbox.pop()).collect();
+        let coalesced = self.inbox.coalesced() - self.coalesced;
+        self.coalesced = self.inbox.coalesced();
+        tally.paths(Path::Coalesced, coalesced);
+        let since = std::mem::take(&mut self.since);
+        // What comes out is what went in, in order, with gaps.
+        let mut all = since.iter().enumerate();
+        let mut came = vec![false; since.len()];
+        for event in &got {
+            let Some((n, _)) = all.find(|(_, e)| *e == event) else {
+                let what = format!("one who lags gets {event:?} twice, late or out of nothing");
+                return Err(laws::INBOX.broken(what).of(pod_of(&event.uid)));
+            };
+            came[n] = true;
+        }
+        let mut told_to_be_lost: Vec<(&Id, u32)> = Vec::new();
+        for (n, event) in since.iter().enumerate() {
+            let Some(s) = event.subject.as_ref().filter(|_| !came[n]) else {
+                continue;
+            };
+            let matters = matches!(
+                event.event,
+                LifecycleType::ContainerDied | LifecycleType::ContainerRemoved
+            );
+            let later = since[n + 1..].iter().enumerate().any(|(k, e)| {
+                let of_id = e.subject.as_ref().is_some_and(|other| other.id == s.id);
+                of_id && came[n + 1 + k]
+            });
+            if matters || !later {
+                told_to_be_lost.push((&s.id, s.incarnation));
+            }
+        }
+        told_to_be_lost.sort_unstable();
+        told_to_be_lost.dedup();
+        if told_to_be_lost.len() as u64 > missed {
+            let what = format!(
+                "one who lags does not get the ends of {told_to_be_lost:?} and is told of {missed}"
+            );
+            return Err(laws::INBOX.broken(what));
+        }
+        Ok(())
+    }
+}

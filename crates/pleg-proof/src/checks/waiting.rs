@@ -1,0 +1,160 @@
+//! Those who wait: answered by reads alone, by new ones, and soon.
+
+use pleg_core::{CallError, Instant, PodUid, PodView, WaiterId};
+
+use super::{Asked, Checks, Input, states};
+use crate::laws::{self, Lawful};
+use crate::runtime::pod_of;
+use crate::tally::Path;
+use crate::truth::Truth;
+
+impl Checks {
+    /// Somebody asks. `urgent`: the pod is well, and so is the runtime.
+    pub fn asked(
+        &mut self,
+        waiter: WaiterId,
+        pod: &PodUid,
+        (after, asked): (Instant, Instant),
+        urgent: bool,
+    ) {
+        let (pod, number) = (pod.clone(), self.last_inspection);
+        let asked = Asked {
+            pod,
+            after,
+            asked,
+            number,
+            urgent,
+        };
+        self.waiting.insert(waiter, asked);
+    }
+
+    pub fn cancelled(&mut self, waiter: WaiterId) {
+        self.waiting.remove(&waiter);
+    }
+
+    /// Something goes wrong that may delay any answer about these pods, or about all.
+    pub fn no_longer_urgent(&mut self, pod: Option<&PodUid>) {
+        for asked in self.waiting.values_mut() {
+            asked.urgent &= pod.is_some_and(|pod| asked.pod != *pod);
+        }
+    }
+
+    pub(super) fn answer(
+        &mut self,
+        truth: &Truth,
+        now: u64,
+        waiter: WaiterId,
+        answer: &Result<PodView, CallError>,
+    ) -> Lawful {
+        let Some(asked) = self.waiting.remove(&waiter) else {
+            let what = format!("{waiter:?} is answered and does not wait");
+            return Err(laws::ANSWERED_ONCE.broken(what));
+        };
+        let of = pod_of(&asked.pod);
+        match answer {
+            Ok(view) => self
+                .answered(truth, now, &asked, view)
+                .map_err(|broken| broken.of(of)),
+            Err(_) => {
+                self.tally.path(Path::AnsweredWithError);
+                let failed = self.failed.get(&asked.pod);
+                laws::OWN_ERROR
+                    .holds(failed.is_some_and(|&t| t > asked.number), || {
+                        format!("{waiter:?} gets an error of no read that it caused")
+                    })
+                    .map_err(|broken| broken.of(of))
+            }
+        }
+    }
+
+    fn answered(&mut self, truth: &Truth, now: u64, asked: &Asked, view: &PodView) -> Lawful {
+        let path = match self.input {
+            Some(Input::Question) => Path::AnsweredAtOnce,
+            Some(Input::Inspection) => Path::AnsweredByInspection,
+            Some(Input::List) => Path::AnsweredByList,
+            other => {
+                let what = format!("{asked:?} is answered after {other:?}");
+                return Err(laws::ANSWERED_BY_READ.broken(what));
+            }
+        };
+        self.tally.path(path);
+        if asked.after > asked.asked {
+            self.tally.path(Path::AnsweredFuture);
+        }
+        if view.status.is_nothing() {
+            self.tally.path(Path::AnsweredNothing);
+        }
+        let Some(as_of) = view.as_of.filter(|&t| t >= asked.after) else {
+            let as_of = view.as_of;
+            let what = format!("{asked:?} is answered as of {as_of:?}");
+            return Err(laws::ANSWER_FRESH.broken(what));
+        };
+        if as_of == asked.after && as_of < asked.asked {
+            let what = format!("{asked:?} is answered by a read that did not begin after");
+            return Err(laws::ANSWER_FRESH.broken(what));
+        }
+        // Until a contradiction is decided, an answer shows every id that its own read showed.
+        if let (Some(Input::Inspection), Some((began, found))) = (self.input, &self.last_found)
+            && *began == as_of
+        {
+            for id in found {
+                // What was removed since the read began, it cannot contradict.
+                let removed = self.look(truth, id).is_none_or(|book| {
+                    let vanished = book.vanished.as_ref().map(|(gone, _)| *gone);
+                    let told = book.ended_told.map(Instant::as_nanos);
+                    vanished.max(told) >= Some(began.as_nanos())
+                });
+                let shows = states(&view.status).any(|(other, _)| other == id);
+                let excused = removed || !self.is_home(truth, id, &asked.pod);
+                laws::EFFECT_SHOWN.holds(shows || excused, || {
+                    format!("{asked:?} is not shown {id}, which its own read showed")
+                })?;
+            }
+        }
+        if !(self.lies || self.lingers) {
+            let cached = self.cache.get(&asked.pod).map(|v| &*v.status);
+            let same = cached.map_or(view.status.is_nothing(), |cached| {
+                *cached == *view.status || cached.is_nothing() && view.status.is_nothing()
+            });
+            laws::ONE_TRUTH.holds(same, || {
+                let shown = &view.status;
+                format!("{asked:?} is shown {shown:?}, and the cache shows {cached:?}")
+            })?;
+        }
+        self.fresh(truth, now, &asked.pod, view)
+    }
+
+    fn is_home(&self, truth: &Truth, id: &pleg_core::Id, uid: &PodUid) -> bool {
+        truth.life(id).map(|l| l.pod) == pod_of(uid)
+    }
+
+    /// # Errors
+    /// Somebody waits whose question is older than `nanos`, or than 5 s if it is an urgent one.
+    pub fn kept_waiting(&self, now: u64, nanos: u64) -> Lawful {
+        for asked in self.waiting.values() {
+            let since = asked.after.max(asked.asked).as_nanos();
+            let (law, most) = if asked.urgent {
+                (laws::HEALTHY_SERVED, 5_000_000_000)
+            } else {
+                (laws::ANSWERED, nanos)
+            };
+            if now > since + most {
+                let what = format!("kept waiting: {asked:?}");
+                return Err(law.broken(what).of(pod_of(&asked.pod)));
+            }
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// Somebody waits although there was time enough.
+    pub fn all_answered(&self, now: u64) -> Lawful {
+        let late = |a: &&Asked| a.after.as_nanos() < now;
+        match self.waiting.values().find(late) {
+            Some(asked) => Err(laws::ANSWERED
+                .broken(format!("not answered: {asked:?}"))
+                .of(pod_of(&asked.pod))),
+            None => Ok(()),
+        }
+    }
+}

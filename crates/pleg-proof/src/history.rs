@@ -1,0 +1,102 @@
+//! What happened, line by line; written only where somebody wants to read it.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// The lines, their hash, or nothing.
+#[derive(Clone, Debug, Default)]
+pub enum History {
+    #[default]
+    Off,
+    Kept(Vec<(u64, String)>),
+    Hashed(Box<DefaultHasher>, u64),
+}
+
+impl History {
+    /// One that keeps its lines.
+    pub const fn kept() -> Self {
+        Self::Kept(Vec::new())
+    }
+
+    /// One that keeps only the hash of its lines.
+    pub fn hashed() -> Self {
+        Self::Hashed(Box::default(), 0)
+    }
+
+    /// Something happened at `now`.
+    pub fn note(&mut self, now: u64, line: impl FnOnce() -> String) {
+        match self {
+            Self::Off => {}
+            Self::Kept(lines) => lines.push((now, line())),
+            Self::Hashed(hasher, lines) => {
+                (now, line()).hash(hasher);
+                *lines += 1;
+            }
+        }
+    }
+
+    /// The hash of the lines and how many there were, where it was asked for.
+    pub fn hash(&self) -> Option<(u64, u64)> {
+        match self {
+            Self::Hashed(hasher, lines) => Some((hasher.finish(), *lines)),
+            _ => None,
+        }
+    }
+
+    /// All lines.
+    pub fn text(&self) -> String {
+        self.lines(|_| true)
+    }
+
+    /// The lines that are about that pod, or about no pod.
+    pub fn about(&self, pod: usize) -> String {
+        self.lines(|line| {
+            let mut others = false;
+            for word in line.split(|c: char| !(c.is_alphanumeric() || c == '-')) {
+                match pod_named(word) {
+                    Some(named) if named == pod => return true,
+                    Some(_) => others = true,
+                    None => {}
+                }
+            }
+            !others
+        })
+    }
+
+    fn lines(&self, wanted: impl Fn(&str) -> bool) -> String {
+        let Self::Kept(lines) = self else {
+            return String::new();
+        };
+        let mut text = String::new();
+        for (now, line) in lines.iter().filter(|(_, line)| wanted(line)) {
+            text.push_str(&format!("{:>14.6} {line}\n", *now as f64 / 1e9));
+        }
+        text
+    }
+}
+
+/// The pod that a word names: `pod-3`, or an id such as `ctr-17-3`.
+fn pod_named(word: &str) -> Option<usize> {
+    let rest = ["pod-", "sbx-", "ctr-"]
+        .iter()
+        .find_map(|prefix| word.strip_prefix(prefix))?;
+    rest.rsplit('-').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::History;
+
+    #[test]
+    fn lines_about_other_pods_are_left_out() {
+        let mut history = History::kept();
+        history.note(1_000_000_000, || "publish pod-3 sbx-0-3:Ready".to_owned());
+        history.note(2_000_000_000, || "publish pod-13 sbx-1-13:Ready".to_owned());
+        history.note(3_000_000_000, || {
+            "list [sbx-0-3:Running sbx-1-13:Running]".to_owned()
+        });
+        history.note(4_000_000_000, || "cut".to_owned());
+        let about = history.about(3);
+        assert_eq!(about.lines().count(), 3, "{about}");
+        assert!(!about.contains("pod-13"));
+    }
+}

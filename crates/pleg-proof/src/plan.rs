@@ -1,0 +1,281 @@
+//! What a seed decides: which runtime, how many pods, which weather, for how long. A plan can be
+//! made smaller, one thing at a time, to find out what a broken law needs.
+
+use std::fmt;
+
+use crate::dice::Dice;
+use crate::faults::Fault;
+use crate::weather::{Flavor, MS, SECOND, Weather};
+
+/// One world, before it begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    pub seed: u64,
+    pub flavor: Flavor,
+    pub weather: Weather,
+    pub pods: usize,
+    /// How long the node is at work, in seconds.
+    pub trouble: u64,
+    /// The longest pause between two operations of the node, in milliseconds; most are shorter.
+    pub pause: u64,
+    /// The longest pause between two questions of consumers; none if there are no consumers.
+    pub questions: Option<u64>,
+    /// One inspection at a time, and this many overdue.
+    pub one_slot: Option<usize>,
+    /// How many tombstones there may be.
+    pub tombstones: usize,
+    /// How many arrivals wait for the writer unjoined, and of how many ids.
+    pub backlog: (usize, usize),
+    /// The runtime's own queue.
+    pub queue: usize,
+    /// The longest period of the full list, and after how long without one the node is not ready.
+    pub patience: (u64, u64),
+}
+
+impl Plan {
+    /// What that seed decides. Most worlds are small: small worlds find bugs. One in 64 is a node
+    /// of 110 pods.
+    pub fn of(seed: u64) -> Self {
+        let mut dice = Dice::new(seed ^ 0xABCD);
+        let flavor = match dice.below(20) {
+            0..=5 => Flavor::Containerd17,
+            6..=10 => Flavor::Containerd2,
+            11..=16 => Flavor::Crio,
+            17 => Flavor::CrioDisabled,
+            18 => Flavor::Unimplemented,
+            _ => Flavor::Polled,
+        };
+        let (pods, trouble, pause) = match dice.below(64) {
+            0 => (110, 120, 185),
+            1..=6 => (dice.between(5, 30) as usize, 60, 300),
+            _ => (dice.between(1, 4) as usize, 20, 400),
+        };
+        let weather = Weather::of(&mut dice, flavor);
+        let small = pods <= 4;
+        let questions = if small { 1500 } else { 400 };
+        Self {
+            seed,
+            flavor,
+            weather,
+            pods,
+            trouble,
+            pause,
+            questions: Some(questions),
+            one_slot: (small && dice.percent(30)).then(|| dice.between(1, 2) as usize),
+            tombstones: if small && dice.percent(10) {
+                12
+            } else {
+                100_000
+            },
+            backlog: match dice.below(8) {
+                0 => (1024, 100_000),
+                1 if small => (1, 4),
+                _ => (2, 1000),
+            },
+            queue: if dice.percent(50) { 1000 } else { 6 },
+            patience: if dice.percent(15) { (8, 10) } else { (60, 180) },
+        }
+    }
+
+    /// A whole node at work: 110 pods and 10 events a second, on a runtime and in a weather that
+    /// the seed decides. The rate is measured on these.
+    pub fn node(seed: u64) -> Self {
+        Self {
+            pods: 110,
+            trouble: 600,
+            pause: 185,
+            questions: Some(400),
+            one_slot: None,
+            tombstones: 100_000,
+            backlog: (1024, 100_000),
+            queue: 1000,
+            patience: (60, 180),
+            ..Self::of(seed)
+        }
+    }
+
+    /// Plans that are a little smaller than this one, the greatest steps first.
+    pub fn smaller(&self) -> Vec<Self> {
+        let mut out = Vec::new();
+        let mut with = |change: &dyn Fn(&mut Self)| {
+            let mut plan = self.clone();
+            change(&mut plan);
+            if plan != *self {
+                out.push(plan);
+            }
+        };
+        with(&|p| p.pods = 1.max(p.pods / 4));
+        with(&|p| p.trouble = 1.max(p.trouble / 4));
+        for fault in self.weather.faults() {
+            with(&|p| p.weather = p.weather.clone().with(0, &[fault]));
+        }
+        with(&|p| p.questions = None);
+        with(&|p| p.one_slot = None);
+        with(&|p| p.tombstones = 100_000);
+        with(&|p| p.backlog = (1024, 100_000));
+        with(&|p| p.queue = 1000);
+        with(&|p| p.patience = (60, 180));
+        with(&|p| p.weather.delay = 0..=3);
+        with(&|p| p.pods -= usize::from(p.pods > 1));
+        with(&|p| p.trouble -= u64::from(p.trouble > 1));
+        out
+    }
+
+    /// The node's work in nanoseconds.
+    pub const fn trouble_nanos(&self) -> u64 {
+        self.trouble * SECOND
+    }
+
+    /// A pause between two operations.
+    pub(crate) fn pause(&self, dice: &mut Dice) -> u64 {
+        let longest = if dice.percent(20) { 7 } else { 1 } * self.pause;
+        dice.between(0, longest) * MS
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (pods, trouble) = (self.pods, self.trouble);
+        let (seed, flavor) = (self.seed, self.flavor.name());
+        write!(f, "seed {seed}: {flavor}, {pods} pods, {trouble} s of ")?;
+        write!(f, "{} weather (", self.weather.name)?;
+        for (n, fault) in self.weather.faults().enumerate() {
+            let comma = if n > 0 { ", " } else { "" };
+            write!(
+                f,
+                "{comma}{} {}%",
+                fault.name(),
+                self.weather.percent(fault)
+            )?;
+        }
+        write!(f, ")")?;
+        if self.questions.is_none() {
+            write!(f, ", no questions")?;
+        }
+        if let Some(overdue) = self.one_slot {
+            write!(f, ", one slot and {overdue} overdue")?;
+        }
+        let (tombstones, backlog) = (self.tombstones, self.backlog);
+        let (queue, patience) = (self.queue, self.patience);
+        write!(
+            f,
+            ", {tombstones} tombstones, backlog {backlog:?}, queue {queue}, patience {patience:?} s"
+        )
+    }
+}
+
+/// Changes to what a seed decides, as a replay is told them: `pods=1,trouble=3,without=cut`.
+///
+/// # Errors
+/// What is not understood.
+pub fn change(plan: &mut Plan, changes: &str) -> Result<(), String> {
+    for change in changes.split(',').filter(|c| !c.is_empty()) {
+        let (what, how) = change.split_once('=').unwrap_or((change, ""));
+        let number = || {
+            let number = how.parse::<u64>();
+            number.map_err(|_| format!("{change}: a number is needed"))
+        };
+        match what {
+            "pods" => plan.pods = number()?.max(1) as usize,
+            "trouble" => plan.trouble = number()?,
+            "pause" => plan.pause = number()?,
+            "delay" => plan.weather.delay = 0..=number()?,
+            "questions" => plan.questions = Some(number()?).filter(|&n| n > 0),
+            "slots" => plan.one_slot = Some(number()? as usize).filter(|&n| n > 0),
+            "tombstones" => plan.tombstones = number()?.max(1) as usize,
+            "plain" => plan.backlog.0 = number()? as usize,
+            "ids" => plan.backlog.1 = number()? as usize,
+            "queue" => plan.queue = number()? as usize,
+            "patience" => plan.patience = (number()?, number()? * 3),
+            "without" => {
+                let fault = Fault::named(how).ok_or(format!("{how}: no such fault"))?;
+                plan.weather = plan.weather.clone().with(0, &[fault]);
+            }
+            "with" => {
+                let fault = Fault::named(how).ok_or(format!("{how}: no such fault"))?;
+                plan.weather = plan.weather.clone().with(10, &[fault]);
+            }
+            "runtime" => {
+                plan.flavor = Flavor::named(how).ok_or(format!("{how}: no such runtime"))?;
+            }
+            _ => return Err(format!("{what}: nothing that can be changed")),
+        }
+    }
+    Ok(())
+}
+
+/// What makes `plan` out of what its seed decides, for [`change`].
+pub fn changes(plan: &Plan, origin: &Plan) -> String {
+    let mut out: Vec<String> = Vec::new();
+    let mut say = |differs: bool, text: String| {
+        if differs {
+            out.push(text);
+        }
+    };
+    say(plan.pods != origin.pods, format!("pods={}", plan.pods));
+    let trouble = plan.trouble;
+    say(trouble != origin.trouble, format!("trouble={trouble}"));
+    say(plan.pause != origin.pause, format!("pause={}", plan.pause));
+    let delay = plan.weather.delay.end();
+    say(
+        *delay != *origin.weather.delay.end(),
+        format!("delay={delay}"),
+    );
+    let questions = plan.questions.unwrap_or(0);
+    say(
+        plan.questions != origin.questions,
+        format!("questions={questions}"),
+    );
+    let slots = plan.one_slot.unwrap_or(0);
+    say(plan.one_slot != origin.one_slot, format!("slots={slots}"));
+    let tombstones = plan.tombstones;
+    say(
+        tombstones != origin.tombstones,
+        format!("tombstones={tombstones}"),
+    );
+    let (plain, ids) = plan.backlog;
+    say(plain != origin.backlog.0, format!("plain={plain}"));
+    say(ids != origin.backlog.1, format!("ids={ids}"));
+    say(plan.queue != origin.queue, format!("queue={}", plan.queue));
+    let patience = plan.patience;
+    say(
+        patience != origin.patience,
+        format!("patience={}", patience.0),
+    );
+    for fault in origin.weather.faults() {
+        let gone = plan.weather.percent(fault) == 0;
+        say(gone, format!("without={}", fault.name()));
+    }
+    out.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_smaller_plan_can_be_told_to_a_replay() {
+        for seed in 0..200 {
+            let origin = Plan::of(seed);
+            let mut plan = origin.clone();
+            for n in 0..6 {
+                let smaller = plan.smaller();
+                if let Some(next) = smaller.into_iter().nth(n) {
+                    plan = next;
+                }
+            }
+            let told = changes(&plan, &origin);
+            let mut replayed = origin;
+            change(&mut replayed, &told).unwrap_or_else(|e| panic!("{told}: {e}"));
+            assert_eq!(replayed, plan, "{told}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_changed_is_named() {
+        let mut plan = Plan::of(1);
+        for wrong in ["pods=x", "without=nothing", "runtime=docker", "colour=red"] {
+            assert!(change(&mut plan, wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Many worlds on all cores: by number or until somebody says that it is enough.
+
+use std::fmt::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::faults::Fault;
+use crate::history::History;
+use crate::laws::{self, Broken};
+use crate::plan::Plan;
+use crate::story::live;
+use crate::tally::{Path, Tally};
+use crate::weather::{Flavor, SECOND};
+
+/// What came of many worlds. Several runs can be added up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    pub tally: Tally,
+    /// Nanoseconds that the cores were at work.
+    pub cpu: u64,
+    /// The first seed that was not tried.
+    pub next: u64,
+    /// How many worlds broke a law.
+    pub broken: u64,
+}
+
+/// A run under way.
+#[derive(Debug)]
+pub struct Run {
+    plan: fn(u64) -> Plan,
+    end: u64,
+    next: AtomicU64,
+    sum: Mutex<(Totals, Vec<(Plan, Broken)>)>,
+}
+
+/// So many broken laws are remembered, and then it is enough.
+const ENOUGH: usize = 20;
+
+impl Run {
+    /// Worlds by `plan`, from what `totals` have come to, up to the seed `end`.
+    pub fn new(plan: fn(u64) -> Plan, totals: Totals, end: u64) -> Self {
+        Self {
+            plan,
+            end,
+            next: AtomicU64::new(totals.next),
+            sum: Mutex::new((totals, Vec::new())),
+        }
+    }
+
+    /// Lives world after world on this thread, for as long as `goes_on`.
+    pub fn work(&self, goes_on: impl Fn() -> bool) {
+        while goes_on() {
+            let seed = self.next.fetch_add(1, Ordering::Relaxed);
+            if seed >= self.end {
+                return;
+            }
+            let plan = (self.plan)(seed);
+            let before = cpu();
+            let lived = catch_unwind(AssertUnwindSafe(|| live(&plan, History::Off)));
+            let spent = cpu().saturating_sub(before);
+            let Ok(mut sum) = self.sum.lock() else { return };
+            let (totals, broken) = &mut *sum;
+            totals.cpu += spent;
+            match lived {
+                Ok(Ok(lived)) => totals.tally.add(&lived.tally),
+                Ok(Err(failure)) => {
+                    totals.tally.add(&failure.tally);
+                    totals.broken += 1;
+                    broken.push((plan, failure.broken));
+                }
+                Err(_) => {
+                    totals.broken += 1;
+                    broken.push((plan, laws::LIVE.broken("a panic")));
+                }
+            }
+            if broken.len() >= ENOUGH {
+                return;
+            }
+        }
+    }
+
+    /// What it came to so far, and the laws that were broken. Worlds under way are not in it.
+    pub fn totals(&self) -> (Totals, Vec<(Plan, Broken)>) {
+        let Ok(sum) = self.sum.lock() else {
+            return (Totals::default(), Vec::new());
+        };
+        let (totals, broken) = &*sum;
+        let next = self.next.load(Ordering::Relaxed).min(self.end);
+        let totals = Totals {
+            next,
+            ..totals.clone()
+        };
+        (totals, broken.clone())
+    }
+
+    /// Whether there is nothing left to do.
+    pub fn is_over(&self) -> bool {
+        let enough = self.sum.lock().is_ok_and(|sum| sum.1.len() >= ENOUGH);
+        enough || self.next.load(Ordering::Relaxed) >= self.end
+    }
+}
+
+/// How long this thread has had a core, in nanoseconds; nothing where nobody says.
+fn cpu() -> u64 {
+    let said = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let first = said.split_whitespace().next();
+    first.and_then(|n| n.parse().ok()).unwrap_or(0)
+}
+
+impl Totals {
+    /// In a few lines.
+    pub fn summary(&self) -> String {
+        let t = &self.tally;
+        let (cpu, simulated) = (self.cpu as f64 / 1e9, t.nanos as f64 / 1e9);
+        let per = |n: u64| if cpu > 0.0 { n as f64 / cpu } else { 0.0 };
+        let mut out = String::new();
+        let seeds = t.seeds();
+        let _ = writeln!(out, "worlds           {seeds} (next seed {})", self.next);
+        let _ = writeln!(
+            out,
+            "CRI events       {} ({:.0}/s per core)",
+            t.events,
+            per(t.events)
+        );
+        let _ = writeln!(
+            out,
+            "simulated events {} ({:.0}/s per core)",
+            t.steps,
+            per(t.steps)
+        );
+        let (lists, inspections) = (t.lists, t.inspections);
+        let readings = t.readings;
+        let _ = writeln!(
+            out,
+            "calls            {lists} lists, {inspections} inspections, {readings} readings"
+        );
+        let _ = writeln!(
+            out,
+            "checked          {} views, announcements and answers",
+            t.checked
+        );
+        let busy = t.busy_nanos / SECOND;
+        let _ = writeln!(
+            out,
+            "simulated time   {simulated:.0} s, {busy} s of them at work"
+        );
+        let times = if cpu > 0.0 { simulated / cpu } else { 0.0 };
+        let _ = writeln!(out, "core time        {cpu:.1} s ({times:.0} x real time)");
+        let _ = writeln!(out, "laws broken      {}", self.broken);
+        out
+    }
+
+    /// As a file from which another run can go on.
+    pub fn to_text(&self) -> String {
+        let mut out = String::new();
+        for (name, n) in self.numbers() {
+            let _ = writeln!(out, "{n}\t{name}");
+        }
+        out
+    }
+
+    /// From such a file.
+    ///
+    /// # Errors
+    /// The line that cannot be read.
+    pub fn from_text(text: &str) -> Result<Self, String> {
+        let mut totals = Self::default();
+        for line in text.lines() {
+            let wrong = || format!("not a line of totals: {line}");
+            let (n, name) = line.split_once('\t').ok_or_else(wrong)?;
+            let n = n.parse().map_err(|_| wrong())?;
+            // What is counted no longer is left out.
+            totals.set(name, n);
+        }
+        Ok(totals)
+    }
+
+    fn numbers(&self) -> Vec<(String, u64)> {
+        let t = &self.tally;
+        let mut out: Vec<(String, u64)> = [
+            ("next seed", self.next),
+            ("core nanoseconds", self.cpu),
+            ("laws broken", self.broken),
+            ("steps", t.steps),
+            ("events", t.events),
+            ("lists", t.lists),
+            ("inspections", t.inspections),
+            ("readings", t.readings),
+            ("nanoseconds", t.nanos),
+            ("busy nanoseconds", t.busy_nanos),
+            ("checked", t.checked),
+        ]
+        .map(|(name, n)| (name.to_owned(), n))
+        .into();
+        let mut add = |kind: &str, name: &str, n: u64| out.push((format!("{kind}: {name}"), n));
+        for (n, flavor) in Flavor::ALL.iter().enumerate() {
+            add("runtime", flavor.name(), t.worlds[n]);
+        }
+        for (n, fault) in Fault::ALL.iter().enumerate() {
+            add("fault", fault.name(), t.faults[n]);
+        }
+        for (n, path) in Path::ALL.iter().enumerate() {
+            add("path", path.name(), t.paths[n]);
+        }
+        out
+    }
+
+    fn set(&mut self, name: &str, n: u64) {
+        let t = &mut self.tally;
+        let place = match name.split_once(": ") {
+            Some(("runtime", name)) => Flavor::named(name).map(|f| &mut t.worlds[f as usize]),
+            Some(("fault", name)) => Fault::named(name).map(|f| &mut t.faults[f as usize]),
+            Some(("path", name)) => Path::named(name).map(|p| &mut t.paths[p as usize]),
+            _ => match name {
+                "next seed" => Some(&mut self.next),
+                "core nanoseconds" => Some(&mut self.cpu),
+                "laws broken" => Some(&mut self.broken),
+                "steps" => Some(&mut t.steps),
+                "events" => Some(&mut t.events),
+                "lists" => Some(&mut t.lists),
+                "inspections" => Some(&mut t.inspections),
+                "readings" => Some(&mut t.readings),
+                "nanoseconds" => Some(&mut t.nanos),
+                "busy nanoseconds" => Some(&mut t.busy_nanos),
+                "checked" => Some(&mut t.checked),
+                _ => None,
+            },
+        };
+        if let Some(place) = place {
+            *place = n;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_survive_a_file() {
+        let run = Run::new(Plan::of, Totals::default(), 3);
+        run.work(|| true);
+        let (totals, broken) = run.totals();
+        assert_eq!(broken, []);
+        assert_eq!((totals.next, totals.tally.seeds()), (3, 3));
+        assert_eq!(Totals::from_text(&totals.to_text()), Ok(totals));
+        assert!(Totals::from_text("x").is_err());
+    }
+}

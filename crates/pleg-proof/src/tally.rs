@@ -1,0 +1,278 @@
+//! What happened, counted: each kind of fault, each transition, each way of recovery. A run in
+//! which one of them never came has shown nothing about it, and fails.
+
+use std::fmt;
+
+use pleg_core::{Cause, Degraded, LifecycleType, MissedKind, StreamEnd};
+
+use crate::faults::{Fault, named};
+use crate::weather::Flavor;
+
+named! {
+    /// A transition or a way of recovery.
+    Path {
+        SaidStarted = "announced ContainerStarted",
+        SaidDied = "announced ContainerDied",
+        SaidRemoved = "announced ContainerRemoved",
+        SaidChanged = "announced ContainerChanged",
+        SaidSync = "announced PodSync",
+        Published = "published",
+        Withdrawn = "withdrawn",
+        SweptAway = "swept out of the cache",
+        Confirmed = "confirmed by a list",
+        ShownUnknown = "published as unknown",
+        UnknownCleared = "unknown no more",
+        Overruled = "overruled",
+        RebornRunning = "reborn as Started",
+        RebornOther = "reborn as ContainerChanged",
+        Contradicted = "contradicted",
+        StreamUp = "stream subscribed",
+        StreamConfirmed = "stream confirmed",
+        StreamProven = "stream proven",
+        StreamRefused = "stream refused",
+        StreamCut = "stream cut before its first event",
+        StreamEnded = "stream ended after its first event",
+        StreamNotOffered = "stream not offered",
+        StreamDisabled = "stream disabled",
+        PeriodLongest = "lists grown rarest",
+        PeriodShort = "lists every second again",
+        OutageOver = "list at once after an outage",
+        MissedContainerStarted = "missed a container's start",
+        MissedContainerStopped = "missed a container's end",
+        MissedSandboxStarted = "missed a sandbox's start",
+        MissedSandboxStopped = "missed a sandbox's end",
+        Implausible = "event implausible",
+        Incomplete = "event incomplete",
+        KeptAside = "id kept aside",
+        GraveDropped = "tombstone dropped at the cap",
+        ForChanged = "inspected: changed",
+        ForIncomplete = "inspected: incomplete",
+        ForHint = "inspected: hint",
+        ForProvisional = "inspected: provisional",
+        ForUnknown = "inspected: unknown",
+        ForWaiter = "inspected: waiter",
+        ForRelist = "inspected: relist",
+        ForReinspect = "inspected: reinspect",
+        ForContradiction = "inspected: contradiction",
+        ForVanishing = "inspected: vanishing",
+        ForRetry = "inspected: retry",
+        Overdue = "inspection overdue",
+        GivenUp = "inspection given up",
+        ExitRead = "exit reason read again",
+        LateReason = "reason of an exit corrected",
+        AnsweredAtOnce = "waiter answered from the cache",
+        AnsweredByInspection = "waiter answered by an inspection",
+        AnsweredByList = "waiter answered by a list",
+        AnsweredWithError = "waiter answered with an error",
+        AnsweredNothing = "waiter told that there is nothing",
+        AnsweredFuture = "waiter of a future instant answered",
+        ListedOk = "relist_now answered",
+        ListedFailed = "relist_now answered with an error",
+        Acknowledged = "end acknowledged",
+        JoinedInBacklog = "joined between reader and writer",
+        BacklogOverflowed = "backlog over its bound: subscribed anew",
+        Coalesced = "coalesced for one who lags",
+        ToldToLag = "told that it lags",
+        Unready = "not ready",
+        ReadyAgain = "ready again",
+        DegradedStream = "degraded: stream down",
+        DegradedBacklog = "degraded: backlog",
+        DegradedListSlow = "degraded: list slow",
+        DegradedListFailed = "degraded: list failed",
+        DegradedPodsHung = "degraded: pods hung",
+        DegradedPodsFailing = "degraded: pods failing",
+        WellAgain = "degraded no more",
+    }
+}
+
+/// What came of some worlds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tally {
+    /// Discrete steps: operations of the node, messages sent and delivered, calls that ended,
+    /// questions, changes of the stream, timers of the machine.
+    pub steps: u64,
+    /// CRI events that reached the reader.
+    pub events: u64,
+    /// Calls to the runtime that ended: lists, inspections, readings.
+    pub lists: u64,
+    pub inspections: u64,
+    pub readings: u64,
+    /// Simulated nanoseconds; and those of them in which the node was at work.
+    pub nanos: u64,
+    pub busy_nanos: u64,
+    /// Views, announcements and answers that were checked.
+    pub checked: u64,
+    pub faults: [u64; Fault::COUNT],
+    pub paths: [u64; Path::COUNT],
+    pub worlds: [u64; Flavor::COUNT],
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self {
+            steps: 0,
+            events: 0,
+            lists: 0,
+            inspections: 0,
+            readings: 0,
+            nanos: 0,
+            busy_nanos: 0,
+            checked: 0,
+            faults: [0; Fault::COUNT],
+            paths: [0; Path::COUNT],
+            worlds: [0; Flavor::COUNT],
+        }
+    }
+}
+
+impl Tally {
+    pub const fn fault(&mut self, fault: Fault) {
+        self.faults[fault as usize] += 1;
+    }
+
+    pub const fn path(&mut self, path: Path) {
+        self.paths[path as usize] += 1;
+    }
+
+    pub const fn paths(&mut self, path: Path, times: u64) {
+        self.paths[path as usize] += times;
+    }
+
+    /// Adds what came of other worlds.
+    pub fn add(&mut self, other: &Self) {
+        self.steps += other.steps;
+        self.events += other.events;
+        self.lists += other.lists;
+        self.inspections += other.inspections;
+        self.readings += other.readings;
+        self.nanos += other.nanos;
+        self.busy_nanos += other.busy_nanos;
+        self.checked += other.checked;
+        add(&mut self.faults, &other.faults);
+        add(&mut self.paths, &other.paths);
+        add(&mut self.worlds, &other.worlds);
+    }
+
+    /// What never came.
+    pub fn never(&self) -> Vec<&'static str> {
+        let faults = Fault::ALL.iter().zip(&self.faults);
+        let paths = Path::ALL.iter().zip(&self.paths);
+        let worlds = Flavor::ALL.iter().zip(&self.worlds);
+        let mut never: Vec<_> = faults
+            .filter_map(|(f, &n)| (n == 0).then(|| f.name()))
+            .collect();
+        never.extend(paths.filter_map(|(p, &n)| (n == 0).then(|| p.name())));
+        never.extend(worlds.filter_map(|(w, &n)| (n == 0).then(|| w.name())));
+        never
+    }
+
+    /// How many worlds.
+    pub fn seeds(&self) -> u64 {
+        self.worlds.iter().sum()
+    }
+}
+
+fn add(sum: &mut [u64], other: &[u64]) {
+    for (sum, other) in sum.iter_mut().zip(other) {
+        *sum += other;
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let table = |f: &mut fmt::Formatter<'_>, title, rows: &mut dyn Iterator<Item = _>| {
+            writeln!(f, "{title}:")?;
+            for (name, n) in rows {
+                writeln!(f, "  {n:>14}  {name}")?;
+            }
+            Ok(())
+        };
+        let counts = |counts: &[u64]| counts.to_vec();
+        let names: Vec<&str> = Flavor::ALL.iter().map(|w| w.name()).collect();
+        table(
+            f,
+            "worlds by runtime",
+            &mut names.into_iter().zip(counts(&self.worlds)),
+        )?;
+        let names: Vec<&str> = Fault::ALL.iter().map(|w| w.name()).collect();
+        table(
+            f,
+            "faults",
+            &mut names.into_iter().zip(counts(&self.faults)),
+        )?;
+        let names: Vec<&str> = Path::ALL.iter().map(|w| w.name()).collect();
+        table(
+            f,
+            "transitions and recoveries",
+            &mut names.into_iter().zip(counts(&self.paths)),
+        )
+    }
+}
+
+impl Path {
+    /// An inspection for that cause.
+    pub const fn inspected_for(cause: Cause) -> Option<Self> {
+        Some(match cause {
+            Cause::Changed => Self::ForChanged,
+            Cause::Incomplete => Self::ForIncomplete,
+            Cause::Hint => Self::ForHint,
+            Cause::Provisional => Self::ForProvisional,
+            Cause::Unknown => Self::ForUnknown,
+            Cause::Waiter => Self::ForWaiter,
+            Cause::Relist => Self::ForRelist,
+            Cause::Reinspect => Self::ForReinspect,
+            Cause::Contradiction => Self::ForContradiction,
+            Cause::Vanishing => Self::ForVanishing,
+            Cause::Retry => Self::ForRetry,
+            _ => return None,
+        })
+    }
+
+    /// An announcement of that type.
+    pub const fn said(what: LifecycleType) -> Option<Self> {
+        Some(match what {
+            LifecycleType::ContainerStarted => Self::SaidStarted,
+            LifecycleType::ContainerDied => Self::SaidDied,
+            LifecycleType::ContainerRemoved => Self::SaidRemoved,
+            LifecycleType::ContainerChanged => Self::SaidChanged,
+            LifecycleType::PodSync => Self::SaidSync,
+            _ => return None,
+        })
+    }
+
+    /// A stream that ended so.
+    pub const fn ended(why: &StreamEnd) -> Option<Self> {
+        Some(match why {
+            StreamEnd::NeverOffered => Self::StreamNotOffered,
+            StreamEnd::Disabled => Self::StreamDisabled,
+            StreamEnd::Refused(_) => Self::StreamRefused,
+            StreamEnd::Cut(_) => Self::StreamCut,
+            StreamEnd::Ended(_) => Self::StreamEnded,
+            _ => return None,
+        })
+    }
+
+    /// That is told to be wrong.
+    pub const fn degraded(what: &Degraded) -> Option<Self> {
+        Some(match what {
+            Degraded::StreamDown { .. } => Self::DegradedStream,
+            Degraded::Backlog { .. } => Self::DegradedBacklog,
+            Degraded::ListSlow { .. } => Self::DegradedListSlow,
+            Degraded::ListFailed { .. } => Self::DegradedListFailed,
+            Degraded::PodsHung { .. } => Self::DegradedPodsHung,
+            Degraded::PodsFailing { .. } => Self::DegradedPodsFailing,
+            _ => return None,
+        })
+    }
+
+    /// A missed event of that kind.
+    pub const fn missed(kind: MissedKind) -> Option<Self> {
+        Some(match kind {
+            MissedKind::ContainerStarted => Self::MissedContainerStarted,
+            MissedKind::ContainerStopped => Self::MissedContainerStopped,
+            MissedKind::SandboxStarted => Self::MissedSandboxStarted,
+            MissedKind::SandboxStopped => Self::MissedSandboxStopped,
+            _ => return None,
+        })
+    }
+}
