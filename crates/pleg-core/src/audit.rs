@@ -102,6 +102,8 @@ pub(crate) struct Audit {
     claims: BTreeMap<(Id, Position), Claim>,
     /// Lists whose verdict is open, with the number of their claims.
     open: BTreeMap<Ticket, usize>,
+    /// The list that was under way when trust was lost: what it finds does not restore it.
+    void: Option<Ticket>,
     /// What events told of ids that were not believed in: they settle claims beforehand. Until a
     /// complete list begun later, like everything that is kept aside.
     rumours: BTreeMap<Id, (Position, Instant)>,
@@ -122,6 +124,7 @@ impl Audit {
             complete: None,
             claims: BTreeMap::new(),
             open: BTreeMap::new(),
+            void: None,
             rumours: BTreeMap::new(),
         }
     }
@@ -205,16 +208,18 @@ impl Audit {
         };
     }
 
-    /// Trust is lost: the period is the shortest again.
-    pub(crate) const fn shorten(&mut self) {
+    /// Trust is lost: the period is the shortest again, and only a list that is asked for from
+    /// now on can make it longer.
+    pub(crate) fn shorten(&mut self) {
         self.period = self.periods.shortest;
+        self.open.clear();
+        self.void = self.in_flight.map(|(ticket, _)| ticket);
     }
 
     /// The stream is lost: what was to be heard of it will not be heard; nothing was missed that
     /// the loss does not explain.
     pub(crate) fn stream_lost(&mut self) {
         self.claims.clear();
-        self.open.clear();
         self.rumours.clear();
         self.shorten();
     }
@@ -238,7 +243,7 @@ impl Audit {
             read_ended,
         };
         if self.claims.insert((id.clone(), position), claim).is_none()
-            && let Some(list) = list
+            && let Some(list) = list.filter(|_| list != self.void)
         {
             *self.open.entry(list).or_default() += 1;
         }
@@ -329,7 +334,7 @@ impl Audit {
 
     /// A list that audits the stream opened no claim: it is clean.
     pub(crate) fn audited(&mut self, ticket: Ticket, trust: Trust) {
-        if !self.open.contains_key(&ticket) {
+        if !self.open.contains_key(&ticket) && self.void != Some(ticket) {
             self.clean(trust.confirmed, trust.proven);
         }
     }

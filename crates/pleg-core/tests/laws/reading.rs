@@ -267,3 +267,57 @@ fn section2_pods_that_ended_during_an_outage_are_looked_for() {
     t.pass(1_100);
     assert_eq!(t.inspection_wanted(), Some(&PodUid::from("p")));
 }
+
+/// How long until the next list is asked for, in milliseconds; it is answered.
+fn next_list(t: &mut Script, rows: &[pleg_core::Report]) -> u64 {
+    let mut waited = 0;
+    while t.lists_wanted() == 0 {
+        t.pass(1);
+        waited += 1;
+        assert!(waited < 100_000, "no list for 100 s");
+    }
+    t.list(rows);
+    waited
+}
+
+/// A list that failed cuts the period; the verdict on an older list made it longer again.
+#[test]
+fn law10_a_verdict_from_before_a_failed_list_does_not_restore_trust() {
+    let mut t = Script::confirmed();
+    let rows = [sandbox("s", "p", Shown::Running)];
+    t.event(Created, "x", Some(sandbox("x", "q", Shown::Running)), &[]);
+    // The list sees a sandbox of which the events tell only later: its verdict is open.
+    next_list(&mut t, &rows);
+    t.machine.relist_now(t.now(), WaiterId::new(77));
+    t.drain();
+    t.list_fails(CallErrorKind::Unavailable);
+    // The first call that succeeds brings a list at once, which fails as well.
+    t.event(Started, "x", Some(sandbox("x", "q", Shown::Running)), &[]);
+    t.list_fails(CallErrorKind::Unavailable);
+    t.event(Started, "s", s(), &[]);
+    let waited = next_list(&mut t, &rows);
+    assert!(waited <= 1_000, "{waited} ms after a list that failed");
+}
+
+/// A miss cuts the period; a list that was under way then made it longer again.
+#[test]
+fn law10_a_list_that_was_under_way_at_a_miss_does_not_restore_trust() {
+    let mut t = Script::confirmed();
+    let rows = [sandbox("s", "p", Shown::Running)];
+    next_list(&mut t, &rows);
+    t.inspect(&rows, &[]);
+    // Nobody ever tells of the sandbox: 5 s later that is a miss, while a list is under way.
+    t.pass(4_500);
+    while t.lists_wanted() > 1 {
+        t.list(&rows);
+    }
+    if t.lists_wanted() == 0 {
+        t.machine.relist_now(t.now(), WaiterId::new(77));
+        t.drain();
+    }
+    t.pass(1_000);
+    assert_eq!(t.missed(), 1);
+    t.list(&rows);
+    let waited = next_list(&mut t, &rows);
+    assert!(waited <= 1_000, "{waited} ms after a miss");
+}
