@@ -154,7 +154,7 @@ impl Settings {
         Periods {
             shortest: self.relist_period,
             longest: cap(self.relist_period_max),
-            unproven: cap(self.relist_period_unproven),
+            unproven: cap(self.relist_period_unproven.min(self.relist_period_max)),
             deadline_least: self.list_deadline,
             deadline_most: self.list_deadline_max,
         }

@@ -321,3 +321,17 @@ fn law10_a_list_that_was_under_way_at_a_miss_does_not_restore_trust() {
     let waited = next_list(&mut t, &rows);
     assert!(waited <= 1_000, "{waited} ms after a miss");
 }
+
+/// A stream that has told nothing is trusted for 10 s, but no longer than for the longest period:
+/// where that is set short, a quiet node became unready.
+#[test]
+fn law10_an_unproven_stream_is_not_trusted_beyond_the_longest_period() {
+    let mut settings = Settings::default();
+    settings.relist_period_max = std::time::Duration::from_secs(4);
+    settings.unready_after = std::time::Duration::from_secs(6);
+    let mut t = Script::confirmed_with(settings);
+    for _ in 0..6 {
+        let waited = next_list(&mut t, &[]);
+        assert!(waited <= 4_000, "{waited} ms between two lists");
+    }
+}
