@@ -409,6 +409,10 @@ impl Reconciler {
 
     /// Publishes what the input changed and starts the reads that may start.
     fn pump(&mut self, now: Instant) {
+        if self.graves.len() > self.settings.tombstones_max {
+            // Removals may come faster than lists.
+            self.clear_graves(now);
+        }
         self.publish(now);
         let ticket = Ticket(self.number + 1);
         if let Some(due) = self.audit.start(ticket, now) {

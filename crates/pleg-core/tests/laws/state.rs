@@ -402,3 +402,18 @@ fn section2_identity_that_becomes_known_is_published() {
     t.list(&rows());
     assert!(t.view().status.containers[0].active);
 }
+
+/// Tombstones over their number went with the next list only, however many there were by then.
+#[test]
+fn law6_tombstones_stay_within_their_number_between_two_lists() {
+    let mut settings = pleg_core::Settings::default();
+    settings.tombstones_max = 10;
+    let mut t = Script::confirmed_with(settings);
+    for n in 0..30 {
+        let id = format!("never-heard-of-{n}");
+        t.event(Deleted, &id, Some(sandbox("s", "p", Shown::Running)), &[]);
+        let tombstones = t.machine.counters().tombstones;
+        assert!(tombstones <= 10, "{tombstones} tombstones");
+    }
+    assert_eq!(t.machine.counters().tombstones_dropped, 20);
+}
