@@ -12,6 +12,7 @@
 
 pub mod checks;
 pub mod dice;
+pub mod exhaustive;
 pub mod faults;
 pub mod history;
 pub mod laws;

@@ -1,0 +1,37 @@
+//! Runs small worlds to their end: `exhaust` all of them, `exhaust NAME…` some, `exhaust
+//! --shortest NAME…` until the shortest counterexample.
+
+#![allow(clippy::print_stdout, reason = "a command")]
+
+use std::process::ExitCode;
+
+use pleg_proof::exhaustive::check::{Search, check};
+use pleg_proof::exhaustive::worlds::WORLDS;
+
+fn main() -> ExitCode {
+    let mut search = Search::All;
+    let mut names: Vec<String> = Vec::new();
+    for arg in std::env::args().skip(1) {
+        match arg.as_str() {
+            "--shortest" => search = Search::Shortest,
+            name => names.push(name.to_owned()),
+        }
+    }
+    let mut failed = false;
+    for world in WORLDS {
+        if !names.is_empty() && !names.iter().any(|n| n == world.name) {
+            continue;
+        }
+        let verdict = check(world, search, 2);
+        println!("{verdict}");
+        if let Some(broken) = &verdict.broken {
+            println!("{}\n{}", broken.story, broken.law);
+            failed = true;
+        }
+    }
+    if failed {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    }
+}

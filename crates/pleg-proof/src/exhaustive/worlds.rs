@@ -1,0 +1,128 @@
+//! The small worlds.
+
+use super::script::{Being, Stage, Step, Who, container, sandbox};
+use Stage::{Created, Exited, Removed, Running};
+
+/// What may go wrong in one run, and how often.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Budget {
+    /// An event is lost.
+    pub drops: u8,
+    /// An event comes once more, after all that waits.
+    pub doubles: u8,
+    /// An event overtakes the one before it.
+    pub swaps: u8,
+    /// The stream is cut; what waits on it is lost.
+    pub cuts: u8,
+    /// A read fails, whole or in part.
+    pub failures: u8,
+    /// An event tells of an end that was none.
+    pub lying_events: u8,
+    /// A list leaves out what is there, or shows what is not so.
+    pub lying_lists: u8,
+    /// Of all these together.
+    pub faults: u8,
+    /// Somebody asks for what is newer than now.
+    pub waits: u8,
+    /// Nothing happens until the machine's next timer: whatever is under way is slow.
+    pub jumps: u8,
+}
+
+/// A small world.
+#[derive(Debug)]
+pub struct World {
+    pub name: &'static str,
+    pub about: &'static str,
+    pub pod_name: &'static str,
+    pub beings: &'static [Being],
+    /// What is there when it begins.
+    pub first: &'static [(Who, Stage)],
+    /// What happens; the scripts run side by side.
+    pub scripts: &'static [&'static [Step]],
+    /// It begins with a list under way.
+    pub listing: bool,
+    pub budget: Budget,
+}
+
+/// The budget of the issue: one of each.
+const EACH: Budget = Budget {
+    drops: 1,
+    doubles: 1,
+    swaps: 1,
+    cuts: 1,
+    failures: 1,
+    lying_events: 0,
+    lying_lists: 0,
+    faults: 1,
+    waits: 0,
+    jumps: 1,
+};
+
+/// All of them.
+pub const WORLDS: &[World] = &[
+    World {
+        name: "restart",
+        about: "2 pods, 2 containers, one restart",
+        pod_name: "web-0",
+        beings: &[
+            sandbox("s1", "p1", 0),
+            container("a0", "p1", 0, 0, 1),
+            container("a1", "p1", 0, 1, 0),
+            sandbox("s2", "p2", 0),
+            container("b0", "p2", 3, 0, 0),
+        ],
+        first: &[(0, Running), (1, Running)],
+        scripts: &[
+            &[Step(1, Exited), Step(2, Created), Step(2, Running)],
+            &[Step(3, Running), Step(4, Created), Step(4, Running)],
+        ],
+        listing: false,
+        budget: EACH,
+    },
+    World {
+        name: "replaced",
+        about: "1 pod, its sandbox replaced under the same uid",
+        pod_name: "web-0",
+        beings: &[
+            sandbox("s1", "p1", 0),
+            container("a0", "p1", 0, 0, 1),
+            sandbox("s2", "p1", 1),
+            container("a1", "p1", 2, 1, 0),
+        ],
+        first: &[(0, Running), (1, Running)],
+        scripts: &[&[
+            Step(1, Exited),
+            Step(0, Exited),
+            Step(2, Running),
+            Step(3, Created),
+            Step(3, Running),
+            Step(1, Removed),
+            Step(0, Removed),
+        ]],
+        listing: false,
+        budget: EACH,
+    },
+    World {
+        name: "recreated",
+        about: "a pod deleted and made anew under the same name",
+        pod_name: "web-0",
+        beings: &[
+            sandbox("s1", "p1", 0),
+            container("a0", "p1", 0, 0, 1),
+            sandbox("s2", "p2", 0),
+            container("b0", "p2", 2, 0, 0),
+        ],
+        first: &[(0, Running), (1, Running)],
+        scripts: &[&[
+            Step(1, Exited),
+            Step(0, Exited),
+            Step(1, Removed),
+            Step(0, Removed),
+            Step(2, Running),
+            Step(3, Created),
+            Step(3, Running),
+        ]],
+        listing: false,
+        budget: EACH,
+    },
+];
