@@ -33,7 +33,7 @@ pub(crate) struct Pod {
     pub(crate) rechecks: u32,
     /// When it is to be so next.
     pub(crate) recheck_due: Option<Instant>,
-    /// A member was listed and had no status.
+    /// A member was listed and had no status: an inspection is owed.
     pub(crate) recheck_skipped: bool,
     /// Since when everything of the pod has ended while removals may go untold.
     pub(crate) ended_since: Option<Instant>,
@@ -71,18 +71,19 @@ impl Pod {
         status
     }
 
-    /// The answer to a waiter whose own read showed ids that are believed removed: until it is
-    /// decided, it is shown every id that its read showed (law 2).
+    /// The answer to a waiter whose own read showed ids that are believed removed, or left out ids
+    /// that are believed to exist: until it is decided, it is shown what its read showed (law 2).
     pub(crate) fn assemble_with(
         &self,
         uid: &PodUid,
         records: &BTreeMap<Id, Record>,
         shown: &[Report],
+        left_out: &BTreeSet<Id>,
         now: Instant,
     ) -> PodStatus {
         let mut all: BTreeMap<Id, Record> = self
             .members
-            .iter()
+            .difference(left_out)
             .filter_map(|id| Some((id.clone(), records.get(id)?.clone())))
             .collect();
         for report in shown {

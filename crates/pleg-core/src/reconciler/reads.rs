@@ -155,7 +155,10 @@ impl Reconciler {
     fn confirm(&mut self, list: &List, moved: &BTreeSet<PodUid>) {
         let mut confirmed = Vec::new();
         for (uid, pod) in &mut self.pods {
-            let owed = moved.contains(uid) || self.desk.owes(uid) || !pod.denied.is_empty();
+            let owed = moved.contains(uid)
+                || self.desk.owes(uid)
+                || !pod.denied.is_empty()
+                || pod.recheck_skipped;
             if !owed && !pod.members.is_empty() && pod.as_of < Some(list.began) {
                 pod.as_of = Some(list.began);
                 confirmed.push(uid.clone());
@@ -232,8 +235,9 @@ impl Reconciler {
         self.apply_found(now, inspection, audits);
         self.apply_gone(now, &uid, inspection);
         self.release_held(&uid, ticket);
+        let left_out = self.left_out(&uid, inspection);
         let undecided = self.undecided_removals(&uid);
-        if let Some(pod) = self.pods.get_mut(&uid) {
+        if let Some(pod) = self.pods.get_mut(&uid).filter(|_| left_out.is_empty()) {
             pod.inspected = pod.inspected.max(Some(began));
             if undecided == 0 {
                 pod.as_of = pod.as_of.max(Some(began));
@@ -246,9 +250,9 @@ impl Reconciler {
         let asked_to_sync = landed.causes.contains(Cause::Reinspect);
         let touched = self.touch(&uid, Source::Inspection);
         touched.sync |= asked_to_sync || error_gone;
-        self.recheck_with_backoff(now, &uid, inspection);
+        self.recheck_with_backoff(now, &uid, !left_out.is_empty());
         self.publish(now);
-        self.answer_inspected(now, &uid, inspection);
+        self.answer_inspected(now, &uid, inspection, &left_out);
         self.now_synced(&uid);
     }
 
@@ -307,20 +311,28 @@ impl Reconciler {
             .count()
     }
 
-    /// Something stays unknown, contradicted, or was listed and had no status: once more, later.
-    fn recheck_with_backoff(&mut self, now: Instant, uid: &PodUid, inspection: &Inspection) {
-        let skipped = self.pods.get(uid).is_some_and(|pod| {
-            pod.members.iter().any(|id| {
+    /// The ids that the inspection should have shown and did not: listed, and then NotFound. What is
+    /// believed of them is from before it began, so the pod is not as of its begin (law 3).
+    fn left_out(&self, uid: &PodUid, inspection: &Inspection) -> BTreeSet<Id> {
+        let members = self.pods.get(uid).into_iter().flat_map(|pod| &pod.members);
+        members
+            .filter(|id| {
                 self.records
-                    .get(id)
+                    .get(*id)
                     .is_some_and(|r| r.learned < inspection.began)
-                    && !inspection.found.iter().any(|f| f.id == *id)
+                    && !inspection.found.iter().any(|f| f.id == **id)
                     && !inspection.gone.contains(id)
             })
-        });
+            .cloned()
+            .collect()
+    }
+
+    /// Something stays unknown, contradicted, or was left out: once more, later.
+    fn recheck_with_backoff(&mut self, now: Instant, uid: &PodUid, skipped: bool) {
         if !skipped && self.trouble(uid).is_none() {
             if let Some(pod) = self.pods.get_mut(uid) {
                 pod.rechecks = 0;
+                pod.recheck_skipped = false;
             }
             return;
         }
@@ -331,12 +343,18 @@ impl Reconciler {
     }
 
     /// Answers all whom this read serves, with what it showed.
-    fn answer_inspected(&mut self, now: Instant, uid: &PodUid, inspection: &Inspection) {
+    fn answer_inspected(
+        &mut self,
+        now: Instant,
+        uid: &PodUid,
+        inspection: &Inspection,
+        left_out: &BTreeSet<Id>,
+    ) {
         let served = self
             .waiters
             .take(uid, |w| w.is_served_by(inspection.ticket, inspection.began));
         if !served.is_empty() {
-            let view = self.view_of_read(now, uid, inspection);
+            let view = self.view_of_read(now, uid, inspection, left_out);
             for waiter in served {
                 self.answer(waiter.id, Ok(view.clone()));
             }
@@ -344,12 +362,21 @@ impl Reconciler {
         self.ask_again_for_waiters(now, uid);
     }
 
-    fn view_of_read(&self, now: Instant, uid: &PodUid, inspection: &Inspection) -> PodView {
+    fn view_of_read(
+        &self,
+        now: Instant,
+        uid: &PodUid,
+        inspection: &Inspection,
+        left_out: &BTreeSet<Id>,
+    ) -> PodView {
         let status = match self.pods.get(uid) {
             None => Arc::new(PodStatus::nothing(uid.clone())),
             Some(pod) => match &pod.published {
-                Some(status) if pod.denied.is_empty() => status.clone(),
-                _ => Arc::new(pod.assemble_with(uid, &self.records, &inspection.found, now)),
+                Some(status) if pod.denied.is_empty() && left_out.is_empty() => status.clone(),
+                _ => {
+                    let shown = &inspection.found;
+                    Arc::new(pod.assemble_with(uid, &self.records, shown, left_out, now))
+                }
             },
         };
         PodView::new(status, Some(inspection.began), Some(inspection.began))

@@ -335,3 +335,32 @@ fn law10_an_unproven_stream_is_not_trusted_beyond_the_longest_period() {
         assert!(waited <= 4_000, "{waited} ms between two lists");
     }
 }
+
+/// A container that is removed while its pod is inspected was listed and has no status: what was
+/// believed of it is older than the read, so the pod is not as of its begin.
+#[test]
+fn law3_a_pod_is_not_fresh_while_its_read_left_somebody_out() {
+    let mut t = Script::confirmed();
+    t.event(Created, "s", s(), &[]);
+    t.event(Started, "c", s(), &[status("c", "p", Shown::Running)]);
+    let asked = t.now();
+    t.wait("p", asked);
+    t.inspect(&[sandbox("s", "p", Shown::Running)], &[]);
+    assert!(t.view().as_of <= Some(asked), "{:?}", t.view());
+    let (_, answer) = t.answers.pop().expect("an answer");
+    let view = answer.expect("a view");
+    assert!(view.as_of > Some(asked) && view.status.containers.is_empty());
+    // Nor does a list confirm it that began before the end of "c".
+    t.machine.relist_now(t.now(), WaiterId::new(77));
+    t.drain();
+    t.list(&[
+        sandbox("s", "p", Shown::Running),
+        container("c", "p", Shown::Running),
+    ]);
+    t.wait("p", asked);
+    assert!(t.answers.is_empty(), "{:?}", t.answers);
+    // It is looked for again a second later.
+    t.pass(1_100);
+    t.inspect(&[sandbox("s", "p", Shown::Running)], &["c"]);
+    assert!(t.view().as_of > Some(asked) && t.view().status.containers.is_empty());
+}
