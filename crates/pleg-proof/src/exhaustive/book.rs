@@ -49,7 +49,8 @@ pub struct Asked {
 /// What is noted of one being.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Noted {
-    /// When anything the machine was given named it last.
+    /// Whether anything the machine was given has named it, and when last, if that still matters.
+    known: bool,
     named: Option<u64>,
     /// The first that was told of it was its removal.
     silent: bool,
@@ -86,10 +87,10 @@ impl Book {
     pub fn told(&mut self, cast: &Cast, now: u64, Step(who, to): Step, reports: &[&Report]) {
         let noted = &mut self.noted[who];
         let own = reports.iter().any(|r| r.id == cast.ids[who]);
-        noted.silent |= to == Stage::Removed && noted.named.is_none() && !own;
+        noted.silent |= to == Stage::Removed && !noted.known && !own;
         noted.ran |= to == Stage::Running;
         noted.heard = noted.heard.max(to);
-        noted.named = Some(now);
+        (noted.known, noted.named) = (true, Some(now));
         for report in reports {
             self.shown(cast, now, report);
             if let Some(who) = cast.who(&report.id) {
@@ -107,8 +108,9 @@ impl Book {
 
     fn shown(&mut self, cast: &Cast, now: u64, report: &Report) {
         if let Some(who) = cast.who(&report.id) {
-            self.noted[who].named = Some(now);
-            self.noted[who].ran |= report.shown == Shown::Running;
+            let noted = &mut self.noted[who];
+            (noted.known, noted.named) = (true, Some(now));
+            noted.ran |= report.shown == Shown::Running;
         }
     }
 
@@ -140,6 +142,11 @@ impl Book {
                     .iter()
                     .any(|c| c.as_of == Some(*at) || c.inspected == Some(*at))
         });
+        let oldest = self.began.iter().map(|(at, _)| *at).min();
+        for noted in &mut self.noted {
+            // Older than all it could be compared with: as good as never.
+            noted.named = noted.named.filter(|&at| Some(at) >= oldest);
+        }
     }
 
     fn truth_at(&self, at: u64) -> Option<&Snapshot> {

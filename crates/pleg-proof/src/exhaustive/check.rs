@@ -97,6 +97,9 @@ struct Report {
 impl Reporter<Cast> for Report {
     fn report_checking(&mut self, data: ReportData) {
         self.took = data.duration;
+        if std::env::var_os("EXHAUST_WATCH").is_some() {
+            eprintln!("{} {} {} {:?}", data.total_states, data.unique_states, data.max_depth, data.duration);
+        }
     }
 
     fn report_discoveries(
@@ -107,7 +110,7 @@ impl Reporter<Cast> for Report {
     }
 
     fn delay(&self) -> Duration {
-        Duration::from_millis(50)
+        Duration::from_millis(2000)
     }
 }
 

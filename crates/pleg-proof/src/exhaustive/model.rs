@@ -62,8 +62,10 @@ fn playing(cast: &Cast, state: &State, actions: &mut Vec<Action>) {
     }
     let left = &state.left;
     let fault = |kind: u8| kind > 0 && left.faults > 0;
+    let room = state.queue.len() < usize::from(left.lag)
+        && state.reads.iter().all(|r| r.seen.len() <= usize::from(left.span));
     for (script, steps) in cast.world.scripts.iter().enumerate() {
-        if usize::from(state.done[script]) < steps.len() {
+        if room && usize::from(state.done[script]) < steps.len() {
             actions.push(Action::Step { script });
         }
     }
@@ -107,23 +109,21 @@ fn stream(cast: &Cast, state: &State, actions: &mut Vec<Action>) {
         if second && !fault(left.swaps) {
             continue;
         }
-        // Both kinds of statuses only where they differ.
-        let who = message.step.0;
+        let deliver = |late, again| Action::Deliver {
+            second,
+            late,
+            again,
+        };
+        actions.push(deliver(false, false));
+        if second {
+            continue;
+        }
+        if fault(left.doubles) {
+            actions.push(deliver(false, true));
+        }
         let differ = |w: Who| message.seen[w] != state.truth[w];
-        let moved = cast.together(who).any(differ);
-        for stale in [false, true] {
-            if stale && !moved {
-                continue;
-            }
-            let deliver = |again| Action::Deliver {
-                second,
-                stale,
-                again,
-            };
-            actions.push(deliver(false));
-            if fault(left.doubles) && !second {
-                actions.push(deliver(true));
-            }
+        if fault(left.lates) && cast.together(message.step.0).any(differ) {
+            actions.push(deliver(true, false));
         }
     }
     if fault(left.drops) && !state.queue.is_empty() {

@@ -26,11 +26,11 @@ pub const TICK: u64 = 100_000;
 pub enum Action {
     /// The next step of a script.
     Step { script: usize },
-    /// An event arrives, with the statuses from when it happened or from now: the first that
-    /// waits or the second; and once more later or not.
+    /// An event arrives: the first that waits or the second; with the statuses from when it
+    /// happened or, late, from now; once more after all that waits, or not.
     Deliver {
         second: bool,
-        stale: bool,
+        late: bool,
         again: bool,
     },
     /// The first event that waits is lost.
@@ -219,9 +219,9 @@ impl<'a> Play<'a> {
             Action::Step { script } => self.step(script),
             Action::Deliver {
                 second,
-                stale,
+                late,
                 again,
-            } => self.deliver(second, stale, again),
+            } => self.deliver(second, late, again),
             Action::Drop => {
                 let lost = self.state.queue.remove(0);
                 self.state.left.drops -= 1;
@@ -284,18 +284,19 @@ impl<'a> Play<'a> {
 
     // --- the stream ---
 
-    fn deliver(&mut self, second: bool, stale: bool, again: bool) {
+    fn deliver(&mut self, second: bool, late: bool, again: bool) {
         let message = self.state.queue.remove(usize::from(second));
         self.state.left.swaps -= u8::from(second);
         self.state.left.doubles -= u8::from(again);
-        self.state.left.faults -= u8::from(second) + u8::from(again);
+        self.state.left.lates -= u8::from(late);
+        self.state.left.faults -= u8::from(second) + u8::from(again) + u8::from(late);
         if again {
             self.state.queue.push(message);
         }
-        let seen = if stale {
-            message.seen
-        } else {
+        let seen = if late {
             self.state.truth
+        } else {
+            message.seen
         };
         let event = self.cast.event(message.step, &seen, message.at);
         self.arrive(message.step, event);

@@ -28,7 +28,7 @@ impl Play<'_> {
                 self.state.now += TICK;
                 self.act(Action::Deliver {
                     second: false,
-                    stale: false,
+                    late: false,
                     again: false,
                 });
             } else if !self.state.reads.is_empty() {

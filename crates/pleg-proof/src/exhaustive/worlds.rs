@@ -12,6 +12,8 @@ pub struct Budget {
     pub doubles: u8,
     /// An event overtakes the one before it.
     pub swaps: u8,
+    /// An event comes with statuses that were read late, when more had happened.
+    pub lates: u8,
     /// The stream is cut; what waits on it is lost.
     pub cuts: u8,
     /// A read fails, whole or in part.
@@ -26,6 +28,10 @@ pub struct Budget {
     pub waits: u8,
     /// Nothing happens until the machine's next timer: whatever is under way is slow.
     pub jumps: u8,
+    /// So many events may wait on the stream.
+    pub lag: u8,
+    /// So many steps may happen while a read is under way.
+    pub span: u8,
 }
 
 /// A small world.
@@ -49,6 +55,7 @@ const EACH: Budget = Budget {
     drops: 1,
     doubles: 1,
     swaps: 1,
+    lates: 1,
     cuts: 1,
     failures: 1,
     lying_events: 0,
@@ -56,6 +63,8 @@ const EACH: Budget = Budget {
     faults: 1,
     waits: 0,
     jumps: 1,
+    lag: 2,
+    span: 2,
 };
 
 /// All of them.
