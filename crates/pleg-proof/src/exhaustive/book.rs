@@ -385,7 +385,7 @@ fn number(cast: &Cast, uid: &pleg_core::PodUid) -> Result<usize, String> {
 fn code(cast: &Cast, id: &Id, code: Option<i32>) -> Result<(), String> {
     let who = cast.who(id).ok_or("the end of somebody who never was")?;
     match code {
-        Some(code) if code != cast.world.beings[who].code => {
+        Some(code) if code != cast.world.tale.beings[who].code => {
             Err(format!("section 2: {id} has the wrong exit code {code}"))
         }
         _ => Ok(()),

@@ -25,20 +25,20 @@ pub struct Cast {
 impl Cast {
     pub fn new(world: &'static World) -> Self {
         let mut pods: Vec<PodUid> = Vec::new();
-        for being in world.beings {
+        for being in world.tale.beings {
             if !pods.iter().any(|p| p.as_str() == being.pod) {
                 pods.push(being.pod.into());
             }
         }
-        let ids: Vec<Id> = world.beings.iter().map(|b| b.id.into()).collect();
+        let ids: Vec<Id> = world.tale.beings.iter().map(|b| b.id.into()).collect();
         let identities = (0..ids.len())
             .map(|who| {
-                let being = &world.beings[who];
+                let being = &world.tale.beings[who];
                 Identity {
                     pod: Some(being.pod.into()),
                     namespace: Some("ns".into()),
                     // Deleted and made anew, a pod has another uid under the same name.
-                    pod_name: Some(world.pod_name.into()),
+                    pod_name: Some("web-0".into()),
                     sandbox: being.sandbox.map(|s| ids[s].clone()),
                     name: being.sandbox.map(|_| "app".into()),
                     attempt: being.attempt,
@@ -61,7 +61,7 @@ impl Cast {
 
     /// The pod of that one, by its number.
     pub fn pod_of(&self, who: Who) -> usize {
-        let uid = self.world.beings[who].pod;
+        let uid = self.world.tale.beings[who].pod;
         let number = self.pods.iter().position(|p| p.as_str() == uid);
         number.unwrap_or(usize::MAX)
     }
@@ -96,7 +96,7 @@ impl Cast {
         let mut report = self.row(who, stage)?;
         report.identity.sandbox = None;
         if stage == Stage::Exited && self.kind(who) == Kind::Container {
-            let code = self.world.beings[who].code;
+            let code = self.world.tale.beings[who].code;
             report.details = Details::Container(ContainerDetails {
                 exit_code: Some(code),
                 reason: if code == 0 { "Completed" } else { "Error" }.into(),
@@ -110,9 +110,9 @@ impl Cast {
     /// reads them: a sandbox that is gone has none.
     pub fn event(&self, step: Step, seen: &Snapshot, stamped: u64) -> RuntimeEvent {
         let Step(who, to) = step;
-        let sandbox = self.world.beings[who].sandbox.unwrap_or(who);
+        let sandbox = self.world.tale.beings[who].sandbox.unwrap_or(who);
         let containers = (0..self.ids.len())
-            .filter(|&w| self.world.beings[w].sandbox == Some(sandbox))
+            .filter(|&w| self.world.tale.beings[w].sandbox == Some(sandbox))
             .filter_map(|w| self.status(w, seen[w]))
             .collect();
         RuntimeEvent {
@@ -131,13 +131,13 @@ impl Cast {
 
     /// Everybody who is told in the same event as that one.
     pub fn together(&self, who: Who) -> impl Iterator<Item = Who> {
-        let of = |w: Who| self.world.beings[w].sandbox.unwrap_or(w);
+        let of = |w: Who| self.world.tale.beings[w].sandbox.unwrap_or(w);
         (0..self.ids.len()).filter(move |&w| of(w) == of(who))
     }
 }
 
 fn kind(world: &World, who: Who) -> Kind {
-    match world.beings[who].sandbox {
+    match world.tale.beings[who].sandbox {
         None => Kind::Sandbox,
         Some(_) => Kind::Container,
     }

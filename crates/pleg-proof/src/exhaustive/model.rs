@@ -64,7 +64,7 @@ fn playing(cast: &Cast, state: &State, actions: &mut Vec<Action>) {
     let fault = |kind: u8| kind > 0 && left.faults > 0;
     let room = state.queue.len() < usize::from(left.lag)
         && state.reads.iter().all(|r| r.seen.len() <= usize::from(left.span));
-    for (script, steps) in cast.world.scripts.iter().enumerate() {
+    for (script, steps) in cast.world.tale.scripts.iter().enumerate() {
         if room && usize::from(state.done[script]) < steps.len() {
             actions.push(Action::Step { script });
         }
@@ -89,7 +89,7 @@ fn playing(cast: &Cast, state: &State, actions: &mut Vec<Action>) {
     if left.jumps > 0 && state.machine.poll_timeout().is_some() {
         actions.push(Action::Jump);
     }
-    if may_rest(state, cast.world.scripts) {
+    if may_rest(state, cast.world.tale.scripts) {
         actions.push(Action::Rest);
     }
 }

@@ -161,7 +161,7 @@ impl<'a> Play<'a> {
     pub fn begin(cast: &'a Cast, tale: bool) -> Self {
         let mut truth = Snapshot::default();
         let mut book = Book::default();
-        for &(who, stage) in cast.world.first {
+        for &(who, stage) in cast.world.tale.first {
             truth[who] = stage;
             book.noted[who].heard = stage;
         }
@@ -257,7 +257,7 @@ impl<'a> Play<'a> {
 
     fn step(&mut self, script: usize) {
         let at = usize::from(self.state.done[script]);
-        let step = self.cast.world.scripts[script][at];
+        let step = self.cast.world.tale.scripts[script][at];
         self.state.done[script] += 1;
         let Step(who, to) = step;
         self.state.truth[who] = to;

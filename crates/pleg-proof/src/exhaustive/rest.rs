@@ -9,8 +9,9 @@ use super::book;
 use super::play::{Action, Phase, Play, State, TICK};
 use super::script::{Stage, Step};
 
-/// Long enough for every backoff, for the overruling of a removal, and for a full period of lists.
-const LONG: Duration = Duration::from_secs(150);
+/// Long enough for what one run can leave behind: a few backoffs that began at a second, a miss
+/// that is judged after five, the overruling of a removal after twelve.
+const LONG: Duration = Duration::from_secs(40);
 /// More steps than a run that comes to rest can need.
 const MANY: usize = 1000;
 

@@ -34,24 +34,29 @@ pub struct Budget {
     pub span: u8,
 }
 
-/// A small world.
+/// Who there is, and what happens to them.
 #[derive(Debug)]
-pub struct World {
-    pub name: &'static str,
+pub struct Tale {
     pub about: &'static str,
-    pub pod_name: &'static str,
     pub beings: &'static [Being],
     /// What is there when it begins.
     pub first: &'static [(Who, Stage)],
     /// What happens; the scripts run side by side.
     pub scripts: &'static [&'static [Step]],
+}
+
+/// A small world: a tale, and what may go wrong in it.
+#[derive(Debug)]
+pub struct World {
+    pub name: &'static str,
+    pub tale: &'static Tale,
     /// It begins with a list under way.
     pub listing: bool,
     pub budget: Budget,
 }
 
-/// The budget of the issue: one of each.
-const EACH: Budget = Budget {
+/// The budget of the issue, one of each.
+const FAIR: Budget = Budget {
     drops: 1,
     doubles: 1,
     swaps: 1,
@@ -67,71 +72,175 @@ const EACH: Budget = Budget {
     span: 2,
 };
 
-/// All of them.
+/// With one who waits, and no time that passes but what is under way.
+const WAITED: Budget = Budget {
+    waits: 1,
+    jumps: 0,
+    ..FAIR
+};
+
+/// With lies instead of losses.
+const LYING: Budget = Budget {
+    drops: 0,
+    doubles: 0,
+    swaps: 0,
+    lates: 0,
+    cuts: 0,
+    failures: 0,
+    lying_events: 1,
+    lying_lists: 1,
+    jumps: 2,
+    ..FAIR
+};
+
+// --- who there is, and what happens ---
+
+const RESTART: Tale = Tale {
+    about: "2 pods, 2 containers, one restart",
+    beings: &[
+        sandbox("s1", "p1", 0),
+        container("a0", "p1", 0, 0, 1),
+        container("a1", "p1", 0, 1, 0),
+        sandbox("s2", "p2", 0),
+        container("b0", "p2", 3, 0, 0),
+    ],
+    first: &[(0, Running), (1, Running), (3, Running)],
+    scripts: &[
+        &[Step(1, Exited), Step(2, Created), Step(2, Running)],
+        &[Step(4, Created), Step(4, Running)],
+    ],
+};
+
+const REPLACED: Tale = Tale {
+    about: "1 pod, its sandbox replaced under the same uid",
+    beings: &[
+        sandbox("s1", "p1", 0),
+        container("a0", "p1", 0, 0, 1),
+        sandbox("s2", "p1", 1),
+        container("a1", "p1", 2, 1, 0),
+    ],
+    first: &[(0, Running), (1, Running)],
+    scripts: &[&[
+        Step(1, Exited),
+        Step(0, Exited),
+        Step(2, Running),
+        Step(3, Running),
+        Step(1, Removed),
+        Step(0, Removed),
+    ]],
+};
+
+const RECREATED: Tale = Tale {
+    about: "a pod deleted and made anew under the same name",
+    beings: &[
+        sandbox("s1", "p1", 0),
+        container("a0", "p1", 0, 0, 1),
+        sandbox("s2", "p2", 0),
+        container("b0", "p2", 2, 0, 0),
+    ],
+    first: &[(0, Running), (1, Running)],
+    scripts: &[&[
+        Step(1, Exited),
+        Step(0, Exited),
+        Step(1, Removed),
+        Step(0, Removed),
+        Step(2, Running),
+        Step(3, Running),
+    ]],
+};
+
+const RECONNECT: Tale = Tale {
+    about: "a stream cut and made anew during a list",
+    beings: &[
+        sandbox("s1", "p1", 0),
+        container("a0", "p1", 0, 0, 1),
+        container("a1", "p1", 0, 1, 0),
+    ],
+    first: &[(0, Running), (1, Running)],
+    scripts: &[&[
+        Step(1, Exited),
+        Step(2, Created),
+        Step(2, Running),
+        Step(2, Exited),
+        Step(2, Removed),
+    ]],
+};
+
+const LIES: Tale = Tale {
+    about: "an event that lies, a list that lies",
+    beings: &[
+        sandbox("s1", "p1", 0),
+        container("a0", "p1", 0, 0, 1),
+        container("a1", "p1", 0, 1, 0),
+    ],
+    first: &[(0, Running), (1, Running)],
+    scripts: &[&[Step(1, Exited), Step(2, Running), Step(1, Removed)]],
+};
+
+/// All of them: each tale by itself, and with one who waits.
 pub const WORLDS: &[World] = &[
     World {
         name: "restart",
-        about: "2 pods, 2 containers, one restart",
-        pod_name: "web-0",
-        beings: &[
-            sandbox("s1", "p1", 0),
-            container("a0", "p1", 0, 0, 1),
-            container("a1", "p1", 0, 1, 0),
-            sandbox("s2", "p2", 0),
-            container("b0", "p2", 3, 0, 0),
-        ],
-        first: &[(0, Running), (1, Running)],
-        scripts: &[
-            &[Step(1, Exited), Step(2, Created), Step(2, Running)],
-            &[Step(3, Running), Step(4, Created), Step(4, Running)],
-        ],
+        tale: &RESTART,
         listing: false,
-        budget: EACH,
+        budget: FAIR,
+    },
+    World {
+        name: "restart+waiter",
+        tale: &RESTART,
+        listing: false,
+        budget: WAITED,
     },
     World {
         name: "replaced",
-        about: "1 pod, its sandbox replaced under the same uid",
-        pod_name: "web-0",
-        beings: &[
-            sandbox("s1", "p1", 0),
-            container("a0", "p1", 0, 0, 1),
-            sandbox("s2", "p1", 1),
-            container("a1", "p1", 2, 1, 0),
-        ],
-        first: &[(0, Running), (1, Running)],
-        scripts: &[&[
-            Step(1, Exited),
-            Step(0, Exited),
-            Step(2, Running),
-            Step(3, Created),
-            Step(3, Running),
-            Step(1, Removed),
-            Step(0, Removed),
-        ]],
+        tale: &REPLACED,
         listing: false,
-        budget: EACH,
+        budget: FAIR,
+    },
+    World {
+        name: "replaced+waiter",
+        tale: &REPLACED,
+        listing: false,
+        budget: WAITED,
     },
     World {
         name: "recreated",
-        about: "a pod deleted and made anew under the same name",
-        pod_name: "web-0",
-        beings: &[
-            sandbox("s1", "p1", 0),
-            container("a0", "p1", 0, 0, 1),
-            sandbox("s2", "p2", 0),
-            container("b0", "p2", 2, 0, 0),
-        ],
-        first: &[(0, Running), (1, Running)],
-        scripts: &[&[
-            Step(1, Exited),
-            Step(0, Exited),
-            Step(1, Removed),
-            Step(0, Removed),
-            Step(2, Running),
-            Step(3, Created),
-            Step(3, Running),
-        ]],
+        tale: &RECREATED,
         listing: false,
-        budget: EACH,
+        budget: FAIR,
+    },
+    World {
+        name: "recreated+waiter",
+        tale: &RECREATED,
+        listing: false,
+        budget: WAITED,
+    },
+    World {
+        name: "reconnect",
+        tale: &RECONNECT,
+        listing: true,
+        budget: Budget { faults: 2, jumps: 0, ..FAIR },
+    },
+    World {
+        name: "reconnect+waiter",
+        tale: &RECONNECT,
+        listing: true,
+        budget: WAITED,
+    },
+    World {
+        name: "lies",
+        tale: &LIES,
+        listing: true,
+        budget: Budget { faults: 2, ..LYING },
+    },
+    World {
+        name: "lies+waiter",
+        tale: &LIES,
+        listing: true,
+        budget: Budget {
+            waits: 1,
+            jumps: 1,
+            ..LYING
+        },
     },
 ];
