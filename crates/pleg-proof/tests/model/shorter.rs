@@ -1,9 +1,9 @@
 //! The last of the shrinking. proptest leaves out one step at a time, once; what came and went
 //! together stays. Here whole runs of steps are left out, again and again, until none can be.
 
-use super::live;
 use super::node::Node;
 use super::ops::Op;
+use super::{live, name_of};
 
 /// The shortest sequence that is found to break the same law.
 pub fn shortest(first: &Node, mut ops: Vec<Op>) -> Vec<Op> {
@@ -33,7 +33,7 @@ pub fn shortest(first: &Node, mut ops: Vec<Op>) -> Vec<Op> {
 /// The name of the law that a sequence breaks.
 fn broken(first: &Node, ops: &[Op]) -> Option<String> {
     let (law, _) = live(first, ops, None, false).err()?;
-    law.split(':').next().map(str::to_owned)
+    Some(name_of(&law).to_owned())
 }
 
 /// The sequence without that run of steps, and without those that cannot be then; nothing if it

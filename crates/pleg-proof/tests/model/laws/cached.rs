@@ -359,6 +359,24 @@ impl Laws {
                 "{asked:?} is answered by a read that was issued before"
             );
         }
+        self.one_truth(&asked.uid, view)?;
         self.fresh(node, now, &asked.uid, view)
+    }
+
+    /// An answer shows what the cache shows, but for what is contradicted.
+    fn one_truth(&self, uid: &PodUid, view: &PodView) -> Result<(), Broken> {
+        let cached = self.cache.get(uid).map(|v| seen(&v.status));
+        let cached = cached.unwrap_or_default();
+        for (id, answered) in seen(&view.status) {
+            if !self.lied.contains_key(&id) {
+                hold!(
+                    cached.get(&id) == Some(&answered),
+                    "law1-one-truth",
+                    "{id} is answered as {answered:?} and cached as {:?}",
+                    cached.get(&id)
+                );
+            }
+        }
+        Ok(())
     }
 }

@@ -166,6 +166,13 @@ impl Laws {
                 );
             }
         }
+        if news.contradicts && news.was_shown {
+            hold!(
+                now_shown.is_some(),
+                "law6-shown-is-not-deleted",
+                "gone after {news:?}"
+            );
+        }
         let Some(told) = news.told.filter(|_| !news.contradicts) else {
             return Ok(());
         };

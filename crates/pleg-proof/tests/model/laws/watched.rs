@@ -155,7 +155,7 @@ impl Laws {
             "at {now} the last one ended at {}, pause {pause}",
             self.watch.ended
         );
-        self.slots_come_back(now)?;
+        self.waiting_causes_reads(now)?;
         self.health_is_true(now, health, list)
     }
 
@@ -178,18 +178,25 @@ impl Laws {
         Ok(())
     }
 
-    /// One who waits for a pod that is not being read gets a read, whatever hangs: every slot
-    /// comes back after 250 ms.
-    fn slots_come_back(&self, now: u64) -> Result<(), Broken> {
+    /// One who waits for a pod that is not being read gets a read, whatever else hangs: every
+    /// slot comes back after 250 ms.
+    fn waiting_causes_reads(&self, now: u64) -> Result<(), Broken> {
+        let hung = self.flights.values().any(|(_, since)| now > since + 250);
         for asked in self.waiting.values().filter(|a| a.after <= now) {
             let in_flight = self.flights.values().any(|(uid, _)| *uid == asked.uid);
-            let since = asked.asked.max(asked.after);
             let last = self.watch.inspected.get(&asked.uid).copied();
-            let since = since.max(last.unwrap_or_default());
+            let since = asked.asked.max(asked.after).max(last.unwrap_or_default());
+            let is_read = in_flight || now <= since + 3_000;
             hold!(
-                in_flight || now <= since + 3_000,
-                "law11-slots-come-back",
+                is_read || hung,
+                "law4-a-read-is-caused",
                 "at {now} nothing is read for {asked:?}"
+            );
+            hold!(
+                is_read || !hung,
+                "law11-slots-come-back",
+                "at {now} nothing is read for {asked:?}, {:?} hang",
+                self.flights
             );
         }
         Ok(())

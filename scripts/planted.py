@@ -1,0 +1,385 @@
+#!/usr/bin/env python3
+"""Plants deliberate defects, one at a time, and sees that each is caught by what its law names.
+
+A defect is a source patch in a TOML file (crates/pleg-proof/planted.toml says how it is written),
+so the code itself stays clean. Each is applied to a copy of the crates, never to the tree.
+
+  planted.py --check                 every patch still applies, exactly once (fast; for CI)
+  planted.py [NAME...]               plant all defects, or these, and print what became of them
+  planted.py --file FILE [...]       of another file; may be given several times
+  planted.py --write                 the same, and write the table to docs/planted.md
+
+Exits with 1 if a defect survives or is caught by something else than it names. The copy and its
+build are kept in --dir (default: a directory of its own under the system's temporary one), so
+that a second run builds little; delete it when done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DEFAULT_FILES = [ROOT / "crates/pleg-proof/planted.toml", ROOT / "crates/pleg-proof/weakened.toml"]
+TABLE = ROOT / "docs/planted.md"
+# What a catcher needs of the tree.
+COPIED = ["crates", "proto", "Cargo.toml", "Cargo.lock"]
+# Members of the workspace that no catcher needs.
+LEFT_OUT = ["tests", "benches"]
+# Where a catcher that draws at random gives up, and the seed that it begins with.
+WORLDS, SEQUENCES, MODEL_SEED = 20_000, 50_000, 1
+TIME_LIMIT = 1800
+
+
+class Wrong(Exception):
+    """Something that the person who runs this has to mend."""
+
+
+@dataclass
+class Edit:
+    file: str
+    find: str
+    put: str
+
+
+@dataclass
+class Defect:
+    name: str
+    law: int
+    why: str
+    by: str
+    caught_by: str
+    edits: list[Edit]
+    world: str | None = None
+
+
+@dataclass
+class Fate:
+    """What became of a planted defect."""
+
+    caught: bool
+    # The assertion or test that broke, or why none did.
+    broke: str
+    # Seeds, sequences or cases until then; none for a named test, which has one.
+    tries: str = ""
+    # What it shrank to, if it did.
+    shrunk: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def read(file: Path) -> list[Defect]:
+    try:
+        entries = tomllib.loads(file.read_text())["defect"]
+    except (tomllib.TOMLDecodeError, KeyError) as e:
+        raise Wrong(f"{file}: {e}") from e
+    defects = []
+    for entry in entries:
+        name = entry.get("name", "?")
+        try:
+            # One edit beside the rest, or several under `edit`.
+            edits = entry.get("edit") or [{k: entry[k] for k in ("file", "find", "put")}]
+            defect = Defect(
+                name=name,
+                law=entry["law"],
+                why=entry["why"],
+                by=entry["by"],
+                caught_by=entry["caught_by"],
+                edits=[Edit(e["file"], e["find"], e["put"]) for e in edits],
+                world=entry.get("world"),
+            )
+        except KeyError as e:
+            raise Wrong(f"{file}: {name} lacks {e}") from e
+        if defect.by == "exhaustive" and defect.world is None:
+            raise Wrong(f"{file}: {name} is caught by the exhaustive check, but in which world?")
+        defects.append(defect)
+    return defects
+
+
+def patched(root: Path, defect: Defect) -> dict[str, str]:
+    """The files of a defect as they are with it."""
+    texts: dict[str, str] = {}
+    for edit in defect.edits:
+        text = texts.get(edit.file)
+        if text is None:
+            path = root / edit.file
+            if not path.is_file():
+                raise Wrong(f"{defect.name}: there is no {edit.file}")
+            text = path.read_text()
+        found = text.count(edit.find)
+        if found != 1:
+            raise Wrong(f"{defect.name}: found {found} times in {edit.file}, must be once")
+        changed = text.replace(edit.find, edit.put)
+        if changed == text:
+            raise Wrong(f"{defect.name}: changes nothing")
+        texts[edit.file] = changed
+    return texts
+
+
+class Copy:
+    """A copy of the crates with a build of its own."""
+
+    def __init__(self, at: Path):
+        self.at = at / "tree"
+        self.target = at / "target"
+        self.at.mkdir(parents=True, exist_ok=True)
+
+    def refresh(self) -> None:
+        """Makes the copy equal to the tree again. What is equal keeps its time, so that it is not
+        built again; what is not gets a new one, so that it is."""
+        wanted: set[Path] = set()
+        for name in COPIED:
+            top = ROOT / name
+            for file in [top] if top.is_file() else sorted(top.rglob("*")):
+                if file.is_file():
+                    relative = file.relative_to(ROOT)
+                    wanted.add(relative)
+                    self.put(str(relative), self.adapted(relative, file.read_bytes()))
+        for file in list(self.at.rglob("*")):
+            if file.is_file() and file.relative_to(self.at) not in wanted:
+                file.unlink()
+
+    @staticmethod
+    def adapted(relative: Path, content: bytes) -> bytes:
+        if str(relative) != "Cargo.toml":
+            return content
+        lines = content.decode().splitlines(keepends=True)
+        members = {f'"{name}",' for name in LEFT_OUT}
+        return "".join(line for line in lines if line.strip() not in members).encode()
+
+    def put(self, relative: str, content: bytes) -> None:
+        path = self.at / relative
+        if not path.is_file() or path.read_bytes() != content:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+
+    def run(self, command: list[str], **env: str) -> tuple[int, str]:
+        """Runs a command in the copy: its exit code and all that it said."""
+        surroundings = {**os.environ, "CARGO_TARGET_DIR": str(self.target), "RUST_BACKTRACE": "0"}
+        try:
+            done = subprocess.run(
+                command,
+                cwd=self.at,
+                env={**surroundings, **env},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                timeout=TIME_LIMIT,
+            )
+        except subprocess.TimeoutExpired as e:
+            said = e.stdout.decode(errors="replace") if isinstance(e.stdout, bytes) else e.stdout
+            return 124, f"{said or ''}\nno end within {TIME_LIMIT} s\n"
+        if "error: could not compile" in done.stdout or "error: failed to " in done.stdout:
+            raise Wrong(f"does not build:\n{done.stdout[-4000:]}")
+        return done.returncode, done.stdout
+
+
+# --- the catchers: each says what became of the defect that is planted in the copy ---
+
+
+def by_model(copy: Copy, defect: Defect) -> Fate:
+    # Seeds that are kept are no evidence for how soon it is found.
+    shutil.rmtree(copy.at / "crates/pleg-proof/proptest-regressions", ignore_errors=True)
+    tried = []
+    for kind in ("honest", "lying"):
+        command = ["cargo", "test", "-q", "-p", "pleg-proof", "--test", "model", f"no_{kind}"]
+        _, said = copy.run(
+            command,
+            PROPTEST_CASES=str(SEQUENCES),
+            PROPTEST_RNG_SEED=str(MODEL_SEED),
+            PLEG_MODEL_LAW=defect.caught_by,
+        )
+        found = re.search(r"^sequence (\d+) shrinks to \d+ steps in (.*):\n((?: .*\n)*)"
+                          r"and breaks ([\w-]+): ", said, re.M)
+        if found and found[4] == defect.caught_by:
+            steps = [line.strip() for line in found[3].splitlines()]
+            tries = f"{kind} sequence {found[1]}"
+            return Fate(True, found[4], tries, [found[2], *steps])
+        passed = re.search(r"test result: ok\. 1 passed", said)
+        tried.append(f"{SEQUENCES} {kind} sequences" if passed else said[-600:])
+    return Fate(False, "nothing", " and ".join(tried))
+
+
+def by_worlds(copy: Copy, defect: Defect) -> Fate:
+    simulate = ["cargo", "run", "-q", "-p", "pleg-proof", "--bin", "simulate", "--"]
+    begin, many, others = 0, 20, {}
+    while begin < WORLDS:
+        seeds = ["--from", str(begin), "--seeds", str(many), "--brief"]
+        _, said = copy.run([*simulate, *seeds])
+        broken = re.findall(r"^seed (\d+): ([\w-]+): ", said, re.M)
+        for seed, name in sorted((int(seed), name) for seed, name in broken):
+            if name == defect.caught_by:
+                return Fate(True, name, f"seed {seed}")
+            others.setdefault(name, seed)
+        begin, many = begin + many, min(4 * many, WORLDS - begin - many)
+    first = [f"{name} in seed {seed}" for name, seed in others.items()]
+    return Fate(False, ", ".join(first) or "nothing", f"{WORLDS} seeds")
+
+
+def by_exhaustive(copy: Copy, defect: Defect) -> Fate:
+    exhaust = ["cargo", "run", "-q", "-p", "pleg-proof", "--bin", "exhaust", "--"]
+    code, said = copy.run([*exhaust, "--shortest", str(defect.world)])
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    named = [line for line in lines if line.startswith(defect.caught_by)]
+    if code != 0 and named:
+        return Fate(True, defect.caught_by, f"world {defect.world}", lines)
+    return Fate(False, lines[-1] if code != 0 and lines else "nothing", f"world {defect.world}")
+
+
+def by_test(copy: Copy, defect: Defect) -> Fate:
+    code, said = copy.run(shlex.split(defect.by))
+    failed = re.findall(r"^test (\S+) \.\.\. FAILED", said, re.M)
+    if defect.caught_by in failed:
+        return Fate(True, defect.caught_by, "1 test")
+    hung = code == 124
+    return Fate(False, "it hangs" if hung else ", ".join(failed) or "nothing", "1 test")
+
+
+def catcher(defect: Defect):
+    named = {"model": by_model, "worlds": by_worlds, "exhaustive": by_exhaustive}
+    if defect.by in named:
+        return named[defect.by]
+    if defect.by.startswith("cargo test "):
+        return by_test
+    raise Wrong(f"{defect.name}: nothing is known of a catcher {defect.by!r}")
+
+
+def holds_without(copy: Copy, defects: list[Defect]) -> None:
+    """The named tests pass where nothing is planted: only then do they catch anything."""
+    commands = {(d.by, d.caught_by) for d in defects if d.by.startswith("cargo test ")}
+    for command in sorted({by for by, _ in commands}):
+        _, said = copy.run(shlex.split(command))
+        for test in sorted(test for by, test in commands if by == command):
+            if not re.search(rf"^test {re.escape(test)} \.\.\. ok", said, re.M):
+                raise Wrong(f"{command}: {test} does not pass as it is\n{said[-2000:]}")
+
+
+def plant(copy: Copy, defect: Defect) -> Fate:
+    copy.refresh()
+    for file, text in patched(copy.at, defect).items():
+        copy.put(file, text.encode())
+    begun = time.monotonic()
+    try:
+        fate = catcher(defect)(copy, defect)
+    except Wrong as e:
+        fate = Fate(False, str(e))
+    fate.seconds = time.monotonic() - begun
+    return fate
+
+
+# --- what is told of it ---
+
+
+def catcher_of(defect: Defect) -> str:
+    if defect.by.startswith("cargo test "):
+        return f"`{defect.by.removeprefix('cargo test ')}`"
+    return {"model": "model test", "worlds": "random worlds", "exhaustive": "exhaustive check"}[
+        defect.by
+    ]
+
+
+def table(fates: list[tuple[Defect, Fate]]) -> str:
+    lines = [
+        "| law | defect | what is wrong then | caught by | which broke | tries until caught |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for defect, fate in sorted(fates, key=lambda f: f[0].law):
+        broke = f"`{fate.broke}`" if fate.caught else f"**not caught** ({fate.broke[:80]})"
+        row = [str(defect.law), defect.name, defect.why, catcher_of(defect), broke, fate.tries]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
+    return "\n".join(lines) + "\n"
+
+
+PAGE = """# Planted faults
+
+Does the proof notice when something is wrong? Each row is a deliberate defect, planted into a copy
+of the code as a source patch (`crates/pleg-proof/planted.toml`, `weakened.toml`), and the assertion
+or test that caught it: the one that its law names, no other. Written by
+`scripts/planted.py --write`; `scripts/planted.py --check` holds in CI that every patch still
+applies. Random worlds count from seed 0; the model test draws its sequences from one fixed seed,
+first honest ones, then those in which events lie.
+
+{table}
+## What a defect shrinks to
+
+The model test prints the shortest sequence that it finds. Of the defects above:
+
+{shrunk}"""
+
+
+def page(fates: list[tuple[Defect, Fate]]) -> str:
+    shrunk = [(d, f.shrunk) for d, f in fates if f.shrunk and d.by == "model"]
+    shortest = sorted(shrunk, key=lambda s: (len(s[1]), s[0].name))
+    texts = []
+    for defect, (world, *steps) in shortest:
+        listed = "\n".join(steps)
+        texts.append(f"**{defect.name}** breaks `{defect.caught_by}` in `{world}`:\n\n"
+                     f"```text\n{listed}\n```\n")
+    return PAGE.format(table=table(fates), shrunk="\n".join(texts))
+
+
+def main() -> int:
+    about = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    about.add_argument("names", nargs="*", metavar="NAME")
+    about.add_argument("--check", action="store_true")
+    about.add_argument("--file", action="append", type=Path, metavar="FILE")
+    about.add_argument("--write", action="store_true")
+    about.add_argument("--dir", type=Path, default=Path(tempfile.gettempdir()) / "pleg-planted")
+    args = about.parse_args()
+    if args.write and args.names:
+        about.error("--write wants all of them")
+    files = args.file or [file for file in DEFAULT_FILES if file.is_file()]
+    defects = [defect for file in files for defect in read(file)]
+    names = [defect.name for defect in defects]
+    if len(set(names)) != len(names):
+        raise Wrong("two defects have one name")
+    for defect in defects:
+        patched(ROOT, defect)
+        catcher(defect)
+    laws = sorted({defect.law for defect in defects})
+    if args.check:
+        print(f"{len(defects)} planted faults apply, of laws {', '.join(map(str, laws))}")
+        return 0
+    unknown = set(args.names) - set(names)
+    if unknown:
+        raise Wrong(f"no defect is called {', '.join(sorted(unknown))}")
+    chosen = [d for d in defects if not args.names or d.name in args.names]
+    copy = Copy(args.dir)
+    copy.refresh()
+    holds_without(copy, chosen)
+    fates = []
+    for defect in chosen:
+        fate = plant(copy, defect)
+        fates.append((defect, fate))
+        verdict = "caught" if fate.caught else "NOT CAUGHT"
+        print(f"{defect.name} (law {defect.law}): {verdict}: {fate.broke}; {fate.tries}; "
+              f"{fate.seconds:.0f} s", flush=True)
+        if fate.shrunk:
+            print("".join(f"    {step}\n" for step in fate.shrunk), end="", flush=True)
+    copy.refresh()
+    print()
+    print(table(fates), end="")
+    survivors = [defect.name for defect, fate in fates if not fate.caught]
+    if args.write and not survivors:
+        TABLE.write_text(page(fates))
+    if survivors:
+        print(f"\nnot caught as named: {', '.join(survivors)}", file=sys.stderr)
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Wrong as wrong:
+        print(f"planted: {wrong}", file=sys.stderr)
+        sys.exit(2)
