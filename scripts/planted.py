@@ -33,9 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DEFAULT_FILES = [ROOT / "crates/pleg-proof/planted.toml", ROOT / "crates/pleg-proof/weakened.toml"]
 TABLE = ROOT / "docs/planted.md"
 # What a catcher needs of the tree.
-COPIED = ["crates", "proto", "Cargo.toml", "Cargo.lock"]
-# Members of the workspace that no catcher needs.
-LEFT_OUT = ["tests", "benches"]
+COPIED = ["crates", "tests", "benches", "proto", "Cargo.toml", "Cargo.lock"]
 # Where a catcher that draws at random gives up, and the seed that it begins with.
 WORLDS, SEQUENCES, MODEL_SEED = 20_000, 50_000, 1
 TIME_LIMIT = 1800
@@ -143,18 +141,10 @@ class Copy:
                 if file.is_file():
                     relative = file.relative_to(ROOT)
                     wanted.add(relative)
-                    self.put(str(relative), self.adapted(relative, file.read_bytes()))
+                    self.put(str(relative), file.read_bytes())
         for file in list(self.at.rglob("*")):
             if file.is_file() and file.relative_to(self.at) not in wanted:
                 file.unlink()
-
-    @staticmethod
-    def adapted(relative: Path, content: bytes) -> bytes:
-        if str(relative) != "Cargo.toml":
-            return content
-        lines = content.decode().splitlines(keepends=True)
-        members = {f'"{name}",' for name in LEFT_OUT}
-        return "".join(line for line in lines if line.strip() not in members).encode()
 
     def put(self, relative: str, content: bytes) -> None:
         path = self.at / relative
