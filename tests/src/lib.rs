@@ -1,7 +1,7 @@
 //! What the whole-system tests are made of: private runtimes ([`daemon`]), a small kubelet that
 //! drives their CRI ([`kubelet`]), the lives that it leads pods through ([`lives`]), a runtime that is
 //! listened in on ([`tap`]), connections that break as they are told to ([`line`]), separate ones for
-//! calls and events ([`split`]), and the checks that hold what was announced and cached against what
+//! calls and events ([`split`]), a stream that is not read ([`undrained`]), and the checks that hold what was announced and cached against what
 //! was done and is listed ([`check`]).
 
 #![allow(
@@ -20,4 +20,5 @@ pub mod line;
 pub mod lives;
 pub mod split;
 pub mod tap;
+pub mod undrained;
 pub mod wait;

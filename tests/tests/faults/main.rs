@@ -11,10 +11,12 @@
     reason = "a CRI request is large; tests do not mind"
 )]
 
+mod consumer;
 mod frames;
 mod goaway;
 mod inside;
 mod readiness;
+mod sockets;
 mod stalls;
 mod storms;
 mod trouble;
