@@ -78,9 +78,14 @@ fn b3_freshness_is_a_read_and_never_goes_back() {
     t.inspect(&rows, &[]);
     let fresh = t.get("p").as_of;
     assert!(fresh > Some(asked) && list_began < asked);
+    assert!(fresh < Some(asked.after(Duration::from_millis(1))), "its begin, not its end");
     // The list that began before ends after it.
     t.list(&rows);
     assert_eq!(t.get("p").as_of, fresh);
+    t.node.push(in_sandbox(status("d", "p", Running)));
+    t.tell(Started, "d");
+    let view = t.get("p");
+    assert_eq!((view.as_of, view.status.containers.len()), (fresh, 2));
     // Time, and events, and a list that fails.
     for _ in 0..20 {
         t.pass(60_000);

@@ -263,8 +263,15 @@ fn c8_a_change_of_resources_is_announced() {
     t.settle();
     assert_eq!(t.said(PodSync, "p"), 2);
     resize(&mut t, 2);
-    t.request_reinspect("p");
+    let request = t.request_reinspect("p");
+    // A list that runs meanwhile shows the pod unchanged, and does not stand for it.
+    t.pass(5);
+    t.relist();
+    let rows = [sandbox("s", "p", Running), c(Running)];
+    t.list(&rows);
+    assert_eq!(t.answer_of(request), None);
     t.settle();
+    assert!(t.answer_of(request).is_some_and(Result::is_ok));
     assert_eq!(t.said(PodSync, "p"), 3);
 }
 
