@@ -78,7 +78,10 @@ fn b3_freshness_is_a_read_and_never_goes_back() {
     t.inspect(&rows, &[]);
     let fresh = t.get("p").as_of;
     assert!(fresh > Some(asked) && list_began < asked);
-    assert!(fresh < Some(asked.after(Duration::from_millis(1))), "its begin, not its end");
+    assert!(
+        fresh < Some(asked.after(Duration::from_millis(1))),
+        "its begin, not its end"
+    );
     // The list that began before ends after it.
     t.list(&rows);
     assert_eq!(t.get("p").as_of, fresh);
