@@ -12,6 +12,7 @@ mod fresh;
 mod lagging;
 mod outage;
 mod parity;
+mod rivals;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,0 +1,70 @@
+//! Upstream's designs run on a runtime over a real socket as ours does: what a benchmark needs.
+
+use pleg::core::{Id, LifecycleType, Shown};
+use pleg::{Pleg, PodUid};
+use pleg_cri::CriRuntime;
+use rivals::{Evented, EventedSettings, Fifo, Generic, GenericSettings, Hint, HintSettings};
+use rivals::{Ours, Subject};
+
+use crate::{Node, SOON};
+use pleg_tests::kubelet::Life;
+
+/// A container runs and ends with 3: both are announced, and then the cache shows it.
+async fn one_life<S: Subject>(start: impl FnOnce(CriRuntime) -> (S, Fifo)) -> anyhow::Result<()> {
+    let node = Node::up()?;
+    let (subject, mut fifo) = start(node.runtime()?);
+    if subject.name() != "generic" {
+        tokio::time::timeout(SOON, node.sim.wait_for_subscribers(1)).await?;
+    }
+    let kubelet = node.kubelet()?;
+    let pod = kubelet.run_pod("pod").await?;
+    let id = kubelet.create(&pod, "app", 0, Life::UntilStopped).await?;
+    kubelet.start(&id).await?;
+    announced(&mut fifo, LifecycleType::ContainerStarted, &id).await?;
+    assert_eq!(cached(&subject, &pod.uid), Some(Shown::Running));
+    assert!(node.sim.kill_container(id.as_str(), 3));
+    announced(&mut fifo, LifecycleType::ContainerDied, &id).await?;
+    assert_eq!(cached(&subject, &pod.uid), Some(Shown::Exited));
+    assert_eq!(subject.healthy(), Ok(()));
+    subject.shutdown().await;
+    node.down().await;
+    Ok(())
+}
+
+async fn announced(fifo: &mut Fifo, what: LifecycleType, id: &Id) -> anyhow::Result<()> {
+    tokio::time::timeout(SOON, async {
+        while let Some(event) = fifo.next().await {
+            if event.event == what && event.data.as_ref() == Some(id) {
+                return Ok(());
+            }
+        }
+        anyhow::bail!("the generator is gone")
+    })
+    .await?
+}
+
+fn cached<S: Subject>(subject: &S, uid: &PodUid) -> Option<Shown> {
+    let answer = subject.get(uid);
+    answer.status.container("app").map(|c| c.shown)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn generic() -> anyhow::Result<()> {
+    one_life(|runtime| Generic::start(runtime, GenericSettings::default())).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn evented() -> anyhow::Result<()> {
+    one_life(|runtime| Evented::start(runtime, &EventedSettings::default())).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hint() -> anyhow::Result<()> {
+    one_life(|runtime| Hint::start(runtime, &HintSettings::default())).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[allow(clippy::expect_used, reason = "a test")]
+async fn ours() -> anyhow::Result<()> {
+    one_life(|runtime| Ours::start(Pleg::builder(runtime)).expect("the settings are right")).await
+}
