@@ -1,8 +1,11 @@
 //! Entries of the failure catalogue on upstream's designs and on ours: one scenario each, run on
 //! both. That the port fails as upstream did is the evidence that the scenario can fail.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 #[path = "../support/mod.rs"]
 mod support;
 
+mod further;
 mod read;
 mod reported;

@@ -105,8 +105,6 @@ fn wanted(status: &PodStatus) -> Vec<Deed> {
 pub struct SyncLoop {
     /// Lifecycle events that it took.
     pub taken: usize,
-    /// For how long in all it slept because it was told that the generator is unhealthy.
-    pub unready: Duration,
 }
 
 impl SyncLoop {
@@ -116,7 +114,6 @@ impl SyncLoop {
         let mut pause = 100 * MS;
         while clock.now() < end {
             if subject.healthy().is_err() {
-                self.unready += pause;
                 pass(subject, pause).await;
                 pause = (pause * 2).min(5 * SECOND);
                 continue;
