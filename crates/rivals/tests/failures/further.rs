@@ -325,3 +325,90 @@ async fn c6_an_error_overwrites_the_status() {
     assert!(!failed_inspection(generic).await);
     assert!(failed_inspection(ours).await);
 }
+
+/// A container lives and goes between two lists; the runtime tells of all of it. What is announced.
+async fn between_two_lists<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> Vec<String> {
+    let node = Node::new();
+    node.run_sandbox("p");
+    let (subject, mut fifo) = start(&node);
+    pass(&subject, 100 * MS).await;
+    forget(&mut fifo);
+    for (report, event) in [
+        (container("p", "c", Shown::Created), EventType::Created),
+        (container("p", "c", Shown::Running), EventType::Started),
+        (exited("p", "c", 3), EventType::Stopped),
+    ] {
+        node.put(report);
+        node.tell(&node.event(event, "p-c", subject.wall()));
+        pass(&subject, 10 * MS).await;
+    }
+    let mut deleted = node.event(EventType::Deleted, "p-c", subject.wall());
+    deleted.containers.clear();
+    node.remove("p-c");
+    node.tell(&deleted);
+    pass(&subject, MINUTE).await;
+    soon(subject.shutdown()).await;
+    drain(&mut fifo)
+}
+
+/// C4 (k#67923). Upstream: what no list shows never was. Ours: all of it is told.
+#[tokio::test(start_paused = true)]
+async fn c4_a_life_between_two_lists() {
+    assert!(between_two_lists(generic).await.is_empty());
+    let whole = ["p Started p-c", "p Died p-c", "p Removed p-c"];
+    assert_eq!(between_two_lists(ours).await, whole);
+}
+
+/// A step of a pod's end: the kubelet has stopped the container, and half a second after the last
+/// list asks for what came of it. How long that takes.
+async fn step_of_an_end<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> Duration {
+    let node = Node::new();
+    node.run_pod("p");
+    let (subject, _fifo) = start(&node);
+    pass(&subject, 500 * MS).await;
+    node.put(exited("p", "c", 0));
+    let asked = subject.clock().now();
+    let answer = soon(subject.newer_than(&"p".into(), asked)).await;
+    let container = answer.status.container("c").map(|c| c.shown);
+    assert_eq!(container, Some(Shown::Exited));
+    let took = subject.clock().now().since(asked);
+    soon(subject.shutdown()).await;
+    took
+}
+
+/// C13 (k#137362). Upstream: waits for the next list; only a sync that succeeded asks for one of
+/// its own. Ours: a read, at once.
+#[tokio::test(start_paused = true)]
+async fn c13_a_step_waits_for_the_list() {
+    let upstream = step_of_an_end(generic).await;
+    assert!((400 * MS..=SECOND).contains(&upstream), "{upstream:?}");
+    let ours = step_of_an_end(ours).await;
+    assert!(ours <= MS, "{ours:?}");
+}
+
+/// A pod is gone, and its relist is asked for. After how long the cache says so.
+async fn relist_of_the_gone<S: Subject>(
+    start: impl FnOnce(&Node) -> (S, Fifo),
+) -> Option<Duration> {
+    let node = Node::new();
+    node.run_pod("p");
+    let (subject, _fifo) = start(&node);
+    pass(&subject, 500 * MS).await;
+    node.remove("p-c");
+    node.remove("p-s");
+    subject.request_relist(&"p".into());
+    let gone = || subject.get(&"p".into()).status.is_nothing();
+    let took = until(&subject, gone).await;
+    soon(subject.shutdown()).await;
+    took
+}
+
+/// C16. Upstream: a relist of a pod that finds nothing does nothing. Ours: it has found that there
+/// is nothing.
+#[tokio::test(start_paused = true)]
+async fn c16_a_relist_does_not_see_an_end() {
+    let upstream = relist_of_the_gone(generic).await.unwrap();
+    assert!((400 * MS..=SECOND).contains(&upstream), "{upstream:?}");
+    let ours = relist_of_the_gone(ours).await.unwrap();
+    assert!(ours <= MS, "{ours:?}");
+}
