@@ -290,7 +290,9 @@ impl Book {
                 // What was named since is news to whoever had looked before (law 5).
                 Stage::Removed => {
                     if shown.exists() && self.noted[who].named < Some(then) {
-                        return Err(format!("law 3: {id} is shown {shown:?} and was gone by then"));
+                        return Err(format!(
+                            "law 3: {id} is shown {shown:?} and was gone by then"
+                        ));
                     }
                 }
                 _ if shown == Stage::Absent && truth[who] == Stage::Removed => {}
@@ -299,7 +301,9 @@ impl Book {
                     return Err(format!("law 3: {lacks}"));
                 }
                 Stage::Exited if cast.kind(who) == Kind::Container && !view.codes[who] => {
-                    return Err(format!("law 3: {id} had ended by then and lacks its exit code"));
+                    return Err(format!(
+                        "law 3: {id} had ended by then and lacks its exit code"
+                    ));
                 }
                 _ => {}
             }

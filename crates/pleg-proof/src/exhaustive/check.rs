@@ -98,7 +98,10 @@ impl Reporter<Cast> for Report {
     fn report_checking(&mut self, data: ReportData) {
         self.took = data.duration;
         if std::env::var_os("EXHAUST_WATCH").is_some() {
-            eprintln!("{} {} {} {:?}", data.total_states, data.unique_states, data.max_depth, data.duration);
+            eprintln!(
+                "{} {} {} {:?}",
+                data.total_states, data.unique_states, data.max_depth, data.duration
+            );
         }
     }
 
@@ -113,7 +116,6 @@ impl Reporter<Cast> for Report {
         Duration::from_millis(2000)
     }
 }
-
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

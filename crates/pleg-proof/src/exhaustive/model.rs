@@ -63,7 +63,10 @@ fn playing(cast: &Cast, state: &State, actions: &mut Vec<Action>) {
     let left = &state.left;
     let fault = |kind: u8| kind > 0 && left.faults > 0;
     let room = state.queue.len() < usize::from(left.lag)
-        && state.reads.iter().all(|r| r.seen.len() <= usize::from(left.span));
+        && state
+            .reads
+            .iter()
+            .all(|r| r.seen.len() <= usize::from(left.span));
     for (script, steps) in cast.world.tale.scripts.iter().enumerate() {
         if room && usize::from(state.done[script]) < steps.len() {
             actions.push(Action::Step { script });

@@ -293,11 +293,7 @@ impl<'a> Play<'a> {
         if again {
             self.state.queue.push(message);
         }
-        let seen = if late {
-            self.state.truth
-        } else {
-            message.seen
-        };
+        let seen = if late { self.state.truth } else { message.seen };
         let event = self.cast.event(message.step, &seen, message.at);
         self.arrive(message.step, event);
     }
@@ -417,9 +413,7 @@ impl<'a> Play<'a> {
             What::Pod { pod, .. } => {
                 let seen = read.seen[read.seen.len() - 1];
                 let found = self.cast.of_pod(*pod).filter(|_| partial);
-                let found = found
-                    .filter_map(|w| self.cast.status(w, seen[w]))
-                    .collect();
+                let found = found.filter_map(|w| self.cast.status(w, seen[w])).collect();
                 self.end_inspection(&read, found, Vec::new(), Some(CallErrorKind::Failed));
             }
             What::One { .. } => self.end_reading(&read, Err(CallErrorKind::Failed)),

@@ -96,10 +96,14 @@ impl Play<'_> {
             let noted = &state.book.noted[who];
             exists |= is.exists();
             if is.exists() != shown.exists() || (is.exists() && is != shown) {
-                return Err(format!("section 7: at rest {id} is {is:?} and shown {shown:?}"));
+                return Err(format!(
+                    "section 7: at rest {id} is {is:?} and shown {shown:?}"
+                ));
             }
             if is == Stage::Exited && self.cast.kind(who) == Kind::Container && !cached.codes[who] {
-                return Err(format!("section 2: at rest the exit code of {id} is not known"));
+                return Err(format!(
+                    "section 2: at rest the exit code of {id} is not known"
+                ));
             }
             let (started, died, removed) = match is {
                 Stage::Running => (true, false, false),
@@ -110,11 +114,15 @@ impl Play<'_> {
             // Of who was lied about, what was said before may be of another incarnation.
             let said = (noted.started, noted.died, noted.removed);
             if said != (started, died, removed) && !noted.lied {
-                return Err(format!("law 9: {id} is {is:?}, and said of it was {noted:?}"));
+                return Err(format!(
+                    "law 9: {id} is {is:?}, and said of it was {noted:?}"
+                ));
             }
         }
         if exists && (cached.error || cached.as_of < Some(since)) {
-            return Err(format!("law 3: at rest the view of a pod is old: {cached:?}"));
+            return Err(format!(
+                "law 3: at rest the view of a pod is old: {cached:?}"
+            ));
         }
         Ok(())
     }
@@ -145,8 +153,5 @@ impl Play<'_> {
 /// Whether a run can come to rest: nothing is under way and nothing more is to happen.
 pub fn may_rest(play: &State, scripts: &[&[Step]]) -> bool {
     let over = |n: usize| usize::from(play.done[n]) == scripts[n].len();
-    (0..scripts.len()).all(over)
-        && play.queue.is_empty()
-        && play.reads.is_empty()
-        && play.streaming
+    (0..scripts.len()).all(over) && play.queue.is_empty() && play.reads.is_empty() && play.streaming
 }

@@ -219,7 +219,11 @@ pub const WORLDS: &[World] = &[
         name: "reconnect",
         tale: &RECONNECT,
         listing: true,
-        budget: Budget { faults: 2, jumps: 0, ..FAIR },
+        budget: Budget {
+            faults: 2,
+            jumps: 0,
+            ..FAIR
+        },
     },
     World {
         name: "reconnect+waiter",
