@@ -4,6 +4,8 @@ use std::{io, path::PathBuf};
 
 use tonic::Status;
 
+use crate::mode::Mode;
+
 /// Why the simulator cannot serve.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -20,6 +22,22 @@ pub enum SimError {
         /// The file.
         path: PathBuf,
     },
+    /// There is no such mode.
+    #[error("no mode {name:?}; there are {}", names())]
+    Mode {
+        /// What was asked for.
+        name: String,
+    },
+    /// That version does not behave as the mode does.
+    #[error("version {version:?} does not fit mode {mode}, which is {wanted}")]
+    Version {
+        /// What was asked for.
+        version: String,
+        /// The mode.
+        mode: Mode,
+        /// What would fit.
+        wanted: &'static str,
+    },
     /// The operating system refused.
     #[error("cannot {what} {}", path.display())]
     Io {
@@ -31,6 +49,10 @@ pub enum SimError {
         #[source]
         source: io::Error,
     },
+}
+
+fn names() -> String {
+    Mode::ALL.map(Mode::name).join(", ")
 }
 
 /// Why a call is refused. The words and codes are containerd's as far as clients see them.

@@ -27,17 +27,24 @@
 //! The simulator knows nothing of this project's own idea of order or merging: what it says is
 //! what a runtime would say.
 
+mod delivery;
 mod engine;
 mod error;
-mod events;
 mod faults;
+mod habits;
 mod id;
 mod io;
 mod life;
+mod mode;
+mod pods;
+mod programs;
+mod run;
 mod script;
 mod server;
 mod service;
 mod sim;
+mod telling;
+mod version;
 mod views;
 mod world;
 
@@ -45,6 +52,8 @@ pub use engine::WallClock;
 pub use error::SimError;
 pub use faults::{Call, CallFault, Delivery, Faults};
 pub use life::{LifeConfig, LifeHandle};
+pub use mode::Mode;
+pub use run::{Ending, Meanwhile, Phase, Restart};
 pub use server::Serving;
 pub use service::CriService;
 pub use sim::{Sim, SimBuilder};

@@ -14,7 +14,7 @@ use pleg_cri::v1::{self, runtime_service_server::RuntimeService as _};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{Request, Status};
 
-use crate::{engine::Engine, id::Dice, service::CriService};
+use crate::{engine::Engine, id::Dice, programs::End, service::CriService};
 
 /// Marks the pods of this life; others are left alone.
 const OURS: (&str, &str) = ("pleg-sim/life", "true");
@@ -352,7 +352,8 @@ impl Life {
         let victim = self.dice.one(&alive);
         let code = self.dice.one(&[1, 2, 137, 139]);
         if let (Some(victim), Some(code)) = (victim, code) {
-            self.engine.kill_container(&victim.id, *code);
+            self.engine
+                .kill_container(&victim.id, End::by_itself(*code));
         }
     }
 }

@@ -20,6 +20,8 @@ pub(crate) enum Script {
     IgnoreTerm,
     /// Ends by itself.
     Exit { code: i32, after: Duration },
+    /// Is killed for its use of memory.
+    Oom { after: Duration },
     /// Cannot be started.
     FailStart,
 }
@@ -33,9 +35,15 @@ impl Script {
             let after = Duration::from_millis(ms.parse().ok()?);
             Some(Self::Exit { code, after })
         };
+        let oom = |ms: &str| {
+            let after = ms.parse().ok().map(Duration::from_millis);
+            after.map_or(Self::Run, |after| Self::Oom { after })
+        };
         match words[..] {
             [.., "ignore-term"] => Self::IgnoreTerm,
             [.., "fail-start"] => Self::FailStart,
+            [.., "oom"] => oom("0"),
+            [.., "oom", ms] => oom(ms),
             [.., "exit", code, ms] => exit(code, ms).unwrap_or(Self::Run),
             [.., "exit", code] => exit(code, "0").unwrap_or(Self::Run),
             _ => Self::Run,
@@ -46,7 +54,7 @@ impl Script {
     pub(crate) fn on_term(self) -> Option<i32> {
         match self {
             Self::Run => Some(0),
-            Self::Exit { .. } => Some(TERMINATED),
+            Self::Exit { .. } | Self::Oom { .. } => Some(TERMINATED),
             Self::IgnoreTerm | Self::FailStart => None,
         }
     }
@@ -81,5 +89,8 @@ mod tests {
         assert_eq!(script(&["exit", "1", "2", "3"], &[]), Script::Run);
         assert_eq!(script(&["app"], &["ignore-term"]), Script::IgnoreTerm);
         assert_eq!(script(&["fail-start"], &[]), Script::FailStart);
+        let after = Duration::from_millis(9);
+        assert_eq!(script(&["app", "oom", "9"], &[]), Script::Oom { after });
+        assert_eq!(script(&["app", "oom", "soon"], &[]), Script::Run);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use futures::{StreamExt as _, stream};
+use futures::{Stream, StreamExt as _, stream};
 use pleg_cri::v1::{
     self, image_service_server::ImageService, runtime_service_server::RuntimeService,
 };
@@ -11,10 +11,13 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, codegen::BoxStream};
 
-use crate::{engine::Engine, error::Refusal, faults::Call};
-
-/// containerd's page of a streamed list.
-const PAGE: usize = 5000;
+use crate::{
+    delivery::Event,
+    engine::Engine,
+    error::Refusal,
+    faults::Call,
+    habits::{StreamHabit, Timestamp},
+};
 
 type Answer<T> = Result<Response<T>, Status>;
 
@@ -34,6 +37,26 @@ impl CriService {
             return Err(Refusal::ShuttingDown.into());
         }
         self.engine.admit(Call { method, id }).await
+    }
+
+    /// What the runtime tells from now on, until its process ends.
+    fn subscribe(&self) -> impl Stream<Item = Event> + Send + use<> {
+        let (out, events) = mpsc::channel(1);
+        let run = self.engine.run();
+        // A task of its own: it must outlive the client, to go unnoticed as a dead subscriber.
+        self.engine
+            .tasks
+            .spawn(async move { run.delivery.serve(out).await });
+        ReceiverStream::new(events)
+    }
+
+    /// The rows of a page of that streamed list.
+    fn page(&self, method: &str) -> Result<usize, Status> {
+        self.engine.habits.page.ok_or_else(|| {
+            Status::unimplemented(format!(
+                "unknown method {method} for service runtime.v1.RuntimeService"
+            ))
+        })
     }
 
     /// Does it to the end even if the client gives up, as Go's handlers do: what has been changed
@@ -57,8 +80,8 @@ impl RuntimeService for CriService {
         self.admit("Version", "").await?;
         Ok(Response::new(v1::VersionResponse {
             version: "0.1.0".into(),
-            runtime_name: "containerd".into(),
-            runtime_version: self.engine.version.clone(),
+            runtime_name: self.engine.habits.name.into(),
+            runtime_version: self.engine.habits.version.clone(),
             runtime_api_version: "v1".into(),
         }))
     }
@@ -144,10 +167,23 @@ impl RuntimeService for CriService {
     ) -> Answer<v1::PodSandboxStatusResponse> {
         let id = request.into_inner().pod_sandbox_id;
         self.admit("PodSandboxStatus", &id).await?;
-        let status = self.engine.world().sandbox_status(&id)?;
-        // No containers_statuses and no timestamp: containerd has neither.
+        let habits = &self.engine.habits;
+        let timestamp = match habits.timestamp {
+            Timestamp::None => 0,
+            Timestamp::Seconds => self.engine.now() / 1_000_000_000,
+            Timestamp::Nanos => self.engine.now(),
+        };
+        let world = self.engine.world();
+        let status = world.sandbox_status(&id)?;
+        let containers_statuses = if habits.status_has_containers {
+            world.statuses_of(&id)
+        } else {
+            Vec::new()
+        };
         Ok(Response::new(v1::PodSandboxStatusResponse {
             status: Some(status),
+            containers_statuses,
+            timestamp,
             ..Default::default()
         }))
     }
@@ -167,9 +203,10 @@ impl RuntimeService for CriService {
         request: Request<v1::StreamPodSandboxesRequest>,
     ) -> Answer<BoxStream<v1::StreamPodSandboxesResponse>> {
         self.admit("StreamPodSandboxes", "").await?;
+        let page = self.page("StreamPodSandboxes")?;
         let filter = request.into_inner().filter;
         let rows = self.engine.world().sandbox_rows(filter.as_ref());
-        Ok(pages(rows, |pod_sandboxes| {
+        Ok(pages(rows, page, |pod_sandboxes| {
             v1::StreamPodSandboxesResponse { pod_sandboxes }
         }))
     }
@@ -269,10 +306,11 @@ impl RuntimeService for CriService {
         request: Request<v1::StreamContainersRequest>,
     ) -> Answer<BoxStream<v1::StreamContainersResponse>> {
         self.admit("StreamContainers", "").await?;
+        let page = self.page("StreamContainers")?;
         let filter = request.into_inner().filter;
         let rows = self.engine.world().container_rows(filter.as_ref());
-        Ok(pages(rows, |containers| v1::StreamContainersResponse {
-            containers,
+        Ok(pages(rows, page, |containers| {
+            v1::StreamContainersResponse { containers }
         }))
     }
 
@@ -311,14 +349,24 @@ impl RuntimeService for CriService {
         _: Request<v1::GetEventsRequest>,
     ) -> Answer<BoxStream<v1::ContainerEventResponse>> {
         self.admit("GetContainerEvents", "").await?;
-        let (out, mut events) = mpsc::channel(1);
-        let engine = Arc::clone(&self.engine);
-        // A task of its own: it must outlive the client, to go unnoticed as a dead subscriber.
-        self.engine
-            .tasks
-            .spawn(async move { engine.events.subscribe(out).await });
-        let first = events.recv().await.ok_or(Refusal::ShuttingDown)?;
-        let all = stream::iter([first]).chain(ReceiverStream::new(events));
+        let events = match self.engine.habits.stream {
+            StreamHabit::Unimplemented => {
+                let refused = Status::unimplemented("method GetContainerEvents not implemented");
+                return Err(refused);
+            }
+            StreamHabit::Disabled => return Ok(Response::new(stream::empty().boxed())),
+            StreamHabit::Competing | StreamHabit::Broadcast | StreamHabit::Draining => {
+                self.subscribe()
+            }
+        };
+        let mut events = Box::pin(events);
+        let Some(first) = events.next().await else {
+            if self.engine.habits.says_goodbye {
+                return Ok(Response::new(stream::empty().boxed()));
+            }
+            return Err(Refusal::ShuttingDown.into());
+        };
+        let all = stream::iter([first]).chain(events);
         Ok(Response::new(
             all.map(|event| Ok(v1::ContainerEventResponse::clone(&event)))
                 .boxed(),
@@ -381,7 +429,11 @@ impl ImageService for CriService {
 }
 
 /// The rows in pages; none at all gives no page.
-fn pages<R, P>(rows: Vec<R>, page: impl Fn(Vec<R>) -> P + Send + 'static) -> Response<BoxStream<P>>
+fn pages<R, P>(
+    rows: Vec<R>,
+    size: usize,
+    page: impl Fn(Vec<R>) -> P + Send + 'static,
+) -> Response<BoxStream<P>>
 where
     R: Send + 'static,
     P: Send + 'static,
@@ -389,7 +441,7 @@ where
     let mut rows = rows.into_iter().peekable();
     let pages = std::iter::from_fn(move || {
         rows.peek()?;
-        Some(Ok(page(rows.by_ref().take(PAGE).collect())))
+        Some(Ok(page(rows.by_ref().take(size).collect())))
     });
     Response::new(stream::iter(pages).boxed())
 }
@@ -403,7 +455,7 @@ mod tests {
     #[test]
     fn a_page_has_5000_rows() {
         let sizes = |rows: usize| {
-            let pages = pages((0..rows).collect(), |page: Vec<usize>| page).into_inner();
+            let pages = pages((0..rows).collect(), 5000, |page: Vec<usize>| page).into_inner();
             let sizes = pages.map(|page| page.map_or(0, |page| page.len()));
             sizes.collect::<Vec<_>>().now_or_never().unwrap()
         };

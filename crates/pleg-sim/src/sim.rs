@@ -6,11 +6,15 @@ use pleg_runtime::clock;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
+    delivery::Counts,
     engine::{Engine, WallClock},
     error::SimError,
-    events::Counts,
     faults::{Faults, Healthy},
+    habits::Habits,
     life::{self, LifeConfig, LifeHandle},
+    mode::Mode,
+    programs::End,
+    run::{Ending, Phase, Restart},
     server::{self, Serving},
     service::CriService,
 };
@@ -19,6 +23,7 @@ use crate::{
 /// without waiting.
 #[derive(Debug)]
 pub struct Sim {
+    mode: Mode,
     engine: Arc<Engine>,
 }
 
@@ -26,6 +31,12 @@ impl Sim {
     /// A simulator to be configured.
     pub fn builder() -> SimBuilder {
         SimBuilder::default()
+    }
+
+    /// Which runtime it is.
+    #[must_use]
+    pub const fn mode(&self) -> Mode {
+        self.mode
     }
 
     /// The CRI, for calls within the process.
@@ -68,13 +79,53 @@ impl Sim {
     /// Ends a running container as if its program had ended with that code. False if it does not
     /// run.
     pub fn kill_container(&self, id: &str, code: i32) -> bool {
-        self.engine.kill_container(id, code)
+        self.engine.kill_container(id, End::by_itself(code))
+    }
+
+    /// Ends a running container for its use of memory: 137, and `OOMKilled` in the event or only
+    /// afterwards, as the runtime has it. False if it does not run.
+    pub fn oom_kill_container(&self, id: &str) -> bool {
+        self.engine.kill_container(id, End::OOM)
+    }
+
+    /// Returns when that container does not run (any more).
+    pub async fn wait_for_exit(&self, id: &str) {
+        self.engine.until_ended(id).await;
     }
 
     /// Ends a sandbox as if its pause process had been killed: it becomes not ready, its
-    /// containers run on.
-    pub fn kill_sandbox(&self, id: &str) {
-        self.engine.end_sandbox(id);
+    /// containers run on unless they share its process namespace. False if it is not ready, or
+    /// has no such process (CRI-O drops it).
+    pub fn kill_sandbox(&self, id: &str) -> bool {
+        self.engine.kill_sandbox(id)
+    }
+
+    /// Where the runtime's process is in its life.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        self.engine.phase()
+    }
+
+    /// Restarts the runtime's process. Returns when it serves again. The subscribers and the
+    /// queue of the old one are forgotten, and what happens while there is none is never told.
+    /// Connections of [`Sim::serve_stream`] end with the old process.
+    pub async fn restart(&self, how: Restart) {
+        self.engine.restart(how).await;
+    }
+
+    /// The first part of a restart: the process ends. Returns when nothing serves any more.
+    pub async fn go_down(&self, ending: Ending) {
+        self.engine.go_down(ending).await;
+    }
+
+    /// The second part: a new process starts, and has its sockets as this returns.
+    pub async fn come_up(&self) {
+        self.engine.come_up().await;
+    }
+
+    /// The last part: a process that starts obeys calls from now on.
+    pub fn ready(&self) {
+        self.engine.ready();
     }
 
     /// Cuts all connections of now without a goodbye. New ones are accepted.
@@ -88,7 +139,7 @@ impl Sim {
         self.counts().subscribers
     }
 
-    /// How many events are held for a first subscriber.
+    /// How many events wait for a subscriber.
     #[must_use]
     pub fn held_events(&self) -> usize {
         self.counts().held
@@ -97,7 +148,13 @@ impl Sim {
     /// How many held events were thrown away because nobody came for them within five minutes.
     #[must_use]
     pub fn discarded_events(&self) -> u64 {
-        self.engine.events.discarded()
+        self.counts().discarded
+    }
+
+    /// How many events were thrown away because the queue was full, or nobody listened any more.
+    #[must_use]
+    pub fn dropped_events(&self) -> u64 {
+        self.counts().dropped
     }
 
     /// Returns when the runtime believes in exactly that many subscribers, or has ended.
@@ -119,11 +176,11 @@ impl Sim {
     }
 
     fn counts(&self) -> Counts {
-        *self.engine.events.counts().borrow()
+        *self.engine.counts.borrow()
     }
 
     async fn wait_for(&self, condition: impl Fn(&Counts) -> bool) {
-        let mut counts = self.engine.events.counts();
+        let mut counts = self.engine.counts.subscribe();
         tokio::select! {
             _ = counts.wait_for(|now| condition(now)) => {}
             () = self.engine.stop.cancelled() => {}
@@ -140,8 +197,9 @@ impl Drop for Sim {
 /// How a [`Sim`] is to be.
 #[must_use]
 pub struct SimBuilder {
+    mode: Mode,
     seed: u64,
-    version: String,
+    version: Option<String>,
     wall: WallClock,
     faults: Arc<dyn Faults>,
 }
@@ -149,6 +207,7 @@ pub struct SimBuilder {
 impl std::fmt::Debug for SimBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SimBuilder")
+            .field("mode", &self.mode)
             .field("seed", &self.seed)
             .finish_non_exhaustive()
     }
@@ -157,8 +216,9 @@ impl std::fmt::Debug for SimBuilder {
 impl Default for SimBuilder {
     fn default() -> Self {
         Self {
+            mode: Mode::default(),
             seed: 0,
-            version: "v2.4.0".to_owned(),
+            version: None,
             wall: Arc::new(|| clock::wall().as_nanos()),
             faults: Arc::new(Healthy),
         }
@@ -166,6 +226,12 @@ impl Default for SimBuilder {
 }
 
 impl SimBuilder {
+    /// Which runtime it is; containerd 2 by default.
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
     /// From which ids are made and dice are thrown; 0 by default. Two simulators of one seed make
     /// the same ids.
     pub fn seed(mut self, seed: u64) -> Self {
@@ -173,10 +239,11 @@ impl SimBuilder {
         self
     }
 
-    /// What `Version` gives as the version of containerd; `v2.4.0` by default. The behaviour stays
-    /// the same.
+    /// The runtime's version, as `Version` gives it; [`Mode::default_version`] by default. Its
+    /// behaviour follows, as far as the mode knows that version ([`Mode::check_version`] tells);
+    /// otherwise that of the nearest one that it knows.
     pub fn runtime_version(mut self, version: impl Into<String>) -> Self {
-        self.version = version.into();
+        self.version = Some(version.into());
         self
     }
 
@@ -195,8 +262,15 @@ impl SimBuilder {
     /// The simulator. Nothing runs yet.
     #[must_use]
     pub fn build(self) -> Sim {
-        let engine = Engine::new(self.seed, self.version, self.wall, self.faults);
+        let default = self.mode.default_version();
+        let habits = Habits::of(self.mode, self.version.as_deref().unwrap_or(default));
+        let phase = match self.mode {
+            Mode::Starting | Mode::Silent => Phase::Starting,
+            _ => Phase::Serving,
+        };
+        let engine = Engine::new(habits, phase, self.seed, self.wall, self.faults);
         Sim {
+            mode: self.mode,
             engine: Arc::new(engine),
         }
     }

@@ -6,25 +6,43 @@ use pleg_cri::v1;
 
 use crate::{
     error::Refusal,
+    habits::{NO_TIME, Scope},
     id::image_id,
     world::{Container, Sandbox, World, namespaces},
 };
 
-/// What containerd 2 gives as the time of creation of a sandbox that its controller has
-/// forgotten: Go's zero time in nanoseconds, wrapped around.
-pub(crate) const NO_TIME: i64 = -6_795_364_578_871_345_152;
+/// The label that CRI-O finds a pod's containers by.
+const POD_UID: &str = "io.kubernetes.pod.uid";
 
-/// The statuses that an event of a sandbox carries: its own, if it is there, and those of its
-/// own containers (not of others of the pod).
+/// The statuses that an event of a sandbox carries: its own, if it is there, and those of
+/// containers.
 pub(crate) type Snapshot = (Option<v1::PodSandboxStatus>, Vec<v1::ContainerStatus>);
 
 impl World {
-    pub(crate) fn snapshot(&self, sandbox: &str) -> Snapshot {
-        let containers = self.containers.iter().filter(|(_, c)| c.sandbox == sandbox);
-        (
-            self.sandboxes.get(sandbox).map(|s| s.status(sandbox)),
-            containers.map(|(id, c)| c.status(id)).collect(),
-        )
+    pub(crate) fn snapshot(&self, id: &str, scope: Scope) -> Snapshot {
+        let sandbox = self.sandboxes.get(id);
+        let containers = match scope {
+            Scope::Sandbox => self.statuses(|c| c.sandbox == id),
+            Scope::Pod => {
+                let metadata = sandbox.and_then(|s| s.config.metadata.as_ref());
+                let uid = metadata.map_or("", |m| m.uid.as_str());
+                self.statuses(|c| c.config.labels.get(POD_UID).is_some_and(|l| l == uid))
+            }
+        };
+        (sandbox.map(|s| s.status(id)), containers)
+    }
+
+    /// Of the containers of that sandbox.
+    pub(crate) fn statuses_of(&self, sandbox: &str) -> Vec<v1::ContainerStatus> {
+        self.statuses(|c| c.sandbox == sandbox)
+    }
+
+    /// Newest first, as CRI-O has them; containerd has no order.
+    fn statuses(&self, of: impl Fn(&Container) -> bool) -> Vec<v1::ContainerStatus> {
+        let its = self.containers.iter().filter(|(_, c)| of(c));
+        let mut statuses: Vec<_> = its.map(|(id, c)| c.status(id)).collect();
+        statuses.sort_by_key(|c| std::cmp::Reverse(c.created_at));
+        statuses
     }
 
     pub(crate) fn sandbox_status(&self, id: &str) -> Result<v1::PodSandboxStatus, Refusal> {

@@ -10,6 +10,7 @@ use pleg_cri::v1::{self, ContainerState, NamespaceMode};
 use crate::{
     error::Refusal,
     id::{Dice, image_id},
+    programs::End,
     script::{START_FAILED, Script},
 };
 
@@ -33,7 +34,7 @@ pub(crate) struct Sandbox {
     pub(crate) created_at: i64,
     /// None on the host's network, and once the network is torn down.
     pub(crate) ip: Option<String>,
-    /// Being removed: containerd's controller has forgotten it, its store has not yet.
+    /// Being removed: containerd 2's controller has forgotten it, its store has not yet.
     pub(crate) leaving: bool,
     name: String,
 }
@@ -133,6 +134,12 @@ impl World {
             .ok_or_else(|| Refusal::NoSandbox(id.to_owned()))
     }
 
+    /// Its containers share one process namespace, that of its pause process.
+    pub(crate) fn shares_processes(&self, id: &str) -> bool {
+        let namespaces = self.sandboxes.get(id).and_then(|s| namespaces(&s.config));
+        namespaces.is_some_and(|n| n.pid() == NamespaceMode::Pod)
+    }
+
     // === containers ===
 
     pub(crate) fn create_container(
@@ -208,17 +215,24 @@ impl World {
         Ok(script)
     }
 
-    /// Its process has ended. The sandbox it belongs to, if that is news.
-    pub(crate) fn container_exited(&mut self, id: &str, code: i32, now: i64) -> Option<String> {
+    /// Its program has ended. The sandbox it belongs to, if that is news.
+    pub(crate) fn container_exited(&mut self, id: &str, how: End, now: i64) -> Option<String> {
         let container = self.containers.get_mut(id)?;
         if container.state != ContainerState::ContainerRunning {
             return None;
         }
         container.state = ContainerState::ContainerExited;
         container.finished_at = now;
-        container.exit_code = code;
-        container.reason = if code == 0 { "Completed" } else { "Error" };
+        container.exit_code = how.code;
+        container.reason = how.reason;
         Some(container.sandbox.clone())
+    }
+
+    /// Why it ended turns out later.
+    pub(crate) fn learn_reason(&mut self, id: &str, reason: &'static str) {
+        if let Some(container) = self.containers.get_mut(id) {
+            container.reason = reason;
+        }
     }
 
     /// It is gone, and its name is free. The sandbox it belonged to, if it was there.
@@ -372,8 +386,11 @@ mod tests {
         assert_eq!(world.start_container(&id, 12), Ok(Script::Run));
         let again = world.start_container(&id, 13).unwrap_err();
         assert_eq!(again.to_string(), "container is in CONTAINER_RUNNING state");
-        assert_eq!(world.container_exited(&id, 3, 14), Some(sandbox.clone()));
-        assert_eq!(world.container_exited(&id, 4, 15), None);
+        assert_eq!(
+            world.container_exited(&id, End::by_itself(3), 14),
+            Some(sandbox.clone())
+        );
+        assert_eq!(world.container_exited(&id, End::by_itself(4), 15), None);
         let c = world.container(&id).unwrap();
         assert_eq!((c.exit_code, c.reason, c.finished_at), (3, "Error", 14));
         assert_eq!(world.forget_container(&id), Some(sandbox));

@@ -1,10 +1,6 @@
 //! Lists, filters, statuses, and what is refused.
 
-#![allow(clippy::unwrap_used, clippy::large_futures, reason = "tests")]
-
-mod common;
-
-use common::{Client, connect, container_config, pod_config, sim, soon};
+use crate::common::{Client, connect, container_config, pod_config, sim, soon};
 use pleg_cri::v1::{
     self, ContainerFilter, ContainerState, ContainerStateValue, PodSandboxFilter, PodSandboxState,
     PodSandboxStateValue, image_service_client::ImageServiceClient,

@@ -1,13 +1,6 @@
 //! What the tests share: a client over an in-process connection, and pods to make.
 
-#![allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::large_futures,
-    reason = "tests"
-)]
+#![allow(unreachable_pub, reason = "tests")]
 
 use std::{
     sync::{
@@ -21,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use pleg_cri::v1::{
     self, ContainerEventType as Kind, runtime_service_client::RuntimeServiceClient,
 };
-use pleg_sim::{Sim, SimBuilder};
+use pleg_sim::{Mode, Sim, SimBuilder};
 use tokio::io::DuplexStream;
 use tonic::{
     Status, Streaming,
@@ -37,6 +30,11 @@ pub fn sim() -> SimBuilder {
     Sim::builder()
         .seed(7)
         .wall_clock(Arc::new(move || clock.fetch_add(1, Ordering::SeqCst)))
+}
+
+/// One of that mode.
+pub fn sim_of(mode: Mode) -> Sim {
+    sim().mode(mode).build()
 }
 
 /// Fails the test rather than hang.
@@ -56,6 +54,13 @@ pub async fn connect(sim: &Sim) -> Channel {
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     sim.serve_stream(theirs);
     channel(ours).await
+}
+
+/// A client over a unix socket.
+pub async fn over_socket(path: &std::path::Path) -> Client {
+    let endpoint = Endpoint::try_from(format!("unix://{}", path.display())).unwrap();
+    let channel = soon(endpoint.connect()).await.unwrap();
+    Client(RuntimeServiceClient::new(channel))
 }
 
 async fn channel(io: DuplexStream) -> Channel {
@@ -80,8 +85,12 @@ impl Client {
     }
 
     pub async fn try_run(&mut self, pod: &str) -> Result<String, Status> {
+        self.try_run_as(pod_config(pod)).await
+    }
+
+    pub async fn try_run_as(&mut self, config: v1::PodSandboxConfig) -> Result<String, Status> {
         let request = v1::RunPodSandboxRequest {
-            config: Some(pod_config(pod)),
+            config: Some(config),
             ..Default::default()
         };
         Ok(self
@@ -157,6 +166,24 @@ impl Client {
         soon(self.0.remove_pod_sandbox(request)).await.unwrap();
     }
 
+    pub async fn try_start(&mut self, id: &str) -> Result<(), Status> {
+        let request = v1::StartContainerRequest {
+            container_id: id.to_owned(),
+        };
+        soon(self.0.start_container(request)).await.map(drop)
+    }
+
+    pub async fn sandbox_status(
+        &mut self,
+        id: &str,
+    ) -> Result<v1::PodSandboxStatusResponse, Status> {
+        let request = v1::PodSandboxStatusRequest {
+            pod_sandbox_id: id.to_owned(),
+            verbose: false,
+        };
+        Ok(soon(self.0.pod_sandbox_status(request)).await?.into_inner())
+    }
+
     pub async fn status(&mut self, id: &str) -> Result<v1::ContainerStatus, Status> {
         let request = v1::ContainerStatusRequest {
             container_id: id.to_owned(),
@@ -200,7 +227,11 @@ pub fn pod_config(pod: &str) -> v1::PodSandboxConfig {
             namespace: "default".into(),
             attempt: 0,
         }),
-        labels: [("pod".to_owned(), pod.to_owned())].into(),
+        labels: [
+            ("pod".to_owned(), pod.to_owned()),
+            ("io.kubernetes.pod.uid".to_owned(), format!("uid-{pod}")),
+        ]
+        .into(),
         ..Default::default()
     }
 }
@@ -216,7 +247,12 @@ pub fn container_config(name: &str, attempt: u32, command: &str) -> v1::Containe
             ..Default::default()
         }),
         command: command.split_whitespace().map(str::to_owned).collect(),
-        labels: [("name".to_owned(), name.to_owned())].into(),
+        // As a kubelet labels the containers of pod "p".
+        labels: [
+            ("name".to_owned(), name.to_owned()),
+            ("io.kubernetes.pod.uid".to_owned(), "uid-p".to_owned()),
+        ]
+        .into(),
         ..Default::default()
     }
 }
@@ -266,6 +302,11 @@ impl Events {
             all.push(golden(&self.next().await, names));
         }
         all
+    }
+
+    /// True if none comes when everything that can happen has happened (see [`idle`]).
+    pub async fn is_silent(&mut self) -> bool {
+        idle(&mut Box::pin(self.try_next())).await
     }
 
     /// The client goes away, as a whole.

@@ -1,24 +1,11 @@
 //! Unix sockets, faults, and the scripted life.
 
-#![allow(clippy::unwrap_used, clippy::large_futures, reason = "tests")]
-
-mod common;
-
 use std::{collections::BTreeSet, os::unix::net::UnixListener, sync::Arc, time::Duration};
 
-use common::{Client, Events, idle, sim, soon};
-use pleg_cri::v1::{
-    self, ContainerEventType as Kind, runtime_service_client::RuntimeServiceClient,
-};
+use crate::common::{Client, Events, idle, over_socket, sim, soon};
+use pleg_cri::v1::{self, ContainerEventType as Kind};
 use pleg_sim::{Call, CallFault, Delivery, Faults, LifeConfig, Sim, SimError};
-use tonic::{Code, Status, transport::Endpoint};
-
-async fn over_socket(path: &std::path::Path) -> Client {
-    let endpoint = Endpoint::try_from(format!("unix://{}", path.display())).unwrap();
-    Client(RuntimeServiceClient::new(
-        soon(endpoint.connect()).await.unwrap(),
-    ))
-}
+use tonic::{Code, Status};
 
 #[tokio::test]
 async fn a_socket_is_served_stopped_and_served_again() {

@@ -1,12 +1,8 @@
 //! How events reach subscribers, and how they do not: reference/runtimes.md 1.1.
 
-#![allow(clippy::unwrap_used, clippy::large_futures, reason = "tests")]
-
-mod common;
-
 use std::time::Duration;
 
-use common::{Client, Events, idle, sim, soon};
+use crate::common::{Client, Events, idle, sim, soon};
 use futures::StreamExt as _;
 use pleg_cri::v1::{self, GetEventsRequest, runtime_service_server::RuntimeService as _};
 use tonic::{Code, Request};

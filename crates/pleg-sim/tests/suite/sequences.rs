@@ -1,10 +1,6 @@
 //! What is told of a pod's life, and in which order: reference/runtimes.md 7.1 to 7.4.
 
-#![allow(clippy::unwrap_used, clippy::large_futures, reason = "tests")]
-
-mod common;
-
-use common::{Client, Events, sim};
+use crate::common::{Client, Events, sim};
 use pleg_cri::v1::{ContainerFilter, ContainerState, PodSandboxFilter, PodSandboxState};
 
 const GONE: i64 = -6_795_364_578_871_345_152;
@@ -84,7 +80,10 @@ async fn a_pod_lives_and_goes() {
         ]
     );
     let last = events.next().await;
-    assert_eq!(common::golden(&last, &names), "DELETED(S) NOTREADY []");
+    assert_eq!(
+        crate::common::golden(&last, &names),
+        "DELETED(S) NOTREADY []"
+    );
     let status = last.pod_sandbox_status.unwrap();
     assert_eq!(status.created_at, GONE);
     assert_eq!(status.metadata.unwrap().uid, "uid-p");
@@ -136,7 +135,7 @@ async fn a_killed_sandbox_leaves_its_containers_running() {
     sim.kill_sandbox(&s);
     let event = events.next().await;
     assert_eq!(
-        common::golden(&event, &names),
+        crate::common::golden(&event, &names),
         "STOPPED(S) NOTREADY [A:RUNNING]"
     );
     assert!(

@@ -1,0 +1,53 @@
+//! A runtime's version, as far as habits hang on it. Pure.
+
+/// Major, minor, patch; what follows (`-rc.1`, `~ds1`) changes no habit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Version(u32, u32, u32);
+
+impl Version {
+    pub(crate) const NEWEST: Self = Self(u32::MAX, 0, 0);
+
+    pub(crate) const fn new(major: u32, minor: u32, patch: u32) -> Self {
+        Self(major, minor, patch)
+    }
+
+    /// As runtimes write theirs: `1.7.24~ds1`, `v2.4.0-beta.0`, `1.37`. `None` if it is no version.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let text = text.strip_prefix('v').unwrap_or(text);
+        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.');
+        let (numbers, _) = text.split_at(end.unwrap_or(text.len()));
+        let mut numbers = numbers.trim_end_matches('.').split('.').map(str::parse);
+        let (major, minor) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+        let patch = numbers.next().unwrap_or(Ok(0)).ok()?;
+        Some(Self(major, minor, patch))
+    }
+
+    /// From the first (inclusive) to the second (exclusive).
+    pub(crate) fn within(self, from: (u32, u32, u32), to: (u32, u32, u32)) -> bool {
+        Self(from.0, from.1, from.2) <= self && self < Self(to.0, to.1, to.2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_as_runtimes_write_them() {
+        for (text, version) in [
+            ("1.7.24~ds1", (1, 7, 24)),
+            ("v2.4.0-beta.0", (2, 4, 0)),
+            ("v2.0.0", (2, 0, 0)),
+            ("1.37", (1, 37, 0)),
+            ("1.31.0-dev", (1, 31, 0)),
+        ] {
+            let (a, b, c) = version;
+            assert_eq!(Version::parse(text), Some(Version::new(a, b, c)), "{text}");
+        }
+        for text in ["", "v", "two", "2", "1..2", "1.x"] {
+            assert_eq!(Version::parse(text), None, "{text}");
+        }
+        assert!(Version::new(1, 34, 11).within((1, 31, 0), (1, 35, 0)));
+        assert!(!Version::new(1, 35, 0).within((1, 31, 0), (1, 35, 0)));
+    }
+}

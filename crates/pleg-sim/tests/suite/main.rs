@@ -1,0 +1,11 @@
+//! The simulated runtime, through its gRPC. One binary: it links a whole gRPC stack.
+
+#![allow(clippy::unwrap_used, clippy::large_futures, reason = "tests")]
+
+mod calls;
+mod common;
+mod delivery;
+mod golden;
+mod machinery;
+mod sequences;
+mod serving;
