@@ -30,7 +30,8 @@ macro_rules! name_type {
 
         impl PartialEq for $name {
             fn eq(&self, other: &Self) -> bool {
-                self.head == other.head && self.text == other.text
+                let same = || Arc::ptr_eq(&self.text, &other.text) || self.text == other.text;
+                self.head == other.head && same()
             }
         }
 
@@ -38,7 +39,10 @@ macro_rules! name_type {
 
         impl Ord for $name {
             fn cmp(&self, other: &Self) -> Ordering {
-                let text = || self.text.cmp(&other.text);
+                let text = || match Arc::ptr_eq(&self.text, &other.text) {
+                    true => Ordering::Equal,
+                    false => self.text.cmp(&other.text),
+                };
                 self.head.cmp(&other.head).then_with(text)
             }
         }

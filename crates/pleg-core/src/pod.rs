@@ -62,7 +62,7 @@ impl Pod {
             .members
             .iter()
             .filter_map(|id| Some((id, records.get(id)?)));
-        let mut status = put_together(uid, members);
+        let mut status = put_together(uid, members, self.published.as_deref());
         status.namespace = self.namespace.clone();
         status.name = self.name.clone();
         status.error = self.error.clone();
@@ -97,7 +97,7 @@ impl Pod {
                 record
             });
         }
-        let mut status = put_together(uid, all.iter());
+        let mut status = put_together(uid, all.iter(), None);
         status.namespace = self.namespace.clone();
         status.name = self.name.clone();
         status.error = self.error.clone();
@@ -127,17 +127,21 @@ impl Pod {
     }
 }
 
+/// What did not change since `before` is shared with it.
 fn put_together<'a>(
     uid: &PodUid,
     members: impl Iterator<Item = (&'a Id, &'a Record)>,
+    before: Option<&PodStatus>,
 ) -> PodStatus {
+    let sandbox = |id: &Id| before?.sandboxes.iter().find(|s| s.id == *id);
+    let container = |id: &Id| before?.containers.iter().find(|c| c.id == *id);
     let mut status = PodStatus::nothing(uid.clone());
     let mut containers: Vec<(&Id, &Record)> = Vec::new();
     for (id, record) in members {
         match record.kind() {
             Kind::Sandbox => status
                 .sandboxes
-                .extend(record.sandbox_status(id).map(Arc::new)),
+                .extend(record.sandbox_status(id, sandbox(id))),
             Kind::Container => containers.push((id, record)),
         }
     }
@@ -149,7 +153,7 @@ fn put_together<'a>(
         .into_iter()
         .filter_map(|(id, record)| {
             let active = active.is_some() && record.identity.sandbox == active;
-            record.container_status(id, active).map(Arc::new)
+            record.container_status(id, active, container(id))
         })
         .collect();
     status

@@ -1,5 +1,6 @@
 //! One id: how far it came, on what grounds, what is known of it and what was said of it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::belief::{Belief, Call, Verdict};
@@ -197,6 +198,28 @@ impl Record {
         }
     }
 
+    /// Whether a list row shows what is believed, undisputed and of the same pod: it supports
+    /// that, and nothing else about the state follows from it.
+    pub(crate) fn is_as_shown(&self, row: &Report) -> bool {
+        let shown = Position::shown(row.identity.kind, row.shown);
+        let pod = self.identity.pod.as_ref();
+        let own = self.identity.sandbox.as_ref().unwrap_or(&row.id);
+        shown.is_some()
+            && shown == self.position
+            && row.identity.kind == self.kind()
+            && self.unknown == Overlay::default()
+            && !self.is_denied()
+            && pod.is_some_and(|pod| pod.as_str() != own.as_str())
+            && pod == row.identity.pod.as_ref()
+    }
+
+    /// A list row shows what is believed. What else it says only fills.
+    pub(crate) fn supported_by(&mut self, row: &Report) -> Effect {
+        self.provisional = false;
+        self.belief.confirm(Call::List);
+        self.details_from_row(row)
+    }
+
     /// A complete list that began after the removal was believed does not show it.
     pub(crate) fn confirm_absence(&mut self, call: Call) {
         if self.is_removed() {
@@ -331,18 +354,18 @@ impl Record {
     /// Identity is written once, field by field, by the first sane value. Returns whether
     /// something became known.
     fn identify(&mut self, said: &Identity) -> bool {
-        let before = self.identity.clone();
         let known = &mut self.identity;
-        fill(&mut known.namespace, said.namespace.as_ref());
-        fill(&mut known.pod_name, said.pod_name.as_ref());
-        fill(&mut known.sandbox, said.sandbox.as_ref());
-        fill(&mut known.name, said.name.as_ref());
-        fill(&mut known.created_at, said.created_at.as_ref());
-        fill(&mut known.pod, said.pod.as_ref());
-        if known.attempt == 0 {
+        let mut changed = fill(&mut known.namespace, said.namespace.as_ref());
+        changed |= fill(&mut known.pod_name, said.pod_name.as_ref());
+        changed |= fill(&mut known.sandbox, said.sandbox.as_ref());
+        changed |= fill(&mut known.name, said.name.as_ref());
+        changed |= fill(&mut known.created_at, said.created_at.as_ref());
+        changed |= fill(&mut known.pod, said.pod.as_ref());
+        if known.attempt == 0 && said.attempt != 0 {
             known.attempt = said.attempt;
+            changed = true;
         }
-        self.identity != before
+        changed
     }
 
     /// What is to be announced now, in legal order; marks it as said.
@@ -405,7 +428,12 @@ impl Record {
             if c.exit_code == Some(128) && &*c.reason == "StartError")
     }
 
-    pub(crate) fn sandbox_status(&self, id: &Id) -> Option<SandboxStatus> {
+    /// Its status; the one that was published before, if that says the same.
+    pub(crate) fn sandbox_status(
+        &self,
+        id: &Id,
+        before: Option<&Arc<SandboxStatus>>,
+    ) -> Option<Arc<SandboxStatus>> {
         let Details::Sandbox(details) = &self.details else {
             return None;
         };
@@ -417,16 +445,30 @@ impl Record {
             Some(true) => SandboxState::Ready,
             _ => SandboxState::NotReady,
         };
-        Some(SandboxStatus {
+        let (attempt, created_at) = (self.identity.attempt, self.identity.created_at);
+        let same = |s: &&Arc<SandboxStatus>| {
+            (s.state, s.attempt, s.created_at) == (state, attempt, created_at)
+                && s.details == *details
+        };
+        if let Some(before) = before.filter(same) {
+            return Some(before.clone());
+        }
+        Some(Arc::new(SandboxStatus {
             id: id.clone(),
             state,
-            attempt: self.identity.attempt,
-            created_at: self.identity.created_at,
+            attempt,
+            created_at,
             details: details.clone(),
-        })
+        }))
     }
 
-    pub(crate) fn container_status(&self, id: &Id, active: bool) -> Option<ContainerStatus> {
+    /// Its status; the one that was published before, if that says the same.
+    pub(crate) fn container_status(
+        &self,
+        id: &Id,
+        active: bool,
+        before: Option<&Arc<ContainerStatus>>,
+    ) -> Option<Arc<ContainerStatus>> {
         let Details::Container(details) = &self.details else {
             return None;
         };
@@ -441,16 +483,27 @@ impl Record {
             Some(KnownState::Exited) if !self.unknown.published => ContainerState::Exited,
             last => ContainerState::Unknown { last },
         };
-        Some(ContainerStatus {
+        let (attempt, created_at) = (self.identity.attempt, self.identity.created_at);
+        let (name, sandbox) = (&self.identity.name, &self.identity.sandbox);
+        let same = |c: &&Arc<ContainerStatus>| {
+            (c.state, c.active, c.attempt, c.created_at) == (state, active, attempt, created_at)
+                && *c.name == *name.as_deref().unwrap_or_default()
+                && c.sandbox == *sandbox
+                && c.details == *details
+        };
+        if let Some(before) = before.filter(same) {
+            return Some(before.clone());
+        }
+        Some(Arc::new(ContainerStatus {
             id: id.clone(),
-            name: self.identity.name.clone().unwrap_or_default(),
+            name: name.clone().unwrap_or_default(),
             state,
             active,
-            sandbox: self.identity.sandbox.clone(),
-            attempt: self.identity.attempt,
-            created_at: self.identity.created_at,
+            sandbox: sandbox.clone(),
+            attempt,
+            created_at,
             details: details.clone(),
-        })
+        }))
     }
 
     /// Of a removed id only the end is kept.
@@ -475,10 +528,13 @@ fn exit_of(c: &ContainerDetails) -> ContainerDetails {
     }
 }
 
-fn fill<T: Clone>(known: &mut Option<T>, said: Option<&T>) {
-    if known.is_none() {
+/// Whether it became known.
+fn fill<T: Clone>(known: &mut Option<T>, said: Option<&T>) -> bool {
+    let fills = known.is_none() && said.is_some();
+    if fills {
         *known = said.cloned();
     }
+    fills
 }
 
 const fn source_of(call: Call) -> Source {

@@ -146,6 +146,9 @@ impl Reconciler {
 
     /// Applies one answer of a read to the id that it is about; learns the id if it is new.
     pub(super) fn read_report(&mut self, now: Instant, read: ReadAt, report: &Report) -> Found {
+        if read.call == Call::List && self.is_no_news(now, report) {
+            return Found::AsBelieved;
+        }
         let id = &report.id;
         let named = self.pod_named_by(id, &report.identity);
         if !self.records.contains_key(id) {
@@ -208,6 +211,32 @@ impl Reconciler {
         } else {
             Found::Otherwise
         }
+    }
+
+    /// Most rows of most lists show what is believed. They support it, and whatever else they say
+    /// is taken over; for more there is nothing to look up. Whether it was such a row.
+    fn is_no_news(&mut self, now: Instant, row: &Report) -> bool {
+        let Some(record) = self.records.get_mut(&row.id) else {
+            return false;
+        };
+        let Some(uid) = row
+            .identity
+            .pod
+            .as_ref()
+            .filter(|_| record.is_as_shown(row))
+        else {
+            return false;
+        };
+        let Some(pod) = self.pods.get_mut(uid).filter(|pod| pod.denied.is_empty()) else {
+            return false;
+        };
+        let said = &row.identity;
+        pod.named(said.namespace.as_ref(), said.pod_name.as_ref());
+        let effect = record.supported_by(row);
+        if effect != Effect::default() {
+            self.note(now, uid, &row.id, effect, Source::Relist);
+        }
+        true
     }
 
     /// The pod of an id that is held, also of one whose pod was not known when it was buried.

@@ -59,10 +59,10 @@ impl Reconciler {
             }
             return;
         }
-        let status = Arc::new(pod.assemble(uid, &self.records));
+        let status = pod.assemble(uid, &self.records);
         let status = match pod.published.take() {
-            Some(old) if old == status => old,
-            _ => status,
+            Some(old) if *old == status => old,
+            _ => Arc::new(status),
         };
         pod.published = Some(status.clone());
         let view = PodView::new(status, pod.as_of, pod.inspected);

@@ -62,10 +62,10 @@ impl Reconciler {
             list: Some(list.ticket),
             audits,
         };
-        let mut shown: BTreeSet<&Id> = BTreeSet::new();
+        let mut shown: Vec<&Id> = rows.iter().map(|row| &row.id).collect();
+        shown.sort_unstable();
         let mut moved: BTreeSet<PodUid> = BTreeSet::new();
         for row in rows {
-            shown.insert(&row.id);
             let aside = self.aside.take(&row.id);
             let found = self.read_report(now, read, row);
             if let Some(kept) = aside {
@@ -116,12 +116,12 @@ impl Reconciler {
     }
 
     /// An id that a complete list does not show is removed, if we first learned of it before the
-    /// list began; otherwise the list says nothing about it (law 5).
+    /// list began; otherwise the list says nothing about it (law 5). `shown` is in order.
     fn apply_absence(
         &mut self,
         now: Instant,
         began: Instant,
-        shown: &BTreeSet<&Id>,
+        shown: &[&Id],
         moved: &mut BTreeSet<PodUid>,
     ) {
         let mut absent: Vec<(PodUid, Id)> = Vec::new();
@@ -129,7 +129,7 @@ impl Reconciler {
             for id in pod
                 .members
                 .union(&pod.denied)
-                .filter(|id| !shown.contains(id))
+                .filter(|id| shown.binary_search(id).is_err())
             {
                 absent.push((uid.clone(), id.clone()));
             }
