@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::dice::Dice;
 use crate::faults::Fault;
-use crate::weather::{Flavor, MS, SECOND, Weather};
+use crate::weather::{Flavor, MS, Weather};
 
 /// One world, before it begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,8 +14,10 @@ pub struct Plan {
     pub flavor: Flavor,
     pub weather: Weather,
     pub pods: usize,
-    /// How long the node is at work, in seconds.
+    /// How long the node is at work in this weather, in seconds.
     pub trouble: u64,
+    /// How long it goes on in fair weather after that.
+    pub calm: u64,
     /// The longest pause between two operations of the node, in milliseconds; most are shorter.
     pub pause: u64,
     /// The longest pause between two questions of consumers; none if there are no consumers.
@@ -59,6 +61,7 @@ impl Plan {
             weather,
             pods,
             trouble,
+            calm: if dice.percent(25) { trouble } else { 0 },
             pause,
             questions: Some(questions),
             one_slot: (small && dice.percent(30)).then(|| dice.between(1, 2) as usize),
@@ -77,13 +80,20 @@ impl Plan {
         }
     }
 
-    /// A whole node at work: 110 pods and 10 events a second, on a runtime and in a weather that
-    /// the seed decides. The rate is measured on these.
+    /// A whole node at work: 110 pods and 10 events a second, on a runtime that the seed decides;
+    /// for the first of ten minutes in a weather that the seed decides. The rate is measured on
+    /// these.
     pub fn node(seed: u64) -> Self {
+        let streaming = [Flavor::Containerd17, Flavor::Containerd2, Flavor::Crio];
+        let mut dice = Dice::new(seed ^ 0xDCBA);
+        let flavor = dice.pick(&streaming);
         Self {
+            flavor,
+            weather: Weather::of(&mut dice, flavor),
             pods: 110,
-            trouble: 600,
-            pause: 185,
+            trouble: 60,
+            calm: 540,
+            pause: 155,
             questions: Some(400),
             one_slot: None,
             tombstones: 100_000,
@@ -105,6 +115,7 @@ impl Plan {
             }
         };
         with(&|p| p.pods = 1.max(p.pods / 4));
+        with(&|p| p.calm = 0);
         with(&|p| p.trouble = 1.max(p.trouble / 4));
         for fault in self.weather.faults() {
             with(&|p| p.weather = p.weather.clone().with(0, &[fault]));
@@ -119,11 +130,6 @@ impl Plan {
         with(&|p| p.pods -= usize::from(p.pods > 1));
         with(&|p| p.trouble -= u64::from(p.trouble > 1));
         out
-    }
-
-    /// The node's work in nanoseconds.
-    pub const fn trouble_nanos(&self) -> u64 {
-        self.trouble * SECOND
     }
 
     /// A pause between two operations.
@@ -149,6 +155,9 @@ impl fmt::Display for Plan {
             )?;
         }
         write!(f, ")")?;
+        if self.calm > 0 {
+            write!(f, ", {} s of calm", self.calm)?;
+        }
         if self.questions.is_none() {
             write!(f, ", no questions")?;
         }
@@ -178,6 +187,7 @@ pub fn change(plan: &mut Plan, changes: &str) -> Result<(), String> {
         match what {
             "pods" => plan.pods = number()?.max(1) as usize,
             "trouble" => plan.trouble = number()?,
+            "calm" => plan.calm = number()?,
             "pause" => plan.pause = number()?,
             "delay" => plan.weather.delay = 0..=number()?,
             "questions" => plan.questions = Some(number()?).filter(|&n| n > 0),
@@ -215,6 +225,7 @@ pub fn changes(plan: &Plan, origin: &Plan) -> String {
     say(plan.pods != origin.pods, format!("pods={}", plan.pods));
     let trouble = plan.trouble;
     say(trouble != origin.trouble, format!("trouble={trouble}"));
+    say(plan.calm != origin.calm, format!("calm={}", plan.calm));
     say(plan.pause != origin.pause, format!("pause={}", plan.pause));
     let delay = plan.weather.delay.end();
     say(

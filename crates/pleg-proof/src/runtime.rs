@@ -114,10 +114,9 @@ pub fn list(truth: &Truth, sandboxes_at: u64, containers_at: u64) -> Vec<Report>
         Kind::Sandbox => sandboxes_at,
         Kind::Container => containers_at,
     };
-    truth
-        .all_recent()
-        .filter_map(|life| listed(life, at(life)))
-        .collect()
+    let mut rows = Vec::with_capacity(truth.all_recent().count());
+    rows.extend(truth.all_recent().filter_map(|life| listed(life, at(life))));
+    rows
 }
 
 /// An inspection between `began` and `ended`: lists of the pod and of its sandboxes, then every

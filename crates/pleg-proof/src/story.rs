@@ -51,8 +51,12 @@ pub fn live(plan: &Plan, history: History) -> Result<Lived, Box<Failure>> {
 }
 
 fn story(world: &mut World) -> Lawful {
-    world.run(world.plan.trouble_nanos())?;
+    world.run(world.plan.trouble * SECOND)?;
     let missed = world.missed();
+    if world.plan.calm > 0 {
+        world.clear_up();
+        world.run(world.plan.calm * SECOND)?;
+    }
     rest(world)?;
     let weather = world.plan.weather.clone();
     let counters = world.machine.counters();

@@ -62,7 +62,6 @@ named! {
         LateReason = "reason of an exit corrected",
         AnsweredAtOnce = "waiter answered from the cache",
         AnsweredByInspection = "waiter answered by an inspection",
-        AnsweredByList = "waiter answered by a list",
         AnsweredWithError = "waiter answered with an error",
         AnsweredNothing = "waiter told that there is nothing",
         AnsweredFuture = "waiter of a future instant answered",

@@ -45,8 +45,9 @@ impl Checks {
                 self.vanished(truth, now, &old.status, Some(&view.status));
             }
         }
-        self.fresh(truth, now, uid, view)?;
-        self.cache.insert(uid.clone(), view.clone());
+        let known = old.as_ref().map(|old| (old.as_of, old.inspected));
+        self.fresh(truth, now, uid, view, known)?;
+        self.cache.insert(uid, view.clone());
         Ok(())
     }
 
@@ -188,6 +189,10 @@ impl Checks {
 
     /// Notes what the cache shows no longer.
     fn vanished(&mut self, truth: &Truth, now: u64, old: &PodStatus, new: Option<&PodStatus>) {
+        let ids = |status| states(status).map(|(id, _)| id);
+        if new.is_some_and(|new| ids(new).eq(ids(old))) {
+            return;
+        }
         for (id, _) in states(old) {
             let stays = new.is_some_and(|new| states(new).any(|(other, _)| other == id));
             if !stays
@@ -207,7 +212,7 @@ impl Checks {
         self.vanished(truth, now, &view.status, None);
         let nothing = PodStatus::nothing(uid.clone()).into();
         view = PodView::new(nothing, view.as_of, view.inspected);
-        self.cache.insert(uid.clone(), view);
+        self.cache.insert(uid, view);
     }
 
     pub(super) fn swept(&mut self, as_of: Instant, gone: &[PodUid]) -> Lawful {
@@ -231,35 +236,42 @@ impl Checks {
         pods: &[PodUid],
     ) -> Lawful {
         for uid in pods {
-            let Some(mut view) = self.cache.remove(uid) else {
+            let Some(view) = self.cache.get_mut(uid) else {
                 let what = format!("{uid} is confirmed and not in the cache");
                 return Err(laws::EVIDENCE.broken(what).of(pod_of(uid)));
             };
+            let known = Some((view.as_of, view.inspected));
             view.as_of = view.as_of.max(Some(as_of));
-            self.fresh(truth, now, uid, &view)?;
-            self.cache.insert(uid.clone(), view);
+            let view = view.clone();
+            self.fresh(truth, now, uid, &view, known)?;
         }
         Ok(())
     }
 
-    /// A view as of t shows what was true at t, or later.
-    pub(super) fn fresh(&self, truth: &Truth, now: u64, uid: &PodUid, view: &PodView) -> Lawful {
+    /// A view as of t shows what was true at t, or later. `known` was proved before: its as-ofs.
+    pub(super) fn fresh(
+        &self,
+        truth: &Truth,
+        now: u64,
+        uid: &PodUid,
+        view: &PodView,
+        known: Option<(Option<Instant>, Option<Instant>)>,
+    ) -> Lawful {
         let Some(as_of) = view.as_of else {
             return Ok(());
         };
         let pod = pod_of(uid);
         let fails = |law: laws::Assertion, what: String| Err(law.broken(what).of(pod));
-        let known = self.cache.get(uid);
         let inspected = self.inspections.get(uid);
         let by_inspection = |t| inspected.is_some_and(|b| b.contain(t));
-        let as_before = known.is_some_and(|k| k.as_of == view.as_of);
+        let as_before = known.is_some_and(|k| k.0 == view.as_of);
         if !(as_before || self.lists.contain(as_of) || by_inspection(as_of)) {
             return fails(
                 laws::EVIDENCE,
                 format!("{uid} is as of {as_of:?}, when no read began"),
             );
         }
-        let as_before = known.is_some_and(|k| k.inspected == view.inspected);
+        let as_before = known.is_some_and(|k| k.1 == view.inspected);
         if !as_before && view.inspected.is_some_and(|t| !by_inspection(t)) {
             let when = view.inspected;
             return fails(

@@ -181,7 +181,7 @@ impl Checks {
         self.tally.path(Path::GivenUp);
         if let Some((uid, _)) = self.under_way.remove(&ticket) {
             self.failing.insert(uid.clone());
-            self.failed.insert(uid, ticket);
+            self.failed.insert(&uid, ticket);
         }
     }
 

@@ -115,10 +115,10 @@ impl Lagging {
                 event.event,
                 LifecycleType::ContainerDied | LifecycleType::ContainerRemoved
             );
-            let later = since[n + 1..].iter().enumerate().any(|(k, e)| {
-                let of_id = e.subject.as_ref().is_some_and(|other| other.id == s.id);
-                of_id && came[n + 1 + k]
-            });
+            // What a later state has overtaken may go; that one is looked at by itself.
+            let later = since[n + 1..]
+                .iter()
+                .any(|e| e.subject.as_ref().is_some_and(|other| other.id == s.id));
             if matters || !later {
                 told_to_be_lost.push((&s.id, s.incarnation));
             }
@@ -126,8 +126,21 @@ impl Lagging {
         told_to_be_lost.sort_unstable();
         told_to_be_lost.dedup();
         if told_to_be_lost.len() as u64 > missed {
+            let announced = since.iter().zip(&came).filter_map(|(event, came)| {
+                let s = event.subject.as_ref()?;
+                let lost = told_to_be_lost.iter().any(|(id, _)| **id == s.id);
+                let (id, n) = (&s.id, s.incarnation);
+                lost.then(|| {
+                    format!(
+                        "{} {id} {n} {}",
+                        event.event,
+                        ["lost", "came"][usize::from(*came)]
+                    )
+                })
+            });
+            let announced: Vec<String> = announced.collect();
             let what = format!(
-                "one who lags does not get the ends of {told_to_be_lost:?} and is told of {missed}"
+                "one who lags misses {told_to_be_lost:?} and is told of {missed}: {announced:?}"
             );
             return Err(laws::INBOX.broken(what));
         }

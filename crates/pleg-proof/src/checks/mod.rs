@@ -2,6 +2,7 @@
 //! read, asked and announced.
 
 mod announced;
+mod by_pod;
 mod cached;
 mod duties;
 mod health;
@@ -20,6 +21,7 @@ use crate::history::History;
 use crate::laws::Lawful;
 use crate::tally::{Path, Tally};
 use crate::truth::{State, Truth};
+use by_pod::ByPod;
 
 pub use duties::Duties;
 pub use health::Signs;
@@ -109,13 +111,13 @@ pub struct Checks {
     lies: bool,
     /// Lists may show what is removed.
     lingers: bool,
-    cache: BTreeMap<PodUid, PodView>,
+    cache: ByPod<PodView>,
     books: Vec<Book>,
     /// Begins of the complete lists, and of the complete inspections per pod.
     lists: Begins,
-    inspections: BTreeMap<PodUid, Begins>,
+    inspections: ByPod<Begins>,
     /// Failed inspections: the last one of each pod.
-    failed: BTreeMap<PodUid, Ticket>,
+    failed: ByPod<Ticket>,
     /// Pods whose last inspection failed.
     failing: BTreeSet<PodUid>,
     /// The complete inspection that was handed over last, and what it found.
@@ -228,12 +230,12 @@ impl Checks {
             return;
         }
         if failed {
-            self.failed.insert(uid.clone(), ticket);
+            self.failed.insert(uid, ticket);
             self.failing.insert(uid.clone());
         } else {
             self.failing.remove(uid);
             self.retries.remove(uid);
-            self.inspections.entry(uid.clone()).or_default().add(began);
+            self.inspections.entry(uid).add(began);
             let ids = found.iter().map(|r| r.id.clone()).collect();
             self.last_found = Some((began, ids));
         }

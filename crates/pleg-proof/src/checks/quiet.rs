@@ -13,15 +13,15 @@ impl Checks {
     /// The cache is not equal to the truth.
     pub fn equals(&self, truth: &Truth, now: u64, in_detail: bool) -> Lawful {
         let mut shown: Vec<Option<(Option<usize>, Option<State>)>> = vec![None; truth.lives.len()];
-        for (uid, view) in &self.cache {
+        for (uid, view) in self.cache.iter() {
             for (id, state) in states(&view.status) {
                 let place = truth.handle(id).and_then(|n| shown.get_mut(n));
                 let Some(place) = place else {
                     return Err(laws::INVENTED.broken(format!("{id} is shown")));
                 };
-                if place.replace((pod_of(uid), state)).is_some() {
+                if place.replace((pod_of(&uid), state)).is_some() {
                     let what = format!("{id} is shown in two pods");
-                    return Err(laws::HOME.broken(what).of(pod_of(uid)));
+                    return Err(laws::HOME.broken(what).of(pod_of(&uid)));
                 }
             }
         }
@@ -40,8 +40,8 @@ impl Checks {
     }
 
     fn details_equal(&self, truth: &Truth) -> Lawful {
-        for (uid, view) in &self.cache {
-            let of = pod_of(uid);
+        for (uid, view) in self.cache.iter() {
+            let of = pod_of(&uid);
             let fails = |what: String| Err(laws::COMPLETE_DETAILS.broken(what).of(of));
             let newest = view.status.sandboxes.first();
             let newest = newest.filter(|s| s.state == SandboxState::Ready);

@@ -25,7 +25,11 @@ impl World {
         // One pod more than there are: of that one nothing is ever heard.
         let which = self.dice.consumers.below(self.plan.pods as u64 + 1) as usize;
         let pod = self.uid(which);
-        let what = self.dice.consumers.below(12);
+        let mut what = self.dice.consumers.below(12);
+        if what == 11 && self.plan.pods > 4 && self.dice.consumers.percent(90) {
+            // A list of a whole node is a great deal to ask for.
+            what = 0;
+        }
         let dice = &mut self.dice.consumers;
         let after = match what {
             0..=3 => self.now.saturating_sub(dice.between(0, 4000) * MS),

@@ -22,6 +22,8 @@ use crate::weather::{Flavor, MS, SECOND};
 pub(super) struct Channel {
     flavor: Flavor,
     most: usize,
+    /// containerd 2 discards what nobody has heard for so long.
+    hold: u64,
     /// Held for whoever comes, with when it was told.
     held: VecDeque<(u64, RuntimeEvent)>,
     /// Subscribers that are gone without the runtime's knowing.
@@ -30,14 +32,13 @@ pub(super) struct Channel {
     served: bool,
 }
 
-/// containerd 2 discards what nobody has heard for so long.
-const HOLD: u64 = 300 * SECOND;
-
 impl Channel {
+    /// A small queue, and what is held is soon discarded; or both as they really are.
     pub(super) const fn new(flavor: Flavor, most: usize) -> Self {
         Self {
             flavor,
             most,
+            hold: if most < 1000 { SECOND } else { 300 * SECOND },
             held: VecDeque::new(),
             dead: 0,
             served: false,
@@ -112,7 +113,7 @@ impl Channel {
         self.served = true;
         let mut replayed = Vec::new();
         for (told, event) in self.held.drain(..) {
-            if self.flavor == Flavor::Containerd2 && told + HOLD < now {
+            if self.flavor == Flavor::Containerd2 && told + self.hold < now {
                 tally.fault(Fault::HeldTooLong);
             } else {
                 tally.fault(Fault::Replayed);
