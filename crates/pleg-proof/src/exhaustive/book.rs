@@ -285,16 +285,18 @@ impl Book {
     ) -> Result<(), String> {
         for who in cast.of_pod(pod).filter(|&w| !self.noted[w].lied) {
             let (id, shown) = (&cast.ids[who], view.stages[who]);
+            let named = self.noted[who].named;
             match was[who] {
                 Stage::Absent => {}
-                // What was named since is news to whoever had looked before (law 5).
-                Stage::Removed => {
-                    if shown.exists() && self.noted[who].named < Some(then) {
-                        return Err(format!(
-                            "law 3: {id} is shown {shown:?} and was gone by then"
-                        ));
-                    }
+                // No read can show who is gone, and late events that name it since are news to
+                // whoever had looked before (law 5).
+                _ if truth[who] == Stage::Removed && named >= Some(then) => {}
+                Stage::Removed if shown.exists() => {
+                    return Err(format!(
+                        "law 3: {id} is shown {shown:?} and was gone by then"
+                    ));
                 }
+                Stage::Removed => {}
                 _ if shown == Stage::Absent && truth[who] == Stage::Removed => {}
                 stage if shown < stage => {
                     let lacks = format!("{id} is shown {shown:?} and was {stage:?} by then");

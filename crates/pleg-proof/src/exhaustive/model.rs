@@ -3,7 +3,7 @@
 use stateright::{Model, Property};
 
 use super::cast::Cast;
-use super::play::{Action, Phase, Play, State, What, is_due};
+use super::play::{Action, Phase, Play, State, What, is_due, may_jump};
 use super::rest::may_rest;
 use super::script::{Stage, Who};
 
@@ -89,7 +89,7 @@ fn playing(cast: &Cast, state: &State, actions: &mut Vec<Action>) {
     if left.waits > 0 {
         actions.extend((0..cast.pods.len()).map(|pod| Action::Ask { pod }));
     }
-    if left.jumps > 0 && state.machine.poll_timeout().is_some() {
+    if left.jumps > 0 && may_jump(state) {
         actions.push(Action::Jump);
     }
     if may_rest(state, cast.world.tale.scripts) {

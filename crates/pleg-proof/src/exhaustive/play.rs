@@ -77,6 +77,8 @@ pub struct Read {
     ticket: Ticket,
     pub what: What,
     began: u64,
+    /// By then it has ended or failed.
+    pub deadline: u64,
     /// What was true at each moment since then that matters to it.
     pub seen: Vec<Snapshot>,
 }
@@ -540,19 +542,28 @@ impl<'a> Play<'a> {
     /// Takes what comes out, compares it with the laws, and begins the reads that are asked for,
     /// a tick later.
     pub fn drain(&mut self, by: By) {
-        let mut asked: Vec<(Ticket, What)> = Vec::new();
+        let mut asked: Vec<(Ticket, What, Duration)> = Vec::new();
         while let Some(output) = self.state.machine.poll_output() {
             self.say(|p| format!("    {}", p.cast.tell(&output)));
             match output {
-                Output::List { ticket, .. } => asked.push((ticket, What::Node)),
+                Output::List { ticket, deadline } => asked.push((ticket, What::Node, deadline)),
                 Output::Inspect {
-                    ticket, uid, held, ..
+                    ticket,
+                    uid,
+                    held,
+                    deadline,
+                    ..
                 } => match self.cast.pods.iter().position(|p| *p == uid) {
-                    Some(pod) => asked.push((ticket, What::Pod { pod, held })),
+                    Some(pod) => asked.push((ticket, What::Pod { pod, held }, deadline)),
                     None => self.broken(format!("{uid} is inspected and is no pod")),
                 },
-                Output::Read { ticket, id, .. } => match self.cast.who(&id) {
-                    Some(who) => asked.push((ticket, What::One { who })),
+                Output::Read {
+                    ticket,
+                    id,
+                    deadline,
+                    ..
+                } => match self.cast.who(&id) {
+                    Some(who) => asked.push((ticket, What::One { who }, deadline)),
                     None => self.broken(format!("{id} is read and is nobody")),
                 },
                 Output::Cancel { ticket } => self.state.reads.retain(|r| r.ticket != ticket),
@@ -568,10 +579,11 @@ impl<'a> Play<'a> {
             self.state.now += TICK;
             let (now, truth) = (self.state.now, self.state.truth);
             self.state.book.begins(now, &truth);
-            let begun = asked.into_iter().map(|(ticket, what)| Read {
+            let begun = asked.into_iter().map(|(ticket, what, deadline)| Read {
                 ticket,
                 what,
                 began: now,
+                deadline: now + deadline.as_nanos() as u64,
                 seen: vec![truth],
             });
             self.state.reads.extend(begun);
@@ -596,6 +608,12 @@ impl<'a> Play<'a> {
 pub fn is_due(state: &State) -> bool {
     let due = state.machine.poll_timeout();
     due.is_some_and(|t| t.as_nanos() <= state.now)
+}
+
+/// Whether time may pass until then: no call outlives its deadline.
+pub fn may_jump(state: &State) -> bool {
+    let due = state.machine.poll_timeout();
+    due.is_some_and(|t| state.reads.iter().all(|r| t.as_nanos() < r.deadline))
 }
 
 #[allow(clippy::expect_used, reason = "the default settings are valid")]

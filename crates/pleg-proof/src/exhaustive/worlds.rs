@@ -95,6 +95,17 @@ const LYING: Budget = Budget {
 
 // --- who there is, and what happens ---
 
+const SINGLE: Tale = Tale {
+    about: "1 pod, 1 container, one restart",
+    beings: &[
+        sandbox("s1", "p1", 0),
+        container("a0", "p1", 0, 0, 1),
+        container("a1", "p1", 0, 1, 0),
+    ],
+    first: &[(0, Running), (1, Running)],
+    scripts: &[&[Step(1, Exited), Step(2, Running)]],
+};
+
 const RESTART: Tale = Tale {
     about: "2 pods, 2 containers, one restart",
     beings: &[
@@ -179,6 +190,16 @@ const LIES: Tale = Tale {
 
 /// All of them: each tale by itself, and with one who waits.
 pub const WORLDS: &[World] = &[
+    World {
+        name: "single+waiter",
+        tale: &SINGLE,
+        listing: false,
+        budget: Budget {
+            faults: 2,
+            waits: 1,
+            ..FAIR
+        },
+    },
     World {
         name: "restart",
         tale: &RESTART,
