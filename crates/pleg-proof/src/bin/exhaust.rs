@@ -17,6 +17,10 @@ fn main() -> ExitCode {
             name => names.push(name.to_owned()),
         }
     }
+    if let Some(name) = names.iter().find(|&n| !WORLDS.iter().any(|w| w.name == n)) {
+        println!("there is no world {name}");
+        return ExitCode::FAILURE;
+    }
     let mut failed = false;
     for world in WORLDS {
         if !names.is_empty() && !names.iter().any(|n| n == world.name) {
@@ -24,6 +28,7 @@ fn main() -> ExitCode {
         }
         let verdict = check(world, search, 2);
         println!("{verdict}");
+        println!("    {}: {}", world.tale.about, world.budget);
         if let Some(broken) = &verdict.broken {
             println!("{}\n{}", broken.story, broken.law);
             failed = true;

@@ -74,6 +74,8 @@ pub struct Book {
     pub cache: [Cached; PODS],
     /// What was true when reads began, as far as anybody still refers to that.
     began: Vec<(u64, Snapshot)>,
+    /// When each pod's last inspection began that told the machine something.
+    pub inspected: [Option<u64>; PODS],
     pub waiting: Vec<Asked>,
     pub noted: [Noted; MOST],
     /// How often the stream was cut, and how many events were lost otherwise.
@@ -134,10 +136,11 @@ impl Book {
     /// Forgets what was true at instants to which nobody refers: neither the cache, nor a read
     /// that is under way, nor whoever gets `nothing` as of the last list.
     pub fn forget(&mut self, under_way: &[u64], listed: Option<u64>) {
-        let cache = self.cache;
+        let (cache, inspected) = (self.cache, self.inspected);
         self.began.retain(|(at, _)| {
             under_way.contains(at)
                 || listed == Some(*at)
+                || inspected.contains(&Some(*at))
                 || cache
                     .iter()
                     .any(|c| c.as_of == Some(*at) || c.inspected == Some(*at))
@@ -182,18 +185,10 @@ impl Book {
                 };
                 Ok(())
             }
-            Output::Swept { as_of, gone } => {
-                if self.truth_at(as_of.as_nanos()).is_none() {
-                    return Err("law 3: swept as of when no read began".into());
-                }
-                for uid in gone {
-                    let pod = number(cast, uid)?;
-                    if !self.cache[pod].stages.iter().any(|s| s.exists()) {
-                        self.cache[pod] = Cached::default();
-                    }
-                }
-                Ok(())
-            }
+            Output::Swept { as_of, .. } => match self.truth_at(as_of.as_nanos()) {
+                Some(_) => Ok(()),
+                None => Err("law 3: swept as of when no read began".into()),
+            },
             Output::Confirm { as_of, pods } => {
                 for uid in pods {
                     let pod = number(cast, uid)?;

@@ -6,7 +6,6 @@ use pleg_core::{
 };
 
 use super::script::{Snapshot, Stage, Step, Who};
-use super::shift::EPOCH;
 use super::worlds::World;
 
 /// The runtime's time of creation of whoever comes first; below the world's clock, which never
@@ -147,14 +146,26 @@ fn kind(world: &World, who: Who) -> Kind {
 
 impl Cast {
     /// What the machine said, in one line.
-    pub fn tell(&self, output: &Output) -> String {
+    pub fn tell(&self, output: &Output, since: u64) -> String {
         match output {
             Output::Publish { uid, view } => {
-                format!("publishes {uid} {}: {}", as_of(view.as_of), show(view))
+                format!(
+                    "publishes {uid} {}: {}",
+                    as_of(view.as_of, since),
+                    show(view)
+                )
             }
             Output::Withdraw { uid } => format!("withdraws {uid}"),
-            Output::Swept { .. } => "swept".into(),
-            Output::Confirm { pods, .. } => format!("confirms {pods:?}"),
+            Output::Swept { as_of: at, .. } => {
+                format!(
+                    "what is not in the cache does not exist, {}",
+                    as_of(Some(*at), since)
+                )
+            }
+            Output::Confirm { as_of: at, pods } => {
+                let pods: Vec<&str> = pods.iter().map(PodUid::as_str).collect();
+                format!("confirms {} {}", pods.join(", "), as_of(Some(*at), since))
+            }
             Output::Terminals { uid, records } => format!("keeps {} ends of {uid}", records.len()),
             Output::Announce(event) => match &event.subject {
                 Some(s) => format!("announces {} of {}", event.event, s.id),
@@ -162,23 +173,29 @@ impl Cast {
             },
             Output::Answer {
                 answer: Ok(view), ..
-            } => format!("answers {}: {}", as_of(view.as_of), show(view)),
+            } => format!("answers {}: {}", as_of(view.as_of, since), show(view)),
             Output::Answer {
                 answer: Err(error), ..
             } => format!("answers with an error: {error}"),
             Output::List { .. } => "asks for a list".into(),
-            Output::Inspect { uid, causes, .. } => format!("asks for {uid}: {causes:?}"),
+            Output::Inspect { uid, causes, .. } => format!("asks for {uid}, because {causes:?}"),
             Output::Read { id, .. } => format!("asks for the status of {id}"),
             other => format!("{other:?}"),
         }
     }
 }
 
-fn as_of(at: Option<Instant>) -> String {
+fn as_of(at: Option<Instant>, since: u64) -> String {
     match at {
-        Some(at) => format!("as of {}", at.as_nanos().saturating_sub(EPOCH) / 100_000),
+        Some(at) => format!("as {}", when(at.as_nanos(), since).replacen("at", "of", 1)),
         None => "as of never".into(),
     }
+}
+
+/// An instant, in milliseconds since the tale began.
+pub fn when(at: u64, since: u64) -> String {
+    let micros = (at.cast_signed() - since.cast_signed()) / 1000;
+    format!("at {:+.1} ms", micros as f64 / 1000.0)
 }
 
 fn show(view: &PodView) -> String {

@@ -75,8 +75,11 @@ fn tell(cast: &Cast, steps: Vec<Action>) -> Counterexample {
     play.tale = Some(Vec::new());
     let count = steps.len();
     for (n, action) in steps.into_iter().enumerate() {
-        play.say(|_| format!("{:>2}. {action:?}", n + 1));
+        let told = play.tale.as_ref().map_or(0, Vec::len);
         play.act(action);
+        if let Some(line) = play.tale.as_mut().and_then(|t| t.get_mut(told)) {
+            *line = format!("{:>2}. {line}", n + 1);
+        }
     }
     let law = play.state.broken.as_deref();
     let law = law.unwrap_or("a run does not come to rest").to_owned();
@@ -97,12 +100,6 @@ struct Report {
 impl Reporter<Cast> for Report {
     fn report_checking(&mut self, data: ReportData) {
         self.took = data.duration;
-        if std::env::var_os("EXHAUST_WATCH").is_some() {
-            eprintln!(
-                "{} {} {} {:?}",
-                data.total_states, data.unique_states, data.max_depth, data.duration
-            );
-        }
     }
 
     fn report_discoveries(
@@ -113,7 +110,7 @@ impl Reporter<Cast> for Report {
     }
 
     fn delay(&self) -> Duration {
-        Duration::from_millis(2000)
+        Duration::from_millis(50)
     }
 }
 
@@ -130,7 +127,7 @@ impl fmt::Display for Verdict {
         let seconds = took.as_secs_f64();
         write!(
             f,
-            "{world:<10} {states:>10} states {unique:>9} unique  depth {depth:>3}  {seconds:>6.1} s  "
+            "{world:<17} {states:>9} states {unique:>8} different  depth {depth:>2}  {seconds:>6.1} s  "
         )?;
         match broken {
             None => f.write_str("0 truncated, every law holds"),

@@ -36,6 +36,7 @@ impl Model for Cast {
             cast: self,
             state: state.clone(),
             tale: None,
+            since: 0,
         };
         play.act(action);
         Some(play.state)

@@ -12,7 +12,7 @@ use pleg_core::{
 };
 
 use super::book::{Book, By};
-use super::cast::Cast;
+use super::cast::{Cast, when};
 use super::script::{Snapshot, Stage, Step, Who};
 use super::shift::{EPOCH, Shifted};
 use super::worlds::Budget;
@@ -156,6 +156,8 @@ pub struct Play<'a> {
     pub cast: &'a Cast,
     pub state: State,
     pub tale: Option<Vec<String>>,
+    /// What the tale counts its time from.
+    pub since: u64,
 }
 
 impl<'a> Play<'a> {
@@ -184,7 +186,12 @@ impl<'a> Play<'a> {
             broken: None,
         };
         let tale = tale.then(Vec::new);
-        let mut play = Self { cast, state, tale };
+        let mut play = Self {
+            cast,
+            state,
+            tale,
+            since: now,
+        };
         play.drain(By::Time);
         play.act(Action::Subscribe);
         // Until the call has stood for a second and the baseline is read.
@@ -192,6 +199,7 @@ impl<'a> Play<'a> {
         while cast.world.listing && !play.state.reads.iter().any(|r| r.what == What::Node) {
             play.jump();
         }
+        play.since = play.state.now;
         play
     }
 
@@ -229,7 +237,7 @@ impl<'a> Play<'a> {
                 self.state.left.drops -= 1;
                 self.state.book.drops += 1;
                 self.state.left.faults -= 1;
-                self.say(|p| format!("lost: {}", p.name(lost.step)));
+                self.say(|p| format!("an event is lost: {}", p.name(lost.step)));
             }
             Action::Lie { who, to } => self.lie(who, to),
             Action::Cut => self.cut(),
@@ -250,6 +258,7 @@ impl<'a> Play<'a> {
             Action::Rest => {
                 self.state.left = Budget::default();
                 self.state.phase = Phase::Resting;
+                self.say(|_| "no fault any more; what is owed is done in order".into());
             }
             Action::Settle => self.settle(),
         }
@@ -281,7 +290,7 @@ impl<'a> Play<'a> {
                 at: now,
             });
         }
-        self.say(|p| format!("truth: {}", p.name(step)));
+        self.say(|p| format!("in truth: {}", p.name(step)));
     }
 
     // --- the stream ---
@@ -315,7 +324,7 @@ impl<'a> Play<'a> {
     fn arrive(&mut self, step: Step, event: RuntimeEvent) {
         self.say(|p| {
             let shown = event.sandbox.iter().chain(&event.containers);
-            format!("event {} with {}", p.name(step), brief(shown))
+            format!("an event tells: {} (with {})", p.name(step), brief(shown))
         });
         let shown: Vec<&Report> = event.sandbox.iter().chain(&event.containers).collect();
         let now = self.state.now;
@@ -425,8 +434,12 @@ impl<'a> Play<'a> {
     fn end_list(&mut self, read: &Read, rows: Result<Vec<Report>, CallErrorKind>) {
         let rows = rows.map_err(error);
         self.say(|p| match &rows {
-            Ok(rows) => format!("the list of {} ends: {}", p.when(read.began), brief(rows)),
-            Err(_) => format!("the list of {} fails", p.when(read.began)),
+            Ok(rows) => format!(
+                "the list begun {} ends: {}",
+                p.when(read.began),
+                brief(rows)
+            ),
+            Err(_) => format!("the list begun {} fails", p.when(read.began)),
         });
         let now = self.state.now;
         if let Ok(rows) = &rows {
@@ -460,12 +473,15 @@ impl<'a> Play<'a> {
                 out
             });
             format!(
-                "the inspection of {} {how}: {}{gone}",
+                "the inspection begun {} {how}: {}{gone}",
                 p.when(read.began),
                 brief(&found)
             )
         });
         self.state.book.read(self.cast, self.state.now, &found);
+        if let What::Pod { pod, .. } = read.what {
+            self.state.book.inspected[pod] = Some(read.began);
+        }
         let (began, ended) = (Instant::from_nanos(read.began), self.instant());
         let inspection = Inspection {
             ticket: read.ticket,
@@ -481,7 +497,7 @@ impl<'a> Play<'a> {
 
     fn end_reading(&mut self, read: &Read, report: Result<Report, CallErrorKind>) {
         let report = report.map_err(error);
-        self.say(|_| format!("one status ends: {}", brief(report.iter())));
+        self.say(|_| format!("the status is read: {}", brief(report.iter())));
         if let Ok(report) = &report {
             let now = self.state.now;
             self.state
@@ -508,10 +524,8 @@ impl<'a> Play<'a> {
         let (now, truth) = (self.state.now, self.state.truth);
         self.state.book.asked(waiter, pod, now, &truth);
         self.say(|p| {
-            format!(
-                "somebody asks for {} as of later than now",
-                p.cast.pods[pod]
-            )
+            let (uid, now) = (&p.cast.pods[pod], p.when(p.state.now));
+            format!("somebody asks for {uid} as of later than now, {now}")
         });
         let (now, uid) = (self.instant(), &self.cast.pods[pod]);
         self.state.machine.wait(now, waiter, uid, now);
@@ -531,7 +545,13 @@ impl<'a> Play<'a> {
         let waiting = !self.state.queue.is_empty() || !self.state.reads.is_empty();
         self.state.late |= waiting && passed > 0;
         self.state.now += passed;
-        self.say(|_| format!("{} ms pass", passed / 1_000_000));
+        self.say(|p| {
+            format!(
+                "{} ms pass, it is {}",
+                passed / 1_000_000,
+                p.when(p.state.now)
+            )
+        });
         let now = self.instant();
         self.state.machine.handle_timeout(now);
         self.drain(By::Time);
@@ -544,7 +564,7 @@ impl<'a> Play<'a> {
     pub fn drain(&mut self, by: By) {
         let mut asked: Vec<(Ticket, What, Duration)> = Vec::new();
         while let Some(output) = self.state.machine.poll_output() {
-            self.say(|p| format!("    {}", p.cast.tell(&output)));
+            self.say(|p| format!("        {}", p.cast.tell(&output, p.since)));
             match output {
                 Output::List { ticket, deadline } => asked.push((ticket, What::Node, deadline)),
                 Output::Inspect {
@@ -600,7 +620,7 @@ impl<'a> Play<'a> {
     }
 
     fn when(&self, at: u64) -> String {
-        format!("{} µs ago", (self.state.now - at) / 1000)
+        when(at, self.since)
     }
 }
 

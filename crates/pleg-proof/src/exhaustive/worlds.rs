@@ -1,5 +1,7 @@
 //! The small worlds.
 
+use std::fmt;
+
 use super::script::{Being, Stage, Step, Who, container, sandbox};
 use Stage::{Created, Exited, Removed, Running};
 
@@ -43,6 +45,40 @@ pub struct Tale {
     pub first: &'static [(Who, Stage)],
     /// What happens; the scripts run side by side.
     pub scripts: &'static [&'static [Step]],
+}
+
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            drops,
+            doubles,
+            swaps,
+            lates,
+            cuts,
+            failures,
+            lying_events,
+            lying_lists,
+            faults,
+            waits,
+            jumps,
+            lag,
+            span,
+        } = self;
+        let kinds = [
+            (drops, "drop"),
+            (doubles, "double"),
+            (swaps, "swap"),
+            (lates, "late statuses"),
+            (cuts, "cut"),
+            (failures, "failed read"),
+            (lying_events, "lying event"),
+            (lying_lists, "lying list"),
+        ];
+        let kinds = kinds.iter().filter(|(n, _)| **n > 0);
+        let kinds: Vec<String> = kinds.map(|(n, what)| format!("{n} {what}")).collect();
+        write!(f, "{faults} of ({}); {waits} waiter, ", kinds.join(", "))?;
+        write!(f, "{jumps} jump, lag {lag}, span {span}")
+    }
 }
 
 /// A small world: a tale, and what may go wrong in it.
@@ -204,13 +240,13 @@ pub const WORLDS: &[World] = &[
         name: "restart",
         tale: &RESTART,
         listing: false,
-        budget: FAIR,
+        budget: Budget { span: 1, ..FAIR },
     },
     World {
         name: "restart+waiter",
         tale: &RESTART,
         listing: false,
-        budget: WAITED,
+        budget: Budget { span: 1, ..WAITED },
     },
     World {
         name: "replaced",
