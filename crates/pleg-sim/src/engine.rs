@@ -10,12 +10,14 @@ use std::{
     time::Duration,
 };
 
+use pleg_cri::v1;
 use pleg_runtime::clock::Clock;
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::Status;
 
 use crate::{
+    chaos::{Chaos, Mischief},
     delivery::Counts,
     error::Refusal,
     faults::{Call, CallFault, Faults},
@@ -29,6 +31,9 @@ use crate::{
 pub(crate) struct Engine {
     pub(crate) habits: Habits,
     pub(crate) faults: Arc<dyn Faults>,
+    pub(crate) chaos: Mischief,
+    /// An event that is to be told after its successor.
+    pub(crate) swapped: Mutex<Option<(Arc<Run>, v1::ContainerEventResponse)>>,
     world: Mutex<World>,
     /// Containers that run.
     pub(crate) programs: Mutex<HashMap<String, Program>>,
@@ -68,6 +73,7 @@ impl Engine {
         seed: u64,
         wall: WallClock,
         faults: Arc<dyn Faults>,
+        chaos: Chaos,
     ) -> Self {
         let stop = CancellationToken::new();
         let counts = watch::Sender::default();
@@ -76,6 +82,8 @@ impl Engine {
         Self {
             habits,
             faults,
+            chaos: Mischief::new(chaos, seed, clock),
+            swapped: Mutex::default(),
             world: Mutex::new(World::new(seed)),
             programs: Mutex::default(),
             untold: Mutex::default(),
@@ -125,6 +133,11 @@ impl Engine {
                 StartHabit::Silent => self.until_ready().await?,
             },
             Phase::Down => return Err(Refusal::ShuttingDown.into()),
+        }
+        let pod = self.world().pod_of(call.id);
+        tokio::select! {
+            met = self.chaos.meet(call.method, pod.as_deref()) => met?,
+            () = self.stop.cancelled() => return Err(Refusal::ShuttingDown.into()),
         }
         match self.faults.before(call) {
             CallFault::None => Ok(()),

@@ -37,6 +37,16 @@ pub enum Phase {
     Down,
 }
 
+impl Phase {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Serving => "serving",
+            Self::Starting => "starting",
+            Self::Down => "down",
+        }
+    }
+}
+
 /// How a runtime's process ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

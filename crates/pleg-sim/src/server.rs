@@ -38,6 +38,10 @@ pub struct Serving {
 }
 
 impl Serving {
+    pub(crate) const fn new(path: PathBuf, stop: CancellationToken, task: TaskTracker) -> Self {
+        Self { path, stop, task }
+    }
+
     /// The socket.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -68,11 +72,7 @@ pub(crate) fn serve_unix(
     let socket = Socket::bind(path)?;
     let stop = engine.stop.child_token();
     let task = TaskTracker::new();
-    let serving = Serving {
-        path: path.to_owned(),
-        stop: stop.clone(),
-        task: task.clone(),
-    };
+    let serving = Serving::new(path.to_owned(), stop.clone(), task.clone());
     engine.sockets.send_modify(|s| s.wanted += 1);
     let engine = Arc::clone(engine);
     let all = engine.tasks.clone();
@@ -130,7 +130,7 @@ async fn serve_run(engine: &Arc<Engine>, run: &Run, socket: Socket, stop: &Cance
     if open_for_business(engine, run, stop).await {
         let incoming = UnixListenerStream::new(listener).map(|accepted| {
             let cuts = [stop.clone(), run.connections()];
-            accepted.map(|io| Severable::new(io, cuts, CancellationToken::new()))
+            accepted.map(|io| Severable::new(io, cuts, CancellationToken::new(), engine.clock))
         });
         let ends = async {
             tokio::select! {
@@ -176,7 +176,7 @@ where
         }
         let closed = CancellationToken::new();
         let cuts = [engine.stop.clone(), run.connections()];
-        let io = Severable::new(io, cuts, closed.clone());
+        let io = Severable::new(io, cuts, closed.clone(), engine.clock);
         let incoming = stream::iter([Ok::<_, io::Error>(io)]).chain(stream::pending());
         let ended = async {
             tokio::select! {
@@ -196,22 +196,23 @@ fn router(engine: &Arc<Engine>) -> Router {
     let limit = engine.habits.message_limit;
     let runtime = RuntimeServiceServer::new(service.clone())
         .max_decoding_message_size(limit)
-        .max_encoding_message_size(limit);
+        // What it sends is held to the limit in the words of grpc-go (`lists`, `stream`).
+        .max_encoding_message_size(usize::MAX);
     let images = ImageServiceServer::new(service)
         .max_decoding_message_size(limit)
-        .max_encoding_message_size(limit);
+        .max_encoding_message_size(usize::MAX);
     Server::builder().add_service(runtime).add_service(images)
 }
 
 /// A socket that is bound.
-struct Socket {
-    path: PathBuf,
-    listener: UnixListener,
-    file: SocketFile,
+pub(crate) struct Socket {
+    pub(crate) path: PathBuf,
+    pub(crate) listener: UnixListener,
+    pub(crate) file: SocketFile,
 }
 
 impl Socket {
-    fn bind(path: &Path) -> Result<Self, SimError> {
+    pub(crate) fn bind(path: &Path) -> Result<Self, SimError> {
         make_way(path)?;
         let failed = |what| {
             move |source| SimError::Io {
@@ -260,7 +261,7 @@ fn make_way(path: &Path) -> Result<(), SimError> {
 
 /// The file of a socket that we bound, recognised if somebody has replaced it since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct SocketFile(u64, u64);
+pub(crate) struct SocketFile(u64, u64);
 
 impl SocketFile {
     fn of(path: &Path) -> io::Result<Self> {
@@ -268,7 +269,7 @@ impl SocketFile {
         Ok(Self(file.dev(), file.ino()))
     }
 
-    fn remove(self, path: &Path) {
+    pub(crate) fn remove(self, path: &Path) {
         if Self::of(path).is_ok_and(|now| now == self) {
             // If that fails, the next server finds a stale socket and deals with it.
             let _ = std::fs::remove_file(path);

@@ -1,22 +1,20 @@
-//! The CRI as gRPC has it. Translates, and decides nothing but what is particular to a call's
-//! form: pages, when headers go out, that a call goes on when its client has given up.
+//! The CRI as gRPC has it. Translates, and decides nothing but that a call goes on when its client
+//! has given up. Answers to lists are `lists`' business, event streams `stream`'s.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use futures::{Stream, StreamExt as _, stream};
 use pleg_cri::v1::{
     self, image_service_server::ImageService, runtime_service_server::RuntimeService,
 };
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, codegen::BoxStream};
 
 use crate::{
-    delivery::Event,
     engine::Engine,
     error::Refusal,
     faults::Call,
     habits::{StreamHabit, Timestamp},
+    script::Script,
+    stream,
 };
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -39,24 +37,12 @@ impl CriService {
         self.engine.admit(Call { method, id }).await
     }
 
-    /// What the runtime tells from now on, until its process ends.
-    fn subscribe(&self) -> impl Stream<Item = Event> + Send + use<> {
-        let (out, events) = mpsc::channel(1);
-        let run = self.engine.run();
-        // A task of its own: it must outlive the client, to go unnoticed as a dead subscriber.
-        self.engine
-            .tasks
-            .spawn(async move { run.delivery.serve(out).await });
-        ReceiverStream::new(events)
-    }
-
-    /// The rows of a page of that streamed list.
-    fn page(&self, method: &str) -> Result<usize, Status> {
-        self.engine.habits.page.ok_or_else(|| {
-            Status::unimplemented(format!(
-                "unknown method {method} for service runtime.v1.RuntimeService"
-            ))
-        })
+    /// Whether chaos denies what exists.
+    fn denies(&self) -> bool {
+        let engine = &self.engine;
+        engine
+            .chaos
+            .fires("status.not_found", |c| c.lists.not_found)
     }
 
     /// Does it to the end even if the client gives up, as Go's handlers do: what has been changed
@@ -175,6 +161,9 @@ impl RuntimeService for CriService {
         };
         let world = self.engine.world();
         let status = world.sandbox_status(&id)?;
+        if self.denies() {
+            return Err(Refusal::NoSandbox(id).into());
+        }
         let containers_statuses = if habits.status_has_containers {
             world.statuses_of(&id)
         } else {
@@ -194,8 +183,9 @@ impl RuntimeService for CriService {
     ) -> Answer<v1::ListPodSandboxResponse> {
         self.admit("ListPodSandbox", "").await?;
         let filter = request.into_inner().filter;
-        let items = self.engine.world().sandbox_rows(filter.as_ref());
-        Ok(Response::new(v1::ListPodSandboxResponse { items }))
+        let rows = self.engine.world().sandbox_rows(filter.as_ref());
+        let items = self.engine.listed(rows);
+        self.engine.whole(v1::ListPodSandboxResponse { items })
     }
 
     async fn stream_pod_sandboxes(
@@ -203,12 +193,13 @@ impl RuntimeService for CriService {
         request: Request<v1::StreamPodSandboxesRequest>,
     ) -> Answer<BoxStream<v1::StreamPodSandboxesResponse>> {
         self.admit("StreamPodSandboxes", "").await?;
-        let page = self.page("StreamPodSandboxes")?;
         let filter = request.into_inner().filter;
         let rows = self.engine.world().sandbox_rows(filter.as_ref());
-        Ok(pages(rows, page, |pod_sandboxes| {
-            v1::StreamPodSandboxesResponse { pod_sandboxes }
-        }))
+        let rows = self.engine.listed(rows);
+        self.engine
+            .pages("StreamPodSandboxes", rows, |pod_sandboxes| {
+                v1::StreamPodSandboxesResponse { pod_sandboxes }
+            })
     }
 
     async fn update_pod_sandbox_resources(
@@ -285,6 +276,9 @@ impl RuntimeService for CriService {
         let id = request.into_inner().container_id;
         self.admit("ContainerStatus", &id).await?;
         let status = self.engine.world().container_status(&id)?;
+        if self.denies() {
+            return Err(Refusal::NoContainer(id).into());
+        }
         Ok(Response::new(v1::ContainerStatusResponse {
             status: Some(status),
             ..Default::default()
@@ -297,8 +291,9 @@ impl RuntimeService for CriService {
     ) -> Answer<v1::ListContainersResponse> {
         self.admit("ListContainers", "").await?;
         let filter = request.into_inner().filter;
-        let containers = self.engine.world().container_rows(filter.as_ref());
-        Ok(Response::new(v1::ListContainersResponse { containers }))
+        let rows = self.engine.world().container_rows(filter.as_ref());
+        let containers = self.engine.listed(rows);
+        self.engine.whole(v1::ListContainersResponse { containers })
     }
 
     async fn stream_containers(
@@ -306,12 +301,12 @@ impl RuntimeService for CriService {
         request: Request<v1::StreamContainersRequest>,
     ) -> Answer<BoxStream<v1::StreamContainersResponse>> {
         self.admit("StreamContainers", "").await?;
-        let page = self.page("StreamContainers")?;
         let filter = request.into_inner().filter;
         let rows = self.engine.world().container_rows(filter.as_ref());
-        Ok(pages(rows, page, |containers| {
+        let rows = self.engine.listed(rows);
+        self.engine.pages("StreamContainers", rows, |containers| {
             v1::StreamContainersResponse { containers }
-        }))
+        })
     }
 
     async fn update_container_resources(
@@ -341,6 +336,38 @@ impl RuntimeService for CriService {
         Ok(Response::new(v1::ReopenContainerLogResponse {}))
     }
 
+    /// Of nothing that runs: it only ends, as its command says. No event tells of it.
+    async fn exec_sync(
+        &self,
+        request: Request<v1::ExecSyncRequest>,
+    ) -> Answer<v1::ExecSyncResponse> {
+        let v1::ExecSyncRequest {
+            container_id: id,
+            cmd,
+            ..
+        } = request.into_inner();
+        self.admit("ExecSync", &id).await?;
+        let state = self.engine.world().container(&id)?.state;
+        if state != v1::ContainerState::ContainerRunning {
+            return Err(Refusal::WrongState(state.as_str_name()).into());
+        }
+        let config = v1::ContainerConfig {
+            command: cmd,
+            ..Default::default()
+        };
+        let exit_code = match Script::of(&config) {
+            Script::Exit { code, after } => {
+                self.engine.pause(after).await;
+                code
+            }
+            _ => 0,
+        };
+        Ok(Response::new(v1::ExecSyncResponse {
+            exit_code,
+            ..Default::default()
+        }))
+    }
+
     // === events ===
 
     /// The answer, and with it the response headers, comes with the first event.
@@ -349,28 +376,15 @@ impl RuntimeService for CriService {
         _: Request<v1::GetEventsRequest>,
     ) -> Answer<BoxStream<v1::ContainerEventResponse>> {
         self.admit("GetContainerEvents", "").await?;
-        let events = match self.engine.habits.stream {
-            StreamHabit::Unimplemented => {
-                let refused = Status::unimplemented("method GetContainerEvents not implemented");
-                return Err(refused);
-            }
-            StreamHabit::Disabled => return Ok(Response::new(stream::empty().boxed())),
+        match self.engine.habits.stream {
+            StreamHabit::Unimplemented => Err(Status::unimplemented(
+                "method GetContainerEvents not implemented",
+            )),
+            StreamHabit::Disabled => Ok(stream::ended()),
             StreamHabit::Competing | StreamHabit::Broadcast | StreamHabit::Draining => {
-                self.subscribe()
+                stream::subscribe(&self.engine).await
             }
-        };
-        let mut events = Box::pin(events);
-        let Some(first) = events.next().await else {
-            if self.engine.habits.says_goodbye {
-                return Ok(Response::new(stream::empty().boxed()));
-            }
-            return Err(Refusal::ShuttingDown.into());
-        };
-        let all = stream::iter([first]).chain(events);
-        Ok(Response::new(
-            all.map(|event| Ok(v1::ContainerEventResponse::clone(&event)))
-                .boxed(),
-        ))
+        }
     }
 }
 
@@ -425,42 +439,5 @@ impl ImageService for CriService {
     ) -> Answer<v1::ImageFsInfoResponse> {
         self.admit("ImageFsInfo", "").await?;
         Ok(Response::new(v1::ImageFsInfoResponse::default()))
-    }
-}
-
-/// The rows in pages; none at all gives no page.
-fn pages<R, P>(
-    rows: Vec<R>,
-    size: usize,
-    page: impl Fn(Vec<R>) -> P + Send + 'static,
-) -> Response<BoxStream<P>>
-where
-    R: Send + 'static,
-    P: Send + 'static,
-{
-    let mut rows = rows.into_iter().peekable();
-    let pages = std::iter::from_fn(move || {
-        rows.peek()?;
-        Some(Ok(page(rows.by_ref().take(size).collect())))
-    });
-    Response::new(stream::iter(pages).boxed())
-}
-
-#[cfg(test)]
-mod tests {
-    use futures::FutureExt as _;
-
-    use super::*;
-
-    #[test]
-    fn a_page_has_5000_rows() {
-        let sizes = |rows: usize| {
-            let pages = pages((0..rows).collect(), 5000, |page: Vec<usize>| page).into_inner();
-            let sizes = pages.map(|page| page.map_or(0, |page| page.len()));
-            sizes.collect::<Vec<_>>().now_or_never().unwrap()
-        };
-        assert_eq!(sizes(0), []);
-        assert_eq!(sizes(5000), [5000]);
-        assert_eq!(sizes(10_001), [5000, 5000, 1]);
     }
 }

@@ -1,11 +1,13 @@
 //! The simulator as its users hold it: built, served, prodded, shut down.
 
-use std::{path::Path, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use pleg_runtime::clock;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
+    chaos::{Chaos, KnobError},
+    control::{self, ControlError},
     delivery::Counts,
     engine::{Engine, WallClock},
     error::SimError,
@@ -98,6 +100,54 @@ impl Sim {
     /// has no such process (CRI-O drops it).
     pub fn kill_sandbox(&self, id: &str) -> bool {
         self.engine.kill_sandbox(id)
+    }
+
+    /// How it misbehaves now.
+    #[must_use]
+    pub fn chaos(&self) -> Chaos {
+        self.engine.chaos.chaos()
+    }
+
+    /// Makes it misbehave so, and not as before. Calls that hang go on unless they are to hang
+    /// anew.
+    pub fn set_chaos(&self, chaos: Chaos) {
+        self.engine.chaos.replace(chaos);
+    }
+
+    /// Sets one knob from text, as [`Chaos::set`]; the others stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such knob, or it takes other values.
+    pub fn set_knob(&self, knob: &str) -> Result<(), KnobError> {
+        self.engine.chaos.set(knob)
+    }
+
+    /// How often each knob has fired, by its name. What never fired is not there.
+    #[must_use]
+    pub fn fired(&self) -> BTreeMap<String, u64> {
+        self.engine.chaos.fired()
+    }
+
+    /// Obeys a line of [`Sim::serve_control`]'s protocol, and returns the answer's lines.
+    ///
+    /// # Errors
+    ///
+    /// If it is not understood, or cannot be done now.
+    pub async fn control(&self, line: &str) -> Result<String, ControlError> {
+        control::obey(&self.engine, self.mode, line).await
+    }
+
+    /// Serves control on a unix socket of its own, until the returned handle stops it or the
+    /// simulator ends. A line in is a command (`help` lists them); out come the lines of its
+    /// answer, and then `ok`, or `error: ` and what is wrong. Must be called inside a tokio
+    /// runtime.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sim::serve_unix`].
+    pub fn serve_control(&self, path: impl AsRef<Path>) -> Result<Serving, SimError> {
+        control::serve(&self.engine, self.mode, path.as_ref())
     }
 
     /// Where the runtime's process is in its life.
@@ -202,6 +252,7 @@ pub struct SimBuilder {
     version: Option<String>,
     wall: WallClock,
     faults: Arc<dyn Faults>,
+    chaos: Chaos,
 }
 
 impl std::fmt::Debug for SimBuilder {
@@ -221,6 +272,7 @@ impl Default for SimBuilder {
             version: None,
             wall: Arc::new(|| clock::wall().as_nanos()),
             faults: Arc::new(Healthy),
+            chaos: Chaos::default(),
         }
     }
 }
@@ -254,6 +306,12 @@ impl SimBuilder {
     }
 
     /// How it misbehaves; not at all by default.
+    pub fn chaos(mut self, chaos: Chaos) -> Self {
+        self.chaos = chaos;
+        self
+    }
+
+    /// What it does to each call and event, decided by code; nothing by default.
     pub fn faults(mut self, faults: Arc<dyn Faults>) -> Self {
         self.faults = faults;
         self
@@ -268,7 +326,7 @@ impl SimBuilder {
             Mode::Starting | Mode::Silent => Phase::Starting,
             _ => Phase::Serving,
         };
-        let engine = Engine::new(habits, phase, self.seed, self.wall, self.faults);
+        let engine = Engine::new(habits, phase, self.seed, self.wall, self.faults, self.chaos);
         Sim {
             mode: self.mode,
             engine: Arc::new(engine),

@@ -3,15 +3,19 @@
 //! The order (state, then the statuses copied, then the stamp, then the queue) is that of real
 //! runtimes, and the point of this file: an event with a later stamp can show an older state.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use pleg_cri::v1::{self, ContainerEventType as Kind};
 
 use crate::{
-    engine::Engine,
+    chaos::Fate,
+    engine::{Engine, lock},
     faults::Delivery,
     run::{Phase, Run},
 };
+
+/// How long a swapped event waits for a successor at most.
+const SWAP: Duration = Duration::from_millis(100);
 
 impl Engine {
     /// Copies the statuses as they are now, stamps, and queues; waits where the runtime would.
@@ -26,8 +30,8 @@ impl Engine {
         if self.habits.leaves_holes && kind == Kind::ContainerDeletedEvent {
             containers_statuses.push(v1::ContainerStatus::default());
         }
-        self.pause(self.faults.pause_before_stamp(subject, kind))
-            .await;
+        let chosen = self.faults.pause_before_stamp(subject, kind);
+        self.pause(chosen.max(self.chaos.stamp_pause())).await;
         let mut event = v1::ContainerEventResponse {
             container_id: subject.to_owned(),
             container_event_type: kind.into(),
@@ -35,20 +39,44 @@ impl Engine {
             pod_sandbox_status,
             containers_statuses,
         };
-        match self.faults.event(&mut event) {
-            Delivery::Once => publish(&run, event).await,
-            Delivery::Drop => {}
-            Delivery::Twice => {
-                publish(&run, event.clone()).await;
-                publish(&run, event).await;
-            }
-            Delivery::Later(time) => {
+        let fate = self.chaos.spoil(sandbox, &mut event);
+        match (self.faults.event(&mut event), fate) {
+            (Delivery::Drop, _) | (_, Fate::Dropped) => {}
+            (Delivery::Later(time), _) => {
                 let engine = Arc::clone(self);
                 self.tasks.spawn(async move {
                     engine.pause(time).await;
                     publish(&run, event).await;
                 });
             }
+            (Delivery::Twice, _) | (_, Fate::Twice) => {
+                publish(&run, event.clone()).await;
+                publish(&run, event).await;
+            }
+            (Delivery::Once, Fate::Swapped) => {
+                self.tell_swapped().await;
+                self.swap(run, event);
+                return;
+            }
+            (Delivery::Once, Fate::Told) => publish(&run, event).await,
+        }
+        self.tell_swapped().await;
+    }
+
+    /// Keeps an event back until another is told, or none is for a while.
+    fn swap(self: &Arc<Self>, run: Arc<Run>, event: v1::ContainerEventResponse) {
+        *lock(&self.swapped) = Some((run, event));
+        let engine = Arc::clone(self);
+        self.tasks.spawn(async move {
+            engine.pause(SWAP).await;
+            engine.tell_swapped().await;
+        });
+    }
+
+    async fn tell_swapped(&self) {
+        let swapped = lock(&self.swapped).take();
+        if let Some((run, event)) = swapped {
+            publish(&run, event).await;
         }
     }
 

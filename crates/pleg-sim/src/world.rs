@@ -134,6 +134,13 @@ impl World {
             .ok_or_else(|| Refusal::NoSandbox(id.to_owned()))
     }
 
+    /// The uid of the pod that a sandbox or container belongs to.
+    pub(crate) fn pod_of(&self, id: &str) -> Option<String> {
+        let sandbox = self.containers.get(id).map_or(id, |c| c.sandbox.as_str());
+        let metadata = self.sandboxes.get(sandbox)?.config.metadata.as_ref();
+        metadata.map(|m| m.uid.clone())
+    }
+
     /// Its containers share one process namespace, that of its pause process.
     pub(crate) fn shares_processes(&self, id: &str) -> bool {
         let namespaces = self.sandboxes.get(id).and_then(|s| namespaces(&s.config));

@@ -24,6 +24,9 @@ use tonic::{
 /// Long enough for any machine; short enough to notice a hang.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Of paused time: passes when every task is idle. Longer than anything waits of itself.
+const SILENCE: Duration = Duration::from_millis(200);
+
 /// A simulator whose wall clock counts 1, 2, 3, … from a sane beginning: every stamp differs.
 pub fn sim() -> SimBuilder {
     let clock = AtomicI64::new(1_700_000_000_000_000_000);
@@ -257,17 +260,23 @@ pub fn container_config(name: &str, attempt: u32, command: &str) -> v1::Containe
     }
 }
 
+type Stream = Streaming<v1::ContainerEventResponse>;
+type Taken = Result<Option<v1::ContainerEventResponse>, Status>;
+
 /// A subscriber that reads: the stream, once the first event has come.
-pub struct Events(
-    tokio::task::JoinHandle<Result<Streaming<v1::ContainerEventResponse>, Status>>,
-    Option<Streaming<v1::ContainerEventResponse>>,
-);
+pub struct Events {
+    call: tokio::task::JoinHandle<Result<Stream, Status>>,
+    stream: Option<Stream>,
+    /// What was taken to see whether there is any.
+    taken: Option<Taken>,
+}
 
 impl Events {
     /// Subscribes on a connection of its own, and waits until the runtime knows.
     pub async fn subscribe(sim: &Sim) -> Self {
         let before = sim.subscribers();
         let mut client = Client::of(sim).await;
+        client.0 = client.0.max_decoding_message_size(16 << 20);
         let call = tokio::spawn(async move {
             let answer = client
                 .0
@@ -276,19 +285,30 @@ impl Events {
             Ok(answer.into_inner())
         });
         soon(sim.wait_for_subscribers(before + 1)).await;
-        Self(call, None)
+        Self {
+            call,
+            stream: None,
+            taken: None,
+        }
     }
 
     /// True once the runtime has sent response headers.
     pub fn has_headers(&self) -> bool {
-        self.0.is_finished()
+        self.call.is_finished()
     }
 
-    pub async fn try_next(&mut self) -> Result<Option<v1::ContainerEventResponse>, Status> {
-        if self.1.is_none() {
-            self.1 = Some(soon(&mut self.0).await.unwrap()?);
+    async fn take(&mut self) -> Taken {
+        if self.stream.is_none() {
+            self.stream = Some((&mut self.call).await.unwrap()?);
         }
-        soon(self.1.as_mut().unwrap().message()).await
+        self.stream.as_mut().unwrap().message().await
+    }
+
+    pub async fn try_next(&mut self) -> Taken {
+        match self.taken.take() {
+            Some(taken) => taken,
+            None => soon(self.take()).await,
+        }
     }
 
     pub async fn next(&mut self) -> v1::ContainerEventResponse {
@@ -304,15 +324,26 @@ impl Events {
         all
     }
 
-    /// True if none comes when everything that can happen has happened (see [`idle`]).
+    /// True if nothing comes when everything that can happen has happened (see [`idle`]);
+    /// otherwise what comes is kept for who asks next.
     pub async fn is_silent(&mut self) -> bool {
-        idle(&mut Box::pin(self.try_next())).await
+        if self.taken.is_none() {
+            let taken = tokio::time::timeout(SILENCE, self.take()).await;
+            self.taken = taken.ok();
+        }
+        self.taken.is_none()
+    }
+
+    /// What [`Events::is_silent`] kept.
+    pub fn taken(&mut self) -> v1::ContainerEventResponse {
+        let taken = self.taken.take().expect("it was not silent");
+        taken.unwrap().expect("an event")
     }
 
     /// The client goes away, as a whole.
     pub async fn disconnect(self) {
-        self.0.abort();
-        let _ = self.0.await;
+        self.call.abort();
+        let _ = self.call.await;
     }
 }
 

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::large_futures, reason = "tests")]
 
 mod calls;
+mod chaos;
 mod common;
+mod control;
 mod delivery;
 mod golden;
 mod machinery;

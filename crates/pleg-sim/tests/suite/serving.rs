@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, os::unix::net::UnixListener, sync::Arc, time::D
 use crate::common::{Client, Events, idle, over_socket, sim, soon};
 use pleg_cri::v1::{self, ContainerEventType as Kind};
 use pleg_sim::{Call, CallFault, Delivery, Faults, LifeConfig, Sim, SimError};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tonic::{Code, Status};
 
 #[tokio::test]
@@ -158,4 +159,32 @@ async fn a_scripted_life_goes_on_and_can_be_taken_up_again() {
     soon(life.stop()).await;
     soon(sim.shutdown()).await;
     assert!(idle(&mut std::future::pending::<()>()).await);
+}
+
+/// A keepalive more often than every five minutes: the fourth ping ends the connection.
+#[tokio::test]
+async fn who_pings_too_often_is_shown_the_door() {
+    let (mut ours, theirs) = tokio::io::duplex(64 << 10);
+    let sim = sim().build();
+    sim.serve_stream(theirs);
+    ours.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        .await
+        .unwrap();
+    ours.write_all(b"\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    let ping = b"\0\0\x08\x06\0\0\0\0\0 a ping ";
+    for _ in 0..3 {
+        ours.write_all(ping).await.unwrap();
+    }
+    let mut said = Vec::new();
+    let end = ours.read_to_end(&mut said);
+    assert!(
+        tokio::time::timeout(Duration::from_millis(200), end)
+            .await
+            .is_err(),
+        "not yet"
+    );
+    ours.write_all(ping).await.unwrap();
+    soon(ours.read_to_end(&mut said)).await.unwrap();
+    assert!(said.ends_with(b"\0\0\0\x0btoo_many_pings"), "{said:?}");
+    sim.shutdown().await;
 }

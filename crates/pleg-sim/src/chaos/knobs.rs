@@ -1,0 +1,519 @@
+//! Chaos as text: one table of knobs, read and written and explained by it. Pure.
+
+use std::{fmt, time::Duration};
+
+use tonic::Code;
+
+use super::{CallChaos, Chaos, Failure, Hang, Rate};
+
+/// A knob that is no part of calls.
+pub(super) struct Knob {
+    pub(super) name: &'static str,
+    about: &'static str,
+    slot: Slot,
+}
+
+/// Where its value is, and of what kind it is.
+enum Slot {
+    Rate(fn(&mut Chaos) -> &mut Rate),
+    Flag(fn(&mut Chaos) -> &mut bool),
+    Number(fn(&mut Chaos) -> &mut Option<usize>),
+    Bytes(fn(&mut Chaos) -> &mut Option<usize>),
+    Span(fn(&mut Chaos) -> &mut Duration),
+}
+
+const fn knob(name: &'static str, slot: Slot, about: &'static str) -> Knob {
+    Knob { name, about, slot }
+}
+
+use Slot::{Bytes, Flag, Number, Rate as Often, Span};
+
+#[rustfmt::skip]
+pub(super) const KNOBS: &[Knob] = &[
+    knob("drop", Often(|c| &mut c.events.drop), "an event is lost"),
+    knob("duplicate", Often(|c| &mut c.events.duplicate), "an event is told twice"),
+    knob("swap", Often(|c| &mut c.events.swap), "an event is told after its successor"),
+    knob("freeze", Often(|c| &mut c.events.freeze), "an event carries the statuses of the one before"),
+    knob("sandbox.nil", Often(|c| &mut c.events.nil_sandbox), "an event has no sandbox status"),
+    knob("containers.empty", Often(|c| &mut c.events.no_containers), "an event has no container statuses"),
+    knob("containers.hole", Often(|c| &mut c.events.hole), "an event has an empty container status"),
+    knob("stamp.zero", Often(|c| &mut c.events.stamp_zero), "an event's created_at is 0"),
+    knob("stamp.negative", Often(|c| &mut c.events.stamp_negative), "… is Go's zero time, below 0"),
+    knob("stamp.seconds", Often(|c| &mut c.events.stamp_seconds), "… is in seconds"),
+    knob("stamp.future", Often(|c| &mut c.events.stamp_future), "… is an hour ahead"),
+    knob("stamp.pause", Span(|c| &mut c.events.stamp_pause), "events wait between their statuses and their stamp"),
+    knob("oversize", Often(|c| &mut c.events.oversize), "an event is 5 MB larger"),
+    knob("oversize.bytes", Bytes(|c| &mut c.events.oversize_bytes), "… or by so much"),
+    knob("stream.end_after", Number(|c| &mut c.events.end_after), "event streams end with OK after so many events"),
+    knob("stream.mute", Flag(|c| &mut c.events.mute), "event streams say nothing any more, and never will"),
+    knob("list.empty", Often(|c| &mut c.lists.empty), "a list is answered with no rows"),
+    knob("list.pad", Bytes(|c| &mut c.lists.pad), "every row of a list is so much larger"),
+    knob("list.limit", Bytes(|c| &mut c.lists.limit), "larger answers to lists fail (as they do over the runtime's own limit)"),
+    knob("list.page", Number(|c| &mut c.lists.page), "so many rows a page of streamed lists"),
+    knob("list.empty_page", Often(|c| &mut c.lists.empty_page), "a streamed list begins with an empty page"),
+    knob("list.break_after", Number(|c| &mut c.lists.break_after), "streamed lists fail after so many pages"),
+    knob("list.unimplemented", Flag(|c| &mut c.lists.unimplemented), "there are no streamed lists"),
+    knob("status.not_found", Often(|c| &mut c.lists.not_found), "the status of what exists is NotFound"),
+];
+
+/// What calls can be made to do.
+#[rustfmt::skip]
+const CALL_KNOBS: [(&str, &str, &str); 3] = [
+    ("latency", "DURATION", "each call takes so much longer"),
+    ("hang", "on|DURATION", "calls hang until it is off, or for that long from now"),
+    ("fail", "CODE[@RATE]", "calls fail, such as unavailable@10%"),
+];
+
+/// The calls that knobs can name.
+pub(super) const METHODS: &[&str] = &[
+    "Version",
+    "Status",
+    "RunPodSandbox",
+    "StopPodSandbox",
+    "RemovePodSandbox",
+    "PodSandboxStatus",
+    "ListPodSandbox",
+    "StreamPodSandboxes",
+    "CreateContainer",
+    "StartContainer",
+    "StopContainer",
+    "RemoveContainer",
+    "ContainerStatus",
+    "ListContainers",
+    "StreamContainers",
+    "UpdateContainerResources",
+    "ReopenContainerLog",
+    "ExecSync",
+    "GetContainerEvents",
+    "ListImages",
+    "ImageStatus",
+    "PullImage",
+    "RemoveImage",
+];
+
+const CODES: [(&str, Code); 12] = [
+    ("cancelled", Code::Cancelled),
+    ("unknown", Code::Unknown),
+    ("invalid_argument", Code::InvalidArgument),
+    ("deadline_exceeded", Code::DeadlineExceeded),
+    ("not_found", Code::NotFound),
+    ("permission_denied", Code::PermissionDenied),
+    ("resource_exhausted", Code::ResourceExhausted),
+    ("aborted", Code::Aborted),
+    ("out_of_range", Code::OutOfRange),
+    ("unimplemented", Code::Unimplemented),
+    ("internal", Code::Internal),
+    ("unavailable", Code::Unavailable),
+];
+
+/// Why a knob cannot be set.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KnobError {
+    /// There is no such knob.
+    #[error("no knob {name:?}; {near}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        near: String,
+    },
+    /// It takes other values.
+    #[error("{knob}={value}: not {wanted}")]
+    Value {
+        /// The knob.
+        knob: String,
+        /// What was asked for.
+        value: String,
+        /// What it takes.
+        wanted: &'static str,
+    },
+}
+
+/// A knob, for people.
+#[derive(Clone, Debug)]
+pub struct KnobHelp {
+    /// Its name, and what it takes.
+    pub usage: String,
+    /// What it does.
+    pub about: &'static str,
+}
+
+/// All knobs, for people.
+#[must_use]
+pub fn help() -> Vec<KnobHelp> {
+    let knobs = KNOBS.iter().map(|knob| KnobHelp {
+        usage: match knob.slot {
+            Often(_) => format!("{}=RATE", knob.name),
+            Flag(_) => format!("{}=on", knob.name),
+            Number(_) => format!("{}=NUMBER", knob.name),
+            Bytes(_) => format!("{}=BYTES", knob.name),
+            Span(_) => format!("{}=DURATION", knob.name),
+        },
+        about: knob.about,
+    });
+    let calls = CALL_KNOBS.iter().map(|(name, takes, about)| KnobHelp {
+        usage: format!("CALLS.{name}={takes}"),
+        about,
+    });
+    knobs.chain(calls).collect()
+}
+
+impl Chaos {
+    /// Sets one knob from text: `KNOB=VALUE`, `KNOB` alone (for `on`), `KNOB=off`. The name that
+    /// it is shown and counted by is returned.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such knob, or it takes other values.
+    pub fn set(&mut self, text: &str) -> Result<String, KnobError> {
+        let (name, value) = text.split_once('=').unwrap_or((text, "on"));
+        let (name, value) = (name.trim(), value.trim());
+        let wrong = |wanted| KnobError::Value {
+            knob: name.to_owned(),
+            value: value.to_owned(),
+            wanted,
+        };
+        let Some(knob) = KNOBS.iter().find(|k| k.name == name) else {
+            let (calls, of, what) = self.calls_named(name)?;
+            set_calls(calls, what, value).map_err(wrong)?;
+            self.tidy();
+            return Ok(format!("{of}.{what}"));
+        };
+        match knob.slot {
+            Often(slot) => *slot(self) = rate(value).ok_or_else(|| wrong(RATE))?,
+            Flag(slot) => *slot(self) = flag(value).ok_or_else(|| wrong("on or off"))?,
+            Number(slot) => *slot(self) = count(value).ok_or_else(|| wrong(NUMBER))?,
+            Bytes(slot) => *slot(self) = bytes(value).ok_or_else(|| wrong(BYTES))?,
+            Span(slot) => *slot(self) = span(value).ok_or_else(|| wrong(DURATION))?,
+        }
+        Ok(knob.name.to_owned())
+    }
+
+    /// The calls that a knob's name means, their name, and what is to be set of them.
+    fn calls_named<'a>(
+        &mut self,
+        name: &'a str,
+    ) -> Result<(&mut CallChaos, String, &'a str), KnobError> {
+        let unknown = || KnobError::Unknown {
+            name: name.to_owned(),
+            near: near(name),
+        };
+        let (of, what) = name.rsplit_once('.').ok_or_else(unknown)?;
+        if !CALL_KNOBS.iter().any(|(n, ..)| *n == what) {
+            return Err(unknown());
+        }
+        let (calls, of) = match (of, of.strip_prefix("pod.")) {
+            ("all", _) => (&mut self.all_calls, "all".to_owned()),
+            (_, Some("*")) => (&mut self.all_pods, "pod.*".to_owned()),
+            (_, Some(uid)) if !uid.is_empty() => (
+                self.pods.entry(uid.to_owned()).or_default(),
+                format!("pod.{uid}"),
+            ),
+            _ => {
+                let method = METHODS.iter().find(|m| snake(m) == of || **m == of);
+                let method = method.ok_or_else(unknown)?;
+                (self.calls.entry(method).or_default(), snake(method))
+            }
+        };
+        Ok((calls, of, what))
+    }
+
+    /// What does nothing is not there.
+    fn tidy(&mut self) {
+        self.calls.retain(|_, calls| !calls.is_off());
+        self.pods.retain(|_, calls| !calls.is_off());
+    }
+
+    /// Every group of calls, by the name that it is shown by.
+    fn all_call_chaos(&self) -> impl Iterator<Item = (String, &CallChaos)> {
+        let fixed = [("all", &self.all_calls), ("pod.*", &self.all_pods)];
+        let fixed = fixed
+            .into_iter()
+            .map(|(name, calls)| (name.to_owned(), calls));
+        let methods = self.calls.iter().map(|(m, calls)| (snake(m), calls));
+        let pods = self
+            .pods
+            .iter()
+            .map(|(uid, calls)| (format!("pod.{uid}"), calls));
+        fixed.chain(methods).chain(pods)
+    }
+}
+
+/// One knob a line, those that are on.
+impl fmt::Display for Chaos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The table gives mutable slots; a copy is cheap enough for a display.
+        let mut chaos = self.clone();
+        for knob in KNOBS {
+            let name = knob.name;
+            match knob.slot {
+                Often(slot) => match *slot(&mut chaos) {
+                    Rate::Never => {}
+                    rate => writeln!(f, "{name}={rate}")?,
+                },
+                Flag(slot) => {
+                    if *slot(&mut chaos) {
+                        writeln!(f, "{name}=on")?;
+                    }
+                }
+                Number(slot) | Bytes(slot) => {
+                    if let Some(number) = slot(&mut chaos) {
+                        writeln!(f, "{name}={number}")?;
+                    }
+                }
+                Span(slot) => {
+                    let span = *slot(&mut chaos);
+                    if !span.is_zero() {
+                        writeln!(f, "{name}={span:?}")?;
+                    }
+                }
+            }
+        }
+        for (name, calls) in self.all_call_chaos() {
+            if !calls.latency.is_zero() {
+                writeln!(f, "{name}.latency={:?}", calls.latency)?;
+            }
+            match calls.hang {
+                None => {}
+                Some(Hang::On) => writeln!(f, "{name}.hang=on")?,
+                Some(Hang::For(span)) => writeln!(f, "{name}.hang={span:?}")?,
+            }
+            if let Some(Failure { code, rate }) = calls.fail {
+                writeln!(f, "{name}.fail={}@{rate}", code_name(code))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+const RATE: &str = "a rate, such as 5%, 0.1%, on, off, or #3 for the third from now";
+const NUMBER: &str = "a whole number, or off";
+const BYTES: &str = "a size, such as 5000000, 512KiB, 16MiB or 20MB, or off";
+const DURATION: &str = "a duration, such as 50ms, 10s or 3m, or off";
+
+fn set_calls(calls: &mut CallChaos, what: &str, value: &str) -> Result<(), &'static str> {
+    match what {
+        "latency" => calls.latency = span(value).ok_or(DURATION)?,
+        "hang" => {
+            calls.hang = match (flag(value), span(value)) {
+                (Some(on), _) => on.then_some(Hang::On),
+                (None, Some(span)) => Some(Hang::For(span)),
+                (None, None) => return Err("on, off, or a duration, such as 10s"),
+            }
+        }
+        _ => {
+            const FAIL: &str = "a gRPC code, such as unavailable, or one with a rate, such as \
+                                unavailable@10%, or off";
+            let (code, often) = value.split_once('@').unwrap_or((value, "on"));
+            let code = code.to_ascii_lowercase();
+            let found = CODES.iter().find(|(name, _)| *name == code);
+            calls.fail = match (found, rate(often)) {
+                _ if flag(value) == Some(false) => None,
+                (Some((_, code)), Some(rate)) => Some(Failure { code: *code, rate }),
+                _ => return Err(FAIL),
+            };
+        }
+    }
+    Ok(())
+}
+
+fn flag(text: &str) -> Option<bool> {
+    match text {
+        "on" => Some(true),
+        "off" => Some(false),
+        _ => None,
+    }
+}
+
+fn rate(text: &str) -> Option<Rate> {
+    if let Some(on) = flag(text) {
+        return Some(if on { Rate::ALWAYS } else { Rate::Never });
+    }
+    if let Some(n) = text.strip_prefix('#') {
+        return n.parse().ok().filter(|n| *n > 0).map(Rate::Nth);
+    }
+    let percent: f64 = text.strip_suffix('%')?.parse().ok()?;
+    if !(0.0..=100.0).contains(&percent) {
+        return None;
+    }
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "at most a million, and not negative"
+    )]
+    let millionths = (percent * 10_000.0).round() as u32;
+    Some(if millionths == 0 {
+        Rate::Never
+    } else {
+        Rate::Millionths(millionths)
+    })
+}
+
+/// A number, or nothing for `off`.
+fn count(text: &str) -> Option<Option<usize>> {
+    if text == "off" {
+        return Some(None);
+    }
+    text.parse().ok().map(Some)
+}
+
+fn bytes(text: &str) -> Option<Option<usize>> {
+    const UNITS: [(&str, usize); 5] = [
+        ("KiB", 1 << 10),
+        ("MiB", 1 << 20),
+        ("kB", 1000),
+        ("KB", 1000),
+        ("MB", 1_000_000),
+    ];
+    let unit = UNITS
+        .iter()
+        .find_map(|(u, n)| Some((text.strip_suffix(u)?, *n)));
+    let (number, unit) = unit.unwrap_or((text, 1));
+    match count(number)? {
+        Some(number) => number.checked_mul(unit).map(Some),
+        None => Some(None),
+    }
+}
+
+pub(crate) fn span(text: &str) -> Option<Duration> {
+    if text == "off" {
+        return Some(Duration::ZERO);
+    }
+    const UNITS: [(&str, f64); 4] = [("ms", 0.001), ("us", 0.000_001), ("s", 1.0), ("m", 60.0)];
+    let (number, unit) = UNITS
+        .iter()
+        .find_map(|(u, n)| Some((text.strip_suffix(u)?, *n)))?;
+    let number: f64 = number.parse().ok()?;
+    Duration::try_from_secs_f64(number * unit).ok()
+}
+
+fn code_name(code: Code) -> &'static str {
+    let found = CODES.iter().find(|(_, c)| *c == code);
+    found.map_or("unknown", |(name, _)| name)
+}
+
+/// `ListContainers` as `list_containers`.
+pub(super) fn snake(method: &str) -> String {
+    let mut snake = String::with_capacity(method.len() + 4);
+    for c in method.chars() {
+        if c.is_ascii_uppercase() && !snake.is_empty() {
+            snake.push('_');
+        }
+        snake.push(c.to_ascii_lowercase());
+    }
+    snake
+}
+
+/// What was probably meant, or else all that there is.
+fn near(name: &str) -> String {
+    let first = name.split(['.', '_']).next().unwrap_or(name);
+    let knobs = KNOBS.iter().map(|k| k.name.to_owned());
+    let calls = METHODS.iter().map(|m| format!("{}.hang", snake(m)));
+    let close: Vec<_> = knobs
+        .clone()
+        .chain(calls)
+        .filter(|k| first.len() > 2 && k.contains(first))
+        .collect();
+    if close.is_empty() {
+        let all: Vec<_> = knobs.collect();
+        return format!(
+            "there are {}, and CALLS.latency, CALLS.hang, CALLS.fail where CALLS is all, a call \
+             such as list_containers, pod.UID or pod.*",
+            all.join(", ")
+        );
+    }
+    format!("similar: {}", close.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_knob_is_written_as_it_is_read() {
+        let mut chaos = Chaos::default();
+        assert_eq!(chaos.to_string(), "");
+        let all = "drop=5%\nduplicate=0.1%\nswap=#3\nfreeze=100%\nsandbox.nil=1%\n\
+                   containers.empty=2%\ncontainers.hole=3%\nstamp.zero=4%\nstamp.negative=5%\n\
+                   stamp.seconds=6%\nstamp.future=7%\nstamp.pause=50ms\noversize=#1\n\
+                   oversize.bytes=17000000\nstream.end_after=0\nstream.mute=on\nlist.empty=8%\n\
+                   list.pad=1024\nlist.limit=1048576\nlist.page=3000\nlist.empty_page=9%\n\
+                   list.break_after=2\nlist.unimplemented=on\nstatus.not_found=10%\n\
+                   all.latency=20ms\npod.*.hang=on\nlist_containers.hang=180s\n\
+                   version.fail=unavailable@10%\npod.u-1.hang=on\n";
+        for line in all.lines() {
+            let name = chaos.set(line).unwrap();
+            assert!(line.starts_with(&name), "{line}");
+        }
+        assert_eq!(chaos.to_string(), all);
+        assert_eq!(
+            all.lines()
+                .filter(|l| KNOBS.iter().any(|k| l.starts_with(&format!("{}=", k.name))))
+                .count(),
+            KNOBS.len()
+        );
+        for line in all.lines() {
+            let (name, _) = line.split_once('=').unwrap();
+            chaos.set(&format!("{name}=off")).unwrap();
+        }
+        assert_eq!(chaos, Chaos::default());
+    }
+
+    #[test]
+    fn values_are_read_as_people_write_them() {
+        let set = |text: &str| {
+            let mut chaos = Chaos::default();
+            chaos.set(text).map(|_| chaos)
+        };
+        assert_eq!(set("drop").unwrap().events.drop, Rate::ALWAYS);
+        assert_eq!(set("drop=0%").unwrap().events.drop, Rate::Never);
+        assert_eq!(
+            set("list.limit = 16MiB").unwrap().lists.limit,
+            Some(16 << 20)
+        );
+        assert_eq!(
+            set("stamp.pause=1.5s").unwrap().events.stamp_pause,
+            Duration::from_millis(1500)
+        );
+        let hang = set("ListContainers.hang=3m").unwrap();
+        let expected = Some(Hang::For(Duration::from_secs(180)));
+        assert_eq!(hang.calls["ListContainers"].hang, expected);
+        // A uid may have dots.
+        assert!(set("pod.a.b.hang").unwrap().pods.contains_key("a.b"));
+        assert_eq!(Rate::percent(5), Rate::Millionths(50_000));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_what_is_allowed() {
+        let error = |text: &str| Chaos::default().set(text).unwrap_err().to_string();
+        assert_eq!(
+            error("drop=often"),
+            "drop=often: not a rate, such as 5%, 0.1%, on, off, or #3 for the third from now"
+        );
+        for (text, part) in [
+            ("drop=101%", "not a rate"),
+            ("drop=#0", "not a rate"),
+            ("drop=5", "not a rate"),
+            ("drop=NaN%", "not a rate"),
+            ("stream.mute=5%", "not on or off"),
+            ("list.page=many", "not a whole number"),
+            ("list.page=-1", "not a whole number"),
+            ("list.limit=16GB", "not a size"),
+            ("list.limit=99999999999999999999MB", "not a size"),
+            ("stamp.pause=-1s", "not a duration"),
+            ("stamp.pause=inf s", "not a duration"),
+            ("all.latency=5", "not a duration"),
+            ("all.hang=maybe", "not on, off, or a duration"),
+            ("version.fail=teapot", "not a gRPC code"),
+            ("version.fail=unavailable@x", "not a gRPC code"),
+            ("list_containers.slow=1s", "similar: "),
+            ("stamp.past", "similar: stamp.zero"),
+            ("pod..hang", "no knob \"pod..hang\""),
+            ("", "there are drop, duplicate"),
+            ("nonsense=5%", "there are drop, duplicate"),
+        ] {
+            assert!(error(text).contains(part), "{text}: {}", error(text));
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! Chaos at work: throws the dice, counts what fired, knows since when calls hang.
+//!
+//! One die for all, from the simulator's seed. Touches the clock for hangs alone.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use pleg_cri::v1::{ContainerEventResponse, ContainerStatus};
+use pleg_runtime::clock::Clock;
+use tokio::{sync::watch, time::Instant};
+use tonic::{Code, Status};
+
+use super::{CallChaos, Chaos, Hang, KnobError, Rate, knobs::snake};
+use crate::{habits::NO_TIME, id::Dice, views::Snapshot};
+
+/// By how much an event is larger, unless it is said.
+const OVERSIZE: usize = 5_000_000;
+const HOUR: i64 = 3_600_000_000_000;
+
+#[derive(Debug)]
+pub(crate) struct Mischief {
+    state: Mutex<State>,
+    /// Moves when chaos is set.
+    set: watch::Sender<u64>,
+    clock: Clock,
+}
+
+#[derive(Debug)]
+struct State {
+    chaos: Chaos,
+    dice: Dice,
+    /// How often each knob had a case to decide since it was set.
+    cases: HashMap<String, u64>,
+    fired: BTreeMap<String, u64>,
+    /// When hangs were set: each that was set by itself, and all others.
+    since: HashMap<String, Instant>,
+    all_since: Instant,
+    /// What the last event of each sandbox carried.
+    shown: HashMap<String, Snapshot>,
+}
+
+/// What is to become of an event that was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Told,
+    Dropped,
+    Twice,
+    Swapped,
+}
+
+impl Mischief {
+    pub(crate) fn new(chaos: Chaos, seed: u64, clock: Clock) -> Self {
+        let mischief = Self {
+            state: Mutex::new(State {
+                chaos: Chaos::default(),
+                dice: Dice::new(seed.rotate_left(32)),
+                cases: HashMap::new(),
+                fired: BTreeMap::new(),
+                since: HashMap::new(),
+                all_since: clock.tokio(clock.now()),
+                shown: HashMap::new(),
+            }),
+            set: watch::Sender::default(),
+            clock,
+        };
+        mischief.replace(chaos);
+        mischief
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Instant {
+        self.clock.tokio(self.clock.now())
+    }
+
+    // === from outside ===
+
+    pub(crate) fn chaos(&self) -> Chaos {
+        self.state().chaos.clone()
+    }
+
+    /// All of it anew; hangs begin now, cases are counted from now.
+    pub(crate) fn replace(&self, chaos: Chaos) {
+        let now = self.now();
+        let mut state = self.state();
+        state.cases.clear();
+        state.since.clear();
+        state.all_since = now;
+        state.shown.clear();
+        state.chaos = chaos;
+        drop(state);
+        self.set.send_modify(|n| *n = n.wrapping_add(1));
+    }
+
+    /// One knob anew; the others go on as they are.
+    pub(crate) fn set(&self, knob: &str) -> Result<(), KnobError> {
+        let now = self.now();
+        let mut state = self.state();
+        let name = state.chaos.set(knob)?;
+        state.cases.remove(&name);
+        state.since.insert(name, now);
+        drop(state);
+        self.set.send_modify(|n| *n = n.wrapping_add(1));
+        Ok(())
+    }
+
+    /// Several knobs; none if one of them is wrong.
+    pub(crate) fn set_all(&self, knobs: &[&str]) -> Result<(), KnobError> {
+        let mut trial = self.chaos();
+        for knob in knobs {
+            trial.set(knob)?;
+        }
+        knobs.iter().try_for_each(|knob| self.set(knob))
+    }
+
+    /// How often each knob has fired.
+    pub(crate) fn fired(&self) -> BTreeMap<String, u64> {
+        self.state().fired.clone()
+    }
+
+    // === calls ===
+
+    /// Holds a call up, or makes it fail. `pod` is the uid of what it names, empty if nothing.
+    pub(crate) async fn meet(&self, method: &'static str, pod: Option<&str>) -> Result<(), Status> {
+        let mut set = self.set.subscribe();
+        let mut hung = false;
+        loop {
+            set.borrow_and_update();
+            let Some(until) = self.hangs(method, pod, &mut hung) else {
+                break;
+            };
+            let over = async {
+                match until {
+                    Some(until) => tokio::time::sleep_until(until).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = over => {}
+                // The simulator is gone if this fails; so is the call.
+                _ = set.changed() => {}
+            }
+        }
+        let (latency, failure) = self.state().costs(method, pod);
+        if !latency.is_zero() {
+            let until = self.clock.now().after(latency);
+            self.clock.sleep_until(until).await;
+        }
+        failure.map_or(Ok(()), |code| {
+            Err(Status::new(code, "chaos: this call fails"))
+        })
+    }
+
+    /// Until when a call hangs: for ever, until an instant, or not at all.
+    fn hangs(
+        &self,
+        method: &'static str,
+        pod: Option<&str>,
+        hung: &mut bool,
+    ) -> Option<Option<Instant>> {
+        let now = self.now();
+        let mut state = self.state();
+        for (name, calls) in state.concerning(method, pod) {
+            let name = format!("{name}.hang");
+            let until = match calls.hang {
+                None => continue,
+                Some(Hang::On) => None,
+                Some(Hang::For(span)) => {
+                    let since = state.since.get(&name).unwrap_or(&state.all_since);
+                    let until = since.checked_add(span);
+                    if until.is_some_and(|until| until <= now) {
+                        continue;
+                    }
+                    until
+                }
+            };
+            if !std::mem::replace(hung, true) {
+                state.count(&name);
+            }
+            return Some(until);
+        }
+        None
+    }
+
+    // === events ===
+
+    pub(crate) fn stamp_pause(&self) -> Duration {
+        let mut state = self.state();
+        let pause = state.chaos.events.stamp_pause;
+        if !pause.is_zero() {
+            state.count("stamp.pause");
+        }
+        pause
+    }
+
+    /// Changes an event of that sandbox before it is told, and says how it is told.
+    pub(crate) fn spoil(&self, sandbox: &str, event: &mut ContainerEventResponse) -> Fate {
+        let mut state = self.state();
+        let chaos = state.chaos.events.clone();
+        if chaos.freeze != Rate::Never {
+            let now = (
+                event.pod_sandbox_status.clone(),
+                event.containers_statuses.clone(),
+            );
+            let before = state.shown.insert(sandbox.to_owned(), now);
+            if let Some((status, containers)) = before
+                && state.roll("freeze", chaos.freeze)
+            {
+                event.pod_sandbox_status = status;
+                event.containers_statuses = containers;
+            }
+        }
+        if state.roll("sandbox.nil", chaos.nil_sandbox) {
+            event.pod_sandbox_status = None;
+        }
+        if state.roll("containers.empty", chaos.no_containers) {
+            event.containers_statuses.clear();
+        }
+        if state.roll("containers.hole", chaos.hole) {
+            event.containers_statuses.push(ContainerStatus::default());
+        }
+        if state.roll("stamp.zero", chaos.stamp_zero) {
+            event.created_at = 0;
+        }
+        if state.roll("stamp.negative", chaos.stamp_negative) {
+            event.created_at = NO_TIME;
+        }
+        if state.roll("stamp.seconds", chaos.stamp_seconds) {
+            event.created_at /= 1_000_000_000;
+        }
+        if state.roll("stamp.future", chaos.stamp_future) {
+            event.created_at = event.created_at.saturating_add(HOUR);
+        }
+        if state.roll("oversize", chaos.oversize) {
+            let bytes = "x".repeat(chaos.oversize_bytes.unwrap_or(OVERSIZE));
+            let status = event.pod_sandbox_status.get_or_insert_default();
+            status
+                .annotations
+                .insert("pleg-sim/oversize".to_owned(), bytes);
+        }
+        if state.roll("drop", chaos.drop) {
+            Fate::Dropped
+        } else if state.roll("duplicate", chaos.duplicate) {
+            Fate::Twice
+        } else if state.roll("swap", chaos.swap) {
+            Fate::Swapped
+        } else {
+            Fate::Told
+        }
+    }
+
+    /// Whether a subscriber is to hear no more, and of how many events it hears.
+    pub(crate) fn mutes(&self) -> bool {
+        let mut state = self.state();
+        let mute = state.chaos.events.mute;
+        if mute {
+            state.count("stream.mute");
+        }
+        mute
+    }
+
+    /// Whether a stream that has brought so many events ends.
+    pub(crate) fn ends_after(&self, events: usize) -> bool {
+        let mut state = self.state();
+        let ends = state.chaos.events.end_after.is_some_and(|n| events >= n);
+        if ends {
+            state.count("stream.end_after");
+        }
+        ends
+    }
+
+    // === lists ===
+
+    /// Whether that knob fires in a case of now.
+    pub(crate) fn fires(&self, name: &'static str, rate: impl Fn(&Chaos) -> Rate) -> bool {
+        let mut state = self.state();
+        let rate = rate(&state.chaos);
+        state.roll(name, rate)
+    }
+
+    /// The value of a knob that is on, which then has fired.
+    pub(crate) fn value<T>(&self, name: &str, of: impl Fn(&Chaos) -> Option<T>) -> Option<T> {
+        let mut state = self.state();
+        let value = of(&state.chaos);
+        if value.is_some() {
+            state.count(name);
+        }
+        value
+    }
+}
+
+impl State {
+    fn count(&mut self, name: &str) {
+        *self.fired.entry(name.to_owned()).or_default() += 1;
+    }
+
+    fn roll(&mut self, name: &str, rate: Rate) -> bool {
+        let fires = match rate {
+            Rate::Never => return false,
+            Rate::Millionths(n) => self.dice.below(1_000_000) < u64::from(n),
+            Rate::Nth(n) => {
+                let case = self.cases.entry(name.to_owned()).or_default();
+                *case += 1;
+                *case == n
+            }
+        };
+        if fires {
+            self.count(name);
+        }
+        fires
+    }
+
+    /// The groups that a call belongs to.
+    fn concerning(&self, method: &'static str, pod: Option<&str>) -> Vec<(String, CallChaos)> {
+        let chaos = &self.chaos;
+        let mut groups = vec![("all".to_owned(), chaos.all_calls.clone())];
+        if let Some(calls) = chaos.calls.get(method) {
+            groups.push((snake(method), calls.clone()));
+        }
+        if let Some(uid) = pod {
+            groups.push(("pod.*".to_owned(), chaos.all_pods.clone()));
+            if let Some(calls) = chaos.pods.get(uid) {
+                groups.push((format!("pod.{uid}"), calls.clone()));
+            }
+        }
+        groups.retain(|(_, calls)| !calls.is_off());
+        groups
+    }
+
+    /// How much longer a call takes, and how it then fails.
+    fn costs(&mut self, method: &'static str, pod: Option<&str>) -> (Duration, Option<Code>) {
+        let (mut latency, mut failure) = (Duration::ZERO, None);
+        for (name, calls) in self.concerning(method, pod) {
+            if !calls.latency.is_zero() {
+                self.count(&format!("{name}.latency"));
+                latency = latency.saturating_add(calls.latency);
+            }
+            if let Some(fail) = calls.fail
+                && self.roll(&format!("{name}.fail"), fail.rate)
+            {
+                failure = Some(fail.code);
+            }
+        }
+        (latency, failure)
+    }
+}

@@ -1,0 +1,365 @@
+//! Control while it runs: commands as text, in code or over a unix socket of their own.
+//!
+//! The protocol is made for `pleg sim ctl` and for scripts alike: a line in; its answer's lines
+//! out, and then a line `ok`, or `error: ` and what is wrong. Any number of lines a connection.
+
+use std::{fmt::Write as _, path::Path, sync::Arc};
+
+use futures::StreamExt as _;
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    net::UnixStream,
+};
+use tokio_stream::wrappers::UnixListenerStream;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    chaos::{self, Chaos, KnobError},
+    engine::Engine,
+    error::SimError,
+    mode::Mode,
+    programs::End,
+    run::{Ending, Meanwhile, Restart},
+    server::{Serving, Socket},
+};
+
+/// The longest command.
+const LINE: u64 = 64 << 10;
+/// How many may give commands at once; others wait.
+const OPERATORS: usize = 8;
+
+/// The commands of control, and what each does, for people.
+pub const COMMANDS: &[(&str, &str)] = &[
+    (
+        "show",
+        "what it is, what exists, which knobs are on, what fired",
+    ),
+    (
+        "KNOB=VALUE …",
+        "set knobs (all, or none if one is wrong); KNOB=off unsets",
+    ),
+    ("calm", "all knobs off; calls that hang go on"),
+    ("cut", "break all connections"),
+    (
+        "restart [kill] [down=5s] [starting=2s] [containers=end:CODE|lost]",
+        "restart the runtime: nothing told before or meanwhile is told after",
+    ),
+    ("down [kill], up, ready", "the parts of a restart"),
+    (
+        "exit CONTAINER [CODE]",
+        "a container ends by itself, with 1 or CODE",
+    ),
+    (
+        "oom CONTAINER",
+        "a container is killed for its use of memory",
+    ),
+    (
+        "kill-sandbox SANDBOX",
+        "a sandbox's pause process is killed",
+    ),
+    ("help", "this, and the knobs"),
+];
+
+/// Why a command is not obeyed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControlError {
+    /// There is no such command.
+    #[error(
+        "no command {0:?}; there are show, calm, cut, restart, down, up, ready, exit, oom, \
+             kill-sandbox, help, and knobs as KNOB=VALUE"
+    )]
+    Unknown(String),
+    /// A knob cannot be set; none was.
+    #[error(transparent)]
+    Knob(#[from] KnobError),
+    /// It lacks something, or has something that it does not take.
+    #[error("{command}: {what}; write {usage}")]
+    Usage {
+        /// The command.
+        command: &'static str,
+        /// What is wrong with it.
+        what: String,
+        /// How it is written.
+        usage: &'static str,
+    },
+    /// It was understood and cannot be done now.
+    #[error("{0}")]
+    Impossible(String),
+}
+
+type Answer = Result<String, ControlError>;
+
+/// Does what a line says; lines of an answer.
+pub(crate) async fn obey(engine: &Arc<Engine>, mode: Mode, line: &str) -> Answer {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let Some((command, rest)) = words.split_first() else {
+        return Ok(String::new());
+    };
+    match *command {
+        "show" => none("show", rest).map(|()| show(engine, mode)),
+        "help" => none("help", rest).map(|()| help()),
+        "calm" => {
+            none("calm", rest)?;
+            engine.chaos.replace(Chaos::default());
+            done()
+        }
+        "cut" => {
+            none("cut", rest)?;
+            engine.sever_connections();
+            done()
+        }
+        "restart" => {
+            engine.restart(restart(rest)?).await;
+            done()
+        }
+        "down" => {
+            let how = restart(rest)?;
+            engine.go_down(how.ending).await;
+            done()
+        }
+        "up" => {
+            none("up", rest)?;
+            engine.come_up().await;
+            done()
+        }
+        "ready" => {
+            none("ready", rest)?;
+            engine.ready();
+            done()
+        }
+        "exit" => exit(engine, rest),
+        "oom" => {
+            let [id] = one("oom", "oom CONTAINER", rest)?;
+            kill(engine, id, End::OOM)
+        }
+        "kill-sandbox" => {
+            let [id] = one("kill-sandbox", "kill-sandbox SANDBOX", rest)?;
+            let id = named(engine.world().sandboxes.keys(), id)?;
+            if engine.kill_sandbox(&id) {
+                return done();
+            }
+            let why = format!("sandbox {id} is not ready, or has no pause process");
+            Err(ControlError::Impossible(why))
+        }
+        word if word.contains(['=', '.']) || words.iter().all(|w| is_knob(w)) => {
+            engine.chaos.set_all(&words)?;
+            done()
+        }
+        word => Err(ControlError::Unknown(word.to_owned())),
+    }
+}
+
+fn done() -> Answer {
+    Ok(String::new())
+}
+
+fn is_knob(word: &str) -> bool {
+    Chaos::default().set(word).is_ok()
+}
+
+fn none(command: &'static str, rest: &[&str]) -> Result<(), ControlError> {
+    match rest.first() {
+        None => Ok(()),
+        Some(more) => Err(ControlError::Usage {
+            command,
+            what: format!("it takes no {more:?}"),
+            usage: command,
+        }),
+    }
+}
+
+fn one<'a>(
+    command: &'static str,
+    usage: &'static str,
+    rest: &[&'a str],
+) -> Result<[&'a str; 1], ControlError> {
+    <[&str; 1]>::try_from(rest).map_err(|_| ControlError::Usage {
+        command,
+        what: format!("it takes one id, not {}", rest.len()),
+        usage,
+    })
+}
+
+fn exit(engine: &Engine, rest: &[&str]) -> Answer {
+    let wrong = |what: String| ControlError::Usage {
+        command: "exit",
+        what,
+        usage: "exit CONTAINER [CODE], where CODE is 0 to 255",
+    };
+    let (id, code) = match rest {
+        [id] => (*id, 1),
+        [id, code] => {
+            let code: u8 = code
+                .parse()
+                .map_err(|_| wrong(format!("{code:?} is no exit code")))?;
+            (*id, i32::from(code))
+        }
+        _ => {
+            return Err(wrong(format!(
+                "it takes an id and a code, not {}",
+                rest.len()
+            )));
+        }
+    };
+    kill(engine, id, End::by_itself(code))
+}
+
+fn kill(engine: &Engine, id: &str, end: End) -> Answer {
+    let id = named(engine.world().containers.keys(), id)?;
+    if engine.kill_container(&id, end) {
+        return done();
+    }
+    Err(ControlError::Impossible(format!(
+        "container {id} does not run"
+    )))
+}
+
+/// The one id that begins so.
+fn named<'a>(ids: impl Iterator<Item = &'a String>, prefix: &str) -> Result<String, ControlError> {
+    let found: Vec<_> = ids.filter(|id| id.starts_with(prefix)).collect();
+    match found[..] {
+        [id] => Ok(id.clone()),
+        [] => Err(ControlError::Impossible(format!(
+            "no id begins with {prefix:?}"
+        ))),
+        _ => Err(ControlError::Impossible(format!(
+            "{} ids begin with {prefix:?}",
+            found.len()
+        ))),
+    }
+}
+
+fn restart(words: &[&str]) -> Result<Restart, ControlError> {
+    const USAGE: &str = "restart [kill] [down=5s] [starting=2s] [containers=run|end:CODE|lost]";
+    let wrong = |what: String| ControlError::Usage {
+        command: "restart",
+        what,
+        usage: USAGE,
+    };
+    let mut how = Restart::default();
+    for word in words {
+        let span = |text: &str| {
+            let span = chaos::span(text);
+            span.ok_or_else(|| wrong(format!("{text:?} is no duration")))
+        };
+        match word.split_once('=') {
+            None if *word == "kill" => how.ending = Ending::Kill,
+            Some(("down", text)) => how.downtime = span(text)?,
+            Some(("starting", text)) => how.starting = span(text)?,
+            Some(("containers", "run")) => how.meanwhile = Meanwhile::RunOn,
+            Some(("containers", "lost")) => how.meanwhile = Meanwhile::Lost,
+            Some(("containers", text)) => {
+                let code = text.strip_prefix("end:").and_then(|c| c.parse::<u8>().ok());
+                let code = code.ok_or_else(|| wrong(format!("not {word:?}")))?;
+                how.meanwhile = Meanwhile::End(i32::from(code));
+            }
+            _ => return Err(wrong(format!("it takes no {word:?}"))),
+        }
+    }
+    Ok(how)
+}
+
+fn show(engine: &Engine, mode: Mode) -> String {
+    let habits = &engine.habits;
+    let counts = *engine.counts.borrow();
+    let (sandboxes, containers) = {
+        let world = engine.world();
+        (world.sandboxes.len(), world.containers.len())
+    };
+    let mut text = format!(
+        "mode {mode}: {} {}, {}\n\
+         {sandboxes} sandboxes, {containers} containers\n\
+         {} subscribers; events: {} held, {} discarded, {} dropped\n",
+        habits.name,
+        habits.version,
+        engine.phase().name(),
+        counts.subscribers,
+        counts.held,
+        counts.discarded,
+        counts.dropped,
+    );
+    let chaos = engine.chaos.chaos().to_string();
+    text.push_str(if chaos.is_empty() {
+        "no chaos\n"
+    } else {
+        "chaos:\n"
+    });
+    for line in chaos.lines() {
+        let _ = writeln!(text, "  {line}");
+    }
+    let fired = engine.chaos.fired();
+    if !fired.is_empty() {
+        text.push_str("fired:\n");
+    }
+    for (knob, times) in fired {
+        let _ = writeln!(text, "  {knob} {times}");
+    }
+    text
+}
+
+fn help() -> String {
+    let mut text = String::from("commands:\n");
+    for (command, about) in COMMANDS {
+        let _ = writeln!(text, "  {command}: {about}");
+    }
+    text.push_str("knobs:\n");
+    for knob in chaos::help() {
+        let _ = writeln!(text, "  {}: {}", knob.usage, knob.about);
+    }
+    text
+}
+
+// === over a socket ===
+
+/// Serves commands on a socket until the simulator ends or the returned handle stops it.
+pub(crate) fn serve(engine: &Arc<Engine>, mode: Mode, path: &Path) -> Result<Serving, SimError> {
+    let Socket {
+        path,
+        listener,
+        file,
+    } = Socket::bind(path)?;
+    let (stop, task) = (engine.stop.child_token(), TaskTracker::new());
+    let serving = Serving::new(path.clone(), stop.clone(), task.clone());
+    let (engine, all) = (Arc::clone(engine), engine.tasks.clone());
+    all.spawn(task.track_future(async move {
+        let everyone = UnixListenerStream::new(listener)
+            .filter_map(|accepted| std::future::ready(accepted.ok()))
+            .for_each_concurrent(OPERATORS, |operator| {
+                let (engine, stop) = (&engine, &stop);
+                async move {
+                    if let Err(error) = listen_to(engine, mode, stop, operator).await {
+                        tracing::debug!(%error, "an operator has gone");
+                    }
+                }
+            });
+        tokio::select! {
+            () = everyone => {}
+            () = stop.cancelled() => {}
+        }
+        file.remove(&path);
+    }));
+    task.close();
+    Ok(serving)
+}
+
+async fn listen_to(
+    engine: &Arc<Engine>,
+    mode: Mode,
+    stop: &CancellationToken,
+    operator: UnixStream,
+) -> std::io::Result<()> {
+    let (read, mut write) = operator.into_split();
+    let mut read = BufReader::new(read.take(LINE));
+    let mut line = String::new();
+    while !stop.is_cancelled() && read.read_line(&mut line).await? > 0 {
+        let answer = match obey(engine, mode, &line).await {
+            Ok(answer) => format!("{answer}ok\n"),
+            Err(error) => format!("error: {error}\n"),
+        };
+        write.write_all(answer.as_bytes()).await?;
+        line.clear();
+        read.get_mut().set_limit(LINE);
+    }
+    Ok(())
+}

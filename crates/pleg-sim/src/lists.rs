@@ -1,0 +1,134 @@
+//! Answers to lists: whole or in pages, within the runtime's limit, and as bad as chaos wants.
+
+use futures::{StreamExt as _, stream};
+use pleg_cri::v1;
+use prost::Message;
+use tonic::{Response, Status, codegen::BoxStream};
+
+use crate::engine::Engine;
+
+/// A row that can be made larger.
+pub(crate) trait Row: Send + 'static {
+    fn annotate(&mut self, key: &str, value: &str);
+}
+
+impl Row for v1::PodSandbox {
+    fn annotate(&mut self, key: &str, value: &str) {
+        self.annotations.insert(key.to_owned(), value.to_owned());
+    }
+}
+
+impl Row for v1::Container {
+    fn annotate(&mut self, key: &str, value: &str) {
+        self.annotations.insert(key.to_owned(), value.to_owned());
+    }
+}
+
+impl Engine {
+    /// The rows as they are answered: all, none, or larger ones.
+    pub(crate) fn listed<R: Row>(&self, mut rows: Vec<R>) -> Vec<R> {
+        if self.chaos.fires("list.empty", |c| c.lists.empty) {
+            rows.clear();
+        }
+        if let Some(bytes) = self.chaos.value("list.pad", |c| c.lists.pad) {
+            let pad = "x".repeat(bytes);
+            for row in &mut rows {
+                row.annotate("pleg-sim/pad", &pad);
+            }
+        }
+        rows
+    }
+
+    /// A list in one message.
+    pub(crate) fn whole<M: Message>(&self, answer: M) -> Result<Response<M>, Status> {
+        self.within_limit(&answer)?;
+        Ok(Response::new(answer))
+    }
+
+    /// A list in pages, if the runtime has such; no row gives no page.
+    pub(crate) fn pages<R, P>(
+        &self,
+        method: &str,
+        rows: Vec<R>,
+        page: impl Fn(Vec<R>) -> P,
+    ) -> Result<Response<BoxStream<P>>, Status>
+    where
+        R: Row,
+        P: Message + 'static,
+    {
+        let chaos = &self.chaos;
+        let off = chaos.value("list.unimplemented", |c| {
+            c.lists.unimplemented.then_some(())
+        });
+        let (None, Some(size)) = (off, self.habits.page) else {
+            let refused = format!("unknown method {method} for service runtime.v1.RuntimeService");
+            return Err(Status::unimplemented(refused));
+        };
+        let size = chaos.value("list.page", |c| c.lists.page).unwrap_or(size);
+        let mut pages: Vec<_> = cut(rows, size)
+            .into_iter()
+            .map(|rows| {
+                let page = page(rows);
+                self.within_limit(&page).map(|()| page)
+            })
+            .collect();
+        if chaos.fires("list.empty_page", |c| c.lists.empty_page) {
+            pages.insert(0, Ok(page(Vec::new())));
+        }
+        let breaks = |c: &crate::Chaos| c.lists.break_after.filter(|n| *n <= pages.len());
+        if let Some(count) = chaos.value("list.break_after", breaks) {
+            pages.truncate(count);
+            pages.push(Err(Status::internal("chaos: this list breaks off")));
+        }
+        // A stream that fails ends there.
+        let last = pages.iter().position(Result::is_err);
+        pages.truncate(last.map_or(pages.len(), |at| at + 1));
+        Ok(Response::new(stream::iter(pages).boxed()))
+    }
+
+    fn within_limit(&self, message: &impl Message) -> Result<(), Status> {
+        let size = message.encoded_len();
+        let knob = |c: &crate::Chaos| c.lists.limit.filter(|limit| size > *limit);
+        let (set, own) = (self.chaos.chaos().lists.limit, self.habits.message_limit);
+        match self.chaos.value("list.limit", knob) {
+            Some(limit) => Err(too_large(size, limit)),
+            None if set.is_none() && size > own => Err(too_large(size, own)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// In the words of grpc-go, as which all real runtimes speak.
+pub(crate) fn too_large(size: usize, limit: usize) -> Status {
+    Status::resource_exhausted(format!(
+        "grpc: trying to send message larger than max ({size} vs. {limit})"
+    ))
+}
+
+/// In pages of that size; of one, if it is zero.
+fn cut<R>(rows: Vec<R>, size: usize) -> Vec<Vec<R>> {
+    let mut rows = rows.into_iter().peekable();
+    let pages = std::iter::from_fn(|| {
+        rows.peek()?;
+        Some(rows.by_ref().take(size.max(1)).collect())
+    });
+    pages.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_full_but_the_last() {
+        let sizes = |rows: usize, size| -> Vec<usize> {
+            let pages = cut((0..rows).collect(), size);
+            pages.iter().map(Vec::len).collect()
+        };
+        assert_eq!(sizes(0, 5000), []);
+        assert_eq!(sizes(5000, 5000), [5000]);
+        assert_eq!(sizes(10_001, 5000), [5000, 5000, 1]);
+        assert_eq!(sizes(2, 1), [1, 1]);
+        assert_eq!(sizes(2, 0), [1, 1]);
+    }
+}

@@ -1,0 +1,156 @@
+//! The punishment of keepalive pings, as grpc-go's servers have it, all real runtimes among them.
+//!
+//! hyper answers pings without telling anybody, so the frames' headers are read as they pass. A
+//! ping less than five minutes after the last one is a strike, unless the server sent headers or
+//! data in between; the third strike is answered with GOAWAY `ENHANCE_YOUR_CALM`
+//! "too_many_pings", and the connection ends. Pure: bytes and times in.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The least time between two pings.
+const MIN: Duration = Duration::from_secs(5 * 60);
+/// Strikes that are forgiven.
+const FORGIVEN: u32 = 2;
+const PREFACE: usize = 24;
+const HEADER: usize = 9;
+const ACK: u8 = 1;
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const PING: u8 = 6;
+
+/// GOAWAY of stream 0, with the last stream's id 2^31 - 1, code 11 and its words.
+pub(crate) const GOAWAY: &[u8] = b"\0\0\x16\x07\0\0\0\0\0\x7f\xff\xff\xff\0\0\0\x0btoo_many_pings";
+
+/// Finds frames in a stream of bytes, in whatever pieces it comes.
+#[derive(Debug, Default)]
+pub(crate) struct Frames {
+    /// Bytes to pass over: the preface, payloads.
+    skip: usize,
+    header: Vec<u8>,
+}
+
+impl Frames {
+    /// Those that a client sends, after its preface.
+    pub(crate) fn of_client() -> Self {
+        Self {
+            skip: PREFACE,
+            header: Vec::new(),
+        }
+    }
+
+    /// Type and flags of each frame that begins in these bytes.
+    pub(crate) fn pass(&mut self, mut bytes: &[u8], mut frame: impl FnMut(u8, u8)) {
+        while !bytes.is_empty() {
+            let over = self.skip.min(bytes.len());
+            self.skip -= over;
+            let missing = HEADER.saturating_sub(self.header.len());
+            let rest = bytes.get(over..).unwrap_or_default();
+            let (head, rest) = rest.split_at(missing.min(rest.len()));
+            self.header.extend_from_slice(head);
+            if let [a, b, c, kind, flags, _, _, _, _] = self.header[..] {
+                self.skip = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
+                self.header.clear();
+                frame(kind, flags);
+            }
+            bytes = rest;
+        }
+    }
+
+    /// Whether a frame of ours may go in between here.
+    pub(crate) fn is_between(&self) -> bool {
+        self.skip == 0 && self.header.is_empty()
+    }
+}
+
+/// Counts the strikes of one connection.
+#[derive(Debug, Default)]
+pub(crate) struct Strikes {
+    last: Option<Instant>,
+    strikes: u32,
+}
+
+impl Strikes {
+    /// The client sent a frame. True if that was one ping too many.
+    pub(crate) fn received(&mut self, kind: u8, flags: u8, now: Instant) -> bool {
+        if kind != PING || flags & ACK != 0 {
+            return false;
+        }
+        let last = self.last.replace(now);
+        if last.is_some_and(|last| now.duration_since(last) < MIN) {
+            self.strikes += 1;
+        }
+        self.strikes > FORGIVEN
+    }
+
+    /// The server sent one: it is alive, and pings may be answers to that.
+    pub(crate) fn sent(&mut self, kind: u8) {
+        if kind == DATA || kind == HEADERS {
+            *self = Self::default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(payload.len()).unwrap();
+        [&[0, 0, length, kind, flags, 0, 0, 0, 0], payload].concat()
+    }
+
+    #[test]
+    fn frames_are_found_in_any_pieces() {
+        let bytes = [
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+            frame(4, 0, &[]),
+            frame(PING, 0, &[6; 8]),
+            frame(HEADERS, 4, &[6; 30]),
+            frame(PING, ACK, &[0; 8]),
+        ]
+        .concat();
+        for size in 1..bytes.len() {
+            let (mut frames, mut seen) = (Frames::of_client(), Vec::new());
+            for piece in bytes.chunks(size) {
+                frames.pass(piece, |kind, flags| seen.push((kind, flags)));
+            }
+            assert_eq!(
+                seen,
+                [(4, 0), (PING, 0), (HEADERS, 4), (PING, ACK)],
+                "{size}"
+            );
+            assert!(frames.is_between());
+        }
+        let mut seen = Vec::new();
+        Frames::default().pass(GOAWAY, |kind, flags| seen.push((kind, flags)));
+        assert_eq!(seen, [(7, 0)], "one whole frame");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_third_early_ping_is_too_many() {
+        let mut strikes = Strikes::default();
+        let pleg = pleg_runtime::clock::Clock::start();
+        let ping = async |strikes: &mut Strikes, after: u64| {
+            tokio::time::advance(Duration::from_secs(after)).await;
+            strikes.received(PING, 0, pleg.tokio(pleg.now()))
+        };
+        for _ in 0..10 {
+            assert!(!ping(&mut strikes, 300).await, "five minutes apart is well");
+        }
+        assert!(!ping(&mut strikes, 10).await);
+        assert!(!ping(&mut strikes, 10).await);
+        strikes.sent(DATA);
+        for _ in 0..3 {
+            assert!(!ping(&mut strikes, 10).await);
+        }
+        strikes.sent(4);
+        assert!(ping(&mut strikes, 10).await);
+        let mut acks = Strikes::default();
+        for _ in 0..9 {
+            let now = pleg.tokio(pleg.now());
+            assert!(!acks.received(PING, ACK, now), "answers are no pings");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Control while it runs, as text.
+
+use pleg_sim::{Mode, Phase, SimError};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    net::UnixStream,
+};
+
+use crate::common::{Client, Events, sim_of, soon};
+
+#[tokio::test(start_paused = true)]
+async fn commands_do_what_they_say() {
+    let sim = sim_of(Mode::Containerd2);
+    let mut cri = Client::of(&sim).await;
+    let s = cri.run("p").await;
+    let a = cri.create_and_start(&s, "a", "").await;
+    let b = cri.create_and_start(&s, "b", "").await;
+    sim.control("drop=50%  swap=#1 pod.uid-p.latency=1s")
+        .await
+        .unwrap();
+    let shown = sim.control("show").await.unwrap();
+    assert_eq!(
+        shown,
+        "mode containerd-2: containerd v2.4.0, serving\n\
+         1 sandboxes, 2 containers\n\
+         0 subscribers; events: 6 held, 0 discarded, 0 dropped\n\
+         chaos:\n  drop=50%\n  swap=#1\n  pod.uid-p.latency=1s\n"
+    );
+    cri.status(&a).await.unwrap();
+    assert!(
+        sim.control("show")
+            .await
+            .unwrap()
+            .ends_with("fired:\n  pod.uid-p.latency 1\n")
+    );
+    assert_eq!(sim.control("calm").await.unwrap(), "");
+    assert!(sim.control("show").await.unwrap().contains("no chaos\n"));
+
+    // By the beginning of an id.
+    sim.control(&format!("exit {} 7", &a[..12])).await.unwrap();
+    sim.control(&format!("oom {b}")).await.unwrap();
+    soon(sim.wait_for_exit(&b)).await;
+    assert_eq!(cri.status(&a).await.unwrap().exit_code, 7);
+    sim.control(&format!("kill-sandbox {s}")).await.unwrap();
+    let mut events = Events::subscribe(&sim).await;
+    sim.control("cut").await.unwrap();
+    while let Ok(Some(_)) = events.try_next().await {}
+
+    sim.control("restart kill down=2s starting=1s containers=end:3")
+        .await
+        .unwrap();
+    assert_eq!((sim.phase(), sim.held_events()), (Phase::Serving, 0));
+    sim.control("down").await.unwrap();
+    assert_eq!(sim.phase(), Phase::Down);
+    sim.control("up").await.unwrap();
+    assert_eq!(sim.phase(), Phase::Starting);
+    sim.control("ready").await.unwrap();
+    assert_eq!(sim.phase(), Phase::Serving);
+    let help = sim.control("help").await.unwrap();
+    assert!(help.contains("restart [kill]") && help.contains("list.page=NUMBER"));
+    sim.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_wrong_is_said() {
+    let sim = sim_of(Mode::Containerd2);
+    let mut cri = Client::of(&sim).await;
+    let s = cri.run("p").await;
+    let a = cri.create(&s, "a", 0, "").await;
+    for (line, part) in [
+        ("explode", "no command \"explode\"; there are show, calm"),
+        ("drop=5% swap=often", "swap=often: not a rate"),
+        (
+            "list.pages=3",
+            "no knob \"list.pages\"; similar: list.empty",
+        ),
+        ("calm down", "calm: it takes no \"down\""),
+        (
+            "restart now",
+            "restart: it takes no \"now\"; write restart [kill]",
+        ),
+        ("restart down=5", "\"5\" is no duration"),
+        ("restart containers=end:x", "not \"containers=end:x\""),
+        ("exit", "it takes an id and a code, not 0"),
+        ("exit zz", "no id begins with \"zz\""),
+        ("exit a b c", "it takes an id and a code, not 3"),
+        ("oom", "it takes one id, not 0"),
+        ("kill-sandbox zz", "no id begins with"),
+    ] {
+        let error = sim.control(line).await.unwrap_err().to_string();
+        assert!(error.contains(part), "{line}: {error}");
+    }
+    let error = sim.control(&format!("exit {a}")).await.unwrap_err();
+    assert!(error.to_string().contains("does not run"));
+    let error = sim.control(&format!("exit {a} 256")).await.unwrap_err();
+    assert!(error.to_string().contains("no exit code"));
+    assert_eq!(
+        sim.chaos().to_string(),
+        "",
+        "nothing of a wrong line is done"
+    );
+    assert_eq!(sim.control("").await.unwrap(), "");
+    sim.shutdown().await;
+}
+
+#[tokio::test]
+async fn control_has_a_socket() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("sim.sock.ctl");
+    let sim = sim_of(Mode::Crio);
+    let serving = sim.serve_control(&path).unwrap();
+    assert!(matches!(
+        sim.serve_control(&path),
+        Err(SimError::InUse { .. })
+    ));
+    let mut operator = BufReader::new(UnixStream::connect(&path).await.unwrap());
+    let mut say = async |line: &str| {
+        operator.get_mut().write_all(line.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        loop {
+            let mut line = String::new();
+            assert!(soon(operator.read_line(&mut line)).await.unwrap() > 0);
+            let last = line == "ok\n" || line.starts_with("error: ");
+            answer.push(line);
+            if last {
+                return answer;
+            }
+        }
+    };
+    assert_eq!(say("drop=#2 all.hang\n").await, ["ok\n"]);
+    assert_eq!(
+        say("show\n").await[3..],
+        ["chaos:\n", "  drop=#2\n", "  all.hang=on\n", "ok\n"]
+    );
+    assert!(say("drop=5\n").await[0].starts_with("error: drop=5: not a rate"));
+    assert_eq!(say("calm\n").await, ["ok\n"]);
+    // A line that never ends is no command, and does not grow.
+    let mut flood = UnixStream::connect(&path).await.unwrap();
+    soon(flood.write_all(&[b'x'; 200_000])).await.unwrap();
+    let mut start = [0; 6];
+    soon(flood.read_exact(&mut start)).await.unwrap();
+    assert_eq!(&start, b"error:");
+    drop(flood);
+    soon(serving.stop()).await;
+    assert!(!path.exists());
+    soon(sim.shutdown()).await;
+}
