@@ -28,6 +28,8 @@ pub enum Life {
         /// After so many milliseconds.
         after_ms: u64,
     },
+    /// There is no such program: its start fails.
+    CannotStart,
 }
 
 impl Life {
@@ -42,6 +44,8 @@ impl Life {
                     after_ms.to_string(),
                 ]
             }
+            // The second word is for the simulated runtime.
+            Self::CannotStart => vec!["/missing".to_owned(), "fail-start".to_owned()],
         };
         words.into_iter().collect()
     }
@@ -49,6 +53,7 @@ impl Life {
     const fn exit_code(self) -> i32 {
         match self {
             Self::UntilStopped => 0,
+            Self::CannotStart => 128,
             Self::Exit { code, .. } => code,
         }
     }

@@ -14,6 +14,7 @@
 
 mod churn;
 mod fresh;
+mod sequences;
 mod trouble;
 
 use std::time::Duration;

@@ -1,6 +1,11 @@
 //! The simulated runtime, through its gRPC. One binary: it links a whole gRPC stack.
 
-#![allow(clippy::unwrap_used, clippy::large_futures, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::large_futures,
+    reason = "tests"
+)]
 
 mod calls;
 mod chaos;

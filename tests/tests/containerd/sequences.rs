@@ -1,0 +1,362 @@
+//! The simulator against the real thing: one script through `pleg-sim` and through a daemon of the
+//! same version, and what each tells of it.
+//!
+//! Ids are replaced by names. Compared are the type and the subject of every event, whether it has
+//! a sandbox's status and in which state, and the state, exit code and reason of every container
+//! that it shows. Steps follow each other only when their events have come, so order is free only
+//! where the reference leaves it free (runtimes.md 1.2, "Ordering"): events of several exits that
+//! one call causes come from tasks of their own. In such a step events are compared as a set, and
+//! of what each shows, the state of its own subject.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use pleg::core::Id;
+use pleg_cri::v1::runtime_service_client::RuntimeServiceClient;
+use pleg_cri::v1::{self, ContainerEventType as Kind};
+use pleg_cri::{CriConfig, CriRuntime, Endpoint};
+use pleg_sim::{Mode, Sim};
+use pleg_tests::daemon::{Daemon, Version};
+use pleg_tests::kubelet::{Kubelet, Life, Pod};
+use tokio::sync::mpsc;
+use tonic::transport::Channel;
+
+use crate::SOON;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_simulator_tells_what_1_7_tells() -> anyhow::Result<()> {
+    the_same(Version::V1_7, Mode::Containerd17).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_simulator_tells_what_2_tells() -> anyhow::Result<()> {
+    the_same(Version::V2, Mode::Containerd2).await
+}
+
+async fn the_same(version: Version, mode: Mode) -> anyhow::Result<()> {
+    let Some(daemon) = Daemon::up(version)? else {
+        return Ok(());
+    };
+    let says = daemon.runtime()?.runtime_client();
+    let says = says
+        .clone()
+        .version(v1::VersionRequest::default())
+        .await?
+        .into_inner();
+    mode.check_version(&says.runtime_version)?;
+    let real = {
+        let kubelet = Kubelet::new(&daemon)?;
+        let kill = |pid: &str| {
+            let killed = std::process::Command::new("kill")
+                .args(["-KILL", pid])
+                .status();
+            killed.is_ok_and(|status| status.success())
+        };
+        let mut script = Script::new(&daemon.endpoint, kubelet).await?;
+        script
+            .play(async |s: &mut Script, id: &Id| {
+                let pid = s.pause_of(id).await?;
+                ensure!(kill(&pid), "kill {pid}");
+                Ok(())
+            })
+            .await?;
+        script.told
+    };
+    daemon.down()?;
+
+    let dir = tempfile::Builder::new().prefix("pleg").tempdir()?;
+    let sim = Sim::builder()
+        .mode(mode)
+        .runtime_version(says.runtime_version.clone())
+        .build();
+    let _serving = sim.serve_unix(dir.path().join("cri.sock"), std::future::pending())?;
+    let endpoint: Endpoint = format!("unix://{}", dir.path().join("cri.sock").display()).parse()?;
+    let kubelet = Kubelet::at(&endpoint, "app:1", "", Path::new("/logs"))?;
+    let mut script = Script::new(&endpoint, kubelet).await?;
+    script
+        .play(async |_: &mut Script, id: &Id| {
+            ensure!(sim.kill_sandbox(id.as_str()), "kill {id}");
+            Ok(())
+        })
+        .await?;
+    sim.shutdown().await;
+
+    let mut events = 0;
+    for (real, simulated) in real.iter().zip(&script.told) {
+        assert_eq!(
+            real, simulated,
+            "{} {}: what it tells, and the simulator",
+            says.runtime_name, says.runtime_version
+        );
+        events += real.events.len();
+    }
+    assert_eq!(real.len(), script.told.len());
+    println!(
+        "{} {}: {events} events of {} steps are told alike",
+        says.runtime_name,
+        says.runtime_version,
+        real.len()
+    );
+    Ok(())
+}
+
+/// What one step told.
+#[derive(Debug, PartialEq)]
+struct Step {
+    what: &'static str,
+    events: Vec<Told>,
+}
+
+/// One event, without what differs from run to run.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Told {
+    kind: &'static str,
+    subject: String,
+    /// The sandbox's state; whether its time of creation is absurd.
+    sandbox: Option<(&'static str, bool)>,
+    containers: BTreeMap<String, String>,
+}
+
+impl fmt::Debug for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            kind,
+            subject,
+            sandbox,
+            containers,
+        } = self;
+        write!(f, "{kind}({subject}) {sandbox:?} {containers:?}")
+    }
+}
+
+/// The script, played to one runtime, and what was told of it.
+struct Script {
+    client: RuntimeServiceClient<Channel>,
+    kubelet: Kubelet,
+    events: mpsc::UnboundedReceiver<v1::ContainerEventResponse>,
+    names: BTreeMap<String, String>,
+    told: Vec<Step>,
+}
+
+/// Whether the events of a step have one order.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    One,
+    Free,
+}
+
+impl Script {
+    async fn new(endpoint: &Endpoint, kubelet: Kubelet) -> anyhow::Result<Self> {
+        let client = CriRuntime::new(CriConfig::new(endpoint.clone()))?.runtime_client();
+        let (tell, events) = mpsc::unbounded_channel();
+        let mut subscriber = client.clone();
+        // The answer comes with the first event; what is told before we are heard is kept for us.
+        tokio::spawn(async move {
+            let answer = subscriber
+                .get_container_events(v1::GetEventsRequest {})
+                .await?;
+            let mut stream = answer.into_inner();
+            while let Some(event) = stream.message().await? {
+                if tell.send(event).is_err() {
+                    break;
+                }
+            }
+            Ok::<_, tonic::Status>(())
+        });
+        Ok(Self {
+            client,
+            kubelet,
+            events,
+            names: BTreeMap::new(),
+            told: Vec::new(),
+        })
+    }
+
+    /// The whole script. `kill` ends a sandbox's pause process.
+    async fn play(
+        &mut self,
+        kill: impl AsyncFnOnce(&mut Self, &Id) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        self.a_life().await?;
+        self.a_removal_at_once().await?;
+        self.a_killed_sandbox(kill).await?;
+        // Had anything told more than was awaited, it would be told before this.
+        self.run("end").await.map(drop)
+    }
+
+    /// Two containers, a crash and a restart, a start that fails, stops, removals.
+    async fn a_life(&mut self) -> anyhow::Result<()> {
+        let k = self.kubelet.clone();
+        let pod = self.run("life").await?;
+        let a = self.create(&pod, "a", 0, Life::UntilStopped).await?;
+        self.start(&a, 1, "start").await?;
+        let crash = Life::Exit {
+            code: 3,
+            after_ms: 300,
+        };
+        let b = self.create(&pod, "b", 0, crash).await?;
+        self.start(&b, 2, "start, and crash").await?;
+        let b1 = self.create(&pod, "b", 1, Life::UntilStopped).await?;
+        self.start(&b1, 1, "restart").await?;
+        k.remove(&b).await?;
+        self.hear("remove the crashed one", 1, Order::One).await?;
+        let c = self.create(&pod, "c", 0, Life::CannotStart).await?;
+        ensure!(k.start(&c).await.is_err(), "there is no such program");
+        let status = k.container_status(&c).await?.context("it stays")?;
+        ensure!(
+            (status.exit_code, status.reason.as_str()) == (128, "StartError"),
+            "{status:?}"
+        );
+        k.remove(&c).await?;
+        self.hear("remove the one that failed to start", 1, Order::One)
+            .await?;
+        k.stop(&a).await?;
+        self.hear("stop a container", 1, Order::One).await?;
+        k.stop_pod(&pod).await?;
+        self.hear("stop the pod, one container runs", 2, Order::Free)
+            .await?;
+        k.remove(&a).await?;
+        self.hear("remove a container", 1, Order::One).await?;
+        k.remove(&b1).await?;
+        self.hear("remove a container", 1, Order::One).await?;
+        k.stop_pod(&pod).await?;
+        k.remove_pod(&pod).await?;
+        self.hear("remove the pod", 1, Order::One).await
+    }
+
+    async fn a_removal_at_once(&mut self) -> anyhow::Result<()> {
+        let pod = self.run("gone").await?;
+        for name in ["a", "b"] {
+            let id = self.create(&pod, name, 0, Life::UntilStopped).await?;
+            self.start(&id, 1, "start").await?;
+        }
+        self.kubelet.remove_pod(&pod).await?;
+        self.hear("remove a pod that runs", 6, Order::Free).await
+    }
+
+    async fn a_killed_sandbox(
+        &mut self,
+        kill: impl AsyncFnOnce(&mut Self, &Id) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let pod = self.run("killed").await?;
+        let a = self.create(&pod, "a", 0, Life::UntilStopped).await?;
+        self.start(&a, 1, "start").await?;
+        kill(self, &pod.sandbox).await?;
+        self.hear(
+            "kill the pause process, whose namespace is shared",
+            2,
+            Order::Free,
+        )
+        .await?;
+        self.kubelet.stop_pod(&pod).await?;
+        self.kubelet.remove_pod(&pod).await?;
+        self.hear("remove the pod", 2, Order::One).await
+    }
+
+    async fn run(&mut self, name: &str) -> anyhow::Result<Pod> {
+        let pod = self.kubelet.run_pod(name).await?;
+        self.names.insert(pod.sandbox.to_string(), name.to_owned());
+        self.hear("run", 2, Order::One).await?;
+        Ok(pod)
+    }
+
+    async fn create(
+        &mut self,
+        pod: &Pod,
+        name: &str,
+        attempt: u32,
+        life: Life,
+    ) -> anyhow::Result<Id> {
+        let id = self.kubelet.create(pod, name, attempt, life).await?;
+        self.names
+            .insert(id.to_string(), format!("{name}{attempt}"));
+        self.hear("create", 1, Order::One).await?;
+        Ok(id)
+    }
+
+    async fn start(&mut self, id: &Id, events: usize, what: &'static str) -> anyhow::Result<()> {
+        self.kubelet.start(id).await?;
+        self.hear(what, events, Order::One).await
+    }
+
+    /// Awaits the events of a step.
+    async fn hear(&mut self, what: &'static str, count: usize, order: Order) -> anyhow::Result<()> {
+        let mut events = Vec::new();
+        for n in 0..count {
+            let event = tokio::time::timeout(SOON, self.events.recv()).await;
+            let event = event.with_context(|| format!("{what}: event {n} does not come"))?;
+            let event = event.with_context(|| format!("{what}: the stream has ended"))?;
+            events.push(self.told(&event, order));
+        }
+        if order == Order::Free {
+            events.sort();
+        }
+        self.told.push(Step { what, events });
+        Ok(())
+    }
+
+    fn told(&self, event: &v1::ContainerEventResponse, order: Order) -> Told {
+        let name = |id: &str| {
+            self.names
+                .get(id)
+                .cloned()
+                .unwrap_or_else(|| format!("? {id}"))
+        };
+        let subject = name(&event.container_id);
+        let state = |c: &v1::ContainerStatus| {
+            format!("{} {} {}", c.state().as_str_name(), c.exit_code, c.reason)
+        };
+        let containers = event.containers_statuses.iter();
+        let all: BTreeMap<_, _> = containers.map(|c| (name(&c.id), state(c))).collect();
+        let kind = event.container_event_type();
+        let own_sandbox = |id: &str| id == event.container_id;
+        let sandbox = event.pod_sandbox_status.as_ref().map(|s| {
+            // Its state, while something ends at the same time, is free, too, unless it is the
+            // subject.
+            let said = order == Order::One || own_sandbox(&s.id);
+            (
+                if said { s.state().as_str_name() } else { "…" },
+                said && s.created_at < 0,
+            )
+        });
+        let mut containers = all;
+        if order == Order::Free {
+            containers.retain(|name, _| *name == subject);
+        }
+        Told {
+            kind: match kind {
+                Kind::ContainerCreatedEvent => "CREATED",
+                Kind::ContainerStartedEvent => "STARTED",
+                Kind::ContainerStoppedEvent => "STOPPED",
+                Kind::ContainerDeletedEvent => "DELETED",
+            },
+            subject,
+            sandbox,
+            containers,
+        }
+    }
+
+    /// The pid of a sandbox's pause process, from the runtime's verbose answer.
+    async fn pause_of(&self, sandbox: &Id) -> anyhow::Result<String> {
+        let request = v1::PodSandboxStatusRequest {
+            pod_sandbox_id: sandbox.to_string(),
+            verbose: true,
+        };
+        let call = self.client.clone();
+        let mut call = call;
+        let answer =
+            tokio::time::timeout(Duration::from_secs(10), call.pod_sandbox_status(request))
+                .await??
+                .into_inner();
+        let info = answer.info.get("info").context("no verbose info")?;
+        let (_, pid) = info.split_once("\"pid\":").context("no pid")?;
+        Ok(pid
+            .trim_start()
+            .chars()
+            .take_while(char::is_ascii_digit)
+            .collect())
+    }
+}
