@@ -1,12 +1,15 @@
 //! The command line: what can be said, and what is refused with a reason.
 
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum};
 use pleg_cri::Endpoint;
+use pleg_sim::Mode as Simulated;
 
 /// Watch what a container runtime does to its pods, at once and without loss.
 #[derive(Debug, Parser)]
@@ -55,9 +58,19 @@ pub(crate) struct Connection {
         env = "CONTAINER_RUNTIME_ENDPOINT"
     )]
     pub(crate) runtime_endpoint: Option<Endpoint>,
-    /// Use the embedded simulated runtime, with pods that come, crash and go
-    #[arg(long, conflicts_with = "runtime_endpoint")]
-    pub(crate) sim: bool,
+    /// Use the embedded simulated runtime, with pods that come, crash and go; --sim=crio and so
+    /// on for another than containerd 2 (pleg sim --help lists them)
+    #[arg(
+        long,
+        value_name = "MODE",
+        value_parser = modes(),
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = Simulated::Containerd2.name(),
+        hide_possible_values = true,
+        conflicts_with = "runtime_endpoint"
+    )]
+    pub(crate) sim: Option<Simulated>,
     /// Where to hear from
     #[arg(long, value_enum, default_value_t = Mode::Evented)]
     pub(crate) mode: Mode,
@@ -122,16 +135,107 @@ pub(crate) struct AgentArgs {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(after_help = sim_help(), subcommand_value_name = "ctl")]
 pub(crate) struct SimArgs {
-    /// Where to listen
-    #[arg(long, value_name = "PATH")]
-    pub(crate) socket: PathBuf,
+    #[command(subcommand)]
+    pub(crate) command: Option<SimCommand>,
+    /// Where to listen; control listens beside it, on PATH.ctl
+    #[arg(long, value_name = "PATH", required = true)]
+    pub(crate) socket: Option<PathBuf>,
+    /// Which runtime to be (see below)
+    #[arg(
+        long,
+        value_name = "MODE",
+        value_parser = modes(),
+        default_value = Simulated::Containerd2.name(),
+        hide_possible_values = true
+    )]
+    pub(crate) mode: Simulated,
+    /// Which version of it; habits follow the version
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) runtime_version: Option<String>,
+    /// What to do wrong (see below); may be given many times
+    #[arg(long, value_name = "KNOB=VALUE", value_parser = knob)]
+    pub(crate) chaos: Vec<String>,
     /// Start without pods that come, crash and go: only what clients make exists
     #[arg(long)]
     pub(crate) empty: bool,
-    /// What the simulated ids and lives follow from
+    /// What the simulated ids, lives and dice follow from
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub(crate) seed: u64,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SimCommand {
+    /// Command a simulated runtime that runs
+    Ctl(CtlArgs),
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = ctl_help())]
+pub(crate) struct CtlArgs {
+    /// The socket of the simulated runtime
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: PathBuf,
+    /// What it is to do
+    #[arg(value_name = "COMMAND", default_value = "show")]
+    pub(crate) command: Vec<String>,
+}
+
+fn modes() -> impl TypedValueParser<Value = Simulated> {
+    let modes = Simulated::ALL.map(|mode| PossibleValue::new(mode.name()).help(mode.about()));
+    PossibleValuesParser::new(modes).try_map(|name| name.parse())
+}
+
+/// Checks that it is one; it is set later.
+fn knob(text: &str) -> Result<String, pleg_sim::KnobError> {
+    let mut trial = pleg_sim::Chaos::default();
+    trial.set(text).map(|_| text.to_owned())
+}
+
+fn sim_help() -> String {
+    let mut text = String::from("Modes:\n");
+    for mode in Simulated::ALL {
+        let _ = writeln!(
+            text,
+            "  {mode:<15} {} ({})",
+            mode.about(),
+            mode.default_version()
+        );
+    }
+    text.push_str("\nKnobs of chaos, by --chaos, or while it runs by ctl:\n");
+    for knob in pleg_sim::help() {
+        let _ = writeln!(text, "  {:<25} {}", knob.usage, knob.about);
+    }
+    text.push_str(
+        "\
+  RATE is 5%, on, or #3 for the third from now; CALLS is all, a call such as list_containers,
+  pod.UID or pod.* (calls that name that pod's, or any pod's, sandbox or containers)
+
+Examples:
+  pleg sim --socket /tmp/cri.sock --mode crio --runtime-version 1.31.0
+  pleg sim --socket /tmp/cri.sock --chaos drop=5% --chaos list_containers.latency=300ms
+  pleg sim ctl --socket /tmp/cri.sock list_containers.hang=30s
+  pleg watch -r unix:///tmp/cri.sock",
+    );
+    text
+}
+
+fn ctl_help() -> String {
+    let mut text = String::from("Commands:\n");
+    for (command, about) in pleg_sim::COMMANDS {
+        let _ = writeln!(text, "  {command}\n      {about}");
+    }
+    text.push_str(
+        "
+Examples:
+  pleg sim ctl --socket /tmp/cri.sock
+  pleg sim ctl --socket /tmp/cri.sock drop=5% duplicate=#1
+  pleg sim ctl --socket /tmp/cri.sock restart kill down=5s starting=2s
+  echo calm | nc -UN /tmp/cri.sock.ctl",
+    );
+    text
 }
 
 /// A span of time as people write it: `10s`, `1m30s`, `500ms`.

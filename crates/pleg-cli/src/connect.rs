@@ -41,8 +41,8 @@ impl Target {
         connection: &Connection,
         otherwise: Otherwise,
     ) -> anyhow::Result<Self> {
-        if connection.sim {
-            return Self::embedded().await;
+        if let Some(mode) = connection.sim {
+            return Self::embedded(mode).await;
         }
         if let Some(endpoint) = connection.runtime_endpoint.clone().or_else(find) {
             return Ok(Self::new(endpoint, None));
@@ -54,7 +54,7 @@ impl Target {
                     "no container runtime found on its usual socket (use -r unix:///path to name \
                      one); showing the embedded simulated runtime",
                 );
-                Self::embedded().await
+                Self::embedded(pleg_sim::Mode::default()).await
             }
             _ => anyhow::bail!(
                 "no container runtime found on its usual socket: name it with -r unix:///path, or \
@@ -63,8 +63,8 @@ impl Target {
         }
     }
 
-    async fn embedded() -> anyhow::Result<Self> {
-        let embedded = Embedded::start()
+    async fn embedded(mode: pleg_sim::Mode) -> anyhow::Result<Self> {
+        let embedded = Embedded::start(mode)
             .await
             .context("cannot start the embedded runtime")?;
         Ok(Self::new(embedded.endpoint()?, Some(embedded)))

@@ -45,7 +45,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Watch(args) => show(watch::run(args), signal).await,
         Command::Pods(args) => show(pods::run(args), signal).await,
         Command::Agent(args) => Ok(agent::run(args, signal).await?.exit_code_of_service()),
-        Command::Sim(args) => Ok(sim::run(args, signal).await?.exit_code_of_service()),
+        Command::Sim(args) => sim::run(args, signal).await,
     }
 }
 

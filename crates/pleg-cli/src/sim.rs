@@ -1,34 +1,92 @@
 //! `pleg sim`, and the simulated runtime that `--sim` embeds: always behind a real socket, and
 //! reached by the same client as any other runtime.
 
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
 use anyhow::Context;
 use pleg_cri::Endpoint;
-use pleg_sim::{LifeConfig, LifeHandle, Serving, Sim};
+use pleg_sim::{Chaos, LifeConfig, LifeHandle, Mode, Serving, Sim};
 use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
 
-use crate::args::SimArgs;
+use crate::args::{CtlArgs, SimArgs, SimCommand};
 use crate::connect::say;
 use crate::signals::Signal;
 
 pub(crate) async fn run(
     args: SimArgs,
     signal: impl Future<Output = Signal>,
-) -> anyhow::Result<Signal> {
-    let sim = Sim::builder().seed(args.seed).build();
-    let serving = sim.serve_unix(&args.socket, std::future::pending())?;
+) -> anyhow::Result<ExitCode> {
+    match args.command {
+        Some(SimCommand::Ctl(ctl)) => tokio::select! {
+            outcome = command(ctl) => outcome.map(|()| ExitCode::SUCCESS),
+            signal = signal => Ok(signal.exit_code()),
+        },
+        None => Ok(serve(args, signal).await?.exit_code_of_service()),
+    }
+}
+
+async fn serve(args: SimArgs, signal: impl Future<Output = Signal>) -> anyhow::Result<Signal> {
+    let socket = args.socket.context("--socket is required")?;
+    let mut chaos = Chaos::default();
+    for knob in &args.chaos {
+        chaos.set(knob)?;
+    }
+    let mut builder = Sim::builder().seed(args.seed).mode(args.mode).chaos(chaos);
+    if let Some(version) = args.runtime_version {
+        args.mode.check_version(&version)?;
+        builder = builder.runtime_version(version);
+    }
+    let sim = builder.build();
+    let serving = sim.serve_unix(&socket, std::future::pending())?;
+    let control = sim.serve_control(control_of(&socket))?;
     let life = (!args.empty).then(|| sim.spawn_life(LifeConfig::default().seed(args.seed)));
     say(&format!(
-        "a simulated runtime listens on unix://{}",
+        "a simulated runtime ({}) listens on unix://{}",
+        args.mode,
         serving.path().display()
     ));
     let signal = signal.await;
     if let Some(life) = life {
         life.stop().await;
     }
-    // The socket goes with it.
+    // The sockets go with it.
+    control.stop().await;
     serving.stop().await;
     sim.shutdown().await;
     Ok(signal)
+}
+
+/// Where a simulated runtime takes its commands.
+fn control_of(socket: &Path) -> PathBuf {
+    let mut path = socket.as_os_str().to_owned();
+    path.push(".ctl");
+    path.into()
+}
+
+/// Gives one command, and shows the answer.
+async fn command(args: CtlArgs) -> anyhow::Result<()> {
+    let path = control_of(&args.socket);
+    let mut stream = UnixStream::connect(&path)
+        .await
+        .with_context(|| format!("no simulated runtime takes commands on {}", path.display()))?;
+    let line = args.command.join(" ").replace('\n', " ");
+    stream.write_all(format!("{line}\n").as_bytes()).await?;
+    let mut answer = BufReader::new(stream).lines();
+    let mut out = anstream::stdout();
+    while let Some(line) = answer.next_line().await? {
+        if line == "ok" {
+            return Ok(());
+        }
+        if let Some(why) = line.strip_prefix("error: ") {
+            anyhow::bail!("{why}");
+        }
+        writeln!(out, "{}", crate::text::safe(&line))?;
+    }
+    anyhow::bail!("the simulated runtime on {} has gone", path.display())
 }
 
 /// A simulated runtime of our own, with pods that come, crash and go.
@@ -40,9 +98,9 @@ pub(crate) struct Embedded {
 }
 
 impl Embedded {
-    pub(crate) async fn start() -> anyhow::Result<Self> {
+    pub(crate) async fn start(mode: Mode) -> anyhow::Result<Self> {
         let dir = tempfile::Builder::new().prefix("pleg-sim").tempdir()?;
-        let sim = Sim::builder().build();
+        let sim = Sim::builder().mode(mode).build();
         let serving = sim.serve_unix(dir.path().join("cri.sock"), std::future::pending())?;
         let life = sim.spawn_life(LifeConfig::default());
         Ok(Self {

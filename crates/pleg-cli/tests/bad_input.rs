@@ -210,6 +210,35 @@ fn a_socket_that_is_taken_and_a_place_that_is_none() {
     fails_with(at(&place.path("no/such/dir.sock")), &["dir.sock"]);
 }
 
+#[test]
+fn a_simulated_runtime_that_there_is_none_of() {
+    let place = Place::new();
+    let socket = place.path("cri.sock");
+    let socket = socket.to_str().expect("text");
+    let sim = |more: &[&str]| pleg(&[&["sim", "--socket", socket], more].concat());
+    fails_with(pleg(&["sim"]), &["--socket"]);
+    fails_with(
+        sim(&["--mode", "containerd-3"]),
+        &["containerd-3", "containerd-1.7", "crio-disabled"],
+    );
+    fails_with(
+        sim(&["--runtime-version", "1.7.24"]),
+        &["1.7.24", "containerd-2", "containerd 2.0 or later"],
+    );
+    fails_with(
+        sim(&["--chaos", "drop=often"]),
+        &["drop=often", "not a rate", "5%"],
+    );
+    fails_with(sim(&["--chaos", "drops=5%"]), &["drops", "similar: drop"]);
+    fails_with(
+        pleg(&["watch", "--sim=docker"]),
+        &["docker", "containerd-2"],
+    );
+    let ctl = ["sim", "ctl", "--socket", socket];
+    fails_with(pleg(&ctl), &["cri.sock.ctl", "no simulated runtime"]);
+    fails_with(pleg(&ctl[..2]), &["--socket"]);
+}
+
 /// A runtime whose list of sandboxes is over the limit of 16 MiB.
 #[derive(Debug)]
 struct Huge;

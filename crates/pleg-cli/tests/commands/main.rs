@@ -10,6 +10,7 @@
 mod pods;
 mod run;
 mod services;
+mod sim;
 #[path = "../support/mod.rs"]
 mod support;
 mod watch;
