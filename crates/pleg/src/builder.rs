@@ -9,17 +9,20 @@ use pleg_evented::{ReaderGauges, ReconnectPolicy, ReconnectSettings};
 use pleg_generic::Reader;
 use pleg_runtime::Runtime;
 use pleg_runtime::clock::Clock;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc as stream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::cache::Published;
-use crate::driver::{Driver, Outlets};
+use crate::callers::Callers;
+use crate::driver::Driver;
 use crate::error::StartError;
 use crate::fifo::{Fifo, FifoSender, fifo};
 use crate::handle::{Pleg, Shared};
 use crate::liveness;
+use crate::outlets::Outlets;
 use crate::subscription::{Subscribers, Subscription};
+use crate::sync::{mpsc, watch};
 
 /// How many observations of the stream may wait for the writer before the reader joins them.
 const STREAM_QUEUE: usize = 256;
@@ -131,7 +134,7 @@ impl<R: Runtime> Builder<R> {
         let machine = Reconciler::new(self.settings, clock.now())?;
         let policy = ReconnectPolicy::new(self.reconnect)?;
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let (observe, observations) = mpsc::channel(STREAM_QUEUE);
+        let (observe, observations) = stream::channel(STREAM_QUEUE);
         let (commands, requests) = mpsc::channel(COMMAND_QUEUE);
         let (health, watched) = watch::channel(machine.health(clock.now()));
         let (counted, counters) = watch::channel(machine.counters());
@@ -151,11 +154,12 @@ impl<R: Runtime> Builder<R> {
             fifo: self.fifo,
             health,
             counters: counted,
+            callers: Callers::default(),
         };
         let reader = Reader::new(self.runtime.clone(), clock);
         let driver = Driver::new(machine, reader, clock, to, gauges);
         if let Some(every) = self.liveness {
-            let (commands, stop) = (commands.downgrade(), stop.clone());
+            let (commands, stop) = (commands.clone(), stop.clone());
             tasks.spawn(liveness::probe(self.runtime, clock, every, commands, stop));
         }
         let until = stop.clone();

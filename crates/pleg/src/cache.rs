@@ -3,10 +3,11 @@
 //! for longer than a copy takes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use dashmap::DashMap;
 use pleg_core::{Instant, PodStatus, PodUid, PodView, TerminalRecord};
+
+use crate::sync::{AtomicU64, DashMap};
 
 /// What the writer has published.
 #[derive(Debug, Default)]

@@ -4,56 +4,24 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use pleg_core::{
-    CallError, CallErrorKind, Counters, Health, Id, Inspection, Instant, Kind, LifecycleType, List,
-    Output, PodLifecycleEvent, PodUid, PodView, Reading, Reconciler, Ticket, WaiterId,
+    CallError, CallErrorKind, Counters, Inspection, Instant, List, Output, Reading, Reconciler,
+    Ticket,
 };
 use pleg_evented::{ReaderGauges, StreamObservation};
 use pleg_generic::Reader;
 use pleg_runtime::Runtime;
 use pleg_runtime::clock::Clock;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::mpsc as stream;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::cache::Published;
-use crate::fifo::FifoSender;
+use crate::callers::Command;
 use crate::log::ListLog;
 use crate::metrics;
-use crate::subscription::Subscribers;
-
-/// How often the writer shows that it lives.
-const BEAT: Duration = Duration::from_secs(2);
-
-/// What consumers ask of the writer.
-#[derive(Debug)]
-pub(crate) enum Command {
-    Wait {
-        uid: PodUid,
-        after: Instant,
-        reply: Reply,
-    },
-    Relist {
-        uid: PodUid,
-        reply: Reply,
-    },
-    Reinspect {
-        uid: PodUid,
-        reply: Reply,
-    },
-    RelistNow {
-        reply: oneshot::Sender<Result<(), CallError>>,
-    },
-    Acknowledge {
-        id: Id,
-    },
-    /// The runtime gave a sign of life.
-    Alive,
-}
-
-type Reply = oneshot::Sender<Result<PodView, CallError>>;
+use crate::outlets::{BEAT, Outlets};
+use crate::sync::mpsc;
 
 /// The writer.
 pub(crate) struct Driver<R> {
@@ -63,24 +31,8 @@ pub(crate) struct Driver<R> {
     to: Outlets,
     gauges: Arc<ReaderGauges>,
     reads: Reads,
-    waiting: HashMap<WaiterId, Waiting>,
-    last_waiter: u64,
     metrics: metrics::Shown,
     log: ListLog,
-}
-
-/// Where what comes out goes to.
-pub(crate) struct Outlets {
-    pub(crate) published: Arc<Published>,
-    pub(crate) subscribers: Arc<Subscribers>,
-    pub(crate) fifo: Option<FifoSender>,
-    pub(crate) health: watch::Sender<Health>,
-    pub(crate) counters: watch::Sender<Counters>,
-}
-
-enum Waiting {
-    Pod(Reply),
-    List(oneshot::Sender<Result<(), CallError>>),
 }
 
 impl<R: Runtime> Driver<R> {
@@ -98,8 +50,6 @@ impl<R: Runtime> Driver<R> {
             to,
             gauges,
             reads: Reads::default(),
-            waiting: HashMap::new(),
-            last_waiter: 0,
             metrics: metrics::Shown::default(),
             log: ListLog::default(),
         }
@@ -109,7 +59,7 @@ impl<R: Runtime> Driver<R> {
     /// subscriptions end.
     pub(crate) async fn run(
         mut self,
-        mut observations: mpsc::Receiver<StreamObservation>,
+        mut observations: stream::Receiver<StreamObservation>,
         mut commands: mpsc::Receiver<Command>,
         stop: CancellationToken,
     ) {
@@ -132,7 +82,10 @@ impl<R: Runtime> Driver<R> {
                     }
                 }
                 Some(read) = self.reads.next() => self.read_ended(read),
-                Some(command) = commands.recv() => self.obey(command),
+                Some(command) = commands.recv() => {
+                    let now = self.clock.now();
+                    self.to.callers.obey(&mut self.machine, now, command);
+                }
                 () = self.clock.sleep_until(wake) => {}
             }
             let now = self.clock.now();
@@ -140,14 +93,11 @@ impl<R: Runtime> Driver<R> {
             self.machine.handle_backlog(now, behind);
             self.machine.handle_timeout(now);
             if now >= next_beat {
-                self.forget_the_gone();
+                self.to.callers.forget_the_gone(&mut self.machine);
             }
         }
         // Whoever waits is told first: a call may take its time to be dropped.
-        commands.close();
-        while commands.try_recv().is_ok() {}
-        self.waiting.clear();
-        self.to.subscribers.close();
+        self.to.close(&mut commands);
         self.reads.tasks.shutdown().await;
     }
 
@@ -181,99 +131,23 @@ impl<R: Runtime> Driver<R> {
         }
     }
 
-    fn obey(&mut self, command: Command) {
-        let now = self.clock.now();
-        match command {
-            Command::Wait { uid, after, reply } => {
-                let waiter = self.waiter(Waiting::Pod(reply));
-                self.machine.wait(now, waiter, &uid, after);
-            }
-            Command::Relist { uid, reply } => {
-                let waiter = self.waiter(Waiting::Pod(reply));
-                self.machine.relist(now, waiter, &uid);
-            }
-            Command::Reinspect { uid, reply } => {
-                let waiter = self.waiter(Waiting::Pod(reply));
-                self.machine.reinspect(now, waiter, &uid);
-            }
-            Command::RelistNow { reply } => {
-                let waiter = self.waiter(Waiting::List(reply));
-                self.machine.relist_now(now, waiter);
-            }
-            Command::Acknowledge { id } => self.machine.acknowledge(&id),
-            Command::Alive => self.machine.handle_alive(now),
-        }
-    }
-
-    fn waiter(&mut self, waiting: Waiting) -> WaiterId {
-        self.last_waiter += 1;
-        let waiter = WaiterId::new(self.last_waiter);
-        self.waiting.insert(waiter, waiting);
-        waiter
-    }
-
-    /// Those who gave up waiting are waited for no longer.
-    fn forget_the_gone(&mut self) {
-        let machine = &mut self.machine;
-        self.waiting.retain(|&waiter, waiting| {
-            let gone = match waiting {
-                Waiting::Pod(reply) => reply.is_closed(),
-                Waiting::List(reply) => reply.is_closed(),
-            };
-            if gone {
-                machine.cancel(waiter);
-            }
-            !gone
-        });
-    }
-
     /// Does what the machine wants done, in its order, and shows what came of it.
     fn perform_all(&mut self) {
         while let Some(output) = self.machine.poll_output() {
-            self.perform(output);
+            if let Some(wanted) = self.to.tell(output) {
+                self.start(wanted);
+            }
         }
         let now = self.clock.now();
         let health = self.machine.health(now);
         let counters: Counters = self.machine.counters();
         self.metrics
             .show(&health, &counters, self.machine.census(), &self.gauges, now);
-        self.to.counters.send_if_modified(|shown| {
-            let changed = *shown != counters;
-            if changed {
-                *shown = counters;
-            }
-            changed
-        });
-        self.to.health.send_if_modified(|shown| {
-            let same = shown.says_the_same(&health);
-            if same && now.since(shown.beat) < BEAT {
-                return false;
-            }
-            crate::log::health_changed(shown, &health, now);
-            *shown = health;
-            true
-        });
+        self.to.show(health, counters, now);
     }
 
-    fn perform(&mut self, output: Output) {
-        match output {
-            Output::Publish { uid, view } => self.to.published.put(uid, view),
-            Output::Withdraw { uid } => self.to.published.withdraw(&uid),
-            Output::Swept { as_of, gone } => self.to.published.sweep(as_of, &gone),
-            Output::Confirm { as_of, pods } => self.to.published.confirm(as_of, &pods),
-            Output::Terminals { uid, records } => self.to.published.set_ends(uid, records),
-            Output::Announce(event) => self.announce(&event),
-            Output::Answer { waiter, answer } => {
-                if let Some(Waiting::Pod(reply)) = self.waiting.remove(&waiter) {
-                    // Whoever gave up waiting does not mind.
-                    let _ = reply.send(answer);
-                }
-            }
-            Output::Listed { waiter, outcome } => {
-                if let Some(Waiting::List(reply)) = self.waiting.remove(&waiter) {
-                    let _ = reply.send(outcome);
-                }
-            }
+    fn start(&mut self, wanted: Output) {
+        match wanted {
             Output::List { ticket, deadline } => {
                 let reader = self.reader.clone();
                 let list = async move { Read::List(reader.list(ticket, deadline).await) };
@@ -314,28 +188,6 @@ impl<R: Runtime> Driver<R> {
                 ?other,
                 "the core wants something that this driver cannot do"
             ),
-        }
-    }
-
-    fn announce(&self, event: &PodLifecycleEvent) {
-        if event.event == LifecycleType::ContainerDied
-            && let Some(subject) = event.subject.as_ref().filter(|s| s.kind == Kind::Container)
-        {
-            tracing::info!(
-                pod = %event.uid,
-                namespace = %event.namespace,
-                name = %event.pod_name,
-                container = %subject.name,
-                id = %subject.id,
-                exit_code = subject.exit_code,
-                reason = %subject.reason,
-                source = %event.source,
-                "container died"
-            );
-        }
-        self.to.subscribers.announce(event);
-        if let Some(fifo) = &self.to.fifo {
-            fifo.announce(event);
         }
     }
 }

@@ -8,14 +8,14 @@ use pleg_core::{
     CallError, Counters, Health, Id, Instant, NotReady, PodUid, PodView, TerminalRecord,
 };
 use pleg_runtime::clock::Clock;
-use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::cache::Published;
-use crate::driver::Command;
+use crate::callers::Command;
 use crate::error::{RelistError, WaitError};
 use crate::subscription::{Subscribers, Subscription};
+use crate::sync::{mpsc, oneshot, timeout, watch};
 
 /// A running pod lifecycle event generator. Cheap to clone; when [`shutdown`](Self::shutdown) is
 /// called, or the last handle is dropped, it ends.
@@ -80,7 +80,7 @@ impl Pleg {
             after,
             reply,
         };
-        match tokio::time::timeout(within, self.ask(ask)).await {
+        match timeout(within, self.ask(ask)).await {
             Err(_) => Err(WaitError::DeadlineExceeded { within }),
             Ok(answer) => self.answer(uid, answer),
         }
@@ -169,7 +169,7 @@ impl Pleg {
     /// The generator's health.
     pub fn health(&self) -> HealthWatch {
         let mut health = self.shared.health.clone();
-        health.mark_unchanged();
+        drop(health.borrow_and_update());
         HealthWatch {
             health,
             clock: self.shared.clock,

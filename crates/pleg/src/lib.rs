@@ -80,16 +80,21 @@
 
 mod builder;
 mod cache;
+mod callers;
 #[cfg(feature = "cri")]
 mod connect;
 mod driver;
 mod error;
 mod fifo;
 mod handle;
+#[cfg(all(test, shuttle))]
+mod interleavings;
 mod liveness;
 mod log;
 mod metrics;
+mod outlets;
 mod subscription;
+mod sync;
 
 pub use builder::Builder;
 #[cfg(feature = "cri")]

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use pleg_runtime::Runtime;
 use pleg_runtime::clock::Clock;
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::driver::Command;
+use crate::callers::Command;
+use crate::sync::mpsc;
 
 /// How long an answer may take.
 const DEADLINE: Duration = Duration::from_secs(2);
@@ -19,16 +19,13 @@ pub(crate) async fn probe<R: Runtime>(
     runtime: Arc<R>,
     clock: Clock,
     every: Duration,
-    commands: mpsc::WeakSender<Command>,
+    commands: mpsc::Sender<Command>,
     stop: CancellationToken,
 ) {
     let probing = async {
         loop {
             clock.sleep_until(clock.now().after(every)).await;
             let answer = tokio::time::timeout(DEADLINE, runtime.version()).await;
-            let Some(commands) = commands.upgrade() else {
-                return;
-            };
             if matches!(answer, Ok(Ok(_))) && commands.send(Command::Alive).await.is_err() {
                 return;
             }

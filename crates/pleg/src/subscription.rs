@@ -2,14 +2,17 @@
 //! matters (law 9).
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
 use futures::Stream;
 use pleg_core::{Inbox, PodLifecycleEvent};
 
-/// How many announcements wait for a subscriber before they are coalesced.
-const PLAIN: usize = 1024;
+use crate::sync::{Mutex, MutexGuard};
+
+/// How many announcements wait for a subscriber before they are coalesced; few where shuttle
+/// explores what happens then.
+const PLAIN: usize = if cfg!(shuttle) { 4 } else { 1024 };
 
 /// What a subscription delivers.
 #[derive(Clone, Debug, PartialEq, Eq)]

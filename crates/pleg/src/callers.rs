@@ -1,0 +1,114 @@
+//! Those who ask the writer for something and wait for its answer: what they ask, and the table by
+//! which they are answered.
+
+use std::collections::HashMap;
+
+use pleg_core::{CallError, Id, Instant, PodUid, PodView, Reconciler, WaiterId};
+
+use crate::sync::oneshot;
+
+/// What consumers ask of the writer.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Wait {
+        uid: PodUid,
+        after: Instant,
+        reply: Reply,
+    },
+    Relist {
+        uid: PodUid,
+        reply: Reply,
+    },
+    Reinspect {
+        uid: PodUid,
+        reply: Reply,
+    },
+    RelistNow {
+        reply: oneshot::Sender<Result<(), CallError>>,
+    },
+    Acknowledge {
+        id: Id,
+    },
+    /// The runtime gave a sign of life.
+    Alive,
+}
+
+type Reply = oneshot::Sender<Result<PodView, CallError>>;
+
+/// All who wait. Each is answered once, or told by the end of its channel that no answer comes.
+#[derive(Debug, Default)]
+pub(crate) struct Callers {
+    waiting: HashMap<WaiterId, Waiting>,
+    last: u64,
+}
+
+#[derive(Debug)]
+enum Waiting {
+    Pod(Reply),
+    List(oneshot::Sender<Result<(), CallError>>),
+}
+
+impl Callers {
+    /// Hands what is asked to the machine.
+    pub(crate) fn obey(&mut self, machine: &mut Reconciler, now: Instant, command: Command) {
+        match command {
+            Command::Wait { uid, after, reply } => {
+                let waiter = self.enter(Waiting::Pod(reply));
+                machine.wait(now, waiter, &uid, after);
+            }
+            Command::Relist { uid, reply } => {
+                let waiter = self.enter(Waiting::Pod(reply));
+                machine.relist(now, waiter, &uid);
+            }
+            Command::Reinspect { uid, reply } => {
+                let waiter = self.enter(Waiting::Pod(reply));
+                machine.reinspect(now, waiter, &uid);
+            }
+            Command::RelistNow { reply } => {
+                let waiter = self.enter(Waiting::List(reply));
+                machine.relist_now(now, waiter);
+            }
+            Command::Acknowledge { id } => machine.acknowledge(&id),
+            Command::Alive => machine.handle_alive(now),
+        }
+    }
+
+    fn enter(&mut self, waiting: Waiting) -> WaiterId {
+        self.last += 1;
+        let waiter = WaiterId::new(self.last);
+        self.waiting.insert(waiter, waiting);
+        waiter
+    }
+
+    /// Whoever gave up waiting does not mind.
+    pub(crate) fn answer(&mut self, waiter: WaiterId, answer: Result<PodView, CallError>) {
+        if let Some(Waiting::Pod(reply)) = self.waiting.remove(&waiter) {
+            let _ = reply.send(answer);
+        }
+    }
+
+    pub(crate) fn listed(&mut self, waiter: WaiterId, outcome: Result<(), CallError>) {
+        if let Some(Waiting::List(reply)) = self.waiting.remove(&waiter) {
+            let _ = reply.send(outcome);
+        }
+    }
+
+    /// Those who gave up waiting are waited for no longer.
+    pub(crate) fn forget_the_gone(&mut self, machine: &mut Reconciler) {
+        self.waiting.retain(|&waiter, waiting| {
+            let gone = match waiting {
+                Waiting::Pod(reply) => reply.is_closed(),
+                Waiting::List(reply) => reply.is_closed(),
+            };
+            if gone {
+                machine.cancel(waiter);
+            }
+            !gone
+        });
+    }
+
+    /// No answer will come any more.
+    pub(crate) fn dismiss(&mut self) {
+        self.waiting.clear();
+    }
+}

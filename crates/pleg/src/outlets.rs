@@ -1,0 +1,94 @@
+//! Where what comes out of the machine goes to: the cache, the subscribers, those who wait.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pleg_core::{Counters, Health, Instant, Kind, LifecycleType, Output, PodLifecycleEvent};
+
+use crate::cache::Published;
+use crate::callers::{Callers, Command};
+use crate::fifo::FifoSender;
+use crate::subscription::Subscribers;
+use crate::sync::{mpsc, watch};
+
+/// How often the writer shows that it lives.
+pub(crate) const BEAT: Duration = Duration::from_secs(2);
+
+#[derive(Debug)]
+pub(crate) struct Outlets {
+    pub(crate) published: Arc<Published>,
+    pub(crate) subscribers: Arc<Subscribers>,
+    pub(crate) fifo: Option<FifoSender>,
+    pub(crate) health: watch::Sender<Health>,
+    pub(crate) counters: watch::Sender<Counters>,
+    pub(crate) callers: Callers,
+}
+
+impl Outlets {
+    /// Does what the machine wants done, if that is to tell somebody something; gives back what
+    /// it wants read.
+    pub(crate) fn tell(&mut self, output: Output) -> Option<Output> {
+        match output {
+            Output::Publish { uid, view } => self.published.put(uid, view),
+            Output::Withdraw { uid } => self.published.withdraw(&uid),
+            Output::Swept { as_of, gone } => self.published.sweep(as_of, &gone),
+            Output::Confirm { as_of, pods } => self.published.confirm(as_of, &pods),
+            Output::Terminals { uid, records } => self.published.set_ends(uid, records),
+            Output::Announce(event) => self.announce(&event),
+            Output::Answer { waiter, answer } => self.callers.answer(waiter, answer),
+            Output::Listed { waiter, outcome } => self.callers.listed(waiter, outcome),
+            other => return Some(other),
+        }
+        None
+    }
+
+    fn announce(&self, event: &PodLifecycleEvent) {
+        if event.event == LifecycleType::ContainerDied
+            && let Some(subject) = event.subject.as_ref().filter(|s| s.kind == Kind::Container)
+        {
+            tracing::info!(
+                pod = %event.uid,
+                namespace = %event.namespace,
+                name = %event.pod_name,
+                container = %subject.name,
+                id = %subject.id,
+                exit_code = subject.exit_code,
+                reason = %subject.reason,
+                source = %event.source,
+                "container died"
+            );
+        }
+        self.subscribers.announce(event);
+        if let Some(fifo) = &self.fifo {
+            fifo.announce(event);
+        }
+    }
+
+    /// Shows how things are: the health when it says something new and at every beat.
+    pub(crate) fn show(&self, health: Health, counters: Counters, now: Instant) {
+        self.counters.send_if_modified(|shown| {
+            let changed = *shown != counters;
+            if changed {
+                *shown = counters;
+            }
+            changed
+        });
+        self.health.send_if_modified(|shown| {
+            let same = shown.says_the_same(&health);
+            if same && now.since(shown.beat) < BEAT {
+                return false;
+            }
+            crate::log::health_changed(shown, &health, now);
+            *shown = health;
+            true
+        });
+    }
+
+    /// Nobody is told anything any more, and whoever waits is told so.
+    pub(crate) fn close(&mut self, commands: &mut mpsc::Receiver<Command>) {
+        commands.close();
+        while commands.try_recv().is_ok() {}
+        self.callers.dismiss();
+        self.subscribers.close();
+    }
+}

@@ -1,0 +1,19 @@
+//! The primitives by which the writer and its consumers meet: those of std, tokio and dashmap, or,
+//! under `--cfg shuttle`, the ones whose interleavings the tests of `interleavings` explore.
+
+#[cfg(not(shuttle))]
+pub(crate) use {
+    dashmap::DashMap,
+    std::sync::atomic::AtomicU64,
+    std::sync::{Mutex, MutexGuard},
+    tokio::sync::{mpsc, oneshot, watch},
+    tokio::time::timeout,
+};
+#[cfg(shuttle)]
+pub(crate) use {
+    shuttle::sync::atomic::AtomicU64,
+    shuttle::sync::{Mutex, MutexGuard},
+    shuttle_dashmap::DashMap,
+    shuttle_tokio::sync::{mpsc, oneshot, watch},
+    shuttle_tokio::time::timeout,
+};
