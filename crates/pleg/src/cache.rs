@@ -33,10 +33,11 @@ impl Published {
 
     /// A complete list began: what is not in the map does not exist as of then.
     pub(crate) fn sweep(&self, as_of: Instant, gone: &[PodUid]) {
+        // First, so that whoever misses a pod that goes here also finds that there was a sweep.
+        self.swept.store(as_of.as_nanos(), Ordering::Release);
         for uid in gone {
             self.pods.remove_if(uid, |_, view| view.status.is_nothing());
         }
-        self.swept.store(as_of.as_nanos(), Ordering::Release);
     }
 
     /// A list showed these pods unchanged.
@@ -57,11 +58,16 @@ impl Published {
     }
 
     pub(crate) fn get(&self, uid: &PodUid) -> PodView {
-        // Swept is read first: a pod that appears in between is found in the map.
-        let swept = self.swept();
-        match self.pods.get(uid) {
-            Some(view) => view.clone(),
-            None => PodView::new(Arc::new(PodStatus::nothing(uid.clone())), swept, None),
+        loop {
+            let swept = self.swept();
+            if let Some(view) = self.pods.get(uid) {
+                return view.clone();
+            }
+            // Read before the map, it may be older than what was swept out of the map; read after
+            // it, newer than a pod that appeared. There is a sweep a second at most.
+            if self.swept() == swept {
+                return PodView::new(Arc::new(PodStatus::nothing(uid.clone())), swept, None);
+            }
         }
     }
 
