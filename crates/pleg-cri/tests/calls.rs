@@ -3,6 +3,10 @@
 
 mod common;
 
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::{Fake, Told, client, config, container, sandbox};
@@ -43,6 +47,41 @@ async fn reconnected(runtime: &CriRuntime) {
     tokio::time::timeout(Duration::from_secs(10), all)
         .await
         .expect("it reconnects by itself");
+}
+
+/// Whoever embeds the client may make its connections: one for all calls, one for each stream.
+#[tokio::test]
+async fn connections_may_be_made_by_the_embedder() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("elsewhere");
+    let _serving = Fake::told(some_rows()).serve(&path);
+    let (made, allowed) = (
+        Arc::new(AtomicU64::new(0)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let connect = {
+        let (made, allowed) = (made.clone(), allowed.clone());
+        move || {
+            let (made, allowed, path) = (made.clone(), allowed.clone(), path.clone());
+            async move {
+                if !allowed.load(Ordering::Relaxed) {
+                    return Err(io::ErrorKind::PermissionDenied.into());
+                }
+                made.fetch_add(1, Ordering::Relaxed);
+                tokio::net::UnixStream::connect(path).await
+            }
+        }
+    };
+    let runtime = CriRuntime::with_connector(config(Path::new("/a/name")), connect).unwrap();
+    let refused = runtime.version().await.unwrap_err();
+    assert_eq!(refused.kind, CallErrorKind::PermissionDenied, "{refused}");
+    assert!(runtime.subscribe().await.is_err());
+    allowed.store(true, Ordering::Relaxed);
+    assert_eq!(sandboxes(&runtime).await.unwrap(), ["s1", "s2", "s3"]);
+    assert_eq!(containers(&runtime).await.unwrap(), ["c1", "c2", "c3"]);
+    assert_eq!(made.load(Ordering::Relaxed), 1);
+    let _streams = (runtime.subscribe().await, runtime.subscribe().await);
+    assert_eq!(made.load(Ordering::Relaxed), 3);
 }
 
 #[tokio::test]

@@ -86,3 +86,27 @@ pub fn wall() -> WallTime {
         .unwrap_or(Duration::ZERO);
     WallTime::from_nanos(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wall_clock_that_was_given_goes_with_the_instants() {
+        let given = WallTime::from_nanos(1_700_000_000_000_000_000);
+        let clock = Clock::start_at(given);
+        for _ in 0..3 {
+            let (before, wall, after) = (clock.now(), clock.wall(), clock.now());
+            let lag = Duration::from_millis(1);
+            assert!(wall >= given);
+            assert!(wall <= given.after(after.since(Instant::ORIGIN)));
+            assert!(wall.after(lag) >= given.after(before.since(Instant::ORIGIN)).before(lag));
+        }
+    }
+
+    #[test]
+    fn else_it_is_the_hosts() {
+        let (before, shown, after) = (wall(), Clock::start().wall(), wall());
+        assert!(before <= shown && shown <= after);
+    }
+}
