@@ -15,6 +15,7 @@ mod consumer;
 mod frames;
 mod goaway;
 mod inside;
+mod leaks;
 mod readiness;
 mod sockets;
 mod stalls;

@@ -1,0 +1,266 @@
+//! Nothing is left behind: no task, no descriptor, no memory, after a thousand reconnects, after
+//! servers that came and went, after a shutdown in the middle of everything.
+//!
+//! Descriptors and memory are the process's, so that this is measured in a process of its own.
+
+use std::alloc::System;
+use std::process::{Command, Stdio};
+
+use anyhow::Context;
+use cap::Cap;
+use pleg::core::StreamState;
+use pleg::{Pleg, ReconnectSettings};
+use pleg_cri::{CriConfig, CriRuntime};
+use pleg_sim::Sim;
+use pleg_tests::kubelet::{Kubelet, Life, Pod};
+use pleg_tests::line::Break;
+use pleg_tests::split::Split;
+use pleg_tests::wait::until;
+use tokio::runtime::Handle;
+
+use crate::inside::{Inside, MINUTE, MS, SECOND, client};
+
+/// Counts the bytes that are in use.
+#[global_allocator]
+static HEAP: Cap<System> = Cap::new(System, usize::MAX);
+
+/// Set for the child, so that a run of all ignored tests does not measure in company.
+const ALONE: &str = "PLEG_FAULTS_ALONE";
+
+/// Runs one of the tests below in a process of its own.
+fn alone(test: &str) -> anyhow::Result<()> {
+    let output = Command::new(std::env::current_exe()?)
+        .args(["--exact", test, "--ignored", "--nocapture"])
+        .env(ALONE, "1")
+        .stdin(Stdio::null())
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let figures = said.lines().filter(|l| l.starts_with("left behind"));
+    figures.for_each(|line| println!("{line}"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "{said}\n{errors}");
+    anyhow::ensure!(said.contains("left behind"), "it measured nothing: {said}");
+    Ok(())
+}
+
+fn is_alone() -> bool {
+    std::env::var_os(ALONE).is_some()
+}
+
+#[test]
+fn a_thousand_reconnects_leave_nothing_behind() -> anyhow::Result<()> {
+    alone("leaks::a_thousand_reconnects")
+}
+
+#[test]
+fn sockets_and_generators_leave_nothing_behind() -> anyhow::Result<()> {
+    alone("leaks::sockets_and_generators")
+}
+
+fn tasks() -> usize {
+    Handle::current().metrics().num_alive_tasks()
+}
+
+fn descriptors() -> anyhow::Result<usize> {
+    // Its own descriptor of the directory is one of them, each time.
+    Ok(std::fs::read_dir("/proc/self/fd")?.count())
+}
+
+/// As often as a test needs it.
+fn at_once() -> ReconnectSettings {
+    ReconnectSettings {
+        subscribes_per_minute: 600,
+        backoff_from: MS,
+        backoff_to: 10 * MS,
+        ..ReconnectSettings::default()
+    }
+}
+
+/// Within the process, on paused time: what is in use after 200 reconnects of both lines is all
+/// that is in use after 1,200.
+#[tokio::test(start_paused = true)]
+#[ignore = "measured in a process of its own"]
+async fn a_thousand_reconnects() -> anyhow::Result<()> {
+    if !is_alone() {
+        return Ok(());
+    }
+    let idle = tasks();
+    let node = Inside::up();
+    let kubelet = node.kubelet()?;
+    let pod = node.run_pods(&kubelet, 5).await?.remove(0);
+    // Nobody listens in: what is overheard is kept.
+    let runtime = Split {
+        calls: client(&node.calls)?,
+        events: client(&node.events)?,
+    };
+    let builder = Pleg::builder(runtime).clock(node.clock);
+    let mut builder = builder.reconnect(at_once());
+    let mut subscription = builder.subscribe();
+    let pleg = builder.spawn()?;
+    pleg.wait_until_synced().await?;
+    let (mut after_200, mut most) = (None, 0);
+    for cycle in 1..=1200 {
+        let how = [Break::Reset, Break::End][cycle % 2];
+        node.events.break_now(how);
+        node.calls.break_now(how);
+        node.pass(MS).await;
+        node.until(MINUTE, "it is back", || {
+            let health = pleg.health();
+            let stream = health.current().stream;
+            let stands = matches!(stream, StreamState::Subscribed { confirmed, .. } if confirmed);
+            stands && health.degraded().is_empty()
+        })
+        .await?;
+        while subscription.try_next().is_some() {}
+        most = most.max(tasks());
+        if cycle % 100 == 0 {
+            // One that forgets what it did.
+            stir(&node.kubelet()?, &pod).await?;
+        }
+        if cycle == 200 {
+            forget(&node).await?;
+            after_200 = Some((HEAP.allocated(), tasks()));
+        }
+    }
+    forget(&node).await?;
+    let (bytes, busy) = after_200.context("there were 200")?;
+    let grown = HEAP.allocated().saturating_sub(bytes);
+    let dials = (node.events.dials(), node.calls.dials());
+    println!(
+        "left behind after 1,000 reconnects: {grown} bytes of {bytes}, {} tasks of {busy} (at most \
+         {most}), {dials:?} dials",
+        tasks() - busy
+    );
+    assert!(dials.0 > 1200 && dials.1 > 1200, "{dials:?}");
+    assert!(grown < 64 << 10, "{grown} bytes: 65 and more a reconnect");
+    assert_eq!(tasks(), busy);
+    pleg.shutdown().await;
+    node.sim.shutdown().await;
+    drop((pleg, subscription, kubelet, node));
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    println!("left behind at the end: {} tasks", tasks() - idle);
+    assert_eq!(tasks(), idle);
+    Ok(())
+}
+
+/// Events, by which the runtime notices its dead subscribers: half of them with each one.
+async fn stir(kubelet: &Kubelet, pod: &Pod) -> anyhow::Result<()> {
+    for attempt in 0..5 {
+        let life = Life::Exit {
+            code: 0,
+            after_ms: 1,
+        };
+        let id = kubelet.create(pod, "short", attempt, life).await?;
+        kubelet.start(&id).await?;
+        pleg_tests::lives::ended(kubelet, &id).await?;
+        kubelet.remove(&id).await?;
+    }
+    Ok(())
+}
+
+/// Tombstones age.
+async fn forget(node: &Inside) -> anyhow::Result<()> {
+    node.pass(12 * MINUTE).await;
+    anyhow::ensure!(node.sim.subscribers() == 1, "the dead ones are noticed");
+    Ok(())
+}
+
+/// Over sockets, in real time: generators are shut down, dropped, and shut down while all their
+/// calls hang; the server goes and comes. Afterwards every task and descriptor is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "measured in a process of its own"]
+async fn sockets_and_generators() -> anyhow::Result<()> {
+    if !is_alone() {
+        return Ok(());
+    }
+    // The runtime's own descriptors are there once it was used.
+    one_round(1).await?;
+    let before = (tasks(), descriptors()?);
+    let mut bytes = Vec::new();
+    for round in 0..20 {
+        one_round(round).await?;
+        settled(before).await?;
+        bytes.push(HEAP.allocated());
+    }
+    let grown = bytes[19].saturating_sub(bytes[4]);
+    println!(
+        "left behind by 60 generators and 40 servers: {} tasks, {} descriptors, {grown} bytes of {}",
+        tasks() - before.0,
+        descriptors()? - before.1,
+        bytes[4]
+    );
+    assert!(grown < 64 << 10, "{grown} bytes in 15 rounds: {bytes:?}");
+    Ok(())
+}
+
+/// Connections are closed by tasks of their own, a moment later.
+async fn settled(before: (usize, usize)) -> anyhow::Result<()> {
+    let gone = until(
+        10 * SECOND,
+        "all tasks and descriptors are gone",
+        || async { (tasks() <= before.0 && descriptors().ok()? <= before.1).then_some(()) },
+    )
+    .await;
+    let now = (tasks(), descriptors()?);
+    gone.with_context(|| format!("tasks and descriptors {now:?}, before {before:?}"))
+}
+
+async fn one_round(round: usize) -> anyhow::Result<()> {
+    let dir = tempfile::Builder::new().prefix("pleg").tempdir()?;
+    let path = dir.path().join("cri.sock");
+    let trouble = std::sync::Arc::new(crate::trouble::Trouble::default());
+    let sim = Sim::builder().seed(3).faults(trouble.clone()).build();
+    let endpoint: pleg_cri::Endpoint = format!("unix://{}", path.display()).parse()?;
+    let serving = sim.serve_unix(&path, std::future::pending())?;
+    let kubelet = Kubelet::at(&endpoint, "app:1", "", dir.path())?;
+    let mut all = Vec::new();
+    for _ in 0..3 {
+        let runtime = CriRuntime::new(CriConfig::new(endpoint.clone()))?;
+        let pleg = Pleg::builder(runtime).reconnect(at_once()).spawn()?;
+        pleg.wait_until_synced().await?;
+        all.push(pleg);
+    }
+    for n in 0..3 {
+        let pod = kubelet.run_pod(&format!("pod-{round}-{n}")).await?;
+        let app = kubelet.create(&pod, "app", 0, Life::UntilStopped).await?;
+        kubelet.start(&app).await?;
+        trouble.hang_id(app.as_str());
+    }
+    serving.stop().await;
+    let serving = sim.serve_unix(&path, std::future::pending())?;
+    for pleg in &all {
+        until(10 * SECOND, "it has subscribed again", || {
+            let lost = pleg.counters().streams_lost > 0;
+            let stream = pleg.health().current().stream;
+            let stands = matches!(stream, StreamState::Subscribed { .. });
+            async move { (lost && stands).then_some(()) }
+        })
+        .await?;
+    }
+    // Some of these hang.
+    let mut waits = tokio::task::JoinSet::new();
+    for pleg in &all {
+        for view in pleg.snapshot() {
+            let (pleg, uid) = (pleg.clone(), view.status.uid.clone());
+            waits.spawn(async move { pleg.newer_than(&uid, pleg.now(), MINUTE).await });
+        }
+    }
+    let [shut, _dropped, late] = &all[..] else {
+        anyhow::bail!("three of them");
+    };
+    let clock = late.clock();
+    let began = clock.now();
+    shut.shutdown().await;
+    sim.sever_connections();
+    late.shutdown().await;
+    let took = clock.now().since(began);
+    assert!(took < 5 * SECOND, "no shutdown waits for a call: {took:?}");
+    // The last handle ends the one that nobody shut down.
+    drop(all);
+    waits.shutdown().await;
+    serving.stop().await;
+    sim.shutdown().await;
+    Ok(())
+}
