@@ -56,7 +56,7 @@ fn verdict(world: &'static World, checker: impl Checker<Cast> + Send + Sync) -> 
     let mut report = Report::default();
     let checker = checker.join_and_report(&mut report);
     let broken = checker.discoveries().into_iter().next().map(|(_, path)| {
-        let steps = path.clone().into_actions();
+        let steps = path.into_actions();
         tell(checker.model(), steps)
     });
     Verdict {

@@ -6,22 +6,29 @@
 //! questions, and time. The laws are compared with the truth after every single output, and at
 //! the end of every run what is owed must be done.
 //!
-//! What is left out, and why that loses nothing:
+//! What is left out without loss:
 //!
-//! * A read does not observe the node in a step of its own. It remembers every truth since it
-//!   began and chooses, when it ends, among them; so does an event for its statuses, between
-//!   those from when it happened and those from when it arrives.
+//! * A read does not observe the node in a step of its own: it remembers every truth since it
+//!   began and chooses among them when it ends.
 //! * Steps of the truth take no time: the core cannot see when they are, only between which of
-//!   its inputs. Inputs take no time either, but every read begins a tick after it was asked
-//!   for: all that the core compares with each other is when reads began and when inputs came.
-//! * Once everything has happened, what is left of the budget is put away (`Rest`), and one fair
-//!   order of what is owed stands for all (`Settle`): no fault is left that could tell them apart.
+//!   its inputs. A read begins a tick after it was asked for, and inputs take no time: what the
+//!   core compares is when reads began with when inputs came.
+//! * Equal states at different times are one (`shift`).
+//! * Once everything has happened, what is left of the budget is put away, and one fair order of
+//!   what is owed stands for all of them: no fault is left that could tell them apart.
+//!
+//! What is left out by bound, and belongs to the random worlds: more than the budget allows (each
+//! world prints its own: faults, waiters, jumps of time, how far events lag, how many steps a read
+//! spans); UNKNOWN, absurd stamps and statuses that a runtime leaves out; statuses of one
+//! inspection that are read at more than one moment after its lists; reads that begin much later
+//! than they were asked for.
 
 pub mod book;
 pub mod cast;
 pub mod check;
 pub mod model;
 pub mod play;
+pub mod reads;
 pub mod rest;
 pub mod script;
 pub mod shift;
