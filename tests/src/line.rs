@@ -92,7 +92,7 @@ impl Line {
         }
         let state = Arc::new(Mutex::new(State {
             io: Some(near),
-            unserved: unserved,
+            unserved,
             carried: 0,
             fault: None,
             wakers: Vec::new(),
