@@ -301,6 +301,13 @@ fn b11_what_happens_in_the_gap_is_found_at_once() {
         assert_eq!(code, Some(3));
         t.run(10_000);
         assert_eq!(t.missed(), 0, "the stream did not have it");
+        // What an event tells after the list has begun, that list does not take away (law 5).
+        t.relist();
+        t.pass(5);
+        t.event(Started, "d", s(), &[in_sandbox(status("d", "p", Running))]);
+        let before: Vec<Report> = t.node.clone();
+        t.list(&before);
+        assert_eq!(t.get("p").status.containers.len(), 2);
     }
 }
 
