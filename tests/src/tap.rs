@@ -1,12 +1,15 @@
-//! A runtime that is listened in on: every call is counted, every event is kept.
+//! A runtime that is listened in on: every call is counted, every event is kept; and events that
+//! are to get lost on their way get lost.
 
+use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures::Stream;
 use pleg::core::{CallError, EventType, Id, Report, RuntimeEvent, Shown};
-use pleg::runtime::{Runtime, RuntimeVersion, Scope};
+use pleg::runtime::{Runtime, RuntimeVersion, Scope, clock};
 
 /// Calls that were made, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,6 +33,8 @@ pub struct Heard {
     pub event: EventType,
     /// The ids that it shows running.
     pub running: Vec<Id>,
+    /// From the runtime's stamp to its arrival here, by one wall clock.
+    pub late: Duration,
 }
 
 /// What was overheard.
@@ -39,6 +44,10 @@ pub struct Log {
     pub calls: Calls,
     /// Events, in the order of their arrival.
     pub events: Vec<Heard>,
+    /// Events that are lost before they are heard.
+    lose: BTreeSet<(Id, EventType)>,
+    /// How many were.
+    pub lost: u64,
 }
 
 /// A runtime with an ear on it.
@@ -59,6 +68,14 @@ impl Ear {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+}
+
+impl Ear {
+    /// From now on such events of that id never arrive.
+    pub fn lose(&self, id: &Id, what: EventType) {
+        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        log.lose.insert((id.clone(), what));
     }
 }
 
@@ -148,24 +165,31 @@ impl<S: Stream<Item = Result<RuntimeEvent, CallError>> + Unpin> Stream for Tappe
     type Item = Result<RuntimeEvent, CallError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let polled = Pin::new(&mut self.inner).poll_next(cx);
-        if let Poll::Ready(Some(Ok(event))) = &polled {
-            let shown = event.sandbox.iter().chain(&event.containers);
-            let running = shown
-                .filter(|r| r.shown == Shown::Running)
-                .map(|r| r.id.clone())
-                .collect();
-            let heard = Heard {
-                id: event.id.clone(),
-                event: event.event,
-                running,
+        loop {
+            let polled = Pin::new(&mut self.inner).poll_next(cx);
+            let Poll::Ready(Some(Ok(event))) = &polled else {
+                return polled;
             };
-            self.log
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .events
-                .push(heard);
+            let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+            if log.lose.contains(&(event.id.clone(), event.event)) {
+                log.lost += 1;
+                continue;
+            }
+            log.events.push(heard(event));
+            drop(log);
+            return polled;
         }
-        polled
+    }
+}
+
+fn heard(event: &RuntimeEvent) -> Heard {
+    let shown = event.sandbox.iter().chain(&event.containers);
+    let running = shown.filter(|r| r.shown == Shown::Running);
+    let late = clock::wall().as_nanos().saturating_sub(event.created_at);
+    Heard {
+        id: event.id.clone(),
+        event: event.event,
+        running: running.map(|r| r.id.clone()).collect(),
+        late: Duration::from_nanos(u64::try_from(late).unwrap_or(0)),
     }
 }

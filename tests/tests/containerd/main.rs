@@ -14,6 +14,7 @@
 
 mod churn;
 mod fresh;
+mod kep3386;
 mod sequences;
 mod trouble;
 
