@@ -209,7 +209,7 @@ fn sim_help() -> String {
         let _ = writeln!(text, "  {:<25} {}", knob.usage, knob.about);
     }
     text.push_str(
-        "\
+        "
   RATE is 5%, on, or #3 for the third from now; CALLS is all, a call such as list_containers,
   pod.UID or pod.* (calls that name that pod's, or any pod's, sandbox or containers)
 

@@ -413,7 +413,7 @@ fn near(name: &str) -> String {
     let close: Vec<_> = knobs
         .clone()
         .chain(calls)
-        .filter(|k| first.len() > 2 && k.contains(first))
+        .filter(|k| first.len() > 2 && (k.contains(first) || first.starts_with(k.as_str())))
         .collect();
     if close.is_empty() {
         let all: Vec<_> = knobs.collect();
@@ -509,6 +509,7 @@ mod tests {
             ("version.fail=unavailable@x", "not a gRPC code"),
             ("list_containers.slow=1s", "similar: "),
             ("stamp.past", "similar: stamp.zero"),
+            ("drops=5%", "similar: drop"),
             ("pod..hang", "no knob \"pod..hang\""),
             ("", "there are drop, duplicate"),
             ("nonsense=5%", "there are drop, duplicate"),
