@@ -1,8 +1,6 @@
 //! Those who wait: answered by reads alone, by new ones, and soon.
 
-use std::collections::BTreeMap;
-
-use pleg_core::{CallError, Id, Instant, PodStatus, PodUid, PodView, WaiterId};
+use pleg_core::{CallError, Instant, PodUid, PodView, WaiterId};
 
 use super::{Asked, Checks, Input, states};
 use crate::laws::{self, Lawful};
@@ -118,17 +116,8 @@ impl Checks {
         }
         if !(self.lies || self.lingers) {
             let cached = self.cache.get(&asked.pod).map(|v| &*v.status);
-            // What was removed while the read went on, it listed and then had no status of: the
-            // answer is without it, and the cache keeps it until that is decided.
-            let lasting = |status: &PodStatus| -> BTreeMap<Id, _> {
-                let exists = |id: &Id| truth.life(id).is_some_and(|l| l.exists(now));
-                states(status)
-                    .filter(|(id, _)| exists(id))
-                    .map(|(id, state)| (id.clone(), state))
-                    .collect()
-            };
             let same = cached.map_or(view.status.is_nothing(), |cached| {
-                *cached == *view.status || lasting(cached) == lasting(&view.status)
+                *cached == *view.status || cached.is_nothing() && view.status.is_nothing()
             });
             laws::ONE_TRUTH.holds(same, || {
                 let shown = &view.status;
@@ -140,7 +129,7 @@ impl Checks {
         self.fresh(truth, now, &asked.pod, view, known)
     }
 
-    fn is_home(&self, truth: &Truth, id: &Id, uid: &PodUid) -> bool {
+    fn is_home(&self, truth: &Truth, id: &pleg_core::Id, uid: &PodUid) -> bool {
         truth.life(id).map(|l| l.pod) == pod_of(uid)
     }
 
