@@ -45,7 +45,7 @@ macro_rules! assertions {
 }
 
 assertions! {
-    ONE_TRUTH = 1 "law1-one-truth": "an answer shows what the cache shows, unless a read contradicts what is believed";
+    ONE_TRUTH = 1 "law1-one-truth": "an answer shows what the cache shows, but for what its own read alone found or missed";
 
     FORWARD = 2 "law2-forward": "the cache never shows an id in an earlier state than before, unless an event lied";
     PATIENCE = 2 "law2-patience": "a state is overruled no sooner than 100 ms after it was published, a removal no sooner than 10 s";

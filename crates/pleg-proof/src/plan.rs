@@ -54,6 +54,17 @@ impl Plan {
         };
         let weather = Weather::of(&mut dice, flavor);
         let small = pods <= 4;
+        // Nothing is told of what was removed a while ago: a tombstone may go before its time.
+        let old_news = [
+            Fault::Late,
+            Fault::Lingers,
+            Fault::Swapped,
+            Fault::Stale,
+            Fault::Doubled,
+        ];
+        let no_old_news = old_news.iter().all(|&fault| weather.percent(fault) == 0);
+        let few = small && dice.percent(10) && no_old_news;
+        let tombstones = if few { 12 } else { 100_000 };
         let questions = if small { 1500 } else { 400 };
         Self {
             seed,

@@ -154,15 +154,11 @@ impl Tally {
 
     /// What never came.
     pub fn never(&self) -> Vec<&'static str> {
-        let faults = Fault::ALL.iter().zip(&self.faults);
-        let paths = Path::ALL.iter().zip(&self.paths);
-        let worlds = Flavor::ALL.iter().zip(&self.worlds);
-        let mut never: Vec<_> = faults
-            .filter_map(|(f, &n)| (n == 0).then(|| f.name()))
-            .collect();
-        never.extend(paths.filter_map(|(p, &n)| (n == 0).then(|| p.name())));
-        never.extend(worlds.filter_map(|(w, &n)| (n == 0).then(|| w.name())));
-        never
+        let faults = Fault::ALL.iter().map(|f| f.name()).zip(self.faults);
+        let paths = Path::ALL.iter().map(|p| p.name()).zip(self.paths);
+        let worlds = Flavor::ALL.iter().map(|w| w.name()).zip(self.worlds);
+        let all = faults.chain(paths).chain(worlds);
+        all.filter(|(_, n)| *n == 0).map(|(name, _)| name).collect()
     }
 
     /// How many worlds.

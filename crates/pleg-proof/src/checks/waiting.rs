@@ -1,6 +1,6 @@
 //! Those who wait: answered by reads alone, by new ones, and soon.
 
-use pleg_core::{CallError, Instant, PodUid, PodView, WaiterId};
+use pleg_core::{CallError, Id, Instant, PodUid, PodView, WaiterId};
 
 use super::{Asked, Checks, Input, states};
 use crate::laws::{self, Lawful};
@@ -115,21 +115,48 @@ impl Checks {
             }
         }
         if !(self.lies || self.lingers) {
-            let cached = self.cache.get(&asked.pod).map(|v| &*v.status);
-            let same = cached.map_or(view.status.is_nothing(), |cached| {
-                *cached == *view.status || cached.is_nothing() && view.status.is_nothing()
-            });
-            laws::ONE_TRUTH.holds(same, || {
-                let shown = &view.status;
-                format!("{asked:?} is shown {shown:?}, and the cache shows {cached:?}")
-            })?;
+            self.one_truth(asked, view)?;
         }
         let known = self.cache.get(&asked.pod);
         let known = known.map(|k| (k.as_of, k.inspected));
         self.fresh(truth, now, &asked.pod, view, known)
     }
 
-    fn is_home(&self, truth: &Truth, id: &pleg_core::Id, uid: &PodUid) -> bool {
+    /// An answer shows what the cache shows. Only what its own read listed and did not find may be
+    /// left out of it, and only what its own read found, and was removed since, may be more.
+    fn one_truth(&self, asked: &Asked, view: &PodView) -> Lawful {
+        let found = match (self.input, &self.last_found) {
+            (Some(Input::Inspection), Some((_, found))) => Some(found),
+            _ => None,
+        };
+        let fails = |id: &Id, answer, cache| {
+            let what = format!("{asked:?} is shown {id} as {answer:?}, the cache shows {cache:?}");
+            Err(laws::ONE_TRUTH.broken(what))
+        };
+        let cached = self.cache.get(&asked.pod).map(|v| &*v.status);
+        let in_cache = |id: &Id| states(cached?).find(|(other, _)| *other == id).map(|s| s.1);
+        let in_answer = |id: &Id| {
+            states(&view.status)
+                .find(|(other, _)| *other == id)
+                .map(|s| s.1)
+        };
+        for (id, state) in states(&view.status) {
+            let read = found.is_some_and(|found| found.contains(id));
+            let removed_since = in_cache(id).is_none() && read;
+            if in_cache(id) != Some(state) && !removed_since {
+                return fails(id, Some(state), in_cache(id));
+            }
+        }
+        for (id, state) in cached.into_iter().flat_map(states) {
+            let left_out = found.is_some_and(|found| !found.contains(id));
+            if in_answer(id).is_none() && !left_out {
+                return fails(id, None, Some(state));
+            }
+        }
+        Ok(())
+    }
+
+    fn is_home(&self, truth: &Truth, id: &Id, uid: &PodUid) -> bool {
         truth.life(id).map(|l| l.pod) == pod_of(uid)
     }
 
