@@ -390,3 +390,101 @@ pub(crate) fn doubled(first: Duration, times: u32, most: Duration) -> Duration {
         .saturating_mul(1u32.checked_shl(times.min(31)).unwrap_or(u32::MAX))
         .min(most)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn desk(most_overdue: usize) -> Desk {
+        Desk::new(Lanes {
+            slots: 1,
+            retry_slots: 1,
+            slot_time: SECOND / 4,
+            most_overdue,
+            backoff_first: SECOND,
+            backoff_most: 4 * SECOND,
+        })
+    }
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_origin(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn one_pod_has_one_in_flight_and_one_queued() {
+        let (mut desk, p) = (desk(1), PodUid::from("p"));
+        assert!(desk.is_idle() && !desk.owes(&p));
+        assert_eq!(desk.want(&p, Cause::Changed), None);
+        assert!(!desk.is_idle() && desk.owes(&p) && desk.can_start());
+        assert_eq!(desk.in_flight(&p), None);
+        let start = desk.start(Ticket(1), at(1)).map(|s| s.uid);
+        assert_eq!((start, desk.can_start()), (Some(p.clone()), false));
+        assert_eq!(desk.in_flight(&p), Some((Ticket(1), at(1))));
+        assert!(desk.is_under_way(Ticket(1)) && !desk.is_idle());
+        desk.want(&p, Cause::Waiter);
+        assert_eq!(desk.start(Ticket(2), at(1)), None);
+        let landed = desk.land(Ticket(1), false, at(2)).map(|(l, _)| l.causes);
+        assert!(landed.is_some_and(|c| c.contains(Cause::Changed) && !c.contains(Cause::Waiter)));
+        assert!(desk.can_start() && desk.owes(&p));
+        assert!(desk.start(Ticket(2), at(2)).is_some());
+        desk.land(Ticket(2), false, at(3));
+        assert!(desk.is_idle() && !desk.owes(&p));
+        assert_eq!(desk.land(Ticket(2), false, at(3)), None);
+    }
+
+    #[test]
+    fn a_failing_pod_waits_out_a_backoff_unless_somebody_asks() {
+        let (mut desk, p) = (desk(1), PodUid::from("p"));
+        let mut retry_at = Vec::new();
+        for n in 1..=4 {
+            desk.want(&p, Cause::Retry);
+            assert!(desk.start(Ticket(n), at(0)).is_some());
+            retry_at.push(desk.land(Ticket(n), true, at(0)).and_then(|(_, r)| r));
+        }
+        assert_eq!(retry_at, [1, 2, 4, 4].map(|s| Some(at(s))));
+        assert!(desk.is_failing(&p) && !desk.is_failing(&"q".into()));
+        assert_eq!(desk.failing(), 1);
+        assert_eq!(desk.want(&p, Cause::Changed), Some(at(4)));
+        assert!(!desk.can_start());
+        assert!(!desk.is_to_be_retried(&p, at(3)) && desk.is_to_be_retried(&p, at(4)));
+        desk.want(&p, Cause::Waiter);
+        assert!(desk.start(Ticket(9), at(0)).is_some());
+        desk.land(Ticket(9), false, at(1));
+        assert!(!desk.is_failing(&p));
+        assert_eq!((desk.failing(), desk.is_idle()), (0, true));
+        assert_eq!(
+            (desk.backoff(), desk.slot_time()),
+            ((SECOND, 4 * SECOND), SECOND / 4)
+        );
+    }
+
+    #[test]
+    fn one_that_is_overdue_gives_its_slot_back_and_the_oldest_is_given_up() {
+        let mut desk = desk(1);
+        assert_eq!(desk.hung(), (0, None));
+        for (n, uid) in ["a", "b"].into_iter().enumerate() {
+            desk.want(&uid.into(), Cause::Changed);
+            assert!(
+                desk.start(Ticket(n as u64), at(n as u64)).is_some(),
+                "{uid}"
+            );
+            let cancelled = desk.overdue(Ticket(n as u64));
+            assert_eq!(cancelled, (n == 1).then_some(Ticket(0)));
+        }
+        assert_eq!(desk.overdue(Ticket(1)), None, "twice is once");
+        assert_eq!(desk.hung(), (2, Some(at(0))));
+        desk.land(Ticket(0), true, at(2));
+        assert_eq!(desk.hung(), (1, Some(at(1))));
+        assert!(!desk.is_idle());
+        desk.land(Ticket(1), false, at(2));
+        assert!(desk.is_idle());
+        desk.want(&"c".into(), Cause::Changed);
+        assert!(desk.can_start(), "no slot is lost");
+        desk.forget(&"c".into());
+        assert!(desk.owes(&"c".into()), "what is queued stays");
+        desk.forget(&"a".into());
+        assert!(!desk.owes(&"a".into()));
+    }
+}

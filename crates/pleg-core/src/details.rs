@@ -107,3 +107,78 @@ impl Merge {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn container(reason: &str, image: &str, label: Option<&str>) -> Details {
+        let labels = label.map(|l| [(l.into(), l.into())].into());
+        Details::Container(ContainerDetails {
+            reason: reason.into(),
+            image: image.into(),
+            labels: labels.map(Labels::new).unwrap_or_default(),
+            ..ContainerDetails::default()
+        })
+    }
+
+    #[test]
+    fn older_news_only_fills_what_is_empty() {
+        let mut known = container("Error", "", None);
+        let said = container("Completed", "img", Some("l"));
+        assert!(merge(&mut known, &said, Weight::Fills));
+        assert_eq!(known, container("Error", "img", Some("l")));
+        assert!(!merge(&mut known, &said, Weight::Fills));
+    }
+
+    #[test]
+    fn the_newest_replaces_and_nothing_erases() {
+        let mut known = container("Error", "img", Some("l"));
+        assert!(!merge(
+            &mut known,
+            &container("", "", None),
+            Weight::NewestRead
+        ));
+        assert!(merge(
+            &mut known,
+            &container("Completed", "", None),
+            Weight::NewestEvent
+        ));
+        assert_eq!(known, container("Completed", "img", Some("l")));
+        assert!(merge(
+            &mut known,
+            &container(OOM_KILLED, "", None),
+            Weight::Fills
+        ));
+        assert!(!merge(
+            &mut known,
+            &container("Error", "", None),
+            Weight::NewestRead
+        ));
+        assert_eq!(known, container(OOM_KILLED, "img", Some("l")));
+    }
+
+    /// Addresses alone go when an inspection does not show them.
+    #[test]
+    fn only_a_read_takes_addresses_away() {
+        let with = |ips: &[&str]| {
+            Details::Sandbox(SandboxDetails {
+                ips: ips.iter().map(|&ip| ip.into()).collect(),
+                ..SandboxDetails::default()
+            })
+        };
+        let mut known = with(&["10.0.0.1"]);
+        for weight in [Weight::NewestEvent, Weight::Fills] {
+            assert!(!merge(&mut known, &with(&[]), weight));
+        }
+        assert!(!merge(&mut known, &with(&["10.0.0.2"]), Weight::Fills));
+        assert!(merge(&mut known, &with(&["10.0.0.2"]), Weight::NewestEvent));
+        assert!(merge(&mut known, &with(&[]), Weight::NewestRead));
+        assert_eq!(known, with(&[]));
+        assert!(!merge(
+            &mut known,
+            &container("", "", None),
+            Weight::NewestRead
+        ));
+    }
+}

@@ -264,8 +264,99 @@ impl fmt::Display for GoDuration {
 
 #[cfg(test)]
 mod tests {
-    use super::GoDuration;
-    use std::time::Duration;
+    use super::*;
+    use crate::error::CallErrorKind;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const BEGIN: Instant = Instant::from_nanos(1_000_000_000);
+
+    /// Nothing is wrong, at `BEGIN`.
+    fn well() -> Health {
+        Health {
+            beat: BEGIN,
+            last_list: Some(BEGIN),
+            list_in_flight: None,
+            list_error: None,
+            period: SECOND,
+            stream: StreamState::Off,
+            behind_since: None,
+            overdue: 0,
+            oldest_overdue: None,
+            quarantined: 0,
+            missed: 0,
+            synced: true,
+            unready_after: 180 * SECOND,
+        }
+    }
+
+    #[test]
+    fn it_is_ready_up_to_the_threshold() {
+        let mut health = well();
+        assert_eq!(health.ready(BEGIN.after(BEAT)), Ok(()));
+        let late = BEGIN.after(BEAT).after(SECOND);
+        let silent = BEAT + SECOND;
+        assert_eq!(health.ready(late), Err(NotReady::Stalled { silent }));
+        let threshold = health.unready_after;
+        health.beat = BEGIN.after(threshold);
+        assert_eq!(health.ready(health.beat), Ok(()));
+        let elapsed = threshold + SECOND;
+        let stale = NotReady::Stale { elapsed, threshold };
+        assert_eq!(health.ready(BEGIN.after(elapsed)), Err(stale));
+        health.last_list = None;
+        assert_eq!(health.ready(health.beat), Err(NotReady::NeverListed));
+    }
+
+    #[test]
+    fn it_says_the_same_whenever_it_was_written() {
+        let mut later = well();
+        later.beat = BEGIN.after(SECOND);
+        assert!(well().says_the_same(&later));
+        later.missed = 1;
+        assert!(!well().says_the_same(&later));
+    }
+
+    /// Each cause alone, at the first instant at which it is reported and just before.
+    #[test]
+    fn each_cause_is_named_when_it_has_lasted() {
+        let why = crate::observed::StreamEnd::NeverOffered;
+        let error = CallError::new("ListContainers", CallErrorKind::Failed, "no");
+        let since = BEGIN;
+        let causes: [(fn(&mut Health), Duration, &str); 4] = [
+            (
+                |h| h.stream = StreamState::Starting { since: BEGIN },
+                POD_SLOW,
+                "stream_down",
+            ),
+            (|h| h.behind_since = Some(BEGIN), POD_SLOW, "backlog"),
+            (|h| h.list_in_flight = Some(BEGIN), LIST_SLOW, "list_slow"),
+            (
+                |h| (h.overdue, h.oldest_overdue) = (1, Some(BEGIN)),
+                POD_SLOW,
+                "pods_hung",
+            ),
+        ];
+        for (set, slow, name) in causes {
+            let mut health = well();
+            set(&mut health);
+            let before = BEGIN.after(slow - Duration::from_millis(1));
+            assert_eq!(health.degraded(before), [], "{name}");
+            let named: Vec<_> = health.degraded(BEGIN.after(slow));
+            let named: Vec<_> = named.iter().map(Degraded::as_str).collect();
+            assert_eq!(named, [name]);
+        }
+        let mut health = well();
+        assert_eq!(health.degraded(BEGIN), []);
+        health.stream = StreamState::Down {
+            since,
+            why,
+            retry_at: BEGIN,
+        };
+        health.list_error = Some(error);
+        health.quarantined = 1;
+        let named: Vec<_> = health.degraded(BEGIN);
+        let named: Vec<_> = named.iter().map(Degraded::as_str).collect();
+        assert_eq!(named, ["stream_down", "list_failed", "pods_failing"]);
+    }
 
     #[test]
     fn durations_read_as_in_go() {

@@ -244,4 +244,29 @@ mod tests {
         assert_eq!(inbox.take_missed(), Some(1));
         assert_eq!(drain(&mut inbox), [(ContainerStarted, "b".to_owned())]);
     }
+
+    #[test]
+    fn an_end_is_old_after_ten_minutes_and_not_before() {
+        for (at, missed) in [(600, None), (601, Some(1))] {
+            let mut inbox = Inbox::new(2);
+            inbox.push(event(0, ContainerDied, "a", "a"));
+            inbox.push(event(0, ContainerRemoved, "a", "a"));
+            inbox.push(event(at, ContainerStarted, "b", "b"));
+            assert_eq!(inbox.take_missed(), missed, "after {at} s");
+        }
+    }
+
+    #[test]
+    fn it_is_empty_when_nothing_waits_and_nothing_was_missed() {
+        let mut inbox = Inbox::new(2);
+        assert!(inbox.is_empty());
+        inbox.push(event(0, ContainerDied, "a", "a"));
+        assert!(!inbox.is_empty());
+        inbox.push(event(0, ContainerRemoved, "a", "a"));
+        inbox.push(event(700, PodSync, "", ""));
+        assert_eq!((drain(&mut inbox).len(), inbox.is_empty()), (1, false));
+        assert_eq!(inbox.take_missed(), Some(1));
+        assert!(inbox.is_empty());
+        assert_eq!(inbox.coalesced(), 2);
+    }
 }

@@ -282,3 +282,124 @@ impl Stream {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{CallError, CallErrorKind};
+    use crate::observed::{EventType, RuntimeEvent};
+
+    const WALL: i64 = 1_700_000_000_000_000_000;
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_origin(Duration::from_millis(ms))
+    }
+
+    fn wall(ms: i64) -> WallTime {
+        WallTime::from_nanos(WALL + ms * 1_000_000)
+    }
+
+    fn subscribed(ms: u64) -> Stream {
+        let mut stream = Stream::new(true, at(0));
+        stream.subscribed(at(ms), wall(ms as i64), at(ms));
+        stream
+    }
+
+    fn event(stamped: i64, arrived: u64, read: i64) -> Arrival {
+        Arrival {
+            event: RuntimeEvent {
+                id: "c".into(),
+                event: EventType::Started,
+                created_at: wall(stamped).as_nanos(),
+                sandbox: None,
+                containers: Vec::new(),
+            },
+            arrived: at(arrived),
+            wall: wall(read),
+        }
+    }
+
+    #[test]
+    fn stamps_are_plausible_from_the_subscribe_to_a_second_ahead() {
+        for (stamped, plausible) in [(999, false), (1_000, true), (3_000, true), (3_001, false)] {
+            let mut stream = subscribed(1_000);
+            assert_eq!(
+                stream.arrived(&event(stamped, 2_000, 2_000)),
+                plausible,
+                "{stamped}"
+            );
+        }
+        for (stamped, plausible) in [(1_000, true), (999, false)] {
+            let mut stream = subscribed(0);
+            let arrived = event(stamped, 301_000, 301_000);
+            assert_eq!(stream.arrived(&arrived), plausible, "{stamped}");
+        }
+    }
+
+    #[test]
+    fn a_step_of_more_than_a_second_makes_all_stamps_doubtful_until_a_list() {
+        let mut stream = subscribed(0);
+        assert!(
+            stream.arrived(&event(2_000, 1_000, 2_000)),
+            "a second is no step"
+        );
+        assert!(!stream.arrived(&event(4_001, 2_000, 4_001)));
+        assert!(!stream.arrived(&event(4_101, 2_100, 4_101)));
+        // One that began when it stepped, or before, does not end the doubt.
+        stream.listed(at(2_000), at(2_050));
+        assert!(!stream.arrived(&event(4_201, 2_200, 4_201)));
+        stream.listed(at(2_300), at(2_350));
+        // The list's begin stands for the subscribe: 4301 on the wall.
+        assert!(!stream.arrived(&event(4_300, 2_400, 4_401)));
+        assert!(stream.arrived(&event(4_301, 2_400, 4_401)));
+    }
+
+    #[test]
+    fn the_first_list_begun_after_the_subscribe_is_the_baseline() {
+        let mut stream = subscribed(1_000);
+        assert!(!stream.listed(at(1_000), at(1_100)));
+        assert!(!stream.audits(at(2_000)));
+        assert!(stream.listed(at(1_001), at(1_200)));
+        assert!(!stream.listed(at(1_300), at(1_400)), "there is one only");
+        assert!(!stream.audits(at(1_200)) && stream.audits(at(1_201)));
+        assert!(!stream.trust(at(1_999)).confirmed && stream.trust(at(2_000)).confirmed);
+        assert!(!stream.trust(at(2_000)).proven);
+        stream.arrived(&event(1_500, 1_500, 1_500));
+        assert!(stream.trust(at(2_000)).proven);
+    }
+
+    #[test]
+    fn a_standing_call_that_ends_is_lost_unless_none_was_offered() {
+        let cut = || StreamEnd::Cut(CallError::new("x", CallErrorKind::Failed, "cut"));
+        let mut stream = subscribed(0);
+        assert!(stream.ended(at(1), cut(), at(2), at(1)));
+        assert!(
+            !stream.ended(at(3), cut(), at(4), at(3)),
+            "it stands no more"
+        );
+        assert_eq!(stream.lost(), 1);
+        let since_first =
+            matches!(stream.state(at(3)), StreamState::Down { since, .. } if since == at(1));
+        assert!(since_first);
+        stream.subscribed(at(5), wall(5), at(5));
+        stream.ended(at(6), StreamEnd::Disabled, at(7), at(6));
+        assert_eq!(stream.lost(), 1);
+    }
+
+    #[test]
+    fn tombstones_age_while_the_stream_is_drained_or_none_is_offered() {
+        let mut stream = subscribed(100);
+        assert_eq!(stream.drained(at(150)), Duration::from_millis(50));
+        stream.set_behind(true, at(200));
+        assert!(stream.is_behind());
+        stream.set_behind(true, at(250));
+        stream.set_behind(false, at(300));
+        assert!(!stream.is_behind());
+        assert_eq!(stream.drained(at(400)), Duration::from_millis(200));
+        let cut = StreamEnd::Cut(CallError::new("x", CallErrorKind::Failed, "cut"));
+        stream.ended(at(400), cut, at(500), at(400));
+        assert_eq!(stream.drained(at(500)), Duration::from_millis(200));
+        stream.ended(at(500), StreamEnd::NeverOffered, at(900), at(500));
+        assert_eq!(stream.drained(at(600)), Duration::from_millis(300));
+    }
+}

@@ -145,3 +145,74 @@ impl Terminals {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(id: &str, name: &str, incarnation: u32, detected: u64) -> TerminalRecord {
+        TerminalRecord {
+            id: id.into(),
+            kind: Kind::Container,
+            name: name.into(),
+            incarnation,
+            exit_code: Some(1),
+            reason: "".into(),
+            finished_at: None,
+            detected: Instant::from_nanos(detected),
+            removed: false,
+        }
+    }
+
+    fn ids(terminals: &Terminals) -> Vec<String> {
+        let kept = terminals.of(&"p".into());
+        kept.iter().map(|r| r.id.to_string()).collect()
+    }
+
+    #[test]
+    fn the_last_three_of_each_name_are_kept() {
+        let (mut terminals, p) = (Terminals::default(), PodUid::from("p"));
+        for n in 1..=3 {
+            terminals.keep(&p, end(&n.to_string(), "app", 0, n));
+        }
+        terminals.keep(&p, end("other", "side", 0, 4));
+        assert_eq!(ids(&terminals), ["1", "2", "3", "other"]);
+        terminals.keep(&p, end("4", "app", 0, 5));
+        assert_eq!(ids(&terminals), ["2", "3", "other", "4"]);
+        assert!(!terminals.holds(&"1".into(), 0));
+        assert!(terminals.holds(&"4".into(), 0) && !terminals.holds(&"4".into(), 1));
+        assert_eq!(terminals.acknowledge(&"1".into()), None);
+    }
+
+    #[test]
+    fn what_becomes_known_later_replaces_all_but_the_instant() {
+        let (mut terminals, p) = (Terminals::default(), PodUid::from("p"));
+        terminals.keep(&p, end("1", "app", 0, 7));
+        let mut later = end("1", "app", 0, 9);
+        later.removed = true;
+        terminals.keep(&p, later);
+        let kept = terminals.of(&p);
+        assert_eq!(kept.len(), 1);
+        assert!(kept[0].removed);
+        assert_eq!(kept[0].detected, Instant::from_nanos(7));
+        // Another life of the id is another end.
+        terminals.keep(&p, end("1", "app", 1, 10));
+        assert_eq!(terminals.of(&p).len(), 2);
+    }
+
+    #[test]
+    fn an_acknowledged_end_goes_and_the_others_stay() {
+        let (mut terminals, p) = (Terminals::default(), PodUid::from("p"));
+        terminals.keep(&p, end("1", "app", 0, 1));
+        terminals.keep(&p, end("2", "app", 0, 2));
+        assert_eq!(terminals.acknowledge(&"1".into()), Some(p.clone()));
+        assert_eq!(ids(&terminals), ["2"]);
+        assert!(terminals.pod_gone(&p, Instant::from_nanos(5)));
+        let age = std::time::Duration::from_nanos(10);
+        assert!(!terminals.is_expired(&p, Instant::from_nanos(14), age));
+        assert!(terminals.is_expired(&p, Instant::from_nanos(15), age));
+        assert!(terminals.forget(&p));
+        assert!(!terminals.forget(&p) && !terminals.pod_gone(&p, Instant::ORIGIN));
+        assert_eq!(terminals.acknowledge(&"2".into()), None);
+    }
+}

@@ -99,3 +99,28 @@ impl WallTime {
 fn signed_nanos(d: Duration) -> i64 {
     i64::try_from(d.as_nanos()).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_have_a_sign_and_saturate() {
+        let (early, late) = (Instant::from_nanos(3), Instant::from_nanos(10));
+        assert_eq!(late.nanos_since(early), 7);
+        assert_eq!(early.nanos_since(late), -7);
+        let (first, last) = (Instant::ORIGIN, Instant::from_nanos(u64::MAX));
+        assert_eq!(last.nanos_since(first), i64::MAX);
+        assert_eq!(first.nanos_since(last), -i64::MAX);
+        assert_eq!(late.since(early), Duration::from_nanos(7));
+        assert_eq!(early.since(late), Duration::ZERO);
+    }
+
+    #[test]
+    fn wall_times_move_both_ways() {
+        let noon = WallTime::from_nanos(1_000);
+        assert_eq!(noon.after(Duration::from_nanos(5)).as_nanos(), 1_005);
+        assert_eq!(noon.before(Duration::from_nanos(5)).as_nanos(), 995);
+        assert_eq!(noon.nanos_since(WallTime::from_nanos(400)), 600);
+    }
+}

@@ -97,3 +97,41 @@ impl Waiters {
         self.pods.keys()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_serves_those_who_asked_before_it_was_asked_for() {
+        let mut waiters = Waiters::default();
+        waiters.register_list(WaiterId::new(1), 4);
+        waiters.register_list(WaiterId::new(2), 5);
+        assert_eq!(waiters.take_lists(Ticket(4)), []);
+        assert_eq!(waiters.take_lists(Ticket(5)), [WaiterId::new(1)]);
+        assert_eq!(waiters.take_lists(Ticket(7)), [WaiterId::new(2)]);
+        assert_eq!(waiters.take_lists(Ticket(8)), []);
+    }
+
+    #[test]
+    fn one_that_is_cancelled_is_forgotten_alone() {
+        let (uid, after) = (PodUid::from("p"), Instant::ORIGIN);
+        let mut waiters = Waiters::default();
+        for n in [1, 2] {
+            let id = WaiterId::new(n);
+            waiters.register_list(id, 0);
+            let waiter = Waiter {
+                id,
+                after,
+                number: 0,
+            };
+            waiters.register(&uid, waiter);
+        }
+        waiters.cancel(WaiterId::new(1));
+        assert_eq!(waiters.take_lists(Ticket(1)), [WaiterId::new(2)]);
+        assert_eq!(waiters.of(&uid).len(), 1);
+        assert_eq!(waiters.pods().count(), 1);
+        waiters.cancel(WaiterId::new(2));
+        assert_eq!(waiters.pods().count(), 0);
+    }
+}
