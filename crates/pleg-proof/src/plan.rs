@@ -76,11 +76,7 @@ impl Plan {
             pause,
             questions: Some(questions),
             one_slot: (small && dice.percent(30)).then(|| dice.between(1, 2) as usize),
-            tombstones: if small && dice.percent(10) {
-                12
-            } else {
-                100_000
-            },
+            tombstones,
             backlog: match dice.below(8) {
                 0 => (1024, 100_000),
                 1 if small => (1, 4),
