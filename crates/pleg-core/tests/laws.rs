@@ -9,6 +9,8 @@
     reason = "tests"
 )]
 
+#[path = "laws/counting.rs"]
+mod counting;
 #[path = "laws/lagging.rs"]
 mod lagging;
 #[path = "laws/reading.rs"]

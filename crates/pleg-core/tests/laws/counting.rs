@@ -1,0 +1,295 @@
+//! What is counted, and what each kind of event makes the machine ask for.
+
+use pleg_core::{CallErrorKind, Cause, EventType, LifecycleType, Settings, Shown, StreamEnd};
+
+use crate::script::{Script, container, exited, nameless, sandbox, status};
+use EventType::{Created, Deleted, Other, Started, Stopped};
+use LifecycleType::{ContainerDied, ContainerRemoved};
+
+fn ready() -> Option<pleg_core::Report> {
+    Some(sandbox("s", "p", Shown::Running))
+}
+
+/// A pod with one running container, told by events.
+fn told() -> Script {
+    let mut t = Script::confirmed();
+    t.event(Created, "s", ready(), &[]);
+    let running = [status("c", "p", Shown::Running)];
+    t.event(Started, "c", ready(), &running);
+    t
+}
+
+#[test]
+fn events_are_counted_by_type() {
+    let mut t = told();
+    let running = [status("c", "p", Shown::Running)];
+    t.event(Stopped, "c", None, &[exited("c", "p", 1, "Error")]);
+    t.event(Deleted, "c", None, &[]);
+    t.event(Deleted, "x", ready(), &[]);
+    t.event(Other(9), "c", ready(), &running);
+    t.stamped(-60_000, Other(9), "c", ready(), &running);
+    let counters = t.machine.counters();
+    assert_eq!(counters.events, [1, 1, 1, 2, 2]);
+    assert_eq!(counters.events_without_sandbox, 2);
+    assert_eq!(counters.events_implausible, 1);
+    assert_eq!(counters.events_incomplete, 3, "a nil sandbox, two hints");
+    assert_eq!(counters.tombstones, 2);
+}
+
+/// A complete event makes nobody ask; one that lacks something makes one inspection, for that.
+#[test]
+fn only_what_is_incomplete_is_asked_for() {
+    let own = |shown| status("c", "p", shown);
+    let cases: [(EventType, &str, bool, Vec<pleg_core::Report>, bool); 12] = [
+        (Created, "s", true, vec![], false),
+        (Stopped, "s", true, vec![], false),
+        (Started, "c", true, vec![own(Shown::Running)], false),
+        (Started, "c", true, vec![], true),
+        (Started, "c", false, vec![own(Shown::Running)], true),
+        (
+            Stopped,
+            "c",
+            true,
+            vec![exited("c", "p", 1, "Error")],
+            false,
+        ),
+        (Stopped, "c", true, vec![own(Shown::Running)], true),
+        (Stopped, "c", true, vec![], true),
+        (
+            Stopped,
+            "c",
+            false,
+            vec![exited("c", "p", 1, "Error")],
+            true,
+        ),
+        (Deleted, "c", true, vec![], false),
+        (Deleted, "c", false, vec![], false),
+        (Other(7), "c", true, vec![own(Shown::Running)], true),
+    ];
+    for (event, id, with_sandbox, containers, asks) in cases {
+        let mut t = told();
+        let sandbox = ready().filter(|_| with_sandbox);
+        t.event(event, id, sandbox, &containers);
+        let counters = t.machine.counters();
+        let incomplete = counters.inspections_by_cause[Cause::Incomplete as usize];
+        let case = format!("{event:?} {id} {with_sandbox} {containers:?}");
+        assert_eq!(counters.events_incomplete, u64::from(asks), "{case}");
+        assert_eq!(incomplete, u64::from(asks), "{case}");
+        assert_eq!(t.inspections_wanted(), usize::from(asks), "{case}");
+    }
+}
+
+/// Of what is gone nothing is missing.
+#[test]
+fn nothing_is_asked_about_what_is_gone() {
+    let mut t = told();
+    t.event(Deleted, "c", ready(), &[]);
+    t.event(Stopped, "c", None, &[]);
+    assert_eq!(t.inspections_wanted(), 0);
+    assert_eq!(t.machine.counters().events_incomplete, 0);
+}
+
+/// A DELETED that its own event contradicts is a hint: a ready sandbox, any container.
+#[test]
+fn a_deleted_that_contradicts_itself_is_a_hint() {
+    for (id, shown, removed) in [
+        ("s", Shown::Running, false),
+        ("s", Shown::Exited, true),
+        ("c", Shown::Exited, false),
+    ] {
+        let mut t = told();
+        match id {
+            "s" => t.event(Deleted, "s", Some(sandbox("s", "p", shown)), &[]),
+            _ => t.event(Deleted, "c", ready(), &[exited("c", "p", 1, "Error")]),
+        }
+        assert_eq!(t.said(ContainerRemoved, id) == 1, removed, "{id} {shown:?}");
+        let hints = t.machine.counters().inspections_by_cause[Cause::Hint as usize];
+        assert_eq!(hints == 0, removed, "{id} {shown:?}");
+    }
+}
+
+/// A STOPPED without the exit code is announced after the read that was asked for at once.
+#[test]
+fn died_waits_for_its_exit_code() {
+    let mut t = told();
+    t.event(Stopped, "c", ready(), &[status("c", "p", Shown::Running)]);
+    assert_eq!(t.said(ContainerDied, "c"), 0);
+    t.inspect(
+        &[
+            sandbox("s", "p", Shown::Running),
+            exited("c", "p", 5, "Error"),
+        ],
+        &[],
+    );
+    let died = t.announced.iter().find(|a| a.0 == ContainerDied);
+    assert_eq!(died.map(|a| a.3), Some(Some(5)));
+    // A sandbox has no exit code to wait for, and what has its code waits for nothing.
+    for (id, sandbox, containers) in [
+        ("s", Some(sandbox("s", "p", Shown::Exited)), vec![]),
+        ("c", ready(), vec![exited("c", "p", 5, "Error")]),
+    ] {
+        let mut t = told();
+        t.event(Stopped, id, sandbox, &containers);
+        assert_eq!(t.said(ContainerDied, id), 1, "{id}");
+    }
+    // Nor is the code of a pod that cannot be read.
+    let mut t = told();
+    t.wait("p", t.now());
+    t.inspection_fails(&[]);
+    t.event(Stopped, "c", ready(), &[]);
+    assert_eq!(t.said(ContainerDied, "c"), 1);
+}
+
+/// Ids without a pod are kept aside, counted, and cause one list a second at most.
+#[test]
+fn what_has_no_pod_is_kept_aside() {
+    let mut t = Script::confirmed();
+    let lists = t.machine.counters().lists;
+    for id in ["a", "b", "c"] {
+        t.event(Stopped, id, None, &[]);
+    }
+    let counters = t.machine.counters();
+    assert_eq!((counters.kept_aside, counters.aside_dropped), (3, 0));
+    t.pass(1_000);
+    assert_eq!(t.machine.counters().lists, lists + 1);
+    // The list shows one of them, and what was told of it is joined.
+    t.list(&[
+        sandbox("s", "p", Shown::Running),
+        container("a", "p", Shown::Running),
+    ]);
+    t.inspect(
+        &[
+            sandbox("s", "p", Shown::Running),
+            exited("a", "p", 2, "Error"),
+        ],
+        &[],
+    );
+    assert_eq!((t.said(ContainerDied, "a"), t.missed()), (1, 0));
+    // One that names no pod itself is kept aside as well.
+    t.event(
+        Created,
+        "n",
+        None,
+        &[nameless(status("n", "p", Shown::Created))],
+    );
+    assert!(t.machine.counters().kept_aside > 3);
+}
+
+#[test]
+fn reads_are_counted() {
+    let mut t = Script::confirmed();
+    let before = t.machine.counters();
+    t.wait("p", t.now());
+    t.inspection_fails(&[]);
+    t.wait("q", t.now());
+    t.inspect(&[], &[]);
+    let counters = t.machine.counters();
+    assert_eq!(counters.inspections_failed, 1);
+    assert_eq!(counters.inspections_cancelled, 0);
+    assert!(counters.inspections >= before.inspections + 2);
+    assert!(counters.inspections_by_cause[Cause::Waiter as usize] >= 2);
+    while t.lists_wanted() == 0 {
+        t.pass(1_000);
+    }
+    t.list_fails(CallErrorKind::Failed);
+    t.pass(1_000);
+    t.list_fails(CallErrorKind::Failed);
+    let counters = t.machine.counters();
+    assert_eq!(
+        (counters.lists_failed, counters.lists),
+        (2, before.lists + 2)
+    );
+    t.stream_ends(StreamEnd::Ended(None));
+    t.subscribe();
+    t.stream_ends(StreamEnd::Ended(None));
+    assert_eq!(t.machine.counters().streams_lost, 2);
+}
+
+/// Too many that hang: the oldest is given up, as failed and as cancelled.
+#[test]
+fn one_that_is_given_up_is_counted() {
+    let mut settings = Settings::default();
+    (settings.inspections, settings.overdue_max) = (1, 1);
+    let mut t = Script::confirmed_with(settings);
+    for pod in ["p", "q"] {
+        t.wait(pod, t.now());
+        t.pass(300);
+    }
+    let counters = t.machine.counters();
+    assert_eq!(counters.inspections_cancelled, 1);
+    assert_eq!(counters.inspections_failed, 1);
+    assert_eq!((t.cancelled.len(), t.answers.len()), (1, 1));
+    assert!(t.answers[0].1.is_err());
+}
+
+/// A read of a non-zero exit's reason is counted, and made once.
+#[test]
+fn a_late_reason_is_read_once() {
+    for (code, reason, reads) in [(1, "Error", 1), (0, "Completed", 0), (137, "OOMKilled", 0)] {
+        let mut t = told();
+        t.event(Stopped, "c", ready(), &[exited("c", "p", code, reason)]);
+        t.pass(2_100);
+        assert_eq!(t.reads_wanted(), reads, "{code} {reason}");
+        assert_eq!(t.machine.counters().exit_reads, reads as u64);
+    }
+}
+
+/// It is idle when nothing is queued, in flight or owed.
+#[test]
+fn it_is_idle_when_every_read_has_answered() {
+    let mut t = told();
+    assert!(t.machine.is_idle());
+    t.wait("p", t.now());
+    assert!(!t.machine.is_idle());
+    t.inspect(
+        &[
+            sandbox("s", "p", Shown::Running),
+            status("c", "p", Shown::Running),
+        ],
+        &[],
+    );
+    assert!(t.machine.is_idle());
+    while t.lists_wanted() == 0 {
+        t.pass(1_000);
+    }
+    assert!(!t.machine.is_idle());
+    t.list(&[
+        sandbox("s", "p", Shown::Running),
+        container("c", "p", Shown::Running),
+    ]);
+    assert!(t.machine.is_idle());
+    t.event(Stopped, "c", ready(), &[exited("c", "p", 1, "Error")]);
+    t.pass(2_100);
+    assert!(t.read_wanted() && !t.machine.is_idle());
+    t.read(exited("c", "p", 1, "OOMKilled"));
+    assert!(t.machine.is_idle());
+}
+
+/// One read answers all who asked before it was asked for, and no more reads are made for them.
+#[test]
+fn those_who_ask_meanwhile_share_the_next_read() {
+    let mut t = told();
+    let asked = t.now();
+    t.wait("p", asked);
+    t.pass(5);
+    // An instant before the read that is under way was asked for: it serves.
+    t.wait("p", asked);
+    t.wait("p", asked);
+    assert_eq!(t.inspections_wanted(), 1);
+    let node = [
+        sandbox("s", "p", Shown::Running),
+        status("c", "p", Shown::Running),
+    ];
+    t.inspect(&node, &[]);
+    t.pass(5);
+    // One more for those whose instant that read's own was.
+    while t.inspections_wanted() > 0 {
+        t.inspect(&node, &[]);
+    }
+    assert_eq!(t.answers.len(), 3);
+    let reads = t.machine.counters().inspections_by_cause[Cause::Waiter as usize];
+    assert!(reads <= 2, "{reads} reads");
+    // One that asks about the past is answered from what is known.
+    t.wait("p", asked);
+    assert_eq!((t.answers.len(), t.inspections_wanted()), (4, 0));
+}
