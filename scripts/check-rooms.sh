@@ -20,6 +20,7 @@ declare -A may=(
     [pleg]="pleg-core pleg-runtime pleg-cri pleg-generic pleg-evented"
     [pleg-sim]="pleg-core pleg-runtime pleg-cri"
     [pleg-proof]="pleg-core"
+    [rivals]="pleg-core pleg-runtime pleg-generic pleg-evented pleg"
 )
 for room in "${!may[@]}"; do
     for used in $(tree --package "$room" --all-features | grep -E '^pleg(-|$)' | grep -vx "$room"); do
@@ -32,6 +33,12 @@ for room in pleg-core pleg-runtime pleg-generic pleg-evented pleg; do
         complain "$room without features must not link $wire"
     done
 done
+# Whoever runs a rival does so on purpose.
+for room in pleg-core pleg-runtime pleg-cri pleg-generic pleg-evented pleg pleg-sim pleg-cli; do
+    if tree --package "$room" --all-features | grep -qx rivals; then
+        complain "$room must not use the rivals"
+    fi
+done
 for used in $(tree --package pleg-core --all-features | grep -E '^(tokio|futures|async-)' || true); do
     complain "pleg-core must not link $used"
 done
@@ -40,8 +47,13 @@ done
 if grep -rnE 'pleg_core|runtime::core' crates/pleg-sim/src; then
     complain "pleg-sim must not use the core"
 fi
-# One file reads the clock.
-if grep -rnE '(Instant|SystemTime)::now\(' crates --include='*.rs' | grep -v '^crates/pleg-runtime/src/clock.rs:'; then
+# The proof shares no idea of order or merging with what it proves.
+if grep -rnE 'pleg_core::(order|record|belief|lifecycle|graves)::' crates/pleg-proof; then
+    complain "pleg-proof must not use the core's own rules"
+fi
+# One file reads the clock; the command that runs simulated worlds times itself.
+if grep -rnE '(Instant|SystemTime)::now\(' crates --include='*.rs' \
+    | grep -vE '^crates/(pleg-runtime/src/clock|pleg-proof/src/bin/simulate).rs:'; then
     complain "only crates/pleg-runtime/src/clock.rs reads a clock"
 fi
 

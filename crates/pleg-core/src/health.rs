@@ -321,7 +321,8 @@ mod tests {
         let why = crate::observed::StreamEnd::NeverOffered;
         let error = CallError::new("ListContainers", CallErrorKind::Failed, "no");
         let since = BEGIN;
-        let causes: [(fn(&mut Health), Duration, &str); 4] = [
+        type Spoil = fn(&mut Health);
+        let causes: [(Spoil, Duration, &str); 4] = [
             (
                 |h| h.stream = StreamState::Starting { since: BEGIN },
                 POD_SLOW,
