@@ -1,6 +1,6 @@
 //! What the whole-system tests are made of: private runtimes ([`daemon`]), a small kubelet that
 //! drives their CRI ([`kubelet`]), the lives that it leads pods through ([`lives`]), a runtime that is
-//! listened in on ([`tap`]), connections that break as they are told to ([`line`]), separate ones for
+//! listened in on ([`tap`]), connections that break as they are told to ([`line`](mod@line)), separate ones for
 //! calls and events ([`split`]), a stream that is not read ([`undrained`]), and the checks that hold what was announced and cached against what
 //! was done and is listed ([`check`]).
 

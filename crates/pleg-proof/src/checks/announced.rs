@@ -36,14 +36,15 @@ impl Checks {
             );
         }
         if subject.incarnation != book.incarnation {
-            if subject.incarnation != book.incarnation + 1 || !lies {
+            // One that is overruled before it was announced is announced no more.
+            if subject.incarnation < book.incarnation || !lies {
                 let n = subject.incarnation;
                 return fails(
                     laws::REBORN,
                     format!("{what} of incarnation {n} of {id}, which nobody lied about"),
                 );
             }
-            book.incarnation += 1;
+            book.incarnation = subject.incarnation;
             let back = book.removed || !(book.started || book.died || book.changed);
             (book.started, book.died, book.removed) = (false, false, false);
             (book.changed, book.code) = (false, false);

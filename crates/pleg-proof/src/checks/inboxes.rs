@@ -21,6 +21,8 @@ struct Lagging {
     /// What was announced since it last took anything.
     since: Vec<PodLifecycleEvent>,
     coalesced: u64,
+    /// The most that existed at a time since then: what has gone meanwhile is tidied up next time.
+    present: u64,
 }
 
 impl Subscribers {
@@ -55,7 +57,8 @@ impl Subscribers {
             // three ends, each Died and Removed; a PodSync for each pod. Twice that between
             // one time of tidying up and the next.
             let names = 3 * pods as u64;
-            let kept = 3 * present + 3 * 2 * names + pods as u64 + 8;
+            one.present = one.present.max(present);
+            let kept = 3 * one.present + 3 * 2 * names + pods as u64 + 8;
             let bound = (one.plain as u64).max(2 * kept) + 1;
             let waits = one.inbox.len() as u64;
             laws::INBOX_BOUNDED.holds(waits <= bound, || {
@@ -85,6 +88,7 @@ impl Lagging {
             plain,
             since: Vec::new(),
             coalesced: 0,
+            present: 0,
         }
     }
 
@@ -96,6 +100,7 @@ impl Lagging {
         self.coalesced = self.inbox.coalesced();
         tally.paths(Path::Coalesced, coalesced);
         let since = std::mem::take(&mut self.since);
+        self.present = 0;
         // What comes out is what went in, in order, with gaps.
         let mut all = since.iter().enumerate();
         let mut came = vec![false; since.len()];

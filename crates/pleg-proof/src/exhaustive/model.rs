@@ -126,7 +126,7 @@ fn stream(cast: &Cast, state: &State, actions: &mut Vec<Action>) {
             actions.push(deliver(false, true));
         }
         let differ = |w: Who| message.seen[w] != state.truth[w];
-        if fault(left.lates) && cast.together(message.step.0).any(differ) {
+        if fault(left.stale) && cast.together(message.step.0).any(differ) {
             actions.push(deliver(true, false));
         }
     }

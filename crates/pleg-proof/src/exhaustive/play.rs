@@ -298,7 +298,7 @@ impl<'a> Play<'a> {
         let message = self.state.queue.remove(usize::from(second));
         self.state.left.swaps -= u8::from(second);
         self.state.left.doubles -= u8::from(again);
-        self.state.left.lates -= u8::from(late);
+        self.state.left.stale -= u8::from(late);
         self.state.left.faults -= u8::from(second) + u8::from(again) + u8::from(late);
         if again {
             self.state.queue.push(message);

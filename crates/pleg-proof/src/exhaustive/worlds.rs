@@ -15,7 +15,7 @@ pub struct Budget {
     /// An event overtakes the one before it.
     pub swaps: u8,
     /// An event comes with statuses that were read late, when more had happened.
-    pub lates: u8,
+    pub stale: u8,
     /// The stream is cut; what waits on it is lost.
     pub cuts: u8,
     /// A read fails, whole or in part.
@@ -53,7 +53,7 @@ impl fmt::Display for Budget {
             drops,
             doubles,
             swaps,
-            lates,
+            stale,
             cuts,
             failures,
             lying_events,
@@ -68,7 +68,7 @@ impl fmt::Display for Budget {
             (drops, "drop"),
             (doubles, "double"),
             (swaps, "swap"),
-            (lates, "late statuses"),
+            (stale, "late statuses"),
             (cuts, "cut"),
             (failures, "failed read"),
             (lying_events, "lying event"),
@@ -96,7 +96,7 @@ const FAIR: Budget = Budget {
     drops: 1,
     doubles: 1,
     swaps: 1,
-    lates: 1,
+    stale: 1,
     cuts: 1,
     failures: 1,
     lying_events: 0,
@@ -120,7 +120,7 @@ const LYING: Budget = Budget {
     drops: 0,
     doubles: 0,
     swaps: 0,
-    lates: 0,
+    stale: 0,
     cuts: 0,
     failures: 0,
     lying_events: 1,
