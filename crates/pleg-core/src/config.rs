@@ -188,3 +188,55 @@ fn check(
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn refused(change: impl FnOnce(&mut Settings)) -> Option<&'static str> {
+        let mut settings = Settings::default();
+        change(&mut settings);
+        settings.validate().err().map(|e| e.setting)
+    }
+
+    #[test]
+    fn each_setting_has_its_bounds() {
+        let ms = Duration::from_millis;
+        assert_eq!(refused(|_| ()), None);
+        assert_eq!(refused(|s| s.slot_time = ms(10)), None);
+        assert_eq!(refused(|s| s.slot_time = ms(9)), Some("slot_time"));
+        assert_eq!(refused(|s| s.unready_after = 24 * HOUR), None);
+        let longer = 24 * HOUR + ms(1);
+        assert_eq!(refused(|s| s.unready_after = longer), Some("unready_after"));
+        let (least, most) = (300 * ms(1000), 300 * ms(1000) - ms(1));
+        assert_eq!(refused(|s| s.tombstone_age = least), None);
+        assert_eq!(refused(|s| s.tombstone_age = most), Some("tombstone_age"));
+        assert_eq!(refused(|s| s.inspections = 0), Some("inspections"));
+        assert_eq!(refused(|s| s.inspections = 1), None);
+    }
+
+    #[test]
+    fn settings_fit_each_other() {
+        let second = Duration::from_secs(1);
+        assert_eq!(refused(|s| s.relist_period_max = s.relist_period), None);
+        assert_eq!(
+            refused(|s| s.relist_period_max = s.relist_period - second / 2),
+            Some("relist_period_max")
+        );
+        assert_eq!(refused(|s| s.list_deadline_max = s.list_deadline), None);
+        assert_eq!(
+            refused(|s| s.list_deadline_max = s.list_deadline - second),
+            Some("list_deadline_max")
+        );
+        assert_eq!(
+            refused(|s| s.unready_after = s.relist_period_max),
+            Some("unready_after")
+        );
+        assert_eq!(
+            refused(|s| s.unready_after = s.relist_period_max + second),
+            None
+        );
+    }
+}

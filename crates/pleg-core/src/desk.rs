@@ -487,4 +487,26 @@ mod tests {
         desk.forget(&"a".into());
         assert!(!desk.owes(&"a".into()));
     }
+
+    #[test]
+    fn no_more_start_than_there_are_slots() {
+        let mut desk = desk(1);
+        assert!(!desk.is_under_way(Ticket(1)));
+        for n in [1, 2] {
+            let uid = PodUid::from(n.to_string());
+            desk.want(&uid, Cause::Changed);
+            assert!(desk.start(Ticket(n), at(0)).is_some());
+            desk.land(Ticket(n), true, at(0));
+        }
+        for uid in ["1", "2"] {
+            assert_eq!(desk.want(&uid.into(), Cause::Waiter), None);
+        }
+        assert!(desk.start(Ticket(3), at(0)).is_some());
+        assert!(!desk.can_start(), "the lane of retries is full");
+        assert_eq!(desk.start(Ticket(4), at(0)), None);
+        desk.want(&"3".into(), Cause::Changed);
+        assert!(desk.can_start(), "the other one is not");
+        desk.land(Ticket(3), false, at(1));
+        assert!(desk.start(Ticket(4), at(1)).is_some());
+    }
 }

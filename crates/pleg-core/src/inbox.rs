@@ -269,4 +269,18 @@ mod tests {
         assert!(inbox.is_empty());
         assert_eq!(inbox.coalesced(), 2);
     }
+
+    /// Having caught up, it takes as many as they come as before.
+    #[test]
+    fn one_that_caught_up_gets_everything_again() {
+        let mut inbox = Inbox::new(2);
+        for n in 0..6 {
+            inbox.push(event(n, ContainerDied, &n.to_string(), "app"));
+        }
+        assert_eq!(drain(&mut inbox).len(), 6);
+        for n in 0..3 {
+            inbox.push(event(n, ContainerStarted, "x", "app"));
+        }
+        assert_eq!(inbox.len(), 1, "coalesced beyond two");
+    }
 }

@@ -215,4 +215,12 @@ mod tests {
         assert!(!terminals.forget(&p) && !terminals.pod_gone(&p, Instant::ORIGIN));
         assert_eq!(terminals.acknowledge(&"2".into()), None);
     }
+
+    #[test]
+    fn it_holds_what_is_kept_and_nothing_else() {
+        let (mut terminals, p) = (Terminals::default(), PodUid::from("p"));
+        terminals.keep(&p, end("1", "app", 0, 1));
+        assert!(terminals.holds(&"1".into(), 0));
+        assert!(!terminals.holds(&"1".into(), 1) && !terminals.holds(&"2".into(), 0));
+    }
 }

@@ -134,4 +134,23 @@ mod tests {
         waiters.cancel(WaiterId::new(2));
         assert_eq!(waiters.pods().count(), 0);
     }
+
+    #[test]
+    fn a_read_serves_those_who_asked_before_it_began() {
+        let after = Instant::from_nanos(10);
+        let waiter = Waiter {
+            id: WaiterId::new(1),
+            after,
+            number: 5,
+        };
+        let began = |nanos| Instant::from_nanos(nanos);
+        assert!(!waiter.is_served_by(Ticket(9), began(9)));
+        assert!(
+            !waiter.is_served_by(Ticket(5), began(10)),
+            "issued before it asked"
+        );
+        assert!(waiter.is_served_by(Ticket(6), began(10)));
+        assert!(waiter.is_served_by(Ticket(1), began(11)));
+        assert!(!waiter.is_failed_by(Ticket(5)) && waiter.is_failed_by(Ticket(6)));
+    }
 }

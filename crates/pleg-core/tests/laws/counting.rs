@@ -293,3 +293,100 @@ fn those_who_ask_meanwhile_share_the_next_read() {
     t.wait("p", asked);
     assert_eq!((t.answers.len(), t.inspections_wanted()), (4, 0));
 }
+
+/// A lost stream cuts the period of the list; a new one causes a list at once.
+#[test]
+fn a_lost_stream_cuts_the_period() {
+    let period = |t: &Script| t.machine.health(t.now()).period.as_secs();
+    let mut t = told();
+    let rows = [
+        sandbox("s", "p", Shown::Running),
+        container("c", "p", Shown::Running),
+    ];
+    t.pass_reading(100_000, &rows, &rows);
+    assert!(period(&t) > 10);
+    assert_eq!(t.lists_wanted(), 0);
+    t.stream_ends(StreamEnd::Ended(None));
+    assert_eq!(period(&t), 1);
+    t.pass_reading(5_000, &rows, &rows);
+    let lists = t.machine.counters().lists;
+    t.subscribe();
+    t.pass(1);
+    assert_eq!(t.machine.counters().lists, lists + 1);
+}
+
+/// What waits at the reader shows in the health, since when it began to.
+#[test]
+fn a_backlog_is_shown_since_it_began() {
+    let mut t = told();
+    let began = t.now();
+    t.machine.handle_backlog(began, true);
+    t.pass(50);
+    t.machine.handle_backlog(t.now(), true);
+    assert_eq!(t.machine.health(t.now()).behind_since, Some(began));
+    t.machine.handle_backlog(t.now(), false);
+    assert_eq!(t.machine.health(t.now()).behind_since, None);
+}
+
+/// It counts as synced when all that the first list showed was inspected once.
+#[test]
+fn it_is_synced_when_everything_was_inspected() {
+    let mut t = Script::new();
+    let synced = |t: &Script| t.machine.health(t.now()).synced;
+    let running = |pod: &str| container(&format!("c{pod}"), pod, Shown::Running);
+    assert!(!synced(&t));
+    t.list(&[running("p"), running("q")]);
+    assert!(!synced(&t));
+    t.inspect(&[running("p")], &[]);
+    assert!(!synced(&t));
+    t.inspection_fails(&[]);
+    assert!(synced(&t), "failed or not");
+}
+
+/// What a status is made of: the pod's names, the container's sandbox, by whoever told it.
+#[test]
+fn a_status_has_the_names_that_were_told() {
+    let mut named = sandbox("s", "p", Shown::Running);
+    named.identity.namespace = Some("ns".into());
+    named.identity.pod_name = Some("web".into());
+    let mut t = Script::confirmed();
+    t.event(Created, "s", Some(named.clone()), &[]);
+    let own = [status("c", "p", Shown::Running)];
+    t.event(Started, "c", Some(named.clone()), &own);
+    let by_event = t.view().status.clone();
+    let mut t = Script::confirmed();
+    t.pass_reading(
+        2_000,
+        &[named.clone(), container("c", "p", Shown::Running)],
+        &[named, status("c", "p", Shown::Running)],
+    );
+    for status in [by_event, t.view().status.clone()] {
+        assert_eq!((&*status.namespace, &*status.name), ("ns", "web"));
+        let container = &status.containers[0];
+        assert_eq!(container.sandbox, Some("s".into()));
+        assert!(container.active);
+    }
+}
+
+/// Of what a list row showed running and an event shows ended, Started comes first and knows
+/// nothing of the end.
+#[test]
+fn a_start_that_is_told_late_has_no_exit_code() {
+    let mut t = Script::confirmed();
+    while t.lists_wanted() == 0 {
+        t.pass(1_000);
+    }
+    t.list(&[
+        sandbox("s", "p", Shown::Running),
+        container("c", "p", Shown::Running),
+    ]);
+    assert!(t.announced.is_empty(), "held until it is inspected");
+    t.event(Stopped, "c", ready(), &[exited("c", "p", 3, "Error")]);
+    let of_c = t.announced.iter().filter(|a| a.1 == "c");
+    let of_c: Vec<_> = of_c.map(|a| (a.0, a.3)).collect();
+    let started = (LifecycleType::ContainerStarted, None);
+    assert_eq!(of_c, [started, (ContainerDied, Some(3))]);
+    let reasons = t.events.iter().filter_map(|e| e.subject.as_ref());
+    let reasons: Vec<_> = reasons.map(|s| s.reason.to_string()).collect();
+    assert!(reasons.iter().any(String::is_empty), "{reasons:?}");
+}
