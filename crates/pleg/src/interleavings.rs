@@ -323,7 +323,9 @@ fn whoever_waits_for_the_sync_finds_everything() {
                 let pleg = pleg.clone();
                 async move {
                     pleg.wait_until_synced().await.expect("it is synced");
-                    assert!(pleg.get(&"p".into()).status.container("a").is_some());
+                    let view = pleg.get(&"p".into());
+                    assert!(view.status.container("a").is_some());
+                    assert!(view.inspected.is_some(), "with its details");
                     assert_eq!(pleg.snapshot().len(), 1);
                 }
             });
