@@ -3,6 +3,9 @@
 //! Nothing is judged here but whether it can mean anything at all. What a runtime leaves out
 //! becomes `None` or empty, what is absurd becomes `None` too and is counted, and an element that
 //! names nothing is dropped and counted (law 7).
+//!
+//! [`CriRuntime`](crate::CriRuntime) does all of this itself. The functions are public for whoever
+//! gets hold of CRI messages in another way: a proxy, a recording, a fuzzer.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -22,7 +25,8 @@ const POD_UID: &str = "io.kubernetes.pod.uid";
 const POD_NAME: &str = "io.kubernetes.pod.name";
 const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
 
-pub(crate) fn event(event: v1::ContainerEventResponse) -> Option<RuntimeEvent> {
+/// A message of the event stream; `None` if it names nothing.
+pub fn event(event: v1::ContainerEventResponse) -> Option<RuntimeEvent> {
     let id = id(event.container_id)?;
     let what = match v1::ContainerEventType::try_from(event.container_event_type) {
         Ok(v1::ContainerEventType::ContainerCreatedEvent) => EventType::Created,
@@ -58,7 +62,8 @@ pub(crate) fn event(event: v1::ContainerEventResponse) -> Option<RuntimeEvent> {
     })
 }
 
-pub(crate) fn sandbox_row(row: v1::PodSandbox) -> Option<Report> {
+/// A row of `ListPodSandbox`; `None` if it names nothing.
+pub fn sandbox_row(row: v1::PodSandbox) -> Option<Report> {
     let labels = labels(row.labels);
     Some(Report {
         id: id(row.id)?,
@@ -73,7 +78,8 @@ pub(crate) fn sandbox_row(row: v1::PodSandbox) -> Option<Report> {
     })
 }
 
-pub(crate) fn sandbox_status(status: v1::PodSandboxStatus) -> Option<Report> {
+/// The status of a sandbox; `None` if it names nothing.
+pub fn sandbox_status(status: v1::PodSandboxStatus) -> Option<Report> {
     let labels = labels(status.labels);
     Some(Report {
         id: id(status.id)?,
@@ -88,7 +94,8 @@ pub(crate) fn sandbox_status(status: v1::PodSandboxStatus) -> Option<Report> {
     })
 }
 
-pub(crate) fn container_row(row: v1::Container) -> Option<Report> {
+/// A row of `ListContainers`; `None` if it names nothing.
+pub fn container_row(row: v1::Container) -> Option<Report> {
     let labels = labels(row.labels);
     let identity = Identity {
         sandbox: non_empty(row.pod_sandbox_id),
@@ -109,8 +116,9 @@ pub(crate) fn container_row(row: v1::Container) -> Option<Report> {
     })
 }
 
-/// A status does not say which sandbox the container is in: CRI v1 has no such field.
-pub(crate) fn container_status(status: v1::ContainerStatus) -> Option<Report> {
+/// The status of a container; `None` if it names nothing. It does not say which sandbox the
+/// container is in: CRI v1 has no such field.
+pub fn container_status(status: v1::ContainerStatus) -> Option<Report> {
     let labels = labels(status.labels);
     let shown = container_shown(status.state);
     Some(Report {

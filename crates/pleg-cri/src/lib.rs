@@ -4,7 +4,7 @@
 //!   runtime offers it), statuses, the event stream; every call with a deadline, a measurement
 //!   ([`describe_metrics`]) and an error that names it.
 //! * [`diagnose`] says what is wrong with an [`Endpoint`]; [`find`] looks at the usual places.
-//! * `convert.rs` is the only place where wire types become domain types, and [`quirks`] the one
+//! * [`convert`] is the only place where wire types become domain types, and [`quirks`] the one
 //!   table of what runtimes do beside the contract.
 //! * [`v1`] holds the wire types and services, generated from this project's own
 //!   `proto/runtime/v1/api.proto` and committed: building needs no protoc and no build script.
@@ -12,7 +12,7 @@
 //! May touch: the runtime's socket. It keeps nothing that an answer said.
 
 mod config;
-mod convert;
+pub mod convert;
 mod diagnose;
 mod endpoint;
 mod error;

@@ -1,0 +1,150 @@
+//! Bytes as a runtime might send them: decoded, converted and handed to the machine as
+//! `pleg-cri` does.
+//!
+//! The input is a row of messages, each behind two bytes that say its length (little endian; what
+//! is missing at the end is left out). gRPC's own framing is tonic's to test.
+
+use std::time::Duration;
+
+use pleg_core::{
+    Arrival, CallError, CallErrorKind, Report, RuntimeEvent, Settings, StreamChange, StreamEnd,
+};
+use pleg_cri::convert;
+use pleg_cri::v1;
+use prost::Message;
+
+use crate::rig::{Asked, Rig};
+
+const MS: Duration = Duration::from_millis(1);
+/// How much of an input is looked at: more of the same shows nothing new.
+const MOST_MESSAGES: usize = 64;
+
+/// Messages of the event stream. One that cannot be decoded ends the stream, and the next one
+/// comes on a new stream.
+pub fn event_bytes(data: &[u8]) {
+    let exists = node();
+    let mut rig = Rig::new(Settings::default());
+    subscribe(&mut rig);
+    rig.settle(&exists, MS);
+    for message in messages(data) {
+        rig.pass(5 * MS);
+        match v1::ContainerEventResponse::decode(message) {
+            Ok(message) => {
+                // An event without an id means nothing; the client drops it.
+                if let Some(event) = convert::event(message) {
+                    arrive(&mut rig, event);
+                }
+            }
+            Err(error) => {
+                let (at, why) = (rig.now(), error.to_string());
+                let why = CallError::new("GetContainerEvents", CallErrorKind::Malformed, why);
+                let ended = StreamChange::Ended {
+                    at,
+                    why: StreamEnd::Ended(Some(why)),
+                    retry_at: at,
+                };
+                rig.input(|machine, now| machine.handle_stream(now, ended.clone()));
+                subscribe(&mut rig);
+            }
+        }
+    }
+    rig.settle(&exists, Duration::from_secs(200));
+}
+
+/// Lists, a response of sandboxes and one of containers in turn. The last one stays true.
+pub fn list_bytes(data: &[u8]) {
+    let mut rig = Rig::new(Settings::default());
+    subscribe(&mut rig);
+    let mut exists = Vec::new();
+    let mut messages = messages(data);
+    while let Some(sandboxes) = messages.next() {
+        let read = rows(sandboxes, messages.next().unwrap_or_default());
+        if let Ok(rows) = &read {
+            exists.clone_from(rows);
+        }
+        // A list is always due sooner or later; what is asked for meanwhile is answered from it.
+        for _ in 0..1000 {
+            match rig.reads.pop_front() {
+                Some(Asked::List(ticket, began)) => {
+                    let failed = |e: prost::DecodeError| {
+                        CallError::new("ListContainers", CallErrorKind::Malformed, e.to_string())
+                    };
+                    rig.list(ticket, began, read.map_err(failed));
+                    break;
+                }
+                Some(asked) => rig.answer(asked, &exists),
+                None => rig.pass(100 * MS),
+            }
+        }
+    }
+    rig.settle(&exists, Duration::from_secs(200));
+}
+
+fn rows(sandboxes: &[u8], containers: &[u8]) -> Result<Vec<Report>, prost::DecodeError> {
+    let sandboxes = v1::ListPodSandboxResponse::decode(sandboxes)?;
+    let containers = v1::ListContainersResponse::decode(containers)?;
+    let sandboxes = sandboxes.items.into_iter().filter_map(convert::sandbox_row);
+    let containers = containers
+        .containers
+        .into_iter()
+        .filter_map(convert::container_row);
+    Ok(sandboxes.chain(containers).collect())
+}
+
+fn messages(data: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = data;
+    let next = move || {
+        let (length, after) = rest.split_first_chunk::<2>()?;
+        let length = usize::from(u16::from_le_bytes(*length)).min(after.len());
+        let (message, after) = after.split_at(length);
+        rest = after;
+        Some(message)
+    };
+    std::iter::from_fn(next).take(MOST_MESSAGES)
+}
+
+fn subscribe(rig: &mut Rig) {
+    let (at, wall) = (rig.now(), rig.wall());
+    rig.input(|machine, now| {
+        machine.handle_stream(now, StreamChange::Subscribed { at, wall });
+    });
+}
+
+fn arrive(rig: &mut Rig, event: RuntimeEvent) {
+    let arrival = Arrival {
+        event,
+        arrived: rig.now(),
+        wall: rig.wall(),
+    };
+    rig.input(|machine, now| machine.handle_event(now, arrival.clone()));
+}
+
+/// The node on which the events arrive: one pod, with one container, as the seeds know it.
+fn node() -> Vec<Report> {
+    let sandbox = v1::PodSandbox {
+        id: "s1".to_owned(),
+        metadata: Some(v1::PodSandboxMetadata {
+            name: "web".to_owned(),
+            uid: "u1".to_owned(),
+            namespace: "ns".to_owned(),
+            attempt: 0,
+        }),
+        created_at: crate::rig::WALL,
+        ..v1::PodSandbox::default()
+    };
+    let container = v1::Container {
+        id: "c1".to_owned(),
+        pod_sandbox_id: "s1".to_owned(),
+        metadata: Some(v1::ContainerMetadata {
+            name: "app".to_owned(),
+            attempt: 0,
+        }),
+        state: v1::ContainerState::ContainerRunning.into(),
+        created_at: crate::rig::WALL,
+        labels: [("io.kubernetes.pod.uid".to_owned(), "u1".to_owned())].into(),
+        ..v1::Container::default()
+    };
+    let sandbox = convert::sandbox_row(sandbox);
+    let container = convert::container_row(container);
+    sandbox.into_iter().chain(container).collect()
+}

@@ -1,0 +1,572 @@
+//! Anything that a driver, two sources and the consumers may do to the machine, in any order:
+//! events that contradict each other, reads that lie, fail or come twice, questions, cancels.
+//! When all of that ends, the cache must come to equal what exists (section 7 of the design).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use arbitrary::{Arbitrary, Unstructured};
+use pleg_core::{
+    Arrival, ContainerDetails, Details, EventType, Id, Identity, Instant, Kind, Mode, PodUid,
+    Reconciler, Report, RuntimeEvent, Settings, Shown, StreamChange, StreamEnd, Ticket, WaiterId,
+    WallTime,
+};
+
+use crate::rig::{Asked, Rig, WALL, failure, inspect, not_found};
+use crate::witness::State;
+
+const MS: Duration = Duration::from_millis(1);
+/// More operations than this show nothing that fewer do not.
+const MOST_OPERATIONS: usize = 200;
+/// So that no tombstone dies of age: what is announced after that is a new life.
+const LONGEST: Duration = Duration::from_secs(300);
+/// How long the machine may take to find the truth when it is told nothing else: an audit of 60 s,
+/// 12 s for a removal that was wrongly believed, backoffs up to 60 s.
+const REST: Duration = Duration::from_secs(200);
+
+const PODS: u8 = 2;
+const SANDBOXES: u8 = 2;
+const CONTAINERS: u8 = 3;
+/// Each sandbox and its containers.
+const OF_SANDBOX: u8 = 1 + CONTAINERS;
+const IDS: u8 = PODS * SANDBOXES * OF_SANDBOX;
+
+/// One of the few ids of this world. Who it is follows from its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Name(u8);
+
+impl<'a> Arbitrary<'a> for Name {
+    fn arbitrary(u: &mut Unstructured<'a>) -> arbitrary::Result<Self> {
+        Ok(Self(u8::arbitrary(u)? % IDS))
+    }
+}
+
+impl Name {
+    const fn kind(self) -> Kind {
+        if self.0.is_multiple_of(OF_SANDBOX) {
+            Kind::Sandbox
+        } else {
+            Kind::Container
+        }
+    }
+
+    const fn sandbox(self) -> Self {
+        Self(self.0 - self.0 % OF_SANDBOX)
+    }
+
+    fn id(self) -> Id {
+        format!("i{}", self.0).into()
+    }
+
+    fn pod(self) -> PodUid {
+        pod(self.0 / (SANDBOXES * OF_SANDBOX))
+    }
+
+    fn report(self, shown: Shown, code: Option<i32>, bare: bool) -> Report {
+        let kind = self.kind();
+        let mut identity = Identity {
+            attempt: u32::from(self.0),
+            created_at: WallTime::claimed(WALL + i64::from(self.0)),
+            ..Identity::unknown(kind)
+        };
+        if !bare {
+            identity.pod = Some(self.pod());
+            identity.sandbox = (kind == Kind::Container).then(|| self.sandbox().id());
+            identity.name = (kind == Kind::Container).then(|| "app".into());
+        }
+        let details = match kind {
+            Kind::Sandbox => Details::none(kind),
+            Kind::Container => Details::Container(ContainerDetails {
+                exit_code: code.filter(|_| shown == Shown::Exited),
+                ..ContainerDetails::default()
+            }),
+        };
+        let shown = match (kind, shown) {
+            (Kind::Sandbox, Shown::Created) => Shown::Running,
+            (_, shown) => shown,
+        };
+        Report {
+            id: self.id(),
+            shown,
+            identity,
+            details,
+        }
+    }
+}
+
+fn pod(number: u8) -> PodUid {
+    format!("u{number}").into()
+}
+
+/// One more than exist: somebody may ask for a pod that never was.
+#[derive(Clone, Copy, Debug)]
+struct PodNumber(u8);
+
+impl<'a> Arbitrary<'a> for PodNumber {
+    fn arbitrary(u: &mut Unstructured<'a>) -> arbitrary::Result<Self> {
+        Ok(Self(u8::arbitrary(u)? % (PODS + 1)))
+    }
+}
+
+#[derive(Clone, Copy, Debug, Arbitrary)]
+enum How {
+    Created,
+    Running,
+    Exited,
+    Unknown,
+}
+
+impl From<How> for Shown {
+    fn from(how: How) -> Self {
+        match how {
+            How::Created => Self::Created,
+            How::Running => Self::Running,
+            How::Exited => Self::Exited,
+            How::Unknown => Self::Unknown,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Arbitrary)]
+struct Seen {
+    name: Name,
+    how: How,
+    code: Option<u8>,
+    /// It does not say whose it is.
+    bare: bool,
+}
+
+impl Seen {
+    fn report(self) -> Report {
+        self.name
+            .report(self.how.into(), self.code.map(i32::from), self.bare)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Arbitrary)]
+enum What {
+    Created,
+    Started,
+    Stopped,
+    Deleted,
+    Other,
+}
+
+#[derive(Clone, Copy, Debug, Arbitrary)]
+enum Stamp {
+    Now,
+    Absurd,
+    /// So many seconds ago, or ahead.
+    Off(i16),
+}
+
+#[derive(Clone, Copy, Debug, Arbitrary)]
+enum Pause {
+    Millis(u8),
+    Tenths(u8),
+    Seconds(u8),
+}
+
+#[derive(Clone, Debug, Arbitrary)]
+enum Answer {
+    /// As it is.
+    True,
+    /// As it is not.
+    Wrong([Option<Seen>; 3]),
+    /// Some of it, and an error.
+    Partial([Option<Seen>; 2]),
+    Failed,
+}
+
+#[derive(Clone, Debug, Arbitrary)]
+enum Operation {
+    /// Something comes to be, changes or goes.
+    Exists(Name, Option<How>, u8),
+    /// The event of something that is so.
+    Tell(Name, What),
+    Event {
+        subject: Name,
+        what: What,
+        stamp: Stamp,
+        sandbox: Option<Seen>,
+        containers: [Option<Seen>; 2],
+    },
+    Subscribed,
+    Ended {
+        never_offered: bool,
+        retry: Pause,
+    },
+    Backlog(bool),
+    Alive,
+    Pass(Pause),
+    /// One of the reads under way is answered.
+    Answer {
+        which: u8,
+        answer: Answer,
+        /// It began when it was asked for, or only now.
+        late: bool,
+    },
+    /// A read that was answered already, or never asked for, is answered.
+    Again {
+        ticket: u8,
+        list: bool,
+    },
+    /// All reads under way are answered truly.
+    AnswerAll,
+    Wait {
+        pod: PodNumber,
+        /// Milliseconds from now.
+        after: i16,
+    },
+    Relist(PodNumber),
+    Reinspect(PodNumber),
+    RelistNow,
+    Cancel(u8),
+    Acknowledge(Name),
+}
+
+#[derive(Clone, Copy, Debug, Arbitrary)]
+struct Plan {
+    polling: bool,
+    /// One slot of each kind, so that queues form.
+    narrow: bool,
+}
+
+/// Does what the bytes say. Bytes that say nothing are no failure.
+pub fn operations(data: &[u8]) {
+    let mut data = Unstructured::new(data);
+    let Ok(plan) = Plan::arbitrary(&mut data) else {
+        return;
+    };
+    let mut settings = Settings::default();
+    if plan.polling {
+        settings.mode = Mode::Polling;
+    }
+    if plan.narrow {
+        (settings.inspections, settings.retries) = (1, 1);
+        settings.overdue_max = 1;
+    }
+    let mut stage = Stage {
+        rig: Rig::new(settings),
+        polling: plan.polling,
+        exists: BTreeMap::new(),
+        waiters: 0,
+        passed: Duration::ZERO,
+        subscribed: false,
+    };
+    for _ in 0..MOST_OPERATIONS {
+        if data.is_empty() {
+            break;
+        }
+        if let Ok(operation) = Operation::arbitrary(&mut data) {
+            stage.rig.tell(|| format!("{operation:?}"));
+            stage.perform(operation);
+        }
+    }
+    stage.come_to_rest();
+}
+
+struct Stage {
+    rig: Rig,
+    polling: bool,
+    exists: BTreeMap<Name, Report>,
+    waiters: u64,
+    passed: Duration,
+    subscribed: bool,
+}
+
+impl Stage {
+    fn perform(&mut self, operation: Operation) {
+        match operation {
+            Operation::Exists(name, Some(how), code) => {
+                let report = name.report(how.into(), Some(code.into()), false);
+                self.exists.insert(name, report);
+            }
+            Operation::Exists(name, None, _) => {
+                self.exists.remove(&name);
+            }
+            Operation::Tell(name, what) => self.tell(name, what),
+            Operation::Event {
+                subject,
+                what,
+                stamp,
+                sandbox,
+                containers,
+            } => {
+                // Whose a thing is, is believed once: about that these events do not lie.
+                let ours = subject.sandbox();
+                let fits = |s: &Seen, kind| s.name.kind() == kind && s.name.sandbox() == ours;
+                let sandbox = sandbox.filter(|s| fits(s, Kind::Sandbox));
+                let containers = containers.into_iter().flatten();
+                let containers = containers.filter(|s| fits(s, Kind::Container));
+                let containers = containers.map(Seen::report).collect();
+                self.event(subject, what, stamp, sandbox.map(Seen::report), containers);
+            }
+            Operation::Subscribed => self.subscribe(),
+            Operation::Ended {
+                never_offered,
+                retry,
+            } => self.end_the_stream(never_offered, retry),
+            Operation::Backlog(behind) => self.rig.input(|m, now| m.handle_backlog(now, behind)),
+            Operation::Alive => {
+                // It may cause a list; it answers nobody.
+                self.rig.input(Reconciler::handle_alive);
+            }
+            Operation::Pass(pause) => self.pass(pause),
+            Operation::Answer {
+                which,
+                answer,
+                late,
+            } => self.answer(which, &answer, late),
+            Operation::Again { ticket, list } => self.again(u64::from(ticket).into(), list),
+            Operation::AnswerAll => {
+                let exists = self.all();
+                for _ in 0..self.rig.reads.len() {
+                    if let Some(asked) = self.rig.reads.pop_front() {
+                        self.rig.answer(asked, &exists);
+                    }
+                }
+            }
+            other => self.ask(&other),
+        }
+    }
+
+    // --- the sources ---
+
+    /// A complete event of what is so, as containerd sends it.
+    fn tell(&mut self, name: Name, what: What) {
+        let sandbox = self.exists.get(&name.sandbox()).cloned();
+        let containers = (1..OF_SANDBOX).map(|n| Name(name.sandbox().0 + n));
+        let containers = containers.filter_map(|n| self.exists.get(&n).cloned());
+        let containers = containers.collect();
+        self.event(name, what, Stamp::Now, sandbox, containers);
+    }
+
+    fn event(
+        &mut self,
+        subject: Name,
+        what: What,
+        stamp: Stamp,
+        sandbox: Option<Report>,
+        containers: Vec<Report>,
+    ) {
+        // In polling mode there is no stream.
+        if !self.subscribed {
+            return;
+        }
+        let wall = self.rig.wall().as_nanos();
+        let arrival = Arrival {
+            event: RuntimeEvent {
+                id: subject.id(),
+                event: match what {
+                    What::Created => EventType::Created,
+                    What::Started => EventType::Started,
+                    What::Stopped => EventType::Stopped,
+                    What::Deleted => EventType::Deleted,
+                    What::Other => EventType::Other(7),
+                },
+                created_at: match stamp {
+                    Stamp::Now => wall,
+                    Stamp::Absurd => i64::MIN,
+                    Stamp::Off(seconds) => wall + i64::from(seconds) * 1_000_000_000,
+                },
+                sandbox,
+                containers,
+            },
+            arrived: self.rig.now(),
+            wall: self.rig.wall(),
+        };
+        self.rig
+            .input(|m, now| m.handle_event(now, arrival.clone()));
+    }
+
+    fn subscribe(&mut self) {
+        if self.polling {
+            return;
+        }
+        self.subscribed = true;
+        let (at, wall) = (self.rig.now(), self.rig.wall());
+        let change = StreamChange::Subscribed { at, wall };
+        self.rig
+            .input(|m, now| m.handle_stream(now, change.clone()));
+    }
+
+    fn end_the_stream(&mut self, never_offered: bool, retry: Pause) {
+        if !self.subscribed {
+            return;
+        }
+        self.subscribed = false;
+        let at = self.rig.now();
+        let why = if never_offered {
+            StreamEnd::NeverOffered
+        } else {
+            StreamEnd::Ended(None)
+        };
+        let retry_at = at.after(span(retry));
+        let change = StreamChange::Ended { at, why, retry_at };
+        self.rig
+            .input(|m, now| m.handle_stream(now, change.clone()));
+    }
+
+    fn pass(&mut self, pause: Pause) {
+        let time = span(pause).min(LONGEST.saturating_sub(self.passed));
+        self.passed += time;
+        self.rig.pass(time);
+    }
+
+    fn answer(&mut self, which: u8, answer: &Answer, late: bool) {
+        if self.rig.reads.is_empty() {
+            return;
+        }
+        let which = usize::from(which) % self.rig.reads.len();
+        let Some(asked) = self.rig.reads.remove(which) else {
+            return;
+        };
+        let exists = match answer {
+            Answer::True => self.all(),
+            Answer::Wrong(seen) => once_each(seen),
+            Answer::Partial(seen) => once_each(seen),
+            Answer::Failed => Vec::new(),
+        };
+        let error = match answer {
+            Answer::True | Answer::Wrong(_) => None,
+            Answer::Partial(_) | Answer::Failed => Some(failure()),
+        };
+        let rig = &mut self.rig;
+        let began = |at| if late { rig.now() } else { at };
+        match asked {
+            Asked::List(ticket, at) => {
+                let rows = exists.into_iter().map(as_a_row).collect();
+                let (began, rows) = (began(at), error.map_or(Ok(rows), Err));
+                rig.list(ticket, began, rows);
+            }
+            Asked::Inspect(ticket, at, uid, held) => {
+                let began = began(at);
+                let answer = inspect(&exists, &uid, &held);
+                let (found, mut gone) = answer;
+                if error.is_some() {
+                    gone.clear();
+                }
+                rig.inspection(ticket, began, (found, gone), error);
+            }
+            Asked::Read(ticket, at, id) => {
+                let began = began(at);
+                let found = exists.into_iter().find(|r| r.id == id);
+                let report = found.ok_or_else(|| error.unwrap_or_else(not_found));
+                rig.reading(ticket, began, report);
+            }
+        }
+    }
+
+    fn again(&mut self, ticket: Ticket, list: bool) {
+        let waits = |r: &Asked| match r {
+            Asked::List(t, _) | Asked::Inspect(t, ..) | Asked::Read(t, ..) => *t == ticket,
+        };
+        if self.rig.reads.iter().any(waits) {
+            return;
+        }
+        let now = self.rig.now();
+        if list {
+            self.rig.list(ticket, now, Ok(Vec::new()));
+        } else {
+            let nothing = (Vec::new(), Vec::new());
+            self.rig.inspection(ticket, now, nothing, None);
+        }
+    }
+
+    // --- the consumers ---
+
+    fn ask(&mut self, operation: &Operation) {
+        let now = self.rig.now();
+        self.waiters += 1;
+        let waiter = WaiterId::new(self.waiters);
+        match *operation {
+            Operation::Wait { pod: number, after } => {
+                let uid = pod(number.0);
+                let by = MS * u32::from(after.unsigned_abs());
+                let after = if after < 0 {
+                    Instant::from_nanos(now.since(Instant::ORIGIN.after(by)).as_nanos() as u64)
+                } else {
+                    now.after(by)
+                };
+                self.rig.witness.asked(waiter, &uid, after, now);
+                self.rig.act(|m, now| m.wait(now, waiter, &uid, after));
+            }
+            Operation::Relist(number) => {
+                let uid = pod(number.0);
+                self.rig.witness.asked(waiter, &uid, now, now);
+                self.rig.act(|m, now| m.relist(now, waiter, &uid));
+            }
+            Operation::Reinspect(number) => {
+                let uid = pod(number.0);
+                self.rig.witness.asked(waiter, &uid, now, now);
+                self.rig.act(|m, now| m.reinspect(now, waiter, &uid));
+            }
+            Operation::RelistNow => {
+                self.rig.witness.listens(waiter);
+                self.rig.input(|m, now| m.relist_now(now, waiter));
+            }
+            Operation::Cancel(which) => {
+                let waiter = WaiterId::new(which.into());
+                self.rig.witness.cancelled(waiter);
+                self.rig.input(|m, _| m.cancel(waiter));
+            }
+            Operation::Acknowledge(name) => self.rig.input(|m, _| m.acknowledge(&name.id())),
+            _ => {}
+        }
+    }
+
+    // --- the end ---
+
+    fn come_to_rest(&mut self) {
+        self.rig.input(|m, now| m.handle_backlog(now, false));
+        // UNKNOWN is a fault, too: it supports no position against which anything were decided.
+        for report in self.exists.values_mut() {
+            if report.shown == Shown::Unknown {
+                report.shown = Shown::Exited;
+            }
+        }
+        let exists = self.all();
+        self.rig.settle(&exists, REST);
+        let real: BTreeMap<Id, (PodUid, Option<State>)> = self
+            .exists
+            .iter()
+            .map(|(name, report)| {
+                let state = match report.shown {
+                    Shown::Created => Some(State::Created),
+                    Shown::Running => Some(State::Running),
+                    Shown::Exited | Shown::Unknown => Some(State::Exited),
+                };
+                (name.id(), (name.pod(), state))
+            })
+            .collect();
+        assert_eq!(self.rig.witness.shown(), real, "the cache is not the truth");
+    }
+
+    fn all(&self) -> Vec<Report> {
+        self.exists.values().cloned().collect()
+    }
+}
+
+/// A container's row names its sandbox, whatever else is left out.
+fn as_a_row(mut report: Report) -> Report {
+    if report.identity.kind == Kind::Container {
+        let name = report.id.as_str().trim_start_matches('i').parse().map(Name);
+        report.identity.sandbox = name.ok().map(|name| name.sandbox().id());
+    }
+    report
+}
+
+/// No runtime shows one id twice in one list.
+fn once_each(seen: &[Option<Seen>]) -> Vec<Report> {
+    let by_name: BTreeMap<Name, Seen> = seen.iter().flatten().map(|s| (s.name, *s)).collect();
+    by_name.into_values().map(Seen::report).collect()
+}
+
+fn span(pause: Pause) -> Duration {
+    match pause {
+        Pause::Millis(n) => MS * u32::from(n),
+        Pause::Tenths(n) => 100 * MS * u32::from(n),
+        Pause::Seconds(n) => Duration::from_secs(n.into()),
+    }
+}

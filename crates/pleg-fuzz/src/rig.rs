@@ -1,0 +1,253 @@
+//! The machine on the bench, and a twin that gets the same: equal inputs must give equal outputs.
+//! Time passes only when the rig is told so; reads wait until they are answered.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use pleg_core::{
+    CallError, CallErrorKind, Id, Inspection, Instant, Kind, List, Output, PodUid, Reading,
+    Reconciler, Report, Settings, Ticket, WallTime,
+};
+
+use crate::witness::Witness;
+
+/// Our wall clock at the origin.
+pub(crate) const WALL: i64 = 1_700_000_000_000_000_000;
+/// No input may cause more outputs than this: the worlds here are small.
+const MOST_OUTPUTS: usize = 4096;
+/// Nor may more reads than this follow from each other while no time passes.
+const MOST_READS: usize = 256;
+/// Nor may more timers than this be due at one instant.
+const MOST_TIMEOUTS: usize = 256;
+
+/// A read that was asked for and is not answered yet.
+#[derive(Clone, Debug)]
+pub(crate) enum Asked {
+    List(Ticket, Instant),
+    Inspect(Ticket, Instant, PodUid, Vec<(Id, Kind)>),
+    Read(Ticket, Instant, Id),
+}
+
+pub(crate) struct Rig {
+    machine: Reconciler,
+    twin: Reconciler,
+    now: Instant,
+    pub(crate) witness: Witness,
+    /// In the order in which they were asked for.
+    pub(crate) reads: VecDeque<Asked>,
+    tells: bool,
+}
+
+impl Rig {
+    pub(crate) fn new(settings: Settings) -> Self {
+        let now = Instant::from_nanos(1_000_000_000);
+        let witness = Witness::new(&settings);
+        let machine = Reconciler::new(settings.clone(), now).expect("settings that are valid");
+        let twin = Reconciler::new(settings, now).expect("the same settings");
+        let mut rig = Self {
+            machine,
+            twin,
+            now,
+            witness,
+            reads: VecDeque::new(),
+            tells: std::env::var_os("PLEG_FUZZ_TELL").is_some(),
+        };
+        rig.drain();
+        rig
+    }
+
+    /// With `PLEG_FUZZ_TELL` set, one reads what happens.
+    #[allow(clippy::print_stdout, reason = "for whoever looks into a finding")]
+    pub(crate) fn tell(&self, what: impl FnOnce() -> String) {
+        if self.tells {
+            println!("{:>14.6} {}", self.now.as_nanos() as f64 / 1e9, what());
+        }
+    }
+
+    pub(crate) const fn now(&self) -> Instant {
+        self.now
+    }
+
+    pub(crate) fn wall(&self) -> WallTime {
+        WallTime::from_nanos(WALL).after(self.now.since(Instant::ORIGIN))
+    }
+
+    /// An input that is neither a read's answer nor a question.
+    pub(crate) fn input(&mut self, act: impl Fn(&mut Reconciler, Instant)) {
+        self.witness.an_event_or_a_timer();
+        self.act(act);
+    }
+
+    /// Anything. The witness was told what it is.
+    pub(crate) fn act(&mut self, act: impl Fn(&mut Reconciler, Instant)) {
+        act(&mut self.machine, self.now);
+        act(&mut self.twin, self.now);
+        self.drain();
+    }
+
+    /// Time passes, and what is due happens when it is due.
+    pub(crate) fn pass(&mut self, time: Duration) {
+        let until = self.now.after(time);
+        let mut at_once = 0;
+        while let Some(due) = self.machine.poll_timeout().filter(|&due| due <= until) {
+            at_once = if due > self.now { 0 } else { at_once + 1 };
+            assert!(at_once < MOST_TIMEOUTS, "time stands still at {due:?}");
+            self.now = self.now.max(due);
+            self.input(Reconciler::handle_timeout);
+        }
+        self.now = until;
+    }
+
+    fn drain(&mut self) {
+        let mut outputs = 0;
+        loop {
+            let output = self.machine.poll_output();
+            assert_eq!(output, self.twin.poll_output(), "the twins differ");
+            let Some(output) = output else { break };
+            outputs += 1;
+            assert!(outputs < MOST_OUTPUTS, "outputs without end");
+            self.tell(|| format!("  > {output:?}"));
+            self.witness.output(self.now, &output);
+            self.note(output);
+        }
+        let listing = self.reads.iter().any(|r| matches!(r, Asked::List(..)));
+        let due = self.machine.poll_timeout();
+        assert!(listing || due.is_some(), "no list will ever be made again");
+        assert_eq!(due, self.twin.poll_timeout());
+        self.witness.between_inputs(&self.machine.census());
+        let health = self.machine.health(self.now);
+        let _ = (health.ready(self.now), health.degraded(self.now));
+    }
+
+    fn note(&mut self, output: Output) {
+        let now = self.now;
+        match output {
+            Output::List { ticket, .. } => self.reads.push_back(Asked::List(ticket, now)),
+            Output::Inspect {
+                ticket, uid, held, ..
+            } => self.reads.push_back(Asked::Inspect(ticket, now, uid, held)),
+            Output::Read { ticket, id, .. } => self.reads.push_back(Asked::Read(ticket, now, id)),
+            Output::Cancel { ticket } => {
+                let given_up = |r: &Asked| matches!(r, Asked::Inspect(t, ..) if *t == ticket);
+                self.reads.retain(|r| !given_up(r));
+            }
+            _ => {}
+        }
+    }
+
+    // --- answers ---
+
+    pub(crate) fn list(
+        &mut self,
+        ticket: Ticket,
+        began: Instant,
+        rows: Result<Vec<Report>, CallError>,
+    ) {
+        self.tell(|| format!("list {} begun {began:?}: {rows:?}", ticket.get()));
+        self.witness.list_read(ticket, began, rows.is_ok());
+        let list = List {
+            ticket,
+            began,
+            ended: self.now,
+            rows,
+        };
+        self.act(|machine, now| machine.handle_list(now, list.clone()));
+    }
+
+    pub(crate) fn inspection(
+        &mut self,
+        ticket: Ticket,
+        began: Instant,
+        (found, gone): (Vec<Report>, Vec<Id>),
+        error: Option<CallError>,
+    ) {
+        self.tell(|| {
+            let number = ticket.get();
+            format!("inspection {number} begun {began:?}: {found:?} gone {gone:?} {error:?}")
+        });
+        self.witness.pod_read(ticket, began, error.is_none());
+        let inspection = Inspection {
+            ticket,
+            began,
+            ended: self.now,
+            found,
+            gone,
+            error,
+        };
+        self.act(|machine, now| machine.handle_inspection(now, inspection.clone()));
+    }
+
+    pub(crate) fn reading(
+        &mut self,
+        ticket: Ticket,
+        began: Instant,
+        report: Result<Report, CallError>,
+    ) {
+        self.tell(|| format!("status {} begun {began:?}: {report:?}", ticket.get()));
+        self.witness.status_read();
+        let reading = Reading {
+            ticket,
+            began,
+            ended: self.now,
+            report,
+        };
+        self.act(|machine, now| machine.handle_reading(now, reading.clone()));
+    }
+
+    /// Answers a read as a runtime would on which exactly this exists.
+    pub(crate) fn answer(&mut self, asked: Asked, exists: &[Report]) {
+        match asked {
+            Asked::List(ticket, at) => self.list(ticket, at, Ok(exists.to_vec())),
+            Asked::Inspect(ticket, at, uid, held) => {
+                let answer = inspect(exists, &uid, &held);
+                self.inspection(ticket, at, answer, None);
+            }
+            Asked::Read(ticket, at, id) => {
+                let report = exists.iter().find(|r| r.id == id).cloned();
+                self.reading(ticket, at, report.ok_or_else(not_found));
+            }
+        }
+    }
+
+    /// Nothing happens any more but that time passes and reads are answered well.
+    pub(crate) fn settle(&mut self, exists: &[Report], time: Duration) {
+        let until = self.now.after(time);
+        loop {
+            let mut at_once = 0;
+            while let Some(asked) = self.reads.pop_front() {
+                at_once += 1;
+                assert!(at_once < MOST_READS, "reads without end");
+                self.answer(asked, exists);
+            }
+            let due = self.machine.poll_timeout().filter(|&due| due <= until);
+            let Some(due) = due else { break };
+            self.pass(due.since(self.now));
+        }
+        self.witness.nobody_waits(self.now);
+        assert!(self.machine.is_idle(), "something is owed for ever");
+        assert!(self.machine == self.twin, "the twins differ");
+    }
+}
+
+/// What an inspection of the pod finds, and which of the ids that are held it does not.
+pub(crate) fn inspect(
+    exists: &[Report],
+    uid: &PodUid,
+    held: &[(Id, Kind)],
+) -> (Vec<Report>, Vec<Id>) {
+    let holds = |id: &Id| held.iter().any(|(h, _)| h == id);
+    let found = exists
+        .iter()
+        .filter(|r| r.identity.pod.as_ref() == Some(uid) || holds(&r.id));
+    let shown = |id: &Id| exists.iter().any(|r| r.id == *id);
+    let gone = held.iter().map(|(id, _)| id).filter(|id| !shown(id));
+    (found.cloned().collect(), gone.cloned().collect())
+}
+
+pub(crate) fn not_found() -> CallError {
+    CallError::new("ContainerStatus", CallErrorKind::NotFound, "not found")
+}
+
+pub(crate) fn failure() -> CallError {
+    CallError::new("ListContainers", CallErrorKind::Failed, "it failed")
+}
