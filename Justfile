@@ -18,6 +18,34 @@ test:
 test-real *ARGS:
     cargo test -p pleg-tests --features containerd --test containerd -- --test-threads=4 --nocapture {{ ARGS }}
 
+# Serve a simulated runtime: `just sim --socket /tmp/cri.sock --mode crio --chaos drop=5%`.
+sim *ARGS:
+    cargo run --release --bin pleg -- sim {{ ARGS }}
+
+# Replay one simulated world, or run many: `just simulate 42 --history`, `just simulate --seeds 1000`.
+simulate *ARGS:
+    cargo run --release --quiet -p pleg-proof --bin simulate -- {{ ARGS }}
+
+# Simulated worlds for so many minutes on all cores; the totals add up in target/soak.totals.
+soak MINUTES *ARGS:
+    cargo run --release --quiet -p pleg-proof --bin simulate -- --minutes {{ MINUTES }} --totals target/soak.totals {{ ARGS }}
+
+# What CI runs of them: 20 million simulated events in all runtime modes; what never came fails it.
+simulate-ci:
+    cargo run --release --quiet -p pleg-proof --bin simulate -- --seeds 20000 --at-least 20000000
+
+# The exhaustive check of small worlds: all of them, or those that are named.
+exhaust *ARGS:
+    cargo run --quiet -p pleg-proof --bin exhaust -- {{ ARGS }}
+
+# Plant deliberate defects in a copy and see each caught by the assertion that its law names.
+planted *ARGS:
+    scripts/planted.py {{ ARGS }}
+
+# The interleavings of the writer with its consumers, under shuttle.
+shuttle:
+    RUSTFLAGS="--cfg shuttle" cargo test --profile shuttle -p pleg --lib --target-dir target/shuttle
+
 # Formatting, lints, docs, spelling, licences, and which room may use what.
 lint:
     cargo fmt --all --check
