@@ -21,6 +21,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -167,23 +168,27 @@ class Copy:
             "CARGO_PROFILE_DEV_DEBUG": "0",
             "RUST_BACKTRACE": "0",
         }
-        try:
-            done = subprocess.run(
-                command,
-                cwd=self.at,
-                env={**surroundings, **env},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                timeout=limit,
-            )
-        except subprocess.TimeoutExpired as e:
-            said = e.stdout.decode(errors="replace") if isinstance(e.stdout, bytes) else e.stdout
-            return 124, f"{said or ''}\nno end within {limit} s\n"
-        if "error: could not compile" in done.stdout or "error: failed to " in done.stdout:
-            raise Wrong(f"does not build:\n{done.stdout[-4000:]}")
-        return done.returncode, done.stdout
+        with subprocess.Popen(
+            command,
+            cwd=self.at,
+            env={**surroundings, **env},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        ) as running:
+            try:
+                said, _ = running.communicate(timeout=limit)
+                code = running.returncode
+            except subprocess.TimeoutExpired:
+                # The test, too, and not just the cargo that runs it.
+                os.killpg(running.pid, signal.SIGKILL)
+                said, _ = running.communicate()
+                code, said = 124, f"{said}\nno end within {limit} s\n"
+        if "error: could not compile" in said or "error: failed to " in said:
+            raise Wrong(f"does not build:\n{said[-4000:]}")
+        return code, said
 
 
 # --- the catchers: each says what became of the defect that is planted in the copy ---
