@@ -43,8 +43,17 @@ planted *ARGS:
     scripts/planted.py {{ ARGS }}
 
 # The interleavings of the writer with its consumers, under shuttle.
-shuttle:
-    RUSTFLAGS="--cfg shuttle" cargo test --profile shuttle -p pleg --lib --target-dir target/shuttle
+shuttle SCHEDULES="10000":
+    PLEG_SCHEDULES={{ SCHEDULES }} CARGO_TARGET_DIR=target/shuttle RUSTFLAGS="--cfg shuttle" cargo test -p pleg --no-default-features --lib interleavings
+
+# Fuzz TARGET (event_bytes, list_bytes, operations) for so many seconds; needs cargo-fuzz and a C++ compiler.
+fuzz TARGET SECONDS="60":
+    mkdir -p fuzz/corpus/{{ TARGET }}
+    cargo fuzz run -s none {{ TARGET }} fuzz/corpus/{{ TARGET }} fuzz/seeds/{{ TARGET }} -- -max_total_time={{ SECONDS }} -max_len=2048 -timeout=20
+
+# Mutants of the core, one shard of many (needs cargo-mutants; hours for all).
+mutants SHARD="0/16":
+    PLEG_LAWS_SEEDS=150 PLEG_FUZZ_ROWS=300 nice cargo mutants --test-package pleg-core,pleg-proof,pleg-fuzz --shard {{ SHARD }}
 
 # Formatting, lints, docs, spelling, licences, and which room may use what.
 lint:

@@ -20,6 +20,7 @@ declare -A may=(
     [pleg]="pleg-core pleg-runtime pleg-cri pleg-generic pleg-evented"
     [pleg-sim]="pleg-core pleg-runtime pleg-cri"
     [pleg-proof]="pleg-core"
+    [pleg-fuzz]="pleg-core pleg-runtime pleg-cri"
     [rivals]="pleg-core pleg-runtime pleg-generic pleg-evented pleg"
 )
 for room in "${!may[@]}"; do
