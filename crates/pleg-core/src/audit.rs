@@ -368,3 +368,120 @@ pub(crate) struct Trust {
     /// This stream has delivered an event.
     pub(crate) proven: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHECKED: Trust = Trust {
+        confirmed: true,
+        proven: true,
+    };
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_origin(Duration::from_millis(ms))
+    }
+
+    fn seconds(n: u64) -> Duration {
+        Duration::from_secs(n)
+    }
+
+    /// A schedule whose list `Ticket(1)` has run from 1000 to 1100 ms.
+    fn listed() -> Audit {
+        let periods = Periods {
+            shortest: seconds(1),
+            longest: seconds(60),
+            unproven: seconds(10),
+            deadline_least: seconds(10),
+            deadline_most: seconds(60),
+        };
+        let mut audit = Audit::new(periods, at(0));
+        assert!(audit.start(Ticket(1), at(1_000)).is_some());
+        audit.succeeded(at(1_000), at(1_100));
+        audit
+    }
+
+    fn claims(audit: &mut Audit, id: &str, position: Position) -> bool {
+        let list = Some(Ticket(1));
+        let judged = audit.claim(&id.into(), Kind::Container, position, list, at(1_100));
+        judged.is_some_and(|judged| judged == at(6_100))
+    }
+
+    fn misses(audit: &mut Audit, id: &str, position: Position) -> bool {
+        let judged = audit.judge(&id.into(), position, at(6_100), false, CHECKED);
+        judged.is_some()
+    }
+
+    /// A list has found nothing that events should have told once each of its claims is settled,
+    /// and not before.
+    #[test]
+    fn a_list_is_clean_when_the_last_of_its_claims_is_settled() {
+        let mut audit = listed();
+        for id in ["a", "b", "c"] {
+            assert!(claims(&mut audit, id, Position::Running));
+        }
+        audit.audited(Ticket(1), CHECKED);
+        for (id, period) in [("a", 1), ("b", 1), ("c", 2)] {
+            audit.heard(&id.into(), Position::Running, at(2_000), CHECKED);
+            assert_eq!(audit.period(), seconds(period), "{id} was heard of");
+        }
+    }
+
+    /// An event explains what it shows and what comes before that, if it comes in time.
+    #[test]
+    fn only_an_event_that_shows_as_much_in_time_settles_a_claim() {
+        use Position::{Exited, Running};
+        for (position, arrived, missed) in [
+            (Exited, 6_100, false),
+            (Exited, 6_101, true),
+            (Running, 2_000, true),
+        ] {
+            let mut audit = listed();
+            assert!(claims(&mut audit, "a", Exited));
+            audit.heard(&"a".into(), position, at(arrived), CHECKED);
+            let judged = misses(&mut audit, "a", Exited);
+            assert_eq!(judged, missed, "{position:?} at {arrived}");
+        }
+        let mut audit = listed();
+        assert!(claims(&mut audit, "a", Running));
+        audit.heard(&"a".into(), Exited, at(2_000), CHECKED);
+        assert!(!misses(&mut audit, "a", Running), "it ran before it ended");
+    }
+
+    /// What was removed or overruled meanwhile has not been missed.
+    #[test]
+    fn claims_on_what_is_gone_are_no_misses() {
+        let mut audit = listed();
+        for position in [Position::Running, Position::Exited] {
+            assert!(claims(&mut audit, "a", position));
+        }
+        audit.moot(&"a".into(), CHECKED);
+        for position in [Position::Running, Position::Exited] {
+            assert!(!misses(&mut audit, "a", position), "{position:?}");
+        }
+        assert_eq!(audit.period(), seconds(2), "the list is clean");
+    }
+
+    /// A flood of events about ids that nothing else shows is not held without bound.
+    #[test]
+    fn rumours_are_bounded() {
+        let mut audit = listed();
+        for n in 0..RUMOURS + 2 {
+            audit.rumoured(&n.to_string().into(), Position::Running, at(2_000));
+        }
+        assert_eq!(audit.rumours.len(), RUMOURS);
+        assert!(!claims(&mut audit, "0", Position::Running), "told before");
+        assert!(claims(&mut audit, "0", Position::Exited), "that was not");
+    }
+
+    /// What is not to ask for lists more often than every second counts from here.
+    #[test]
+    fn lists_are_spaced_from_the_begin_of_the_one_in_flight_or_the_end_of_the_last() {
+        let mut audit = listed();
+        assert_eq!(audit.last_began(), Some(at(1_100)));
+        assert!(audit.start(Ticket(2), at(2_100)).is_some());
+        assert_eq!(audit.last_began(), Some(at(2_100)));
+        audit.failed(CallErrorKind::Failed, at(2_300));
+        assert_eq!(audit.last_began(), Some(at(2_300)));
+    }
+}

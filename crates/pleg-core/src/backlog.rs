@@ -332,13 +332,30 @@ mod tests {
     #[test]
     fn below_the_bound_it_is_a_queue() {
         let mut backlog = Backlog::new(4, 4);
+        assert!(backlog.is_empty());
         let all: Vec<_> = (0..4)
             .map(|n| arrival(n, "a", EventType::Stopped, Vec::new()))
             .collect();
         all.iter().for_each(|a| backlog.push(a.clone()));
-        assert_eq!(backlog.oldest(), Some(Instant::from_nanos(0)));
+        assert!(!backlog.is_empty());
         assert_eq!(drain(&mut backlog), all);
         assert!(backlog.is_empty());
+    }
+
+    /// How long the writer has let something wait is counted from that which comes out next,
+    /// joined or not.
+    #[test]
+    fn the_oldest_is_what_comes_out_next() {
+        let mut backlog = Backlog::new(1, 9);
+        assert_eq!(backlog.oldest(), None);
+        for (at, id) in [(3, "a"), (5, "b"), (7, "c")] {
+            backlog.push(arrival(at, id, EventType::Stopped, Vec::new()));
+        }
+        for at in [3, 5, 7] {
+            assert_eq!(backlog.oldest(), Some(Instant::from_nanos(at)));
+            backlog.pop();
+        }
+        assert_eq!(backlog.oldest(), None);
     }
 
     #[test]
@@ -400,6 +417,57 @@ mod tests {
         let out = drain(&mut backlog);
         let together = [exited("a", Some(137), "OOMKilled")];
         assert_eq!(out[0].event.containers, together);
+    }
+
+    /// One status for each id and state, however often it came: a sandbox's, too.
+    #[test]
+    fn who_a_report_is_about_is_believed_from_the_first_that_says_it() {
+        let said = [(None, 0), (Some("first"), 2), (Some("second"), 5)];
+        for kind in [Kind::Sandbox, Kind::Container] {
+            let mut backlog = Backlog::new(0, 9);
+            for (pod_name, attempt) in said {
+                let mut row = report(kind, "x", Shown::Running);
+                row.identity.pod_name = pod_name.map(Into::into);
+                row.identity.attempt = attempt;
+                let mut arrival = arrival(0, "a", EventType::Started, Vec::new());
+                match kind {
+                    Kind::Sandbox => arrival.event.sandbox = Some(row),
+                    Kind::Container => arrival.event.containers.push(row),
+                }
+                backlog.push(arrival);
+            }
+            let out = drain(&mut backlog);
+            let rows = out
+                .iter()
+                .flat_map(|a| a.event.sandbox.iter().chain(&a.event.containers));
+            let who: Vec<_> = rows
+                .map(|r| (r.identity.pod_name.clone(), r.identity.attempt))
+                .collect();
+            assert_eq!(who, [(Some("first".into()), 2)], "{kind:?}");
+        }
+    }
+
+    /// A runtime that names ever more ids in the events of one subject does not grow it without
+    /// bound, and what goes is counted, so that a list makes it good.
+    #[test]
+    fn statuses_beyond_the_bound_are_counted_as_lost() {
+        let mut backlog = Backlog::new(0, 9);
+        let mut push = |ids: std::ops::Range<usize>| {
+            let rows = ids.map(|n| exited(&n.to_string(), None, "")).collect();
+            backlog.push(arrival(0, "a", EventType::Stopped, rows));
+            backlog.take_lost()
+        };
+        assert_eq!(push(0..STATUSES - 1), 0);
+        assert_eq!(push(STATUSES - 1..STATUSES), 0, "the last that has room");
+        assert_eq!(push(0..STATUSES), 0, "they are there already");
+        assert_eq!(
+            push(STATUSES..STATUSES + 2),
+            1,
+            "one arrival lost something"
+        );
+        let out = drain(&mut backlog);
+        let kept: Vec<_> = out.iter().map(|a| a.event.containers.len()).collect();
+        assert_eq!(kept, [STATUSES]);
     }
 
     #[test]

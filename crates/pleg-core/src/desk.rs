@@ -509,4 +509,16 @@ mod tests {
         desk.land(Ticket(3), false, at(1));
         assert!(desk.start(Ticket(4), at(1)).is_some());
     }
+
+    /// A pod is failing if its last inspection failed, not because it is owed one.
+    #[test]
+    fn a_pod_that_is_owed_an_inspection_is_not_failing() {
+        let (mut desk, p) = (desk(1), PodUid::from("p"));
+        desk.want(&p, Cause::Changed);
+        assert_eq!((desk.failing(), desk.is_failing(&p)), (0, false));
+        assert!(desk.start(Ticket(1), at(0)).is_some());
+        assert_eq!(desk.failing(), 0, "it has not answered");
+        desk.land(Ticket(1), true, at(1));
+        assert_eq!(desk.failing(), 1);
+    }
 }

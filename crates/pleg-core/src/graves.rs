@@ -40,3 +40,41 @@ impl Graves {
         self.laid.len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    fn laid(at: &[u64]) -> Graves {
+        let mut graves = Graves::default();
+        for &seconds in at {
+            graves.lay(Duration::from_secs(seconds), seconds.to_string().into());
+        }
+        graves
+    }
+
+    /// What leaves at 100 s, oldest first, and whether it was dropped before its time.
+    fn leave(mut graves: Graves, age: Duration, most: usize) -> Vec<(u64, bool)> {
+        let now = Duration::from_secs(100);
+        std::iter::from_fn(|| graves.pop(now, age, most))
+            .map(|(laid, _, dropped)| (laid.as_secs(), dropped))
+            .collect()
+    }
+
+    #[test]
+    fn a_tombstone_stays_until_it_is_as_old_as_it_must_get() {
+        let age = Duration::from_secs(60);
+        let gone = leave(laid(&[1, 40, 41, 99]), age, 9);
+        assert_eq!(gone, [(1, false), (40, false)]);
+    }
+
+    #[test]
+    fn no_more_than_the_bound_stay_and_the_oldest_of_them_are_dropped() {
+        assert_eq!(leave(laid(&[1, 2]), DAY, 2), []);
+        assert_eq!(leave(laid(&[1, 2, 3]), DAY, 2), [(1, true)]);
+        let gone = leave(laid(&[1, 2, 3, 4]), DAY, 2);
+        assert_eq!(gone, [(1, true), (2, true)]);
+    }
+}

@@ -195,3 +195,35 @@ impl Said {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// That it is reborn where it has ended, or was only created, is said by the caller's
+    /// `ContainerChanged`; what comes after that is news again.
+    #[test]
+    fn a_new_incarnation_announces_only_what_happens_in_it() {
+        use LifecycleType::{ContainerDied, ContainerRemoved, ContainerStarted};
+        for (at, at_once, when_gone) in [
+            (
+                Position::Created,
+                vec![],
+                vec![ContainerDied, ContainerRemoved],
+            ),
+            (
+                Position::Running,
+                vec![ContainerStarted],
+                vec![ContainerDied, ContainerRemoved],
+            ),
+            (Position::Exited, vec![], vec![ContainerRemoved]),
+        ] {
+            let mut said = Said::reborn(at);
+            let runs = at == Position::Running;
+            assert_eq!(said.next(Some(at), runs), at_once, "at {at:?}");
+            assert_eq!(said.next(Some(at), runs), [], "once at {at:?}");
+            let gone = said.next(Some(Position::Removed), runs);
+            assert_eq!(gone, when_gone, "gone from {at:?}");
+        }
+    }
+}

@@ -765,6 +765,39 @@ mod tests {
         let denied = r.read(Position::Running, Call::Inspection, at(21), at(22));
         assert!(denied.details && r.is_denied());
         assert_eq!(state(&r), Some(ContainerState::Exited));
+        // Old news is also what is newer than the UNKNOWN, but began before the state was believed.
+        let mut r = record();
+        r.lay_unknown(at(10));
+        r.join(Position::Exited, Source::Stream, at(5), at(20));
+        let stale = r.read(Position::Running, Call::Inspection, at(15), at(21));
+        assert_eq!((stale.denied, stale.details), (Some(Verdict::Stale), false));
+        let last = Some(KnownState::Exited);
+        assert_eq!(state(&r), Some(ContainerState::Unknown { last }));
+    }
+
+    /// The other call alone cannot overrule what a read has shown, however often it denies it; of
+    /// what only an event told, it can.
+    #[test]
+    fn what_a_call_has_shown_stands_until_that_call_denies_it() {
+        for (source, stands) in [
+            (Source::Stream, false),
+            (Source::Inspection, false),
+            (Source::Relist, true),
+        ] {
+            let mut r = record();
+            r.join(Position::Exited, source, at(1), at(1));
+            let denies = |r: &mut Record, call, ms| {
+                let effect = r.read(Position::Running, call, at(ms), at(ms + 1));
+                effect.denied == Some(Verdict::Overruled)
+            };
+            assert!(!denies(&mut r, Call::Inspection, 1_000));
+            let overruled = denies(&mut r, Call::Inspection, 2_000);
+            assert_eq!(overruled, !stands, "shown by {source}");
+            if stands {
+                assert!(!denies(&mut r, Call::List, 3_000));
+                assert!(denies(&mut r, Call::List, 4_000), "both have denied it");
+            }
+        }
     }
 
     /// What reads revive has not ended; what they show ended keeps its end.

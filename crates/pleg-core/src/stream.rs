@@ -402,4 +402,19 @@ mod tests {
         stream.ended(at(500), StreamEnd::NeverOffered, at(900), at(500));
         assert_eq!(stream.drained(at(600)), Duration::from_millis(300));
     }
+
+    /// CRI-O tells of no sandbox's removal: until a stream has told of one, pods are looked after.
+    #[test]
+    fn a_stream_hides_removals_until_it_has_told_of_one() {
+        let mut stream = Stream::new(true, at(0));
+        assert!(!stream.hides_removals(), "none stands");
+        stream.subscribed(at(1), wall(1), at(1));
+        assert!(stream.hides_removals());
+        stream.sandbox_deleted();
+        assert!(!stream.hides_removals());
+        stream.subscribed(at(2), wall(2), at(2));
+        assert!(stream.hides_removals(), "it may be another runtime");
+        stream.ended(at(3), StreamEnd::Disabled, at(4), at(3));
+        assert!(!stream.hides_removals(), "lists tell of them");
+    }
 }

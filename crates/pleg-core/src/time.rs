@@ -123,4 +123,14 @@ mod tests {
         assert_eq!(noon.before(Duration::from_nanos(5)).as_nanos(), 995);
         assert_eq!(noon.nanos_since(WallTime::from_nanos(400)), 600);
     }
+
+    /// Runtimes send zero, Go's zero time and other units where they know no time.
+    #[test]
+    fn only_what_can_be_a_time_in_nanoseconds_is_believed() {
+        const NOW: i64 = 1_700_000_000_000_000_000;
+        for nanos in [0, -6_795_364_578_871_345_152, NOW / 1_000, i64::MAX] {
+            assert_eq!(WallTime::claimed(nanos), None, "{nanos}");
+        }
+        assert_eq!(WallTime::claimed(NOW), Some(WallTime::from_nanos(NOW)));
+    }
 }
