@@ -9,6 +9,8 @@
     reason = "tests"
 )]
 
+#[path = "laws/afterwards.rs"]
+mod afterwards;
 #[path = "laws/counting.rs"]
 mod counting;
 #[path = "laws/lagging.rs"]

@@ -1,0 +1,432 @@
+//! What comes after an observation: whom a read answers, what is asked again and when, what a list
+//! vouches for, how long an end is kept.
+
+use pleg_core::{
+    Arrival, CallErrorKind, EventType, Instant, LifecycleType, List, Output, Report, RuntimeEvent,
+    Shown, WaiterId, WallTime,
+};
+
+use crate::script::{Script, container, exited, sandbox, status};
+use EventType::{Created, Deleted, Started, Stopped};
+use LifecycleType::{ContainerDied, ContainerRemoved, ContainerStarted, PodSync};
+
+fn ready() -> Report {
+    sandbox("s", "p", Shown::Running)
+}
+
+fn s() -> Option<Report> {
+    Some(ready())
+}
+
+fn running() -> Script {
+    let mut t = Script::confirmed();
+    t.event(Created, "s", s(), &[]);
+    t.event(Created, "c", s(), &[status("c", "p", Shown::Created)]);
+    t.event(Started, "c", s(), &[status("c", "p", Shown::Running)]);
+    t
+}
+
+fn read(shown: Shown) -> [Report; 2] {
+    [ready(), status("c", "p", shown)]
+}
+
+fn rows(shown: Shown) -> [Report; 2] {
+    [ready(), container("c", "p", shown)]
+}
+
+/// An event arrives at the very instant at which the reads begin that were asked for just now.
+fn event_at_begin(t: &mut Script, event: EventType, id: &str, containers: &[Report]) {
+    let at = Instant::from_nanos(t.now().as_nanos() + 1_000);
+    let wall = 1_700_000_000_000_000_000 + at.as_nanos() as i64;
+    let arrival = Arrival {
+        event: RuntimeEvent {
+            id: id.into(),
+            event,
+            created_at: wall,
+            sandbox: s(),
+            containers: containers.to_vec(),
+        },
+        arrived: at,
+        wall: WallTime::from_nanos(wall),
+    };
+    t.machine.handle_event(at, arrival);
+    t.drain();
+}
+
+/// In which tenths of a second since `start` inspections are asked for; each shows `found`, and no
+/// list answers.
+fn inspections(t: &mut Script, start: Instant, seconds: u64, found: &[Report]) -> Vec<u64> {
+    let mut asked = Vec::new();
+    for _ in 0..seconds * 1_000 {
+        t.pass(1);
+        while t.inspection_wanted().is_some() {
+            asked.push((t.now().as_nanos() - start.as_nanos()) / 100_000_000);
+            t.inspect(found, &[]);
+        }
+    }
+    asked
+}
+
+/// Newer is strictly newer, of a pod that is there and of one that is not; what is newer already
+/// is answered without a read.
+#[test]
+fn law3_what_is_as_of_an_instant_is_not_newer_than_it() {
+    let mut t = running();
+    t.wait("p", t.now());
+    t.inspect(&read(Shown::Running), &[]);
+    for pod in ["p", "nobody"] {
+        let as_of = t.get(pod).as_of.expect("some read has shown it");
+        let before = Instant::from_nanos(as_of.as_nanos() - 1);
+        let early = t.wait(pod, before);
+        assert_eq!(t.view_for(early).as_of, Some(as_of), "{pod}");
+        assert_eq!(t.inspections_wanted(), 0, "{pod}");
+        let same = t.wait(pod, as_of);
+        assert!(t.answer_of(same).is_none(), "{pod}");
+        assert_eq!(t.inspections_wanted(), 1, "{pod}");
+        t.inspect(&read(Shown::Running)[..usize::from(pod == "p") * 2], &[]);
+        assert!(t.view_for(same).as_of > Some(as_of), "{pod}");
+    }
+}
+
+/// A list that began after the instant that somebody waits for is the answer, whether its pod is
+/// there or not, also where it lands before that instant's timer was run.
+#[test]
+fn law3_a_list_answers_those_whose_pods_it_confirms() {
+    for pod in ["p", "nobody"] {
+        let mut t = running();
+        let (asked, waiter) = (t.now(), WaiterId::new(1));
+        let later = |nanos| Instant::from_nanos(asked.as_nanos() + nanos);
+        t.machine.wait(asked, waiter, &pod.into(), later(1));
+        t.machine.relist_now(asked, WaiterId::new(2));
+        let outputs: Vec<_> = std::iter::from_fn(|| t.machine.poll_output()).collect();
+        let [Output::List { ticket, .. }] = outputs[..] else {
+            panic!("a list alone is wanted: {outputs:?}");
+        };
+        let list = List {
+            ticket,
+            began: later(2),
+            ended: later(3),
+            rows: Ok(rows(Shown::Running).to_vec()),
+        };
+        t.machine.handle_list(later(3), list);
+        t.pass(1);
+        assert_eq!(t.view_for(waiter).as_of, Some(later(2)), "{pod}");
+        assert_eq!(t.inspections_wanted(), 0, "{pod}");
+    }
+}
+
+/// One for whom the read under way would do, and that read fails: it is read again at once, not
+/// after the pod's backoff.
+#[test]
+fn law11_one_who_counted_on_a_read_that_failed_is_read_for_again() {
+    let mut t = running();
+    let before = t.now();
+    t.pass(5);
+    let first = t.wait("p", t.now());
+    let second = t.wait("p", before);
+    t.inspection_fails(&[]);
+    assert!(t.answer_of(first).is_some_and(Result::is_err));
+    assert!(t.answer_of(second).is_none());
+    t.inspect(&read(Shown::Running), &[]);
+    assert!(t.view_for(second).as_of > Some(before));
+}
+
+/// A state that a row showed waits for a read that was asked for after it: one that was under way
+/// does not know the exit code.
+#[test]
+fn section3_a_read_that_was_under_way_releases_nothing() {
+    let mut t = running();
+    t.relist();
+    t.wait("p", t.now());
+    t.list(&rows(Shown::Exited));
+    t.inspect(&read(Shown::Running), &[]);
+    assert_eq!(t.said(ContainerDied, "c"), 0);
+    t.inspect(&[ready(), exited("c", "p", 3, "Error")], &[]);
+    let died = t.announced.iter().filter(|a| a.0 == ContainerDied);
+    assert_eq!(died.map(|a| a.3).collect::<Vec<_>>(), [Some(3)]);
+}
+
+/// A row that clears an UNKNOWN and moves the id: nothing is said before the read that it wants.
+#[test]
+fn section3_what_comes_with_a_state_that_is_held_is_told_with_it() {
+    let mut t = running();
+    t.wait("p", t.now());
+    t.inspect(&read(Shown::Unknown), &[]);
+    let before = t.announced.len();
+    t.relist_shows(&rows(Shown::Exited));
+    assert_eq!(t.announced[before..], []);
+    t.inspect(&[ready(), exited("c", "p", 3, "Error")], &[]);
+    assert_eq!(t.announced.len(), before + 1);
+    assert_eq!(t.announced[before].0, ContainerDied);
+}
+
+/// Whoever hears of a pod is told its name, at its end too.
+#[test]
+fn section3_an_announcement_names_its_pod() {
+    let mut named = ready();
+    named.identity.namespace = Some("ns".into());
+    named.identity.pod_name = Some("web".into());
+    let mut t = Script::confirmed();
+    t.event(Created, "s", Some(named.clone()), &[]);
+    t.request_reinspect("p");
+    t.inspect(&[named], &[]);
+    t.event(Deleted, "s", None, &[]);
+    let told: Vec<_> = t.events.iter().map(|e| e.event).collect();
+    assert_eq!(
+        told,
+        [ContainerStarted, PodSync, ContainerDied, ContainerRemoved]
+    );
+    for event in &t.events {
+        assert_eq!((&*event.namespace, &*event.pod_name), ("ns", "web"));
+    }
+}
+
+/// The end that is kept says whether the container is still there.
+#[test]
+fn law9_an_end_that_is_kept_hears_of_its_removal() {
+    let mut t = running();
+    t.event(Stopped, "c", s(), &[exited("c", "p", 1, "Error")]);
+    assert!(!t.ends[0].removed);
+    t.event(Deleted, "c", s(), &[]);
+    assert_eq!(t.ends.len(), 1);
+    assert!(t.ends[0].removed);
+}
+
+#[test]
+fn law9_ends_are_kept_for_ten_minutes_after_their_pod() {
+    let mut t = Script::confirmed();
+    t.event(Created, "s", s(), &[]);
+    t.pass(700_000);
+    t.event(Deleted, "s", None, &[]);
+    t.pass(599_000);
+    assert_eq!(t.ends.len(), 1);
+    t.pass(1_000);
+    assert!(t.ends.is_empty());
+}
+
+/// The ten minutes of a pod's first end are over: it has come back, and then it has not been gone
+/// for that long again.
+#[test]
+fn law9_a_pod_that_comes_back_keeps_its_ends() {
+    let mut t = Script::confirmed();
+    t.event(Created, "s", s(), &[]);
+    t.event(Deleted, "s", None, &[]);
+    t.pass(300_000);
+    let again = || Some(sandbox("s2", "p", Shown::Running));
+    t.event(Created, "s2", again(), &[]);
+    t.pass(301_000);
+    assert_eq!(t.ends.len(), 1);
+    t.event(Deleted, "s2", None, &[]);
+    t.pass(599_000);
+    assert_eq!(t.ends.len(), 2);
+    t.pass(1_000);
+    assert!(t.ends.is_empty());
+}
+
+/// A pod's ends were acknowledged, and it comes and ends once more at one stroke: that end has
+/// its own ten minutes.
+#[test]
+fn law9_an_acknowledged_end_cuts_no_later_one_short() {
+    for acknowledged in [false, true] {
+        let mut t = Script::confirmed();
+        t.event(Created, "s", s(), &[]);
+        t.event(Deleted, "s", None, &[]);
+        if acknowledged {
+            t.machine.acknowledge(&"s".into());
+            t.drain();
+        }
+        t.pass(300_000);
+        let again = || Some(sandbox("s2", "p", Shown::Running));
+        t.event(Created, "s2", again(), &[]);
+        t.event(Deleted, "s2", None, &[]);
+        t.pass(599_000);
+        assert_eq!(t.ends.len(), 2 - usize::from(acknowledged));
+        t.pass(1_000);
+        assert!(t.ends.is_empty());
+    }
+}
+
+/// Synced means that what the first list showed was inspected; a pod that is new since does not
+/// put it off.
+#[test]
+fn what_a_later_list_shows_does_not_put_off_the_sync() {
+    let pod = |uid: &str| container(&format!("c{uid}"), uid, Shown::Running);
+    let mut t = Script::new();
+    t.list(&[pod("p")]);
+    t.relist_shows(&[pod("p"), pod("q")]);
+    t.inspect(&[pod("p")], &[]);
+    assert!(t.machine.health(t.now()).synced);
+}
+
+/// What was learned when the read began was not known before.
+#[test]
+fn law5_absence_says_nothing_of_what_was_learned_as_the_read_began() {
+    let mut t = Script::confirmed();
+    t.relist();
+    event_at_begin(&mut t, Created, "s", &[]);
+    t.list(&[]);
+    assert_eq!(t.get("p").status.sandboxes.len(), 1);
+
+    let mut t = running();
+    t.wait("p", t.now());
+    let new = status("d", "p", Shown::Running);
+    event_at_begin(&mut t, Started, "d", &[new]);
+    t.inspect(&read(Shown::Running), &["d"]);
+    assert_eq!(t.get("p").status.containers.len(), 2);
+}
+
+/// Nor has a read left out what was learned as it began: the pod is as of it.
+#[test]
+fn law3_what_was_learned_as_the_read_began_is_not_left_out() {
+    let mut t = running();
+    let asked = t.now();
+    let waiter = t.wait("p", asked);
+    let new = status("d", "p", Shown::Running);
+    event_at_begin(&mut t, Started, "d", &[new]);
+    t.inspect(&read(Shown::Running), &[]);
+    assert!(t.get("p").as_of > Some(asked));
+    assert_eq!(t.view_for(waiter).status.containers.len(), 2);
+}
+
+/// A list that began as a removal was told knows nothing of it: it does not stand by it against
+/// the inspections.
+#[test]
+fn law2_a_list_that_began_with_a_removal_does_not_support_it() {
+    let mut t = running();
+    t.relist();
+    event_at_begin(&mut t, Deleted, "c", &[]);
+    t.pass(1);
+    t.wait("p", t.now());
+    t.inspect(&read(Shown::Running), &[]);
+    t.list(&[ready()]);
+    assert_eq!(t.machine.counters().contradictions, 1);
+    let start = t.now();
+    inspections(&mut t, start, 11, &read(Shown::Running));
+    assert_eq!(t.machine.counters().overruled, 1);
+}
+
+/// Nor does such an inspection against the lists.
+#[test]
+fn law2_an_inspection_that_began_with_a_removal_does_not_support_it() {
+    let mut t = running();
+    t.wait("p", t.now());
+    event_at_begin(&mut t, Deleted, "c", &[]);
+    t.pass(1);
+    t.relist_shows(&rows(Shown::Running));
+    t.inspect(&[ready()], &["c"]);
+    assert_eq!(t.machine.counters().contradictions, 1);
+    for _ in 0..12 {
+        t.pass(1_000);
+        while t.lists_wanted() > 0 {
+            t.list(&rows(Shown::Running));
+        }
+    }
+    assert_eq!(t.machine.counters().overruled, 1);
+}
+
+/// A list vouches for no pod of which it shows less than is believed, nor for one that an
+/// inspection disputes.
+#[test]
+fn law3_a_list_confirms_only_what_it_shows_undisputed() {
+    let ended = [exited("c", "p", 0, "Completed")];
+    let mut late = running();
+    late.wait("p", late.now());
+    late.inspect(&read(Shown::Running), &[]);
+    late.relist();
+    late.pass(1);
+    late.event(Stopped, "c", s(), &ended);
+    let as_of = late.get("p").as_of;
+    late.list(&rows(Shown::Running));
+    assert_eq!(late.inspections_wanted(), 0);
+    assert_eq!(late.get("p").as_of, as_of);
+
+    let mut disputed = running();
+    disputed.event(Stopped, "c", s(), &ended);
+    disputed.wait("p", disputed.now());
+    disputed.inspect(&read(Shown::Running), &[]);
+    let as_of = disputed.get("p").as_of;
+    disputed.relist_shows(&rows(Shown::Exited));
+    assert_eq!(disputed.inspections_wanted(), 0);
+    assert_eq!(disputed.get("p").as_of, as_of);
+}
+
+/// An inspection that succeeds is a sign of life whatever it shows, and so is one status of an
+/// inspection that fails; a failure alone is none.
+#[test]
+fn law10_any_answer_of_an_inspection_ends_an_outage() {
+    let out = || {
+        let mut t = Script::confirmed();
+        t.relist();
+        t.list_fails(CallErrorKind::Unavailable);
+        t.wait("p", t.now());
+        t
+    };
+    let mut empty = out();
+    empty.inspect(&[], &[]);
+    assert_eq!(empty.lists_wanted(), 1);
+    let mut failed = out();
+    failed.inspection_fails(&[]);
+    assert_eq!(failed.lists_wanted(), 0);
+    let mut partial = out();
+    partial.inspection_fails(&[ready()]);
+    assert_eq!(partial.lists_wanted(), 1);
+}
+
+#[test]
+fn law2_an_unknown_is_inspected_again_and_again() {
+    let mut t = running();
+    t.wait("p", t.now());
+    t.inspect(&read(Shown::Unknown), &[]);
+    let start = t.now();
+    let asked = inspections(&mut t, start, 70, &read(Shown::Unknown));
+    assert_eq!(asked, [10, 30, 70, 150, 310, 630]);
+}
+
+/// A contradiction is asked about when it is due; the backoff for what is unknown goes on beside
+/// it, and there is one only.
+#[test]
+fn law2_a_contradiction_adds_no_backoff_to_that_of_an_unknown() {
+    let mut t = running();
+    t.event(Started, "d", s(), &[status("d", "p", Shown::Running)]);
+    t.event(Stopped, "d", s(), &[exited("d", "p", 0, "Completed")]);
+    let [sandbox, unknown] = read(Shown::Unknown);
+    let found = [sandbox, unknown, status("d", "p", Shown::Running)];
+    t.wait("p", t.now());
+    t.inspect(&found, &[]);
+    let start = t.now();
+    let asked = inspections(&mut t, start, 40, &found);
+    assert_eq!(asked, [1, 10, 30, 70, 150, 310]);
+}
+
+/// A pod that has ended on a stream that hides removals is looked for six times.
+#[test]
+fn section2_a_pod_that_has_ended_is_looked_for() {
+    let mut t = Script::confirmed();
+    t.event(Created, "s", s(), &[]);
+    let ended = sandbox("s", "p", Shown::Exited);
+    let start = t.now();
+    t.event(Stopped, "s", Some(ended.clone()), &[]);
+    let asked = inspections(&mut t, start, 130, &[ended]);
+    assert_eq!(asked, [10, 30, 70, 150, 310, 600]);
+}
+
+/// Not so one that has begun anew, and not on a stream that tells of removals after all.
+#[test]
+fn section2_only_a_pod_whose_removal_may_be_hidden_is_looked_for() {
+    let ended = sandbox("s", "p", Shown::Exited);
+    for begins_anew in [true, false] {
+        let mut t = Script::confirmed();
+        t.event(Created, "s", s(), &[]);
+        let other = || Some(sandbox("x", "q", Shown::Running));
+        t.event(Created, "x", other(), &[]);
+        t.event(Stopped, "s", Some(ended.clone()), &[]);
+        if begins_anew {
+            let again = sandbox("s2", "p", Shown::Running);
+            t.event(Created, "s2", Some(again), &[]);
+        } else {
+            t.event(Deleted, "x", None, &[]);
+        }
+        let start = t.now();
+        assert_eq!(inspections(&mut t, start, 70, &[]), [0; 0], "{begins_anew}");
+    }
+}
