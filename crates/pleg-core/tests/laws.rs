@@ -13,6 +13,8 @@
 mod afterwards;
 #[path = "laws/counting.rs"]
 mod counting;
+#[path = "laws/judged.rs"]
+mod judged;
 #[path = "laws/lagging.rs"]
 mod lagging;
 #[path = "laws/reading.rs"]

@@ -1,0 +1,312 @@
+//! What one observation of an id does to it and to its pod, and what it is counted as.
+
+use pleg_core::{CallErrorKind, EventType, Id, LifecycleType, Report, Settings, Shown};
+
+use crate::script::{Script, container, exited, nameless, sandbox, status};
+use EventType::{Created, Deleted, Started, Stopped};
+
+fn ready() -> Report {
+    sandbox("s", "p", Shown::Running)
+}
+
+/// A pod with one running container, read by a list and an inspection.
+fn read() -> Script {
+    let mut t = Script::confirmed();
+    let running = container("c", "p", Shown::Running);
+    t.node = vec![ready(), running];
+    t.relist();
+    t.run(6_000);
+    t
+}
+
+fn ids(t: &Script, pod: &str) -> Vec<Id> {
+    let status = t.get(pod).status;
+    let sandboxes = status.sandboxes.iter().map(|s| s.id.clone());
+    let containers = status.containers.iter().map(|c| c.id.clone());
+    let mut ids: Vec<Id> = sandboxes.chain(containers).collect();
+    ids.sort();
+    ids
+}
+
+/// Law 10: what an event told of an id without a known pod is no miss when an inspection shows it.
+#[test]
+fn what_was_kept_aside_was_heard() {
+    let mut t = read();
+    t.event(Started, "d", None, &[]);
+    t.request_relist("p");
+    let all = [
+        ready(),
+        status("c", "p", Shown::Running),
+        container("d", "p", Shown::Running),
+    ];
+    t.inspect(&all, &[]);
+    let missed = t.missed();
+    for _ in 0..9 {
+        while t.lists_wanted() > 0 {
+            t.list_fails(CallErrorKind::Failed);
+        }
+        t.pass(1_000);
+    }
+    assert_eq!(t.missed(), missed);
+}
+
+/// Law 6: an event settles its own subject, not the sandbox that it brings along.
+#[test]
+fn only_its_subject_is_settled_by_an_event() {
+    for (event, id, looked_at) in [(Created, "s", false), (Started, "c", true)] {
+        let mut t = Script::confirmed();
+        let own = [status("c", "p", Shown::Running)];
+        t.event(event, id, Some(ready()), if id == "c" { &own } else { &[] });
+        assert_eq!(t.inspections_wanted(), 0, "{event:?}");
+        t.pass(1_100);
+        assert_eq!(t.inspections_wanted() > 0, looked_at, "{event:?}");
+    }
+}
+
+/// CRI-O tells of the removal of containers and not of sandboxes: only a sandbox's DELETED shows
+/// that this stream tells of those as well.
+#[test]
+fn the_removal_of_a_container_does_not_vouch_for_that_of_sandboxes() {
+    for (told, looked_for) in [
+        ((Deleted, "x"), false),
+        ((Deleted, "c"), true),
+        ((Stopped, "s"), true),
+    ] {
+        let mut t = read();
+        let gone = sandbox("x", "q", Shown::Exited);
+        let ended = sandbox("s", "p", Shown::Exited);
+        let sandbox = if told.1 == "x" { gone } else { ended };
+        t.event(
+            Stopped,
+            "c",
+            Some(ready()),
+            &[exited("c", "p", 0, "Completed")],
+        );
+        t.event(told.0, told.1, Some(sandbox), &[]);
+        t.event(
+            Stopped,
+            "s",
+            Some(self::sandbox("s", "p", Shown::Exited)),
+            &[],
+        );
+        t.event(Deleted, "c", None, &[]);
+        while t.inspection_wanted().is_some() {
+            t.inspect(&[self::sandbox("s", "p", Shown::Exited)], &["c"]);
+        }
+        t.pass(1_100);
+        assert_eq!(t.inspections_wanted() > 0, looked_for, "{told:?}");
+    }
+}
+
+/// Old news is no state, but a reason to look, whatever else came along.
+#[test]
+fn a_replayed_event_of_an_unknown_container_makes_its_pod_looked_at() {
+    let mut t = read();
+    let own = [
+        status("d", "p", Shown::Running),
+        status("c", "p", Shown::Running),
+    ];
+    t.stamped(-60_000, Started, "d", Some(ready()), &own);
+    assert_eq!(t.inspections_wanted(), 1);
+}
+
+/// The reason of an exit may arrive late, also after an end that an event told alone.
+#[test]
+fn an_end_told_alone_is_watched_for_its_reason() {
+    let mut t = read();
+    t.event(Stopped, "c", None, &[]);
+    t.inspect(&[ready(), exited("c", "p", 137, "Error")], &[]);
+    t.pass(2_100);
+    assert_eq!(t.reads_wanted(), 1);
+}
+
+/// What is kept aside is bounded, and what gives way is counted.
+#[test]
+fn what_is_kept_aside_is_counted_and_bounded() {
+    let mut t = Script::confirmed();
+    for n in 0..10_002 {
+        t.event(Started, &format!("c{n}"), None, &[]);
+    }
+    let counters = t.machine.counters();
+    assert_eq!((counters.kept_aside, counters.aside_dropped), (10_002, 2));
+}
+
+/// A DELETED needs no statuses, and one that its own status contradicts lacks nothing either.
+/// UNKNOWN is no status from before the end.
+#[test]
+fn what_lacks_nothing_is_not_counted_as_incomplete() {
+    let mut t = read();
+    t.event(Deleted, "c", None, &[status("c", "p", Shown::Running)]);
+    assert_eq!(t.machine.counters().events_incomplete, 0);
+    assert_eq!(t.inspections_wanted(), 1);
+    t.event(
+        Stopped,
+        "c",
+        Some(ready()),
+        &[status("c", "p", Shown::Unknown)],
+    );
+    assert_eq!(t.machine.counters().events_incomplete, 0);
+}
+
+/// Law 7: a container that names its pod moves there alone; a sandbox takes along what stood under
+/// its name. Where something is left, nothing has departed.
+#[test]
+fn a_name_moves_those_whose_name_it_is() {
+    let anonymous = |id| {
+        let sandbox = Some("s".into());
+        let mut report = nameless(container(id, "p", Shown::Running));
+        report.identity.sandbox = sandbox;
+        report
+    };
+    let s = nameless(ready());
+    let mut t = Script::confirmed();
+    let c = container("c", "p", Shown::Running);
+    for rows in [
+        [s.clone(), anonymous("c"), anonymous("d")],
+        [s, c.clone(), anonymous("d")],
+    ] {
+        t.node = rows.to_vec();
+        t.relist();
+        t.settle();
+        t.relist();
+        t.settle();
+    }
+    assert_eq!(ids(&t, "p"), ["c".into()]);
+    assert_eq!(ids(&t, "s"), ["d".into(), "s".into()]);
+    assert!(t.swept.is_empty(), "{:?}", t.swept);
+    t.node = vec![ready(), c, anonymous("d")];
+    t.relist();
+    t.settle();
+    assert_eq!(ids(&t, "p"), ["c".into(), "d".into(), "s".into()]);
+}
+
+/// A name that only a single read tells is published.
+#[test]
+fn a_name_is_published_whoever_tells_it() {
+    let mut t = read();
+    let mut ended = exited("d", "p", 1, "Error");
+    ended.identity.name = None;
+    t.event(Stopped, "d", Some(ready()), std::slice::from_ref(&ended));
+    while t.inspection_wanted().is_some() {
+        t.inspect(
+            &[ready(), status("c", "p", Shown::Running), ended.clone()],
+            &[],
+        );
+    }
+    t.pass(2_100);
+    while t.inspection_wanted().is_some() {
+        t.inspect(
+            &[ready(), status("c", "p", Shown::Running), ended.clone()],
+            &[],
+        );
+    }
+    t.read(exited("d", "p", 1, "Error"));
+    let status = t.get("p").status;
+    let d = status.containers.iter().find(|c| c.id == "d".into());
+    assert_eq!(d.map(|c| &*c.name), Some("d"));
+}
+
+/// Law 3: a list that shows less than an event has told since does not vouch for the pod.
+#[test]
+fn a_list_overtaken_by_an_event_confirms_nothing() {
+    let mut t = read();
+    let before = t.get("p").as_of;
+    t.relist();
+    t.pass(1);
+    t.event(
+        Stopped,
+        "c",
+        Some(ready()),
+        &[exited("c", "p", 0, "Completed")],
+    );
+    t.list(&[ready(), container("c", "p", Shown::Running)]);
+    assert_eq!(t.get("p").as_of, before);
+}
+
+/// A contradiction is counted, and the call that brought it is asked again: a list's by a list,
+/// an inspection's by an inspection.
+#[test]
+fn a_contradiction_is_put_to_the_call_that_brought_it() {
+    for listed in [true, false] {
+        let mut t = read();
+        t.relist_shows(&[ready(), container("c", "p", Shown::Running)]);
+        t.event(
+            Stopped,
+            "c",
+            Some(ready()),
+            &[exited("c", "p", 0, "Completed")],
+        );
+        let lists = t.machine.counters().lists;
+        if listed {
+            t.relist_shows(&[ready(), container("c", "p", Shown::Running)]);
+        } else {
+            t.request_relist("p");
+            t.inspect(&[ready(), status("c", "p", Shown::Running)], &[]);
+        }
+        let counters = t.machine.counters();
+        assert_eq!(counters.contradictions, 1);
+        t.pass(200);
+        let more = t.machine.counters().lists - lists;
+        assert_eq!(more, if listed { 2 } else { 0 });
+    }
+}
+
+/// A tombstone that gives way to a newer one before its time is counted.
+#[test]
+fn tombstones_over_the_number_are_dropped_and_counted() {
+    let mut settings = Settings::default();
+    settings.tombstones_max = 2;
+    let mut t = Script::confirmed_with(settings);
+    for n in 0..5 {
+        t.event(Deleted, &format!("c{n}"), None, &[]);
+    }
+    let counters = t.machine.counters();
+    assert_eq!((counters.tombstones, counters.tombstones_dropped), (2, 3));
+}
+
+/// A detail that an event changed is announced as PodSync.
+#[test]
+fn a_changed_detail_is_announced() {
+    let mut t = read();
+    t.event(Stopped, "c", Some(ready()), &[exited("c", "p", 1, "Error")]);
+    t.pass(3_000);
+    let before = t.said(LifecycleType::PodSync, "p");
+    t.read(exited("c", "p", 1, "OOMKilled"));
+    assert_eq!(t.said(LifecycleType::PodSync, "p"), before + 1);
+}
+
+/// Law 10: a container that a list finds ended has ended unheard; of a sandbox that nobody saw
+/// ready nothing was to be heard.
+#[test]
+fn only_a_container_found_ended_was_missed() {
+    let mut t = read();
+    t.node.push(sandbox("x", "q", Shown::Exited));
+    t.node.push(exited("d", "p", 1, "Error"));
+    let [c_started, c_stopped, s_started, s_stopped] = t.machine.counters().missed;
+    t.relist();
+    t.run(8_000);
+    let found = [c_started, c_stopped + 1, s_started, s_stopped];
+    assert_eq!(t.machine.counters().missed, found);
+}
+
+/// Law 6: an end settles nothing of what was unknown before.
+#[test]
+fn an_unknown_container_that_ended_is_looked_at() {
+    let mut t = read();
+    let own = [exited("d", "p", 0, "Completed")];
+    t.event(Stopped, "d", Some(ready()), &own);
+    assert_eq!(t.inspections_wanted(), 0);
+    t.pass(1_100);
+    assert_eq!(t.inspections_wanted(), 1);
+}
+
+/// UNKNOWN makes the pod looked at once, not by every list.
+#[test]
+fn unknown_rows_ask_once() {
+    let mut t = read();
+    let rows = [ready(), container("c", "p", Shown::Unknown)];
+    t.relist_shows(&rows);
+    t.inspect(&[ready(), status("c", "p", Shown::Unknown)], &[]);
+    t.relist_shows(&rows);
+    assert_eq!(t.inspections_wanted(), 0);
+}
