@@ -66,6 +66,32 @@ fn law10_lists_do_not_follow_the_events() {
     assert!((3..=9).contains(&lists), "{lists} lists in three seconds");
 }
 
+/// Events that only a list can explain cause one list a second, however many they are; where lists
+/// fail, each that failed at its time is followed by one that runs at once.
+#[test]
+fn law10_what_only_a_list_explains_causes_one_a_second() {
+    for (fails, most) in [(false, 4), (true, 9)] {
+        let mut t = Script::confirmed();
+        t.pass(60_000);
+        let mut lists = 0;
+        for n in 0..3_000 {
+            while t.lists_wanted() > 0 {
+                lists += 1;
+                if fails {
+                    t.list_fails(CallErrorKind::TooLarge);
+                } else {
+                    t.list(&[]);
+                }
+            }
+            t.event(Stopped, &format!("s{n}"), None, &[]);
+        }
+        assert!(
+            (3..=most).contains(&lists),
+            "{lists} lists in three seconds"
+        );
+    }
+}
+
 /// After an outage a list runs at once with the first call that succeeds.
 #[test]
 fn law10_after_an_outage_a_list_runs_at_once() {
