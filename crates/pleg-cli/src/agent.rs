@@ -34,7 +34,7 @@ pub(crate) async fn run(
     signal: impl Future<Output = Signal>,
 ) -> anyhow::Result<Signal> {
     let metrics = install_metrics()?;
-    let target = Target::choose(&args.connection, Otherwise::Wait).await?;
+    let target = Target::choose(&args.connection.runtime, Otherwise::Wait).await?;
     let mut settings = Settings::default();
     settings.relist_period = args.relist_period;
     settings.relist_period_max = args.relist_period_max;
@@ -79,7 +79,7 @@ pub(crate) async fn run(
     Ok(signal)
 }
 
-fn install_metrics() -> anyhow::Result<PrometheusHandle> {
+pub(crate) fn install_metrics() -> anyhow::Result<PrometheusHandle> {
     let seconds = Matcher::Suffix("_seconds".to_owned());
     let metrics = PrometheusBuilder::new()
         .set_buckets_for_metric(seconds, &BUCKETS)?

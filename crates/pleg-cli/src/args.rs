@@ -26,6 +26,7 @@ Examples:
   pleg watch -o json --for 10s     ten seconds of events, one object a line
   pleg pods                        what exists now
   pleg agent                       metrics, liveness and readiness on port 9394
+  pleg bench                       what events save on this node, in two minutes
   pleg sim --socket /tmp/cri.sock  a simulated runtime for other tools")]
 pub(crate) struct Args {
     /// Log more to standard error (-v: what happens, -vv: how); PLEG_LOG sets a filter
@@ -43,14 +44,25 @@ pub(crate) enum Command {
     Pods(PodsArgs),
     /// Run until stopped; serve metrics, liveness and readiness
     Agent(AgentArgs),
+    /// Measure what each mode costs on this node, and how soon it knows
+    Bench(BenchArgs),
     /// Run a simulated container runtime for other tools
     Sim(SimArgs),
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Connection {
+    #[command(flatten)]
+    pub(crate) runtime: Which,
+    /// Where to hear from
+    #[arg(long, value_enum, default_value_t = Mode::Evented)]
+    pub(crate) mode: Mode,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Which {
     /// The runtime's socket, as in crictl; without it, well-known sockets are tried. Where there
-    /// is none, watch shows the embedded runtime, pods fails, agent waits and is not ready
+    /// is none, watch and bench use the embedded runtime, pods fails, agent waits and is not ready
     #[arg(
         short,
         long,
@@ -71,9 +83,6 @@ pub(crate) struct Connection {
         conflicts_with = "runtime_endpoint"
     )]
     pub(crate) sim: Option<Simulated>,
-    /// Where to hear from
-    #[arg(long, value_enum, default_value_t = Mode::Evented)]
-    pub(crate) mode: Mode,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -135,6 +144,30 @@ pub(crate) struct AgentArgs {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Only lists, statuses and the event stream are read: nothing on the node is changed. The runtime's
+CPU time is that of all its clients. The first minute is evented mode at its worst: its lists grow
+rare only while nothing is found missing.
+
+Examples:
+  pleg bench                       this node's runtime, a minute in each mode
+  pleg bench --for 10m -o json     longer, one object a mode
+  pleg bench --sim --pods 1000     a simulated node, in a process of its own")]
+pub(crate) struct BenchArgs {
+    #[command(flatten)]
+    pub(crate) runtime: Which,
+    /// How long in each mode
+    #[arg(long = "for", value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    pub(crate) lasting: Duration,
+    /// How many pods the simulated node has
+    #[arg(long, value_name = "NUMBER", default_value_t = 110)]
+    pub(crate) pods: usize,
+    /// How to show it
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = sim_help(), subcommand_value_name = "ctl")]
 pub(crate) struct SimArgs {
@@ -161,6 +194,9 @@ pub(crate) struct SimArgs {
     /// Start without pods that come, crash and go: only what clients make exists
     #[arg(long)]
     pub(crate) empty: bool,
+    /// Start with so many pods, and keep so many up; without it they come one by one, up to six
+    #[arg(long, value_name = "NUMBER", conflicts_with = "empty")]
+    pub(crate) pods: Option<usize>,
     /// What the simulated ids, lives and dice follow from
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub(crate) seed: u64,

@@ -9,7 +9,7 @@ use pleg::runtime::clock::Clock;
 use pleg::{Builder, Pleg};
 use pleg_cri::{ConnectError, CriConfig, CriRuntime, Endpoint, diagnose, find, well_known};
 
-use crate::args::{self, Connection};
+use crate::args::{self, Which};
 use crate::sim::Embedded;
 
 /// How long `watch` and `pods` wait for a runtime to answer.
@@ -37,14 +37,11 @@ pub(crate) struct Target {
 impl Target {
     /// The runtime that was asked for, or the one that is found; `otherwise` says what to do where
     /// there is none.
-    pub(crate) async fn choose(
-        connection: &Connection,
-        otherwise: Otherwise,
-    ) -> anyhow::Result<Self> {
-        if let Some(mode) = connection.sim {
+    pub(crate) async fn choose(runtime: &Which, otherwise: Otherwise) -> anyhow::Result<Self> {
+        if let Some(mode) = runtime.sim {
             return Self::embedded(mode).await;
         }
-        if let Some(endpoint) = connection.runtime_endpoint.clone().or_else(find) {
+        if let Some(endpoint) = runtime.runtime_endpoint.clone().or_else(find) {
             return Ok(Self::new(endpoint, None));
         }
         match (otherwise, well_known().first()) {
@@ -70,7 +67,8 @@ impl Target {
         Ok(Self::new(embedded.endpoint()?, Some(embedded)))
     }
 
-    fn new(endpoint: Endpoint, embedded: Option<Embedded>) -> Self {
+    /// A runtime on that socket; `embedded` keeps it alive if it is our own.
+    pub(crate) fn new(endpoint: Endpoint, embedded: Option<Embedded>) -> Self {
         let clock = Clock::start();
         Self {
             endpoint,

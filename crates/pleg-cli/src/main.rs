@@ -1,8 +1,9 @@
 //! The `pleg` command: `watch` and `pods` show a node's pods, `agent` keeps watch over them and
-//! serves metrics and health, `sim` is a simulated runtime.
+//! serves metrics and health, `bench` measures both modes on this node, `sim` is a simulated runtime.
 
 mod agent;
 mod args;
+mod bench;
 mod connect;
 mod json;
 mod pods;
@@ -10,6 +11,7 @@ mod signals;
 mod sim;
 mod table;
 mod text;
+mod usage;
 mod watch;
 
 use std::io::{self, Write};
@@ -45,6 +47,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Watch(args) => show(watch::run(args), signal).await,
         Command::Pods(args) => show(pods::run(args), signal).await,
         Command::Agent(args) => Ok(agent::run(args, signal).await?.exit_code_of_service()),
+        Command::Bench(args) => show(bench::run(args), signal).await,
         Command::Sim(args) => sim::run(args, signal).await,
     }
 }

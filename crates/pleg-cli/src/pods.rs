@@ -17,7 +17,7 @@ use crate::watch::short;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(args: PodsArgs) -> anyhow::Result<()> {
-    let target = Target::choose(&args.connection, Otherwise::Fail).await?;
+    let target = Target::choose(&args.connection.runtime, Otherwise::Fail).await?;
     target.wait_until_it_answers().await?;
     let pleg = target
         .builder(args.connection.mode, Settings::default())?

@@ -41,9 +41,16 @@ async fn serve(args: SimArgs, signal: impl Future<Output = Signal>) -> anyhow::R
         builder = builder.runtime_version(version);
     }
     let sim = builder.build();
+    let life = LifeConfig::default().seed(args.seed);
+    let life = args
+        .pods
+        .map_or(life.clone(), |pods| life.pods(pods).full());
+    let life = (!args.empty).then(|| sim.spawn_life(life));
+    if let Some(life) = &life {
+        life.filled().await;
+    }
     let serving = sim.serve_unix(&socket, std::future::pending())?;
     let control = sim.serve_control(control_of(&socket))?;
-    let life = (!args.empty).then(|| sim.spawn_life(LifeConfig::default().seed(args.seed)));
     say(&format!(
         "a simulated runtime ({}) listens on unix://{}",
         args.mode,

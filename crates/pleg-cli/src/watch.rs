@@ -12,7 +12,7 @@ use crate::json::{self, Moment};
 use crate::table::{self, Cell, colour, dim};
 
 pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<()> {
-    let target = Target::choose(&args.connection, Otherwise::Embedded).await?;
+    let target = Target::choose(&args.connection.runtime, Otherwise::Embedded).await?;
     target.wait_until_it_answers().await?;
     let mut builder = target.builder(args.connection.mode, Settings::default())?;
     let mut events = builder.subscribe();

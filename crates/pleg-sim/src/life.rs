@@ -11,6 +11,7 @@ use std::{
 };
 
 use pleg_cri::v1::{self, runtime_service_server::RuntimeService as _};
+use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{Request, Status};
 
@@ -21,8 +22,11 @@ const OURS: (&str, &str) = ("pleg-sim/life", "true");
 const CONTAINER_NAME: &str = "io.kubernetes.container.name";
 const RESTART: &str = "pleg-sim/restart";
 
-/// What runs on the node: workload, its containers, and how the first of them ends, if it does.
-const WORKLOADS: &[(&str, &[&str], Option<&str>)] = &[
+/// A workload: its name, its containers, and how the first of them ends, if it does.
+type Workload = (&'static str, &'static [&'static str], Option<&'static str>);
+
+/// What runs on the node.
+const WORKLOADS: &[Workload] = &[
     ("web", &["nginx", "log-shipper"], None),
     ("api", &["server", "proxy"], None),
     ("cache", &["redis"], None),
@@ -41,6 +45,9 @@ pub struct LifeConfig {
     pub seed: u64,
     /// How many pods it keeps up; 6 by default.
     pub pods: usize,
+    /// Whether they are all there from the start, and jobs come later only; by default all come
+    /// one by one.
+    pub full: bool,
     /// The mean time between two steps; 1.5 s by default.
     pub pace: Duration,
     /// The namespace of its pods; `demo` by default.
@@ -52,6 +59,7 @@ impl Default for LifeConfig {
         Self {
             seed: 0,
             pods: 6,
+            full: false,
             pace: Duration::from_millis(1500),
             namespace: "demo".to_owned(),
         }
@@ -73,6 +81,13 @@ impl LifeConfig {
         self
     }
 
+    /// All pods at the start.
+    #[must_use]
+    pub fn full(mut self) -> Self {
+        self.full = true;
+        self
+    }
+
     /// The pace.
     #[must_use]
     pub fn pace(mut self, pace: Duration) -> Self {
@@ -87,9 +102,16 @@ impl LifeConfig {
 pub struct LifeHandle {
     stop: CancellationToken,
     task: TaskTracker,
+    filled: watch::Receiver<bool>,
 }
 
 impl LifeHandle {
+    /// Until the pods are there that are there [from the start](LifeConfig::full).
+    pub async fn filled(&self) {
+        // If the life has ended, no more will come.
+        let _ = self.filled.clone().wait_for(|filled| *filled).await;
+    }
+
     /// No step is begun any more; what exists stays. Returns when the last one is done.
     pub async fn stop(self) {
         self.stop.cancel();
@@ -100,6 +122,7 @@ impl LifeHandle {
 pub(crate) fn spawn(engine: &Arc<Engine>, config: LifeConfig) -> LifeHandle {
     let stop = engine.stop.child_token();
     let task = TaskTracker::new();
+    let (fills, filled) = watch::channel(false);
     let life = Life {
         cri: CriService::new(Arc::clone(engine)),
         engine: Arc::clone(engine),
@@ -109,9 +132,9 @@ pub(crate) fn spawn(engine: &Arc<Engine>, config: LifeConfig) -> LifeHandle {
     };
     engine
         .tasks
-        .spawn(task.track_future(life.go_on(stop.clone())));
+        .spawn(task.track_future(life.go_on(stop.clone(), fills)));
     task.close();
-    LifeHandle { stop, task }
+    LifeHandle { stop, task, filled }
 }
 
 struct Life {
@@ -128,7 +151,16 @@ struct Seen {
 }
 
 impl Life {
-    async fn go_on(mut self, stop: CancellationToken) {
+    async fn go_on(mut self, stop: CancellationToken, filled: watch::Sender<bool>) {
+        if self.config.full {
+            for _ in 0..self.config.pods {
+                if let Err(status) = self.deploy(false).await {
+                    tracing::debug!(%status, "a pod of the scripted life failed");
+                }
+            }
+        }
+        // Whoever waits for it may have gone.
+        let _ = filled.send(true);
         while !stop.is_cancelled() {
             if let Err(status) = self.step().await {
                 tracing::debug!(%status, "a step of the scripted life failed");
@@ -153,7 +185,7 @@ impl Life {
             return self.restart(&sandbox, &dead, &seen).await;
         }
         if seen.sandboxes.len() < self.config.pods {
-            return self.deploy().await;
+            return self.deploy(true).await;
         }
         match self.dice.below(10) {
             0..4 => {
@@ -194,8 +226,11 @@ impl Life {
 
     // === what it does ===
 
-    async fn deploy(&mut self) -> Result<(), Status> {
-        let Some((workload, names, ends)) = self.dice.one(WORKLOADS).copied() else {
+    /// A pod of some workload; of one that does not end by itself, unless `jobs` will do.
+    async fn deploy(&mut self, jobs: bool) -> Result<(), Status> {
+        let lasts = |(_, _, ends): &&Workload| jobs || ends.is_none();
+        let workloads: Vec<_> = WORKLOADS.iter().filter(lasts).copied().collect();
+        let Some((workload, names, ends)) = self.dice.one(&workloads).copied() else {
             return Ok(());
         };
         let suffix = self.dice.id();

@@ -7,6 +7,7 @@
     reason = "a CRI request is large; tests do not mind"
 )]
 
+mod bench;
 mod pods;
 mod run;
 mod services;
