@@ -17,6 +17,8 @@ mod counting;
 mod judged;
 #[path = "laws/lagging.rs"]
 mod lagging;
+#[path = "laws/overruled.rs"]
+mod overruled;
 #[path = "laws/reading.rs"]
 mod reading;
 #[path = "laws/replay.rs"]

@@ -324,6 +324,33 @@ fn law2_an_inspection_that_began_with_a_removal_does_not_support_it() {
     assert_eq!(t.machine.counters().overruled, 1);
 }
 
+/// Nor does it once a later list shows what it did not.
+#[test]
+fn law2_a_list_that_began_with_a_removal_is_no_support_afterwards() {
+    let mut t = running();
+    t.relist();
+    event_at_begin(&mut t, Deleted, "c", &[]);
+    t.list(&[ready()]);
+    t.relist_shows(&rows(Shown::Running));
+    let start = t.now();
+    t.wait("p", start);
+    inspections(&mut t, start, 11, &read(Shown::Running));
+    assert_eq!(t.machine.counters().overruled, 1);
+}
+
+/// An inspection that began as a removal was told does not contradict it, be it with UNKNOWN.
+#[test]
+fn law2_an_unknown_from_before_a_removal_does_not_contradict_it() {
+    let mut t = running();
+    t.wait("p", t.now());
+    event_at_begin(&mut t, Deleted, "c", &[]);
+    t.inspect(&read(Shown::Unknown), &[]);
+    assert_eq!(t.machine.counters().contradictions, 0);
+    t.wait("p", t.now());
+    t.inspect(&read(Shown::Unknown), &[]);
+    assert_eq!(t.machine.counters().contradictions, 1);
+}
+
 /// A list vouches for no pod of which it shows less than is believed, nor for one that an
 /// inspection disputes.
 #[test]

@@ -310,3 +310,41 @@ fn unknown_rows_ask_once() {
     t.relist_shows(&rows);
     assert_eq!(t.inspections_wanted(), 0);
 }
+
+/// A container "d" that an event without its name told as ended and an inspection as UNKNOWN, and
+/// its status with UNKNOWN.
+fn unknown_since_its_end() -> (Script, Report) {
+    let mut t = read();
+    let mut d = exited("d", "p", 1, "Error");
+    d.identity.name = None;
+    t.event(Stopped, "d", Some(ready()), std::slice::from_ref(&d));
+    d.shown = Shown::Unknown;
+    t.request_relist("p");
+    let alive = status("c", "p", Shown::Running);
+    t.inspect(&[ready(), alive, d.clone()], &[]);
+    (t, d)
+}
+
+/// A detail that comes with a further UNKNOWN is announced.
+#[test]
+fn a_detail_of_what_stays_unknown_is_announced() {
+    let (mut t, mut d) = unknown_since_its_end();
+    let before = t.said(LifecycleType::PodSync, "p");
+    d.details = exited("d", "p", 1, "OOMKilled").details;
+    t.request_relist("p");
+    let alive = status("c", "p", Shown::Running);
+    t.inspect(&[ready(), alive, d], &[]);
+    assert_eq!(t.said(LifecycleType::PodSync, "p"), before + 1);
+}
+
+/// A name that comes with a further UNKNOWN is published, also by the read of a single status.
+#[test]
+fn a_name_of_what_stays_unknown_is_published() {
+    let (mut t, mut d) = unknown_since_its_end();
+    t.pass(2_100);
+    d.identity.name = Some("d".into());
+    t.read(d);
+    let status = t.get("p").status;
+    let d = status.containers.iter().find(|c| c.id == "d".into());
+    assert_eq!(d.map(|c| &*c.name), Some("d"));
+}

@@ -1,6 +1,6 @@
 //! Law 9 and section 3: what is told, once, and with what.
 
-use pleg_core::{EventType, LifecycleType, Shown};
+use pleg_core::{EventType, LifecycleType, RuntimeEvent, Shown, WallTime};
 
 use crate::script::{Script, exited, sandbox, status};
 use EventType::{Created, Deleted, Started, Stopped};
@@ -86,6 +86,36 @@ fn section3_a_death_in_a_failing_pod_is_told_at_once() {
     t.inspection_fails(&[]);
     t.event(Stopped, "c", s(), &[]);
     assert_eq!(t.said(ContainerDied, "c"), 1);
+}
+
+/// Its exit code is said when some read brings it.
+#[test]
+fn section3_an_exit_code_that_a_read_brings_after_the_death_is_said() {
+    let mut t = running();
+    t.wait("p", t.now());
+    t.inspection_fails(&[]);
+    t.event(Stopped, "c", s(), &[]);
+    t.wait("p", t.now());
+    t.announced.clear();
+    t.inspect(&[s().expect("ready"), exited("c", "p", 3, "Error")], &[]);
+    let said: Vec<_> = t.announced.iter().map(|a| (a.0, a.3)).collect();
+    assert_eq!(said, [(ContainerChanged, Some(3)), (PodSync, None)]);
+}
+
+/// When something was removed is the stamp of the event that told of its removal.
+#[test]
+fn section3_a_removal_has_the_stamp_of_its_own_event() {
+    let mut t = running();
+    let removed = WallTime::from_nanos(1_700_000_000_123_456_789);
+    t.deliver(RuntimeEvent {
+        id: "c".into(),
+        event: Deleted,
+        created_at: removed.as_nanos(),
+        sandbox: s(),
+        containers: Vec::new(),
+    });
+    let last = t.events.last().map(|e| (e.event, e.happened_at));
+    assert_eq!(last, Some((ContainerRemoved, Some(removed))));
 }
 
 /// An end that was acknowledged does not come back with its removal.

@@ -17,6 +17,7 @@ use pleg_core::{
 
 const WALL: i64 = 1_700_000_000_000_000_000;
 
+#[derive(Clone)]
 pub struct Script {
     pub machine: Reconciler,
     now: u64,
@@ -44,6 +45,7 @@ pub struct Script {
 }
 
 /// An inspection that is wanted.
+#[derive(Clone)]
 struct Asked {
     ticket: Ticket,
     uid: PodUid,
