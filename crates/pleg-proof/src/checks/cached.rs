@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use pleg_core::{
-    ContainerState, Id, Instant, PodStatus, PodUid, PodView, SandboxState, TerminalRecord,
+    ContainerState, Id, Instant, KnownState, PodStatus, PodUid, PodView, SandboxState,
+    TerminalRecord,
 };
 
 use super::{Checks, states};
@@ -70,13 +71,15 @@ impl Checks {
         let home = pod.is_none_or(|pod| pod == life.pod);
         laws::HOME.holds(home, || format!("{id} is published as one of {uid}"))?;
         let lies = self.lies;
-        let true_state = lies || state.is_none_or(|s| s <= real);
+        // What lies beneath an UNKNOWN is published, too: from then on it is believed.
+        let position = state.or_else(|| last_known(&view.status, id));
+        let true_state = lies || position.is_none_or(|s| s <= real);
         let of = Some(life.pod);
         let fails = |law: laws::Assertion, what: String| Err::<(), Broken>(law.broken(what).of(of));
         if !true_state {
             return fails(
                 laws::TRUE,
-                format!("{id} is published {state:?} and is {real:?}"),
+                format!("{id} is published {position:?} and is {real:?}"),
             );
         }
         let Some(book) = self.book(truth, id) else {
@@ -99,13 +102,13 @@ impl Checks {
                     format!("the removal of {id} is overruled after {after} ms"),
                 );
             }
-        } else if let (Some(state), Some((before, since))) = (state, book.shown)
-            && state < before
+        } else if let (Some(position), Some((before, since))) = (position, book.shown)
+            && position < before
         {
             if !lies {
                 return fails(
                     laws::FORWARD,
-                    format!("{id} was {before:?} and is {state:?}"),
+                    format!("{id} was {before:?} and is {position:?}"),
                 );
             }
             if now < since + PATIENCE {
@@ -117,14 +120,16 @@ impl Checks {
             }
         }
         let unsure = book.unsure.is_some();
-        if let Some(state) = state {
-            if book.shown.is_none_or(|(before, _)| before != state) {
-                book.shown = Some((state, now));
-            }
+        if let Some(position) = position
+            && book.shown.is_none_or(|(before, _)| before != position)
+        {
+            book.shown = Some((position, now));
+        }
+        if state.is_some() {
             return Ok(());
         }
         self.tally.path(Path::ShownUnknown);
-        if !unsure && last_known(&view.status, id) {
+        if !unsure && position.is_some() {
             return fails(
                 laws::UNKNOWN,
                 format!("{id} is published as unknown, and no inspection said so"),
@@ -337,16 +342,22 @@ impl Checks {
     }
 }
 
-/// Whether the status says what the id was before it became unknown.
-fn last_known(status: &PodStatus, id: &Id) -> bool {
-    let sandbox = status.sandboxes.iter().find(|s| s.id == *id);
+/// What the status says that the id was before it became unknown.
+fn last_known(status: &PodStatus, id: &Id) -> Option<State> {
+    let ready = status.sandboxes.iter().find(|s| s.id == *id);
+    let ready = ready.and_then(|s| match s.state {
+        SandboxState::Unknown { last_ready } => last_ready,
+        _ => None,
+    });
     let container = status.containers.iter().find(|c| c.id == *id);
-    sandbox.is_some_and(|s| {
-        matches!(
-            s.state,
-            SandboxState::Unknown {
-                last_ready: Some(_)
-            }
-        )
-    }) || container.is_some_and(|c| matches!(c.state, ContainerState::Unknown { last: Some(_) }))
+    let last = container.and_then(|c| match c.state {
+        ContainerState::Unknown { last } => last,
+        _ => None,
+    });
+    match (ready, last) {
+        (Some(true), _) | (_, Some(KnownState::Running)) => Some(State::Running),
+        (Some(false), _) | (_, Some(KnownState::Exited)) => Some(State::Exited),
+        (_, Some(KnownState::Created)) => Some(State::Created),
+        (None, None) => None,
+    }
 }
