@@ -16,7 +16,7 @@
 #
 # What a test has to know:
 #   * IMAGE is the only image: sandbox image of the pods, and one program for their containers (scripts/containerd/app.c):
-#     /app pause, /app exit CODE [MILLISECONDS], /app ignore-term. Its entrypoint is /app, its default argument `pause`.
+#     /app pause [CODE], /app exit CODE [MILLISECONDS], /app ignore-term. Its entrypoint is /app, its default argument `pause`.
 #   * Pods must be on the host network (linux.security_context.namespace_options.network = NODE): there is no CNI.
 #   * Pods should have CGROUP as linux.cgroup_parent; nobody else uses it, and `down` removes all that is below it.
 #   * DIR/containerd.pid holds the daemon's pid, LOG (DIR/containerd.log) what it says. Signals may be sent by that pid.

@@ -1,7 +1,7 @@
 /*
  * The one program of the test image: pause process of every pod and main process of every container.
  *
- *   app [pause]                    wait; SIGTERM or SIGINT ends it at once with code 0
+ *   app [pause [CODE]]             wait; SIGTERM or SIGINT ends it at once with CODE (0)
  *   app exit CODE [MILLISECONDS]   end with CODE after that time (0); a SIGTERM or SIGINT before it gives 143 or 130
  *   app ignore-term                run for ever; only SIGKILL ends it for sure
  *
@@ -17,9 +17,11 @@
 
 enum { EXIT_USAGE = 64 };
 
-static void exit_clean(int signal) {
+static volatile sig_atomic_t pause_code = 0;
+
+static void exit_paused(int signal) {
     (void)signal;
-    _exit(0);
+    _exit(pause_code);
 }
 
 static void exit_as_killed(int signal) {
@@ -35,7 +37,7 @@ static void on_stop_signals(void (*handler)(int)) {
 }
 
 static int usage(void) {
-    fputs("usage: app [pause | exit CODE [MILLISECONDS] | ignore-term]\n", stderr);
+    fputs("usage: app [pause [CODE] | exit CODE [MILLISECONDS] | ignore-term]\n", stderr);
     return EXIT_USAGE;
 }
 
@@ -64,9 +66,15 @@ int main(int argc, char **argv) {
         sleep_ms(ms);
         return (int)code;
     }
-    if (argc > 2) return usage();
+    if (strcmp(mode, "pause") == 0 && argc == 3) {
+        long code = number(argv[2], 255);
+        if (code < 0) return usage();
+        pause_code = (int)code;
+    } else if (argc > 2) {
+        return usage();
+    }
     if (strcmp(mode, "pause") == 0)
-        on_stop_signals(exit_clean);
+        on_stop_signals(exit_paused);
     else if (strcmp(mode, "ignore-term") == 0)
         on_stop_signals(SIG_IGN);
     else

@@ -116,7 +116,7 @@ impl Announced {
     }
 
     /// What is missing of what was done, if every transition can be heard of: Started unless the
-    /// stream itself told of the end first, Died with its exit code, Removed.
+    /// end was told first, Died with its exit code, Removed.
     pub fn missing(&self, deeds: &Deeds, heard: Option<&Log>) -> Vec<String> {
         let mut missing = Vec::new();
         for (id, deed) in deeds {
@@ -152,12 +152,20 @@ impl Announced {
     }
 }
 
-/// Whether the stream told of the end of an id before anything in it showed the id running
-/// (containerd starts to watch for the end before it sends STARTED): then Died comes alone.
+/// Whether the stream or a read told of the end of an id before anything in the stream showed the
+/// id running (containerd starts to watch for the end before it sends STARTED, and reads what its
+/// events show before it sends them): then Died comes alone.
 fn end_before_start(log: &Log, id: &Id) -> bool {
     use pleg::core::EventType::{Started, Stopped};
-    for heard in &log.events {
-        if heard.running.contains(id) || (heard.id == *id && heard.event == Started) {
+    let read_ended = match log.read_first.get(id) {
+        Some((Shown::Exited, heard)) => Some(*heard),
+        _ => None,
+    };
+    for (before, heard) in log.events.iter().enumerate() {
+        if read_ended.is_some_and(|heard| heard <= before) {
+            return true;
+        }
+        if heard.shows(id, Shown::Running) || (heard.id == *id && heard.event == Started) {
             return false;
         }
         if heard.id == *id && heard.event == Stopped {

@@ -21,6 +21,12 @@ const PATIENCE: Duration = Duration::from_secs(90);
 pub enum Life {
     /// It runs until it is stopped, and then ends with 0.
     UntilStopped,
+    /// It runs until it is stopped or told to end, and then ends with this code. The simulated
+    /// runtime is told the code by whoever ends it.
+    UntilToldToEnd {
+        /// From 0 to 255.
+        code: i32,
+    },
     /// It ends by itself.
     Exit {
         /// With this code.
@@ -36,6 +42,9 @@ impl Life {
     fn command(self) -> Vec<String> {
         let words = match self {
             Self::UntilStopped => vec!["/app".to_owned(), "pause".to_owned()],
+            Self::UntilToldToEnd { code } => {
+                vec!["/app".to_owned(), "pause".to_owned(), code.to_string()]
+            }
             Self::Exit { code, after_ms } => {
                 vec![
                     "/app".to_owned(),
@@ -54,7 +63,7 @@ impl Life {
         match self {
             Self::UntilStopped => 0,
             Self::CannotStart => 128,
-            Self::Exit { code, .. } => code,
+            Self::Exit { code, .. } | Self::UntilToldToEnd { code } => code,
         }
     }
 }

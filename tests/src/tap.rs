@@ -1,7 +1,7 @@
-//! A runtime that is listened in on: every call is counted, every event is kept; and events that
-//! are to get lost on their way get lost.
+//! A runtime that is listened in on: every call is counted, every event is kept; events that are to
+//! get lost on their way get lost, and full lists wait while they are to.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures::Stream;
 use pleg::core::{CallError, EventType, Id, Report, RuntimeEvent, Shown};
 use pleg::runtime::{Runtime, RuntimeVersion, Scope, clock};
+use tokio::sync::watch;
 
 /// Calls that were made, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,10 +32,22 @@ pub struct Heard {
     pub id: Id,
     /// Its type.
     pub event: EventType,
-    /// The ids that it shows running.
-    pub running: Vec<Id>,
+    /// What its statuses show of each id.
+    pub shown: Vec<(Id, Shown)>,
     /// From the runtime's stamp to its arrival here, by one wall clock.
     pub late: Duration,
+}
+
+impl Heard {
+    /// Whether it names the id: as its subject, or in a status.
+    pub fn is_about(&self, id: &Id) -> bool {
+        self.id == *id || self.shown.iter().any(|(i, _)| i == id)
+    }
+
+    /// Whether one of its statuses shows the id so.
+    pub fn shows(&self, id: &Id, how: Shown) -> bool {
+        self.shown.iter().any(|(i, s)| i == id && *s == how)
+    }
 }
 
 /// What was overheard.
@@ -44,10 +57,20 @@ pub struct Log {
     pub calls: Calls,
     /// Events, in the order of their arrival.
     pub events: Vec<Heard>,
+    /// What reads showed first of each id, running or ended, and how many events had been heard
+    /// before.
+    pub read_first: BTreeMap<Id, (Shown, usize)>,
     /// Events that are lost before they are heard.
     lose: BTreeSet<(Id, EventType)>,
     /// How many were.
     pub lost: u64,
+}
+
+impl Log {
+    /// Whether such an event of that id has arrived.
+    pub fn has(&self, id: &Id, what: EventType) -> bool {
+        self.events.iter().any(|h| h.id == *id && h.event == what)
+    }
 }
 
 /// A runtime with an ear on it.
@@ -55,27 +78,35 @@ pub struct Log {
 pub struct Tap<R> {
     inner: R,
     log: Arc<Mutex<Log>>,
+    /// Whether full lists wait.
+    held: watch::Receiver<bool>,
 }
 
-/// A look at what was overheard.
+/// A look at what was overheard, and a hand on it.
 #[derive(Clone, Debug)]
-pub struct Ear(Arc<Mutex<Log>>);
+pub struct Ear {
+    log: Arc<Mutex<Log>>,
+    hold: watch::Sender<bool>,
+}
 
 impl Ear {
     /// What was overheard so far.
     pub fn log(&self) -> Log {
-        self.0
+        self.log
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
-}
 
-impl Ear {
     /// From now on such events of that id never arrive.
     pub fn lose(&self, id: &Id, what: EventType) {
-        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         log.lose.insert((id.clone(), what));
+    }
+
+    /// Whether full lists that begin from now on wait until they need not.
+    pub fn hold_lists(&self, hold: bool) {
+        self.hold.send_replace(hold);
     }
 }
 
@@ -83,13 +114,30 @@ impl<R: Runtime> Tap<R> {
     /// Listens in on `inner`.
     pub fn new(inner: R) -> (Self, Ear) {
         let log = Arc::new(Mutex::new(Log::default()));
-        (
-            Self {
-                inner,
-                log: log.clone(),
-            },
-            Ear(log),
-        )
+        let (hold, held) = watch::channel(false);
+        let ear = Ear {
+            log: log.clone(),
+            hold,
+        };
+        (Self { inner, log, held }, ear)
+    }
+
+    fn noting<'a>(
+        &'a self,
+        row: &'a mut (dyn FnMut(Report) + Send),
+    ) -> impl FnMut(Report) + Send + 'a {
+        move |report| {
+            self.read(&report);
+            row(report);
+        }
+    }
+
+    fn read(&self, report: &Report) {
+        if matches!(report.shown, Shown::Running | Shown::Exited) {
+            let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+            let first = (report.shown, log.events.len());
+            log.read_first.entry(report.id.clone()).or_insert(first);
+        }
     }
 
     fn note(&self, what: impl FnOnce(&mut Calls)) {
@@ -115,7 +163,13 @@ impl<R: Runtime> Runtime for Tap<R> {
             Scope::Node => c.full_lists += 1,
             _ => c.pod_lists += 1,
         });
-        self.inner.list_sandboxes(scope, row).await
+        if *scope == Scope::Node {
+            // When nobody is left to hold it, nothing does.
+            let _ = self.held.clone().wait_for(|held| !held).await;
+        }
+        self.inner
+            .list_sandboxes(scope, &mut self.noting(row))
+            .await
     }
 
     async fn list_containers(
@@ -127,17 +181,21 @@ impl<R: Runtime> Runtime for Tap<R> {
             Scope::Node => c.full_lists += 1,
             _ => c.pod_lists += 1,
         });
-        self.inner.list_containers(scope, row).await
+        self.inner
+            .list_containers(scope, &mut self.noting(row))
+            .await
     }
 
     async fn sandbox_status(&self, id: &Id) -> Result<Report, CallError> {
         self.note(|c| c.statuses += 1);
-        self.inner.sandbox_status(id).await
+        let status = self.inner.sandbox_status(id).await;
+        status.inspect(|report| self.read(report))
     }
 
     async fn container_status(&self, id: &Id) -> Result<Report, CallError> {
         self.note(|c| c.statuses += 1);
-        self.inner.container_status(id).await
+        let status = self.inner.container_status(id).await;
+        status.inspect(|report| self.read(report))
     }
 
     async fn subscribe(&self) -> Result<Self::Events, CallError> {
@@ -184,12 +242,11 @@ impl<S: Stream<Item = Result<RuntimeEvent, CallError>> + Unpin> Stream for Tappe
 
 fn heard(event: &RuntimeEvent) -> Heard {
     let shown = event.sandbox.iter().chain(&event.containers);
-    let running = shown.filter(|r| r.shown == Shown::Running);
     let late = clock::wall().as_nanos().saturating_sub(event.created_at);
     Heard {
         id: event.id.clone(),
         event: event.event,
-        running: running.map(|r| r.id.clone()).collect(),
+        shown: shown.map(|r| (r.id.clone(), r.shown)).collect(),
         late: Duration::from_nanos(u64::try_from(late).unwrap_or(0)),
     }
 }

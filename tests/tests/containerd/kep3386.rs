@@ -5,13 +5,17 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use anyhow::Context;
 use futures::{StreamExt, TryStreamExt};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use pleg::core::{ContainerState, EventType, Id, Instant, LifecycleType, Mode, StreamState};
+use pleg::core::{
+    ContainerState, EventType, Id, Instant, LifecycleType, MissedKind, Mode, StreamState,
+};
 use pleg_tests::check::{Announced, cache_is_right};
 use pleg_tests::daemon::{Daemon, Version};
 use pleg_tests::kubelet::{Kubelet, Life, Pod};
 use pleg_tests::lives::ended;
+use pleg_tests::tap::Heard;
 use pleg_tests::wait::{let_pass, until, until_right};
 
 use crate::{SOON, Subject};
@@ -106,7 +110,7 @@ async fn stress(version: Version) -> anyhow::Result<()> {
     .concat();
     assert!(wrong.is_empty(), "{wrong:#?}");
     let missed: u64 = subject.pleg.counters().missed.iter().sum();
-    assert_eq!(missed, 0, "nothing was missed");
+    assert_eq!(missed, 0, "nothing was missed: {}", by_kind(&subject));
     let log = subject.ear.log();
     let mut late: Vec<Duration> = log.events.iter().map(|e| e.late).collect();
     late.sort_unstable();
@@ -138,7 +142,7 @@ async fn run_to_completion(kubelet: &Kubelet, pod: &Pod, n: u32) -> anyhow::Resu
 }
 
 /// Recovery: while we are away a container completes; when we are back, it is reported so. A
-/// second one fails, with its code and reason.
+/// second one fails, with its code and reason. Neither ends before we have gone.
 async fn recovery(version: Version) -> anyhow::Result<()> {
     let Some(daemon) = Daemon::up(version)? else {
         return Ok(());
@@ -148,10 +152,7 @@ async fn recovery(version: Version) -> anyhow::Result<()> {
     let pod = kubelet.run_pod("recovery").await?;
     let mut ids = Vec::new();
     for (n, code) in [0, 3].into_iter().enumerate() {
-        let life = Life::Exit {
-            code,
-            after_ms: 4000,
-        };
+        let life = Life::UntilToldToEnd { code };
         let id = kubelet.create(&pod, &format!("job-{n}"), 0, life).await?;
         kubelet.start(&id).await?;
         ids.push(id);
@@ -167,6 +168,7 @@ async fn recovery(version: Version) -> anyhow::Result<()> {
     .await?;
     subject.pleg.shutdown().await;
     for id in &ids {
+        kubelet.stop(id).await?;
         ended(&kubelet, id).await?;
     }
     let mut subject = Subject::start(&daemon, Mode::Evented)?;
@@ -177,7 +179,8 @@ async fn recovery(version: Version) -> anyhow::Result<()> {
     for (id, code, reason) in [(&ids[0], 0, "Completed"), (&ids[1], 3, "Error")] {
         let container = view.status.containers.iter().find(|c| c.id == *id);
         let shown = container.map(|c| (c.state, c.details.exit_code, &*c.details.reason));
-        assert_eq!(shown, Some((ContainerState::Exited, Some(code), reason)));
+        let expected = Some((ContainerState::Exited, Some(code), reason));
+        assert_eq!(shown, expected, "{view:#?}");
     }
     let mut announced = Announced::default();
     until(SOON, "both are announced as died", || {
@@ -299,12 +302,12 @@ async fn told_by_the_stream(
     until(SOON, "the end of a new container is heard and told", || {
         announced.drain(&mut subject.events);
         let log = subject.ear.log();
-        let heard = |h: &pleg_tests::tap::Heard| h.id == job && h.event == EventType::Stopped;
         let both =
-            log.events.iter().any(heard) && announced.has(&job, LifecycleType::ContainerDied);
+            log.has(&job, EventType::Stopped) && announced.has(&job, LifecycleType::ContainerDied);
         async move { both.then_some(()) }
     })
     .await
+    .with_context(|| told_of(subject, announced, &[job.clone()]))
 }
 
 /// How many pods have one container each whose end is lost on its way to us.
@@ -330,44 +333,106 @@ async fn missed(version: Version) -> anyhow::Result<()> {
     let_pass(Duration::from_secs(6)).await;
     subject.pleg.relist_now().await?;
     let heard = subject.ear.log().events.len();
-    assert_eq!(shown(&metrics).0, 0.0, "nothing was lost");
-    for n in 0..LOST {
-        let pod = kubelet.run_pod(&format!("lost-{n}")).await?;
-        let life = Life::Exit {
-            code: 4,
-            after_ms: 50,
-        };
-        let job = kubelet.create(&pod, "job", 0, life).await?;
-        subject.ear.lose(&job, EventType::Stopped);
-        kubelet.start(&job).await?;
-        ended(&kubelet, &job).await?;
-    }
-    let lost = || async { (subject.ear.log().lost == LOST as u64).then_some(()) };
-    until(SOON, "the events are lost", lost).await?;
+    let (counted, period) = shown(&metrics);
+    assert_eq!(counted, 0.0, "nothing was lost: {}", by_kind(&subject));
+    assert!(period > 1.0, "what was found clean is trusted: {period} s");
+    let lost = lose_ends(&subject, &kubelet).await?;
     subject.pleg.relist_now().await?;
     let found = subject.pleg.now();
+    // The next list, were it to end, would find nothing, and make the period longer again.
+    subject.ear.hold_lists(true);
     until(SOON, "each lost event is counted", || {
         let counted = shown(&metrics).0;
         async move { (counted >= LOST as f64).then_some(()) }
     })
-    .await?;
+    .await
+    .with_context(|| format!("{}; {:#?}", by_kind(&subject), heard_of(&subject, &lost)))?;
     let (counted, period) = shown(&metrics);
-    assert_eq!(counted, LOST as f64, "and no other one");
+    assert_eq!(
+        counted,
+        LOST as f64,
+        "and no other one: {}; {:#?}",
+        by_kind(&subject),
+        heard_of(&subject, &lost)
+    );
+    let stopped = subject.pleg.counters().missed[MissedKind::ContainerStopped as usize];
+    assert_eq!(stopped, LOST as u64, "{}", by_kind(&subject));
     assert_eq!(period, 1.0, "a stream that misses is not trusted: 1 s");
+    let took = subject.pleg.now().since(found);
+    subject.ear.hold_lists(false);
     announced.drain(&mut subject.events);
     let wrong = [
         announced.never_wrong(&kubelet.deeds()),
-        announced.missing(&kubelet.deeds(), None),
+        announced.missing(&kubelet.deeds(), Some(&subject.ear.log())),
     ]
     .concat();
     assert!(wrong.is_empty(), "{wrong:#?}");
+    for id in &lost {
+        use LifecycleType::{ContainerDied, ContainerStarted};
+        let types = announced.types(id);
+        let both = [ContainerStarted, ContainerDied].map(|t| types.contains(&t));
+        let told = told_of(&subject, &announced, &lost);
+        assert_eq!(both, [true, true], "{id}: {types:?}; {told}");
+    }
     println!(
         "{version:?} missed: 0 of {heard} events without loss; {LOST} lost, {counted} counted \
-         {:?} after a list found them; relist period then {period} s",
-        subject.pleg.now().since(found),
+         {took:?} after a list found them; relist period then {period} s",
     );
     subject.pleg.shutdown().await;
     daemon.down()
+}
+
+/// Containers that end with their STOPPED lost on its way to us, after all that happened to them
+/// before was heard: an event that came later would show that they have ended, and tell it.
+async fn lose_ends(subject: &Subject, kubelet: &Kubelet) -> anyhow::Result<Vec<Id>> {
+    let mut lost = Vec::new();
+    for n in 0..LOST {
+        let pod = kubelet.run_pod(&format!("lost-{n}")).await?;
+        let life = Life::UntilToldToEnd { code: 4 };
+        let job = kubelet.create(&pod, "job", 0, life).await?;
+        kubelet.start(&job).await?;
+        until(SOON, "its start is heard", || {
+            let started = subject.ear.log().has(&job, EventType::Started);
+            async move { started.then_some(()) }
+        })
+        .await
+        .with_context(|| format!("{:#?}", heard_of(subject, &[job.clone()])))?;
+        subject.ear.lose(&job, EventType::Stopped);
+        kubelet.stop(&job).await?;
+        lost.push(job);
+    }
+    until_right(SOON, "each of the events is lost", || async {
+        let log = subject.ear.log();
+        let all = log.lost == LOST as u64;
+        all.then_some(())
+            .ok_or_else(|| format!("{} lost; {:#?}", log.lost, heard_of(subject, &lost)))
+    })
+    .await?;
+    Ok(lost)
+}
+
+/// Missed events by their kind, for messages.
+fn by_kind(subject: &Subject) -> String {
+    let missed = subject.pleg.counters().missed;
+    let kinds = MissedKind::ALL.iter().zip(missed);
+    let kinds: Vec<String> = kinds
+        .map(|(kind, n)| format!("{} {n}", kind.as_str()))
+        .collect();
+    format!("missed {}", kinds.join(", "))
+}
+
+/// What was heard of these ids, with what each event showed, for messages.
+fn heard_of(subject: &Subject, ids: &[Id]) -> Vec<Heard> {
+    let log = subject.ear.log();
+    let about = |h: &Heard| ids.iter().any(|id| h.is_about(id));
+    log.events.into_iter().filter(about).collect()
+}
+
+/// The same, and what was announced of them.
+fn told_of(subject: &Subject, announced: &Announced, ids: &[Id]) -> String {
+    let types: Vec<_> = ids.iter().map(|id| (id, announced.types(id))).collect();
+    let heard = heard_of(subject, ids);
+    format!("announced {types:?}; heard {heard:#?}")
 }
 
 /// What the metrics show: missed events of all kinds, and the period of the full list.

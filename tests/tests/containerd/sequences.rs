@@ -49,17 +49,20 @@ async fn the_same(version: Version, mode: Mode) -> anyhow::Result<()> {
     mode.check_version(&says.runtime_version)?;
     let real = {
         let kubelet = Kubelet::new(&daemon)?;
-        let kill = |pid: &str| {
+        let kill = |signal: &str, pid: &str| {
             let killed = std::process::Command::new("kill")
-                .args(["-KILL", pid])
+                .args([signal, pid])
                 .status();
             killed.is_ok_and(|status| status.success())
         };
         let mut script = Script::new(&daemon.endpoint, kubelet).await?;
         script
-            .play(async |s: &mut Script, id: &Id| {
-                let pid = s.pause_of(id).await?;
-                ensure!(kill(&pid), "kill {pid}");
+            .play(async |s: &mut Script, victim: Victim<'_>| {
+                let (pid, signal) = match victim {
+                    Victim::Sandbox(id) => (s.pause_of(id).await?, "-KILL"),
+                    Victim::Container(id) => (s.program_of(id).await?, "-TERM"),
+                };
+                ensure!(kill(signal, &pid), "kill {signal} {pid}");
                 Ok(())
             })
             .await?;
@@ -77,8 +80,12 @@ async fn the_same(version: Version, mode: Mode) -> anyhow::Result<()> {
     let kubelet = Kubelet::at(&endpoint, "app:1", "", Path::new("/logs"))?;
     let mut script = Script::new(&endpoint, kubelet).await?;
     script
-        .play(async |_: &mut Script, id: &Id| {
-            ensure!(sim.kill_sandbox(id.as_str()), "kill {id}");
+        .play(async |_: &mut Script, victim: Victim<'_>| {
+            let killed = match victim {
+                Victim::Sandbox(id) => sim.kill_sandbox(id.as_str()),
+                Victim::Container(id) => sim.kill_container(id.as_str(), CRASH),
+            };
+            ensure!(killed, "kill {victim:?}");
             Ok(())
         })
         .await?;
@@ -141,6 +148,17 @@ struct Script {
     told: Vec<Step>,
 }
 
+/// What ends without a call.
+#[derive(Clone, Copy, Debug)]
+enum Victim<'a> {
+    /// A sandbox's pause process is killed.
+    Sandbox(&'a Id),
+    /// A container's program crashes with [`CRASH`].
+    Container(&'a Id),
+}
+
+const CRASH: i32 = 3;
+
 /// Whether the events of a step have one order.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
@@ -175,30 +193,33 @@ impl Script {
         })
     }
 
-    /// The whole script. `kill` ends a sandbox's pause process.
+    /// The whole script. `kill` ends what is to end by itself.
     async fn play(
         &mut self,
-        kill: impl AsyncFnOnce(&mut Self, &Id) -> anyhow::Result<()>,
+        kill: impl AsyncFn(&mut Self, Victim<'_>) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        self.a_life().await?;
+        self.a_life(&kill).await?;
         self.a_removal_at_once().await?;
-        self.a_killed_sandbox(kill).await?;
+        self.a_killed_sandbox(&kill).await?;
         // Had anything told more than was awaited, it would be told before this.
         self.run("end").await.map(drop)
     }
 
     /// Two containers, a crash and a restart, a start that fails, stops, removals.
-    async fn a_life(&mut self) -> anyhow::Result<()> {
+    async fn a_life(
+        &mut self,
+        kill: &impl AsyncFn(&mut Self, Victim<'_>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
         let k = self.kubelet.clone();
         let pod = self.run("life").await?;
         let a = self.create(&pod, "a", 0, Life::UntilStopped).await?;
         self.start(&a, 1, "start").await?;
-        let crash = Life::Exit {
-            code: 3,
-            after_ms: 300,
-        };
+        // It ends once its start was told, or the statuses told with that might show the end.
+        let crash = Life::UntilToldToEnd { code: CRASH };
         let b = self.create(&pod, "b", 0, crash).await?;
-        self.start(&b, 2, "start, and crash").await?;
+        self.start(&b, 1, "start").await?;
+        kill(self, Victim::Container(&b)).await?;
+        self.hear("crash", 1, Order::One).await?;
         let b1 = self.create(&pod, "b", 1, Life::UntilStopped).await?;
         self.start(&b1, 1, "restart").await?;
         k.remove(&b).await?;
@@ -239,12 +260,12 @@ impl Script {
 
     async fn a_killed_sandbox(
         &mut self,
-        kill: impl AsyncFnOnce(&mut Self, &Id) -> anyhow::Result<()>,
+        kill: &impl AsyncFn(&mut Self, Victim<'_>) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         let pod = self.run("killed").await?;
         let a = self.create(&pod, "a", 0, Life::UntilStopped).await?;
         self.start(&a, 1, "start").await?;
-        kill(self, &pod.sandbox).await?;
+        kill(self, Victim::Sandbox(&pod.sandbox)).await?;
         self.hear(
             "kill the pause process, whose namespace is shared",
             2,
@@ -351,12 +372,26 @@ impl Script {
             tokio::time::timeout(Duration::from_secs(10), call.pod_sandbox_status(request))
                 .await??
                 .into_inner();
-        let info = answer.info.get("info").context("no verbose info")?;
-        let (_, pid) = info.split_once("\"pid\":").context("no pid")?;
-        Ok(pid
-            .trim_start()
-            .chars()
-            .take_while(char::is_ascii_digit)
-            .collect())
+        pid_in(&answer.info)
     }
+
+    /// The pid of a container's program.
+    async fn program_of(&self, container: &Id) -> anyhow::Result<String> {
+        let request = v1::ContainerStatusRequest {
+            container_id: container.to_string(),
+            verbose: true,
+        };
+        let mut client = self.client.clone();
+        let answer = tokio::time::timeout(SOON, client.container_status(request)).await??;
+        pid_in(&answer.into_inner().info)
+    }
+}
+
+fn pid_in(info: &BTreeMap<String, String>) -> anyhow::Result<String> {
+    let info = info.get("info").context("no verbose info")?;
+    let (_, pid) = info.split_once("\"pid\":").context("no pid")?;
+    let digits = pid.trim_start().chars().take_while(char::is_ascii_digit);
+    let pid: String = digits.collect();
+    ensure!(pid.parse::<u32>()? > 1, "no pid of a program: {pid}");
+    Ok(pid)
 }
