@@ -1,6 +1,6 @@
 //! How events reach subscribers, and how they do not: reference/runtimes.md 1.1.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use crate::common::{Client, Events, idle, sim, soon};
 use futures::StreamExt as _;
@@ -100,6 +100,28 @@ async fn a_dead_subscriber_eats_an_event() {
     let s = cri.run("q").await;
     while alive.next().await.container_id != s {}
     sim.shutdown().await;
+}
+
+/// After the event that shows it its end, its channel has room still, and the runtime's choice
+/// between that and the end is even: some dead subscribers eat more than others.
+#[tokio::test(start_paused = true)]
+async fn a_dead_subscriber_may_eat_further_events() {
+    let mut eaten = BTreeSet::new();
+    for seed in 0..16 {
+        let sim = sim().seed(seed).build();
+        Events::subscribe(&sim).await.disconnect().await;
+        let mut cri = Client::of(&sim).await;
+        let mut told = 0;
+        while sim.held_events() == 0 {
+            assert!(idle(&mut std::future::pending::<()>()).await);
+            cri.run(&format!("p{told}")).await;
+            told += 2;
+            assert!(told < 50, "it is noticed some time");
+        }
+        eaten.insert(told - sim.held_events());
+        sim.shutdown().await;
+    }
+    assert!(eaten.len() > 2, "{eaten:?}");
 }
 
 /// A subscriber that does not read stops whoever has something to tell, without a time limit.
