@@ -307,7 +307,7 @@ async fn told_by_the_stream(
         async move { both.then_some(()) }
     })
     .await
-    .with_context(|| told_of(subject, announced, &[job.clone()]))
+    .with_context(|| told_of(subject, announced, std::slice::from_ref(&job)))
 }
 
 /// How many pods have one container each whose end is lost on its way to us.
@@ -396,7 +396,7 @@ async fn lose_ends(subject: &Subject, kubelet: &Kubelet) -> anyhow::Result<Vec<I
             async move { started.then_some(()) }
         })
         .await
-        .with_context(|| format!("{:#?}", heard_of(subject, &[job.clone()])))?;
+        .with_context(|| format!("{:#?}", heard_of(subject, std::slice::from_ref(&job))))?;
         subject.ear.lose(&job, EventType::Stopped);
         kubelet.stop(&job).await?;
         lost.push(job);
