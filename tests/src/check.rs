@@ -182,10 +182,10 @@ fn end_before_start(log: &Log, id: &Id) -> bool {
 pub async fn listing<R: Runtime>(runtime: &R) -> anyhow::Result<BTreeMap<Id, Shown>> {
     let mut rows: Vec<Report> = Vec::new();
     runtime
-        .list_sandboxes(&Scope::Node, &mut |row| rows.push(row))
+        .list_sandboxes(&Scope::Node, &mut |row| rows.extend(row.report()))
         .await?;
     runtime
-        .list_containers(&Scope::Node, &mut |row| rows.push(row))
+        .list_containers(&Scope::Node, &mut |row| rows.extend(row.report()))
         .await?;
     Ok(rows.into_iter().map(|r| (r.id, r.shown)).collect())
 }

@@ -2,7 +2,7 @@
 //! of the other.
 
 use pleg::core::{CallError, Id, Report};
-use pleg::runtime::{Runtime, RuntimeVersion, Scope};
+use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope};
 
 /// Calls go to `calls`, subscribes to `events`.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ impl<C: Runtime, E: Runtime> Runtime for Split<C, E> {
     async fn list_sandboxes(
         &self,
         scope: &Scope,
-        row: &mut (dyn FnMut(Report) + Send),
+        row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
         self.calls.list_sandboxes(scope, row).await
     }
@@ -27,7 +27,7 @@ impl<C: Runtime, E: Runtime> Runtime for Split<C, E> {
     async fn list_containers(
         &self,
         scope: &Scope,
-        row: &mut (dyn FnMut(Report) + Send),
+        row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
         self.calls.list_containers(scope, row).await
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures::Stream;
 use pleg::core::{CallError, EventType, Id, Report, RuntimeEvent, Shown};
-use pleg::runtime::{Runtime, RuntimeVersion, Scope, clock};
+use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope, clock};
 use tokio::sync::watch;
 
 /// Calls that were made, by kind.
@@ -157,7 +157,7 @@ impl<R: Runtime> Runtime for Tap<R> {
     async fn list_sandboxes(
         &self,
         scope: &Scope,
-        row: &mut (dyn FnMut(Report) + Send),
+        row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
         self.note(|c| match scope {
             Scope::Node => c.full_lists += 1,
@@ -175,7 +175,7 @@ impl<R: Runtime> Runtime for Tap<R> {
     async fn list_containers(
         &self,
         scope: &Scope,
-        row: &mut (dyn FnMut(Report) + Send),
+        row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
         self.note(|c| match scope {
             Scope::Node => c.full_lists += 1,

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use futures::Stream;
 use pleg::core::{CallError, Id, Report};
-use pleg::runtime::{Runtime, RuntimeVersion, Scope};
+use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope};
 use tokio::sync::watch;
 
 /// Reads events only while the switch is on.
@@ -29,7 +29,7 @@ impl<R: Runtime> Runtime for Undrained<R> {
     async fn list_sandboxes(
         &self,
         scope: &Scope,
-        row: &mut (dyn FnMut(Report) + Send),
+        row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
         self.inner.list_sandboxes(scope, row).await
     }
@@ -37,7 +37,7 @@ impl<R: Runtime> Runtime for Undrained<R> {
     async fn list_containers(
         &self,
         scope: &Scope,
-        row: &mut (dyn FnMut(Report) + Send),
+        row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
         self.inner.list_containers(scope, row).await
     }

@@ -54,10 +54,10 @@ pub use ids::{Id, Kind, PodUid};
 pub use inbox::Inbox;
 pub use lifecycle::{LifecycleType, PodLifecycleEvent, Source, Subject};
 pub use observed::{
-    Arrival, Details, EventType, Identity, Inspection, List, Reading, Report, RuntimeEvent, Shown,
-    StreamChange, StreamEnd, Ticket,
+    Arrival, Details, EventType, Fingerprint, Identity, Inspection, List, ListRow, Reading, Report,
+    RuntimeEvent, Shown, StreamChange, StreamEnd, Ticket, Unchanged,
 };
-pub use reconciler::{Census, Output, Reconciler};
+pub use reconciler::{Census, Confirmed, Output, Reconciler};
 pub use status::{
     ContainerDetails, ContainerState, ContainerStatus, KnownState, Labels, PodStatus, PodView,
     Resources, SandboxDetails, SandboxState, SandboxStatus, Text,

@@ -185,7 +185,83 @@ pub struct List {
     pub ended: Instant,
     /// All sandboxes and all containers, or why there are none: a list that is not complete says
     /// nothing at all (law 5).
-    pub rows: Result<Vec<Report>, CallError>,
+    pub rows: Result<Vec<ListRow>, CallError>,
+}
+
+/// One row of a full list.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ListRow {
+    /// What it says.
+    Full {
+        /// All of it.
+        report: Box<Report>,
+        /// By which it is known again; none where the runtime gives none.
+        fingerprint: Option<Fingerprint>,
+    },
+    /// It says what it said before, but for the state.
+    Unchanged(Unchanged),
+}
+
+impl ListRow {
+    /// What it is about.
+    pub fn id(&self) -> &Id {
+        match self {
+            Self::Full { report, .. } => &report.id,
+            Self::Unchanged(row) => &row.id,
+        }
+    }
+
+    /// The state that it shows.
+    pub fn shown(&self) -> Shown {
+        match self {
+            Self::Full { report, .. } => report.shown,
+            Self::Unchanged(row) => row.shown,
+        }
+    }
+}
+
+impl From<Report> for ListRow {
+    fn from(report: Report) -> Self {
+        Self::Full {
+            report: Box::new(report),
+            fingerprint: None,
+        }
+    }
+}
+
+/// A row that says what an earlier one said, but for the state.
+///
+/// Whoever read it need not be believed in that: the row counts only where the last full row of
+/// this id had the same fingerprint, and a list with a row that cannot be resolved so says nothing
+/// at all.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Unchanged {
+    /// The id.
+    pub id: Id,
+    /// Sandbox or container.
+    pub kind: Kind,
+    /// Its state.
+    pub shown: Shown,
+    /// Of all else that the row says.
+    pub fingerprint: Fingerprint,
+}
+
+/// A number that stands for all that a list row says but its id and its state. Rows of one id with
+/// equal fingerprints say the same; rows that say the same have equal ones as a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fingerprint(u64);
+
+impl Fingerprint {
+    /// The number.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl From<u64> for Fingerprint {
+    fn from(number: u64) -> Self {
+        Self(number)
+    }
 }
 
 /// What was read of one pod.

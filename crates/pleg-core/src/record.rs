@@ -1,13 +1,14 @@
 //! One id: how far it came, on what grounds, what is known of it and what was said of it.
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::belief::{Belief, Call, Verdict};
 use crate::details::{self, Weight};
-use crate::ids::{Id, Kind};
+use crate::ids::{Id, Kind, PodUid};
 use crate::lifecycle::{LifecycleType, Said, Source};
-use crate::observed::{Details, Identity, Report};
+use crate::observed::{Details, Fingerprint, Identity, Report, Shown, Ticket, Unchanged};
 use crate::order::Position;
 use crate::status::{
     ContainerDetails, ContainerState, ContainerStatus, KnownState, SandboxDetails, SandboxState,
@@ -47,6 +48,41 @@ pub(crate) struct Record {
     pub(crate) listed: Option<Instant>,
     /// When its tombstone was laid, in drained time.
     pub(crate) buried: Duration,
+    /// The fingerprint of the last list row that was taken over. To take the same row over again
+    /// would change nothing: details are let go of only by a removal, and a removed id takes over
+    /// none before it is reborn.
+    pub(crate) row: Option<Fingerprint>,
+    /// The last list that showed it.
+    pub(crate) mark: Mark,
+}
+
+/// Who was met in going through one list. It is compared with the list under way only, and every
+/// list has a ticket of its own: what it holds between lists is no part of any state.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Mark(Ticket);
+
+impl Mark {
+    /// Whether the list has met it already; it has now.
+    pub(crate) fn set(&mut self, list: Ticket) -> bool {
+        std::mem::replace(&mut self.0, list) == list
+    }
+
+    /// Whether the list has met it.
+    pub(crate) fn is_of(self, list: Ticket) -> bool {
+        self.0 == list
+    }
+}
+
+impl PartialEq for Mark {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Mark {}
+
+impl Hash for Mark {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
 /// UNKNOWN lies over the position and never moves it (law 2).
@@ -98,6 +134,8 @@ impl Record {
             removed_at: None,
             listed: None,
             buried: Duration::ZERO,
+            row: None,
+            mark: Mark::default(),
         }
     }
 
@@ -198,26 +236,57 @@ impl Record {
         }
     }
 
-    /// Whether a list row shows what is believed, undisputed and of the same pod: it supports
-    /// that, and nothing else about the state follows from it.
-    pub(crate) fn is_as_shown(&self, row: &Report) -> bool {
-        let shown = Position::shown(row.identity.kind, row.shown);
-        let pod = self.identity.pod.as_ref();
-        let own = self.identity.sandbox.as_ref().unwrap_or(&row.id);
+    /// Whether a list shows what is believed, undisputed and of a pod whose name is known: it
+    /// supports that, and nothing else about the state follows from it.
+    pub(crate) fn is_as_shown(&self, id: &Id, kind: Kind, shown: Shown) -> bool {
+        let shown = Position::shown(kind, shown);
         shown.is_some()
             && shown == self.position
-            && row.identity.kind == self.kind()
+            && kind == self.kind()
             && self.unknown == Overlay::default()
             && !self.is_denied()
-            && pod.is_some_and(|pod| pod.as_str() != own.as_str())
-            && pod == row.identity.pod.as_ref()
+            && self.named_pod(id).is_some()
     }
 
-    /// A list row shows what is believed. What else it says only fills.
-    pub(crate) fn supported_by(&mut self, row: &Report) -> Effect {
+    /// Its pod, unless its sandbox's id stands in for that.
+    fn named_pod(&self, id: &Id) -> Option<&PodUid> {
+        let own = self.identity.sandbox.as_ref().unwrap_or(id);
+        let pod = self.identity.pod.as_ref();
+        pod.filter(|pod| pod.as_str() != own.as_str())
+    }
+
+    /// A list shows what is believed.
+    pub(crate) fn supported(&mut self) {
         self.provisional = false;
         self.belief.confirm(Call::List);
-        self.details_from_row(row)
+    }
+
+    /// Whether all is known that a row says which is unchanged, as far as it matters.
+    pub(crate) fn resolves(&self, row: &Unchanged, began: Instant) -> bool {
+        let same = self.row == Some(row.fingerprint);
+        if !self.is_removed() {
+            return same;
+        }
+        // What it said was let go. That matters only if this row brings the id back.
+        let late = began <= self.believed_since();
+        late || (same
+            && !self
+                .belief
+                .would_be_overruled(Call::List, began, Position::Removed))
+    }
+
+    /// What a row says that is unchanged: taken over again, the rest of it would change nothing.
+    pub(crate) fn said_again(&self, row: &Unchanged) -> Report {
+        Report {
+            id: row.id.clone(),
+            shown: row.shown,
+            identity: Identity {
+                kind: row.kind,
+                pod: self.named_pod(&row.id).cloned(),
+                ..self.identity.clone()
+            },
+            details: Details::none(row.kind),
+        }
     }
 
     /// A complete list that began after the removal was believed does not show it.
@@ -230,6 +299,10 @@ impl Record {
     /// The reads were right: a new incarnation starts where they show it. They also know what it
     /// is: of a DELETED that came alone, sandbox or container was a guess.
     pub(crate) fn overrule(&mut self, kind: Kind, to: Position, call: Call, now: Instant) {
+        if call != Call::List {
+            // What the last row said was let go of with the removal, or may have been.
+            self.row = None;
+        }
         if self.identity.kind != kind {
             self.identity.kind = kind;
             self.details = Details::none(kind);

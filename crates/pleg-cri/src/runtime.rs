@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use pleg_runtime::clock::Clock;
 use pleg_runtime::core::{CallError, Id, Report};
-use pleg_runtime::{Runtime, RuntimeVersion, Scope};
+use pleg_runtime::{Row, Runtime, RuntimeVersion, Scope};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status, Streaming};
@@ -182,13 +182,13 @@ impl Runtime for CriRuntime {
     async fn list_sandboxes(
         &self,
         scope: &Scope,
-        row: &mut (dyn FnMut(Report) + Send),
+        row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
         let filter = convert::sandbox_filter(scope);
         let mut rows = |rows: Vec<v1::PodSandbox>| {
             rows.into_iter()
                 .filter_map(convert::sandbox_row)
-                .for_each(&mut *row);
+                .for_each(|report| row(report.into()));
         };
         self.operation(Operation::LIST_SANDBOXES, async {
             let mut client = self.runtime_client();
@@ -212,13 +212,13 @@ impl Runtime for CriRuntime {
     async fn list_containers(
         &self,
         scope: &Scope,
-        row: &mut (dyn FnMut(Report) + Send),
+        row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
         let filter = convert::container_filter(scope);
         let mut rows = |rows: Vec<v1::Container>| {
             rows.into_iter()
                 .filter_map(convert::container_row)
-                .for_each(&mut *row);
+                .for_each(|report| row(report.into()));
         };
         self.operation(Operation::LIST_CONTAINERS, async {
             let mut client = self.runtime_client();

@@ -12,12 +12,12 @@ use std::time::Duration;
 use common::{Fake, Told, client, config, container, sandbox};
 use pleg_cri::{ConfigError, CriRuntime, v1};
 use pleg_runtime::core::{CallError, CallErrorKind, Id, Kind};
-use pleg_runtime::{Runtime, Scope};
+use pleg_runtime::{Row, Runtime, Scope};
 use tonic::Status;
 
 async fn sandboxes(runtime: &CriRuntime) -> Result<Vec<String>, CallError> {
     let mut ids = Vec::new();
-    let mut row = |report: pleg_runtime::core::Report| ids.push(report.id.to_string());
+    let mut row = |row: Row<'_>| ids.push(row.id().to_owned());
     runtime
         .list_sandboxes(&Scope::Node, &mut row)
         .await
@@ -26,7 +26,7 @@ async fn sandboxes(runtime: &CriRuntime) -> Result<Vec<String>, CallError> {
 
 async fn containers(runtime: &CriRuntime) -> Result<Vec<String>, CallError> {
     let mut ids = Vec::new();
-    let mut row = |report: pleg_runtime::core::Report| ids.push(report.id.to_string());
+    let mut row = |row: Row<'_>| ids.push(row.id().to_owned());
     runtime
         .list_containers(&Scope::Node, &mut row)
         .await
@@ -233,7 +233,7 @@ async fn a_stream_that_is_cut_or_hangs_is_an_error() {
 
     let runtime = client(&path);
     let (handed, mut rows) = tokio::sync::mpsc::unbounded_channel();
-    let mut row = |_| handed.send(()).unwrap();
+    let mut row = |_: Row<'_>| handed.send(()).unwrap();
     let cut = async {
         rows.recv().await;
         drop(serving);

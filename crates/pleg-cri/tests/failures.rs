@@ -9,7 +9,7 @@ use common::{Fake, Told, client, config, container, event, sandbox};
 use futures::StreamExt;
 use pleg_cri::{CriRuntime, v1};
 use pleg_runtime::core::{CallError, CallErrorKind, EventType, Report, Shown, WallTime};
-use pleg_runtime::{Runtime, Scope};
+use pleg_runtime::{Row, Runtime, Scope};
 use tonic::Status;
 
 const NOW: i64 = 1_700_000_000_000_000_000;
@@ -18,7 +18,7 @@ const ABSURD: i64 = -6_795_364_578_871_345_152;
 
 async fn containers(runtime: &CriRuntime, scope: &Scope) -> Result<Vec<Report>, CallError> {
     let mut rows = Vec::new();
-    let mut take = |row| rows.push(row);
+    let mut take = |row: Row<'_>| rows.extend(row.report());
     let listed = runtime.list_containers(scope, &mut take).await;
     listed.map(|()| rows)
 }
@@ -194,7 +194,7 @@ async fn c17_an_unknown_number_is_no_panic() {
     let report = runtime.container_status(&"c1".into()).await.unwrap();
     assert_eq!(report.shown, Shown::Unknown);
     let mut sandboxes = Vec::new();
-    let mut take = |row: Report| sandboxes.push(row.shown);
+    let mut take = |row: Row<'_>| sandboxes.push(row.shown());
     let listed = runtime.list_sandboxes(&Scope::Node, &mut take).await;
     listed.unwrap();
     assert_eq!(sandboxes, [Shown::Unknown]);

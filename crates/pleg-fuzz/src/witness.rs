@@ -135,7 +135,7 @@ impl Witness {
             }
             Output::Confirm { as_of, pods } => {
                 assert!(self.lists.contains(as_of), "confirmed as of no list");
-                for uid in pods {
+                for uid in &pods.among(self.cache.keys().cloned()) {
                     let view = self.cache.get_mut(uid).expect("a pod that is confirmed");
                     assert!(!view.status.is_nothing(), "{uid} is confirmed and nothing");
                     view.as_of = view.as_of.max(Some(*as_of));
@@ -147,7 +147,9 @@ impl Witness {
             Output::Listed { waiter, .. } => {
                 assert!(self.listening.remove(waiter), "{waiter:?} does not listen");
             }
-            Output::List { ticket, deadline } => {
+            Output::List {
+                ticket, deadline, ..
+            } => {
                 assert!(self.list.is_none(), "a second list is asked for");
                 assert!(!deadline.is_zero());
                 self.list = Some(*ticket);

@@ -16,7 +16,7 @@ use pleg_runtime::clock::Clock;
 use pleg_runtime::core::{
     CallError, CallErrorKind, Id, Identity, Inspection, Kind, PodUid, Report, Ticket,
 };
-use pleg_runtime::{Runtime, Scope};
+use pleg_runtime::{Row, Runtime, Scope};
 
 use crate::{LIST_CONTAINERS, LIST_SANDBOXES, Limit, status, status_operation};
 
@@ -83,7 +83,7 @@ type Answer = Result<Vec<Report>, CallError>;
 
 async fn perform<R: Runtime>(runtime: &R, call: Call) -> (Call, Answer) {
     let mut rows = Vec::new();
-    let mut row = |report| rows.push(report);
+    let mut row = |row: Row<'_>| rows.extend(row.report());
     let done = match &call {
         Call::Sandboxes(uid) => {
             runtime
@@ -91,7 +91,9 @@ async fn perform<R: Runtime>(runtime: &R, call: Call) -> (Call, Answer) {
                 .await
         }
         Call::Containers(scope) => runtime.list_containers(scope, &mut row).await,
-        Call::Status(id, kind) => status(runtime, id, *kind).await.map(row),
+        Call::Status(id, kind) => status(runtime, id, *kind)
+            .await
+            .map(|report| row(report.into())),
     };
     (call, done.map(|()| rows))
 }

@@ -15,7 +15,7 @@ use pleg_runtime::core::{
     CallError, CallErrorKind, Details, Id, Identity, Kind, PodUid, Report, RuntimeEvent, Shown,
     Ticket,
 };
-use pleg_runtime::{Runtime, RuntimeVersion, Scope};
+use pleg_runtime::{Row, Runtime, RuntimeVersion, Scope};
 
 const DEADLINE: Duration = Duration::from_secs(5);
 
@@ -68,7 +68,7 @@ impl Node {
         operation: &'static str,
         kind: Kind,
         scope: &Scope,
-        row: &mut (dyn FnMut(Report) + Send),
+        row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
         let _call = self.called(format!("{operation} {scope:?}"));
         tokio::task::yield_now().await;
@@ -81,7 +81,10 @@ impl Node {
             .rows
             .iter()
             .filter(|report| report.identity.kind == kind);
-        of_kind.filter(in_scope).cloned().for_each(row);
+        of_kind
+            .filter(in_scope)
+            .cloned()
+            .for_each(|report| row(report.into()));
         if self.hangs.contains(operation) {
             pending::<()>().await;
         }
@@ -131,7 +134,7 @@ impl Runtime for Node {
     async fn list_sandboxes(
         &self,
         scope: &Scope,
-        row: &mut (dyn FnMut(Report) + Send),
+        row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
         self.list("ListPodSandbox", Kind::Sandbox, scope, row).await
     }
@@ -139,7 +142,7 @@ impl Runtime for Node {
     async fn list_containers(
         &self,
         scope: &Scope,
-        row: &mut (dyn FnMut(Report) + Send),
+        row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
         self.list("ListContainers", Kind::Container, scope, row)
             .await
@@ -192,10 +195,12 @@ fn pod() -> PodUid {
 #[tokio::test(start_paused = true)]
 async fn a_list_reads_sandboxes_first_and_is_stamped_around_its_calls() {
     let (node, reader) = Node::one_pod().reader();
-    let list = reader.list(Ticket::from(7), DEADLINE).await;
+    let list = reader.list(Ticket::from(7), DEADLINE, false).await;
     assert_eq!(list.ticket, Ticket::from(7));
     assert!(list.began <= list.ended);
-    assert_eq!(ids(&list.rows.unwrap()), ["s", "a", "b"]);
+    let rows = list.rows.unwrap();
+    let ids: Vec<_> = rows.iter().map(|row| row.id().as_str()).collect();
+    assert_eq!(ids, ["s", "a", "b"]);
     assert_eq!(
         *node.calls.lock().unwrap(),
         ["ListPodSandbox Node", "ListContainers Node"]
@@ -207,7 +212,7 @@ async fn a_list_of_which_any_call_fails_has_no_rows() {
     for operation in ["ListPodSandbox", "ListContainers"] {
         let mut node = Node::one_pod();
         node.fails.insert(operation, CallErrorKind::Unavailable);
-        let list = node.reader().1.list(Ticket::from(1), DEADLINE).await;
+        let list = node.reader().1.list(Ticket::from(1), DEADLINE, false).await;
         let error = list.rows.unwrap_err();
         assert_eq!(
             (error.operation, error.kind),
@@ -221,7 +226,7 @@ async fn a_list_that_hangs_ends_at_its_deadline_and_names_the_call() {
     for operation in ["ListPodSandbox", "ListContainers"] {
         let mut node = Node::one_pod();
         node.hangs.insert(operation);
-        let list = node.reader().1.list(Ticket::from(1), DEADLINE).await;
+        let list = node.reader().1.list(Ticket::from(1), DEADLINE, false).await;
         let error = list.rows.unwrap_err();
         assert_eq!(
             (error.operation, error.kind),

@@ -62,6 +62,8 @@ named! {
         // --- per read ---
         /// A list fails at once.
         ListFails = "list-fails",
+        /// A list was read, and its answer is lost on its way to the writer.
+        ListLost = "list-lost",
         /// A list does not answer before its deadline.
         ListHangs = "list-hangs",
         /// An inspection fails at once.

@@ -20,6 +20,8 @@ named! {
         Withdrawn = "withdrawn",
         SweptAway = "swept out of the cache",
         Confirmed = "confirmed by a list",
+        Unchanged = "unchanged rows taken for what they said before",
+        Unresolved = "unchanged rows not known: list in full",
         ShownUnknown = "published as unknown",
         UnknownCleared = "unknown no more",
         Overruled = "overruled",

@@ -106,7 +106,7 @@ impl Weather {
                 .with(40, &[SlowRead])
                 .with(25, &[ListFails])
                 .with(15, &[InspectionFails, InspectionPartial])
-                .with(10, &[UnknownInRead, Dropped, ReadingFails])
+                .with(10, &[UnknownInRead, Dropped, ReadingFails, ListLost])
                 .with(5, &[InspectionHangs, ListHangs])
                 .with(2, &[Cut]),
             // Every second pod cannot be read, lists fail at once, and events go on.
@@ -133,7 +133,7 @@ impl Weather {
                 .with(10, &[Swapped, AbsurdStamp, ListFails, InspectionFails])
                 .with(8, &[NilSandbox, NilStatuses, InspectionPartial])
                 .with(5, &[Nameless, UnknownInEvent, UnknownInRead, BusyWriter])
-                .with(5, &[ReadingFails, Lingers, GivesUp])
+                .with(5, &[ReadingFails, Lingers, GivesUp, ListLost])
                 .with(3, &[Cut, StrangeType, EmptyElement])
                 .with(2, &[ClockStep, InspectionHangs, Storm, Restart])
                 .with(1, &[SilentStream, Rival, HungPod, HungPods, ListOutage])

@@ -5,7 +5,9 @@
 //! gRPC, and so that no wire type reaches the core. [`clock`] is the one place that reads a clock.
 
 pub mod clock;
+mod row;
 mod runtime;
 
 pub use pleg_core as core;
+pub use row::Row;
 pub use runtime::{Runtime, RuntimeVersion, Scope};

@@ -5,6 +5,8 @@ use std::future::Future;
 use futures::Stream;
 use pleg_core::{CallError, Id, PodUid, Report, RuntimeEvent};
 
+use crate::row::Row;
+
 /// Which rows a list shall show.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
@@ -43,7 +45,7 @@ pub trait Runtime: Send + Sync + 'static {
     fn list_sandboxes(
         &self,
         scope: &Scope,
-        row: &mut (dyn FnMut(Report) + Send),
+        row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> impl Future<Output = Result<(), CallError>> + Send;
 
     /// Hands over every container in `scope`, one by one.
@@ -53,7 +55,7 @@ pub trait Runtime: Send + Sync + 'static {
     fn list_containers(
         &self,
         scope: &Scope,
-        row: &mut (dyn FnMut(Report) + Send),
+        row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> impl Future<Output = Result<(), CallError>> + Send;
 
     /// The status of one sandbox.

@@ -5,29 +5,64 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use pleg_core::{Instant, PodStatus, PodUid, PodView, TerminalRecord};
+use pleg_core::{Confirmed, Instant, PodStatus, PodUid, PodView, TerminalRecord};
 
 use crate::sync::{AtomicU64, DashMap};
 
 /// What the writer has published.
 #[derive(Debug, Default)]
 pub(crate) struct Published {
-    pods: DashMap<PodUid, PodView>,
+    pods: DashMap<PodUid, Shown>,
     ends: DashMap<PodUid, Arc<[TerminalRecord]>>,
     /// The begin of the last complete list in nanoseconds; zero if there was none.
     swept: AtomicU64,
+    /// The begin of the last list that confirmed every pod there was.
+    confirmed: AtomicU64,
+}
+
+/// What is shown of a pod.
+#[derive(Clone, Debug)]
+struct Shown {
+    view: PodView,
+    /// The last list that had confirmed every pod when this was written: it says nothing of this,
+    /// a later one does.
+    written_after: u64,
+}
+
+impl Shown {
+    /// As fresh as it is, where `confirmed` was read before this was.
+    fn view(&self, confirmed: u64) -> PodView {
+        let mut view = self.view.clone();
+        if confirmed > self.written_after {
+            view.as_of = view.as_of.max(Some(Instant::from_nanos(confirmed)));
+        }
+        view
+    }
 }
 
 impl Published {
     pub(crate) fn put(&self, uid: PodUid, view: PodView) {
-        self.pods.insert(uid, view);
+        let written_after = self.confirmed.load(Ordering::Acquire);
+        self.pods.insert(
+            uid,
+            Shown {
+                view,
+                written_after,
+            },
+        );
     }
 
     /// Nothing of the pod exists any more; that is known as freshly as the pod was.
     pub(crate) fn withdraw(&self, uid: &PodUid) {
-        if let Some(mut view) = self.pods.get_mut(uid) {
+        let confirmed = self.confirmed.load(Ordering::Acquire);
+        if let Some(mut shown) = self.pods.get_mut(uid) {
+            let view = shown.view(confirmed);
             let nothing = Arc::new(PodStatus::nothing(uid.clone()));
-            *view = PodView::new(nothing, view.as_of, view.inspected);
+            *shown = Shown {
+                view: PodView::new(nothing, view.as_of, view.inspected),
+                // No list confirms what it does not show.
+                written_after: u64::MAX,
+            };
         }
     }
 
@@ -36,15 +71,24 @@ impl Published {
         // First, so that whoever misses a pod that goes here also finds that there was a sweep.
         self.swept.store(as_of.as_nanos(), Ordering::Release);
         for uid in gone {
-            self.pods.remove_if(uid, |_, view| view.status.is_nothing());
+            let is_nothing = |_: &PodUid, shown: &Shown| shown.view.status.is_nothing();
+            self.pods.remove_if(uid, is_nothing);
         }
     }
 
     /// A list showed these pods unchanged.
-    pub(crate) fn confirm(&self, as_of: Instant, pods: &[PodUid]) {
-        for uid in pods {
-            if let Some(mut view) = self.pods.get_mut(uid) {
-                view.as_of = view.as_of.max(Some(as_of));
+    ///
+    /// Where these are all pods, that is one number: a quiet node is confirmed once a minute, and
+    /// whoever reads is the one to compare.
+    pub(crate) fn confirm(&self, as_of: Instant, pods: &Confirmed) {
+        match pods {
+            Confirmed::All => _ = self.confirmed.fetch_max(as_of.as_nanos(), Ordering::AcqRel),
+            Confirmed::These(pods) => {
+                for uid in pods {
+                    if let Some(mut shown) = self.pods.get_mut(uid) {
+                        shown.view.as_of = shown.view.as_of.max(Some(as_of));
+                    }
+                }
             }
         }
     }
@@ -60,8 +104,10 @@ impl Published {
     pub(crate) fn get(&self, uid: &PodUid) -> PodView {
         loop {
             let swept = self.swept();
-            if let Some(view) = self.pods.get(uid) {
-                return view.clone();
+            // Before the pod: what was written since is not covered by it.
+            let confirmed = self.confirmed.load(Ordering::Acquire);
+            if let Some(shown) = self.pods.get(uid) {
+                return shown.view(confirmed);
             }
             // Read before the map, it may be older than what was swept out of the map; read after
             // it, newer than a pod that appeared. There is a sweep a second at most.
@@ -72,9 +118,10 @@ impl Published {
     }
 
     pub(crate) fn snapshot(&self) -> Vec<PodView> {
+        let confirmed = self.confirmed.load(Ordering::Acquire);
         self.pods
             .iter()
-            .map(|e| e.value().clone())
+            .map(|e| e.value().view(confirmed))
             .filter(|v| !v.status.is_nothing())
             .collect()
     }

@@ -148,9 +148,13 @@ impl<R: Runtime> Driver<R> {
 
     fn start(&mut self, wanted: Output) {
         match wanted {
-            Output::List { ticket, deadline } => {
+            Output::List {
+                ticket,
+                deadline,
+                full,
+            } => {
                 let reader = self.reader.clone();
-                let list = async move { Read::List(reader.list(ticket, deadline).await) };
+                let list = async move { Read::List(reader.list(ticket, deadline, full).await) };
                 self.reads
                     .start(Asked::List(ticket), self.clock.now(), list);
             }

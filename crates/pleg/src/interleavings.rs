@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pleg_core::{
-    Counters, Details, Identity, Inspection, Instant, Kind, LifecycleType, List, Output,
-    PodLifecycleEvent, PodStatus, PodUid, PodView, Reconciler, Report, Settings, Shown, Ticket,
+    Confirmed, Counters, Details, Identity, Inspection, Instant, Kind, LifecycleType, List,
+    ListRow, Output, PodLifecycleEvent, PodStatus, PodUid, PodView, Reconciler, Report, Settings,
+    Shown, Ticket,
 };
 use pleg_runtime::clock::Clock;
 use shuttle::rand::Rng;
@@ -182,7 +183,7 @@ impl Writer {
                     ticket,
                     began,
                     ended: now,
-                    rows: Ok(exists),
+                    rows: Ok(exists.into_iter().map(ListRow::from).collect()),
                 };
                 self.machine.handle_list(now, list);
             }
@@ -357,7 +358,7 @@ fn container() -> pleg_core::ContainerStatus {
     let Some(Output::List { ticket, .. }) = machine.poll_output() else {
         panic!("it lists first");
     };
-    let rows = Ok(node.exists());
+    let rows = Ok(node.exists().into_iter().map(ListRow::from).collect());
     let (began, ended) = (now, now);
     machine.handle_list(
         now,
@@ -388,7 +389,7 @@ fn freshness_never_goes_back() {
             let (published, second) = (published.clone(), something_like(&first, 12));
             move || {
                 let p = PodUid::from("p");
-                published.confirm(at(7), &[p.clone()]);
+                published.confirm(at(7), &Confirmed::These(vec![p.clone()]));
                 published.withdraw(&p);
                 published.sweep(at(10), &[p.clone()]);
                 published.put("q".into(), second);
@@ -443,7 +444,7 @@ fn made_by_the_machine() -> PodLifecycleEvent {
     loop {
         match machine.poll_output() {
             Some(Output::List { ticket, .. }) => {
-                let rows = Ok(node.exists());
+                let rows = Ok(node.exists().into_iter().map(ListRow::from).collect());
                 let (began, ended) = (now, now);
                 machine.handle_list(
                     now,

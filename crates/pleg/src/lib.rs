@@ -8,15 +8,15 @@
 //! ```
 //! use std::time::Duration;
 //! # use pleg::core::{CallError, Id, Report, RuntimeEvent};
-//! # use pleg::runtime::{Runtime, RuntimeVersion, Scope};
+//! # use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope};
 //! # struct Quiet;
 //! # impl Runtime for Quiet {
 //! #     type Events = futures::stream::Pending<Result<RuntimeEvent, CallError>>;
 //! #     async fn list_sandboxes(
-//! #         &self, _: &Scope, _: &mut (dyn FnMut(Report) + Send),
+//! #         &self, _: &Scope, _: &mut (dyn FnMut(Row<'_>) + Send),
 //! #     ) -> Result<(), CallError> { Ok(()) }
 //! #     async fn list_containers(
-//! #         &self, _: &Scope, _: &mut (dyn FnMut(Report) + Send),
+//! #         &self, _: &Scope, _: &mut (dyn FnMut(Row<'_>) + Send),
 //! #     ) -> Result<(), CallError> { Ok(()) }
 //! #     async fn sandbox_status(&self, _: &Id) -> Result<Report, CallError> { unreachable!() }
 //! #     async fn container_status(&self, _: &Id) -> Result<Report, CallError> { unreachable!() }

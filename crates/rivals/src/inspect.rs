@@ -5,7 +5,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use pleg_core::{CallError, CallErrorKind, Kind, PodUid, Report, Shown};
-use pleg_runtime::{Runtime, Scope};
+use pleg_runtime::{Row, Runtime, Scope};
 
 use crate::record::Pod;
 use crate::status::{PodStatus, newest_first};
@@ -34,7 +34,7 @@ pub(crate) async fn list<R: Runtime>(
     timestamp: Time,
 ) -> Result<Vec<Pod>, CallError> {
     let mut rows: Vec<Report> = Vec::new();
-    let mut row = |report| rows.push(report);
+    let mut row = |row: Row<'_>| rows.extend(row.report());
     call("ListPodSandbox", runtime.list_sandboxes(scope, &mut row)).await?;
     call("ListContainers", runtime.list_containers(scope, &mut row)).await?;
     let mut pods: BTreeMap<PodUid, Pod> = BTreeMap::new();

@@ -52,6 +52,10 @@ impl Aside {
         self.0.get(id).map(|kept| kept.told)
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn take(&mut self, id: &Id) -> Option<Kept> {
         self.0.remove(id)
     }

@@ -8,7 +8,7 @@ use crate::belief::{Call, Verdict};
 use crate::desk::Cause;
 use crate::ids::{Id, Kind, PodUid};
 use crate::lifecycle::Source;
-use crate::observed::{Identity, Report, Shown, Ticket};
+use crate::observed::{Fingerprint, Identity, Report, Shown, Ticket};
 use crate::order::Position;
 use crate::record::{Effect, Record};
 use crate::time::Instant;
@@ -40,6 +40,8 @@ pub(super) struct ReadAt {
     pub(super) list: Option<Ticket>,
     /// Whether the read audits the stream.
     pub(super) audits: bool,
+    /// The fingerprint of the list row that is applied.
+    pub(super) row: Option<Fingerprint>,
 }
 
 /// What applying a read to an id came to.
@@ -146,7 +148,7 @@ impl Reconciler {
 
     /// Applies one answer of a read to the id that it is about; learns the id if it is new.
     pub(super) fn read_report(&mut self, now: Instant, read: ReadAt, report: &Report) -> Found {
-        if read.call == Call::List && self.is_no_news(now, report) {
+        if read.call == Call::List && self.is_no_news(now, read, report) {
             return Found::AsBelieved;
         }
         let id = &report.id;
@@ -160,7 +162,7 @@ impl Reconciler {
             self.rehome(now, id, named, source_of(read.call));
         }
         if read.call == Call::List {
-            self.listed(id, read.began);
+            self.listed(id, read);
         }
         let Some(uid) = self.pod_of(id, named) else {
             return Found::Otherwise;
@@ -215,16 +217,16 @@ impl Reconciler {
 
     /// Most rows of most lists show what is believed. They support it, and whatever else they say
     /// is taken over; for more there is nothing to look up. Whether it was such a row.
-    fn is_no_news(&mut self, now: Instant, row: &Report) -> bool {
+    fn is_no_news(&mut self, now: Instant, read: ReadAt, row: &Report) -> bool {
         let Some(record) = self.records.get_mut(&row.id) else {
             return false;
         };
-        let Some(uid) = row
-            .identity
-            .pod
-            .as_ref()
-            .filter(|_| record.is_as_shown(row))
-        else {
+        let (pod, as_shown) = (
+            record.identity.pod.as_ref(),
+            record.is_as_shown(&row.id, row.identity.kind, row.shown),
+        );
+        let named = row.identity.pod.as_ref();
+        let Some(uid) = named.filter(|named| as_shown && pod == Some(*named)) else {
             return false;
         };
         let Some(pod) = self.pods.get_mut(uid).filter(|pod| pod.denied.is_empty()) else {
@@ -232,7 +234,9 @@ impl Reconciler {
         };
         let said = &row.identity;
         pod.named(said.namespace.as_ref(), said.pod_name.as_ref());
-        let effect = record.supported_by(row);
+        record.supported();
+        record.row = read.row;
+        let effect = record.details_from_row(row);
         if effect != Effect::default() {
             self.note(now, uid, &row.id, effect, Source::Relist);
         }
@@ -246,17 +250,22 @@ impl Reconciler {
         Some(record.identity.pod.get_or_insert(uid).clone())
     }
 
-    /// A list shows an id that is believed removed. If the complete list before did not, that one
-    /// supported the removal, though nobody went through all tombstones to note it.
-    fn listed(&mut self, id: &Id, began: Instant) {
+    /// Notes what follows from being listed at all. If the id is believed removed and the complete
+    /// list before did not show it, that one supported the removal, though nobody went through all
+    /// tombstones to note it.
+    fn listed(&mut self, id: &Id, read: ReadAt) {
         let before = self.audit.complete();
-        let Some(record) = self.records.get_mut(id).filter(|r| r.is_removed()) else {
+        let Some(record) = self.records.get_mut(id) else {
             return;
         };
+        record.row = read.row;
+        if !record.is_removed() {
+            return;
+        }
         if record.listed < before && before > Some(record.believed_since()) {
             record.confirm_absence(Call::List);
         }
-        record.listed = Some(began);
+        record.listed = Some(read.began);
     }
 
     /// UNKNOWN in a read: a list row makes the pod dirty once, an inspection is published.

@@ -81,6 +81,8 @@ pub struct Reconciler {
     /// Pods whose first inspection is awaited before the cache counts as synced.
     unsynced: Option<BTreeSet<PodUid>>,
     synced: bool,
+    /// What is published, counted.
+    census: Census,
 }
 
 /// What the machine wants done.
@@ -112,7 +114,7 @@ pub enum Output {
         /// The begin of the list.
         as_of: Instant,
         /// The pods.
-        pods: Vec<PodUid>,
+        pods: Confirmed,
     },
     /// The ends that are kept of this pod, oldest first; none: forget it.
     Terminals {
@@ -143,6 +145,8 @@ pub enum Output {
         ticket: Ticket,
         /// How long the whole list may take.
         deadline: Duration,
+        /// All rows are to be [full](crate::ListRow::Full), whatever was shown before.
+        full: bool,
     },
     /// Inspect one pod.
     Inspect {
@@ -175,6 +179,25 @@ pub enum Output {
     },
 }
 
+/// Pods that a list showed unchanged.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Confirmed {
+    /// Every pod that the cache holds. None of them is withdrawn.
+    All,
+    /// These.
+    These(Vec<PodUid>),
+}
+
+impl Confirmed {
+    /// Their names, where the cache holds the pods `cached`.
+    pub fn among(&self, cached: impl IntoIterator<Item = PodUid>) -> Vec<PodUid> {
+        match self {
+            Self::All => cached.into_iter().collect(),
+            Self::These(pods) => pods.clone(),
+        }
+    }
+}
+
 impl Reconciler {
     /// A machine that knows nothing, at `now`.
     ///
@@ -203,6 +226,7 @@ impl Reconciler {
             behind_since: None,
             unsynced: None,
             synced: false,
+            census: Census::default(),
             settings,
         };
         machine.pump(now);
@@ -365,7 +389,7 @@ impl Reconciler {
 
     /// How many pods, sandboxes and containers exist, by state.
     pub fn census(&self) -> Census {
-        publish::census(&self.records)
+        self.census
     }
 
     /// Whether nothing is queued, in flight or owed: for tests that wait for quiet.
@@ -421,6 +445,7 @@ impl Reconciler {
             self.out.push_back(Output::List {
                 ticket: due.ticket,
                 deadline: due.deadline,
+                full: due.full,
             });
         }
         while self.desk.can_start() {

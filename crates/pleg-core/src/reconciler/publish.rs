@@ -1,16 +1,16 @@
 //! What comes out: cache writes, then announcements, pod by pod.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::judge::Touched;
 use super::timers::{TERMINALS, Timer};
 use super::{Census, Output, Reconciler};
-use crate::ids::{Id, Kind, PodUid};
+use crate::ids::{Id, PodUid};
 use crate::lifecycle::{LifecycleType, PodLifecycleEvent, Source, Subject};
 use crate::order::Position;
 use crate::record::Record;
-use crate::status::{PodStatus, PodView, Text};
+use crate::status::{ContainerState, PodStatus, PodView, SandboxState, SandboxStatus, Text};
 use crate::terminal::TerminalRecord;
 use crate::time::Instant;
 
@@ -34,7 +34,11 @@ impl Reconciler {
             return;
         };
         if pod.members.is_empty() {
-            let was_there = pod.published.take().is_some();
+            let was_there = pod.published.take();
+            if let Some(old) = &was_there {
+                self.census.take(old);
+            }
+            let was_there = was_there.is_some();
             if pod.is_gone() {
                 self.pods.remove(uid);
                 self.desk.forget(uid);
@@ -62,7 +66,13 @@ impl Reconciler {
         let status = pod.assemble(uid, &self.records);
         let status = match pod.published.take() {
             Some(old) if *old == status => old,
-            _ => Arc::new(status),
+            old => {
+                if let Some(old) = old {
+                    self.census.take(&old);
+                }
+                self.census.add(&status);
+                Arc::new(status)
+            }
         };
         pod.published = Some(status.clone());
         let view = PodView::new(status, pod.as_of, pod.inspected);
@@ -260,22 +270,40 @@ fn who_showed(record: &Record, what: LifecycleType) -> Option<Source> {
     }
 }
 
-pub(super) fn census(records: &BTreeMap<Id, Record>) -> Census {
-    let mut census = Census::default();
-    let mut running_pods = BTreeSet::new();
-    for record in records.values().filter(|r| !r.is_removed()) {
-        let unknown = record.unknown.published || record.position().is_none();
-        match (record.kind(), record.position()) {
-            (Kind::Sandbox, Some(Position::Running)) => {
-                running_pods.insert(record.identity.pod.as_ref());
-            }
-            (Kind::Sandbox, _) => {}
-            (Kind::Container, _) if unknown => census.unknown += 1,
-            (Kind::Container, Some(Position::Created)) => census.created += 1,
-            (Kind::Container, Some(Position::Running)) => census.running += 1,
-            (Kind::Container, _) => census.exited += 1,
+impl Census {
+    /// What a pod's status adds to it.
+    fn of(status: &PodStatus) -> Self {
+        let mut census = Self::default();
+        let ready = |s: &Arc<SandboxStatus>| match s.state {
+            SandboxState::Ready => true,
+            SandboxState::NotReady => false,
+            SandboxState::Unknown { last_ready } => last_ready == Some(true),
+        };
+        census.running_pods = u64::from(status.sandboxes.iter().any(ready));
+        for container in &status.containers {
+            *match container.state {
+                ContainerState::Created => &mut census.created,
+                ContainerState::Running => &mut census.running,
+                ContainerState::Exited => &mut census.exited,
+                ContainerState::Unknown { .. } => &mut census.unknown,
+            } += 1;
         }
+        census
     }
-    census.running_pods = running_pods.len() as u64;
-    census
+
+    fn each(&mut self, other: Self, change: impl Fn(u64, u64) -> u64) {
+        self.running_pods = change(self.running_pods, other.running_pods);
+        self.created = change(self.created, other.created);
+        self.running = change(self.running, other.running);
+        self.exited = change(self.exited, other.exited);
+        self.unknown = change(self.unknown, other.unknown);
+    }
+
+    fn add(&mut self, status: &PodStatus) {
+        self.each(Self::of(status), u64::saturating_add);
+    }
+
+    fn take(&mut self, status: &PodStatus) {
+        self.each(Self::of(status), u64::saturating_sub);
+    }
 }

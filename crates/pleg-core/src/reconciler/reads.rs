@@ -1,17 +1,17 @@
 //! What the read side hands over: full lists, inspections of one pod, single statuses.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::judge::{Found, ReadAt};
 use super::timers::Timer;
-use super::{Output, Reconciler};
+use super::{Confirmed, Output, Reconciler};
 use crate::belief::Call;
 use crate::desk::Cause;
 use crate::error::CallError;
 use crate::ids::{Id, PodUid};
 use crate::lifecycle::Source;
-use crate::observed::{Inspection, List, Reading, Report, Ticket};
+use crate::observed::{Inspection, List, ListRow, Reading, Ticket};
 use crate::order::Position;
 use crate::pod::Pod;
 use crate::record::Record;
@@ -30,8 +30,14 @@ impl Reconciler {
         }
         let outcome = match &list.rows {
             Ok(rows) => {
+                let Some(news) = self.news_of(&list, rows) else {
+                    self.counters.lists_unresolved += 1;
+                    self.audit.unresolved(list.ended, now);
+                    self.pump(now);
+                    return;
+                };
                 self.list_error = None;
-                self.apply_list(now, &list, rows);
+                self.apply_list(now, &list, news);
                 Ok(())
             }
             Err(error) => {
@@ -52,7 +58,37 @@ impl Reconciler {
         self.pump(now);
     }
 
-    fn apply_list(&mut self, now: Instant, list: &List, rows: &[Report]) {
+    /// Most rows of most lists show what is believed. An unchanged one that does supports it, and
+    /// there is nothing else to look up; what is left is news. None if some row says that it is
+    /// unchanged, and from what is not known: then the list says nothing. (What its other rows
+    /// have supported by then, they did show.)
+    fn news_of<'a>(&mut self, list: &List, rows: &'a [ListRow]) -> Option<News<'a>> {
+        let disputed = self.pods.values().any(|pod| !pod.denied.is_empty());
+        let mut news = News::default();
+        for row in rows {
+            let ListRow::Unchanged(unchanged) = row else {
+                news.rows.push(row);
+                continue;
+            };
+            let record = self.records.get_mut(&unchanged.id)?;
+            if !record.resolves(unchanged, list.began) {
+                return None;
+            }
+            let is_no_news = self.aside.is_empty()
+                && record.is_as_shown(&unchanged.id, unchanged.kind, unchanged.shown)
+                && !(disputed && is_disputed(&self.pods, record));
+            if is_no_news {
+                record.supported();
+                news.met += usize::from(!record.mark.set(list.ticket));
+            } else {
+                news.rows.push(row);
+            }
+        }
+        Some(news)
+    }
+
+    /// Applies a complete list, of which everything but `news` is as believed.
+    fn apply_list(&mut self, now: Instant, list: &List, mut news: News<'_>) {
         let audits = self.stream.audits(list.began);
         self.stream.listed(list.began, list.ended);
         let read = ReadAt {
@@ -61,26 +97,26 @@ impl Reconciler {
             ended: list.ended,
             list: Some(list.ticket),
             audits,
+            row: None,
         };
-        let mut shown: Vec<&Id> = rows.iter().map(|row| &row.id).collect();
-        shown.sort_unstable();
         let mut moved: BTreeSet<PodUid> = BTreeSet::new();
-        for row in rows {
-            let aside = self.aside.take(&row.id);
-            let found = self.read_report(now, read, row);
+        for row in std::mem::take(&mut news.rows) {
+            let aside = self.aside.take(row.id());
+            let found = self.read_row(now, read, row);
             if let Some(kept) = aside {
-                self.apply_aside(now, &row.id, kept);
+                self.apply_aside(now, row.id(), kept);
             }
-            if found == Found::Otherwise
-                && let Some(uid) = self
-                    .records
-                    .get(&row.id)
-                    .and_then(|r| r.identity.pod.clone())
-            {
-                moved.insert(uid);
+            if let Some(record) = self.records.get_mut(row.id()) {
+                let first = !record.mark.set(list.ticket);
+                news.met += usize::from(first && !record.is_removed());
+                if found == Found::Otherwise
+                    && let Some(uid) = record.identity.pod.clone()
+                {
+                    moved.insert(uid);
+                }
             }
         }
-        self.apply_absence(now, list.began, &shown, &mut moved);
+        self.apply_absence(now, list, news.met, &mut moved);
         self.aside.forget_before(list.began);
         let mut gone = Vec::new();
         self.departed.retain(|uid, since| {
@@ -115,22 +151,50 @@ impl Reconciler {
         }
     }
 
+    fn read_row(&mut self, now: Instant, read: ReadAt, row: &ListRow) -> Found {
+        match row {
+            ListRow::Full {
+                report,
+                fingerprint,
+            } => {
+                let row = *fingerprint;
+                self.read_report(now, ReadAt { row, ..read }, report)
+            }
+            ListRow::Unchanged(row) => {
+                let Some(record) = self.records.get(&row.id) else {
+                    return Found::Otherwise;
+                };
+                let report = record.said_again(row);
+                let row = record.row;
+                self.read_report(now, ReadAt { row, ..read }, &report)
+            }
+        }
+    }
+
     /// An id that a complete list does not show is removed, if we first learned of it before the
-    /// list began; otherwise the list says nothing about it (law 5). `shown` is in order.
+    /// list began; otherwise the list says nothing about it (law 5). The list has met so many ids
+    /// that exist.
     fn apply_absence(
         &mut self,
         now: Instant,
-        began: Instant,
-        shown: &[&Id],
+        list: &List,
+        met: usize,
         moved: &mut BTreeSet<PodUid>,
     ) {
+        let (exist, disputed) = self.pods.values().fold((0, 0), |(exist, disputed), pod| {
+            (exist + pod.members.len(), disputed + pod.denied.len())
+        });
+        if (exist, disputed) == (met, 0) {
+            return;
+        }
+        let began = list.began;
+        let met = |id: &Id| {
+            let record = self.records.get(id);
+            record.is_some_and(|r| r.mark.is_of(list.ticket))
+        };
         let mut absent: Vec<(PodUid, Id)> = Vec::new();
         for (uid, pod) in &self.pods {
-            for id in pod
-                .members
-                .union(&pod.denied)
-                .filter(|id| shown.binary_search(id).is_err())
-            {
+            for id in pod.members.union(&pod.denied).filter(|id| !met(id)) {
                 absent.push((uid.clone(), id.clone()));
             }
         }
@@ -153,22 +217,31 @@ impl Reconciler {
     /// The list confirms the freshness of pods that it shows unchanged and to which nothing is
     /// owed (law 3).
     fn confirm(&mut self, list: &List, moved: &BTreeSet<PodUid>) {
-        let mut confirmed = Vec::new();
-        for (uid, pod) in &mut self.pods {
+        let is_confirmed = |uid: &PodUid, pod: &Pod| {
             let owed = moved.contains(uid)
                 || self.desk.owes(uid)
                 || !pod.denied.is_empty()
                 || pod.recheck_skipped;
-            if !owed && !pod.members.is_empty() && pod.as_of < Some(list.began) {
+            !owed && !pod.members.is_empty()
+        };
+        let every =
+            self.departed.is_empty() && self.pods.iter().all(|(uid, pod)| is_confirmed(uid, pod));
+        let mut these = Vec::new();
+        for (uid, pod) in &mut self.pods {
+            if (every || is_confirmed(uid, pod)) && pod.as_of < Some(list.began) {
                 pod.as_of = Some(list.began);
-                confirmed.push(uid.clone());
+                if !every {
+                    these.push(uid.clone());
+                }
             }
         }
-        if !confirmed.is_empty() {
-            self.out.push_back(Output::Confirm {
-                as_of: list.began,
-                pods: confirmed,
-            });
+        let pods = match every {
+            true => Confirmed::All,
+            false => Confirmed::These(these),
+        };
+        if pods != Confirmed::These(Vec::new()) && !self.pods.is_empty() {
+            let as_of = list.began;
+            self.out.push_back(Output::Confirm { as_of, pods });
         }
         // Those who wait are served by what the list has confirmed, pods that it does not show
         // included.
@@ -219,6 +292,7 @@ impl Reconciler {
             ended: inspection.ended,
             list: None,
             audits,
+            row: None,
         };
         for report in &inspection.found {
             self.read_report(now, read, report);
@@ -429,6 +503,7 @@ impl Reconciler {
                 ended: reading.ended,
                 list: None,
                 audits: self.stream.audits(reading.began),
+                row: None,
             };
             self.read_report(now, read, report);
             if let Some(uid) = pod.filter(|uid| self.trouble(uid).is_some()) {
@@ -459,4 +534,18 @@ impl Reconciler {
             self.unsynced = None;
         }
     }
+}
+
+/// What a list says beyond what is believed.
+#[derive(Default)]
+struct News<'a> {
+    rows: Vec<&'a ListRow>,
+    /// How many ids that exist the list was found to show.
+    met: usize,
+}
+
+/// Whether a read contradicts what is believed of something of its pod.
+fn is_disputed(pods: &BTreeMap<PodUid, Pod>, record: &Record) -> bool {
+    let pod = record.identity.pod.as_ref().and_then(|uid| pods.get(uid));
+    pod.is_none_or(|pod| !pod.denied.is_empty())
 }

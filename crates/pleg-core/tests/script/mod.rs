@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use pleg_core::{
     Arrival, CallError, CallErrorKind, ContainerDetails, Details, EventType, Id, Identity,
-    Inspection, Instant, Kind, LifecycleType, List, Output, PodLifecycleEvent, PodStatus, PodUid,
-    PodView, Reading, Reconciler, Report, RuntimeEvent, Settings, Shown, StreamChange, StreamEnd,
-    TerminalRecord, Ticket, WaiterId, WallTime,
+    Inspection, Instant, Kind, LifecycleType, List, ListRow, Output, PodLifecycleEvent, PodStatus,
+    PodUid, PodView, Reading, Reconciler, Report, RuntimeEvent, Settings, Shown, StreamChange,
+    StreamEnd, TerminalRecord, Ticket, WaiterId, WallTime,
 };
 
 const WALL: i64 = 1_700_000_000_000_000_000;
@@ -279,7 +279,7 @@ impl Script {
                 ticket,
                 began,
                 ended,
-                rows,
+                rows: rows.map(|rows| rows.into_iter().map(ListRow::from).collect()),
             },
         );
         self.drain();
@@ -453,7 +453,7 @@ impl Script {
                         .retain(|uid, view| !(gone.contains(uid) && view.status.is_nothing()));
                 }
                 Output::Confirm { as_of, pods } => {
-                    for uid in pods {
+                    for uid in pods.among(self.cache.keys().cloned()) {
                         let view = self.cache.get_mut(&uid).expect("it was published");
                         view.as_of = view.as_of.max(Some(as_of));
                     }

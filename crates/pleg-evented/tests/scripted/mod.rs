@@ -12,7 +12,7 @@ use pleg_runtime::clock::Clock;
 use pleg_runtime::core::{
     CallError, CallErrorKind, EventType, Id, Instant, Report, RuntimeEvent, StreamChange,
 };
-use pleg_runtime::{Runtime, RuntimeVersion, Scope};
+use pleg_runtime::{Row, Runtime, RuntimeVersion, Scope};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -129,7 +129,7 @@ impl Runtime for Scripted {
     async fn list_sandboxes(
         &self,
         _: &Scope,
-        _: &mut (dyn FnMut(Report) + Send),
+        _: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
         panic!("the reader makes no call but the subscribe")
     }
@@ -137,7 +137,7 @@ impl Runtime for Scripted {
     async fn list_containers(
         &self,
         _: &Scope,
-        _: &mut (dyn FnMut(Report) + Send),
+        _: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
         panic!("the reader makes no call but the subscribe")
     }

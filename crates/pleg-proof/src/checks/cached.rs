@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pleg_core::{
-    ContainerState, Id, Instant, KnownState, PodStatus, PodUid, PodView, SandboxState,
+    Confirmed, ContainerState, Id, Instant, KnownState, PodStatus, PodUid, PodView, SandboxState,
     TerminalRecord,
 };
 
@@ -238,9 +238,9 @@ impl Checks {
         truth: &Truth,
         now: u64,
         as_of: Instant,
-        pods: &[PodUid],
+        pods: &Confirmed,
     ) -> Lawful {
-        for uid in pods {
+        for uid in &pods.among(self.cache.iter().map(|(uid, _)| uid)) {
             let Some(view) = self.cache.get_mut(uid) else {
                 let what = format!("{uid} is confirmed and not in the cache");
                 return Err(laws::EVIDENCE.broken(what).of(pod_of(uid)));

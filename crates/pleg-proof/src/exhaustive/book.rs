@@ -36,6 +36,13 @@ pub struct Cached {
     pub error: bool,
 }
 
+impl Cached {
+    fn is_nothing(&self) -> bool {
+        let gone = |stage: &Stage| matches!(stage, Stage::Absent | Stage::Removed);
+        self.stages.iter().all(gone)
+    }
+}
+
 /// One who waits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Asked {
@@ -190,8 +197,10 @@ impl Book {
                 None => Err("law 3: swept as of when no read began".into()),
             },
             Output::Confirm { as_of, pods } => {
-                for uid in pods {
-                    let pod = number(cast, uid)?;
+                let is_cached = |pod: &usize| !self.cache[*pod].is_nothing();
+                let cached = (0..cast.pods.len()).filter(is_cached);
+                for uid in pods.among(cached.map(|pod| cast.pods[pod].clone())) {
+                    let pod = number(cast, &uid)?;
                     self.cache[pod].as_of = self.cache[pod].as_of.max(Some(as_of.as_nanos()));
                     self.fresh(cast, truth, pod, &self.cache[pod])?;
                 }

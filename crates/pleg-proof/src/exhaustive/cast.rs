@@ -1,8 +1,8 @@
 //! A small world with the core's names on it: what the runtime says of whom.
 
 use pleg_core::{
-    ContainerDetails, Details, EventType, Id, Identity, Instant, Kind, Output, PodUid, PodView,
-    Report, RuntimeEvent, Shown, WallTime,
+    Confirmed, ContainerDetails, Details, EventType, Id, Identity, Instant, Kind, Output, PodUid,
+    PodView, Report, RuntimeEvent, Shown, WallTime,
 };
 
 use super::script::{Snapshot, Stage, Step, Who};
@@ -163,8 +163,14 @@ impl Cast {
                 )
             }
             Output::Confirm { as_of: at, pods } => {
-                let pods: Vec<&str> = pods.iter().map(PodUid::as_str).collect();
-                format!("confirms {} {}", pods.join(", "), as_of(Some(*at), since))
+                let pods = match pods {
+                    Confirmed::All => "every pod".to_owned(),
+                    Confirmed::These(pods) => {
+                        let pods: Vec<&str> = pods.iter().map(PodUid::as_str).collect();
+                        pods.join(", ")
+                    }
+                };
+                format!("confirms {pods} {}", as_of(Some(*at), since))
             }
             Output::Terminals { uid, records } => format!("keeps {} ends of {uid}", records.len()),
             Output::Announce(event) => match &event.subject {

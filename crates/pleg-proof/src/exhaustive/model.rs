@@ -160,7 +160,7 @@ fn reads(cast: &Cast, state: &State, read: usize, actions: &mut Vec<Action>) {
             });
         }
     }
-    if fault(left.lying_lists) && *what == What::Node {
+    if fault(left.lying_lists) && matches!(what, What::Node { .. }) {
         for who in 0..cast.ids.len() {
             let lies = match state.truth[who] {
                 Stage::Created | Stage::Running => &[Stage::Absent, Stage::Exited][..],

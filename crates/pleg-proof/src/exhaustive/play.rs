@@ -9,6 +9,8 @@ use pleg_core::{
     StreamChange, StreamEnd, Ticket, WaiterId, WallTime,
 };
 
+use pleg_generic::Memory;
+
 use super::book::{Book, By};
 use super::cast::{Cast, when};
 use super::reads::{brief, error};
@@ -85,7 +87,7 @@ pub struct Read {
 /// What is read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum What {
-    Node,
+    Node { full: bool },
     Pod { pod: usize, held: Vec<(Id, Kind)> },
     One { who: Who },
 }
@@ -102,6 +104,8 @@ pub enum Phase {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     pub machine: Reconciler,
+    /// What the read side remembers of the last list.
+    pub memory: Memory,
     pub now: u64,
     /// How far each script has come.
     pub done: [u8; 2],
@@ -127,6 +131,7 @@ impl Hash for State {
         };
         let Self {
             machine,
+            memory,
             now: _,
             done,
             truth,
@@ -144,7 +149,7 @@ impl Hash for State {
             // How it came to rest does not matter any more.
             return broken.hash(&mut h);
         }
-        (machine, done, truth, streaming, queue).hash(&mut h);
+        (machine, memory, done, truth, streaming, queue).hash(&mut h);
         (reads, left, book, phase, waiters, late, broken).hash(&mut h);
     }
 }
@@ -171,6 +176,7 @@ impl<'a> Play<'a> {
         let now = EPOCH + 1_000_000_000;
         let state = State {
             machine: machine(now),
+            memory: Memory::default(),
             now,
             done: [0; 2],
             truth,
@@ -195,7 +201,13 @@ impl<'a> Play<'a> {
         play.act(Action::Subscribe);
         // Until the call has stood for a second and the baseline is read.
         play.run_fairly(Duration::from_millis(1500));
-        while cast.world.listing && !play.state.reads.iter().any(|r| r.what == What::Node) {
+        while cast.world.listing
+            && !play
+                .state
+                .reads
+                .iter()
+                .any(|r| matches!(r.what, What::Node { .. }))
+        {
             play.jump();
         }
         play.since = play.state.now;
@@ -274,7 +286,7 @@ impl<'a> Play<'a> {
         let (seen, now) = (self.state.truth, self.state.now);
         for read in &mut self.state.reads {
             let matters = match &read.what {
-                What::Node => true,
+                What::Node { .. } => true,
                 What::Pod { pod, .. } => self.cast.pod_of(who) == *pod,
                 What::One { who: one } => *one == who,
             };
@@ -416,7 +428,11 @@ impl<'a> Play<'a> {
         while let Some(output) = self.state.machine.poll_output() {
             self.say(|p| format!("        {}", p.cast.tell(&output, p.since)));
             match output {
-                Output::List { ticket, deadline } => asked.push((ticket, What::Node, deadline)),
+                Output::List {
+                    ticket,
+                    deadline,
+                    full,
+                } => asked.push((ticket, What::Node { full }, deadline)),
                 Output::Inspect {
                     ticket,
                     uid,

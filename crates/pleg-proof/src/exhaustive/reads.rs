@@ -5,15 +5,16 @@ use std::fmt::Write as _;
 use pleg_core::{CallError, CallErrorKind, Id, Inspection, Instant, Kind, List, Reading, Report};
 
 use super::book::By;
-use super::play::{Play, Read, What};
+use super::play::{Play, Read, State, What};
 use super::script::{Stage, Step, Who};
+use crate::remembered;
 
 impl Play<'_> {
     pub fn land(&mut self, read: usize, first: usize, then: usize, lie: Option<(Who, Stage)>) {
         let read = self.state.reads.remove(read);
         let (sandboxes, containers) = (read.seen[first], read.seen[then]);
         match &read.what {
-            What::Node => {
+            What::Node { .. } => {
                 let mut seen = containers;
                 for who in 0..self.cast.ids.len() {
                     if self.cast.kind(who) == Kind::Sandbox {
@@ -61,7 +62,7 @@ impl Play<'_> {
         self.state.left.faults -= 1;
         let read = self.state.reads.remove(read);
         match &read.what {
-            What::Node => self.end_list(&read, Err(CallErrorKind::Unavailable)),
+            What::Node { .. } => self.end_list(&read, Err(CallErrorKind::Unavailable)),
             What::Pod { pod, .. } => {
                 let seen = read.seen[read.seen.len() - 1];
                 let found = self.cast.of_pod(*pod).filter(|_| partial);
@@ -83,17 +84,24 @@ impl Play<'_> {
             Err(_) => format!("the list begun {} fails", p.when(read.began)),
         });
         let now = self.state.now;
-        if let Ok(rows) = &rows {
-            self.state.book.read(self.cast, now, rows);
-        }
+        let full = matches!(read.what, What::Node { full: true });
+        let State { memory, .. } = &mut self.state;
+        let handed = rows.as_ref().map_err(Clone::clone);
+        let handed = handed.map(|rows| remembered::rows(memory, full, rows));
         let (began, ended) = (Instant::from_nanos(read.began), self.instant());
         let list = List {
             ticket: read.ticket,
             began,
             ended,
-            rows,
+            rows: handed,
         };
+        let before = self.state.machine.counters().lists_unresolved;
         self.state.machine.handle_list(ended, list);
+        if self.state.machine.counters().lists_unresolved > before {
+            self.say(|_| "it has rows that are not known: nothing follows from it".into());
+        } else if let Ok(rows) = &rows {
+            self.state.book.read(self.cast, now, rows);
+        }
         self.drain(By::Read);
     }
 

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use pleg_core::{
-    CallError, CallErrorKind, Details, Id, Inspection, Instant, Kind, List, Output, PodUid,
-    Reading, Report, Shown, Ticket,
+    CallError, CallErrorKind, Details, Id, Inspection, Instant, Kind, List, ListRow, Output,
+    PodUid, Reading, Report, Shown, Ticket,
 };
 
 use super::node::Met;
@@ -13,6 +13,7 @@ use super::{Call, Todo, World};
 use crate::checks::Input;
 use crate::faults::Fault;
 use crate::laws::{self, Lawful};
+use crate::remembered;
 use crate::runtime::{self, pod_of};
 use crate::tally::Path;
 use crate::weather::{MS, SECOND};
@@ -30,7 +31,11 @@ impl World {
     /// Does one thing that the machine wants done.
     pub(super) fn perform(&mut self, output: Output) -> Lawful {
         match output {
-            Output::List { ticket, deadline } => self.list(ticket, deadline),
+            Output::List {
+                ticket,
+                deadline,
+                full,
+            } => self.list(ticket, deadline, full),
             Output::Inspect {
                 ticket,
                 uid,
@@ -89,7 +94,7 @@ impl World {
         }
     }
 
-    fn list(&mut self, ticket: Ticket, deadline: Duration) -> Lawful {
+    fn list(&mut self, ticket: Ticket, deadline: Duration, full: bool) -> Lawful {
         if self.signs.last_list_failed && self.checks_outage_over() {
             self.checks.tally.path(Path::OutageOver);
         }
@@ -103,7 +108,7 @@ impl World {
             longest: 6 * SECOND,
         };
         let call = self.call(ticket, deadline, &faults);
-        self.at(call.ended, Todo::List(call));
+        self.at(call.ended, Todo::List(call, full));
         Ok(())
     }
 
@@ -164,7 +169,7 @@ impl World {
         kind.map(error)
     }
 
-    pub(super) fn listed(&mut self, call: Call) -> Lawful {
+    pub(super) fn listed(&mut self, call: Call, full: bool) -> Lawful {
         self.checks.tally.lists += 1;
         let rows = match self.failed(call) {
             Some(error) => Err(error),
@@ -181,22 +186,58 @@ impl World {
         self.checks.history.note(self.now, || {
             format!("list {} begun {began:?}: {}", ticket.get(), brief(&rows))
         });
-        self.signs.list_under_way = None;
-        self.signs.last_list_failed = rows.is_err();
-        self.duties.list_ended(self.now, rows.is_err());
-        if let Ok(rows) = &rows {
-            self.checks.list_read(&self.truth, began, rows);
-            self.signs.last_list = self.signs.last_list.max(Some(call.began));
-        }
+        self.checks.handed(Input::List);
+        let handed = self.hand_over(&rows, full);
         let list = List {
             ticket,
             began,
             ended: Instant::from_nanos(call.ended),
-            rows,
+            rows: handed,
         };
-        self.checks.handed(Input::List);
+        let (unchanged, failed) = (
+            list.rows
+                .as_ref()
+                .is_ok_and(|rows| remembered::any_unchanged(rows)),
+            list.rows.is_err(),
+        );
+        let unresolved = self.machine.counters().lists_unresolved;
         self.machine.handle_list(self.instant(), list);
+        let unresolved = self.machine.counters().lists_unresolved > unresolved;
+        self.signs.list_under_way = None;
+        self.duties.list_ended(self.now, failed);
+        if unresolved {
+            laws::RESOLVED.holds(
+                unchanged && !full,
+                || "a list of which every row was full was not resolved",
+            )?;
+            self.checks.tally.path(Path::Unresolved);
+            self.duties.again(self.now);
+            return self.drain();
+        }
+        self.checks
+            .tally
+            .paths(Path::Unchanged, u64::from(unchanged));
+        self.signs.last_list_failed = failed;
+        if let (Ok(rows), false) = (&rows, failed) {
+            self.checks.list_read(&self.truth, began, rows);
+            self.signs.last_list = self.signs.last_list.max(Some(call.began));
+        }
         self.drain()
+    }
+
+    /// What the machine is handed of a list: as the read side remembers the one before. An answer
+    /// may be lost on its way; the read side does not know.
+    fn hand_over(
+        &mut self,
+        rows: &Result<Vec<Report>, CallError>,
+        full: bool,
+    ) -> Result<Vec<ListRow>, CallError> {
+        let rows = rows.as_ref().map_err(Clone::clone)?;
+        let rows = remembered::rows(&mut self.memory, full, rows);
+        if self.comes(Fault::ListLost, |d| &mut d.calls) {
+            return Err(error(CallErrorKind::Cancelled));
+        }
+        Ok(rows)
     }
 
     fn count_lingering(&mut self, rows: &[Report], began: u64) {

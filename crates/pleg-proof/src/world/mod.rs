@@ -16,6 +16,8 @@ use pleg_core::{
     Reconciler, RuntimeEvent, Settings, Ticket, WaiterId,
 };
 
+use pleg_generic::Memory;
+
 use crate::checks::{Checks, Duties, Input, Signs, Subscribers};
 use crate::dice::Dice;
 use crate::faults::Fault;
@@ -45,7 +47,8 @@ enum Todo {
     NotOffered(u64),
     /// The writer turns to what has arrived.
     Drain,
-    List(Call),
+    /// A list ends; one that is full, or not.
+    List(Call, bool),
     Inspect(Call, Box<(PodUid, Vec<(Id, Kind)>)>),
     Read(Call, Id),
     /// A consumer asks for something.
@@ -104,6 +107,8 @@ struct Chances {
 #[derive(Debug)]
 pub struct World {
     pub machine: Reconciler,
+    /// What the read side remembers of the last list.
+    memory: Memory,
     pub truth: Truth,
     pub checks: Checks,
     pub plan: Plan,
@@ -168,6 +173,7 @@ impl World {
         let no_stream = (plan.flavor != Flavor::Polled).then_some((now, false));
         let mut world = Self {
             machine,
+            memory: Memory::default(),
             truth: Truth::new(lingers, plan.flavor.is_crio()),
             checks: Checks::new(history, weather.lies(), lingers),
             now,
@@ -314,7 +320,7 @@ impl World {
             Todo::Subscribe => self.subscribe(),
             Todo::NotOffered(stream) => self.not_offered(stream),
             Todo::Drain => self.take_in(),
-            Todo::List(call) => self.listed(call),
+            Todo::List(call, full) => self.listed(call, full),
             Todo::Inspect(call, subject) => self.inspected(call, &subject.0, &subject.1),
             Todo::Read(call, id) => self.status_read(call, &id),
             Todo::Ask => self.ask(),

@@ -7,6 +7,9 @@ use pleg_core::{
     Reading, Reconciler, Report, StreamChange, StreamEnd, Ticket, WaiterId, WallTime,
 };
 
+use pleg_generic::Memory;
+use pleg_proof::remembered;
+
 use super::laws::{Input, Laws};
 use super::node::{Happening, Node};
 use super::ops::{After, Began, How, Op, Outcome, Pod, Sees};
@@ -26,13 +29,15 @@ pub struct Call {
 
 #[derive(Clone, Debug)]
 pub enum What {
-    List,
+    List { full: bool },
     Inspect(PodUid, Vec<(Id, Kind)>),
     Read(Id),
 }
 
 pub struct Stand {
     pub machine: Reconciler,
+    /// What the read side remembers of the last list.
+    memory: Memory,
     pub laws: Laws,
     pub calls: Vec<Call>,
     now: u64,
@@ -49,6 +54,7 @@ impl Stand {
             Reconciler::new(settings.clone(), instant(node.now)).map_err(|e| e.to_string())?;
         let mut stand = Self {
             machine,
+            memory: Memory::default(),
             laws: Laws::new(settings, node.now, keep_history),
             calls: Vec::new(),
             now: node.now,
@@ -81,7 +87,10 @@ impl Stand {
                 began,
                 sees,
             } => {
-                let list = self.calls.iter().position(|c| matches!(c.what, What::List));
+                let list = self
+                    .calls
+                    .iter()
+                    .position(|c| matches!(c.what, What::List { .. }));
                 self.finish(node, list, outcome, began, sees)?;
             }
             Op::FinishInspection {
@@ -279,20 +288,27 @@ impl Stand {
         let (now, ticket) = (instant(ended), call.ticket);
         let span = (instant(began), instant(ended));
         let input = match call.what {
-            What::List => {
+            What::List { full } => {
                 let mut rows = told::list(node, moments);
                 blur_one(&mut rows, outcome);
                 let rows = failure.map_or(Ok(rows), Err);
-                self.laws.listed(ticket, began, ended, &rows);
+                let handed = rows.as_ref().map_err(Clone::clone);
+                let handed = handed.map(|rows| remembered::rows(&mut self.memory, full, rows));
+                let before = self.machine.counters().lists_unresolved;
                 self.machine.handle_list(
                     now,
                     List {
                         ticket,
                         began: span.0,
                         ended: span.1,
-                        rows,
+                        rows: handed,
                     },
                 );
+                if self.machine.counters().lists_unresolved > before {
+                    self.laws.list_unresolved(ended);
+                } else {
+                    self.laws.listed(ticket, began, ended, &rows);
+                }
                 Input::Read
             }
             What::Inspect(uid, held) => {
@@ -385,7 +401,11 @@ impl Stand {
                 .note(self.now, || format!("    -> {}", brief_output(&output)));
             self.laws.output(node, self.now, &output, input)?;
             let (ticket, deadline, what) = match output {
-                Output::List { ticket, deadline } => (ticket, deadline, What::List),
+                Output::List {
+                    ticket,
+                    deadline,
+                    full,
+                } => (ticket, deadline, What::List { full }),
                 Output::Inspect {
                     ticket,
                     uid,

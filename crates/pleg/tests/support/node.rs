@@ -10,7 +10,7 @@ use pleg::core::{
     Shown,
 };
 use pleg::runtime::clock::{Clock, wall};
-use pleg::runtime::{Runtime, RuntimeVersion, Scope};
+use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope};
 use tokio::sync::watch;
 
 use super::{container, sandbox};
@@ -249,7 +249,7 @@ impl Node {
         &self,
         kind: Kind,
         scope: &Scope,
-        row: &mut (dyn FnMut(Report) + Send),
+        row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
         let first = kind == Kind::Sandbox && !matches!(scope, Scope::Sandbox(_));
         let _under_way = self.call(self.op_of(scope), first).await?;
@@ -265,7 +265,7 @@ impl Node {
             if in_scope && report.identity.kind == kind {
                 // A row has no details.
                 let details = Details::none(kind);
-                row(Report { details, ..report });
+                row(Report { details, ..report }.into());
             }
         }
         Ok(())
@@ -309,7 +309,7 @@ impl Runtime for Node {
     async fn list_sandboxes(
         &self,
         scope: &Scope,
-        row: &mut (dyn FnMut(Report) + Send),
+        row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
         self.list(Kind::Sandbox, scope, row).await
     }
@@ -317,7 +317,7 @@ impl Runtime for Node {
     async fn list_containers(
         &self,
         scope: &Scope,
-        row: &mut (dyn FnMut(Report) + Send),
+        row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
         self.list(Kind::Container, scope, row).await
     }

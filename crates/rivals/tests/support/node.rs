@@ -10,7 +10,7 @@ use pleg_core::{
     CallError, CallErrorKind, Details, EventType, Id, Kind, PodUid, Report, RuntimeEvent, WallTime,
 };
 use pleg_runtime::clock::Clock;
-use pleg_runtime::{Runtime, RuntimeVersion, Scope};
+use pleg_runtime::{Row, Runtime, RuntimeVersion, Scope};
 use tokio::sync::watch;
 
 /// What can be asked of the runtime, as far as a test cares.
@@ -193,7 +193,7 @@ impl Node {
         &self,
         kind: Kind,
         scope: &Scope,
-        row: &mut (dyn FnMut(Report) + Send),
+        row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
         let first = kind == Kind::Sandbox && !matches!(scope, Scope::Sandbox(_));
         let in_scope = |r: &&Report| match scope {
@@ -208,7 +208,7 @@ impl Node {
         for report in self.call("List", self.op_of(scope), first, show).await? {
             // A row has no details.
             let details = Details::none(kind);
-            row(Report { details, ..report });
+            row(Report { details, ..report }.into());
         }
         Ok(())
     }
@@ -229,7 +229,7 @@ impl Runtime for Node {
     async fn list_sandboxes(
         &self,
         scope: &Scope,
-        row: &mut (dyn FnMut(Report) + Send),
+        row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
         self.list(Kind::Sandbox, scope, row).await
     }
@@ -237,7 +237,7 @@ impl Runtime for Node {
     async fn list_containers(
         &self,
         scope: &Scope,
-        row: &mut (dyn FnMut(Report) + Send),
+        row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
         self.list(Kind::Container, scope, row).await
     }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use pleg_core::{
-    CallError, ContainerState, Id, Instant, KnownState, PodStatus, PodUid, PodView, SandboxState,
-    WaiterId,
+    CallError, Confirmed, ContainerState, Id, Instant, KnownState, PodStatus, PodUid, PodView,
+    SandboxState, WaiterId,
 };
 
 use super::{Input, Laws, hold};
@@ -248,9 +248,9 @@ impl Laws {
         node: &Node,
         now: u64,
         as_of: Instant,
-        pods: &[PodUid],
+        pods: &Confirmed,
     ) -> Result<(), Broken> {
-        for uid in pods {
+        for uid in &pods.among(self.cache.keys().cloned()) {
             let view = self.cache.get_mut(uid);
             hold!(
                 view.is_some(),

@@ -76,6 +76,12 @@ impl Watch {
         }
     }
 
+    /// It had rows that were not to be resolved: it is read again at once.
+    pub(super) const fn list_unresolved(&mut self, ended: u64) {
+        self.ended = ended;
+        self.wanted += 1;
+    }
+
     pub(super) const fn subscribed(&mut self, now: u64) {
         self.stream = Some(now);
         self.delivered = false;
@@ -147,7 +153,7 @@ impl Laws {
         calls: &[Call],
     ) -> Result<(), Broken> {
         self.nothing_lost(node, now)?;
-        let list = calls.iter().find(|c| matches!(c.what, What::List));
+        let list = calls.iter().find(|c| matches!(c.what, What::List { .. }));
         let pause = self.watch.longest_pause();
         hold!(
             list.is_some() || now <= self.watch.ended + pause,

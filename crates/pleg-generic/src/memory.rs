@@ -1,0 +1,166 @@
+//! What the last complete list showed, so that the next one need hand over only what changed.
+//!
+//! Nobody has to believe it: the core takes a row for unchanged only where it has itself taken over
+//! a row with that fingerprint. Pure data; its bound is what the last list showed.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{Hash, Hasher};
+
+use pleg_runtime::Row;
+use pleg_runtime::core::{Fingerprint, Id, ListRow, Unchanged};
+use rapidhash::fast::GlobalState;
+
+/// The fingerprint that the last complete list showed for each id.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Memory(HashMap<Id, Fingerprint, GlobalState>);
+
+impl Memory {
+    /// A list begins; one that is to be full compares its rows with nothing.
+    pub fn begin(&mut self, full: bool) -> Listing<'_> {
+        if full {
+            self.0.clear();
+        }
+        // As many as before, and no allocation while they come.
+        let rows = Vec::with_capacity(self.0.len());
+        Listing { memory: self, rows }
+    }
+}
+
+/// For provers, whose worlds are small.
+impl Hash for Memory {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let mut all: Vec<_> = self.0.iter().collect();
+        all.sort_unstable_by_key(|(id, _)| *id);
+        all.hash(state);
+    }
+}
+
+/// A list whose rows arrive. Dropped before its [`end`](Self::end), it was never read.
+#[derive(Debug)]
+pub struct Listing<'a> {
+    memory: &'a mut Memory,
+    rows: Vec<ListRow>,
+}
+
+impl Listing<'_> {
+    /// The next row. It is decoded only if it is not what it was.
+    pub fn row(&mut self, row: Row<'_>) {
+        let fingerprint = row.fingerprint();
+        let before = self.memory.0.get_key_value(row.id());
+        if let (Some(fingerprint), Some((id, known))) = (fingerprint, before)
+            && fingerprint == *known
+        {
+            self.rows.push(ListRow::Unchanged(Unchanged {
+                id: id.clone(),
+                kind: row.kind(),
+                shown: row.shown(),
+                fingerprint,
+            }));
+        } else if let Some(report) = row.report() {
+            self.rows.push(ListRow::Full {
+                report: Box::new(report),
+                fingerprint,
+            });
+        }
+    }
+
+    /// The list is complete: its rows. It is what the next one is compared with.
+    pub fn end(self) -> Vec<ListRow> {
+        let Self { memory, rows } = self;
+        let mut remembered = 0;
+        for row in &rows {
+            match row {
+                ListRow::Unchanged(_) => remembered += 1,
+                ListRow::Full {
+                    report,
+                    fingerprint: Some(fingerprint),
+                } => {
+                    memory.0.insert(report.id.clone(), *fingerprint);
+                    remembered += 1;
+                }
+                ListRow::Full { report, .. } => _ = memory.0.remove(&report.id),
+            }
+        }
+        if memory.0.len() > remembered {
+            let shown: HashSet<&Id> = rows.iter().map(ListRow::id).collect();
+            memory.0.retain(|id, _| shown.contains(id));
+        }
+        rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pleg_runtime::core::{Details, Identity, Kind, Report, Shown};
+
+    use super::*;
+
+    fn report(id: &str) -> Report {
+        Report {
+            id: id.into(),
+            shown: Shown::Running,
+            identity: Identity::unknown(Kind::Container),
+            details: Details::none(Kind::Container),
+        }
+    }
+
+    fn row(id: &str, fingerprint: u64) -> Row<'static> {
+        Row::from(report(id)).with_fingerprint(fingerprint.into())
+    }
+
+    /// Lists these rows; which of them came in full.
+    fn full(memory: &mut Memory, full: bool, rows: &[(&str, u64)]) -> Vec<String> {
+        let mut listing = memory.begin(full);
+        for (id, fingerprint) in rows {
+            listing.row(row(id, *fingerprint));
+        }
+        let rows = listing.end();
+        let is_full = |row: &&ListRow| matches!(row, ListRow::Full { .. });
+        let ids = rows.iter().filter(is_full).map(|row| row.id().to_string());
+        ids.collect()
+    }
+
+    #[test]
+    fn only_what_changed_comes_in_full() {
+        let mut memory = Memory::default();
+        assert_eq!(full(&mut memory, false, &[("a", 1), ("b", 1)]), ["a", "b"]);
+        assert!(full(&mut memory, false, &[("b", 1), ("a", 1)]).is_empty());
+        assert_eq!(full(&mut memory, false, &[("a", 2), ("b", 1)]), ["a"]);
+        assert!(full(&mut memory, false, &[("a", 2), ("b", 1)]).is_empty());
+        assert_eq!(full(&mut memory, true, &[("a", 2), ("b", 1)]), ["a", "b"]);
+    }
+
+    #[test]
+    fn what_one_list_did_not_show_is_new_in_the_next() {
+        let mut memory = Memory::default();
+        full(&mut memory, false, &[("a", 1), ("b", 1)]);
+        full(&mut memory, false, &[("a", 1)]);
+        assert_eq!(memory.0.len(), 1);
+        assert_eq!(full(&mut memory, false, &[("a", 1), ("b", 1)]), ["b"]);
+    }
+
+    #[test]
+    fn a_row_without_a_fingerprint_always_comes_in_full() {
+        let mut memory = Memory::default();
+        full(&mut memory, false, &[("a", 1)]);
+        for _ in 0..2 {
+            let mut listing = memory.begin(false);
+            listing.row(report("a").into());
+            assert!(matches!(listing.end()[..], [ListRow::Full { .. }]));
+        }
+        assert_eq!(full(&mut memory, false, &[("a", 1)]), ["a"]);
+    }
+
+    /// What a list showed that did not come to its end was never handed over.
+    #[test]
+    fn a_list_that_fails_is_not_remembered() {
+        let mut memory = Memory::default();
+        full(&mut memory, false, &[("a", 1), ("b", 1)]);
+        let mut listing = memory.begin(false);
+        listing.row(row("a", 2));
+        listing.row(row("b", 1));
+        drop(listing);
+        assert!(full(&mut memory, false, &[("a", 1)]).is_empty());
+        assert_eq!(full(&mut memory, false, &[("b", 1)]), ["b"]);
+    }
+}
