@@ -202,13 +202,14 @@ impl Reconciler {
             let Some(record) = self.records.get_mut(&id) else {
                 continue;
             };
+            if record.is_removed() && began > record.believed_since() {
+                // As it is believed: what this settles is no reason to doubt the rest of the pod.
+                record.confirm_absence(Call::List);
+                self.agreed(&uid, &id, Source::Relist);
+                continue;
+            }
             moved.insert(uid.clone());
-            if record.is_removed() {
-                if began > record.believed_since() {
-                    record.confirm_absence(Call::List);
-                    self.agreed(&uid, &id, Source::Relist);
-                }
-            } else if record.learned < began {
+            if !record.is_removed() && record.learned < began {
                 self.join(now, &id, Position::Removed, Source::Relist, began);
             }
         }
