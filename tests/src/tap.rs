@@ -124,19 +124,19 @@ impl<R: Runtime> Tap<R> {
 
     fn noting<'a>(
         &'a self,
-        row: &'a mut (dyn FnMut(Report) + Send),
-    ) -> impl FnMut(Report) + Send + 'a {
-        move |report| {
-            self.read(&report);
-            row(report);
+        hand_on: &'a mut (dyn FnMut(Row<'_>) + Send),
+    ) -> impl FnMut(Row<'_>) + Send + 'a {
+        move |row| {
+            self.read(&row.id().into(), row.shown());
+            hand_on(row);
         }
     }
 
-    fn read(&self, report: &Report) {
-        if matches!(report.shown, Shown::Running | Shown::Exited) {
+    fn read(&self, id: &Id, shown: Shown) {
+        if matches!(shown, Shown::Running | Shown::Exited) {
             let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-            let first = (report.shown, log.events.len());
-            log.read_first.entry(report.id.clone()).or_insert(first);
+            let first = (shown, log.events.len());
+            log.read_first.entry(id.clone()).or_insert(first);
         }
     }
 
@@ -189,13 +189,13 @@ impl<R: Runtime> Runtime for Tap<R> {
     async fn sandbox_status(&self, id: &Id) -> Result<Report, CallError> {
         self.note(|c| c.statuses += 1);
         let status = self.inner.sandbox_status(id).await;
-        status.inspect(|report| self.read(report))
+        status.inspect(|report| self.read(&report.id, report.shown))
     }
 
     async fn container_status(&self, id: &Id) -> Result<Report, CallError> {
         self.note(|c| c.statuses += 1);
         let status = self.inner.container_status(id).await;
-        status.inspect(|report| self.read(report))
+        status.inspect(|report| self.read(&report.id, report.shown))
     }
 
     async fn subscribe(&self) -> Result<Self::Events, CallError> {

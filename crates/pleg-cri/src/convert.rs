@@ -191,21 +191,29 @@ fn pod_selector(uid: &PodUid) -> BTreeMap<String, String> {
 }
 
 fn sandbox_shown(state: i32) -> Shown {
-    match v1::PodSandboxState::try_from(state) {
-        Ok(v1::PodSandboxState::SandboxReady) => Shown::Running,
-        Ok(v1::PodSandboxState::SandboxNotready) => Shown::Exited,
-        Err(_) => unknown_number(),
-    }
+    sandbox_state(state).unwrap_or_else(unknown_number)
 }
 
 fn container_shown(state: i32) -> Shown {
-    match v1::ContainerState::try_from(state) {
-        Ok(v1::ContainerState::ContainerCreated) => Shown::Created,
-        Ok(v1::ContainerState::ContainerRunning) => Shown::Running,
-        Ok(v1::ContainerState::ContainerExited) => Shown::Exited,
-        Ok(v1::ContainerState::ContainerUnknown) => Shown::Unknown,
-        Err(_) => unknown_number(),
-    }
+    container_state(state).unwrap_or_else(unknown_number)
+}
+
+/// The state of a sandbox by its number; none by one that the contract does not know.
+pub(crate) fn sandbox_state(state: i32) -> Option<Shown> {
+    Some(match v1::PodSandboxState::try_from(state).ok()? {
+        v1::PodSandboxState::SandboxReady => Shown::Running,
+        v1::PodSandboxState::SandboxNotready => Shown::Exited,
+    })
+}
+
+/// The state of a container, likewise.
+pub(crate) fn container_state(state: i32) -> Option<Shown> {
+    Some(match v1::ContainerState::try_from(state).ok()? {
+        v1::ContainerState::ContainerCreated => Shown::Created,
+        v1::ContainerState::ContainerRunning => Shown::Running,
+        v1::ContainerState::ContainerExited => Shown::Exited,
+        v1::ContainerState::ContainerUnknown => Shown::Unknown,
+    })
 }
 
 fn unknown_number() -> Shown {

@@ -17,9 +17,11 @@ mod diagnose;
 mod endpoint;
 mod error;
 mod events;
+mod lists;
 mod metrics;
 pub mod quirks;
 mod runtime;
+pub mod skim;
 mod transport;
 pub mod v1;
 

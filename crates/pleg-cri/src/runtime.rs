@@ -3,14 +3,14 @@
 
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use pleg_runtime::clock::Clock;
 use pleg_runtime::core::{CallError, Id, Report};
 use pleg_runtime::{Row, Runtime, RuntimeVersion, Scope};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tonic::Status;
 use tonic::transport::Channel;
-use tonic::{Code, Response, Status, Streaming};
 
 use crate::config::{ConfigError, CriConfig};
 use crate::diagnose::{ConnectError, diagnose};
@@ -30,10 +30,10 @@ pub struct CriRuntime {
     config: CriConfig,
     dialler: Dialler,
     channel: Channel,
-    connections: Connections,
+    pub(crate) connections: Connections,
     /// The connection on which the runtime said that it does not offer streaming lists; 0 for
     /// none. Another connection may lead to another version of it.
-    unary_lists_on: AtomicU64,
+    pub(crate) unary_lists_on: AtomicU64,
     clock: Clock,
 }
 
@@ -110,12 +110,16 @@ impl CriRuntime {
             .max_decoding_message_size(self.config.message_limit)
     }
 
+    pub(crate) fn channel(&self) -> Channel {
+        self.channel.clone()
+    }
+
     fn client(&self, channel: Channel) -> RuntimeServiceClient<Channel> {
         RuntimeServiceClient::new(channel).max_decoding_message_size(self.config.message_limit)
     }
 
     /// One operation, within the deadline as a whole, whichever calls it is made of.
-    async fn operation<T>(
+    pub(crate) async fn operation<T>(
         &self,
         operation: Operation,
         calls: impl Future<Output = Result<T, Status>>,
@@ -129,51 +133,6 @@ impl CriRuntime {
         measured.failed = answer.is_err();
         answer
     }
-
-    /// A list by streaming, if it is offered; `false` if it is not, and nothing was handed over.
-    ///
-    /// A runtime that does not offer it is asked once per connection.
-    async fn stream_list<Page>(
-        &self,
-        call: impl Future<Output = Result<Response<Streaming<Page>>, Status>>,
-        page: impl FnMut(Page),
-    ) -> Result<bool, Status> {
-        let connection = self.connections.current();
-        if self.unary_lists_on.load(Ordering::Relaxed) == connection {
-            return Ok(false);
-        }
-        let offered = pages(call, page).await?;
-        if !offered {
-            self.unary_lists_on.store(connection, Ordering::Relaxed);
-        }
-        Ok(offered)
-    }
-}
-
-/// Hands over the pages of a stream; `false` if the runtime does not know the call.
-///
-/// It says so in the call itself or, where headers came first, in place of the first page. Once a
-/// page was there, it is an error like any other.
-async fn pages<Page>(
-    call: impl Future<Output = Result<Response<Streaming<Page>>, Status>>,
-    mut page: impl FnMut(Page),
-) -> Result<bool, Status> {
-    let unimplemented = |status: &Status| status.code() == Code::Unimplemented;
-    let mut stream = match call.await {
-        Ok(response) => response.into_inner(),
-        Err(status) if unimplemented(&status) => return Ok(false),
-        Err(status) => return Err(status),
-    };
-    let mut started = false;
-    loop {
-        match stream.message().await {
-            Ok(Some(next)) => page(next),
-            Ok(None) => return Ok(true),
-            Err(status) if !started && unimplemented(&status) => return Ok(false),
-            Err(status) => return Err(status),
-        }
-        started = true;
-    }
 }
 
 impl Runtime for CriRuntime {
@@ -184,29 +143,7 @@ impl Runtime for CriRuntime {
         scope: &Scope,
         row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
-        let filter = convert::sandbox_filter(scope);
-        let mut rows = |rows: Vec<v1::PodSandbox>| {
-            rows.into_iter()
-                .filter_map(convert::sandbox_row)
-                .for_each(|report| row(report.into()));
-        };
-        self.operation(Operation::LIST_SANDBOXES, async {
-            let mut client = self.runtime_client();
-            let request = v1::StreamPodSandboxesRequest {
-                filter: filter.clone(),
-            };
-            let call = client.stream_pod_sandboxes(request);
-            if self
-                .stream_list(call, |page| rows(page.pod_sandboxes))
-                .await?
-            {
-                return Ok(());
-            }
-            let request = v1::ListPodSandboxRequest { filter };
-            rows(client.list_pod_sandbox(request).await?.into_inner().items);
-            Ok(())
-        })
-        .await
+        self.sandboxes(scope, row).await
     }
 
     async fn list_containers(
@@ -214,32 +151,7 @@ impl Runtime for CriRuntime {
         scope: &Scope,
         row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
-        let filter = convert::container_filter(scope);
-        let mut rows = |rows: Vec<v1::Container>| {
-            rows.into_iter()
-                .filter_map(convert::container_row)
-                .for_each(|report| row(report.into()));
-        };
-        self.operation(Operation::LIST_CONTAINERS, async {
-            let mut client = self.runtime_client();
-            let request = v1::StreamContainersRequest {
-                filter: filter.clone(),
-            };
-            let call = client.stream_containers(request);
-            if self.stream_list(call, |page| rows(page.containers)).await? {
-                return Ok(());
-            }
-            let request = v1::ListContainersRequest { filter };
-            rows(
-                client
-                    .list_containers(request)
-                    .await?
-                    .into_inner()
-                    .containers,
-            );
-            Ok(())
-        })
-        .await
+        self.containers(scope, row).await
     }
 
     async fn sandbox_status(&self, id: &Id) -> Result<Report, CallError> {

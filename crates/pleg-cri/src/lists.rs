@@ -1,0 +1,189 @@
+//! The two lists: by streaming where the runtime offers it, unary else; their messages handed on
+//! as bytes, for [`skim`].
+
+use std::marker::PhantomData;
+use std::sync::atomic::Ordering;
+
+use futures::FutureExt as _;
+use pleg_runtime::core::CallError;
+use pleg_runtime::{Row, Scope};
+use prost::bytes::{Buf, Bytes};
+use prost::{DecodeError, Message};
+use tonic::client::Grpc;
+use tonic::codec::{Codec, DecodeBuf, Decoder, Streaming};
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::Channel;
+use tonic::{Code, Request, Response, Status};
+use tonic_prost::ProstCodec;
+
+use crate::metrics::Operation;
+use crate::runtime::CriRuntime;
+use crate::{convert, skim, v1};
+
+type Skim = fn(&[u8], &mut dyn FnMut(Row<'_>)) -> Result<(), DecodeError>;
+
+/// A list in both ways of asking for it.
+struct List<Streamed, Unary> {
+    operation: Operation,
+    stream: (&'static str, Streamed),
+    unary: (&'static str, Unary),
+    /// How a message of either is read.
+    skim: Skim,
+}
+
+impl CriRuntime {
+    pub(crate) async fn sandboxes(
+        &self,
+        scope: &Scope,
+        row: &mut (dyn FnMut(Row<'_>) + Send),
+    ) -> Result<(), CallError> {
+        let filter = convert::sandbox_filter(scope);
+        let list = List {
+            operation: Operation::LIST_SANDBOXES,
+            stream: (
+                "/runtime.v1.RuntimeService/StreamPodSandboxes",
+                v1::StreamPodSandboxesRequest {
+                    filter: filter.clone(),
+                },
+            ),
+            unary: (
+                "/runtime.v1.RuntimeService/ListPodSandbox",
+                v1::ListPodSandboxRequest { filter },
+            ),
+            skim: skim::sandboxes,
+        };
+        self.list(list, row).await
+    }
+
+    pub(crate) async fn containers(
+        &self,
+        scope: &Scope,
+        row: &mut (dyn FnMut(Row<'_>) + Send),
+    ) -> Result<(), CallError> {
+        let filter = convert::container_filter(scope);
+        let list = List {
+            operation: Operation::LIST_CONTAINERS,
+            stream: (
+                "/runtime.v1.RuntimeService/StreamContainers",
+                v1::StreamContainersRequest {
+                    filter: filter.clone(),
+                },
+            ),
+            unary: (
+                "/runtime.v1.RuntimeService/ListContainers",
+                v1::ListContainersRequest { filter },
+            ),
+            skim: skim::containers,
+        };
+        self.list(list, row).await
+    }
+
+    async fn list<S, U>(
+        &self,
+        list: List<S, U>,
+        row: &mut (dyn FnMut(Row<'_>) + Send),
+    ) -> Result<(), CallError>
+    where
+        S: Message + Send + Sync + 'static,
+        U: Message + Send + Sync + 'static,
+    {
+        let skim = |message: &[u8]| {
+            // As tonic words it for messages that it decodes itself.
+            (list.skim)(message, &mut *row).map_err(|error| Status::internal(error.to_string()))
+        };
+        let (stream, unary) = (list.stream, list.unary);
+        self.operation(list.operation, async {
+            let mut skim = skim;
+            let mut client =
+                Grpc::new(self.channel()).max_decoding_message_size(self.config().message_limit);
+            let connection = self.connections.current();
+            if self.unary_lists_on.load(Ordering::Relaxed) != connection {
+                let (path, request) = stream;
+                let call = async {
+                    ready(&mut client).await?;
+                    let path = PathAndQuery::from_static(path);
+                    client
+                        .server_streaming(Request::new(request), path, Undecoded::default())
+                        .await
+                };
+                if pages(call, &mut skim).await? {
+                    return Ok(());
+                }
+                // It is asked once per connection.
+                self.unary_lists_on.store(connection, Ordering::Relaxed);
+            }
+            let (path, request) = unary;
+            ready(&mut client).await?;
+            let path = PathAndQuery::from_static(path);
+            let answer = client.unary(Request::new(request), path, Undecoded::default());
+            skim(&answer.await?.into_inner())
+        })
+        .await
+    }
+}
+
+async fn ready(client: &mut Grpc<Channel>) -> Result<(), Status> {
+    let not_ready = |error| Status::unknown(format!("Service was not ready: {error}"));
+    client.ready().map(|ready| ready.map_err(not_ready)).await
+}
+
+/// Hands over the pages of a stream as they arrive; `false` if the runtime does not know the call.
+///
+/// It says so in the call itself or, where headers came first, in place of the first page. Once a
+/// page was there, it is an error like any other.
+async fn pages(
+    call: impl Future<Output = Result<Response<Streaming<Bytes>>, Status>>,
+    page: &mut impl FnMut(&[u8]) -> Result<(), Status>,
+) -> Result<bool, Status> {
+    let unimplemented = |status: &Status| status.code() == Code::Unimplemented;
+    let mut stream = match call.await {
+        Ok(response) => response.into_inner(),
+        Err(status) if unimplemented(&status) => return Ok(false),
+        Err(status) => return Err(status),
+    };
+    let mut started = false;
+    loop {
+        match stream.message().await {
+            Ok(Some(next)) => page(&next)?,
+            Ok(None) => return Ok(true),
+            Err(status) if !started && unimplemented(&status) => return Ok(false),
+            Err(status) => return Err(status),
+        }
+        started = true;
+    }
+}
+
+/// Encodes requests by prost and leaves answers as they came.
+struct Undecoded<T>(PhantomData<fn() -> T>);
+
+impl<T> Default for Undecoded<T> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<T: Message + Send + Sync + 'static> Codec for Undecoded<T> {
+    type Encode = T;
+    type Decode = Bytes;
+    type Encoder = <ProstCodec<T, ()> as Codec>::Encoder;
+    type Decoder = AsItCame;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        ProstCodec::<T, ()>::default().encoder()
+    }
+
+    fn decoder(&mut self) -> AsItCame {
+        AsItCame
+    }
+}
+
+struct AsItCame;
+
+impl Decoder for AsItCame {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(message.copy_to_bytes(message.remaining())))
+    }
+}
