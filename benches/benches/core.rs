@@ -38,7 +38,7 @@ fn uid(n: u64) -> PodUid {
 fn report(kind: Kind, n: u64, shown: Shown) -> Report {
     let sandbox = id("a", n);
     let (own, details) = match kind {
-        Kind::Sandbox => (sandbox.clone(), Details::Sandbox(SandboxDetails::default())),
+        Kind::Sandbox => (sandbox.clone(), Details::from(SandboxDetails::default())),
         Kind::Container => {
             let exit_code = (shown == Shown::Exited).then_some(1);
             let details = ContainerDetails {
@@ -46,7 +46,7 @@ fn report(kind: Kind, n: u64, shown: Shown) -> Report {
                 exit_code,
                 ..ContainerDetails::default()
             };
-            (id("b", n), Details::Container(details))
+            (id("b", n), Details::from(details))
         }
     };
     Report {

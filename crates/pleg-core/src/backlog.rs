@@ -311,7 +311,7 @@ mod tests {
             reason,
             ..ContainerDetails::default()
         };
-        let details = Details::Container(details);
+        let details = Details::from(details);
         Report {
             details,
             ..report(Kind::Container, id, Shown::Exited)

@@ -161,6 +161,8 @@ pub(crate) struct Desk {
     flights: BTreeMap<Ticket, Flight>,
     in_slot: [usize; 2],
     overdue: BTreeSet<Ticket>,
+    /// How many of `needs` have failures.
+    failing: usize,
 }
 
 impl Desk {
@@ -172,6 +174,7 @@ impl Desk {
             flights: BTreeMap::new(),
             in_slot: [0; 2],
             overdue: BTreeSet::new(),
+            failing: 0,
         }
     }
 
@@ -295,10 +298,12 @@ impl Desk {
         let mut retry_at = None;
         if failed {
             let at = now.after(self.lanes.backoff(need.failures));
+            self.failing += usize::from(need.failures == 0);
             need.failures = need.failures.saturating_add(1);
             need.retry_at = Some(at);
             retry_at = Some(at);
         } else {
+            self.failing -= usize::from(need.failures > 0);
             need.failures = 0;
             need.retry_at = None;
         }
@@ -319,11 +324,11 @@ impl Desk {
 
     /// Nothing is left of the pod: what it was owed because of a failure is moot.
     pub(crate) fn forget(&mut self, uid: &PodUid) {
-        if self
-            .needs
-            .get(uid)
-            .is_some_and(|n| n.queued.is_none() && n.flight.is_none())
+        if let Some(need) = self.needs.get(uid)
+            && need.queued.is_none()
+            && need.flight.is_none()
         {
+            self.failing -= usize::from(need.failures > 0);
             self.needs.remove(uid);
         }
     }
@@ -358,8 +363,8 @@ impl Desk {
     }
 
     /// Pods whose inspections fail.
-    pub(crate) fn failing(&self) -> usize {
-        self.needs.values().filter(|n| n.failures > 0).count()
+    pub(crate) const fn failing(&self) -> usize {
+        self.failing
     }
 
     /// Overdue inspections, and since when the oldest is under way.

@@ -4,8 +4,11 @@
 //! value that is not empty. OOMKilled beats any reason. Nothing that a runtime may leave out
 //! erases anything (law 7), but for a sandbox's addresses, which an inspection may show gone.
 
+use std::sync::Arc;
+
+use crate::labels::Labels;
 use crate::observed::Details;
-use crate::status::{ContainerDetails, Labels, SandboxDetails, Text};
+use crate::status::{ContainerDetails, SandboxDetails, Text};
 
 /// The reason that may arrive after the event (containerd before 2.3 learns of an OOM kill late)
 /// and that no other reason replaces.
@@ -23,89 +26,89 @@ pub(crate) enum Weight {
     Fills,
 }
 
-/// Merges `said` into `known`; whether anything changed.
+/// Merges `said` into `known`; whether anything changed. What is the same afterwards is shared.
 pub(crate) fn merge(known: &mut Details, said: &Details, weight: Weight) -> bool {
     match (known, said) {
-        (Details::Sandbox(known), Details::Sandbox(said)) => merge_sandbox(known, said, weight),
+        (Details::Sandbox(known), Details::Sandbox(said)) => {
+            merge_shared(known, said, |known| merge_sandbox(known, said, weight))
+        }
         (Details::Container(known), Details::Container(said)) => {
-            merge_container(known, said, weight)
+            merge_shared(known, said, |known| merge_container(known, said, weight))
         }
         // An id that changes its kind does not exist; the first kind was believed.
         _ => false,
     }
 }
 
-fn merge_sandbox(known: &mut SandboxDetails, said: &SandboxDetails, weight: Weight) -> bool {
-    let mut m = Merge {
-        weight,
-        changed: false,
-    };
-    if weight == Weight::NewestRead {
-        m.set(&mut known.ips, &said.ips);
-    } else {
-        m.field(&mut known.ips, &said.ips, Vec::is_empty);
+fn merge_shared<T: Eq>(
+    known: &mut Arc<T>,
+    said: &Arc<T>,
+    merge: impl FnOnce(&mut Arc<T>) -> bool,
+) -> bool {
+    // Most of what is said is known.
+    if known == said {
+        return false;
     }
-    m.text(&mut known.runtime_handler, &said.runtime_handler);
-    m.labels(&mut known.labels, &said.labels);
-    m.labels(&mut known.annotations, &said.annotations);
-    m.changed
+    let changed = merge(known);
+    if changed && known == said {
+        *known = said.clone();
+    }
+    changed
 }
 
-fn merge_container(known: &mut ContainerDetails, said: &ContainerDetails, weight: Weight) -> bool {
-    let mut m = Merge {
-        weight,
-        changed: false,
-    };
-    m.option(&mut known.started_at, &said.started_at);
-    m.option(&mut known.finished_at, &said.finished_at);
-    m.option(&mut known.exit_code, &said.exit_code);
-    if &*said.reason == OOM_KILLED {
-        m.set(&mut known.reason, &said.reason);
-    } else if &*known.reason != OOM_KILLED {
-        m.text(&mut known.reason, &said.reason);
-    }
-    m.text(&mut known.message, &said.message);
-    m.text(&mut known.image, &said.image);
-    m.text(&mut known.image_ref, &said.image_ref);
-    m.text(&mut known.image_id, &said.image_id);
-    m.text(&mut known.log_path, &said.log_path);
-    m.option(&mut known.resources, &said.resources);
-    m.labels(&mut known.labels, &said.labels);
-    m.labels(&mut known.annotations, &said.annotations);
-    m.changed
+/// Sets a field of what is known to what is said, if that is to be taken over. What is known is
+/// copied only then.
+macro_rules! take {
+    ($known:ident.$field:ident, $said:ident, $weight:ident, $empty:expr) => {{
+        let (old, new) = (&$known.$field, &$said.$field);
+        let empty: fn(&_) -> bool = $empty;
+        let takes = !empty(new) && ($weight != Weight::Fills || empty(old)) && old != new;
+        if takes {
+            Arc::make_mut($known).$field = new.clone();
+        }
+        takes
+    }};
 }
 
-/// One merge under way.
-struct Merge {
+fn merge_sandbox(known: &mut Arc<SandboxDetails>, said: &SandboxDetails, weight: Weight) -> bool {
+    let mut changed = take!(known.ips, said, weight, Vec::is_empty);
+    if weight == Weight::NewestRead && said.ips.is_empty() && !known.ips.is_empty() {
+        Arc::make_mut(known).ips.clear();
+        changed = true;
+    }
+    changed |= take!(known.runtime_handler, said, weight, no_text);
+    changed |= take!(known.labels, said, weight, Labels::is_empty);
+    changed |= take!(known.annotations, said, weight, Labels::is_empty);
+    changed
+}
+
+fn merge_container(
+    known: &mut Arc<ContainerDetails>,
+    said: &ContainerDetails,
     weight: Weight,
-    changed: bool,
+) -> bool {
+    let mut changed = take!(known.started_at, said, weight, Option::is_none);
+    changed |= take!(known.finished_at, said, weight, Option::is_none);
+    changed |= take!(known.exit_code, said, weight, Option::is_none);
+    if &*said.reason == OOM_KILLED {
+        let always = Weight::NewestRead;
+        changed |= take!(known.reason, said, always, no_text);
+    } else if &*known.reason != OOM_KILLED {
+        changed |= take!(known.reason, said, weight, no_text);
+    }
+    changed |= take!(known.message, said, weight, no_text);
+    changed |= take!(known.image, said, weight, no_text);
+    changed |= take!(known.image_ref, said, weight, no_text);
+    changed |= take!(known.image_id, said, weight, no_text);
+    changed |= take!(known.log_path, said, weight, no_text);
+    changed |= take!(known.resources, said, weight, Option::is_none);
+    changed |= take!(known.labels, said, weight, Labels::is_empty);
+    changed |= take!(known.annotations, said, weight, Labels::is_empty);
+    changed
 }
 
-impl Merge {
-    fn text(&mut self, known: &mut Text, said: &Text) {
-        self.field(known, said, |t| t.is_empty());
-    }
-
-    fn labels(&mut self, known: &mut Labels, said: &Labels) {
-        self.field(known, said, |l| l.is_empty());
-    }
-
-    fn option<T: Clone + PartialEq>(&mut self, known: &mut Option<T>, said: &Option<T>) {
-        self.field(known, said, Option::is_none);
-    }
-
-    fn field<T: Clone + PartialEq>(&mut self, known: &mut T, said: &T, empty: fn(&T) -> bool) {
-        if !empty(said) && (self.weight != Weight::Fills || empty(known)) {
-            self.set(known, said);
-        }
-    }
-
-    fn set<T: Clone + PartialEq>(&mut self, known: &mut T, said: &T) {
-        if known != said {
-            *known = said.clone();
-            self.changed = true;
-        }
-    }
+fn no_text(text: &Text) -> bool {
+    text.is_empty()
 }
 
 #[cfg(test)]
@@ -113,11 +116,10 @@ mod tests {
     use super::*;
 
     fn container(reason: &str, image: &str, label: Option<&str>) -> Details {
-        let labels = label.map(|l| [(l.into(), l.into())].into());
-        Details::Container(ContainerDetails {
+        Details::from(ContainerDetails {
             reason: reason.into(),
             image: image.into(),
-            labels: labels.map(Labels::new).unwrap_or_default(),
+            labels: label.map(|l| (l, l)).into_iter().collect(),
             ..ContainerDetails::default()
         })
     }
@@ -162,7 +164,7 @@ mod tests {
     #[test]
     fn only_a_read_takes_addresses_away() {
         let with = |ips: &[&str]| {
-            Details::Sandbox(SandboxDetails {
+            Details::from(SandboxDetails {
                 ips: ips.iter().map(|&ip| ip.into()).collect(),
                 ..SandboxDetails::default()
             })

@@ -122,6 +122,68 @@ impl From<&Id> for PodUid {
     }
 }
 
+/// A few ids, in order: those of one pod. Two of them in a tree would take the room of eleven.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Ids(Vec<Id>);
+
+impl Ids {
+    /// Whether it was not there yet.
+    pub(crate) fn insert(&mut self, id: Id) -> bool {
+        match self.0.binary_search(&id) {
+            Ok(_) => false,
+            Err(at) => {
+                self.0.reserve_exact(1);
+                self.0.insert(at, id);
+                true
+            }
+        }
+    }
+
+    /// Whether it was there.
+    pub(crate) fn remove(&mut self, id: &Id) -> bool {
+        let found = self.0.binary_search(id);
+        if let Ok(at) = found {
+            self.0.remove(at);
+        }
+        found.is_ok()
+    }
+
+    /// Those that are in either, in order.
+    pub(crate) fn union<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a Id> {
+        let (mut these, mut those) = (self.iter().peekable(), other.iter().peekable());
+        std::iter::from_fn(move || match (these.peek(), those.peek()) {
+            (Some(this), Some(that)) if this == that => {
+                those.next();
+                these.next()
+            }
+            (Some(this), Some(that)) if that < this => those.next(),
+            (Some(_), _) => these.next(),
+            (None, _) => those.next(),
+        })
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, Id> {
+        self.0.iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Ids {
+    type Item = &'a Id;
+    type IntoIter = std::slice::Iter<'a, Id>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
 /// What an [`Id`] names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
@@ -135,9 +197,31 @@ pub enum Kind {
 mod tests {
     use proptest::prelude::*;
 
-    use super::Id;
+    use std::collections::BTreeSet;
+
+    use super::{Id, Ids};
 
     proptest! {
+        /// A set by any other measure.
+        #[test]
+        fn a_few_ids_are_a_set(steps in prop::collection::vec(("[a-d]", any::<bool>()), 0..20)) {
+            let (mut few, mut set) = (Ids::default(), BTreeSet::new());
+            for (id, comes) in steps {
+                let id = Id::from(id);
+                if comes {
+                    prop_assert_eq!(few.insert(id.clone()), set.insert(id));
+                } else {
+                    prop_assert_eq!(few.remove(&id), set.remove(&id));
+                }
+                prop_assert!(few.iter().eq(&set));
+                let (others, b, c) = (&mut Ids::default(), Id::from("b"), Id::from("c"));
+                others.insert(c.clone());
+                others.insert(b.clone());
+                prop_assert!(few.union(others).eq(set.union(&[b, c].into())));
+                prop_assert_eq!(few.is_empty(), set.is_empty());
+            }
+        }
+
         #[test]
         fn names_are_ordered_as_their_texts(a in "[\\x00ab]{0,10}", b in "[\\x00ab]{0,10}") {
             let (one, other) = (Id::from(&*a), Id::from(&*b));

@@ -31,6 +31,7 @@ mod graves;
 mod health;
 mod ids;
 mod inbox;
+mod labels;
 mod lifecycle;
 mod observed;
 mod order;
@@ -52,6 +53,7 @@ pub use error::{CallError, CallErrorKind};
 pub use health::{Degraded, Health, NotReady};
 pub use ids::{Id, Kind, PodUid};
 pub use inbox::Inbox;
+pub use labels::Labels;
 pub use lifecycle::{LifecycleType, PodLifecycleEvent, Source, Subject};
 pub use observed::{
     Arrival, Details, EventType, Fingerprint, Identity, Inspection, List, ListRow, Reading, Report,
@@ -59,8 +61,8 @@ pub use observed::{
 };
 pub use reconciler::{Census, Confirmed, Output, Reconciler};
 pub use status::{
-    ContainerDetails, ContainerState, ContainerStatus, KnownState, Labels, PodStatus, PodView,
-    Resources, SandboxDetails, SandboxState, SandboxStatus, Text,
+    ContainerDetails, ContainerState, ContainerStatus, KnownState, PodStatus, PodView, Resources,
+    SandboxDetails, SandboxState, SandboxStatus, Text,
 };
 pub use stream::StreamState;
 pub use terminal::TerminalRecord;

@@ -4,6 +4,8 @@
 //! list row, in a status or inside an event. A field that a runtime left out is `None` or empty,
 //! and is never read as "nothing there" (law 7).
 
+use std::sync::Arc;
+
 use crate::error::CallError;
 use crate::ids::{Id, Kind, PodUid};
 use crate::status::{ContainerDetails, SandboxDetails, Text};
@@ -60,23 +62,49 @@ impl Identity {
             created_at: None,
         }
     }
+
+    /// Whether nothing is said that could fill a field of this one.
+    pub(crate) const fn knows(&self, said: &Self) -> bool {
+        const fn fills<T>(known: &Option<T>, said: &Option<T>) -> bool {
+            known.is_none() && said.is_some()
+        }
+        !fills(&self.pod, &said.pod)
+            && !fills(&self.namespace, &said.namespace)
+            && !fills(&self.pod_name, &said.pod_name)
+            && !fills(&self.sandbox, &said.sandbox)
+            && !fills(&self.name, &said.name)
+            && !fills(&self.created_at, &said.created_at)
+            && (self.attempt != 0 || said.attempt == 0)
+    }
 }
 
 /// What is known of an id besides its state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Details {
     /// Of a sandbox.
-    Sandbox(SandboxDetails),
+    Sandbox(Arc<SandboxDetails>),
     /// Of a container.
-    Container(ContainerDetails),
+    Container(Arc<ContainerDetails>),
+}
+
+impl From<SandboxDetails> for Details {
+    fn from(details: SandboxDetails) -> Self {
+        Self::Sandbox(Arc::new(details))
+    }
+}
+
+impl From<ContainerDetails> for Details {
+    fn from(details: ContainerDetails) -> Self {
+        Self::Container(Arc::new(details))
+    }
 }
 
 impl Details {
     /// Details of which nothing is known.
     pub fn none(kind: Kind) -> Self {
         match kind {
-            Kind::Sandbox => Self::Sandbox(SandboxDetails::default()),
-            Kind::Container => Self::Container(ContainerDetails::default()),
+            Kind::Sandbox => Self::Sandbox(Arc::default()),
+            Kind::Container => Self::Container(Arc::default()),
         }
     }
 }

@@ -1,13 +1,13 @@
 //! One pod: its members, its freshness, and how its published status is put together.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::error::CallError;
-use crate::ids::{Id, Kind, PodUid};
+use crate::ids::{Id, Ids, Kind, PodUid};
 use crate::observed::Report;
 use crate::order::Position;
-use crate::record::Record;
+use crate::record::{Record, Records};
 use crate::status::{ContainerStatus, PodStatus, SandboxState, SandboxStatus, Text};
 use crate::time::Instant;
 
@@ -17,9 +17,9 @@ pub(crate) struct Pod {
     pub(crate) namespace: Text,
     pub(crate) name: Text,
     /// Its ids that exist.
-    pub(crate) members: BTreeSet<Id>,
+    pub(crate) members: Ids,
     /// Its ids, removed ones too, of which a read contradicts what is believed.
-    pub(crate) denied: BTreeSet<Id>,
+    pub(crate) denied: Ids,
     /// The freshness that is proved.
     pub(crate) as_of: Option<Instant>,
     /// When the last complete inspection began.
@@ -57,11 +57,11 @@ impl Pod {
     }
 
     /// The pod's status as it is to be published; remembers its addresses.
-    pub(crate) fn assemble(&mut self, uid: &PodUid, records: &BTreeMap<Id, Record>) -> PodStatus {
+    pub(crate) fn assemble(&mut self, uid: &PodUid, records: &Records) -> PodStatus {
         let members = self
             .members
             .iter()
-            .filter_map(|id| Some((id, records.get(id)?)));
+            .filter_map(|id| Some((id, &**records.get(id)?)));
         let mut status = put_together(uid, members, self.published.as_deref());
         status.namespace = self.namespace.clone();
         status.name = self.name.clone();
@@ -76,14 +76,15 @@ impl Pod {
     pub(crate) fn assemble_with(
         &self,
         uid: &PodUid,
-        records: &BTreeMap<Id, Record>,
+        records: &Records,
         shown: &[Report],
         left_out: &BTreeSet<Id>,
         now: Instant,
     ) -> PodStatus {
-        let mut all: BTreeMap<Id, Record> = self
+        let mut all: Records = self
             .members
-            .difference(left_out)
+            .iter()
+            .filter(|id| !left_out.contains(*id))
             .filter_map(|id| Some((id.clone(), records.get(id)?.clone())))
             .collect();
         for report in shown {
@@ -94,10 +95,11 @@ impl Pod {
                     None => record.lay_unknown(now),
                 };
                 record.details_from_read(report, now);
-                record
+                Box::new(record)
             });
         }
-        let mut status = put_together(uid, all.iter(), None);
+        let all = all.iter().map(|(id, record)| (id, &**record));
+        let mut status = put_together(uid, all, None);
         status.namespace = self.namespace.clone();
         status.name = self.name.clone();
         status.error = self.error.clone();
@@ -139,9 +141,13 @@ fn put_together<'a>(
     let mut containers: Vec<(&Id, &Record)> = Vec::new();
     for (id, record) in members {
         match record.kind() {
-            Kind::Sandbox => status
-                .sandboxes
-                .extend(record.sandbox_status(id, sandbox(id))),
+            Kind::Sandbox => {
+                if let Some(sandbox) = record.sandbox_status(id, sandbox(id)) {
+                    // It stays for long, and most pods have one.
+                    status.sandboxes.reserve_exact(1);
+                    status.sandboxes.push(sandbox);
+                }
+            }
             Kind::Container => containers.push((id, record)),
         }
     }
@@ -149,13 +155,13 @@ fn put_together<'a>(
         .sandboxes
         .sort_by(|a, b| newest_first(order_of_sandbox(a), order_of_sandbox(b)));
     let active = status.active_sandbox().map(|s| s.id.clone());
-    status.containers = containers
-        .into_iter()
-        .filter_map(|(id, record)| {
+    status.containers.reserve_exact(containers.len());
+    status
+        .containers
+        .extend(containers.into_iter().filter_map(|(id, record)| {
             let active = active.is_some() && record.identity.sandbox == active;
             record.container_status(id, active, container(id))
-        })
-        .collect();
+        }));
     status
         .containers
         .sort_by(|a, b| newest_first(order_of_container(a), order_of_container(b)));

@@ -1,5 +1,6 @@
 //! One id: how far it came, on what grounds, what is known of it and what was said of it.
 
+use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +12,13 @@ use crate::lifecycle::{LifecycleType, Said, Source};
 use crate::observed::{Details, Fingerprint, Identity, Report, Shown, Ticket, Unchanged};
 use crate::order::Position;
 use crate::status::{
-    ContainerDetails, ContainerState, ContainerStatus, KnownState, SandboxDetails, SandboxState,
-    SandboxStatus, Text,
+    ContainerDetails, ContainerState, ContainerStatus, KnownState, SandboxState, SandboxStatus,
+    Text,
 };
 use crate::time::{Instant, WallTime};
+
+/// All records. A tree has room to spare in its nodes: what is large is kept outside of them.
+pub(crate) type Records = BTreeMap<Id, Box<Record>>;
 
 /// Everything that is held of one id. A removed one stays as its own tombstone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -255,6 +259,21 @@ impl Record {
         pod.filter(|pod| pod.as_str() != own.as_str())
     }
 
+    /// Whether a status in an event says what is held, and nothing else: joining it would change
+    /// nothing.
+    pub(crate) fn is_as_told(&self, report: &Report) -> bool {
+        self.is_as_shown(&report.id, report.identity.kind, report.shown)
+            && self.identity.pod == report.identity.pod
+            && !self.provisional
+            && self.details == report.details
+            && self.identity.knows(&report.identity)
+    }
+
+    /// An event told what is held.
+    pub(crate) fn told_again(&mut self, arrived: Instant) {
+        self.event_details = self.event_details.max(Some(arrived));
+    }
+
     /// A list shows what is believed.
     pub(crate) fn supported(&mut self) {
         self.provisional = false;
@@ -319,6 +338,7 @@ impl Record {
         if to < Position::Exited
             && let Details::Container(c) = &mut self.details
         {
+            let c = Arc::make_mut(c);
             // The end that did not happen.
             c.exit_code = None;
             c.finished_at = None;
@@ -402,8 +422,8 @@ impl Record {
                 return Effect::default();
             };
             let end = exit_of(said);
-            let mut kept = Details::Container(exit_of(known));
-            let changed = details::merge(&mut kept, &Details::Container(end), Weight::Fills);
+            let mut kept = Details::from(exit_of(known));
+            let changed = details::merge(&mut kept, &Details::from(end), Weight::Fills);
             if let Details::Container(kept) = kept {
                 *known = kept;
             }
@@ -582,8 +602,8 @@ impl Record {
     /// Of a removed id only the end is kept.
     fn bury(&mut self) {
         self.details = match &self.details {
-            Details::Container(c) => Details::Container(exit_of(c)),
-            Details::Sandbox(_) => Details::Sandbox(SandboxDetails::default()),
+            Details::Container(c) => Details::from(exit_of(c)),
+            Details::Sandbox(_) => Details::none(Kind::Sandbox),
         };
         self.provisional = false;
         self.held_since = None;
@@ -650,7 +670,7 @@ mod tests {
             id: "c".into(),
             shown: Shown::Exited,
             identity: Identity::unknown(Kind::Container),
-            details: Details::Container(details),
+            details: Details::from(details),
         }
     }
 
@@ -768,7 +788,7 @@ mod tests {
             image: "".into(),
             ..end()
         };
-        assert_eq!(r.details, Details::Container(kept.clone()));
+        assert_eq!(r.details, Details::from(kept.clone()));
 
         let mut r = record();
         r.join(Position::Running, Source::Stream, at(1), at(1));
@@ -776,7 +796,7 @@ mod tests {
         r.announce();
         let effect = r.details_from_read(&said(end()), at(4));
         assert!(effect.details && effect.late_exit);
-        assert_eq!(r.details, Details::Container(kept));
+        assert_eq!(r.details, Details::from(kept));
         assert_eq!((r.exit_code(), &*r.reason()), (Some(3), "Error"));
         let again = r.details_from_read(&said(end()), at(5));
         assert!(!again.details && !again.late_exit);

@@ -1,17 +1,14 @@
 //! What the cache holds: the status of a pod, with all its sandboxes and containers.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::error::CallError;
 use crate::ids::{Id, PodUid};
+use crate::labels::Labels;
 use crate::time::{Instant, WallTime};
 
 /// Shared text.
 pub type Text = Arc<str>;
-
-/// Labels or annotations.
-pub type Labels = Arc<BTreeMap<Text, Text>>;
 
 /// A pod as it is known: every sandbox and every container that exists, newest first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -156,7 +153,7 @@ pub struct SandboxStatus {
     /// When the runtime says that it was created.
     pub created_at: Option<WallTime>,
     /// What else is known.
-    pub details: SandboxDetails,
+    pub details: Arc<SandboxDetails>,
 }
 
 /// What is known of a sandbox besides its state. Empty means: not said.
@@ -191,7 +188,7 @@ pub struct ContainerStatus {
     /// When the runtime says that it was created.
     pub created_at: Option<WallTime>,
     /// What else is known.
-    pub details: ContainerDetails,
+    pub details: Arc<ContainerDetails>,
 }
 
 /// What is known of a container besides its state. `None` or empty means: not said.
@@ -216,7 +213,7 @@ pub struct ContainerDetails {
     /// Where the runtime writes its log.
     pub log_path: Text,
     /// The resources that are in force.
-    pub resources: Option<Resources>,
+    pub resources: Option<Arc<Resources>>,
     /// Labels.
     pub labels: Labels,
     /// Annotations.

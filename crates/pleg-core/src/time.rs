@@ -3,21 +3,24 @@
 //! Nothing here reads a clock. [`Instant`] comes from the driver and orders everything;
 //! [`WallTime`] is what a runtime claims and never orders anything (upstream k#124297, k#126414).
 
+use std::fmt;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 /// A point on the driver's monotonic clock, in nanoseconds since the driver's own origin.
 ///
 /// Only instants of one driver can be compared.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Instant(u64);
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+// One more than the nanoseconds, so that an instant that may be missing takes no more room.
+pub struct Instant(NonZeroU64);
 
 impl Instant {
     /// The driver's origin.
-    pub const ORIGIN: Self = Self(0);
+    pub const ORIGIN: Self = Self(NonZeroU64::MIN);
 
     /// The instant `nanos` nanoseconds after the origin.
     pub const fn from_nanos(nanos: u64) -> Self {
-        Self(nanos)
+        Self(NonZeroU64::MIN.saturating_add(nanos))
     }
 
     /// The instant `since` after the origin; saturates after 584 years.
@@ -27,7 +30,7 @@ impl Instant {
 
     /// Nanoseconds since the origin.
     pub const fn as_nanos(self) -> u64 {
-        self.0
+        self.0.get() - 1
     }
 
     /// This instant, `by` later; saturates.
@@ -38,13 +41,25 @@ impl Instant {
 
     /// Nanoseconds from `other` to this; negative if `other` is the later one; saturates.
     pub fn nanos_since(self, other: Self) -> i64 {
-        let apart = i64::try_from(self.0.abs_diff(other.0)).unwrap_or(i64::MAX);
+        let apart = i64::try_from(self.0.get().abs_diff(other.0.get())).unwrap_or(i64::MAX);
         if self.0 < other.0 { -apart } else { apart }
     }
 
     /// How long after `earlier` this is; zero if it is not after it.
     pub const fn since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+        Duration::from_nanos(self.0.get().saturating_sub(earlier.0.get()))
+    }
+}
+
+impl Default for Instant {
+    fn default() -> Self {
+        Self::ORIGIN
+    }
+}
+
+impl fmt::Debug for Instant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Instant").field(&self.as_nanos()).finish()
     }
 }
 
@@ -53,8 +68,10 @@ fn saturating_nanos(d: Duration) -> u64 {
 }
 
 /// A wall-clock time that somebody else claims, in nanoseconds since the Unix epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WallTime(i64);
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+// Counted from the earliest number there is, in the same order; the one before it is lost, so that
+// a time that may be missing takes no more room.
+pub struct WallTime(NonZeroU64);
 
 impl WallTime {
     /// The earliest and latest claims that can be a time in nanoseconds (1973 to 2100).
@@ -64,35 +81,44 @@ impl WallTime {
 
     /// The time `nanos` nanoseconds after the epoch, whatever it is.
     pub const fn from_nanos(nanos: i64) -> Self {
-        Self(nanos)
+        match NonZeroU64::new(nanos as u64 ^ 1 << 63) {
+            Some(counted) => Self(counted),
+            None => Self(NonZeroU64::MIN),
+        }
     }
 
     /// The time that a runtime claims, or nothing if no time in nanoseconds can be meant:
     /// zero, negative (containerd ≥ 2 sends −6795364578871345152), or in another unit.
     pub fn claimed(nanos: i64) -> Option<Self> {
-        Self::SANE.contains(&nanos).then_some(Self(nanos))
+        Self::SANE.contains(&nanos).then(|| Self::from_nanos(nanos))
     }
 
     /// Nanoseconds since the epoch.
     pub const fn as_nanos(self) -> i64 {
-        self.0
+        (self.0.get() ^ 1 << 63) as i64
     }
 
     /// This time, `by` later; saturates.
     #[must_use]
     pub fn after(self, by: Duration) -> Self {
-        Self(self.0.saturating_add(signed_nanos(by)))
+        Self::from_nanos(self.as_nanos().saturating_add(signed_nanos(by)))
     }
 
     /// This time, `by` earlier; saturates.
     #[must_use]
     pub fn before(self, by: Duration) -> Self {
-        Self(self.0.saturating_sub(signed_nanos(by)))
+        Self::from_nanos(self.as_nanos().saturating_sub(signed_nanos(by)))
     }
 
     /// Nanoseconds from `earlier` to this; negative if this is the earlier one.
     pub const fn nanos_since(self, earlier: Self) -> i64 {
-        self.0.saturating_sub(earlier.0)
+        self.as_nanos().saturating_sub(earlier.as_nanos())
+    }
+}
+
+impl fmt::Debug for WallTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WallTime").field(&self.as_nanos()).finish()
     }
 }
 
@@ -114,6 +140,15 @@ mod tests {
         assert_eq!(first.nanos_since(last), -i64::MAX);
         assert_eq!(late.since(early), Duration::from_nanos(7));
         assert_eq!(early.since(late), Duration::ZERO);
+    }
+
+    #[test]
+    fn wall_times_are_in_order() {
+        let all = [i64::MIN + 1, -5, -1, 0, 1, 5, i64::MAX];
+        let times = all.map(WallTime::from_nanos);
+        assert_eq!(times.map(WallTime::as_nanos), all);
+        assert!(times.is_sorted());
+        assert_eq!(WallTime::from_nanos(i64::MIN), times[0]);
     }
 
     #[test]

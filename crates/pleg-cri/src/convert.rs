@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use pleg_runtime::core::{
     ContainerDetails, Details, EventType, Id, Identity, Kind, Labels, PodUid, Report, Resources,
@@ -17,100 +18,125 @@ use pleg_runtime::core::{
 use pleg_runtime::{RuntimeVersion, Scope};
 
 use crate::metrics::Irregular;
+pub use crate::pool::Pool;
 use crate::v1;
 
 /// The labels by which the kubelet names a container's pod; the metadata of a container has none
 /// of it.
-const POD_UID: &str = "io.kubernetes.pod.uid";
-const POD_NAME: &str = "io.kubernetes.pod.name";
-const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
+pub(crate) const POD_UID: &str = "io.kubernetes.pod.uid";
+pub(crate) const POD_NAME: &str = "io.kubernetes.pod.name";
+pub(crate) const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
 
 /// A message of the event stream; `None` if it names nothing.
 pub fn event(event: v1::ContainerEventResponse) -> Option<RuntimeEvent> {
     let id = id(event.container_id)?;
-    let what = match v1::ContainerEventType::try_from(event.container_event_type) {
+    let sandbox = event.pod_sandbox_status.and_then(sandbox_status);
+    let containers = event.containers_statuses.into_iter();
+    // Quirk `empty container statuses`: elements without an id (cri-o#9663).
+    let containers = containers.filter_map(container_status).collect();
+    let (kind, created_at) = (event.container_event_type, event.created_at);
+    Some(put_together(id, kind, created_at, sandbox, containers))
+}
+
+/// An event of its parts. Counts what it lacks.
+pub(crate) fn put_together(
+    id: Id,
+    kind: i32,
+    created_at: i64,
+    sandbox: Option<Report>,
+    containers: Vec<Report>,
+) -> RuntimeEvent {
+    let event = match v1::ContainerEventType::try_from(kind) {
         Ok(v1::ContainerEventType::ContainerCreatedEvent) => EventType::Created,
         Ok(v1::ContainerEventType::ContainerStartedEvent) => EventType::Started,
         Ok(v1::ContainerEventType::ContainerStoppedEvent) => EventType::Stopped,
         Ok(v1::ContainerEventType::ContainerDeletedEvent) => EventType::Deleted,
         Err(_) => {
             Irregular::UnknownNumber.count();
-            EventType::Other(event.container_event_type)
+            EventType::Other(kind)
         }
     };
     // Quirk `nil sandbox status`: normal for a sandbox's DELETED of containerd 1.7.
-    let sandbox = event.pod_sandbox_status.and_then(sandbox_status);
     if sandbox.is_none() {
         Irregular::NoSandboxStatus.count();
     }
-    // Quirk `empty container statuses`: elements without an id (cri-o#9663).
-    let containers: Vec<_> = event
-        .containers_statuses
-        .into_iter()
-        .filter_map(container_status)
-        .collect();
     let mut shown = sandbox.iter().chain(&containers);
-    if what != EventType::Deleted && !shown.any(|report| report.id == id) {
+    if event != EventType::Deleted && !shown.any(|report| report.id == id) {
         Irregular::NoSubjectStatus.count();
     }
-    Some(RuntimeEvent {
+    RuntimeEvent {
         id,
-        event: what,
-        created_at: event.created_at,
+        event,
+        created_at,
         sandbox,
         containers,
-    })
+    }
 }
 
 /// A row of `ListPodSandbox`; `None` if it names nothing.
 pub fn sandbox_row(row: v1::PodSandbox) -> Option<Report> {
-    let labels = labels(row.labels);
+    sandbox_row_with(row, &mut Pool::default())
+}
+
+/// [`sandbox_row`], sharing with the pool.
+pub fn sandbox_row_with(row: v1::PodSandbox, pool: &mut Pool) -> Option<Report> {
+    let labels = labels(&row.labels, pool);
     Some(Report {
         id: id(row.id)?,
         shown: sandbox_shown(row.state),
-        identity: sandbox_identity(row.metadata, &labels, row.created_at),
-        details: Details::Sandbox(SandboxDetails {
+        identity: sandbox_identity(row.metadata, &labels, row.created_at, pool),
+        details: Details::from(SandboxDetails {
             ips: Vec::new(),
-            runtime_handler: text(row.runtime_handler),
+            runtime_handler: pool.text(&row.runtime_handler),
             labels,
-            annotations: self::labels(row.annotations),
+            annotations: self::labels(&row.annotations, pool),
         }),
     })
 }
 
 /// The status of a sandbox; `None` if it names nothing.
 pub fn sandbox_status(status: v1::PodSandboxStatus) -> Option<Report> {
-    let labels = labels(status.labels);
+    sandbox_status_with(status, &mut Pool::default())
+}
+
+/// [`sandbox_status`], sharing with the pool.
+pub fn sandbox_status_with(status: v1::PodSandboxStatus, pool: &mut Pool) -> Option<Report> {
+    let labels = labels(&status.labels, pool);
     Some(Report {
         id: id(status.id)?,
         shown: sandbox_shown(status.state),
-        identity: sandbox_identity(status.metadata, &labels, status.created_at),
-        details: Details::Sandbox(SandboxDetails {
+        identity: sandbox_identity(status.metadata, &labels, status.created_at, pool),
+        details: Details::from(SandboxDetails {
             ips: status.network.map(addresses).unwrap_or_default(),
-            runtime_handler: text(status.runtime_handler),
+            runtime_handler: pool.text(&status.runtime_handler),
             labels,
-            annotations: self::labels(status.annotations),
+            annotations: self::labels(&status.annotations, pool),
         }),
     })
 }
 
 /// A row of `ListContainers`; `None` if it names nothing.
 pub fn container_row(row: v1::Container) -> Option<Report> {
-    let labels = labels(row.labels);
+    container_row_with(row, &mut Pool::default())
+}
+
+/// [`container_row`], sharing with the pool.
+pub fn container_row_with(row: v1::Container, pool: &mut Pool) -> Option<Report> {
+    let labels = labels(&row.labels, pool);
     let identity = Identity {
         sandbox: non_empty(row.pod_sandbox_id),
-        ..container_identity(row.metadata, &labels, row.created_at)
+        ..container_identity(row.metadata, &labels, row.created_at, pool)
     };
     Some(Report {
         id: id(row.id)?,
         shown: container_shown(row.state),
         identity,
-        details: Details::Container(ContainerDetails {
-            image: text(row.image.unwrap_or_default().image),
-            image_ref: text(row.image_ref),
-            image_id: text(row.image_id),
+        details: Details::from(ContainerDetails {
+            image: pool.text(&row.image.unwrap_or_default().image),
+            image_ref: pool.text(&row.image_ref),
+            image_id: pool.text(&row.image_id),
             labels,
-            annotations: self::labels(row.annotations),
+            annotations: self::labels(&row.annotations, pool),
             ..ContainerDetails::default()
         }),
     })
@@ -119,29 +145,33 @@ pub fn container_row(row: v1::Container) -> Option<Report> {
 /// The status of a container; `None` if it names nothing. It does not say which sandbox the
 /// container is in: CRI v1 has no such field.
 pub fn container_status(status: v1::ContainerStatus) -> Option<Report> {
-    let labels = labels(status.labels);
+    container_status_with(status, &mut Pool::default())
+}
+
+/// [`container_status`], sharing with the pool.
+pub fn container_status_with(status: v1::ContainerStatus, pool: &mut Pool) -> Option<Report> {
+    let labels = labels(&status.labels, pool);
     let shown = container_shown(status.state);
     Some(Report {
         id: id(status.id)?,
         shown,
-        identity: container_identity(status.metadata, &labels, status.created_at),
-        details: Details::Container(ContainerDetails {
+        identity: container_identity(status.metadata, &labels, status.created_at, pool),
+        details: Details::from(ContainerDetails {
             started_at: time_unless_zero(status.started_at),
             finished_at: time_unless_zero(status.finished_at),
-            // Zero is what a running container has there, too.
-            exit_code: (shown == Shown::Exited).then_some(status.exit_code),
-            reason: text(status.reason),
+            exit_code: exit_code(shown, status.exit_code),
+            reason: pool.text(&status.reason),
             message: text(status.message),
-            image: text(status.image.unwrap_or_default().image),
-            image_ref: text(status.image_ref),
-            image_id: text(status.image_id),
+            image: pool.text(&status.image.unwrap_or_default().image),
+            image_ref: pool.text(&status.image_ref),
+            image_id: pool.text(&status.image_id),
             log_path: text(status.log_path),
             resources: status
                 .resources
                 .and_then(|resources| resources.linux)
-                .map(resources),
+                .map(|linux| resources(linux, pool)),
             labels,
-            annotations: self::labels(status.annotations),
+            annotations: self::labels(&status.annotations, pool),
         }),
     })
 }
@@ -190,11 +220,16 @@ fn pod_selector(uid: &PodUid) -> BTreeMap<String, String> {
     BTreeMap::from([(POD_UID.to_owned(), uid.to_string())])
 }
 
-fn sandbox_shown(state: i32) -> Shown {
+/// Zero is what a running container has there, too.
+pub(crate) fn exit_code(shown: Shown, code: i32) -> Option<i32> {
+    (shown == Shown::Exited).then_some(code)
+}
+
+pub(crate) fn sandbox_shown(state: i32) -> Shown {
     sandbox_state(state).unwrap_or_else(unknown_number)
 }
 
-fn container_shown(state: i32) -> Shown {
+pub(crate) fn container_shown(state: i32) -> Shown {
     container_state(state).unwrap_or_else(unknown_number)
 }
 
@@ -225,12 +260,13 @@ fn sandbox_identity(
     metadata: Option<v1::PodSandboxMetadata>,
     labels: &Labels,
     created_at: i64,
+    pool: &mut Pool,
 ) -> Identity {
     let metadata = metadata.unwrap_or_default();
     Identity {
         kind: Kind::Sandbox,
         pod: non_empty(metadata.uid).or_else(|| label(labels, POD_UID)),
-        namespace: non_empty(metadata.namespace).or_else(|| label(labels, POD_NAMESPACE)),
+        namespace: in_common(&metadata.namespace, labels, POD_NAMESPACE, pool),
         pod_name: non_empty(metadata.name).or_else(|| label(labels, POD_NAME)),
         sandbox: None,
         name: None,
@@ -243,15 +279,16 @@ fn container_identity(
     metadata: Option<v1::ContainerMetadata>,
     labels: &Labels,
     created_at: i64,
+    pool: &mut Pool,
 ) -> Identity {
     let metadata = metadata.unwrap_or_default();
     Identity {
         kind: Kind::Container,
         pod: label(labels, POD_UID),
-        namespace: label(labels, POD_NAMESPACE),
+        namespace: in_common("", labels, POD_NAMESPACE, pool),
         pod_name: label(labels, POD_NAME),
         sandbox: None,
-        name: non_empty(metadata.name),
+        name: Some(pool.text(&metadata.name)).filter(|name| !name.is_empty()),
         attempt: metadata.attempt,
         created_at: time(created_at),
     }
@@ -260,43 +297,52 @@ fn container_identity(
 /// The addresses, the primary one first.
 fn addresses(network: v1::PodSandboxNetworkStatus) -> Vec<Text> {
     let additional = network.additional_ips.into_iter().map(|address| address.ip);
-    let is_address = |address: &String| {
-        let sane = address.parse::<IpAddr>().is_ok();
-        if !sane {
-            Irregular::AbsurdAddress.count();
-        }
-        sane
-    };
-    let all = std::iter::once(network.ip)
-        .chain(additional)
-        .filter(|address| !address.is_empty());
-    all.filter(is_address).map(Text::from).collect()
+    let all = std::iter::once(network.ip).chain(additional);
+    let said = all.filter(|said| !said.is_empty());
+    let mut addresses: Vec<_> = said.filter_map(|said| address(&said)).collect();
+    addresses.shrink_to_fit();
+    addresses
 }
 
-fn resources(linux: v1::LinuxContainerResources) -> Resources {
-    Resources {
+pub(crate) fn address(said: &str) -> Option<Text> {
+    let sane = said.parse::<IpAddr>().is_ok();
+    if !sane {
+        Irregular::AbsurdAddress.count();
+    }
+    sane.then(|| said.into())
+}
+
+fn resources(linux: v1::LinuxContainerResources, pool: &mut Pool) -> Arc<Resources> {
+    let resources = Resources {
         cpu_period: linux.cpu_period,
         cpu_quota: linux.cpu_quota,
         cpu_shares: linux.cpu_shares,
         memory_limit: linux.memory_limit_in_bytes,
         memory_swap_limit: linux.memory_swap_limit_in_bytes,
-        cpuset_cpus: text(linux.cpuset_cpus),
-        cpuset_mems: text(linux.cpuset_mems),
-        unified: labels(linux.unified),
-    }
+        cpuset_cpus: pool.text(&linux.cpuset_cpus),
+        cpuset_mems: pool.text(&linux.cpuset_mems),
+        unified: labels(&linux.unified, pool),
+    };
+    pool.resources(resources)
 }
 
 fn id(id: String) -> Option<Id> {
-    let id = non_empty(id);
-    if id.is_none() {
+    named(&id)?;
+    Some(id.into())
+}
+
+/// Nothing, counted, if that names nothing.
+pub(crate) fn named(id: &str) -> Option<&str> {
+    if id.is_empty() {
         Irregular::NoId.count();
+        return None;
     }
-    id
+    Some(id)
 }
 
 /// Quirk `absurd created_at`: containerd ≥ 2 stamps the status in a sandbox's DELETED with the
 /// nanoseconds of Go's zero time.
-fn time(nanos: i64) -> Option<WallTime> {
+pub(crate) fn time(nanos: i64) -> Option<WallTime> {
     let time = WallTime::claimed(nanos);
     if time.is_none() {
         Irregular::AbsurdTime.count();
@@ -305,19 +351,20 @@ fn time(nanos: i64) -> Option<WallTime> {
 }
 
 /// Zero is the regular way to say "not yet".
-fn time_unless_zero(nanos: i64) -> Option<WallTime> {
+pub(crate) fn time_unless_zero(nanos: i64) -> Option<WallTime> {
     if nanos == 0 { None } else { time(nanos) }
 }
 
-fn labels(map: BTreeMap<String, String>) -> Labels {
-    if map.is_empty() {
-        return Labels::default();
-    }
-    Labels::new(
-        map.into_iter()
-            .map(|(key, value)| (text(key), text(value)))
-            .collect(),
-    )
+fn labels(map: &BTreeMap<String, String>, pool: &mut Pool) -> Labels {
+    let pairs = map.iter().map(|(key, value)| (&**key, &**value));
+    pool.labels(&mut pairs.collect())
+}
+
+/// What is said, or else the label: a text that many ids have in common.
+fn in_common(said: &str, labels: &Labels, key: &str, pool: &mut Pool) -> Option<Text> {
+    let said = Some(said).filter(|said| !said.is_empty());
+    let label = || labels.get(key).filter(|value| !value.is_empty());
+    said.or_else(label).map(|text| pool.text(text))
 }
 
 fn label<T: for<'a> From<&'a str>>(labels: &Labels, key: &str) -> Option<T> {

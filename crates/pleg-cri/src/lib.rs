@@ -19,6 +19,7 @@ mod error;
 mod events;
 mod lists;
 mod metrics;
+mod pool;
 pub mod quirks;
 mod runtime;
 pub mod skim;

@@ -2,6 +2,7 @@
 //! as bytes, for [`skim`].
 
 use std::marker::PhantomData;
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
 use futures::FutureExt as _;
@@ -17,10 +18,11 @@ use tonic::{Code, Request, Response, Status};
 use tonic_prost::ProstCodec;
 
 use crate::metrics::Operation;
+use crate::pool::Pool;
 use crate::runtime::CriRuntime;
 use crate::{convert, skim, v1};
 
-type Skim = fn(&[u8], &mut dyn FnMut(Row<'_>)) -> Result<(), DecodeError>;
+type Skim = fn(&[u8], &Mutex<Pool>, &mut dyn FnMut(Row<'_>)) -> Result<(), DecodeError>;
 
 /// A list in both ways of asking for it.
 struct List<Streamed, Unary> {
@@ -50,7 +52,7 @@ impl CriRuntime {
                 "/runtime.v1.RuntimeService/ListPodSandbox",
                 v1::ListPodSandboxRequest { filter },
             ),
-            skim: skim::sandboxes,
+            skim: skim::sandboxes_with,
         };
         self.list(list, row).await
     }
@@ -73,7 +75,7 @@ impl CriRuntime {
                 "/runtime.v1.RuntimeService/ListContainers",
                 v1::ListContainersRequest { filter },
             ),
-            skim: skim::containers,
+            skim: skim::containers_with,
         };
         self.list(list, row).await
     }
@@ -89,7 +91,8 @@ impl CriRuntime {
     {
         let skim = |message: &[u8]| {
             // As tonic words it for messages that it decodes itself.
-            (list.skim)(message, &mut *row).map_err(|error| Status::internal(error.to_string()))
+            (list.skim)(message, &self.pool, &mut *row)
+                .map_err(|error| Status::internal(error.to_string()))
         };
         let (stream, unary) = (list.stream, list.unary);
         self.operation(list.operation, async {

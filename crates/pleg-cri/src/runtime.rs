@@ -4,6 +4,7 @@
 use std::fmt;
 use std::io;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, MutexGuard};
 
 use pleg_runtime::clock::Clock;
 use pleg_runtime::core::{CallError, Id, Report};
@@ -17,6 +18,7 @@ use crate::diagnose::{ConnectError, diagnose};
 use crate::error::{call_error, malformed, no_connection, timed_out};
 use crate::events::Events;
 use crate::metrics::{Measured, Operation};
+use crate::pool::{self, Pool};
 use crate::transport::{self, Connections, Dialler, KUBELET_API};
 use crate::v1::image_service_client::ImageServiceClient;
 use crate::v1::runtime_service_client::RuntimeServiceClient;
@@ -35,6 +37,8 @@ pub struct CriRuntime {
     /// none. Another connection may lead to another version of it.
     pub(crate) unary_lists_on: AtomicU64,
     clock: Clock,
+    /// What the rows and statuses that are read have in common. Events have their own.
+    pub(crate) pool: Mutex<Pool>,
 }
 
 impl CriRuntime {
@@ -81,6 +85,7 @@ impl CriRuntime {
             connections,
             unary_lists_on,
             clock: Clock::start(),
+            pool: Mutex::default(),
         })
     }
 
@@ -112,6 +117,10 @@ impl CriRuntime {
 
     pub(crate) fn channel(&self) -> Channel {
         self.channel.clone()
+    }
+
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        pool::lock(&self.pool)
     }
 
     fn client(&self, channel: Channel) -> RuntimeServiceClient<Channel> {
@@ -173,7 +182,7 @@ impl Runtime for CriRuntime {
             })
             .await?;
         status
-            .and_then(convert::sandbox_status)
+            .and_then(|status| convert::sandbox_status_with(status, &mut self.pool()))
             .ok_or_else(|| malformed(operation, "the answer has no status"))
     }
 
@@ -194,7 +203,7 @@ impl Runtime for CriRuntime {
             })
             .await?;
         status
-            .and_then(convert::container_status)
+            .and_then(|status| convert::container_status_with(status, &mut self.pool()))
             .ok_or_else(|| malformed(operation, "the answer has no status"))
     }
 
@@ -203,7 +212,7 @@ impl Runtime for CriRuntime {
         let channel = connected
             .await
             .map_err(|error| no_connection(Operation::EVENTS, &error))?;
-        Ok(Events::new(self.client(channel), self.clock))
+        Ok(Events::new(channel, self.config.message_limit, self.clock))
     }
 
     async fn version(&self) -> Result<RuntimeVersion, CallError> {

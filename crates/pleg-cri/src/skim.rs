@@ -14,13 +14,14 @@
 
 use std::cell::RefCell;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex};
 
 use pleg_runtime::Row;
 use pleg_runtime::core::{Fingerprint, Kind, Report, Shown};
 use prost::{DecodeError, Message};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
 
+use crate::pool::{self, Pool};
 use crate::{convert, v1};
 
 /// The rows of a `ListPodSandboxResponse`, or of one page of `StreamPodSandboxes`.
@@ -28,8 +29,18 @@ use crate::{convert, v1};
 /// # Errors
 /// If the message, or a row that was to be decoded, is malformed.
 pub fn sandboxes(message: &[u8], row: &mut dyn FnMut(Row<'_>)) -> Result<(), DecodeError> {
+    sandboxes_with(message, &Mutex::default(), row)
+}
+
+/// [`sandboxes`], what is decoded sharing with the pool.
+pub(crate) fn sandboxes_with(
+    message: &[u8],
+    pool: &Mutex<Pool>,
+    row: &mut dyn FnMut(Row<'_>),
+) -> Result<(), DecodeError> {
     let list = |message: &[u8]| Ok(v1::ListPodSandboxResponse::decode(message)?.items);
-    rows(&SANDBOX, message, list, convert::sandbox_row, row)
+    let convert = |row| convert::sandbox_row_with(row, &mut pool::lock(pool));
+    rows(&SANDBOX, message, list, convert, row)
 }
 
 /// The rows of a `ListContainersResponse`, or of one page of `StreamContainers`.
@@ -37,8 +48,18 @@ pub fn sandboxes(message: &[u8], row: &mut dyn FnMut(Row<'_>)) -> Result<(), Dec
 /// # Errors
 /// If the message, or a row that was to be decoded, is malformed.
 pub fn containers(message: &[u8], row: &mut dyn FnMut(Row<'_>)) -> Result<(), DecodeError> {
+    containers_with(message, &Mutex::default(), row)
+}
+
+/// [`containers`], what is decoded sharing with the pool.
+pub(crate) fn containers_with(
+    message: &[u8],
+    pool: &Mutex<Pool>,
+    row: &mut dyn FnMut(Row<'_>),
+) -> Result<(), DecodeError> {
     let list = |message: &[u8]| Ok(v1::ListContainersResponse::decode(message)?.containers);
-    rows(&CONTAINER, message, list, convert::container_row, row)
+    let convert = |row| convert::container_row_with(row, &mut pool::lock(pool));
+    rows(&CONTAINER, message, list, convert, row)
 }
 
 /// Where things are in a row.
@@ -78,7 +99,7 @@ fn rows<T: Message + Default>(
     shape: &Shape,
     message: &[u8],
     decode_list: impl Fn(&[u8]) -> Result<Vec<T>, DecodeError>,
-    convert: fn(T) -> Option<Report>,
+    convert: impl Fn(T) -> Option<Report>,
     row: &mut dyn FnMut(Row<'_>),
 ) -> Result<(), DecodeError> {
     let failed = RefCell::new(None);
@@ -119,7 +140,7 @@ fn rows<T: Message + Default>(
     }
     // It does not look like one; prost will know.
     let left = decode_list(message)?.into_iter().skip(met);
-    for report in left.filter_map(convert) {
+    for report in left.filter_map(&convert) {
         row(report.into());
     }
     Ok(())

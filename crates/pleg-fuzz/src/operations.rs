@@ -76,7 +76,7 @@ impl Name {
         }
         let details = match kind {
             Kind::Sandbox => Details::none(kind),
-            Kind::Container => Details::Container(ContainerDetails {
+            Kind::Container => Details::from(ContainerDetails {
                 exit_code: code.filter(|_| shown == Shown::Exited),
                 ..ContainerDetails::default()
             }),

@@ -59,12 +59,12 @@ fn row(life: &Life, t: u64) -> Option<Report> {
 pub fn status(life: &Life, t: u64) -> Option<Report> {
     let shown = shown(life, t)?;
     let details = match &life.said.details {
-        Details::Sandbox(none) => Details::Sandbox(SandboxDetails {
+        Details::Sandbox(none) => Details::from(SandboxDetails {
             ips: vec![address(life)],
-            ..none.clone()
+            ..(**none).clone()
         }),
         Details::Container(none) => {
-            let mut details = none.clone();
+            let mut details = (**none).clone();
             let at = |moment: Option<u64>| WallTime::claimed(WALL + moment? as i64);
             details.started_at = at(life.started.filter(|&m| m <= t));
             if shown == Shown::Exited {
@@ -72,7 +72,7 @@ pub fn status(life: &Life, t: u64) -> Option<Report> {
                 details.exit_code = Some(life.code);
                 details.reason = text(reason(life, t));
             }
-            Details::Container(details)
+            Details::from(details)
         }
     };
     Some(Report {

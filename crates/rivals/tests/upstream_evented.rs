@@ -42,7 +42,7 @@ async fn e3_addresses() {
             ..SandboxDetails::default()
         };
         let mut sandbox = sandbox("p", "s", shown);
-        sandbox.details = Details::Sandbox(details);
+        sandbox.details = Details::from(details);
         sandbox
     };
     let node = Node::new();

@@ -218,7 +218,7 @@ async fn g13_addresses_are_kept() {
         ..SandboxDetails::default()
     };
     node.put(Report {
-        details: Details::Sandbox(details),
+        details: Details::from(details),
         ..sandbox("p", "s", Shown::Running)
     });
     node.put(container("p", "c", Shown::Running));

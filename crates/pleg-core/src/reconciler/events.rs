@@ -179,6 +179,9 @@ impl Reconciler {
         let Some(told) = told else {
             return true;
         };
+        if self.is_there_already(context, id, told) {
+            return false;
+        }
         let own = own_report(event);
         if !self.records.contains_key(id) {
             if told == Position::Removed {
@@ -187,7 +190,7 @@ impl Reconciler {
                     own.map_or(Identity::unknown(known_kind), |r| r.identity.clone());
                 identity.pod = context.pod.clone();
                 self.records
-                    .insert(id.clone(), Record::tombstone(identity, now));
+                    .insert(id.clone(), Box::new(Record::tombstone(identity, now)));
                 self.bury(now, id);
                 return false;
             }
@@ -221,8 +224,25 @@ impl Reconciler {
         false
     }
 
+    /// Whether the subject is where the event tells it to be, undisputed, and all that the event
+    /// could add is known of it.
+    fn is_there_already(&mut self, context: &Context, id: &Id, told: Position) -> bool {
+        let there = self.records.get(id).is_some_and(|r| {
+            let owned = r.kind() == Kind::Sandbox || r.identity.sandbox.is_some();
+            r.position() == Some(told) && !r.is_removed() && !r.is_denied() && owned
+        });
+        if there {
+            let trust = self.stream.trust(context.now);
+            self.audit.heard(id, told, context.arrived, trust);
+        }
+        there
+    }
+
     /// What one status of an event tells. Whether it is a hint only.
     fn apply_report(&mut self, context: &Context, report: &Report, settles: bool) -> bool {
+        if self.is_old_news(context, report) {
+            return false;
+        }
         let (now, id) = (context.now, &report.id);
         let named = self.pod_named_by(id, &report.identity);
         if !self.records.contains_key(id) {
@@ -258,6 +278,25 @@ impl Reconciler {
             None => self.hint_unknown(now, &uid, id, Source::Stream),
         }
         false
+    }
+
+    /// Most statuses of most events were told before: they say what is held, undisputed, of the
+    /// same pod. For those nothing is to be done but to note that they came.
+    fn is_old_news(&mut self, context: &Context, report: &Report) -> bool {
+        let Some(record) = self.records.get_mut(&report.id) else {
+            return false;
+        };
+        let pod = report.identity.pod.as_ref();
+        let undisputed = |uid| self.pods.get(uid).is_some_and(|pod| pod.denied.is_empty());
+        if !(record.is_as_told(report) && pod.is_some_and(undisputed)) {
+            return false;
+        }
+        record.told_again(context.arrived);
+        if let Some(shown) = record.position() {
+            let trust = self.stream.trust(context.now);
+            self.audit.heard(&report.id, shown, context.arrived, trust);
+        }
+        true
     }
 
     fn join_from_event(&mut self, context: &Context, id: &Id, to: Position) {
@@ -314,7 +353,7 @@ impl Reconciler {
 
     /// A list shows an id that was kept aside: what the event told of it is joined.
     pub(super) fn apply_aside(&mut self, now: Instant, id: &Id, kept: Kept) {
-        let Some(kind) = self.records.get(id).map(Record::kind) else {
+        let Some(kind) = self.records.get(id).map(|r| r.kind()) else {
             return;
         };
         if let Some(told) = Position::told(kind, kept.told) {
@@ -332,7 +371,7 @@ impl Reconciler {
         kind: Option<Kind>,
         own: Option<&Report>,
     ) -> bool {
-        let gone = self.records.get(&event.id).is_some_and(Record::is_removed);
+        let gone = self.records.get(&event.id).is_some_and(|r| r.is_removed());
         match event.event {
             EventType::Deleted => false,
             EventType::Other(_) => true,

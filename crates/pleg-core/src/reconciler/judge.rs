@@ -142,8 +142,22 @@ impl Reconciler {
         let pod = self.pods.entry(uid.clone()).or_default();
         pod.named(identity.namespace.as_ref(), identity.pod_name.as_ref());
         pod.members.insert(id.clone());
+        // One text for what the pod and its ids have in common.
+        for (own, of_pod) in [
+            (&mut identity.namespace, &pod.namespace),
+            (&mut identity.pod_name, &pod.name),
+        ] {
+            if own.as_ref() == Some(of_pod) {
+                *own = Some(of_pod.clone());
+            }
+        }
+        let sandbox = identity.sandbox.as_ref();
+        if let Some((sandbox, _)) = sandbox.and_then(|s| self.records.get_key_value(s)) {
+            identity.sandbox = Some(sandbox.clone());
+        }
         self.departed.remove(uid);
-        self.records.insert(id.clone(), Record::new(identity, now));
+        self.records
+            .insert(id.clone(), Box::new(Record::new(identity, now)));
     }
 
     /// Applies one answer of a read to the id that it is about; learns the id if it is new.
@@ -314,7 +328,7 @@ impl Reconciler {
     /// A read moved an id forward, which an event should have told, or tells within 5 s. Not so
     /// for a removal (CRI-O tells none of a pod's own) and for a sandbox whose start was not seen.
     fn claim(&mut self, read: ReadAt, id: &Id, to: Position, new: bool) {
-        let Some(kind) = self.records.get(id).map(Record::kind) else {
+        let Some(kind) = self.records.get(id).map(|r| r.kind()) else {
             return;
         };
         let told = match to {
@@ -440,11 +454,11 @@ impl Reconciler {
 
     /// A read or an event agrees with what is believed of an id, or the id is forgotten.
     pub(super) fn agreed(&mut self, uid: &PodUid, id: &Id, source: Source) {
-        let still = self.records.get(id).is_some_and(Record::is_denied);
-        if !still
-            && let Some(pod) = self.pods.get_mut(uid)
-            && pod.denied.remove(id)
-        {
+        let Some(pod) = self.pods.get_mut(uid).filter(|pod| !pod.denied.is_empty()) else {
+            return;
+        };
+        let still = self.records.get(id).is_some_and(|r| r.is_denied());
+        if !still && pod.denied.remove(id) {
             // A pod that was held for this alone is gone now.
             self.touch(uid, source);
         }

@@ -4,6 +4,7 @@
 //! `reads` take observations in, `judge` applies them to the records, `publish` turns what
 //! changed into cache writes and announcements, `timers` holds what is to happen later.
 
+mod census;
 mod events;
 mod judge;
 mod publish;
@@ -25,13 +26,14 @@ use crate::ids::{Id, Kind, PodUid};
 use crate::lifecycle::PodLifecycleEvent;
 use crate::observed::{StreamChange, Ticket};
 use crate::pod::Pod;
-use crate::record::Record;
+use crate::record::Records;
 use crate::status::{PodStatus, PodView};
 use crate::stream::Stream;
 use crate::terminal::{TerminalRecord, Terminals};
 use crate::time::Instant;
 use crate::waiters::{Waiter, WaiterId, Waiters};
 
+pub use census::Census;
 use events::Aside;
 use judge::Touched;
 use timers::Timers;
@@ -56,7 +58,7 @@ use timers::Timers;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reconciler {
     settings: Settings,
-    records: BTreeMap<Id, Record>,
+    records: Records,
     pods: BTreeMap<PodUid, Pod>,
     /// Pods of which nothing exists since that instant, until a list begun later.
     departed: BTreeMap<PodUid, Instant>,
@@ -76,13 +78,13 @@ pub struct Reconciler {
     /// The number of the last request to the read side.
     number: u64,
     counters: Counters,
+    /// Of what the cache holds.
+    census: Census,
     list_error: Option<CallError>,
     behind_since: Option<Instant>,
     /// Pods whose first inspection is awaited before the cache counts as synced.
     unsynced: Option<BTreeSet<PodUid>>,
     synced: bool,
-    /// What is published, counted.
-    census: Census,
 }
 
 /// What the machine wants done.
@@ -179,6 +181,9 @@ pub enum Output {
     },
 }
 
+/// For how many outputs room is kept.
+const MOST_OUT: usize = 64;
+
 /// Pods that a list showed unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Confirmed {
@@ -222,11 +227,11 @@ impl Reconciler {
             out: VecDeque::new(),
             number: 0,
             counters: Counters::default(),
+            census: Census::default(),
             list_error: None,
             behind_since: None,
             unsynced: None,
             synced: false,
-            census: Census::default(),
             settings,
         };
         machine.pump(now);
@@ -235,7 +240,12 @@ impl Reconciler {
 
     /// What is to be done next, until there is nothing.
     pub fn poll_output(&mut self) -> Option<Output> {
-        self.out.pop_front()
+        let next = self.out.pop_front();
+        if next.is_none() && self.out.capacity() > MOST_OUT {
+            // The first list of a large node leaves room behind that is never needed again.
+            self.out.shrink_to(MOST_OUT);
+        }
+        next
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is to be called.
@@ -388,7 +398,7 @@ impl Reconciler {
     }
 
     /// How many pods, sandboxes and containers exist, by state.
-    pub fn census(&self) -> Census {
+    pub const fn census(&self) -> Census {
         self.census
     }
 
@@ -482,20 +492,4 @@ impl Reconciler {
             .filter_map(|id| Some((id.clone(), self.records.get(id)?.kind())))
             .collect()
     }
-}
-
-/// How many pods, sandboxes and containers exist, by state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct Census {
-    /// Pods with a ready sandbox.
-    pub running_pods: u64,
-    /// Containers that were created and not started.
-    pub created: u64,
-    /// Containers that run.
-    pub running: u64,
-    /// Containers that have ended.
-    pub exited: u64,
-    /// Containers whose state is not known.
-    pub unknown: u64,
 }

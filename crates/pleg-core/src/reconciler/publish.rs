@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use super::judge::Touched;
 use super::timers::{TERMINALS, Timer};
-use super::{Census, Output, Reconciler};
+use super::{Output, Reconciler};
 use crate::ids::{Id, PodUid};
 use crate::lifecycle::{LifecycleType, PodLifecycleEvent, Source, Subject};
 use crate::order::Position;
 use crate::record::Record;
-use crate::status::{ContainerState, PodStatus, PodView, SandboxState, SandboxStatus, Text};
+use crate::status::{PodStatus, PodView, Text};
 use crate::terminal::TerminalRecord;
 use crate::time::Instant;
 
@@ -34,11 +34,9 @@ impl Reconciler {
             return;
         };
         if pod.members.is_empty() {
-            let was_there = pod.published.take();
-            if let Some(old) = &was_there {
-                self.census.take(old);
-            }
-            let was_there = was_there.is_some();
+            let was = pod.published.take();
+            let was_there = was.is_some();
+            self.census.recount(was.as_deref(), None);
             if pod.is_gone() {
                 self.pods.remove(uid);
                 self.desk.forget(uid);
@@ -67,10 +65,7 @@ impl Reconciler {
         let status = match pod.published.take() {
             Some(old) if *old == status => old,
             old => {
-                if let Some(old) = old {
-                    self.census.take(&old);
-                }
-                self.census.add(&status);
+                self.census.recount(old.as_deref(), Some(&status));
                 Arc::new(status)
             }
         };
@@ -138,7 +133,7 @@ impl Reconciler {
         event: LifecycleType,
         source: Source,
     ) -> PodLifecycleEvent {
-        let record = self.records.get(id);
+        let record = self.records.get(id).map(|r| &**r);
         let (namespace, pod_name) = self.names(uid, record);
         let subject = record.map(|r| Subject {
             id: id.clone(),
@@ -267,43 +262,5 @@ fn who_showed(record: &Record, what: LifecycleType) -> Option<Source> {
         LifecycleType::ContainerRemoved => record.source(Position::Removed),
         LifecycleType::ContainerChanged => record.source(Position::Created),
         LifecycleType::PodSync => None,
-    }
-}
-
-impl Census {
-    /// What a pod's status adds to it.
-    fn of(status: &PodStatus) -> Self {
-        let mut census = Self::default();
-        let ready = |s: &Arc<SandboxStatus>| match s.state {
-            SandboxState::Ready => true,
-            SandboxState::NotReady => false,
-            SandboxState::Unknown { last_ready } => last_ready == Some(true),
-        };
-        census.running_pods = u64::from(status.sandboxes.iter().any(ready));
-        for container in &status.containers {
-            *match container.state {
-                ContainerState::Created => &mut census.created,
-                ContainerState::Running => &mut census.running,
-                ContainerState::Exited => &mut census.exited,
-                ContainerState::Unknown { .. } => &mut census.unknown,
-            } += 1;
-        }
-        census
-    }
-
-    fn each(&mut self, other: Self, change: impl Fn(u64, u64) -> u64) {
-        self.running_pods = change(self.running_pods, other.running_pods);
-        self.created = change(self.created, other.created);
-        self.running = change(self.running, other.running);
-        self.exited = change(self.exited, other.exited);
-        self.unknown = change(self.unknown, other.unknown);
-    }
-
-    fn add(&mut self, status: &PodStatus) {
-        self.each(Self::of(status), u64::saturating_add);
-    }
-
-    fn take(&mut self, status: &PodStatus) {
-        self.each(Self::of(status), u64::saturating_sub);
     }
 }

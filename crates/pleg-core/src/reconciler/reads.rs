@@ -382,7 +382,7 @@ impl Reconciler {
         };
         pod.denied
             .iter()
-            .filter(|id| self.records.get(*id).is_some_and(Record::is_removed))
+            .filter(|id| self.records.get(*id).is_some_and(|r| r.is_removed()))
             .count()
     }
 
@@ -529,7 +529,10 @@ impl Reconciler {
         let Some(waiting) = &mut self.unsynced else {
             return;
         };
-        waiting.retain(|uid| self.desk.owes(uid));
+        // One that is owed its inspection is enough to know.
+        while waiting.first().is_some_and(|uid| !self.desk.owes(uid)) {
+            waiting.pop_first();
+        }
         if waiting.is_empty() {
             self.synced = true;
             self.unsynced = None;

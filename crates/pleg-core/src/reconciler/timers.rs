@@ -196,7 +196,11 @@ impl Reconciler {
             return;
         };
         let records = &self.records;
-        let ended = all_ended(pod.members.iter().filter_map(|id| records.get(id)));
+        let ended = all_ended(
+            pod.members
+                .iter()
+                .filter_map(|id| records.get(id).map(|r| &**r)),
+        );
         if !(hides && ended) {
             pod.ended_since = None;
         } else if pod.ended_since.is_none() {

@@ -209,16 +209,16 @@ fn a8_a_resize_is_seen_at_once() {
         ..Resources::default()
     };
     let details = ContainerDetails {
-        resources: Some(resources.clone()),
+        resources: Some(resources.clone().into()),
         ..ContainerDetails::default()
     };
-    t.node[1].details = Details::Container(details);
+    t.node[1].details = Details::from(details);
     let asked = t.now();
     let request = t.request_reinspect("p");
     t.settle();
     let view = t.view_for(request);
     let shown = &view.status.container("c").expect("it runs").details;
-    assert_eq!(shown.resources, Some(resources));
+    assert_eq!(shown.resources.as_deref(), Some(&resources));
     assert_eq!(t.said(PodSync, "p"), 1);
     assert!(t.now().since(asked) <= Duration::from_millis(1));
     assert_eq!(t.machine.counters().lists, lists);

@@ -240,11 +240,14 @@ fn c7_polling_answers_no_sync_with_a_status_from_before() {
 #[test]
 fn c8_a_change_of_resources_is_announced() {
     let resize = |t: &mut Script, memory_limit| {
-        t.node[1].details = Details::Container(ContainerDetails {
-            resources: Some(Resources {
-                memory_limit,
-                ..Resources::default()
-            }),
+        t.node[1].details = Details::from(ContainerDetails {
+            resources: Some(
+                Resources {
+                    memory_limit,
+                    ..Resources::default()
+                }
+                .into(),
+            ),
             ..ContainerDetails::default()
         });
     };

@@ -63,7 +63,7 @@ fn e2_running_pods_fall_with_the_events() {
 fn addressed(id: &str, shown: Shown, attempt: u32, ips: &[&str]) -> Report {
     let mut report = sandbox(id, "p", shown);
     report.identity.attempt = attempt;
-    report.details = Details::Sandbox(SandboxDetails {
+    report.details = Details::from(SandboxDetails {
         ips: ips.iter().map(|&ip| ip.into()).collect(),
         ..SandboxDetails::default()
     });

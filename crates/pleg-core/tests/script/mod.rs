@@ -511,7 +511,7 @@ pub fn status(id: &str, pod: &str, shown: Shown) -> Report {
 }
 
 pub fn exited(id: &str, pod: &str, code: i32, reason: &str) -> Report {
-    let details = Details::Container(ContainerDetails {
+    let details = Details::from(ContainerDetails {
         exit_code: Some(code),
         reason: reason.into(),
         ..ContainerDetails::default()

@@ -54,7 +54,7 @@ fn report(kind: Kind, pod: &str, id: &str, shown: Shown) -> Report {
 
 /// The same with an exit code in its status.
 pub fn exit_code(mut report: Report, code: i32) -> Report {
-    report.details = Details::Container(ContainerDetails {
+    report.details = Details::from(ContainerDetails {
         exit_code: Some(code),
         ..ContainerDetails::default()
     });
@@ -63,7 +63,7 @@ pub fn exit_code(mut report: Report, code: i32) -> Report {
 
 /// The same with addresses in its status.
 pub fn ips(mut report: Report, ips: &[&str]) -> Report {
-    report.details = Details::Sandbox(SandboxDetails {
+    report.details = Details::from(SandboxDetails {
         ips: ips.iter().map(|&ip| ip.into()).collect(),
         ..SandboxDetails::default()
     });

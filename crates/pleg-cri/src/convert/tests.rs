@@ -88,14 +88,14 @@ fn event() -> v1::ContainerEventResponse {
     }
 }
 
-fn container_details(report: Report) -> ContainerDetails {
+fn container_details(report: Report) -> Arc<ContainerDetails> {
     let Details::Container(details) = report.details else {
         panic!("a container")
     };
     details
 }
 
-fn sandbox_details(report: Report) -> SandboxDetails {
+fn sandbox_details(report: Report) -> Arc<SandboxDetails> {
     let Details::Sandbox(details) = report.details else {
         panic!("a sandbox")
     };
@@ -273,7 +273,7 @@ fn the_details_of_a_container_are_all_there() {
         (&*details.image, &*details.image_id, &*details.log_path),
         ("nginx", "id", "/log")
     );
-    let resources = details.resources.unwrap();
+    let resources = details.resources.clone().unwrap();
     assert_eq!(
         (resources.cpu_quota, resources.memory_limit),
         (50_000, 1 << 20)
@@ -282,7 +282,7 @@ fn the_details_of_a_container_are_all_there() {
         (&*resources.cpuset_cpus, resources.unified.len()),
         ("0-1", 1)
     );
-    assert_eq!(details.labels.get(POD_UID).map(|uid| &**uid), Some("uid"));
+    assert_eq!(details.labels.get(POD_UID), Some("uid"));
 }
 
 #[test]
@@ -297,7 +297,7 @@ fn a_sandbox_has_the_addresses_that_are_some() {
         ..sandbox()
     };
     let (report, kinds) = counted(|| sandbox_status(status));
-    let ips = sandbox_details(report.unwrap()).ips;
+    let ips = sandbox_details(report.unwrap()).ips.clone();
     assert_eq!(
         ips.iter().map(|ip| &**ip).collect::<Vec<_>>(),
         ["10.0.0.1", "fd00::1"]

@@ -96,7 +96,7 @@ impl Cast {
         report.identity.sandbox = None;
         if stage == Stage::Exited && self.kind(who) == Kind::Container {
             let code = self.world.tale.beings[who].code;
-            report.details = Details::Container(ContainerDetails {
+            report.details = Details::from(ContainerDetails {
                 exit_code: Some(code),
                 reason: if code == 0 { "Completed" } else { "Error" }.into(),
                 ..ContainerDetails::default()

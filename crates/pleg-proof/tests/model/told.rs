@@ -51,11 +51,11 @@ pub fn status(life: &Life, t: u64) -> Option<Report> {
     let mut report = row(life, t)?;
     report.identity.sandbox = None;
     report.details = match life.kind {
-        Kind::Sandbox => Details::Sandbox(SandboxDetails {
+        Kind::Sandbox => Details::from(SandboxDetails {
             ips: vec![format!("10.0.0.{}", life.attempt).into()],
             ..SandboxDetails::default()
         }),
-        Kind::Container => Details::Container(ContainerDetails {
+        Kind::Container => Details::from(ContainerDetails {
             exit_code: (report.shown == Shown::Exited).then_some(life.code),
             reason: match report.shown {
                 Shown::Exited if life.failed_to_start => "StartError".into(),

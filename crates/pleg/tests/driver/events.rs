@@ -183,7 +183,7 @@ async fn a_reason_that_comes_late_is_read_once() {
     assert_eq!(in_short(&next(&mut subscription).await), "p Died p-c");
     let mut killed = exited("p", "c", 137);
     if let pleg::core::Details::Container(details) = &mut killed.details {
-        details.reason = "OOMKilled".into();
+        std::sync::Arc::make_mut(details).reason = "OOMKilled".into();
     }
     node.put(killed);
     let died = pleg.now();

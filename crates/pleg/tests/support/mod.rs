@@ -50,14 +50,14 @@ pub fn exited(uid: &str, name: &str, code: i32) -> Report {
         ..ContainerDetails::default()
     };
     Report {
-        details: Details::Container(details),
+        details: Details::from(details),
         ..container(uid, name, Shown::Exited)
     }
 }
 
 /// The sandbox with an address.
 pub fn with_ip(mut report: Report, ip: &str) -> Report {
-    report.details = Details::Sandbox(SandboxDetails {
+    report.details = Details::from(SandboxDetails {
         ips: vec![ip.into()],
         ..SandboxDetails::default()
     });

@@ -123,7 +123,7 @@ async fn resized<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> Option<D
     let (subject, _fifo) = start(&node);
     settled(&subject, &node, "p").await;
     let mut larger = container("p", "c", Shown::Running);
-    larger.details = Details::Container(ContainerDetails {
+    larger.details = Details::from(ContainerDetails {
         resources: Some(Resources {
             memory_limit: 1 << 30,
             ..Resources::default()

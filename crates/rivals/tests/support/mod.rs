@@ -51,7 +51,7 @@ pub fn exited(uid: &str, name: &str, code: i32) -> Report {
         ..ContainerDetails::default()
     };
     Report {
-        details: Details::Container(details),
+        details: Details::from(details),
         ..container(uid, name, Shown::Exited)
     }
 }
