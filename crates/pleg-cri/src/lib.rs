@@ -13,6 +13,7 @@
 
 mod config;
 pub mod convert;
+mod decode;
 mod diagnose;
 mod endpoint;
 mod error;
@@ -25,8 +26,10 @@ mod runtime;
 pub mod skim;
 mod transport;
 pub mod v1;
+mod wire;
 
 pub use config::{ConfigError, CriConfig};
+pub use decode::EventDecoder;
 pub use diagnose::{ConnectError, diagnose};
 pub use endpoint::{Endpoint, EndpointError, WellKnown, find, well_known};
 pub use events::Events;

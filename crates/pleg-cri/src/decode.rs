@@ -1,0 +1,595 @@
+//! A message of the event stream, from its bytes straight to the domain.
+//!
+//! Most of what an event says was said before. It is compared where it lies with what the last
+//! event told of the same id, and only what differs is copied. What is not read (mounts, users,
+//! the image's annotations) is skipped by its length, unseen.
+//!
+//! The meaning of every field is [`convert`]'s, and prost's words are the last: whatever is not as
+//! an encoder of this contract writes it is decoded by prost and converted.
+
+use std::sync::Arc;
+
+use pleg_runtime::core::{
+    ContainerDetails, Details, Identity, Kind, Labels, PodUid, Report, Resources, RuntimeEvent,
+    SandboxDetails, Shown, Text,
+};
+use prost::{DecodeError, Message as _};
+use smallvec::SmallVec;
+
+use crate::convert::{self, POD_NAME, POD_NAMESPACE, POD_UID};
+use crate::pool::{Pool, Told};
+use crate::v1;
+use crate::wire::{Fields, Unusual, Value, text};
+
+/// Decodes the events of one stream.
+#[derive(Debug, Default)]
+pub struct EventDecoder {
+    pool: Pool,
+    told: Told,
+}
+
+impl EventDecoder {
+    /// One that has seen nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The event in that message; `None` if it names nothing.
+    ///
+    /// # Errors
+    /// If the bytes are no such message. What is wrong in fields that mean nothing here goes
+    /// unseen.
+    pub fn read(&mut self, message: &[u8]) -> Result<Option<RuntimeEvent>, DecodeError> {
+        let event = Event::read(message).and_then(|event| self.event(&event));
+        event
+            .map(Some)
+            .or_else(|Unusual| v1::ContainerEventResponse::decode(message).map(convert::event))
+    }
+
+    fn event(&mut self, event: &Event<'_>) -> Result<RuntimeEvent, Unusual> {
+        if event.id.is_empty() {
+            return Err(Unusual);
+        }
+        let sandbox = event.sandbox.as_ref().map(|s| self.sandbox(s));
+        let sandbox = sandbox.transpose()?;
+        let mut containers = Vec::with_capacity(event.containers.len());
+        for said in &event.containers {
+            if said.size == 0 {
+                // Quirk `empty container statuses`.
+                convert::named("");
+            } else {
+                containers.push(self.container(said)?);
+            }
+        }
+        // The subject is nearly always one of those that are shown: one text for both.
+        let mut shown = sandbox.iter().chain(&containers);
+        let id = match shown.find(|report| report.id.as_str().as_bytes() == event.id) {
+            Some(own) => own.id.clone(),
+            None => text(event.id)?.into(),
+        };
+        let (kind, created_at) = (event.kind, event.created_at);
+        Ok(convert::put_together(
+            id, kind, created_at, sandbox, containers,
+        ))
+    }
+
+    fn sandbox(&mut self, said: &Sandbox<'_>) -> Result<Report, Unusual> {
+        let Self { pool, told } = self;
+        let before = told.of(text_of_id(said.id)?);
+        let old = before.and_then(|r| match &r.details {
+            Details::Sandbox(details) => Some(details),
+            Details::Container(_) => None,
+        });
+        let labels = labels(pool, &said.labels, old.map(|d| &d.labels))?;
+        let annotations = self::labels(pool, &said.annotations, old.map(|d| &d.annotations))?;
+        let handler = shared(pool, said.runtime_handler, old.map(|d| &d.runtime_handler))?;
+        let Metadata {
+            name,
+            uid,
+            namespace,
+            attempt,
+        } = said.metadata;
+        let who = before.map(|r| &r.identity);
+        let identity = Identity {
+            kind: Kind::Sandbox,
+            pod: pod(or_label(uid, &labels, POD_UID), who)?,
+            namespace: self::namespace(pool, or_label(namespace, &labels, POD_NAMESPACE), who)?,
+            pod_name: pod_name(or_label(name, &labels, POD_NAME), who)?,
+            sandbox: None,
+            name: None,
+            attempt,
+            created_at: convert::time(said.created_at),
+        };
+        let details = SandboxDetails {
+            ips: addresses(&said.ips, old.map(|d| &d.ips[..]))?,
+            runtime_handler: handler,
+            labels,
+            annotations,
+        };
+        let details = match old.filter(|old| ***old == details) {
+            Some(old) => Details::Sandbox(old.clone()),
+            None => Details::from(details),
+        };
+        let shown = convert::sandbox_shown(said.state);
+        report(told, said.id, shown, identity, details, said.size)
+    }
+
+    fn container(&mut self, said: &Container<'_>) -> Result<Report, Unusual> {
+        let Self { pool, told } = self;
+        let before = told.of(text_of_id(said.id)?);
+        let old = before.and_then(|r| match &r.details {
+            Details::Container(details) => Some(details),
+            Details::Sandbox(_) => None,
+        });
+        let labels = labels(pool, &said.labels, old.map(|d| &d.labels))?;
+        let annotations = self::labels(pool, &said.annotations, old.map(|d| &d.annotations))?;
+        let who = before.map(|r| &r.identity);
+        let name = shared(pool, said.name, who.and_then(|i| i.name.as_ref()))?;
+        let identity = Identity {
+            kind: Kind::Container,
+            pod: pod(or_label(&[], &labels, POD_UID), who)?,
+            namespace: namespace(pool, or_label(&[], &labels, POD_NAMESPACE), who)?,
+            pod_name: pod_name(or_label(&[], &labels, POD_NAME), who)?,
+            sandbox: None,
+            name: Some(name).filter(|name| !name.is_empty()),
+            attempt: said.attempt,
+            created_at: convert::time(said.created_at),
+        };
+        let shown = convert::container_shown(said.state);
+        let linux = said.resources.as_ref();
+        let linux = linux.map(|l| resources(pool, l, old.and_then(|d| d.resources.as_ref())));
+        let details = ContainerDetails {
+            started_at: convert::time_unless_zero(said.started_at),
+            finished_at: convert::time_unless_zero(said.finished_at),
+            exit_code: convert::exit_code(shown, said.exit_code),
+            reason: shared(pool, said.reason, old.map(|d| &d.reason))?,
+            message: own(said.message, old.map(|d| &d.message))?,
+            image: shared(pool, said.image, old.map(|d| &d.image))?,
+            image_ref: shared(pool, said.image_ref, old.map(|d| &d.image_ref))?,
+            image_id: shared(pool, said.image_id, old.map(|d| &d.image_id))?,
+            log_path: own(said.log_path, old.map(|d| &d.log_path))?,
+            resources: linux.transpose()?,
+            labels,
+            annotations,
+        };
+        let details = match old.filter(|old| ***old == details) {
+            Some(old) => Details::Container(old.clone()),
+            None => Details::from(details),
+        };
+        report(told, said.id, shown, identity, details, said.size)
+    }
+}
+
+/// An id that names something; prost and the conversion know what to do without.
+fn text_of_id(id: &[u8]) -> Result<&str, Unusual> {
+    match id {
+        [] => Err(Unusual),
+        id => text(id),
+    }
+}
+
+/// The report, remembered if it says something new.
+fn report(
+    told: &mut Told,
+    id: &[u8],
+    shown: Shown,
+    identity: Identity,
+    details: Details,
+    size: usize,
+) -> Result<Report, Unusual> {
+    let id = text(id)?;
+    let before = told.of(id);
+    let known = before.is_some_and(|r| r.identity == identity && r.details == details);
+    let report = Report {
+        id: before.map_or_else(|| id.into(), |r| r.id.clone()),
+        shown,
+        identity,
+        details,
+    };
+    if !known {
+        told.remember(&report, size);
+    }
+    Ok(report)
+}
+
+/// What is said, or else the label; nothing if that is empty, too.
+fn or_label<'a>(said: &'a [u8], labels: &'a Labels, key: &str) -> Option<&'a [u8]> {
+    let label = || labels.get(key).map(str::as_bytes);
+    let non_empty = |text: &&[u8]| !text.is_empty();
+    Some(said)
+        .filter(non_empty)
+        .or_else(label)
+        .filter(non_empty)
+}
+
+fn pod(said: Option<&[u8]>, before: Option<&Identity>) -> Result<Option<PodUid>, Unusual> {
+    let Some(said) = said else { return Ok(None) };
+    let before = before.and_then(|i| i.pod.as_ref());
+    Ok(Some(
+        match before.filter(|uid| uid.as_str().as_bytes() == said) {
+            Some(uid) => uid.clone(),
+            None => text(said)?.into(),
+        },
+    ))
+}
+
+fn namespace(
+    pool: &mut Pool,
+    said: Option<&[u8]>,
+    before: Option<&Identity>,
+) -> Result<Option<Text>, Unusual> {
+    let before = before.and_then(|i| i.namespace.as_ref());
+    said.map(|said| shared(pool, said, before)).transpose()
+}
+
+fn pod_name(said: Option<&[u8]>, before: Option<&Identity>) -> Result<Option<Text>, Unusual> {
+    let before = before.and_then(|i| i.pod_name.as_ref());
+    said.map(|said| own(said, before)).transpose()
+}
+
+/// A text that many ids have in common.
+fn shared(pool: &mut Pool, said: &[u8], before: Option<&Text>) -> Result<Text, Unusual> {
+    match before.filter(|before| before.as_bytes() == said) {
+        Some(before) => Ok(before.clone()),
+        None => Ok(pool.text(text(said)?)),
+    }
+}
+
+/// A text of one id alone.
+fn own(said: &[u8], before: Option<&Text>) -> Result<Text, Unusual> {
+    match before.filter(|before| before.as_bytes() == said) {
+        Some(before) => Ok(before.clone()),
+        None if said.is_empty() => Ok(Text::default()),
+        None => Ok(text(said)?.into()),
+    }
+}
+
+fn addresses(said: &[&[u8]], before: Option<&[Text]>) -> Result<Vec<Text>, Unusual> {
+    let before = before.unwrap_or_default();
+    let mut addresses = Vec::with_capacity(said.len());
+    for said in said {
+        match before.iter().find(|address| address.as_bytes() == *said) {
+            Some(address) => addresses.push(address.clone()),
+            None => addresses.extend(convert::address(text(said)?)),
+        }
+    }
+    Ok(addresses)
+}
+
+fn labels(pool: &mut Pool, said: &[Pair<'_>], before: Option<&Labels>) -> Result<Labels, Unusual> {
+    if let Some(before) = before.filter(|before| are_all(said, before)) {
+        return Ok(before.clone());
+    }
+    let pairs = said
+        .iter()
+        .map(|(key, value)| Ok((text(key)?, text(value)?)));
+    Ok(pool.labels(&mut pairs.collect::<Result<_, _>>()?))
+}
+
+/// Whether those pairs, in whatever order, are all of these labels.
+fn are_all(said: &[Pair<'_>], labels: &Labels) -> bool {
+    let mut met = 0u64;
+    let is_there = |(key, value): &Pair<'_>| {
+        labels.position(key).is_some_and(|at| {
+            let bit = 1u64.checked_shl(at as u32).unwrap_or(0);
+            let first = met & bit == 0;
+            met |= bit;
+            first && bit != 0 && labels.value(at).as_bytes() == *value
+        })
+    };
+    said.len() == labels.len() && said.iter().all(is_there)
+}
+
+fn resources(
+    pool: &mut Pool,
+    linux: &Linux<'_>,
+    before: Option<&Arc<Resources>>,
+) -> Result<Arc<Resources>, Unusual> {
+    let resources = Resources {
+        cpu_period: linux.cpu_period,
+        cpu_quota: linux.cpu_quota,
+        cpu_shares: linux.cpu_shares,
+        memory_limit: linux.memory_limit,
+        memory_swap_limit: linux.memory_swap_limit,
+        cpuset_cpus: shared(pool, linux.cpuset_cpus, before.map(|r| &r.cpuset_cpus))?,
+        cpuset_mems: shared(pool, linux.cpuset_mems, before.map(|r| &r.cpuset_mems))?,
+        unified: labels(pool, &linux.unified, before.map(|r| &r.unified))?,
+    };
+    Ok(match before.filter(|before| ***before == resources) {
+        Some(before) => before.clone(),
+        None => pool.resources(resources),
+    })
+}
+
+type Pair<'a> = (&'a [u8], &'a [u8]);
+type Pairs<'a> = SmallVec<[Pair<'a>; 8]>;
+
+/// An event as it lies in its message.
+#[derive(Default)]
+struct Event<'a> {
+    id: &'a [u8],
+    kind: i32,
+    created_at: i64,
+    sandbox: Option<Sandbox<'a>>,
+    containers: SmallVec<[Container<'a>; 1]>,
+}
+
+impl<'a> Event<'a> {
+    fn read(message: &'a [u8]) -> Result<Self, Unusual> {
+        let mut event = Self::default();
+        let mut fields = Fields::of(message);
+        while let Some((number, value)) = fields.next()? {
+            match number {
+                1 => once_text(&mut event.id, value)?,
+                2 => event.kind = value.varint()? as i32,
+                3 => event.created_at = value.varint()? as i64,
+                4 => once(&mut event.sandbox, Sandbox::read(value.bytes()?)?)?,
+                5 => event.containers.push(Container::read(value.bytes()?)?),
+                _ => {}
+            }
+        }
+        Ok(event)
+    }
+}
+
+/// The second of two messages in one field would have to be merged with the first.
+fn once<T>(slot: &mut Option<T>, value: T) -> Result<(), Unusual> {
+    match slot.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(Unusual),
+    }
+}
+
+/// Of two texts in one field the last one counts, and the first one must be a text, too.
+#[inline]
+fn once_text<'a>(slot: &mut &'a [u8], value: Value<'a>) -> Result<(), Unusual> {
+    match std::mem::replace(slot, value.bytes()?) {
+        [] => Ok(()),
+        _ => Err(Unusual),
+    }
+}
+
+/// A sandbox's status as it lies in its message.
+#[derive(Default)]
+struct Sandbox<'a> {
+    id: &'a [u8],
+    metadata: Metadata<'a>,
+    state: i32,
+    created_at: i64,
+    /// The primary one first; none of them empty.
+    ips: SmallVec<[&'a [u8]; 2]>,
+    labels: Pairs<'a>,
+    annotations: Pairs<'a>,
+    runtime_handler: &'a [u8],
+    size: usize,
+}
+
+#[derive(Default)]
+struct Metadata<'a> {
+    name: &'a [u8],
+    uid: &'a [u8],
+    namespace: &'a [u8],
+    attempt: u32,
+}
+
+impl<'a> Sandbox<'a> {
+    fn read(message: &'a [u8]) -> Result<Self, Unusual> {
+        let mut sandbox = Self {
+            size: message.len(),
+            ..Self::default()
+        };
+        let (mut metadata, mut network) = (None, None);
+        let mut fields = Fields::of(message);
+        while let Some((number, value)) = fields.next()? {
+            match number {
+                1 => once_text(&mut sandbox.id, value)?,
+                2 => once(&mut metadata, Metadata::read(value.bytes()?)?)?,
+                3 => sandbox.state = value.varint()? as i32,
+                4 => sandbox.created_at = value.varint()? as i64,
+                5 => once(&mut network, said_addresses(value.bytes()?)?)?,
+                7 => sandbox.labels.push(pair(value)?),
+                8 => sandbox.annotations.push(pair(value)?),
+                9 => once_text(&mut sandbox.runtime_handler, value)?,
+                _ => {}
+            }
+        }
+        sandbox.metadata = metadata.unwrap_or_default();
+        sandbox.ips = network.unwrap_or_default();
+        Ok(sandbox)
+    }
+}
+
+impl<'a> Metadata<'a> {
+    fn read(message: &'a [u8]) -> Result<Self, Unusual> {
+        let mut metadata = Self::default();
+        let mut fields = Fields::of(message);
+        while let Some((number, value)) = fields.next()? {
+            match number {
+                1 => once_text(&mut metadata.name, value)?,
+                2 => once_text(&mut metadata.uid, value)?,
+                3 => once_text(&mut metadata.namespace, value)?,
+                4 => metadata.attempt = value.varint()? as u32,
+                _ => {}
+            }
+        }
+        Ok(metadata)
+    }
+}
+
+fn said_addresses(network: &[u8]) -> Result<SmallVec<[&[u8]; 2]>, Unusual> {
+    let (mut first, mut ips) = (&[][..], SmallVec::new());
+    let mut fields = Fields::of(network);
+    while let Some((number, value)) = fields.next()? {
+        match number {
+            1 => once_text(&mut first, value)?,
+            2 => ips.push(only_text(value.bytes()?)?),
+            _ => {}
+        }
+    }
+    ips.insert(0, first);
+    ips.retain(|ip: &mut &[u8]| !ip.is_empty());
+    Ok(ips)
+}
+
+/// A message of which only its first field is read, a text.
+fn only_text(message: &[u8]) -> Result<&[u8], Unusual> {
+    let mut text = &[][..];
+    let mut fields = Fields::of(message);
+    while let Some((number, value)) = fields.next()? {
+        if number == 1 {
+            once_text(&mut text, value)?;
+        }
+    }
+    Ok(text)
+}
+
+/// An entry of a map as most of them are: a key, then a value, both of less than 128 bytes.
+#[inline]
+fn short_pair(entry: &[u8]) -> Option<Pair<'_>> {
+    let [0x0a, length @ ..0x80, rest @ ..] = entry else {
+        return None;
+    };
+    let (key, rest) = rest.split_at_checked(usize::from(*length))?;
+    match rest {
+        [0x12, length @ ..0x80, value @ ..] if value.len() == usize::from(*length) => {
+            Some((key, value))
+        }
+        _ => None,
+    }
+}
+
+/// An entry of a map.
+fn pair(entry: Value<'_>) -> Result<Pair<'_>, Unusual> {
+    let entry = entry.bytes()?;
+    if let Some(pair) = short_pair(entry) {
+        return Ok(pair);
+    }
+    let (mut key, mut text) = (&[][..], &[][..]);
+    let mut fields = Fields::of(entry);
+    while let Some((number, value)) = fields.next()? {
+        match number {
+            1 => once_text(&mut key, value)?,
+            2 => once_text(&mut text, value)?,
+            _ => {}
+        }
+    }
+    Ok((key, text))
+}
+
+/// A container's status as it lies in its message.
+#[derive(Default)]
+struct Container<'a> {
+    id: &'a [u8],
+    name: &'a [u8],
+    attempt: u32,
+    state: i32,
+    created_at: i64,
+    started_at: i64,
+    finished_at: i64,
+    exit_code: i32,
+    image: &'a [u8],
+    image_ref: &'a [u8],
+    reason: &'a [u8],
+    message: &'a [u8],
+    labels: Pairs<'a>,
+    annotations: Pairs<'a>,
+    log_path: &'a [u8],
+    resources: Option<Linux<'a>>,
+    image_id: &'a [u8],
+    size: usize,
+}
+
+impl<'a> Container<'a> {
+    fn read(message: &'a [u8]) -> Result<Self, Unusual> {
+        let mut container = Self {
+            size: message.len(),
+            ..Self::default()
+        };
+        let (mut metadata, mut image, mut resources) = (None, None, None);
+        let mut fields = Fields::of(message);
+        while let Some((number, value)) = fields.next()? {
+            match number {
+                1 => once_text(&mut container.id, value)?,
+                2 => once(&mut metadata, name_and_attempt(value.bytes()?)?)?,
+                3 => container.state = value.varint()? as i32,
+                4 => container.created_at = value.varint()? as i64,
+                5 => container.started_at = value.varint()? as i64,
+                6 => container.finished_at = value.varint()? as i64,
+                7 => container.exit_code = value.varint()? as i32,
+                8 => once(&mut image, only_text(value.bytes()?)?)?,
+                9 => once_text(&mut container.image_ref, value)?,
+                10 => once_text(&mut container.reason, value)?,
+                11 => once_text(&mut container.message, value)?,
+                12 => container.labels.push(pair(value)?),
+                13 => container.annotations.push(pair(value)?),
+                15 => once_text(&mut container.log_path, value)?,
+                16 => once(&mut resources, linux(value.bytes()?)?)?,
+                17 => once_text(&mut container.image_id, value)?,
+                _ => {}
+            }
+        }
+        (container.name, container.attempt) = metadata.unwrap_or_default();
+        container.image = image.unwrap_or_default();
+        container.resources = resources.flatten();
+        Ok(container)
+    }
+}
+
+fn name_and_attempt(metadata: &[u8]) -> Result<(&[u8], u32), Unusual> {
+    let (mut name, mut attempt) = (&[][..], 0);
+    let mut fields = Fields::of(metadata);
+    while let Some((number, value)) = fields.next()? {
+        match number {
+            1 => once_text(&mut name, value)?,
+            2 => attempt = value.varint()? as u32,
+            _ => {}
+        }
+    }
+    Ok((name, attempt))
+}
+
+/// The resources of a container on Linux as they lie in their message.
+#[derive(Default)]
+struct Linux<'a> {
+    cpu_period: i64,
+    cpu_quota: i64,
+    cpu_shares: i64,
+    memory_limit: i64,
+    memory_swap_limit: i64,
+    cpuset_cpus: &'a [u8],
+    cpuset_mems: &'a [u8],
+    unified: SmallVec<[Pair<'a>; 1]>,
+}
+
+fn linux(resources: &[u8]) -> Result<Option<Linux<'_>>, Unusual> {
+    let mut linux = None;
+    let mut fields = Fields::of(resources);
+    while let Some((number, value)) = fields.next()? {
+        if number == 1 {
+            once(&mut linux, Linux::read(value.bytes()?)?)?;
+        }
+    }
+    Ok(linux)
+}
+
+impl<'a> Linux<'a> {
+    fn read(message: &'a [u8]) -> Result<Self, Unusual> {
+        let mut linux = Self::default();
+        let mut fields = Fields::of(message);
+        while let Some((number, value)) = fields.next()? {
+            match number {
+                1 => linux.cpu_period = value.varint()? as i64,
+                2 => linux.cpu_quota = value.varint()? as i64,
+                3 => linux.cpu_shares = value.varint()? as i64,
+                4 => linux.memory_limit = value.varint()? as i64,
+                6 => once_text(&mut linux.cpuset_cpus, value)?,
+                7 => once_text(&mut linux.cpuset_mems, value)?,
+                9 => linux.unified.push(pair(value)?),
+                10 => linux.memory_swap_limit = value.varint()? as i64,
+                _ => {}
+            }
+        }
+        Ok(linux)
+    }
+}
