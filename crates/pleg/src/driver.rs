@@ -65,6 +65,7 @@ impl<R: Runtime> Driver<R> {
     ) {
         loop {
             self.perform_all();
+            self.show();
             let next_beat = self.to.health.borrow().beat.after(BEAT);
             let wake = self
                 .machine
@@ -74,6 +75,7 @@ impl<R: Runtime> Driver<R> {
                 () = stop.cancelled() => break,
                 Some(observation) = observations.recv() => {
                     self.observe(observation);
+                    self.perform_all();
                     // What has queued meanwhile is taken in one turn.
                     for _ in 0..64 {
                         let Ok(observation) = observations.try_recv() else { break };
@@ -131,13 +133,17 @@ impl<R: Runtime> Driver<R> {
         }
     }
 
-    /// Does what the machine wants done, in its order, and shows what came of it.
+    /// Does what the machine wants done, in its order.
     fn perform_all(&mut self) {
         while let Some(output) = self.machine.poll_output() {
             if let Some(wanted) = self.to.tell(output) {
                 self.start(wanted);
             }
         }
+    }
+
+    /// Shows what came of a turn, however much was done in it.
+    fn show(&mut self) {
         let now = self.clock.now();
         let health = self.machine.health(now);
         let counters: Counters = self.machine.counters();

@@ -1,6 +1,8 @@
 //! Metrics, through the `metrics` facade: upstream's by upstream's names, ours with `pleg_`.
 //! No pod, container, endpoint or error text ever becomes a label.
 
+use std::time::Duration;
+
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use pleg_core::{
     Arrival, Cause, Census, Counters, Health, Inspection, Instant, List, MissedKind, StreamChange,
@@ -138,7 +140,13 @@ pub(crate) struct Shown {
     health: Option<Health>,
     last_list: Option<Instant>,
     waiting: Option<usize>,
+    /// When anything was last written.
+    at: Option<Instant>,
 }
+
+/// Metrics are written this far apart at the least: they are read every few seconds, and events
+/// may come by the thousand. What is left is written with the writer's next beat.
+const APART: Duration = Duration::from_millis(100);
 
 impl Shown {
     pub(crate) fn arrived(&self, arrival: &Arrival) {
@@ -148,7 +156,7 @@ impl Shown {
             .saturating_sub(arrival.event.created_at);
         // Clocks that are apart give no latency.
         if let Ok(nanos) = u64::try_from(nanos) {
-            histogram!(CONNECTION_LATENCY).record(std::time::Duration::from_nanos(nanos));
+            histogram!(CONNECTION_LATENCY).record(Duration::from_nanos(nanos));
         }
     }
 
@@ -172,6 +180,10 @@ impl Shown {
         reader: &ReaderGauges,
         now: Instant,
     ) {
+        if self.at.is_some_and(|at| now.since(at) < APART) {
+            return;
+        }
+        self.at = Some(now);
         if self.counters.as_ref() != Some(counters) {
             show_counters(counters);
             self.counters = Some(counters.clone());
