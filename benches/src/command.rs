@@ -1,0 +1,103 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::{Parser, Subcommand};
+
+use crate::harness::{self, Mode};
+use crate::{Allocated, peer, report, runtime};
+
+/// Benchmarks of the pod lifecycle event generator beside its rivals.
+#[derive(Debug, Parser)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measures within three minutes.
+    Quick(Measuring),
+    /// Measures every target within half an hour.
+    Run(Measuring),
+    /// Measures everything, for hours. Goes on where its file of results ends.
+    Full(Measuring),
+    /// Writes docs/benchmarks.md and its pictures from files of results.
+    Report {
+        /// The files. The ones in benches/results if none is named.
+        results: Vec<PathBuf>,
+        /// Where the page goes; the pictures go into the directory of its name beside it.
+        #[arg(long, default_value = "docs/benchmarks.md")]
+        out: PathBuf,
+    },
+    /// The runtime, in a process of its own (for the harness).
+    #[command(hide = true)]
+    Serve(runtime::Settings),
+    /// One peer, in a process of its own (for the harness).
+    #[command(hide = true)]
+    Peer(peer::Settings),
+}
+
+#[derive(Debug, clap::Args)]
+struct Measuring {
+    /// Where the results go. By default a file of its own for each run, named by the date; for
+    /// `full` always the same one.
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Only points whose name contains this.
+    #[arg(long)]
+    only: Option<String>,
+    /// What everything that looks random comes from.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Runs the command; `allocated` counts allocations, in the executable that does.
+#[must_use]
+pub fn main(allocated: Allocated) -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .without_time()
+        .init();
+    match obey(Cli::parse().command, allocated) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn obey(command: Command, allocated: Allocated) -> Result<()> {
+    let measure = |mode, name: &str, with: Measuring| {
+        let day = crate::results::now().replace(':', "");
+        let file = if mode == Mode::Full {
+            name.to_owned()
+        } else {
+            format!("{day}-{name}")
+        };
+        let out = with
+            .out
+            .unwrap_or_else(|| format!("benches/results/{file}.jsonl").into());
+        tracing::info!("results go into {}", out.display());
+        harness::run(mode, with.only.as_deref(), with.seed, &out)
+    };
+    match command {
+        Command::Quick(with) => measure(Mode::Quick, "quick", with),
+        Command::Run(with) => measure(Mode::Run, "run", with),
+        Command::Full(with) => measure(Mode::Full, "full", with),
+        Command::Report { results, out } => report::write(&results, &out),
+        Command::Serve(settings) => on_one_thread(runtime::serve(settings)),
+        Command::Peer(settings) => on_one_thread(peer::run(settings, allocated)),
+    }
+}
+
+fn on_one_thread(work: impl Future<Output = Result<()>>) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.context("no tokio runtime")?.block_on(work)
+}

@@ -1,0 +1,43 @@
+//! Everything that looks random comes from a seed: ids, the order of maps, which pod is next.
+
+/// The splitmix64 generator.
+#[derive(Clone, Debug)]
+pub struct Dice(u64);
+
+impl Dice {
+    /// Dice of that seed.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Any number.
+    pub const fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number less than `bound`; 0 if that is 0.
+    pub fn below(&mut self, bound: usize) -> usize {
+        let bound = bound as u64;
+        let at = self.roll().checked_rem(bound).unwrap_or(0);
+        usize::try_from(at).unwrap_or(0)
+    }
+
+    /// Puts them into any order.
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            items.swap(last, self.below(last + 1));
+        }
+    }
+
+    /// So many hexadecimal digits, 16 at a time.
+    pub fn hex(&mut self, words: usize) -> String {
+        (0..words)
+            .map(|_| format!("{:016x}", self.roll()))
+            .collect()
+    }
+}

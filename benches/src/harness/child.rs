@@ -1,0 +1,88 @@
+//! A process that the harness started, and talks to.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::marker::PhantomData;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// A process that takes orders `O` and gives answers `A`. It ends with this.
+#[derive(Debug)]
+pub(super) struct Process<O, A> {
+    name: String,
+    child: Child,
+    orders: Option<ChildStdin>,
+    answers: Receiver<String>,
+    of: PhantomData<(O, A)>,
+}
+
+impl<O: Serialize, A: DeserializeOwned> Process<O, A> {
+    /// Starts one and waits for its first word.
+    pub(super) fn start(executable: &Path, args: &[String]) -> Result<Self> {
+        let mut child = Command::new(executable)
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start {}", executable.display()))?;
+        let (orders, out) = (child.stdin.take(), child.stdout.take());
+        let (send, answers) = channel();
+        if let Some(out) = out {
+            std::thread::spawn(move || {
+                for line in BufReader::new(out).lines() {
+                    let Ok(line) = line else { return };
+                    if send.send(line).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        let process = Self {
+            name: args.join(" "),
+            child,
+            orders,
+            answers,
+            of: PhantomData,
+        };
+        process.hear(Duration::from_secs(150))?;
+        Ok(process)
+    }
+
+    /// Gives an order.
+    pub(super) fn tell(&mut self, order: &O) -> Result<()> {
+        let Some(orders) = &mut self.orders else {
+            bail!("{} takes no orders", self.name)
+        };
+        let mut line = serde_json::to_vec(order)?;
+        line.push(b'\n');
+        let told = orders.write_all(&line).and_then(|()| orders.flush());
+        told.with_context(|| format!("{} has ended", self.name))
+    }
+
+    /// Its next answer.
+    pub(super) fn hear(&self, within: Duration) -> Result<A> {
+        let line = self.answers.recv_timeout(within);
+        let line = line.with_context(|| format!("no answer within {within:?}: {}", self.name))?;
+        serde_json::from_str(&line).with_context(|| format!("{}: {line}", self.name))
+    }
+
+    /// An order and its answer, which comes soon.
+    pub(super) fn ask(&mut self, order: &O) -> Result<A> {
+        self.tell(order)?;
+        self.hear(Duration::from_secs(150))
+    }
+}
+
+impl<O, A> Drop for Process<O, A> {
+    fn drop(&mut self) {
+        // It ends as its stdin does; whoever does not is ended.
+        self.orders = None;
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

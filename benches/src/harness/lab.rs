@@ -1,0 +1,327 @@
+//! One runtime and one peer, started for one measurement.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Result, bail, ensure};
+use clap::ValueEnum as _;
+
+use super::Point;
+use super::child::Process;
+use crate::node::{Truth, Work};
+use crate::peer::Kind;
+use crate::protocol::{Counted, PeerAnswer, PeerOrder, Recorded, RuntimeAnswer, RuntimeOrder};
+use crate::usage::Usage;
+
+/// Where measurements are made.
+#[derive(Debug)]
+pub struct Lab {
+    executable: PathBuf,
+    directory: PathBuf,
+    /// What everything that looks random comes from.
+    pub seed: u64,
+    started: std::cell::Cell<u32>,
+}
+
+impl Lab {
+    /// One whose processes are this executable. Its sockets are in `directory`.
+    ///
+    /// # Errors
+    /// If it does not know where this executable is.
+    pub fn new(directory: &Path, seed: u64) -> Result<Self> {
+        Ok(Self {
+            executable: std::env::current_exe()?,
+            directory: directory.to_owned(),
+            seed,
+            started: std::cell::Cell::new(0),
+        })
+    }
+
+    /// A runtime and a peer that knows it, and has heard an event.
+    pub(super) fn start(&self, point: &Point, how: &How) -> Result<Pair> {
+        let number = self.started.get() + 1;
+        self.started.set(number);
+        let socket = self.directory.join(format!("{number}.sock"));
+        let mut args = vec!["serve".to_owned()];
+        let mut arg = |name: &str, value: String| args.extend([format!("--{name}"), value]);
+        arg("socket", socket.display().to_string());
+        arg("pods", point.pods.to_string());
+        arg("containers", point.containers.to_string());
+        arg("profile", point.profile.to_string());
+        arg("seed", self.seed.to_string());
+        arg("latency", point.latency.to_string());
+        if let Some(rows) = point.page {
+            arg("page", rows.to_string());
+        }
+        let runtime = Process::start(&self.executable, &args)?;
+        let name = point.peer.to_possible_value();
+        let name = name.map_or_else(String::new, |v| v.get_name().to_owned());
+        let mut args = vec!["peer".to_owned(), name];
+        args.extend(["--socket".to_owned(), socket.display().to_string()]);
+        args.extend(how.by_hand.then(|| "--by-hand".to_owned()));
+        args.extend(how.stamp.then(|| "--stamp".to_owned()));
+        let executable = if how.counting {
+            self.counting()?
+        } else {
+            self.executable.clone()
+        };
+        let peer = Process::start(&executable, &args)?;
+        let mut pair = Pair { runtime, peer };
+        let truth = pair.truth()?;
+        pair.sync(truth)?;
+        if !how.silent {
+            pair.first_event(point.peer)?;
+        }
+        Ok(pair)
+    }
+
+    /// The executable that counts allocations.
+    fn counting(&self) -> Result<PathBuf> {
+        let beside = self.executable.with_file_name("bench-counting");
+        ensure!(
+            beside.exists(),
+            "there is no {}: build it",
+            beside.display()
+        );
+        Ok(beside)
+    }
+}
+
+/// How a peer is started.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct How {
+    pub(super) by_hand: bool,
+    pub(super) stamp: bool,
+    pub(super) counting: bool,
+    /// Nothing has ever happened on the node.
+    pub(super) silent: bool,
+}
+
+/// A runtime and a peer.
+pub(super) struct Pair {
+    runtime: Process<RuntimeOrder, RuntimeAnswer>,
+    peer: Process<PeerOrder, PeerAnswer>,
+}
+
+/// What a play has come to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Played {
+    pub(super) told: u64,
+    pub(super) first: i64,
+    pub(super) last: i64,
+    pub(super) late: i64,
+    pub(super) blocked: i64,
+}
+
+/// What a peer that was waited for has said.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reached {
+    pub(super) at: Option<i64>,
+    /// What it used until then.
+    pub(super) usage: Usage,
+}
+
+/// What audits have cost.
+#[derive(Clone, Debug)]
+pub(super) struct Spent {
+    pub(super) usage: Usage,
+    pub(super) took: Vec<u64>,
+    pub(super) allocations: Option<u64>,
+    pub(super) bytes: Option<u64>,
+}
+
+/// An answer that was not the one to come.
+macro_rules! expect {
+    ($answer:expr, $pattern:pat => $value:expr) => {
+        match $answer {
+            $pattern => $value,
+            other => bail!("an answer to another order: {other:?}"),
+        }
+    };
+}
+
+impl Pair {
+    pub(super) fn truth(&mut self) -> Result<Vec<Truth>> {
+        let answer = self.runtime.ask(&RuntimeOrder::Truth)?;
+        Ok(expect!(answer, RuntimeAnswer::Truth { truth } => truth))
+    }
+
+    fn sync(&mut self, truth: Vec<Truth>) -> Result<()> {
+        let answer = self.peer.ask(&PeerOrder::Sync { truth })?;
+        let synced = expect!(answer, PeerAnswer::Synced { synced } => synced);
+        ensure!(synced, "the peer does not come to know what exists");
+        Ok(())
+    }
+
+    /// On a node that is idle the stream has delivered events before.
+    fn first_event(&mut self, peer: Kind) -> Result<()> {
+        if matches!(peer, Kind::Decode | Kind::Owned) {
+            return Ok(());
+        }
+        if peer.subscribes() {
+            self.subscribed_since(1)?;
+        }
+        self.plan(Work::Restarts { count: 2 })?;
+        self.play(0.0, [0, 0])?;
+        // Not every peer ever comes to show all of it (B5), so there is nothing to wait for.
+        self.window(0.2)?;
+        Ok(())
+    }
+
+    /// Waits until the event stream was asked for after that moment; when it was.
+    pub(super) fn subscribed_since(&mut self, moment: i64) -> Result<i64> {
+        for _ in 0..1000 {
+            let subscribed = self.window(0.01)?.subscribed;
+            if subscribed >= moment {
+                return Ok(subscribed);
+            }
+        }
+        bail!("nobody asks for the event stream")
+    }
+
+    pub(super) fn window(&mut self, seconds: f64) -> Result<Counted> {
+        self.begin_window(seconds)?;
+        self.end_window(seconds)
+    }
+
+    pub(super) fn plan(&mut self, work: Work) -> Result<(u64, Vec<Truth>)> {
+        let answer = self.runtime.ask(&RuntimeOrder::Plan { work })?;
+        Ok(expect!(answer, RuntimeAnswer::Planned { events, truth } => (events, truth)))
+    }
+
+    /// `faults`: how many of a million are dropped, and doubled.
+    pub(super) fn play(&mut self, rate: f64, faults: [u32; 2]) -> Result<Played> {
+        let [dropped, doubled] = faults;
+        self.runtime.tell(&RuntimeOrder::Play {
+            rate,
+            dropped,
+            doubled,
+        })?;
+        let answer = self.runtime.hear(Duration::from_secs(1200))?;
+        let RuntimeAnswer::Played {
+            told,
+            first,
+            last,
+            late,
+            blocked,
+        } = answer
+        else {
+            bail!("an answer to another order: {answer:?}")
+        };
+        Ok(Played {
+            told,
+            first,
+            last,
+            late,
+            blocked,
+        })
+    }
+
+    /// Cuts all connections in a quarter of a second; when, and when it listened again.
+    pub(super) fn cut(&mut self, at: i64, down_ms: u64) -> Result<(i64, i64)> {
+        let answer = self.runtime.ask(&RuntimeOrder::Cut {
+            at,
+            down_ms,
+            untold: true,
+        })?;
+        Ok(expect!(answer, RuntimeAnswer::Cut { at, listening } => (at, listening)))
+    }
+
+    pub(super) fn counted(&mut self) -> Result<Counted> {
+        let answer = self.runtime.ask(&RuntimeOrder::Count)?;
+        Ok(expect!(answer, RuntimeAnswer::Counted(counted) => counted))
+    }
+
+    pub(super) fn begin_window(&mut self, seconds: f64) -> Result<()> {
+        self.runtime.tell(&RuntimeOrder::Window { seconds })
+    }
+
+    pub(super) fn end_window(&mut self, seconds: f64) -> Result<Counted> {
+        let answer = self.runtime.hear(Duration::from_secs_f64(seconds + 30.0))?;
+        Ok(expect!(answer, RuntimeAnswer::Counted(counted) => counted))
+    }
+
+    pub(super) fn used(&mut self) -> Result<(Usage, Option<u64>)> {
+        let answer = self.peer.ask(&PeerOrder::Use)?;
+        Ok(expect!(answer, PeerAnswer::Used { usage, held } => (usage, held)))
+    }
+
+    pub(super) fn record(&mut self) -> Result<Usage> {
+        let answer = self.peer.ask(&PeerOrder::Record)?;
+        Ok(expect!(answer, PeerAnswer::Used { usage, .. } => usage))
+    }
+
+    pub(super) fn recorded(&mut self) -> Result<Recorded> {
+        let answer = self.peer.ask(&PeerOrder::Recorded)?;
+        Ok(expect!(answer, PeerAnswer::Recorded(recorded) => recorded))
+    }
+
+    pub(super) fn audit(&mut self, count: u32) -> Result<Spent> {
+        self.peer.tell(&PeerOrder::Audit { count })?;
+        let answer = self.peer.hear(Duration::from_secs(600))?;
+        let PeerAnswer::Spent {
+            usage,
+            took,
+            allocations,
+            bytes,
+        } = answer
+        else {
+            bail!("an answer to another order: {answer:?}")
+        };
+        Ok(Spent {
+            usage,
+            took,
+            allocations,
+            bytes,
+        })
+    }
+
+    /// The peer begins to wait until it shows that; what it has used so far.
+    pub(super) fn wait_for(
+        &mut self,
+        truth: Vec<Truth>,
+        events: u64,
+        within: Duration,
+    ) -> Result<Usage> {
+        let within = millis(within);
+        let answer = self.peer.ask(&PeerOrder::Await {
+            truth,
+            events,
+            within,
+        })?;
+        Ok(expect!(answer, PeerAnswer::Used { usage, .. } => usage))
+    }
+
+    /// The peer begins to wait until evidence begun after that moment stands for every pod.
+    pub(super) fn wait_until_verified(
+        &mut self,
+        after: i64,
+        uids: Vec<String>,
+        within: Duration,
+    ) -> Result<()> {
+        let within = millis(within);
+        self.peer.ask(&PeerOrder::Verify {
+            after,
+            uids,
+            within,
+        })?;
+        Ok(())
+    }
+
+    pub(super) fn reached(&mut self, within: Duration) -> Result<Reached> {
+        let answer = self.peer.hear(within + Duration::from_secs(30))?;
+        Ok(expect!(answer, PeerAnswer::Reached { at, usage } => Reached { at, usage }))
+    }
+
+    /// How many containers the peer's cache shows wrongly or not at all, and how many it shows
+    /// that there are not.
+    pub(super) fn compared(&mut self) -> Result<(u64, u64)> {
+        let truth = self.truth()?;
+        let answer = self.peer.ask(&PeerOrder::Compare { truth })?;
+        Ok(expect!(answer, PeerAnswer::Compared { lost, ghosts } => (lost, ghosts)))
+    }
+}
+
+fn millis(of: Duration) -> u64 {
+    u64::try_from(of.as_millis()).unwrap_or(u64::MAX)
+}

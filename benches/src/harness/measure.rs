@@ -1,0 +1,376 @@
+//! The measurements, one function for each workload.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use pleg_runtime::clock::wall;
+
+use super::lab::{How, Lab, Pair, Played};
+use super::{Point, Workload};
+use crate::node::Work;
+use crate::peer::Kind;
+use crate::protocol::{Counted, Histogram};
+use crate::results::{PARTS, Sample, load, now};
+use crate::stats::quantile;
+use crate::usage::Usage;
+
+/// How long a peer may take to show what has happened. Upstream's evented design takes up to 300 s
+/// for what it was not told; that it takes longer than this is said, not waited for.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long a node is idle before it is watched: our lists come every minute then.
+const SETTLING: f64 = 66.0;
+
+/// Measures one point.
+///
+/// # Errors
+/// If a process ends, or says nothing for too long.
+pub(super) fn measure(lab: &Lab, point: &Point, rep: u32) -> Result<Sample> {
+    let mut sample = begun(point, rep);
+    let figures = match point.workload {
+        Workload::Audits { audits } => self::audits(lab, point, audits)?,
+        Workload::Idle { .. } => {
+            return idle(lab, std::slice::from_ref(point), rep)?
+                .pop()
+                .context("nothing");
+        }
+        Workload::Restarts { rate, seconds } => {
+            let count = (rate * seconds / 4).max(1);
+            churn(lab, point, Work::Restarts { count }, f64::from(rate))?
+        }
+        Workload::Lifecycles {
+            per_ten_seconds,
+            seconds,
+        } => {
+            let count = (per_ten_seconds * seconds / 10).max(1);
+            // Four events for each container and four for the sandbox.
+            let events = f64::from(4 + 4 * point.containers);
+            let rate = f64::from(per_ten_seconds) / 10.0 * events;
+            churn(lab, point, Work::Lifecycles { count }, rate)?
+        }
+        Workload::Storm => {
+            let pods = point.pods;
+            burst(lab, point, Work::Deaths { pods })?
+        }
+        Workload::Flood { events } => {
+            let count = events / 4;
+            burst(lab, point, Work::Restarts { count })?
+        }
+        Workload::Cut { down_ms } => cut(lab, point, down_ms)?,
+        Workload::Lossy { per_million } => lossy(lab, point, per_million)?,
+        Workload::Memory => memory(lab, point)?,
+    };
+    sample.metrics = figures.metrics;
+    sample.curves = figures.curves;
+    Ok(sample)
+}
+
+fn begun(point: &Point, rep: u32) -> Sample {
+    Sample {
+        point: point.clone(),
+        rep,
+        at: now(),
+        load: load(),
+        metrics: BTreeMap::new(),
+        curves: BTreeMap::new(),
+    }
+}
+
+/// Figures by name.
+#[derive(Default)]
+struct Figures {
+    metrics: BTreeMap<String, f64>,
+    curves: BTreeMap<String, Vec<u64>>,
+}
+
+impl Figures {
+    fn put(&mut self, name: &str, value: f64) {
+        self.metrics.insert(name.to_owned(), value);
+    }
+
+    /// The quantiles of a distribution, and its curve.
+    fn spread(&mut self, name: &str, of: &Histogram) {
+        let named = [
+            ("p50", 0.5),
+            ("p90", 0.9),
+            ("p99", 0.99),
+            ("p999", 0.999),
+            ("max", 1.0),
+        ];
+        for (suffix, part) in named {
+            if let Some(value) = quantile(of, part) {
+                self.put(&format!("{name}_{suffix}"), value as f64);
+            }
+        }
+        self.put(
+            &format!("{name}_count"),
+            of.iter().map(|(_, n)| *n).sum::<u64>() as f64,
+        );
+        if !of.is_empty() {
+            let curve = PARTS
+                .into_iter()
+                .filter_map(|part| quantile(of, part))
+                .collect();
+            self.curves.insert(name.to_owned(), curve);
+        }
+    }
+
+    fn used(&mut self, by: &str, usage: &Usage) {
+        self.put(&format!("{by}_cpu"), usage.cpu as f64);
+        self.put(&format!("{by}_woken"), usage.woken as f64);
+        self.put(&format!("{by}_preempted"), usage.preempted as f64);
+        self.put(&format!("{by}_peak_kib"), usage.peak_kib as f64);
+    }
+
+    fn asked(&mut self, counted: &Counted) {
+        for (method, calls) in &counted.calls {
+            self.put(&format!("calls_{method}"), *calls as f64);
+        }
+        self.put("calls_lists", counted.lists() as f64);
+        self.put("calls_unary", counted.unary() as f64);
+    }
+
+    fn played(&mut self, played: &Played) {
+        self.put("events", played.told as f64);
+        self.put("sent_in", (played.last - played.first) as f64);
+        self.put("generator_late", played.late as f64);
+        self.put("send_blocked", played.blocked as f64);
+    }
+}
+
+/// Values as a distribution of their own.
+fn each(values: &[u64]) -> Histogram {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable();
+    sorted.into_iter().map(|v| (v, 1)).collect()
+}
+
+fn audits(lab: &Lab, point: &Point, count: u32) -> Result<Figures> {
+    let by_hand = matches!(point.peer, Kind::Generic | Kind::GenericPlain);
+    let mut pair = lab.start(
+        point,
+        &How {
+            by_hand,
+            ..How::default()
+        },
+    )?;
+    let before = pair.counted()?;
+    let spent = pair.audit(count)?;
+    let counted = pair.counted()?.since(&before);
+    let mut figures = Figures::default();
+    // Whoever lists by itself has done some of its own meanwhile: two calls make an audit, and
+    // one was made before those that count.
+    let audits = match counted.lists() {
+        0 => f64::from(count),
+        lists => lists as f64 / 2.0,
+    };
+    let made = f64::from(count) / f64::from(count + 1) * audits;
+    figures.put("audits", audits);
+    figures.put("audit_cpu", spent.usage.cpu as f64 / made);
+    figures.put("audit_woken", spent.usage.woken as f64 / made);
+    figures.put("runtime_audit_cpu", counted.usage.cpu as f64 / audits);
+    figures.spread("audit", &each(&spent.took));
+    figures.put("peer_peak_kib", spent.usage.peak_kib as f64);
+    figures.asked(&counted);
+    Ok(figures)
+}
+
+/// All of them at once: each with a runtime of its own, on a machine that does nothing else.
+pub(super) fn idle(lab: &Lab, points: &[Point], rep: u32) -> Result<Vec<Sample>> {
+    let mut running = Vec::new();
+    for point in points {
+        running.push((begun(point, rep), lab.start(point, &How::default())?));
+    }
+    let each_for = |running: &mut Vec<(Sample, Pair)>, seconds: f64| -> Result<Vec<Counted>> {
+        for (_, pair) in running.iter_mut() {
+            pair.begin_window(seconds)?;
+        }
+        running
+            .iter_mut()
+            .map(|(_, pair)| pair.end_window(seconds))
+            .collect()
+    };
+    each_for(&mut running, SETTLING)?;
+    let mut before = Vec::new();
+    for (_, pair) in &mut running {
+        before.push(pair.used()?.0);
+    }
+    let seconds = match points.first().map(|p| p.workload) {
+        Some(Workload::Idle { seconds }) => f64::from(seconds),
+        _ => 60.0,
+    };
+    let counted = each_for(&mut running, seconds)?;
+    let mut samples = Vec::new();
+    for (((mut sample, mut pair), counted), before) in running.into_iter().zip(counted).zip(before)
+    {
+        let usage = pair.used()?.0.since(&before);
+        let mut figures = Figures::default();
+        figures.put("seconds", seconds);
+        figures.used("peer", &usage);
+        figures.used("runtime", &counted.usage);
+        figures.asked(&counted);
+        sample.metrics = figures.metrics;
+        samples.push(sample);
+    }
+    Ok(samples)
+}
+
+fn churn(lab: &Lab, point: &Point, work: Work, rate: f64) -> Result<Figures> {
+    let mut pair = lab.start(
+        point,
+        &How {
+            stamp: true,
+            ..How::default()
+        },
+    )?;
+    let (_, _) = pair.plan(work)?;
+    let (before, used) = (pair.counted()?, pair.record()?);
+    let played = pair.play(rate, [0, 0])?;
+    // What is to be seen of the last ones is seen by the next relist.
+    pair.window(1.5)?;
+    let usage = pair.used()?.0.since(&used);
+    let counted = pair.counted()?.since(&before);
+    let recorded = pair.recorded()?;
+    let mut figures = Figures::default();
+    figures.played(&played);
+    figures.used("peer", &usage);
+    figures.used("runtime", &counted.usage);
+    figures.asked(&counted);
+    figures.put("exit_reads", recorded.exit_reads as f64);
+    figures.spread("latency", &recorded.end_to_end);
+    figures.spread("in_process", &recorded.in_process);
+    compare(&mut pair, point.peer, &mut figures)?;
+    Ok(figures)
+}
+
+fn burst(lab: &Lab, point: &Point, work: Work) -> Result<Figures> {
+    let mut pair = lab.start(point, &How::default())?;
+    let (events, truth) = pair.plan(work)?;
+    pair.record()?;
+    let before = pair.counted()?;
+    let patience = PATIENCE + Duration::from_millis(point.latency * u64::from(point.pods) * 4);
+    let used = pair.wait_for(truth, events, patience)?;
+    let played = pair.play(0.0, [0, 0])?;
+    let reached = pair.reached(patience)?;
+    let counted = pair.counted()?.since(&before);
+    let mut figures = Figures::default();
+    figures.played(&played);
+    figures.used("peer", &reached.usage.since(&used));
+    figures.used("runtime", &counted.usage);
+    figures.asked(&counted);
+    match reached.at {
+        Some(at) => {
+            figures.put("consistent", (at - played.first) as f64);
+            figures.put("after_last", (at - played.last) as f64);
+        }
+        None => figures.put("gave_up", patience.as_nanos() as f64),
+    }
+    compare(&mut pair, point.peer, &mut figures)?;
+    Ok(figures)
+}
+
+fn cut(lab: &Lab, point: &Point, down_ms: u32) -> Result<Figures> {
+    let mut figures = Figures::default();
+    let soon = || wall().after(Duration::from_millis(250)).as_nanos();
+    let keeps_evidence = !matches!(point.peer, Kind::Evented | Kind::Hint);
+    let evened = |pair: &mut Pair| {
+        // As on a node that has been well for a while.
+        pair.window(1.5)
+    };
+    if keeps_evidence {
+        let mut pair = lab.start(point, &How::default())?;
+        evened(&mut pair)?;
+        // Nothing happens meanwhile: only evidence is waited for.
+        let uids = pair.truth()?.into_iter().map(|t| t.uid).collect();
+        pair.plan(Work::Restarts { count: 0 })?;
+        let at = soon();
+        pair.wait_until_verified(at, uids, PATIENCE)?;
+        let (at, listening) = pair.cut(at, u64::from(down_ms))?;
+        let reached = pair.reached(PATIENCE)?;
+        if let Some(verified) = reached.at {
+            figures.put("verified", (verified - at) as f64);
+            figures.put("verified_after_return", (verified - listening) as f64);
+        }
+        if point.peer.subscribes() {
+            let subscribed = pair.subscribed_since(at)?;
+            figures.put("evented_again", (subscribed - listening) as f64);
+        }
+    }
+    // Something happens before anybody is back.
+    let mut pair = lab.start(point, &How::default())?;
+    evened(&mut pair)?;
+    let (events, truth) = pair.plan(Work::Deaths { pods: 1 })?;
+    let at = soon();
+    pair.wait_for(truth, events, PATIENCE)?;
+    let (at, _) = pair.cut(at, u64::from(down_ms))?;
+    let reached = pair.reached(PATIENCE)?;
+    match reached.at {
+        Some(seen) => figures.put("stale", (seen - at) as f64),
+        None => figures.put("gave_up", PATIENCE.as_nanos() as f64),
+    }
+    Ok(figures)
+}
+
+fn lossy(lab: &Lab, point: &Point, per_million: u32) -> Result<Figures> {
+    let mut pair = lab.start(point, &How::default())?;
+    let (events, truth) = pair.plan(Work::Restarts { count: 500 })?;
+    let before = pair.counted()?;
+    let patience = Duration::from_secs(90);
+    pair.wait_for(truth, events, patience)?;
+    let played = pair.play(400.0, [per_million, per_million])?;
+    let reached = pair.reached(patience)?;
+    let counted = pair.counted()?.since(&before);
+    let mut figures = Figures::default();
+    figures.played(&played);
+    figures.asked(&counted);
+    match reached.at {
+        Some(at) => figures.put("after_last", (at - played.last) as f64),
+        None => figures.put("gave_up", patience.as_nanos() as f64),
+    }
+    compare(&mut pair, point.peer, &mut figures)?;
+    Ok(figures)
+}
+
+fn memory(lab: &Lab, point: &Point) -> Result<Figures> {
+    let how = How {
+        counting: true,
+        ..How::default()
+    };
+    let mut held = Vec::new();
+    let mut figures = Figures::default();
+    for pods in [1, point.pods] {
+        let mut pair = lab.start(
+            &Point {
+                pods,
+                ..point.clone()
+            },
+            &how,
+        )?;
+        if point.peer != Kind::Owned && pods == point.pods {
+            let by = pair.audit(50)?;
+            let each = |of: Option<u64>| of.map_or(f64::NAN, |of| of as f64 / 50.0);
+            figures.put("allocations", each(by.allocations));
+            figures.put("allocated", each(by.bytes));
+        }
+        held.extend(pair.used()?.1);
+    }
+    if let [one, all] = held[..] {
+        let more = all as f64 - one as f64;
+        figures.put(
+            "held_per_pod",
+            more / f64::from(point.pods.saturating_sub(1).max(1)),
+        );
+    }
+    Ok(figures)
+}
+
+/// How much of what the cache shows is wrong.
+fn compare(pair: &mut Pair, peer: Kind, figures: &mut Figures) -> Result<()> {
+    if peer != Kind::Drain {
+        let (lost, ghosts) = pair.compared()?;
+        figures.put("lost", lost as f64);
+        figures.put("ghosts", ghosts as f64);
+    }
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! Starts what is measured, tells it what to do, and writes down what came of it.
+
+mod child;
+mod lab;
+mod measure;
+mod schedule;
+
+use serde::{Deserialize, Serialize};
+
+use crate::payload::Profile;
+use crate::peer::Kind;
+
+pub use lab::Lab;
+pub use schedule::{Mode, run};
+
+/// What is done to a node and its peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "workload")]
+pub enum Workload {
+    /// W1: full lists back to back on a node where nothing happens.
+    Audits {
+        /// How many.
+        audits: u32,
+    },
+    /// W1: a node where nothing happens, as long as that. All peers of a repetition at once.
+    Idle {
+        /// For how long.
+        seconds: u32,
+    },
+    /// W2: containers are restarted.
+    Restarts {
+        /// Events a second.
+        rate: u32,
+        /// For how long.
+        seconds: u32,
+    },
+    /// W2: pods come and go.
+    Lifecycles {
+        /// Pods in ten seconds.
+        per_ten_seconds: u32,
+        /// For how long.
+        seconds: u32,
+    },
+    /// W3: every container of every pod ends at once.
+    Storm,
+    /// As many events as are taken, as fast as they are.
+    Flood {
+        /// How many.
+        events: u32,
+    },
+    /// W5: every connection is cut, and a container ends before anybody is back.
+    Cut {
+        /// How long nobody listens, in ms; 0 if the runtime lives on.
+        down_ms: u32,
+    },
+    /// W6: restarts of which some events are never told, and some twice.
+    Lossy {
+        /// Of a million, each.
+        per_million: u32,
+    },
+    /// What is held of each pod, and allocated for each audit.
+    Memory,
+}
+
+/// What is measured.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Point {
+    /// What is done.
+    #[serde(flatten)]
+    pub workload: Workload,
+    /// To whom.
+    pub peer: Kind,
+    /// How many pods there are.
+    pub pods: u32,
+    /// How many containers each has.
+    pub containers: u32,
+    /// How much text they carry.
+    pub profile: Profile,
+    /// How long each call takes, in ms.
+    pub latency: u64,
+    /// How many rows a page of a list has, if the runtime offers streaming lists.
+    pub page: Option<usize>,
+}
+
+impl std::fmt::Display for Point {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            workload,
+            peer,
+            pods,
+            containers,
+            profile,
+            latency,
+            ..
+        } = self;
+        write!(f, "{} · {pods} pods × {containers}, {profile}", peer.name())?;
+        if *latency > 0 {
+            write!(f, ", {latency} ms a call")?;
+        }
+        write!(f, " · {workload:?}")
+    }
+}

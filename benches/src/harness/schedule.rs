@@ -1,0 +1,319 @@
+//! What is measured, how often and in which order: quick, within half an hour, or in full.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use clap::ValueEnum;
+use pleg_runtime::clock::Clock;
+
+use super::measure::{idle, measure};
+use super::{Lab, Point, Workload};
+use crate::payload::Profile;
+use crate::peer::Kind;
+use crate::results::{Line, Machine, Results, Writer};
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// At most three minutes: whether it works, and the order of magnitude.
+    Quick,
+    /// At most half an hour on two cores: every target.
+    Run,
+    /// Hours: every node size and payload, and windows of ten minutes.
+    Full,
+}
+
+/// Points that are compared with each other, and how often each is measured.
+struct Group {
+    reps: u32,
+    points: Vec<Point>,
+}
+
+/// A group of one point for each peer.
+fn group(reps: u32, workload: Workload, pods: u32, peers: &[Kind]) -> Group {
+    let point = |&peer| Point {
+        workload,
+        peer,
+        pods,
+        containers: 1,
+        profile: Profile::Typical,
+        latency: 0,
+        page: None,
+    };
+    Group {
+        reps,
+        points: peers.iter().map(point).collect(),
+    }
+}
+
+impl Group {
+    fn with(mut self, change: impl Fn(&mut Point)) -> Self {
+        self.points.iter_mut().for_each(change);
+        self
+    }
+}
+
+const GENERATORS: [Kind; 5] = [
+    Kind::Generic,
+    Kind::BestGeneric,
+    Kind::Evented,
+    Kind::Hint,
+    Kind::Ours,
+];
+
+fn quick() -> Vec<Group> {
+    use Kind::{Decode, Drain, Evented, Generic, Ours};
+    use Workload::{Audits, Cut, Flood, Memory, Restarts, Storm};
+    vec![
+        group(2, Audits { audits: 50 }, 1000, &[Decode, Generic, Ours]),
+        group(
+            2,
+            Restarts {
+                rate: 100,
+                seconds: 5,
+            },
+            1000,
+            &[Drain, Generic, Ours],
+        ),
+        group(2, Storm, 1000, &[Drain, Generic, Ours]),
+        group(1, Flood { events: 20_000 }, 1000, &[Drain, Ours]),
+        group(1, Cut { down_ms: 0 }, 1000, &[Generic, Evented, Ours]),
+        group(1, Cut { down_ms: 400 }, 1000, &[Ours]),
+        group(1, Memory, 1000, &[Kind::Owned, Generic, Ours]),
+    ]
+}
+
+fn run_half_an_hour() -> Vec<Group> {
+    use Kind::{Decode, Drain, Generic, Hint, Ours};
+    use Workload::{Audits, Cut, Flood, Idle, Lifecycles, Lossy, Memory, Restarts, Storm};
+    let mut groups: Vec<Group> = [110, 1000]
+        .into_iter()
+        .map(|pods| group(5, Audits { audits: 200 }, pods, &[Decode, Generic, Ours]))
+        .collect();
+    let large = |p: &mut Point| {
+        p.containers = 2;
+        p.page = Some(5000);
+    };
+    let few = Audits { audits: 20 };
+    groups.extend([
+        group(5, few, 10_000, &[Decode, Generic, Ours]).with(large),
+        group(
+            5,
+            Restarts {
+                rate: 100,
+                seconds: 10,
+            },
+            1000,
+            &[Drain, Generic, Ours],
+        ),
+        group(
+            1,
+            Restarts {
+                rate: 100,
+                seconds: 10,
+            },
+            1000,
+            &[Kind::Evented, Hint],
+        ),
+        group(
+            2,
+            Restarts {
+                rate: 1000,
+                seconds: 5,
+            },
+            1000,
+            &[Drain, Generic, Hint, Ours],
+        ),
+        group(
+            2,
+            Restarts {
+                rate: 10_000,
+                seconds: 5,
+            },
+            1000,
+            &[Drain, Generic, Ours],
+        ),
+        group(
+            1,
+            Lifecycles {
+                per_ten_seconds: 10,
+                seconds: 20,
+            },
+            1000,
+            &GENERATORS,
+        ),
+        group(
+            1,
+            Lifecycles {
+                per_ten_seconds: 160,
+                seconds: 10,
+            },
+            1000,
+            &GENERATORS,
+        ),
+        group(5, Storm, 1000, &[Drain, Ours]),
+        group(1, Storm, 1000, &GENERATORS),
+        group(5, Storm, 1000, &[Generic, Ours]).with(|p| p.latency = 1),
+        group(5, Flood { events: 40_000 }, 1000, &[Drain, Ours]),
+        group(10, Cut { down_ms: 0 }, 1000, &[Ours]),
+        group(2, Cut { down_ms: 0 }, 1000, &[Generic, Kind::Evented, Hint]),
+        group(5, Cut { down_ms: 400 }, 1000, &[Ours]),
+        group(
+            2,
+            Cut { down_ms: 400 },
+            1000,
+            &[Generic, Kind::Evented, Hint],
+        ),
+        group(
+            1,
+            Lossy {
+                per_million: 10_000,
+            },
+            1000,
+            &[Generic, Ours],
+        ),
+        group(2, Memory, 1000, &[Kind::Owned, Generic, Ours]),
+        group(1, Idle { seconds: 600 }, 1000, &GENERATORS),
+    ]);
+    groups
+}
+
+fn full() -> Vec<Group> {
+    use Kind::{Decode, Drain, Evented, Generic, GenericPlain, Hint, Ours};
+    use Workload::{Audits, Cut, Flood, Idle, Lifecycles, Lossy, Memory, Restarts, Storm};
+    let mut groups = Vec::new();
+    for profile in [Profile::Lean, Profile::Typical, Profile::Fat] {
+        for pods in [110, 500, 1000, 5000, 10_000] {
+            for containers in [1, 2, 3] {
+                let set = |p: &mut Point| {
+                    (p.profile, p.containers) = (profile, containers);
+                    // What a single message cannot hold is streamed; fat rows in smaller pages.
+                    let rows = if profile == Profile::Fat { 2000 } else { 5000 };
+                    p.page = (pods * containers > 10_000 || pods > 2000).then_some(rows);
+                };
+                groups.push(
+                    group(10, Audits { audits: 200 }, pods, &[Decode, Generic, Ours]).with(set),
+                );
+            }
+        }
+    }
+    for pods in [110, 1000] {
+        for rate in [100, 1000, 10_000] {
+            let peers = [Drain, Generic, GenericPlain, Evented, Hint, Ours];
+            groups.push(group(10, Restarts { rate, seconds: 20 }, pods, &peers));
+        }
+        for per_ten_seconds in [1, 10, 160] {
+            groups.push(group(
+                3,
+                Lifecycles {
+                    per_ten_seconds,
+                    seconds: 60,
+                },
+                pods,
+                &GENERATORS,
+            ));
+        }
+        groups.push(group(2, Idle { seconds: 600 }, pods, &GENERATORS));
+        groups.push(group(10, Memory, pods, &[Kind::Owned, Generic, Ours]));
+        groups.push(group(10, Storm, pods, &[Drain, Generic, Ours]));
+        for latency in [1, 10, 100] {
+            let slow = |p: &mut Point| p.latency = latency;
+            groups.push(group(3, Storm, pods, &[Generic, Hint, Ours]).with(slow));
+        }
+    }
+    for per_million in [100, 10_000] {
+        groups.push(group(
+            3,
+            Lossy { per_million },
+            1000,
+            &[Generic, Evented, Hint, Ours],
+        ));
+    }
+    for down_ms in [0, 400, 30_000] {
+        groups.push(group(
+            10,
+            Cut { down_ms },
+            1000,
+            &[Generic, Evented, Hint, Ours],
+        ));
+    }
+    groups.push(group(10, Flood { events: 100_000 }, 1000, &[Drain, Ours]));
+    groups
+}
+
+/// Measures, and writes the results into that file; what is there already is not measured again.
+///
+/// # Errors
+/// If the file cannot be written. A measurement that fails is said and left out.
+pub fn run(mode: Mode, only: Option<&str>, seed: u64, out: &Path) -> Result<()> {
+    let groups = match mode {
+        Mode::Quick => quick(),
+        Mode::Run => run_half_an_hour(),
+        Mode::Full => full(),
+    };
+    let done = if out.exists() {
+        Results::read(out)?.done()
+    } else {
+        Default::default()
+    };
+    let mut writer = Writer::open(out)?;
+    let name = mode.to_possible_value();
+    let name = name.as_ref().map_or("", |v| v.get_name());
+    writer.write(&Line::Machine(Machine::here(seed, name)))?;
+    let directory = Directory::new()?;
+    let lab = Lab::new(&directory.0, seed)?;
+    let clock = Clock::start();
+    let began = clock.now();
+    for group in groups {
+        for rep in 0..group.reps {
+            let mut points: Vec<Point> = group.points.clone();
+            // A B, B A, A B, …: what changes with time falls on all of them.
+            if rep % 2 == 1 {
+                points.reverse();
+            }
+            points.retain(|p| !done.contains(&(p.clone(), rep)));
+            points.retain(|p| only.is_none_or(|only| p.to_string().contains(only)));
+            let elapsed =
+                Duration::from_nanos(clock.now().since(began).as_nanos() as u64).as_secs();
+            let said = |p: &Point| tracing::info!("{elapsed:>5} s · {rep} · {p}");
+            if let Some(Point {
+                workload: Workload::Idle { .. },
+                ..
+            }) = points.first()
+            {
+                points.iter().for_each(said);
+                for sample in idle(&lab, &points, rep)? {
+                    writer.write(&Line::Sample(sample))?;
+                }
+                continue;
+            }
+            for point in points {
+                said(&point);
+                match measure(&lab, &point, rep) {
+                    Ok(sample) => writer.write(&Line::Sample(sample))?,
+                    Err(error) => tracing::error!("not measured: {error:#}"),
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A directory for sockets, which goes with this.
+struct Directory(std::path::PathBuf);
+
+impl Directory {
+    fn new() -> Result<Self> {
+        let path = std::env::temp_dir().join(format!("pleg-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&path)
+            .with_context(|| format!("cannot make {}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,320 @@
+//! Obeys the harness for a generator with a cache, and looks at that cache as a consumer does.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Result;
+use hdrhistogram::Histogram;
+use pleg_core::{EventType, Id, PodUid};
+use pleg_cri::v1::ContainerState as State;
+use pleg_runtime::clock::{Clock, wall};
+use tokio::sync::Notify;
+
+use super::stamped::Receipts;
+use super::subjects::{Peer, Row, Told};
+use crate::Allocated;
+use crate::node::Truth;
+use crate::protocol::{PeerAnswer, PeerOrder, Recorded, orders, say};
+use crate::usage::Usage;
+
+/// How often a cache is looked at when nobody tells of a change.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Until the harness closes its end.
+pub(super) async fn attend<P: Peer>(
+    peer: P,
+    told: impl Told,
+    receipts: Option<Receipts>,
+    allocated: Allocated,
+) -> Result<()> {
+    let peer = Arc::new(peer);
+    let consumer = Consumer {
+        clock: Clock::start(),
+        changed: Arc::default(),
+        recording: Arc::default(),
+        known: BTreeSet::new(),
+        exit_reads: 0,
+        peer,
+    };
+    tokio::spawn(observe(
+        consumer.peer.clone(),
+        told,
+        consumer.changed.clone(),
+        consumer.recording.clone(),
+        receipts,
+    ));
+    consumer.obey(allocated).await
+}
+
+/// What is recorded, while something is.
+type Recording = Arc<Mutex<Option<Records>>>;
+
+struct Records {
+    /// What happened before this is no news.
+    from: i64,
+    seen: BTreeSet<(Id, i32)>,
+    end_to_end: Histogram<u64>,
+    in_process: Histogram<u64>,
+}
+
+impl Records {
+    fn new() -> Result<Self> {
+        Ok(Self {
+            from: wall().as_nanos(),
+            seen: BTreeSet::new(),
+            end_to_end: Histogram::new(3)?,
+            in_process: Histogram::new(3)?,
+        })
+    }
+}
+
+/// Takes what is announced, and notes how long ago it happened.
+async fn observe<P: Peer>(
+    peer: Arc<P>,
+    mut told: impl Told,
+    changed: Arc<Notify>,
+    recording: Recording,
+    receipts: Option<Receipts>,
+) {
+    while let Some((uid, id)) = told.next().await {
+        if let (Some(id), Some(records)) = (id, &mut *lock(&recording)) {
+            let mut shown = None;
+            peer.shows(&uid, &mut |row: Row<'_>| {
+                if *row.id == id {
+                    shown = Some((row.state, row.since));
+                }
+            });
+            let now = wall().as_nanos();
+            let Some((state, Some(since))) = shown else {
+                continue;
+            };
+            let event = match State::try_from(state) {
+                Ok(State::ContainerRunning) => EventType::Started,
+                Ok(State::ContainerExited) => EventType::Stopped,
+                _ => continue,
+            };
+            if since.as_nanos() < records.from || !records.seen.insert((id.clone(), state)) {
+                continue;
+            }
+            let nanos = |since: i64| u64::try_from(now - since).unwrap_or(0).max(1);
+            records
+                .end_to_end
+                .saturating_record(nanos(since.as_nanos()));
+            if let Some(at) = receipts.as_ref().and_then(|r| r.take(&id, event)) {
+                records.in_process.saturating_record(nanos(at));
+            }
+        }
+        changed.notify_one();
+    }
+}
+
+fn lock(recording: &Recording) -> std::sync::MutexGuard<'_, Option<Records>> {
+    recording.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Consumer<P> {
+    peer: Arc<P>,
+    clock: Clock,
+    changed: Arc<Notify>,
+    recording: Recording,
+    /// Every pod that the harness ever named: what is shown of one that is gone is a ghost.
+    known: BTreeSet<String>,
+    exit_reads: u64,
+}
+
+impl<P: Peer> Consumer<P> {
+    async fn obey(mut self, allocated: Allocated) -> Result<()> {
+        let mut orders = orders::<PeerOrder>();
+        say(&PeerAnswer::Ready)?;
+        while let Some(order) = orders.recv().await {
+            let answer = match order? {
+                PeerOrder::Sync { truth } => {
+                    let truth = self.resolve(truth);
+                    let at = self
+                        .until(Duration::from_secs(120), |p| shows_all(p, &truth))
+                        .await;
+                    PeerAnswer::Synced {
+                        synced: at.is_some(),
+                    }
+                }
+                PeerOrder::Use => used(allocated),
+                PeerOrder::Audit { count } => self.audit(count, allocated).await,
+                PeerOrder::Record => {
+                    *lock(&self.recording) = Some(Records::new()?);
+                    self.exit_reads = self.peer.exit_reads();
+                    used(allocated)
+                }
+                PeerOrder::Recorded => PeerAnswer::Recorded(self.recorded()),
+                PeerOrder::Await { truth, within, .. } => {
+                    let truth = self.resolve(truth);
+                    say(&used(allocated))?;
+                    let (mut next, within) = (0, Duration::from_millis(within));
+                    let at = self
+                        .until(within, |peer| {
+                            while truth.get(next).is_some_and(|of| agrees(peer, of)) {
+                                next += 1;
+                            }
+                            next == truth.len()
+                        })
+                        .await;
+                    PeerAnswer::Reached {
+                        at,
+                        usage: Usage::of_self(),
+                    }
+                }
+                PeerOrder::Verify {
+                    after,
+                    uids,
+                    within,
+                } => {
+                    let uids: Vec<PodUid> = uids.into_iter().map(PodUid::from).collect();
+                    say(&used(allocated))?;
+                    let ahead = u64::try_from(after - wall().as_nanos()).unwrap_or(0);
+                    let within = Duration::from_millis(within) + Duration::from_nanos(ahead);
+                    let mut next = 0;
+                    let at = self
+                        .until(within, |peer| {
+                            while uids.get(next).is_some_and(|uid| peer.verified(uid, after)) {
+                                next += 1;
+                            }
+                            next == uids.len()
+                        })
+                        .await;
+                    PeerAnswer::Reached {
+                        at,
+                        usage: Usage::of_self(),
+                    }
+                }
+                PeerOrder::Compare { truth } => self.compare(truth),
+            };
+            say(&answer)?;
+        }
+        Ok(())
+    }
+
+    fn resolve(&mut self, truth: Vec<Truth>) -> Vec<Expected> {
+        self.known.extend(truth.iter().map(|t| t.uid.clone()));
+        let expected = |of: Truth| Expected {
+            uid: of.uid.into(),
+            containers: of
+                .containers
+                .into_iter()
+                .map(|(id, state)| (id.into(), state))
+                .collect(),
+        };
+        truth.into_iter().map(expected).collect()
+    }
+
+    /// Looks at every change and every millisecond; when it was so.
+    async fn until(&self, within: Duration, mut so: impl FnMut(&P) -> bool) -> Option<i64> {
+        let end = self.clock.now().after(within);
+        loop {
+            if so(&self.peer) {
+                return Some(wall().as_nanos());
+            }
+            let now = self.clock.now();
+            if now > end {
+                return None;
+            }
+            tokio::select! {
+                () = self.changed.notified() => {}
+                () = self.clock.sleep_until(now.after(LOOK)) => {}
+            }
+        }
+    }
+
+    async fn audit(&self, count: u32, allocated: Allocated) -> PeerAnswer {
+        // What one of them makes ready for all is no part of any.
+        self.peer.audit().await;
+        let mut took = Vec::with_capacity(count as usize);
+        let (before, memory) = (Usage::of_self(), allocated());
+        for _ in 0..count {
+            let began = self.clock.now();
+            self.peer.audit().await;
+            let nanos = self.clock.now().nanos_since(began);
+            took.push(u64::try_from(nanos).unwrap_or(0));
+        }
+        let usage = Usage::of_self().since(&before);
+        let allocated = allocated()
+            .zip(memory)
+            .map(|(after, before)| after.since(&before));
+        PeerAnswer::Spent {
+            usage,
+            took,
+            allocations: allocated.map(|a| a.times),
+            bytes: allocated.map(|a| a.bytes),
+        }
+    }
+
+    fn recorded(&self) -> Recorded {
+        let Some(records) = lock(&self.recording).take() else {
+            return Recorded::default();
+        };
+        Recorded {
+            end_to_end: values(&records.end_to_end),
+            in_process: values(&records.in_process),
+            exit_reads: self.peer.exit_reads() - self.exit_reads,
+        }
+    }
+
+    fn compare(&mut self, truth: Vec<Truth>) -> PeerAnswer {
+        let truth = self.resolve(truth);
+        let (mut lost, mut ghosts) = (0, 0);
+        let mut gone: BTreeSet<&str> = self.known.iter().map(String::as_str).collect();
+        for expected in &truth {
+            gone.remove(expected.uid.as_str());
+            let shown = shown(&*self.peer, &expected.uid);
+            let right = |(id, state): (&Id, &i32)| shown.get(id) == Some(state);
+            lost += expected.containers.iter().filter(|of| !right(*of)).count() as u64;
+            let real = |id: &&Id| expected.containers.contains_key(*id);
+            ghosts += shown.keys().filter(|id| !real(id)).count() as u64;
+        }
+        for uid in gone {
+            ghosts += shown(&*self.peer, &uid.into()).len() as u64;
+        }
+        PeerAnswer::Compared { lost, ghosts }
+    }
+}
+
+struct Expected {
+    uid: PodUid,
+    containers: HashMap<Id, i32>,
+}
+
+fn shown<P: Peer>(peer: &P, uid: &PodUid) -> HashMap<Id, i32> {
+    let mut shown = HashMap::new();
+    peer.shows(uid, &mut |row| {
+        shown.insert(row.id.clone(), row.state);
+    });
+    shown
+}
+
+fn agrees<P: Peer>(peer: &P, expected: &Expected) -> bool {
+    let (mut right, mut wrong) = (0, 0);
+    peer.shows(&expected.uid, &mut |row| {
+        if expected.containers.get(row.id) == Some(&row.state) {
+            right += 1;
+        } else {
+            wrong += 1;
+        }
+    });
+    wrong == 0 && right == expected.containers.len()
+}
+
+fn shows_all<P: Peer>(peer: &P, truth: &[Expected]) -> bool {
+    truth.iter().all(|of| agrees(peer, of))
+}
+
+fn used(allocated: Allocated) -> PeerAnswer {
+    PeerAnswer::Used {
+        usage: Usage::of_self(),
+        held: allocated().map(|a| a.held),
+    }
+}
+
+pub(super) fn values(histogram: &Histogram<u64>) -> crate::protocol::Histogram {
+    let each = histogram.iter_recorded();
+    each.map(|v| (v.value_iterated_to(), v.count_at_value()))
+        .collect()
+}

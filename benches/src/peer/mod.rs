@@ -1,0 +1,107 @@
+//! A peer: one way to know what the runtime does, in a process of its own, so that what it uses
+//! is its alone. All of them run on one thread, with the same transport and allocator.
+
+mod attend;
+mod raw;
+mod stamped;
+mod subjects;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::ValueEnum;
+use pleg_cri::{CriConfig, CriRuntime};
+use serde::{Deserialize, Serialize};
+
+use crate::Allocated;
+
+/// Who is measured.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// P0: takes events off the stream, decodes and drops them.
+    Drain,
+    /// P1: decodes the bytes of both lists and drops the rows.
+    Decode,
+    /// Keeps the decoded statuses of all pods, and does nothing with them.
+    Owned,
+    /// P2 with a relist of one pod on demand (1.36).
+    Generic,
+    /// P2 without.
+    GenericPlain,
+    /// P2b: our own lists, once a second.
+    BestGeneric,
+    /// P3: evented up to 1.36.
+    Evented,
+    /// P4: the hint of 1.37.
+    Hint,
+    /// P8.
+    Ours,
+}
+
+impl Kind {
+    /// Whether it listens to the event stream.
+    #[must_use]
+    pub const fn subscribes(self) -> bool {
+        matches!(self, Self::Drain | Self::Evented | Self::Hint | Self::Ours)
+    }
+
+    /// As the reports name it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Drain => "P0 raw stream drain",
+            Self::Decode => "P1 raw decode",
+            Self::Owned => "owned messages",
+            Self::Generic => "P2 generic",
+            Self::GenericPlain => "P2 generic, no on-demand relist",
+            Self::BestGeneric => "P2b best generic",
+            Self::Evented => "P3 evented ≤ 1.36",
+            Self::Hint => "P4 hint 1.37",
+            Self::Ours => "P8 ours",
+        }
+    }
+}
+
+/// What a peer is to do.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Settings {
+    /// Which.
+    #[arg(value_enum)]
+    pub kind: Kind,
+    /// The runtime's socket.
+    #[arg(long)]
+    pub socket: PathBuf,
+    /// Lists only when it is told to.
+    #[arg(long)]
+    pub by_hand: bool,
+    /// Keeps the moment at which each event is received.
+    #[arg(long)]
+    pub stamp: bool,
+    /// The largest message that it takes, in MiB.
+    #[arg(long, default_value_t = 16)]
+    pub limit: usize,
+}
+
+impl Settings {
+    fn runtime(&self) -> Result<CriRuntime> {
+        let endpoint = format!("unix://{}", self.socket.display()).parse()?;
+        let config = CriConfig::new(endpoint).with_message_limit(self.limit << 20);
+        Ok(CriRuntime::new(config)?)
+    }
+}
+
+/// Runs until the harness closes its end.
+///
+/// # Errors
+/// If the runtime cannot be reached, or an order is not understood.
+pub async fn run(settings: Settings, allocated: Allocated) -> Result<()> {
+    match settings.kind {
+        Kind::Drain => raw::drain(&settings).await,
+        Kind::Decode => raw::decode(&settings, allocated).await,
+        Kind::Owned => raw::own(&settings, allocated).await,
+        _ => subjects::run(&settings, allocated).await,
+    }
+}

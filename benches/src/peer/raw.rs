@@ -1,0 +1,252 @@
+//! The floors: what it costs to receive and decode, and nothing else.
+
+use anyhow::{Context as _, Result, bail};
+use bytes::{Buf as _, BufMut as _, Bytes};
+use hdrhistogram::Histogram;
+use http::uri::PathAndQuery;
+use pleg_cri::v1::{self, ContainerEventType as Event};
+use pleg_runtime::clock::{Clock, wall};
+use prost::Message;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::transport::Endpoint;
+use tonic::{Request, Status, Streaming};
+
+use super::Settings;
+use super::attend::values;
+use crate::Allocated;
+use crate::protocol::{PeerAnswer, PeerOrder, Recorded, orders, say};
+use crate::usage::Usage;
+
+/// P0: takes what comes, decodes it, notes when it happened, drops it.
+pub(super) async fn drain(settings: &Settings) -> Result<()> {
+    let mut client = settings.runtime()?.runtime_client();
+    let mut drained = Drained::subscribe(&mut client).await?;
+    let mut orders = orders::<PeerOrder>();
+    say(&PeerAnswer::Ready)?;
+    loop {
+        let order = tokio::select! {
+            order = orders.recv() => match order {
+                Some(order) => order?,
+                None => return Ok(()),
+            },
+            taken = drained.take() => { taken?; continue }
+        };
+        let usage = Usage::of_self();
+        say(&match order {
+            PeerOrder::Sync { .. } => PeerAnswer::Synced { synced: true },
+            PeerOrder::Use => PeerAnswer::Used { usage, held: None },
+            PeerOrder::Record => {
+                drained.reset()?;
+                PeerAnswer::Used { usage, held: None }
+            }
+            PeerOrder::Recorded => PeerAnswer::Recorded(Recorded {
+                end_to_end: values(&drained.latencies),
+                ..Recorded::default()
+            }),
+            PeerOrder::Await { events, .. } => {
+                say(&PeerAnswer::Used { usage, held: None })?;
+                while drained.count < events {
+                    drained.take().await?;
+                }
+                PeerAnswer::Reached {
+                    at: Some(wall().as_nanos()),
+                    usage: Usage::of_self(),
+                }
+            }
+            PeerOrder::Compare { .. } => PeerAnswer::Compared { lost: 0, ghosts: 0 },
+            other => bail!("a drain cannot do {other:?}"),
+        })?;
+    }
+}
+
+struct Drained {
+    stream: Streaming<v1::ContainerEventResponse>,
+    count: u64,
+    latencies: Histogram<u64>,
+}
+
+impl Drained {
+    async fn subscribe(
+        client: &mut v1::runtime_service_client::RuntimeServiceClient<tonic::transport::Channel>,
+    ) -> Result<Self> {
+        let stream = client
+            .get_container_events(v1::GetEventsRequest {})
+            .await?
+            .into_inner();
+        let latencies = Histogram::new(3)?;
+        Ok(Self {
+            stream,
+            count: 0,
+            latencies,
+        })
+    }
+
+    fn reset(&mut self) -> Result<()> {
+        self.count = 0;
+        self.latencies = Histogram::new(3)?;
+        Ok(())
+    }
+
+    /// Cancel safe.
+    async fn take(&mut self) -> Result<()> {
+        let event = self
+            .stream
+            .message()
+            .await?
+            .context("the stream has ended")?;
+        self.count += 1;
+        // The same events as those of which a generator's latency is recorded.
+        let of_container = event
+            .containers_statuses
+            .iter()
+            .any(|c| c.id == event.container_id);
+        let kind = event.container_event_type();
+        if of_container
+            && matches!(
+                kind,
+                Event::ContainerStartedEvent | Event::ContainerStoppedEvent
+            )
+        {
+            let ago = wall().as_nanos() - event.created_at;
+            self.latencies
+                .saturating_record(u64::try_from(ago).unwrap_or(0).max(1));
+        }
+        Ok(())
+    }
+}
+
+/// P1: decodes the bytes of both lists, as often as it is told.
+pub(super) async fn decode(settings: &Settings, allocated: Allocated) -> Result<()> {
+    let mut orders = orders::<PeerOrder>();
+    let sandboxes = fetch(settings, "/runtime.v1.RuntimeService/ListPodSandbox").await?;
+    let containers = fetch(settings, "/runtime.v1.RuntimeService/ListContainers").await?;
+    let clock = Clock::start();
+    let once = || -> Result<()> {
+        drop(v1::ListPodSandboxResponse::decode(sandboxes.clone())?);
+        drop(v1::ListContainersResponse::decode(containers.clone())?);
+        Ok(())
+    };
+    say(&PeerAnswer::Ready)?;
+    while let Some(order) = orders.recv().await {
+        say(&match order? {
+            PeerOrder::Sync { .. } => PeerAnswer::Synced { synced: true },
+            PeerOrder::Use => PeerAnswer::Used {
+                usage: Usage::of_self(),
+                held: None,
+            },
+            PeerOrder::Audit { count } => {
+                once()?;
+                let mut took = Vec::with_capacity(count as usize);
+                let (before, memory) = (Usage::of_self(), allocated());
+                for _ in 0..count {
+                    let began = clock.now();
+                    once()?;
+                    took.push(u64::try_from(clock.now().nanos_since(began)).unwrap_or(0));
+                }
+                let usage = Usage::of_self().since(&before);
+                let of = allocated()
+                    .zip(memory)
+                    .map(|(after, before)| after.since(&before));
+                PeerAnswer::Spent {
+                    usage,
+                    took,
+                    allocations: of.map(|a| a.times),
+                    // The bytes themselves stand beside: what a peer takes is to be compared.
+                    bytes: Some((sandboxes.len() + containers.len()) as u64),
+                }
+            }
+            other => bail!("a decoder cannot do {other:?}"),
+        })?;
+    }
+    Ok(())
+}
+
+/// The statuses of all pods, decoded and kept: what a cache of plain messages holds.
+pub(super) async fn own(settings: &Settings, allocated: Allocated) -> Result<()> {
+    let mut client = settings.runtime()?.runtime_client();
+    let mut orders = orders::<PeerOrder>();
+    let (mut sandboxes, mut containers) = (Vec::new(), Vec::new());
+    say(&PeerAnswer::Ready)?;
+    while let Some(order) = orders.recv().await {
+        say(&match order? {
+            PeerOrder::Sync { .. } => {
+                let list = client.list_pod_sandbox(v1::ListPodSandboxRequest { filter: None });
+                for row in list.await?.into_inner().items {
+                    let request = v1::PodSandboxStatusRequest {
+                        pod_sandbox_id: row.id,
+                        verbose: false,
+                    };
+                    sandboxes.push(client.pod_sandbox_status(request).await?.into_inner());
+                }
+                let list = client.list_containers(v1::ListContainersRequest { filter: None });
+                for row in list.await?.into_inner().containers {
+                    let request = v1::ContainerStatusRequest {
+                        container_id: row.id,
+                        verbose: false,
+                    };
+                    containers.push(client.container_status(request).await?.into_inner());
+                }
+                sandboxes.shrink_to_fit();
+                containers.shrink_to_fit();
+                PeerAnswer::Synced { synced: true }
+            }
+            PeerOrder::Use => PeerAnswer::Used {
+                usage: Usage::of_self(),
+                held: allocated().map(|a| a.held),
+            },
+            other => bail!("an owner cannot do {other:?}"),
+        })?;
+    }
+    Ok(())
+}
+
+/// The answer to a call, as it lies on the wire.
+async fn fetch(settings: &Settings, path: &'static str) -> Result<Bytes> {
+    let endpoint = Endpoint::try_from(format!("unix://{}", settings.socket.display()))?;
+    let mut grpc =
+        tonic::client::Grpc::new(endpoint.connect().await?).max_decoding_message_size(1 << 30);
+    grpc.ready().await?;
+    let path = PathAndQuery::from_static(path);
+    Ok(grpc
+        .unary(Request::new(Bytes::new()), path, Undecoded)
+        .await?
+        .into_inner())
+}
+
+/// Messages as bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Undecoded;
+
+impl Codec for Undecoded {
+    type Encode = Bytes;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for Undecoded {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, item: Bytes, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        out.put(item);
+        Ok(())
+    }
+}
+
+impl Decoder for Undecoded {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(message.copy_to_bytes(message.remaining())))
+    }
+}

@@ -1,0 +1,234 @@
+//! The generators as peers: upstream's ports, and ours.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use pleg::{ContainerState, Delivery, Pleg, Subscription};
+use pleg_core::{Details, Id, Mode, PodUid, Shown, WallTime};
+use pleg_cri::v1::ContainerState as State;
+use pleg_runtime::Runtime;
+use rivals::{
+    Evented, EventedSettings, Fifo, Generic, GenericSettings, Hint, HintSettings, Subject,
+};
+
+use super::attend::attend;
+use super::stamped::{Receipts, Stamped};
+use super::{Kind, Settings};
+use crate::Allocated;
+
+/// A container as a cache shows it.
+#[derive(Debug)]
+pub(super) struct Row<'a> {
+    pub(super) id: &'a Id,
+    /// As CRI numbers it.
+    pub(super) state: i32,
+    /// When it came into that state, as the runtime says.
+    pub(super) since: Option<WallTime>,
+}
+
+/// A generator with a cache.
+pub(super) trait Peer: Send + Sync + 'static {
+    /// What it shows of the pod.
+    fn shows(&self, uid: &PodUid, row: &mut dyn FnMut(Row<'_>));
+
+    /// Whether evidence begun after that moment of the wall clock stands for the pod; a peer that
+    /// keeps no such evidence says no.
+    fn verified(&self, uid: &PodUid, after: i64) -> bool;
+
+    /// A full list, and all that is done with it.
+    fn audit(&self) -> impl Future<Output = ()> + Send;
+
+    /// Status calls made because an exit code was not 0.
+    fn exit_reads(&self) -> u64 {
+        0
+    }
+}
+
+/// What tells of changes: the pod, and the container or sandbox.
+pub(super) trait Told: Send + 'static {
+    fn next(&mut self) -> impl Future<Output = Option<(PodUid, Option<Id>)>> + Send;
+}
+
+impl Told for Fifo {
+    async fn next(&mut self) -> Option<(PodUid, Option<Id>)> {
+        Self::next(self).await.map(|event| (event.uid, event.data))
+    }
+}
+
+impl Told for Subscription {
+    async fn next(&mut self) -> Option<(PodUid, Option<Id>)> {
+        loop {
+            match Self::next(self).await? {
+                Delivery::Event(event) => return Some((event.uid, event.subject.map(|s| s.id))),
+                // What it missed is found by looking.
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Peer for Pleg {
+    fn shows(&self, uid: &PodUid, row: &mut dyn FnMut(Row<'_>)) {
+        for container in &self.get(uid).status.containers {
+            let details = &container.details;
+            let (state, since) = match container.state {
+                ContainerState::Created => (State::ContainerCreated, container.created_at),
+                ContainerState::Running => (State::ContainerRunning, details.started_at),
+                ContainerState::Exited => (State::ContainerExited, details.finished_at),
+                _ => (State::ContainerUnknown, None),
+            };
+            row(Row {
+                id: &container.id,
+                state: state.into(),
+                since,
+            });
+        }
+    }
+
+    fn verified(&self, uid: &PodUid, after: i64) -> bool {
+        let ago = self.clock().wall().as_nanos() - after;
+        let as_of = self.get(uid).as_of;
+        as_of.is_some_and(|as_of| self.now().nanos_since(as_of) < ago)
+    }
+
+    async fn audit(&self) {
+        // One that fails is counted by the runtime nonetheless, and shows in what it took.
+        let _ = self.relist_now().await;
+    }
+
+    fn exit_reads(&self) -> u64 {
+        self.counters().exit_reads
+    }
+}
+
+/// A port of one of upstream's, with what it can do beyond the common trait.
+struct Port<S, A, V> {
+    subject: Arc<S>,
+    audit: A,
+    verified: V,
+}
+
+impl<S, A, F, V> Peer for Port<S, A, V>
+where
+    S: Subject,
+    A: Fn(Arc<S>) -> F + Send + Sync + 'static,
+    F: Future<Output = ()> + Send,
+    V: Fn(&S, i64) -> bool + Send + Sync + 'static,
+{
+    fn shows(&self, uid: &PodUid, row: &mut dyn FnMut(Row<'_>)) {
+        for report in &self.subject.get(uid).status.containers {
+            let Details::Container(details) = &report.details else {
+                continue;
+            };
+            let (state, since) = match report.shown {
+                Shown::Created => (State::ContainerCreated, report.identity.created_at),
+                Shown::Running => (State::ContainerRunning, details.started_at),
+                Shown::Exited => (State::ContainerExited, details.finished_at),
+                Shown::Unknown => (State::ContainerUnknown, None),
+            };
+            row(Row {
+                id: &report.id,
+                state: state.into(),
+                since,
+            });
+        }
+    }
+
+    fn verified(&self, _: &PodUid, after: i64) -> bool {
+        (self.verified)(&self.subject, after)
+    }
+
+    fn audit(&self) -> impl Future<Output = ()> + Send {
+        (self.audit)(self.subject.clone())
+    }
+}
+
+async fn nothing<S>(_: Arc<S>) {}
+
+const fn never<S>(_: &S, _: i64) -> bool {
+    false
+}
+
+/// Runs that generator until the harness closes its end.
+pub(super) async fn run(settings: &Settings, allocated: Allocated) -> Result<()> {
+    let runtime = settings.runtime()?;
+    if settings.stamp {
+        let receipts = Receipts::default();
+        let stamped = Stamped {
+            runtime,
+            receipts: receipts.clone(),
+        };
+        start(stamped, settings, Some(receipts), allocated).await
+    } else {
+        start(runtime, settings, None, allocated).await
+    }
+}
+
+async fn start<R: Runtime>(
+    runtime: R,
+    settings: &Settings,
+    receipts: Option<Receipts>,
+    allocated: Allocated,
+) -> Result<()> {
+    match settings.kind {
+        Kind::Generic | Kind::GenericPlain => {
+            let how = GenericSettings {
+                on_demand: settings.kind == Kind::Generic,
+                ..GenericSettings::default()
+            };
+            let start = if settings.by_hand {
+                Generic::by_hand
+            } else {
+                Generic::start
+            };
+            let (generic, told) = start(runtime, how);
+            let subject = Arc::new(generic);
+            if settings.by_hand {
+                subject.relist().await;
+            }
+            let audit = |of: Arc<Generic<R>>| async move { of.relist().await };
+            let verified =
+                |of: &Generic<R>, after| of.cache().global().is_some_and(|t| t.as_nanos() > after);
+            let port = Port {
+                subject,
+                audit,
+                verified,
+            };
+            attend(port, told, receipts, allocated).await
+        }
+        Kind::Evented => {
+            let (evented, told) = Evented::start(runtime, &EventedSettings::default());
+            let subject = Arc::new(evented);
+            let port = Port {
+                subject,
+                audit: nothing,
+                verified: never,
+            };
+            attend(port, told, receipts, allocated).await
+        }
+        Kind::Hint => {
+            let (hint, told) = Hint::start(runtime, &HintSettings::default());
+            let subject = Arc::new(hint);
+            let port = Port {
+                subject,
+                audit: nothing,
+                verified: never,
+            };
+            attend(port, told, receipts, allocated).await
+        }
+        _ => {
+            let mode = match settings.kind {
+                Kind::BestGeneric => Mode::Polling,
+                _ => Mode::Evented,
+            };
+            let mut builder = Pleg::builder(runtime).mode(mode);
+            let told = builder.subscribe();
+            let pleg = builder.spawn()?;
+            // Nobody needs longer than the harness gives.
+            let within = Duration::from_secs(120);
+            tokio::time::timeout(within, pleg.wait_until_synced()).await??;
+            attend(pleg, told, receipts, allocated).await
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! What the harness says to the processes that it starts, a line of JSON each way: orders in on
+//! stdin, answers out on stdout. Moments are the wall clock's, in ns: all processes share it.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, Write as _};
+
+use anyhow::{Context as _, Result};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+use crate::node::{Truth, Work};
+use crate::usage::Usage;
+
+/// Orders to the runtime.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "order")]
+pub enum RuntimeOrder {
+    /// Prepares a workload. Answered by `Planned`.
+    Plan {
+        /// Which.
+        #[serde(flatten)]
+        work: Work,
+    },
+    /// Lets it happen. Answered by `Played`, when the last event is on its way.
+    Play {
+        /// Events a second; 0 for as fast as they are taken.
+        rate: f64,
+        /// How many of a million events are never told.
+        dropped: u32,
+        /// How many of a million events are told twice.
+        doubled: u32,
+    },
+    /// Cuts every connection at that moment. Answered by `Cut`.
+    Cut {
+        /// When.
+        at: i64,
+        /// How long nobody listens then, in ms; 0 if the runtime lives on.
+        down_ms: u64,
+        /// Whether the plan happens in between, untold.
+        untold: bool,
+    },
+    /// Waits, and says what was used and asked meanwhile. Answered by `Counted`.
+    Window {
+        /// For how long.
+        seconds: f64,
+    },
+    /// What was used and asked so far. Answered by `Counted`.
+    Count,
+    /// What a cache should show. Answered by `Truth`.
+    Truth,
+}
+
+/// What the runtime says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "answer")]
+pub enum RuntimeAnswer {
+    /// It listens.
+    Ready,
+    /// The workload is prepared.
+    Planned {
+        /// How many events it has.
+        events: u64,
+        /// What a cache should show afterwards.
+        truth: Vec<Truth>,
+    },
+    /// The workload has happened.
+    Played {
+        /// How many events were told.
+        told: u64,
+        /// The moment of the first one.
+        first: i64,
+        /// The moment of the last one.
+        last: i64,
+        /// How late the generator was at most by its own fault, in ns.
+        late: i64,
+        /// How long it was blocked at most by one subscriber, in ns.
+        blocked: i64,
+    },
+    /// The connections are cut.
+    Cut {
+        /// When.
+        at: i64,
+        /// When it listened again.
+        listening: i64,
+    },
+    /// What was used and asked.
+    Counted(Counted),
+    /// What a cache should show.
+    Truth {
+        /// Of every pod.
+        truth: Vec<Truth>,
+    },
+}
+
+/// What was used by the runtime, and asked of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Counted {
+    /// CPU time and the like.
+    pub usage: Usage,
+    /// Calls by method.
+    pub calls: BTreeMap<String, u64>,
+    /// When the event stream was last asked for; 0 if never.
+    pub subscribed: i64,
+}
+
+impl Counted {
+    /// What has come since.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let calls = self.calls.iter().map(|(method, now)| {
+            (
+                method.clone(),
+                now - before.calls.get(method).copied().unwrap_or(0),
+            )
+        });
+        Self {
+            usage: self.usage.since(&before.usage),
+            calls: calls.collect(),
+            subscribed: self.subscribed,
+        }
+    }
+
+    /// Calls of those methods.
+    #[must_use]
+    pub fn of(&self, methods: &[&str]) -> u64 {
+        methods.iter().filter_map(|m| self.calls.get(*m)).sum()
+    }
+
+    /// Full lists, by either call.
+    #[must_use]
+    pub fn lists(&self) -> u64 {
+        self.of(&[
+            "ListPodSandbox",
+            "ListContainers",
+            "StreamPodSandboxes",
+            "StreamContainers",
+        ])
+    }
+
+    /// All calls but the event stream.
+    #[must_use]
+    pub fn unary(&self) -> u64 {
+        self.calls
+            .iter()
+            .filter(|(m, _)| *m != "GetContainerEvents")
+            .map(|(_, n)| n)
+            .sum()
+    }
+}
+
+/// Orders to a peer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "order")]
+pub enum PeerOrder {
+    /// Waits until it knows what exists. Answered by `Synced`.
+    Sync {
+        /// What that is.
+        truth: Vec<Truth>,
+    },
+    /// Answered by `Used`.
+    Use,
+    /// So many full lists back to back, each with all that is done with it. Answered by `Spent`.
+    Audit {
+        /// How many.
+        count: u32,
+    },
+    /// From now on latencies are recorded. Answered by `Used`.
+    Record,
+    /// What was recorded since. Answered by `Recorded`.
+    Recorded,
+    /// Waits until its cache shows this. Answered by `Used` at once, and then by `Reached`.
+    Await {
+        /// What.
+        truth: Vec<Truth>,
+        /// How many events that takes, for a peer that has no cache.
+        events: u64,
+        /// How long it may take, in ms.
+        within: u64,
+    },
+    /// Waits until evidence begun after that moment stands for each of those pods. Answered by
+    /// `Used` at once, and then by `Reached`.
+    Verify {
+        /// When; it may be to come.
+        after: i64,
+        /// The pods' uids.
+        uids: Vec<String>,
+        /// How long it may take after that, in ms.
+        within: u64,
+    },
+    /// Compares its cache with this. Answered by `Compared`.
+    Compare {
+        /// What it should show.
+        truth: Vec<Truth>,
+    },
+}
+
+/// What a peer says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "answer")]
+pub enum PeerAnswer {
+    /// It runs.
+    Ready,
+    /// It knows what exists; or says after how long it gave up.
+    Synced {
+        /// Whether it does.
+        synced: bool,
+    },
+    /// What it has used so far.
+    Used {
+        /// CPU time and the like.
+        usage: Usage,
+        /// The bytes that it has allocated and not given back, where that is counted.
+        held: Option<u64>,
+    },
+    /// The audits are over.
+    Spent {
+        /// What was used for them.
+        usage: Usage,
+        /// How long they took, in ns, each.
+        took: Vec<u64>,
+        /// How often memory was allocated, where that is counted.
+        allocations: Option<u64>,
+        /// How many bytes were allocated in all, where that is counted; from the raw decoder, how
+        /// many bytes the lists have on the wire.
+        bytes: Option<u64>,
+    },
+    /// Recorded latencies.
+    Recorded(Recorded),
+    /// What was waited for has come, or not.
+    Reached {
+        /// When it had come; `None` if it did not in time.
+        at: Option<i64>,
+        /// What was used until then.
+        usage: Usage,
+    },
+    /// The cache against the truth.
+    Compared {
+        /// How many containers it does not show, or in another state.
+        lost: u64,
+        /// How many it shows that there are not.
+        ghosts: u64,
+    },
+}
+
+/// Latencies in ns: (value, how often).
+pub type Histogram = Vec<(u64, u64)>;
+
+/// What a peer records.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Recorded {
+    /// From the change in the runtime until the cache showed it.
+    pub end_to_end: Histogram,
+    /// From the reader's receipt of the event until the cache showed it.
+    pub in_process: Histogram,
+    /// Calls besides lists that it made for a known cause: one for each exit with an error.
+    pub exit_reads: u64,
+}
+
+/// Says something.
+///
+/// # Errors
+/// If nobody listens.
+pub fn say(answer: &impl Serialize) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer(&mut out, answer)?;
+    out.write_all(b"\n")?;
+    out.flush().context("the harness is gone")
+}
+
+/// The orders, until the harness closes its end.
+#[must_use]
+pub fn orders<O: DeserializeOwned + Send + 'static>() -> mpsc::Receiver<Result<O>> {
+    let (send, orders) = mpsc::channel(16);
+    // A thread of its own: nothing runs on it while no order comes.
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines() {
+            let order = line.map_err(Into::into).and_then(|line| {
+                serde_json::from_str(&line).with_context(|| format!("no order: {line}"))
+            });
+            if send.blocking_send(order).is_err() {
+                return;
+            }
+        }
+    });
+    orders
+}

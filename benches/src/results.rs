@@ -1,0 +1,232 @@
+//! What was measured, as lines of JSON: first the machine, then a line for each measurement. A
+//! run that was interrupted goes on where its file ends.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::harness::Point;
+
+/// A line of a file of results.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", tag = "line")]
+pub enum Line {
+    /// What the following was measured on.
+    Machine(Machine),
+    /// A measurement.
+    Sample(Sample),
+}
+
+/// What was measured on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The processor's name.
+    pub cpu: String,
+    /// How many threads run at once.
+    pub cores: usize,
+    /// Its memory in MiB.
+    pub memory_mib: u64,
+    /// The kernel.
+    pub kernel: String,
+    /// When the run began.
+    pub date: String,
+    /// The commit that was measured, and whether the tree had changes beyond it.
+    pub commit: String,
+    /// The compiler, and the libraries that matter.
+    pub versions: BTreeMap<String, String>,
+    /// What everything that looks random comes from.
+    pub seed: u64,
+    /// quick, run or full.
+    pub mode: String,
+}
+
+/// A measurement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Of what.
+    #[serde(flatten)]
+    pub point: Point,
+    /// Which repetition: peers of the same one were measured one after the other.
+    pub rep: u32,
+    /// When it began.
+    pub at: String,
+    /// The load average of one minute before it.
+    pub load: f64,
+    /// Figures by name; times in ns.
+    pub metrics: BTreeMap<String, f64>,
+    /// Distributions by name: the values at the [`PARTS`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub curves: BTreeMap<String, Vec<u64>>,
+}
+
+/// The parts of a distribution whose values are kept.
+pub const PARTS: [f64; 25] = [
+    0.0001, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9,
+    0.95, 0.97, 0.98, 0.99, 0.995, 0.999, 0.9999, 1.0,
+];
+
+impl Sample {
+    /// A figure.
+    #[must_use]
+    pub fn get(&self, metric: &str) -> Option<f64> {
+        self.metrics.get(metric).copied()
+    }
+}
+
+/// Results that were read.
+#[derive(Clone, Debug, Default)]
+pub struct Results {
+    /// One for each run that wrote into the files.
+    pub machines: Vec<Machine>,
+    /// All measurements.
+    pub samples: Vec<Sample>,
+}
+
+impl Results {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// If it cannot be read, or a line but the last is none of ours; the last one may be cut off.
+    pub fn read(path: &Path) -> Result<Self> {
+        let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let lines: Vec<String> = BufReader::new(file).lines().collect::<Result<_, _>>()?;
+        let mut results = Self::default();
+        for (n, line) in lines.iter().enumerate() {
+            match serde_json::from_str(line) {
+                Ok(Line::Machine(machine)) => results.machines.push(machine),
+                Ok(Line::Sample(sample)) => results.samples.push(sample),
+                Err(_) if n + 1 == lines.len() => {}
+                Err(error) => {
+                    let at = format!("{}:{}", path.display(), n + 1);
+                    return Err(error).context(at);
+                }
+            }
+        }
+        Ok(results)
+    }
+
+    /// What need not be measured again.
+    #[must_use]
+    pub fn done(&self) -> BTreeSet<(Point, u32)> {
+        self.samples
+            .iter()
+            .map(|s| (s.point.clone(), s.rep))
+            .collect()
+    }
+}
+
+/// A file of results that is written to.
+#[derive(Debug)]
+pub struct Writer(File);
+
+impl Writer {
+    /// Opens it, to go on at its end.
+    ///
+    /// # Errors
+    /// If that cannot be.
+    pub fn open(path: &Path) -> Result<Self> {
+        if let Some(directory) = path.parent() {
+            std::fs::create_dir_all(directory)?;
+        }
+        let whole =
+            std::fs::read(path).map_or(true, |bytes| bytes.last().is_none_or(|b| *b == b'\n'));
+        let file = OpenOptions::new().create(true).append(true).open(path);
+        let mut file = file.with_context(|| format!("cannot write {}", path.display()))?;
+        if !whole {
+            file.write_all(b"\n")?;
+        }
+        Ok(Self(file))
+    }
+
+    /// Adds a line.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write(&mut self, line: &Line) -> Result<()> {
+        let mut text = serde_json::to_string(line)?;
+        text.push('\n');
+        Ok(self.0.write_all(text.as_bytes())?)
+    }
+}
+
+impl Machine {
+    /// This one, now.
+    #[must_use]
+    pub fn here(seed: u64, mode: &str) -> Self {
+        let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+        let field = |text: &str, name: &str| {
+            let line = text.lines().find(|line| line.starts_with(name));
+            line.and_then(|l| l.split_once(':'))
+                .map(|(_, v)| v.trim().to_owned())
+        };
+        let memory = field(&read("/proc/meminfo"), "MemTotal").unwrap_or_default();
+        let kib: u64 = memory
+            .split(' ')
+            .next()
+            .and_then(|n| n.parse().ok())
+            .unwrap_or(0);
+        let ran = |program: &str, args: &[&str]| {
+            let out = Command::new(program).args(args).output().ok()?;
+            let text = String::from_utf8_lossy(&out.stdout).trim().to_owned();
+            out.status.success().then_some(text)
+        };
+        let changed = ran("git", &["status", "--porcelain", "--untracked-files=no"]);
+        let changed = if changed.is_none_or(|c| c.is_empty()) {
+            ""
+        } else {
+            " with changes"
+        };
+        let commit = ran("git", &["rev-parse", "--short=12", "HEAD"]);
+        Self {
+            cpu: field(&read("/proc/cpuinfo"), "model name").unwrap_or_default(),
+            cores: std::thread::available_parallelism().map_or(0, usize::from),
+            memory_mib: kib / 1024,
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            date: now(),
+            commit: format!(
+                "{}{changed}",
+                commit.unwrap_or_else(|| "unknown".to_owned())
+            ),
+            versions: versions(ran("rustc", &["--version"])),
+            seed,
+            mode: mode.to_owned(),
+        }
+    }
+}
+
+/// The compiler's, and those of the libraries that both sides stand on.
+fn versions(compiler: Option<String>) -> BTreeMap<String, String> {
+    let lock = include_str!("../../Cargo.lock");
+    let of = |name: &str| {
+        let (_, rest) = lock.split_once(&format!("name = \"{name}\"\nversion = \""))?;
+        Some((name.to_owned(), rest.split('"').next()?.to_owned()))
+    };
+    let libraries = ["tonic", "prost", "hyper", "h2", "tokio"]
+        .into_iter()
+        .filter_map(of);
+    let compiler = compiler.map(|version| ("rustc".to_owned(), version));
+    libraries.chain(compiler).collect()
+}
+
+/// The load average of one minute.
+#[must_use]
+pub fn load() -> f64 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ')
+        .next()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(f64::NAN)
+}
+
+/// Date and time, in UTC.
+#[must_use]
+pub fn now() -> String {
+    let nanos = pleg_runtime::clock::wall().as_nanos();
+    jiff::Timestamp::from_second(nanos / 1_000_000_000)
+        .map_or_else(|_| String::new(), |t| t.to_string())
+}

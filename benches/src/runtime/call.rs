@@ -1,0 +1,194 @@
+//! One call: what is asked, looked up in the table, and its answer put on the wire as it lies
+//! there.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, Response};
+use http_body::Frame;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use pleg_cri::v1;
+use prost::Message;
+use tokio::sync::mpsc;
+use tonic::Code;
+
+use super::{Shared, lock};
+use crate::node::table::{self, Frames, Kind};
+use crate::node::{Page, Table};
+use crate::wire;
+
+/// How many events wait for one subscriber before whoever tells them waits.
+const CHANNEL: usize = 100;
+
+/// Answers, whatever is asked.
+pub(super) async fn answer(
+    shared: Arc<Shared>,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Infallible> {
+    let path = request.uri().path().to_owned();
+    let asked = request
+        .into_body()
+        .collect()
+        .await
+        .map(http_body_util::Collected::to_bytes);
+    let message = asked
+        .ok()
+        .and_then(|b| (b.len() >= wire::HEAD).then(|| b.slice(wire::HEAD..)));
+    let answered = match message {
+        Some(message) => call(&shared, &path, message).await,
+        None => Err(Code::InvalidArgument),
+    };
+    Ok(response(answered))
+}
+
+async fn call(shared: &Arc<Shared>, path: &str, message: Bytes) -> Result<Body, Code> {
+    let method = METHODS
+        .into_iter()
+        .find(|m| path.strip_prefix("/runtime.v1.RuntimeService/") == Some(m))
+        .ok_or(Code::Unimplemented)?;
+    let streams = matches!(method, "StreamPodSandboxes" | "StreamContainers");
+    if streams && shared.page.is_none() {
+        return Err(Code::Unimplemented);
+    }
+    {
+        let mut calls = lock(&shared.calls);
+        *calls.by_method.entry(method).or_default() += 1;
+        if method == EVENTS {
+            calls.subscribed = shared.now();
+        }
+    }
+    if method == EVENTS {
+        let (send, events) = mpsc::channel(CHANNEL);
+        lock(&shared.subscribers).push(send);
+        return Ok(Body::Events(events));
+    }
+    if !shared.latency.is_zero() {
+        let at = shared.clock.now().after(shared.latency);
+        shared.clock.sleep_until(at).await;
+    }
+    let page = match shared.page {
+        Some(rows) if streams => Page::Of(rows),
+        _ => Page::Whole,
+    };
+    let frames = look_up(&mut lock(&shared.table), method, message, page)?;
+    Ok(Body::Frames(frames.into()))
+}
+
+const EVENTS: &str = "GetContainerEvents";
+const METHODS: [&str; 8] = [
+    EVENTS,
+    "Version",
+    "ListPodSandbox",
+    "ListContainers",
+    "StreamPodSandboxes",
+    "StreamContainers",
+    "PodSandboxStatus",
+    "ContainerStatus",
+];
+
+fn decode<M: Message + Default>(message: Bytes) -> Result<M, Code> {
+    M::decode(message).map_err(|_| Code::InvalidArgument)
+}
+
+fn look_up(table: &mut Table, method: &str, message: Bytes, page: Page) -> Result<Frames, Code> {
+    const UID: &str = "io.kubernetes.pod.uid";
+    Ok(match method {
+        "Version" => table::version(),
+        // The requests of a list and of its streaming sister have the same fields.
+        "ListPodSandbox" | "StreamPodSandboxes" => {
+            let filter = decode::<v1::ListPodSandboxRequest>(message)?
+                .filter
+                .unwrap_or_default();
+            match filter.label_selector.get(UID).or_else(|| some(&filter.id)) {
+                Some(of) => table.list_of(Kind::Sandboxes, of),
+                None => table.list(Kind::Sandboxes, page),
+            }
+        }
+        "ListContainers" | "StreamContainers" => {
+            let filter = decode::<v1::ListContainersRequest>(message)?
+                .filter
+                .unwrap_or_default();
+            match filter
+                .label_selector
+                .get(UID)
+                .or_else(|| some(&filter.pod_sandbox_id))
+            {
+                Some(of) => table.list_of(Kind::Containers, of),
+                None => table.list(Kind::Containers, page),
+            }
+        }
+        "PodSandboxStatus" => {
+            let id = decode::<v1::PodSandboxStatusRequest>(message)?.pod_sandbox_id;
+            table.sandbox_status(&id).ok_or(Code::NotFound)?
+        }
+        "ContainerStatus" => {
+            let id = decode::<v1::ContainerStatusRequest>(message)?.container_id;
+            table.container_status(&id).ok_or(Code::NotFound)?
+        }
+        _ => return Err(Code::Unimplemented),
+    })
+}
+
+fn some(id: &String) -> Option<&String> {
+    (!id.is_empty()).then_some(id)
+}
+
+fn response(answered: Result<Body, Code>) -> Response<Body> {
+    let (body, code) = match answered {
+        Ok(body) => (body, None),
+        Err(code) => (Body::Over, Some(code)),
+    };
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert("content-type", HeaderValue::from_static("application/grpc"));
+    if let Some(code) = code {
+        headers.insert("grpc-status", HeaderValue::from(code as i32));
+    }
+    response
+}
+
+/// What an answer consists of.
+#[derive(Debug)]
+pub(super) enum Body {
+    /// Framed messages, and that it is over.
+    Frames(VecDeque<Bytes>),
+    /// Events, until there are none any more.
+    Events(mpsc::Receiver<Bytes>),
+    /// Nothing more.
+    Over,
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let next = match &mut *self {
+            Self::Frames(frames) => frames.pop_front(),
+            Self::Events(events) => ready!(events.poll_recv(cx)),
+            Self::Over => return Poll::Ready(None),
+        };
+        let frame = next.map_or_else(
+            || {
+                *self = Self::Over;
+                let mut trailers = HeaderMap::new();
+                trailers.insert("grpc-status", HeaderValue::from_static("0"));
+                Frame::trailers(trailers)
+            },
+            Frame::data,
+        );
+        Poll::Ready(Some(Ok(frame)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Over)
+    }
+}

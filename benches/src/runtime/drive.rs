@@ -1,0 +1,141 @@
+//! What happens on the node, at its own pace: a peer that is slow does not slow it down, but for
+//! what waits in its channel (open loop).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use pleg_core::Instant;
+
+use super::{Settings, Shared, lock};
+use crate::dice::Dice;
+use crate::node::{Plan, Planned, Work};
+use crate::protocol::RuntimeAnswer;
+
+/// The timer's grain. Who is later than this was held up, and what it tells happened when it was
+/// due: otherwise a slow peer would hide its own slowness (coordinated omission).
+const GRAIN: Duration = Duration::from_millis(2);
+
+pub(super) struct Driver {
+    shared: Arc<Shared>,
+    settings: Settings,
+    plan: Plan,
+    played: u64,
+}
+
+/// What one play has come to.
+#[derive(Default)]
+struct Played {
+    told: u64,
+    first: i64,
+    last: i64,
+    late: i64,
+    blocked: i64,
+}
+
+impl Driver {
+    pub(super) fn new(shared: Arc<Shared>, settings: &Settings) -> Self {
+        Self {
+            shared,
+            settings: settings.clone(),
+            plan: Plan::default(),
+            played: 0,
+        }
+    }
+
+    pub(super) fn plan(&mut self, work: Work) -> RuntimeAnswer {
+        self.played += 1;
+        let seed = self.settings.seed ^ (self.played << 32);
+        let before = lock(&self.shared.table).pods().clone();
+        self.plan = Plan::new(work, &before, self.settings.profile, seed);
+        RuntimeAnswer::Planned {
+            events: self.plan.events.len() as u64,
+            truth: crate::node::truth(&self.plan.after),
+        }
+    }
+
+    /// It all happens at once, and nobody is told.
+    pub(super) fn happen_untold(&mut self) {
+        let now = self.shared.now();
+        let mut table = lock(&self.shared.table);
+        for planned in self.plan.events.drain(..) {
+            table.happens(&planned, now);
+        }
+    }
+
+    pub(super) async fn play(&mut self, rate: f64, faults: [u32; 2]) -> RuntimeAnswer {
+        let events = std::mem::take(&mut self.plan.events);
+        let mut moments = Vec::with_capacity(events.len());
+        let mut dice = Dice::new(self.settings.seed ^ 0xfa017);
+        let mut faulty = |per_million: u32| dice.below(1_000_000) < per_million as usize;
+        let mut played = Played::default();
+        let start = self.shared.clock.now();
+        for (n, planned) in events.iter().enumerate() {
+            let now = self.due(start, n, rate, &mut played).await;
+            moments.push(now);
+            lock(&self.shared.table).happens(planned, now);
+            if faulty(faults[0]) {
+                continue;
+            }
+            let times = if faulty(faults[1]) { 2 } else { 1 };
+            for _ in 0..times {
+                self.tell(planned, &moments, &mut played).await;
+            }
+        }
+        let Played {
+            told,
+            first,
+            last,
+            late,
+            blocked,
+        } = played;
+        RuntimeAnswer::Played {
+            told,
+            first,
+            last,
+            late,
+            blocked,
+        }
+    }
+
+    /// Waits until it is the turn of that event; the moment at which it happens.
+    async fn due(&self, start: Instant, n: usize, rate: f64, played: &mut Played) -> i64 {
+        let clock = self.shared.clock;
+        if rate > 0.0 {
+            let due = start.after(Duration::from_secs_f64(n as f64 / rate));
+            let on_time = clock.now() < due;
+            clock.sleep_until(due).await;
+            let late = clock.now().since(due);
+            let late_nanos = i64::try_from(late.as_nanos()).unwrap_or(i64::MAX);
+            if on_time {
+                played.late = played.late.max(late_nanos);
+            } else if late > GRAIN {
+                return self.shared.now() - late_nanos;
+            }
+        }
+        self.shared.now()
+    }
+
+    async fn tell(&self, planned: &Planned, moments: &[i64], played: &mut Played) {
+        let frame = planned.event.fill(moments);
+        let began = self.shared.clock.now();
+        publish(&self.shared, frame).await;
+        let blocked = self.shared.clock.now().nanos_since(began);
+        played.blocked = played.blocked.max(blocked);
+        played.told += 1;
+        played.last = moments.last().copied().unwrap_or(0);
+        if played.first == 0 {
+            played.first = played.last;
+        }
+    }
+}
+
+/// To everyone, waiting for whoever does not read; those who are gone are forgotten.
+async fn publish(shared: &Shared, frame: Bytes) {
+    let subscribers = lock(&shared.subscribers).clone();
+    for subscriber in subscribers {
+        if subscriber.send(frame.clone()).await.is_err() {
+            lock(&shared.subscribers).retain(|s| !s.is_closed());
+        }
+    }
+}

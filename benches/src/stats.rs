@@ -1,0 +1,101 @@
+//! Medians, and how sure one can be of a ratio.
+
+use crate::dice::Dice;
+use crate::protocol::Histogram;
+
+/// How often the pairs are drawn again.
+const DRAWS: usize = 4000;
+/// How much of what is drawn lies within the interval.
+const WITHIN: f64 = 0.95;
+
+/// The middle one; `None` of none.
+#[must_use]
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
+    sorted.sort_by(f64::total_cmp);
+    let upper = *sorted.get(sorted.len() / 2)?;
+    let lower = *sorted.get((sorted.len() - 1) / 2)?;
+    Some(f64::midpoint(lower, upper))
+}
+
+/// A median and the interval in which it lies with 95 % confidence.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The median of what was measured.
+    pub median: f64,
+    /// The lower end.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+    /// Of how many values.
+    pub count: usize,
+}
+
+/// The median of the values with its interval, by the bootstrap: the values are drawn again and
+/// again, with repetition, from a fixed seed. `None` of none.
+#[must_use]
+pub fn estimate(values: &[f64]) -> Option<Estimate> {
+    let median_of_all = median(values)?;
+    let mut dice = Dice::new(0xb007);
+    let mut medians: Vec<f64> = (0..DRAWS)
+        .filter_map(|_| {
+            let drawn: Vec<f64> = (0..values.len())
+                .filter_map(|_| values.get(dice.below(values.len())))
+                .copied()
+                .collect();
+            median(&drawn)
+        })
+        .collect();
+    medians.sort_by(f64::total_cmp);
+    let at = |quantile: f64| {
+        let place = (quantile * (medians.len() - 1) as f64).round() as usize;
+        medians.get(place).copied().unwrap_or(median_of_all)
+    };
+    Some(Estimate {
+        median: median_of_all,
+        low: at((1.0 - WITHIN) / 2.0),
+        high: at(f64::midpoint(1.0, WITHIN)),
+        count: values.len(),
+    })
+}
+
+/// The value below which that part of what was recorded lies; `None` if nothing was.
+#[must_use]
+pub fn quantile(histogram: &Histogram, part: f64) -> Option<u64> {
+    let all: u64 = histogram.iter().map(|(_, count)| count).sum();
+    let wanted = ((part * all as f64).ceil() as u64).max(1);
+    let mut passed = 0;
+    for (value, count) in histogram {
+        passed += count;
+        if passed >= wanted {
+            return Some(*value);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_middle_and_its_interval() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        let of = estimate(&[1.0, 2.0, 3.0, 4.0, 100.0]).unwrap();
+        assert_eq!((of.median, of.count), (3.0, 5));
+        assert!(of.low >= 1.0 && of.low < 3.0 && of.high > 3.0 && of.high <= 100.0);
+        let sure = estimate(&[5.0; 7]).unwrap();
+        assert_eq!((sure.low, sure.high), (5.0, 5.0));
+    }
+
+    #[test]
+    fn quantiles() {
+        let histogram = vec![(10, 50), (20, 49), (30, 1)];
+        assert_eq!(quantile(&histogram, 0.5), Some(10));
+        assert_eq!(quantile(&histogram, 0.99), Some(20));
+        assert_eq!(quantile(&histogram, 1.0), Some(30));
+        assert_eq!(quantile(&Vec::new(), 0.5), None);
+    }
+}

@@ -1,0 +1,124 @@
+//! Messages as bytes on the wire, as a Go runtime sends them: map entries in any order.
+
+use std::collections::BTreeMap;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use pleg_cri::v1;
+use prost::Message;
+use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, string};
+
+use crate::dice::Dice;
+
+type Map = BTreeMap<String, String>;
+
+/// A message with labels and annotations.
+pub trait Mapped: Message + Default + Sized {
+    /// The numbers of the fields of labels and annotations.
+    const MAPS: [u32; 2];
+
+    /// Takes its maps, and what is sent after them.
+    fn take(&mut self) -> ([Map; 2], Self);
+
+    /// Its bytes, its maps in any order.
+    fn shuffled(mut self, dice: &mut Dice, out: &mut BytesMut) {
+        let (maps, tail) = self.take();
+        append(&self, out);
+        for (number, map) in Self::MAPS.into_iter().zip(maps) {
+            let mut entries: Vec<_> = map.into_iter().collect();
+            dice.shuffle(&mut entries);
+            for (key, value) in entries {
+                let inner = string::encoded_len(1, &key) + string::encoded_len(2, &value);
+                encode_key(number, WireType::LengthDelimited, out);
+                encode_varint(inner as u64, out);
+                string::encode(1, &key, out);
+                string::encode(2, &value, out);
+            }
+        }
+        append(&tail, out);
+    }
+}
+
+/// A buffer that grows takes every message.
+fn append(message: &impl Message, out: &mut BytesMut) {
+    out.reserve(message.encoded_len());
+    message.encode_raw(out);
+}
+
+macro_rules! mapped {
+    ($message:ident, $labels:literal, $annotations:literal, $($after:ident),+) => {
+        impl Mapped for v1::$message {
+            const MAPS: [u32; 2] = [$labels, $annotations];
+
+            fn take(&mut self) -> ([Map; 2], Self) {
+                use std::mem::take;
+                let maps = [take(&mut self.labels), take(&mut self.annotations)];
+                let tail = Self { $($after: take(&mut self.$after),)+ ..Self::default() };
+                (maps, tail)
+            }
+        }
+    };
+}
+
+mapped!(PodSandbox, 5, 6, runtime_handler);
+mapped!(Container, 8, 9, image_id);
+mapped!(PodSandboxStatus, 7, 8, runtime_handler);
+mapped!(
+    ContainerStatus,
+    12,
+    13,
+    mounts,
+    log_path,
+    resources,
+    image_id,
+    user,
+    stop_signal
+);
+
+/// Appends a field that is a message of its own.
+pub fn nested(number: u32, message: &[u8], out: &mut BytesMut) {
+    out.reserve(message.len() + 2 * encoded_len_varint(message.len() as u64));
+    encode_key(number, WireType::LengthDelimited, out);
+    encode_varint(message.len() as u64, out);
+    out.put_slice(message);
+}
+
+/// A message as gRPC frames it: a byte that says "not compressed", its length, itself.
+#[must_use]
+pub fn framed(message: &[u8]) -> Bytes {
+    let mut frame = BytesMut::with_capacity(message.len() + HEAD);
+    frame.put_u8(0);
+    frame.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
+    frame.put_slice(message);
+    frame.freeze()
+}
+
+/// How many bytes of a frame come before its message.
+pub const HEAD: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_decodes_to_what_it_was_and_the_order_differs() {
+        let labels: Map = (0..9).map(|n| (format!("k{n}"), format!("v{n}"))).collect();
+        let row = v1::Container {
+            id: "c".into(),
+            image_id: "i".into(),
+            annotations: labels.clone(),
+            labels,
+            ..Default::default()
+        };
+        let mut dice = Dice::new(1);
+        let bytes: Vec<_> = (0..2)
+            .map(|_| {
+                let mut out = BytesMut::new();
+                row.clone().shuffled(&mut dice, &mut out);
+                assert_eq!(v1::Container::decode(&out[..]).unwrap(), row);
+                out
+            })
+            .collect();
+        assert_ne!(bytes[0], bytes[1]);
+        assert_eq!(bytes[0].len(), row.encoded_len());
+    }
+}
