@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
+use tracing::Level;
 
 use crate::harness::{self, Mode};
 use crate::{Allocated, peer, report, runtime};
@@ -57,12 +58,19 @@ struct Measuring {
 /// Runs the command; `allocated` counts allocations, in the executable that does.
 #[must_use]
 pub fn main(allocated: Allocated) -> ExitCode {
+    let command = Cli::parse().command;
+    // What a generator says while it is measured would cost it time.
+    let level = match command {
+        Command::Serve(_) | Command::Peer(_) => Level::ERROR,
+        _ => Level::INFO,
+    };
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
+        .with_max_level(level)
         .with_target(false)
         .without_time()
         .init();
-    match obey(Cli::parse().command, allocated) {
+    match obey(command, allocated) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");

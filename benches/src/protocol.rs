@@ -253,8 +253,8 @@ pub struct Recorded {
     pub end_to_end: Histogram,
     /// From the reader's receipt of the event until the cache showed it.
     pub in_process: Histogram,
-    /// Calls besides lists that it made for a known cause: one for each exit with an error.
-    pub exit_reads: u64,
+    /// What it has counted itself, by name.
+    pub counts: BTreeMap<String, u64>,
 }
 
 /// Says something.

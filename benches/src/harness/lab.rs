@@ -66,7 +66,7 @@ impl Lab {
             self.executable.clone()
         };
         let peer = Process::start(&executable, &args)?;
-        let mut pair = Pair { runtime, peer };
+        let mut pair = Pair { peer, runtime };
         let truth = pair.truth()?;
         pair.sync(truth)?;
         if !how.silent {
@@ -97,10 +97,10 @@ pub(super) struct How {
     pub(super) silent: bool,
 }
 
-/// A runtime and a peer.
+/// A runtime and a peer. The peer ends first: a runtime that goes away would be news to it.
 pub(super) struct Pair {
-    runtime: Process<RuntimeOrder, RuntimeAnswer>,
     peer: Process<PeerOrder, PeerAnswer>,
+    runtime: Process<RuntimeOrder, RuntimeAnswer>,
 }
 
 /// What a play has come to.

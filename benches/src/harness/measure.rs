@@ -10,7 +10,7 @@ use super::lab::{How, Lab, Pair, Played};
 use super::{Point, Workload};
 use crate::node::Work;
 use crate::peer::Kind;
-use crate::protocol::{Counted, Histogram};
+use crate::protocol::{Counted, Histogram, Recorded};
 use crate::results::{PARTS, Sample, load, now};
 use crate::stats::quantile;
 use crate::usage::Usage;
@@ -131,6 +131,12 @@ impl Figures {
         self.put("calls_unary", counted.unary() as f64);
     }
 
+    fn counted(&mut self, recorded: &Recorded) {
+        for (name, count) in &recorded.counts {
+            self.put(&format!("own_{name}"), *count as f64);
+        }
+    }
+
     fn played(&mut self, played: &Played) {
         self.put("events", played.told as f64);
         self.put("sent_in", (played.last - played.first) as f64);
@@ -167,6 +173,9 @@ fn audits(lab: &Lab, point: &Point, count: u32) -> Result<Figures> {
     };
     let made = f64::from(count) / f64::from(count + 1) * audits;
     figures.put("audits", audits);
+    if let (Kind::Decode, Some(bytes)) = (point.peer, spent.bytes) {
+        figures.put("wire_bytes", bytes as f64);
+    }
     figures.put("audit_cpu", spent.usage.cpu as f64 / made);
     figures.put("audit_woken", spent.usage.woken as f64 / made);
     figures.put("runtime_audit_cpu", counted.usage.cpu as f64 / audits);
@@ -237,7 +246,7 @@ fn churn(lab: &Lab, point: &Point, work: Work, rate: f64) -> Result<Figures> {
     figures.used("peer", &usage);
     figures.used("runtime", &counted.usage);
     figures.asked(&counted);
-    figures.put("exit_reads", recorded.exit_reads as f64);
+    figures.counted(&recorded);
     figures.spread("latency", &recorded.end_to_end);
     figures.spread("in_process", &recorded.in_process);
     compare(&mut pair, point.peer, &mut figures)?;
@@ -266,6 +275,7 @@ fn burst(lab: &Lab, point: &Point, work: Work) -> Result<Figures> {
         }
         None => figures.put("gave_up", patience.as_nanos() as f64),
     }
+    figures.counted(&pair.recorded()?);
     compare(&mut pair, point.peer, &mut figures)?;
     Ok(figures)
 }
@@ -315,6 +325,7 @@ fn cut(lab: &Lab, point: &Point, down_ms: u32) -> Result<Figures> {
 fn lossy(lab: &Lab, point: &Point, per_million: u32) -> Result<Figures> {
     let mut pair = lab.start(point, &How::default())?;
     let (events, truth) = pair.plan(Work::Restarts { count: 500 })?;
+    pair.record()?;
     let before = pair.counted()?;
     let patience = Duration::from_secs(90);
     pair.wait_for(truth, events, patience)?;
@@ -328,6 +339,7 @@ fn lossy(lab: &Lab, point: &Point, per_million: u32) -> Result<Figures> {
         Some(at) => figures.put("after_last", (at - played.last) as f64),
         None => figures.put("gave_up", patience.as_nanos() as f64),
     }
+    figures.counted(&pair.recorded()?);
     compare(&mut pair, point.peer, &mut figures)?;
     Ok(figures)
 }

@@ -1,6 +1,6 @@
 //! Obeys the harness for a generator with a cache, and looks at that cache as a consumer does.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub(super) async fn attend<P: Peer>(
         changed: Arc::default(),
         recording: Arc::default(),
         known: BTreeSet::new(),
-        exit_reads: 0,
+        counts: BTreeMap::new(),
         peer,
     };
     tokio::spawn(observe(
@@ -98,11 +98,9 @@ async fn observe<P: Peer>(
                 continue;
             }
             let nanos = |since: i64| u64::try_from(now - since).unwrap_or(0).max(1);
-            records
-                .end_to_end
-                .saturating_record(nanos(since.as_nanos()));
+            record(&mut records.end_to_end, nanos(since.as_nanos()));
             if let Some(at) = receipts.as_ref().and_then(|r| r.take(&id, event)) {
-                records.in_process.saturating_record(nanos(at));
+                record(&mut records.in_process, nanos(at));
             }
         }
         changed.notify_one();
@@ -120,7 +118,8 @@ struct Consumer<P> {
     recording: Recording,
     /// Every pod that the harness ever named: what is shown of one that is gone is a ghost.
     known: BTreeSet<String>,
-    exit_reads: u64,
+    /// What it had counted when recording began.
+    counts: BTreeMap<String, u64>,
 }
 
 impl<P: Peer> Consumer<P> {
@@ -142,7 +141,7 @@ impl<P: Peer> Consumer<P> {
                 PeerOrder::Audit { count } => self.audit(count, allocated).await,
                 PeerOrder::Record => {
                     *lock(&self.recording) = Some(Records::new()?);
-                    self.exit_reads = self.peer.exit_reads();
+                    self.counts = self.peer.counts();
                     used(allocated)
                 }
                 PeerOrder::Recorded => PeerAnswer::Recorded(self.recorded()),
@@ -251,10 +250,14 @@ impl<P: Peer> Consumer<P> {
         let Some(records) = lock(&self.recording).take() else {
             return Recorded::default();
         };
+        let mut counts = self.peer.counts();
+        for (name, count) in &mut counts {
+            *count -= self.counts.get(name).copied().unwrap_or(0);
+        }
         Recorded {
             end_to_end: values(&records.end_to_end),
             in_process: values(&records.in_process),
-            exit_reads: self.peer.exit_reads() - self.exit_reads,
+            counts,
         }
     }
 
@@ -311,6 +314,12 @@ fn used(allocated: Allocated) -> PeerAnswer {
         usage: Usage::of_self(),
         held: allocated().map(|a| a.held),
     }
+}
+
+/// The histogram grows as it must.
+pub(super) fn record(histogram: &mut Histogram<u64>, value: u64) {
+    // That fails only where it cannot grow any more, after 500 years.
+    let _ = histogram.record(value);
 }
 
 pub(super) fn values(histogram: &Histogram<u64>) -> crate::protocol::Histogram {

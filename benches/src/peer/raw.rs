@@ -12,7 +12,7 @@ use tonic::transport::Endpoint;
 use tonic::{Request, Status, Streaming};
 
 use super::Settings;
-use super::attend::values;
+use super::attend::{record, values};
 use crate::Allocated;
 use crate::protocol::{PeerAnswer, PeerOrder, Recorded, orders, say};
 use crate::usage::Usage;
@@ -108,8 +108,7 @@ impl Drained {
             )
         {
             let ago = wall().as_nanos() - event.created_at;
-            self.latencies
-                .saturating_record(u64::try_from(ago).unwrap_or(0).max(1));
+            record(&mut self.latencies, u64::try_from(ago).unwrap_or(0).max(1));
         }
         Ok(())
     }

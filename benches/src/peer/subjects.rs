@@ -1,11 +1,12 @@
 //! The generators as peers: upstream's ports, and ours.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
 use pleg::{ContainerState, Delivery, Pleg, Subscription};
-use pleg_core::{Details, Id, Mode, PodUid, Shown, WallTime};
+use pleg_core::{Cause, Details, Id, Mode, PodUid, Shown, WallTime};
 use pleg_cri::v1::ContainerState as State;
 use pleg_runtime::Runtime;
 use rivals::{
@@ -39,9 +40,9 @@ pub(super) trait Peer: Send + Sync + 'static {
     /// A full list, and all that is done with it.
     fn audit(&self) -> impl Future<Output = ()> + Send;
 
-    /// Status calls made because an exit code was not 0.
-    fn exit_reads(&self) -> u64 {
-        0
+    /// What it counts itself, by name: reads by cause, and what was odd.
+    fn counts(&self) -> BTreeMap<String, u64> {
+        BTreeMap::new()
     }
 }
 
@@ -97,8 +98,25 @@ impl Peer for Pleg {
         let _ = self.relist_now().await;
     }
 
-    fn exit_reads(&self) -> u64 {
-        self.counters().exit_reads
+    fn counts(&self) -> BTreeMap<String, u64> {
+        let counters = self.counters();
+        let by_cause = Cause::ALL.iter().zip(counters.inspections_by_cause);
+        let by_cause =
+            by_cause.map(|(cause, n)| (format!("inspected_{cause:?}").to_lowercase(), n));
+        let others = [
+            ("exit_reads", counters.exit_reads),
+            ("events_taken", counters.events.iter().sum()),
+            ("events_incomplete", counters.events_incomplete),
+            ("events_implausible", counters.events_implausible),
+            ("missed", counters.missed.iter().sum()),
+            ("contradictions", counters.contradictions),
+            ("overruled", counters.overruled),
+            ("audits", counters.lists),
+            ("inspections", counters.inspections),
+            ("streams_lost", counters.streams_lost),
+        ];
+        let others = others.map(|(name, n)| (name.to_owned(), n));
+        by_cause.chain(others).filter(|(_, n)| *n > 0).collect()
     }
 }
 
