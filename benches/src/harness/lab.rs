@@ -217,7 +217,7 @@ impl Pair {
         })
     }
 
-    /// Cuts all connections in a quarter of a second; when, and when it listened again.
+    /// Cuts all connections at that moment; when that was, and when it listened again.
     pub(super) fn cut(&mut self, at: i64, down_ms: u64) -> Result<(i64, i64)> {
         let answer = self.runtime.ask(&RuntimeOrder::Cut {
             at,

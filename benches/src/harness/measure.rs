@@ -8,6 +8,7 @@ use pleg_runtime::clock::wall;
 
 use super::lab::{How, Lab, Pair, Played};
 use super::{Point, Workload};
+use crate::dice::Dice;
 use crate::node::Work;
 use crate::peer::Kind;
 use crate::protocol::{Counted, Histogram, Recorded};
@@ -51,13 +52,13 @@ pub(super) fn measure(lab: &Lab, point: &Point, rep: u32) -> Result<Sample> {
         }
         Workload::Storm => {
             let pods = point.pods;
-            burst(lab, point, Work::Deaths { pods })?
+            burst(lab, point, Work::Deaths { pods }, rep)?
         }
         Workload::Flood { events } => {
             let count = events / 4;
-            burst(lab, point, Work::Restarts { count })?
+            burst(lab, point, Work::Restarts { count }, rep)?
         }
-        Workload::Cut { down_ms } => cut(lab, point, down_ms)?,
+        Workload::Cut { down_ms } => cut(lab, point, down_ms, rep)?,
         Workload::Lossy { per_million } => lossy(lab, point, per_million)?,
         Workload::Memory => memory(lab, point)?,
     };
@@ -225,6 +226,13 @@ pub(super) fn idle(lab: &Lab, points: &[Point], rep: u32) -> Result<Vec<Sample>>
     Ok(samples)
 }
 
+/// Where in the second of those who list once a second something falls: anywhere, and for all peers
+/// of one repetition in the same place.
+fn phase(lab: &Lab, rep: u32) -> Duration {
+    let mut dice = Dice::new(lab.seed ^ u64::from(rep));
+    Duration::from_micros(dice.below(1_000_000) as u64)
+}
+
 fn churn(lab: &Lab, point: &Point, work: Work, rate: f64) -> Result<Figures> {
     let mut pair = lab.start(
         point,
@@ -253,9 +261,10 @@ fn churn(lab: &Lab, point: &Point, work: Work, rate: f64) -> Result<Figures> {
     Ok(figures)
 }
 
-fn burst(lab: &Lab, point: &Point, work: Work) -> Result<Figures> {
+fn burst(lab: &Lab, point: &Point, work: Work, rep: u32) -> Result<Figures> {
     let mut pair = lab.start(point, &How::default())?;
     let (events, truth) = pair.plan(work)?;
+    pair.window(phase(lab, rep).as_secs_f64())?;
     pair.record()?;
     let before = pair.counted()?;
     let patience = PATIENCE + Duration::from_millis(point.latency * u64::from(point.pods) * 4);
@@ -280,9 +289,13 @@ fn burst(lab: &Lab, point: &Point, work: Work) -> Result<Figures> {
     Ok(figures)
 }
 
-fn cut(lab: &Lab, point: &Point, down_ms: u32) -> Result<Figures> {
+fn cut(lab: &Lab, point: &Point, down_ms: u32, rep: u32) -> Result<Figures> {
     let mut figures = Figures::default();
-    let soon = || wall().after(Duration::from_millis(250)).as_nanos();
+    let soon = || {
+        wall()
+            .after(Duration::from_millis(250) + phase(lab, rep))
+            .as_nanos()
+    };
     let keeps_evidence = !matches!(point.peer, Kind::Evented | Kind::Hint);
     let evened = |pair: &mut Pair| {
         // As on a node that has been well for a while.

@@ -60,10 +60,9 @@ impl Told for Fifo {
 impl Told for Subscription {
     async fn next(&mut self) -> Option<(PodUid, Option<Id>)> {
         loop {
-            match Self::next(self).await? {
-                Delivery::Event(event) => return Some((event.uid, event.subject.map(|s| s.id))),
-                // What it missed is found by looking.
-                _ => {}
+            // What it missed, should it lag, is found by looking.
+            if let Delivery::Event(event) = Self::next(self).await? {
+                return Some((event.uid, event.subject.map(|s| s.id)));
             }
         }
     }

@@ -11,7 +11,7 @@ fn digits(value: f64) -> String {
         let text = whole.to_string();
         let mut out = String::new();
         for (n, digit) in text.chars().enumerate() {
-            if n > 0 && (text.len() - n) % 3 == 0 && digit != '-' {
+            if n > 0 && (text.len() - n).is_multiple_of(3) && digit != '-' {
                 out.push(',');
             }
             out.push(digit);
@@ -30,6 +30,9 @@ fn digits(value: f64) -> String {
         _ => text,
     }
 }
+
+/// How a number of that kind is written.
+pub(super) type Unit = fn(f64) -> String;
 
 /// How often.
 pub(super) fn count(value: f64) -> String {
@@ -53,7 +56,7 @@ pub(super) fn nanos(value: f64) -> String {
 }
 
 /// A median with its interval.
-pub(super) fn interval(of: Estimate, unit: fn(f64) -> String) -> String {
+pub(super) fn interval(of: Estimate, unit: Unit) -> String {
     if of.count < 2 {
         return format!("{} (once)", unit(of.median));
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use super::format::{count, interval, nanos};
+use super::format::{Unit, count, interval, nanos};
 use super::query::{Data, On, on};
 use super::targets::{
     self, Row, Verdict, audits, cut, fast_churn, idle, memory, slow_churn, storm,
@@ -181,17 +181,16 @@ fn side_by_side(data: &Data, out: &mut String) {
     let hour = |name: &'static str| {
         move |s: &crate::results::Sample| Some(s.get(name)? * 3600.0 / s.get("seconds")?)
     };
-    let mut write =
-        |what: &str, work: On, figure: super::query::Figure<'_>, unit: fn(f64) -> String| {
-            let cell = |&peer: &Kind| {
-                let of: Option<Estimate> = data.estimate(work, peer, figure);
-                of.map_or_else(|| "–".to_owned(), |of| unit(of.median))
-            };
-            let cells: Vec<String> = PEERS.iter().map(cell).collect();
-            if cells.iter().any(|c| c != "–") {
-                let _ = writeln!(out, "| {what} | {} |", cells.join(" | "));
-            }
+    let mut write = |what: &str, work: On, figure: super::query::Figure<'_>, unit: Unit| {
+        let cell = |&peer: &Kind| {
+            let of: Option<Estimate> = data.estimate(work, peer, figure);
+            of.map_or_else(|| "–".to_owned(), |of| unit(of.median))
         };
+        let cells: Vec<String> = PEERS.iter().map(cell).collect();
+        if cells.iter().any(|c| c != "–") {
+            let _ = writeln!(out, "| {what} | {} |", cells.join(" | "));
+        }
+    };
     write(
         "CPU of one full list, all of it",
         on(audits, 1000),

@@ -1,6 +1,6 @@
 //! The targets, each with what was measured of it. The claim is the pessimistic end.
 
-use super::format::{count, nanos, times};
+use super::format::{Unit, count, nanos, times};
 use super::hourly::Hourly;
 use super::query::{Data, Figure, On, on};
 use crate::harness::Workload;
@@ -14,7 +14,7 @@ pub(super) struct Row {
     pub(super) name: &'static str,
     pub(super) what: String,
     pub(super) bound: String,
-    pub(super) measured: Option<(Estimate, fn(f64) -> String)>,
+    pub(super) measured: Option<(Estimate, Unit)>,
     pub(super) verdict: Verdict,
 }
 
@@ -61,7 +61,7 @@ fn row(
     what: impl Into<String>,
     bound: Bound,
     measured: Option<Estimate>,
-    unit: fn(f64) -> String,
+    unit: Unit,
 ) -> Row {
     let (sign, value) = match bound {
         Bound::AtLeast(value) => ("≥", value),
