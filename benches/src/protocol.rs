@@ -188,6 +188,13 @@ pub enum PeerOrder {
         /// How long it may take after that, in ms.
         within: u64,
     },
+    /// Reads its cache from another thread, of any of those pods. Answered by `Recorded`.
+    Read {
+        /// The pods' uids.
+        pods: Vec<String>,
+        /// For how long, in ms.
+        millis: u64,
+    },
     /// Compares its cache with this. Answered by `Compared`.
     Compare {
         /// What it should show.
@@ -251,7 +258,7 @@ pub type Histogram = Vec<(u64, u64)>;
 pub struct Recorded {
     /// From the change in the runtime until the cache showed it.
     pub end_to_end: Histogram,
-    /// From the reader's receipt of the event until the cache showed it.
+    /// From the reader's receipt of the event until the cache showed it; or how long a read took.
     pub in_process: Histogram,
     /// What it has counted itself, by name.
     pub counts: BTreeMap<String, u64>,

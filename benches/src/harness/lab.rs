@@ -10,7 +10,9 @@ use super::Point;
 use super::child::Process;
 use crate::node::{Truth, Work};
 use crate::peer::Kind;
-use crate::protocol::{Counted, PeerAnswer, PeerOrder, Recorded, RuntimeAnswer, RuntimeOrder};
+use crate::protocol::{
+    Counted, Histogram, PeerAnswer, PeerOrder, Recorded, RuntimeAnswer, RuntimeOrder,
+};
 use crate::usage::Usage;
 
 /// Where measurements are made.
@@ -60,6 +62,7 @@ impl Lab {
         args.extend(["--socket".to_owned(), socket.display().to_string()]);
         args.extend(how.by_hand.then(|| "--by-hand".to_owned()));
         args.extend(how.stamp.then(|| "--stamp".to_owned()));
+        args.extend(how.stalled.then(|| "--stalled".to_owned()));
         let executable = if how.counting {
             self.counting()?
         } else {
@@ -69,9 +72,7 @@ impl Lab {
         let mut pair = Pair { peer, runtime };
         let truth = pair.truth()?;
         pair.sync(truth)?;
-        if !how.silent {
-            pair.first_event(point.peer)?;
-        }
+        pair.first_event(point.peer)?;
         Ok(pair)
     }
 
@@ -93,8 +94,8 @@ pub(super) struct How {
     pub(super) by_hand: bool,
     pub(super) stamp: bool,
     pub(super) counting: bool,
-    /// Nothing has ever happened on the node.
-    pub(super) silent: bool,
+    /// Nobody takes what it announces.
+    pub(super) stalled: bool,
 }
 
 /// A runtime and a peer. The peer ends first: a runtime that goes away would be news to it.
@@ -254,6 +255,19 @@ impl Pair {
     pub(super) fn recorded(&mut self) -> Result<Recorded> {
         let answer = self.peer.ask(&PeerOrder::Recorded)?;
         Ok(expect!(answer, PeerAnswer::Recorded(recorded) => recorded))
+    }
+
+    /// How long reads of the peer's cache take, while the plan happens at that rate, if one is
+    /// given.
+    pub(super) fn read(&mut self, during: Duration, rate: Option<f64>) -> Result<Histogram> {
+        let pods = self.truth()?.into_iter().map(|t| t.uid).collect();
+        let millis = millis(during);
+        self.peer.tell(&PeerOrder::Read { pods, millis })?;
+        if let Some(rate) = rate {
+            self.play(rate, [0, 0])?;
+        }
+        let answer = self.peer.hear(during + Duration::from_secs(30))?;
+        Ok(expect!(answer, PeerAnswer::Recorded(recorded) => recorded.in_process))
     }
 
     pub(super) fn audit(&mut self, count: u32) -> Result<Spent> {

@@ -20,6 +20,9 @@ use crate::usage::Usage;
 /// for what it was not told; that it takes longer than this is said, not waited for.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// How long a cache is read.
+const READING: Duration = Duration::from_secs(2);
+
 /// How long a node is idle before it is watched: our lists come every minute then.
 const SETTLING: f64 = 66.0;
 
@@ -61,6 +64,8 @@ pub(super) fn measure(lab: &Lab, point: &Point, rep: u32) -> Result<Sample> {
         Workload::Cut { down_ms } => cut(lab, point, down_ms, rep)?,
         Workload::Lossy { per_million } => lossy(lab, point, per_million)?,
         Workload::Memory => memory(lab, point)?,
+        Workload::Stalled { rate } => stalled(lab, point, rate)?,
+        Workload::Reads => reads(lab, point)?,
     };
     sample.metrics = figures.metrics;
     sample.curves = figures.curves;
@@ -291,6 +296,7 @@ fn burst(lab: &Lab, point: &Point, work: Work, rep: u32) -> Result<Figures> {
 
 fn cut(lab: &Lab, point: &Point, down_ms: u32, rep: u32) -> Result<Figures> {
     let mut figures = Figures::default();
+    let patience = PATIENCE + Duration::from_millis(down_ms.into());
     let soon = || {
         wall()
             .after(Duration::from_millis(250) + phase(lab, rep))
@@ -308,9 +314,9 @@ fn cut(lab: &Lab, point: &Point, down_ms: u32, rep: u32) -> Result<Figures> {
         let uids = pair.truth()?.into_iter().map(|t| t.uid).collect();
         pair.plan(Work::Restarts { count: 0 })?;
         let at = soon();
-        pair.wait_until_verified(at, uids, PATIENCE)?;
+        pair.wait_until_verified(at, uids, patience)?;
         let (at, listening) = pair.cut(at, u64::from(down_ms))?;
-        let reached = pair.reached(PATIENCE)?;
+        let reached = pair.reached(patience)?;
         if let Some(verified) = reached.at {
             figures.put("verified", (verified - at) as f64);
             figures.put("verified_after_return", (verified - listening) as f64);
@@ -325,12 +331,12 @@ fn cut(lab: &Lab, point: &Point, down_ms: u32, rep: u32) -> Result<Figures> {
     evened(&mut pair)?;
     let (events, truth) = pair.plan(Work::Deaths { pods: 1 })?;
     let at = soon();
-    pair.wait_for(truth, events, PATIENCE)?;
+    pair.wait_for(truth, events, patience)?;
     let (at, _) = pair.cut(at, u64::from(down_ms))?;
-    let reached = pair.reached(PATIENCE)?;
+    let reached = pair.reached(patience)?;
     match reached.at {
         Some(seen) => figures.put("stale", (seen - at) as f64),
-        None => figures.put("gave_up", PATIENCE.as_nanos() as f64),
+        None => figures.put("gave_up", patience.as_nanos() as f64),
     }
     Ok(figures)
 }
@@ -387,6 +393,36 @@ fn memory(lab: &Lab, point: &Point) -> Result<Figures> {
             more / f64::from(point.pods.saturating_sub(1).max(1)),
         );
     }
+    Ok(figures)
+}
+
+/// Nobody takes what the peer announces, for five seconds.
+fn stalled(lab: &Lab, point: &Point, rate: u32) -> Result<Figures> {
+    let mut figures = Figures::default();
+    for (suffix, stalled) in [("", true), ("_taken", false)] {
+        let how = How {
+            stalled,
+            ..How::default()
+        };
+        let mut pair = lab.start(point, &how)?;
+        pair.plan(Work::Restarts {
+            count: rate * 5 / 4,
+        })?;
+        let played = pair.play(f64::from(rate), [0, 0])?;
+        figures.put(&format!("send_blocked{suffix}"), played.blocked as f64);
+    }
+    Ok(figures)
+}
+
+/// Reads of the cache by another thread, on a quiet node and on a busy one.
+fn reads(lab: &Lab, point: &Point) -> Result<Figures> {
+    let mut pair = lab.start(point, &How::default())?;
+    let mut figures = Figures::default();
+    let quiet = pair.read(READING, None)?;
+    pair.plan(Work::Restarts { count: 1000 })?;
+    let busy = pair.read(READING, Some(2000.0))?;
+    figures.spread("read_quiet", &quiet);
+    figures.spread("read_busy", &busy);
     Ok(figures)
 }
 

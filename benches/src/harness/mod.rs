@@ -60,6 +60,13 @@ pub enum Workload {
     },
     /// What is held of each pod, and allocated for each audit.
     Memory,
+    /// W8: restarts, while nobody takes what the peer announces.
+    Stalled {
+        /// Events a second.
+        rate: u32,
+    },
+    /// Reads of the cache, on a quiet node and on a busy one.
+    Reads,
 }
 
 /// What is measured.

@@ -64,7 +64,7 @@ const GENERATORS: [Kind; 5] = [
 
 fn quick() -> Vec<Group> {
     use Kind::{Decode, Drain, Evented, Generic, Ours};
-    use Workload::{Audits, Cut, Flood, Memory, Restarts, Storm};
+    use Workload::{Audits, Cut, Flood, Memory, Reads, Restarts, Stalled, Storm};
     vec![
         group(2, Audits { audits: 50 }, 1000, &[Decode, Generic, Ours]),
         group(
@@ -81,12 +81,16 @@ fn quick() -> Vec<Group> {
         group(1, Cut { down_ms: 0 }, 1000, &[Generic, Evented, Ours]),
         group(1, Cut { down_ms: 400 }, 1000, &[Ours]),
         group(1, Memory, 1000, &[Kind::Owned, Generic, Ours]),
+        group(1, Stalled { rate: 1000 }, 1000, &[Ours]),
+        group(1, Reads, 1000, &[Ours]),
     ]
 }
 
 fn run_half_an_hour() -> Vec<Group> {
     use Kind::{Decode, Drain, Generic, Hint, Ours};
-    use Workload::{Audits, Cut, Flood, Idle, Lifecycles, Lossy, Memory, Restarts, Storm};
+    use Workload::{
+        Audits, Cut, Flood, Idle, Lifecycles, Lossy, Memory, Reads, Restarts, Stalled, Storm,
+    };
     let mut groups: Vec<Group> = [110, 1000]
         .into_iter()
         .map(|pods| group(5, Audits { audits: 200 }, pods, &[Decode, Generic, Ours]))
@@ -174,6 +178,8 @@ fn run_half_an_hour() -> Vec<Group> {
             &[Generic, Ours],
         ),
         group(2, Memory, 1000, &[Kind::Owned, Generic, Ours]),
+        group(3, Stalled { rate: 1000 }, 1000, &[Kind::Evented, Ours]),
+        group(5, Reads, 1000, &[Generic, Ours]),
         group(1, Idle { seconds: 600 }, 1000, &GENERATORS),
     ]);
     groups
@@ -181,7 +187,9 @@ fn run_half_an_hour() -> Vec<Group> {
 
 fn full() -> Vec<Group> {
     use Kind::{Decode, Drain, Evented, Generic, GenericPlain, Hint, Ours};
-    use Workload::{Audits, Cut, Flood, Idle, Lifecycles, Lossy, Memory, Restarts, Storm};
+    use Workload::{
+        Audits, Cut, Flood, Idle, Lifecycles, Lossy, Memory, Reads, Restarts, Stalled, Storm,
+    };
     let mut groups = Vec::new();
     for profile in [Profile::Lean, Profile::Typical, Profile::Fat] {
         for pods in [110, 500, 1000, 5000, 10_000] {
@@ -222,6 +230,13 @@ fn full() -> Vec<Group> {
             groups.push(group(3, Storm, pods, &[Generic, Hint, Ours]).with(slow));
         }
     }
+    groups.push(group(
+        5,
+        Stalled { rate: 1000 },
+        1000,
+        &[Evented, Hint, Ours],
+    ));
+    groups.push(group(10, Reads, 1000, &[Generic, Ours]));
     for per_million in [100, 10_000] {
         groups.push(group(
             3,

@@ -21,13 +21,18 @@ use crate::usage::Usage;
 /// How often a cache is looked at when nobody tells of a change.
 const LOOK: Duration = Duration::from_millis(1);
 
+/// How a peer is looked at.
+pub(super) struct How {
+    /// When its reader has received each event, where that is stamped.
+    pub(super) receipts: Option<Receipts>,
+    /// Nobody takes what it announces.
+    pub(super) stalled: bool,
+    /// Counts what it allocates.
+    pub(super) allocated: Allocated,
+}
+
 /// Until the harness closes its end.
-pub(super) async fn attend<P: Peer>(
-    peer: P,
-    told: impl Told,
-    receipts: Option<Receipts>,
-    allocated: Allocated,
-) -> Result<()> {
+pub(super) async fn attend<P: Peer>(peer: P, told: impl Told, how: How) -> Result<()> {
     let peer = Arc::new(peer);
     let consumer = Consumer {
         clock: Clock::start(),
@@ -37,14 +42,21 @@ pub(super) async fn attend<P: Peer>(
         counts: BTreeMap::new(),
         peer,
     };
-    tokio::spawn(observe(
+    let observing = observe(
         consumer.peer.clone(),
         told,
         consumer.changed.clone(),
         consumer.recording.clone(),
-        receipts,
-    ));
-    consumer.obey(allocated).await
+        how.receipts,
+    );
+    // One who stalls holds on to its end, and takes nothing.
+    let _untaken = if how.stalled {
+        Some(observing)
+    } else {
+        tokio::spawn(observing);
+        None
+    };
+    consumer.obey(how.allocated).await
 }
 
 /// What is recorded, while something is.
@@ -185,6 +197,14 @@ impl<P: Peer> Consumer<P> {
                         usage: Usage::of_self(),
                     }
                 }
+                PeerOrder::Read { pods, millis } => {
+                    let of = Duration::from_millis(millis);
+                    let in_process = read(self.peer.clone(), pods, of).await?;
+                    PeerAnswer::Recorded(Recorded {
+                        in_process,
+                        ..Recorded::default()
+                    })
+                }
                 PeerOrder::Compare { truth } => self.compare(truth),
             };
             say(&answer)?;
@@ -278,6 +298,38 @@ impl<P: Peer> Consumer<P> {
         }
         PeerAnswer::Compared { lost, ghosts }
     }
+}
+
+/// Reads the cache from a thread of its own, of one pod after the other.
+async fn read<P: Peer>(
+    peer: Arc<P>,
+    pods: Vec<String>,
+    during: Duration,
+) -> Result<crate::protocol::Histogram> {
+    let (send, done) = tokio::sync::oneshot::channel();
+    let mut histogram = Histogram::new(3)?;
+    std::thread::spawn(move || {
+        let clock = Clock::start();
+        let end = clock.now().after(during);
+        let uids: Vec<PodUid> = pods.into_iter().map(PodUid::from).collect();
+        for uid in uids.iter().cycle() {
+            let before = clock.now();
+            peer.shows(uid, &mut |row| {
+                std::hint::black_box(row.state);
+            });
+            let after = clock.now();
+            record(
+                &mut histogram,
+                u64::try_from(after.nanos_since(before)).unwrap_or(0).max(1),
+            );
+            if after > end {
+                break;
+            }
+        }
+        // Nobody waits any more if the harness is gone.
+        let _ = send.send(values(&histogram));
+    });
+    Ok(done.await?)
 }
 
 struct Expected {

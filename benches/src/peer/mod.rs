@@ -80,6 +80,9 @@ pub struct Settings {
     /// Keeps the moment at which each event is received.
     #[arg(long)]
     pub stamp: bool,
+    /// Nobody takes what it announces.
+    #[arg(long)]
+    pub stalled: bool,
     /// The largest message that it takes, in MiB.
     #[arg(long, default_value_t = 16)]
     pub limit: usize,

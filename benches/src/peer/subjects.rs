@@ -13,7 +13,7 @@ use rivals::{
     Evented, EventedSettings, Fifo, Generic, GenericSettings, Hint, HintSettings, Subject,
 };
 
-use super::attend::attend;
+use super::attend::{How, attend};
 use super::stamped::{Receipts, Stamped};
 use super::{Kind, Settings};
 use crate::Allocated;
@@ -188,9 +188,14 @@ async fn start<R: Runtime>(
     receipts: Option<Receipts>,
     allocated: Allocated,
 ) -> Result<()> {
+    let how = How {
+        receipts,
+        stalled: settings.stalled,
+        allocated,
+    };
     match settings.kind {
         Kind::Generic | Kind::GenericPlain => {
-            let how = GenericSettings {
+            let as_of_136 = GenericSettings {
                 on_demand: settings.kind == Kind::Generic,
                 ..GenericSettings::default()
             };
@@ -199,7 +204,7 @@ async fn start<R: Runtime>(
             } else {
                 Generic::start
             };
-            let (generic, told) = start(runtime, how);
+            let (generic, told) = start(runtime, as_of_136);
             let subject = Arc::new(generic);
             if settings.by_hand {
                 subject.relist().await;
@@ -212,7 +217,7 @@ async fn start<R: Runtime>(
                 audit,
                 verified,
             };
-            attend(port, told, receipts, allocated).await
+            attend(port, told, how).await
         }
         Kind::Evented => {
             let (evented, told) = Evented::start(runtime, &EventedSettings::default());
@@ -222,7 +227,7 @@ async fn start<R: Runtime>(
                 audit: nothing,
                 verified: never,
             };
-            attend(port, told, receipts, allocated).await
+            attend(port, told, how).await
         }
         Kind::Hint => {
             let (hint, told) = Hint::start(runtime, &HintSettings::default());
@@ -232,7 +237,7 @@ async fn start<R: Runtime>(
                 audit: nothing,
                 verified: never,
             };
-            attend(port, told, receipts, allocated).await
+            attend(port, told, how).await
         }
         _ => {
             let mode = match settings.kind {
@@ -245,7 +250,7 @@ async fn start<R: Runtime>(
             // Nobody needs longer than the harness gives.
             let within = Duration::from_secs(120);
             tokio::time::timeout(within, pleg.wait_until_synced()).await??;
-            attend(pleg, told, receipts, allocated).await
+            attend(pleg, told, how).await
         }
     }
 }

@@ -72,6 +72,9 @@ fn cost(data: &Data) -> Option<String> {
     sizes.dedup();
     // One line for each peer: of every size, the smallest number of containers there is.
     sizes.dedup_by_key(|(pods, _)| *pods);
+    if sizes.len() < 2 {
+        return None;
+    }
     let line = |peer: Kind| {
         let points = sizes.iter().filter_map(|&(pods, containers)| {
             let on = On {

@@ -1,0 +1,65 @@
+//! The whole chain once, small: runtime, peers, results, page.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use pleg_benches::peer::Kind;
+use pleg_benches::results::Results;
+
+fn bench(args: &[&str]) -> Result<()> {
+    let status = Command::new(env!("CARGO_BIN_EXE_bench"))
+        .args(args)
+        .status()?;
+    ensure!(status.success(), "bench {args:?}");
+    Ok(())
+}
+
+fn text(path: &Path) -> Result<&str> {
+    path.to_str().context("a path in UTF-8")
+}
+
+fn measure(only: &str, out: &Path) -> Result<Results> {
+    bench(&["quick", "--only", only, "--out", text(out)?])?;
+    Results::read(out)
+}
+
+#[test]
+fn a_storm_is_measured_once_and_becomes_a_page() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let out = directory.path().join("results.jsonl");
+    let results = measure("Storm", &out)?;
+    assert_eq!(results.samples.len(), 6, "three peers, twice");
+    for sample in &results.samples {
+        let get = |name: &str| {
+            sample
+                .get(name)
+                .unwrap_or_else(|| panic!("{name}: {sample:?}"))
+        };
+        assert_eq!(get("events"), 2000.0);
+        assert!(get("consistent") > 0.0);
+        // The generic one inspects each pod; with events there is nothing to ask but for audits.
+        let calls = match sample.point.peer {
+            Kind::Generic => 2002.0..2100.0,
+            _ => 0.0..50.0,
+        };
+        assert!(calls.contains(&get("calls_unary")), "{sample:?}");
+        if sample.point.peer != Kind::Drain {
+            assert_eq!((get("lost"), get("ghosts")), (0.0, 0.0), "{sample:?}");
+        }
+    }
+    // What is there is not measured again.
+    let again = measure("Storm", &out)?;
+    assert_eq!(again.samples, results.samples);
+    assert_eq!(again.machines.len(), 2);
+
+    let page = directory.path().join("page.md");
+    bench(&["report", text(&out)?, "--out", text(&page)?])?;
+    let page = std::fs::read_to_string(page)?;
+    assert!(page.contains("| T7 | 1,000 pods die at once"), "{page}");
+    assert!(page.contains("](page/storm.svg)"), "{page}");
+    let storm = directory.path().join("page/storm.svg");
+    let picture = std::fs::read_to_string(storm)?;
+    assert!(picture.contains("P8 ours"), "{picture}");
+    Ok(())
+}
