@@ -93,7 +93,7 @@ fn settled() -> (Reconciler, Instant, pleg_core::Ticket) {
                         ticket,
                         began: now,
                         ended: now,
-                        rows: Ok(rows()),
+                        rows: Ok(rows().into_iter().map(Into::into).collect()),
                     };
                     machine.handle_list(now, list);
                 }
@@ -180,7 +180,7 @@ fn unchanged_list(c: &mut Criterion) {
         ticket,
         began: now,
         ended: now,
-        rows: Ok(rows()),
+        rows: Ok(rows().into_iter().map(Into::into).collect()),
     };
     group.bench_function("compared only", |b| {
         let (fresh, known) = (rows(), rows_by_id());

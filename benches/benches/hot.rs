@@ -305,7 +305,8 @@ impl Node {
     fn answer_list(&mut self, ticket: Ticket, rows: Vec<Report>) {
         let began = self.now;
         self.now = self.now.after(MS);
-        let (ended, rows) = (self.now, Ok(rows));
+        let rows = Ok(rows.into_iter().map(Into::into).collect());
+        let ended = self.now;
         let list = List {
             ticket,
             began,

@@ -25,6 +25,14 @@ enum Command {
     Run(Measuring),
     /// Measures everything, for hours. Goes on where its file of results ends.
     Full(Measuring),
+    /// Measures peers on real containerds, with real pods.
+    Real {
+        #[command(flatten)]
+        with: harness::Real,
+        /// Where the results go. By default a file of its own, named by the date.
+        #[arg(long)]
+        out: Option<PathBuf>,
+    },
     /// Writes docs/benchmarks.md and its pictures from files of results.
     Report {
         /// The files. The ones in benches/results if none is named.
@@ -97,6 +105,12 @@ fn obey(command: Command, allocated: Allocated) -> Result<()> {
         Command::Quick(with) => measure(Mode::Quick, "quick", with),
         Command::Run(with) => measure(Mode::Run, "run", with),
         Command::Full(with) => measure(Mode::Full, "full", with),
+        Command::Real { with, out } => {
+            let day = crate::results::now().replace(':', "");
+            let out = out.unwrap_or_else(|| format!("benches/results/{day}-real.jsonl").into());
+            tracing::info!("results go into {}", out.display());
+            harness::real(&with, 1, &out)
+        }
         Command::Report { results, out } => report::write(&results, &out),
         Command::Serve(settings) => on_one_thread(runtime::serve(settings)),
         Command::Peer(settings) => on_one_thread(peer::run(settings, allocated)),

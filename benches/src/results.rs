@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::harness::Point;
+use crate::harness::{Point, RealSample};
 
 /// A line of a file of results.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -20,6 +20,8 @@ pub enum Line {
     Machine(Machine),
     /// A measurement.
     Sample(Sample),
+    /// A measurement on a real runtime.
+    Real(RealSample),
 }
 
 /// What was measured on.
@@ -85,6 +87,8 @@ pub struct Results {
     pub machines: Vec<Machine>,
     /// All measurements.
     pub samples: Vec<Sample>,
+    /// Those on real runtimes.
+    pub real: Vec<RealSample>,
 }
 
 impl Results {
@@ -100,6 +104,7 @@ impl Results {
             match serde_json::from_str(line) {
                 Ok(Line::Machine(machine)) => results.machines.push(machine),
                 Ok(Line::Sample(sample)) => results.samples.push(sample),
+                Ok(Line::Real(sample)) => results.real.push(sample),
                 Err(_) if n + 1 == lines.len() => {}
                 Err(error) => {
                     let at = format!("{}:{}", path.display(), n + 1);

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use futures::{Stream, StreamExt as _};
 use pleg_core::{CallError, EventType, Id, Report, RuntimeEvent};
 use pleg_runtime::clock::wall;
-use pleg_runtime::{Runtime, RuntimeVersion, Scope};
+use pleg_runtime::{Row, Runtime, RuntimeVersion, Scope};
 
 /// When each event was received: the wall clock's ns, by subject and type.
 #[derive(Clone, Debug, Default)]
@@ -61,7 +61,7 @@ impl<R: Runtime> Runtime for Stamped<R> {
     async fn list_sandboxes(
         &self,
         scope: &Scope,
-        row: &mut (dyn FnMut(Report) + Send),
+        row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
         self.runtime.list_sandboxes(scope, row).await
     }
@@ -69,7 +69,7 @@ impl<R: Runtime> Runtime for Stamped<R> {
     async fn list_containers(
         &self,
         scope: &Scope,
-        row: &mut (dyn FnMut(Report) + Send),
+        row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
         self.runtime.list_containers(scope, row).await
     }
