@@ -212,7 +212,8 @@ pub struct List {
     /// Stamped after the last one.
     pub ended: Instant,
     /// All sandboxes and all containers, or why there are none: a list that is not complete says
-    /// nothing at all (law 5).
+    /// nothing at all (law 5). Those that are unchanged come in the order of their ids; the others
+    /// as the runtime lists them.
     pub rows: Result<Vec<ListRow>, CallError>,
 }
 
@@ -260,8 +261,8 @@ impl From<Report> for ListRow {
 /// A row that says what an earlier one said, but for the state.
 ///
 /// Whoever read it need not be believed in that: the row counts only where the last full row of
-/// this id had the same fingerprint, and a list with a row that cannot be resolved so says nothing
-/// at all.
+/// this id had the same fingerprint, and a list with a row that cannot be resolved so, or is out of
+/// order, says nothing at all.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Unchanged {
     /// The id.

@@ -20,9 +20,12 @@ impl Memory {
         if full {
             self.0.clear();
         }
-        // As many as before, and no allocation while they come.
-        let rows = Vec::with_capacity(self.0.len());
-        Listing { memory: self, rows }
+        Listing {
+            // As many as before, and no allocation while they come.
+            unchanged: Vec::with_capacity(self.0.len()),
+            full: Vec::new(),
+            memory: self,
+        }
     }
 }
 
@@ -39,7 +42,8 @@ impl Hash for Memory {
 #[derive(Debug)]
 pub struct Listing<'a> {
     memory: &'a mut Memory,
-    rows: Vec<ListRow>,
+    full: Vec<ListRow>,
+    unchanged: Vec<ListRow>,
 }
 
 impl Listing<'_> {
@@ -50,41 +54,55 @@ impl Listing<'_> {
         if let (Some(fingerprint), Some((id, known))) = (fingerprint, before)
             && fingerprint == *known
         {
-            self.rows.push(ListRow::Unchanged(Unchanged {
+            self.unchanged.push(ListRow::Unchanged(Unchanged {
                 id: id.clone(),
                 kind: row.kind(),
                 shown: row.shown(),
                 fingerprint,
             }));
         } else if let Some(report) = row.report() {
-            self.rows.push(ListRow::Full {
+            self.full.push(ListRow::Full {
                 report: Box::new(report),
                 fingerprint,
             });
         }
     }
 
-    /// The list is complete: its rows. It is what the next one is compared with.
+    /// The list is complete: its rows, the full ones first, the unchanged ones in the order of
+    /// their ids. It is what the next one is compared with.
     pub fn end(self) -> Vec<ListRow> {
-        let Self { memory, rows } = self;
-        let mut remembered = 0;
-        for row in &rows {
-            match row {
-                ListRow::Unchanged(_) => remembered += 1,
-                ListRow::Full {
-                    report,
-                    fingerprint: Some(fingerprint),
-                } => {
-                    memory.0.insert(report.id.clone(), *fingerprint);
-                    remembered += 1;
+        let Self {
+            memory,
+            full,
+            mut unchanged,
+        } = self;
+        let mut remembered = unchanged.len();
+        for row in &full {
+            if let ListRow::Full {
+                report,
+                fingerprint,
+            } = row
+            {
+                match *fingerprint {
+                    Some(fingerprint) => {
+                        memory.0.insert(report.id.clone(), fingerprint);
+                        remembered += 1;
+                    }
+                    None => _ = memory.0.remove(&report.id),
                 }
-                ListRow::Full { report, .. } => _ = memory.0.remove(&report.id),
             }
         }
         if memory.0.len() > remembered {
-            let shown: HashSet<&Id> = rows.iter().map(ListRow::id).collect();
+            let shown = full.iter().chain(&unchanged);
+            let shown: HashSet<&Id> = shown.map(ListRow::id).collect();
             memory.0.retain(|id, _| shown.contains(id));
         }
+        unchanged.sort_unstable_by(|one, other| one.id().cmp(other.id()));
+        if full.is_empty() {
+            return unchanged;
+        }
+        let mut rows = full;
+        rows.append(&mut unchanged);
         rows
     }
 }

@@ -65,12 +65,18 @@ impl Reconciler {
     fn news_of<'a>(&mut self, list: &List, rows: &'a [ListRow]) -> Option<News<'a>> {
         let disputed = self.pods.values().any(|pod| !pod.denied.is_empty());
         let mut news = News::default();
+        // Both in the order of ids: a walk, where a search would be the greater part of the cost.
+        let mut records = self.records.iter_mut();
+        let mut ahead = records.next();
         for row in rows {
             let ListRow::Unchanged(unchanged) = row else {
                 news.rows.push(row);
                 continue;
             };
-            let record = self.records.get_mut(&unchanged.id)?;
+            while ahead.as_ref().is_some_and(|(id, _)| **id < unchanged.id) {
+                ahead = records.next();
+            }
+            let (_, record) = ahead.as_mut().filter(|(id, _)| **id == unchanged.id)?;
             if !record.resolves(unchanged, list.began) {
                 return None;
             }
