@@ -210,7 +210,7 @@ fn unchanged_list(c: &mut Criterion) {
     in_order.sort_unstable_by(|one, other| one.id().cmp(other.id()));
     let unchanged = List {
         rows: Ok(in_order),
-        ..list.clone()
+        ..list
     };
     for (name, list) in [("audited, rows in full", list), ("audited", unchanged)] {
         group.bench_function(name, |b| {

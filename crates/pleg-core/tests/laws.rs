@@ -29,3 +29,5 @@ mod script;
 mod state;
 #[path = "laws/telling.rs"]
 mod telling;
+#[path = "laws/unchanged.rs"]
+mod unchanged;

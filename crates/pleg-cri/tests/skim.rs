@@ -1,6 +1,6 @@
 //! Lists that are skimmed against lists that are decoded: the same rows, the same errors, and
 //! fingerprints that are equal if and only if the rows say the same.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use std::collections::BTreeMap;
 
@@ -12,6 +12,8 @@ use proptest::prelude::*;
 use prost::{DecodeError, Message};
 
 type Skim = fn(&[u8], &mut dyn FnMut(Row<'_>)) -> Result<(), DecodeError>;
+
+type Decode = fn(&[u8]) -> Result<Vec<Report>, DecodeError>;
 
 /// All rows, decoded; what a row says before it is decoded is what it says after.
 fn skimmed(skim: Skim, message: &[u8]) -> Result<Vec<Report>, DecodeError> {
@@ -42,7 +44,7 @@ fn decoded_containers(message: &[u8]) -> Result<Vec<Report>, DecodeError> {
 
 /// Skimmed and decoded, any bytes are the same rows or none.
 fn the_same(message: &[u8]) {
-    let both: [(Skim, fn(&[u8]) -> Result<Vec<Report>, DecodeError>); 2] = [
+    let both: [(Skim, Decode); 2] = [
         (skim::sandboxes, decoded_sandboxes),
         (skim::containers, decoded_containers),
     ];

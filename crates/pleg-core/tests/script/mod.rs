@@ -40,7 +40,9 @@ pub struct Script {
     /// The terminal records last published, of whatever pod.
     pub ends: Vec<TerminalRecord>,
     cache: BTreeMap<PodUid, PodView>,
-    swept_as_of: Option<Instant>,
+    pub swept_as_of: Option<Instant>,
+    /// Whether the list that was asked for last is to be full.
+    pub full: bool,
     waiters: u64,
 }
 
@@ -79,6 +81,7 @@ impl Script {
             ends: Vec::new(),
             cache: BTreeMap::new(),
             swept_as_of: None,
+            full: false,
             waiters: 0,
         };
         script.drain();
@@ -269,7 +272,23 @@ impl Script {
         self.list_ends(Err(CallError::new("List", kind, "")));
     }
 
+    /// A list is asked for and answered with rows that may be unchanged.
+    pub fn relist_hands(&mut self, rows: Vec<ListRow>) {
+        self.machine.relist_now(self.now(), WaiterId::new(77));
+        self.drain();
+        self.list_hands(rows);
+    }
+
+    /// Answers the oldest list with rows that may be unchanged.
+    pub fn list_hands(&mut self, rows: Vec<ListRow>) {
+        self.rows_end(Ok(rows));
+    }
+
     fn list_ends(&mut self, rows: Result<Vec<Report>, CallError>) {
+        self.rows_end(rows.map(|rows| rows.into_iter().map(ListRow::from).collect()));
+    }
+
+    fn rows_end(&mut self, rows: Result<Vec<ListRow>, CallError>) {
         let (ticket, asked) = self.lists.pop_front().expect("a list is wanted");
         self.pass(1);
         let (began, ended) = (Instant::from_nanos(asked + 1000), self.now());
@@ -279,7 +298,7 @@ impl Script {
                 ticket,
                 began,
                 ended,
-                rows: rows.map(|rows| rows.into_iter().map(ListRow::from).collect()),
+                rows,
             },
         );
         self.drain();
@@ -417,7 +436,10 @@ impl Script {
     pub fn drain(&mut self) {
         while let Some(output) = self.machine.poll_output() {
             match output {
-                Output::List { ticket, .. } => self.lists.push_back((ticket, self.now)),
+                Output::List { ticket, full, .. } => {
+                    self.full = full;
+                    self.lists.push_back((ticket, self.now));
+                }
                 Output::Inspect {
                     ticket, uid, held, ..
                 } => {
