@@ -206,7 +206,6 @@ pub(crate) fn container_row(n: u64) -> v1::Container {
         created_at: CREATED,
         labels: container_labels(n),
         annotations: container_annotations(n),
-        ..v1::Container::default()
     }
 }
 
@@ -244,7 +243,6 @@ pub(crate) fn container_status(n: u64, state: v1::ContainerState) -> v1::Contain
                 memory_limit_in_bytes: 512 << 20,
                 ..v1::LinuxContainerResources::default()
             }),
-            ..v1::ContainerResources::default()
         }),
         ..v1::ContainerStatus::default()
     }

@@ -199,7 +199,8 @@ mod tests {
             prop_assert_eq!(one.cmp(&other).is_eq(), map == other_map);
             prop_assert_eq!(one.cmp(&other), other.cmp(&one).reverse());
             let sorted: Vec<_> = map.into_iter().collect();
-            prop_assert_eq!(Labels::of_keys(one.keys(), &sorted), Some(one.clone()));
+            let keys = one.keys().clone();
+            prop_assert_eq!(Labels::of_keys(&keys, &sorted), Some(one));
             let same_keys = other_map.keys().eq(sorted.iter().map(|(k, _)| k));
             prop_assert_eq!(Labels::of_keys(other.keys(), &sorted).is_some(), same_keys);
         }

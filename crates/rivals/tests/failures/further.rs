@@ -124,10 +124,13 @@ async fn resized<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> Option<D
     settled(&subject, &node, "p").await;
     let mut larger = container("p", "c", Shown::Running);
     larger.details = Details::from(ContainerDetails {
-        resources: Some(Resources {
-            memory_limit: 1 << 30,
-            ..Resources::default()
-        }),
+        resources: Some(
+            Resources {
+                memory_limit: 1 << 30,
+                ..Resources::default()
+            }
+            .into(),
+        ),
         ..ContainerDetails::default()
     });
     node.put(larger.clone());

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Counts the instructions of the hot paths under valgrind, and fails where one takes more than
+3 % more of them than is committed in benches/instructions.toml.
+
+  instructions.py            count and compare (needs valgrind and a release build)
+  instructions.py --write    count and commit to the file what was counted
+
+Each path of benches/benches/hot.rs is walked N and 2N times; the difference is what N rounds take,
+without the preparations. Nothing in it depends on time, threads or random numbers, and libc is
+told to use the same routines on every processor, so the same build gives the same figures. Another
+compiler does not: write them anew with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FIGURES = ROOT / "benches/instructions.toml"
+MORE = 0.03
+# How many rounds of each path.
+PATHS = {
+    "convert": 200,
+    "decode": 200,
+    "known": 200,
+    "stopped": 250,
+    "list-convert": 200,
+    "audit": 5,
+}
+# Which string routines libc picks depends on the processor otherwise.
+PLAIN = "glibc.cpu.hwcaps=-AVX,-AVX2,-AVX512F,-AVX512VL,-AVX512BW,-ERMS,-FSRM,-MOVBE,-BMI2,-RTM"
+
+
+def build() -> Path:
+    command = ["cargo", "bench", "-p", "pleg-benches", "--bench", "hot", "--no-run"]
+    out = subprocess.run(
+        [*command, "--message-format=json"], cwd=ROOT, check=True, stdout=subprocess.PIPE
+    ).stdout
+    for line in out.splitlines():
+        message = json.loads(line)
+        if message.get("executable") and message["target"]["name"] == "hot":
+            return Path(message["executable"])
+    sys.exit("instructions: cargo built no program")
+
+
+def count(program: Path, path: str, rounds: int) -> int:
+    command = ["valgrind", "--tool=cachegrind", "--cache-sim=no"]
+    command += ["--cachegrind-out-file=/dev/null", program, path, str(rounds)]
+    env = {**os.environ, "GLIBC_TUNABLES": PLAIN}
+    run = subprocess.run(command, env=env, capture_output=True, text=True)
+    found = re.search(r"I\s+refs:\s+([\d,]+)", run.stderr)
+    if run.returncode != 0 or not found:
+        sys.exit(f"instructions: {path}: {run.stderr}")
+    return int(found[1].replace(",", ""))
+
+
+def per_round(program: Path, path: str) -> int:
+    rounds = PATHS[path]
+    return (count(program, path, 2 * rounds) - count(program, path, rounds)) // rounds
+
+
+def main() -> None:
+    program = build()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        counted = dict(zip(PATHS, pool.map(lambda path: per_round(program, path), PATHS)))
+    rustc = subprocess.check_output(["rustc", "--version"], text=True).strip()
+    if "--write" in sys.argv[1:]:
+        lines = ["# Written by scripts/instructions.py --write: instructions per round.\n"]
+        lines += [f'rustc = "{rustc}"\n\n[paths]\n']
+        lines += [f"{path} = {n}\n" for path, n in counted.items()]
+        FIGURES.write_text("".join(lines))
+        return
+    committed = tomllib.loads(FIGURES.read_text())
+    if committed["rustc"] != rustc:
+        print(f"instructions: counted with {rustc}, committed with {committed['rustc']}")
+    worse = False
+    for path, n in counted.items():
+        was = committed["paths"].get(path)
+        if was is None:
+            sys.exit(f"instructions: {path} is not in {FIGURES.name}: run with --write")
+        change = n / was - 1
+        worse |= change > MORE
+        print(f"{path:<16} {n:>10} {change:>+8.1%}{'  too many' if change > MORE else ''}")
+    sys.exit(1 if worse else 0)
+
+
+if __name__ == "__main__":
+    main()
