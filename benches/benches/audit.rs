@@ -8,6 +8,7 @@
 //! Run with `cargo bench -p pleg-benches --bench audit [-- PODS CONTAINERS]`.
 #![allow(
     clippy::expect_used,
+    clippy::panic,
     reason = "a benchmark that cannot start should stop"
 )]
 #![allow(clippy::print_stdout, reason = "it prints what it measures")]

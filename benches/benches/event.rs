@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use pleg::core::{CallError, CallErrorKind, Id, Report, RuntimeEvent};
 use pleg::runtime::clock::Clock;
-use pleg::runtime::{Runtime, RuntimeVersion, Scope};
+use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope};
 use pleg::{ContainerState, Pleg};
 use pleg_cri::{EventDecoder, convert, v1};
 use prost::Message as _;
@@ -210,18 +210,20 @@ impl Runtime for Node {
     async fn list_sandboxes(
         &self,
         scope: &Scope,
-        row: &mut (dyn FnMut(Report) + Send),
+        row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
         let pod = |n: &u64| !matches!(scope, Scope::Pod(uid) if uid.as_str() != typical::uid(*n));
         let rows = (0..PODS).filter(pod).map(typical::sandbox_row);
-        rows.filter_map(convert::sandbox_row).for_each(row);
+        rows.filter_map(convert::sandbox_row)
+            .map(Row::from)
+            .for_each(row);
         Ok(())
     }
 
     async fn list_containers(
         &self,
         scope: &Scope,
-        row: &mut (dyn FnMut(Report) + Send),
+        row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
         let pod = |n: &u64| match scope {
             Scope::Node => true,
@@ -232,7 +234,9 @@ impl Runtime for Node {
             state: self.state(n).into(),
             ..typical::container_row(n)
         });
-        rows.filter_map(convert::container_row).for_each(row);
+        rows.filter_map(convert::container_row)
+            .map(Row::from)
+            .for_each(row);
         Ok(())
     }
 

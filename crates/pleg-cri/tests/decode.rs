@@ -84,6 +84,34 @@ fn what_is_cut_or_has_one_bit_turned_is_refused_alike() {
     }
 }
 
+/// As many pairs as before, all of them known, and yet other labels: one key comes twice.
+#[test]
+fn a_key_that_comes_twice_counts_once() {
+    let with = |labels: &[(&str, &str)]| {
+        let labels = labels
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+        let status = v1::PodSandboxStatus {
+            id: "s1".to_owned(),
+            labels: labels.collect(),
+            ..v1::PodSandboxStatus::default()
+        };
+        status.encode_to_vec()
+    };
+    let again = |status: &[u8]| {
+        let entry = fields(status).last().expect("a label").1.to_vec();
+        [status, &entry].concat()
+    };
+    let mut decoder = EventDecoder::new();
+    for status in [with(&[("a", "1"), ("b", "2")]), again(&with(&[("a", "1")]))] {
+        let length = u8::try_from(status.len()).expect("a short one");
+        let message = [b"\x0a\x02s1\x22", &[length][..], &status].concat();
+        let decoded = decoder.read(&message);
+        assert_eq!(decoded, plain(&message));
+        assert!(matches!(decoded, Ok(Some(event)) if event.sandbox.is_some()));
+    }
+}
+
 /// What is told again is not made again.
 #[test]
 fn what_is_told_again_is_shared() {

@@ -109,7 +109,7 @@ fn what_is_removed_and_listed_asks_for_no_full_list_until_it_is_brought_back() {
     let mut t = listed();
     let [c, mut s] = node();
     if let Details::Sandbox(details) = &mut s.details {
-        details.runtime_handler = "kata".into();
+        std::sync::Arc::make_mut(details).runtime_handler = "kata".into();
     }
     t.relist_hands(vec![full(s.clone(), 5), unchanged(c.clone(), 2)]);
     t.event(EventType::Deleted, "s", None, &[]);
