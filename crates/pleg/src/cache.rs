@@ -82,7 +82,12 @@ impl Published {
     /// whoever reads is the one to compare.
     pub(crate) fn confirm(&self, as_of: Instant, pods: &Confirmed) {
         match pods {
-            Confirmed::All => _ = self.confirmed.fetch_max(as_of.as_nanos(), Ordering::AcqRel),
+            Confirmed::All => {
+                // There is one writer.
+                let before = self.confirmed.load(Ordering::Acquire);
+                let confirmed = before.max(as_of.as_nanos());
+                self.confirmed.store(confirmed, Ordering::Release);
+            }
             Confirmed::These(pods) => {
                 for uid in pods {
                     if let Some(mut shown) = self.pods.get_mut(uid) {
@@ -137,5 +142,38 @@ impl Published {
             0 => None,
             nanos => Some(Instant::from_nanos(nanos)),
         }
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    fn at(nanos: u64) -> Option<Instant> {
+        Some(Instant::from_nanos(nanos))
+    }
+
+    /// One number confirms what is there, and nothing that is written or withdrawn after it.
+    #[test]
+    fn all_pods_are_confirmed_and_only_those_there_are() {
+        let (cache, p) = (Published::default(), PodUid::from("p"));
+        let put = |as_of| {
+            let nothing = Arc::new(PodStatus::nothing(p.clone()));
+            cache.put(p.clone(), PodView::new(nothing, as_of, None));
+        };
+        let confirm = |nanos| cache.confirm(Instant::from_nanos(nanos), &Confirmed::All);
+        put(None);
+        assert_eq!(cache.get(&p).as_of, None);
+        confirm(5);
+        assert_eq!(cache.get(&p).as_of, at(5));
+        put(None);
+        assert_eq!(cache.get(&p).as_of, None, "written after that list");
+        confirm(7);
+        put(at(9));
+        confirm(8);
+        assert_eq!(cache.get(&p).as_of, at(9), "it never goes back");
+        cache.withdraw(&p);
+        confirm(12);
+        assert_eq!(cache.get(&p).as_of, at(9), "no list confirms what is gone");
     }
 }
