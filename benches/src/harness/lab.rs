@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use clap::ValueEnum as _;
+use pleg_runtime::clock::wall;
 
 use super::Point;
 use super::child::Process;
@@ -68,10 +69,16 @@ impl Lab {
         } else {
             self.executable.clone()
         };
+        let began = wall();
         let peer = Process::start(&executable, &args)?;
-        let mut pair = Pair { peer, runtime };
+        let mut pair = Pair {
+            peer,
+            runtime,
+            synced_in: 0,
+        };
         let truth = pair.truth()?;
         pair.sync(truth)?;
+        pair.synced_in = wall().nanos_since(began);
         pair.first_event(point.peer)?;
         Ok(pair)
     }
@@ -102,6 +109,8 @@ pub(super) struct How {
 pub(super) struct Pair {
     peer: Process<PeerOrder, PeerAnswer>,
     runtime: Process<RuntimeOrder, RuntimeAnswer>,
+    /// How long it took the peer, from its start, to know what exists, in ns.
+    pub(super) synced_in: i64,
 }
 
 /// What a play has come to.
@@ -148,7 +157,8 @@ impl Pair {
     }
 
     fn sync(&mut self, truth: Vec<Truth>) -> Result<()> {
-        let answer = self.peer.ask(&PeerOrder::Sync { truth })?;
+        self.peer.tell(&PeerOrder::Sync { truth })?;
+        let answer = self.peer.hear(Duration::from_secs(450))?;
         let synced = expect!(answer, PeerAnswer::Synced { synced } => synced);
         ensure!(synced, "the peer does not come to know what exists");
         Ok(())

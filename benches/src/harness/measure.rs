@@ -179,6 +179,7 @@ fn audits(lab: &Lab, point: &Point, count: u32) -> Result<Figures> {
     };
     let made = f64::from(count) / f64::from(count + 1) * audits;
     figures.put("audits", audits);
+    figures.put("synced_in", pair.synced_in as f64);
     if let (Kind::Decode, Some(bytes)) = (point.peer, spent.bytes) {
         figures.put("wire_bytes", bytes as f64);
     }

@@ -18,6 +18,9 @@ use crate::node::Truth;
 use crate::protocol::{PeerAnswer, PeerOrder, Recorded, orders, say};
 use crate::usage::Usage;
 
+/// How long a peer may take to know what exists; long, for a loaded machine and 10,000 pods.
+const SYNC: Duration = Duration::from_secs(400);
+
 /// How often a cache is looked at when nobody tells of a change.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -143,7 +146,7 @@ impl<P: Peer> Consumer<P> {
                 PeerOrder::Sync { truth } => {
                     let truth = self.resolve(truth);
                     let at = self
-                        .until(Duration::from_secs(120), |p| shows_all(p, &truth))
+                        .until(SYNC, |p| p.synced() && shows_all(p, &truth))
                         .await;
                     PeerAnswer::Synced {
                         synced: at.is_some(),

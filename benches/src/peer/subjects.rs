@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Result;
 use pleg::{ContainerState, Delivery, Pleg, Subscription};
@@ -39,6 +38,11 @@ pub(super) trait Peer: Send + Sync + 'static {
 
     /// A full list, and all that is done with it.
     fn audit(&self) -> impl Future<Output = ()> + Send;
+
+    /// Whether it says of itself that it knows what exists, where it does say.
+    fn synced(&self) -> bool {
+        true
+    }
 
     /// What it counts itself, by name: reads by cause, and what was odd.
     fn counts(&self) -> BTreeMap<String, u64> {
@@ -95,6 +99,10 @@ impl Peer for Pleg {
     async fn audit(&self) {
         // One that fails is counted by the runtime nonetheless, and shows in what it took.
         let _ = self.relist_now().await;
+    }
+
+    fn synced(&self) -> bool {
+        self.health().current().synced
     }
 
     fn counts(&self) -> BTreeMap<String, u64> {
@@ -247,9 +255,6 @@ async fn start<R: Runtime>(
             let mut builder = Pleg::builder(runtime).mode(mode);
             let told = builder.subscribe();
             let pleg = builder.spawn()?;
-            // Nobody needs longer than the harness gives.
-            let within = Duration::from_secs(120);
-            tokio::time::timeout(within, pleg.wait_until_synced()).await??;
             attend(pleg, told, how).await
         }
     }

@@ -203,6 +203,12 @@ fn side_by_side(data: &Data, out: &mut String) {
         &|s| s.get("runtime_audit_cpu"),
         nanos,
     );
+    write(
+        "from the start until it knows what exists",
+        on(audits, 1000),
+        &|s| s.get("synced_in"),
+        nanos,
+    );
     write("idle hour: CPU", on(idle, 1000), &hour("peer_cpu"), nanos);
     write(
         "… of the runtime",
