@@ -86,103 +86,55 @@ fn quick() -> Vec<Group> {
     ]
 }
 
+const fn restarts(rate: u32, seconds: u32) -> Workload {
+    Workload::Restarts { rate, seconds }
+}
+
+const fn lifecycles(per_ten_seconds: u32, seconds: u32) -> Workload {
+    Workload::Lifecycles {
+        per_ten_seconds,
+        seconds,
+    }
+}
+
+/// 1 % of the events lost, and 1 % doubled.
+const LOSSY: Workload = Workload::Lossy {
+    per_million: 10_000,
+};
+
 fn run_half_an_hour() -> Vec<Group> {
-    use Kind::{Decode, Drain, Generic, Hint, Ours};
-    use Workload::{
-        Audits, Cut, Flood, Idle, Lifecycles, Lossy, Memory, Reads, Restarts, Stalled, Storm,
-    };
-    let mut groups: Vec<Group> = [110, 1000]
-        .into_iter()
-        .map(|pods| group(5, Audits { audits: 200 }, pods, &[Decode, Generic, Ours]))
-        .collect();
+    use Kind::{BestGeneric, Decode, Drain, Evented, Generic, Hint, Ours, Owned};
+    use Workload::{Audits, Cut, Flood, Idle, Memory, Reads, Stalled, Storm};
+    const MANY: Workload = Audits { audits: 200 };
+    const FEW: Workload = Audits { audits: 20 };
     let large = |p: &mut Point| {
         p.containers = 2;
         p.page = Some(5000);
     };
-    let few = Audits { audits: 20 };
-    groups.extend([
-        group(5, few, 10_000, &[Decode, Generic, Ours]).with(large),
-        group(
-            5,
-            Restarts {
-                rate: 100,
-                seconds: 10,
-            },
-            1000,
-            &[Drain, Generic, Ours],
-        ),
-        group(
-            1,
-            Restarts {
-                rate: 100,
-                seconds: 10,
-            },
-            1000,
-            &[Kind::Evented, Hint],
-        ),
-        group(
-            2,
-            Restarts {
-                rate: 1000,
-                seconds: 5,
-            },
-            1000,
-            &[Drain, Generic, Hint, Ours],
-        ),
-        group(
-            2,
-            Restarts {
-                rate: 10_000,
-                seconds: 5,
-            },
-            1000,
-            &[Drain, Generic, Ours],
-        ),
-        group(
-            1,
-            Lifecycles {
-                per_ten_seconds: 10,
-                seconds: 20,
-            },
-            1000,
-            &GENERATORS,
-        ),
-        group(
-            1,
-            Lifecycles {
-                per_ten_seconds: 160,
-                seconds: 10,
-            },
-            1000,
-            &GENERATORS,
-        ),
-        group(5, Storm, 1000, &[Drain, Ours]),
-        group(1, Storm, 1000, &GENERATORS),
+    vec![
+        group(5, MANY, 110, &[Decode, Generic, Ours]),
+        group(5, MANY, 1000, &[Decode, Generic, Ours]),
+        group(5, FEW, 10_000, &[Decode, Generic, Ours]).with(large),
+        group(5, restarts(100, 6), 1000, &[Drain, Generic, Ours]),
+        group(1, restarts(100, 6), 1000, &[Evented, Hint]),
+        group(2, restarts(1000, 5), 1000, &[Drain, Generic, Hint, Ours]),
+        group(2, restarts(10_000, 5), 1000, &[Drain, Generic, Ours]),
+        group(1, lifecycles(10, 20), 1000, &GENERATORS),
+        group(1, lifecycles(160, 10), 1000, &GENERATORS),
+        group(5, Storm, 1000, &[Drain, Generic, Ours]),
+        group(1, Storm, 1000, &[BestGeneric, Evented, Hint]),
         group(5, Storm, 1000, &[Generic, Ours]).with(|p| p.latency = 1),
         group(5, Flood { events: 40_000 }, 1000, &[Drain, Ours]),
-        group(10, Cut { down_ms: 0 }, 1000, &[Ours]),
-        group(2, Cut { down_ms: 0 }, 1000, &[Generic, Kind::Evented, Hint]),
+        group(5, Cut { down_ms: 0 }, 1000, &[Generic, Ours]),
+        group(1, Cut { down_ms: 0 }, 1000, &[Evented, Hint]),
         group(5, Cut { down_ms: 400 }, 1000, &[Ours]),
-        group(
-            2,
-            Cut { down_ms: 400 },
-            1000,
-            &[Generic, Kind::Evented, Hint],
-        ),
-        group(
-            1,
-            Lossy {
-                per_million: 10_000,
-            },
-            1000,
-            &[Generic, Ours],
-        ),
-        group(2, Memory, 1000, &[Kind::Owned, Generic, Ours]),
-        group(3, Stalled { rate: 1000 }, 1000, &[Kind::Evented, Ours]),
+        group(1, Cut { down_ms: 400 }, 1000, &[Generic, Evented, Hint]),
+        group(1, LOSSY, 1000, &[Generic, Ours]),
+        group(2, Memory, 1000, &[Owned, Generic, Ours]),
+        group(2, Stalled { rate: 1000 }, 1000, &[Evented, Ours]),
         group(5, Reads, 1000, &[Generic, Ours]),
         group(1, Idle { seconds: 600 }, 1000, &GENERATORS),
-    ]);
-    groups
+    ]
 }
 
 fn full() -> Vec<Group> {
@@ -267,7 +219,7 @@ pub fn run(mode: Mode, only: Option<&str>, seed: u64, out: &Path) -> Result<()> 
         Mode::Run => run_half_an_hour(),
         Mode::Full => full(),
     };
-    let done = if out.exists() {
+    let mut done = if out.exists() {
         Results::read(out)?.done()
     } else {
         Default::default()
@@ -306,7 +258,10 @@ pub fn run(mode: Mode, only: Option<&str>, seed: u64, out: &Path) -> Result<()> 
             for point in points {
                 said(&point);
                 match measure(&lab, &point, rep) {
-                    Ok(sample) => writer.write(&Line::Sample(sample))?,
+                    Ok(sample) => {
+                        done.insert((sample.point.clone(), rep));
+                        writer.write(&Line::Sample(sample))?;
+                    }
                     Err(error) => tracing::error!("not measured: {error:#}"),
                 }
             }

@@ -56,8 +56,9 @@ const METHOD: &str = "\
 * \"Received\" is when the reader of the stream has the decoded event; \"visible\" is when the consumer,
   told of the change by a subscription, sees it in the cache.
 * In a storm or flood the cache is consistent when it shows what the runtime shows, for every container.
-* The generators' caches are compared with the runtime after each workload: *lost* is a container that is
-  not shown, or in another state, *ghost* one that is shown though it is gone.
+* The generators' caches are compared with the runtime after each workload, of churn 1.5 s after its last
+  event: *lost* is a container that is not shown, or in another state, *ghost* one that is shown though it
+  is gone.
 
 ## How to reproduce
 
