@@ -44,6 +44,12 @@ impl<'a> Hourly<'a> {
         median(&windows.filter_map(of).collect::<Vec<_>>()).unwrap_or(0.0)
     }
 
+    /// Whether there is a window to show what audits are not.
+    pub(super) fn has_window(&self, peer: Kind) -> bool {
+        let mut windows = self.data.0.iter().map(|m| &m.sample.point);
+        windows.any(|p| p.peer == peer && idle(&p.workload))
+    }
+
     fn per_audit(&self, pods: u32, peer: Kind, whole: bool) -> Option<f64> {
         let peer = if peer == Kind::BestGeneric {
             Kind::Ours

@@ -148,8 +148,14 @@ fn at_rest(data: &Data, hourly: &Hourly<'_>) -> Vec<Row> {
     use Kind::{BestGeneric, Generic, Ours};
     let mut rows = Vec::new();
     for (pods, bound) in [(1000, 100.0), (110, 50.0)] {
+        let beside = if hourly.has_window(Ours) {
+            "+ what a window shows beside them"
+        } else {
+            "(no window in these results: the writer's beat is missing)"
+        };
         let what = format!(
-            "idle CPU of the peer, {pods} pods: P2 / ours, CPU per audit × audits an hour + what a window shows beside them"
+            "idle CPU of the peer, {} pods: P2 / ours, CPU per audit × audits an hour {beside}",
+            count(f64::from(pods))
         );
         let ratio = hourly.ratio(pods, Generic, Ours, false);
         rows.push(row("T1", what, AtLeast(bound), ratio, times));
