@@ -55,6 +55,27 @@ fuzz TARGET SECONDS="60":
 mutants SHARD="0/16":
     PLEG_FUZZ_ROWS=300 nice cargo mutants --test-package pleg-core,pleg-proof,pleg-fuzz --shard {{ SHARD }}
 
+# Benchmarks beside every rival, within half an hour; writes docs/benchmarks.md.
+bench *ARGS: (_bench "run" ARGS)
+
+# The same in three minutes: does it work, and what is the order of magnitude?
+bench-quick *ARGS: (_bench "quick" ARGS)
+
+# Every size and payload, for hours; goes on where it was interrupted.
+bench-full *ARGS: (_bench "full" ARGS)
+
+# Ours and the rivals on real containerds (needs root on Linux; an hour and a half as it stands).
+bench-real *ARGS: (_bench "real" ARGS)
+
+_bench MODE *ARGS:
+    cargo build --release -p pleg-benches
+    "${CARGO_TARGET_DIR:-target}"/release/bench {{ MODE }} {{ ARGS }}
+    "${CARGO_TARGET_DIR:-target}"/release/bench report
+
+# Count the instructions of the hot paths and compare with what is committed (needs valgrind).
+instructions *ARGS:
+    scripts/instructions.py {{ ARGS }}
+
 # Formatting, lints, docs, spelling, licences, and which room may use what.
 lint:
     cargo fmt --all --check
