@@ -22,6 +22,7 @@ use prost::{DecodeError, Message};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
 
 use crate::pool::{self, Pool};
+use crate::wire::{Fields, Unusual, Value};
 use crate::{convert, v1};
 
 /// The rows of a `ListPodSandboxResponse`, or of one page of `StreamPodSandboxes`.
@@ -103,16 +104,14 @@ fn rows<T: Message + Default>(
     row: &mut dyn FnMut(Row<'_>),
 ) -> Result<(), DecodeError> {
     let failed = RefCell::new(None);
-    let mut fields = Fields(message);
+    let mut fields = Fields::of(message);
     let mut met = 0;
     loop {
         let bytes = match fields.next() {
             Ok(None) => return Ok(()),
-            Ok(Some(field)) if field.number != ROWS => continue,
-            Ok(Some(Field {
-                bytes: Some(bytes), ..
-            })) => bytes,
-            Ok(Some(_)) | Err(Malformed) => break,
+            Ok(Some((ROWS, Value::Bytes(bytes)))) => bytes,
+            Ok(Some((ROWS, _))) | Err(Unusual) => break,
+            Ok(Some(_)) => continue,
         };
         met += 1;
         let decode = || match T::decode(bytes) {
@@ -159,15 +158,15 @@ fn skim<'a>(shape: &Shape, row: &'a [u8]) -> Option<Skimmed<'a>> {
     let secrets = &*SECRETS;
     let (mut id, mut state, mut rest) = (&[][..], 0, 0_u64);
     let mut once = Once::but_for(shape.maps);
-    let mut fields = Fields(row);
-    while let Some(field) = fields.next().ok()? {
+    let mut fields = Fields::of(row);
+    while let Some(field) = Field::next(&mut fields).ok()? {
         once.meets(&field)?;
         if field.number == ID {
-            id = field.bytes?;
+            id = field.value.bytes().ok()?;
         } else if field.number == shape.state {
-            state = field.varint?;
+            state = field.value.varint().ok()?;
         } else if bit(field.number) & shape.nested != 0 {
-            let image = field.bytes?;
+            let image = field.value.bytes().ok()?;
             let inner = sum(image, IMAGE_MAPS, secrets)?;
             // The sum stands for the fields' bytes; what it is the sum of counts, too.
             let stands_for = [inner, u64::from(field.number)].map(u64::to_le_bytes);
@@ -188,8 +187,8 @@ fn skim<'a>(shape: &Shape, row: &'a [u8]) -> Option<Skimmed<'a>> {
 /// The sum over the hashes of a message's fields.
 fn sum(message: &[u8], maps: u64, secrets: &RapidSecrets) -> Option<u64> {
     let (mut sum, mut once) = (0_u64, Once::but_for(maps));
-    let mut fields = Fields(message);
-    while let Some(field) = fields.next().ok()? {
+    let mut fields = Fields::of(message);
+    while let Some(field) = Field::next(&mut fields).ok()? {
         once.meets(&field)?;
         sum = sum.wrapping_add(hash(field.whole, secrets));
     }
@@ -211,7 +210,7 @@ impl Once {
     fn meets(&mut self, field: &Field<'_>) -> Option<()> {
         let bit = bit(field.number);
         if bit & self.maps != 0 {
-            return field.bytes.map(drop);
+            return field.value.bytes().ok().map(drop);
         }
         let again = self.met & bit != 0;
         self.met |= bit;
@@ -231,72 +230,26 @@ fn hash(bytes: &[u8], secrets: &RapidSecrets) -> u64 {
     rapidhash_v3_inline::<true, false, true>(bytes, secrets)
 }
 
-/// The fields of a message, as they are encoded.
-struct Fields<'a>(&'a [u8]);
-
+/// A field of a message, and all of it as it is encoded.
 struct Field<'a> {
     number: u32,
-    /// Its value, if that is a number, or bytes with their length before them.
-    varint: Option<u64>,
-    bytes: Option<&'a [u8]>,
-    /// All of it.
+    value: Value<'a>,
     whole: &'a [u8],
 }
 
-/// Nothing that can be read on.
-struct Malformed;
-
-impl<'a> Fields<'a> {
+impl<'a> Field<'a> {
     #[inline]
-    fn next(&mut self) -> Result<Option<Field<'a>>, Malformed> {
-        if self.0.is_empty() {
+    fn next(fields: &mut Fields<'a>) -> Result<Option<Self>, Unusual> {
+        let start = fields.rest();
+        let Some((number, value)) = fields.next()? else {
             return Ok(None);
-        }
-        let start = self.0;
-        let key = u32::try_from(self.varint()?).map_err(|_| Malformed)?;
-        let (mut varint, mut bytes) = (None, None);
-        match key & 7 {
-            0 => varint = Some(self.varint()?),
-            1 => _ = self.take(8)?,
-            2 => {
-                let length = usize::try_from(self.varint()?).map_err(|_| Malformed)?;
-                bytes = Some(self.take(length)?);
-            }
-            5 => _ = self.take(4)?,
-            _ => return Err(Malformed),
-        }
-        let number = key >> 3;
-        let whole = start.get(..start.len() - self.0.len()).ok_or(Malformed)?;
-        if number == 0 {
-            return Err(Malformed);
-        }
-        Ok(Some(Field {
+        };
+        let length = start.len() - fields.rest().len();
+        let whole = start.get(..length).ok_or(Unusual)?;
+        Ok(Some(Self {
             number,
-            varint,
-            bytes,
+            value,
             whole,
         }))
-    }
-
-    #[inline]
-    fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
-        let (taken, rest) = self.0.split_at_checked(length).ok_or(Malformed)?;
-        self.0 = rest;
-        Ok(taken)
-    }
-
-    #[inline]
-    fn varint(&mut self) -> Result<u64, Malformed> {
-        let mut value = 0;
-        for (nth, &byte) in self.0.iter().take(10).enumerate() {
-            value |= u64::from(byte & 0x7f) << (7 * nth);
-            if byte < 0x80 {
-                // Of the tenth byte one bit is left.
-                let fits = nth < 9 || byte < 2;
-                self.0 = self.0.get(nth + 1..).unwrap_or_default();
-                return fits.then_some(value).ok_or(Malformed);
-            }
-        }
-        Err(Malformed)
     }
 }

@@ -46,6 +46,11 @@ impl<'a> Fields<'a> {
         Self(message)
     }
 
+    /// What was not read yet.
+    pub(crate) const fn rest(&self) -> &'a [u8] {
+        self.0
+    }
+
     /// The number and the value of the next field.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<Option<(u32, Value<'a>)>, Unusual> {
