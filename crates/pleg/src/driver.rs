@@ -67,10 +67,8 @@ impl<R: Runtime> Driver<R> {
             self.perform_all();
             self.show();
             let next_beat = self.to.health.borrow().beat.after(BEAT);
-            let wake = self
-                .machine
-                .poll_timeout()
-                .map_or(next_beat, |t| t.min(next_beat));
+            let due = [self.machine.poll_timeout(), self.metrics.put_off()];
+            let wake = due.into_iter().flatten().fold(next_beat, Instant::min);
             tokio::select! {
                 () = stop.cancelled() => break,
                 Some(observation) = observations.recv() => {

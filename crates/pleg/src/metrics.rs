@@ -142,10 +142,12 @@ pub(crate) struct Shown {
     waiting: Option<usize>,
     /// When anything was last written.
     at: Option<Instant>,
+    /// When what was put off is to be written.
+    put_off: Option<Instant>,
 }
 
 /// Metrics are written this far apart at the least: they are read every few seconds, and events
-/// may come by the thousand. What is left is written with the writer's next beat.
+/// may come by the thousand.
 const APART: Duration = Duration::from_millis(100);
 
 impl Shown {
@@ -172,6 +174,11 @@ impl Shown {
         }
     }
 
+    /// When [`show`](Self::show) is to be called again, if it has put something off.
+    pub(crate) const fn put_off(&self) -> Option<Instant> {
+        self.put_off
+    }
+
     pub(crate) fn show(
         &mut self,
         health: &Health,
@@ -180,10 +187,11 @@ impl Shown {
         reader: &ReaderGauges,
         now: Instant,
     ) {
-        if self.at.is_some_and(|at| now.since(at) < APART) {
+        if let Some(next) = self.at.map(|at| at.after(APART)).filter(|next| now < *next) {
+            self.put_off = Some(next);
             return;
         }
-        self.at = Some(now);
+        (self.at, self.put_off) = (Some(now), None);
         if self.counters.as_ref() != Some(counters) {
             show_counters(counters);
             self.counters = Some(counters.clone());

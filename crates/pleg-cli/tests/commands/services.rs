@@ -89,7 +89,11 @@ async fn the_agent_waits_for_its_runtime() {
     })
     .await
     .expect("ready");
-    assert_eq!(agent.metric("pleg_ready").await, Some(1.0));
+    until(SOON, "the metric says so, too", || async {
+        (agent.metric("pleg_ready").await == Some(1.0)).then_some(())
+    })
+    .await
+    .expect("shown");
 
     let kubelet = kubelet(&socket, place.dir());
     let pod = kubelet.run_pod("a-secret-name").await.expect("it runs");
