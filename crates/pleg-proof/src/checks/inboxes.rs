@@ -101,10 +101,11 @@ impl Lagging {
         tally.paths(Path::Coalesced, coalesced);
         let since = std::mem::take(&mut self.since);
         self.present = 0;
-        // What comes out is what went in, in order, with gaps.
-        let mut all = since.iter().enumerate();
+        // What comes out is what went in, in order, with gaps. Looked at from the end: of two that
+        // are alike it is the later one that came, for it has overtaken the other.
+        let mut all = since.iter().enumerate().rev();
         let mut came = vec![false; since.len()];
-        for event in &got {
+        for event in got.iter().rev() {
             let Some((n, _)) = all.find(|(_, e)| *e == event) else {
                 let what = format!("one who lags gets {event:?} twice, late or out of nothing");
                 return Err(laws::INBOX.broken(what).of(pod_of(&event.uid)));
