@@ -231,6 +231,35 @@ fn law10_one_lost_event_is_one_miss() {
     assert_eq!(t.missed(), 1);
 }
 
+/// What a list finds ended is judged when its end was read: one that could not be started tells
+/// nobody, any other was missed (found by seed 2288336: the read was given up and came late).
+#[test]
+fn law10_an_end_that_was_not_read_is_not_judged() {
+    let rows = [
+        sandbox("s", "p", Shown::Running),
+        container("c", "p", Shown::Exited),
+    ];
+    for (code, reason, missed) in [(128, "StartError", 0), (128, "Error", 1)] {
+        let mut t = Script::confirmed();
+        t.event(Created, "s", s(), &[]);
+        t.relist_shows(&rows);
+        for _ in 0..20 {
+            t.pass(1_000);
+            if t.inspection_wanted().is_some() {
+                t.inspection_fails(&[]);
+            }
+        }
+        assert_eq!(t.missed(), 0, "{reason}: nobody has read it yet");
+        while t.inspection_wanted().is_none() {
+            t.pass(1_000);
+        }
+        let end = crate::script::exited("c", "p", code, reason);
+        t.inspect(&[sandbox("s", "p", Shown::Running), end], &[]);
+        t.pass(1_001);
+        assert_eq!(t.missed(), missed, "{reason}");
+    }
+}
+
 /// An event that was not believed has arrived all the same: what it told is no miss.
 #[test]
 fn section2_an_event_that_was_only_a_hint_settles_claims() {
