@@ -69,6 +69,9 @@ impl EventDecoder {
             None => text(event.id)?.into(),
         };
         let (kind, created_at) = (event.kind, event.created_at);
+        if kind == v1::ContainerEventType::ContainerDeletedEvent as i32 {
+            self.told.forget(id.as_str());
+        }
         Ok(convert::put_together(
             id, kind, created_at, sandbox, containers,
         ))
@@ -112,7 +115,11 @@ impl EventDecoder {
             None => Details::from(details),
         };
         let shown = convert::sandbox_shown(said.state);
-        report(told, said.id, shown, identity, details, said.size)
+        let (report, again) = report(before, said.id, shown, identity, details)?;
+        if !again {
+            told.remember(&report, said.size);
+        }
+        Ok(report)
     }
 
     fn container(&mut self, said: &Container<'_>) -> Result<Report, Unusual> {
@@ -157,7 +164,11 @@ impl EventDecoder {
             Some(old) => Details::Container(old.clone()),
             None => Details::from(details),
         };
-        report(told, said.id, shown, identity, details, said.size)
+        let (report, again) = report(before, said.id, shown, identity, details)?;
+        if !again {
+            told.remember(&report, said.size);
+        }
+        Ok(report)
     }
 }
 
@@ -169,28 +180,26 @@ fn text_of_id(id: &[u8]) -> Result<&str, Unusual> {
     }
 }
 
-/// The report, remembered if it says something new.
+/// The report, and whether it is all that was told of the id before.
 fn report(
-    told: &mut Told,
+    before: Option<&Report>,
     id: &[u8],
     shown: Shown,
     identity: Identity,
     details: Details,
-    size: usize,
-) -> Result<Report, Unusual> {
-    let id = text(id)?;
-    let before = told.of(id);
-    let known = before.is_some_and(|r| r.identity == identity && r.details == details);
+) -> Result<(Report, bool), Unusual> {
+    let again = before.is_some_and(|r| r.identity == identity && r.details == details);
+    let id = match before {
+        Some(report) => report.id.clone(),
+        None => text(id)?.into(),
+    };
     let report = Report {
-        id: before.map_or_else(|| id.into(), |r| r.id.clone()),
+        id,
         shown,
         identity,
         details,
     };
-    if !known {
-        told.remember(&report, size);
-    }
-    Ok(report)
+    Ok((report, again))
 }
 
 /// What is said, or else the label; nothing if that is empty, too.

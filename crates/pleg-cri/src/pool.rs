@@ -6,10 +6,14 @@
 //! (law 8).
 
 use std::borrow::Borrow;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pleg_runtime::core::{Id, Labels, Report, Resources, Text};
+use rapidhash::fast::GlobalState;
+
+use crate::convert::POD_UID;
 
 /// How many texts are shared, and how many labels; twice as many while the older half is on its way out.
 const TEXTS: usize = 256;
@@ -17,8 +21,9 @@ const TEXTS: usize = 256;
 const LONGEST: usize = 256;
 /// How many lists of keys are shared, and how many resources.
 const FEW: usize = 64;
-/// Of how many ids is remembered what the last event told.
-const IDS: usize = 256;
+/// Of how many ids is remembered what the last event told: of all on a node of a thousand pods. An
+/// event of an id that is not remembered takes three times as long to read.
+const IDS: usize = 2048;
 /// A report that keeps more text than this is not remembered.
 const LARGEST: usize = 16 << 10;
 
@@ -67,7 +72,9 @@ impl Pool {
             self.keys.put(keys.clone());
             Labels::of_keys(&keys, pairs).unwrap_or_default()
         });
-        if pairs.iter().any(|(_, value)| value.len() > LONGEST) {
+        // Those that name their pod are nobody else's.
+        let own = |(key, value): &(&str, &str)| *key == POD_UID || value.len() > LONGEST;
+        if pairs.iter().any(own) {
             return labels;
         }
         if let Some((shared, ())) = self.labels.get(&labels, TEXTS) {
@@ -107,19 +114,25 @@ impl<T> Ring<T> {
     }
 }
 
-/// What was told of an id last, of those that were told of lately.
+/// What was told of an id last, of those that were told of lately and not as deleted.
 #[derive(Debug, Default)]
-pub(crate) struct Told(Recent<Id, Report>);
+pub(crate) struct Told(Recent<Id, Box<Report>>);
 
 impl Told {
     pub(crate) fn of(&mut self, id: &str) -> Option<&Report> {
-        self.0.get(id, IDS).map(|(_, report)| report)
+        self.0.get(id, IDS).map(|(_, report)| &**report)
     }
 
     pub(crate) fn remember(&mut self, report: &Report, size: usize) {
         if size <= LARGEST {
-            self.0.put(report.id.clone(), report.clone(), IDS);
+            self.0
+                .put(report.id.clone(), Box::new(report.clone()), IDS);
         }
+    }
+
+    pub(crate) fn forget(&mut self, id: &str) {
+        self.0.young.remove(id);
+        self.0.old.remove(id);
     }
 }
 
@@ -127,26 +140,28 @@ impl Told {
 /// they become the old ones, and the old ones go.
 #[derive(Debug)]
 struct Recent<K, V> {
-    young: BTreeMap<K, V>,
-    old: BTreeMap<K, V>,
+    young: HashMap<K, V, GlobalState>,
+    old: HashMap<K, V, GlobalState>,
 }
 
 impl<K, V> Default for Recent<K, V> {
     fn default() -> Self {
         Self {
-            young: BTreeMap::new(),
-            old: BTreeMap::new(),
+            young: HashMap::default(),
+            old: HashMap::default(),
         }
     }
 }
 
-impl<K: Ord, V> Recent<K, V> {
-    fn get<Q: Ord + ?Sized>(&mut self, key: &Q, most: usize) -> Option<(&K, &V)>
+impl<K: Hash + Eq, V> Recent<K, V> {
+    fn get<Q: Hash + Eq + ?Sized>(&mut self, key: &Q, most: usize) -> Option<(&K, &V)>
     where
         K: Borrow<Q>,
     {
         self.turn(most);
-        if let Some((key, value)) = self.old.remove_entry(key) {
+        if !self.old.is_empty()
+            && let Some((key, value)) = self.old.remove_entry(key)
+        {
             self.young.insert(key, value);
         }
         self.young.get_key_value(key)
@@ -166,6 +181,8 @@ impl<K: Ord, V> Recent<K, V> {
 
 #[cfg(test)]
 mod tests {
+    use pleg_runtime::core::{Details, Identity, Kind, Shown};
+
     use super::*;
 
     #[test]
@@ -202,6 +219,37 @@ mod tests {
         let one = pool.resources(resources(1));
         assert!(Arc::ptr_eq(&one, &pool.resources(resources(1))));
         assert_eq!(pool.resources(resources(2)).cpu_shares, 2);
+    }
+
+    /// A thousand different pods have nothing to share, and would push out what others share.
+    #[test]
+    fn labels_that_name_their_pod_are_not_kept() {
+        let mut pool = Pool::default();
+        pool.labels(&mut vec![(POD_UID, "1")]);
+        assert!(pool.labels.young.is_empty());
+        assert_eq!(pool.keys.0.len(), 1);
+    }
+
+    #[test]
+    fn what_was_told_is_bounded_and_forgotten() {
+        let mut told = Told::default();
+        let report = |n: usize| Report {
+            id: n.to_string().into(),
+            shown: Shown::Running,
+            identity: Identity::unknown(Kind::Sandbox),
+            details: Details::none(Kind::Sandbox),
+        };
+        for n in 0..3 * IDS {
+            told.remember(&report(n), 0);
+        }
+        assert_eq!(told.of("0"), None);
+        let last = (3 * IDS - 1).to_string();
+        assert!(told.of(&last).is_some());
+        assert!(told.0.young.len() + told.0.old.len() <= 2 * IDS);
+        told.forget(&last);
+        assert_eq!(told.of(&last), None);
+        told.remember(&report(0), LARGEST + 1);
+        assert_eq!(told.of("0"), None);
     }
 
     #[test]

@@ -112,19 +112,30 @@ fn a_key_that_comes_twice_counts_once() {
     }
 }
 
-/// What is told again is not made again.
+/// What is told again is not made again, unless it was told as deleted.
 #[test]
 fn what_is_told_again_is_shared() {
     let mut decoder = EventDecoder::new();
-    let message = sample().encode_to_vec();
-    let mut read = || decoder.read(&message).expect("a message").expect("an id");
-    let (one, other) = (read(), read());
+    let mut read = |event: &v1::ContainerEventResponse| {
+        let message = event.encode_to_vec();
+        decoder.read(&message).expect("a message").expect("an id")
+    };
+    let (one, other) = (read(&sample()), read(&sample()));
     assert_eq!(one, other);
     let details = |event: &RuntimeEvent| match &event.containers[0].details {
         pleg_runtime::core::Details::Container(details) => details.clone(),
         pleg_runtime::core::Details::Sandbox(_) => unreachable!("a container"),
     };
     assert!(std::sync::Arc::ptr_eq(&details(&one), &details(&other)));
+    let deleted = v1::ContainerEventResponse {
+        container_id: sample().containers_statuses[0].id.clone(),
+        container_event_type: v1::ContainerEventType::ContainerDeletedEvent.into(),
+        ..sample()
+    };
+    read(&deleted);
+    let anew = read(&sample());
+    assert_eq!(one, anew);
+    assert!(!std::sync::Arc::ptr_eq(&details(&one), &details(&anew)));
 }
 
 fn sample() -> v1::ContainerEventResponse {
