@@ -125,8 +125,7 @@ impl Told {
 
     pub(crate) fn remember(&mut self, report: &Report, size: usize) {
         if size <= LARGEST {
-            self.0
-                .put(report.id.clone(), Box::new(report.clone()), IDS);
+            self.0.put(report.id.clone(), Box::new(report.clone()), IDS);
         }
     }
 
