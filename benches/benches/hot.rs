@@ -19,11 +19,12 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use pleg_core::{
-    Arrival, Id, Inspection, Instant, List, Output, Reconciler, Report, RuntimeEvent, Settings,
-    StreamChange, Ticket, WallTime,
+    Arrival, Id, Inspection, Instant, List, ListRow, Output, Reconciler, Report, RuntimeEvent,
+    Settings, StreamChange, Ticket, WallTime,
 };
 use pleg_cri::convert::{self, Pool};
-use pleg_cri::{EventDecoder, v1};
+use pleg_cri::{EventDecoder, skim, v1};
+use pleg_generic::Memory;
 use prost::Message as _;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
@@ -41,7 +42,7 @@ struct Walked {
     allocations: usize,
 }
 
-const PATHS: [(&str, Walk); 7] = [
+const PATHS: [(&str, Walk); 8] = [
     ("prost", prost),
     ("convert", convert),
     ("decode", decode),
@@ -49,6 +50,7 @@ const PATHS: [(&str, Walk); 7] = [
     ("stopped", stopped_one_by_one),
     ("list-convert", list_convert),
     ("audit", audit),
+    ("audit-full", audit_in_full),
 ];
 
 fn main() {
@@ -238,17 +240,45 @@ fn list_convert(rounds: usize) -> Walked {
     })
 }
 
-/// Full lists of 1,000 pods that show nothing new, rows ready.
+/// Lists of 1,000 pods that show nothing new, from the wire to the verdict.
 fn audit(rounds: usize) -> Walked {
+    let mut node = settled();
+    let sandboxes = v1::ListPodSandboxResponse {
+        items: (0..PODS).map(typical::sandbox_row).collect(),
+    }
+    .encode_to_vec();
+    let containers = v1::ListContainersResponse {
+        containers: (0..PODS).map(typical::container_row).collect(),
+    }
+    .encode_to_vec();
+    let mut memory = Memory::default();
+    let mut list = || {
+        let ticket = node.next_list();
+        let mut listing = memory.begin(false);
+        skim::sandboxes(&sandboxes, &mut |row| listing.row(row)).expect("a message");
+        skim::containers(&containers, &mut |row| listing.row(row)).expect("a message");
+        node.answer_list(ticket, listing.end());
+    };
+    // The rows are met for the first time.
+    list();
+    counted(|| (0..rounds).for_each(|_| list()))
+}
+
+/// The same lists, as rows that are decoded already.
+fn audit_in_full(rounds: usize) -> Walked {
     let mut node = settled();
     let rows = rows();
     let lists: Vec<_> = (0..rounds).map(|_| rows.clone()).collect();
     counted(|| {
         for rows in lists {
             let ticket = node.next_list();
-            node.answer_list(ticket, rows);
+            node.answer_list(ticket, full(rows));
         }
     })
+}
+
+fn full(rows: Vec<Report>) -> Vec<ListRow> {
+    rows.into_iter().map(Into::into).collect()
 }
 
 fn rows() -> Vec<Report> {
@@ -302,16 +332,15 @@ impl Node {
         }
     }
 
-    fn answer_list(&mut self, ticket: Ticket, rows: Vec<Report>) {
+    fn answer_list(&mut self, ticket: Ticket, rows: Vec<ListRow>) {
         let began = self.now;
         self.now = self.now.after(MS);
-        let rows = Ok(rows.into_iter().map(Into::into).collect());
         let ended = self.now;
         let list = List {
             ticket,
             began,
             ended,
-            rows,
+            rows: Ok(rows),
         };
         self.machine.handle_list(self.now, list);
         self.perform();
@@ -370,7 +399,7 @@ fn settled() -> Node {
         .handle_stream(now, StreamChange::Subscribed { at: now, wall });
     while !(node.machine.health(node.now).synced && node.machine.is_idle()) {
         let ticket = node.next_list();
-        node.answer_list(ticket, rows());
+        node.answer_list(ticket, full(rows()));
     }
     node
 }

@@ -9,7 +9,8 @@
 //! * [`v1`] holds the wire types and services, generated from this project's own
 //!   `proto/runtime/v1/api.proto` and committed: building needs no protoc and no build script.
 //!
-//! May touch: the runtime's socket. It keeps nothing that an answer said.
+//! May touch: the runtime's socket. Of what an answer said it keeps, bounded, only what the next
+//! one is likely to say again.
 
 mod config;
 pub mod convert;
