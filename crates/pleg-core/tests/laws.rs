@@ -13,6 +13,8 @@
 mod afterwards;
 #[path = "laws/counting.rs"]
 mod counting;
+#[path = "laws/in_full.rs"]
+mod in_full;
 #[path = "laws/judged.rs"]
 mod judged;
 #[path = "laws/lagging.rs"]

@@ -52,7 +52,8 @@ impl Record {
     pub(crate) fn resolves(&self, row: &Unchanged, began: Instant) -> bool {
         let same = self.row == Some(row.fingerprint);
         if !self.is_removed() {
-            return same;
+            // Of an id whose kind was a guess, and a wrong one, no details were taken over.
+            return same && row.kind == self.kind();
         }
         // What it said was let go. That matters only if this row brings the id back.
         let late = began <= self.believed_since();
