@@ -49,8 +49,7 @@ pub(super) fn slow_list(lab: &Lab, point: &Point, list_ms: u32, seconds: u32) ->
         ..Trouble::default()
     })?;
     let count = restarts(seconds);
-    // The list that began last before the end tells less than the next one.
-    let seen = SEEN + Duration::from_millis((2 * list_ms).into());
+    let seen = SEEN + Duration::from_millis(list_ms.into());
     during(&mut pair, Work::Restarts { count }, seconds, seen, |_| true)
 }
 

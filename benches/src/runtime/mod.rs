@@ -156,15 +156,15 @@ pub async fn serve(settings: Settings) -> Result<()> {
                 let at = shared.now();
                 listening.cancel();
                 shared.cut();
+                let until = shared.clock.now().after(Duration::from_millis(down_ms));
                 if down_ms > 0 {
-                    let until = shared.clock.now().after(Duration::from_millis(down_ms));
                     std::fs::remove_file(&settings.socket)?;
-                    if untold {
-                        driver.happen_untold();
-                    }
-                    shared.clock.sleep_until(until).await;
-                } else if untold {
+                }
+                if untold {
                     driver.happen_untold();
+                }
+                if down_ms > 0 {
+                    shared.clock.sleep_until(until).await;
                 }
                 // Those who are cut have to find somebody, and at once if nobody was down.
                 listening = listen(&settings, &shared)?;
