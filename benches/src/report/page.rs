@@ -80,6 +80,9 @@ const LOSSES: &str = "\
   that is more than the lists cost that it saves (break-even near 0.09 × pods lifecycles a second).
 * P3 makes fewer calls on an idle node (24 an hour, ours 120). It shows a change that it was not told of
   after up to 300 s, ours after 60 s.
+* What the event stream keeps silent about, without ending, is found by the next list: after up to 60 s on
+  a node that has been quiet for minutes, where P2 finds it within a second or so. A runtime that
+  is frozen is noticed 3 s after the next list began, for the same reason; P2 says so after three minutes.
 * Against P2b only the period is left of the saving of an idle node: the reading of the lists is the same.
 ";
 
