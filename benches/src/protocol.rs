@@ -30,6 +30,16 @@ pub enum RuntimeOrder {
         dropped: u32,
         /// How many of a million events are told twice.
         doubled: u32,
+        /// After how long every connection is cut, again and again, in ms; 0 for never.
+        cut_every: u64,
+    },
+    /// What has happened in the last play, or in the last cut. Answered by `History`.
+    History,
+    /// From now on this is wrong with it. Answered by `Ready`.
+    Ail {
+        /// What.
+        #[serde(flatten)]
+        trouble: Trouble,
     },
     /// Cuts every connection at that moment. Answered by `Cut`.
     Cut {
@@ -51,12 +61,37 @@ pub enum RuntimeOrder {
     Truth,
 }
 
+/// What is wrong with a runtime.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trouble {
+    /// Calls for the status of the first pod or its containers never answer.
+    pub hung_pod: bool,
+    /// How much longer a full list of the containers takes, in ms.
+    pub slow_list: u64,
+}
+
+/// What a pod was like from a moment on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Happened {
+    /// When.
+    pub at: i64,
+    /// What a cache should show of it then.
+    pub pod: Truth,
+}
+
 /// What the runtime says.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "answer")]
 pub enum RuntimeAnswer {
-    /// It listens.
+    /// It listens, or is as it was told to be.
     Ready,
+    /// What has happened.
+    History {
+        /// What the pods were like before to which something has happened.
+        before: Vec<Truth>,
+        /// What has happened to them.
+        changes: Vec<Happened>,
+    },
     /// The workload is prepared.
     Planned {
         /// How many events it has.
@@ -195,6 +230,20 @@ pub enum PeerOrder {
         /// For how long, in ms.
         millis: u64,
     },
+    /// How stale the cache was since recording began. Answered by `Stale`.
+    Stale {
+        /// What the pods were like before to which something has happened.
+        before: Vec<Truth>,
+        /// What has happened to them since.
+        changes: Vec<Happened>,
+    },
+    /// Looks at its health for as long as that. Answered by `Watched`.
+    Watch {
+        /// For how long, in ms.
+        millis: u64,
+        /// Only until it is not well.
+        first: bool,
+    },
     /// Compares its cache with this. Answered by `Compared`.
     Compare {
         /// What it should show.
@@ -241,6 +290,10 @@ pub enum PeerAnswer {
         /// What was used until then.
         usage: Usage,
     },
+    /// How stale it was.
+    Stale(Stale),
+    /// What it said of its health.
+    Watched(Watched),
     /// The cache against the truth.
     Compared {
         /// How many containers it does not show, or in another state.
@@ -248,6 +301,28 @@ pub enum PeerAnswer {
         /// How many it shows that there are not.
         ghosts: u64,
     },
+}
+
+/// How stale a cache was.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stale {
+    /// For how long it showed of a pod what was not so, in ns, of all pods together.
+    pub wrong: i64,
+    /// How many changes it has not shown, nor what came after them.
+    pub unseen: u64,
+    /// How long each change was not shown; one that never was, until now.
+    pub lag: Histogram,
+}
+
+/// What a peer said of its health.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watched {
+    /// When it first said that something was wrong.
+    pub unwell: Option<i64>,
+    /// For how long it was not ready, in ns.
+    pub unready: u64,
+    /// How often it lists everything at present, in ns, where it says so.
+    pub period: Option<u64>,
 }
 
 /// Latencies in ns: (value, how often).

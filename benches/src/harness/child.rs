@@ -8,6 +8,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -69,6 +71,12 @@ impl<O: Serialize, A: DeserializeOwned> Process<O, A> {
         let line = self.answers.recv_timeout(within);
         let line = line.with_context(|| format!("no answer within {within:?}: {}", self.name))?;
         serde_json::from_str(&line).with_context(|| format!("{}: {line}", self.name))
+    }
+
+    /// Stops it, so that it does nothing any more, and keeps what it has open.
+    pub(super) fn freeze(&self) -> Result<()> {
+        let pid = Pid::from_raw(self.child.id().cast_signed());
+        kill(pid, Signal::SIGSTOP).with_context(|| format!("cannot stop {}", self.name))
     }
 
     /// An order and its answer, which comes soon.

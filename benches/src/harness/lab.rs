@@ -7,12 +7,13 @@ use anyhow::{Result, bail, ensure};
 use clap::ValueEnum as _;
 use pleg_runtime::clock::wall;
 
-use super::Point;
 use super::child::Process;
+use super::{Point, Workload};
 use crate::node::{Truth, Work};
 use crate::peer::Kind;
 use crate::protocol::{
-    Counted, Histogram, PeerAnswer, PeerOrder, Recorded, RuntimeAnswer, RuntimeOrder,
+    Counted, Happened, Histogram, PeerAnswer, PeerOrder, Recorded, RuntimeAnswer, RuntimeOrder,
+    Stale, Trouble, Watched,
 };
 use crate::usage::Usage;
 
@@ -55,6 +56,9 @@ impl Lab {
         arg("latency", point.latency.to_string());
         if let Some(rows) = point.page {
             arg("page", rows.to_string());
+        }
+        if let Workload::Bloat { ended, .. } = point.workload {
+            arg("ended", ended.to_string());
         }
         let runtime = Process::start(&self.executable, &args)?;
         let name = point.peer.to_possible_value();
@@ -202,11 +206,22 @@ impl Pair {
 
     /// `faults`: how many of a million are dropped, and doubled.
     pub(super) fn play(&mut self, rate: f64, faults: [u32; 2]) -> Result<Played> {
+        self.play_cut(rate, faults, 0)
+    }
+
+    /// The same, and every connection is cut again and again, after so many ms.
+    pub(super) fn play_cut(
+        &mut self,
+        rate: f64,
+        faults: [u32; 2],
+        cut_every: u64,
+    ) -> Result<Played> {
         let [dropped, doubled] = faults;
         self.runtime.tell(&RuntimeOrder::Play {
             rate,
             dropped,
             doubled,
+            cut_every,
         })?;
         let answer = self.runtime.hear(Duration::from_secs(1200))?;
         let RuntimeAnswer::Played {
@@ -226,6 +241,41 @@ impl Pair {
             late,
             blocked,
         })
+    }
+
+    /// From now on that is wrong with the runtime.
+    pub(super) fn ail(&mut self, trouble: Trouble) -> Result<()> {
+        let answer = self.runtime.ask(&RuntimeOrder::Ail { trouble })?;
+        expect!(answer, RuntimeAnswer::Ready => {});
+        Ok(())
+    }
+
+    /// Stops the runtime's process for good; its socket and its connections stay.
+    pub(super) fn freeze(&self) -> Result<()> {
+        self.runtime.freeze()
+    }
+
+    /// What has happened since the last plan, to pods of which `counts` is true; and how stale the
+    /// peer's cache was of it since recording began.
+    pub(super) fn stale(&mut self, counts: impl Fn(&str) -> bool) -> Result<Stale> {
+        let answer = self.runtime.ask(&RuntimeOrder::History)?;
+        let (mut before, mut changes): (Vec<Truth>, Vec<Happened>) =
+            expect!(answer, RuntimeAnswer::History { before, changes } => (before, changes));
+        before.retain(|of| counts(&of.uid));
+        changes.retain(|of| counts(&of.pod.uid));
+        let answer = self.peer.ask(&PeerOrder::Stale { before, changes })?;
+        Ok(expect!(answer, PeerAnswer::Stale(stale) => stale))
+    }
+
+    /// The peer's health is looked at from now on, for that long or until it is not well.
+    pub(super) fn begin_watch(&mut self, during: Duration, first: bool) -> Result<()> {
+        let millis = millis(during);
+        self.peer.tell(&PeerOrder::Watch { millis, first })
+    }
+
+    pub(super) fn end_watch(&mut self, during: Duration) -> Result<Watched> {
+        let answer = self.peer.hear(during + Duration::from_secs(30))?;
+        Ok(expect!(answer, PeerAnswer::Watched(watched) => watched))
     }
 
     /// Cuts all connections at that moment; when that was, and when it listened again.

@@ -7,21 +7,24 @@ use anyhow::{Context as _, Result};
 use pleg_runtime::clock::wall;
 
 use super::lab::{How, Lab, Pair, Played};
-use super::{Point, Workload};
+use super::{Point, Workload, trouble};
 use crate::dice::Dice;
 use crate::node::Work;
 use crate::peer::Kind;
-use crate::protocol::{Counted, Histogram, Recorded};
+use crate::protocol::{Counted, Histogram, Recorded, Stale};
 use crate::results::{PARTS, Sample, load, now};
 use crate::stats::quantile;
 use crate::usage::Usage;
 
 /// How long a peer may take to show what has happened. Upstream's evented design takes up to 300 s
 /// for what it was not told; that it takes longer than this is said, not waited for.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How long a cache is read.
 const READING: Duration = Duration::from_secs(2);
+
+/// The longest play of which every change is told again to see how stale a cache was.
+const HISTORY: u64 = 25_000;
 
 /// How long a node is idle before it is watched: our lists come every minute then.
 const SETTLING: f64 = 66.0;
@@ -66,6 +69,14 @@ pub(super) fn measure(lab: &Lab, point: &Point, rep: u32) -> Result<Sample> {
         Workload::Memory => memory(lab, point)?,
         Workload::Stalled { rate } => stalled(lab, point, rate)?,
         Workload::Reads => reads(lab, point)?,
+        Workload::HungPod { seconds } => trouble::hung_pod(lab, point, seconds)?,
+        Workload::SlowList { list_ms, seconds } => {
+            trouble::slow_list(lab, point, list_ms, seconds)?
+        }
+        Workload::Stall { settled } => trouble::stall(lab, point, settled, rep)?,
+        Workload::Frozen { settled } => trouble::frozen(lab, point, settled, rep)?,
+        Workload::Flapping { seconds } => trouble::flapping(lab, point, seconds)?,
+        Workload::Bloat { audits, .. } => self::audits(lab, point, audits)?,
     };
     sample.metrics = figures.metrics;
     sample.curves = figures.curves;
@@ -85,13 +96,13 @@ fn begun(point: &Point, rep: u32) -> Sample {
 
 /// Figures by name.
 #[derive(Default)]
-struct Figures {
+pub(super) struct Figures {
     metrics: BTreeMap<String, f64>,
     curves: BTreeMap<String, Vec<u64>>,
 }
 
 impl Figures {
-    fn put(&mut self, name: &str, value: f64) {
+    pub(super) fn put(&mut self, name: &str, value: f64) {
         self.metrics.insert(name.to_owned(), value);
     }
 
@@ -129,7 +140,7 @@ impl Figures {
         self.put(&format!("{by}_peak_kib"), usage.peak_kib as f64);
     }
 
-    fn asked(&mut self, counted: &Counted) {
+    pub(super) fn asked(&mut self, counted: &Counted) {
         for (method, calls) in &counted.calls {
             self.put(&format!("calls_{method}"), *calls as f64);
         }
@@ -137,13 +148,23 @@ impl Figures {
         self.put("calls_unary", counted.unary() as f64);
     }
 
-    fn counted(&mut self, recorded: &Recorded) {
+    pub(super) fn counted(&mut self, recorded: &Recorded) {
         for (name, count) in &recorded.counts {
             self.put(&format!("own_{name}"), *count as f64);
         }
     }
 
-    fn played(&mut self, played: &Played) {
+    /// How stale the cache was: pod by pod, a minute of such work, and change by change.
+    pub(super) fn stale(&mut self, stale: &Stale, played: &Played) {
+        let minutes = (played.last - played.first) as f64 / 60e9;
+        if minutes > 0.0 {
+            self.put("stale_per_minute", stale.wrong as f64 / minutes);
+        }
+        self.put("unseen", stale.unseen as f64);
+        self.spread("lag", &stale.lag);
+    }
+
+    pub(super) fn played(&mut self, played: &Played) {
         self.put("events", played.told as f64);
         self.put("sent_in", (played.last - played.first) as f64);
         self.put("generator_late", played.late as f64);
@@ -234,7 +255,7 @@ pub(super) fn idle(lab: &Lab, points: &[Point], rep: u32) -> Result<Vec<Sample>>
 
 /// Where in the second of those who list once a second something falls: anywhere, and for all peers
 /// of one repetition in the same place.
-fn phase(lab: &Lab, rep: u32) -> Duration {
+pub(super) fn phase(lab: &Lab, rep: u32) -> Duration {
     let mut dice = Dice::new(lab.seed ^ u64::from(rep));
     Duration::from_micros(dice.below(1_000_000) as u64)
 }
@@ -254,8 +275,11 @@ fn churn(lab: &Lab, point: &Point, work: Work, rate: f64) -> Result<Figures> {
     pair.window(1.5)?;
     let usage = pair.used()?.0.since(&used);
     let counted = pair.counted()?.since(&before);
-    let recorded = pair.recorded()?;
     let mut figures = Figures::default();
+    if point.peer.shows() && played.told <= HISTORY {
+        figures.stale(&pair.stale(|_| true)?, &played);
+    }
+    let recorded = pair.recorded()?;
     figures.played(&played);
     figures.used("peer", &usage);
     figures.used("runtime", &counted.usage);
@@ -359,6 +383,7 @@ fn lossy(lab: &Lab, point: &Point, per_million: u32) -> Result<Figures> {
         Some(at) => figures.put("after_last", (at - played.last) as f64),
         None => figures.put("gave_up", patience.as_nanos() as f64),
     }
+    figures.stale(&pair.stale(|_| true)?, &played);
     figures.counted(&pair.recorded()?);
     compare(&mut pair, point.peer, &mut figures)?;
     Ok(figures)
@@ -428,8 +453,8 @@ fn reads(lab: &Lab, point: &Point) -> Result<Figures> {
 }
 
 /// How much of what the cache shows is wrong.
-fn compare(pair: &mut Pair, peer: Kind, figures: &mut Figures) -> Result<()> {
-    if peer != Kind::Drain {
+pub(super) fn compare(pair: &mut Pair, peer: Kind, figures: &mut Figures) -> Result<()> {
+    if peer.shows() {
         let (lost, ghosts) = pair.compared()?;
         figures.put("lost", lost as f64);
         figures.put("ghosts", ghosts as f64);

@@ -5,6 +5,7 @@ mod lab;
 mod measure;
 mod real;
 mod schedule;
+mod trouble;
 
 use serde::{Deserialize, Serialize};
 
@@ -69,6 +70,40 @@ pub enum Workload {
     },
     /// Reads of the cache, on a quiet node and on a busy one.
     Reads,
+    /// W4: one pod ends untold and its status calls never answer; 100 events/s of the others.
+    HungPod {
+        /// For how long.
+        seconds: u32,
+    },
+    /// W4: 100 events/s, and a list of the containers takes so much longer.
+    SlowList {
+        /// In ms.
+        list_ms: u32,
+        /// For how long.
+        seconds: u32,
+    },
+    /// W5: the event stream stands, and tells nothing any more, while a pod ends.
+    Stall {
+        /// How long nothing has happened before, so that lists are rare.
+        settled: u32,
+    },
+    /// W5: the runtime's process stops, and its socket and connections stay (half-open).
+    Frozen {
+        /// How long nothing has happened before.
+        settled: u32,
+    },
+    /// W9: 100 events/s, while every connection is cut once a second.
+    Flapping {
+        /// For how long.
+        seconds: u32,
+    },
+    /// W7: full lists back to back, with containers that have ended long ago.
+    Bloat {
+        /// How many lists.
+        audits: u32,
+        /// How many containers.
+        ended: u32,
+    },
 }
 
 /// What is measured.

@@ -64,7 +64,7 @@ const GENERATORS: [Kind; 5] = [
 
 fn quick() -> Vec<Group> {
     use Kind::{Decode, Drain, Evented, Generic, Ours};
-    use Workload::{Audits, Cut, Flood, Memory, Reads, Restarts, Stalled, Storm};
+    use Workload::{Audits, Cut, Flood, Frozen, HungPod, Memory, Reads, Restarts, Stalled, Storm};
     vec![
         group(2, Audits { audits: 50 }, 1000, &[Decode, Generic, Ours]),
         group(
@@ -83,6 +83,8 @@ fn quick() -> Vec<Group> {
         group(1, Memory, 1000, &[Kind::Owned, Generic, Ours]),
         group(1, Stalled { rate: 1000 }, 1000, &[Ours]),
         group(1, Reads, 1000, &[Ours]),
+        group(1, HungPod { seconds: 5 }, 1000, &[Generic, Ours]),
+        group(1, Frozen { settled: 1 }, 1000, &[Ours]),
     ]
 }
 
@@ -104,7 +106,18 @@ const LOSSY: Workload = Workload::Lossy {
 
 fn run_half_an_hour() -> Vec<Group> {
     use Kind::{BestGeneric, Decode, Drain, Evented, Generic, Hint, Ours, Owned};
-    use Workload::{Audits, Cut, Flood, Idle, Memory, Reads, Stalled, Storm};
+    use Workload::{
+        Audits, Bloat, Cut, Flapping, Flood, Frozen, HungPod, Idle, Memory, Reads, SlowList, Stall,
+        Stalled, Storm,
+    };
+    const BLOAT: Workload = Bloat {
+        audits: 20,
+        ended: 18_500,
+    };
+    const SLOW: Workload = SlowList {
+        list_ms: 5000,
+        seconds: 4,
+    };
     const MANY: Workload = Audits { audits: 200 };
     const FEW: Workload = Audits { audits: 20 };
     let large = |p: &mut Point| {
@@ -114,13 +127,14 @@ fn run_half_an_hour() -> Vec<Group> {
     vec![
         group(5, MANY, 110, &[Decode, Generic, Ours]),
         group(5, MANY, 1000, &[Decode, Generic, Ours]),
-        group(5, FEW, 10_000, &[Decode, Generic, Ours]).with(large),
+        group(3, FEW, 10_000, &[Decode, Generic, Ours]).with(large),
         group(5, restarts(100, 6), 1000, &[Drain, Generic, Ours]),
         group(1, restarts(100, 6), 1000, &[Evented, Hint]),
-        group(2, restarts(1000, 5), 1000, &[Drain, Generic, Hint, Ours]),
-        group(2, restarts(10_000, 5), 1000, &[Drain, Generic, Ours]),
-        group(1, lifecycles(10, 20), 1000, &GENERATORS),
-        group(1, lifecycles(160, 10), 1000, &GENERATORS),
+        group(2, restarts(1000, 3), 1000, &[Drain, Generic, Hint, Ours]),
+        group(5, restarts(10_000, 2), 1000, &[Drain, Ours]),
+        group(1, restarts(10_000, 2), 1000, &[Generic]),
+        group(1, lifecycles(10, 10), 1000, &GENERATORS),
+        group(1, lifecycles(160, 6), 1000, &GENERATORS),
         group(5, Storm, 1000, &[Drain, Generic, Ours]),
         group(1, Storm, 1000, &[BestGeneric, Evented, Hint]),
         group(5, Storm, 1000, &[Generic, Ours]).with(|p| p.latency = 1),
@@ -128,11 +142,17 @@ fn run_half_an_hour() -> Vec<Group> {
         group(5, Cut { down_ms: 0 }, 1000, &[Generic, Ours]),
         group(1, Cut { down_ms: 0 }, 1000, &[Evented, Hint]),
         group(5, Cut { down_ms: 400 }, 1000, &[Ours]),
-        group(1, Cut { down_ms: 400 }, 1000, &[Generic, Evented, Hint]),
-        group(1, LOSSY, 1000, &[Generic, Ours]),
+        group(1, Cut { down_ms: 400 }, 1000, &[Generic, Hint]),
+        group(1, LOSSY, 1000, &[Generic, Hint, Ours]),
+        group(1, HungPod { seconds: 6 }, 1000, &[Generic, Hint, Ours]),
+        group(1, SLOW, 1000, &[Generic, Hint, Ours]),
+        group(2, Stall { settled: 4 }, 1000, &[Generic, Ours]),
+        group(3, Frozen { settled: 4 }, 1000, &[Ours]),
+        group(2, Flapping { seconds: 10 }, 1000, &[Generic, Ours]),
+        group(1, BLOAT, 1000, &[Generic, Ours]).with(|p| p.page = Some(5000)),
         group(2, Memory, 1000, &[Owned, Generic, Ours]),
-        group(2, Stalled { rate: 1000 }, 1000, &[Evented, Ours]),
-        group(5, Reads, 1000, &[Generic, Ours]),
+        group(1, Stalled { rate: 1000 }, 1000, &[Evented, Ours]),
+        group(3, Reads, 1000, &[Generic, Ours]),
         group(1, Idle { seconds: 600 }, 1000, &GENERATORS),
     ]
 }
@@ -206,7 +226,31 @@ fn full() -> Vec<Group> {
         ));
     }
     groups.push(group(10, Flood { events: 100_000 }, 1000, &[Drain, Ours]));
+    groups.extend(full_trouble());
     groups
+}
+
+/// What goes wrong, for longer, on a node where lists have become rare.
+fn full_trouble() -> Vec<Group> {
+    use Kind::{Evented, Generic, Hint, Ours};
+    use Workload::{Bloat, Flapping, Frozen, HungPod, SlowList, Stall};
+    const PEERS: [Kind; 4] = [Generic, Evented, Hint, Ours];
+    let slow = SlowList {
+        list_ms: 5000,
+        seconds: 60,
+    };
+    let bloat = Bloat {
+        audits: 200,
+        ended: 18_500,
+    };
+    vec![
+        group(3, HungPod { seconds: 60 }, 1000, &PEERS),
+        group(3, slow, 1000, &PEERS),
+        group(5, Stall { settled: 130 }, 1000, &PEERS),
+        group(5, Frozen { settled: 130 }, 1000, &PEERS),
+        group(5, Flapping { seconds: 10 }, 1000, &PEERS),
+        group(10, bloat, 1000, &[Generic, Ours]).with(|p| p.page = Some(5000)),
+    ]
 }
 
 /// Measures, and writes the results into that file; what is there already is not measured again.
@@ -285,5 +329,64 @@ impl Directory {
 impl Drop for Directory {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How long a point takes on a machine that does nothing else, in seconds: what its workload
+    /// lasts by itself, and what starting, looking and waiting took besides in a quick run.
+    fn lasts(of: &Point) -> f64 {
+        let slow_to_start = f64::from(of.pods) / 1000.0 * 0.3;
+        let at_latency = of.latency as f64 * f64::from(of.pods) / 1000.0 * 5.0;
+        let gives_up = if of.peer == Kind::Evented { 20.0 } else { 0.0 };
+        let least = 0.5 + slow_to_start + at_latency;
+        least
+            + match of.workload {
+                Workload::Audits { audits } => f64::from(audits * of.pods) * 4e-6,
+                Workload::Bloat { audits, .. } => 3.0 + f64::from(audits) * 0.1,
+                Workload::Idle { seconds } => 66.0 + f64::from(seconds),
+                Workload::Restarts { seconds, .. } | Workload::Lifecycles { seconds, .. } => {
+                    1.5 + f64::from(seconds)
+                }
+                Workload::Storm => 0.5 + at_latency,
+                Workload::Flood { events } => f64::from(events) / 20_000.0,
+                Workload::Cut { down_ms } => 4.5 + gives_up + 2e-3 * f64::from(down_ms),
+                Workload::Lossy { .. } => 8.0,
+                Workload::Memory => 2.0,
+                Workload::Stalled { .. } => 10.5,
+                Workload::Reads => 4.0,
+                Workload::HungPod { seconds } => 2.5 + f64::from(seconds),
+                Workload::SlowList { list_ms, seconds } => {
+                    2.5 + 1e-3 * f64::from(list_ms) + f64::from(seconds)
+                }
+                Workload::Stall { settled } => 1.0 + 2.0 * f64::from(settled) + gives_up,
+                Workload::Frozen { settled } => 4.0 + 2.0 * f64::from(settled),
+                Workload::Flapping { seconds } => 1.0 + f64::from(seconds),
+            }
+    }
+
+    fn planned(groups: &[Group]) -> f64 {
+        let each = |group: &Group| {
+            // An idle node is watched for all peers at once.
+            let idle = matches!(
+                group.points.first().map(|p| p.workload),
+                Some(Workload::Idle { .. })
+            );
+            let points = if idle { 1 } else { group.points.len() };
+            let once: f64 = group.points.iter().take(points).map(lasts).sum();
+            f64::from(group.reps) * once
+        };
+        groups.iter().map(each).sum()
+    }
+
+    #[test]
+    fn half_an_hour_is_no_more_than_that() {
+        let minutes = planned(&run_half_an_hour()) / 60.0;
+        assert!(minutes < 28.0, "{minutes:.1} minutes");
+        let minutes = planned(&quick()) / 60.0;
+        assert!(minutes < 3.0, "{minutes:.1} minutes");
     }
 }

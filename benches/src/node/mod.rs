@@ -106,6 +106,31 @@ pub fn pods(seed: u64, pods: u32, containers: u32) -> Pods {
     (0..pods).map(|n| (n, pod(seed, n, containers))).collect()
 }
 
+/// So many containers that have ended, of the first ones of these pods in turn: what is left where
+/// nobody removes them.
+pub fn litter(pods: &mut Pods, seed: u64, count: u32) {
+    let mut dice = Dice::new(seed ^ 0x11_77e4);
+    let numbers: Vec<u32> = pods.keys().copied().collect();
+    for &number in numbers.iter().cycle().take(count as usize) {
+        let Some(pod) = pods.get_mut(&number) else {
+            continue;
+        };
+        let Some(first) = pod.containers.first_mut() else {
+            continue;
+        };
+        let old = Container {
+            id: dice.hex(4),
+            state: ContainerState::ContainerExited,
+            finished_at: LONG_AGO,
+            exit_code: 1,
+            ..first.clone()
+        };
+        first.attempt += 1;
+        // Newest first, as runtimes have them.
+        pod.containers.insert(1, old);
+    }
+}
+
 /// What happens to one pod. Where a moment is stored, it is the moment at which it happens.
 #[derive(Clone, Debug)]
 pub enum Change {
@@ -190,16 +215,29 @@ pub struct Truth {
     pub containers: BTreeMap<String, i32>,
 }
 
+impl Truth {
+    /// What it should show of that pod.
+    #[must_use]
+    pub fn of(pod: &Pod) -> Self {
+        let containers = pod.containers.iter();
+        Self {
+            uid: pod.uid.clone(),
+            containers: containers.map(|c| (c.id.clone(), c.state.into())).collect(),
+        }
+    }
+
+    /// What it should show of one that does not exist.
+    #[must_use]
+    pub fn nothing(uid: &str) -> Self {
+        Self {
+            uid: uid.to_owned(),
+            containers: BTreeMap::new(),
+        }
+    }
+}
+
 /// What a cache should show of all of them.
 #[must_use]
 pub fn truth(pods: &Pods) -> Vec<Truth> {
-    let of = |pod: &Pod| Truth {
-        uid: pod.uid.clone(),
-        containers: pod
-            .containers
-            .iter()
-            .map(|c| (c.id.clone(), c.state.into()))
-            .collect(),
-    };
-    pods.values().map(of).collect()
+    pods.values().map(Truth::of).collect()
 }

@@ -32,6 +32,11 @@ pub enum Work {
         /// Of how many pods.
         pods: u32,
     },
+    /// The first pod ends, and nobody is told. Then so many restarts of the others.
+    Around {
+        /// How many.
+        count: u32,
+    },
 }
 
 /// What will happen, in order.
@@ -52,6 +57,8 @@ pub struct Planned {
     pub change: Change,
     /// What is told of it.
     pub event: Template,
+    /// Whether it is told at all.
+    pub told: bool,
 }
 
 /// An event but for its moments.
@@ -119,6 +126,7 @@ impl Plan {
             Work::Restarts { count } => planner.restarts(count),
             Work::Lifecycles { count } => planner.lifecycles(seed, count),
             Work::Deaths { pods } => planner.deaths(pods),
+            Work::Around { count } => planner.around(count),
         }
         planner.plan
     }
@@ -140,7 +148,7 @@ impl Planner {
                 .plan
                 .after
                 .get(&number)
-                .and_then(|p| p.containers.last())
+                .and_then(|p| p.containers.iter().rev().find(|c| runs(c)))
                 .cloned()
             else {
                 continue;
@@ -180,6 +188,16 @@ impl Planner {
                 Change::Remove(old.id.clone()),
             );
         }
+    }
+
+    fn around(&mut self, count: u32) {
+        if let Some(first) = self.plan.after.keys().next().copied() {
+            self.dies(first);
+        }
+        for planned in &mut self.plan.events {
+            planned.told = false;
+        }
+        self.restarts(count);
     }
 
     fn lifecycles(&mut self, seed: u64, count: u32) {
@@ -321,8 +339,13 @@ impl Planner {
             pod: number,
             change,
             event: Template::new(&message),
+            told: true,
         });
     }
+}
+
+fn runs(container: &Container) -> bool {
+    container.state == ContainerState::ContainerRunning
 }
 
 #[cfg(test)]
@@ -369,11 +392,34 @@ mod tests {
     }
 
     #[test]
+    fn the_first_pod_ends_untold_and_is_left_alone_then() {
+        let before = pods(1, 5, 1);
+        let plan = Plan::new(Work::Around { count: 7 }, &before, Profile::Lean, 9);
+        for planned in &plan.events {
+            assert_eq!(planned.told, planned.pod != 0);
+        }
+        assert_eq!(plan.events.iter().filter(|p| !p.told).count(), 2);
+        assert!(plan.events.iter().filter(|p| p.told).count() >= 4 * 5);
+    }
+
+    #[test]
+    fn litter_is_spread_and_never_restarted() {
+        let mut before = pods(1, 3, 1);
+        crate::node::litter(&mut before, 1, 7);
+        let ended = |p: &crate::node::Pod| p.containers.iter().filter(|c| !runs(c)).count();
+        assert_eq!(before.values().map(ended).collect::<Vec<_>>(), [3, 2, 2]);
+        assert!(before.values().all(|p| runs(&p.containers[0])));
+        let plan = Plan::new(Work::Restarts { count: 5 }, &before, Profile::Lean, 9);
+        assert_eq!(plan.after.values().map(ended).sum::<usize>(), 7);
+    }
+
+    #[test]
     fn what_happens_is_what_was_planned() {
         for work in [
             Work::Restarts { count: 7 },
             Work::Lifecycles { count: 7 },
             Work::Deaths { pods: 3 },
+            Work::Around { count: 7 },
         ] {
             let mut pods = pods(1, 5, 2);
             let plan = Plan::new(work, &pods, Profile::Lean, 9);

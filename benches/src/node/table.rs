@@ -129,6 +129,12 @@ impl Table {
         }
     }
 
+    /// Which pod this uid or id belongs to.
+    #[must_use]
+    pub fn pod_of(&self, of: &str) -> Option<u32> {
+        self.index.get(of).copied()
+    }
+
     /// A full list; each time its maps are in another order.
     pub fn list(&mut self, kind: Kind, page: Page) -> Frames {
         if kind == Kind::Sandboxes {

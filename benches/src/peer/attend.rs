@@ -11,11 +11,13 @@ use pleg_cri::v1::ContainerState as State;
 use pleg_runtime::clock::{Clock, wall};
 use tokio::sync::Notify;
 
+use super::staleness::Looks;
 use super::stamped::Receipts;
 use super::subjects::{Peer, Row, Told};
+use super::watch::watch;
 use crate::Allocated;
 use crate::node::Truth;
-use crate::protocol::{PeerAnswer, PeerOrder, Recorded, orders, say};
+use crate::protocol::{Happened, PeerAnswer, PeerOrder, Recorded, Stale, orders, say};
 use crate::usage::Usage;
 
 /// How long a peer may take to know what exists; long, for a loaded machine and 10,000 pods.
@@ -71,6 +73,7 @@ struct Records {
     seen: BTreeSet<(Id, i32)>,
     end_to_end: Histogram<u64>,
     in_process: Histogram<u64>,
+    looks: Looks,
 }
 
 impl Records {
@@ -80,6 +83,7 @@ impl Records {
             seen: BTreeSet::new(),
             end_to_end: Histogram::new(3)?,
             in_process: Histogram::new(3)?,
+            looks: Looks::default(),
         })
     }
 }
@@ -93,15 +97,14 @@ async fn observe<P: Peer>(
     receipts: Option<Receipts>,
 ) {
     while let Some((uid, id)) = told.next().await {
-        if let (Some(id), Some(records)) = (id, &mut *lock(&recording)) {
+        if let Some(records) = &mut *lock(&recording) {
             let mut shown = None;
-            peer.shows(&uid, &mut |row: Row<'_>| {
-                if *row.id == id {
+            let now = records.looks.at(&*peer, &uid, &mut |row: &Row<'_>| {
+                if Some(row.id) == id.as_ref() {
                     shown = Some((row.state, row.since));
                 }
             });
-            let now = wall().as_nanos();
-            let Some((state, Some(since))) = shown else {
+            let (Some(id), Some((state, Some(since)))) = (id, shown) else {
                 continue;
             };
             let event = match State::try_from(state) {
@@ -155,7 +158,12 @@ impl<P: Peer> Consumer<P> {
                 PeerOrder::Use => used(allocated),
                 PeerOrder::Audit { count } => self.audit(count, allocated).await,
                 PeerOrder::Record => {
-                    *lock(&self.recording) = Some(Records::new()?);
+                    let mut records = Records::new()?;
+                    for uid in &self.known {
+                        let uid = uid.as_str().into();
+                        records.looks.at(&*self.peer, &uid, &mut |_| {});
+                    }
+                    *lock(&self.recording) = Some(records);
                     self.counts = self.peer.counts();
                     used(allocated)
                 }
@@ -209,6 +217,12 @@ impl<P: Peer> Consumer<P> {
                     })
                 }
                 PeerOrder::Compare { truth } => self.compare(truth),
+                PeerOrder::Stale { before, changes } => {
+                    PeerAnswer::Stale(self.stale(&before, &changes)?)
+                }
+                PeerOrder::Watch { millis, first } => {
+                    PeerAnswer::Watched(watch(&*self.peer, self.clock, millis, first).await)
+                }
             };
             say(&answer)?;
         }
@@ -282,6 +296,18 @@ impl<P: Peer> Consumer<P> {
             in_process: values(&records.in_process),
             counts,
         }
+    }
+
+    fn stale(&self, before: &[Truth], changes: &[Happened]) -> Result<Stale> {
+        let Some(records) = &mut *lock(&self.recording) else {
+            return Ok(Stale::default());
+        };
+        // It may show by now what nobody was told of.
+        let uids: BTreeSet<&str> = changes.iter().map(|c| c.pod.uid.as_str()).collect();
+        for uid in uids {
+            records.looks.at(&*self.peer, &uid.into(), &mut |_| {});
+        }
+        records.looks.stale(before, changes, wall().as_nanos())
     }
 
     fn compare(&mut self, truth: Vec<Truth>) -> PeerAnswer {

@@ -3,8 +3,10 @@
 
 mod attend;
 mod raw;
+mod staleness;
 mod stamped;
 mod subjects;
+mod watch;
 
 use std::path::PathBuf;
 
@@ -46,6 +48,12 @@ impl Kind {
     #[must_use]
     pub const fn subscribes(self) -> bool {
         matches!(self, Self::Drain | Self::Evented | Self::Hint | Self::Ours)
+    }
+
+    /// Whether it has a cache.
+    #[must_use]
+    pub const fn shows(self) -> bool {
+        !matches!(self, Self::Drain | Self::Decode | Self::Owned)
     }
 
     /// As the reports name it.

@@ -44,10 +44,29 @@ pub(super) trait Peer: Send + Sync + 'static {
         true
     }
 
+    /// What it says of its health.
+    fn says(&self) -> Says;
+
+    /// How often it lists everything at present, in ns, where it says so.
+    fn period(&self) -> Option<u64> {
+        None
+    }
+
     /// What it counts itself, by name: reads by cause, and what was odd.
     fn counts(&self) -> BTreeMap<String, u64> {
         BTreeMap::new()
     }
+}
+
+/// What a generator says of its health.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Says {
+    /// Nothing is wrong.
+    Well,
+    /// Something is, but the node may go on.
+    Degraded,
+    /// The node may not go on.
+    NotReady,
 }
 
 /// What tells of changes: the pod, and the container or sandbox.
@@ -103,6 +122,19 @@ impl Peer for Pleg {
 
     fn synced(&self) -> bool {
         self.health().current().synced
+    }
+
+    fn says(&self) -> Says {
+        let health = self.health();
+        match (health.ready(), health.degraded().is_empty()) {
+            (Err(_), _) => Says::NotReady,
+            (Ok(()), false) => Says::Degraded,
+            (Ok(()), true) => Says::Well,
+        }
+    }
+
+    fn period(&self) -> Option<u64> {
+        u64::try_from(self.health().current().period.as_nanos()).ok()
     }
 
     fn counts(&self) -> BTreeMap<String, u64> {
@@ -166,6 +198,12 @@ where
 
     fn audit(&self) -> impl Future<Output = ()> + Send {
         (self.audit)(self.subject.clone())
+    }
+
+    fn says(&self) -> Says {
+        self.subject
+            .healthy()
+            .map_or(Says::NotReady, |()| Says::Well)
     }
 }
 

@@ -7,7 +7,9 @@ mod page;
 mod picture;
 mod pictures;
 mod query;
+mod side;
 mod targets;
+mod troubles;
 
 use std::path::{Path, PathBuf};
 

@@ -3,13 +3,14 @@
 use super::format::{Unit, count, nanos, times};
 use super::hourly::Hourly;
 use super::query::{Data, Figure, On, on};
+use super::troubles;
 use crate::harness::Workload;
 use crate::peer::Kind;
 use crate::results::Sample;
 use crate::stats::Estimate;
 
 /// A line of the table.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) name: &'static str,
     pub(super) what: String,
@@ -33,7 +34,7 @@ pub(super) enum Verdict {
 
 /// What a figure has to be.
 #[derive(Clone, Copy)]
-enum Bound {
+pub(super) enum Bound {
     AtLeast(f64),
     AtMost(f64),
 }
@@ -56,7 +57,7 @@ impl Bound {
     }
 }
 
-fn row(
+pub(super) fn row(
     name: &'static str,
     what: impl Into<String>,
     bound: Bound,
@@ -78,7 +79,7 @@ fn row(
     }
 }
 
-fn elsewhere(name: &'static str, what: &str, bound: &str, why: &'static str) -> Row {
+pub(super) fn elsewhere(name: &'static str, what: &str, bound: &str, why: &'static str) -> Row {
     Row {
         name,
         what: what.to_owned(),
@@ -106,7 +107,7 @@ pub(super) fn fastest_churn(w: &Workload) -> bool {
 pub(super) fn storm(w: &Workload) -> bool {
     matches!(w, Workload::Storm)
 }
-fn flood(w: &Workload) -> bool {
+pub(super) fn flood(w: &Workload) -> bool {
     matches!(w, Workload::Flood { .. })
 }
 pub(super) fn cut(w: &Workload) -> bool {
@@ -115,17 +116,36 @@ pub(super) fn cut(w: &Workload) -> bool {
 pub(super) fn restart(w: &Workload) -> bool {
     matches!(w, Workload::Cut { down_ms: 400 })
 }
-fn lossy(w: &Workload) -> bool {
+pub(super) fn lossy(w: &Workload) -> bool {
     matches!(w, Workload::Lossy { .. })
 }
-fn stalled(w: &Workload) -> bool {
+pub(super) fn stalled(w: &Workload) -> bool {
     matches!(w, Workload::Stalled { .. })
 }
-fn reads(w: &Workload) -> bool {
+pub(super) fn reads(w: &Workload) -> bool {
     matches!(w, Workload::Reads)
 }
 pub(super) fn memory(w: &Workload) -> bool {
     matches!(w, Workload::Memory)
+}
+
+pub(super) fn hung_pod(w: &Workload) -> bool {
+    matches!(w, Workload::HungPod { .. })
+}
+pub(super) fn slow_list(w: &Workload) -> bool {
+    matches!(w, Workload::SlowList { .. })
+}
+pub(super) fn stall(w: &Workload) -> bool {
+    matches!(w, Workload::Stall { .. })
+}
+pub(super) fn frozen(w: &Workload) -> bool {
+    matches!(w, Workload::Frozen { .. })
+}
+pub(super) fn flapping(w: &Workload) -> bool {
+    matches!(w, Workload::Flapping { .. })
+}
+pub(super) fn bloat(w: &Workload) -> bool {
+    matches!(w, Workload::Bloat { .. })
 }
 
 /// The whole table.
@@ -134,11 +154,11 @@ pub(super) fn table(data: &Data) -> Vec<Row> {
     let mut rows = at_rest(data, &hourly);
     rows.extend(events(data));
     rows.extend(lists(data));
-    rows.extend(trouble(data));
+    rows.extend(troubles::rows(data));
     rows
 }
 
-fn named(name: &str) -> impl Fn(&Sample) -> Option<f64> + use<> {
+pub(super) fn named(name: &str) -> impl Fn(&Sample) -> Option<f64> + use<> {
     let name = name.to_owned();
     move |s: &Sample| s.get(&name)
 }
@@ -319,166 +339,6 @@ fn lists(data: &Data) -> Vec<Row> {
         AtMost(40e6),
         ours,
         nanos,
-    ));
-    rows
-}
-
-fn trouble(data: &Data) -> Vec<Row> {
-    use Bound::{AtLeast, AtMost};
-    use Kind::{Drain, Evented, Generic, Ours};
-    let mut rows = Vec::new();
-    let verified = named("verified");
-    // The worst of them stands for the 99th part: there are too few to have one.
-    let worst = data
-        .values(on(cut, 1000), Ours, &verified)
-        .into_iter()
-        .fold(f64::NAN, f64::max);
-    let of = data
-        .estimate(on(cut, 1000), Ours, &verified)
-        .map(|e| Estimate { high: worst, ..e });
-    rows.push(row(
-        "T6",
-        "stream cut, 1,000 pods: until every pod is verified (the worst of all)",
-        AtMost(50e6),
-        of,
-        nanos,
-    ));
-    let stale = named("stale");
-    let ratio = data.ratio(on(cut, 1000), (Generic, &stale), (Ours, &stale));
-    rows.push(row(
-        "T6",
-        "a change that the cut swallowed: P2's staleness / ours",
-        AtLeast(10.0),
-        ratio,
-        times,
-    ));
-    let long: Figure<'_> = &|s| s.get("stale").or_else(|| s.get("gave_up"));
-    let ratio = data.ratio(on(cut, 1000), (Evented, long), (Ours, long));
-    rows.push(row(
-        "T6",
-        "the same: P3 / ours (P3 was given 20 s; its worst case is 300 s)",
-        AtLeast(100.0),
-        ratio,
-        times,
-    ));
-    let again = data.metric(on(restart, 1000), Ours, "evented_again");
-    rows.push(row(
-        "T6b",
-        "restart of 0.4 s: from the socket's return until the stream is asked for",
-        AtMost(100e6),
-        again,
-        nanos,
-    ));
-    // Who was given up on took longer than that.
-    let consistent = |s: &Sample| s.get("consistent").or_else(|| s.get("gave_up"));
-    let storms = on(storm, 1000);
-    let ratio = data.ratio(storms, (Ours, &consistent), (Drain, &consistent));
-    rows.push(row(
-        "T7",
-        "1,000 pods die at once: until the cache shows it / until P0 has drained it",
-        AtMost(1.15),
-        ratio,
-        times,
-    ));
-    let slow = On {
-        latency: 1,
-        ..storms
-    };
-    let ratio = data.ratio(slow, (Generic, &consistent), (Ours, &consistent));
-    rows.push(row(
-        "T7",
-        "the same at 1 ms a call: P2 / ours",
-        AtLeast(40.0),
-        ratio,
-        times,
-    ));
-    rows.push(elsewhere(
-        "T7b",
-        "decodes in a storm",
-        "≤ distinct pods + events that met an empty queue",
-        "nothing counts decodes",
-    ));
-    let speed: Figure<'_> = &|s| Some(s.get("events")? * 1e9 / consistent(s)?);
-    let floods = on(flood, 1000);
-    let ratio = data.ratio(floods, (Ours, speed), (Drain, speed));
-    rows.push(row(
-        "T8",
-        "events taken as fast as they come: ours / P0",
-        AtLeast(0.8),
-        ratio,
-        times,
-    ));
-    let ours = data.estimate(floods, Ours, speed);
-    rows.push(row(
-        "T8",
-        "events a second, typical payload, both processes on two cores",
-        AtLeast(50_000.0),
-        ours,
-        count,
-    ));
-    let ratio = data.ratio(
-        on(fastest_churn, 1000),
-        (Ours, &named("latency_p99")),
-        (Drain, &named("latency_p99")),
-    );
-    rows.push(row(
-        "T8",
-        "lag at 10,000 events/s: p99, ours / P0",
-        AtMost(2.0),
-        ratio,
-        times,
-    ));
-    let blocked = data.metric(on(stalled, 1000), Ours, "send_blocked");
-    rows.push(row(
-        "T9",
-        "nobody takes what is announced, 1,000 events/s: the longest that the runtime waited to tell one (a turn of the scheduler is no more)",
-        AtMost(20e6),
-        blocked,
-        nanos,
-    ));
-    rows.push(elsewhere(
-        "T10",
-        "lost or ghost states in 10⁹ simulated events",
-        "0",
-        "`just soak`, docs/laws.md",
-    ));
-    let wrong: Figure<'_> = &|s| Some(s.get("lost")? + s.get("ghosts")?);
-    for (what, on) in [
-        ("100 events/s", on(slow_churn, 1000)),
-        ("the storm", storms),
-        ("1 % lost and 1 % doubled", on(lossy, 1000)),
-    ] {
-        let ours = data.estimate(on, Ours, wrong);
-        rows.push(row(
-            "T10",
-            format!("containers lost or shown though gone, after {what}"),
-            AtMost(0.0),
-            ours,
-            count,
-        ));
-    }
-    let after = data.metric(on(lossy, 1000), Ours, "after_last");
-    rows.push(row(
-        "T11",
-        "1 % of the events lost: from the last event until the cache is right",
-        AtMost(60e9),
-        after,
-        nanos,
-    ));
-    rows.push(elsewhere(
-        "T12",
-        "a dead runtime is noticed; one hung pod does not matter",
-        "≤ 3 s; 0 s",
-        "tests/tests/faults asserts it; not timed here",
-    ));
-    let reads_of = |s: &Sample| Some(s.get("read_busy_p99")? / s.get("read_quiet_p99")?);
-    let ours = data.estimate(on(reads, 1000), Ours, &reads_of);
-    rows.push(row(
-        "T13",
-        "reads of the cache: p99 at 2,000 events/s / on a quiet node",
-        AtMost(1.5),
-        ours,
-        times,
     ));
     rows
 }

@@ -17,7 +17,7 @@ use prost::Message;
 use tokio::sync::mpsc;
 use tonic::Code;
 
-use super::{Shared, lock};
+use super::{Shared, lock, trouble};
 use crate::node::table::{self, Frames, Kind};
 use crate::node::{Page, Table};
 use crate::wire;
@@ -71,6 +71,7 @@ async fn call(shared: &Arc<Shared>, path: &str, message: Bytes) -> Result<Body, 
         let at = shared.clock.now().after(shared.latency);
         shared.clock.sleep_until(at).await;
     }
+    trouble::hold_up(shared, method, &message).await;
     let page = match shared.page {
         Some(rows) if streams => Page::Of(rows),
         _ => Page::Whole,
@@ -91,7 +92,7 @@ const METHODS: [&str; 8] = [
     "ContainerStatus",
 ];
 
-fn decode<M: Message + Default>(message: Bytes) -> Result<M, Code> {
+pub(super) fn decode<M: Message + Default>(message: Bytes) -> Result<M, Code> {
     M::decode(message).map_err(|_| Code::InvalidArgument)
 }
 

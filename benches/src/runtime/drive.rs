@@ -1,6 +1,7 @@
 //! What happens on the node, at its own pace: a peer that is slow does not slow it down, but for
 //! what waits in its channel (open loop).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,8 +10,8 @@ use pleg_core::Instant;
 
 use super::{Settings, Shared, lock};
 use crate::dice::Dice;
-use crate::node::{Plan, Planned, Work};
-use crate::protocol::RuntimeAnswer;
+use crate::node::{Plan, Planned, Pods, Truth, Work, apply};
+use crate::protocol::{Happened, RuntimeAnswer};
 
 /// The timer's grain. Who is later than this was held up, and what it tells happened when it was
 /// due: otherwise a slow peer would hide its own slowness (coordinated omission).
@@ -21,6 +22,27 @@ pub(super) struct Driver {
     settings: Settings,
     plan: Plan,
     played: u64,
+    history: History,
+}
+
+/// What has happened last.
+#[derive(Default)]
+struct History {
+    before: Pods,
+    events: Vec<Planned>,
+    /// When each of them happened.
+    moments: Vec<i64>,
+}
+
+/// How a plan is played.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct How {
+    /// Events a second; 0 for as fast as they are taken.
+    pub(super) rate: f64,
+    /// How many of a million are never told, and how many twice.
+    pub(super) faults: [u32; 2],
+    /// After how long every connection is cut, again and again.
+    pub(super) cut_every: Option<Duration>,
 }
 
 /// What one play has come to.
@@ -40,6 +62,7 @@ impl Driver {
             settings: settings.clone(),
             plan: Plan::default(),
             played: 0,
+            history: History::default(),
         }
     }
 
@@ -48,6 +71,10 @@ impl Driver {
         let seed = self.settings.seed ^ (self.played << 32);
         let before = lock(&self.shared.table).pods().clone();
         self.plan = Plan::new(work, &before, self.settings.profile, seed);
+        self.history = History {
+            before,
+            ..History::default()
+        };
         RuntimeAnswer::Planned {
             events: self.plan.events.len() as u64,
             truth: crate::node::truth(&self.plan.after),
@@ -60,21 +87,59 @@ impl Driver {
         let mut table = lock(&self.shared.table);
         for planned in self.plan.events.drain(..) {
             table.happens(&planned, now);
+            self.history.moments.push(now);
+            self.history.events.push(planned);
         }
     }
 
-    pub(super) async fn play(&mut self, rate: f64, faults: [u32; 2]) -> RuntimeAnswer {
+    pub(super) fn history(&self) -> RuntimeAnswer {
+        let mut pods = self.history.before.clone();
+        let (mut before, mut changes) = (BTreeMap::new(), Vec::new());
+        let events = self.history.events.iter();
+        for (Planned { pod, change, .. }, &at) in events.zip(&self.history.moments) {
+            let was = pods.get(pod).map(Truth::of);
+            apply(&mut pods, *pod, change, at);
+            let now = pods.get(pod).map(Truth::of);
+            let Some(of) = was.as_ref().or(now.as_ref()) else {
+                continue;
+            };
+            let nothing = Truth::nothing(&of.uid);
+            before
+                .entry(*pod)
+                .or_insert_with(|| was.clone().unwrap_or_else(|| nothing.clone()));
+            changes.push(Happened {
+                at,
+                pod: now.unwrap_or(nothing),
+            });
+        }
+        RuntimeAnswer::History {
+            before: before.into_values().collect(),
+            changes,
+        }
+    }
+
+    pub(super) async fn play(&mut self, how: How) -> RuntimeAnswer {
+        let How { rate, faults, .. } = how;
         let events = std::mem::take(&mut self.plan.events);
         let mut moments = Vec::with_capacity(events.len());
         let mut dice = Dice::new(self.settings.seed ^ 0xfa017);
         let mut faulty = |per_million: u32| dice.below(1_000_000) < per_million as usize;
         let mut played = Played::default();
         let start = self.shared.clock.now();
+        let mut cut = how.cut_every.map(|every| start.after(every));
         for (n, planned) in events.iter().enumerate() {
             let now = self.due(start, n, rate, &mut played).await;
             moments.push(now);
             lock(&self.shared.table).happens(planned, now);
-            if faulty(faults[0]) {
+            played.last = now;
+            if n == 0 {
+                played.first = now;
+            }
+            if let Some(due) = cut.filter(|due| self.shared.clock.now() >= *due) {
+                self.shared.cut();
+                cut = how.cut_every.map(|every| due.after(every));
+            }
+            if !planned.told || faulty(faults[0]) {
                 continue;
             }
             let times = if faulty(faults[1]) { 2 } else { 1 };
@@ -82,6 +147,7 @@ impl Driver {
                 self.tell(planned, &moments, &mut played).await;
             }
         }
+        (self.history.events, self.history.moments) = (events, moments);
         let Played {
             told,
             first,
@@ -123,10 +189,6 @@ impl Driver {
         let blocked = self.shared.clock.now().nanos_since(began);
         played.blocked = played.blocked.max(blocked);
         played.told += 1;
-        played.last = moments.last().copied().unwrap_or(0);
-        if played.first == 0 {
-            played.first = played.last;
-        }
     }
 }
 

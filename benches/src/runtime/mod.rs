@@ -6,6 +6,7 @@
 
 mod call;
 mod drive;
+mod trouble;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,9 +21,9 @@ use tokio::net::UnixListener;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::node::{Page, Table, pods};
+use crate::node::{Page, Table, litter, pods};
 use crate::payload::Profile;
-use crate::protocol::{Counted, RuntimeAnswer, RuntimeOrder, orders, say};
+use crate::protocol::{Counted, RuntimeAnswer, RuntimeOrder, Trouble, orders, say};
 use crate::usage::Usage;
 
 /// How it is to be.
@@ -49,6 +50,9 @@ pub struct Settings {
     /// Offers streaming lists, with so many rows to the page.
     #[arg(long)]
     pub page: Option<usize>,
+    /// How many containers there are besides that have ended long ago.
+    #[arg(long, default_value_t = 0)]
+    pub ended: u32,
 }
 
 /// What all its connections share.
@@ -60,6 +64,9 @@ struct Shared {
     latency: Duration,
     page: Option<usize>,
     clock: Clock,
+    trouble: Mutex<Trouble>,
+    /// Cancelled to end every connection that there is.
+    connections: Mutex<CancellationToken>,
 }
 
 #[derive(Debug, Default)]
@@ -79,6 +86,12 @@ impl Shared {
         }
     }
 
+    /// Ends every connection, and whoever waits for events is forgotten.
+    fn cut(&self) {
+        std::mem::take(&mut *lock(&self.connections)).cancel();
+        lock(&self.subscribers).clear();
+    }
+
     fn now(&self) -> i64 {
         self.clock.wall().as_nanos()
     }
@@ -95,7 +108,8 @@ impl Shared {
 /// # Errors
 /// If the socket cannot be had, or an order is not understood.
 pub async fn serve(settings: Settings) -> Result<()> {
-    let pods = pods(settings.seed, settings.pods, settings.containers);
+    let mut pods = pods(settings.seed, settings.pods, settings.containers);
+    litter(&mut pods, settings.seed, settings.ended);
     let mut table = Table::new(pods, settings.profile, settings.seed);
     table.prepare(settings.page.map_or(Page::Whole, Page::Of));
     let shared = Arc::new(Shared {
@@ -105,6 +119,8 @@ pub async fn serve(settings: Settings) -> Result<()> {
         latency: Duration::from_millis(settings.latency),
         page: settings.page,
         clock: Clock::start(),
+        trouble: Mutex::default(),
+        connections: Mutex::default(),
     });
     let mut orders = orders::<RuntimeOrder>();
     let mut driver = drive::Driver::new(shared.clone(), &settings);
@@ -117,7 +133,20 @@ pub async fn serve(settings: Settings) -> Result<()> {
                 rate,
                 dropped,
                 doubled,
-            } => driver.play(rate, [dropped, doubled]).await,
+                cut_every,
+            } => {
+                let how = drive::How {
+                    rate,
+                    faults: [dropped, doubled],
+                    cut_every: (cut_every > 0).then(|| Duration::from_millis(cut_every)),
+                };
+                driver.play(how).await
+            }
+            RuntimeOrder::History => driver.history(),
+            RuntimeOrder::Ail { trouble } => {
+                *lock(&shared.trouble) = trouble;
+                RuntimeAnswer::Ready
+            }
             RuntimeOrder::Cut {
                 at,
                 down_ms,
@@ -126,16 +155,16 @@ pub async fn serve(settings: Settings) -> Result<()> {
                 shared.clock.sleep_until(shared.instant(at)).await;
                 let at = shared.now();
                 listening.cancel();
-                lock(&shared.subscribers).clear();
+                shared.cut();
+                let until = shared.clock.now().after(Duration::from_millis(down_ms));
                 if down_ms > 0 {
-                    let until = shared.clock.now().after(Duration::from_millis(down_ms));
                     std::fs::remove_file(&settings.socket)?;
-                    if untold {
-                        driver.happen_untold();
-                    }
-                    shared.clock.sleep_until(until).await;
-                } else if untold {
+                }
+                if untold {
                     driver.happen_untold();
+                }
+                if down_ms > 0 {
+                    shared.clock.sleep_until(until).await;
                 }
                 // Those who are cut have to find somebody, and at once if nobody was down.
                 listening = listen(&settings, &shared)?;
@@ -158,12 +187,13 @@ pub async fn serve(settings: Settings) -> Result<()> {
         say(&answer)?;
     }
     listening.cancel();
+    shared.cut();
     // The harness may have taken the directory away.
     let _ = std::fs::remove_file(&settings.socket);
     Ok(())
 }
 
-/// Listens until that is cancelled, and with it every connection.
+/// Listens until that is cancelled.
 fn listen(settings: &Settings, shared: &Arc<Shared>) -> Result<CancellationToken> {
     if settings.socket.exists() {
         std::fs::remove_file(&settings.socket)?;
@@ -171,10 +201,9 @@ fn listen(settings: &Settings, shared: &Arc<Shared>) -> Result<CancellationToken
     let listener = UnixListener::bind(&settings.socket)
         .with_context(|| format!("cannot listen on {}", settings.socket.display()))?;
     let (stop, shared) = (CancellationToken::new(), shared.clone());
-    let until = stop.clone();
     let accepting = async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let (shared, until) = (shared.clone(), until.clone());
+            let (shared, until) = (shared.clone(), lock(&shared.connections).clone());
             let connection = async move {
                 let service =
                     hyper::service::service_fn(|request| call::answer(shared.clone(), request));

@@ -1,0 +1,138 @@
+//! The measurements of what goes wrong: pods that hang, lists that crawl, streams that stall or
+//! flap, a runtime that stops.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use pleg_runtime::clock::wall;
+
+use super::Point;
+use super::lab::{How, Lab, Pair};
+use super::measure::{Figures, PATIENCE, compare, phase};
+use crate::node::Work;
+use crate::protocol::Trouble;
+
+/// Events a second, while something is wrong.
+const RATE: u32 = 100;
+
+/// How long a change may stay unseen before it counts as never seen, besides what makes lists slow.
+const SEEN: Duration = Duration::from_millis(2500);
+
+/// How long a peer may take to notice that the runtime does nothing any more, besides the period of
+/// its lists. Upstream takes three minutes; that it takes longer than this is said, not waited for.
+const NOTICED: Duration = Duration::from_secs(10);
+
+/// How long a cache may take to be right again after the stream has flapped.
+const RIGHT: Duration = Duration::from_secs(90);
+
+const fn restarts(seconds: u32) -> u32 {
+    RATE * seconds / 4
+}
+
+pub(super) fn hung_pod(lab: &Lab, point: &Point, seconds: u32) -> Result<Figures> {
+    let mut pair = lab.start(point, &How::default())?;
+    let hung = pair.truth()?.into_iter().next().context("no pods")?.uid;
+    pair.ail(Trouble {
+        hung_pod: true,
+        ..Trouble::default()
+    })?;
+    let count = restarts(seconds);
+    during(&mut pair, Work::Around { count }, seconds, SEEN, |uid| {
+        uid != hung
+    })
+}
+
+pub(super) fn slow_list(lab: &Lab, point: &Point, list_ms: u32, seconds: u32) -> Result<Figures> {
+    let mut pair = lab.start(point, &How::default())?;
+    pair.ail(Trouble {
+        slow_list: list_ms.into(),
+        ..Trouble::default()
+    })?;
+    let count = restarts(seconds);
+    let seen = SEEN + Duration::from_millis(list_ms.into());
+    during(&mut pair, Work::Restarts { count }, seconds, seen, |_| true)
+}
+
+/// What the peer shows and says while that happens, of the pods that count, and for a while after.
+fn during(
+    pair: &mut Pair,
+    work: Work,
+    seconds: u32,
+    after: Duration,
+    counts: impl Fn(&str) -> bool,
+) -> Result<Figures> {
+    pair.plan(work)?;
+    pair.record()?;
+    let watching = Duration::from_secs(seconds.into()) + after;
+    pair.begin_watch(watching, false)?;
+    let played = pair.play(f64::from(RATE), [0, 0])?;
+    let watched = pair.end_watch(watching)?;
+    let mut figures = Figures::default();
+    figures.played(&played);
+    figures.stale(&pair.stale(counts)?, &played);
+    figures.put("unready", watched.unready as f64);
+    figures.counted(&pair.recorded()?);
+    Ok(figures)
+}
+
+pub(super) fn stall(lab: &Lab, point: &Point, settled: u32, rep: u32) -> Result<Figures> {
+    let mut pair = lab.start(point, &How::default())?;
+    let (period, mut figures) = settle(&mut pair, settled, phase(lab, rep))?;
+    let (events, truth) = pair.plan(Work::Deaths { pods: 1 })?;
+    let patience = PATIENCE + period;
+    pair.wait_for(truth, events, patience)?;
+    let played = pair.play(0.0, [1_000_000, 0])?;
+    match pair.reached(patience)?.at {
+        Some(seen) => figures.put("stale", (seen - played.last) as f64),
+        None => figures.put("gave_up", patience.as_nanos() as f64),
+    }
+    Ok(figures)
+}
+
+pub(super) fn frozen(lab: &Lab, point: &Point, settled: u32, rep: u32) -> Result<Figures> {
+    let mut pair = lab.start(point, &How::default())?;
+    let (period, mut figures) = settle(&mut pair, settled, phase(lab, rep))?;
+    let patience = NOTICED + period;
+    let at = wall().as_nanos();
+    pair.freeze()?;
+    pair.begin_watch(patience, true)?;
+    match pair.end_watch(patience)?.unwell {
+        Some(unwell) => figures.put("noticed", (unwell - at) as f64),
+        None => figures.put("gave_up", patience.as_nanos() as f64),
+    }
+    Ok(figures)
+}
+
+/// Nothing happens for a while, and a little longer; how often the peer lists everything then.
+fn settle(pair: &mut Pair, seconds: u32, longer: Duration) -> Result<(Duration, Figures)> {
+    pair.window(f64::from(seconds) + longer.as_secs_f64())?;
+    pair.begin_watch(Duration::ZERO, false)?;
+    let period = pair.end_watch(Duration::ZERO)?.period;
+    let mut figures = Figures::default();
+    if let Some(period) = period {
+        figures.put("period", period as f64);
+    }
+    Ok((Duration::from_nanos(period.unwrap_or(0)), figures))
+}
+
+pub(super) fn flapping(lab: &Lab, point: &Point, seconds: u32) -> Result<Figures> {
+    let mut pair = lab.start(point, &How::default())?;
+    let count = restarts(seconds);
+    let (events, truth) = pair.plan(Work::Restarts { count })?;
+    pair.record()?;
+    let before = pair.counted()?;
+    pair.wait_for(truth, events, RIGHT)?;
+    let played = pair.play_cut(f64::from(RATE), [0, 0], 1000)?;
+    let reached = pair.reached(RIGHT)?;
+    let mut figures = Figures::default();
+    figures.played(&played);
+    figures.asked(&pair.counted()?.since(&before));
+    match reached.at {
+        Some(at) => figures.put("after_last", (at - played.last) as f64),
+        None => figures.put("gave_up", RIGHT.as_nanos() as f64),
+    }
+    figures.stale(&pair.stale(|_| true)?, &played);
+    figures.counted(&pair.recorded()?);
+    compare(&mut pair, point.peer, &mut figures)?;
+    Ok(figures)
+}

@@ -1,0 +1,35 @@
+//! Looks at what a generator says of its health.
+
+use std::time::Duration;
+
+use pleg_runtime::clock::{Clock, wall};
+
+use super::subjects::{Peer, Says};
+use crate::protocol::Watched;
+
+/// How often.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// For that long, or only until it is not well.
+pub(super) async fn watch<P: Peer>(peer: &P, clock: Clock, millis: u64, first: bool) -> Watched {
+    let mut now = clock.now();
+    let end = now.after(Duration::from_millis(millis));
+    let mut watched = Watched {
+        period: peer.period(),
+        ..Watched::default()
+    };
+    loop {
+        let says = peer.says();
+        if says != Says::Well {
+            watched.unwell.get_or_insert_with(|| wall().as_nanos());
+        }
+        if now >= end || (first && watched.unwell.is_some()) {
+            return watched;
+        }
+        clock.sleep_until(now.after(LOOK)).await;
+        let before = std::mem::replace(&mut now, clock.now());
+        if says == Says::NotReady {
+            watched.unready += u64::try_from(now.nanos_since(before)).unwrap_or(0);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! The peers side by side: one column for each, one line for each figure.
+
+use std::fmt::Write as _;
+
+use super::format::{Unit, count, nanos};
+use super::query::{Data, Figure, On, on};
+use super::targets::{
+    audits, bloat, cut, fast_churn, flapping, frozen, hung_pod, idle, lossy, memory, slow_churn,
+    slow_list, stall, storm,
+};
+use crate::harness::Workload;
+use crate::peer::Kind;
+use crate::results::Sample;
+
+const PEERS: [Kind; 6] = [
+    Kind::Drain,
+    Kind::Generic,
+    Kind::BestGeneric,
+    Kind::Evented,
+    Kind::Hint,
+    Kind::Ours,
+];
+
+/// A table that is being written.
+struct Table<'a> {
+    data: &'a Data,
+    out: &'a mut String,
+}
+
+/// All of them.
+pub(super) fn write(data: &Data, out: &mut String) {
+    let names: Vec<&str> = PEERS.iter().map(|p| p.name()).collect();
+    let _ = writeln!(
+        out,
+        "| | {} |\n| --- |{}",
+        names.join(" | "),
+        " --- |".repeat(PEERS.len())
+    );
+    let mut table = Table { data, out };
+    at_rest(&mut table);
+    busy(&mut table);
+    in_trouble(&mut table);
+}
+
+impl Table<'_> {
+    /// A line, if anybody has that figure.
+    fn line(&mut self, what: &str, work: On, figure: Figure<'_>, unit: Unit) {
+        let cell = |&peer: &Kind| {
+            let of = self.data.estimate(work, peer, figure);
+            of.map_or_else(|| "–".to_owned(), |of| unit(of.median))
+        };
+        let cells: Vec<String> = PEERS.iter().map(cell).collect();
+        if cells.iter().any(|c| c != "–") {
+            let _ = writeln!(self.out, "| {what} | {} |", cells.join(" | "));
+        }
+    }
+
+    /// A line of what was measured under that name.
+    fn named(&mut self, what: &str, work: On, name: &str, unit: Unit) {
+        self.line(what, work, &|s| s.get(name), unit);
+    }
+}
+
+fn at_rest(table: &mut Table<'_>) {
+    let (lists, rest, held) = (on(audits, 1000), on(idle, 1000), on(memory, 1000));
+    table.named("CPU of one full list, all of it", lists, "audit_cpu", nanos);
+    table.named("… of the runtime", lists, "runtime_audit_cpu", nanos);
+    table.named(
+        "CPU of one full list with 18,500 containers more that have ended, in pages",
+        on(bloat, 1000),
+        "audit_cpu",
+        nanos,
+    );
+    table.named(
+        "from the start until it knows what exists",
+        lists,
+        "synced_in",
+        nanos,
+    );
+    let hour =
+        |name: &'static str| move |s: &Sample| Some(s.get(name)? * 3600.0 / s.get("seconds")?);
+    table.line("idle hour: CPU", rest, &hour("peer_cpu"), nanos);
+    table.line("… of the runtime", rest, &hour("runtime_cpu"), nanos);
+    table.line("… calls", rest, &hour("calls_unary"), count);
+    table.line("… times woken up", rest, &hour("peer_woken"), count);
+    table.named("bytes held of each pod", held, "held_per_pod", count);
+    table.named(
+        "allocations of one unchanged list",
+        held,
+        "allocations",
+        count,
+    );
+}
+
+fn one_lifecycle(w: &Workload) -> bool {
+    matches!(
+        w,
+        Workload::Lifecycles {
+            per_ten_seconds: 10,
+            ..
+        }
+    )
+}
+
+fn sixteen_lifecycles(w: &Workload) -> bool {
+    matches!(
+        w,
+        Workload::Lifecycles {
+            per_ten_seconds: 160,
+            ..
+        }
+    )
+}
+
+const STALE: &str = "… stale: pod-time a minute";
+
+fn busy(table: &mut Table<'_>) {
+    let each = |name: &'static str| move |s: &Sample| Some(s.get(name)? / s.get("events")?);
+    for (what, work) in [
+        ("100 events/s", on(slow_churn, 1000)),
+        ("1,000 events/s", on(fast_churn, 1000)),
+        ("1 pod a second comes and goes", on(one_lifecycle, 1000)),
+        ("16 pods a second come and go", on(sixteen_lifecycles, 1000)),
+    ] {
+        let first = format!("{what}: change to visible, p50");
+        table.named(&first, work, "latency_p50", nanos);
+        table.named("… p99", work, "latency_p99", nanos);
+        table.named(STALE, work, "stale_per_minute", nanos);
+        table.line("… CPU per event", work, &each("peer_cpu"), nanos);
+        table.line("… of the runtime", work, &each("runtime_cpu"), nanos);
+        table.line("… calls per event", work, &each("calls_unary"), count);
+        table.line(
+            "… containers lost or ghosts afterwards",
+            work,
+            &|s| Some(s.get("lost")? + s.get("ghosts")?),
+            count,
+        );
+    }
+    table.named(
+        "1,000 pods die: until the cache shows it",
+        on(storm, 1000),
+        "consistent",
+        nanos,
+    );
+    let slow = On {
+        latency: 1,
+        ..on(storm, 1000)
+    };
+    table.named("… at 1 ms a call", slow, "consistent", nanos);
+}
+
+fn in_trouble(table: &mut Table<'_>) {
+    table.named(
+        "a change that a cut swallowed: unseen for (one pod: its pod-time)",
+        on(cut, 1000),
+        "stale",
+        nanos,
+    );
+    let stalled = on(stall, 1000);
+    table.named(
+        "a change while the stream stands still: unseen for",
+        stalled,
+        "stale",
+        nanos,
+    );
+    table.named("… period of its lists then", stalled, "period", nanos);
+    for (what, work) in [
+        (
+            "one pod hangs for ever, 100 events/s of the others",
+            on(hung_pod, 1000),
+        ),
+        ("a list takes 5 s more, 100 events/s", on(slow_list, 1000)),
+        ("cut once a second, 100 events/s", on(flapping, 1000)),
+        ("1 % lost and 1 % doubled, 400 events/s", on(lossy, 1000)),
+    ] {
+        let first = format!("{what}: change to visible, all changes, p50");
+        table.named(&first, work, "lag_p50", nanos);
+        table.named("… p99", work, "lag_p99", nanos);
+        table.named(STALE, work, "stale_per_minute", nanos);
+        table.named("… changes never seen", work, "unseen", count);
+        table.named("… said to be not ready for", work, "unready", nanos);
+    }
+    let dead = on(frozen, 1000);
+    table.named(
+        "a frozen runtime: until it says that something is wrong",
+        dead,
+        "noticed",
+        nanos,
+    );
+    table.named("… period of its lists then", dead, "period", nanos);
+}

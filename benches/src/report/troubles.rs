@@ -1,0 +1,222 @@
+//! The targets of cuts, storms, losses and of what hangs.
+
+use super::format::{count, nanos, times};
+use super::query::{Data, Figure, On, on};
+use super::targets::{
+    Bound, Row, cut, elsewhere, fastest_churn, flapping, flood, frozen, hung_pod, lossy, named,
+    reads, restart, row, slow_churn, stall, stalled, storm,
+};
+use crate::peer::Kind;
+use crate::results::Sample;
+use crate::stats::Estimate;
+
+/// All of them.
+pub(super) fn rows(data: &Data) -> Vec<Row> {
+    [cuts(data), bursts(data), losses(data)].concat()
+}
+
+fn cuts(data: &Data) -> Vec<Row> {
+    use Bound::{AtLeast, AtMost};
+    use Kind::{Evented, Generic, Ours};
+    let mut rows = Vec::new();
+    let verified = named("verified");
+    // The worst of them stands for the 99th part: there are too few to have one.
+    let worst = data
+        .values(on(cut, 1000), Ours, &verified)
+        .into_iter()
+        .fold(f64::NAN, f64::max);
+    let of = data
+        .estimate(on(cut, 1000), Ours, &verified)
+        .map(|e| Estimate { high: worst, ..e });
+    rows.push(row(
+        "T6",
+        "stream cut, 1,000 pods: until every pod is verified (the worst of all)",
+        AtMost(50e6),
+        of,
+        nanos,
+    ));
+    let stale = named("stale");
+    let ratio = data.ratio(on(cut, 1000), (Generic, &stale), (Ours, &stale));
+    rows.push(row(
+        "T6",
+        "a change that the cut swallowed: P2's staleness / ours",
+        AtLeast(10.0),
+        ratio,
+        times,
+    ));
+    let long: Figure<'_> = &|s| s.get("stale").or_else(|| s.get("gave_up"));
+    let ratio = data.ratio(on(cut, 1000), (Evented, long), (Ours, long));
+    rows.push(row(
+        "T6",
+        "the same: P3 / ours (P3 was given 20 s; its worst case is 300 s)",
+        AtLeast(100.0),
+        ratio,
+        times,
+    ));
+    let again = data.metric(on(restart, 1000), Ours, "evented_again");
+    rows.push(row(
+        "T6b",
+        "restart of 0.4 s: from the socket's return until the stream is asked for",
+        AtMost(100e6),
+        again,
+        nanos,
+    ));
+    rows
+}
+
+fn bursts(data: &Data) -> Vec<Row> {
+    use Bound::{AtLeast, AtMost};
+    use Kind::{Drain, Generic, Ours};
+    let mut rows = Vec::new();
+    // Who was given up on took longer than that.
+    let consistent = |s: &Sample| s.get("consistent").or_else(|| s.get("gave_up"));
+    let storms = on(storm, 1000);
+    let ratio = data.ratio(storms, (Ours, &consistent), (Drain, &consistent));
+    rows.push(row(
+        "T7",
+        "1,000 pods die at once: until the cache shows it / until P0 has drained it",
+        AtMost(1.15),
+        ratio,
+        times,
+    ));
+    let slow = On {
+        latency: 1,
+        ..storms
+    };
+    let ratio = data.ratio(slow, (Generic, &consistent), (Ours, &consistent));
+    rows.push(row(
+        "T7",
+        "the same at 1 ms a call: P2 / ours",
+        AtLeast(40.0),
+        ratio,
+        times,
+    ));
+    rows.push(elsewhere(
+        "T7b",
+        "decodes in a storm",
+        "≤ distinct pods + events that met an empty queue",
+        "nothing counts decodes",
+    ));
+    let speed: Figure<'_> = &|s| Some(s.get("events")? * 1e9 / consistent(s)?);
+    let floods = on(flood, 1000);
+    let ratio = data.ratio(floods, (Ours, speed), (Drain, speed));
+    rows.push(row(
+        "T8",
+        "events taken as fast as they come: ours / P0",
+        AtLeast(0.8),
+        ratio,
+        times,
+    ));
+    let ours = data.estimate(floods, Ours, speed);
+    rows.push(row(
+        "T8",
+        "events a second, typical payload, both processes on two cores",
+        AtLeast(50_000.0),
+        ours,
+        count,
+    ));
+    let ratio = data.ratio(
+        on(fastest_churn, 1000),
+        (Ours, &named("latency_p99")),
+        (Drain, &named("latency_p99")),
+    );
+    rows.push(row(
+        "T8",
+        "lag at 10,000 events/s: p99, ours / P0",
+        AtMost(2.0),
+        ratio,
+        times,
+    ));
+    rows
+}
+
+fn losses(data: &Data) -> Vec<Row> {
+    use Bound::AtMost;
+    use Kind::Ours;
+    let mut rows = Vec::new();
+    let blocked = data.metric(on(stalled, 1000), Ours, "send_blocked");
+    rows.push(row(
+        "T9",
+        "nobody takes what is announced, 1,000 events/s: the longest that the runtime waited to tell one (a turn of the scheduler is no more)",
+        AtMost(20e6),
+        blocked,
+        nanos,
+    ));
+    rows.push(elsewhere(
+        "T10",
+        "lost or ghost states in 10⁹ simulated events",
+        "0",
+        "`just soak`, docs/laws.md",
+    ));
+    let wrong: Figure<'_> = &|s| Some(s.get("lost")? + s.get("ghosts")?);
+    for (what, on) in [
+        ("100 events/s", on(slow_churn, 1000)),
+        ("the storm", on(storm, 1000)),
+        ("1 % lost and 1 % doubled", on(lossy, 1000)),
+        ("a cut a second under 100 events/s", on(flapping, 1000)),
+    ] {
+        let ours = data.estimate(on, Ours, wrong);
+        rows.push(row(
+            "T10",
+            format!("containers lost or shown though gone, after {what}"),
+            AtMost(0.0),
+            ours,
+            count,
+        ));
+    }
+    let after = data.metric(on(lossy, 1000), Ours, "after_last");
+    rows.push(row(
+        "T11",
+        "1 % of the events lost: from the last event until the cache is right",
+        AtMost(60e9),
+        after,
+        nanos,
+    ));
+    let unseen: Figure<'_> = &|s| Some(s.get("stale")? / s.get("period")?);
+    let ours = data.estimate(on(stall, 1000), Ours, unseen);
+    rows.push(row(
+        "T11",
+        format!(
+            "the stream stands still: unseen for / period of our lists then ({}; 60 s at most)",
+            period(data, on(stall, 1000))
+        ),
+        AtMost(1.05),
+        ours,
+        times,
+    ));
+    let noticed = data.metric(on(frozen, 1000), Ours, "noticed");
+    rows.push(row(
+        "T12",
+        format!(
+            "a frozen runtime: until ours says that something is wrong (its lists came every {})",
+            period(data, on(frozen, 1000))
+        ),
+        AtMost(3e9),
+        noticed,
+        nanos,
+    ));
+    let unready = data.metric(on(hung_pod, 1000), Ours, "unready");
+    rows.push(row(
+        "T12",
+        "one pod hangs for ever: said to be not ready for",
+        AtMost(0.0),
+        unready,
+        nanos,
+    ));
+    let reads_of = |s: &Sample| Some(s.get("read_busy_p99")? / s.get("read_quiet_p99")?);
+    let ours = data.estimate(on(reads, 1000), Ours, &reads_of);
+    rows.push(row(
+        "T13",
+        "reads of the cache: p99 at 2,000 events/s / on a quiet node",
+        AtMost(1.5),
+        ours,
+        times,
+    ));
+    rows
+}
+
+/// How often ours listed everything when something went wrong.
+fn period(data: &Data, on: On) -> String {
+    let period = data.metric(on, Kind::Ours, "period");
+    period.map_or_else(|| "–".to_owned(), |p| nanos(p.median))
+}
