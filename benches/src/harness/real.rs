@@ -41,10 +41,10 @@ use crate::usage::Usage;
 const SETTLING: Duration = Duration::from_secs(66);
 
 /// How many pods come up or live at once.
-const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 5;
 
 /// How long each state of the churn lasts: long enough for whoever asks once a second.
-const LINGER: Duration = Duration::from_millis(2500);
+const LINGER: Duration = Duration::from_millis(1500);
 
 /// Until whoever asks once a second has seen the last of a churn.
 const AFTERMATH: Duration = Duration::from_secs(2);
@@ -57,7 +57,7 @@ pub struct Settings {
     pub pods: u32,
     /// How many of the node's pods the churn brings up and takes down, two containers and a crash
     /// each.
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 15)]
     pub churned: u32,
     /// How long nothing happens, in seconds.
     #[arg(long, default_value_t = 600)]
