@@ -68,7 +68,8 @@ pub struct Settings {
     /// Only this containerd: 1.7 or 2.
     #[arg(long)]
     pub version: Option<String>,
-    /// Only these peers; each has a daemon and pods of its own.
+    /// Only these peers; each has a daemon and pods of its own. With `drain` it shows what a daemon
+    /// does of its own accord.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Kind::Generic, Kind::Hint, Kind::Ours])]
     pub peers: Vec<Kind>,
 }
