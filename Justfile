@@ -64,7 +64,7 @@ bench-quick *ARGS: (_bench "quick" ARGS)
 # Every size and payload, for hours; goes on where it was interrupted.
 bench-full *ARGS: (_bench "full" ARGS)
 
-# Ours and the rivals on real containerds (needs root on Linux; an hour and a half as it stands).
+# Ours and the rivals on real containerds, side by side (needs root on Linux, 4 GB; half an hour).
 bench-real *ARGS: (_bench "real" ARGS)
 
 _bench MODE *ARGS:

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
-use tracing::Level;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::harness::{self, Mode};
 use crate::{Allocated, peer, report, runtime};
@@ -67,14 +68,16 @@ struct Measuring {
 #[must_use]
 pub fn main(allocated: Allocated) -> ExitCode {
     let command = Cli::parse().command;
-    // What a generator says while it is measured would cost it time.
+    // What a generator says of every event while it is measured would cost it time.
     let level = match command {
-        Command::Serve(_) | Command::Peer(_) => Level::ERROR,
-        _ => Level::INFO,
+        Command::Serve(_) | Command::Peer(_) => LevelFilter::WARN,
+        _ => LevelFilter::INFO,
     };
+    // RUST_LOG says otherwise.
+    let filter = EnvFilter::builder().with_default_directive(level.into());
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
-        .with_max_level(level)
+        .with_env_filter(filter.from_env_lossy())
         .with_target(false)
         .without_time()
         .init();

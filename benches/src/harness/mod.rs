@@ -13,7 +13,7 @@ use crate::payload::Profile;
 use crate::peer::Kind;
 
 pub use lab::Lab;
-pub use real::{RealSample, Settings as Real, at_part, real};
+pub use real::{RealSample, Settings as Real, real};
 pub use schedule::{Mode, run};
 
 /// What is done to a node and its peer.

@@ -1,46 +1,75 @@
-//! The same peers on a real containerd, with as many real pods as the machine bears: what they
-//! cost over idle minutes, the daemon's part included, and how soon they know over a churn.
+//! The peers on real containerds, with as many real pods as the machine bears: what they cost over
+//! idle minutes, the daemon's part included, and how soon they know over a churn.
+//!
+//! Each peer has a daemon and pods of its own, and they are all idle at the same time: whatever else
+//! happens to the machine happens to all of them. The churn, which is work for it, is one daemon's
+//! after the other; the other daemons are idle meanwhile, with their peers. The versions of
+//! containerd follow one another.
+//!
+//! The CPU time of a daemon is that of its own process. Shims, runc and what runs in the pods are
+//! other processes, and not in it.
+//!
+//! However this ends, the daemons go, with all their pods: an error, a panic and a signal all drop
+//! what there is. (After a SIGKILL, `scripts/containerd.sh down` takes the directory in /tmp.)
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::ValueEnum as _;
 use futures::{StreamExt as _, TryStreamExt as _};
+use nix::time::{clock_getcpuclockid, clock_gettime};
+use nix::unistd::Pid;
+use pleg_cri::v1::ContainerState;
+use pleg_runtime::Runtime as _;
 use pleg_runtime::clock::Clock;
 use pleg_tests::daemon::{Daemon, Version};
-use pleg_tests::kubelet::{Kubelet, Life, Pod};
+use pleg_tests::kubelet::{Kubelet, Life};
 use pleg_tests::lives;
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::child::Process;
+use crate::node::Truth;
 use crate::peer::Kind;
 use crate::protocol::{Histogram, PeerAnswer, PeerOrder, Recorded};
 use crate::results::{self, Line, Machine, Writer};
 use crate::usage::Usage;
 
+/// How long a node is idle before it is watched: our lists come every minute then.
+const SETTLING: Duration = Duration::from_secs(66);
+
+/// How many pods come up or live at once.
+const AT_ONCE: usize = 5;
+
+/// How long each state of the churn lasts: long enough for whoever asks once a second.
+const LINGER: Duration = Duration::from_millis(1500);
+
+/// Until whoever asks once a second has seen the last of a churn.
+const AFTERMATH: Duration = Duration::from_secs(2);
+
 /// What is done to each peer.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Settings {
-    /// How many pods there are.
+    /// How many pods there are on each daemon.
     #[arg(long, default_value_t = 80)]
     pub pods: u32,
     /// How many of the node's pods the churn brings up and takes down, two containers and a crash
     /// each.
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 15)]
     pub churned: u32,
     /// How long nothing happens, in seconds.
     #[arg(long, default_value_t = 600)]
     pub idle: u32,
-    /// How often it is all done; the order of the peers is turned round each time.
+    /// How often it is all done; the order of the churns is turned round each time.
     #[arg(long, default_value_t = 1)]
     pub reps: u32,
     /// Only this containerd: 1.7 or 2.
     #[arg(long)]
     pub version: Option<String>,
-    /// Only these peers.
+    /// Only these peers; each has a daemon and pods of its own. With `drain` it shows what a daemon
+    /// does of its own accord.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Kind::Generic, Kind::Hint, Kind::Ours])]
     pub peers: Vec<Kind>,
 }
@@ -48,15 +77,15 @@ pub struct Settings {
 /// What a peer has cost on a real runtime.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RealSample {
-    /// Which containerd.
+    /// Which containerd, as it says itself.
     pub daemon: String,
     /// Which peer.
     pub peer: Kind,
     /// `idle` or `churn`.
     pub phase: String,
-    /// How many pods there were beside those of the churn.
+    /// How many pods there were on its daemon, beside those of the churn.
     pub pods: u32,
-    /// How long it took, in seconds.
+    /// How long it went on, in seconds.
     pub seconds: f64,
     /// Which repetition.
     pub rep: u32,
@@ -70,7 +99,7 @@ pub struct RealSample {
     pub woken: i64,
     /// The most memory that it ever held, in KiB.
     pub peak_kib: i64,
-    /// The daemon's CPU time in ns, to its 10 ms.
+    /// The CPU time of the daemon's own process in ns; shims are processes of their own.
     pub daemon_cpu: i64,
     /// How long after a change its cache showed it, in ns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -80,7 +109,7 @@ pub struct RealSample {
 /// Measures on real daemons and adds what came of it to the file.
 ///
 /// # Errors
-/// If a daemon does not start here, or a peer fails.
+/// If a daemon does not start here, a peer fails, or a signal ends it.
 pub fn real(settings: &Settings, seed: u64, out: &Path) -> Result<()> {
     let mut writer = Writer::open(out)?;
     writer.write(&Line::Machine(Machine::here(seed, "real")))?;
@@ -88,59 +117,78 @@ pub fn real(settings: &Settings, seed: u64, out: &Path) -> Result<()> {
         .worker_threads(1)
         .enable_all()
         .build()?;
+    runtime.block_on(async {
+        // Whatever is dropped on the way out takes its daemon down.
+        tokio::select! {
+            told = told_to_end() => told,
+            measured = on_all(settings, &mut writer) => measured,
+        }
+    })
+}
+
+/// Fails when a signal tells us to end.
+async fn told_to_end() -> Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+        _ = hangup.recv() => {}
+    }
+    bail!("told to end")
+}
+
+async fn on_all(settings: &Settings, writer: &mut Writer) -> Result<()> {
     for (name, version) in [("1.7", Version::V1_7), ("2", Version::V2)] {
         if settings.version.as_deref().is_none_or(|only| only == name) {
-            let measured = on_daemon(settings, version, &mut writer);
-            runtime
-                .block_on(measured)
-                .with_context(|| format!("containerd {name}"))?;
+            let measured = Box::pin(on_version(settings, version, writer)).await;
+            measured.with_context(|| format!("containerd {name}"))?;
         }
     }
     Ok(())
 }
 
-async fn on_daemon(settings: &Settings, version: Version, writer: &mut Writer) -> Result<()> {
-    let Some(daemon) = Daemon::up(version)? else {
-        bail!("no containerd can be started here");
-    };
-    let kubelet = Kubelet::new(&daemon)?;
-    let standing: Vec<Pod> = futures::stream::iter(0..settings.pods)
-        .map(|n| standing_pod(&kubelet, n))
-        .buffer_unordered(4)
-        .try_collect()
-        .await?;
-    tracing::info!("{} pods stand on {}", standing.len(), daemon.endpoint);
-    let pid = server_of(&daemon).await?;
+async fn on_version(settings: &Settings, version: Version, writer: &mut Writer) -> Result<()> {
+    let mut nodes = Vec::new();
+    for &peer in &settings.peers {
+        let node = Box::pin(Node::up(version, peer, settings.pods)).await?;
+        tracing::info!(
+            "{} pods on {} for {}",
+            settings.pods,
+            node.name,
+            peer.name()
+        );
+        nodes.push(node);
+    }
     for rep in 0..settings.reps {
-        let mut peers = settings.peers.clone();
-        if !rep.is_multiple_of(2) {
-            peers.reverse();
+        let mut benches = Vec::new();
+        for node in &nodes {
+            benches.push(Box::pin(Bench::start(node, rep)).await?);
         }
-        for peer in peers {
-            let mut bench = Bench::start(&daemon, pid, peer, settings.pods, rep)?;
-            // Its first reads, and the stream's first event, are no part of what follows.
-            Box::pin(lives::life_of_a_pod(&kubelet, 0, Duration::ZERO)).await?;
-            let_pass(Duration::from_secs(5)).await;
+        let_pass(SETTLING).await;
+        tracing::info!("{} s idle", settings.idle);
+        for bench in &mut benches {
             bench.begin("idle")?;
-            let_pass(Duration::from_secs(settings.idle.into())).await;
+        }
+        let_pass(Duration::from_secs(settings.idle.into())).await;
+        for bench in &mut benches {
             writer.write(&Line::Real(bench.end()?))?;
+        }
+        if !rep.is_multiple_of(2) {
+            benches.reverse();
+        }
+        for bench in &mut benches {
+            tracing::info!("churn for {}", bench.node.peer.name());
             bench.begin("churn")?;
-            // Long enough in each state for whoever asks once a second.
-            let linger = Duration::from_millis(2500);
-            Box::pin(lives::churn(&kubelet, settings.churned, 4, linger)).await?;
-            let_pass(Duration::from_secs(2)).await;
+            let kubelet = &bench.node.kubelet;
+            Box::pin(lives::churn(kubelet, settings.churned, AT_ONCE, LINGER)).await?;
+            // To ask whether it has seen everything would cost the peer time.
+            let_pass(AFTERMATH).await;
             writer.write(&Line::Real(bench.end()?))?;
         }
     }
-    daemon.down()
-}
-
-async fn standing_pod(kubelet: &Kubelet, n: u32) -> Result<Pod> {
-    let pod = kubelet.run_pod(&format!("standing-{n}")).await?;
-    let creating = kubelet.create(&pod, "app", 0, Life::UntilStopped);
-    let app = Box::pin(creating).await?;
-    kubelet.start(&app).await?;
-    Ok(pod)
+    nodes.iter().try_for_each(|node| node.daemon.down())
 }
 
 async fn let_pass(time: Duration) {
@@ -148,41 +196,95 @@ async fn let_pass(time: Duration) {
     clock.sleep_until(clock.now().after(time)).await;
 }
 
-/// The daemon's process.
-async fn server_of(daemon: &Daemon) -> Result<i32> {
-    let stream = UnixStream::connect(daemon.endpoint.path()).await?;
-    stream
-        .peer_cred()?
-        .pid()
-        .context("nobody knows who serves that socket")
+/// A daemon with its pods, for one peer.
+struct Node {
+    kubelet: Kubelet,
+    daemon: Daemon,
+    /// The daemon's process.
+    pid: Pid,
+    /// What it says that it is.
+    name: String,
+    peer: Kind,
+    /// What stands there all the time.
+    standing: Vec<Truth>,
 }
 
-/// One peer on one daemon.
-struct Bench {
+impl Node {
+    async fn up(version: Version, peer: Kind, pods: u32) -> Result<Self> {
+        let Some(daemon) = Daemon::up(version)? else {
+            bail!("no containerd can be started here");
+        };
+        let version = daemon.runtime()?.version().await?;
+        let kubelet = Kubelet::new(&daemon)?;
+        let standing = futures::stream::iter(0..pods)
+            .map(|n| standing_pod(&kubelet, n))
+            .buffer_unordered(AT_ONCE)
+            .try_collect()
+            .await?;
+        Ok(Self {
+            pid: server_of(&daemon).await?,
+            name: format!("{} {}", version.name, version.version),
+            kubelet,
+            daemon,
+            peer,
+            standing,
+        })
+    }
+}
+
+/// What a cache should show of a pod that stays.
+async fn standing_pod(kubelet: &Kubelet, n: u32) -> Result<Truth> {
+    let pod = kubelet.run_pod(&format!("standing-{n}")).await?;
+    let creating = kubelet.create(&pod, "app", 0, Life::UntilStopped);
+    let app = Box::pin(creating).await?;
+    kubelet.start(&app).await?;
+    Ok(Truth {
+        uid: pod.uid.to_string(),
+        containers: [(app.to_string(), ContainerState::ContainerRunning.into())].into(),
+    })
+}
+
+/// The daemon's process.
+async fn server_of(daemon: &Daemon) -> Result<Pid> {
+    let stream = UnixStream::connect(daemon.endpoint.path()).await?;
+    let pid = stream.peer_cred()?.pid();
+    let pid = pid.context("nobody knows who serves that socket")?;
+    Ok(Pid::from_raw(pid))
+}
+
+/// What a peer and a daemon had used when something began.
+struct Before {
+    at: pleg_core::Instant,
+    peer: Usage,
+    daemon: i64,
+}
+
+/// A peer on its node.
+struct Bench<'a> {
     process: Process<PeerOrder, PeerAnswer>,
-    daemon: i32,
+    node: &'a Node,
     clock: Clock,
-    before: Option<(Usage, i64, pleg_core::Instant)>,
+    before: Option<Before>,
     sample: RealSample,
 }
 
-impl Bench {
-    fn start(daemon: &Daemon, pid: i32, peer: Kind, pods: u32, rep: u32) -> Result<Self> {
-        let name = peer.to_possible_value().context("a peer without a name")?;
-        let socket = daemon.endpoint.path().display().to_string();
+impl<'a> Bench<'a> {
+    /// A peer that knows what exists, and has heard of a pod's life.
+    async fn start(node: &'a Node, rep: u32) -> Result<Self> {
+        let name = node.peer.to_possible_value();
+        let name = name.context("a peer without a name")?;
+        let socket = node.daemon.endpoint.path().display().to_string();
         let args = ["peer", name.get_name(), "--socket", &socket].map(str::to_owned);
-        Ok(Self {
+        let mut bench = Self {
             process: Process::start(&std::env::current_exe()?, &args)?,
-            daemon: pid,
+            node,
             clock: Clock::start(),
             before: None,
             sample: RealSample {
-                daemon: format!("{:?}", daemon.version)
-                    .trim_start_matches('V')
-                    .replace('_', "."),
-                peer,
+                daemon: node.name.clone(),
+                peer: node.peer,
                 phase: String::new(),
-                pods,
+                pods: u32::try_from(node.standing.len())?,
                 seconds: 0.0,
                 rep,
                 at: String::new(),
@@ -193,7 +295,27 @@ impl Bench {
                 daemon_cpu: 0,
                 latency: Histogram::new(),
             },
-        })
+        };
+        bench.sync()?;
+        // Our lists grow rare when the stream has delivered something.
+        Box::pin(lives::life_of_a_pod(&node.kubelet, 0, Duration::ZERO)).await?;
+        bench.sync()?;
+        Ok(bench)
+    }
+
+    /// Waits until it shows the pods that stand there.
+    fn sync(&mut self) -> Result<()> {
+        let truth = self.node.standing.clone();
+        self.process.tell(&PeerOrder::Sync { truth })?;
+        let PeerAnswer::Synced { synced } = self.process.hear(Duration::from_secs(450))? else {
+            bail!("an answer to another order")
+        };
+        ensure!(
+            synced,
+            "{} does not come to know what exists",
+            self.node.peer.name()
+        );
+        Ok(())
     }
 
     fn begin(&mut self, phase: &str) -> Result<()> {
@@ -203,23 +325,27 @@ impl Bench {
         let PeerAnswer::Used { usage, .. } = self.process.ask(&PeerOrder::Record)? else {
             bail!("an answer to another order")
         };
-        self.before = Some((usage, cpu_of(self.daemon)?, self.clock.now()));
+        self.before = Some(Before {
+            peer: usage,
+            daemon: cpu_of(self.node.pid)?,
+            at: self.clock.now(),
+        });
         Ok(())
     }
 
     fn end(&mut self) -> Result<RealSample> {
-        let (usage, daemon_cpu, began) = self.before.take().context("it was not begun")?;
-        let PeerAnswer::Used { usage: now, .. } = self.process.ask(&PeerOrder::Use)? else {
+        let before = self.before.take().context("it was not begun")?;
+        let PeerAnswer::Used { usage, .. } = self.process.ask(&PeerOrder::Use)? else {
             bail!("an answer to another order")
         };
-        let used = now.since(&usage);
-        let seconds = self.clock.now().since(began).as_secs_f64();
-        let daemon_cpu = cpu_of(self.daemon)? - daemon_cpu;
+        let seconds = self.clock.now().since(before.at).as_secs_f64();
+        let daemon_cpu = cpu_of(self.node.pid)? - before.daemon;
         let PeerAnswer::Recorded(Recorded { end_to_end, .. }) =
             self.process.ask(&PeerOrder::Recorded)?
         else {
             bail!("an answer to another order")
         };
+        let used = usage.since(&before.peer);
         Ok(RealSample {
             seconds,
             cpu: used.cpu,
@@ -232,33 +358,9 @@ impl Bench {
     }
 }
 
-/// The CPU time of a process, in ns. The system counts it in hundredths of a second.
-fn cpu_of(pid: i32) -> Result<i64> {
-    let path = format!("/proc/{pid}/stat");
-    let stat = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    // The second field is the name, in brackets, and may hold anything.
-    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let ticks: Vec<i64> = fields
-        .split_whitespace()
-        .skip(11)
-        .take(2)
-        .filter_map(|t| t.parse().ok())
-        .collect();
-    ensure!(ticks.len() == 2, "{path} is not as expected");
-    Ok(ticks.iter().sum::<i64>() * 10_000_000)
-}
-
-/// Value at that part of a distribution.
-#[must_use]
-pub fn at_part(latency: &Histogram, part: f64) -> Option<u64> {
-    let sorted: BTreeMap<u64, u64> = latency.iter().copied().collect();
-    let total: u64 = sorted.values().sum();
-    let mut seen = 0;
-    for (value, count) in sorted {
-        seen += count;
-        if seen as f64 >= part * total as f64 {
-            return Some(value);
-        }
-    }
-    None
+/// The CPU time of all threads of a process, in ns.
+fn cpu_of(pid: Pid) -> Result<i64> {
+    let time = clock_getcpuclockid(pid).and_then(clock_gettime);
+    let time = time.with_context(|| format!("process {pid} is gone"))?;
+    Ok(time.tv_sec() * 1_000_000_000 + time.tv_nsec())
 }

@@ -13,6 +13,7 @@ use rivals::{
 };
 
 use super::attend::{How, attend};
+use super::plain::Plain;
 use super::stamped::{Receipts, Stamped};
 use super::{Kind, Settings};
 use crate::Allocated;
@@ -216,6 +217,13 @@ const fn never<S>(_: &S, _: i64) -> bool {
 /// Runs that generator until the harness closes its end.
 pub(super) async fn run(settings: &Settings, allocated: Allocated) -> Result<()> {
     let runtime = settings.runtime()?;
+    match settings.kind {
+        Kind::BestGeneric | Kind::Ours => over(runtime, settings, allocated).await,
+        _ => over(Plain(runtime), settings, allocated).await,
+    }
+}
+
+async fn over<R: Runtime>(runtime: R, settings: &Settings, allocated: Allocated) -> Result<()> {
     if settings.stamp {
         let receipts = Receipts::default();
         let stamped = Stamped {

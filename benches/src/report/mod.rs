@@ -7,6 +7,7 @@ mod page;
 mod picture;
 mod pictures;
 mod query;
+mod real;
 mod side;
 mod targets;
 mod troubles;
@@ -28,7 +29,7 @@ pub fn write(files: &[PathBuf], out: &Path) -> Result<()> {
     } else {
         files.to_vec()
     };
-    let (mut data, mut machines) = (Data::default(), Vec::new());
+    let (mut data, mut real, mut machines) = (Data::default(), Vec::new(), Vec::new());
     for (run, file) in files.iter().enumerate() {
         let results = Results::read(file)?;
         data.0.extend(
@@ -37,6 +38,7 @@ pub fn write(files: &[PathBuf], out: &Path) -> Result<()> {
                 .into_iter()
                 .map(|sample| Measured { run, sample }),
         );
+        real.extend(results.real);
         machines.extend(
             results
                 .machines
@@ -44,7 +46,8 @@ pub fn write(files: &[PathBuf], out: &Path) -> Result<()> {
                 .map(|machine| (file.clone(), machine)),
         );
     }
-    ensure!(!data.0.is_empty(), "there are no results in {files:?}");
+    let any = !data.0.is_empty() || !real.is_empty();
+    ensure!(any, "there are no results in {files:?}");
     let beside = out.with_extension("");
     std::fs::create_dir_all(&beside)?;
     let mut shown = Vec::new();
@@ -57,7 +60,7 @@ pub fn write(files: &[PathBuf], out: &Path) -> Result<()> {
             .unwrap_or_default();
         shown.push((about, format!("{directory}/{name}.svg")));
     }
-    let text = page::text(&data, &machines, &shown);
+    let text = page::text(&data, &machines, &shown, &real::section(&real));
     std::fs::write(out, text).with_context(|| format!("cannot write {}", out.display()))
 }
 

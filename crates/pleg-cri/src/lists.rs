@@ -1,8 +1,7 @@
 //! The two lists: by streaming where the runtime offers it, unary else; their messages handed on
-//! as bytes, for [`skim`].
+//! as bytes, for [`skim`] or for whoever reads rows in another way.
 
 use std::marker::PhantomData;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
 use futures::FutureExt as _;
@@ -18,19 +17,17 @@ use tonic::{Code, Request, Response, Status};
 use tonic_prost::ProstCodec;
 
 use crate::metrics::Operation;
-use crate::pool::Pool;
 use crate::runtime::CriRuntime;
 use crate::{convert, skim, v1};
 
-type Skim = fn(&[u8], &Mutex<Pool>, &mut dyn FnMut(Row<'_>)) -> Result<(), DecodeError>;
+/// What reads a message of a list.
+type Read<'a> = &'a mut (dyn FnMut(&[u8]) -> Result<(), DecodeError> + Send);
 
 /// A list in both ways of asking for it.
 struct List<Streamed, Unary> {
     operation: Operation,
     stream: (&'static str, Streamed),
     unary: (&'static str, Unary),
-    /// How a message of either is read.
-    skim: Skim,
 }
 
 impl CriRuntime {
@@ -39,6 +36,16 @@ impl CriRuntime {
         scope: &Scope,
         row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
+        let mut read = |message: &[u8]| skim::sandboxes_with(message, &self.pool, row);
+        self.sandbox_messages(scope, &mut read).await
+    }
+
+    /// The messages of a list of sandboxes as they lie on the wire: one `ListPodSandboxResponse`, or
+    /// page by page what the runtime streams, which has its rows in the same field.
+    ///
+    /// # Errors
+    /// Any failure of the call, or that of `read`.
+    pub async fn sandbox_messages(&self, scope: &Scope, read: Read<'_>) -> Result<(), CallError> {
         let filter = convert::sandbox_filter(scope);
         let list = List {
             operation: Operation::LIST_SANDBOXES,
@@ -52,9 +59,8 @@ impl CriRuntime {
                 "/runtime.v1.RuntimeService/ListPodSandbox",
                 v1::ListPodSandboxRequest { filter },
             ),
-            skim: skim::sandboxes_with,
         };
-        self.list(list, row).await
+        self.list(list, read).await
     }
 
     pub(crate) async fn containers(
@@ -62,6 +68,16 @@ impl CriRuntime {
         scope: &Scope,
         row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
+        let mut read = |message: &[u8]| skim::containers_with(message, &self.pool, row);
+        self.container_messages(scope, &mut read).await
+    }
+
+    /// The messages of a list of containers as they lie on the wire: one `ListContainersResponse`, or
+    /// page by page what the runtime streams, which has its rows in the same field.
+    ///
+    /// # Errors
+    /// Any failure of the call, or that of `read`.
+    pub async fn container_messages(&self, scope: &Scope, read: Read<'_>) -> Result<(), CallError> {
         let filter = convert::container_filter(scope);
         let list = List {
             operation: Operation::LIST_CONTAINERS,
@@ -75,28 +91,20 @@ impl CriRuntime {
                 "/runtime.v1.RuntimeService/ListContainers",
                 v1::ListContainersRequest { filter },
             ),
-            skim: skim::containers_with,
         };
-        self.list(list, row).await
+        self.list(list, read).await
     }
 
-    async fn list<S, U>(
-        &self,
-        list: List<S, U>,
-        row: &mut (dyn FnMut(Row<'_>) + Send),
-    ) -> Result<(), CallError>
+    async fn list<S, U>(&self, list: List<S, U>, read: Read<'_>) -> Result<(), CallError>
     where
         S: Message + Send + Sync + 'static,
         U: Message + Send + Sync + 'static,
     {
-        let skim = |message: &[u8]| {
-            // As tonic words it for messages that it decodes itself.
-            (list.skim)(message, &self.pool, &mut *row)
-                .map_err(|error| Status::internal(error.to_string()))
-        };
+        // As tonic words it for messages that it decodes itself.
+        let read = |message: &[u8]| read(message).map_err(|e| Status::internal(e.to_string()));
         let (stream, unary) = (list.stream, list.unary);
         self.operation(list.operation, async {
-            let mut skim = skim;
+            let mut read = read;
             let mut client =
                 Grpc::new(self.channel()).max_decoding_message_size(self.config().message_limit);
             let connection = self.connections.current();
@@ -109,7 +117,7 @@ impl CriRuntime {
                         .server_streaming(Request::new(request), path, Undecoded::default())
                         .await
                 };
-                if pages(call, &mut skim).await? {
+                if pages(call, &mut read).await? {
                     return Ok(());
                 }
                 // It is asked once per connection.
@@ -119,7 +127,7 @@ impl CriRuntime {
             ready(&mut client).await?;
             let path = PathAndQuery::from_static(path);
             let answer = client.unary(Request::new(request), path, Undecoded::default());
-            skim(&answer.await?.into_inner())
+            read(&answer.await?.into_inner())
         })
         .await
     }

@@ -18,6 +18,9 @@
 //! ([`Stamps`] says what stands for its timestamp), no watch conditions (1.32 to 1.35). Where Go's
 //! map order is random, the order here is by pod uid. A worker that is stopped and started again
 //! never runs twice at once (upstream's B9 needs a data race).
+//!
+//! How the rows of a list are read is the runtime's affair: where costs are compared, these have one
+//! that decodes every row and does nothing beside (`benches/src/peer/plain.rs`).
 
 mod cache;
 mod channel;

@@ -1,0 +1,178 @@
+//! A runtime whose lists are read without any of our own art: every row is decoded by prost, and of
+//! it is kept what upstream keeps.
+//!
+//! [`CriRuntime`] reads lists for our own generator: it fingerprints every row, so that unchanged
+//! ones need no decoding, and looks up what many rows have in common. A peer that decodes all of
+//! them would pay for that and get nothing for it. The rows are decoded one by one, and not, as in
+//! upstream, the whole list before the first is looked at: that is cheaper. Statuses and events are
+//! as they are.
+
+use pleg_core::{
+    CallError, ContainerDetails, Id, Identity, Kind, Report, SandboxDetails, Shown, WallTime,
+};
+use pleg_cri::CriRuntime;
+use pleg_cri::v1::{self, ContainerState as State, PodSandboxState};
+use pleg_runtime::{Row, Runtime, RuntimeVersion, Scope};
+use prost::encoding::{DecodeContext, decode_key, message, skip_field};
+use prost::{DecodeError, Message};
+
+type Rows<'a> = &'a mut (dyn FnMut(Row<'_>) + Send);
+
+/// See above.
+#[derive(Debug)]
+pub(super) struct Plain(pub(super) CriRuntime);
+
+/// The field of rows, in all messages of both lists.
+const ROWS: u32 = 1;
+
+/// Decodes the rows of a list.
+fn each<T: Message + Default>(mut list: &[u8], mut row: impl FnMut(&T)) -> Result<(), DecodeError> {
+    while !list.is_empty() {
+        let (field, wire) = decode_key(&mut list)?;
+        if field == ROWS {
+            let mut decoded = T::default();
+            message::merge(wire, &mut decoded, &mut list, DecodeContext::default())?;
+            row(&decoded);
+        } else {
+            skip_field(wire, field, &mut list, DecodeContext::default())?;
+        }
+    }
+    Ok(())
+}
+
+/// `toRuntimeSandbox`, as far as the seam goes.
+fn sandbox(of: &v1::PodSandbox, row: Rows<'_>) {
+    let shown = match of.state() {
+        PodSandboxState::SandboxReady => Shown::Running,
+        PodSandboxState::SandboxNotready => Shown::Exited,
+    };
+    let report = || {
+        let metadata = of.metadata.as_ref()?;
+        Some(Report {
+            id: of.id.as_str().into(),
+            shown,
+            identity: Identity {
+                pod: Some(metadata.uid.as_str().into()),
+                namespace: Some(metadata.namespace.as_str().into()),
+                pod_name: Some(metadata.name.as_str().into()),
+                attempt: metadata.attempt,
+                created_at: WallTime::claimed(of.created_at),
+                ..Identity::unknown(Kind::Sandbox)
+            },
+            details: SandboxDetails::default().into(),
+        })
+    };
+    row(Row::encoded(&of.id, Kind::Sandbox, shown, &report));
+}
+
+/// `toKubeContainer` and `getContainerInfoFromLabels`, likewise.
+fn container(of: &v1::Container, row: Rows<'_>) {
+    let shown = match of.state() {
+        State::ContainerCreated => Shown::Created,
+        State::ContainerRunning => Shown::Running,
+        State::ContainerExited => Shown::Exited,
+        State::ContainerUnknown => Shown::Unknown,
+    };
+    let label = |key| of.labels.get(key).map(String::as_str);
+    let report = || {
+        let metadata = of.metadata.as_ref()?;
+        let image = of.image.as_ref()?;
+        Some(Report {
+            id: of.id.as_str().into(),
+            shown,
+            identity: Identity {
+                pod: label("io.kubernetes.pod.uid").map(Into::into),
+                namespace: label("io.kubernetes.pod.namespace").map(Into::into),
+                pod_name: label("io.kubernetes.pod.name").map(Into::into),
+                sandbox: Some(of.pod_sandbox_id.as_str().into()),
+                name: Some(metadata.name.as_str().into()),
+                attempt: metadata.attempt,
+                created_at: WallTime::claimed(of.created_at),
+                ..Identity::unknown(Kind::Container)
+            },
+            details: ContainerDetails {
+                image: image.image.as_str().into(),
+                image_ref: of.image_ref.as_str().into(),
+                image_id: of.image_id.as_str().into(),
+                ..ContainerDetails::default()
+            }
+            .into(),
+        })
+    };
+    row(Row::encoded(&of.id, Kind::Container, shown, &report));
+}
+
+impl Runtime for Plain {
+    type Events = <CriRuntime as Runtime>::Events;
+
+    async fn list_sandboxes(&self, scope: &Scope, row: Rows<'_>) -> Result<(), CallError> {
+        let mut read = |list: &[u8]| each(list, |of| sandbox(of, row));
+        self.0.sandbox_messages(scope, &mut read).await
+    }
+
+    async fn list_containers(&self, scope: &Scope, row: Rows<'_>) -> Result<(), CallError> {
+        let mut read = |list: &[u8]| each(list, |of| container(of, row));
+        self.0.container_messages(scope, &mut read).await
+    }
+
+    async fn sandbox_status(&self, id: &Id) -> Result<Report, CallError> {
+        self.0.sandbox_status(id).await
+    }
+
+    async fn container_status(&self, id: &Id) -> Result<Report, CallError> {
+        self.0.container_status(id).await
+    }
+
+    async fn subscribe(&self) -> Result<Self::Events, CallError> {
+        self.0.subscribe().await
+    }
+
+    async fn version(&self) -> Result<RuntimeVersion, CallError> {
+        self.0.version().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reports(list: &[u8]) -> Result<Vec<Report>, DecodeError> {
+        let mut reports = Vec::new();
+        let mut row = |row: Row<'_>| reports.extend(row.report());
+        each(list, |of| container(of, &mut row))?;
+        Ok(reports)
+    }
+
+    fn listed(id: &str, state: State) -> v1::Container {
+        v1::Container {
+            id: id.to_owned(),
+            pod_sandbox_id: "box".to_owned(),
+            metadata: Some(v1::ContainerMetadata::default()),
+            image: Some(v1::ImageSpec::default()),
+            state: state.into(),
+            labels: [("io.kubernetes.pod.uid".to_owned(), "pod".to_owned())].into(),
+            ..v1::Container::default()
+        }
+    }
+
+    #[test]
+    fn every_row_is_read_whole() {
+        let containers = vec![
+            listed("a", State::ContainerRunning),
+            listed("b", State::ContainerExited),
+        ];
+        let list = v1::ListContainersResponse { containers }.encode_to_vec();
+        let all = reports(&list).unwrap();
+        let said = |r: &Report| (r.id.to_string(), r.shown, r.identity.pod.clone());
+        let pod = Some("pod".into());
+        assert_eq!(
+            all.iter().map(said).collect::<Vec<_>>(),
+            [
+                ("a".to_owned(), Shown::Running, pod.clone()),
+                ("b".to_owned(), Shown::Exited, pod),
+            ]
+        );
+        let cut = list.get(..list.len() - 1).unwrap();
+        assert!(reports(cut).is_err());
+    }
+}
