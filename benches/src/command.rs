@@ -76,6 +76,7 @@ pub fn main(allocated: Allocated) -> ExitCode {
     // RUST_LOG says otherwise.
     let filter = EnvFilter::builder().with_default_directive(level.into());
     tracing_subscriber::fmt()
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .with_writer(std::io::stderr)
         .with_env_filter(filter.from_env_lossy())
         .with_target(false)

@@ -167,11 +167,16 @@ fn run(args: &Args) -> Result<bool, String> {
             .map(|_| scope.spawn(|| run.work(goes_on)))
             .collect();
         let mut told = Instant::now();
+        let mut said = 0;
         while workers.iter().any(|w| !w.is_finished()) {
             std::thread::park_timeout(Duration::from_millis(100));
             if told.elapsed() >= Duration::from_secs(60) {
                 told = Instant::now();
-                let (totals, _) = run.totals();
+                let (totals, of_now) = run.totals();
+                for (plan, broken) in of_now.iter().skip(said) {
+                    println!("seed {}: {broken}", plan.seed);
+                }
+                said = of_now.len();
                 let t = &totals.tally;
                 let (minutes, worlds) = (begun.elapsed().as_secs() / 60, t.seeds());
                 let (events, broken) = (t.events, totals.broken);
