@@ -3,6 +3,7 @@
 
 mod format;
 mod hourly;
+mod limits;
 mod page;
 mod picture;
 mod pictures;

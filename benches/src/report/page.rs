@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use super::format::interval;
+use super::limits;
 use super::query::Data;
 use super::side;
 use super::targets::{self, Row, Verdict};
@@ -33,8 +34,8 @@ and build profile.
 
 P2, P3 and P4 are our ports of upstream to Rust, faults included (`crates/rivals`); what a Go program
 costs was not measured. They decode every row of a list with prost, one after the other, and pay for
-nothing of our own way to read lists. The figures are of the PLEG alone, never of a whole kubelet, which lists for
-other reasons, too.
+nothing of our own way to read lists. The figures are of the PLEG alone, never of a whole kubelet,
+which lists for other reasons, too.
 ";
 
 const METHOD: &str = "\
@@ -108,10 +109,8 @@ pub(super) fn text(
         let _ = write!(out, "\n### {about}\n\n![{about}]({path})\n");
     }
     let _ = write!(out, "{real}\n## Where we lose\n\n{LOSSES}");
-    for row in rows
-        .iter()
-        .filter(|r| matches!(r.verdict, Verdict::Missed | Verdict::Unsure))
-    {
+    let missed = |r: &&Row| matches!(r.verdict, Verdict::Missed | Verdict::Unsure);
+    for row in rows.iter().filter(missed) {
         let measured = row
             .measured
             .map_or_else(String::new, |(m, unit)| interval(m, unit));
@@ -120,6 +119,12 @@ pub(super) fn text(
             "* {} ({}): wanted {}, measured {measured}.",
             row.name, row.what, row.bound
         );
+    }
+    let mut names: Vec<&str> = rows.iter().filter(missed).map(|r| r.name).collect();
+    names.dedup();
+    out.push_str("\n## What stops us\n\n");
+    for (targets, limit) in limits::behind(&names) {
+        let _ = writeln!(out, "* {}: {limit}", targets.join(", "));
     }
     let _ = write!(out, "\n{METHOD}\n## What it was measured on\n\n");
     for (file, machine) in machines {
