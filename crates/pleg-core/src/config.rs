@@ -46,7 +46,8 @@ pub struct Settings {
     pub unready_after: Duration,
     /// How long a tombstone lives, in time in which the stream was drained.
     pub tombstone_age: Duration,
-    /// How many tombstones live at most.
+    /// How many tombstones live at most, besides those that were laid while a read was under way:
+    /// they outlive it.
     pub tombstones_max: usize,
 }
 

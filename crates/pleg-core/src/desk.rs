@@ -377,6 +377,11 @@ impl Desk {
         (self.overdue.len(), oldest)
     }
 
+    /// When the oldest inspection under way was asked for.
+    pub(crate) fn oldest(&self) -> Option<Instant> {
+        self.flights.values().map(|f| f.issued).min()
+    }
+
     /// Whether nothing is queued or in flight.
     pub(crate) fn is_idle(&self) -> bool {
         self.flights.is_empty() && self.queues.iter().all(VecDeque::is_empty)

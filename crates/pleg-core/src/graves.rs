@@ -36,6 +36,11 @@ impl Graves {
         self.laid.pop_front().map(|(laid, id)| (laid, id, !old))
     }
 
+    /// The id whose tombstone is the oldest.
+    pub(crate) fn oldest(&self) -> Option<&Id> {
+        self.laid.front().map(|(_, id)| id)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.laid.len()
     }

@@ -71,7 +71,7 @@ assertions! {
     GRAVE = 6 "law6-grave": "what is removed does not come back, unless an event lied";
     SILENT = 6 "law6-silent": "of an id that was first learned as removed nothing is said";
     INVENTED = 6 "law6-invented": "nothing is published or announced that never existed";
-    TOMBSTONES = 6 "law6-bounded": "there are no more tombstones than are allowed";
+    TOMBSTONES = 6 "law6-bounded": "there are no more tombstones than are allowed when no read is under way";
     FORGOTTEN = 6 "law6-forgotten": "of what was removed long ago nothing is kept";
 
     EXIT_CODE = 7 "law7-exit-code": "an exit code is the true one, and only of what has ended";

@@ -490,7 +490,19 @@ impl Reconciler {
     pub(super) fn clear_graves(&mut self, now: Instant) {
         let drained = self.stream.drained(now);
         let (age, most) = (self.settings.tombstone_age, self.settings.tombstones_max);
-        while let Some((laid, id, dropped)) = self.graves.pop(drained, age, most) {
+        let list = self.audit.in_flight().map(|(_, since)| since);
+        let reading = list.into_iter().chain(self.desk.oldest()).min();
+        loop {
+            // A read that began before the removal may still show what it removed: however many
+            // there are, this one stays until the read has ended (found by seed 183049).
+            let oldest = self.graves.oldest().and_then(|id| self.records.get(id));
+            let is_needed = oldest.is_some_and(|r| {
+                r.is_removed() && reading.is_some_and(|began| r.believed_since() >= began)
+            });
+            let most = if is_needed { usize::MAX } else { most };
+            let Some((laid, id, dropped)) = self.graves.pop(drained, age, most) else {
+                break;
+            };
             let Some(record) = self.records.get(&id) else {
                 continue;
             };

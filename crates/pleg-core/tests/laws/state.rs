@@ -403,6 +403,28 @@ fn section2_identity_that_becomes_known_is_published() {
     assert!(t.view().status.containers[0].active);
 }
 
+/// Law 6: a read that began before a removal may still show what was removed. Its tombstone
+/// outlives the read, however many there are (found by seed 183049).
+#[test]
+fn law6_a_tombstone_outlives_the_reads_that_began_before_it() {
+    let mut settings = pleg_core::Settings::default();
+    settings.tombstones_max = 1;
+    let mut t = Script::confirmed_with(settings);
+    let ready = || Some(sandbox("s", "p", Shown::Running));
+    let alive = status("c", "p", Shown::Running);
+    t.event(Created, "s", ready(), &[]);
+    t.event(Started, "c", ready(), std::slice::from_ref(&alive));
+    t.request_reinspect("p");
+    assert_eq!(t.inspections_wanted(), 1);
+    for gone in ["c", "x", "y"] {
+        t.event(Deleted, gone, ready(), &[]);
+    }
+    t.inspect(&[sandbox("s", "p", Shown::Running), alive], &[]);
+    assert!(t.get("p").status.containers.is_empty());
+    assert_eq!(t.said(LifecycleType::ContainerRemoved, "c"), 1);
+    assert_eq!(t.machine.counters().tombstones, 1, "the read is over");
+}
+
 /// Tombstones over their number went with the next list only, however many there were by then.
 #[test]
 fn law6_tombstones_stay_within_their_number_between_two_lists() {

@@ -31,10 +31,12 @@ impl World {
         self.duties.in_time(now)?;
         self.count();
         let (graves, most) = (self.counters.tombstones, self.plan.tombstones as u64);
-        laws::TOMBSTONES.holds(graves <= most, || {
+        self.signs.inspection = self.checks.oldest_inspection();
+        // Those that were laid while a read was under way stay until it has ended.
+        let reads = self.signs.inspection.is_some() || self.signs.list_under_way.is_some();
+        laws::TOMBSTONES.holds(graves <= most || reads, || {
             format!("{graves} tombstones, {most} may be")
         })?;
-        self.signs.inspection = self.checks.oldest_inspection();
         self.signs.failing = self.checks.is_failing(None);
         let health = self.machine.health(self.instant());
         let tally = &mut self.checks.tally;
