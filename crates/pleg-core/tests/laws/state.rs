@@ -421,7 +421,7 @@ fn law6_a_tombstone_outlives_the_reads_that_began_before_it() {
     }
     t.inspect(&[sandbox("s", "p", Shown::Running), alive], &[]);
     assert!(t.get("p").status.containers.is_empty());
-    assert_eq!(t.said(LifecycleType::ContainerRemoved, "c"), 1);
+    assert_eq!(t.said(ContainerRemoved, "c"), 1);
     assert_eq!(t.machine.counters().tombstones, 1, "the read is over");
 }
 
