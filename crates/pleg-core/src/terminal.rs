@@ -75,6 +75,22 @@ impl Terminals {
         }
     }
 
+    /// The id turned out to be of that pod. Returns where its ends were kept until now, if they
+    /// were elsewhere.
+    pub(crate) fn rehome(&mut self, id: &Id, to: &PodUid) -> Option<PodUid> {
+        let from = self.pod_of.get(id).filter(|from| *from != to)?.clone();
+        let records = self.pods.get_mut(&from)?;
+        let moved: Vec<_> = records.extract_if(.., |r| r.id == *id).collect();
+        if records.is_empty() {
+            self.pods.remove(&from);
+            self.gone.remove(&from);
+        }
+        for record in moved {
+            self.keep(to, record);
+        }
+        Some(from)
+    }
+
     /// Whether a record of that id and incarnation is kept.
     pub(crate) fn holds(&self, id: &Id, incarnation: u32) -> bool {
         self.pod_of

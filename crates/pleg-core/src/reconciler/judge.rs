@@ -99,7 +99,9 @@ impl Reconciler {
         if moving.is_empty() {
             return;
         }
+        let mut ends_move = false;
         for m in moving {
+            ends_move |= self.terminals.rehome(&m, named).is_some();
             let old = self.pods.entry(stand_in.clone()).or_default();
             let (exists, denied) = (old.members.remove(&m), old.denied.remove(&m));
             if exists && old.members.is_empty() {
@@ -119,6 +121,10 @@ impl Reconciler {
             if denied {
                 pod.denied.insert(m);
             }
+        }
+        if ends_move {
+            self.show_ends(now, &stand_in);
+            self.show_ends(now, named);
         }
         self.touch(&stand_in, source);
         self.touch(named, source);

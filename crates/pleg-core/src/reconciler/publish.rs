@@ -218,22 +218,31 @@ impl Reconciler {
                 ends.insert(s.id.clone());
             }
         }
+        let mut pods = BTreeSet::new();
         for id in &ends {
             if let Some(record) = self.records.get(id) {
-                self.terminals.keep(uid, end_of(id, record, now));
+                // Its own, should it have moved in this very turn.
+                let pod = record.identity.pod.as_ref().unwrap_or(uid);
+                self.terminals.keep(pod, end_of(id, record, now));
+                pods.insert(pod.clone());
             }
         }
-        if !ends.is_empty() {
-            let records = self.terminals.of(uid);
-            self.out.push_back(Output::Terminals {
-                uid: uid.clone(),
-                records,
-            });
-            let gone = self.pods.get(uid).is_none_or(|p| p.members.is_empty());
-            if gone && self.terminals.pod_gone(uid, now) {
-                self.timers
-                    .set(now.after(TERMINALS), Timer::ForgetTerminals(uid.clone()));
-            }
+        for pod in pods {
+            self.show_ends(now, &pod);
+        }
+    }
+
+    /// Shows what is kept of the ends of a pod, for ten minutes if it is gone.
+    pub(super) fn show_ends(&mut self, now: Instant, uid: &PodUid) {
+        let records = self.terminals.of(uid);
+        self.out.push_back(Output::Terminals {
+            uid: uid.clone(),
+            records,
+        });
+        let gone = self.pods.get(uid).is_none_or(|p| p.members.is_empty());
+        if gone && self.terminals.pod_gone(uid, now) {
+            self.timers
+                .set(now.after(TERMINALS), Timer::ForgetTerminals(uid.clone()));
         }
     }
 }

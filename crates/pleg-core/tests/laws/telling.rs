@@ -2,7 +2,7 @@
 
 use pleg_core::{EventType, LifecycleType, RuntimeEvent, Shown, WallTime};
 
-use crate::script::{Script, exited, sandbox, status};
+use crate::script::{Script, exited, nameless, sandbox, status};
 use EventType::{Created, Deleted, Started, Stopped};
 use LifecycleType::{ContainerChanged, ContainerDied, ContainerRemoved, PodSync};
 
@@ -16,6 +16,32 @@ fn running() -> Script {
     t.event(Created, "c", s(), &[status("c", "p", Shown::Created)]);
     t.event(Started, "c", s(), &[status("c", "p", Shown::Running)]);
     t
+}
+
+/// An end that was told before the pod was named is kept with the pod, and nowhere else: what is
+/// learned of it later would be missing there (found by seed 409336).
+#[test]
+fn law9_an_end_goes_with_its_container_to_the_pod_that_is_named_later() {
+    let mut t = Script::confirmed();
+    let unnamed = || Some(nameless(sandbox("s", "p", Shown::Running)));
+    let mut end = exited("c", "p", 5, "Error");
+    t.event(Created, "s", unnamed(), &[]);
+    t.event(Stopped, "c", unnamed(), &[nameless(end.clone())]);
+    let kept = |t: &Script, pod: &str| {
+        let ends = t.ends_of.get(pod).into_iter().flatten();
+        ends.map(|end| (end.id.to_string(), end.exit_code))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(kept(&t, "s"), [("c".to_owned(), Some(5))]);
+    end.identity.sandbox = Some("s".into());
+    t.event(Started, "s", s(), &[end]);
+    assert_eq!(
+        (kept(&t, "s"), kept(&t, "p")),
+        (vec![], vec![("c".to_owned(), Some(5))])
+    );
+    t.event(Deleted, "c", s(), &[]);
+    assert_eq!(kept(&t, "s"), []);
+    assert_eq!(t.ends_of.get("p").map(|ends| ends[0].removed), Some(true));
 }
 
 /// An id first learned as removed stays silent, also when its exit is told afterwards.

@@ -39,6 +39,8 @@ pub struct Script {
     pub cancelled: Vec<Ticket>,
     /// The terminal records last published, of whatever pod.
     pub ends: Vec<TerminalRecord>,
+    /// Those of each pod.
+    pub ends_of: BTreeMap<PodUid, Vec<TerminalRecord>>,
     cache: BTreeMap<PodUid, PodView>,
     pub swept_as_of: Option<Instant>,
     /// Whether the list that was asked for last is to be full.
@@ -79,6 +81,7 @@ impl Script {
             swept: Vec::new(),
             cancelled: Vec::new(),
             ends: Vec::new(),
+            ends_of: BTreeMap::new(),
             cache: BTreeMap::new(),
             swept_as_of: None,
             full: false,
@@ -480,7 +483,10 @@ impl Script {
                         view.as_of = view.as_of.max(Some(as_of));
                     }
                 }
-                Output::Terminals { records, .. } => self.ends = records.to_vec(),
+                Output::Terminals { uid, records } => {
+                    self.ends = records.to_vec();
+                    self.ends_of.insert(uid, records.to_vec());
+                }
                 Output::Withdraw { uid } => {
                     let view = self.cache.get_mut(&uid).expect("it was published");
                     *view = PodView::new(nothing(&uid), view.as_of, view.inspected);
