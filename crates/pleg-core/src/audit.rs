@@ -301,6 +301,11 @@ impl Audit {
         }
     }
 
+    /// Whether that is still claimed.
+    pub(crate) fn claims(&self, id: &Id, position: Position) -> bool {
+        self.claims.contains_key(&(id.clone(), position))
+    }
+
     /// Judges the claim if its time is over: a miss, unless `excused`.
     pub(crate) fn judge(
         &mut self,

@@ -47,7 +47,7 @@ pub struct Settings {
     /// How long a tombstone lives, in time in which the stream was drained.
     pub tombstone_age: Duration,
     /// How many tombstones live at most, besides those that were laid while a read was under way:
-    /// they outlive it.
+    /// they outlive it, 100,000 of them at most.
     pub tombstones_max: usize,
 }
 

@@ -53,6 +53,9 @@ pub(super) enum Found {
     Otherwise,
 }
 
+/// How many tombstones more than allowed may stay for the reads under way.
+const WHILE_READING: usize = 100_000;
+
 impl Reconciler {
     pub(super) fn touch(&mut self, uid: &PodUid, source: Source) -> &mut Touched {
         let touched = self.touched.entry(uid.clone()).or_default();
@@ -499,13 +502,17 @@ impl Reconciler {
         let list = self.audit.in_flight().map(|(_, since)| since);
         let reading = list.into_iter().chain(self.desk.oldest()).min();
         loop {
-            // A read that began before the removal may still show what it removed: however many
-            // there are, this one stays until the read has ended (found by seed 183049).
+            // A read that began before the removal may still show what it removed: this one stays
+            // until the read has ended (found by seed 183049), within a bound of its own.
             let oldest = self.graves.oldest().and_then(|id| self.records.get(id));
             let is_needed = oldest.is_some_and(|r| {
                 r.is_removed() && reading.is_some_and(|began| r.believed_since() >= began)
             });
-            let most = if is_needed { usize::MAX } else { most };
+            let most = if is_needed {
+                most.saturating_add(WHILE_READING)
+            } else {
+                most
+            };
             let Some((laid, id, dropped)) = self.graves.pop(drained, age, most) else {
                 break;
             };

@@ -125,6 +125,9 @@ impl Reconciler {
     }
 
     fn judge_claim(&mut self, now: Instant, id: Id, position: Position) {
+        if !self.audit.claims(&id, position) {
+            return;
+        }
         let later = if self.stream.is_behind() {
             // The event may have arrived in time and wait at the reader.
             Some(A_MOMENT)

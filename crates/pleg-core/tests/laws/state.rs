@@ -425,6 +425,23 @@ fn law6_a_tombstone_outlives_the_reads_that_began_before_it() {
     assert_eq!(t.machine.counters().tombstones, 1, "the read is over");
 }
 
+/// Law 6: nor is there no end to them while a read hangs.
+#[test]
+fn law6_tombstones_are_bounded_while_a_read_hangs() {
+    let mut settings = pleg_core::Settings::default();
+    settings.tombstones_max = 1;
+    let mut t = Script::confirmed_with(settings);
+    t.request_reinspect("p");
+    for n in 0..100_010 {
+        t.event(Deleted, &format!("never-heard-of-{n}"), None, &[]);
+        if t.inspections_wanted() == 0 {
+            break;
+        }
+    }
+    assert!(t.inspections_wanted() > 0, "it still hangs");
+    assert_eq!(t.machine.counters().tombstones, 100_001);
+}
+
 /// Tombstones over their number went with the next list only, however many there were by then.
 #[test]
 fn law6_tombstones_stay_within_their_number_between_two_lists() {
