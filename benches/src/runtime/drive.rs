@@ -128,7 +128,9 @@ impl Driver {
         let start = self.shared.clock.now();
         let mut cut = how.cut_every.map(|every| start.after(every));
         for (n, planned) in events.iter().enumerate() {
+            // What is on time may be stamped after what was due just after it.
             let now = self.due(start, n, rate, &mut played).await;
+            let now = now.max(played.last);
             moments.push(now);
             lock(&self.shared.table).happens(planned, now);
             played.last = now;
