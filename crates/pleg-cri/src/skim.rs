@@ -19,7 +19,7 @@ use std::sync::{LazyLock, Mutex};
 use pleg_runtime::Row;
 use pleg_runtime::core::{Fingerprint, Kind, Report, Shown};
 use prost::{DecodeError, Message};
-use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
+use rapidhash::v3::{RapidSecrets, rapidhash_v3_micro_inline};
 
 use crate::pool::{self, Pool};
 use crate::wire::{Fields, Unusual, Value};
@@ -227,7 +227,7 @@ static SECRETS: LazyLock<RapidSecrets> =
     LazyLock::new(|| RapidSecrets::seed(RandomState::new().build_hasher().finish()));
 
 fn hash(bytes: &[u8], secrets: &RapidSecrets) -> u64 {
-    rapidhash_v3_inline::<true, false, true>(bytes, secrets)
+    rapidhash_v3_micro_inline::<true, true>(bytes, secrets)
 }
 
 /// A field of a message, and all of it as it is encoded.
@@ -238,7 +238,7 @@ struct Field<'a> {
 }
 
 impl<'a> Field<'a> {
-    #[inline]
+    #[inline(always)]
     fn next(fields: &mut Fields<'a>) -> Result<Option<Self>, Unusual> {
         let start = fields.rest();
         let Some((number, value)) = fields.next()? else {

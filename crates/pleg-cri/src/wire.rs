@@ -52,7 +52,7 @@ impl<'a> Fields<'a> {
     }
 
     /// The number and the value of the next field.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn next(&mut self) -> Result<Option<(u32, Value<'a>)>, Unusual> {
         if self.0.is_empty() {
             return Ok(None);
@@ -75,10 +75,12 @@ impl<'a> Fields<'a> {
         }
     }
 
+    #[inline(always)]
     fn fixed(&mut self, length: usize) -> Result<Value<'a>, Unusual> {
         self.take(length).map(|_| Value::Fixed)
     }
 
+    #[inline(always)]
     fn take(&mut self, length: usize) -> Result<&'a [u8], Unusual> {
         let (taken, rest) = self.0.split_at_checked(length).ok_or(Unusual)?;
         self.0 = rest;
@@ -100,6 +102,8 @@ impl<'a> Fields<'a> {
         }
     }
 
+    #[cold]
+    #[inline(never)]
     fn long_varint(&mut self) -> Result<u64, Unusual> {
         let mut value = 0;
         for (n, byte) in self.0.iter().enumerate().take(10) {
