@@ -4,17 +4,25 @@
 //! a row with that fingerprint. Pure data; its bound is what the last list showed.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{Hash, Hasher};
+use std::hash::{BuildHasher as _, Hash, Hasher};
 
 use pleg_runtime::Row;
 use pleg_runtime::core::{Fingerprint, Id, ListRow, Unchanged};
 use rapidhash::fast::GlobalState;
 
 /// The fingerprint that the last complete list showed for each id.
+///
+/// Found by a hash of the id, seeded in each process, and not compared with its text: of 10,000
+/// pods that would be fetched from all over the memory, for nothing. An id of another that had the
+/// same hash would have to have the same fingerprint, too, to be taken for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Memory(HashMap<Id, Fingerprint, GlobalState>);
+pub struct Memory(HashMap<u64, (Id, Fingerprint), GlobalState>);
 
 impl Memory {
+    fn key(&self, id: &str) -> u64 {
+        self.0.hasher().hash_one(id)
+    }
+
     /// A list begins; one that is to be full compares its rows with nothing.
     pub fn begin(&mut self, full: bool) -> Listing<'_> {
         if full {
@@ -32,8 +40,8 @@ impl Memory {
 /// For provers, whose worlds are small.
 impl Hash for Memory {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let mut all: Vec<_> = self.0.iter().collect();
-        all.sort_unstable_by_key(|(id, _)| *id);
+        let mut all: Vec<_> = self.0.values().collect();
+        all.sort_unstable_by_key(|(id, _)| id);
         all.hash(state);
     }
 }
@@ -50,7 +58,7 @@ impl Listing<'_> {
     /// The next row. It is decoded only if it is not what it was.
     pub fn row(&mut self, row: Row<'_>) {
         let fingerprint = row.fingerprint();
-        let before = self.memory.0.get_key_value(row.id());
+        let before = self.memory.0.get(&self.memory.key(row.id()));
         if let (Some(fingerprint), Some((id, known))) = (fingerprint, before)
             && fingerprint == *known
         {
@@ -83,19 +91,20 @@ impl Listing<'_> {
                 fingerprint,
             } = row
             {
+                let key = memory.key(report.id.as_str());
                 match *fingerprint {
                     Some(fingerprint) => {
-                        memory.0.insert(report.id.clone(), fingerprint);
+                        memory.0.insert(key, (report.id.clone(), fingerprint));
                         remembered += 1;
                     }
-                    None => _ = memory.0.remove(&report.id),
+                    None => _ = memory.0.remove(&key),
                 }
             }
         }
         if memory.0.len() > remembered {
             let shown = full.iter().chain(&unchanged);
             let shown: HashSet<&Id> = shown.map(ListRow::id).collect();
-            memory.0.retain(|id, _| shown.contains(id));
+            memory.0.retain(|_, (id, _)| shown.contains(id));
         }
         unchanged.sort_unstable_by(|one, other| one.id().cmp(other.id()));
         if full.is_empty() {
