@@ -29,6 +29,9 @@ pub struct Health {
     pub list_in_flight: Option<Instant>,
     /// The error of the last full list, if it failed.
     pub list_error: Option<CallError>,
+    /// When the liveness probe, if there is one, first asked for a sign of life that did not come.
+    /// Nothing else has come from the runtime since.
+    pub silent_since: Option<Instant>,
     /// The present period of the full list.
     pub period: Duration,
     /// The event stream.
@@ -108,6 +111,9 @@ impl Health {
             out.push(Degraded::ListFailed {
                 error: error.clone(),
             });
+        }
+        if let Some(since) = self.silent_since {
+            out.push(Degraded::RuntimeSilent { since });
         }
         if let Some(since) = self.oldest_overdue.filter(|&s| now.since(s) >= POD_SLOW) {
             out.push(Degraded::PodsHung {
@@ -194,6 +200,11 @@ pub enum Degraded {
         /// How.
         error: CallError,
     },
+    /// The runtime does not answer the liveness probe, where one was asked for.
+    RuntimeSilent {
+        /// When the first one was sent that it left unanswered.
+        since: Instant,
+    },
     /// Inspections of single pods do not answer.
     PodsHung {
         /// How many.
@@ -216,6 +227,7 @@ impl Degraded {
             Self::Backlog { .. } => "backlog",
             Self::ListSlow { .. } => "list_slow",
             Self::ListFailed { .. } => "list_failed",
+            Self::RuntimeSilent { .. } => "runtime_silent",
             Self::PodsHung { .. } => "pods_hung",
             Self::PodsFailing { .. } => "pods_failing",
         }
@@ -229,6 +241,7 @@ impl fmt::Display for Degraded {
             Self::Backlog { .. } => f.write_str("events wait to be applied"),
             Self::ListSlow { .. } => f.write_str("a full list does not end"),
             Self::ListFailed { error } => write!(f, "the last full list failed: {error}"),
+            Self::RuntimeSilent { .. } => f.write_str("the runtime gives no sign of life"),
             Self::PodsHung { overdue, .. } => {
                 write!(f, "{overdue} inspections of single pods do not answer")
             }
@@ -277,6 +290,7 @@ mod tests {
             last_list: Some(BEGIN),
             list_in_flight: None,
             list_error: None,
+            silent_since: None,
             period: SECOND,
             stream: StreamState::Off,
             behind_since: None,
@@ -353,10 +367,17 @@ mod tests {
             retry_at: BEGIN,
         };
         health.list_error = Some(error);
+        health.silent_since = Some(BEGIN);
         health.quarantined = 1;
         let named: Vec<_> = health.degraded(BEGIN);
         let named: Vec<_> = named.iter().map(Degraded::as_str).collect();
-        assert_eq!(named, ["stream_down", "list_failed", "pods_failing"]);
+        let all = [
+            "stream_down",
+            "list_failed",
+            "runtime_silent",
+            "pods_failing",
+        ];
+        assert_eq!(named, all);
     }
 
     #[test]

@@ -31,6 +31,10 @@ pub(crate) enum Command {
     },
     /// The runtime gave a sign of life.
     Alive,
+    /// It gave none when it was asked for one then.
+    Silent {
+        asked: Instant,
+    },
 }
 
 type Reply = oneshot::Sender<Result<PodView, CallError>>;
@@ -70,6 +74,7 @@ impl Callers {
             }
             Command::Acknowledge { id } => machine.acknowledge(&id),
             Command::Alive => machine.handle_alive(now),
+            Command::Silent { asked } => machine.handle_silence(asked),
         }
     }
 

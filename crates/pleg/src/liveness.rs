@@ -10,11 +10,12 @@ use tokio_util::sync::CancellationToken;
 use crate::callers::Command;
 use crate::sync::mpsc;
 
-/// How long an answer may take.
-const DEADLINE: Duration = Duration::from_secs(2);
+/// How long an answer may take. With a probe a second, a runtime that stands still is told of
+/// within three seconds.
+const DEADLINE: Duration = Duration::from_millis(1500);
 
-/// Asks `every` so often until it is told to stop, and tells the writer of each answer: after an
-/// outage a list runs at once.
+/// Asks `every` so often until it is told to stop, and tells the writer of each answer, and of each
+/// that did not come: after an outage a list runs at once, and a silence is told of.
 pub(crate) async fn probe<R: Runtime>(
     runtime: Arc<R>,
     clock: Clock,
@@ -23,10 +24,18 @@ pub(crate) async fn probe<R: Runtime>(
     stop: CancellationToken,
 ) {
     let probing = async {
+        let mut next = clock.now();
         loop {
-            clock.sleep_until(clock.now().after(every)).await;
+            // Late ones are not made up for.
+            next = next.max(clock.now()).after(every);
+            clock.sleep_until(next).await;
+            let asked = clock.now();
             let answer = tokio::time::timeout(DEADLINE, runtime.version()).await;
-            if matches!(answer, Ok(Ok(_))) && commands.send(Command::Alive).await.is_err() {
+            let told = match answer {
+                Ok(Ok(_)) => Command::Alive,
+                Ok(Err(_)) | Err(_) => Command::Silent { asked },
+            };
+            if commands.send(told).await.is_err() {
                 return;
             }
         }

@@ -81,6 +81,8 @@ pub struct Reconciler {
     /// Of what the cache holds.
     census: Census,
     list_error: Option<CallError>,
+    /// When the first probe was sent that the runtime left unanswered, and everything since.
+    silent_since: Option<Instant>,
     behind_since: Option<Instant>,
     /// Pods whose first inspection is awaited before the cache counts as synced.
     unsynced: Option<BTreeSet<PodUid>>,
@@ -229,6 +231,7 @@ impl Reconciler {
             counters: Counters::default(),
             census: Census::default(),
             list_error: None,
+            silent_since: None,
             behind_since: None,
             unsynced: None,
             synced: false,
@@ -294,8 +297,20 @@ impl Reconciler {
 
     /// The runtime gave a sign of life (a liveness probe): after an outage a list runs at once.
     pub fn handle_alive(&mut self, now: Instant) {
-        self.audit.runtime_answers(now);
+        self.runtime_answers(now);
         self.pump(now);
+    }
+
+    /// The runtime gave none when it was asked for one at `asked`. That is reported, as degraded,
+    /// until it answers anything (law 12).
+    pub fn handle_silence(&mut self, asked: Instant) {
+        self.silent_since.get_or_insert(asked);
+    }
+
+    /// Something has come from the runtime.
+    fn runtime_answers(&mut self, now: Instant) {
+        self.silent_since = None;
+        self.audit.runtime_answers(now);
     }
 
     /// Somebody waits for a view of the pod that is newer than `after`: one that a read begun
@@ -376,6 +391,7 @@ impl Reconciler {
             last_list: self.audit.complete(),
             list_in_flight: self.audit.in_flight().map(|(_, since)| since),
             list_error: self.list_error.clone(),
+            silent_since: self.silent_since,
             period: self.audit.period(),
             stream: self.stream.state(now),
             behind_since: self.behind_since,

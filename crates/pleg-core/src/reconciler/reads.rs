@@ -37,6 +37,7 @@ impl Reconciler {
                     return;
                 };
                 self.list_error = None;
+                self.silent_since = None;
                 self.apply_list(now, &list, news);
                 Ok(())
             }
@@ -279,7 +280,7 @@ impl Reconciler {
             return;
         }
         if inspection.error.is_none() || !inspection.found.is_empty() {
-            self.audit.runtime_answers(now);
+            self.runtime_answers(now);
         }
         if let Some(error) = inspection.error.clone() {
             let audits = self.stream.audits(inspection.began);
@@ -498,7 +499,7 @@ impl Reconciler {
             return;
         }
         if reading.report.is_ok() {
-            self.audit.runtime_answers(now);
+            self.runtime_answers(now);
         }
         if let Ok(report) = &reading.report
             && let Some(record) = self.records.get(&report.id)

@@ -60,6 +60,7 @@ impl Signs {
         let backlog = is(|d| matches!(d, Degraded::Backlog { .. }));
         let slow = is(|d| matches!(d, Degraded::ListSlow { .. }));
         let failed = is(|d| matches!(d, Degraded::ListFailed { .. }));
+        let silent = is(|d| matches!(d, Degraded::RuntimeSilent { .. }));
         let hung = is(|d| matches!(d, Degraded::PodsHung { .. }));
         let failing = is(|d| matches!(d, Degraded::PodsFailing { .. }));
         let no_stream = self.no_stream;
@@ -89,6 +90,8 @@ impl Signs {
             ("events wait", backlog, self.behind.is_some()),
             ("a list is slow", slow, self.list_under_way.is_some()),
             ("the last list failed", failed, self.last_list_failed),
+            // Nobody asks for signs of life here.
+            ("the runtime is silent", silent, false),
             ("an inspection hangs", hung, self.inspection.is_some()),
             ("pods fail", failing, self.failing),
         ];

@@ -223,6 +223,40 @@ async fn a_liveness_probe_ends_an_outage_soon() {
     }
 }
 
+/// Between two lists only a probe can tell that the runtime stands still (law 12): within three
+/// seconds, where one is sent each second. It makes no node unready, and is over with the first
+/// answer, to whatever it is.
+#[tokio::test(start_paused = true)]
+async fn a_liveness_probe_tells_of_a_runtime_that_stands_still() {
+    for by_probe in [true, false] {
+        let node = Node::new();
+        node.take(Op::Version, 10 * MS);
+        let mut builder = Pleg::builder(node.clone()).settings(settings(|s| *s = rarely()));
+        if by_probe {
+            builder = builder.liveness(SECOND);
+        }
+        let pleg = builder.spawn().unwrap();
+        soon(pleg.wait_until_synced()).await.unwrap();
+        pass(&pleg, 5 * SECOND).await;
+        assert_eq!(degraded(&pleg), [""; 0]);
+        node.hang(Op::Version);
+        let stands = pleg.now();
+        pass(&pleg, 3 * SECOND).await;
+        assert_eq!(is_degraded(&pleg, "runtime_silent"), by_probe);
+        assert_eq!(pleg.health().ready(), Ok(()));
+        if by_probe {
+            let Some(Degraded::RuntimeSilent { since }) = pleg.health().degraded().pop() else {
+                panic!("{:?}", pleg.health().degraded());
+            };
+            assert!(since.since(stands) <= SECOND, "when it was asked");
+            // Not the probe's own answer: any.
+            soon(pleg.request_relist(&"p".into())).await.unwrap();
+            pass(&pleg, MS).await;
+            assert_eq!(degraded(&pleg), [""; 0]);
+        }
+    }
+}
+
 /// A runtime that panics in a call has failed that call, no more.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_panics_has_failed() {
