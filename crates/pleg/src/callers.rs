@@ -98,6 +98,10 @@ impl Callers {
         }
     }
 
+    pub(crate) fn nobody_waits(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// Those who gave up waiting are waited for no longer.
     pub(crate) fn forget_the_gone(&mut self, machine: &mut Reconciler) {
         self.waiting.retain(|&waiter, waiting| {

@@ -17,6 +17,7 @@ use tokio::sync::mpsc as stream;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use crate::alarm::Alarm;
 use crate::callers::Command;
 use crate::log::ListLog;
 use crate::metrics;
@@ -63,12 +64,13 @@ impl<R: Runtime> Driver<R> {
         mut commands: mpsc::Receiver<Command>,
         stop: CancellationToken,
     ) {
+        let mut alarm = Alarm::new(self.clock).await;
+        self.perform_all();
+        self.show();
         loop {
-            self.perform_all();
-            self.show();
             let next_beat = self.to.health.borrow().beat.after(BEAT);
-            let due = [self.machine.poll_timeout(), self.metrics.put_off()];
-            let wake = due.into_iter().flatten().fold(next_beat, Instant::min);
+            let due = self.machine.poll_timeout();
+            let wake = due.map_or(next_beat, |due| due.min(next_beat));
             tokio::select! {
                 () = stop.cancelled() => break,
                 Some(observation) = observations.recv() => {
@@ -86,7 +88,13 @@ impl<R: Runtime> Driver<R> {
                     let now = self.clock.now();
                     self.to.callers.obey(&mut self.machine, now, command);
                 }
-                () = self.clock.sleep_until(wake) => {}
+                () = alarm.at(wake) => {
+                    let now = self.clock.now();
+                    if now >= next_beat && self.has_nothing_to_do(now) {
+                        self.to.beat(now);
+                        continue;
+                    }
+                }
             }
             let now = self.clock.now();
             let behind = self.gauges.waiting() > 0 || !observations.is_empty();
@@ -95,10 +103,26 @@ impl<R: Runtime> Driver<R> {
             if now >= next_beat {
                 self.to.callers.forget_the_gone(&mut self.machine);
             }
+            self.perform_all();
+            self.show();
         }
         // Whoever waits is told first: a call may take its time to be dropped.
         self.to.close(&mut commands);
         self.reads.tasks.shutdown().await;
+    }
+
+    /// Whether nothing is due, under way, waited for or wrong: then a beat shows that the writer
+    /// lives, and nothing else that anybody could see has changed. On a node where nothing happens
+    /// the beats are what there is to pay.
+    fn has_nothing_to_do(&self, now: Instant) -> bool {
+        let health = self.to.health.borrow();
+        self.machine.poll_timeout().is_none_or(|due| now < due)
+            && self.machine.is_idle()
+            && !self.metrics.owes()
+            && self.to.callers.nobody_waits()
+            && health.behind_since.is_none()
+            && health.ready(now).is_ok()
+            && health.degraded(now).is_empty()
     }
 
     fn observe(&mut self, observation: StreamObservation) {

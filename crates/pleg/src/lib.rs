@@ -78,6 +78,7 @@
 //! a container runtime. With the feature `cri` (on by default) a runtime is reached by its
 //! endpoint, and only then are tonic and prost linked.
 
+mod alarm;
 mod builder;
 mod cache;
 mod callers;

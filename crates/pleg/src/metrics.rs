@@ -147,8 +147,8 @@ pub(crate) struct Shown {
     waiting: Option<usize>,
     /// When anything was last written.
     at: Option<Instant>,
-    /// When what was put off is to be written.
-    put_off: Option<Instant>,
+    /// Something was put off.
+    owes: bool,
 }
 
 /// Metrics are written this far apart at the least: they are read every few seconds, and events
@@ -179,9 +179,10 @@ impl Shown {
         }
     }
 
-    /// When [`show`](Self::show) is to be called again, if it has put something off.
-    pub(crate) const fn put_off(&self) -> Option<Instant> {
-        self.put_off
+    /// Whether [`show`](Self::show) has put something off: the next turn writes it, the next beat at
+    /// the latest. No turn is taken for it alone.
+    pub(crate) const fn owes(&self) -> bool {
+        self.owes
     }
 
     pub(crate) fn show(
@@ -192,11 +193,11 @@ impl Shown {
         reader: &ReaderGauges,
         now: Instant,
     ) {
-        if let Some(next) = self.at.map(|at| at.after(APART)).filter(|next| now < *next) {
-            self.put_off = Some(next);
+        self.owes = self.at.is_some_and(|at| now < at.after(APART));
+        if self.owes {
             return;
         }
-        (self.at, self.put_off) = (Some(now), None);
+        self.at = Some(now);
         if self.counters.as_ref() != Some(counters) {
             show_counters(counters);
             self.counters = Some(counters.clone());

@@ -84,6 +84,11 @@ impl Outlets {
         });
     }
 
+    /// Shows that the writer lives, and nothing else.
+    pub(crate) fn beat(&self, now: Instant) {
+        self.health.send_modify(|shown| shown.beat = now);
+    }
+
     /// Nobody is told anything any more, and whoever waits is told so.
     pub(crate) fn close(&mut self, commands: &mut mpsc::Receiver<Command>) {
         commands.close();
