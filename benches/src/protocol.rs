@@ -49,6 +49,8 @@ pub enum RuntimeOrder {
         down_ms: u64,
         /// Whether the plan happens in between, untold.
         untold: bool,
+        /// Only the event streams are broken off; nothing else is cut.
+        reset: bool,
     },
     /// Waits, and says what was used and asked meanwhile. Answered by `Counted`.
     Window {
@@ -111,6 +113,8 @@ pub enum RuntimeAnswer {
         late: i64,
         /// How long it was blocked at most by one subscriber, in ns.
         blocked: i64,
+        /// How many of those that were told found no room, and were dropped.
+        dropped: u64,
     },
     /// The connections are cut.
     Cut {

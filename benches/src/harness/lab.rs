@@ -60,6 +60,9 @@ impl Lab {
         if let Workload::Bloat { ended, .. } = point.workload {
             arg("ended", ended.to_string());
         }
+        if matches!(point.workload, Workload::Dropping) {
+            args.push("--dropping".to_owned());
+        }
         let runtime = Process::start(&self.executable, &args)?;
         let name = point.peer.to_possible_value();
         let name = name.map_or_else(String::new, |v| v.get_name().to_owned());
@@ -68,6 +71,7 @@ impl Lab {
         args.extend(how.by_hand.then(|| "--by-hand".to_owned()));
         args.extend(how.stamp.then(|| "--stamp".to_owned()));
         args.extend(how.stalled.then(|| "--stalled".to_owned()));
+        args.extend(how.probing.then(|| "--probing".to_owned()));
         let executable = if how.counting {
             self.counting()?
         } else {
@@ -107,6 +111,17 @@ pub(super) struct How {
     pub(super) counting: bool,
     /// Nobody takes what it announces.
     pub(super) stalled: bool,
+    /// It asks for a sign of life once a second.
+    pub(super) probing: bool,
+}
+
+/// What is done to connections.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cut {
+    /// How long nobody listens.
+    pub(super) down_ms: u32,
+    /// Only the event streams are broken off.
+    pub(super) reset: bool,
 }
 
 /// A runtime and a peer. The peer ends first: a runtime that goes away would be news to it.
@@ -125,6 +140,7 @@ pub(super) struct Played {
     pub(super) last: i64,
     pub(super) late: i64,
     pub(super) blocked: i64,
+    pub(super) dropped: u64,
 }
 
 /// What a peer that was waited for has said.
@@ -230,6 +246,7 @@ impl Pair {
             last,
             late,
             blocked,
+            dropped,
         } = answer
         else {
             bail!("an answer to another order: {answer:?}")
@@ -240,6 +257,7 @@ impl Pair {
             last,
             late,
             blocked,
+            dropped,
         })
     }
 
@@ -278,12 +296,14 @@ impl Pair {
         Ok(expect!(answer, PeerAnswer::Watched(watched) => watched))
     }
 
-    /// Cuts all connections at that moment; when that was, and when it listened again.
-    pub(super) fn cut(&mut self, at: i64, down_ms: u64) -> Result<(i64, i64)> {
+    /// Cuts all connections at that moment, or breaks off the event streams alone; when that was,
+    /// and when it listened again.
+    pub(super) fn cut(&mut self, at: i64, how: Cut) -> Result<(i64, i64)> {
         let answer = self.runtime.ask(&RuntimeOrder::Cut {
             at,
-            down_ms,
+            down_ms: u64::from(how.down_ms),
             untold: true,
+            reset: how.reset,
         })?;
         Ok(expect!(answer, RuntimeAnswer::Cut { at, listening } => (at, listening)))
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use pleg_runtime::clock::wall;
 
-use super::lab::{How, Lab, Pair, Played};
+use super::lab::{Cut, How, Lab, Pair, Played};
 use super::{Point, Workload, trouble};
 use crate::dice::Dice;
 use crate::node::Work;
@@ -56,7 +56,7 @@ pub(super) fn measure(lab: &Lab, point: &Point, rep: u32) -> Result<Sample> {
             let rate = f64::from(per_ten_seconds) / 10.0 * events;
             churn(lab, point, Work::Lifecycles { count }, rate)?
         }
-        Workload::Storm => {
+        Workload::Storm | Workload::Dropping => {
             let pods = point.pods;
             burst(lab, point, Work::Deaths { pods }, rep)?
         }
@@ -64,7 +64,14 @@ pub(super) fn measure(lab: &Lab, point: &Point, rep: u32) -> Result<Sample> {
             let count = events / 4;
             burst(lab, point, Work::Restarts { count }, rep)?
         }
-        Workload::Cut { down_ms } => cut(lab, point, down_ms, rep)?,
+        Workload::Cut { down_ms } => {
+            let reset = false;
+            cut(lab, point, Cut { down_ms, reset }, rep)?
+        }
+        Workload::Reset => {
+            let (down_ms, reset) = (0, true);
+            cut(lab, point, Cut { down_ms, reset }, rep)?
+        }
         Workload::Lossy { per_million } => lossy(lab, point, per_million)?,
         Workload::Memory => memory(lab, point)?,
         Workload::Stalled { rate } => stalled(lab, point, rate)?,
@@ -74,7 +81,8 @@ pub(super) fn measure(lab: &Lab, point: &Point, rep: u32) -> Result<Sample> {
             trouble::slow_list(lab, point, list_ms, seconds)?
         }
         Workload::Stall { settled } => trouble::stall(lab, point, settled, rep)?,
-        Workload::Frozen { settled } => trouble::frozen(lab, point, settled, rep)?,
+        Workload::Frozen { settled } => trouble::frozen(lab, point, settled, false, rep)?,
+        Workload::Probed { settled } => trouble::frozen(lab, point, settled, true, rep)?,
         Workload::Flapping { seconds } => trouble::flapping(lab, point, seconds)?,
         Workload::Bloat { audits, .. } => self::audits(lab, point, audits)?,
     };
@@ -169,6 +177,7 @@ impl Figures {
         self.put("sent_in", (played.last - played.first) as f64);
         self.put("generator_late", played.late as f64);
         self.put("send_blocked", played.blocked as f64);
+        self.put("events_dropped", played.dropped as f64);
     }
 }
 
@@ -319,9 +328,9 @@ fn burst(lab: &Lab, point: &Point, work: Work, rep: u32) -> Result<Figures> {
     Ok(figures)
 }
 
-fn cut(lab: &Lab, point: &Point, down_ms: u32, rep: u32) -> Result<Figures> {
+fn cut(lab: &Lab, point: &Point, how: Cut, rep: u32) -> Result<Figures> {
     let mut figures = Figures::default();
-    let patience = PATIENCE + Duration::from_millis(down_ms.into());
+    let patience = PATIENCE + Duration::from_millis(how.down_ms.into());
     let soon = || {
         wall()
             .after(Duration::from_millis(250) + phase(lab, rep))
@@ -340,7 +349,7 @@ fn cut(lab: &Lab, point: &Point, down_ms: u32, rep: u32) -> Result<Figures> {
         pair.plan(Work::Restarts { count: 0 })?;
         let at = soon();
         pair.wait_until_verified(at, uids, patience)?;
-        let (at, listening) = pair.cut(at, u64::from(down_ms))?;
+        let (at, listening) = pair.cut(at, how)?;
         let reached = pair.reached(patience)?;
         if let Some(verified) = reached.at {
             figures.put("verified", (verified - at) as f64);
@@ -357,7 +366,7 @@ fn cut(lab: &Lab, point: &Point, down_ms: u32, rep: u32) -> Result<Figures> {
     let (events, truth) = pair.plan(Work::Deaths { pods: 1 })?;
     let at = soon();
     pair.wait_for(truth, events, patience)?;
-    let (at, _) = pair.cut(at, u64::from(down_ms))?;
+    let (at, _) = pair.cut(at, how)?;
     let reached = pair.reached(patience)?;
     match reached.at {
         Some(seen) => figures.put("stale", (seen - at) as f64),

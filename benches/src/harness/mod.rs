@@ -56,6 +56,12 @@ pub enum Workload {
         /// How long nobody listens, in ms; 0 if the runtime lives on.
         down_ms: u32,
     },
+    /// W5: the event stream alone breaks off (RST_STREAM), and a container ends before anybody is
+    /// back.
+    Reset,
+    /// W3 under a runtime that drops the events that a subscriber does not take in time (CRI-O):
+    /// every container of every pod ends at once.
+    Dropping,
     /// W6: restarts of which some events are never told, and some twice.
     Lossy {
         /// Of a million, each.
@@ -89,6 +95,11 @@ pub enum Workload {
     },
     /// W5: the runtime's process stops, and its socket and connections stay (half-open).
     Frozen {
+        /// How long nothing has happened before.
+        settled: u32,
+    },
+    /// The same, of a peer that asks for a sign of life once a second.
+    Probed {
         /// How long nothing has happened before.
         settled: u32,
     },

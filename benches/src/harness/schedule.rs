@@ -107,8 +107,8 @@ const LOSSY: Workload = Workload::Lossy {
 fn run_half_an_hour() -> Vec<Group> {
     use Kind::{BestGeneric, Decode, Drain, Evented, Generic, Hint, Ours, Owned};
     use Workload::{
-        Audits, Bloat, Cut, Flapping, Flood, Frozen, HungPod, Idle, Memory, Reads, SlowList, Stall,
-        Stalled, Storm,
+        Audits, Bloat, Cut, Dropping, Flapping, Flood, Frozen, HungPod, Idle, Memory, Probed,
+        Reads, Reset, SlowList, Stall, Stalled, Storm,
     };
     const BLOAT: Workload = Bloat {
         audits: 20,
@@ -143,11 +143,16 @@ fn run_half_an_hour() -> Vec<Group> {
         group(1, Cut { down_ms: 0 }, 1000, &[Evented, Hint]),
         group(5, Cut { down_ms: 400 }, 1000, &[Ours]),
         group(1, Cut { down_ms: 400 }, 1000, &[Generic, Hint]),
+        group(3, Reset, 1000, &[Ours]),
+        group(1, Reset, 1000, &[Evented, Hint]),
+        group(2, Dropping, 1000, &[Generic, Hint, Ours]),
+        group(1, Dropping, 1000, &[Evented]),
         group(1, LOSSY, 1000, &[Generic, Hint, Ours]),
         group(1, HungPod { seconds: 6 }, 1000, &[Generic, Hint, Ours]),
         group(1, SLOW, 1000, &[Generic, Hint, Ours]),
         group(2, Stall { settled: 4 }, 1000, &[Generic, Ours]),
         group(3, Frozen { settled: 4 }, 1000, &[Ours]),
+        group(3, Probed { settled: 4 }, 1000, &[Ours]),
         group(2, Flapping { seconds: 10 }, 1000, &[Generic, Ours]),
         group(1, BLOAT, 1000, &[Generic, Ours]).with(|p| p.page = Some(5000)),
         group(2, Memory, 1000, &[Owned, Generic, Ours]),
@@ -160,7 +165,8 @@ fn run_half_an_hour() -> Vec<Group> {
 fn full() -> Vec<Group> {
     use Kind::{Decode, Drain, Evented, Generic, GenericPlain, Hint, Ours};
     use Workload::{
-        Audits, Cut, Flood, Idle, Lifecycles, Lossy, Memory, Reads, Restarts, Stalled, Storm,
+        Audits, Cut, Dropping, Flood, Idle, Lifecycles, Lossy, Memory, Reads, Reset, Restarts,
+        Stalled, Storm,
     };
     let mut groups = Vec::new();
     for profile in [Profile::Lean, Profile::Typical, Profile::Fat] {
@@ -225,6 +231,8 @@ fn full() -> Vec<Group> {
             &[Generic, Evented, Hint, Ours],
         ));
     }
+    groups.push(group(10, Reset, 1000, &[Evented, Hint, Ours]));
+    groups.push(group(10, Dropping, 1000, &[Generic, Evented, Hint, Ours]));
     groups.push(group(10, Flood { events: 100_000 }, 1000, &[Drain, Ours]));
     groups.extend(full_trouble());
     groups
@@ -233,7 +241,7 @@ fn full() -> Vec<Group> {
 /// What goes wrong, for longer, on a node where lists have become rare.
 fn full_trouble() -> Vec<Group> {
     use Kind::{Evented, Generic, Hint, Ours};
-    use Workload::{Bloat, Flapping, Frozen, HungPod, SlowList, Stall};
+    use Workload::{Bloat, Flapping, Frozen, HungPod, Probed, SlowList, Stall};
     const PEERS: [Kind; 4] = [Generic, Evented, Hint, Ours];
     let slow = SlowList {
         list_ms: 5000,
@@ -248,6 +256,7 @@ fn full_trouble() -> Vec<Group> {
         group(3, slow, 1000, &PEERS),
         group(5, Stall { settled: 130 }, 1000, &PEERS),
         group(5, Frozen { settled: 130 }, 1000, &PEERS),
+        group(5, Probed { settled: 130 }, 1000, &[Ours]),
         group(5, Flapping { seconds: 10 }, 1000, &PEERS),
         group(10, bloat, 1000, &[Generic, Ours]).with(|p| p.page = Some(5000)),
     ]
@@ -352,6 +361,8 @@ mod tests {
                     1.5 + f64::from(seconds)
                 }
                 Workload::Storm => 0.5 + at_latency,
+                Workload::Dropping => 2.0 + gives_up,
+                Workload::Reset => 4.5 + gives_up,
                 Workload::Flood { events } => f64::from(events) / 20_000.0,
                 Workload::Cut { down_ms } => 4.5 + gives_up + 2e-3 * f64::from(down_ms),
                 Workload::Lossy { .. } => 8.0,
@@ -363,7 +374,9 @@ mod tests {
                     2.5 + 1e-3 * f64::from(list_ms) + f64::from(seconds)
                 }
                 Workload::Stall { settled } => 1.0 + 2.0 * f64::from(settled) + gives_up,
-                Workload::Frozen { settled } => 4.0 + 2.0 * f64::from(settled),
+                Workload::Frozen { settled } | Workload::Probed { settled } => {
+                    4.0 + 2.0 * f64::from(settled)
+                }
                 Workload::Flapping { seconds } => 1.0 + f64::from(seconds),
             }
     }

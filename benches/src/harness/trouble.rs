@@ -89,8 +89,19 @@ pub(super) fn stall(lab: &Lab, point: &Point, settled: u32, rep: u32) -> Result<
     Ok(figures)
 }
 
-pub(super) fn frozen(lab: &Lab, point: &Point, settled: u32, rep: u32) -> Result<Figures> {
-    let mut pair = lab.start(point, &How::default())?;
+/// `probing`: the peer asks for a sign of life once a second.
+pub(super) fn frozen(
+    lab: &Lab,
+    point: &Point,
+    settled: u32,
+    probing: bool,
+    rep: u32,
+) -> Result<Figures> {
+    let how = How {
+        probing,
+        ..How::default()
+    };
+    let mut pair = lab.start(point, &how)?;
     let (period, mut figures) = settle(&mut pair, settled, phase(lab, rep))?;
     let patience = NOTICED + period;
     let at = wall().as_nanos();

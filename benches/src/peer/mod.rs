@@ -92,6 +92,9 @@ pub struct Settings {
     /// Nobody takes what it announces.
     #[arg(long)]
     pub stalled: bool,
+    /// Asks for a sign of life once a second, if it can.
+    #[arg(long)]
+    pub probing: bool,
     /// The largest message that it takes, in MiB.
     #[arg(long, default_value_t = 16)]
     pub limit: usize,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
 use pleg::{ContainerState, Delivery, Pleg, Subscription};
@@ -299,6 +300,9 @@ async fn start<R: Runtime>(
                 _ => Mode::Evented,
             };
             let mut builder = Pleg::builder(runtime).mode(mode);
+            if settings.probing {
+                builder = builder.liveness(Duration::from_secs(1));
+            }
             let told = builder.subscribe();
             let pleg = builder.spawn()?;
             attend(pleg, told, how).await

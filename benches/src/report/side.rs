@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use super::format::{Unit, count, nanos};
 use super::query::{Data, Figure, On, on};
 use super::targets::{
-    audits, bloat, cut, fast_churn, flapping, frozen, hung_pod, idle, lossy, memory, slow_churn,
-    slow_list, stall, storm,
+    audits, bloat, cut, dropping, fast_churn, flapping, frozen, hung_pod, idle, lossy, memory,
+    probed, reset, slow_churn, slow_list, stall, storm,
 };
 use crate::harness::Workload;
 use crate::peer::Kind;
@@ -147,12 +147,32 @@ fn busy(table: &mut Table<'_>) {
         ..on(storm, 1000)
     };
     table.named("… at 1 ms a call", slow, "consistent", nanos);
+    let drops = on(dropping, 1000);
+    table.named(
+        "the same, the runtime drops what does not fit (CRI-O)",
+        drops,
+        "consistent",
+        nanos,
+    );
+    table.named("… events dropped", drops, "events_dropped", count);
+    table.line(
+        "… containers lost or ghosts afterwards",
+        drops,
+        &|s| Some(s.get("lost")? + s.get("ghosts")?),
+        count,
+    );
 }
 
 fn in_trouble(table: &mut Table<'_>) {
     table.named(
         "a change that a cut swallowed: unseen for (one pod: its pod-time)",
         on(cut, 1000),
+        "stale",
+        nanos,
+    );
+    table.named(
+        "… that a reset of the event stream swallowed",
+        on(reset, 1000),
         "stale",
         nanos,
     );
@@ -188,4 +208,10 @@ fn in_trouble(table: &mut Table<'_>) {
         nanos,
     );
     table.named("… period of its lists then", dead, "period", nanos);
+    table.named(
+        "… with a liveness probe, once a second",
+        on(probed, 1000),
+        "noticed",
+        nanos,
+    );
 }

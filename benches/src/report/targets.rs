@@ -141,6 +141,15 @@ pub(super) fn stall(w: &Workload) -> bool {
 pub(super) fn frozen(w: &Workload) -> bool {
     matches!(w, Workload::Frozen { .. })
 }
+pub(super) fn probed(w: &Workload) -> bool {
+    matches!(w, Workload::Probed { .. })
+}
+pub(super) fn reset(w: &Workload) -> bool {
+    matches!(w, Workload::Reset)
+}
+pub(super) fn dropping(w: &Workload) -> bool {
+    matches!(w, Workload::Dropping)
+}
 pub(super) fn flapping(w: &Workload) -> bool {
     matches!(w, Workload::Flapping { .. })
 }

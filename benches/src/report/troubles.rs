@@ -3,8 +3,8 @@
 use super::format::{count, nanos, times};
 use super::query::{Data, Figure, On, on};
 use super::targets::{
-    Bound, Row, cut, elsewhere, fastest_churn, flapping, flood, frozen, hung_pod, lossy, named,
-    reads, restart, row, slow_churn, stall, stalled, storm,
+    Bound, Row, cut, dropping, elsewhere, fastest_churn, flapping, flood, frozen, hung_pod, lossy,
+    named, probed, reads, reset, restart, row, slow_churn, stall, stalled, storm,
 };
 use crate::peer::Kind;
 use crate::results::Sample;
@@ -53,6 +53,14 @@ fn cuts(data: &Data) -> Vec<Row> {
         ratio,
         times,
     ));
+    let broken = data.metric(on(reset, 1000), Ours, "verified");
+    rows.push(row(
+        "T6",
+        "the event stream alone breaks off (RST_STREAM): until every pod is verified",
+        AtMost(50e6),
+        broken,
+        nanos,
+    ));
     let again = data.metric(on(restart, 1000), Ours, "evented_again");
     rows.push(row(
         "T6b",
@@ -95,7 +103,7 @@ fn bursts(data: &Data) -> Vec<Row> {
         "T7b",
         "decodes in a storm",
         "≤ distinct pods + events that met an empty queue",
-        "nothing counts decodes",
+        "every event is read, for law 8 skips no STOPPED; what it says again is compared, not decoded",
     ));
     let speed: Figure<'_> = &|s| Some(s.get("events")? * 1e9 / consistent(s)?);
     let floods = on(flood, 1000);
@@ -152,6 +160,10 @@ fn losses(data: &Data) -> Vec<Row> {
     for (what, on) in [
         ("100 events/s", on(slow_churn, 1000)),
         ("the storm", on(storm, 1000)),
+        (
+            "the storm under a runtime that drops what does not fit",
+            on(dropping, 1000),
+        ),
         ("1 % lost and 1 % doubled", on(lossy, 1000)),
         ("a cut a second under 100 events/s", on(flapping, 1000)),
     ] {
@@ -191,6 +203,14 @@ fn losses(data: &Data) -> Vec<Row> {
             "a frozen runtime: until ours says that something is wrong (its lists came every {})",
             period(data, on(frozen, 1000))
         ),
+        AtMost(3e9),
+        noticed,
+        nanos,
+    ));
+    let noticed = data.metric(on(probed, 1000), Ours, "noticed");
+    rows.push(row(
+        "T12",
+        "the same with the liveness probe, once a second (off by default)",
         AtMost(3e9),
         noticed,
         nanos,

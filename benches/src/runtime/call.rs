@@ -17,13 +17,14 @@ use prost::Message;
 use tokio::sync::mpsc;
 use tonic::Code;
 
-use super::{Shared, lock, trouble};
+use super::{Broken, Shared, lock, trouble};
 use crate::node::table::{self, Frames, Kind};
 use crate::node::{Page, Table};
 use crate::wire;
 
-/// How many events wait for one subscriber before whoever tells them waits.
+/// How many events wait for one subscriber before whoever tells them waits, or drops them.
 const CHANNEL: usize = 100;
+const DROPPING_CHANNEL: usize = 1000;
 
 /// Answers, whatever is asked.
 pub(super) async fn answer(
@@ -63,7 +64,12 @@ async fn call(shared: &Arc<Shared>, path: &str, message: Bytes) -> Result<Body, 
         }
     }
     if method == EVENTS {
-        let (send, events) = mpsc::channel(CHANNEL);
+        let room = if shared.dropping {
+            DROPPING_CHANNEL
+        } else {
+            CHANNEL
+        };
+        let (send, events) = mpsc::channel(room);
         lock(&shared.subscribers).push(send);
         return Ok(Body::Events(events));
     }
@@ -159,34 +165,35 @@ pub(super) enum Body {
     /// Framed messages, and that it is over.
     Frames(VecDeque<Bytes>),
     /// Events, until there are none any more.
-    Events(mpsc::Receiver<Bytes>),
+    Events(mpsc::Receiver<Result<Bytes, Broken>>),
     /// Nothing more.
     Over,
 }
 
 impl http_body::Body for Body {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = Broken;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         let next = match &mut *self {
-            Self::Frames(frames) => frames.pop_front(),
+            Self::Frames(frames) => frames.pop_front().map(Ok),
             Self::Events(events) => ready!(events.poll_recv(cx)),
             Self::Over => return Poll::Ready(None),
         };
-        let frame = next.map_or_else(
-            || {
+        let frame = match next {
+            Some(Ok(message)) => Ok(Frame::data(message)),
+            Some(Err(broken)) => Err(broken),
+            None => {
                 *self = Self::Over;
                 let mut trailers = HeaderMap::new();
                 trailers.insert("grpc-status", HeaderValue::from_static("0"));
-                Frame::trailers(trailers)
-            },
-            Frame::data,
-        );
-        Poll::Ready(Some(Ok(frame)))
+                Ok(Frame::trailers(trailers))
+            }
+        };
+        Poll::Ready(Some(frame))
     }
 
     fn is_end_stream(&self) -> bool {

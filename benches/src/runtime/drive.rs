@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use pleg_core::Instant;
+use tokio::sync::mpsc::error::TrySendError;
 
 use super::{Settings, Shared, lock};
 use crate::dice::Dice;
@@ -53,6 +54,7 @@ struct Played {
     last: i64,
     late: i64,
     blocked: i64,
+    dropped: u64,
 }
 
 impl Driver {
@@ -156,6 +158,7 @@ impl Driver {
             last,
             late,
             blocked,
+            dropped,
         } = played;
         RuntimeAnswer::Played {
             told,
@@ -163,6 +166,7 @@ impl Driver {
             last,
             late,
             blocked,
+            dropped,
         }
     }
 
@@ -187,19 +191,39 @@ impl Driver {
     async fn tell(&self, planned: &Planned, moments: &[i64], played: &mut Played) {
         let frame = planned.event.fill(moments);
         let began = self.shared.clock.now();
-        publish(&self.shared, frame).await;
+        played.dropped += publish(&self.shared, frame).await;
         let blocked = self.shared.clock.now().nanos_since(began);
         played.blocked = played.blocked.max(blocked);
         played.told += 1;
     }
 }
 
-/// To everyone, waiting for whoever does not read; those who are gone are forgotten.
-async fn publish(shared: &Shared, frame: Bytes) {
+/// To everyone, waiting for whoever does not read, or dropping what it has no room for: how often
+/// that was. Those who are gone are forgotten.
+async fn publish(shared: &Shared, frame: Bytes) -> u64 {
     let subscribers = lock(&shared.subscribers).clone();
+    let mut dropped = 0;
     for subscriber in subscribers {
-        if subscriber.send(frame.clone()).await.is_err() {
+        let frame = Ok(frame.clone());
+        let is_gone = if shared.dropping {
+            match subscriber.try_send(frame) {
+                Ok(()) => false,
+                Err(TrySendError::Full(_)) => {
+                    dropped += 1;
+                    false
+                }
+                Err(TrySendError::Closed(_)) => true,
+            }
+        } else {
+            subscriber.send(frame).await.is_err()
+        };
+        if is_gone {
             lock(&shared.subscribers).retain(|s| !s.is_closed());
         }
     }
+    if shared.dropping {
+        // Whoever waits for room gives those their turn who make it; this one never waits.
+        tokio::task::yield_now().await;
+    }
+    dropped
 }

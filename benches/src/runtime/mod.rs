@@ -2,7 +2,8 @@
 //! from a table of answers encoded ahead.
 //!
 //! It tells events as containerd 2 does: to each subscriber through a channel of 100, waiting for
-//! one that does not read. It does not hold events for a subscriber to come.
+//! one that does not read. Or as CRI-O does: through one of 1,000, and what does not fit is dropped.
+//! It does not hold events for a subscriber to come.
 
 mod call;
 mod drive;
@@ -53,6 +54,9 @@ pub struct Settings {
     /// How many containers there are besides that have ended long ago.
     #[arg(long, default_value_t = 0)]
     pub ended: u32,
+    /// Drops the events that a subscriber does not take in time, as CRI-O does.
+    #[arg(long)]
+    pub dropping: bool,
 }
 
 /// What all its connections share.
@@ -60,7 +64,8 @@ pub struct Settings {
 struct Shared {
     table: Mutex<Table>,
     calls: Mutex<Calls>,
-    subscribers: Mutex<Vec<mpsc::Sender<Bytes>>>,
+    subscribers: Mutex<Vec<mpsc::Sender<Result<Bytes, Broken>>>>,
+    dropping: bool,
     latency: Duration,
     page: Option<usize>,
     clock: Clock,
@@ -68,6 +73,11 @@ struct Shared {
     /// Cancelled to end every connection that there is.
     connections: Mutex<CancellationToken>,
 }
+
+/// An event stream was broken off.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("broken off")]
+struct Broken;
 
 #[derive(Debug, Default)]
 struct Calls {
@@ -83,6 +93,14 @@ impl Shared {
             usage: Usage::of_self(),
             calls: by_method.map(|(m, n)| ((*m).to_owned(), *n)).collect(),
             subscribed: calls.subscribed,
+        }
+    }
+
+    /// Breaks every event stream off, and leaves the connections as they are.
+    fn reset(&self) {
+        for subscriber in std::mem::take(&mut *lock(&self.subscribers)) {
+            // Where there is no room its end is as abrupt.
+            let _ = subscriber.try_send(Err(Broken));
         }
     }
 
@@ -116,6 +134,7 @@ pub async fn serve(settings: Settings) -> Result<()> {
         table: Mutex::new(table),
         calls: Mutex::default(),
         subscribers: Mutex::default(),
+        dropping: settings.dropping,
         latency: Duration::from_millis(settings.latency),
         page: settings.page,
         clock: Clock::start(),
@@ -151,11 +170,16 @@ pub async fn serve(settings: Settings) -> Result<()> {
                 at,
                 down_ms,
                 untold,
+                reset,
             } => {
                 shared.clock.sleep_until(shared.instant(at)).await;
                 let at = shared.now();
-                listening.cancel();
-                shared.cut();
+                if reset {
+                    shared.reset();
+                } else {
+                    listening.cancel();
+                    shared.cut();
+                }
                 let until = shared.clock.now().after(Duration::from_millis(down_ms));
                 if down_ms > 0 {
                     std::fs::remove_file(&settings.socket)?;
@@ -166,8 +190,10 @@ pub async fn serve(settings: Settings) -> Result<()> {
                 if down_ms > 0 {
                     shared.clock.sleep_until(until).await;
                 }
-                // Those who are cut have to find somebody, and at once if nobody was down.
-                listening = listen(&settings, &shared)?;
+                if !reset {
+                    // Those who are cut have to find somebody, and at once if nobody was down.
+                    listening = listen(&settings, &shared)?;
+                }
                 RuntimeAnswer::Cut {
                     at,
                     listening: shared.now(),
