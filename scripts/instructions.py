@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Counts the instructions of the hot paths under valgrind, and fails where one takes more than
-3 % more of them than is committed in benches/instructions.toml.
+"""Counts the instructions of the hot paths under valgrind, and their allocations, and fails where
+one takes over 3 % more instructions, or any more allocations, than benches/instructions.toml says.
 
   instructions.py            count and compare (needs valgrind and a release build)
   instructions.py --write    count and commit to the file what was counted
@@ -62,6 +62,13 @@ def count(program: Path, path: str, rounds: int) -> int:
     return int(found[1].replace(",", ""))
 
 
+def allocations(program: Path) -> dict[str, float]:
+    """What the program itself has counted, for each path."""
+    out = subprocess.run([program], check=True, text=True, stdout=subprocess.PIPE).stdout
+    counted, _, _ = out.partition("bytes kept per pod")
+    return {path: float(n) for path, n in re.findall(r"^  (\S+) +([\d.]+)$", counted, re.M)}
+
+
 def per_round(program: Path, path: str) -> int:
     rounds = PATHS[path]
     return (count(program, path, 2 * rounds) - count(program, path, rounds)) // rounds
@@ -71,11 +78,14 @@ def main() -> None:
     program = build()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         counted = dict(zip(PATHS, pool.map(lambda path: per_round(program, path), PATHS)))
+    allocated = allocations(program)
     rustc = subprocess.check_output(["rustc", "--version"], text=True).strip()
     if "--write" in sys.argv[1:]:
         lines = ["# Written by scripts/instructions.py --write: instructions per round.\n"]
         lines += [f'rustc = "{rustc}"\n\n[paths]\n']
         lines += [f"{path} = {n}\n" for path, n in counted.items()]
+        lines += ["\n[allocations]\n"]
+        lines += [f"{path} = {n}\n" for path, n in allocated.items()]
         FIGURES.write_text("".join(lines))
         return
     committed = tomllib.loads(FIGURES.read_text())
@@ -89,6 +99,11 @@ def main() -> None:
         change = n / was - 1
         worse |= change > MORE
         print(f"{path:<16} {n:>10} {change:>+8.1%}{'  too many' if change > MORE else ''}")
+    for path, n in allocated.items():
+        was = committed["allocations"].get(path, -1.0)
+        more = n > was
+        worse |= more
+        print(f"{path:<16} {n:>10} allocations{f', {was} before: too many' if more else ''}")
     sys.exit(1 if worse else 0)
 
 

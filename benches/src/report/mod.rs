@@ -2,6 +2,7 @@
 //! by hand but what explains it.
 
 mod format;
+mod gate;
 mod hourly;
 mod limits;
 mod page;

@@ -24,6 +24,9 @@ use crate::metrics;
 use crate::outlets::{BEAT, Outlets};
 use crate::sync::mpsc;
 
+/// How many observations are taken before others have their turn.
+const AT_ONCE: usize = 8;
+
 /// The writer.
 pub(crate) struct Driver<R> {
     machine: Reconciler,
@@ -77,10 +80,14 @@ impl<R: Runtime> Driver<R> {
                     self.observe(observation);
                     self.perform_all();
                     // What has queued meanwhile is taken in one turn.
-                    for _ in 0..64 {
+                    for _ in 1..AT_ONCE {
                         let Ok(observation) = observations.try_recv() else { break };
                         self.observe(observation);
                         self.perform_all();
+                    }
+                    // On one thread with the stream's reader it must not keep it waiting (law 8).
+                    if !observations.is_empty() {
+                        tokio::task::yield_now().await;
                     }
                 }
                 Some(read) = self.reads.next() => self.read_ended(read),
