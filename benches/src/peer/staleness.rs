@@ -120,7 +120,8 @@ fn wrong_for(versions: &[Since], looks: &[Since], until: i64) -> i64 {
         .map(|&(at, print)| (at, true, print));
     let looked = looks.iter().map(|&(at, print)| (at, false, print));
     let mut turns: Vec<(i64, bool, Print)> = changes.chain(looked).collect();
-    turns.sort_unstable();
+    // What happened at the same moment stays in its order.
+    turns.sort_by_key(|(at, is_change, _)| (*at, *is_change));
     let mut wrong = 0;
     for (at, is_change, print) in turns {
         if so != shown {
@@ -188,6 +189,14 @@ mod tests {
         let looks = [(0, 1), (250, 3)];
         assert_eq!(wrong_for(&versions, &looks, 1000), 150);
         assert_eq!(lags(&versions, &looks, 1000), (vec![150, 50], 0));
+    }
+
+    #[test]
+    fn of_what_happened_at_once_the_last_is_so() {
+        for (first, then) in [(2, 3), (3, 2)] {
+            let versions = [START, (100, first), (100, then)];
+            assert_eq!(wrong_for(&versions, &[(0, 1), (110, then)], 1000), 10);
+        }
     }
 
     #[test]
