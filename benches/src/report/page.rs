@@ -86,7 +86,11 @@ const LOSSES: &str = "\
   after up to 300 s, ours after 60 s.
 * What the event stream keeps silent about, without ending, is found by the next list: after up to 60 s on
   a node that has been quiet for minutes, where P2 finds it within a second or so. A runtime that
-  is frozen is noticed 3 s after the next list began, for the same reason; P2 says so after three minutes.
+  is frozen is noticed 3 s after the next list began, for the same reason, unless there is a liveness
+  probe; P2 says so after three minutes.
+* An event costs ours more CPU than it costs P3, whose cache is filled with what the event says as it is.
+* A runtime that drops what is not taken in time (CRI-O) may do so to us in a storm: it is found by the
+  next list, a second or two later.
 * Against P2b only the period is left of the saving of an idle node: the reading of the lists is the same.
 ";
 
