@@ -4,10 +4,11 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pleg_core::{
     CallError, CallErrorKind, Counters, Inspection, Instant, List, Output, Reading, Reconciler,
-    Ticket,
+    StreamState, Ticket,
 };
 use pleg_evented::{ReaderGauges, StreamObservation};
 use pleg_generic::Reader;
@@ -24,6 +25,9 @@ use crate::metrics;
 use crate::outlets::{BEAT, Outlets};
 use crate::sync::mpsc;
 
+/// How soon it is looked whether the writer is behind still.
+const AGAIN: Duration = Duration::from_millis(100);
+
 /// How many observations are taken before others have their turn.
 const AT_ONCE: usize = 8;
 
@@ -37,6 +41,8 @@ pub(crate) struct Driver<R> {
     reads: Reads,
     metrics: metrics::Shown,
     log: ListLog,
+    /// When anything last came from the runtime.
+    answered: Instant,
 }
 
 impl<R: Runtime> Driver<R> {
@@ -56,6 +62,7 @@ impl<R: Runtime> Driver<R> {
             reads: Reads::default(),
             metrics: metrics::Shown::default(),
             log: ListLog::default(),
+            answered: Instant::ORIGIN,
         }
     }
 
@@ -70,10 +77,14 @@ impl<R: Runtime> Driver<R> {
         let mut alarm = Alarm::new(self.clock).await;
         self.perform_all();
         self.show();
+        let mut behind = false;
         loop {
             let next_beat = self.to.health.borrow().beat.after(BEAT);
-            let due = self.machine.poll_timeout();
-            let wake = due.map_or(next_beat, |due| due.min(next_beat));
+            // What was behind a moment ago is looked at again soon: the reader may have handed the
+            // last of it on before it could say that nothing waits.
+            let again = behind.then(|| self.clock.now().after(AGAIN));
+            let due = [self.machine.poll_timeout(), again];
+            let wake = due.into_iter().flatten().fold(next_beat, Instant::min);
             tokio::select! {
                 () = stop.cancelled() => break,
                 Some(observation) = observations.recv() => {
@@ -93,7 +104,10 @@ impl<R: Runtime> Driver<R> {
                 Some(read) = self.reads.next() => self.read_ended(read),
                 Some(command) = commands.recv() => {
                     let now = self.clock.now();
-                    self.to.callers.obey(&mut self.machine, now, command);
+                    // A probe that is not answered, while all else is, tells of no silence.
+                    if !matches!(command, Command::Silent { asked } if asked <= self.answered) {
+                        self.to.callers.obey(&mut self.machine, now, command);
+                    }
                 }
                 () = alarm.at(wake) => {
                     let now = self.clock.now();
@@ -104,7 +118,7 @@ impl<R: Runtime> Driver<R> {
                 }
             }
             let now = self.clock.now();
-            let behind = self.gauges.waiting() > 0 || !observations.is_empty();
+            behind = self.gauges.waiting() > 0 || !observations.is_empty();
             self.machine.handle_backlog(now, behind);
             self.machine.handle_timeout(now);
             if now >= next_beat {
@@ -128,6 +142,8 @@ impl<R: Runtime> Driver<R> {
             && !self.metrics.owes()
             && self.to.callers.nobody_waits()
             && health.behind_since.is_none()
+            // That comes with time alone.
+            && !matches!(health.stream, StreamState::Subscribed { confirmed: false, .. })
             && health.ready(now).is_ok()
             && health.degraded(now).is_empty()
     }
@@ -136,6 +152,7 @@ impl<R: Runtime> Driver<R> {
         let now = self.clock.now();
         match observation {
             StreamObservation::Event(arrival) => {
+                self.answered = self.answered.max(arrival.arrived);
                 self.metrics.arrived(&arrival);
                 self.machine.handle_event(now, arrival);
             }
@@ -150,15 +167,26 @@ impl<R: Runtime> Driver<R> {
         let now = self.clock.now();
         match read {
             Read::List(list) => {
+                self.answers(list.rows.is_ok(), list.ended);
                 self.metrics.listed(&list);
                 self.log.listed(&list);
                 self.machine.handle_list(now, list);
             }
             Read::Inspection(inspection) => {
+                self.answers(inspection.error.is_none(), inspection.ended);
                 metrics::inspected(&inspection);
                 self.machine.handle_inspection(now, *inspection);
             }
-            Read::Reading(reading) => self.machine.handle_reading(now, *reading),
+            Read::Reading(reading) => {
+                self.answers(reading.report.is_ok(), reading.ended);
+                self.machine.handle_reading(now, *reading);
+            }
+        }
+    }
+
+    fn answers(&mut self, succeeded: bool, ended: Instant) {
+        if succeeded {
+            self.answered = self.answered.max(ended);
         }
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use pleg_core::CallErrorKind;
 use pleg_runtime::Runtime;
 use pleg_runtime::clock::Clock;
 use tokio_util::sync::CancellationToken;
@@ -24,15 +25,13 @@ pub(crate) async fn probe<R: Runtime>(
     stop: CancellationToken,
 ) {
     let probing = async {
-        let mut next = clock.now();
         loop {
-            // Late ones are not made up for.
-            next = next.max(clock.now()).after(every);
-            clock.sleep_until(next).await;
+            clock.sleep_until(clock.now().after(every)).await;
             let asked = clock.now();
             let answer = tokio::time::timeout(DEADLINE, runtime.version()).await;
             let told = match answer {
                 Ok(Ok(_)) => Command::Alive,
+                Ok(Err(error)) if !is_silence(error.kind) => continue,
                 Ok(Err(_)) | Err(_) => Command::Silent { asked },
             };
             if commands.send(told).await.is_err() {
@@ -44,4 +43,12 @@ pub(crate) async fn probe<R: Runtime>(
         () = stop.cancelled() => {}
         () = probing => {}
     }
+}
+
+/// Whoever refuses lives.
+const fn is_silence(kind: CallErrorKind) -> bool {
+    matches!(
+        kind,
+        CallErrorKind::Unavailable | CallErrorKind::DeadlineExceeded
+    )
 }

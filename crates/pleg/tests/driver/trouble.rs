@@ -257,6 +257,28 @@ async fn a_liveness_probe_tells_of_a_runtime_that_stands_still() {
     }
 }
 
+/// One call that hangs, or that the runtime refuses, is no silence while it answers others.
+#[tokio::test(start_paused = true)]
+async fn a_probe_alone_without_an_answer_is_no_silence() {
+    for refused in [true, false] {
+        let node = Node::new();
+        let every_second = settings(|s| s.mode = Mode::Polling);
+        let builder = Pleg::builder(node.clone()).settings(every_second);
+        let pleg = builder.liveness(SECOND).spawn().unwrap();
+        soon(pleg.wait_until_synced()).await.unwrap();
+        if refused {
+            node.fail(Op::Version, CallErrorKind::Unimplemented);
+        } else {
+            node.hang(Op::Version);
+        }
+        let asked = node.asked(&Op::Version);
+        while node.asked(&Op::Version) < asked + 4 {
+            pass(&pleg, 50 * MS).await;
+            assert_eq!(degraded(&pleg), [""; 0]);
+        }
+    }
+}
+
 /// A runtime that panics in a call has failed that call, no more.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_panics_has_failed() {
