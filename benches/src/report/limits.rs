@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_limit_is_given_once_for_the_targets_that_it_stops() {
-        let limits = behind(&["T1", "T4b", "T4c", "T7"]);
+        let limits = behind(&["T6", "T4b", "T4c", "T7"]);
         let targets: Vec<_> = limits.iter().map(|(targets, _)| targets.clone()).collect();
         assert_eq!(targets, [vec!["T4b", "T4c"], vec!["T7"]]);
         for (targets, limit) in limits {
