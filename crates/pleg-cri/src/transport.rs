@@ -31,11 +31,6 @@ const DIAL: Duration = Duration::from_secs(5);
 /// of programs in it; more than this breaks the call.
 const LARGEST_HEAD: u32 = 1 << 20;
 
-/// How much of an event stream the transport takes off the socket before it is read, some 5,000
-/// events: where a burst fits, CRI-O drops none of it, and containerd need not wait (law 8). It is
-/// room that may be taken, not memory that is.
-const UNREAD: u32 = 16 << 20;
-
 /// How often the reconnecting channel has connected. The number names the connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Connections(Arc<AtomicU64>);
@@ -103,7 +98,7 @@ pub(crate) fn reconnecting(dialler: &Dialler, connections: &Connections) -> Chan
     }))
 }
 
-/// A channel over this one connection, for an event stream; once it is lost, every call fails.
+/// A channel over this one connection; once that is lost, every call fails.
 pub(crate) async fn over(stream: impl Io) -> io::Result<Channel> {
     let mut stream = Some(stream);
     let once = service_fn(move |_| {
@@ -112,8 +107,6 @@ pub(crate) async fn over(stream: impl Io) -> io::Result<Channel> {
     });
     within_dial(async {
         http()
-            .initial_stream_window_size(UNREAD)
-            .initial_connection_window_size(UNREAD)
             .connect_with_connector(once)
             .await
             .map_err(io::Error::other)
