@@ -87,7 +87,12 @@ impl Pod {
             .filter(|id| !left_out.contains(*id))
             .filter_map(|id| Some((id.clone(), records.get(id)?.clone())))
             .collect();
-        for report in shown {
+        // What was removed while the read was under way is no contradiction, whatever else is.
+        let contradicts = |report: &&Report| {
+            let record = records.get(&report.id);
+            record.is_none_or(|r| !r.is_removed() || r.is_denied())
+        };
+        for report in shown.iter().filter(contradicts) {
             all.entry(report.id.clone()).or_insert_with(|| {
                 let mut record = Record::new(report.identity.clone(), now);
                 match Position::shown(report.identity.kind, report.shown) {
