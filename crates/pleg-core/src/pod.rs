@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::error::CallError;
 use crate::ids::{Id, Ids, Kind, PodUid};
-use crate::observed::Report;
+use crate::observed::{Inspection, Report};
 use crate::order::Position;
 use crate::record::{Record, Records};
 use crate::status::{ContainerStatus, PodStatus, SandboxState, SandboxStatus, Text};
@@ -77,7 +77,7 @@ impl Pod {
         &self,
         uid: &PodUid,
         records: &Records,
-        shown: &[Report],
+        read: &Inspection,
         left_out: &BTreeSet<Id>,
         now: Instant,
     ) -> PodStatus {
@@ -87,12 +87,12 @@ impl Pod {
             .filter(|id| !left_out.contains(*id))
             .filter_map(|id| Some((id.clone(), records.get(id)?.clone())))
             .collect();
-        // What was removed while the read was under way is no contradiction, whatever else is.
+        // What was removed while the read was under way it does not contradict.
         let contradicts = |report: &&Report| {
             let record = records.get(&report.id);
-            record.is_none_or(|r| !r.is_removed() || r.is_denied())
+            record.is_none_or(|r| !r.is_removed() || read.began > r.believed_since())
         };
-        for report in shown.iter().filter(contradicts) {
+        for report in read.found.iter().filter(contradicts) {
             all.entry(report.id.clone()).or_insert_with(|| {
                 let mut record = Record::new(report.identity.clone(), now);
                 match Position::shown(report.identity.kind, report.shown) {

@@ -29,12 +29,12 @@ pub(crate) enum Command {
     Acknowledge {
         id: Id,
     },
-    /// The runtime gave a sign of life.
+    /// The runtime is asked for a sign of life.
+    Probed,
+    /// It gave one.
     Alive,
-    /// It gave none when it was asked for one then.
-    Silent {
-        asked: Instant,
-    },
+    /// It gave none in time.
+    Silent,
 }
 
 type Reply = oneshot::Sender<Result<PodView, CallError>>;
@@ -74,7 +74,8 @@ impl Callers {
             }
             Command::Acknowledge { id } => machine.acknowledge(&id),
             Command::Alive => machine.handle_alive(now),
-            Command::Silent { asked } => machine.handle_silence(asked),
+            Command::Probed => machine.handle_probe(now),
+            Command::Silent => machine.handle_silence(),
         }
     }
 

@@ -41,8 +41,6 @@ pub(crate) struct Driver<R> {
     reads: Reads,
     metrics: metrics::Shown,
     log: ListLog,
-    /// When anything last came from the runtime.
-    answered: Instant,
 }
 
 impl<R: Runtime> Driver<R> {
@@ -62,7 +60,6 @@ impl<R: Runtime> Driver<R> {
             reads: Reads::default(),
             metrics: metrics::Shown::default(),
             log: ListLog::default(),
-            answered: Instant::ORIGIN,
         }
     }
 
@@ -104,10 +101,7 @@ impl<R: Runtime> Driver<R> {
                 Some(read) = self.reads.next() => self.read_ended(read),
                 Some(command) = commands.recv() => {
                     let now = self.clock.now();
-                    // A probe that is not answered, while all else is, tells of no silence.
-                    if !matches!(command, Command::Silent { asked } if asked <= self.answered) {
-                        self.to.callers.obey(&mut self.machine, now, command);
-                    }
+                    self.to.callers.obey(&mut self.machine, now, command);
                 }
                 () = alarm.at(wake) => {
                     let now = self.clock.now();
@@ -152,7 +146,6 @@ impl<R: Runtime> Driver<R> {
         let now = self.clock.now();
         match observation {
             StreamObservation::Event(arrival) => {
-                self.answered = self.answered.max(arrival.arrived);
                 self.metrics.arrived(&arrival);
                 self.machine.handle_event(now, arrival);
             }
@@ -167,26 +160,15 @@ impl<R: Runtime> Driver<R> {
         let now = self.clock.now();
         match read {
             Read::List(list) => {
-                self.answers(list.rows.is_ok(), list.ended);
                 self.metrics.listed(&list);
                 self.log.listed(&list);
                 self.machine.handle_list(now, list);
             }
             Read::Inspection(inspection) => {
-                self.answers(inspection.error.is_none(), inspection.ended);
                 metrics::inspected(&inspection);
                 self.machine.handle_inspection(now, *inspection);
             }
-            Read::Reading(reading) => {
-                self.answers(reading.report.is_ok(), reading.ended);
-                self.machine.handle_reading(now, *reading);
-            }
-        }
-    }
-
-    fn answers(&mut self, succeeded: bool, ended: Instant) {
-        if succeeded {
-            self.answered = self.answered.max(ended);
+            Read::Reading(reading) => self.machine.handle_reading(now, *reading),
         }
     }
 

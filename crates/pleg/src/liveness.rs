@@ -27,12 +27,14 @@ pub(crate) async fn probe<R: Runtime>(
     let probing = async {
         loop {
             clock.sleep_until(clock.now().after(every)).await;
-            let asked = clock.now();
+            if commands.send(Command::Probed).await.is_err() {
+                return;
+            }
             let answer = tokio::time::timeout(DEADLINE, runtime.version()).await;
             let told = match answer {
                 Ok(Ok(_)) => Command::Alive,
                 Ok(Err(error)) if !is_silence(error.kind) => continue,
-                Ok(Err(_)) | Err(_) => Command::Silent { asked },
+                Ok(Err(_)) | Err(_) => Command::Silent,
             };
             if commands.send(told).await.is_err() {
                 return;

@@ -72,7 +72,7 @@ impl Reconciler {
         self.count_event(&arrival.event);
         let plausible = self.stream.arrived(&arrival);
         self.counters.events_implausible += u64::from(!plausible);
-        self.runtime_answers(now);
+        self.runtime_answers(now, arrival.arrived);
         let pod = self.pod_of_event(&arrival.event);
         let context = Context {
             now,

@@ -81,7 +81,9 @@ pub struct Reconciler {
     /// Of what the cache holds.
     census: Census,
     list_error: Option<CallError>,
-    /// When the first probe was sent that the runtime left unanswered, and everything since.
+    /// When a probe was first sent since anything came from the runtime.
+    asked: Option<Instant>,
+    /// The same, once such a probe has been left unanswered.
     silent_since: Option<Instant>,
     behind_since: Option<Instant>,
     /// Pods whose first inspection is awaited before the cache counts as synced.
@@ -231,6 +233,7 @@ impl Reconciler {
             counters: Counters::default(),
             census: Census::default(),
             list_error: None,
+            asked: None,
             silent_since: None,
             behind_since: None,
             unsynced: None,
@@ -297,20 +300,32 @@ impl Reconciler {
 
     /// The runtime gave a sign of life (a liveness probe): after an outage a list runs at once.
     pub fn handle_alive(&mut self, now: Instant) {
-        self.runtime_answers(now);
+        self.runtime_answers(now, now);
         self.pump(now);
     }
 
-    /// The runtime gave none when it was asked for one at `asked`. That is reported, as degraded,
-    /// until it answers anything (law 12).
-    pub fn handle_silence(&mut self, asked: Instant) {
-        self.silent_since.get_or_insert(asked);
+    /// The runtime is asked for a sign of life (a liveness probe).
+    pub fn handle_probe(&mut self, now: Instant) {
+        self.asked.get_or_insert(now);
     }
 
-    /// Something has come from the runtime.
-    fn runtime_answers(&mut self, now: Instant) {
-        self.silent_since = None;
+    /// It gave none in time. That is reported, as degraded, until it answers anything; if it has
+    /// answered something since it was asked, it is not silent (law 12).
+    pub const fn handle_silence(&mut self) {
+        self.silent_since = self.asked;
+    }
+
+    /// Something other than a list came from the runtime at that instant.
+    fn runtime_answers(&mut self, now: Instant, at: Instant) {
+        self.heard(at);
         self.audit.runtime_answers(now);
+    }
+
+    /// Something came from the runtime at that instant.
+    fn heard(&mut self, at: Instant) {
+        if self.asked.is_some_and(|asked| asked <= at) {
+            (self.asked, self.silent_since) = (None, None);
+        }
     }
 
     /// Somebody waits for a view of the pod that is newer than `after`: one that a read begun

@@ -30,6 +30,7 @@ impl Reconciler {
         }
         let outcome = match &list.rows {
             Ok(rows) => {
+                self.heard(list.ended);
                 let Some(news) = self.news_of(&list, rows) else {
                     self.counters.lists_unresolved += 1;
                     self.audit.unresolved(list.ended, now);
@@ -37,7 +38,6 @@ impl Reconciler {
                     return;
                 };
                 self.list_error = None;
-                self.silent_since = None;
                 self.apply_list(now, &list, news);
                 Ok(())
             }
@@ -280,7 +280,7 @@ impl Reconciler {
             return;
         }
         if inspection.error.is_none() || !inspection.found.is_empty() {
-            self.runtime_answers(now);
+            self.runtime_answers(now, inspection.ended);
         }
         if let Some(error) = inspection.error.clone() {
             let audits = self.stream.audits(inspection.began);
@@ -455,10 +455,7 @@ impl Reconciler {
             None => Arc::new(PodStatus::nothing(uid.clone())),
             Some(pod) => match &pod.published {
                 Some(status) if pod.denied.is_empty() && left_out.is_empty() => status.clone(),
-                _ => {
-                    let shown = &inspection.found;
-                    Arc::new(pod.assemble_with(uid, &self.records, shown, left_out, now))
-                }
+                _ => Arc::new(pod.assemble_with(uid, &self.records, inspection, left_out, now)),
             },
         };
         PodView::new(status, Some(inspection.began), Some(inspection.began))
@@ -499,7 +496,7 @@ impl Reconciler {
             return;
         }
         if reading.report.is_ok() {
-            self.runtime_answers(now);
+            self.runtime_answers(now, reading.ended);
         }
         if let Ok(report) = &reading.report
             && let Some(record) = self.records.get(&report.id)

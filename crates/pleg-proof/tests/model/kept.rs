@@ -5,10 +5,11 @@ use super::live;
 use super::node::{Flavor, Node, World};
 use super::ops::Name::{App, Log};
 use super::ops::Op::{
-    Create, Deliver, DeliverAll, FinishInspection, KillSandbox, Relist, Run, Subscribe, Tell,
+    Create, Deliver, DeliverAll, FinishInspection, KillSandbox, Relist, RemoveSandbox, Run,
+    Subscribe, Tell, Wait,
 };
 use super::ops::Pod::{A, B};
-use super::ops::{Began, How, Lie, Op, Outcome, Sees};
+use super::ops::{After, Began, How, Lie, Op, Outcome, Sees};
 
 const LYING: World = World {
     flavor: Flavor::Containerd2,
@@ -85,6 +86,34 @@ fn law10_cache_equals_truth_after_two_wrong_removals() {
             Run(A),
             Tell(A, None, Lie::Deleted),
             deliver(2, How::Bare, false),
+        ],
+    );
+}
+
+/// The sandbox was removed while the read was under way; the container's end was in dispute.
+#[test]
+fn law1_one_truth_of_what_is_removed_during_a_read() {
+    let finish = |sees| FinishInspection {
+        n: 0,
+        outcome: Outcome::Whole,
+        began: Began::WhenAsked,
+        sees,
+    };
+    holds(
+        LYING,
+        &[
+            Subscribe,
+            Run(B),
+            Create(B, App),
+            Tell(B, Some(App), Lie::Stopped),
+            KillSandbox(B),
+            DeliverAll,
+            Wait(B, After::Now),
+            Tell(B, None, Lie::Deleted),
+            finish(Sees::ItsEnd),
+            RemoveSandbox(B),
+            deliver(0, How::Whole, false),
+            finish(Sees::ItsBegin),
         ],
     );
 }
