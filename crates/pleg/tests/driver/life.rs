@@ -51,6 +51,8 @@ async fn a_shutdown_waits_for_what_it_drops() {
     node.run_pod("p");
     let pleg = Pleg::builder(node.clone()).spawn().unwrap();
     pleg.wait_until_synced().await.unwrap();
+    // Lists, too: one that began just now might answer before anything is read.
+    node.hang(Op::List);
     node.hang(pod("p"));
     let (pleg_of_task, now) = (pleg.clone(), pleg.now());
     let waits =
