@@ -46,8 +46,11 @@ impl Labels {
         let digits = self.values.as_bytes().get(at * DIGITS..);
         let digits: Option<&[u8; DIGITS]> = digits.and_then(<[u8]>::first_chunk);
         digits.map_or(0, |digits| {
-            let shifted = digits.map(usize::from);
-            shifted.iter().fold(0, |end, digit| end << 7 | digit)
+            let digits = u32::from_be_bytes(*digits) as usize;
+            digits & 0x7f
+                | digits >> 1 & 0x7f << 7
+                | digits >> 2 & 0x7f << 14
+                | digits >> 3 & 0x7f << 21
         })
     }
 
@@ -72,55 +75,95 @@ impl Labels {
         &self.keys
     }
 
-    /// Sorts pairs by key. Of pairs with the same key the last one stays.
-    pub fn sort(pairs: &mut Vec<(&str, &str)>) {
-        pairs.sort_by_key(|(key, _)| *key);
-        pairs.dedup_by(|later, kept| {
-            let same = later.0 == kept.0;
-            if same {
-                kept.1 = later.1;
-            }
-            same
-        });
+    /// Those values under keys that are there already; `None` if they are not as many.
+    pub fn under(keys: &Arc<[Text]>, values: &Packed<'_>) -> Option<Self> {
+        (keys.len() == values.number).then(|| Self {
+            keys: keys.clone(),
+            values: values.text.into(),
+        })
     }
 
-    /// Those pairs under keys that are there already. The pairs must be sorted by key, without
-    /// duplicates; `None` if their keys are others.
-    pub fn of_keys(keys: &Arc<[Text]>, pairs: &[(&str, &str)]) -> Option<Self> {
-        let same =
-            keys.len() == pairs.len() && keys.iter().zip(pairs).all(|(k, (s, _))| &**k == *s);
-        same.then(|| Self {
-            keys: keys.clone(),
-            values: packed(pairs),
-        })
+    /// Whether they are those values under those keys.
+    pub fn are(&self, keys: &Arc<[Text]>, values: &Packed<'_>) -> bool {
+        *self.values == *values.text && (Arc::ptr_eq(&self.keys, keys) || self.keys == *keys)
     }
 }
 
-fn packed(pairs: &[(&str, &str)]) -> Arc<str> {
-    let length: usize = pairs.iter().map(|(_, value)| value.len() + DIGITS).sum();
-    let mut text = String::with_capacity(length);
-    let mut end = 0usize;
-    for (_, value) in pairs {
-        end += value.len();
-        let digits = (0..DIGITS).rev().map(|n| (end >> (7 * n) & 0x7f) as u8);
-        text.extend(digits.map(char::from));
+/// The values of one map, as [`Labels`] keep them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packed<'a> {
+    text: &'a str,
+    number: usize,
+}
+
+impl Packed<'_> {
+    /// All of it, for a hash.
+    pub const fn as_str(&self) -> &str {
+        self.text
     }
-    text.extend(pairs.iter().map(|(_, value)| *value));
-    text.into()
+}
+
+/// Where values are packed, one map after the other.
+#[derive(Debug, Default)]
+pub struct Packing(Vec<u8>);
+
+impl Packing {
+    /// Those values, in the order of their keys; `None` if one of them is no text.
+    pub fn pack<'v>(
+        &mut self,
+        values: impl Iterator<Item = &'v [u8]> + Clone,
+    ) -> Option<Packed<'_>> {
+        let Self(packed) = self;
+        packed.clear();
+        let (mut number, mut end) = (0, 0usize);
+        for value in values.clone() {
+            number += 1;
+            end += value.len();
+            let digits = [21, 14, 7, 0].map(|shift| (end >> shift & 0x7f) as u8);
+            packed.extend_from_slice(&digits);
+        }
+        values
+            .clone()
+            .for_each(|value| packed.extend_from_slice(value));
+        let text = std::str::from_utf8(packed).ok()?;
+        // All of it is text; so is each value then, if none begins within a character.
+        let mut begin = number * DIGITS;
+        let mut are_texts = values.map(|value| {
+            begin += value.len();
+            text.is_char_boundary(begin)
+        });
+        are_texts
+            .all(|is_text| is_text)
+            .then_some(Packed { text, number })
+    }
+}
+
+/// Sorts pairs by key. Of pairs with the same key the last one stays.
+fn sort(pairs: &mut Vec<(&str, &str)>) {
+    pairs.sort_by_key(|(key, _)| *key);
+    pairs.dedup_by(|later, kept| {
+        let same = later.0 == kept.0;
+        if same {
+            kept.1 = later.1;
+        }
+        same
+    });
 }
 
 impl<'a> FromIterator<(&'a str, &'a str)> for Labels {
     /// Of pairs with the same key the last one counts.
     fn from_iter<I: IntoIterator<Item = (&'a str, &'a str)>>(pairs: I) -> Self {
         let mut pairs: Vec<_> = pairs.into_iter().collect();
-        Self::sort(&mut pairs);
+        sort(&mut pairs);
         if pairs.is_empty() {
             return Self::default();
         }
-        Self {
-            keys: pairs.iter().map(|(key, _)| Text::from(*key)).collect(),
-            values: packed(&pairs),
-        }
+        let keys = pairs.iter().map(|(key, _)| Text::from(*key)).collect();
+        let mut packing = Packing::default();
+        let values = packing.pack(pairs.iter().map(|(_, value)| value.as_bytes()));
+        values
+            .and_then(|values| Self::under(&keys, &values))
+            .unwrap_or_default()
     }
 }
 
@@ -198,11 +241,24 @@ mod tests {
             prop_assert_eq!(one == other, map == other_map);
             prop_assert_eq!(one.cmp(&other).is_eq(), map == other_map);
             prop_assert_eq!(one.cmp(&other), other.cmp(&one).reverse());
-            let sorted: Vec<_> = map.into_iter().collect();
+            let mut packing = Packing::default();
+            let packed = packing.pack(map.values().map(|v| v.as_bytes()));
+            let packed = packed.expect("texts");
             let keys = one.keys().clone();
-            prop_assert_eq!(Labels::of_keys(&keys, &sorted), Some(one));
-            let same_keys = other_map.keys().eq(sorted.iter().map(|(k, _)| k));
-            prop_assert_eq!(Labels::of_keys(other.keys(), &sorted).is_some(), same_keys);
+            prop_assert!(one.are(&keys, &packed));
+            prop_assert_eq!(other.are(&keys, &packed), one == other);
+            prop_assert_eq!(Labels::under(other.keys(), &packed).is_some(), map.len() == other_map.len());
+            prop_assert_eq!(Labels::under(&keys, &packed), Some(one));
+        }
+
+        /// Each of the values must be one, not only all of them together.
+        #[test]
+        fn only_texts_are_packed(
+            values in prop::collection::vec(prop::collection::vec(prop::sample::select(&[b'x', 0xc3, 0xa9][..]), 0..4), 0..4),
+        ) {
+            let are_texts = values.iter().all(|v| std::str::from_utf8(v).is_ok());
+            let mut packing = Packing::default();
+            prop_assert_eq!(packing.pack(values.iter().map(|v| &v[..])).is_some(), are_texts);
         }
     }
 

@@ -16,10 +16,12 @@ use pleg_runtime::core::{
     RuntimeEvent, SandboxDetails, Shown, Text, WallTime,
 };
 use pleg_runtime::{RuntimeVersion, Scope};
+use smallvec::SmallVec;
 
 use crate::metrics::Irregular;
 pub use crate::pool::Pool;
 use crate::v1;
+use crate::wire::Pair;
 
 /// The labels by which the kubelet names a container's pod; the metadata of a container has none
 /// of it.
@@ -87,7 +89,7 @@ pub fn sandbox_row_with(row: v1::PodSandbox, pool: &mut Pool) -> Option<Report> 
         identity: sandbox_identity(row.metadata, &labels, row.created_at, pool),
         details: Details::from(SandboxDetails {
             ips: Vec::new(),
-            runtime_handler: pool.text(&row.runtime_handler),
+            runtime_handler: shared(&row.runtime_handler, pool),
             labels,
             annotations: self::labels(&row.annotations, pool),
         }),
@@ -108,7 +110,7 @@ pub fn sandbox_status_with(status: v1::PodSandboxStatus, pool: &mut Pool) -> Opt
         identity: sandbox_identity(status.metadata, &labels, status.created_at, pool),
         details: Details::from(SandboxDetails {
             ips: status.network.map(addresses).unwrap_or_default(),
-            runtime_handler: pool.text(&status.runtime_handler),
+            runtime_handler: shared(&status.runtime_handler, pool),
             labels,
             annotations: self::labels(&status.annotations, pool),
         }),
@@ -132,9 +134,9 @@ pub fn container_row_with(row: v1::Container, pool: &mut Pool) -> Option<Report>
         shown: container_shown(row.state),
         identity,
         details: Details::from(ContainerDetails {
-            image: pool.text(&row.image.unwrap_or_default().image),
-            image_ref: pool.text(&row.image_ref),
-            image_id: pool.text(&row.image_id),
+            image: shared(&row.image.unwrap_or_default().image, pool),
+            image_ref: shared(&row.image_ref, pool),
+            image_id: shared(&row.image_id, pool),
             labels,
             annotations: self::labels(&row.annotations, pool),
             ..ContainerDetails::default()
@@ -160,11 +162,11 @@ pub fn container_status_with(status: v1::ContainerStatus, pool: &mut Pool) -> Op
             started_at: time_unless_zero(status.started_at),
             finished_at: time_unless_zero(status.finished_at),
             exit_code: exit_code(shown, status.exit_code),
-            reason: pool.text(&status.reason),
+            reason: shared(&status.reason, pool),
             message: text(status.message),
-            image: pool.text(&status.image.unwrap_or_default().image),
-            image_ref: pool.text(&status.image_ref),
-            image_id: pool.text(&status.image_id),
+            image: shared(&status.image.unwrap_or_default().image, pool),
+            image_ref: shared(&status.image_ref, pool),
+            image_id: shared(&status.image_id, pool),
             log_path: text(status.log_path),
             resources: status
                 .resources
@@ -288,7 +290,7 @@ fn container_identity(
         namespace: in_common("", labels, POD_NAMESPACE, pool),
         pod_name: label(labels, POD_NAME),
         sandbox: None,
-        name: Some(pool.text(&metadata.name)).filter(|name| !name.is_empty()),
+        name: Some(shared(&metadata.name, pool)).filter(|name| !name.is_empty()),
         attempt: metadata.attempt,
         created_at: time(created_at),
     }
@@ -319,8 +321,8 @@ fn resources(linux: v1::LinuxContainerResources, pool: &mut Pool) -> Arc<Resourc
         cpu_shares: linux.cpu_shares,
         memory_limit: linux.memory_limit_in_bytes,
         memory_swap_limit: linux.memory_swap_limit_in_bytes,
-        cpuset_cpus: pool.text(&linux.cpuset_cpus),
-        cpuset_mems: pool.text(&linux.cpuset_mems),
+        cpuset_cpus: shared(&linux.cpuset_cpus, pool),
+        cpuset_mems: shared(&linux.cpuset_mems, pool),
         unified: labels(&linux.unified, pool),
     };
     pool.resources(resources)
@@ -356,15 +358,22 @@ pub(crate) fn time_unless_zero(nanos: i64) -> Option<WallTime> {
 }
 
 fn labels(map: &BTreeMap<String, String>, pool: &mut Pool) -> Labels {
-    let pairs = map.iter().map(|(key, value)| (&**key, &**value));
-    pool.labels(&mut pairs.collect())
+    let pairs = map.iter().map(|(k, v)| (k.as_bytes(), v.as_bytes()));
+    let mut pairs: SmallVec<[Pair<'_>; 8]> = pairs.collect();
+    // All of them are texts.
+    pool.labels(&mut pairs).unwrap_or_default()
+}
+
+/// A text that many ids have in common.
+fn shared(text: &str, pool: &mut Pool) -> Text {
+    pool.text(text.as_bytes()).unwrap_or_default()
 }
 
 /// What is said, or else the label: a text that many ids have in common.
 fn in_common(said: &str, labels: &Labels, key: &str, pool: &mut Pool) -> Option<Text> {
     let said = Some(said).filter(|said| !said.is_empty());
     let label = || labels.get(key).filter(|value| !value.is_empty());
-    said.or_else(label).map(|text| pool.text(text))
+    said.or_else(label).map(|text| shared(text, pool))
 }
 
 fn label<T: for<'a> From<&'a str>>(labels: &Labels, key: &str) -> Option<T> {

@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 use crate::convert::{self, POD_NAME, POD_NAMESPACE, POD_UID};
 use crate::pool::{Pool, Told};
 use crate::v1;
-use crate::wire::{Fields, Unusual, Value, text};
+use crate::wire::{Fields, Pair, Unusual, Value, text};
 
 /// Decodes the events of one stream.
 #[derive(Debug, Default)]
@@ -41,20 +41,20 @@ impl EventDecoder {
     /// If the bytes are no such message. What is wrong in fields that mean nothing here goes
     /// unseen.
     pub fn read(&mut self, message: &[u8]) -> Result<Option<RuntimeEvent>, DecodeError> {
-        let event = Event::read(message).and_then(|event| self.event(&event));
+        let event = Event::read(message).and_then(|mut event| self.event(&mut event));
         event
             .map(Some)
             .or_else(|Unusual| v1::ContainerEventResponse::decode(message).map(convert::event))
     }
 
-    fn event(&mut self, event: &Event<'_>) -> Result<RuntimeEvent, Unusual> {
+    fn event(&mut self, event: &mut Event<'_>) -> Result<RuntimeEvent, Unusual> {
         if event.id.is_empty() {
             return Err(Unusual);
         }
-        let sandbox = event.sandbox.as_ref().map(|s| self.sandbox(s));
+        let sandbox = event.sandbox.as_mut().map(|s| self.sandbox(s));
         let sandbox = sandbox.transpose()?;
         let mut containers = Vec::with_capacity(event.containers.len());
-        for said in &event.containers {
+        for said in &mut event.containers {
             if said.size == 0 {
                 // Quirk `empty container statuses`.
                 convert::named("");
@@ -70,22 +70,22 @@ impl EventDecoder {
         };
         let (kind, created_at) = (event.kind, event.created_at);
         if kind == v1::ContainerEventType::ContainerDeletedEvent as i32 {
-            self.told.forget(id.as_str());
+            self.told.forget(id.as_str().as_bytes());
         }
         Ok(convert::put_together(
             id, kind, created_at, sandbox, containers,
         ))
     }
 
-    fn sandbox(&mut self, said: &Sandbox<'_>) -> Result<Report, Unusual> {
+    fn sandbox(&mut self, said: &mut Sandbox<'_>) -> Result<Report, Unusual> {
         let Self { pool, told } = self;
-        let before = told.of(text_of_id(said.id)?);
+        let before = told.of(some_id(said.id)?);
         let old = before.and_then(|r| match &r.details {
             Details::Sandbox(details) => Some(details),
             Details::Container(_) => None,
         });
-        let labels = labels(pool, &said.labels, old.map(|d| &d.labels))?;
-        let annotations = self::labels(pool, &said.annotations, old.map(|d| &d.annotations))?;
+        let labels = labels(pool, &mut said.labels, old.map(|d| &d.labels))?;
+        let annotations = self::labels(pool, &mut said.annotations, old.map(|d| &d.annotations))?;
         let handler = shared(pool, said.runtime_handler, old.map(|d| &d.runtime_handler))?;
         let Metadata {
             name,
@@ -122,15 +122,15 @@ impl EventDecoder {
         Ok(report)
     }
 
-    fn container(&mut self, said: &Container<'_>) -> Result<Report, Unusual> {
+    fn container(&mut self, said: &mut Container<'_>) -> Result<Report, Unusual> {
         let Self { pool, told } = self;
-        let before = told.of(text_of_id(said.id)?);
+        let before = told.of(some_id(said.id)?);
         let old = before.and_then(|r| match &r.details {
             Details::Container(details) => Some(details),
             Details::Sandbox(_) => None,
         });
-        let labels = labels(pool, &said.labels, old.map(|d| &d.labels))?;
-        let annotations = self::labels(pool, &said.annotations, old.map(|d| &d.annotations))?;
+        let labels = labels(pool, &mut said.labels, old.map(|d| &d.labels))?;
+        let annotations = self::labels(pool, &mut said.annotations, old.map(|d| &d.annotations))?;
         let who = before.map(|r| &r.identity);
         let name = shared(pool, said.name, who.and_then(|i| i.name.as_ref()))?;
         let identity = Identity {
@@ -144,7 +144,7 @@ impl EventDecoder {
             created_at: convert::time(said.created_at),
         };
         let shown = convert::container_shown(said.state);
-        let linux = said.resources.as_ref();
+        let linux = said.resources.as_mut();
         let linux = linux.map(|l| resources(pool, l, old.and_then(|d| d.resources.as_ref())));
         let details = ContainerDetails {
             started_at: convert::time_unless_zero(said.started_at),
@@ -173,10 +173,10 @@ impl EventDecoder {
 }
 
 /// An id that names something; prost and the conversion know what to do without.
-fn text_of_id(id: &[u8]) -> Result<&str, Unusual> {
+const fn some_id(id: &[u8]) -> Result<&[u8], Unusual> {
     match id {
         [] => Err(Unusual),
-        id => text(id),
+        id => Ok(id),
     }
 }
 
@@ -241,7 +241,7 @@ fn pod_name(said: Option<&[u8]>, before: Option<&Identity>) -> Result<Option<Tex
 fn shared(pool: &mut Pool, said: &[u8], before: Option<&Text>) -> Result<Text, Unusual> {
     match before.filter(|before| before.as_bytes() == said) {
         Some(before) => Ok(before.clone()),
-        None => Ok(pool.text(text(said)?)),
+        None => pool.text(said),
     }
 }
 
@@ -266,14 +266,15 @@ fn addresses(said: &[&[u8]], before: Option<&[Text]>) -> Result<Vec<Text>, Unusu
     Ok(addresses)
 }
 
-fn labels(pool: &mut Pool, said: &[Pair<'_>], before: Option<&Labels>) -> Result<Labels, Unusual> {
-    if let Some(before) = before.filter(|before| are_all(said, before)) {
-        return Ok(before.clone());
+fn labels(
+    pool: &mut Pool,
+    said: &mut [Pair<'_>],
+    before: Option<&Labels>,
+) -> Result<Labels, Unusual> {
+    match before.filter(|before| are_all(said, before)) {
+        Some(before) => Ok(before.clone()),
+        None => pool.labels(said),
     }
-    let pairs = said
-        .iter()
-        .map(|(key, value)| Ok((text(key)?, text(value)?)));
-    Ok(pool.labels(&mut pairs.collect::<Result<_, _>>()?))
 }
 
 /// Whether those pairs, in whatever order, are all of these labels.
@@ -292,7 +293,7 @@ fn are_all(said: &[Pair<'_>], labels: &Labels) -> bool {
 
 fn resources(
     pool: &mut Pool,
-    linux: &Linux<'_>,
+    linux: &mut Linux<'_>,
     before: Option<&Arc<Resources>>,
 ) -> Result<Arc<Resources>, Unusual> {
     let resources = Resources {
@@ -303,7 +304,7 @@ fn resources(
         memory_swap_limit: linux.memory_swap_limit,
         cpuset_cpus: shared(pool, linux.cpuset_cpus, before.map(|r| &r.cpuset_cpus))?,
         cpuset_mems: shared(pool, linux.cpuset_mems, before.map(|r| &r.cpuset_mems))?,
-        unified: labels(pool, &linux.unified, before.map(|r| &r.unified))?,
+        unified: labels(pool, &mut linux.unified, before.map(|r| &r.unified))?,
     };
     Ok(match before.filter(|before| ***before == resources) {
         Some(before) => before.clone(),
@@ -311,7 +312,6 @@ fn resources(
     })
 }
 
-type Pair<'a> = (&'a [u8], &'a [u8]);
 type Pairs<'a> = SmallVec<[Pair<'a>; 8]>;
 
 /// An event as it lies in its message.

@@ -7,15 +7,16 @@
 
 use std::borrow::Borrow;
 use std::collections::{HashMap, VecDeque};
-use std::hash::Hash;
+use std::hash::{BuildHasher as _, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pleg_runtime::core::{Id, Labels, Report, Resources, Text};
+use pleg_runtime::core::{Id, Labels, Packing, Report, Resources, Text};
 use rapidhash::fast::GlobalState;
 
 use crate::convert::POD_UID;
+use crate::wire::{Pair, Unusual, text};
 
-/// How many texts are shared, and how many labels; twice as many while the older half is on its way out.
+/// How many pairs of texts are shared, and how many pairs of labels.
 const TEXTS: usize = 256;
 /// No text that many share is longer.
 const LONGEST: usize = 256;
@@ -31,10 +32,29 @@ const LARGEST: usize = 16 << 10;
 /// pods of one workload are alike. Where labels differ, their keys are shared.
 #[derive(Debug, Default)]
 pub struct Pool {
-    texts: Recent<Text, ()>,
-    labels: Recent<Labels, ()>,
-    keys: Ring<Arc<[Text]>>,
+    hashes: GlobalState,
+    texts: Lately<Text>,
+    labels: Lately<Labels>,
+    keys: Ring<Keys>,
     resources: Ring<Arc<Resources>>,
+    packing: Packing,
+}
+
+/// The keys of some labels.
+#[derive(Debug)]
+struct Keys {
+    /// Sorted, without duplicates.
+    keys: Arc<[Text]>,
+    /// Labels that name their pod are nobody else's.
+    name_their_pod: bool,
+}
+
+impl Keys {
+    /// Whether these pairs have these keys, in this order.
+    fn are_those_of(&self, pairs: &[Pair<'_>]) -> bool {
+        let mut both = self.keys.iter().zip(pairs);
+        self.keys.len() == pairs.len() && both.all(|(key, (said, _))| key.as_bytes() == *said)
+    }
 }
 
 /// Held for one row or status at a time.
@@ -44,44 +64,60 @@ pub(crate) fn lock(pool: &Mutex<Pool>) -> MutexGuard<'_, Pool> {
 
 impl Pool {
     /// That text; the one that is there, if there is one. For texts that many ids have in common.
-    pub(crate) fn text(&mut self, text: &str) -> Text {
-        if text.is_empty() {
-            return Text::default();
+    pub(crate) fn text(&mut self, said: &[u8]) -> Result<Text, Unusual> {
+        if said.is_empty() {
+            return Ok(Text::default());
         }
-        if text.len() > LONGEST {
-            return text.into();
+        if said.len() > LONGEST {
+            return Ok(text(said)?.into());
         }
-        if let Some((shared, ())) = self.texts.get(text, TEXTS) {
-            return shared.clone();
-        }
-        let shared = Text::from(text);
-        self.texts.put(shared.clone(), (), TEXTS);
-        shared
+        let hash = self.hashes.hash_one(said);
+        let is_said = |shared: &Text| shared.as_bytes() == said;
+        self.texts.find_or(hash, is_said, || Ok(text(said)?.into()))
     }
 
-    /// Those labels; the ones that are there, or at least their keys, if they are.
-    pub(crate) fn labels(&mut self, pairs: &mut Vec<(&str, &str)>) -> Labels {
+    /// Those labels; the ones that are there, or at least their keys, if they are. Of pairs with
+    /// the same key the last one counts.
+    pub(crate) fn labels(&mut self, pairs: &mut [Pair<'_>]) -> Result<Labels, Unusual> {
         if pairs.is_empty() {
-            return Labels::default();
+            return Ok(Labels::default());
         }
-        Labels::sort(pairs);
-        let of_keys = |keys| Labels::of_keys(keys, pairs);
-        let labels = self.keys.0.iter().find_map(of_keys).unwrap_or_else(|| {
-            let keys = pairs.iter().map(|(key, _)| *key);
-            let keys: Arc<[Text]> = keys.map(|key| self.text(key)).collect();
-            self.keys.put(keys.clone());
-            Labels::of_keys(&keys, pairs).unwrap_or_default()
+        pairs.sort_by_key(|(key, _)| *key);
+        let Some(keys) = self.keys.0.iter().find(|keys| keys.are_those_of(pairs)) else {
+            return self.labels_of_new_keys(pairs);
+        };
+        let values = pairs.iter().map(|(_, value)| *value);
+        let is_long = values.clone().any(|value| value.len() > LONGEST);
+        let packed = self.packing.pack(values).ok_or(Unusual)?;
+        let make = || Labels::under(&keys.keys, &packed).ok_or(Unusual);
+        if keys.name_their_pod || is_long {
+            return make();
+        }
+        let hash = self.hashes.hash_one(packed.as_str());
+        let are = |shared: &Labels| shared.are(&keys.keys, &packed);
+        self.labels.find_or(hash, are, make)
+    }
+
+    #[cold]
+    fn labels_of_new_keys(&mut self, pairs: &[Pair<'_>]) -> Result<Labels, Unusual> {
+        let mut once = pairs.to_vec();
+        once.dedup_by(|later, kept| {
+            let same = later.0 == kept.0;
+            if same {
+                kept.1 = later.1;
+            }
+            same
         });
-        // Those that name their pod are nobody else's.
-        let own = |(key, value): &(&str, &str)| *key == POD_UID || value.len() > LONGEST;
-        if pairs.iter().any(own) {
-            return labels;
+        // Without duplicates they may be known.
+        if !self.keys.0.iter().any(|keys| keys.are_those_of(&once)) {
+            let keys = once.iter().map(|(key, _)| self.text(key));
+            let keys = Keys {
+                keys: keys.collect::<Result<_, _>>()?,
+                name_their_pod: once.iter().any(|(key, _)| *key == POD_UID.as_bytes()),
+            };
+            self.keys.put(keys);
         }
-        if let Some((shared, ())) = self.labels.get(&labels, TEXTS) {
-            return shared.clone();
-        }
-        self.labels.put(labels.clone(), (), TEXTS);
-        labels
+        self.labels(&mut once)
     }
 
     /// Those resources; the ones that are there, if they are.
@@ -114,22 +150,76 @@ impl<T> Ring<T> {
     }
 }
 
+/// What was met lately, each in one of the two places that its hash names: what is met again has the
+/// first of them, and what is new takes the second.
+#[derive(Debug)]
+struct Lately<T>(Vec<[Option<T>; 2]>);
+
+impl<T> Default for Lately<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T: Clone> Lately<T> {
+    fn find_or<E>(
+        &mut self,
+        hash: u64,
+        is: impl Fn(&T) -> bool,
+        make: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        if self.0.is_empty() {
+            self.0.resize_with(TEXTS, || [None, None]);
+        }
+        let Some([first, second]) = self.0.get_mut(hash as usize % TEXTS) else {
+            return make();
+        };
+        if let Some(found) = first.as_ref().filter(|met| is(met)) {
+            return Ok(found.clone());
+        }
+        if let Some(found) = second.take_if(|met| is(met)) {
+            *second = first.replace(found.clone());
+            return Ok(found);
+        }
+        let place = if first.is_none() { first } else { second };
+        let made = make()?;
+        Ok(place.insert(made).clone())
+    }
+}
+
 /// What was told of an id last, of those that were told of lately and not as deleted.
 #[derive(Debug, Default)]
-pub(crate) struct Told(Recent<Id, Box<Report>>);
+pub(crate) struct Told(Recent<Key, Box<Report>>);
+
+/// An id, looked for by its bytes.
+#[derive(Debug, PartialEq, Eq)]
+struct Key(Id);
+
+impl Borrow<[u8]> for Key {
+    fn borrow(&self) -> &[u8] {
+        self.0.as_str().as_bytes()
+    }
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.as_str().as_bytes().hash(state);
+    }
+}
 
 impl Told {
-    pub(crate) fn of(&mut self, id: &str) -> Option<&Report> {
-        self.0.get(id, IDS).map(|(_, report)| &**report)
+    pub(crate) fn of(&mut self, id: &[u8]) -> Option<&Report> {
+        self.0.get(id, IDS).map(|report| &**report)
     }
 
     pub(crate) fn remember(&mut self, report: &Report, size: usize) {
         if size <= LARGEST {
-            self.0.put(report.id.clone(), Box::new(report.clone()), IDS);
+            let id = Key(report.id.clone());
+            self.0.put(id, Box::new(report.clone()), IDS);
         }
     }
 
-    pub(crate) fn forget(&mut self, id: &str) {
+    pub(crate) fn forget(&mut self, id: &[u8]) {
         self.0.young.remove(id);
         self.0.old.remove(id);
     }
@@ -153,7 +243,7 @@ impl<K, V> Default for Recent<K, V> {
 }
 
 impl<K: Hash + Eq, V> Recent<K, V> {
-    fn get<Q: Hash + Eq + ?Sized>(&mut self, key: &Q, most: usize) -> Option<(&K, &V)>
+    fn get<Q: Hash + Eq + ?Sized>(&mut self, key: &Q, most: usize) -> Option<&V>
     where
         K: Borrow<Q>,
     {
@@ -163,7 +253,7 @@ impl<K: Hash + Eq, V> Recent<K, V> {
         {
             self.young.insert(key, value);
         }
-        self.young.get_key_value(key)
+        self.young.get(key)
     }
 
     fn put(&mut self, key: K, value: V, most: usize) {
@@ -184,29 +274,44 @@ mod tests {
 
     use super::*;
 
+    fn labels(pool: &mut Pool, pairs: &[(&str, &str)]) -> Labels {
+        let pairs = pairs.iter().map(|(k, v)| (k.as_bytes(), v.as_bytes()));
+        pool.labels(&mut pairs.collect::<Vec<_>>()).unwrap()
+    }
+
     #[test]
     fn the_same_text_is_there_once() {
         let mut pool = Pool::default();
-        let one = pool.text("registry.example/app:1");
-        assert!(Arc::ptr_eq(&one, &pool.text("registry.example/app:1")));
+        let mut text = |text: &str| pool.text(text.as_bytes()).unwrap();
+        let one = text("registry.example/app:1");
+        assert!(Arc::ptr_eq(&one, &text("registry.example/app:1")));
         let long = "x".repeat(LONGEST + 1);
-        assert!(!Arc::ptr_eq(&pool.text(&long), &pool.text(&long)));
+        assert!(!Arc::ptr_eq(&text(&long), &text(&long)));
+        assert_eq!(pool.text(b"\xff"), Err(Unusual));
     }
 
     #[test]
     fn the_same_keys_are_there_once_whatever_their_order() {
         let mut pool = Pool::default();
-        let one = pool.labels(&mut vec![("a", "1"), ("b", "2")]);
-        let other = pool.labels(&mut vec![("b", "3"), ("a", "4")]);
+        let one = labels(&mut pool, &[("a", "1"), ("b", "2")]);
+        let other = labels(&mut pool, &[("b", "3"), ("a", "4")]);
         assert_eq!(other, Labels::from([("a", "4"), ("b", "3")]));
         assert!(Arc::ptr_eq(one.keys(), other.keys()));
+        // Of the same key twice the last one counts, and no other keys are kept for it.
+        let twice = labels(&mut pool, &[("a", "5"), ("b", "6"), ("a", "7")]);
+        assert_eq!(twice, Labels::from([("a", "7"), ("b", "6")]));
+        assert_eq!(pool.keys.0.len(), 1);
+        assert_eq!(
+            pool.labels(&mut [(b"a", b"\xc3"), (b"b", b"\xa9")]),
+            Err(Unusual)
+        );
     }
 
     #[test]
     fn the_same_labels_and_resources_are_there_once() {
         let mut pool = Pool::default();
         let mut value = |value| {
-            let labels = pool.labels(&mut vec![("a", value)]);
+            let labels = labels(&mut pool, &[("a", value)]);
             labels.get("a").map(str::as_ptr)
         };
         assert_eq!(value("1"), value("1"));
@@ -224,8 +329,8 @@ mod tests {
     #[test]
     fn labels_that_name_their_pod_are_not_kept() {
         let mut pool = Pool::default();
-        pool.labels(&mut vec![(POD_UID, "1")]);
-        assert!(pool.labels.young.is_empty());
+        labels(&mut pool, &[(POD_UID, "1")]);
+        assert!(pool.labels.0.is_empty());
         assert_eq!(pool.keys.0.len(), 1);
     }
 
@@ -241,26 +346,27 @@ mod tests {
         for n in 0..3 * IDS {
             told.remember(&report(n), 0);
         }
-        assert_eq!(told.of("0"), None);
+        assert_eq!(told.of(b"0"), None);
         let last = (3 * IDS - 1).to_string();
-        assert!(told.of(&last).is_some());
+        assert!(told.of(last.as_bytes()).is_some());
         assert!(told.0.young.len() + told.0.old.len() <= 2 * IDS);
-        told.forget(&last);
-        assert_eq!(told.of(&last), None);
+        told.forget(last.as_bytes());
+        assert_eq!(told.of(last.as_bytes()), None);
         told.remember(&report(0), LARGEST + 1);
-        assert_eq!(told.of("0"), None);
+        assert_eq!(told.of(b"0"), None);
     }
 
     #[test]
     fn it_is_bounded_and_keeps_what_is_asked_for() {
         let mut pool = Pool::default();
-        let asked_for = pool.text("asked for");
+        let asked_for = pool.text(b"asked for").unwrap();
         for n in 0..10 * TEXTS {
-            pool.text(&n.to_string());
-            pool.labels(&mut vec![(&n.to_string(), "")]);
-            assert!(Arc::ptr_eq(&asked_for, &pool.text("asked for")));
+            let n = n.to_string();
+            pool.text(n.as_bytes()).unwrap();
+            labels(&mut pool, &[(&n, "")]);
+            assert!(Arc::ptr_eq(&asked_for, &pool.text(b"asked for").unwrap()));
         }
-        assert!(pool.texts.young.len() + pool.texts.old.len() <= 2 * TEXTS);
+        assert_eq!(pool.texts.0.len(), TEXTS);
         assert_eq!(pool.keys.0.len(), FEW);
     }
 }

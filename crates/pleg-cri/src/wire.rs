@@ -7,6 +7,9 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unusual;
 
+/// An entry of a map: its key and its value.
+pub(crate) type Pair<'a> = (&'a [u8], &'a [u8]);
+
 /// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Value<'a> {
