@@ -148,6 +148,11 @@ impl Ids {
         found.is_ok()
     }
 
+    /// Whether it is there.
+    pub(crate) fn contains(&self, id: &Id) -> bool {
+        self.0.binary_search(id).is_ok()
+    }
+
     /// Those that are in either, in order.
     pub(crate) fn union<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a Id> {
         let (mut these, mut those) = (self.iter().peekable(), other.iter().peekable());
@@ -214,6 +219,7 @@ mod tests {
                     prop_assert_eq!(few.remove(&id), set.remove(&id));
                 }
                 prop_assert!(few.iter().eq(&set));
+                prop_assert!(set.iter().all(|id| few.contains(id)));
                 let (others, b, c) = (&mut Ids::default(), Id::from("b"), Id::from("c"));
                 others.insert(c.clone());
                 others.insert(b.clone());

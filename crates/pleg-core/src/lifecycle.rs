@@ -142,34 +142,29 @@ impl Said {
         &mut self,
         position: Option<Position>,
         seen_running: bool,
-    ) -> Vec<LifecycleType> {
-        let mut out = Vec::new();
-        let Some(position) = position else { return out };
-        let died_before = self.died;
-        let mut say = |said: &mut bool, due: bool, what| {
-            if due && !std::mem::replace(said, true) {
-                out.push(what);
-            }
+    ) -> impl Iterator<Item = LifecycleType> + use<> {
+        let says = |said: &mut bool, due: bool, what| {
+            let first = due && !std::mem::replace(said, true);
+            first.then_some(what)
         };
-        let started = seen_running && !died_before;
-        say(&mut self.started, started, LifecycleType::ContainerStarted);
-        say(
-            &mut self.died,
-            position >= Position::Exited,
-            LifecycleType::ContainerDied,
+        let started = position.is_some() && seen_running && !self.died;
+        let only_created = position == Some(Position::Created) && !seen_running;
+        let (ended, gone) = (
+            position >= Some(Position::Exited),
+            position == Some(Position::Removed),
         );
-        say(
-            &mut self.removed,
-            position == Position::Removed,
-            LifecycleType::ContainerRemoved,
-        );
-        let only_created = position == Position::Created && !seen_running;
-        say(
-            &mut self.changed,
-            only_created,
-            LifecycleType::ContainerChanged,
-        );
-        out
+        [
+            says(&mut self.started, started, LifecycleType::ContainerStarted),
+            says(&mut self.died, ended, LifecycleType::ContainerDied),
+            says(&mut self.removed, gone, LifecycleType::ContainerRemoved),
+            says(
+                &mut self.changed,
+                only_created,
+                LifecycleType::ContainerChanged,
+            ),
+        ]
+        .into_iter()
+        .flatten()
     }
 
     /// Whether Died was announced.
@@ -220,10 +215,10 @@ mod tests {
         ] {
             let mut said = Said::reborn(at);
             let runs = at == Position::Running;
-            assert_eq!(said.next(Some(at), runs), at_once, "at {at:?}");
-            assert_eq!(said.next(Some(at), runs), [], "once at {at:?}");
+            assert!(said.next(Some(at), runs).eq(at_once), "at {at:?}");
+            assert!(said.next(Some(at), runs).eq([]), "once at {at:?}");
             let gone = said.next(Some(Position::Removed), runs);
-            assert_eq!(gone, when_gone, "gone from {at:?}");
+            assert!(gone.eq(when_gone), "gone from {at:?}");
         }
     }
 }

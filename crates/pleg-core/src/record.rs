@@ -394,12 +394,10 @@ impl Record {
     }
 
     /// What is to be announced now, in legal order; marks it as said.
-    pub(crate) fn announce(&mut self) -> Vec<LifecycleType> {
-        if self.held_since.is_some() {
-            return Vec::new();
-        }
+    pub(crate) fn announce(&mut self) -> impl Iterator<Item = LifecycleType> + use<> {
+        let position = self.position.filter(|_| self.held_since.is_none());
         let seen_running = self.seen[Position::Running as usize].is_some();
-        self.said.next(self.position, seen_running)
+        self.said.next(position, seen_running)
     }
 
     /// Whether its end was announced.

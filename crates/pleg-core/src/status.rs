@@ -37,8 +37,8 @@ impl PodStatus {
     pub fn nothing(uid: PodUid) -> Self {
         Self {
             uid,
-            namespace: "".into(),
-            name: "".into(),
+            namespace: Text::default(),
+            name: Text::default(),
             sandboxes: Vec::new(),
             containers: Vec::new(),
             ips: Vec::new(),

@@ -9,7 +9,7 @@ use crate::ids::{Id, Kind, PodUid};
 use crate::lifecycle::Source;
 use crate::observed::{Arrival, EventType, Identity, Report, RuntimeEvent};
 use crate::order::Position;
-use crate::record::{Effect, Record};
+use crate::record::Record;
 use crate::time::{Instant, WallTime};
 
 /// Ids that an event named and of which no pod is known. A complete list begun later shows them
@@ -169,21 +169,19 @@ impl Reconciler {
         let (now, id) = (context.now, &event.id);
         let known_kind = kind.unwrap_or(Kind::Container);
         let told = Position::told(known_kind, event.event);
-        if !self.records.contains_key(id)
-            && context.pod.is_none()
-            && told != Some(Position::Removed)
-        {
+        let is_known = self.records.contains_key(id);
+        if !is_known && context.pod.is_none() && told != Some(Position::Removed) {
             self.keep_aside(now, id, event.event);
             return false;
         }
         let Some(told) = told else {
             return true;
         };
-        if self.is_there_already(context, id, told) {
+        if is_known && self.is_there_already(context, id, told) {
             return false;
         }
-        let own = own_report(event);
-        if !self.records.contains_key(id) {
+        if !is_known {
+            let own = own_report(event);
             if told == Position::Removed {
                 // The end of something of which nothing was said: nothing is said of its end.
                 let mut identity =
@@ -245,7 +243,11 @@ impl Reconciler {
         }
         let (now, id) = (context.now, &report.id);
         let named = self.pod_named_by(id, &report.identity);
-        if !self.records.contains_key(id) {
+        if let Some(record) = self.records.get_mut(id) {
+            if settles {
+                record.provisional = false;
+            }
+        } else {
             let shown = Position::shown(report.identity.kind, report.shown);
             let Some(uid) = named.clone().or_else(|| context.pod.clone()) else {
                 // A container without a sandbox and without a label: only a list knows its pod.
@@ -260,19 +262,18 @@ impl Reconciler {
             }
             self.learn(now, id, report.identity.clone(), &uid);
             self.settle_or_watch(now, id, settles);
-        } else if settles && let Some(record) = self.records.get_mut(id) {
-            record.provisional = false;
         }
         if let Some(named) = &named {
             self.rehome(now, id, named, Source::Stream);
         }
-        let Some(uid) = self.records.get(id).and_then(|r| r.identity.pod.clone()) else {
+        let Some(record) = self.records.get_mut(id) else {
             return false;
         };
-        if let Some(record) = self.records.get_mut(id) {
-            let effect = record.details_from_event(report, context.arrived);
-            self.note(now, &uid, id, effect, Source::Stream);
-        }
+        let Some(uid) = record.identity.pod.clone() else {
+            return false;
+        };
+        let effect = record.details_from_event(report, context.arrived);
+        self.note(now, &uid, id, effect, Source::Stream);
         match Position::shown(report.identity.kind, report.shown) {
             Some(shown) => self.join_from_event(context, id, shown),
             None => self.hint_unknown(now, &uid, id, Source::Stream),
@@ -300,27 +301,27 @@ impl Reconciler {
     }
 
     fn join_from_event(&mut self, context: &Context, id: &Id, to: Position) {
-        let overtaken = self
-            .records
-            .get(id)
-            .is_some_and(|r| r.position() > Some(to));
-        let effect = if overtaken && !context.plausible {
+        let now = context.now;
+        if let Some(record) = self.records.get_mut(id)
             // Old news of a state that is over adds nothing to what is to be announced: what had
             // ended before we listened has not started now.
-            Effect::default()
-        } else {
-            self.join(context.now, id, to, Source::Stream, context.arrived)
-        };
-        if effect.advanced.is_some()
-            && let Some(record) = self.records.get_mut(id)
+            && (context.plausible || record.position() <= Some(to))
         {
-            // What a list row had said before is announced with it, in order.
-            record.held_since = None;
+            let effect = record.join(to, Source::Stream, context.arrived, now);
+            if effect.advanced.is_some() {
+                // What a list row had said before is announced with it, in order.
+                record.held_since = None;
+            }
+            let has_ended = effect.advanced == Some(Position::Exited);
+            let watches = has_ended && record.kind() == Kind::Container;
+            if let Some(uid) = record.identity.pod.clone() {
+                self.note(now, &uid, id, effect, Source::Stream);
+            }
+            if watches {
+                self.watch_exit_reason(now, id);
+            }
         }
-        if effect.advanced == Some(Position::Exited) {
-            self.watch_exit_reason(context.now, id);
-        }
-        let trust = self.stream.trust(context.now);
+        let trust = self.stream.trust(now);
         self.audit.heard(id, to, context.arrived, trust);
     }
 
@@ -371,11 +372,9 @@ impl Reconciler {
         kind: Option<Kind>,
         own: Option<&Report>,
     ) -> bool {
-        let gone = self.records.get(&event.id).is_some_and(|r| r.is_removed());
-        match event.event {
-            EventType::Deleted => false,
-            EventType::Other(_) => true,
-            _ if gone => false,
+        let lacks = match event.event {
+            EventType::Deleted => return false,
+            EventType::Other(_) => return true,
             _ if event.sandbox.is_none() => true,
             EventType::Stopped if kind == Some(Kind::Container) => {
                 // STOPPED with a status from before the end lacks the exit code.
@@ -384,7 +383,9 @@ impl Reconciler {
                 })
             }
             _ => kind == Some(Kind::Container) && own.is_none(),
-        }
+        };
+        let is_gone = || self.records.get(&event.id).is_some_and(|r| r.is_removed());
+        lacks && !is_gone()
     }
 
     /// A known container ended and the event lacks its exit code: Died waits for the read that

@@ -6,7 +6,7 @@ use super::Reconciler;
 use super::timers::{EXIT_REASON, Timer};
 use crate::belief::{Call, Verdict};
 use crate::desk::Cause;
-use crate::ids::{Id, Kind, PodUid};
+use crate::ids::{Id, Ids, Kind, PodUid};
 use crate::lifecycle::Source;
 use crate::observed::{Fingerprint, Identity, Report, Shown, Ticket};
 use crate::order::Position;
@@ -19,9 +19,9 @@ pub(super) struct Touched {
     /// Ids of which there may be something to announce, in the order in which they were met.
     pub(super) ids: Vec<Id>,
     /// Ids of which a ContainerChanged is to be announced.
-    pub(super) changed: BTreeSet<Id>,
+    pub(super) changed: Ids,
     /// Ids of which a detail really changed.
-    pub(super) details: BTreeSet<Id>,
+    pub(super) details: Ids,
     /// A detail really changed, or somebody asked for a PodSync.
     pub(super) sync: bool,
     /// A ContainerChanged that brings a PodSync with it.
@@ -535,14 +535,11 @@ impl Reconciler {
         }
     }
 
-    /// An exit was learned from an event: its reason may arrive late. So may its code; whether it
-    /// was a failure is known by then.
+    /// An exit of a container was learned from an event: its reason may arrive late. So may its
+    /// code; whether it was a failure is known by then.
     pub(super) fn watch_exit_reason(&mut self, now: Instant, id: &Id) {
-        let record = self.records.get(id);
-        if record.is_some_and(|r| r.kind() == Kind::Container) {
-            self.timers
-                .set(now.after(EXIT_REASON), Timer::ExitReason(id.clone()));
-        }
+        self.timers
+            .set(now.after(EXIT_REASON), Timer::ExitReason(id.clone()));
     }
 
     /// The state that an UNKNOWN report leaves to be asked for.

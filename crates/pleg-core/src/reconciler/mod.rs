@@ -73,7 +73,7 @@ pub struct Reconciler {
     /// Single status reads that were asked for.
     readings: BTreeMap<Ticket, Id>,
     /// What the present input did, per pod; empty between inputs.
-    touched: BTreeMap<PodUid, Touched>,
+    touched: BTreeMap<PodUid, Box<Touched>>,
     out: VecDeque<Output>,
     /// The number of the last request to the read side.
     number: u64,

@@ -1,14 +1,14 @@
 //! What comes out: cache writes, then announcements, pod by pod.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::judge::Touched;
 use super::timers::{TERMINALS, Timer};
 use super::{Output, Reconciler};
-use crate::ids::{Id, PodUid};
+use crate::ids::{Id, Ids, PodUid};
 use crate::lifecycle::{LifecycleType, PodLifecycleEvent, Source, Subject};
 use crate::order::Position;
+use crate::pod::Pod;
 use crate::record::Record;
 use crate::status::{PodStatus, PodView, Text};
 use crate::terminal::TerminalRecord;
@@ -19,10 +19,9 @@ impl Reconciler {
     /// announcement (law 9).
     pub(super) fn publish(&mut self, now: Instant) {
         for (uid, touched) in std::mem::take(&mut self.touched) {
-            let details = touched.details.clone();
-            let events = self.announcements(now, &uid, touched);
+            let events = self.announcements(now, &uid, &touched);
             self.write_cache(now, &uid);
-            self.keep_ends(now, &uid, &events, details);
+            self.keep_ends(now, &uid, &events, &touched.details);
             self.out.extend(events.into_iter().map(Output::Announce));
         }
         self.check_synced();
@@ -82,31 +81,26 @@ impl Reconciler {
         &mut self,
         now: Instant,
         uid: &PodUid,
-        touched: Touched,
+        touched: &Touched,
     ) -> Vec<PodLifecycleEvent> {
         let brought = touched.source.unwrap_or(Source::Inspection);
         let mut events = Vec::new();
-        let mut met: Vec<&Id> = Vec::new();
+        let pod = self.pods.get(uid);
         for id in &touched.ids {
-            if met.contains(&id) {
-                continue;
-            }
-            met.push(id);
+            // One that was met before has announced it all.
             let Some(record) = self.records.get_mut(id) else {
                 continue;
             };
-            let due: Vec<_> = record
-                .announce()
-                .into_iter()
-                .map(|what| (what, who_showed(record, what).unwrap_or(brought)))
-                .collect();
-            for (what, source) in due {
-                events.push(self.event(now, uid, id, what, source));
-            }
+            let due = record.announce();
+            events.extend(due.map(|what| {
+                let source = who_showed(record, what).unwrap_or(brought);
+                event(now, uid, pod, (id, record), what, source)
+            }));
         }
         for id in &touched.changed {
-            if self.records.contains_key(id) {
-                events.push(self.event(now, uid, id, LifecycleType::ContainerChanged, brought));
+            if let Some(record) = self.records.get(id) {
+                let what = LifecycleType::ContainerChanged;
+                events.push(event(now, uid, pod, (id, record), what, brought));
             }
         }
         // Details that came with a state which is held back are announced with that state.
@@ -125,44 +119,9 @@ impl Reconciler {
             .any(|r| r.held_since.is_some())
     }
 
-    fn event(
-        &self,
-        now: Instant,
-        uid: &PodUid,
-        id: &Id,
-        event: LifecycleType,
-        source: Source,
-    ) -> PodLifecycleEvent {
-        let record = self.records.get(id).map(|r| &**r);
-        let (namespace, pod_name) = self.names(uid, record);
-        let subject = record.map(|r| Subject {
-            id: id.clone(),
-            kind: r.kind(),
-            name: r.identity.name.clone().unwrap_or_default(),
-            incarnation: r.incarnation(),
-            exit_code: match event {
-                LifecycleType::ContainerStarted => None,
-                _ => r.exit_code(),
-            },
-            reason: match event {
-                LifecycleType::ContainerStarted => Text::default(),
-                _ => r.reason(),
-            },
-        });
-        PodLifecycleEvent {
-            event,
-            uid: uid.clone(),
-            namespace,
-            pod_name,
-            subject,
-            source,
-            detected: now,
-            happened_at: record.and_then(|r| r.happened_at(event)),
-        }
-    }
-
     fn pod_sync(&self, now: Instant, uid: &PodUid, source: Source) -> PodLifecycleEvent {
-        let (namespace, pod_name) = self.names(uid, None);
+        let pod = self.pods.get(uid);
+        let (namespace, pod_name) = pod.map_or_else(Default::default, names);
         PodLifecycleEvent {
             event: LifecycleType::PodSync,
             uid: uid.clone(),
@@ -175,34 +134,21 @@ impl Reconciler {
         }
     }
 
-    fn names(&self, uid: &PodUid, record: Option<&Record>) -> (Text, Text) {
-        match self.pods.get(uid) {
-            Some(pod) => (pod.namespace.clone(), pod.name.clone()),
-            None => record.map_or_else(Default::default, |r| {
-                let (namespace, name) = (&r.identity.namespace, &r.identity.pod_name);
-                (
-                    namespace.clone().unwrap_or_default(),
-                    name.clone().unwrap_or_default(),
-                )
-            }),
-        }
-    }
-
     /// Keeps the ends among what is announced, and what became known of an end later.
     fn keep_ends(
         &mut self,
         now: Instant,
         uid: &PodUid,
         events: &[PodLifecycleEvent],
-        details: BTreeSet<Id>,
+        details: &Ids,
     ) {
-        let mut ends: BTreeSet<Id> = details
-            .into_iter()
-            .filter(|id| {
-                let record = self.records.get(id);
-                record.is_some_and(|r| self.terminals.holds(id, r.incarnation()))
-            })
-            .collect();
+        let mut ends = Ids::default();
+        for id in details {
+            let record = self.records.get(id);
+            if record.is_some_and(|r| self.terminals.holds(id, r.incarnation())) {
+                ends.insert(id.clone());
+            }
+        }
         for event in events {
             let Some(s) = &event.subject else { continue };
             // Removed adds to an end that is kept; one that was acknowledged stays so. Died always
@@ -218,15 +164,17 @@ impl Reconciler {
                 ends.insert(s.id.clone());
             }
         }
-        let mut pods = BTreeSet::new();
+        let mut pods = Vec::new();
         for id in &ends {
             if let Some(record) = self.records.get(id) {
                 // Its own, should it have moved in this very turn.
                 let pod = record.identity.pod.as_ref().unwrap_or(uid);
                 self.terminals.keep(pod, end_of(id, record, now));
-                pods.insert(pod.clone());
+                pods.push(pod.clone());
             }
         }
+        pods.sort_unstable();
+        pods.dedup();
         for pod in pods {
             self.show_ends(now, &pod);
         }
@@ -245,6 +193,50 @@ impl Reconciler {
                 .set(now.after(TERMINALS), Timer::ForgetTerminals(uid.clone()));
         }
     }
+}
+
+/// What is announced of an id of that pod, if the pod is held.
+fn event(
+    now: Instant,
+    uid: &PodUid,
+    pod: Option<&Pod>,
+    (id, record): (&Id, &Record),
+    event: LifecycleType,
+    source: Source,
+) -> PodLifecycleEvent {
+    let own = || {
+        let said = &record.identity;
+        let (namespace, name) = (said.namespace.clone(), said.pod_name.clone());
+        (namespace.unwrap_or_default(), name.unwrap_or_default())
+    };
+    let (namespace, pod_name) = pod.map_or_else(own, names);
+    let started = event == LifecycleType::ContainerStarted;
+    let subject = Subject {
+        id: id.clone(),
+        kind: record.kind(),
+        name: record.identity.name.clone().unwrap_or_default(),
+        incarnation: record.incarnation(),
+        exit_code: record.exit_code().filter(|_| !started),
+        reason: if started {
+            Text::default()
+        } else {
+            record.reason()
+        },
+    };
+    PodLifecycleEvent {
+        event,
+        uid: uid.clone(),
+        namespace,
+        pod_name,
+        subject: Some(subject),
+        source,
+        detected: now,
+        happened_at: record.happened_at(event),
+    }
+}
+
+fn names(pod: &Pod) -> (Text, Text) {
+    (pod.namespace.clone(), pod.name.clone())
 }
 
 fn end_of(id: &Id, record: &Record, now: Instant) -> TerminalRecord {

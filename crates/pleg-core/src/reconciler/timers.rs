@@ -216,17 +216,12 @@ impl Reconciler {
 
     /// Watches a pod whose end has begun while this stream may not tell of its removal.
     pub(super) fn watch_for_vanishing(&mut self, now: Instant, uid: &PodUid) {
-        let hides = self.stream.hides_removals();
         let Some(pod) = self.pods.get_mut(uid) else {
             return;
         };
-        let records = &self.records;
-        let ended = all_ended(
-            pod.members
-                .iter()
-                .filter_map(|id| records.get(id).map(|r| &**r)),
-        );
-        if !(hides && ended) {
+        let records = pod.members.iter().filter_map(|id| self.records.get(id));
+        let ended = self.stream.hides_removals() && all_ended(records.map(|r| &**r));
+        if !ended {
             pod.ended_since = None;
         } else if pod.ended_since.is_none() {
             pod.ended_since = Some(now);
