@@ -66,8 +66,10 @@ impl Pod {
         status.namespace = self.namespace.clone();
         status.name = self.name.clone();
         status.error = self.error.clone();
-        self.ips = self.addresses(&status);
-        status.ips = self.ips.clone();
+        status.ips = self.addresses(&status);
+        if self.ips != status.ips {
+            self.ips.clone_from(&status.ips);
+        }
         status
     }
 

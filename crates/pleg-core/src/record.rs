@@ -117,6 +117,20 @@ pub(crate) struct Effect {
     pub(crate) late_exit: bool,
 }
 
+impl Effect {
+    /// What this and a later one did together.
+    pub(crate) fn and(self, later: Self) -> Self {
+        Self {
+            advanced: later.advanced.or(self.advanced),
+            details: self.details || later.details,
+            became_unknown: self.became_unknown || later.became_unknown,
+            identity: self.identity || later.identity,
+            denied: later.denied.or(self.denied),
+            late_exit: self.late_exit || later.late_exit,
+        }
+    }
+}
+
 impl Record {
     /// An id that is heard of for the first time.
     pub(crate) fn new(identity: Identity, now: Instant) -> Self {

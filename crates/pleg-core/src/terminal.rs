@@ -52,21 +52,18 @@ impl Terminals {
     pub(crate) fn keep(&mut self, uid: &PodUid, record: TerminalRecord) {
         let records = self.pods.entry(uid.clone()).or_default();
         self.pod_of.insert(record.id.clone(), uid.clone());
+        let (kind, name) = (record.kind, record.name.clone());
         if let Some(old) = records
             .iter_mut()
             .find(|r| r.id == record.id && r.incarnation == record.incarnation)
         {
             let detected = old.detected;
-            *old = TerminalRecord {
-                detected,
-                ..record.clone()
-            };
+            *old = TerminalRecord { detected, ..record };
         } else {
-            records.push(record.clone());
+            records.push(record);
         }
         // Also where one is there already: its name may have become known only now.
-        let key = (record.kind, record.name);
-        let same = |r: &&TerminalRecord| (r.kind, &r.name) == (key.0, &key.1);
+        let same = |r: &&TerminalRecord| (r.kind, &r.name) == (kind, &name);
         if records.iter().filter(same).count() > KEPT
             && let Some(oldest) = records.iter().position(|r| same(&r))
         {

@@ -9,7 +9,7 @@ use crate::ids::{Id, Kind, PodUid};
 use crate::lifecycle::Source;
 use crate::observed::{Arrival, EventType, Identity, Report, RuntimeEvent};
 use crate::order::Position;
-use crate::record::Record;
+use crate::record::{Effect, Record};
 use crate::time::{Instant, WallTime};
 
 /// Ids that an event named and of which no pod is known. A complete list begun later shows them
@@ -213,7 +213,7 @@ impl Reconciler {
             record.identity.sandbox = Some(sandbox.id.clone());
             self.touch(&uid, Source::Stream);
         }
-        self.join_from_event(context, id, told);
+        self.join_from_event(context, id, told, None);
         if told == Position::Removed
             && let Some(record) = self.records.get_mut(id)
         {
@@ -247,6 +247,10 @@ impl Reconciler {
             if settles {
                 record.provisional = false;
             }
+            if record.identity.pod.is_none() {
+                // Buried before anybody could say whose it was.
+                return false;
+            }
         } else {
             let shown = Position::shown(report.identity.kind, report.shown);
             let Some(uid) = named.clone().or_else(|| context.pod.clone()) else {
@@ -266,19 +270,22 @@ impl Reconciler {
         if let Some(named) = &named {
             self.rehome(now, id, named, Source::Stream);
         }
-        let Some(record) = self.records.get_mut(id) else {
-            return false;
-        };
-        let Some(uid) = record.identity.pod.clone() else {
-            return false;
-        };
-        let effect = record.details_from_event(report, context.arrived);
-        self.note(now, &uid, id, effect, Source::Stream);
         match Position::shown(report.identity.kind, report.shown) {
-            Some(shown) => self.join_from_event(context, id, shown),
-            None => self.hint_unknown(now, &uid, id, Source::Stream),
+            Some(shown) => self.join_from_event(context, id, shown, Some(report)),
+            None => self.unknown_from_event(context, report),
         }
         false
+    }
+
+    fn unknown_from_event(&mut self, context: &Context, report: &Report) {
+        let (now, id) = (context.now, &report.id);
+        if let Some(record) = self.records.get_mut(id)
+            && let Some(uid) = record.identity.pod.clone()
+        {
+            let effect = record.details_from_event(report, context.arrived);
+            self.note(now, &uid, id, effect, Source::Stream);
+            self.hint_unknown(now, &uid, id, Source::Stream);
+        }
     }
 
     /// Most statuses of most events were told before: they say what is held, undisputed, of the
@@ -300,29 +307,38 @@ impl Reconciler {
         true
     }
 
-    fn join_from_event(&mut self, context: &Context, id: &Id, to: Position) {
-        let now = context.now;
-        if let Some(record) = self.records.get_mut(id)
+    /// An event tells that an id has come so far, by its type or by a status, of which the details
+    /// are taken over, too.
+    fn join_from_event(
+        &mut self,
+        context: &Context,
+        id: &Id,
+        to: Position,
+        status: Option<&Report>,
+    ) {
+        let (now, arrived) = (context.now, context.arrived);
+        if let Some(record) = self.records.get_mut(id) {
+            let said = status.map(|status| record.details_from_event(status, arrived));
             // Old news of a state that is over adds nothing to what is to be announced: what had
             // ended before we listened has not started now.
-            && (context.plausible || record.position() <= Some(to))
-        {
-            let effect = record.join(to, Source::Stream, context.arrived, now);
-            if effect.advanced.is_some() {
+            let joins = context.plausible || record.position() <= Some(to);
+            let joined = joins.then(|| record.join(to, Source::Stream, arrived, now));
+            let advanced = joined.and_then(|effect| effect.advanced);
+            if advanced.is_some() {
                 // What a list row had said before is announced with it, in order.
                 record.held_since = None;
             }
-            let has_ended = effect.advanced == Some(Position::Exited);
-            let watches = has_ended && record.kind() == Kind::Container;
-            if let Some(uid) = record.identity.pod.clone() {
+            let (kind, pod) = (record.kind(), record.identity.pod.clone());
+            let effect = said.into_iter().chain(joined).reduce(Effect::and);
+            if let (Some(uid), Some(effect)) = (pod, effect) {
                 self.note(now, &uid, id, effect, Source::Stream);
             }
-            if watches {
+            if advanced == Some(Position::Exited) && kind == Kind::Container {
                 self.watch_exit_reason(now, id);
             }
         }
         let trust = self.stream.trust(now);
-        self.audit.heard(id, to, context.arrived, trust);
+        self.audit.heard(id, to, arrived, trust);
     }
 
     /// An id believed from an event is settled by its own CREATED or STARTED; otherwise its pod
