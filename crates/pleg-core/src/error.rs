@@ -1,7 +1,8 @@
 //! A call to the runtime that failed, as it is kept beside a pod's last good status.
 
 use std::fmt;
-use std::sync::Arc;
+
+use crate::status::Text;
 
 /// Why a call to the runtime failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,12 +36,12 @@ pub struct CallError {
     /// What kind of failure.
     pub kind: CallErrorKind,
     /// What the runtime or the transport said.
-    pub message: Arc<str>,
+    pub message: Text,
 }
 
 impl CallError {
     /// An error of `operation`.
-    pub fn new(operation: &'static str, kind: CallErrorKind, message: impl Into<Arc<str>>) -> Self {
+    pub fn new(operation: &'static str, kind: CallErrorKind, message: impl Into<Text>) -> Self {
         Self {
             operation,
             kind,

@@ -4,7 +4,8 @@ use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+
+use crate::status::Text;
 
 macro_rules! name_type {
     ($(#[$doc:meta])* $name:ident) => {
@@ -13,7 +14,7 @@ macro_rules! name_type {
         pub struct $name {
             /// See [`head`].
             head: u64,
-            text: Arc<str>,
+            text: Text,
         }
 
         impl $name {
@@ -22,7 +23,7 @@ macro_rules! name_type {
                 &self.text
             }
 
-            fn new(text: Arc<str>) -> Self {
+            fn new(text: Text) -> Self {
                 let head = head(&text);
                 Self { head, text }
             }
@@ -30,8 +31,8 @@ macro_rules! name_type {
 
         impl PartialEq for $name {
             fn eq(&self, other: &Self) -> bool {
-                let same = || Arc::ptr_eq(&self.text, &other.text) || self.text == other.text;
-                self.head == other.head && same()
+                // Equal by their place, or else by what they say.
+                self.head == other.head && self.text == other.text
             }
         }
 
@@ -39,7 +40,7 @@ macro_rules! name_type {
 
         impl Ord for $name {
             fn cmp(&self, other: &Self) -> Ordering {
-                let text = || match Arc::ptr_eq(&self.text, &other.text) {
+                let text = || match Text::ptr_eq(&self.text, &other.text) {
                     true => Ordering::Equal,
                     false => self.text.cmp(&other.text),
                 };

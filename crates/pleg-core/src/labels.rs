@@ -16,7 +16,7 @@ pub struct Labels {
     /// Sorted, without duplicates.
     keys: Arc<[Text]>,
     /// For each key where its value ends, in [`DIGITS`] digits, then the values one after another.
-    values: Arc<str>,
+    values: Text,
 }
 
 /// The number of seven-bit digits that say where a value ends. Text, so that the whole is text.
@@ -176,7 +176,7 @@ impl<'a, const N: usize> From<[(&'a str, &'a str); N]> for Labels {
 impl PartialEq for Labels {
     fn eq(&self, other: &Self) -> bool {
         let keys = Arc::ptr_eq(&self.keys, &other.keys) || self.keys == other.keys;
-        keys && (Arc::ptr_eq(&self.values, &other.values) || self.values == other.values)
+        keys && self.values == other.values
     }
 }
 

@@ -4,6 +4,7 @@
 //! list row, in a status or inside an event. A field that a runtime left out is `None` or empty,
 //! and is never read as "nothing there" (law 7).
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use crate::error::CallError;
@@ -278,18 +279,19 @@ pub struct Unchanged {
 /// A number that stands for all that a list row says but its id and its state. Rows of one id with
 /// equal fingerprints say the same; rows that say the same have equal ones as a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Fingerprint(u64);
+// Of zero and one it makes no difference, so that one that may be missing takes no more room.
+pub struct Fingerprint(NonZeroU64);
 
 impl Fingerprint {
     /// The number.
     pub const fn get(self) -> u64 {
-        self.0
+        self.0.get()
     }
 }
 
 impl From<u64> for Fingerprint {
     fn from(number: u64) -> Self {
-        Self(number)
+        Self(NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN))
     }
 }
 

@@ -1,6 +1,6 @@
 //! One pod: its members, its freshness, and how its published status is put together.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::error::CallError;
@@ -10,6 +10,9 @@ use crate::order::Position;
 use crate::record::{Record, Records};
 use crate::status::{ContainerStatus, PodStatus, SandboxState, SandboxStatus, Text};
 use crate::time::Instant;
+
+/// All pods. What is large is kept outside of the tree's nodes, which have room to spare.
+pub(crate) type Pods = BTreeMap<PodUid, Box<Pod>>;
 
 /// What is held of one pod besides the records of its ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -24,7 +27,7 @@ pub(crate) struct Pod {
     pub(crate) as_of: Option<Instant>,
     /// When the last complete inspection began.
     pub(crate) inspected: Option<Instant>,
-    pub(crate) error: Option<CallError>,
+    pub(crate) error: Option<Arc<CallError>>,
     /// The addresses last published.
     ips: Vec<Text>,
     /// What the cache holds.

@@ -46,18 +46,25 @@ pub(crate) struct Record {
     event_details: Option<Instant>,
     /// When the last inspection that spoke of details began.
     read_details: Option<Instant>,
-    /// When the runtime stamped the event that told of the removal.
-    removed_at: Option<WallTime>,
-    /// A tombstone: the begin of the last complete list that showed it.
-    pub(crate) listed: Option<Instant>,
-    /// When its tombstone was laid, in drained time.
-    pub(crate) buried: Duration,
+    /// What there is to know only of what is, or was, removed.
+    grave: Option<Box<Grave>>,
     /// The fingerprint of the last list row that was taken over. To take the same row over again
     /// would change nothing: details are let go of only by a removal, and a removed id takes over
     /// none before it is reborn.
     pub(crate) row: Option<Fingerprint>,
     /// The last list that showed it.
     pub(crate) mark: Mark,
+}
+
+/// Of a removal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Grave {
+    /// When the runtime stamped the event that told of it.
+    removed_at: Option<WallTime>,
+    /// The begin of the last complete list that showed the id all the same.
+    pub(crate) listed: Option<Instant>,
+    /// When the tombstone was laid, in drained time.
+    pub(crate) laid: Duration,
 }
 
 /// Who was met in going through one list. It is compared with the list under way only, and every
@@ -149,9 +156,7 @@ impl Record {
             unknown: Overlay::default(),
             event_details: None,
             read_details: None,
-            removed_at: None,
-            listed: None,
-            buried: Duration::ZERO,
+            grave: None,
             row: None,
             mark: Mark::default(),
         }
@@ -280,7 +285,9 @@ impl Record {
         self.said = Said::reborn(to);
         self.learned = now;
         self.provisional = false;
-        self.removed_at = None;
+        if let Some(grave) = &mut self.grave {
+            grave.removed_at = None;
+        }
         if to < Position::Exited
             && let Details::Container(c) = &mut self.details
         {
@@ -421,7 +428,19 @@ impl Record {
 
     /// The runtime's stamp on the event that told of the removal.
     pub(crate) fn removed_at(&mut self, stamp: Option<WallTime>) {
-        self.removed_at = self.removed_at.or(stamp);
+        if stamp.is_some() {
+            let grave = self.grave_mut();
+            grave.removed_at = grave.removed_at.or(stamp);
+        }
+    }
+
+    /// What is known of its removal.
+    pub(crate) fn grave(&self) -> Grave {
+        self.grave.as_deref().copied().unwrap_or_default()
+    }
+
+    pub(crate) fn grave_mut(&mut self) -> &mut Grave {
+        self.grave.get_or_insert_default()
     }
 
     /// Of a removed id only the end is kept.

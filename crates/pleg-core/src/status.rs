@@ -8,7 +8,7 @@ use crate::labels::Labels;
 use crate::time::{Instant, WallTime};
 
 /// Shared text.
-pub type Text = Arc<str>;
+pub type Text = arcstr::ArcStr;
 
 /// A pod as it is known: every sandbox and every container that exists, newest first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -29,7 +29,7 @@ pub struct PodStatus {
     pub ips: Vec<Text>,
     /// The error of the last read of this pod, if it failed. The status beside it is the last
     /// good one.
-    pub error: Option<CallError>,
+    pub error: Option<Arc<CallError>>,
 }
 
 impl PodStatus {

@@ -223,7 +223,7 @@ fn g7_g8_a_pod_that_cannot_be_inspected_keeps_its_error_and_is_tried_again() {
         (p0.status.error.clone(), p0.status.containers.len()),
         (None, 1)
     );
-    assert_eq!(p1.status.error, Some(failure("no status")));
+    assert_eq!(p1.status.error, Some(failure("no status").into()));
     assert_eq!(
         p1.status.container("c1").unwrap().state,
         ContainerState::Running

@@ -69,7 +69,11 @@ fn g11_a_pod_is_reinspected_when_asked_or_after_a_failure() {
 
         let flagged = inspected > 0 && !succeeds;
         let status = t.get("p").status;
-        assert_eq!(status.error, flagged.then(|| failure("now")), "{case}");
+        assert_eq!(
+            status.error,
+            flagged.then(|| failure("now").into()),
+            "{case}"
+        );
         assert_eq!(
             status.sandboxes, status_before.sandboxes,
             "{case}: the last good status"
@@ -137,7 +141,7 @@ fn g19_a_failed_inspection_is_made_good() {
     t.relist();
     assert!(t.said().is_empty());
     let bad = t.get("p").status;
-    assert_eq!(bad.error, Some(failure("bad")));
+    assert_eq!(bad.error, Some(failure("bad").into()));
     assert_eq!(bad.container("infra"), good.container("infra"));
     let unknown = ContainerState::Unknown { last: None };
     assert_eq!(bad.container("transient").unwrap().state, unknown);

@@ -284,9 +284,9 @@ mod tests {
         let mut pool = Pool::default();
         let mut text = |text: &str| pool.text(text.as_bytes()).unwrap();
         let one = text("registry.example/app:1");
-        assert!(Arc::ptr_eq(&one, &text("registry.example/app:1")));
+        assert!(Text::ptr_eq(&one, &text("registry.example/app:1")));
         let long = "x".repeat(LONGEST + 1);
-        assert!(!Arc::ptr_eq(&text(&long), &text(&long)));
+        assert!(!Text::ptr_eq(&text(&long), &text(&long)));
         assert_eq!(pool.text(b"\xff"), Err(Unusual));
     }
 
@@ -364,7 +364,7 @@ mod tests {
             let n = n.to_string();
             pool.text(n.as_bytes()).unwrap();
             labels(&mut pool, &[(&n, "")]);
-            assert!(Arc::ptr_eq(&asked_for, &pool.text(b"asked for").unwrap()));
+            assert!(Text::ptr_eq(&asked_for, &pool.text(b"asked for").unwrap()));
         }
         assert_eq!(pool.texts.0.len(), TEXTS);
         assert_eq!(pool.keys.0.len(), FEW);

@@ -3,7 +3,7 @@
 //! Nobody has to believe it: the core takes a row for unchanged only where it has itself taken over
 //! a row with that fingerprint. Pure data; its bound is what the last list showed.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasher as _, Hash, Hasher};
 
 use pleg_runtime::Row;
@@ -15,33 +15,74 @@ use rapidhash::fast::GlobalState;
 /// Found by a hash of the id, seeded in each process, and not compared with its text: of 10,000
 /// pods that would be fetched from all over the memory, for nothing. An id of another that had the
 /// same hash would have to have the same fingerprint, too, to be taken for it.
+///
+/// In order of the hashes, and not in a map, of which half would be empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Memory(HashMap<u64, (Id, Fingerprint), GlobalState>);
+pub struct Memory {
+    hashes: GlobalState,
+    shown: Vec<Shown>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Shown {
+    hash: u64,
+    id: Id,
+    fingerprint: Fingerprint,
+}
 
 impl Memory {
-    fn key(&self, id: &str) -> u64 {
-        self.0.hasher().hash_one(id)
+    fn of(&self, id: &str) -> Option<&Shown> {
+        let hash = self.hashes.hash_one(id);
+        let found = self.shown.binary_search_by_key(&hash, |shown| shown.hash);
+        self.shown.get(found.ok()?)
     }
 
     /// A list begins; one that is to be full compares its rows with nothing.
     pub fn begin(&mut self, full: bool) -> Listing<'_> {
         if full {
-            self.0.clear();
+            self.shown.clear();
         }
         Listing {
             // As many as before, and no allocation while they come.
-            unchanged: Vec::with_capacity(self.0.len()),
+            unchanged: Vec::with_capacity(self.shown.len()),
             full: Vec::new(),
             memory: self,
         }
+    }
+
+    /// Takes over what these rows showed, of each id the last one.
+    fn learn(&mut self, rows: &[ListRow]) {
+        let mut learned = BTreeMap::new();
+        for row in rows {
+            if let ListRow::Full {
+                report,
+                fingerprint,
+            } = row
+            {
+                let hash = self.hashes.hash_one(report.id.as_str());
+                let of = |fingerprint| Shown {
+                    hash,
+                    id: report.id.clone(),
+                    fingerprint,
+                };
+                learned.insert(hash, fingerprint.map(of));
+            }
+        }
+        self.shown
+            .retain(|shown| !learned.contains_key(&shown.hash));
+        self.shown.reserve_exact(learned.len());
+        self.shown.extend(learned.into_values().flatten());
+        // Two runs, each in order: that takes one walk.
+        self.shown.sort_by_key(|shown| shown.hash);
     }
 }
 
 /// For provers, whose worlds are small.
 impl Hash for Memory {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let mut all: Vec<_> = self.0.values().collect();
-        all.sort_unstable_by_key(|(id, _)| id);
+        let all = self.shown.iter().map(|s| (&s.id, s.fingerprint));
+        let mut all: Vec<_> = all.collect();
+        all.sort_unstable_by_key(|(id, _)| *id);
         all.hash(state);
     }
 }
@@ -58,12 +99,12 @@ impl Listing<'_> {
     /// The next row. It is decoded only if it is not what it was.
     pub fn row(&mut self, row: Row<'_>) {
         let fingerprint = row.fingerprint();
-        let before = self.memory.0.get(&self.memory.key(row.id()));
-        if let (Some(fingerprint), Some((id, known))) = (fingerprint, before)
-            && fingerprint == *known
+        let before = self.memory.of(row.id());
+        if let (Some(fingerprint), Some(before)) = (fingerprint, before)
+            && fingerprint == before.fingerprint
         {
             self.unchanged.push(ListRow::Unchanged(Unchanged {
-                id: id.clone(),
+                id: before.id.clone(),
                 kind: row.kind(),
                 shown: row.shown(),
                 fingerprint,
@@ -84,27 +125,22 @@ impl Listing<'_> {
             full,
             mut unchanged,
         } = self;
-        let mut remembered = unchanged.len();
-        for row in &full {
-            if let ListRow::Full {
-                report,
-                fingerprint,
-            } = row
-            {
-                let key = memory.key(report.id.as_str());
-                match *fingerprint {
-                    Some(fingerprint) => {
-                        memory.0.insert(key, (report.id.clone(), fingerprint));
-                        remembered += 1;
-                    }
-                    None => _ = memory.0.remove(&key),
-                }
-            }
+        if !full.is_empty() {
+            memory.learn(&full);
         }
-        if memory.0.len() > remembered {
+        let is_known = |row: &&ListRow| {
+            matches!(
+                row,
+                ListRow::Full {
+                    fingerprint: Some(_),
+                    ..
+                }
+            )
+        };
+        if memory.shown.len() > unchanged.len() + full.iter().filter(is_known).count() {
             let shown = full.iter().chain(&unchanged);
             let shown: HashSet<&Id> = shown.map(ListRow::id).collect();
-            memory.0.retain(|_, (id, _)| shown.contains(id));
+            memory.shown.retain(|before| shown.contains(&before.id));
         }
         unchanged.sort_unstable_by(|one, other| one.id().cmp(other.id()));
         if full.is_empty() {
@@ -162,7 +198,7 @@ mod tests {
         let mut memory = Memory::default();
         full(&mut memory, false, &[("a", 1), ("b", 1)]);
         full(&mut memory, false, &[("a", 1)]);
-        assert_eq!(memory.0.len(), 1);
+        assert_eq!(memory.shown.len(), 1);
         assert_eq!(full(&mut memory, false, &[("a", 1), ("b", 1)]), ["b"]);
     }
 

@@ -152,7 +152,7 @@ async fn k4_cache_set_and_get() {
     let uid = PodUid::from("p");
     // A status with an error and without any time: no read has proved it.
     let view = pleg.get(&uid);
-    assert_eq!(view.status.error, Some(error(CallErrorKind::Failed)));
+    assert_eq!(view.status.error, Some(error(CallErrorKind::Failed).into()));
     assert_eq!(
         view.status.container("c").unwrap().state,
         ContainerState::Running
@@ -169,7 +169,10 @@ async fn k4_cache_set_and_get() {
     node.fail(pod("p"), CallErrorKind::Unavailable);
     assert!(soon(pleg.request_relist(&uid)).await.is_err());
     let view = pleg.get(&uid);
-    assert_eq!(view.status.error, Some(error(CallErrorKind::Unavailable)));
+    assert_eq!(
+        view.status.error,
+        Some(error(CallErrorKind::Unavailable).into())
+    );
     assert_eq!(view.status.containers, good.status.containers);
     assert_eq!(view.status.ips, good.status.ips);
     assert_eq!(

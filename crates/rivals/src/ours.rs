@@ -135,7 +135,7 @@ fn answer(view: &PodView) -> Answer {
     }
     Answer {
         status: Arc::new(status),
-        error: of.error.clone(),
+        error: of.error.as_deref().cloned(),
     }
 }
 

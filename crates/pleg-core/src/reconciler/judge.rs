@@ -285,10 +285,10 @@ impl Reconciler {
         if !record.is_removed() {
             return;
         }
-        if record.listed < before && before > Some(record.believed_since()) {
+        if record.grave().listed < before && before > Some(record.believed_since()) {
             record.confirm_absence(Call::List);
         }
-        record.listed = Some(read.began);
+        record.grave_mut().listed = Some(read.began);
     }
 
     /// UNKNOWN in a read: a list row makes the pod dirty once, an inspection is published.
@@ -490,7 +490,7 @@ impl Reconciler {
     pub(super) fn bury(&mut self, now: Instant, id: &Id) {
         let drained = self.stream.drained(now);
         if let Some(record) = self.records.get_mut(id) {
-            record.buried = drained;
+            record.grave_mut().laid = drained;
             self.graves.lay(drained, id.clone());
         }
     }
@@ -519,10 +519,11 @@ impl Reconciler {
             let Some(record) = self.records.get(&id) else {
                 continue;
             };
-            if !record.is_removed() || record.buried != laid {
+            let grave = record.grave();
+            if !record.is_removed() || grave.laid != laid {
                 continue;
             }
-            if record.listed.is_some() && record.listed == self.audit.complete() && !dropped {
+            if grave.listed.is_some() && grave.listed == self.audit.complete() && !dropped {
                 self.bury(now, &id);
                 continue;
             }

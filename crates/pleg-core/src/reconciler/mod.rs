@@ -25,7 +25,7 @@ use crate::health::Health;
 use crate::ids::{Id, Kind, PodUid};
 use crate::lifecycle::PodLifecycleEvent;
 use crate::observed::{StreamChange, Ticket};
-use crate::pod::Pod;
+use crate::pod::Pods;
 use crate::record::Records;
 use crate::status::{PodStatus, PodView};
 use crate::stream::Stream;
@@ -59,7 +59,7 @@ use timers::Timers;
 pub struct Reconciler {
     settings: Settings,
     records: Records,
-    pods: BTreeMap<PodUid, Pod>,
+    pods: Pods,
     /// Pods of which nothing exists since that instant, until a list begun later.
     departed: BTreeMap<PodUid, Instant>,
     graves: Graves,

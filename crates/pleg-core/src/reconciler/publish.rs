@@ -85,7 +85,7 @@ impl Reconciler {
     ) -> Vec<PodLifecycleEvent> {
         let brought = touched.source.unwrap_or(Source::Inspection);
         let mut events = Vec::new();
-        let pod = self.pods.get(uid);
+        let pod = self.pods.get(uid).map(|pod| &**pod);
         for id in &touched.ids {
             // One that was met before has announced it all.
             let Some(record) = self.records.get_mut(id) else {
@@ -120,7 +120,7 @@ impl Reconciler {
     }
 
     fn pod_sync(&self, now: Instant, uid: &PodUid, source: Source) -> PodLifecycleEvent {
-        let pod = self.pods.get(uid);
+        let pod = self.pods.get(uid).map(|pod| &**pod);
         let (namespace, pod_name) = pod.map_or_else(Default::default, names);
         PodLifecycleEvent {
             event: LifecycleType::PodSync,

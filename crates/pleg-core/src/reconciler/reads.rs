@@ -1,6 +1,6 @@
 //! What the read side hands over: full lists, inspections of one pod, single statuses.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::judge::{Found, ReadAt};
@@ -13,7 +13,7 @@ use crate::ids::{Id, PodUid};
 use crate::lifecycle::Source;
 use crate::observed::{Inspection, List, ListRow, Reading, Ticket};
 use crate::order::Position;
-use crate::pod::Pod;
+use crate::pod::{Pod, Pods};
 use crate::record::Record;
 use crate::status::{PodStatus, PodView};
 use crate::time::Instant;
@@ -128,8 +128,9 @@ impl Reconciler {
         let mut gone = Vec::new();
         self.departed.retain(|uid, since| {
             // The list vouches for nobody's absence of whom it shows something.
-            let undecided = |p: &Pod| !p.denied.is_empty();
-            let stays = *since >= list.began || self.pods.get(uid).is_some_and(undecided);
+            let pod = self.pods.get(uid);
+            let undecided = pod.is_some_and(|pod| !pod.denied.is_empty());
+            let stays = *since >= list.began || undecided;
             if !stays {
                 gone.push(uid.clone());
             }
@@ -478,7 +479,7 @@ impl Reconciler {
             self.timers.set(at, Timer::Retry(uid.clone()));
         }
         if let Some(pod) = self.pods.get_mut(&uid) {
-            pod.error = Some(error.clone());
+            pod.error = Some(Arc::new(error.clone()));
         }
         self.release_held(&uid, ticket);
         self.touch(&uid, Source::Inspection);
@@ -553,7 +554,7 @@ struct News<'a> {
 }
 
 /// Whether a read contradicts what is believed of something of its pod.
-fn is_disputed(pods: &BTreeMap<PodUid, Pod>, record: &Record) -> bool {
+fn is_disputed(pods: &Pods, record: &Record) -> bool {
     let pod = record.identity.pod.as_ref().and_then(|uid| pods.get(uid));
     pod.is_none_or(|pod| !pod.denied.is_empty())
 }

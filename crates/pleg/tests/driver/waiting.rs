@@ -182,7 +182,7 @@ async fn a_failed_read_is_an_answer() {
     assert_eq!(why, error(CallErrorKind::Failed));
     assert_eq!(last_good.status.containers, good.status.containers);
     assert_eq!(last_good.as_of, good.as_of);
-    assert_eq!(pleg.get(&uid).status.error, Some(why));
+    assert_eq!(pleg.get(&uid).status.error, Some(why.into()));
     assert_eq!(pleg.now(), after, "nothing was waited for");
 
     node.succeed(&pod("p"));
@@ -192,7 +192,7 @@ async fn a_failed_read_is_an_answer() {
         .unwrap();
     assert_eq!(pleg.now(), after, "nor now");
     assert_eq!(
-        (view.status.error.as_ref(), view.status.containers.len()),
+        (view.status.error.as_deref(), view.status.containers.len()),
         (None, 2)
     );
 }
