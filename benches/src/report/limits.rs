@@ -29,8 +29,8 @@ const LIMITS: [(&[&str], &str); 9] = [
         &["T3"],
         "a lone event finds cold caches. In one process the same way takes 13 µs where events \
         come 5 µs apart and 28 µs where they come 700 µs apart (`cargo bench --bench event`, the pause \
-        varied). An end that was not told before is 67,000 instructions (`just instructions`): 40,000 \
-        to read 2.8 KB of protobuf, 27,000 to join, publish and announce it. Three tasks hand it on \
+        varied). An end that was not told before is 47,000 instructions (`just instructions`): 22,000 \
+        to read 2.8 KB of protobuf, 20,000 to join, publish and announce it. Three tasks hand it on \
         (reader, writer, consumer), for the reader must be free of the writer's work (law 8). P0's \
         receipt is 150 to 210 µs after the change, mostly the runtime's sending and two wake-ups: \
         1.10 × leaves some 20 µs.",
@@ -47,24 +47,24 @@ const LIMITS: [(&[&str], &str); 9] = [
     ),
     (
         &["T5"],
-        "of the typical pod's 3,000 bytes in the machine some 1,100 are texts that no other pod \
-        has (ids, names, uids, values of labels and annotations, the log's path), 592 two records, \
-        400 details, 304 the published status, 192 the pod's record, the rest trees and lists with \
-        room to spare. What is published is never changed, so that a reader needs no lock: state is \
+        "of the typical pod's 2,400 bytes in the machine some 1,150 are texts that no other pod \
+        has (ids, names, uids, values of labels and annotations, the log's path), 448 two records, \
+        264 the published status, 240 details, 144 the pod's record, the rest trees and lists (dhat \
+        over `cargo bench --bench hot`). What is published is never changed, so that a reader needs no lock: state is \
         held twice, once to publish and once to reason about.",
     ),
     (
         &["T5b"],
         "reading an event that tells nothing new is comparing its 2.8 KB with what is remembered: \
-        16,500 instructions, six a byte, of the 22,000; one of a container that was not told of \
+        16,000 instructions, six a byte, of the 21,000; one of a container that was not told of \
         before makes the texts that will be kept.",
     ),
     (
         &["T7", "T8"],
         "peers have one thread: what P0 does to receive an event we do as well, and the \
-        rest comes on top. A pod of which no event has told yet is read at 40,000 instructions, one \
-        that was told of before at 16,500 (the reader remembers 2,048 ids and may not share the \
-        writer's memory, law 8); to join, publish and announce an end takes 27,000.",
+        rest comes on top. A pod of which no event has told yet is read at 22,000 instructions, one \
+        that was told of before at 16,000 (the reader remembers 2,048 ids and may not share the \
+        writer's memory, law 8); to join, publish and announce an end takes 20,000.",
     ),
     (
         &["T12"],

@@ -31,11 +31,18 @@ pub(crate) const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
 
 /// A message of the event stream; `None` if it names nothing.
 pub fn event(event: v1::ContainerEventResponse) -> Option<RuntimeEvent> {
+    event_with(event, &mut Pool::default())
+}
+
+/// [`event`], sharing with the pool.
+pub fn event_with(event: v1::ContainerEventResponse, pool: &mut Pool) -> Option<RuntimeEvent> {
     let id = id(event.container_id)?;
-    let sandbox = event.pod_sandbox_status.and_then(sandbox_status);
+    let sandbox = event.pod_sandbox_status;
+    let sandbox = sandbox.and_then(|status| sandbox_status_with(status, pool));
     let containers = event.containers_statuses.into_iter();
     // Quirk `empty container statuses`: elements without an id (cri-o#9663).
-    let containers = containers.filter_map(container_status).collect();
+    let containers = containers.filter_map(|status| container_status_with(status, pool));
+    let containers = containers.collect();
     let (kind, created_at) = (event.container_event_type, event.created_at);
     Some(put_together(id, kind, created_at, sandbox, containers))
 }

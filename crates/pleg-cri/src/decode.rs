@@ -42,9 +42,10 @@ impl EventDecoder {
     /// unseen.
     pub fn read(&mut self, message: &[u8]) -> Result<Option<RuntimeEvent>, DecodeError> {
         let event = Event::read(message).and_then(|mut event| self.event(&mut event));
-        event
-            .map(Some)
-            .or_else(|Unusual| v1::ContainerEventResponse::decode(message).map(convert::event))
+        event.map(Some).or_else(|Unusual| {
+            let event = v1::ContainerEventResponse::decode(message)?;
+            Ok(convert::event_with(event, &mut self.pool))
+        })
     }
 
     fn event(&mut self, event: &mut Event<'_>) -> Result<RuntimeEvent, Unusual> {

@@ -53,7 +53,7 @@ pub async fn run<R: Runtime>(
 }
 
 /// How many events are read before others have their turn.
-const AT_ONCE: u64 = 8;
+const AT_ONCE: u64 = 16;
 
 /// The reader was told to stop, or nobody takes anything any more.
 struct Over;

@@ -29,7 +29,7 @@ use crate::sync::mpsc;
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// How many observations are taken before others have their turn.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 16;
 
 /// The writer.
 pub(crate) struct Driver<R> {
