@@ -103,6 +103,9 @@ impl Packed<'_> {
     }
 }
 
+/// How much room is kept from one map to the next: more than most of them take.
+const ROOM: usize = 16 << 10;
+
 /// Where values are packed, one map after the other.
 #[derive(Debug, Default)]
 pub struct Packing(Vec<u8>);
@@ -115,6 +118,8 @@ impl Packing {
     ) -> Option<Packed<'_>> {
         let Self(packed) = self;
         packed.clear();
+        // What one enormous map took is not kept for the others.
+        packed.shrink_to(ROOM);
         let (mut number, mut end) = (0, 0usize);
         for value in values.clone() {
             number += 1;

@@ -277,9 +277,10 @@ pub struct Unchanged {
 }
 
 /// A number that stands for all that a list row says but its id and its state. Rows of one id with
-/// equal fingerprints say the same; rows that say the same have equal ones as a rule.
+/// equal fingerprints say the same; rows that say the same have equal ones as a rule. Zero counts as
+/// [`u64::MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-// Of zero and one it makes no difference, so that one that may be missing takes no more room.
+// So that one that may be missing takes no more room.
 pub struct Fingerprint(NonZeroU64);
 
 impl Fingerprint {
@@ -291,7 +292,7 @@ impl Fingerprint {
 
 impl From<u64> for Fingerprint {
     fn from(number: u64) -> Self {
-        Self(NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN))
+        Self(NonZeroU64::new(number).unwrap_or(NonZeroU64::MAX))
     }
 }
 

@@ -110,6 +110,11 @@ fn a_key_that_comes_twice_counts_once() {
         assert_eq!(decoded, plain(&message));
         assert!(matches!(decoded, Ok(Some(event)) if event.sandbox.is_some()));
     }
+    // Also the value that does not count must be a text.
+    let entries = b"\x3a\x06\x0a\x01a\x12\x01\xff\x3a\x06\x0a\x01a\x12\x011";
+    let message = [&b"\x0a\x02s1\x22\x14\x0a\x02s1"[..], entries].concat();
+    assert!(plain(&message).is_err());
+    assert_eq!(decoder.read(&message), plain(&message));
 }
 
 /// What is told again is not made again, unless it was told as deleted.

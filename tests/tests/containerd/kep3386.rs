@@ -207,8 +207,12 @@ const RESTARTS: usize = 7;
 /// How long it is then away: past the time in which a missing socket is tried every 50 ms.
 const OUTAGE: Duration = Duration::from_secs(20);
 
-/// Retries with backoff: after seven restarts in a row and a long outage the stream is used again,
-/// without any restart of ours; the pauses of a long outage grow, and there is always a next one.
+/// For how long a missing socket is tried often.
+const OFTEN: Duration = Duration::from_secs(5);
+
+/// Retries with backoff: after seven restarts in a row the stream is used again, and so it is after
+/// a long outage, each time without a restart of ours; the pauses of a long outage grow, and there is
+/// always a next one.
 async fn retries(version: Version) -> anyhow::Result<()> {
     let Some(daemon) = Daemon::up(version)? else {
         return Ok(());
@@ -257,15 +261,16 @@ async fn outage(version: Version, daemon: &Daemon, kubelet: &Kubelet) -> anyhow:
         "there is always a next try: {tries:?}"
     );
     // While the socket is missing every 50 ms, for 5 s; then ever more rarely.
-    let pauses: Vec<u128> = tries
+    let first = tries.first().copied().unwrap_or(killed);
+    let often = tries.partition_point(|&at| at < first.after(OFTEN));
+    assert!(often > 10, "it is tried often at first: {tries:?}");
+    let rare: Vec<u128> = tries[often..]
         .windows(2)
         .map(|w| w[1].since(w[0]).as_millis())
         .collect();
-    let often = pauses.iter().rposition(|&ms| ms < 79);
-    let rare = &pauses[often.map_or(0, |last| last + 1)..];
     assert!(
         rare.len() > 3 && rare.windows(2).all(|w| w[1] > w[0]),
-        "the pauses grow: {pauses:?} ms"
+        "the pauses grow: {rare:?} ms"
     );
     daemon.start()?;
     let up = subject.pleg.now();
