@@ -283,7 +283,7 @@ impl Reconciler {
             && let Some(uid) = record.identity.pod.clone()
         {
             let effect = record.details_from_event(report, context.arrived);
-            self.note(now, &uid, id, effect, Source::Stream);
+            self.follow(now, &uid, id, effect, Source::Stream);
             self.hint_unknown(now, &uid, id, Source::Stream);
         }
     }
@@ -321,8 +321,9 @@ impl Reconciler {
             let said = status.map(|status| record.details_from_event(status, arrived));
             // Old news of a state that is over adds nothing to what is to be announced: what had
             // ended before we listened has not started now.
-            let joins = context.plausible || record.position() <= Some(to);
-            let joined = joins.then(|| record.join(to, Source::Stream, arrived, now));
+            let agrees = record.position() <= Some(to);
+            let joined = (context.plausible || agrees)
+                .then(|| record.join(to, Source::Stream, arrived, now));
             let advanced = joined.and_then(|effect| effect.advanced);
             if advanced.is_some() {
                 // What a list row had said before is announced with it, in order.
@@ -330,8 +331,15 @@ impl Reconciler {
             }
             let (kind, pod) = (record.kind(), record.identity.pod.clone());
             let effect = said.into_iter().chain(joined).reduce(Effect::and);
-            if let (Some(uid), Some(effect)) = (pod, effect) {
-                self.note(now, &uid, id, effect, Source::Stream);
+            match (pod, effect) {
+                (Some(uid), Some(effect)) if agrees => {
+                    self.note(now, &uid, id, effect, Source::Stream);
+                }
+                // A state from before what is believed does not settle whether reads are right.
+                (Some(uid), Some(effect)) => {
+                    self.follow(now, &uid, id, effect, Source::Stream);
+                }
+                _ => {}
             }
             if advanced == Some(Position::Exited) && kind == Kind::Container {
                 self.watch_exit_reason(now, id);

@@ -389,8 +389,10 @@ impl Reconciler {
         let Some(record) = self.records.get_mut(id) else {
             return Effect::default();
         };
+        // What shows an earlier position neither moves the id nor agrees with what is believed.
+        let agrees = record.position() <= Some(to);
         let effect = record.join(to, source, evidence, now);
-        if let Some(uid) = record.identity.pod.clone() {
+        if agrees && let Some(uid) = record.identity.pod.clone() {
             self.note(now, &uid, id, effect, source);
         }
         effect
@@ -412,6 +414,19 @@ impl Reconciler {
             Some(Verdict::Stale | Verdict::Overruled) => {}
             None => self.agreed(uid, id, source),
         }
+        self.follow(now, uid, id, effect, source);
+    }
+
+    /// What follows from what an observation did to an id, whether it agreed with what is believed
+    /// or not.
+    pub(super) fn follow(
+        &mut self,
+        now: Instant,
+        uid: &PodUid,
+        id: &Id,
+        effect: Effect,
+        source: Source,
+    ) {
         if effect == Effect::default() {
             return;
         }
