@@ -75,6 +75,18 @@ impl Labels {
         &self.keys
     }
 
+    /// Sorts pairs by key. Of pairs with the same key the last one stays.
+    pub fn sort<T: Ord + Copy>(pairs: &mut Vec<(T, T)>) {
+        pairs.sort_by_key(|(key, _)| *key);
+        pairs.dedup_by(|later, kept| {
+            let same = later.0 == kept.0;
+            if same {
+                kept.1 = later.1;
+            }
+            same
+        });
+    }
+
     /// Those values under keys that are there already; `None` if they are not as many.
     pub fn under(keys: &Arc<[Text]>, values: &Packed<'_>) -> Option<Self> {
         (keys.len() == values.number).then(|| Self {
@@ -143,23 +155,11 @@ impl Packing {
     }
 }
 
-/// Sorts pairs by key. Of pairs with the same key the last one stays.
-fn sort(pairs: &mut Vec<(&str, &str)>) {
-    pairs.sort_by_key(|(key, _)| *key);
-    pairs.dedup_by(|later, kept| {
-        let same = later.0 == kept.0;
-        if same {
-            kept.1 = later.1;
-        }
-        same
-    });
-}
-
 impl<'a> FromIterator<(&'a str, &'a str)> for Labels {
     /// Of pairs with the same key the last one counts.
     fn from_iter<I: IntoIterator<Item = (&'a str, &'a str)>>(pairs: I) -> Self {
         let mut pairs: Vec<_> = pairs.into_iter().collect();
-        sort(&mut pairs);
+        Self::sort(&mut pairs);
         if pairs.is_empty() {
             return Self::default();
         }

@@ -105,13 +105,7 @@ impl Pool {
             text(value)?;
         }
         let mut once = pairs.to_vec();
-        once.dedup_by(|later, kept| {
-            let same = later.0 == kept.0;
-            if same {
-                kept.1 = later.1;
-            }
-            same
-        });
+        Labels::sort(&mut once);
         // Without duplicates they may be known.
         if !self.keys.0.iter().any(|keys| keys.are_those_of(&once)) {
             let keys = once.iter().map(|(key, _)| self.text(key));

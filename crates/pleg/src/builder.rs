@@ -91,9 +91,10 @@ impl<R: Runtime> Builder<R> {
     ///
     /// Between two lists nothing else is asked of a quiet runtime: without this, one that stands
     /// still is noticed when the next list does not answer, up to a minute later. A probe that is
-    /// not answered within 1.5 s, while nothing else is heard of the runtime, is told of as [`Degraded::RuntimeSilent`](pleg_core::Degraded::RuntimeSilent), and
-    /// the first one that is answered after an outage makes a list run at once. The price is a
-    /// call, and a wake-up of both processes, each time.
+    /// not answered within 1.5 s, while nothing else is heard of the runtime, is told of as
+    /// [`Degraded::RuntimeSilent`](pleg_core::Degraded::RuntimeSilent), and the first one that is
+    /// answered after an outage makes a list run at once. The price is a call, and a wake-up of
+    /// both processes, each time.
     #[must_use]
     pub const fn liveness(mut self, every: Duration) -> Self {
         self.liveness = Some(every);

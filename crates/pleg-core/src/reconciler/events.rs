@@ -319,9 +319,10 @@ impl Reconciler {
         let (now, arrived) = (context.now, context.arrived);
         if let Some(record) = self.records.get_mut(id) {
             let said = status.map(|status| record.details_from_event(status, arrived));
+            // A state from before what is believed does not settle whether reads are right.
+            let agrees = record.position() <= Some(to);
             // Old news of a state that is over adds nothing to what is to be announced: what had
             // ended before we listened has not started now.
-            let agrees = record.position() <= Some(to);
             let joined = (context.plausible || agrees)
                 .then(|| record.join(to, Source::Stream, arrived, now));
             let advanced = joined.and_then(|effect| effect.advanced);
@@ -331,15 +332,11 @@ impl Reconciler {
             }
             let (kind, pod) = (record.kind(), record.identity.pod.clone());
             let effect = said.into_iter().chain(joined).reduce(Effect::and);
-            match (pod, effect) {
-                (Some(uid), Some(effect)) if agrees => {
-                    self.note(now, &uid, id, effect, Source::Stream);
+            if let (Some(uid), Some(effect)) = (pod, effect) {
+                if agrees {
+                    self.agreed(&uid, id, Source::Stream);
                 }
-                // A state from before what is believed does not settle whether reads are right.
-                (Some(uid), Some(effect)) => {
-                    self.follow(now, &uid, id, effect, Source::Stream);
-                }
-                _ => {}
+                self.follow(now, &uid, id, effect, Source::Stream);
             }
             if advanced == Some(Position::Exited) && kind == Kind::Container {
                 self.watch_exit_reason(now, id);
