@@ -19,6 +19,7 @@
 #     /app pause [CODE], /app exit CODE [MILLISECONDS], /app ignore-term. Its entrypoint is /app, its default argument `pause`.
 #   * Pods must be on the host network (linux.security_context.namespace_options.network = NODE): there is no CNI.
 #   * Pods should have CGROUP as linux.cgroup_parent; nobody else uses it, and `down` removes all that is below it.
+#   * Its files are in memory (a tmpfs below DIR): they outlive the daemon, not the machine, nor `down`.
 #   * DIR/containerd.pid holds the daemon's pid, LOG (DIR/containerd.log) what it says. Signals may be sent by that pid.
 #   * An `up` which fails prints the end of the log and leaves nothing behind.
 #   * The daemon gets the caller's environment: ENABLE_CRI_SANDBOXES=1 has 1.7 use the later server of pods, for one.
@@ -273,6 +274,9 @@ $cri.cni.conf_dir = "$dir/cni/net.d"
 $cri.containerd.runtimes.runc.runtime_type = "io.containerd.runc.v2"
 $cri.containerd.runtimes.runc.options.BinaryName = "$2"
 $cri.containerd.runtimes.runc.options.Root = "$dir/state/runc"
+# By default 2 s: a shim that is slower, on a busy machine, is taken to have no process, and then its pod's next container
+# is made with the namespaces of process 0, and can never be started.
+timeouts."io.containerd.timeout.task.state" = "60s"
 EOF
 }
 
@@ -299,6 +303,10 @@ report() {
   printf '%s\n' "ENDPOINT=unix://$socket" "VERSION=$(setting VERSION)" "PID=$(daemon)" "IMAGE=$image" \
     "CGROUP=$(cgroup_parent)" "LOG=$dir/containerd.log" "DIR=$dir"
 }
+
+# in_memory DIRECTORY: what is written there waits for no disk. When containerd unmounts a container's files the kernel
+# writes out all that is unwritten of the disk below them, a build of gigabytes too, and calls fail for it.
+in_memory() { mount -t tmpfs -o mode=0711 pleg-test "$1"; }
 
 import_image() {
   cc -static -Os -s -Wall -Wextra -o "$dir/app" "$parts/app.c"
@@ -328,7 +336,9 @@ up() {
   fi
   trap 'failed_up' EXIT
   printf '%s\n' "BIN=$bin" "VERSION=$(version_in "$bin")" >"$dir/settings"
-  mkdir -- "$dir/run"
+  mkdir -- "$dir"/{run,root,state}
+  in_memory "$dir/root"
+  in_memory "$dir/state"
   write_config "$version" "$runc" >"$dir/config.toml"
   start_daemon || die "containerd does not answer"
   import_image

@@ -248,7 +248,8 @@ impl Kubelet {
         };
         let answer = self
             .call(self.client.clone().create_container(request))
-            .await?;
+            .await
+            .with_context(|| format!("CreateContainer {name}-{attempt} of {}", pod.uid))?;
         let id = Id::from(answer.container_id);
         let deed = Deed {
             uid: pod.uid.clone(),
@@ -271,7 +272,8 @@ impl Kubelet {
             container_id: id.to_string(),
         };
         self.call(self.client.clone().start_container(request))
-            .await?;
+            .await
+            .with_context(|| format!("StartContainer {id}"))?;
         self.remember(id, |d| d.started = true);
         Ok(())
     }
@@ -288,6 +290,7 @@ impl Kubelet {
         self.call(self.client.clone().stop_container(request))
             .await
             .map(drop)
+            .with_context(|| format!("StopContainer {id}"))
     }
 
     /// RemoveContainer.
@@ -299,7 +302,8 @@ impl Kubelet {
             container_id: id.to_string(),
         };
         self.call(self.client.clone().remove_container(request))
-            .await?;
+            .await
+            .with_context(|| format!("RemoveContainer {id}"))?;
         self.remember(id, |d| d.removed = true);
         Ok(())
     }
@@ -315,6 +319,7 @@ impl Kubelet {
         self.call(self.client.clone().stop_pod_sandbox(request))
             .await
             .map(drop)
+            .with_context(|| format!("StopPodSandbox of {}", pod.uid))
     }
 
     /// RemovePodSandbox.
@@ -326,7 +331,8 @@ impl Kubelet {
             pod_sandbox_id: pod.sandbox.to_string(),
         };
         self.call(self.client.clone().remove_pod_sandbox(request))
-            .await?;
+            .await
+            .with_context(|| format!("RemovePodSandbox of {}", pod.uid))?;
         self.remember(&pod.sandbox, |d| d.removed = true);
         Ok(())
     }
@@ -353,7 +359,7 @@ impl Kubelet {
     ) -> anyhow::Result<T> {
         Ok(tokio::time::timeout(PATIENCE, call)
             .await
-            .context("no answer")??
+            .with_context(|| format!("no answer within {PATIENCE:?}"))??
             .into_inner())
     }
 
