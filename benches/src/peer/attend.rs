@@ -155,7 +155,13 @@ impl<P: Peer> Consumer<P> {
                         synced: at.is_some(),
                     }
                 }
-                PeerOrder::Use => used(allocated),
+                PeerOrder::Use => {
+                    if allocated().is_some() {
+                        // What is known here beside the peer is none of what it holds.
+                        self.known = BTreeSet::new();
+                    }
+                    used(allocated)
+                }
                 PeerOrder::Audit { count } => self.audit(count, allocated).await,
                 PeerOrder::Record => {
                     let mut records = Records::new()?;

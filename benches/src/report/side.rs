@@ -83,7 +83,8 @@ fn at_rest(table: &mut Table<'_>) {
     table.line("… of the runtime", rest, &hour("runtime_cpu"), nanos);
     table.line("… calls", rest, &hour("calls_unary"), count);
     table.line("… times woken up", rest, &hour("peer_woken"), count);
-    table.named("bytes held of each pod", held, "held_per_pod", count);
+    table.named("bytes held", held, "held", count);
+    table.named("… for each pod more", held, "held_per_pod", count);
     table.named(
         "allocations of one unchanged list",
         held,

@@ -274,7 +274,7 @@ fn events(data: &Data) -> Vec<Row> {
     let held = data.metric(on(memory, 1000), Ours, "held_per_pod");
     rows.push(row(
         "T5",
-        "bytes held of each pod",
+        "bytes held for each pod more (1,000 more than 1,000)",
         AtMost(1536.0),
         held,
         count,
@@ -283,7 +283,7 @@ fn events(data: &Data) -> Vec<Row> {
     let ratio = data.ratio(on(memory, 1000), (Ours, &figure), (Kind::Owned, &figure));
     rows.push(row(
         "T5",
-        "bytes held of each pod: ours / decoded statuses",
+        "the same: ours / decoded statuses",
         AtMost(0.25),
         ratio,
         times,

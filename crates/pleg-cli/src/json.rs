@@ -160,12 +160,8 @@ impl<'a> PodObject<'a> {
             ips: status.ips.iter().map(|ip| &**ip).collect(),
             as_of: as_of.map(|at| utc(at).to_string()),
             error: status.error.as_ref().map(ToString::to_string),
-            sandboxes: status.sandboxes.iter().map(|s| Sandbox::new(s)).collect(),
-            containers: status
-                .containers
-                .iter()
-                .map(|c| Container::new(c))
-                .collect(),
+            sandboxes: status.sandboxes.iter().map(Sandbox::new).collect(),
+            containers: status.containers.iter().map(Container::new).collect(),
         }
     }
 }

@@ -35,32 +35,29 @@ pub(crate) enum Verdict {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Belief {
     since: Instant,
-    support: [Support; 2],
+    /// Which calls have shown it.
+    shown: [bool; 2],
+    /// What each call says against it. Of nearly every id nothing is said.
+    denied: Option<Box<[Option<Denial>; 2]>>,
 }
 
-/// One call's view of a believed position.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Support {
-    /// It has shown this position.
-    shown: bool,
-    /// When the read began in which it first showed an earlier one, if it has not shown this one
-    /// again since.
-    denied: Option<Instant>,
-    /// It has shown an earlier one twice, far enough apart.
+/// A call has shown an earlier position, and not shown the believed one again since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Denial {
+    /// When the read began that did so first.
+    first: Instant,
+    /// It has done so twice, far enough apart.
     twice: bool,
 }
 
 impl Belief {
     /// Believed since `now`; from an event if no call is named.
     pub(crate) fn new(now: Instant, from: Option<Call>) -> Self {
-        let mut belief = Self {
+        Self {
             since: now,
-            support: [Support::default(); 2],
-        };
-        if let Some(call) = from {
-            belief.support[call as usize].shown = true;
+            shown: Call::BOTH.map(|call| from == Some(call)),
+            denied: None,
         }
-        belief
     }
 
     /// Since when.
@@ -70,15 +67,18 @@ impl Belief {
 
     /// A read shows the believed position.
     pub(crate) fn confirm(&mut self, call: Call) {
-        self.support[call as usize] = Support {
-            shown: true,
-            ..Support::default()
-        };
+        self.shown[call as usize] = true;
+        if let Some(denied) = &mut self.denied {
+            denied[call as usize] = None;
+            if denied.iter().all(Option::is_none) {
+                self.denied = None;
+            }
+        }
     }
 
     /// Whether some call's last word was an earlier position.
     pub(crate) fn is_denied(&self) -> bool {
-        self.support.iter().any(|s| s.denied.is_some())
+        self.denied.is_some()
     }
 
     /// A read that began at `began` shows a position before `believed`.
@@ -87,14 +87,18 @@ impl Belief {
             return Verdict::Stale;
         }
         let gap = Self::gap(believed);
-        let support = &mut self.support[call as usize];
-        let first = *support.denied.get_or_insert(began);
+        let denial = &mut self.denied.get_or_insert_default()[call as usize];
+        let denial = denial.get_or_insert(Denial {
+            first: began,
+            twice: false,
+        });
+        let first = denial.first;
         // The instant first + gap is the one that we schedule the second read for; a read that a
         // waiter caused serves the schedule as well, if it began no earlier.
         if began >= first.after(gap) {
-            support.twice = true;
+            denial.twice = true;
         }
-        let ask_again = (!support.twice).then(|| first.after(gap));
+        let ask_again = (!denial.twice).then(|| first.after(gap));
         if self.is_overruled() {
             Verdict::Overruled
         } else {
@@ -113,14 +117,16 @@ impl Belief {
     }
 
     fn is_overruled(&self) -> bool {
-        let known_from_reads = self.support.iter().any(|s| s.shown);
+        let twice = |call: Call| {
+            let denied = self.denied.as_ref();
+            denied.is_some_and(|denied| denied[call as usize].is_some_and(|d| d.twice))
+        };
+        let known_from_reads = self.shown.contains(&true);
         if known_from_reads {
-            Call::BOTH
-                .iter()
-                .map(|&c| self.support[c as usize])
-                .all(|s| !s.shown || s.twice)
+            let upholds = |call: Call| self.shown[call as usize] && !twice(call);
+            !Call::BOTH.into_iter().any(upholds)
         } else {
-            self.support.iter().any(|s| s.twice)
+            Call::BOTH.into_iter().any(twice)
         }
     }
 

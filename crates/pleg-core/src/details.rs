@@ -71,9 +71,9 @@ macro_rules! take {
 }
 
 fn merge_sandbox(known: &mut Arc<SandboxDetails>, said: &SandboxDetails, weight: Weight) -> bool {
-    let mut changed = take!(known.ips, said, weight, Vec::is_empty);
+    let mut changed = take!(known.ips, said, weight, no_address);
     if weight == Weight::NewestRead && said.ips.is_empty() && !known.ips.is_empty() {
-        Arc::make_mut(known).ips.clear();
+        Arc::make_mut(known).ips = Box::default();
         changed = true;
     }
     changed |= take!(known.runtime_handler, said, weight, no_text);
@@ -105,6 +105,11 @@ fn merge_container(
     changed |= take!(known.labels, said, weight, Labels::is_empty);
     changed |= take!(known.annotations, said, weight, Labels::is_empty);
     changed
+}
+
+#[expect(clippy::borrowed_box, reason = "of the field as it is")]
+fn no_address(ips: &Box<[Text]>) -> bool {
+    ips.is_empty()
 }
 
 fn no_text(text: &Text) -> bool {

@@ -125,7 +125,7 @@ impl From<&Id> for PodUid {
 
 /// A few ids, in order: those of one pod. Two of them in a tree would take the room of eleven.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Ids(Vec<Id>);
+pub(crate) struct Ids(Box<[Id]>);
 
 impl Ids {
     /// Whether it was not there yet.
@@ -133,8 +133,10 @@ impl Ids {
         match self.0.binary_search(&id) {
             Ok(_) => false,
             Err(at) => {
-                self.0.reserve_exact(1);
-                self.0.insert(at, id);
+                let mut ids = std::mem::take(&mut self.0).into_vec();
+                ids.reserve_exact(1);
+                ids.insert(at, id);
+                self.0 = ids.into();
                 true
             }
         }
@@ -144,7 +146,9 @@ impl Ids {
     pub(crate) fn remove(&mut self, id: &Id) -> bool {
         let found = self.0.binary_search(id);
         if let Ok(at) = found {
-            self.0.remove(at);
+            let mut ids = std::mem::take(&mut self.0).into_vec();
+            ids.remove(at);
+            self.0 = ids.into();
         }
         found.is_ok()
     }

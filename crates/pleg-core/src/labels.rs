@@ -13,10 +13,32 @@ use crate::status::Text;
 /// Labels or annotations, sorted by key. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Labels {
-    /// Sorted, without duplicates.
-    keys: Arc<[Text]>,
+    keys: LabelKeys,
     /// For each key where its value ends, in [`DIGITS`] digits, then the values one after another.
     values: Text,
+}
+
+/// The keys of some labels: sorted, without duplicates. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+// One word, and nothing behind it for none.
+pub struct LabelKeys(Option<Arc<Vec<Text>>>);
+
+impl LabelKeys {
+    /// One by one.
+    pub fn as_slice(&self) -> &[Text] {
+        self.0.as_ref().map_or(&[], |keys| keys.as_slice())
+    }
+
+    /// Whether they are the same in memory, and so equal.
+    pub fn ptr_eq(&self, other: &Self) -> bool {
+        self.0.as_ref().map(Arc::as_ptr) == other.0.as_ref().map(Arc::as_ptr)
+    }
+
+    /// Of pairs that [`Labels::sort`] has put in order.
+    pub fn of<T>(sorted: &[(T, T)], text: impl FnMut(&(T, T)) -> Text) -> Self {
+        let keys: Vec<_> = sorted.iter().map(text).collect();
+        Self((!keys.is_empty()).then(|| Arc::new(keys)))
+    }
 }
 
 /// The number of seven-bit digits that say where a value ends. Text, so that the whole is text.
@@ -31,13 +53,14 @@ impl Labels {
     /// Where that key stands among the keys.
     pub fn position(&self, key: &[u8]) -> Option<usize> {
         // There are few, and most differ in length.
-        self.keys.iter().position(|k| k.as_bytes() == key)
+        let keys = self.keys.as_slice();
+        keys.iter().position(|k| k.as_bytes() == key)
     }
 
     /// The value of the key that stands there; empty if there is none.
     pub fn value(&self, at: usize) -> &str {
         let begin = at.checked_sub(1).map_or(0, |before| self.end(before));
-        let text = self.keys.len() * DIGITS;
+        let text = self.len() * DIGITS;
         let range = text + begin..text + self.end(at);
         self.values.get(range).unwrap_or_default()
     }
@@ -56,22 +79,22 @@ impl Labels {
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.keys.len()
+        self.keys.as_slice().len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.keys.is_empty()
+        self.keys.0.is_none()
     }
 
     /// All of them, in the order of their keys.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        let keys = self.keys.iter().map(|key| &**key);
+        let keys = self.keys.as_slice().iter().map(|key| &**key);
         keys.enumerate().map(|(at, key)| (key, self.value(at)))
     }
 
     /// The keys, to be shared.
-    pub const fn keys(&self) -> &Arc<[Text]> {
+    pub const fn keys(&self) -> &LabelKeys {
         &self.keys
     }
 
@@ -88,16 +111,16 @@ impl Labels {
     }
 
     /// Those values under keys that are there already; `None` if they are not as many.
-    pub fn under(keys: &Arc<[Text]>, values: &Packed<'_>) -> Option<Self> {
-        (keys.len() == values.number).then(|| Self {
+    pub fn under(keys: &LabelKeys, values: &Packed<'_>) -> Option<Self> {
+        (keys.as_slice().len() == values.number).then(|| Self {
             keys: keys.clone(),
             values: values.text.into(),
         })
     }
 
     /// Whether they are those values under those keys.
-    pub fn are(&self, keys: &Arc<[Text]>, values: &Packed<'_>) -> bool {
-        *self.values == *values.text && (Arc::ptr_eq(&self.keys, keys) || self.keys == *keys)
+    pub fn are(&self, keys: &LabelKeys, values: &Packed<'_>) -> bool {
+        *self.values == *values.text && self.keys == *keys
     }
 }
 
@@ -163,7 +186,7 @@ impl<'a> FromIterator<(&'a str, &'a str)> for Labels {
         if pairs.is_empty() {
             return Self::default();
         }
-        let keys = pairs.iter().map(|(key, _)| Text::from(*key)).collect();
+        let keys = LabelKeys::of(&pairs, |(key, _)| Text::from(*key));
         let mut packing = Packing::default();
         let values = packing.pack(pairs.iter().map(|(_, value)| value.as_bytes()));
         values
@@ -178,10 +201,32 @@ impl<'a, const N: usize> From<[(&'a str, &'a str); N]> for Labels {
     }
 }
 
+impl PartialEq for LabelKeys {
+    fn eq(&self, other: &Self) -> bool {
+        self.ptr_eq(other) || self.as_slice() == other.as_slice()
+    }
+}
+
+impl Eq for LabelKeys {}
+
+impl PartialOrd for LabelKeys {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for LabelKeys {
+    fn cmp(&self, other: &Self) -> Ordering {
+        match self.ptr_eq(other) {
+            true => Ordering::Equal,
+            false => self.as_slice().cmp(other.as_slice()),
+        }
+    }
+}
+
 impl PartialEq for Labels {
     fn eq(&self, other: &Self) -> bool {
-        let keys = Arc::ptr_eq(&self.keys, &other.keys) || self.keys == other.keys;
-        keys && self.values == other.values
+        self.keys == other.keys && self.values == other.values
     }
 }
 
@@ -196,17 +241,14 @@ impl PartialOrd for Labels {
 impl Ord for Labels {
     /// Some order, not that of the pairs.
     fn cmp(&self, other: &Self) -> Ordering {
-        let keys = match Arc::ptr_eq(&self.keys, &other.keys) {
-            true => Ordering::Equal,
-            false => self.keys.cmp(&other.keys),
-        };
-        keys.then_with(|| self.values.cmp(&other.values))
+        let values = || self.values.cmp(&other.values);
+        self.keys.cmp(&other.keys).then_with(values)
     }
 }
 
 impl Hash for Labels {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.keys.hash(state);
+        self.keys.as_slice().hash(state);
         self.values.hash(state);
     }
 }

@@ -53,7 +53,7 @@ pub use error::{CallError, CallErrorKind};
 pub use health::{Degraded, Health, NotReady};
 pub use ids::{Id, Kind, PodUid};
 pub use inbox::Inbox;
-pub use labels::{Labels, Packed, Packing};
+pub use labels::{LabelKeys, Labels, Packed, Packing};
 pub use lifecycle::{LifecycleType, PodLifecycleEvent, Source, Subject};
 pub use observed::{
     Arrival, Details, EventType, Fingerprint, Identity, Inspection, List, ListRow, Reading, Report,

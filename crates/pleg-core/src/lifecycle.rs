@@ -112,26 +112,22 @@ pub struct Subject {
     pub reason: Text,
 }
 
-/// What has been announced of one incarnation of an id.
+/// What has been announced of one incarnation of an id: a set of these bits, for there is one of it
+/// for each id of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Said {
-    changed: bool,
-    started: bool,
-    died: bool,
-    removed: bool,
-    /// Nothing is ever said of it.
-    silent: bool,
-}
+pub(crate) struct Said(u8);
 
 impl Said {
+    const CHANGED: u8 = 1;
+    const STARTED: u8 = 1 << 1;
+    const DIED: u8 = 1 << 2;
+    const REMOVED: u8 = 1 << 3;
+    /// Nothing is ever said of it.
+    const NEVER: u8 = 1 << 4;
+
     /// Of an id that was first learned as removed: nothing is ever said of it.
-    pub(crate) const SILENT: Self = Self {
-        changed: true,
-        started: true,
-        died: true,
-        removed: true,
-        silent: true,
-    };
+    pub(crate) const SILENT: Self =
+        Self(Self::CHANGED | Self::STARTED | Self::DIED | Self::REMOVED | Self::NEVER);
 
     /// What is to be announced now, in legal order, and marks it as said.
     ///
@@ -143,50 +139,47 @@ impl Said {
         position: Option<Position>,
         seen_running: bool,
     ) -> impl Iterator<Item = LifecycleType> + use<> {
-        let says = |said: &mut bool, due: bool, what| {
-            let first = due && !std::mem::replace(said, true);
-            first.then_some(what)
-        };
-        let started = position.is_some() && seen_running && !self.died;
+        let started = position.is_some() && seen_running && !self.has(Self::DIED);
         let only_created = position == Some(Position::Created) && !seen_running;
         let (ended, gone) = (
             position >= Some(Position::Exited),
             position == Some(Position::Removed),
         );
         [
-            says(&mut self.started, started, LifecycleType::ContainerStarted),
-            says(&mut self.died, ended, LifecycleType::ContainerDied),
-            says(&mut self.removed, gone, LifecycleType::ContainerRemoved),
-            says(
-                &mut self.changed,
-                only_created,
-                LifecycleType::ContainerChanged,
-            ),
+            (Self::STARTED, started, LifecycleType::ContainerStarted),
+            (Self::DIED, ended, LifecycleType::ContainerDied),
+            (Self::REMOVED, gone, LifecycleType::ContainerRemoved),
+            (Self::CHANGED, only_created, LifecycleType::ContainerChanged),
         ]
+        .map(|(bit, due, what)| {
+            let first = due && !self.has(bit);
+            self.0 |= if first { bit } else { 0 };
+            first.then_some(what)
+        })
         .into_iter()
         .flatten()
     }
 
+    const fn has(self, bit: u8) -> bool {
+        self.0 & bit != 0
+    }
+
     /// Whether Died was announced.
     pub(crate) const fn has_died(self) -> bool {
-        self.died && !self.silent
+        self.has(Self::DIED) && !self.is_silent()
     }
 
     /// Whether nothing is ever to be said of it.
     pub(crate) const fn is_silent(self) -> bool {
-        self.silent
+        self.has(Self::NEVER)
     }
 
     /// A new incarnation starts at a position that reads have shown against what was believed:
     /// Started if it runs, else ContainerChanged alone (the caller says that one).
     pub(crate) const fn reborn(at: Position) -> Self {
-        let ended = matches!(at, Position::Exited);
-        Self {
-            changed: true,
-            started: ended,
-            died: ended,
-            removed: false,
-            silent: false,
+        match at {
+            Position::Exited => Self(Self::CHANGED | Self::STARTED | Self::DIED),
+            _ => Self(Self::CHANGED),
         }
     }
 }

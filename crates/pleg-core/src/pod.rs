@@ -28,8 +28,6 @@ pub(crate) struct Pod {
     /// When the last complete inspection began.
     pub(crate) inspected: Option<Instant>,
     pub(crate) error: Option<Arc<CallError>>,
-    /// The addresses last published.
-    ips: Vec<Text>,
     /// What the cache holds.
     pub(crate) published: Option<Arc<PodStatus>>,
     /// How often the pod was inspected again because something stayed unknown or contradicted.
@@ -59,20 +57,17 @@ impl Pod {
         }
     }
 
-    /// The pod's status as it is to be published; remembers its addresses.
-    pub(crate) fn assemble(&mut self, uid: &PodUid, records: &Records) -> PodStatus {
+    /// The pod's status as it is to be published.
+    pub(crate) fn assemble(&self, uid: &PodUid, records: &Records) -> PodStatus {
         let members = self
             .members
             .iter()
             .filter_map(|id| Some((id, &**records.get(id)?)));
-        let mut status = put_together(uid, members, self.published.as_deref());
+        let mut status = put_together(uid, members);
         status.namespace = self.namespace.clone();
         status.name = self.name.clone();
         status.error = self.error.clone();
         status.ips = self.addresses(&status);
-        if self.ips != status.ips {
-            self.ips.clone_from(&status.ips);
-        }
         status
     }
 
@@ -109,7 +104,7 @@ impl Pod {
             });
         }
         let all = all.iter().map(|(id, record)| (id, &**record));
-        let mut status = put_together(uid, all, None);
+        let mut status = put_together(uid, all);
         status.namespace = self.namespace.clone();
         status.name = self.name.clone();
         status.error = self.error.clone();
@@ -119,7 +114,7 @@ impl Pod {
 
     /// Upstream's rule (reference, 1.8): the active sandbox's addresses; while any sandbox is
     /// ready, none are made up; after that the last ones known are kept.
-    fn addresses(&self, status: &PodStatus) -> Vec<Text> {
+    fn addresses(&self, status: &PodStatus) -> Box<[Text]> {
         let active = status
             .active_sandbox()
             .map(|s| &s.details.ips)
@@ -132,46 +127,39 @@ impl Pod {
             .iter()
             .any(|s| s.state == SandboxState::Ready);
         if any_ready {
-            Vec::new()
+            Box::default()
         } else {
-            self.ips.clone()
+            let published = self.published.as_ref();
+            published.map_or_else(Box::default, |before| before.ips.clone())
         }
     }
 }
 
-/// What did not change since `before` is shared with it.
 fn put_together<'a>(
     uid: &PodUid,
     members: impl Iterator<Item = (&'a Id, &'a Record)>,
-    before: Option<&PodStatus>,
 ) -> PodStatus {
-    let sandbox = |id: &Id| before?.sandboxes.iter().find(|s| s.id == *id);
-    let container = |id: &Id| before?.containers.iter().find(|c| c.id == *id);
-    let mut status = PodStatus::nothing(uid.clone());
+    let mut sandboxes = Vec::new();
     let mut containers: Vec<(&Id, &Record)> = Vec::new();
     for (id, record) in members {
         match record.kind() {
             Kind::Sandbox => {
-                if let Some(sandbox) = record.sandbox_status(id, sandbox(id)) {
-                    // It stays for long, and most pods have one.
-                    status.sandboxes.reserve_exact(1);
-                    status.sandboxes.push(sandbox);
-                }
+                // Most pods have one.
+                sandboxes.reserve_exact(1);
+                sandboxes.extend(record.sandbox_status(id));
             }
             Kind::Container => containers.push((id, record)),
         }
     }
-    status
-        .sandboxes
-        .sort_by(|a, b| newest_first(order_of_sandbox(a), order_of_sandbox(b)));
-    let active = status.active_sandbox().map(|s| s.id.clone());
-    status.containers.reserve_exact(containers.len());
-    status
-        .containers
-        .extend(containers.into_iter().filter_map(|(id, record)| {
-            let active = active.is_some() && record.identity.sandbox == active;
-            record.container_status(id, active, container(id))
-        }));
+    sandboxes.sort_by(|a, b| newest_first(order_of_sandbox(a), order_of_sandbox(b)));
+    let mut status = PodStatus::nothing(uid.clone());
+    status.sandboxes = sandboxes.into();
+    let active = status.active_sandbox().map(|s| &s.id);
+    let containers = containers.into_iter().filter_map(|(id, record)| {
+        let active = active.is_some() && record.identity.sandbox.as_ref() == active;
+        record.container_status(id, active)
+    });
+    status.containers = containers.collect();
     status
         .containers
         .sort_by(|a, b| newest_first(order_of_container(a), order_of_container(b)));

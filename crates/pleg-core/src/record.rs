@@ -5,6 +5,7 @@ mod published;
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,11 +38,11 @@ pub(crate) struct Record {
     seen: [Option<Source>; 4],
     said: Said,
     /// A state learned from a list row: it is announced after the pod's first inspection that
-    /// was asked for after this request number.
-    pub(crate) held_since: Option<u64>,
+    /// has this request number, or a later one.
+    held_until: Option<NonZeroU64>,
     /// Believed from an event and not settled yet (law 6).
     pub(crate) provisional: bool,
-    pub(crate) unknown: Overlay,
+    unknown: Option<Box<Overlay>>,
     /// When the last event that spoke of details arrived.
     event_details: Option<Instant>,
     /// When the last inspection that spoke of details began.
@@ -68,19 +69,20 @@ pub(crate) struct Grave {
 }
 
 /// Who was met in going through one list. It is compared with the list under way only, and every
-/// list has a ticket of its own: what it holds between lists is no part of any state.
+/// list has a ticket of its own, of which half will do: what it holds between lists is no part of
+/// any state.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Mark(Ticket);
+pub(crate) struct Mark(u32);
 
 impl Mark {
     /// Whether the list has met it already; it has now.
     pub(crate) fn set(&mut self, list: Ticket) -> bool {
-        std::mem::replace(&mut self.0, list) == list
+        std::mem::replace(&mut self.0, list.get() as u32) == list.get() as u32
     }
 
     /// Whether the list has met it.
     pub(crate) fn is_of(self, list: Ticket) -> bool {
-        self.0 == list
+        self.0 == list.get() as u32
     }
 }
 
@@ -97,13 +99,11 @@ impl Hash for Mark {
 }
 
 /// UNKNOWN lies over the position and never moves it (law 2).
+///
+/// It is laid when an event or a list row first says UNKNOWN, and the pod is made dirty for it once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Overlay {
-    /// An event or a list row said UNKNOWN, and the pod was made dirty for it once.
-    pub(crate) hinted: bool,
-    /// An inspection said UNKNOWN: it is published so.
-    pub(crate) published: bool,
-    /// When the last inspection began that said so.
+struct Overlay {
+    /// When the last inspection began that said UNKNOWN; since the first one it is published so.
     began: Option<Instant>,
 }
 
@@ -151,9 +151,9 @@ impl Record {
             incarnation: 0,
             seen: [None; 4],
             said: Said::default(),
-            held_since: None,
+            held_until: None,
             provisional: false,
-            unknown: Overlay::default(),
+            unknown: None,
             event_details: None,
             read_details: None,
             grave: None,
@@ -219,7 +219,7 @@ impl Record {
             effect.advanced = Some(to);
             effect.details = self.clear_unknown(evidence);
             if to == Position::Removed {
-                self.unknown = Overlay::default();
+                self.unknown = None;
                 self.bury();
             }
         }
@@ -304,15 +304,29 @@ impl Record {
     /// clear it: the pod would be as of that inspection and show a state from before it. Returns
     /// whether a published UNKNOWN was cleared.
     fn clear_unknown(&mut self, evidence: Instant) -> bool {
-        let newer = self.unknown.began.is_none_or(|b| evidence > b);
-        newer && std::mem::take(&mut self.unknown).published
+        let newer = |overlay: &mut Box<Overlay>| overlay.began.is_none_or(|b| evidence > b);
+        let cleared = self.unknown.take_if(newer);
+        cleared.is_some_and(|overlay| overlay.began.is_some())
+    }
+
+    /// UNKNOWN from an event or a list row. Whether it is the first since it was last cleared.
+    pub(crate) fn hint_unknown(&mut self) -> bool {
+        let first = self.unknown.is_none();
+        self.unknown.get_or_insert_default();
+        first
+    }
+
+    /// Whether it is published as UNKNOWN.
+    pub(crate) fn is_unknown(&self) -> bool {
+        let overlay = self.unknown.as_ref();
+        overlay.is_some_and(|overlay| overlay.began.is_some())
     }
 
     /// UNKNOWN from an inspection.
     pub(crate) fn lay_unknown(&mut self, began: Instant) -> Effect {
-        self.unknown.hinted = true;
-        self.unknown.began = self.unknown.began.max(Some(began));
-        let first = !std::mem::replace(&mut self.unknown.published, true);
+        let overlay = self.unknown.get_or_insert_default();
+        let first = overlay.began.is_none();
+        overlay.began = overlay.began.max(Some(began));
         Effect {
             details: first,
             became_unknown: first,
@@ -416,9 +430,30 @@ impl Record {
 
     /// What is to be announced now, in legal order; marks it as said.
     pub(crate) fn announce(&mut self) -> impl Iterator<Item = LifecycleType> + use<> {
-        let position = self.position.filter(|_| self.held_since.is_none());
+        let position = self.position.filter(|_| !self.is_held());
         let seen_running = self.seen[Position::Running as usize].is_some();
         self.said.next(position, seen_running)
+    }
+
+    /// Nothing is announced of it before an inspection that is asked for after that request number.
+    pub(crate) fn hold(&mut self, number: u64) {
+        self.held_until = Some(NonZeroU64::MIN.saturating_add(number));
+    }
+
+    /// Whether what it came to is not to be announced yet.
+    pub(crate) const fn is_held(&self) -> bool {
+        self.held_until.is_some()
+    }
+
+    /// What it came to may be announced.
+    pub(crate) const fn release(&mut self) {
+        self.held_until = None;
+    }
+
+    /// An inspection has that ticket. Whether what the record came to may be announced only now.
+    pub(crate) fn release_by(&mut self, ticket: Ticket) -> bool {
+        let by = |until: &mut NonZeroU64| ticket.get() >= until.get();
+        self.held_until.take_if(by).is_some()
     }
 
     /// Whether its end was announced.
@@ -450,7 +485,7 @@ impl Record {
             Details::Sandbox(_) => Details::none(Kind::Sandbox),
         };
         self.provisional = false;
-        self.held_since = None;
+        self.held_until = None;
     }
 }
 

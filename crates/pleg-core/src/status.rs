@@ -21,12 +21,12 @@ pub struct PodStatus {
     /// Its name; empty if no answer ever said.
     pub name: Text,
     /// All sandboxes, newest first. The first one is the active one, if it is ready.
-    pub sandboxes: Vec<Arc<SandboxStatus>>,
+    pub sandboxes: Box<[SandboxStatus]>,
     /// All containers of all sandboxes, newest first: the first of a name is its latest.
-    pub containers: Vec<Arc<ContainerStatus>>,
+    pub containers: Box<[ContainerStatus]>,
     /// The pod's addresses: those of the active sandbox; once no sandbox is ready any more, the
     /// last ones known (upstream keeps them for the containers that still end).
-    pub ips: Vec<Text>,
+    pub ips: Box<[Text]>,
     /// The error of the last read of this pod, if it failed. The status beside it is the last
     /// good one.
     pub error: Option<Arc<CallError>>,
@@ -39,9 +39,9 @@ impl PodStatus {
             uid,
             namespace: Text::default(),
             name: Text::default(),
-            sandboxes: Vec::new(),
-            containers: Vec::new(),
-            ips: Vec::new(),
+            sandboxes: Box::default(),
+            containers: Box::default(),
+            ips: Box::default(),
             error: None,
         }
     }
@@ -52,19 +52,19 @@ impl PodStatus {
     }
 
     /// The newest sandbox, if it is ready.
-    pub fn active_sandbox(&self) -> Option<&Arc<SandboxStatus>> {
+    pub fn active_sandbox(&self) -> Option<&SandboxStatus> {
         self.sandboxes
             .first()
             .filter(|s| s.state == SandboxState::Ready)
     }
 
     /// The containers of the active sandbox, newest first.
-    pub fn active_containers(&self) -> impl Iterator<Item = &Arc<ContainerStatus>> {
+    pub fn active_containers(&self) -> impl Iterator<Item = &ContainerStatus> {
         self.containers.iter().filter(|c| c.active)
     }
 
     /// The newest container of that name.
-    pub fn container(&self, name: &str) -> Option<&Arc<ContainerStatus>> {
+    pub fn container(&self, name: &str) -> Option<&ContainerStatus> {
         self.containers.iter().find(|c| &*c.name == name)
     }
 }
@@ -160,7 +160,7 @@ pub struct SandboxStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SandboxDetails {
     /// Its addresses, the primary one first. None on the host's network.
-    pub ips: Vec<Text>,
+    pub ips: Box<[Text]>,
     /// The runtime handler that it runs under.
     pub runtime_handler: Text,
     /// Labels.

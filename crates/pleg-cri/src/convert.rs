@@ -95,7 +95,7 @@ pub fn sandbox_row_with(row: v1::PodSandbox, pool: &mut Pool) -> Option<Report> 
         shown: sandbox_shown(row.state),
         identity: sandbox_identity(row.metadata, &labels, row.created_at, pool),
         details: Details::from(SandboxDetails {
-            ips: Vec::new(),
+            ips: Box::default(),
             runtime_handler: shared(&row.runtime_handler, pool),
             labels,
             annotations: self::labels(&row.annotations, pool),
@@ -304,13 +304,11 @@ fn container_identity(
 }
 
 /// The addresses, the primary one first.
-fn addresses(network: v1::PodSandboxNetworkStatus) -> Vec<Text> {
+fn addresses(network: v1::PodSandboxNetworkStatus) -> Box<[Text]> {
     let additional = network.additional_ips.into_iter().map(|address| address.ip);
     let all = std::iter::once(network.ip).chain(additional);
     let said = all.filter(|said| !said.is_empty());
-    let mut addresses: Vec<_> = said.filter_map(|said| address(&said)).collect();
-    addresses.shrink_to_fit();
-    addresses
+    said.filter_map(|said| address(&said)).collect()
 }
 
 pub(crate) fn address(said: &str) -> Option<Text> {

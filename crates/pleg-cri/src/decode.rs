@@ -255,7 +255,7 @@ fn own(said: &[u8], before: Option<&Text>) -> Result<Text, Unusual> {
     }
 }
 
-fn addresses(said: &[&[u8]], before: Option<&[Text]>) -> Result<Vec<Text>, Unusual> {
+fn addresses(said: &[&[u8]], before: Option<&[Text]>) -> Result<Box<[Text]>, Unusual> {
     let before = before.unwrap_or_default();
     let mut addresses = Vec::with_capacity(said.len());
     for said in said {
@@ -264,7 +264,7 @@ fn addresses(said: &[&[u8]], before: Option<&[Text]>) -> Result<Vec<Text>, Unusu
             None => addresses.extend(convert::address(text(said)?)),
         }
     }
-    Ok(addresses)
+    Ok(addresses.into())
 }
 
 fn labels(

@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pleg_runtime::core::{Id, Labels, Packing, Report, Resources, Text};
+use pleg_runtime::core::{Id, LabelKeys, Labels, Packing, Report, Resources, Text};
 use rapidhash::fast::GlobalState;
 
 use crate::convert::POD_UID;
@@ -43,8 +43,7 @@ pub struct Pool {
 /// The keys of some labels.
 #[derive(Debug)]
 struct Keys {
-    /// Sorted, without duplicates.
-    keys: Arc<[Text]>,
+    keys: LabelKeys,
     /// Labels that name their pod are nobody else's.
     name_their_pod: bool,
 }
@@ -52,8 +51,9 @@ struct Keys {
 impl Keys {
     /// Whether these pairs have these keys, in this order.
     fn are_those_of(&self, pairs: &[Pair<'_>]) -> bool {
-        let mut both = self.keys.iter().zip(pairs);
-        self.keys.len() == pairs.len() && both.all(|(key, (said, _))| key.as_bytes() == *said)
+        let keys = self.keys.as_slice();
+        let mut both = keys.iter().zip(pairs);
+        keys.len() == pairs.len() && both.all(|(key, (said, _))| key.as_bytes() == *said)
     }
 }
 
@@ -108,9 +108,11 @@ impl Pool {
         Labels::sort(&mut once);
         // Without duplicates they may be known.
         if !self.keys.0.iter().any(|keys| keys.are_those_of(&once)) {
-            let keys = once.iter().map(|(key, _)| self.text(key));
+            for (key, _) in &once {
+                text(key)?;
+            }
             let keys = Keys {
-                keys: keys.collect::<Result<_, _>>()?,
+                keys: LabelKeys::of(&once, |(key, _)| self.text(key).unwrap_or_default()),
                 name_their_pod: once.iter().any(|(key, _)| *key == POD_UID.as_bytes()),
             };
             self.keys.put(keys);
@@ -294,7 +296,7 @@ mod tests {
         let one = labels(&mut pool, &[("a", "1"), ("b", "2")]);
         let other = labels(&mut pool, &[("b", "3"), ("a", "4")]);
         assert_eq!(other, Labels::from([("a", "4"), ("b", "3")]));
-        assert!(Arc::ptr_eq(one.keys(), other.keys()));
+        assert!(one.keys().ptr_eq(other.keys()));
         // Of the same key twice the last one counts, and no other keys are kept for it.
         let twice = labels(&mut pool, &[("a", "5"), ("b", "6"), ("a", "7")]);
         assert_eq!(twice, Labels::from([("a", "7"), ("b", "6")]));

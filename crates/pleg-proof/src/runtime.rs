@@ -60,7 +60,7 @@ pub fn status(life: &Life, t: u64) -> Option<Report> {
     let shown = shown(life, t)?;
     let details = match &life.said.details {
         Details::Sandbox(none) => Details::from(SandboxDetails {
-            ips: vec![address(life)],
+            ips: [address(life)].into(),
             ..(**none).clone()
         }),
         Details::Container(none) => {

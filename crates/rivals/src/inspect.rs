@@ -121,7 +121,7 @@ pub(crate) async fn inspect<R: Runtime>(
 /// The addresses in a sandbox's status.
 pub(crate) fn addresses(sandbox: &Report) -> Vec<pleg_core::Text> {
     match &sandbox.details {
-        pleg_core::Details::Sandbox(details) => details.ips.clone(),
+        pleg_core::Details::Sandbox(details) => details.ips.to_vec(),
         pleg_core::Details::Container(_) => Vec::new(),
     }
 }

@@ -99,7 +99,7 @@ fn answer(view: &PodView) -> Answer {
     let mut status = PodStatus::nothing(of.uid.clone());
     status.namespace = of.namespace.clone();
     status.name = of.name.clone();
-    status.ips.clone_from(&of.ips);
+    status.ips = of.ips.to_vec();
     for sandbox in &of.sandboxes {
         status.sandboxes.push(Report {
             id: sandbox.id.clone(),

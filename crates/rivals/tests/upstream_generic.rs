@@ -214,7 +214,7 @@ async fn g13_addresses_are_kept() {
     let node = Node::new();
     let (generic, mut fifo) = by_hand(&node);
     let details = SandboxDetails {
-        ips: vec!["10.0.0.1".into(), "fd00::1".into()],
+        ips: ["10.0.0.1".into(), "fd00::1".into()].into(),
         ..SandboxDetails::default()
     };
     node.put(Report {

@@ -328,7 +328,7 @@ impl Reconciler {
             let advanced = joined.and_then(|effect| effect.advanced);
             if advanced.is_some() {
                 // What a list row had said before is announced with it, in order.
-                record.held_since = None;
+                record.release();
             }
             let (kind, pod) = (record.kind(), record.identity.pod.clone());
             let effect = said.into_iter().chain(joined).reduce(Effect::and);
@@ -422,7 +422,7 @@ impl Reconciler {
             // Of a pod that cannot be read the code cannot be had.
             && record.identity.pod.as_ref().is_some_and(|uid| !self.desk.is_failing(uid))
         {
-            record.held_since = Some(number);
+            record.hold(number);
         }
     }
 

@@ -225,7 +225,7 @@ impl Reconciler {
                 // Announced after the pod's first inspection, so that Died has its exit code.
                 let number = self.number;
                 if let Some(record) = self.records.get_mut(id) {
-                    record.held_since = Some(number);
+                    record.hold(number);
                 }
                 self.want(now, &uid, Cause::Changed);
             }
@@ -328,7 +328,7 @@ impl Reconciler {
         let Some(record) = self.records.get_mut(id) else {
             return;
         };
-        if !record.is_removed() && !std::mem::replace(&mut record.unknown.hinted, true) {
+        if !record.is_removed() && record.hint_unknown() {
             self.touch(uid, source);
             self.want(now, uid, Cause::Unknown);
         }

@@ -116,7 +116,7 @@ impl Reconciler {
         let members = self.pods.get(uid).into_iter().flat_map(|pod| &pod.members);
         members
             .filter_map(|id| self.records.get(id))
-            .any(|r| r.held_since.is_some())
+            .any(|r| r.is_held())
     }
 
     fn pod_sync(&self, now: Instant, uid: &PodUid, source: Source) -> PodLifecycleEvent {

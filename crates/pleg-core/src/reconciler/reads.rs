@@ -366,9 +366,8 @@ impl Reconciler {
         let mut released = Vec::new();
         for id in &pod.members {
             if let Some(record) = self.records.get_mut(id)
-                && record.held_since.is_some_and(|since| ticket.get() > since)
+                && record.release_by(ticket)
             {
-                record.held_since = None;
                 released.push(id.clone());
             }
         }

@@ -193,7 +193,7 @@ impl Reconciler {
         let members = || pod.members.iter().filter_map(|id| self.records.get(id));
         if !pod.denied.is_empty() {
             Some(Cause::Contradiction)
-        } else if members().any(|r| r.unknown.published) {
+        } else if members().any(|r| r.is_unknown()) {
             Some(Cause::Unknown)
         } else {
             None

@@ -1,6 +1,6 @@
 //! What is said of an id once more: a list row or a status that tells nothing new. Most are.
 
-use super::{Overlay, Record};
+use super::Record;
 use crate::belief::Call;
 use crate::ids::{Id, Kind, PodUid};
 use crate::observed::{Details, Identity, Report, Shown, Unchanged};
@@ -15,7 +15,7 @@ impl Record {
         shown.is_some()
             && shown == self.position
             && kind == self.kind()
-            && self.unknown == Overlay::default()
+            && self.unknown.is_none()
             && !self.is_denied()
             && self.named_pod(id).is_some()
     }

@@ -1,7 +1,5 @@
 //! What is shown of an id: its status in the cache, and the words of what is announced.
 
-use std::sync::Arc;
-
 use super::Record;
 use crate::ids::Id;
 use crate::lifecycle::LifecycleType;
@@ -54,47 +52,30 @@ impl Record {
             if c.exit_code == Some(128) && &*c.reason == "StartError")
     }
 
-    /// Its status; the one that was published before, if that says the same.
-    pub(crate) fn sandbox_status(
-        &self,
-        id: &Id,
-        before: Option<&Arc<SandboxStatus>>,
-    ) -> Option<Arc<SandboxStatus>> {
+    /// Its status, if it is a sandbox.
+    pub(crate) fn sandbox_status(&self, id: &Id) -> Option<SandboxStatus> {
         let Details::Sandbox(details) = &self.details else {
             return None;
         };
         let ready = self.position.map(|p| p == Position::Running);
         let state = match ready {
-            _ if self.unknown.published || ready.is_none() => {
+            _ if self.is_unknown() || ready.is_none() => {
                 SandboxState::Unknown { last_ready: ready }
             }
             Some(true) => SandboxState::Ready,
             _ => SandboxState::NotReady,
         };
-        let (attempt, created_at) = (self.identity.attempt, self.identity.created_at);
-        let same = |s: &&Arc<SandboxStatus>| {
-            (s.state, s.attempt, s.created_at) == (state, attempt, created_at)
-                && s.details == *details
-        };
-        if let Some(before) = before.filter(same) {
-            return Some(before.clone());
-        }
-        Some(Arc::new(SandboxStatus {
+        Some(SandboxStatus {
             id: id.clone(),
             state,
-            attempt,
-            created_at,
+            attempt: self.identity.attempt,
+            created_at: self.identity.created_at,
             details: details.clone(),
-        }))
+        })
     }
 
-    /// Its status; the one that was published before, if that says the same.
-    pub(crate) fn container_status(
-        &self,
-        id: &Id,
-        active: bool,
-        before: Option<&Arc<ContainerStatus>>,
-    ) -> Option<Arc<ContainerStatus>> {
+    /// Its status, if it is a container; whether it is one of the active sandbox.
+    pub(crate) fn container_status(&self, id: &Id, active: bool) -> Option<ContainerStatus> {
         let Details::Container(details) = &self.details else {
             return None;
         };
@@ -104,31 +85,20 @@ impl Record {
             Position::Exited | Position::Removed => KnownState::Exited,
         });
         let state = match known {
-            Some(KnownState::Created) if !self.unknown.published => ContainerState::Created,
-            Some(KnownState::Running) if !self.unknown.published => ContainerState::Running,
-            Some(KnownState::Exited) if !self.unknown.published => ContainerState::Exited,
+            Some(KnownState::Created) if !self.is_unknown() => ContainerState::Created,
+            Some(KnownState::Running) if !self.is_unknown() => ContainerState::Running,
+            Some(KnownState::Exited) if !self.is_unknown() => ContainerState::Exited,
             last => ContainerState::Unknown { last },
         };
-        let (attempt, created_at) = (self.identity.attempt, self.identity.created_at);
-        let (name, sandbox) = (&self.identity.name, &self.identity.sandbox);
-        let same = |c: &&Arc<ContainerStatus>| {
-            (c.state, c.active, c.attempt, c.created_at) == (state, active, attempt, created_at)
-                && *c.name == *name.as_deref().unwrap_or_default()
-                && c.sandbox == *sandbox
-                && c.details == *details
-        };
-        if let Some(before) = before.filter(same) {
-            return Some(before.clone());
-        }
-        Some(Arc::new(ContainerStatus {
+        Some(ContainerStatus {
             id: id.clone(),
-            name: name.clone().unwrap_or_default(),
+            name: self.identity.name.clone().unwrap_or_default(),
             state,
             active,
-            sandbox: sandbox.clone(),
-            attempt,
-            created_at,
+            sandbox: self.identity.sandbox.clone(),
+            attempt: self.identity.attempt,
+            created_at: self.identity.created_at,
             details: details.clone(),
-        }))
+        })
     }
 }

@@ -181,7 +181,7 @@ fn an_exit_code_is_late_once_died_was_announced() {
 #[test]
 fn unknown_is_shown_until_something_newer_is() {
     let id = Id::from("c");
-    let state = |r: &Record| r.container_status(&id, false, None).map(|s| s.state);
+    let state = |r: &Record| r.container_status(&id, false).map(|s| s.state);
     let mut r = record();
     assert_eq!(state(&r), Some(ContainerState::Unknown { last: None }));
     r.join(Position::Running, Source::Stream, at(1), at(1));
@@ -262,5 +262,5 @@ fn an_overruling_forgets_an_end_that_did_not_happen() {
     let mut guess = Record::tombstone(Identity::unknown(Kind::Container), at(0));
     guess.overrule(Kind::Sandbox, Position::Running, Call::List, at(20));
     assert_eq!(guess.kind(), Kind::Sandbox);
-    assert!(guess.sandbox_status(&"c".into(), None).is_some());
+    assert!(guess.sandbox_status(&"c".into()).is_some());
 }

@@ -225,12 +225,12 @@ impl Stepper {
                     .sandboxes
                     .iter()
                     .find(|s| s.id == subject.id)
-                    .map(|s| ready(s)),
+                    .map(ready),
                 Kind::Container => status
                     .containers
                     .iter()
                     .find(|c| c.id == subject.id)
-                    .map(|c| runs(c)),
+                    .map(runs),
             };
             match event.event {
                 ContainerDied => assert_ne!(shown, Some(true), "{event:?} before the cache"),

@@ -145,7 +145,7 @@ impl Checks {
                 continue;
             };
             let was = old.and_then(|o| o.containers.iter().find(|o| o.id == c.id));
-            if was.is_some_and(|was| Arc::ptr_eq(was, c)) {
+            if was == Some(c) {
                 continue;
             }
             let of = Some(life.pod);

@@ -52,7 +52,7 @@ pub fn status(life: &Life, t: u64) -> Option<Report> {
     report.identity.sandbox = None;
     report.details = match life.kind {
         Kind::Sandbox => Details::from(SandboxDetails {
-            ips: vec![format!("10.0.0.{}", life.attempt).into()],
+            ips: [format!("10.0.0.{}", life.attempt).into()].into(),
             ..SandboxDetails::default()
         }),
         Kind::Container => Details::from(ContainerDetails {

@@ -58,7 +58,7 @@ pub fn exited(uid: &str, name: &str, code: i32) -> Report {
 /// The sandbox with an address.
 pub fn with_ip(mut report: Report, ip: &str) -> Report {
     report.details = Details::from(SandboxDetails {
-        ips: vec![ip.into()],
+        ips: [ip.into()].into(),
         ..SandboxDetails::default()
     });
     report
