@@ -26,10 +26,9 @@ pub enum RuntimeOrder {
     Play {
         /// Events a second; 0 for as fast as they are taken.
         rate: f64,
-        /// How many of a million events are never told.
-        dropped: u32,
-        /// How many of a million events are told twice.
-        doubled: u32,
+        /// What is wrong with how it is told.
+        #[serde(flatten)]
+        faults: Faults,
         /// After how long every connection is cut, again and again, in ms; 0 for never.
         cut_every: u64,
     },
@@ -61,6 +60,19 @@ pub enum RuntimeOrder {
     Count,
     /// What a cache should show. Answered by `Truth`.
     Truth,
+}
+
+/// What is wrong with how events are told; of a million each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Faults {
+    /// How many are never told.
+    pub dropped: u32,
+    /// How many are told twice.
+    pub doubled: u32,
+    /// How many are told late, and so out of order, within a pod too.
+    pub late: u32,
+    /// How late at most, in ms.
+    pub late_ms: u32,
 }
 
 /// What is wrong with a runtime.

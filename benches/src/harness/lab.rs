@@ -12,8 +12,8 @@ use super::{Point, Workload};
 use crate::node::{Truth, Work};
 use crate::peer::Kind;
 use crate::protocol::{
-    Counted, Happened, Histogram, PeerAnswer, PeerOrder, Recorded, RuntimeAnswer, RuntimeOrder,
-    Stale, Trouble, Watched,
+    Counted, Faults, Happened, Histogram, PeerAnswer, PeerOrder, Recorded, RuntimeAnswer,
+    RuntimeOrder, Stale, Trouble, Watched,
 };
 use crate::usage::Usage;
 
@@ -193,7 +193,7 @@ impl Pair {
             self.subscribed_since(1)?;
         }
         self.plan(Work::Restarts { count: 2 })?;
-        self.play(0.0, [0, 0])?;
+        self.play(0.0, Faults::default())?;
         // Not every peer ever comes to show all of it (B5), so there is nothing to wait for.
         self.window(0.2)?;
         Ok(())
@@ -220,23 +220,15 @@ impl Pair {
         Ok(expect!(answer, RuntimeAnswer::Planned { events, truth } => (events, truth)))
     }
 
-    /// `faults`: how many of a million are dropped, and doubled.
-    pub(super) fn play(&mut self, rate: f64, faults: [u32; 2]) -> Result<Played> {
+    pub(super) fn play(&mut self, rate: f64, faults: Faults) -> Result<Played> {
         self.play_cut(rate, faults, 0)
     }
 
     /// The same, and every connection is cut again and again, after so many ms.
-    pub(super) fn play_cut(
-        &mut self,
-        rate: f64,
-        faults: [u32; 2],
-        cut_every: u64,
-    ) -> Result<Played> {
-        let [dropped, doubled] = faults;
+    pub(super) fn play_cut(&mut self, rate: f64, faults: Faults, cut_every: u64) -> Result<Played> {
         self.runtime.tell(&RuntimeOrder::Play {
             rate,
-            dropped,
-            doubled,
+            faults,
             cut_every,
         })?;
         let answer = self.runtime.hear(Duration::from_secs(1200))?;
@@ -344,7 +336,7 @@ impl Pair {
         let millis = millis(during);
         self.peer.tell(&PeerOrder::Read { pods, millis })?;
         if let Some(rate) = rate {
-            self.play(rate, [0, 0])?;
+            self.play(rate, Faults::default())?;
         }
         let answer = self.peer.hear(during + Duration::from_secs(30))?;
         Ok(expect!(answer, PeerAnswer::Recorded(recorded) => recorded.in_process))

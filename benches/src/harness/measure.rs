@@ -11,7 +11,7 @@ use super::{Point, Workload, trouble};
 use crate::dice::Dice;
 use crate::node::Work;
 use crate::peer::Kind;
-use crate::protocol::{Counted, Histogram, Recorded, Stale};
+use crate::protocol::{Counted, Faults, Histogram, Recorded, Stale};
 use crate::results::{PARTS, Sample, load, now};
 use crate::stats::quantile;
 use crate::usage::Usage;
@@ -72,7 +72,22 @@ pub(super) fn measure(lab: &Lab, point: &Point, rep: u32) -> Result<Sample> {
             let (down_ms, reset) = (0, true);
             cut(lab, point, Cut { down_ms, reset }, rep)?
         }
-        Workload::Lossy { per_million } => lossy(lab, point, per_million)?,
+        Workload::Lossy { per_million } => {
+            let faults = Faults {
+                dropped: per_million,
+                doubled: per_million,
+                ..Faults::default()
+            };
+            ill_told(lab, point, faults)?
+        }
+        Workload::Late { per_million, by_ms } => {
+            let faults = Faults {
+                late: per_million,
+                late_ms: by_ms,
+                ..Faults::default()
+            };
+            ill_told(lab, point, faults)?
+        }
         Workload::Memory => memory(lab, point)?,
         Workload::Stalled { rate } => stalled(lab, point, rate)?,
         Workload::Reads => reads(lab, point)?,
@@ -279,7 +294,7 @@ fn churn(lab: &Lab, point: &Point, work: Work, rate: f64) -> Result<Figures> {
     )?;
     let (_, _) = pair.plan(work)?;
     let (before, used) = (pair.counted()?, pair.record()?);
-    let played = pair.play(rate, [0, 0])?;
+    let played = pair.play(rate, Faults::default())?;
     // What is to be seen of the last ones is seen by the next relist.
     pair.window(1.5)?;
     let usage = pair.used()?.0.since(&used);
@@ -308,7 +323,7 @@ fn burst(lab: &Lab, point: &Point, work: Work, rep: u32) -> Result<Figures> {
     let before = pair.counted()?;
     let patience = PATIENCE + Duration::from_millis(point.latency * u64::from(point.pods) * 4);
     let used = pair.wait_for(truth, events, patience)?;
-    let played = pair.play(0.0, [0, 0])?;
+    let played = pair.play(0.0, Faults::default())?;
     let reached = pair.reached(patience)?;
     let counted = pair.counted()?.since(&before);
     let mut figures = Figures::default();
@@ -375,14 +390,14 @@ fn cut(lab: &Lab, point: &Point, how: Cut, rep: u32) -> Result<Figures> {
     Ok(figures)
 }
 
-fn lossy(lab: &Lab, point: &Point, per_million: u32) -> Result<Figures> {
+fn ill_told(lab: &Lab, point: &Point, faults: Faults) -> Result<Figures> {
     let mut pair = lab.start(point, &How::default())?;
     let (events, truth) = pair.plan(Work::Restarts { count: 500 })?;
     pair.record()?;
     let before = pair.counted()?;
     let patience = Duration::from_secs(90);
     pair.wait_for(truth, events, patience)?;
-    let played = pair.play(400.0, [per_million, per_million])?;
+    let played = pair.play(400.0, faults)?;
     let reached = pair.reached(patience)?;
     let counted = pair.counted()?.since(&before);
     let mut figures = Figures::default();
@@ -443,7 +458,7 @@ fn stalled(lab: &Lab, point: &Point, rate: u32) -> Result<Figures> {
         pair.plan(Work::Restarts {
             count: rate * 5 / 4,
         })?;
-        let played = pair.play(f64::from(rate), [0, 0])?;
+        let played = pair.play(f64::from(rate), Faults::default())?;
         figures.put(&format!("send_blocked{suffix}"), played.blocked as f64);
     }
     Ok(figures)

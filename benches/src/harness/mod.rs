@@ -67,6 +67,13 @@ pub enum Workload {
         /// Of a million, each.
         per_million: u32,
     },
+    /// W6: restarts of which some events are told late, and so out of order.
+    Late {
+        /// Of a million.
+        per_million: u32,
+        /// How late at most, in ms.
+        by_ms: u32,
+    },
     /// What is held of each pod, and allocated for each audit.
     Memory,
     /// W8: restarts, while nobody takes what the peer announces.

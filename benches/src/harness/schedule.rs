@@ -104,6 +104,12 @@ const LOSSY: Workload = Workload::Lossy {
     per_million: 10_000,
 };
 
+/// One event of ten is told up to two seconds late.
+const LATE: Workload = Workload::Late {
+    per_million: 100_000,
+    by_ms: 2000,
+};
+
 fn run_half_an_hour() -> Vec<Group> {
     use Kind::{BestGeneric, Decode, Drain, Evented, Generic, Hint, Ours, Owned};
     use Workload::{
@@ -148,13 +154,14 @@ fn run_half_an_hour() -> Vec<Group> {
         group(2, Dropping, 1000, &[Generic, Hint, Ours]),
         group(1, Dropping, 1000, &[Evented]),
         group(1, LOSSY, 1000, &[Generic, Hint, Ours]),
+        group(1, LATE, 1000, &[Hint, Ours]),
         group(1, HungPod { seconds: 6 }, 1000, &[Generic, Hint, Ours]),
         group(1, SLOW, 1000, &[Generic, Hint, Ours]),
         group(1, Stall { settled: 4 }, 1000, &[Generic]),
         group(2, Stall { settled: 4 }, 1000, &[Ours]),
         group(2, Frozen { settled: 4 }, 1000, &[Ours]),
         group(3, Probed { settled: 4 }, 1000, &[Ours]),
-        group(1, Flapping { seconds: 10 }, 1000, &[Generic, Ours]),
+        group(1, Flapping { seconds: 6 }, 1000, &[Generic, Ours]),
         group(1, BLOAT, 1000, &[Generic, Ours]).with(|p| p.page = Some(5000)),
         group(2, Memory, 1000, &[Owned, Generic, Ours]),
         group(1, Stalled { rate: 1000 }, 1000, &[Evented, Ours]),
@@ -224,6 +231,7 @@ fn full() -> Vec<Group> {
             &[Generic, Evented, Hint, Ours],
         ));
     }
+    groups.push(group(3, LATE, 1000, &[Generic, Hint, Ours]));
     for down_ms in [0, 400, 30_000] {
         groups.push(group(
             10,
@@ -258,7 +266,7 @@ fn full_trouble() -> Vec<Group> {
         group(5, Stall { settled: 130 }, 1000, &PEERS),
         group(5, Frozen { settled: 130 }, 1000, &PEERS),
         group(5, Probed { settled: 130 }, 1000, &[Ours]),
-        group(5, Flapping { seconds: 10 }, 1000, &PEERS),
+        group(5, Flapping { seconds: 6 }, 1000, &PEERS),
         group(10, bloat, 1000, &[Generic, Ours]).with(|p| p.page = Some(5000)),
     ]
 }
@@ -367,6 +375,7 @@ mod tests {
                 Workload::Flood { events } => f64::from(events) / 20_000.0,
                 Workload::Cut { down_ms } => 4.5 + gives_up + 2e-3 * f64::from(down_ms),
                 Workload::Lossy { .. } => 8.0,
+                Workload::Late { by_ms, .. } => 4.0 + 1e-3 * f64::from(by_ms),
                 Workload::Memory => 2.0,
                 Workload::Stalled { .. } => 10.5,
                 Workload::Reads => 4.0,

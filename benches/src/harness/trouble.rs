@@ -10,7 +10,7 @@ use super::Point;
 use super::lab::{How, Lab, Pair};
 use super::measure::{Figures, PATIENCE, compare, phase};
 use crate::node::Work;
-use crate::protocol::Trouble;
+use crate::protocol::{Faults, Trouble};
 
 /// Events a second, while something is wrong.
 const RATE: u32 = 100;
@@ -65,7 +65,7 @@ fn during(
     pair.record()?;
     let watching = Duration::from_secs(seconds.into()) + after;
     pair.begin_watch(watching, false)?;
-    let played = pair.play(f64::from(RATE), [0, 0])?;
+    let played = pair.play(f64::from(RATE), Faults::default())?;
     let watched = pair.end_watch(watching)?;
     let mut figures = Figures::default();
     figures.played(&played);
@@ -81,7 +81,13 @@ pub(super) fn stall(lab: &Lab, point: &Point, settled: u32, rep: u32) -> Result<
     let (events, truth) = pair.plan(Work::Deaths { pods: 1 })?;
     let patience = PATIENCE + period;
     pair.wait_for(truth, events, patience)?;
-    let played = pair.play(0.0, [1_000_000, 0])?;
+    let played = pair.play(
+        0.0,
+        Faults {
+            dropped: 1_000_000,
+            ..Faults::default()
+        },
+    )?;
     match pair.reached(patience)?.at {
         Some(seen) => figures.put("stale", (seen - played.last) as f64),
         None => figures.put("gave_up", patience.as_nanos() as f64),
@@ -133,7 +139,7 @@ pub(super) fn flapping(lab: &Lab, point: &Point, seconds: u32) -> Result<Figures
     pair.record()?;
     let before = pair.counted()?;
     pair.wait_for(truth, events, RIGHT)?;
-    let played = pair.play_cut(f64::from(RATE), [0, 0], 1000)?;
+    let played = pair.play_cut(f64::from(RATE), Faults::default(), 1000)?;
     let reached = pair.reached(RIGHT)?;
     let mut figures = Figures::default();
     figures.played(&played);

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use super::format::{Unit, count, nanos};
 use super::query::{Data, Figure, On, on};
 use super::targets::{
-    audits, bloat, cut, dropping, fast_churn, flapping, frozen, hung_pod, idle, lossy, memory,
-    probed, reset, slow_churn, slow_list, stall, storm,
+    audits, bloat, cut, dropping, fast_churn, flapping, frozen, hung_pod, idle, late, lossy,
+    memory, probed, reset, slow_churn, slow_list, stall, storm,
 };
 use crate::harness::Workload;
 use crate::peer::Kind;
@@ -193,6 +193,10 @@ fn in_trouble(table: &mut Table<'_>) {
         ("a list takes 5 s more, 100 events/s", on(slow_list, 1000)),
         ("cut once a second, 100 events/s", on(flapping, 1000)),
         ("1 % lost and 1 % doubled, 400 events/s", on(lossy, 1000)),
+        (
+            "10 % told up to 2 s late and out of order, 400 events/s",
+            on(late, 1000),
+        ),
     ] {
         let first = format!("{what}: change to visible, all changes, p50");
         table.named(&first, work, "lag_p50", nanos);

@@ -120,6 +120,9 @@ pub(super) fn restart(w: &Workload) -> bool {
 pub(super) fn lossy(w: &Workload) -> bool {
     matches!(w, Workload::Lossy { .. })
 }
+pub(super) fn late(w: &Workload) -> bool {
+    matches!(w, Workload::Late { .. })
+}
 pub(super) fn stalled(w: &Workload) -> bool {
     matches!(w, Workload::Stalled { .. })
 }

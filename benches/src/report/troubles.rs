@@ -3,8 +3,8 @@
 use super::format::{count, nanos, times};
 use super::query::{Data, Figure, On, on};
 use super::targets::{
-    Bound, Row, cut, dropping, elsewhere, fastest_churn, flapping, flood, frozen, hung_pod, lossy,
-    named, probed, reads, reset, restart, row, slow_churn, stall, stalled, storm,
+    Bound, Row, cut, dropping, elsewhere, fastest_churn, flapping, flood, frozen, hung_pod, late,
+    lossy, named, probed, reads, reset, restart, row, slow_churn, stall, stalled, storm,
 };
 use crate::peer::Kind;
 use crate::results::Sample;
@@ -165,6 +165,7 @@ fn losses(data: &Data) -> Vec<Row> {
             on(dropping, 1000),
         ),
         ("1 % lost and 1 % doubled", on(lossy, 1000)),
+        ("10 % told up to 2 s late and out of order", on(late, 1000)),
         ("a cut a second under 100 events/s", on(flapping, 1000)),
     ] {
         let ours = data.estimate(on, Ours, wrong);

@@ -12,7 +12,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use super::{Settings, Shared, lock};
 use crate::dice::Dice;
 use crate::node::{Plan, Planned, Pods, Truth, Work, apply};
-use crate::protocol::{Happened, RuntimeAnswer};
+use crate::protocol::{Faults, Happened, RuntimeAnswer};
 
 /// The timer's grain. Who is later than this was held up, and what it tells happened when it was
 /// due: otherwise a slow peer would hide its own slowness (coordinated omission).
@@ -40,11 +40,14 @@ struct History {
 pub(super) struct How {
     /// Events a second; 0 for as fast as they are taken.
     pub(super) rate: f64,
-    /// How many of a million are never told, and how many twice.
-    pub(super) faults: [u32; 2],
+    /// What is wrong with how it is told.
+    pub(super) faults: Faults,
     /// After how long every connection is cut, again and again.
     pub(super) cut_every: Option<Duration>,
 }
+
+/// Events that are told late: when each is due, which it is, and the event as it was when it happened.
+type Late = BTreeMap<(Instant, usize), Bytes>;
 
 /// What one play has come to.
 #[derive(Default)]
@@ -126,7 +129,9 @@ impl Driver {
         let mut moments = Vec::with_capacity(events.len());
         let mut dice = Dice::new(self.settings.seed ^ 0xfa017);
         let mut faulty = |per_million: u32| dice.below(1_000_000) < per_million as usize;
-        let mut played = Played::default();
+        let mut delays = Dice::new(self.settings.seed ^ 0x1a7e);
+        let mut late_by = |most: u32| delays.below(most as usize + 1) as u64;
+        let (mut late, mut played) = (Late::new(), Played::default());
         let start = self.shared.clock.now();
         let mut cut = how.cut_every.map(|every| start.after(every));
         for (n, planned) in events.iter().enumerate() {
@@ -143,13 +148,25 @@ impl Driver {
                 self.shared.cut();
                 cut = how.cut_every.map(|every| due.after(every));
             }
-            if !planned.told || faulty(faults[0]) {
+            let by = self.shared.clock.now();
+            self.tell_late(&mut late, by, &mut played).await;
+            if !planned.told || faulty(faults.dropped) {
                 continue;
             }
-            let times = if faulty(faults[1]) { 2 } else { 1 };
-            for _ in 0..times {
-                self.tell(planned, &moments, &mut played).await;
+            let event = planned.event.fill(&moments);
+            if faulty(faults.late) {
+                let by = Duration::from_millis(late_by(faults.late_ms));
+                late.insert((self.shared.clock.now().after(by), n), event);
+                continue;
             }
+            let times = if faulty(faults.doubled) { 2 } else { 1 };
+            for _ in 0..times {
+                self.tell(event.clone(), &mut played).await;
+            }
+        }
+        while let Some((&(due, _), _)) = late.first_key_value() {
+            self.shared.clock.sleep_until(due).await;
+            self.tell_late(&mut late, due, &mut played).await;
         }
         (self.history.events, self.history.moments) = (events, moments);
         let Played {
@@ -188,8 +205,16 @@ impl Driver {
         self.shared.now()
     }
 
-    async fn tell(&self, planned: &Planned, moments: &[i64], played: &mut Played) {
-        let frame = planned.event.fill(moments);
+    /// Tells what is due by then of what is told late.
+    async fn tell_late(&self, late: &mut Late, by: Instant, played: &mut Played) {
+        while let Some(first) = late.first_entry()
+            && first.key().0 <= by
+        {
+            self.tell(first.remove(), played).await;
+        }
+    }
+
+    async fn tell(&self, frame: Bytes, played: &mut Played) {
         let began = self.shared.clock.now();
         played.dropped += publish(&self.shared, frame).await;
         let blocked = self.shared.clock.now().nanos_since(began);

@@ -150,13 +150,12 @@ pub async fn serve(settings: Settings) -> Result<()> {
             RuntimeOrder::Plan { work } => driver.plan(work),
             RuntimeOrder::Play {
                 rate,
-                dropped,
-                doubled,
+                faults,
                 cut_every,
             } => {
                 let how = drive::How {
                     rate,
-                    faults: [dropped, doubled],
+                    faults,
                     cut_every: (cut_every > 0).then(|| Duration::from_millis(cut_every)),
                 };
                 driver.play(how).await
