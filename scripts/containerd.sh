@@ -19,7 +19,7 @@
 #     /app pause [CODE], /app exit CODE [MILLISECONDS], /app ignore-term. Its entrypoint is /app, its default argument `pause`.
 #   * Pods must be on the host network (linux.security_context.namespace_options.network = NODE): there is no CNI.
 #   * Pods should have CGROUP as linux.cgroup_parent; nobody else uses it, and `down` removes all that is below it.
-#   * Its files are in memory (a tmpfs below DIR): they outlive the daemon, not the machine, nor `down`.
+#   * Its root and its state are in memory (tmpfs below DIR): they outlive the daemon, not the machine, nor `down`.
 #   * DIR/containerd.pid holds the daemon's pid, LOG (DIR/containerd.log) what it says. Signals may be sent by that pid.
 #   * An `up` which fails prints the end of the log and leaves nothing behind.
 #   * The daemon gets the caller's environment: ENABLE_CRI_SANDBOXES=1 has 1.7 use the later server of pods, for one.

@@ -430,17 +430,17 @@ fn memory(lab: &Lab, point: &Point) -> Result<Figures> {
             },
             &how,
         )?;
+        held.extend(pair.used()?.1);
         if point.peer != Kind::Owned && pods == point.pods {
             let by = pair.audit(50)?;
             let each = |of: Option<u64>| of.map_or(f64::NAN, |of| of as f64 / 50.0);
             figures.put("allocations", each(by.allocations));
             figures.put("allocated", each(by.bytes));
         }
-        held.extend(pair.used()?.1);
     }
     if let [once, twice] = held[..] {
         let more = twice as f64 - once as f64;
-        figures.put("held_per_pod", more / f64::from(point.pods));
+        figures.put("held_more", more / f64::from(point.pods));
         figures.put("held", once as f64);
     }
     Ok(figures)

@@ -74,7 +74,7 @@ pub enum Workload {
         /// How late at most, in ms.
         by_ms: u32,
     },
-    /// What is held of each pod, and allocated for each audit.
+    /// What is held for each pod more, and allocated for each audit.
     Memory,
     /// W8: restarts, while nobody takes what the peer announces.
     Stalled {

@@ -65,6 +65,10 @@ const METHOD: &str = "\
 * The generators' caches are compared with the runtime after each workload, of churn 1.5 s after its last
   event: *lost* is a container that is not shown, or in another state, *ghost* one that is shown though it
   is gone.
+* *Held for each pod more* is what a peer holds of 2,000 settled pods beyond what it holds of 1,000. What
+  is there once is in *bytes held* alone (pools; h2's tables for the busiest moment that it had, some
+  250 KB). What the event reader remembers of the ids that were told of last, 4,096 at most, is hardly in
+  either: next to nothing has happened.
 
 ## How to reproduce
 

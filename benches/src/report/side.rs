@@ -84,7 +84,7 @@ fn at_rest(table: &mut Table<'_>) {
     table.line("… calls", rest, &hour("calls_unary"), count);
     table.line("… times woken up", rest, &hour("peer_woken"), count);
     table.named("bytes held", held, "held", count);
-    table.named("… for each pod more", held, "held_per_pod", count);
+    table.named("… for each pod more", held, "held_more", count);
     table.named(
         "allocations of one unchanged list",
         held,

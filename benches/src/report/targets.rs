@@ -274,7 +274,7 @@ fn events(data: &Data) -> Vec<Row> {
         let what = format!("change to visible: P2 / ours, {part}");
         rows.push(row("T3b", what, AtLeast(3000.0), ratio, times));
     }
-    let held = data.metric(on(memory, 1000), Ours, "held_per_pod");
+    let held = data.metric(on(memory, 1000), Ours, "held_more");
     rows.push(row(
         "T5",
         "bytes held for each pod more (1,000 more than 1,000)",
@@ -282,7 +282,7 @@ fn events(data: &Data) -> Vec<Row> {
         held,
         count,
     ));
-    let figure = named("held_per_pod");
+    let figure = named("held_more");
     let ratio = data.ratio(on(memory, 1000), (Ours, &figure), (Kind::Owned, &figure));
     rows.push(row(
         "T5",

@@ -113,7 +113,8 @@ impl Pod {
     }
 
     /// Upstream's rule (reference, 1.8): the active sandbox's addresses; while any sandbox is
-    /// ready, none are made up; after that the last ones known are kept.
+    /// ready, none are made up; after that the last ones known are kept, for as long as anything of
+    /// the pod is shown.
     fn addresses(&self, status: &PodStatus) -> Box<[Text]> {
         let active = status
             .active_sandbox()

@@ -100,7 +100,8 @@ impl Hash for Mark {
 
 /// UNKNOWN lies over the position and never moves it (law 2).
 ///
-/// It is laid when an event or a list row first says UNKNOWN, and the pod is made dirty for it once.
+/// It is laid when anything first says UNKNOWN; where that is an event or a list row, the pod is made
+/// dirty for it once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Overlay {
     /// When the last inspection began that said UNKNOWN; since the first one it is published so.
