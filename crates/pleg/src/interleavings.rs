@@ -345,7 +345,7 @@ fn at(nanos: u64) -> Instant {
 
 fn something(pod: &str, as_of: u64) -> PodView {
     let mut status = PodStatus::nothing(pod.into());
-    status.containers.push(Arc::new(container()));
+    status.containers = [container()].into();
     PodView::new(Arc::new(status), Some(at(as_of)), None)
 }
 
@@ -371,7 +371,7 @@ fn container() -> pleg_core::ContainerStatus {
     );
     loop {
         if let Some(Output::Publish { view, .. }) = machine.poll_output() {
-            return (*view.status.containers[0]).clone();
+            return view.status.containers[0].clone();
         }
     }
 }
