@@ -19,7 +19,6 @@
 #     /app pause [CODE], /app exit CODE [MILLISECONDS], /app ignore-term. Its entrypoint is /app, its default argument `pause`.
 #   * Pods must be on the host network (linux.security_context.namespace_options.network = NODE): there is no CNI.
 #   * Pods should have CGROUP as linux.cgroup_parent; nobody else uses it, and `down` removes all that is below it.
-#   * Its root and its state are in memory (tmpfs below DIR): they outlive the daemon, not the machine, nor `down`.
 #   * DIR/containerd.pid holds the daemon's pid, LOG (DIR/containerd.log) what it says. Signals may be sent by that pid.
 #   * An `up` which fails prints the end of the log and leaves nothing behind.
 #   * The daemon gets the caller's environment: ENABLE_CRI_SANDBOXES=1 has 1.7 use the later server of pods, for one.
@@ -304,10 +303,6 @@ report() {
     "CGROUP=$(cgroup_parent)" "LOG=$dir/containerd.log" "DIR=$dir"
 }
 
-# in_memory DIRECTORY: what is written there waits for no disk. When containerd unmounts a container's files the kernel
-# writes out all that is unwritten of the disk below them, a build of gigabytes too, and calls fail for it.
-in_memory() { mount -t tmpfs -o mode=0711 pleg-test "$1"; }
-
 import_image() {
   cc -static -Os -s -Wall -Wextra -o "$dir/app" "$parts/app.c"
   python3 "$parts/image.py" "$dir/app" "$image" "$dir/image.tar"
@@ -336,9 +331,7 @@ up() {
   fi
   trap 'failed_up' EXIT
   printf '%s\n' "BIN=$bin" "VERSION=$(version_in "$bin")" >"$dir/settings"
-  mkdir -- "$dir"/{run,root,state}
-  in_memory "$dir/root"
-  in_memory "$dir/state"
+  mkdir -- "$dir/run"
   write_config "$version" "$runc" >"$dir/config.toml"
   start_daemon || die "containerd does not answer"
   import_image

@@ -10,7 +10,7 @@ use pleg::runtime::{Runtime, Scope};
 use pleg::{Delivery, Pleg, Subscription};
 
 use crate::kubelet::{Deed, Deeds};
-use crate::tap::Log;
+use crate::tap::{Heard, Log};
 
 /// What was announced, by id, in order.
 #[derive(Debug, Default)]
@@ -134,8 +134,14 @@ impl Announced {
                 need(LifecycleType::ContainerDied);
                 need(LifecycleType::ContainerRemoved);
             }
-            if deed.started && self.died_without_code(id, deed) {
-                missing.push(format!("{} ({id}): no exit code", deed.name));
+            let told_end = heard.is_none_or(|log| end_told(log, id));
+            if deed.started && told_end && self.died_without_code(id, deed) {
+                let heard = heard.into_iter().flat_map(|log| &log.events);
+                let of_it: Vec<_> = heard.filter(|h| h.is_about(id)).collect();
+                missing.push(format!(
+                    "{} ({id}): no exit code; heard {of_it:#?}",
+                    deed.name
+                ));
             }
         }
         missing
@@ -150,6 +156,19 @@ impl Announced {
                 .and_then(|e| e.subject.as_ref())
                 .is_some_and(|s| s.exit_code.is_none())
     }
+}
+
+/// Whether anything showed an id as ended before its removal was told. A container that is removed
+/// as soon as it has stopped may be gone before containerd reads what its STOPPED is to show, and its
+/// DELETED may come first: then Died comes with that, and nobody can know the code.
+fn end_told(log: &Log, id: &Id) -> bool {
+    use pleg::core::EventType::Deleted;
+    let is_removal = |heard: &&Heard| heard.id == *id && heard.event == Deleted;
+    let until_removed = log.events.iter().take_while(|heard| !is_removal(heard));
+    let read = matches!(log.read_first.get(id), Some((Shown::Exited, _)));
+    read || until_removed
+        .into_iter()
+        .any(|h| h.shows(id, Shown::Exited))
 }
 
 /// Whether the stream or a read told of the end of an id before anything in the stream showed the

@@ -271,11 +271,16 @@ impl Kubelet {
         let request = v1::StartContainerRequest {
             container_id: id.to_string(),
         };
-        self.call(self.client.clone().start_container(request))
+        let started = self
+            .call(self.client.clone().start_container(request))
             .await
-            .with_context(|| format!("StartContainer {id}"))?;
-        self.remember(id, |d| d.started = true);
-        Ok(())
+            .with_context(|| format!("StartContainer {id}"));
+        self.remember(id, |d| match &started {
+            Ok(_) => d.started = true,
+            // So the runtime shows one that it could not start.
+            Err(_) => d.exit_code = Life::CannotStart.exit_code(),
+        });
+        started.map(drop)
     }
 
     /// StopContainer.
