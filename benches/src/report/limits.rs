@@ -47,7 +47,7 @@ const LIMITS: [(&[&str], &str); 9] = [
     ),
     (
         &["T5"],
-        "of a typical pod's 1,920 bytes 690 are texts that no other pod has (two ids, uid, name, \
+        "of a typical pod's 1,900 bytes 690 are texts that no other pod has (two ids, uid, name, \
         values of labels, the log's path), 368 two records, 208 the published status, 200 details, \
         104 the pod's record, 228 the trees and the cache's table, 64 the memory of the last list, the \
         rest small lists (live allocations of the peer, by their size). What is published is never changed, so that \

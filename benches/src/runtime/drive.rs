@@ -46,7 +46,8 @@ pub(super) struct How {
     pub(super) cut_every: Option<Duration>,
 }
 
-/// Events that are told late: when each is due, which it is, and the event as it was when it happened.
+/// Events that are told late: when each is due, which it is, and the event as it was when it
+/// happened.
 type Late = BTreeMap<(Instant, usize), Bytes>;
 
 /// What one play has come to.
