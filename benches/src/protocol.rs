@@ -218,7 +218,10 @@ pub enum PeerOrder {
     },
     /// From now on latencies are recorded. Answered by `Used`.
     Record,
-    /// What was recorded since. Answered by `Recorded`.
+    /// From now on it is counted what the peer does, and nothing else: recording takes its time,
+    /// too. Answered by `Used`.
+    Count,
+    /// What was recorded or counted since. Answered by `Recorded`.
     Recorded,
     /// Waits until its cache shows this. Answered by `Used` at once, and then by `Reached`.
     Await {

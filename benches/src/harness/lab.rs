@@ -324,6 +324,12 @@ impl Pair {
         Ok(expect!(answer, PeerAnswer::Used { usage, .. } => usage))
     }
 
+    /// Counts what the peer does from now on; see [`PeerOrder::Count`].
+    pub(super) fn count(&mut self) -> Result<Usage> {
+        let answer = self.peer.ask(&PeerOrder::Count)?;
+        Ok(expect!(answer, PeerAnswer::Used { usage, .. } => usage))
+    }
+
     pub(super) fn recorded(&mut self) -> Result<Recorded> {
         let answer = self.peer.ask(&PeerOrder::Recorded)?;
         Ok(expect!(answer, PeerAnswer::Recorded(recorded) => recorded))

@@ -319,7 +319,7 @@ fn burst(lab: &Lab, point: &Point, work: Work, rep: u32) -> Result<Figures> {
     let mut pair = lab.start(point, &How::default())?;
     let (events, truth) = pair.plan(work)?;
     pair.window(phase(lab, rep).as_secs_f64())?;
-    pair.record()?;
+    pair.count()?;
     let before = pair.counted()?;
     let patience = PATIENCE + Duration::from_millis(point.latency * u64::from(point.pods) * 4);
     let used = pair.wait_for(truth, events, patience)?;

@@ -173,6 +173,10 @@ impl<P: Peer> Consumer<P> {
                     self.counts = self.peer.counts();
                     used(allocated)
                 }
+                PeerOrder::Count => {
+                    self.counts = self.peer.counts();
+                    used(allocated)
+                }
                 PeerOrder::Recorded => PeerAnswer::Recorded(self.recorded()),
                 PeerOrder::Await { truth, within, .. } => {
                     let truth = self.resolve(truth);
@@ -290,16 +294,18 @@ impl<P: Peer> Consumer<P> {
     }
 
     fn recorded(&self) -> Recorded {
-        let Some(records) = lock(&self.recording).take() else {
-            return Recorded::default();
-        };
         let mut counts = self.peer.counts();
         for (name, count) in &mut counts {
             *count -= self.counts.get(name).copied().unwrap_or(0);
         }
+        let records = lock(&self.recording).take();
+        let taken = |of: fn(&Records) -> &Histogram<u64>| {
+            let of = records.as_ref().map(of);
+            of.map(values).unwrap_or_default()
+        };
         Recorded {
-            end_to_end: values(&records.end_to_end),
-            in_process: values(&records.in_process),
+            end_to_end: taken(|records| &records.end_to_end),
+            in_process: taken(|records| &records.in_process),
             counts,
         }
     }

@@ -35,7 +35,7 @@ pub(super) async fn drain(settings: &Settings) -> Result<()> {
         say(&match order {
             PeerOrder::Sync { .. } => PeerAnswer::Synced { synced: true },
             PeerOrder::Use => PeerAnswer::Used { usage, held: None },
-            PeerOrder::Record => {
+            PeerOrder::Record | PeerOrder::Count => {
                 drained.reset()?;
                 PeerAnswer::Used { usage, held: None }
             }

@@ -159,7 +159,13 @@ fn skim<'a>(shape: &Shape, row: &'a [u8]) -> Option<Skimmed<'a>> {
     let (mut id, mut state, mut rest) = (&[][..], 0, 0_u64);
     let mut once = Once::but_for(shape.maps);
     let mut fields = Fields::of(row);
-    while let Some(field) = Field::next(&mut fields).ok()? {
+    loop {
+        while let Some(entry) = fields.short_of(shape.maps) {
+            rest = rest.wrapping_add(hash(entry, secrets));
+        }
+        let Some(field) = Field::next(&mut fields).ok()? else {
+            break;
+        };
         once.meets(&field)?;
         if field.number == ID {
             id = field.value.bytes().ok()?;

@@ -78,6 +78,23 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// The next field, all of it as it is encoded, if it is bytes, is one of those (a bit each) and
+    /// has a number below 16 and a length below 128: the entries of maps are most of what is said,
+    /// and this is what they look like.
+    #[inline(always)]
+    pub(crate) fn short_of(&mut self, numbers: u64) -> Option<&'a [u8]> {
+        let [key, length, ..] = *self.0 else {
+            return None;
+        };
+        let of_those = key & 0x87 == 2 && numbers >> (key >> 3) & 1 == 1;
+        if !of_those || length >= 0x80 {
+            return None;
+        }
+        let (whole, rest) = self.0.split_at_checked(usize::from(length) + 2)?;
+        self.0 = rest;
+        Some(whole)
+    }
+
     #[inline(always)]
     fn fixed(&mut self, length: usize) -> Result<Value<'a>, Unusual> {
         self.take(length).map(|_| Value::Fixed)
@@ -139,6 +156,30 @@ mod tests {
         assert_eq!(fields.next(), Ok(Some((2, Value::Bytes(b"hi")))));
         assert_eq!(fields.next(), Ok(Some((3, Value::Fixed))));
         assert_eq!(fields.next(), Ok(None));
+    }
+
+    #[test]
+    fn a_short_field_of_some_is_taken_whole_or_not_at_all() {
+        let of = 1 << 2 | 1 << 15;
+        let mut fields = Fields::of(&[0x12, 1, b'a', 0x7a, 0, 0x0a, 1, b'b']);
+        assert_eq!(fields.short_of(of), Some(&[0x12, 1, b'a'][..]));
+        assert_eq!(fields.short_of(of), Some(&[0x7a, 0][..]));
+        assert_eq!(fields.short_of(of), None);
+        assert_eq!(fields.next(), Ok(Some((1, Value::Bytes(b"b")))));
+        assert_eq!(fields.short_of(of), None);
+        let mut long = vec![0x12, 0x80, 0x01];
+        long.resize(3 + 128, b'x');
+        for other in [
+            &long[..],
+            &[0x12, 2, b'a'],
+            &[0x12],
+            &[0x10, 1],
+            &[0x92, 0x01, 0],
+        ] {
+            let mut fields = Fields::of(other);
+            assert_eq!(fields.short_of(of), None, "{other:?}");
+            assert_eq!(fields.rest(), other);
+        }
     }
 
     #[test]

@@ -4,37 +4,29 @@
 //! a row with that fingerprint. Pure data; its bound is what the last list showed.
 
 use std::collections::{BTreeMap, HashSet};
-use std::hash::{BuildHasher as _, Hash, Hasher};
 
 use pleg_runtime::Row;
 use pleg_runtime::core::{Fingerprint, Id, ListRow, Unchanged};
-use rapidhash::fast::GlobalState;
 
 /// The fingerprint that the last complete list showed for each id.
 ///
-/// Found by a hash of the id, seeded in each process, and not compared with its text: of 10,000
-/// pods that would be fetched from all over the memory, for nothing. An id of another that had the
-/// same hash would have to have the same fingerprint, too, to be taken for it.
-///
-/// In order of the hashes, and not in a map, of which half would be empty.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// In order of the ids, and not in a map, of which half would be empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Memory {
-    hashes: GlobalState,
     shown: Vec<Shown>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Shown {
-    hash: u64,
     id: Id,
     fingerprint: Fingerprint,
 }
 
 impl Memory {
-    fn of(&self, id: &str) -> Option<&Shown> {
-        let hash = self.hashes.hash_one(id);
-        let found = self.shown.binary_search_by_key(&hash, |shown| shown.hash);
-        self.shown.get(found.ok()?)
+    /// Where that id is, if it is remembered.
+    fn place_of(&self, id: &str) -> Option<usize> {
+        let found = self.shown.binary_search_by(|shown| shown.id.cmp_text(id));
+        found.ok()
     }
 
     /// A list begins; one that is to be full compares its rows with nothing.
@@ -43,8 +35,9 @@ impl Memory {
             self.shown.clear();
         }
         Listing {
-            // As many as before, and no allocation while they come.
-            unchanged: Vec::with_capacity(self.shown.len()),
+            // No allocation while they come.
+            unchanged: self.shown.iter().map(|_| None).collect(),
+            again: Vec::new(),
             full: Vec::new(),
             memory: self,
         }
@@ -59,31 +52,18 @@ impl Memory {
                 fingerprint,
             } = row
             {
-                let hash = self.hashes.hash_one(report.id.as_str());
                 let of = |fingerprint| Shown {
-                    hash,
                     id: report.id.clone(),
                     fingerprint,
                 };
-                learned.insert(hash, fingerprint.map(of));
+                learned.insert(&report.id, fingerprint.map(of));
             }
         }
-        self.shown
-            .retain(|shown| !learned.contains_key(&shown.hash));
+        self.shown.retain(|shown| !learned.contains_key(&shown.id));
         self.shown.reserve_exact(learned.len());
         self.shown.extend(learned.into_values().flatten());
         // Two runs, each in order: that takes one walk.
-        self.shown.sort_by_key(|shown| shown.hash);
-    }
-}
-
-/// For provers, whose worlds are small.
-impl Hash for Memory {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        let all = self.shown.iter().map(|s| (&s.id, s.fingerprint));
-        let mut all: Vec<_> = all.collect();
-        all.sort_unstable_by_key(|(id, _)| *id);
-        all.hash(state);
+        self.shown.sort_by(|one, other| one.id.cmp(&other.id));
     }
 }
 
@@ -92,23 +72,31 @@ impl Hash for Memory {
 pub struct Listing<'a> {
     memory: &'a mut Memory,
     full: Vec<ListRow>,
-    unchanged: Vec<ListRow>,
+    /// In the places of what is remembered: so they need not be brought into order.
+    unchanged: Vec<Option<ListRow>>,
+    /// Rows of an id that had an unchanged one already.
+    again: Vec<ListRow>,
 }
 
 impl Listing<'_> {
     /// The next row. It is decoded only if it is not what it was.
     pub fn row(&mut self, row: Row<'_>) {
         let fingerprint = row.fingerprint();
-        let before = self.memory.of(row.id());
-        if let (Some(fingerprint), Some(before)) = (fingerprint, before)
+        let place = self.memory.place_of(row.id());
+        let before = place.and_then(|at| self.memory.shown.get(at).zip(self.unchanged.get_mut(at)));
+        if let (Some(fingerprint), Some((before, place))) = (fingerprint, before)
             && fingerprint == before.fingerprint
         {
-            self.unchanged.push(ListRow::Unchanged(Unchanged {
+            let row = ListRow::Unchanged(Unchanged {
                 id: before.id.clone(),
                 kind: row.kind(),
                 shown: row.shown(),
                 fingerprint,
-            }));
+            });
+            match place {
+                None => *place = Some(row),
+                Some(_) => self.again.push(row),
+            }
         } else if let Some(report) = row.report() {
             self.full.push(ListRow::Full {
                 report: Box::new(report),
@@ -119,12 +107,22 @@ impl Listing<'_> {
 
     /// The list is complete: its rows, the full ones first, the unchanged ones in the order of
     /// their ids. It is what the next one is compared with.
+    #[allow(
+        clippy::filter_map_identity,
+        reason = "this collects where the rows lie, `flatten` would allocate anew"
+    )]
     pub fn end(self) -> Vec<ListRow> {
         let Self {
             memory,
             full,
-            mut unchanged,
+            unchanged,
+            mut again,
         } = self;
+        let mut unchanged: Vec<ListRow> = unchanged.into_iter().filter_map(|row| row).collect();
+        if !again.is_empty() {
+            unchanged.append(&mut again);
+            unchanged.sort_by(|one, other| one.id().cmp(other.id()));
+        }
         if !full.is_empty() {
             memory.learn(&full);
         }
@@ -142,7 +140,6 @@ impl Listing<'_> {
             let shown: HashSet<&Id> = shown.map(ListRow::id).collect();
             memory.shown.retain(|before| shown.contains(&before.id));
         }
-        unchanged.sort_unstable_by(|one, other| one.id().cmp(other.id()));
         if full.is_empty() {
             return unchanged;
         }
@@ -212,6 +209,20 @@ mod tests {
             assert!(matches!(listing.end()[..], [ListRow::Full { .. }]));
         }
         assert_eq!(full(&mut memory, false, &[("a", 1)]), ["a"]);
+    }
+
+    /// It should not, but a runtime may name an id twice: the order of ids holds nevertheless.
+    #[test]
+    fn an_id_that_comes_twice_is_handed_over_twice() {
+        let mut memory = Memory::default();
+        full(&mut memory, false, &[("a", 1), ("b", 1), ("c", 1)]);
+        let mut listing = memory.begin(false);
+        for id in ["c", "a", "a", "b", "a"] {
+            listing.row(row(id, 1));
+        }
+        let rows = listing.end();
+        let ids: Vec<_> = rows.iter().map(|row| row.id().as_str()).collect();
+        assert_eq!(ids, ["a", "a", "a", "b", "c"]);
     }
 
     /// What a list showed that did not come to its end was never handed over.
