@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Counts the instructions of the hot paths under valgrind, and their allocations, and fails where
-one takes over 3 % more instructions, or any more allocations, than benches/instructions.toml says.
+one takes over 3 % more instructions, or more allocations, than benches/instructions.toml says.
 
   instructions.py            count and compare (needs valgrind and a release build)
   instructions.py --write    count and commit to the file what was counted
@@ -8,7 +8,8 @@ one takes over 3 % more instructions, or any more allocations, than benches/inst
 Each path of benches/benches/hot.rs is walked N and 2N times; the difference is what N rounds take,
 without the preparations. Nothing in it depends on time or threads, and libc is told to use the same
 routines on every processor. The seeds of hash maps are random, and now and then one costs 2 % more:
-the least of three counts is taken. Another compiler gives other figures: write them anew with it.
+the least of three counts is taken, and a tenth of an allocation more (of tables that had to grow,
+by their seeds) is none. Another compiler gives other figures: write them anew with it.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def main() -> None:
         print(f"{path:<16} {n:>10} {change:>+8.1%}{'  too many' if change > MORE else ''}")
     for path, n in allocated.items():
         was = committed["allocations"].get(path, -1.0)
-        more = n > was
+        more = n >= was + 0.1
         worse |= more
         print(f"{path:<16} {n:>10} allocations{f', {was} before: too many' if more else ''}")
     sys.exit(1 if worse else 0)

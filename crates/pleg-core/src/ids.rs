@@ -23,12 +23,6 @@ macro_rules! name_type {
                 &self.text
             }
 
-            /// How it and the name of that text are ordered.
-            pub fn cmp_text(&self, other: &str) -> Ordering {
-                let text = || (*self.text).cmp(other);
-                self.head.cmp(&head(other)).then_with(text)
-            }
-
             fn new(text: Text) -> Self {
                 let head = head(&text);
                 Self { head, text }
@@ -101,11 +95,7 @@ macro_rules! name_type {
 
 /// The first eight bytes of a name, in the order of names. Every map here is searched by name;
 /// names differ early, and what is compared in place need not be fetched from elsewhere.
-#[inline]
 fn head(text: &str) -> u64 {
-    if let Some(head) = text.as_bytes().first_chunk() {
-        return u64::from_be_bytes(*head);
-    }
     let mut head = [0; 8];
     for (byte, of_text) in head.iter_mut().zip(text.bytes()) {
         *byte = of_text;
@@ -248,7 +238,6 @@ mod tests {
             let (one, other) = (Id::from(&*a), Id::from(&*b));
             prop_assert_eq!(one.cmp(&other), a.cmp(&b));
             prop_assert_eq!(one == other, a == b);
-            prop_assert_eq!(one.cmp_text(&b), a.cmp(&b));
         }
     }
 }

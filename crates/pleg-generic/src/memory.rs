@@ -4,29 +4,39 @@
 //! a row with that fingerprint. Pure data; its bound is what the last list showed.
 
 use std::collections::{BTreeMap, HashSet};
+use std::hash::{BuildHasher as _, Hash, Hasher};
 
 use pleg_runtime::Row;
 use pleg_runtime::core::{Fingerprint, Id, ListRow, Unchanged};
+use rapidhash::fast::GlobalState;
 
 /// The fingerprint that the last complete list showed for each id.
 ///
-/// In order of the ids, and not in a map, of which half would be empty.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+/// Found by a hash of the id, seeded in each process, and not compared with its text: of 10,000
+/// pods that would be fetched from all over the memory, for nothing. An id of another that had the
+/// same hash would have to have the same fingerprint, too, to be taken for it.
+///
+/// In order of the hashes, and not in a map, of which half would be empty. (In order of the ids
+/// nothing would have to be sorted, and a row less in seven instructions read; but to find an id
+/// is to read its text, and an audit of 10,000 pods took 41 ms then instead of 31.)
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
+    hashes: GlobalState,
     shown: Vec<Shown>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Shown {
+    hash: u64,
     id: Id,
     fingerprint: Fingerprint,
 }
 
 impl Memory {
-    /// Where that id is, if it is remembered.
-    fn place_of(&self, id: &str) -> Option<usize> {
-        let found = self.shown.binary_search_by(|shown| shown.id.cmp_text(id));
-        found.ok()
+    fn of(&self, id: &str) -> Option<&Shown> {
+        let hash = self.hashes.hash_one(id);
+        let found = self.shown.binary_search_by_key(&hash, |shown| shown.hash);
+        self.shown.get(found.ok()?)
     }
 
     /// A list begins; one that is to be full compares its rows with nothing.
@@ -35,9 +45,8 @@ impl Memory {
             self.shown.clear();
         }
         Listing {
-            // No allocation while they come.
-            unchanged: self.shown.iter().map(|_| None).collect(),
-            again: Vec::new(),
+            // As many as before, and no allocation while they come.
+            unchanged: Vec::with_capacity(self.shown.len()),
             full: Vec::new(),
             memory: self,
         }
@@ -52,18 +61,31 @@ impl Memory {
                 fingerprint,
             } = row
             {
+                let hash = self.hashes.hash_one(report.id.as_str());
                 let of = |fingerprint| Shown {
+                    hash,
                     id: report.id.clone(),
                     fingerprint,
                 };
-                learned.insert(&report.id, fingerprint.map(of));
+                learned.insert(hash, fingerprint.map(of));
             }
         }
-        self.shown.retain(|shown| !learned.contains_key(&shown.id));
+        self.shown
+            .retain(|shown| !learned.contains_key(&shown.hash));
         self.shown.reserve_exact(learned.len());
         self.shown.extend(learned.into_values().flatten());
         // Two runs, each in order: that takes one walk.
-        self.shown.sort_by(|one, other| one.id.cmp(&other.id));
+        self.shown.sort_by_key(|shown| shown.hash);
+    }
+}
+
+/// For provers, whose worlds are small.
+impl Hash for Memory {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let all = self.shown.iter().map(|s| (&s.id, s.fingerprint));
+        let mut all: Vec<_> = all.collect();
+        all.sort_unstable_by_key(|(id, _)| *id);
+        all.hash(state);
     }
 }
 
@@ -72,31 +94,23 @@ impl Memory {
 pub struct Listing<'a> {
     memory: &'a mut Memory,
     full: Vec<ListRow>,
-    /// In the places of what is remembered: so they need not be brought into order.
-    unchanged: Vec<Option<ListRow>>,
-    /// Rows of an id that had an unchanged one already.
-    again: Vec<ListRow>,
+    unchanged: Vec<ListRow>,
 }
 
 impl Listing<'_> {
     /// The next row. It is decoded only if it is not what it was.
     pub fn row(&mut self, row: Row<'_>) {
         let fingerprint = row.fingerprint();
-        let place = self.memory.place_of(row.id());
-        let before = place.and_then(|at| self.memory.shown.get(at).zip(self.unchanged.get_mut(at)));
-        if let (Some(fingerprint), Some((before, place))) = (fingerprint, before)
+        let before = self.memory.of(row.id());
+        if let (Some(fingerprint), Some(before)) = (fingerprint, before)
             && fingerprint == before.fingerprint
         {
-            let row = ListRow::Unchanged(Unchanged {
+            self.unchanged.push(ListRow::Unchanged(Unchanged {
                 id: before.id.clone(),
                 kind: row.kind(),
                 shown: row.shown(),
                 fingerprint,
-            });
-            match place {
-                None => *place = Some(row),
-                Some(_) => self.again.push(row),
-            }
+            }));
         } else if let Some(report) = row.report() {
             self.full.push(ListRow::Full {
                 report: Box::new(report),
@@ -107,22 +121,12 @@ impl Listing<'_> {
 
     /// The list is complete: its rows, the full ones first, the unchanged ones in the order of
     /// their ids. It is what the next one is compared with.
-    #[allow(
-        clippy::filter_map_identity,
-        reason = "this collects where the rows lie, `flatten` would allocate anew"
-    )]
     pub fn end(self) -> Vec<ListRow> {
         let Self {
             memory,
             full,
-            unchanged,
-            mut again,
+            mut unchanged,
         } = self;
-        let mut unchanged: Vec<ListRow> = unchanged.into_iter().filter_map(|row| row).collect();
-        if !again.is_empty() {
-            unchanged.append(&mut again);
-            unchanged.sort_by(|one, other| one.id().cmp(other.id()));
-        }
         if !full.is_empty() {
             memory.learn(&full);
         }
@@ -140,6 +144,7 @@ impl Listing<'_> {
             let shown: HashSet<&Id> = shown.map(ListRow::id).collect();
             memory.shown.retain(|before| shown.contains(&before.id));
         }
+        unchanged.sort_unstable_by(|one, other| one.id().cmp(other.id()));
         if full.is_empty() {
             return unchanged;
         }
