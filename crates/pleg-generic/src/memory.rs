@@ -17,8 +17,8 @@ use rapidhash::fast::GlobalState;
 /// same hash would have to have the same fingerprint, too, to be taken for it.
 ///
 /// In order of the hashes, and not in a map, of which half would be empty. (In order of the ids
-/// nothing would have to be sorted, and a row less in seven instructions read; but to find an id
-/// is to read its text, and an audit of 10,000 pods took 41 ms then instead of 31.)
+/// nothing would have to be sorted, and an audit takes 7 % fewer instructions; but to find an id is
+/// to read its text, and an audit of 10,000 pods took 41 ms of CPU then instead of 31.)
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     hashes: GlobalState,
