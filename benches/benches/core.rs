@@ -18,9 +18,9 @@ use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use pleg_core::{
-    Arrival, ContainerDetails, Details, EventType, Id, Identity, Inspection, Instant, Kind, List,
-    ListRow, Output, PodUid, Reconciler, Report, RuntimeEvent, SandboxDetails, Settings, Shown,
-    StreamChange, Unchanged, WallTime,
+    Arrival, ContainerDetails, Details, EventType, FullRow, Id, Identity, Inspection, Instant,
+    Kind, List, Output, PodUid, Reconciler, Report, Rows, RuntimeEvent, SandboxDetails, Settings,
+    Shown, StreamChange, Unchanged, WallTime,
 };
 
 const PODS: u64 = 1000;
@@ -78,21 +78,24 @@ fn rows() -> Vec<Report> {
 /// What a fingerprint is of does not matter here; it is the same in every list.
 const FINGERPRINT: u64 = 7;
 
-fn full(reports: Vec<Report>) -> Vec<ListRow> {
-    let full = |report| ListRow::Full {
-        report: Box::new(report),
+fn full(reports: Vec<Report>) -> Rows {
+    let full = |report| FullRow {
+        report,
         fingerprint: Some(FINGERPRINT.into()),
     };
-    reports.into_iter().map(full).collect()
+    Rows {
+        full: reports.into_iter().map(full).collect(),
+        ..Rows::default()
+    }
 }
 
-fn unchanged(report: Report) -> ListRow {
-    ListRow::Unchanged(Unchanged {
+fn unchanged(report: Report) -> Unchanged {
+    Unchanged {
         id: report.id,
         kind: report.identity.kind,
         shown: report.shown,
         fingerprint: FINGERPRINT.into(),
-    })
+    }
 }
 
 /// A machine that knows the node, and the ticket and instant of the list that it wants next.
@@ -206,10 +209,13 @@ fn unchanged_list(c: &mut Criterion) {
         let (fresh, known) = (rows(), rows_by_id());
         b.iter(|| fresh.iter().filter(|r| known.get(&r.id) == Some(r)).count());
     });
-    let mut in_order: Vec<ListRow> = rows().into_iter().map(unchanged).collect();
-    in_order.sort_unstable_by(|one, other| one.id().cmp(other.id()));
+    let mut in_order: Vec<Unchanged> = rows().into_iter().map(unchanged).collect();
+    in_order.sort_unstable_by(|one, other| one.id.cmp(&other.id));
     let unchanged = List {
-        rows: Ok(in_order),
+        rows: Ok(Rows {
+            unchanged: in_order.into(),
+            ..Rows::default()
+        }),
         ..list
     };
     for (name, list) in [("audited, rows in full", list), ("audited", unchanged)] {

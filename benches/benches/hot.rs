@@ -19,7 +19,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use pleg_core::{
-    Arrival, Id, Inspection, Instant, List, ListRow, Output, Reconciler, Report, RuntimeEvent,
+    Arrival, Id, Inspection, Instant, List, Output, Reconciler, Report, Rows, RuntimeEvent,
     Settings, StreamChange, Ticket, WallTime,
 };
 use pleg_cri::convert::{self, Pool};
@@ -272,13 +272,9 @@ fn audit_in_full(rounds: usize) -> Walked {
     counted(|| {
         for rows in lists {
             let ticket = node.next_list();
-            node.answer_list(ticket, full(rows));
+            node.answer_list(ticket, rows.into_iter().collect());
         }
     })
-}
-
-fn full(rows: Vec<Report>) -> Vec<ListRow> {
-    rows.into_iter().map(Into::into).collect()
 }
 
 fn rows() -> Vec<Report> {
@@ -332,7 +328,7 @@ impl Node {
         }
     }
 
-    fn answer_list(&mut self, ticket: Ticket, rows: Vec<ListRow>) {
+    fn answer_list(&mut self, ticket: Ticket, rows: Rows) {
         let began = self.now;
         self.now = self.now.after(MS);
         let ended = self.now;
@@ -399,7 +395,7 @@ fn settled() -> Node {
         .handle_stream(now, StreamChange::Subscribed { at: now, wall });
     while !(node.machine.health(node.now).synced && node.machine.is_idle()) {
         let ticket = node.next_list();
-        node.answer_list(ticket, full(rows()));
+        node.answer_list(ticket, rows().into_iter().collect());
     }
     node
 }

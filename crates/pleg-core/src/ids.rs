@@ -12,8 +12,7 @@ macro_rules! name_type {
         $(#[$doc])*
         #[derive(Clone)]
         pub struct $name {
-            /// See [`head`].
-            head: u64,
+            head: Head,
             text: Text,
         }
 
@@ -23,8 +22,14 @@ macro_rules! name_type {
                 &self.text
             }
 
+            /// The first eight bytes of the text, in the order of names: where those differ,
+            /// which is nearly always, nothing else needs to be looked at.
+            pub const fn head(&self) -> Head {
+                self.head
+            }
+
             fn new(text: Text) -> Self {
-                let head = head(&text);
+                let head = Head::of(&text);
                 Self { head, text }
             }
         }
@@ -95,12 +100,18 @@ macro_rules! name_type {
 
 /// The first eight bytes of a name, in the order of names. Every map here is searched by name;
 /// names differ early, and what is compared in place need not be fetched from elsewhere.
-fn head(text: &str) -> u64 {
-    let mut head = [0; 8];
-    for (byte, of_text) in head.iter_mut().zip(text.bytes()) {
-        *byte = of_text;
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Head(u64);
+
+impl Head {
+    /// Of the name that reads so.
+    pub fn of(text: &str) -> Self {
+        let mut head = [0; 8];
+        for (byte, of_text) in head.iter_mut().zip(text.bytes()) {
+            *byte = of_text;
+        }
+        Self(u64::from_be_bytes(head))
     }
-    u64::from_be_bytes(head)
 }
 
 name_type! {

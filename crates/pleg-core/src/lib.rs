@@ -38,6 +38,7 @@ mod order;
 mod pod;
 mod reconciler;
 mod record;
+mod records;
 mod status;
 mod stream;
 mod terminal;
@@ -51,13 +52,13 @@ pub use counters::Counters;
 pub use desk::{Cause, Causes};
 pub use error::{CallError, CallErrorKind};
 pub use health::{Degraded, Health, NotReady};
-pub use ids::{Id, Kind, PodUid};
+pub use ids::{Head, Id, Kind, PodUid};
 pub use inbox::Inbox;
 pub use labels::{LabelKeys, Labels, Packed, Packing};
 pub use lifecycle::{LifecycleType, PodLifecycleEvent, Source, Subject};
 pub use observed::{
-    Arrival, Details, EventType, Fingerprint, Identity, Inspection, List, ListRow, Reading, Report,
-    RuntimeEvent, Shown, StreamChange, StreamEnd, Ticket, Unchanged,
+    Arrival, Details, EventType, Fingerprint, FullRow, Identity, Inspection, List, Reading, Report,
+    Rows, RuntimeEvent, Shown, StreamChange, StreamEnd, Ticket, Unchanged,
 };
 pub use reconciler::{Census, Confirmed, Output, Reconciler};
 pub use status::{

@@ -213,50 +213,43 @@ pub struct List {
     /// Stamped after the last one.
     pub ended: Instant,
     /// All sandboxes and all containers, or why there are none: a list that is not complete says
-    /// nothing at all (law 5). Those that are unchanged come in the order of their ids; the others
-    /// as the runtime lists them.
-    pub rows: Result<Vec<ListRow>, CallError>,
+    /// nothing at all (law 5).
+    pub rows: Result<Rows, CallError>,
 }
 
-/// One row of a full list.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum ListRow {
-    /// What it says.
-    Full {
-        /// All of it.
-        report: Box<Report>,
-        /// By which it is known again; none where the runtime gives none.
-        fingerprint: Option<Fingerprint>,
-    },
-    /// It says what it said before, but for the state.
-    Unchanged(Unchanged),
+/// The rows of a complete list.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Rows {
+    /// Those that may say something new, as the runtime lists them.
+    pub full: Vec<FullRow>,
+    /// Those that say what they said before, but for the state, in order of their ids.
+    ///
+    /// A list that shows once more what the one before showed may hand over the very same slice:
+    /// where nothing has happened since, it takes no look at any row.
+    pub unchanged: Arc<[Unchanged]>,
 }
 
-impl ListRow {
-    /// What it is about.
-    pub fn id(&self) -> &Id {
-        match self {
-            Self::Full { report, .. } => &report.id,
-            Self::Unchanged(row) => &row.id,
-        }
-    }
-
-    /// The state that it shows.
-    pub fn shown(&self) -> Shown {
-        match self {
-            Self::Full { report, .. } => report.shown,
-            Self::Unchanged(row) => row.shown,
-        }
-    }
-}
-
-impl From<Report> for ListRow {
-    fn from(report: Report) -> Self {
-        Self::Full {
-            report: Box::new(report),
+impl FromIterator<Report> for Rows {
+    /// All of them in full, and none by which it would be known again.
+    fn from_iter<T: IntoIterator<Item = Report>>(reports: T) -> Self {
+        let full = |report| FullRow {
+            report,
             fingerprint: None,
+        };
+        Self {
+            full: reports.into_iter().map(full).collect(),
+            unchanged: Arc::default(),
         }
     }
+}
+
+/// A row of a list, and all that it says.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FullRow {
+    /// What it says.
+    pub report: Report,
+    /// By which it is known again; none where the runtime gives none.
+    pub fingerprint: Option<Fingerprint>,
 }
 
 /// A row that says what an earlier one said, but for the state.
@@ -276,9 +269,9 @@ pub struct Unchanged {
     pub fingerprint: Fingerprint,
 }
 
-/// A number that stands for all that a list row says but its id and its state. Rows of one id with
-/// equal fingerprints say the same; rows that say the same have equal ones as a rule. Zero counts as
-/// [`u64::MAX`].
+/// A number that stands for all that a list row says, but for its state. Rows with equal
+/// fingerprints say the same, of the same id; rows that say the same have equal ones as a rule. Zero
+/// counts as [`u64::MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 // So that one that may be missing takes no more room.
 pub struct Fingerprint(NonZeroU64);

@@ -7,7 +7,8 @@ use crate::error::CallError;
 use crate::ids::{Id, Ids, Kind, PodUid};
 use crate::observed::{Inspection, Report};
 use crate::order::Position;
-use crate::record::{Record, Records};
+use crate::record::Record;
+use crate::records::Records;
 use crate::status::{ContainerStatus, PodStatus, SandboxState, SandboxStatus, Text};
 use crate::time::Instant;
 
@@ -81,7 +82,7 @@ impl Pod {
         left_out: &BTreeSet<Id>,
         now: Instant,
     ) -> PodStatus {
-        let mut all: Records = self
+        let mut all: BTreeMap<Id, Box<Record>> = self
             .members
             .iter()
             .filter(|id| !left_out.contains(*id))

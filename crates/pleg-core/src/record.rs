@@ -3,7 +3,6 @@
 mod again;
 mod published;
 
-use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -11,15 +10,12 @@ use std::time::Duration;
 
 use crate::belief::{Belief, Call, Verdict};
 use crate::details::{self, Weight};
-use crate::ids::{Id, Kind};
+use crate::ids::Kind;
 use crate::lifecycle::{LifecycleType, Said, Source};
 use crate::observed::{Details, Fingerprint, Identity, Report, Ticket};
 use crate::order::Position;
 use crate::status::{ContainerDetails, Text};
 use crate::time::{Instant, WallTime};
-
-/// All records. A tree has room to spare in its nodes: what is large is kept outside of them.
-pub(crate) type Records = BTreeMap<Id, Box<Record>>;
 
 /// Everything that is held of one id. A removed one stays as its own tombstone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -1,4 +1,5 @@
-//! Lists, read without being decoded: of each row its id, its state and a fingerprint of the rest.
+//! Lists, read without being decoded: of each row its id, its state and a fingerprint of all but
+//! the state.
 //!
 //! Most rows of most lists say what they said before; for those this is all that is needed, and it
 //! costs a fraction of decoding them. A row that is new or changed is decoded from its own bytes,
@@ -167,11 +168,14 @@ fn skim<'a>(shape: &Shape, row: &'a [u8]) -> Option<Skimmed<'a>> {
             break;
         };
         once.meets(&field)?;
+        if field.number == shape.state {
+            state = field.value.varint().ok()?;
+            continue;
+        }
         if field.number == ID {
             id = field.value.bytes().ok()?;
-        } else if field.number == shape.state {
-            state = field.value.varint().ok()?;
-        } else if bit(field.number) & shape.nested != 0 {
+        }
+        if bit(field.number) & shape.nested != 0 {
             let image = field.value.bytes().ok()?;
             let inner = sum(image, IMAGE_MAPS, secrets)?;
             // The sum stands for the fields' bytes; what it is the sum of counts, too.

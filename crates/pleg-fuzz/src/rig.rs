@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use pleg_core::{
-    CallError, CallErrorKind, Id, Inspection, Instant, Kind, List, ListRow, Output, PodUid,
-    Reading, Reconciler, Report, Settings, Ticket, WallTime,
+    CallError, CallErrorKind, Id, Inspection, Instant, Kind, List, Output, PodUid, Reading,
+    Reconciler, Report, Settings, Ticket, WallTime,
 };
 
 use crate::witness::Witness;
@@ -149,7 +149,7 @@ impl Rig {
             ticket,
             began,
             ended: self.now,
-            rows: rows.map(|rows| rows.into_iter().map(ListRow::from).collect()),
+            rows: rows.map(|rows| rows.into_iter().collect()),
         };
         self.act(|machine, now| machine.handle_list(now, list.clone()));
     }

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use pleg_runtime::clock::Clock;
 use pleg_runtime::core::{
-    CallError, CallErrorKind, Id, Inspection, Kind, List, ListRow, PodUid, Reading, Report, Ticket,
+    CallError, CallErrorKind, Id, Inspection, Kind, List, PodUid, Reading, Report, Rows, Ticket,
 };
 use pleg_runtime::{Row, Runtime, Scope};
 
@@ -91,7 +91,7 @@ impl<R: Runtime> Reader<R> {
         }
     }
 
-    async fn rows(&self, limit: &Limit, full: bool) -> Result<Vec<ListRow>, CallError> {
+    async fn rows(&self, limit: &Limit, full: bool) -> Result<Rows, CallError> {
         // Taken for as long as the list is under way: no lock is held meanwhile, and a list that
         // is dropped takes with it what it knew.
         let mut memory = std::mem::take(&mut *self.memory());
@@ -109,7 +109,7 @@ impl<R: Runtime> Reader<R> {
         memory: &mut Memory,
         limit: &Limit,
         full: bool,
-    ) -> Result<Vec<ListRow>, CallError> {
+    ) -> Result<Rows, CallError> {
         let mut listing = memory.begin(full);
         let mut row = |row: Row<'_>| listing.row(row);
         let sandboxes = self.runtime.list_sandboxes(&Scope::Node, &mut row);

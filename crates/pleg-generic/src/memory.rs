@@ -3,89 +3,53 @@
 //! Nobody has to believe it: the core takes a row for unchanged only where it has itself taken over
 //! a row with that fingerprint. Pure data; its bound is what the last list showed.
 
-use std::collections::{BTreeMap, HashSet};
-use std::hash::{BuildHasher as _, Hash, Hasher};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use pleg_runtime::Row;
-use pleg_runtime::core::{Fingerprint, Id, ListRow, Unchanged};
-use rapidhash::fast::GlobalState;
+use pleg_runtime::core::{Fingerprint, FullRow, Head, Id, Kind, Rows, Shown, Unchanged};
 
-/// The fingerprint that the last complete list showed for each id.
-///
-/// Found by a hash of the id, seeded in each process, and not compared with its text: of 10,000
-/// pods that would be fetched from all over the memory, for nothing. An id of another that had the
-/// same hash would have to have the same fingerprint, too, to be taken for it.
-///
-/// In order of the hashes, and not in a map, of which half would be empty. (In order of the ids
-/// nothing would have to be sorted, and an audit takes 7 % fewer instructions; but to find an id is
-/// to read its text, and an audit of 10,000 pods took 41 ms of CPU then instead of 31.)
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The rows that the last complete list showed, but for those that have no fingerprint.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Memory {
-    hashes: GlobalState,
-    shown: Vec<Shown>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Shown {
-    hash: u64,
-    id: Id,
-    fingerprint: Fingerprint,
+    /// As the next list will hand them over, if it shows the same: in order of their ids.
+    shown: Arc<[Unchanged]>,
 }
 
 impl Memory {
-    fn of(&self, id: &str) -> Option<&Shown> {
-        let hash = self.hashes.hash_one(id);
-        let found = self.shown.binary_search_by_key(&hash, |shown| shown.hash);
-        self.shown.get(found.ok()?)
+    /// Where the row is that says the same, but for the state.
+    ///
+    /// Found by how its id begins, and known by the fingerprint, which is of the id, too. The text
+    /// of an id is read only where others begin like it: of 10,000 pods that would be fetched from
+    /// all over the memory, for nothing.
+    fn find(&self, id: &str, kind: Kind, fingerprint: Fingerprint) -> Option<usize> {
+        let head = Head::of(id);
+        let at = self.shown.partition_point(|row| row.id.head() < head);
+        let begins_so = |at| {
+            let row = self.shown.get(at);
+            row.is_some_and(|row: &Unchanged| row.id.head() == head)
+        };
+        let at = match begins_so(at + 1) {
+            false => at,
+            true => {
+                let found = self.shown.binary_search_by(|row| row.id.as_str().cmp(id));
+                found.ok()?
+            }
+        };
+        let row = self.shown.get(at)?;
+        (row.fingerprint == fingerprint && row.kind == kind).then_some(at)
     }
 
     /// A list begins; one that is to be full compares its rows with nothing.
     pub fn begin(&mut self, full: bool) -> Listing<'_> {
         if full {
-            self.shown.clear();
+            self.shown = Arc::default();
         }
         Listing {
-            // As many as before, and no allocation while they come.
-            unchanged: Vec::with_capacity(self.shown.len()),
+            again: vec![None; self.shown.len()],
             full: Vec::new(),
             memory: self,
         }
-    }
-
-    /// Takes over what these rows showed, of each id the last one.
-    fn learn(&mut self, rows: &[ListRow]) {
-        let mut learned = BTreeMap::new();
-        for row in rows {
-            if let ListRow::Full {
-                report,
-                fingerprint,
-            } = row
-            {
-                let hash = self.hashes.hash_one(report.id.as_str());
-                let of = |fingerprint| Shown {
-                    hash,
-                    id: report.id.clone(),
-                    fingerprint,
-                };
-                learned.insert(hash, fingerprint.map(of));
-            }
-        }
-        self.shown
-            .retain(|shown| !learned.contains_key(&shown.hash));
-        self.shown.reserve_exact(learned.len());
-        self.shown.extend(learned.into_values().flatten());
-        // Two runs, each in order: that takes one walk.
-        self.shown.sort_by_key(|shown| shown.hash);
-    }
-}
-
-/// For provers, whose worlds are small.
-impl Hash for Memory {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        let all = self.shown.iter().map(|s| (&s.id, s.fingerprint));
-        let mut all: Vec<_> = all.collect();
-        all.sort_unstable_by_key(|(id, _)| *id);
-        all.hash(state);
     }
 }
 
@@ -93,70 +57,80 @@ impl Hash for Memory {
 #[derive(Debug)]
 pub struct Listing<'a> {
     memory: &'a mut Memory,
-    full: Vec<ListRow>,
-    unchanged: Vec<ListRow>,
+    full: Vec<FullRow>,
+    /// Of each row that is remembered: the state in which it came again.
+    again: Vec<Option<Shown>>,
 }
 
 impl Listing<'_> {
     /// The next row. It is decoded only if it is not what it was.
     pub fn row(&mut self, row: Row<'_>) {
         let fingerprint = row.fingerprint();
-        let before = self.memory.of(row.id());
-        if let (Some(fingerprint), Some(before)) = (fingerprint, before)
-            && fingerprint == before.fingerprint
-        {
-            self.unchanged.push(ListRow::Unchanged(Unchanged {
-                id: before.id.clone(),
-                kind: row.kind(),
-                shown: row.shown(),
-                fingerprint,
-            }));
+        let found = fingerprint.and_then(|of| self.memory.find(row.id(), row.kind(), of));
+        // An id that comes twice, which it should not, comes in full the second time.
+        let again = found.and_then(|at| self.again.get_mut(at));
+        if let Some(again) = again.filter(|again| again.is_none()) {
+            *again = Some(row.shown());
         } else if let Some(report) = row.report() {
-            self.full.push(ListRow::Full {
-                report: Box::new(report),
+            self.full.push(FullRow {
+                report,
                 fingerprint,
             });
         }
     }
 
-    /// The list is complete: its rows, the full ones first, the unchanged ones in the order of
-    /// their ids. It is what the next one is compared with.
-    pub fn end(self) -> Vec<ListRow> {
+    /// The list is complete: its rows. It is what the next one is compared with.
+    pub fn end(self) -> Rows {
         let Self {
             memory,
             full,
-            mut unchanged,
+            again,
         } = self;
-        if !full.is_empty() {
-            memory.learn(&full);
+        let before = || memory.shown.iter().zip(&again);
+        if full.is_empty() && before().all(|(row, again)| *again == Some(row.shown)) {
+            let unchanged = memory.shown.clone();
+            return Rows { full, unchanged };
         }
-        let is_known = |row: &&ListRow| {
-            matches!(
-                row,
-                ListRow::Full {
-                    fingerprint: Some(_),
-                    ..
-                }
-            )
+        let unchanged = before().filter_map(|(row, again)| {
+            let shown = (*again)?;
+            Some(Unchanged {
+                shown,
+                ..row.clone()
+            })
+        });
+        let unchanged: Arc<[Unchanged]> = unchanged.collect();
+        memory.shown = match full.is_empty() {
+            true => unchanged.clone(),
+            false => shown_by(&full, &unchanged),
         };
-        if memory.shown.len() > unchanged.len() + full.iter().filter(is_known).count() {
-            let shown = full.iter().chain(&unchanged);
-            let shown: HashSet<&Id> = shown.map(ListRow::id).collect();
-            memory.shown.retain(|before| shown.contains(&before.id));
-        }
-        unchanged.sort_unstable_by(|one, other| one.id().cmp(other.id()));
-        if full.is_empty() {
-            return unchanged;
-        }
-        let mut rows = full;
-        rows.append(&mut unchanged);
-        rows
+        Rows { full, unchanged }
     }
+}
+
+/// What these rows showed together, of each id the last.
+fn shown_by(full: &[FullRow], unchanged: &[Unchanged]) -> Arc<[Unchanged]> {
+    let mut last: BTreeMap<&Id, &FullRow> = BTreeMap::new();
+    for row in full {
+        last.insert(&row.report.id, row);
+    }
+    let others = unchanged.iter().filter(|row| !last.contains_key(&row.id));
+    let mut shown: Vec<Unchanged> = others.cloned().collect();
+    shown.extend(last.into_values().filter_map(|row| {
+        Some(Unchanged {
+            id: row.report.id.clone(),
+            kind: row.report.identity.kind,
+            shown: row.report.shown,
+            fingerprint: row.fingerprint?,
+        })
+    }));
+    // Two runs, each in order: that takes one walk.
+    shown.sort_by(|one, other| one.id.cmp(&other.id));
+    shown.into()
 }
 
 #[cfg(test)]
 mod tests {
-    use pleg_runtime::core::{Details, Identity, Kind, Report, Shown};
+    use pleg_runtime::core::{Details, Identity, Report};
 
     use super::*;
 
@@ -169,19 +143,24 @@ mod tests {
         }
     }
 
-    fn row(id: &str, fingerprint: u64) -> Row<'static> {
-        Row::from(report(id)).with_fingerprint(fingerprint.into())
+    /// A row whose fingerprint is of the id, too.
+    fn row(id: &str, says: u64) -> Row<'static> {
+        let of_id: u64 = id.bytes().fold(0, |sum, byte| sum * 31 + u64::from(byte));
+        Row::from(report(id)).with_fingerprint((of_id << 8 | says).into())
+    }
+
+    fn list(memory: &mut Memory, full: bool, rows: &[(&str, u64)]) -> Rows {
+        let mut listing = memory.begin(full);
+        for (id, says) in rows {
+            listing.row(row(id, *says));
+        }
+        listing.end()
     }
 
     /// Lists these rows; which of them came in full.
     fn full(memory: &mut Memory, full: bool, rows: &[(&str, u64)]) -> Vec<String> {
-        let mut listing = memory.begin(full);
-        for (id, fingerprint) in rows {
-            listing.row(row(id, *fingerprint));
-        }
-        let rows = listing.end();
-        let is_full = |row: &&ListRow| matches!(row, ListRow::Full { .. });
-        let ids = rows.iter().filter(is_full).map(|row| row.id().to_string());
+        let rows = list(memory, full, rows);
+        let ids = rows.full.iter().map(|row| row.report.id.to_string());
         ids.collect()
     }
 
@@ -204,6 +183,57 @@ mod tests {
         assert_eq!(full(&mut memory, false, &[("a", 1), ("b", 1)]), ["b"]);
     }
 
+    /// A runtime that numbers its ids.
+    #[test]
+    fn ids_that_begin_alike_are_told_apart() {
+        let ids = ["pod-0001-1", "pod-0001-10", "pod-0001-2", "pod-0001"];
+        let rows = ids.map(|id| (id, 1));
+        let mut memory = Memory::default();
+        for (n, new) in rows.iter().enumerate() {
+            let shown = rows.get(..=n).unwrap();
+            assert_eq!(full(&mut memory, false, shown), [new.0]);
+        }
+        assert!(full(&mut memory, false, &rows).is_empty());
+        let changed = [rows[0], ("pod-0001-10", 2), rows[2], rows[3]];
+        assert_eq!(full(&mut memory, false, &changed), ["pod-0001-10"]);
+    }
+
+    /// So that who has gone through them once need not do so again.
+    #[test]
+    fn the_same_rows_are_handed_over_as_the_very_same() {
+        let mut memory = Memory::default();
+        let (a, b) = (("a", 1), ("b", 1));
+        list(&mut memory, false, &[a, b]);
+        let first = list(&mut memory, false, &[a, b]).unchanged;
+        let again = list(&mut memory, false, &[b, a]).unchanged;
+        assert!(first.len() == 2 && Arc::ptr_eq(&first, &again));
+        let less = list(&mut memory, false, &[b]).unchanged;
+        assert!(less.len() == 1 && !Arc::ptr_eq(&first, &less));
+        let again = list(&mut memory, false, &[b]).unchanged;
+        assert!(Arc::ptr_eq(&less, &again));
+    }
+
+    #[test]
+    fn a_row_in_another_state_is_unchanged_and_shows_it() {
+        let mut memory = Memory::default();
+        list(&mut memory, false, &[("a", 1)]);
+        let ended = || {
+            let mut ended = report("a");
+            ended.shown = Shown::Exited;
+            let of = row("a", 1).fingerprint().unwrap();
+            Row::from(ended).with_fingerprint(of)
+        };
+        let mut rows = || {
+            let mut listing = memory.begin(false);
+            listing.row(ended());
+            listing.end()
+        };
+        let first = rows();
+        assert!(first.full.is_empty());
+        assert_eq!(first.unchanged[0].shown, Shown::Exited);
+        assert!(Arc::ptr_eq(&first.unchanged, &rows().unchanged));
+    }
+
     #[test]
     fn a_row_without_a_fingerprint_always_comes_in_full() {
         let mut memory = Memory::default();
@@ -211,23 +241,24 @@ mod tests {
         for _ in 0..2 {
             let mut listing = memory.begin(false);
             listing.row(report("a").into());
-            assert!(matches!(listing.end()[..], [ListRow::Full { .. }]));
+            assert_eq!(listing.end().full.len(), 1);
         }
         assert_eq!(full(&mut memory, false, &[("a", 1)]), ["a"]);
     }
 
-    /// It should not, but a runtime may name an id twice: the order of ids holds nevertheless.
+    /// It should not, but a runtime may name an id twice, and show two states of it.
     #[test]
     fn an_id_that_comes_twice_is_handed_over_twice() {
         let mut memory = Memory::default();
         full(&mut memory, false, &[("a", 1), ("b", 1), ("c", 1)]);
-        let mut listing = memory.begin(false);
-        for id in ["c", "a", "a", "b", "a"] {
-            listing.row(row(id, 1));
+        for _ in 0..2 {
+            let twice = ["c", "a", "a", "b", "a"].map(|id| (id, 1));
+            let rows = list(&mut memory, false, &twice);
+            let in_full: Vec<_> = rows.full.iter().map(|row| row.report.id.as_str()).collect();
+            assert_eq!(in_full, ["a", "a"]);
+            let unchanged: Vec<_> = rows.unchanged.iter().map(|row| row.id.as_str()).collect();
+            assert_eq!(unchanged, ["a", "b", "c"]);
         }
-        let rows = listing.end();
-        let ids: Vec<_> = rows.iter().map(|row| row.id().as_str()).collect();
-        assert_eq!(ids, ["a", "a", "a", "b", "c"]);
     }
 
     /// What a list showed that did not come to its end was never handed over.

@@ -199,7 +199,7 @@ async fn a_list_reads_sandboxes_first_and_is_stamped_around_its_calls() {
     assert_eq!(list.ticket, Ticket::from(7));
     assert!(list.began <= list.ended);
     let rows = list.rows.unwrap();
-    let ids: Vec<_> = rows.iter().map(|row| row.id().as_str()).collect();
+    let ids: Vec<_> = rows.full.iter().map(|row| row.report.id.as_str()).collect();
     assert_eq!(ids, ["s", "a", "b"]);
     assert_eq!(
         *node.calls.lock().unwrap(),

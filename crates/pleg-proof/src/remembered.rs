@@ -3,12 +3,12 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use pleg_core::{Fingerprint, ListRow, Report};
+use pleg_core::{Fingerprint, Report, Rows};
 use pleg_generic::Memory;
 use pleg_runtime::Row;
 
 /// The rows of a complete list that showed these.
-pub fn rows(memory: &mut Memory, full: bool, reports: &[Report]) -> Vec<ListRow> {
+pub fn rows(memory: &mut Memory, full: bool, reports: &[Report]) -> Rows {
     let mut listing = memory.begin(full);
     for report in reports {
         let fingerprint = fingerprint(report);
@@ -17,14 +17,9 @@ pub fn rows(memory: &mut Memory, full: bool, reports: &[Report]) -> Vec<ListRow>
     listing.end()
 }
 
-/// Whether some row was handed over as unchanged.
-pub fn any_unchanged(rows: &[ListRow]) -> bool {
-    rows.iter().any(|row| matches!(row, ListRow::Unchanged(_)))
-}
-
-/// Of all but the id and the state. Small: no number that could be taken for an instant.
+/// Of all but the state. Small: no number that could be taken for an instant.
 fn fingerprint(report: &Report) -> Fingerprint {
     let mut hasher = DefaultHasher::new();
-    (&report.identity, &report.details).hash(&mut hasher);
+    (&report.id, &report.identity, &report.details).hash(&mut hasher);
     Fingerprint::from(hasher.finish() >> 32)
 }

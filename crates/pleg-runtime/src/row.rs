@@ -43,8 +43,8 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The same, with the fingerprint of all that it says but its id and its state: two rows of
-    /// one id that have the same must say the same.
+    /// The same, with the fingerprint of all that it says but its state, its id included: two rows
+    /// that have the same must be of one id and say the same.
     #[must_use]
     pub fn with_fingerprint(self, fingerprint: Fingerprint) -> Self {
         Self {
@@ -77,7 +77,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// Of all that it says but its id and its state; none if the runtime gives none.
+    /// Of all that it says but its state; none if the runtime gives none.
     pub const fn fingerprint(&self) -> Option<Fingerprint> {
         self.fingerprint
     }

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pleg_core::{
-    Confirmed, Counters, Details, Identity, Inspection, Instant, Kind, LifecycleType, List,
-    ListRow, Output, PodLifecycleEvent, PodStatus, PodUid, PodView, Reconciler, Report, Settings,
-    Shown, Ticket,
+    Confirmed, Counters, Details, Identity, Inspection, Instant, Kind, LifecycleType, List, Output,
+    PodLifecycleEvent, PodStatus, PodUid, PodView, Reconciler, Report, Rows, Settings, Shown,
+    Ticket,
 };
 use pleg_runtime::clock::Clock;
 use shuttle::rand::Rng;
@@ -183,7 +183,7 @@ impl Writer {
                     ticket,
                     began,
                     ended: now,
-                    rows: Ok(exists.into_iter().map(ListRow::from).collect()),
+                    rows: Ok(exists.into_iter().collect()),
                 };
                 self.machine.handle_list(now, list);
             }
@@ -358,7 +358,7 @@ fn container() -> pleg_core::ContainerStatus {
     let Some(Output::List { ticket, .. }) = machine.poll_output() else {
         panic!("it lists first");
     };
-    let rows = Ok(node.exists().into_iter().map(ListRow::from).collect());
+    let rows = Ok(node.exists().into_iter().collect());
     let (began, ended) = (now, now);
     machine.handle_list(
         now,
@@ -490,7 +490,7 @@ fn made_by_the_machine() -> PodLifecycleEvent {
     loop {
         match machine.poll_output() {
             Some(Output::List { ticket, .. }) => {
-                let rows = Ok(node.exists().into_iter().map(ListRow::from).collect());
+                let rows = Ok(node.exists().into_iter().collect());
                 let (began, ended) = (now, now);
                 machine.handle_list(
                     now,

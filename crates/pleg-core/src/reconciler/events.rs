@@ -188,7 +188,7 @@ impl Reconciler {
                     own.map_or(Identity::unknown(known_kind), |r| r.identity.clone());
                 identity.pod = context.pod.clone();
                 self.records
-                    .insert(id.clone(), Box::new(Record::tombstone(identity, now)));
+                    .insert(id.clone(), Record::tombstone(identity, now));
                 self.bury(now, id);
                 return false;
             }

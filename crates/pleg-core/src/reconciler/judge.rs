@@ -165,8 +165,7 @@ impl Reconciler {
             identity.sandbox = Some(sandbox.clone());
         }
         self.departed.remove(uid);
-        self.records
-            .insert(id.clone(), Box::new(Record::new(identity, now)));
+        self.records.insert(id.clone(), Record::new(identity, now));
     }
 
     /// Applies one answer of a read to the id that it is about; learns the id if it is new.

@@ -26,7 +26,7 @@ use crate::ids::{Id, Kind, PodUid};
 use crate::lifecycle::PodLifecycleEvent;
 use crate::observed::{StreamChange, Ticket};
 use crate::pod::Pods;
-use crate::record::Records;
+use crate::records::Records;
 use crate::status::{PodStatus, PodView};
 use crate::stream::Stream;
 use crate::terminal::{TerminalRecord, Terminals};
@@ -151,7 +151,7 @@ pub enum Output {
         ticket: Ticket,
         /// How long the whole list may take.
         deadline: Duration,
-        /// All rows are to be [full](crate::ListRow::Full), whatever was shown before.
+        /// All rows are to be [full](crate::FullRow), whatever was shown before.
         full: bool,
     },
     /// Inspect one pod.
@@ -215,7 +215,7 @@ impl Reconciler {
     pub fn new(settings: Settings, now: Instant) -> Result<Self, InvalidSetting> {
         settings.validate()?;
         let mut machine = Self {
-            records: BTreeMap::new(),
+            records: Records::default(),
             pods: BTreeMap::new(),
             departed: BTreeMap::new(),
             graves: Graves::default(),

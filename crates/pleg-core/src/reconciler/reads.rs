@@ -11,7 +11,7 @@ use crate::desk::Cause;
 use crate::error::CallError;
 use crate::ids::{Id, PodUid};
 use crate::lifecycle::Source;
-use crate::observed::{Inspection, List, ListRow, Reading, Ticket};
+use crate::observed::{FullRow, Inspection, List, Reading, Rows, Ticket, Unchanged};
 use crate::order::Position;
 use crate::pod::{Pod, Pods};
 use crate::record::Record;
@@ -59,39 +59,73 @@ impl Reconciler {
         self.pump(now);
     }
 
+    /// What is news in these rows. None if some row says that it is unchanged, and from what is not
+    /// known: then the list says nothing. (What its other rows have supported by then, they did
+    /// show.)
+    fn news_of<'a>(&mut self, list: &List, rows: &'a Rows) -> Option<News<'a>> {
+        let in_full = rows.full.iter().map(Told::InFull);
+        let mut news = News {
+            rows: in_full.collect(),
+            met: 0,
+        };
+        if news.rows.is_empty() && self.stands_as(&rows.unchanged) {
+            news.met = rows.unchanged.len();
+            return Some(news);
+        }
+        self.go_through(list, &rows.unchanged, &mut news)?;
+        if news.rows.is_empty() && news.met == rows.unchanged.len() {
+            self.records.stand_as(rows.unchanged.clone());
+        }
+        Some(news)
+    }
+
+    /// Whether the list before handed over these very rows, each of which showed what was believed,
+    /// and nothing has happened since.
+    fn stands_as(&self, rows: &Arc<[Unchanged]>) -> bool {
+        self.records.still_stand_as(rows)
+            && self.aside.is_empty()
+            && self.exist_undisputed() == Some(rows.len())
+    }
+
     /// Most rows of most lists show what is believed. An unchanged one that does supports it, and
-    /// there is nothing else to look up; what is left is news. None if some row says that it is
-    /// unchanged, and from what is not known: then the list says nothing. (What its other rows
-    /// have supported by then, they did show.)
-    fn news_of<'a>(&mut self, list: &List, rows: &'a [ListRow]) -> Option<News<'a>> {
+    /// there is nothing else to look up; what is left is news.
+    fn go_through<'a>(
+        &mut self,
+        list: &List,
+        rows: &'a [Unchanged],
+        news: &mut News<'a>,
+    ) -> Option<()> {
         let disputed = self.pods.values().any(|pod| !pod.denied.is_empty());
-        let mut news = News::default();
         // Both in the order of ids: a walk, where a search would be the greater part of the cost.
-        let mut records = self.records.iter_mut();
+        let mut records = self.records.walk();
         let mut ahead = records.next();
         for row in rows {
-            let ListRow::Unchanged(unchanged) = row else {
-                news.rows.push(row);
-                continue;
-            };
-            while ahead.as_ref().is_some_and(|(id, _)| **id < unchanged.id) {
+            while ahead.as_ref().is_some_and(|(id, _)| **id < row.id) {
                 ahead = records.next();
             }
-            let (_, record) = ahead.as_mut().filter(|(id, _)| **id == unchanged.id)?;
-            if !record.resolves(unchanged, list.began) {
+            let (_, record) = ahead.as_mut().filter(|(id, _)| **id == row.id)?;
+            if !record.resolves(row, list.began) {
                 return None;
             }
             let is_no_news = self.aside.is_empty()
-                && record.is_as_shown(&unchanged.id, unchanged.kind, unchanged.shown)
+                && record.is_as_shown(&row.id, row.kind, row.shown)
                 && !(disputed && is_disputed(&self.pods, record));
             if is_no_news {
                 record.supported();
                 news.met += usize::from(!record.mark.set(list.ticket));
             } else {
-                news.rows.push(row);
+                news.rows.push(Told::Unchanged(row));
             }
         }
-        Some(news)
+        Some(())
+    }
+
+    /// How many ids there are, if no read contradicts what is believed of any.
+    fn exist_undisputed(&self) -> Option<usize> {
+        let mut pods = self.pods.values();
+        pods.try_fold(0, |exist, pod| {
+            pod.denied.is_empty().then_some(exist + pod.members.len())
+        })
     }
 
     /// Applies a complete list, of which everything but `news` is as believed.
@@ -108,12 +142,13 @@ impl Reconciler {
         };
         let mut moved: BTreeSet<PodUid> = BTreeSet::new();
         for row in std::mem::take(&mut news.rows) {
-            let aside = self.aside.take(row.id());
+            let id = row.id();
+            let aside = self.aside.take(id);
             let found = self.read_row(now, read, row);
             if let Some(kept) = aside {
-                self.apply_aside(now, row.id(), kept);
+                self.apply_aside(now, id, kept);
             }
-            if let Some(record) = self.records.get_mut(row.id()) {
+            if let Some(record) = self.records.get_mut(id) {
                 let first = !record.mark.set(list.ticket);
                 news.met += usize::from(first && !record.is_removed());
                 if found == Found::Otherwise
@@ -159,16 +194,16 @@ impl Reconciler {
         }
     }
 
-    fn read_row(&mut self, now: Instant, read: ReadAt, row: &ListRow) -> Found {
+    fn read_row(&mut self, now: Instant, read: ReadAt, row: Told<'_>) -> Found {
         match row {
-            ListRow::Full {
-                report,
-                fingerprint,
-            } => {
-                let row = *fingerprint;
-                self.read_report(now, ReadAt { row, ..read }, report)
+            Told::InFull(row) => {
+                let read = ReadAt {
+                    row: row.fingerprint,
+                    ..read
+                };
+                self.read_report(now, read, &row.report)
             }
-            ListRow::Unchanged(row) => {
+            Told::Unchanged(row) => {
                 let Some(record) = self.records.get(&row.id) else {
                     return Found::Otherwise;
                 };
@@ -189,10 +224,7 @@ impl Reconciler {
         met: usize,
         moved: &mut BTreeSet<PodUid>,
     ) {
-        let (exist, disputed) = self.pods.values().fold((0, 0), |(exist, disputed), pod| {
-            (exist + pod.members.len(), disputed + pod.denied.len())
-        });
-        if (exist, disputed) == (met, 0) {
+        if self.exist_undisputed() == Some(met) {
             return;
         }
         let began = list.began;
@@ -547,9 +579,25 @@ impl Reconciler {
 /// What a list says beyond what is believed.
 #[derive(Default)]
 struct News<'a> {
-    rows: Vec<&'a ListRow>,
+    rows: Vec<Told<'a>>,
     /// How many ids that exist the list was found to show.
     met: usize,
+}
+
+/// A row of a list.
+#[derive(Clone, Copy)]
+enum Told<'a> {
+    InFull(&'a FullRow),
+    Unchanged(&'a Unchanged),
+}
+
+impl<'a> Told<'a> {
+    const fn id(self) -> &'a Id {
+        match self {
+            Self::InFull(row) => &row.report.id,
+            Self::Unchanged(row) => &row.id,
+        }
+    }
 }
 
 /// Whether a read contradicts what is believed of something of its pod.

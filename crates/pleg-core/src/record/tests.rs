@@ -1,6 +1,7 @@
 //! What becomes of one record.
 
 use super::*;
+use crate::ids::Id;
 use crate::observed::Shown;
 use crate::status::{ContainerState, KnownState};
 

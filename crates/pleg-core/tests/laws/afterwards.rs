@@ -106,7 +106,7 @@ fn law3_a_list_answers_those_whose_pods_it_confirms() {
             ticket,
             began: later(2),
             ended: later(3),
-            rows: Ok(rows(Shown::Running).map(pleg_core::ListRow::from).to_vec()),
+            rows: Ok(rows(Shown::Running).into_iter().collect()),
         };
         t.machine.handle_list(later(3), list);
         t.pass(1);

@@ -6,8 +6,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use pleg_core::{
-    CallErrorKind, Details, EventType, Fingerprint, Id, LifecycleType, ListRow, PodStatus, Report,
-    Shown, StreamEnd, Unchanged,
+    CallErrorKind, Details, EventType, Fingerprint, FullRow, Id, LifecycleType, PodStatus, Report,
+    Rows, Shown, StreamEnd, Unchanged,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -83,7 +83,7 @@ fn reports(node: &Node) -> Vec<Report> {
 
 fn fingerprint(report: &Report) -> Fingerprint {
     let mut hasher = DefaultHasher::new();
-    (&report.identity, &report.details).hash(&mut hasher);
+    (&report.id, &report.identity, &report.details).hash(&mut hasher);
     hasher.finish().into()
 }
 
@@ -94,6 +94,8 @@ type Announced = (LifecycleType, u32, Option<i32>);
 struct Side {
     t: Script,
     before: Option<BTreeMap<Id, Fingerprint>>,
+    /// Handed over again where the rows are the same.
+    unchanged: Arc<[Unchanged]>,
 }
 
 impl Side {
@@ -101,6 +103,7 @@ impl Side {
         Self {
             t: Script::confirmed(),
             before: compares.then(BTreeMap::new),
+            unchanged: Arc::default(),
         }
     }
 
@@ -113,19 +116,22 @@ impl Side {
             let is_known =
                 |r: &Report| known.is_some_and(|k| k.get(&r.id) == Some(&fingerprint(r)));
             let (same, new): (Vec<_>, Vec<_>) = reports.iter().partition(|r| is_known(r));
-            let full = new.into_iter().map(|r| ListRow::Full {
-                report: Box::new(r.clone()),
+            let full = new.into_iter().map(|r| FullRow {
+                report: r.clone(),
                 fingerprint: self.before.as_ref().map(|_| fingerprint(r)),
             });
-            let unchanged = same.into_iter().map(|r| {
-                ListRow::Unchanged(Unchanged {
-                    id: r.id.clone(),
-                    kind: r.identity.kind,
-                    shown: r.shown,
-                    fingerprint: fingerprint(r),
-                })
+            let unchanged = same.into_iter().map(|r| Unchanged {
+                id: r.id.clone(),
+                kind: r.identity.kind,
+                shown: r.shown,
+                fingerprint: fingerprint(r),
             });
-            let rows = full.chain(unchanged).collect();
+            let (full, unchanged): (_, Vec<_>) = (full.collect(), unchanged.collect());
+            if *unchanged != *self.unchanged {
+                self.unchanged = unchanged.into();
+            }
+            let unchanged = self.unchanged.clone();
+            let rows = Rows { full, unchanged };
             let before = reports.iter().map(|r| (r.id.clone(), fingerprint(r)));
             let before = before.collect();
             self.before = self.before.as_ref().map(|_| before);

@@ -155,7 +155,7 @@ fn section6_a_deadline_doubles_after_each_time_out() {
         now += 20_000_000_000;
         let ended = Instant::from_nanos(now);
         let rows = if n == 0 {
-            Ok(Vec::new())
+            Ok(pleg_core::Rows::default())
         } else {
             Err(pleg_core::CallError::new(
                 "List",

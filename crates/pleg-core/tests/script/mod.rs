@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use pleg_core::{
     Arrival, CallError, CallErrorKind, ContainerDetails, Details, EventType, Id, Identity,
-    Inspection, Instant, Kind, LifecycleType, List, ListRow, Output, PodLifecycleEvent, PodStatus,
-    PodUid, PodView, Reading, Reconciler, Report, RuntimeEvent, Settings, Shown, StreamChange,
+    Inspection, Instant, Kind, LifecycleType, List, Output, PodLifecycleEvent, PodStatus, PodUid,
+    PodView, Reading, Reconciler, Report, Rows, RuntimeEvent, Settings, Shown, StreamChange,
     StreamEnd, TerminalRecord, Ticket, WaiterId, WallTime,
 };
 
@@ -276,22 +276,22 @@ impl Script {
     }
 
     /// A list is asked for and answered with rows that may be unchanged.
-    pub fn relist_hands(&mut self, rows: Vec<ListRow>) {
+    pub fn relist_hands(&mut self, rows: Rows) {
         self.machine.relist_now(self.now(), WaiterId::new(77));
         self.drain();
         self.list_hands(rows);
     }
 
     /// Answers the oldest list with rows that may be unchanged.
-    pub fn list_hands(&mut self, rows: Vec<ListRow>) {
+    pub fn list_hands(&mut self, rows: Rows) {
         self.rows_end(Ok(rows));
     }
 
     fn list_ends(&mut self, rows: Result<Vec<Report>, CallError>) {
-        self.rows_end(rows.map(|rows| rows.into_iter().map(ListRow::from).collect()));
+        self.rows_end(rows.map(|rows| rows.into_iter().collect()));
     }
 
-    fn rows_end(&mut self, rows: Result<Vec<ListRow>, CallError>) {
+    fn rows_end(&mut self, rows: Result<Rows, CallError>) {
         let (ticket, asked) = self.lists.pop_front().expect("a list is wanted");
         self.pass(1);
         let (began, ended) = (Instant::from_nanos(asked + 1000), self.now());

@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use pleg_core::{
     CallError, CallErrorKind, Cause, ContainerDetails, Details, Health, Id, Identity, Inspection,
-    Instant, Kind, LifecycleType, List, ListRow, Mode, Output, PodLifecycleEvent, PodStatus,
-    PodUid, PodView, Reconciler, Report, SandboxDetails, Settings, Shown, TerminalRecord, Ticket,
-    WaiterId, WallTime,
+    Instant, Kind, LifecycleType, List, Mode, Output, PodLifecycleEvent, PodStatus, PodUid,
+    PodView, Reconciler, Report, SandboxDetails, Settings, Shown, TerminalRecord, Ticket, WaiterId,
+    WallTime,
 };
 
 pub const MS: Duration = Duration::from_millis(1);
@@ -256,7 +256,7 @@ impl Stepper {
                     ticket,
                     began: at,
                     ended: self.now,
-                    rows: Ok(self.node.rows().into_iter().map(ListRow::from).collect()),
+                    rows: Ok(self.node.rows().into_iter().collect()),
                 };
                 self.machine.handle_list(self.now, list);
             }

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use pleg_core::{
-    CallError, CallErrorKind, Details, Id, Inspection, Instant, Kind, List, ListRow, Output,
-    PodUid, Reading, Report, Shown, Ticket,
+    CallError, CallErrorKind, Details, Id, Inspection, Instant, Kind, List, Output, PodUid,
+    Reading, Report, Rows, Shown, Ticket,
 };
 
 use super::node::Met;
@@ -197,7 +197,7 @@ impl World {
         let (unchanged, failed) = (
             list.rows
                 .as_ref()
-                .is_ok_and(|rows| remembered::any_unchanged(rows)),
+                .is_ok_and(|rows| !rows.unchanged.is_empty()),
             list.rows.is_err(),
         );
         let unresolved = self.machine.counters().lists_unresolved;
@@ -231,7 +231,7 @@ impl World {
         &mut self,
         rows: &Result<Vec<Report>, CallError>,
         full: bool,
-    ) -> Result<Vec<ListRow>, CallError> {
+    ) -> Result<Rows, CallError> {
         let rows = rows.as_ref().map_err(Clone::clone)?;
         let rows = remembered::rows(&mut self.memory, full, rows);
         if self.comes(Fault::ListLost, |d| &mut d.calls) {
