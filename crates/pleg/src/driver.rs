@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use crate::alarm::Alarm;
 use crate::callers::Command;
 use crate::log::ListLog;
 use crate::metrics;
-use crate::outlets::{BEAT, Outlets};
+use crate::outlets::Outlets;
 use crate::sync::mpsc;
 
 /// How soon it is looked whether the writer is behind still.
@@ -75,15 +76,20 @@ impl<R: Runtime> Driver<R> {
         self.perform_all();
         self.show();
         let mut behind = false;
+        let mut stopped = pin!(stop.cancelled());
         loop {
-            let next_beat = self.to.health.borrow().beat.after(BEAT);
             // What was behind a moment ago is looked at again soon: the reader may have handed the
             // last of it on before it could say that nothing waits.
             let again = behind.then(|| self.clock.now().after(AGAIN));
             let due = [self.machine.poll_timeout(), again];
-            let wake = due.into_iter().flatten().fold(next_beat, Instant::min);
+            let idle = Idle {
+                machine: &self.machine,
+                to: &self.to,
+                metrics: &self.metrics,
+                clock: self.clock,
+            };
             tokio::select! {
-                () = stop.cancelled() => break,
+                () = &mut stopped => break,
                 Some(observation) = observations.recv() => {
                     self.observe(observation);
                     self.perform_all();
@@ -103,19 +109,13 @@ impl<R: Runtime> Driver<R> {
                     let now = self.clock.now();
                     self.to.callers.obey(&mut self.machine, now, command);
                 }
-                () = alarm.at(wake) => {
-                    let now = self.clock.now();
-                    if now >= next_beat && self.has_nothing_to_do(now) {
-                        self.to.beat(now);
-                        continue;
-                    }
-                }
+                () = idle.beats(&mut alarm, due.into_iter().flatten().min()) => {}
             }
             let now = self.clock.now();
             behind = self.gauges.waiting() > 0 || !observations.is_empty();
             self.machine.handle_backlog(now, behind);
             self.machine.handle_timeout(now);
-            if now >= next_beat {
+            if now >= self.to.next_beat() {
                 self.to.callers.forget_the_gone(&mut self.machine);
             }
             self.perform_all();
@@ -124,22 +124,6 @@ impl<R: Runtime> Driver<R> {
         // Whoever waits is told first: a call may take its time to be dropped.
         self.to.close(&mut commands);
         self.reads.tasks.shutdown().await;
-    }
-
-    /// Whether nothing is due, under way, waited for or wrong: then a beat shows that the writer
-    /// lives, and nothing else that anybody could see has changed. On a node where nothing happens
-    /// the beats are what there is to pay.
-    fn has_nothing_to_do(&self, now: Instant) -> bool {
-        let health = self.to.health.borrow();
-        self.machine.poll_timeout().is_none_or(|due| now < due)
-            && self.machine.is_idle()
-            && !self.metrics.owes()
-            && self.to.callers.nobody_waits()
-            && health.behind_since.is_none()
-            // That comes with time alone.
-            && !matches!(health.stream, StreamState::Subscribed { confirmed: false, .. })
-            && health.ready(now).is_ok()
-            && health.degraded(now).is_empty()
     }
 
     fn observe(&mut self, observation: StreamObservation) {
@@ -238,6 +222,48 @@ impl<R: Runtime> Driver<R> {
                 "the core wants something that this driver cannot do"
             ),
         }
+    }
+}
+
+/// The writer between two turns.
+struct Idle<'a> {
+    machine: &'a Reconciler,
+    to: &'a Outlets,
+    metrics: &'a metrics::Shown,
+    clock: Clock,
+}
+
+impl Idle<'_> {
+    /// Beats, until something is due or a beat finds something to do. Cancel safe.
+    ///
+    /// On a node where nothing happens the beats are what there is to pay: for one no other source
+    /// is looked at.
+    async fn beats(&self, alarm: &mut Alarm, due: Option<Instant>) {
+        loop {
+            let next_beat = self.to.next_beat();
+            let wake = due.map_or(next_beat, |due| due.min(next_beat));
+            alarm.at(wake).await;
+            let now = self.clock.now();
+            if now < next_beat || !self.has_nothing_to_do(now) {
+                return;
+            }
+            self.to.beat(now);
+        }
+    }
+
+    /// Whether nothing is due, under way, waited for or wrong: then a beat shows that the writer
+    /// lives, and nothing else that anybody could see has changed.
+    fn has_nothing_to_do(&self, now: Instant) -> bool {
+        let health = self.to.health.borrow();
+        self.machine.poll_timeout().is_none_or(|due| now < due)
+            && self.machine.is_idle()
+            && !self.metrics.owes()
+            && self.to.callers.nobody_waits()
+            && health.behind_since.is_none()
+            // That comes with time alone.
+            && !matches!(health.stream, StreamState::Subscribed { confirmed: false, .. })
+            && health.ready(now).is_ok()
+            && health.degraded(now).is_empty()
     }
 }
 

@@ -12,7 +12,7 @@ use crate::subscription::Subscribers;
 use crate::sync::{mpsc, watch};
 
 /// How often the writer shows that it lives.
-pub(crate) const BEAT: Duration = Duration::from_secs(2);
+const BEAT: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(crate) struct Outlets {
@@ -82,6 +82,11 @@ impl Outlets {
             *shown = health;
             true
         });
+    }
+
+    /// When the next beat is due.
+    pub(crate) fn next_beat(&self) -> Instant {
+        self.health.borrow().beat.after(BEAT)
     }
 
     /// Shows that the writer lives, and nothing else.
