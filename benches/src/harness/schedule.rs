@@ -48,6 +48,15 @@ fn group(reps: u32, workload: Workload, pods: u32, peers: &[Kind]) -> Group {
 }
 
 impl Group {
+    /// These peers, too, on nodes of so many pods.
+    fn and(mut self, pods: u32, peers: &[Kind]) -> Self {
+        let mut others = self.points.clone();
+        others.retain(|point| peers.contains(&point.peer));
+        others.iter_mut().for_each(|point| point.pods = pods);
+        self.points.extend(others);
+        self
+    }
+
     fn with(mut self, change: impl Fn(&mut Point)) -> Self {
         self.points.iter_mut().for_each(change);
         self
@@ -134,16 +143,16 @@ fn run_half_an_hour() -> Vec<Group> {
         group(5, MANY, 110, &[Decode, Generic, Ours]),
         group(5, MANY, 1000, &[Decode, Generic, Ours]),
         group(3, FEW, 10_000, &[Decode, Generic, Ours]).with(large),
-        group(5, restarts(100, 6), 1000, &[Drain, Generic, Ours]),
-        group(1, restarts(100, 6), 1000, &[Evented, Hint]),
+        group(5, restarts(100, 5), 1000, &[Drain, Generic, Ours]),
+        group(1, restarts(100, 5), 1000, &[Evented, Hint]),
         group(2, restarts(1000, 3), 1000, &[Drain, Generic, Hint, Ours]),
-        group(5, restarts(10_000, 2), 1000, &[Drain, Ours]),
+        group(7, restarts(10_000, 2), 1000, &[Drain, Ours]),
         group(1, restarts(10_000, 2), 1000, &[Generic]),
-        group(1, lifecycles(10, 7), 1000, &GENERATORS),
-        group(1, lifecycles(160, 6), 1000, &GENERATORS),
+        group(1, lifecycles(10, 6), 1000, &GENERATORS),
+        group(1, lifecycles(160, 4), 1000, &GENERATORS),
         // Short, and the scheduler decides much of it: its interval is wide.
-        group(7, Storm, 1000, &[Drain, Generic, Ours]),
-        group(1, Storm, 1000, &[BestGeneric, Evented, Hint]),
+        group(13, Storm, 1000, &[Drain, Ours]),
+        group(1, Storm, 1000, &[Generic, BestGeneric, Evented, Hint]),
         group(5, Storm, 1000, &[Generic, Ours]).with(|p| p.latency = 1),
         group(5, Flood { events: 40_000 }, 1000, &[Drain, Ours]),
         group(5, Cut { down_ms: 0 }, 1000, &[Generic, Ours]),
@@ -156,7 +165,7 @@ fn run_half_an_hour() -> Vec<Group> {
         group(1, Dropping, 1000, &[Evented]),
         group(1, LOSSY, 1000, &[Generic, Hint, Ours]),
         group(1, LATE, 1000, &[Hint, Ours]),
-        group(1, HungPod { seconds: 6 }, 1000, &[Generic, Hint, Ours]),
+        group(1, HungPod { seconds: 5 }, 1000, &[Generic, Hint, Ours]),
         group(1, SLOW, 1000, &[Generic, Hint, Ours]),
         group(1, Stall { settled: 4 }, 1000, &[Generic]),
         group(2, Stall { settled: 4 }, 1000, &[Ours]),
@@ -166,9 +175,10 @@ fn run_half_an_hour() -> Vec<Group> {
         group(1, BLOAT, 1000, &[Generic, Ours]).with(|p| p.page = Some(5000)),
         group(2, Memory, 1000, &[Owned, Generic, Ours]),
         group(1, Stalled { rate: 1000 }, 1000, &[Evented, Ours]),
-        group(3, Reads, 1000, &[Ours]),
+        group(5, Reads, 1000, &[Ours]),
         group(1, Reads, 1000, &[Generic]),
-        group(1, Idle { seconds: 600 }, 1000, &GENERATORS),
+        // All at the same time.
+        group(1, Idle { seconds: 600 }, 1000, &GENERATORS).and(110, &[Generic, Ours]),
     ]
 }
 

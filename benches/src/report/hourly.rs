@@ -28,8 +28,9 @@ impl<'a> Hourly<'a> {
         })
     }
 
-    /// What a window shows beside the audits in it, in ns an hour; nothing where there was none.
-    fn beside(&self, peer: Kind, whole: bool) -> f64 {
+    /// What a window shows beside the audits in it, in ns an hour: one of so many pods, if there
+    /// was one, or else of another number; nothing where there was none.
+    fn beside(&self, peer: Kind, pods: u32, whole: bool) -> f64 {
         let of = |sample: &Sample| {
             let per_audit = self.per_audit(sample.point.pods, peer, whole)?;
             let mut cpu = sample.get("peer_cpu")?;
@@ -41,7 +42,10 @@ impl<'a> Hourly<'a> {
         };
         let windows = self.data.0.iter().map(|m| &m.sample);
         let windows = windows.filter(|s| s.point.peer == peer && idle(&s.point.workload));
-        median(&windows.filter_map(of).collect::<Vec<_>>()).unwrap_or(0.0)
+        let (same, other): (Vec<_>, Vec<_>) = windows.partition(|s| s.point.pods == pods);
+        let these = if same.is_empty() { other } else { same };
+        let beside: Vec<f64> = these.into_iter().filter_map(of).collect();
+        median(&beside).unwrap_or(0.0)
     }
 
     /// Whether there is a window to show what audits are not.
@@ -62,7 +66,7 @@ impl<'a> Hourly<'a> {
 
     /// CPU in ns an hour, for each sample of audits.
     pub(super) fn cpu(&self, on: On, peer: Kind, whole: bool) -> Vec<(usize, u32, f64)> {
-        let beside = self.beside(peer, whole);
+        let beside = self.beside(peer, on.pods, whole);
         // The best generic reads the lists as we do.
         let reads = if peer == Kind::BestGeneric {
             Kind::Ours
