@@ -141,7 +141,7 @@ fn run_half_an_hour() -> Vec<Group> {
     };
     vec![
         group(5, MANY, 110, &[Decode, Generic, Ours]),
-        group(5, MANY, 1000, &[Decode, Generic, Ours]),
+        group(9, MANY, 1000, &[Decode, Generic, Ours]),
         group(3, FEW, 10_000, &[Decode, Generic, Ours]).with(large),
         group(5, restarts(100, 5), 1000, &[Drain, Generic, Ours]),
         group(1, restarts(100, 5), 1000, &[Evented, Hint]),
@@ -154,7 +154,7 @@ fn run_half_an_hour() -> Vec<Group> {
         group(13, Storm, 1000, &[Drain, Ours]),
         group(1, Storm, 1000, &[Generic, BestGeneric, Evented, Hint]),
         group(5, Storm, 1000, &[Generic, Ours]).with(|p| p.latency = 1),
-        group(5, Flood { events: 40_000 }, 1000, &[Drain, Ours]),
+        group(7, Flood { events: 40_000 }, 1000, &[Drain, Ours]),
         group(5, Cut { down_ms: 0 }, 1000, &[Generic, Ours]),
         group(1, Cut { down_ms: 0 }, 1000, &[Evented, Hint]),
         group(3, Cut { down_ms: 400 }, 1000, &[Ours]),
@@ -175,7 +175,7 @@ fn run_half_an_hour() -> Vec<Group> {
         group(1, BLOAT, 1000, &[Generic, Ours]).with(|p| p.page = Some(5000)),
         group(2, Memory, 1000, &[Owned, Generic, Ours]),
         group(1, Stalled { rate: 1000 }, 1000, &[Evented, Ours]),
-        group(5, Reads, 1000, &[Ours]),
+        group(7, Reads, 1000, &[Ours]),
         group(1, Reads, 1000, &[Generic]),
         // All at the same time.
         group(1, Idle { seconds: 600 }, 1000, &GENERATORS).and(110, &[Generic, Ours]),
@@ -381,7 +381,7 @@ mod tests {
                 Workload::Restarts { seconds, .. } | Workload::Lifecycles { seconds, .. } => {
                     1.5 + f64::from(seconds)
                 }
-                Workload::Storm => 0.5 + at_latency,
+                Workload::Storm => 0.5,
                 Workload::Dropping => 2.0 + gives_up,
                 Workload::Reset => 4.5 + gives_up,
                 Workload::Flood { events } => f64::from(events) / 20_000.0,
