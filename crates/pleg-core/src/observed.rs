@@ -265,7 +265,7 @@ pub struct Unchanged {
     pub kind: Kind,
     /// Its state.
     pub shown: Shown,
-    /// Of all else that the row says.
+    /// Of all that the row says, but for the state.
     pub fingerprint: Fingerprint,
 }
 

@@ -49,7 +49,7 @@ pub(crate) struct Record {
     /// would change nothing: details are let go of only by a removal, and a removed id takes over
     /// none before it is reborn.
     pub(crate) row: Option<Fingerprint>,
-    /// The last list that showed it.
+    /// The last list in going through which it was met.
     pub(crate) mark: Mark,
 }
 

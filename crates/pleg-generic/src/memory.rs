@@ -36,7 +36,7 @@ impl Memory {
                 found.ok()?
             }
         };
-        let row = self.shown.get(at)?;
+        let row = self.shown.get(at).filter(|row| row.id.head() == head)?;
         (row.fingerprint == fingerprint && row.kind == kind).then_some(at)
     }
 
@@ -181,6 +181,20 @@ mod tests {
         full(&mut memory, false, &[("a", 1)]);
         assert_eq!(memory.shown.len(), 1);
         assert_eq!(full(&mut memory, false, &[("a", 1), ("b", 1)]), ["b"]);
+    }
+
+    /// Even where a fingerprint is not of the id, as it should be.
+    #[test]
+    fn no_row_is_taken_for_that_of_an_id_that_begins_otherwise() {
+        let mut memory = Memory::default();
+        let row = |id| Row::from(report(id)).with_fingerprint(7.into());
+        for shown in [&["b"][..], &["a", "b"]] {
+            let mut listing = memory.begin(false);
+            shown.iter().for_each(|id| listing.row(row(id)));
+            let rows = listing.end();
+            let in_full: Vec<_> = rows.full.iter().map(|row| row.report.id.as_str()).collect();
+            assert_eq!(in_full, shown.get(..1).unwrap());
+        }
     }
 
     /// A runtime that numbers its ids.

@@ -236,8 +236,8 @@ struct Idle<'a> {
 impl Idle<'_> {
     /// Beats, until something is due or a beat finds something to do. Cancel safe.
     ///
-    /// On a node where nothing happens the beats are what there is to pay: for one no other source
-    /// is looked at.
+    /// On a node where nothing happens the beats are what there is to pay: between two of them the
+    /// other sources are looked at once, and nothing is set up anew.
     async fn beats(&self, alarm: &mut Alarm, due: Option<Instant>) {
         loop {
             let next_beat = self.to.next_beat();
