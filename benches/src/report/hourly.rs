@@ -81,14 +81,7 @@ impl<'a> Hourly<'a> {
         self.data.of(on, reads).filter_map(of).collect()
     }
 
-    pub(super) fn ratio(
-        &self,
-        pods: u32,
-        above: Kind,
-        below: Kind,
-        whole: bool,
-    ) -> Option<Estimate> {
-        let on = on(audits, pods);
+    pub(super) fn ratio(&self, on: On, above: Kind, below: Kind, whole: bool) -> Option<Estimate> {
         let below = self.cpu(on, below, whole);
         let pairs = self
             .cpu(on, above, whole)

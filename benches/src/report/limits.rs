@@ -21,7 +21,7 @@ const LIMITS: [(&[&str], &str); 9] = [
         caches are cold (one wake-up); a C program that does nothing but sleep took 49 beside it. Of 110 \
         pods the 300 beats of ten minutes are most of what there is: a fiftieth of what P2 took is \
         16 ms, and that program's wake-ups are 15. Of an audit (1,000 pods: 1.9 ms after a quiet \
-        minute, 1.3 back to back) two thirds are the transport's. P2b reads lists as we do, and \
+        minute, 1.2 back to back) two thirds are the transport's. P2b reads lists as we do, and \
         gains by all that makes them cheaper.",
     ),
     (
@@ -33,7 +33,7 @@ const LIMITS: [(&[&str], &str); 9] = [
         "a lone event finds cold caches. In one process the same way takes 13 µs where events \
         come 5 µs apart and 28 µs where they come 700 µs apart (`cargo bench --bench event`, the pause \
         varied). Here they come 10 ms apart. By stamps within the peer, p50, in a run where the whole took \
-        64 µs: 10 until the writer has it, 37 to join it and put the pod's status together, 2 to the cache, 5 to be announced, \
+        64 µs (medians, which do not add up): 10 until the writer has it, 37 to join it and put the pod's status together, 2 to the cache, 5 to be announced, \
         6 to show counters and health, 12 until the consumer has looked, of which this measures the \
         end. Those 37 are 20,000 instructions, and 728 cache lines of code and 248 of data that reading the \
         event did not touch (valgrind's lackey over `hot stopped`). A line from the third-level \
@@ -49,7 +49,7 @@ const LIMITS: [(&[&str], &str); 9] = [
     (
         &["T4b", "T4c"],
         "h2 allocates three times for each frame that it reads, and gRPC servers in Go (containerd, \
-        CRI-O) send none of more than 16 KiB, whatever a client allows: of two lists of 1.82 MB 403 \
+        CRI-O) send none of more than 16 KiB, whatever a client allows: of two lists of 1.82 MB (somewhat smaller than those of the table) 403 \
         allocations with 3.69 MB are the transport's and 3 with 2 KB ours (`cargo bench --bench audit`). \
         Half of those bytes are tonic's, which puts each message together. To read the parts as they \
         come was tried: an audit takes 1.11 ms of CPU instead of 1.16, and 1.65 where glibc gives memory \

@@ -79,7 +79,12 @@ fn at_rest(table: &mut Table<'_>) {
     );
     let hour =
         |name: &'static str| move |s: &Sample| Some(s.get(name)? * 3600.0 / s.get("seconds")?);
-    table.line("idle hour: CPU", rest, &hour("peer_cpu"), nanos);
+    table.line(
+        "idle for ten minutes, given for an hour: CPU",
+        rest,
+        &hour("peer_cpu"),
+        nanos,
+    );
     table.line("… of the runtime", rest, &hour("runtime_cpu"), nanos);
     table.line("… calls", rest, &hour("calls_unary"), count);
     table.line("… times woken up", rest, &hour("peer_woken"), count);
@@ -143,6 +148,13 @@ fn busy(table: &mut Table<'_>) {
         "consistent",
         nanos,
     );
+    table.line(
+        "… after the last event was sent",
+        on(storm, 1000),
+        &|s| Some(s.get("consistent")? - s.get("sent_in")?),
+        nanos,
+    );
+    table.named("… CPU", on(storm, 1000), "peer_cpu", nanos);
     let slow = On {
         latency: 1,
         ..on(storm, 1000)
