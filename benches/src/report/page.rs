@@ -93,7 +93,7 @@ Each writes a file into `benches/results` and this page anew. The machine should
 const LOSSES: &str = "\
 * The node as a whole saves less than the PLEG: a kubelet has other callers of the same lists.
 * The runtime pays for events: each carries the statuses of its whole pod. Where 16 pods a second come and
-  go on a node of 1,000, its CPU is more with ours than with P2, and on a smaller node sooner (above).
+  go on a node of 1,000, its CPU is more with ours than with P2 (above).
 * So is our own: P2 and P2b look only once a second, however much happens in it, and take less CPU per event
   from 100 events/s on.
 * P3 makes fewer calls on an idle node (24 an hour, ours 120), and takes a little less CPU. It shows a

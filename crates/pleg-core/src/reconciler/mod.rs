@@ -1,12 +1,13 @@
 //! The machine that merges both sources into one truth.
 //!
-//! The files of this room, in the order of one observation's way through it: [`events`](self) and
-//! `reads` take observations in, `judge` applies them to the records, `publish` turns what
+//! The files of this room, in the order of one observation's way through it: [`events`](self),
+//! `lists` and `reads` take observations in, `judge` applies them to the records, `publish` turns what
 //! changed into cache writes and announcements, `timers` holds what is to happen later.
 
 mod census;
 mod events;
 mod judge;
+mod lists;
 mod publish;
 mod reads;
 mod timers;
