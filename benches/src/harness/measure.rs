@@ -24,7 +24,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 const READING: Duration = Duration::from_secs(2);
 
 /// The longest play of which every change is told again to see how stale a cache was.
-const HISTORY: u64 = 25_000;
+const HISTORY: u64 = 35_000;
 
 /// How long a node is idle before it is watched: our lists come every minute then.
 const SETTLING: f64 = 66.0;
@@ -89,7 +89,7 @@ pub(super) fn measure(lab: &Lab, point: &Point, rep: u32) -> Result<Sample> {
             ill_told(lab, point, faults)?
         }
         Workload::Memory => memory(lab, point)?,
-        Workload::Stalled { rate } => stalled(lab, point, rate)?,
+        Workload::Stalled { rate, seconds } => trouble::stalled(lab, point, rate, seconds)?,
         Workload::Reads => reads(lab, point)?,
         Workload::HungPod { seconds } => trouble::hung_pod(lab, point, seconds)?,
         Workload::SlowList { list_ms, seconds } => {
@@ -310,6 +310,11 @@ fn churn(lab: &Lab, point: &Point, work: Work, rate: f64) -> Result<Figures> {
     figures.asked(&counted);
     figures.counted(&recorded);
     figures.spread("latency", &recorded.end_to_end);
+    for (half, of) in ["earlier", "later"].into_iter().zip(&recorded.halves) {
+        if let Some(lag) = quantile(of, 0.5) {
+            figures.put(&format!("latency_{half}_p50"), lag as f64);
+        }
+    }
     figures.spread("in_process", &recorded.in_process);
     compare(&mut pair, point.peer, &mut figures)?;
     Ok(figures)
@@ -442,24 +447,6 @@ fn memory(lab: &Lab, point: &Point) -> Result<Figures> {
         let more = twice as f64 - once as f64;
         figures.put("held_more", more / f64::from(point.pods));
         figures.put("held", once as f64);
-    }
-    Ok(figures)
-}
-
-/// Nobody takes what the peer announces, for five seconds.
-fn stalled(lab: &Lab, point: &Point, rate: u32) -> Result<Figures> {
-    let mut figures = Figures::default();
-    for (suffix, stalled) in [("", true), ("_taken", false)] {
-        let how = How {
-            stalled,
-            ..How::default()
-        };
-        let mut pair = lab.start(point, &how)?;
-        pair.plan(Work::Restarts {
-            count: rate * 5 / 4,
-        })?;
-        let played = pair.play(f64::from(rate), Faults::default())?;
-        figures.put(&format!("send_blocked{suffix}"), played.blocked as f64);
     }
     Ok(figures)
 }

@@ -5,6 +5,7 @@ mod lab;
 mod measure;
 mod real;
 mod schedule;
+mod signals;
 mod trouble;
 
 use serde::{Deserialize, Serialize};
@@ -80,6 +81,8 @@ pub enum Workload {
     Stalled {
         /// Events a second.
         rate: u32,
+        /// For how long.
+        seconds: u32,
     },
     /// Reads of the cache, on a quiet node and on a busy one.
     Reads,

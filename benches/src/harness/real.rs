@@ -28,9 +28,9 @@ use pleg_tests::kubelet::{Kubelet, Life};
 use pleg_tests::lives;
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::child::Process;
+use super::signals::told_to_end;
 use crate::node::Truth;
 use crate::peer::Kind;
 use crate::protocol::{Histogram, PeerAnswer, PeerOrder, Recorded};
@@ -124,19 +124,6 @@ pub fn real(settings: &Settings, seed: u64, out: &Path) -> Result<()> {
             measured = on_all(settings, &mut writer) => measured,
         }
     })
-}
-
-/// Fails when a signal tells us to end.
-async fn told_to_end() -> Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut hangup = signal(SignalKind::hangup())?;
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-        _ = hangup.recv() => {}
-    }
-    bail!("told to end")
 }
 
 async fn on_all(settings: &Settings, writer: &mut Writer) -> Result<()> {

@@ -53,6 +53,34 @@ pub(super) fn slow_list(lab: &Lab, point: &Point, list_ms: u32, seconds: u32) ->
     during(&mut pair, Work::Restarts { count }, seconds, seen, |_| true)
 }
 
+/// Nobody takes what the peer announces.
+pub(super) fn stalled(lab: &Lab, point: &Point, rate: u32, seconds: u32) -> Result<Figures> {
+    let how = How {
+        stalled: true,
+        ..How::default()
+    };
+    let mut pair = lab.start(point, &how)?;
+    let count = rate * seconds / 4;
+    let (events, truth) = pair.plan(Work::Restarts { count })?;
+    pair.count()?;
+    let watching = Duration::from_secs(seconds.into());
+    pair.begin_watch(watching, false)?;
+    let played = pair.play(f64::from(rate), Faults::default())?;
+    let watched = pair.end_watch(watching)?;
+    pair.wait_for(truth, events, PATIENCE)?;
+    let reached = pair.reached(PATIENCE)?;
+    let mut figures = Figures::default();
+    figures.played(&played);
+    figures.put("unready", watched.unready as f64);
+    match reached.at {
+        Some(at) => figures.put("after_last", (at - played.last) as f64),
+        None => figures.put("gave_up", PATIENCE.as_nanos() as f64),
+    }
+    figures.counted(&pair.recorded()?);
+    compare(&mut pair, point.peer, &mut figures)?;
+    Ok(figures)
+}
+
 /// What the peer shows and says while that happens, of the pods that count, and for a while after.
 fn during(
     pair: &mut Pair,

@@ -11,9 +11,10 @@ use pleg_cri::v1::ContainerState as State;
 use pleg_runtime::clock::{Clock, wall};
 use tokio::sync::Notify;
 
+use super::lags::Lags;
 use super::staleness::Looks;
 use super::stamped::Receipts;
-use super::subjects::{Peer, Row, Told};
+use super::subjects::{Peer, Row, Told, UNTOLD};
 use super::watch::watch;
 use crate::Allocated;
 use crate::node::Truth;
@@ -39,28 +40,26 @@ pub(super) struct How {
 /// Until the harness closes its end.
 pub(super) async fn attend<P: Peer>(peer: P, told: impl Told, how: How) -> Result<()> {
     let peer = Arc::new(peer);
-    let consumer = Consumer {
+    let mut consumer = Consumer {
         clock: Clock::start(),
         changed: Arc::default(),
         recording: Arc::default(),
         known: BTreeSet::new(),
         counts: BTreeMap::new(),
+        untaken: None,
         peer,
     };
-    let observing = observe(
-        consumer.peer.clone(),
-        told,
-        consumer.changed.clone(),
-        consumer.recording.clone(),
-        how.receipts,
-    );
-    // One who stalls holds on to its end, and takes nothing.
-    let _untaken = if how.stalled {
-        Some(observing)
+    if how.stalled {
+        consumer.untaken = Some(told);
     } else {
-        tokio::spawn(observing);
-        None
-    };
+        tokio::spawn(observe(
+            consumer.peer.clone(),
+            told,
+            consumer.changed.clone(),
+            consumer.recording.clone(),
+            how.receipts,
+        ));
+    }
     consumer.obey(how.allocated).await
 }
 
@@ -71,7 +70,7 @@ struct Records {
     /// What happened before this is no news.
     from: i64,
     seen: BTreeSet<(Id, i32)>,
-    end_to_end: Histogram<u64>,
+    end_to_end: Lags,
     in_process: Histogram<u64>,
     looks: Looks,
 }
@@ -81,7 +80,7 @@ impl Records {
         Ok(Self {
             from: wall().as_nanos(),
             seen: BTreeSet::new(),
-            end_to_end: Histogram::new(3)?,
+            end_to_end: Lags::new(),
             in_process: Histogram::new(3)?,
             looks: Looks::default(),
         })
@@ -115,10 +114,10 @@ async fn observe<P: Peer>(
             if since.as_nanos() < records.from || !records.seen.insert((id.clone(), state)) {
                 continue;
             }
-            let nanos = |since: i64| u64::try_from(now - since).unwrap_or(0).max(1);
-            record(&mut records.end_to_end, nanos(since.as_nanos()));
+            records.end_to_end.note(since.as_nanos(), now);
             if let Some(at) = receipts.as_ref().and_then(|r| r.take(&id, event)) {
-                record(&mut records.in_process, nanos(at));
+                let nanos = u64::try_from(now - at).unwrap_or(0).max(1);
+                record(&mut records.in_process, nanos);
             }
         }
         changed.notify_one();
@@ -129,7 +128,7 @@ fn lock(recording: &Recording) -> std::sync::MutexGuard<'_, Option<Records>> {
     recording.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-struct Consumer<P> {
+struct Consumer<P, T> {
     peer: Arc<P>,
     clock: Clock,
     changed: Arc<Notify>,
@@ -138,9 +137,11 @@ struct Consumer<P> {
     known: BTreeSet<String>,
     /// What it had counted when recording began.
     counts: BTreeMap<String, u64>,
+    /// One who stalls holds on to its end, and takes nothing until it is asked what was recorded.
+    untaken: Option<T>,
 }
 
-impl<P: Peer> Consumer<P> {
+impl<P: Peer, T: Told> Consumer<P, T> {
     async fn obey(mut self, allocated: Allocated) -> Result<()> {
         let mut orders = orders::<PeerOrder>();
         say(&PeerAnswer::Ready)?;
@@ -177,7 +178,7 @@ impl<P: Peer> Consumer<P> {
                     self.counts = self.peer.counts();
                     used(allocated)
                 }
-                PeerOrder::Recorded => PeerAnswer::Recorded(self.recorded()),
+                PeerOrder::Recorded => PeerAnswer::Recorded(self.recorded()?),
                 PeerOrder::Await { truth, within, .. } => {
                     let truth = self.resolve(truth);
                     say(&used(allocated))?;
@@ -293,21 +294,24 @@ impl<P: Peer> Consumer<P> {
         }
     }
 
-    fn recorded(&self) -> Recorded {
+    fn recorded(&mut self) -> Result<Recorded> {
         let mut counts = self.peer.counts();
         for (name, count) in &mut counts {
             *count -= self.counts.get(name).copied().unwrap_or(0);
         }
-        let records = lock(&self.recording).take();
-        let taken = |of: fn(&Records) -> &Histogram<u64>| {
-            let of = records.as_ref().map(of);
-            of.map(values).unwrap_or_default()
-        };
-        Recorded {
-            end_to_end: taken(|records| &records.end_to_end),
-            in_process: taken(|records| &records.in_process),
-            counts,
+        if let Some(missed) = self.untaken.as_mut().and_then(Told::missed) {
+            counts.insert(UNTOLD.to_owned(), missed);
         }
+        let mut recorded = Recorded {
+            counts,
+            ..Recorded::default()
+        };
+        if let Some(records) = lock(&self.recording).take() {
+            recorded.end_to_end = records.end_to_end.all()?;
+            recorded.halves = records.end_to_end.halves()?;
+            recorded.in_process = values(&records.in_process);
+        }
+        Ok(recorded)
     }
 
     fn stale(&self, before: &[Truth], changes: &[Happened]) -> Result<Stale> {

@@ -2,6 +2,7 @@
 //! is its alone. All of them run on one thread, with the same transport and allocator.
 
 mod attend;
+mod lags;
 mod plain;
 mod raw;
 mod staleness;

@@ -60,6 +60,9 @@ pub(super) trait Peer: Send + Sync + 'static {
     }
 }
 
+/// How many announcements were lost to a consumer that did not take them.
+pub(super) const UNTOLD: &str = "untold";
+
 /// What a generator says of its health.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Says {
@@ -74,6 +77,12 @@ pub(super) enum Says {
 /// What tells of changes: the pod, and the container or sandbox.
 pub(super) trait Told: Send + 'static {
     fn next(&mut self) -> impl Future<Output = Option<(PodUid, Option<Id>)>> + Send;
+
+    /// Takes everything that is there; of how many containers the end was among what should have
+    /// been there and is not, where that is told.
+    fn missed(&mut self) -> Option<u64> {
+        None
+    }
 }
 
 impl Told for Fifo {
@@ -90,6 +99,16 @@ impl Told for Subscription {
                 return Some((event.uid, event.subject.map(|s| s.id)));
             }
         }
+    }
+
+    fn missed(&mut self) -> Option<u64> {
+        let mut all = 0;
+        while let Some(delivery) = self.try_next() {
+            if let Delivery::Lagged { missed } = delivery {
+                all += missed;
+            }
+        }
+        Some(all)
     }
 }
 
@@ -206,6 +225,12 @@ where
         self.subject
             .healthy()
             .map_or(Says::NotReady, |()| Says::Well)
+    }
+
+    fn counts(&self) -> BTreeMap<String, u64> {
+        let discarded = self.subject.discarded();
+        let named = discarded.map(|n| (UNTOLD.to_owned(), n));
+        named.into_iter().collect()
     }
 }
 

@@ -50,8 +50,8 @@ const METHOD: &str = "\
   the interval is all of them, which holds the median with 75 %, and of two with 50; what was measured
   once has none. T1's is of the audits: the window that the rest is taken from is one.
 * Churn lasts two to six seconds here, in `just bench-full` twenty to sixty: at 100 events/s there are 250
-  latencies, so that the worst is what stands for p999, at one pod a second six to twelve. Nobody takes
-  what is announced, and one pod hangs, for five. Lean and fat payloads are in `just bench-full` alone.
+  latencies, so that the worst is what stands for p999, at one pod a second six to twelve. Lean and fat
+  payloads are in `just bench-full` alone.
 * CPU time, context switches and the peak of memory are the kernel's figures of the process
   (`getrusage`); the runtime counts the calls.
 * An idle hour is the CPU of one audit, over many back to back, times the audits an hour (ours: 60, as
@@ -60,8 +60,8 @@ const METHOD: &str = "\
 * Latency: events come at their own pace (open loop). What is late because its predecessor was
   not taken yet counts from when it was due (no coordinated omission). The moment of the change travels
   as `startedAt` or `finishedAt` and is compared with the clock when the consumer, told of the change,
-  has looked into the cache. Where an event of a container's start is overtaken by its end (lists
-  show only the last state), it is not counted: of 10,000 events a second that is a third and more.
+  has looked into the cache. A change that another one has overtaken by then is not counted, for the
+  cache shows the last state alone: how many are is in the table.
 * \"Received\" is when the reader of the stream has the decoded event; \"visible\" is when the consumer,
   told of the change by a subscription, sees it in the cache.
 * In a storm or flood the cache is consistent when it shows what the runtime shows, for every container.

@@ -100,7 +100,7 @@ fn cost(data: &Data) -> Option<String> {
         .map(line)
         .collect();
     let pods = Axis {
-        name: "pods on the node",
+        name: "pods on the node (10,000: of two containers each)",
         label: count,
         logarithmic: true,
     };

@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use super::format::{Unit, count, nanos};
 use super::query::{Data, Figure, On, on};
 use super::targets::{
-    audits, bloat, cut, dropping, fast_churn, flapping, frozen, hung_pod, idle, late, lossy,
-    memory, probed, reset, slow_churn, slow_list, stall, storm,
+    audits, bloat, cut, dropping, fast_churn, fastest_churn, flapping, frozen, hung_for_long,
+    hung_pod, idle, late, lossy, memory, probed, reset, slow_churn, slow_list, stall, stalled,
+    storm,
 };
 use crate::harness::Workload;
 use crate::peer::Kind;
@@ -118,6 +119,14 @@ fn sixteen_lifecycles(w: &Workload) -> bool {
     )
 }
 
+/// Of a container's restart two changes are timed: its end, and the start of the next one.
+fn timed(s: &Sample) -> Option<f64> {
+    let Workload::Restarts { .. } = s.point.workload else {
+        return None;
+    };
+    Some(s.get("latency_count")? / (s.get("events")? / 2.0))
+}
+
 const STALE: &str = "… stale: pod-time a minute";
 
 fn busy(table: &mut Table<'_>) {
@@ -125,12 +134,14 @@ fn busy(table: &mut Table<'_>) {
     for (what, work) in [
         ("100 events/s", on(slow_churn, 1000)),
         ("1,000 events/s", on(fast_churn, 1000)),
+        ("10,000 events/s", on(fastest_churn, 1000)),
         ("1 pod a second comes and goes", on(one_lifecycle, 1000)),
         ("16 pods a second come and go", on(sixteen_lifecycles, 1000)),
     ] {
         let first = format!("{what}: change to visible, p50");
         table.named(&first, work, "latency_p50", nanos);
         table.named("… p99", work, "latency_p99", nanos);
+        table.line("… changes that it is of, of all", work, &timed, count);
         table.named(STALE, work, "stale_per_minute", nanos);
         table.line("… CPU per event", work, &each("peer_cpu"), nanos);
         table.line("… of the runtime", work, &each("runtime_cpu"), nanos);
@@ -189,18 +200,22 @@ fn in_trouble(table: &mut Table<'_>) {
         "stale",
         nanos,
     );
-    let stalled = on(stall, 1000);
+    let still = on(stall, 1000);
     table.named(
         "a change while the stream stands still: unseen for",
-        stalled,
+        still,
         "stale",
         nanos,
     );
-    table.named("… period of its lists then", stalled, "period", nanos);
+    table.named("… period of its lists then", still, "period", nanos);
     for (what, work) in [
         (
-            "one pod hangs for ever, 100 events/s of the others",
+            "one pod hangs for 5 s, 100 events/s of the others",
             on(hung_pod, 1000),
+        ),
+        (
+            "… for 200 s, 100 events/s of the others",
+            on(hung_for_long, 1000),
         ),
         ("a list takes 5 s more, 100 events/s", on(slow_list, 1000)),
         ("cut once a second, 100 events/s", on(flapping, 1000)),
@@ -217,6 +232,25 @@ fn in_trouble(table: &mut Table<'_>) {
         table.named("… changes never seen", work, "unseen", count);
         table.named("… said to be not ready for", work, "unready", nanos);
     }
+    let untaken = on(stalled, 1000);
+    table.named(
+        "nobody takes what is announced, 1,000 events/s: said to be not ready for",
+        untaken,
+        "unready",
+        nanos,
+    );
+    table.named(
+        "… announcements lost (ours: ends older than the last three of a container, and it is told that it missed some)",
+        untaken,
+        "own_untold",
+        count,
+    );
+    table.named(
+        "… from the last event until the cache is right",
+        untaken,
+        "after_last",
+        nanos,
+    );
     let dead = on(frozen, 1000);
     table.named(
         "a frozen runtime: until it says that something is wrong",

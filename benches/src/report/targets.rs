@@ -90,6 +90,9 @@ pub(super) fn elsewhere(name: &'static str, what: &str, bound: &str, why: &'stat
     }
 }
 
+/// For how many seconds upstream bears a relist that does not end.
+const PATIENT: u32 = 180;
+
 pub(super) fn audits(w: &Workload) -> bool {
     matches!(w, Workload::Audits { .. })
 }
@@ -134,7 +137,10 @@ pub(super) fn memory(w: &Workload) -> bool {
 }
 
 pub(super) fn hung_pod(w: &Workload) -> bool {
-    matches!(w, Workload::HungPod { .. })
+    matches!(w, Workload::HungPod { seconds } if *seconds < PATIENT)
+}
+pub(super) fn hung_for_long(w: &Workload) -> bool {
+    matches!(w, Workload::HungPod { seconds } if *seconds >= PATIENT)
 }
 pub(super) fn slow_list(w: &Workload) -> bool {
     matches!(w, Workload::SlowList { .. })
