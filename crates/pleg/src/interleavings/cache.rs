@@ -1,0 +1,97 @@
+//! The cache, as its readers see it.
+
+use std::sync::Arc;
+
+use pleg_core::{Confirmed, PodStatus, PodUid, PodView};
+
+use super::explore;
+use super::samples::{at, something, something_like};
+use crate::cache::Published;
+
+/// A reader never sees a pod become less fresh: not when it goes, and not when a list has swept
+/// it away; and what a list has shown before it is swept is there.
+#[test]
+fn freshness_never_goes_back() {
+    let first = something("p", 5);
+    explore(move || {
+        let published = Arc::new(Published::default());
+        published.sweep(at(3), &[]);
+        published.put("p".into(), first.clone());
+        let writer = shuttle::thread::spawn({
+            let (published, second) = (published.clone(), something_like(&first, 12));
+            move || {
+                let p = PodUid::from("p");
+                published.confirm(at(7), &Confirmed::These(vec![p.clone()]));
+                published.withdraw(&p);
+                published.sweep(at(10), &[p.clone()]);
+                published.put("q".into(), second);
+                published.sweep(at(12), &[]);
+            }
+        });
+        let readers = [(); 2].map(|()| {
+            let published = published.clone();
+            shuttle::thread::spawn(move || {
+                let mut before = None;
+                for _ in 0..3 {
+                    let view = published.get(&"p".into());
+                    assert!(view.as_of >= before, "{:?} after {before:?}", view.as_of);
+                    assert!(view.as_of.is_some());
+                    before = view.as_of;
+                }
+                let other = published.get(&"q".into());
+                let absent = other.status.is_nothing() && other.as_of >= Some(at(12));
+                assert!(!absent, "swept as of 12, and q was listed then");
+            })
+        });
+        writer.join().expect("the writer");
+        for reader in readers {
+            reader.join().expect("a reader");
+        }
+    });
+}
+
+/// A list that confirms every pod there is confirms none that came after it, whenever somebody
+/// looks, and none of it is taken back.
+#[test]
+fn a_list_confirms_only_what_was_there() {
+    let (first, listed) = (something("p", 5), something("q", 14));
+    explore(move || {
+        let published = Arc::new(Published::default());
+        published.put("p".into(), first.clone());
+        let writer = shuttle::thread::spawn({
+            let (published, listed) = (published.clone(), listed.clone());
+            let told = PodView::new(listed.status.clone(), None, None);
+            let ended = PodView::new(Arc::new(PodStatus::nothing("p".into())), Some(at(9)), None);
+            move || {
+                published.confirm(at(9), &Confirmed::All);
+                published.put("q".into(), told);
+                published.put("p".into(), ended);
+                published.confirm(at(14), &Confirmed::All);
+                published.put("q".into(), listed);
+            }
+        });
+        let readers = [(); 2].map(|()| {
+            let published = published.clone();
+            shuttle::thread::spawn(move || {
+                let mut before = (None, None);
+                for _ in 0..3 {
+                    let p = published.get(&"p".into());
+                    assert!(p.status.is_nothing() || p.as_of <= Some(at(9)), "{p:?}");
+                    let p = p.as_of;
+                    let q = published.get(&"q".into()).as_of;
+                    assert!([None, Some(at(14))].contains(&q), "{q:?} was never proved");
+                    assert!(p >= before.0 && q >= before.1, "after {before:?}");
+                    before = (p, q);
+                    let snapshot = published.snapshot();
+                    let q = snapshot.iter().find(|v| v.status.uid.as_str() == "q");
+                    assert!(q.is_none_or(|q| q.as_of != Some(at(9))), "{snapshot:?}");
+                }
+            })
+        });
+        writer.join().expect("the writer");
+        for reader in readers {
+            reader.join().expect("a reader");
+        }
+        assert_eq!(published.get(&"p".into()).as_of, Some(at(14)));
+    });
+}

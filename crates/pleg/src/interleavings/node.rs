@@ -1,0 +1,195 @@
+//! A node that fits into a lock, and the writer of its generator.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pleg_core::{
+    Counters, Details, Identity, Inspection, Instant, Kind, List, Output, Reconciler, Report,
+    Settings, Shown, Ticket,
+};
+use pleg_runtime::clock::Clock;
+use shuttle::rand::Rng;
+use shuttle_tokio::task::spawn;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::cache::Published;
+use crate::callers::{Callers, Command};
+use crate::handle::{Pleg, Shared};
+use crate::outlets::Outlets;
+use crate::subscription::Subscribers;
+use crate::sync::{mpsc, watch};
+
+/// What exists, and a clock that moves with every look at it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Node {
+    exists: Arc<Mutex<Vec<Report>>>,
+    time: Arc<AtomicU64>,
+}
+
+impl Node {
+    fn now(&self) -> Instant {
+        Instant::from_nanos(self.time.fetch_add(1_000_000, Ordering::Relaxed) + 1_000_000_000)
+    }
+
+    pub(super) fn exists(&self) -> Vec<Report> {
+        let exists = self.exists.lock();
+        exists.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Starts a container, and says when it ran.
+    pub(super) fn start(&self, pod: &str, id: &str) -> Instant {
+        let report = Report {
+            id: id.into(),
+            shown: Shown::Running,
+            identity: Identity {
+                pod: Some(pod.into()),
+                name: Some(id.into()),
+                ..Identity::unknown(Kind::Container)
+            },
+            details: Details::none(Kind::Container),
+        };
+        let mut exists = self.exists.lock().unwrap_or_else(PoisonError::into_inner);
+        exists.push(report);
+        drop(exists);
+        self.now()
+    }
+}
+
+/// Turns as the driver does, but for its sources: a read takes as long as the schedule wants.
+pub(super) struct Writer {
+    node: Node,
+    machine: Reconciler,
+    to: Outlets,
+    commands: mpsc::Receiver<Command>,
+    stop: CancellationToken,
+    reads: VecDeque<(Output, Instant)>,
+}
+
+/// A generator of that node. Must be called inside an execution.
+pub(super) fn generator(node: &Node) -> (Pleg, Writer) {
+    let now = node.now();
+    let machine = Reconciler::new(Settings::default(), now).expect("valid settings");
+    let (commands, requests) = mpsc::channel(4);
+    let (health, watched) = watch::channel(machine.health(now));
+    let (counted, counters) = watch::channel(Counters::default());
+    let (published, subscribers) = <(Arc<Published>, Arc<Subscribers>)>::default();
+    let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+    let to = Outlets {
+        published: published.clone(),
+        subscribers: subscribers.clone(),
+        fifo: None,
+        health,
+        counters: counted,
+        callers: Callers::default(),
+    };
+    let shared = Shared {
+        clock: Clock::start(),
+        published,
+        subscribers,
+        health: watched,
+        counters,
+        commands,
+        stop: stop.clone(),
+        tasks,
+    };
+    let writer = Writer {
+        node: node.clone(),
+        machine,
+        to,
+        commands: requests,
+        stop,
+        reads: VecDeque::new(),
+    };
+    let pleg = Pleg {
+        shared: Arc::new(shared),
+    };
+    (pleg, writer)
+}
+
+impl Writer {
+    pub(super) fn spawn(self, pleg: &Pleg) {
+        let tasks = pleg.shared.tasks.clone();
+        spawn(tasks.track_future(self.run()));
+        tasks.close();
+    }
+
+    async fn run(mut self) {
+        loop {
+            self.turn();
+            if self.stop.is_cancelled() {
+                break;
+            }
+            let reads_first = !self.reads.is_empty() && shuttle::rand::thread_rng().gen_bool(0.5);
+            if reads_first || (self.commands.is_empty() && !self.reads.is_empty()) {
+                self.answer_a_read();
+                shuttle::future::yield_now().await;
+                continue;
+            }
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => break,
+                Some(command) = self.commands.recv() => {
+                    let now = self.node.now();
+                    self.to.callers.obey(&mut self.machine, now, command);
+                }
+            }
+            self.to.callers.forget_the_gone(&mut self.machine);
+        }
+        self.to.close(&mut self.commands);
+    }
+
+    fn turn(&mut self) {
+        while let Some(output) = self.machine.poll_output() {
+            if let Some(wanted) = self.to.tell(output) {
+                self.reads.push_back((wanted, self.node.now()));
+            }
+        }
+        let now = self.node.now();
+        let (health, counters) = (self.machine.health(now), self.machine.counters());
+        self.to.show(health, counters, now);
+    }
+
+    fn answer_a_read(&mut self) {
+        let Some((read, began)) = self.reads.pop_front() else {
+            return;
+        };
+        let exists = self.node.exists();
+        let now = self.node.now();
+        match read {
+            Output::List { ticket, .. } => {
+                let list = List {
+                    ticket,
+                    began,
+                    ended: now,
+                    rows: Ok(exists.into_iter().collect()),
+                };
+                self.machine.handle_list(now, list);
+            }
+            Output::Inspect { ticket, uid, .. } => {
+                let of_pod = |r: &Report| r.identity.pod.as_ref() == Some(&uid);
+                let found = exists.into_iter().filter(of_pod).collect();
+                self.machine
+                    .handle_inspection(now, inspection(ticket, began, now, found));
+            }
+            _ => {}
+        }
+    }
+}
+
+pub(super) fn inspection(
+    ticket: Ticket,
+    began: Instant,
+    ended: Instant,
+    found: Vec<Report>,
+) -> Inspection {
+    Inspection {
+        ticket,
+        began,
+        ended,
+        found,
+        gone: Vec::new(),
+        error: None,
+    }
+}

@@ -1,0 +1,106 @@
+//! The subscriptions, and the cache beside them.
+
+use std::sync::Arc;
+
+use pleg_core::LifecycleType;
+
+use super::explore;
+use super::samples::{announcement, something};
+use crate::cache::Published;
+use crate::subscription::{Delivery, Subscribers};
+
+/// Whoever subscribes and then looks at the cache misses nothing: it is there, or it is told.
+#[test]
+fn subscribe_then_snapshot_misses_nothing() {
+    let view = something("p", 5);
+    explore(move || {
+        let (published, subscribers) = <(Arc<Published>, Arc<Subscribers>)>::default();
+        let writer = shuttle::thread::spawn({
+            let (published, subscribers) = (published.clone(), subscribers.clone());
+            let view = view.clone();
+            move || {
+                // The order in which the machine wants it: the cache first (law 9).
+                published.put("p".into(), view);
+                subscribers.announce(&announcement(LifecycleType::ContainerStarted, 1));
+                subscribers.close();
+            }
+        });
+        let mut subscription = subscribers.subscribe();
+        let there = published.snapshot().len();
+        shuttle::future::block_on(async {
+            let mut told = 0;
+            while subscription.next().await.is_some() {
+                told += 1;
+                assert_eq!(published.snapshot().len(), 1, "told before it is there");
+            }
+            assert!(there + told >= 1, "neither there nor told");
+        });
+        writer.join().expect("the writer");
+    });
+}
+
+/// A subscriber that waits is woken for everything, in order, and at the end; one that comes
+/// while the generator ends is told of the end.
+#[test]
+fn a_subscriber_is_woken_for_everything() {
+    const EVENTS: u64 = 3;
+    explore(|| {
+        let subscribers = Arc::new(Subscribers::default());
+        let mut subscription = subscribers.subscribe();
+        let writer = shuttle::thread::spawn({
+            let subscribers = subscribers.clone();
+            move || {
+                for n in 0..EVENTS {
+                    subscribers.announce(&announcement(LifecycleType::ContainerStarted, n));
+                }
+                subscribers.close();
+            }
+        });
+        let late = shuttle::thread::spawn({
+            let subscribers = subscribers.clone();
+            move || {
+                let mut subscription = subscribers.subscribe();
+                shuttle::future::block_on(async { while subscription.next().await.is_some() {} });
+            }
+        });
+        shuttle::future::block_on(async {
+            let mut told = Vec::new();
+            while let Some(Delivery::Event(event)) = subscription.next().await {
+                told.push(event.detected.as_nanos());
+            }
+            assert_eq!(told, (0..EVENTS).collect::<Vec<_>>());
+        });
+        writer.join().expect("the writer");
+        late.join().expect("one that comes late");
+    });
+}
+
+/// A subscriber that lags is told of every end, or that it missed one.
+#[test]
+fn one_that_lags_knows_what_it_missed() {
+    const ENDS: u64 = 9;
+    explore(|| {
+        let subscribers = Arc::new(Subscribers::default());
+        let mut subscription = subscribers.subscribe();
+        let writer = shuttle::thread::spawn({
+            let subscribers = subscribers.clone();
+            move || {
+                for n in 0..ENDS {
+                    subscribers.announce(&announcement(LifecycleType::ContainerRemoved, n));
+                }
+                subscribers.close();
+            }
+        });
+        shuttle::future::block_on(async {
+            let (mut told, mut missed) = (0, 0);
+            while let Some(delivery) = subscription.next().await {
+                match delivery {
+                    Delivery::Event(_) => told += 1,
+                    Delivery::Lagged { missed: n } => missed += n,
+                }
+            }
+            assert_eq!(told + missed, ENDS);
+        });
+        writer.join().expect("the writer");
+    });
+}

@@ -1,0 +1,138 @@
+//! Those who wait: for a view, for the first list, for the end.
+
+use std::time::Duration;
+
+use pleg_core::{Instant, PodUid};
+use shuttle_tokio::task::spawn;
+
+use super::explore;
+use super::node::{Node, generator};
+use crate::error::WaitError;
+
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Whoever has changed something and asks for a view that is newer sees it, however many others
+/// do the same.
+#[test]
+fn one_reads_what_one_has_written() {
+    explore(|| {
+        shuttle::future::block_on(async {
+            let node = Node::default();
+            let (pleg, writer) = generator(&node);
+            writer.spawn(&pleg);
+            let consumers = ["a", "b", "c"].map(|id| {
+                let (pleg, node) = (pleg.clone(), node.clone());
+                spawn(async move {
+                    let pod = if id == "c" { "q" } else { "p" };
+                    let since = node.start(pod, id);
+                    let view = pleg.newer_than(&pod.into(), since, DEADLINE).await;
+                    let view = view.expect("an answer");
+                    assert!(view.status.container(id).is_some(), "{id} in {view:?}");
+                    assert!(view.as_of > Some(since));
+                    // Whoever was answered finds no less in the cache.
+                    assert!(pleg.get(&pod.into()).status.container(id).is_some());
+                })
+            });
+            for consumer in consumers {
+                consumer.await.expect("a consumer");
+            }
+            pleg.shutdown().await;
+        });
+    });
+}
+
+/// Whoever waits when the generator shuts down, or asks while it does, is told so.
+#[test]
+fn a_shutdown_leaves_nobody_waiting() {
+    explore(|| {
+        shuttle::future::block_on(async {
+            let node = Node::default();
+            let (pleg, writer) = generator(&node);
+            writer.spawn(&pleg);
+            let waits = spawn({
+                let pleg = pleg.clone();
+                async move {
+                    // It asks for the future: no read answers it.
+                    let later = Instant::from_nanos(u64::MAX);
+                    pleg.newer_than(&"p".into(), later, DEADLINE).await
+                }
+            });
+            let asks = spawn({
+                let pleg = pleg.clone();
+                async move {
+                    let read = pleg.request_relist(&"p".into()).await;
+                    let listed = pleg.relist_now().await;
+                    (read, listed)
+                }
+            });
+            let synced = spawn({
+                let pleg = pleg.clone();
+                async move { pleg.wait_until_synced().await }
+            });
+            let told = spawn({
+                let mut subscription = pleg.subscribe();
+                async move { while subscription.next().await.is_some() {} }
+            });
+            pleg.shutdown().await;
+            assert!(matches!(waits.await.expect("one"), Err(WaitError::Closed)));
+            asks.await.expect("one that asks").0.ok();
+            synced.await.expect("one that waits to be synced").ok();
+            told.await.expect("a subscriber");
+        });
+    });
+}
+
+/// Whoever gives up waiting takes nobody along.
+#[test]
+fn one_that_gives_up_harms_nobody() {
+    explore(|| {
+        shuttle::future::block_on(async {
+            let node = Node::default();
+            let (pleg, writer) = generator(&node);
+            writer.spawn(&pleg);
+            let since = node.start("p", "a");
+            let gives_up = spawn({
+                let pleg = pleg.clone();
+                async move {
+                    let pod = PodUid::from("p");
+                    let asked = pleg.newer_than(&pod, since, DEADLINE);
+                    tokio::select! {
+                        biased;
+                        view = asked => drop(view),
+                        () = shuttle::future::yield_now() => {}
+                    }
+                }
+            });
+            let view = pleg.newer_than(&"p".into(), since, DEADLINE).await;
+            let view = view.expect("an answer");
+            assert!(view.status.container("a").is_some(), "{view:?}");
+            gives_up.await.expect("one that gives up");
+            pleg.shutdown().await;
+        });
+    });
+}
+
+/// The cache counts as synced when it holds what exists, and whoever waits for that learns it.
+#[test]
+fn whoever_waits_for_the_sync_finds_everything() {
+    explore(|| {
+        shuttle::future::block_on(async {
+            let node = Node::default();
+            node.start("p", "a");
+            let (pleg, writer) = generator(&node);
+            let waits = spawn({
+                let pleg = pleg.clone();
+                async move {
+                    pleg.wait_until_synced().await.expect("it is synced");
+                    let view = pleg.get(&"p".into());
+                    assert!(view.status.container("a").is_some());
+                    assert!(view.inspected.is_some(), "with its details");
+                    assert_eq!(pleg.snapshot().len(), 1);
+                }
+            });
+            writer.spawn(&pleg);
+            waits.await.expect("one that waits");
+            pleg.shutdown().await;
+        });
+    });
+}
