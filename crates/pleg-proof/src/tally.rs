@@ -21,6 +21,7 @@ named! {
         SweptAway = "swept out of the cache",
         Confirmed = "confirmed by a list",
         Unchanged = "unchanged rows taken for what they said before",
+        SameList = "the list of before handed over again",
         Unresolved = "unchanged rows not known: list in full",
         ShownUnknown = "published as unknown",
         UnknownCleared = "unknown no more",

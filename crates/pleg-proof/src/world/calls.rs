@@ -1,6 +1,7 @@
 //! What the machine wants done: calls are issued, take their time, fail, or are answered from the
 //! truth.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use pleg_core::{
@@ -188,6 +189,7 @@ impl World {
         });
         self.checks.handed(Input::List);
         let handed = self.hand_over(&rows, full);
+        self.count_same(&handed);
         let list = List {
             ticket,
             began,
@@ -238,6 +240,16 @@ impl World {
             return Err(error(CallErrorKind::Cancelled));
         }
         Ok(rows)
+    }
+
+    /// How often a list is the very one of before, which the machine may pass over.
+    fn count_same(&mut self, handed: &Result<Rows, CallError>) {
+        let Ok(Rows { unchanged, .. }) = handed else {
+            return;
+        };
+        let same = !unchanged.is_empty() && Arc::ptr_eq(unchanged, &self.last_unchanged);
+        self.checks.tally.paths(Path::SameList, u64::from(same));
+        self.last_unchanged = unchanged.clone();
     }
 
     fn count_lingering(&mut self, rows: &[Report], began: u64) {

@@ -9,13 +9,13 @@ mod watch;
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use pleg_core::{
     Backlog, CallError, CallErrorKind, Counters, EventType, Id, Instant, Kind, Mode, PodUid,
-    Reconciler, RuntimeEvent, Settings, Ticket, WaiterId,
+    Reconciler, RuntimeEvent, Settings, Ticket, Unchanged, WaiterId,
 };
-
 use pleg_generic::Memory;
 
 use crate::checks::{Checks, Duties, Input, Signs, Subscribers};
@@ -109,6 +109,8 @@ pub struct World {
     pub machine: Reconciler,
     /// What the read side remembers of the last list.
     memory: Memory,
+    /// The unchanged rows of the last list that was handed over.
+    last_unchanged: Arc<[Unchanged]>,
     pub truth: Truth,
     pub checks: Checks,
     pub plan: Plan,
@@ -174,6 +176,7 @@ impl World {
         let mut world = Self {
             machine,
             memory: Memory::default(),
+            last_unchanged: Arc::default(),
             truth: Truth::new(lingers, plan.flavor.is_crio()),
             checks: Checks::new(history, weather.lies(), lingers),
             now,
