@@ -331,6 +331,8 @@ pub struct Stale {
     pub unseen: u64,
     /// How long each change was not shown; one that never was, until now.
     pub lag: Histogram,
+    /// The same of the earlier and of the later half of the changes.
+    pub halves: [Histogram; 2],
 }
 
 /// What a peer said of its health.
@@ -352,8 +354,6 @@ pub type Histogram = Vec<(u64, u64)>;
 pub struct Recorded {
     /// From the change in the runtime until the cache showed it.
     pub end_to_end: Histogram,
-    /// The same of the earlier and of the later half of the changes.
-    pub halves: [Histogram; 2],
     /// From the reader's receipt of the event until the cache showed it; or how long a read took.
     pub in_process: Histogram,
     /// What it has counted itself, by name.

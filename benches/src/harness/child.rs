@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::marker::PhantomData;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -12,6 +12,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+use super::signals::may_go_on;
+
+/// How often whoever waits for an answer looks whether it is told to end.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// A process that takes orders `O` and gives answers `A`. It ends with this.
 #[derive(Debug)]
@@ -68,8 +73,16 @@ impl<O: Serialize, A: DeserializeOwned> Process<O, A> {
 
     /// Its next answer.
     pub(super) fn hear(&self, within: Duration) -> Result<A> {
-        let line = self.answers.recv_timeout(within);
-        let line = line.with_context(|| format!("no answer within {within:?}: {}", self.name))?;
+        let mut left = within;
+        let line = loop {
+            may_go_on()?;
+            let next = left.min(LOOK);
+            match self.answers.recv_timeout(next) {
+                Ok(line) => break line,
+                Err(RecvTimeoutError::Timeout) if left > next => left -= next,
+                Err(_) => bail!("no answer within {within:?}: {}", self.name),
+            }
+        };
         serde_json::from_str(&line).with_context(|| format!("{}: {line}", self.name))
     }
 

@@ -23,7 +23,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a cache is read.
 const READING: Duration = Duration::from_secs(2);
 
-/// The longest play of which every change is told again to see how stale a cache was.
+/// The most events of which every change is told again to see how stale a cache was: a message of
+/// some 10 MB, with what the pod was like each time.
 const HISTORY: u64 = 35_000;
 
 /// How long a node is idle before it is watched: our lists come every minute then.
@@ -185,6 +186,11 @@ impl Figures {
         }
         self.put("unseen", stale.unseen as f64);
         self.spread("lag", &stale.lag);
+        for (half, of) in ["earlier", "later"].into_iter().zip(&stale.halves) {
+            if let Some(lag) = quantile(of, 0.5) {
+                self.put(&format!("lag_{half}_p50"), lag as f64);
+            }
+        }
     }
 
     pub(super) fn played(&mut self, played: &Played) {
@@ -310,11 +316,6 @@ fn churn(lab: &Lab, point: &Point, work: Work, rate: f64) -> Result<Figures> {
     figures.asked(&counted);
     figures.counted(&recorded);
     figures.spread("latency", &recorded.end_to_end);
-    for (half, of) in ["earlier", "later"].into_iter().zip(&recorded.halves) {
-        if let Some(lag) = quantile(of, 0.5) {
-            figures.put(&format!("latency_{half}_p50"), lag as f64);
-        }
-    }
     figures.spread("in_process", &recorded.in_process);
     compare(&mut pair, point.peer, &mut figures)?;
     Ok(figures)

@@ -127,6 +127,23 @@ pub enum Workload {
     },
 }
 
+impl Workload {
+    /// For how many seconds it goes on, if that is given.
+    #[must_use]
+    pub const fn seconds(&self) -> Option<u32> {
+        match *self {
+            Self::Idle { seconds }
+            | Self::Restarts { seconds, .. }
+            | Self::Lifecycles { seconds, .. }
+            | Self::Stalled { seconds, .. }
+            | Self::HungPod { seconds }
+            | Self::SlowList { seconds, .. }
+            | Self::Flapping { seconds } => Some(seconds),
+            _ => None,
+        }
+    }
+}
+
 /// What is measured.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Point {

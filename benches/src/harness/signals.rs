@@ -1,9 +1,12 @@
 //! Being told to end.
 
-use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use tokio::signal::unix::{SignalKind, signal};
+
+/// Whether a signal has told us to end.
+static TOLD: AtomicBool = AtomicBool::new(false);
 
 /// Fails when a signal tells us to end.
 pub(super) async fn told_to_end() -> Result<()> {
@@ -18,18 +21,21 @@ pub(super) async fn told_to_end() -> Result<()> {
     bail!("told to end")
 }
 
-/// From now on that directory goes with us if a signal ends us. The processes that we started end
-/// by themselves, for nobody tells them anything any more.
-pub(super) fn remove_when_told_to_end(directory: PathBuf) -> Result<()> {
+/// From now on signals do not end us at once: whoever waits for a process asks [`may_go_on`], and
+/// what is dropped on the way out takes processes and files along.
+pub(super) fn listen() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     std::thread::spawn(move || {
-        if let Err(error) = runtime.block_on(told_to_end()) {
-            let _ = std::fs::remove_dir_all(directory);
-            tracing::error!("{error:#}");
-            std::process::exit(1);
-        }
+        let told = runtime.block_on(told_to_end());
+        TOLD.store(told.is_err(), Ordering::Relaxed);
     });
+    Ok(())
+}
+
+/// Fails once a signal has told us to end.
+pub(super) fn may_go_on() -> Result<()> {
+    ensure!(!TOLD.load(Ordering::Relaxed), "told to end");
     Ok(())
 }

@@ -68,15 +68,15 @@ pub(super) fn stalled(lab: &Lab, point: &Point, rate: u32, seconds: u32) -> Resu
     let played = pair.play(f64::from(rate), Faults::default())?;
     let watched = pair.end_watch(watching)?;
     pair.wait_for(truth, events, PATIENCE)?;
-    let reached = pair.reached(PATIENCE)?;
+    pair.reached(PATIENCE)?;
     let mut figures = Figures::default();
     figures.played(&played);
     figures.put("unready", watched.unready as f64);
-    match reached.at {
-        Some(at) => figures.put("after_last", (at - played.last) as f64),
-        None => figures.put("gave_up", PATIENCE.as_nanos() as f64),
-    }
-    figures.counted(&pair.recorded()?);
+    let recorded = pair.recorded()?;
+    // A container ends with each restart.
+    let told = recorded.counts.get("ends_taken").copied().unwrap_or(0);
+    figures.put("ends_untold", f64::from(count) - told as f64);
+    figures.counted(&recorded);
     compare(&mut pair, point.peer, &mut figures)?;
     Ok(figures)
 }

@@ -11,10 +11,9 @@ use pleg_cri::v1::ContainerState as State;
 use pleg_runtime::clock::{Clock, wall};
 use tokio::sync::Notify;
 
-use super::lags::Lags;
 use super::staleness::Looks;
 use super::stamped::Receipts;
-use super::subjects::{Peer, Row, Told, UNTOLD};
+use super::subjects::{Peer, Row, Told};
 use super::watch::watch;
 use crate::Allocated;
 use crate::node::Truth;
@@ -26,6 +25,9 @@ const SYNC: Duration = Duration::from_secs(400);
 
 /// How often a cache is looked at when nobody tells of a change.
 const LOOK: Duration = Duration::from_millis(1);
+
+/// How many ends somebody was told of who had not taken anything for a while.
+const ENDS_TAKEN: &str = "ends_taken";
 
 /// How a peer is looked at.
 pub(super) struct How {
@@ -70,7 +72,7 @@ struct Records {
     /// What happened before this is no news.
     from: i64,
     seen: BTreeSet<(Id, i32)>,
-    end_to_end: Lags,
+    end_to_end: Histogram<u64>,
     in_process: Histogram<u64>,
     looks: Looks,
 }
@@ -80,7 +82,7 @@ impl Records {
         Ok(Self {
             from: wall().as_nanos(),
             seen: BTreeSet::new(),
-            end_to_end: Lags::new(),
+            end_to_end: Histogram::new(3)?,
             in_process: Histogram::new(3)?,
             looks: Looks::default(),
         })
@@ -114,10 +116,10 @@ async fn observe<P: Peer>(
             if since.as_nanos() < records.from || !records.seen.insert((id.clone(), state)) {
                 continue;
             }
-            records.end_to_end.note(since.as_nanos(), now);
+            let nanos = |since: i64| u64::try_from(now - since).unwrap_or(0).max(1);
+            record(&mut records.end_to_end, nanos(since.as_nanos()));
             if let Some(at) = receipts.as_ref().and_then(|r| r.take(&id, event)) {
-                let nanos = u64::try_from(now - at).unwrap_or(0).max(1);
-                record(&mut records.in_process, nanos);
+                record(&mut records.in_process, nanos(at));
             }
         }
         changed.notify_one();
@@ -175,10 +177,12 @@ impl<P: Peer, T: Told> Consumer<P, T> {
                     used(allocated)
                 }
                 PeerOrder::Count => {
+                    // Until now everything was taken.
+                    self.untaken.as_mut().map(Told::take_ends);
                     self.counts = self.peer.counts();
                     used(allocated)
                 }
-                PeerOrder::Recorded => PeerAnswer::Recorded(self.recorded()?),
+                PeerOrder::Recorded => PeerAnswer::Recorded(self.recorded()),
                 PeerOrder::Await { truth, within, .. } => {
                     let truth = self.resolve(truth);
                     say(&used(allocated))?;
@@ -294,24 +298,24 @@ impl<P: Peer, T: Told> Consumer<P, T> {
         }
     }
 
-    fn recorded(&mut self) -> Result<Recorded> {
+    fn recorded(&mut self) -> Recorded {
         let mut counts = self.peer.counts();
         for (name, count) in &mut counts {
             *count -= self.counts.get(name).copied().unwrap_or(0);
         }
-        if let Some(missed) = self.untaken.as_mut().and_then(Told::missed) {
-            counts.insert(UNTOLD.to_owned(), missed);
+        if let Some(told) = &mut self.untaken {
+            counts.insert(ENDS_TAKEN.to_owned(), told.take_ends());
         }
-        let mut recorded = Recorded {
-            counts,
-            ..Recorded::default()
+        let records = lock(&self.recording).take();
+        let taken = |of: fn(&Records) -> &Histogram<u64>| {
+            let of = records.as_ref().map(of);
+            of.map(values).unwrap_or_default()
         };
-        if let Some(records) = lock(&self.recording).take() {
-            recorded.end_to_end = records.end_to_end.all()?;
-            recorded.halves = records.end_to_end.halves()?;
-            recorded.in_process = values(&records.in_process);
+        Recorded {
+            end_to_end: taken(|records| &records.end_to_end),
+            in_process: taken(|records| &records.in_process),
+            counts,
         }
-        Ok(recorded)
     }
 
     fn stale(&self, before: &[Truth], changes: &[Happened]) -> Result<Stale> {

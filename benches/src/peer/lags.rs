@@ -7,18 +7,11 @@ use hdrhistogram::Histogram;
 
 use super::attend::{record, values};
 
-/// For as many there is room from the start.
-const ROOM: usize = 1 << 15;
-
 /// When something changed, and after how many ns that was seen.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Lags(Vec<(i64, u64)>);
 
 impl Lags {
-    pub(super) fn new() -> Self {
-        Self(Vec::with_capacity(ROOM))
-    }
-
     /// A change of that moment was seen at the other one.
     pub(super) fn note(&mut self, changed: i64, seen: i64) {
         let lag = u64::try_from(seen - changed).unwrap_or(0).max(1);
@@ -51,8 +44,8 @@ mod tests {
 
     #[test]
     fn a_peer_that_falls_behind_shows_it_between_the_halves() {
-        let mut lags = Lags::new();
-        // Seen in another order than they happened, as it is with pods that wait for each other.
+        let mut lags = Lags::default();
+        // Noted in another order than they happened, as it is with pods that wait for each other.
         for n in (0..100).rev() {
             lags.note(n, 2 * n + 10);
         }
@@ -64,7 +57,7 @@ mod tests {
 
     #[test]
     fn of_nothing_there_is_nothing() {
-        assert!(Lags::new().all().unwrap().is_empty());
-        assert_eq!(Lags::new().halves().unwrap(), [vec![], vec![]]);
+        assert!(Lags::default().all().unwrap().is_empty());
+        assert_eq!(Lags::default().halves().unwrap(), [vec![], vec![]]);
     }
 }

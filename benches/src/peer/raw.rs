@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result, bail};
 use bytes::{Buf as _, BufMut as _, Bytes};
+use hdrhistogram::Histogram;
 use http::uri::PathAndQuery;
 use pleg_cri::v1::{self, ContainerEventType as Event};
 use pleg_runtime::clock::{Clock, wall};
@@ -11,7 +12,7 @@ use tonic::transport::Endpoint;
 use tonic::{Request, Status, Streaming};
 
 use super::Settings;
-use super::lags::Lags;
+use super::attend::{record, values};
 use crate::Allocated;
 use crate::protocol::{PeerAnswer, PeerOrder, Recorded, orders, say};
 use crate::usage::Usage;
@@ -35,17 +36,13 @@ pub(super) async fn drain(settings: &Settings) -> Result<()> {
             PeerOrder::Sync { .. } => PeerAnswer::Synced { synced: true },
             PeerOrder::Use => PeerAnswer::Used { usage, held: None },
             PeerOrder::Record | PeerOrder::Count => {
-                drained.reset();
+                drained.reset()?;
                 PeerAnswer::Used { usage, held: None }
             }
-            PeerOrder::Recorded => {
-                let lags = std::mem::replace(&mut drained.lags, Lags::new());
-                PeerAnswer::Recorded(Recorded {
-                    end_to_end: lags.all()?,
-                    halves: lags.halves()?,
-                    ..Recorded::default()
-                })
-            }
+            PeerOrder::Recorded => PeerAnswer::Recorded(Recorded {
+                end_to_end: values(&drained.latencies),
+                ..Recorded::default()
+            }),
             PeerOrder::Await { events, .. } => {
                 say(&PeerAnswer::Used { usage, held: None })?;
                 while drained.count < events {
@@ -65,7 +62,7 @@ pub(super) async fn drain(settings: &Settings) -> Result<()> {
 struct Drained {
     stream: Streaming<v1::ContainerEventResponse>,
     count: u64,
-    lags: Lags,
+    latencies: Histogram<u64>,
 }
 
 impl Drained {
@@ -76,16 +73,18 @@ impl Drained {
             .get_container_events(v1::GetEventsRequest {})
             .await?
             .into_inner();
+        let latencies = Histogram::new(3)?;
         Ok(Self {
             stream,
             count: 0,
-            lags: Lags::new(),
+            latencies,
         })
     }
 
-    fn reset(&mut self) {
+    fn reset(&mut self) -> Result<()> {
         self.count = 0;
-        self.lags = Lags::new();
+        self.latencies = Histogram::new(3)?;
+        Ok(())
     }
 
     /// Cancel safe.
@@ -108,7 +107,8 @@ impl Drained {
                 Event::ContainerStartedEvent | Event::ContainerStoppedEvent
             )
         {
-            self.lags.note(event.created_at, wall().as_nanos());
+            let ago = wall().as_nanos() - event.created_at;
+            record(&mut self.latencies, u64::try_from(ago).unwrap_or(0).max(1));
         }
         Ok(())
     }

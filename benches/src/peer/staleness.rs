@@ -7,12 +7,11 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use anyhow::Result;
-use hdrhistogram::Histogram;
 use pleg_core::PodUid;
 use pleg_cri::v1::ContainerState as State;
 use pleg_runtime::clock::wall;
 
-use super::attend::{record, values};
+use super::lags::Lags;
 use super::subjects::{Peer, Row};
 use crate::node::Truth;
 use crate::protocol::{Happened, Stale};
@@ -89,20 +88,21 @@ impl Looks {
                 of_pod.push((*at, print));
             }
         }
-        let mut lag = Histogram::new(3)?;
+        let mut lags = Lags::default();
         let (mut wrong, mut unseen) = (0, 0);
         for (uid, versions) in versions {
             let looks = self.0.get(&PodUid::from(uid));
             let looks = looks.map_or(&[][..], Vec::as_slice);
             wrong += wrong_for(&versions, looks, until);
-            unseen += seen(&versions, looks, until, &mut |nanos| {
-                record(&mut lag, u64::try_from(nanos).unwrap_or(0).max(1));
+            unseen += seen(&versions, looks, until, &mut |since, at| {
+                lags.note(since, at);
             });
         }
         Ok(Stale {
             wrong,
             unseen,
-            lag: values(&lag),
+            lag: lags.all()?,
+            halves: lags.halves()?,
         })
     }
 }
@@ -140,9 +140,9 @@ fn wrong_for(versions: &[Since], looks: &[Since], until: i64) -> i64 {
     wrong
 }
 
-/// Tells of each change how long it took until it, or one after it, was shown; those that never
-/// were count as long as anybody looked. How many those are.
-fn seen(versions: &[Since], looks: &[Since], until: i64, lag: &mut dyn FnMut(i64)) -> u64 {
+/// Tells of each change when it was and when it, or one after it, was shown; of those that never
+/// were, until when anybody looked. How many those are.
+fn seen(versions: &[Since], looks: &[Since], until: i64, lag: &mut dyn FnMut(i64, i64)) -> u64 {
     let changes = versions.get(1..).unwrap_or_default();
     let mut next = 0;
     for (at, print) in looks {
@@ -153,13 +153,13 @@ fn seen(versions: &[Since], looks: &[Since], until: i64, lag: &mut dyn FnMut(i64
             .last();
         if let Some((newest, _)) = newest {
             for (since, _) in changes.get(next..=newest).unwrap_or_default() {
-                lag(at - since);
+                lag(*since, *at);
             }
             next = newest + 1;
         }
     }
     let rest = changes.get(next..).unwrap_or_default();
-    rest.iter().for_each(|(since, _)| lag(until - since));
+    rest.iter().for_each(|(since, _)| lag(*since, until));
     rest.len() as u64
 }
 
@@ -171,7 +171,9 @@ mod tests {
 
     fn lags(versions: &[Since], looks: &[Since], until: i64) -> (Vec<i64>, u64) {
         let mut lags = Vec::new();
-        let unseen = seen(versions, looks, until, &mut |nanos| lags.push(nanos));
+        let unseen = seen(versions, looks, until, &mut |since, at| {
+            lags.push(at - since);
+        });
         (lags, unseen)
     }
 

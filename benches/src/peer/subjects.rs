@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use pleg::{ContainerState, Delivery, Pleg, Subscription};
-use pleg_core::{Cause, Details, Id, Mode, PodUid, Shown, WallTime};
+use pleg_core::{Cause, Details, Id, LifecycleType, Mode, PodUid, Shown, WallTime};
 use pleg_cri::v1::ContainerState as State;
 use pleg_runtime::Runtime;
 use rivals::{
@@ -60,9 +60,6 @@ pub(super) trait Peer: Send + Sync + 'static {
     }
 }
 
-/// How many announcements were lost to a consumer that did not take them.
-pub(super) const UNTOLD: &str = "untold";
-
 /// What a generator says of its health.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Says {
@@ -78,16 +75,21 @@ pub(super) enum Says {
 pub(super) trait Told: Send + 'static {
     fn next(&mut self) -> impl Future<Output = Option<(PodUid, Option<Id>)>> + Send;
 
-    /// Takes everything that is there; of how many containers the end was among what should have
-    /// been there and is not, where that is told.
-    fn missed(&mut self) -> Option<u64> {
-        None
-    }
+    /// Takes everything that is there without waiting; of how many containers' ends that tells.
+    fn take_ends(&mut self) -> u64;
 }
 
 impl Told for Fifo {
     async fn next(&mut self) -> Option<(PodUid, Option<Id>)> {
         Self::next(self).await.map(|event| (event.uid, event.data))
+    }
+
+    fn take_ends(&mut self) -> u64 {
+        let mut ends = 0;
+        while let Some(event) = self.try_next() {
+            ends += u64::from(event.event == LifecycleType::ContainerDied);
+        }
+        ends
     }
 }
 
@@ -101,14 +103,16 @@ impl Told for Subscription {
         }
     }
 
-    fn missed(&mut self) -> Option<u64> {
-        let mut all = 0;
+    fn take_ends(&mut self) -> u64 {
+        let mut ends = 0;
         while let Some(delivery) = self.try_next() {
-            if let Delivery::Lagged { missed } = delivery {
-                all += missed;
-            }
+            let event = match delivery {
+                Delivery::Event(event) => event.event,
+                _ => continue,
+            };
+            ends += u64::from(event == LifecycleType::ContainerDied);
         }
-        Some(all)
+        ends
     }
 }
 
@@ -225,12 +229,6 @@ where
         self.subject
             .healthy()
             .map_or(Says::NotReady, |()| Says::Well)
-    }
-
-    fn counts(&self) -> BTreeMap<String, u64> {
-        let discarded = self.subject.discarded();
-        let named = discarded.map(|n| (UNTOLD.to_owned(), n));
-        named.into_iter().collect()
     }
 }
 

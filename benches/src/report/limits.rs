@@ -45,8 +45,8 @@ const LIMITS: [(&[&str], &str); 9] = [
     (
         &["T3b"],
         "P2's half second divided by 3,000 is 167 µs. P0, which does nothing with an event but receive \
-        it, needs 164 of them (above): it would just reach 3,000 ×, and whoever does something with \
-        it cannot. See T3.",
+        it, needs about as much (above): at p50 it would just reach 3,000 ×, and whoever does something \
+        with it cannot. See T3.",
     ),
     (
         &["T4b", "T4c"],

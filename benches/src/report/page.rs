@@ -49,7 +49,7 @@ const METHOD: &str = "\
   end: a target is *met* if that end is within it, *unsure* if only the median is. Of three values
   the interval is all of them, which holds the median with 75 %, and of two with 50; what was measured
   once has none. T1's is of the audits: the window that the rest is taken from is one.
-* Churn lasts two to six seconds here, in `just bench-full` twenty to sixty: at 100 events/s there are 250
+* Churn lasts three to six seconds here, in `just bench-full` twenty to sixty: at 100 events/s there are 250
   latencies, so that the worst is what stands for p999, at one pod a second six to twelve. Lean and fat
   payloads are in `just bench-full` alone.
 * CPU time, context switches and the peak of memory are the kernel's figures of the process
@@ -61,7 +61,8 @@ const METHOD: &str = "\
   not taken yet counts from when it was due (no coordinated omission). The moment of the change travels
   as `startedAt` or `finishedAt` and is compared with the clock when the consumer, told of the change,
   has looked into the cache. A change that another one has overtaken by then is not counted, for the
-  cache shows the last state alone: how many are is in the table.
+  cache shows the last state alone. That favours whoever is late: where events come fast, *all changes*
+  is the figure to look at.
 * \"Received\" is when the reader of the stream has the decoded event; \"visible\" is when the consumer,
   told of the change by a subscription, sees it in the cache.
 * In a storm or flood the cache is consistent when it shows what the runtime shows, for every container.
@@ -82,7 +83,7 @@ const METHOD: &str = "\
 
 ```
 just bench-quick   # 3 minutes: does it work, and what is the order of magnitude?
-just bench         # half an hour on two cores: every target
+just bench         # half an hour on two cores: every target but two that take minutes
 just bench-full    # hours: every node size and payload; goes on where it was interrupted
 just bench-real    # half an hour, as root on Linux: real containerds with real pods
 ```
@@ -104,8 +105,8 @@ const LOSSES: &str = "\
   probe; P2 says so after three minutes.
 * An event costs ours more CPU than it costs P3, whose cache is filled with what the event says as it is.
 * A runtime that drops what is not taken in time (CRI-O) may do so to us in a storm: it is found by the
-  next list, a second or two later, where P2 needs one. What is given is the median of runs in which
-  something was dropped and others in which nothing was.
+  next list, up to two seconds later, where P2 needs one. In some runs something is dropped, in others
+  nothing: given is the worst.
 * Of a storm most is the runtime's sending. From the last event sent until it is through, ours takes twice
   as long as P0 (above).
 * On real containerd ours is ahead of P2 some thirty times at p50, not thousands, and holds more memory at

@@ -100,7 +100,11 @@ fn cost(data: &Data) -> Option<String> {
         .map(line)
         .collect();
     let pods = Axis {
-        name: "pods on the node (10,000: of two containers each)",
+        name: if sizes.iter().any(|(_, containers)| *containers > 1) {
+            "pods on the node (of two containers on the largest)"
+        } else {
+            "pods on the node"
+        },
         label: count,
         logarithmic: true,
     };

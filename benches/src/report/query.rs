@@ -52,10 +52,23 @@ impl On {
 pub(super) type Figure<'a> = &'a dyn Fn(&Sample) -> Option<f64>;
 
 impl Data {
+    /// What was measured of the peer on that work. Where it was done for five seconds and for sixty,
+    /// only the longest counts, for whomever it was measured: unlike work is not thrown together.
     pub(super) fn of(&self, on: On, peer: Kind) -> impl Iterator<Item = &Measured> {
-        self.0
-            .iter()
-            .filter(move |m| m.sample.point.peer == peer && on.is(&m.sample.point))
+        let longest = self.longest(on);
+        let is_it = move |p: &Point| p.peer == peer && on.is(p) && Some(p.workload) == longest;
+        self.0.iter().filter(move |m| is_it(&m.sample.point))
+    }
+
+    fn longest(&self, on: On) -> Option<Workload> {
+        let points = self.0.iter().map(|m| &m.sample.point);
+        points.filter(|p| on.is(p)).map(|p| p.workload).max()
+    }
+
+    /// For how long that work was done, if it is work that goes on for some time.
+    pub(super) fn during(&self, on: On) -> Option<String> {
+        let seconds = self.longest(on)?.seconds()?;
+        Some(format!("{seconds} s"))
     }
 
     /// Every value of a figure.

@@ -90,8 +90,8 @@ pub(super) fn elsewhere(name: &'static str, what: &str, bound: &str, why: &'stat
     }
 }
 
-/// For how many seconds upstream bears a relist that does not end.
-const PATIENT: u32 = 180;
+/// From so many seconds on a pod hangs for longer than upstream bears to be without a relist.
+const LONG: u32 = 180;
 
 pub(super) fn audits(w: &Workload) -> bool {
     matches!(w, Workload::Audits { .. })
@@ -137,10 +137,10 @@ pub(super) fn memory(w: &Workload) -> bool {
 }
 
 pub(super) fn hung_pod(w: &Workload) -> bool {
-    matches!(w, Workload::HungPod { seconds } if *seconds < PATIENT)
+    matches!(w, Workload::HungPod { seconds } if *seconds < LONG)
 }
 pub(super) fn hung_for_long(w: &Workload) -> bool {
-    matches!(w, Workload::HungPod { seconds } if *seconds >= PATIENT)
+    matches!(w, Workload::HungPod { seconds } if *seconds >= LONG)
 }
 pub(super) fn slow_list(w: &Workload) -> bool {
     matches!(w, Workload::SlowList { .. })
