@@ -154,12 +154,12 @@ fn run_half_an_hour() -> Vec<Group> {
         group(5, restarts(100, 5), 1000, &[Drain, Generic, Ours]),
         group(1, restarts(100, 5), 1000, &[Evented, Hint]),
         group(2, restarts(1000, 3), 1000, &[Drain, Generic, Hint, Ours]),
-        group(7, restarts(10_000, 3), 1000, &[Drain, Ours]),
+        group(5, restarts(10_000, 3), 1000, &[Drain, Ours]),
         group(1, restarts(10_000, 3), 1000, &[Generic]),
         group(1, lifecycles(10, 6), 1000, &GENERATORS),
         group(1, lifecycles(160, 4), 1000, &GENERATORS),
         // Short, and the scheduler decides much of it: its interval is wide.
-        group(13, Storm, 1000, &[Drain, Ours]),
+        group(25, Storm, 1000, &[Drain, Ours]),
         group(1, Storm, 1000, &[Generic, BestGeneric, Evented, Hint]),
         group(5, Storm, 1000, &[Generic, Ours]).with(|p| p.latency = 1),
         group(7, Flood { events: 40_000 }, 1000, &[Drain, Ours]),
@@ -182,7 +182,7 @@ fn run_half_an_hour() -> Vec<Group> {
         group(1, BLOAT, 1000, &[Generic, Ours]).with(|p| p.page = Some(5000)),
         group(2, Memory, 1000, &[Owned, Generic, Ours]),
         group(1, stalled(60), 1000, &[Evented, Ours]),
-        group(7, Reads, 1000, &[Ours]),
+        group(5, Reads, 1000, &[Ours]),
         group(1, Reads, 1000, &[Generic]),
         // All at the same time.
         group(1, Idle { seconds: 600 }, 1000, &GENERATORS).and(110, &[Generic, Ours]),
