@@ -349,6 +349,10 @@ pub struct Watched {
 /// Latencies in ns: (value, how often).
 pub type Histogram = Vec<(u64, u64)>;
 
+/// The name under which it is counted of how many ends a consumer was told that had not taken
+/// anything for a while.
+pub const ENDS_TAKEN: &str = "ends_taken";
+
 /// What a peer records.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Recorded {

@@ -23,8 +23,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a cache is read.
 const READING: Duration = Duration::from_secs(2);
 
-/// The most events of which every change is told again to see how stale a cache was: a message of
-/// some 10 MB, with what the pod was like each time.
+/// The most events of which every change is told again to see how stale a cache was: all of it is
+/// one message, with what the pod was like each time.
 const HISTORY: u64 = 35_000;
 
 /// How long a node is idle before it is watched: our lists come every minute then.

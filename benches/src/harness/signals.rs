@@ -28,8 +28,10 @@ pub(super) fn listen() -> Result<()> {
         .enable_all()
         .build()?;
     std::thread::spawn(move || {
-        let told = runtime.block_on(told_to_end());
-        TOLD.store(told.is_err(), Ordering::Relaxed);
+        if let Err(why) = runtime.block_on(told_to_end()) {
+            tracing::debug!("{why:#}");
+            TOLD.store(true, Ordering::Relaxed);
+        }
     });
     Ok(())
 }

@@ -10,7 +10,7 @@ use super::Point;
 use super::lab::{How, Lab, Pair};
 use super::measure::{Figures, PATIENCE, compare, phase};
 use crate::node::Work;
-use crate::protocol::{Faults, Trouble};
+use crate::protocol::{ENDS_TAKEN, Faults, Trouble};
 
 /// Events a second, while something is wrong.
 const RATE: u32 = 100;
@@ -74,7 +74,7 @@ pub(super) fn stalled(lab: &Lab, point: &Point, rate: u32, seconds: u32) -> Resu
     figures.put("unready", watched.unready as f64);
     let recorded = pair.recorded()?;
     // A container ends with each restart.
-    let told = recorded.counts.get("ends_taken").copied().unwrap_or(0);
+    let told = recorded.counts.get(ENDS_TAKEN).copied().unwrap_or(0);
     figures.put("ends_untold", f64::from(count) - told as f64);
     figures.counted(&recorded);
     compare(&mut pair, point.peer, &mut figures)?;

@@ -17,7 +17,7 @@ use super::subjects::{Peer, Row, Told};
 use super::watch::watch;
 use crate::Allocated;
 use crate::node::Truth;
-use crate::protocol::{Happened, PeerAnswer, PeerOrder, Recorded, Stale, orders, say};
+use crate::protocol::{ENDS_TAKEN, Happened, PeerAnswer, PeerOrder, Recorded, Stale, orders, say};
 use crate::usage::Usage;
 
 /// How long a peer may take to know what exists; long, for a loaded machine and 10,000 pods.
@@ -25,9 +25,6 @@ const SYNC: Duration = Duration::from_secs(400);
 
 /// How often a cache is looked at when nobody tells of a change.
 const LOOK: Duration = Duration::from_millis(1);
-
-/// How many ends somebody was told of who had not taken anything for a while.
-const ENDS_TAKEN: &str = "ends_taken";
 
 /// How a peer is looked at.
 pub(super) struct How {
