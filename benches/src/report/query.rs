@@ -65,10 +65,10 @@ impl Data {
         points.filter(|p| on.is(p)).map(|p| p.workload).max()
     }
 
-    /// For how long that work was done, if it is work that goes on for some time.
-    pub(super) fn during(&self, on: On) -> Option<String> {
-        let seconds = self.longest(on)?.seconds()?;
-        Some(format!("{seconds} s"))
+    /// " for 5 s", if it was done and is work that goes on for some time; or else nothing.
+    pub(super) fn during(&self, on: On) -> String {
+        let seconds = self.longest(on).and_then(|w| w.seconds());
+        seconds.map_or_else(String::new, |s| format!(" for {s} s"))
     }
 
     /// Every value of a figure.

@@ -241,7 +241,6 @@ fn in_trouble(table: &mut Table<'_>) {
         ),
     ] {
         let during = table.data.during(work);
-        let during = during.map_or_else(String::new, |d| format!(", for {d}"));
         let first = format!("{what}{during}: change to visible, all changes, p50");
         table.named(&first, work, "lag_p50", nanos);
         table.named("… p99", work, "lag_p99", nanos);

@@ -151,10 +151,12 @@ fn bursts(data: &Data) -> Vec<Row> {
     ));
     let grows: Figure<'_> = &|s| Some(s.get("lag_later_p50")? / s.get("lag_earlier_p50")?);
     let ours = data.estimate(fastest, Ours, grows);
-    let during = data.during(fastest).unwrap_or_default();
+    let during = data.during(fastest);
     rows.push(row(
         "T8",
-        format!("10,000 events/s for {during}, all changes: lag of the later half / of the earlier half, p50"),
+        format!(
+            "10,000 events/s{during}, all changes: lag of the later half / of the earlier half, p50"
+        ),
         AtMost(1.5),
         ours,
         times,
@@ -241,10 +243,9 @@ fn losses(data: &Data) -> Vec<Row> {
     ));
     let unready = data.metric(on(hung_for_long, 1000), Ours, "unready");
     let during = data.during(on(hung_for_long, 1000));
-    let during = during.unwrap_or_else(|| "minutes".to_owned());
     rows.push(in_full(row(
         "T12",
-        format!("one pod hangs for {during}: said to be not ready for (nor is P2, whose relist lasts two minutes then)"),
+        format!("one pod hangs{during}: said to be not ready for (nor is P2, whose relist lasts two minutes then)"),
         AtMost(0.0),
         unready,
         nanos,
@@ -276,8 +277,8 @@ fn untaken(data: &Data) -> Vec<Row> {
         rows.push(row("T9", what, Bound::AtMost(most), ours, unit));
     };
     let during = format!(
-        "nobody takes what is announced, 1,000 events/s for {}",
-        data.during(on).unwrap_or_default()
+        "nobody takes what is announced, 1,000 events/s{}",
+        data.during(on)
     );
     of(
         &format!(
