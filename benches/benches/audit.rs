@@ -336,9 +336,9 @@ impl Auditor {
                     Output::List {
                         ticket,
                         deadline,
-                        full,
+                        known,
                     } => {
-                        let list = self.reader.list(ticket, deadline, full).await;
+                        let list = self.reader.list(ticket, deadline, known).await;
                         if let Err(error) = &list.rows {
                             panic!("{error}");
                         }
@@ -436,20 +436,19 @@ async fn run(path: &Path, pods: usize, containers: usize) {
         .await;
         println!(" round {round}");
         show("decoded by prost, nothing else", &decoding, decoding.nanos);
-        let skimming = measure(times / 3, || async {
-            let mut rows = 0;
-            let mut row =
-                |row: pleg_runtime::Row<'_>| rows += usize::from(row.fingerprint().is_some());
+        let states = measure(times / 3, || async {
+            let mut rows = 0_usize;
+            let mut row = |_: pleg_runtime::Row<'_>| rows += 1;
             for page in &node.sandboxes {
-                pleg_cri::skim::sandboxes(page, &mut row).expect("a list");
+                pleg_cri::rows::sandboxes(page.clone().into(), &mut row).expect("a list");
             }
             for page in &node.containers {
-                pleg_cri::skim::containers(page, &mut row).expect("a list");
+                pleg_cri::rows::containers(page.clone().into(), &mut row).expect("a list");
             }
             std::hint::black_box(rows);
         })
         .await;
-        show("skimmed, nothing else", &skimming, decoding.nanos);
+        show("ids and states, nothing else", &states, decoding.nanos);
         let runtime = cri();
         let transport = {
             let read = || async {
@@ -468,7 +467,11 @@ async fn run(path: &Path, pods: usize, containers: usize) {
             read().await;
             measure(times / 3, read).await
         };
-        show("from the socket and skimmed", &transport, decoding.nanos);
+        show(
+            "from the socket, ids and states",
+            &transport,
+            decoding.nanos,
+        );
         let cell = tokio::sync::Mutex::new(&mut auditor);
         let audit = measure(times / 3, || async {
             assert!(cell.lock().await.audit().await, "nothing is new");

@@ -18,9 +18,9 @@ use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use pleg_core::{
-    Arrival, ContainerDetails, Details, EventType, FullRow, Id, Identity, Inspection, Instant,
-    Kind, List, Output, PodUid, Reconciler, Report, Rows, RuntimeEvent, SandboxDetails, Settings,
-    Shown, StreamChange, Unchanged, WallTime,
+    Arrival, ContainerDetails, Details, EventType, Id, Identity, Inspection, Instant, Kind,
+    KnownIds, List, Output, PodUid, Reconciler, Report, Rows, RuntimeEvent, SandboxDetails,
+    Settings, Shown, StreamChange, WallTime,
 };
 
 const PODS: u64 = 1000;
@@ -75,31 +75,8 @@ fn rows() -> Vec<Report> {
     (0..PODS).flat_map(of).collect()
 }
 
-/// What a fingerprint is of does not matter here; it is the same in every list.
-const FINGERPRINT: u64 = 7;
-
-fn full(reports: Vec<Report>) -> Rows {
-    let full = |report| FullRow {
-        report,
-        fingerprint: Some(FINGERPRINT.into()),
-    };
-    Rows {
-        full: reports.into_iter().map(full).collect(),
-        ..Rows::default()
-    }
-}
-
-fn unchanged(report: Report) -> Unchanged {
-    Unchanged {
-        id: report.id,
-        kind: report.identity.kind,
-        shown: report.shown,
-        fingerprint: FINGERPRINT.into(),
-    }
-}
-
-/// A machine that knows the node, and the ticket and instant of the list that it wants next.
-fn settled() -> (Reconciler, Instant, pleg_core::Ticket) {
+/// A machine that knows the node, and the list that it wants next: ticket, instant and known ids.
+fn settled() -> (Reconciler, Instant, pleg_core::Ticket, KnownIds) {
     let mut now = Instant::from_nanos(1);
     let mut machine = Reconciler::new(Settings::default(), now).expect("the defaults are valid");
     let wall = WallTime::from_nanos(1_700_000_000_000_000_000);
@@ -108,15 +85,15 @@ fn settled() -> (Reconciler, Instant, pleg_core::Ticket) {
         while let Some(output) = machine.poll_output() {
             now = now.after(Duration::from_micros(10));
             match output {
-                Output::List { ticket, .. } if machine.health(now).synced => {
-                    return (machine, now, ticket);
+                Output::List { ticket, known, .. } if machine.health(now).synced => {
+                    return (machine, now, ticket, known);
                 }
                 Output::List { ticket, .. } => {
                     let list = List {
                         ticket,
                         began: now,
                         ended: now,
-                        rows: Ok(full(rows())),
+                        rows: Ok(rows().into_iter().collect()),
                     };
                     machine.handle_list(now, list);
                 }
@@ -170,7 +147,7 @@ fn drain(machine: &mut Reconciler) {
 
 fn one_event(c: &mut Criterion) {
     let mut group = c.benchmark_group("one event of 1000 pods");
-    let (machine, now, _) = settled();
+    let (machine, now, _, _) = settled();
     let event = stopped(500, now);
     group.bench_function("lookups only", |b| {
         let records = rows_by_id();
@@ -198,27 +175,22 @@ fn one_event(c: &mut Criterion) {
 
 fn unchanged_list(c: &mut Criterion) {
     let mut group = c.benchmark_group("unchanged list of 1000 pods");
-    let (machine, now, ticket) = settled();
+    let (machine, now, ticket, known) = settled();
     let list = List {
         ticket,
         began: now,
         ended: now,
-        rows: Ok(full(rows())),
+        rows: Ok(rows().into_iter().collect()),
     };
     group.bench_function("compared only", |b| {
         let (fresh, known) = (rows(), rows_by_id());
         b.iter(|| fresh.iter().filter(|r| known.get(&r.id) == Some(r)).count());
     });
-    let mut in_order: Vec<Unchanged> = rows().into_iter().map(unchanged).collect();
-    in_order.sort_unstable_by(|one, other| one.id.cmp(&other.id));
-    let unchanged = List {
-        rows: Ok(Rows {
-            unchanged: in_order.into(),
-            ..Rows::default()
-        }),
+    let states = List {
+        rows: Ok(Rows::of(known, rows())),
         ..list
     };
-    for (name, list) in [("audited, rows in full", list), ("audited", unchanged)] {
+    for (name, list) in [("relisted, whole rows", list), ("relisted, states", states)] {
         group.bench_function(name, |b| {
             b.iter_batched_ref(
                 || (machine.clone(), Some(list.clone())),

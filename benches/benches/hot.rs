@@ -19,13 +19,14 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use pleg_core::{
-    Arrival, Id, Inspection, Instant, List, Output, Reconciler, Report, Rows, RuntimeEvent,
-    Settings, StreamChange, Ticket, WallTime,
+    Arrival, Id, Inspection, Instant, KnownIds, List, Output, Reconciler, Report, Rows,
+    RuntimeEvent, Settings, StreamChange, Ticket, WallTime,
 };
 use pleg_cri::convert::{self, Pool};
-use pleg_cri::{EventDecoder, skim, v1};
-use pleg_generic::Memory;
+use pleg_cri::{EventDecoder, rows, v1};
+use pleg_runtime::Row;
 use prost::Message as _;
+use prost::bytes::Bytes;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 #[global_allocator]
@@ -251,13 +252,14 @@ fn audit(rounds: usize) -> Walked {
         containers: (0..PODS).map(typical::container_row).collect(),
     }
     .encode_to_vec();
-    let mut memory = Memory::default();
+    let (sandboxes, containers) = (Bytes::from(sandboxes), Bytes::from(containers));
     let mut list = || {
-        let ticket = node.next_list();
-        let mut listing = memory.begin(false);
-        skim::sandboxes(&sandboxes, &mut |row| listing.row(row)).expect("a message");
-        skim::containers(&containers, &mut |row| listing.row(row)).expect("a message");
-        node.answer_list(ticket, listing.end());
+        let (ticket, known) = node.next_list();
+        let mut listed = Rows::new(known);
+        let mut add = |row: Row<'_>| pleg_generic::add(&mut listed, row);
+        rows::sandboxes(sandboxes.clone(), &mut add).expect("a message");
+        rows::containers(containers.clone(), &mut add).expect("a message");
+        node.answer_list(ticket, listed);
     };
     // The rows are met for the first time.
     list();
@@ -271,7 +273,7 @@ fn audit_in_full(rounds: usize) -> Walked {
     let lists: Vec<_> = (0..rounds).map(|_| rows.clone()).collect();
     counted(|| {
         for rows in lists {
-            let ticket = node.next_list();
+            let (ticket, _) = node.next_list();
             node.answer_list(ticket, rows.into_iter().collect());
         }
     })
@@ -292,7 +294,7 @@ fn rows() -> Vec<Report> {
 struct Node {
     machine: Reconciler,
     now: Instant,
-    list: Option<Ticket>,
+    list: Option<(Ticket, KnownIds)>,
     decoder: EventDecoder,
     statuses: BTreeMap<Id, Report>,
 }
@@ -316,11 +318,11 @@ impl Node {
         self.arrive(event.expect("it names an id"));
     }
 
-    fn next_list(&mut self) -> Ticket {
+    fn next_list(&mut self) -> (Ticket, KnownIds) {
         loop {
             self.perform();
-            if let Some(ticket) = self.list.take() {
-                return ticket;
+            if let Some(list) = self.list.take() {
+                return list;
             }
             let due = self.machine.poll_timeout().unwrap_or(self.now);
             self.now = due.max(self.now).after(MS);
@@ -345,7 +347,7 @@ impl Node {
     fn perform(&mut self) {
         while let Some(output) = self.machine.poll_output() {
             match output {
-                Output::List { ticket, .. } => self.list = Some(ticket),
+                Output::List { ticket, known, .. } => self.list = Some((ticket, known)),
                 Output::Inspect { ticket, held, .. } => {
                     let found = held.iter().filter_map(|(id, _)| self.statuses.get(id));
                     let inspection = Inspection {
@@ -395,7 +397,7 @@ fn settled() -> Node {
         .handle_stream(now, StreamChange::Subscribed { at: now, wall });
     while !(node.machine.health(node.now).synced && node.machine.is_idle()) {
         let ticket = node.next_list();
-        node.answer_list(ticket, rows().into_iter().collect());
+        node.answer_list(ticket.0, rows().into_iter().collect());
     }
     node
 }

@@ -13,6 +13,7 @@ use pleg_core::{
 use pleg_cri::CriRuntime;
 use pleg_cri::v1::{self, ContainerState as State, PodSandboxState};
 use pleg_runtime::{Row, Runtime, RuntimeVersion, Scope};
+use prost::bytes::Bytes;
 use prost::encoding::{DecodeContext, decode_key, message, skip_field};
 use prost::{DecodeError, Message};
 
@@ -106,12 +107,12 @@ impl Runtime for Plain {
     type Events = <CriRuntime as Runtime>::Events;
 
     async fn list_sandboxes(&self, scope: &Scope, row: Rows<'_>) -> Result<(), CallError> {
-        let mut read = |list: &[u8]| each(list, |of| sandbox(of, row));
+        let mut read = |list: Bytes| each(&list, |of| sandbox(of, row));
         self.0.sandbox_messages(scope, &mut read).await
     }
 
     async fn list_containers(&self, scope: &Scope, row: Rows<'_>) -> Result<(), CallError> {
-        let mut read = |list: &[u8]| each(list, |of| container(of, row));
+        let mut read = |list: Bytes| each(&list, |of| container(of, row));
         self.0.container_messages(scope, &mut read).await
     }
 

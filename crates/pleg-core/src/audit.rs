@@ -79,7 +79,6 @@ impl MissedKind {
 pub(crate) struct Due {
     pub(crate) ticket: Ticket,
     pub(crate) deadline: Duration,
-    pub(crate) full: bool,
 }
 
 /// The schedule and its claims.
@@ -93,8 +92,6 @@ pub(crate) struct Audit {
     asked: Option<Instant>,
     last_ended: Option<Instant>,
     last_failed: bool,
-    /// The next list is to show all that its rows say.
-    full: bool,
     /// A call has succeeded since the last list failed: a list runs at once.
     revived: Option<Instant>,
     /// The last list ran at once for that reason. If it fails as well, the next one is awaited:
@@ -122,7 +119,6 @@ impl Audit {
             asked: Some(now),
             last_ended: None,
             last_failed: false,
-            full: false,
             revived: None,
             eager: false,
             complete: None,
@@ -155,7 +151,6 @@ impl Audit {
         Some(Due {
             ticket,
             deadline: self.deadline,
-            full: self.full,
         })
     }
 
@@ -176,21 +171,11 @@ impl Audit {
         self.in_flight = None;
         self.last_ended = Some(ended);
         self.last_failed = false;
-        self.full = false;
         self.revived = None;
         self.complete = self.complete.max(Some(began));
         self.rumours.retain(|_, (_, heard)| *heard >= began);
         let three_times = ended.since(began).saturating_mul(3);
         self.deadline = three_times.clamp(self.periods.deadline_least, self.periods.deadline_most);
-    }
-
-    /// A list had rows that are only said to be unchanged, and from what was not known: it says
-    /// nothing at all, and is asked for again at once. One in full always succeeds.
-    pub(crate) fn unresolved(&mut self, ended: Instant, now: Instant) {
-        self.in_flight = None;
-        self.last_ended = Some(ended);
-        self.full = true;
-        self.by(now);
     }
 
     /// A list failed: it says nothing at all, and the period is short again.

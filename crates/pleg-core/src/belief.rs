@@ -106,16 +106,6 @@ impl Belief {
         }
     }
 
-    /// Whether a read that began at `began` and shows a position before `believed` would decide it.
-    pub(crate) fn would_be_overruled(
-        &self,
-        call: Call,
-        began: Instant,
-        believed: Position,
-    ) -> bool {
-        self.clone().deny(call, began, believed) == Verdict::Overruled
-    }
-
     fn is_overruled(&self) -> bool {
         let twice = |call: Call| {
             let denied = self.denied.as_ref();

@@ -25,9 +25,6 @@ pub struct Counters {
     pub lists: u64,
     /// Full lists that failed.
     pub lists_failed: u64,
-    /// Full lists with an unchanged row of which it was not known what it says; asked for again, in
-    /// full.
-    pub lists_unresolved: u64,
     /// Inspections asked for.
     pub inspections: u64,
     /// Inspections asked for, by [`Cause`]; one may have several.

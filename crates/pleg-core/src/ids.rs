@@ -22,12 +22,6 @@ macro_rules! name_type {
                 &self.text
             }
 
-            /// The first eight bytes of the text, in the order of names: where those differ,
-            /// which is nearly always, nothing else needs to be looked at.
-            pub const fn head(&self) -> Head {
-                self.head
-            }
-
             fn new(text: Text) -> Self {
                 let head = Head::of(&text);
                 Self { head, text }
@@ -98,14 +92,13 @@ macro_rules! name_type {
     };
 }
 
-/// The first eight bytes of a name, in the order of names. Every map here is searched by name;
-/// names differ early, and what is compared in place need not be fetched from elsewhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Head(u64);
+/// The first eight bytes of a name, in the order of names. Maps are searched by name. Names differ
+/// early, and comparing in place avoids a read from elsewhere in memory.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Head(u64);
 
 impl Head {
-    /// Of the name that reads so.
-    pub fn of(text: &str) -> Self {
+    fn of(text: &str) -> Self {
         let mut head = [0; 8];
         for (byte, of_text) in head.iter_mut().zip(text.bytes()) {
             *byte = of_text;
@@ -122,6 +115,14 @@ name_type! {
 name_type! {
     /// The id of a sandbox or of a container. Both live in one space and are never reused.
     Id
+}
+
+impl Id {
+    /// Compares with a text, as the id of that text would.
+    pub(crate) fn cmp_str(&self, text: &str) -> Ordering {
+        let as_text = || self.text.as_str().cmp(text);
+        self.head.cmp(&Head::of(text)).then_with(as_text)
+    }
 }
 
 impl From<&Id> for PodUid {

@@ -52,13 +52,13 @@ pub use counters::Counters;
 pub use desk::{Cause, Causes};
 pub use error::{CallError, CallErrorKind};
 pub use health::{Degraded, Health, NotReady};
-pub use ids::{Head, Id, Kind, PodUid};
+pub use ids::{Id, Kind, PodUid};
 pub use inbox::Inbox;
 pub use labels::{LabelKeys, Labels, Packed, Packing};
 pub use lifecycle::{LifecycleType, PodLifecycleEvent, Source, Subject};
 pub use observed::{
-    Arrival, Details, EventType, Fingerprint, FullRow, Identity, Inspection, List, Reading, Report,
-    Rows, RuntimeEvent, Shown, StreamChange, StreamEnd, Ticket, Unchanged,
+    Arrival, Details, EventType, Identity, Inspection, KnownIds, List, Reading, Report, Rows,
+    RuntimeEvent, Shown, StreamChange, StreamEnd, Ticket,
 };
 pub use reconciler::{Census, Confirmed, Output, Reconciler};
 pub use status::{

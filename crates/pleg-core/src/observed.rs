@@ -4,7 +4,6 @@
 //! list row, in a status or inside an event. A field that a runtime left out is `None` or empty,
 //! and is never read as "nothing there" (law 7).
 
-use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use crate::error::CallError;
@@ -217,75 +216,146 @@ pub struct List {
     pub rows: Result<Rows, CallError>,
 }
 
+/// The ids that the reconciler knows with complete identity, in the order of ids.
+///
+/// An identity never changes, so the state is all that a list row of such an id can say. A list
+/// request names these ids, and whoever reads the list decodes only the rows of the others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct KnownIds(Arc<[(Id, Kind)]>);
+
+impl KnownIds {
+    /// The known ids, which must be in order.
+    pub(crate) fn new(in_order: Arc<[(Id, Kind)]>) -> Self {
+        debug_assert!(in_order.is_sorted());
+        Self(in_order)
+    }
+
+    /// The number of ids.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The place of an id of that kind.
+    fn place(&self, id: &str, kind: Kind) -> Option<usize> {
+        let place = self
+            .0
+            .binary_search_by(|(known, _)| known.cmp_str(id))
+            .ok()?;
+        (self.0[place].1 == kind).then_some(place)
+    }
+}
+
 /// The rows of a complete list.
+///
+/// Built row by row: [`state_of`](Self::state_of) for each row, and [`push`](Self::push) for
+/// those that it does not take.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rows {
-    /// Those that may say something new, as the runtime lists them.
-    pub full: Vec<FullRow>,
-    /// Those that say what they said before, but for the state, in order of their ids.
-    ///
-    /// A list that shows once more what the one before showed may hand over the very same slice:
-    /// where nothing has happened since, it takes no look at any row.
-    pub unchanged: Arc<[Unchanged]>,
+    known: KnownIds,
+    /// The listed state of each known id; `None` if it is not listed.
+    states: Box<[Option<Shown>]>,
+    new: Vec<Report>,
+}
+
+impl Rows {
+    /// The answer to a list request that named the ids `known`, with no row yet.
+    pub fn new(known: KnownIds) -> Self {
+        Self {
+            states: vec![None; known.len()].into(),
+            known,
+            new: Vec::new(),
+        }
+    }
+
+    /// The answer to a list request that named the ids `known`, from rows that are all decoded.
+    pub fn of(known: KnownIds, rows: impl IntoIterator<Item = Report>) -> Self {
+        let mut all = Self::new(known);
+        for row in rows {
+            if !all.state_of(row.id.as_str(), row.identity.kind, row.shown) {
+                all.push(row);
+            }
+        }
+        all
+    }
+
+    /// Adds a row of which only id, kind and state are decoded, if the request named that id.
+    /// If it did not, or if the id was listed before, returns false: the row must be decoded as a
+    /// whole, and pushed.
+    #[must_use]
+    pub fn state_of(&mut self, id: &str, kind: Kind, shown: Shown) -> bool {
+        let Some(place) = self.known.place(id, kind) else {
+            return false;
+        };
+        let state = &mut self.states[place];
+        let first = state.is_none();
+        if first {
+            *state = Some(shown);
+        }
+        first
+    }
+
+    /// Adds a row that was decoded as a whole.
+    pub fn push(&mut self, row: Report) {
+        self.new.push(row);
+    }
+
+    /// The ids that the request named.
+    pub(crate) fn known_ids(&self) -> KnownIds {
+        self.known.clone()
+    }
+
+    /// Whether both answer a request for the very same known ids, and alike.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.known.0, &other.known.0)
+            && self.states == other.states
+            && self.new == other.new
+    }
+
+    /// Each id that the request named, with its listed state.
+    pub(crate) fn known(&self) -> impl Iterator<Item = (&Id, Kind, Option<Shown>)> {
+        let ids = self.known.0.iter().zip(&self.states);
+        ids.map(|((id, kind), state)| (id, *kind, *state))
+    }
+
+    /// The rows that were decoded as a whole, in the order of the list.
+    pub(crate) fn new_rows(&self) -> &[Report] {
+        &self.new
+    }
+
+    /// Whether a known id of that kind is listed.
+    pub(crate) fn lists_known(&self, id: &Id, kind: Kind) -> bool {
+        let place = self.known.place(id.as_str(), kind);
+        place.is_some_and(|place| self.states[place].is_some())
+    }
+
+    /// Whether every known id is listed, and no other id.
+    pub(crate) fn lists_exactly_known(&self) -> bool {
+        self.new.is_empty() && self.states.iter().all(Option::is_some)
+    }
+
+    /// The number of rows.
+    pub fn len(&self) -> usize {
+        self.new.len() + self.states.iter().flatten().count()
+    }
+
+    /// Whether no row was listed.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
 impl FromIterator<Report> for Rows {
-    /// All of them in full, and none by which it would be known again.
+    /// The answer to a request that named no id.
     fn from_iter<T: IntoIterator<Item = Report>>(reports: T) -> Self {
-        let full = |report| FullRow {
-            report,
-            fingerprint: None,
-        };
         Self {
-            full: reports.into_iter().map(full).collect(),
-            unchanged: Arc::default(),
+            new: reports.into_iter().collect(),
+            ..Self::default()
         }
-    }
-}
-
-/// A row of a list, and all that it says.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct FullRow {
-    /// What it says.
-    pub report: Report,
-    /// By which it is known again; none where the runtime gives none.
-    pub fingerprint: Option<Fingerprint>,
-}
-
-/// A row that says what an earlier one said, but for the state.
-///
-/// Whoever read it need not be believed in that: the row counts only where the last full row of
-/// this id had the same fingerprint, and a list with a row that cannot be resolved so, or is out of
-/// order, says nothing at all.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Unchanged {
-    /// The id.
-    pub id: Id,
-    /// Sandbox or container.
-    pub kind: Kind,
-    /// Its state.
-    pub shown: Shown,
-    /// Of all that the row says, but for the state.
-    pub fingerprint: Fingerprint,
-}
-
-/// A number that stands for all that a list row says, but for its state. Rows with equal
-/// fingerprints say the same, of the same id; rows that say the same have equal ones as a rule. Zero
-/// counts as [`u64::MAX`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-// So that one that may be missing takes no more room.
-pub struct Fingerprint(NonZeroU64);
-
-impl Fingerprint {
-    /// The number.
-    pub const fn get(self) -> u64 {
-        self.0.get()
-    }
-}
-
-impl From<u64> for Fingerprint {
-    fn from(number: u64) -> Self {
-        Self(NonZeroU64::new(number).unwrap_or(NonZeroU64::MAX))
     }
 }
 

@@ -3,7 +3,6 @@
 mod again;
 mod published;
 
-use std::hash::{Hash, Hasher};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +11,7 @@ use crate::belief::{Belief, Call, Verdict};
 use crate::details::{self, Weight};
 use crate::ids::Kind;
 use crate::lifecycle::{LifecycleType, Said, Source};
-use crate::observed::{Details, Fingerprint, Identity, Report, Ticket};
+use crate::observed::{Details, Identity, Report, Ticket};
 use crate::order::Position;
 use crate::status::{ContainerDetails, Text};
 use crate::time::{Instant, WallTime};
@@ -45,12 +44,6 @@ pub(crate) struct Record {
     read_details: Option<Instant>,
     /// What there is to know only of what is, or was, removed.
     grave: Option<Box<Grave>>,
-    /// The fingerprint of the last list row that was taken over. To take the same row over again
-    /// would change nothing: details are let go of only by a removal, and a removed id takes over
-    /// none before it is reborn.
-    pub(crate) row: Option<Fingerprint>,
-    /// The last list in going through which it was met.
-    pub(crate) mark: Mark,
 }
 
 /// Of a removal.
@@ -62,36 +55,6 @@ pub(crate) struct Grave {
     pub(crate) listed: Option<Instant>,
     /// When the tombstone was laid, in drained time.
     pub(crate) laid: Duration,
-}
-
-/// Who was met in going through one list. It is compared with the list under way only, and every
-/// list has a ticket of its own, of which half will do: what it holds between lists is no part of
-/// any state.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Mark(u32);
-
-impl Mark {
-    /// Whether the list has met it already; it has now.
-    pub(crate) fn set(&mut self, list: Ticket) -> bool {
-        std::mem::replace(&mut self.0, list.get() as u32) == list.get() as u32
-    }
-
-    /// Whether the list has met it.
-    pub(crate) fn is_of(self, list: Ticket) -> bool {
-        self.0 == list.get() as u32
-    }
-}
-
-impl PartialEq for Mark {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-impl Eq for Mark {}
-
-impl Hash for Mark {
-    fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
 /// UNKNOWN lies over the position and never moves it (law 2).
@@ -154,8 +117,6 @@ impl Record {
             event_details: None,
             read_details: None,
             grave: None,
-            row: None,
-            mark: Mark::default(),
         }
     }
 
@@ -266,10 +227,6 @@ impl Record {
     /// The reads were right: a new incarnation starts where they show it. They also know what it
     /// is: of a DELETED that came alone, sandbox or container was a guess.
     pub(crate) fn overrule(&mut self, kind: Kind, to: Position, call: Call, now: Instant) {
-        if call != Call::List {
-            // What the last row said was let go of with the removal, or may have been.
-            self.row = None;
-        }
         if self.identity.kind != kind {
             self.identity.kind = kind;
             self.details = Details::none(kind);

@@ -1,61 +1,74 @@
-//! All records, and the list as whose rows they have stood since.
+//! All records by id, and which of them a list request names.
 //!
-//! On a node where nothing happens one list is like the other, and of thousands of records none has
-//! to be looked at to see that.
+//! On a quiet node one list is like the other. What was found of the last one is kept until a
+//! record may have changed, so that an equal list needs no look at any record.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
-use std::sync::Arc;
 
 use crate::ids::Id;
-use crate::observed::Unchanged;
+use crate::observed::{KnownIds, Rows};
 use crate::record::Record;
 
-/// A tree has room to spare in its nodes: what is large is kept outside of them.
+/// A tree has spare room in its nodes: large values are kept outside of them.
 type Tree = BTreeMap<Id, Box<Record>>;
 
-/// All records, by their ids. Whoever may change one does so through a method of this.
+/// All records by id. Every way to change one goes through a method of this type.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Records {
     all: Tree,
-    /// Each of these rows showed what was believed, and nobody has touched a record since.
-    stand_as: Option<Arc<[Unchanged]>>,
+    /// Valid until a record may have changed.
+    known: Option<KnownIds>,
+    /// The rows of a list that showed the recorded state of every id; valid until a record may
+    /// have changed.
+    unchanged: Option<Rows>,
 }
 
 impl Records {
     pub(crate) fn get_mut(&mut self, id: &Id) -> Option<&mut Record> {
         let record = self.all.get_mut(id)?;
-        self.stand_as = None;
+        (self.known, self.unchanged) = (None, None);
         Some(record)
     }
 
     pub(crate) fn insert(&mut self, id: Id, record: Record) {
-        self.stand_as = None;
+        (self.known, self.unchanged) = (None, None);
         self.all.insert(id, Box::new(record));
     }
 
     pub(crate) fn remove(&mut self, id: &Id) {
-        self.stand_as = None;
+        (self.known, self.unchanged) = (None, None);
         self.all.remove(id);
     }
 
-    /// All of them, in order of their ids.
-    pub(crate) fn walk(&mut self) -> impl Iterator<Item = (&Id, &mut Record)> {
-        self.stand_as = None;
+    /// All records, in order of their ids.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&Id, &mut Record)> {
+        (self.known, self.unchanged) = (None, None);
         self.all.iter_mut().map(|(id, record)| (id, &mut **record))
     }
 
-    /// It was found that each of these rows shows what is believed, and what follows from that was
-    /// noted.
-    pub(crate) fn stand_as(&mut self, rows: Arc<[Unchanged]>) {
-        self.stand_as = Some(rows);
+    /// The ids that exist and whose identity is complete.
+    pub(crate) fn known(&mut self) -> KnownIds {
+        let all = &self.all;
+        let known = || {
+            let known = all.iter().filter(|(id, r)| r.is_known_to_exist(id));
+            KnownIds::new(known.map(|(id, r)| (id.clone(), r.kind())).collect())
+        };
+        self.known.get_or_insert_with(known).clone()
     }
 
-    /// Whether that was found of this very slice, and no record can have changed since: to go
-    /// through it once more would find the same and note nothing.
-    pub(crate) fn still_stand_as(&self, rows: &Arc<[Unchanged]>) -> bool {
-        let stand_as = self.stand_as.as_ref();
-        stand_as.is_some_and(|stand_as| Arc::ptr_eq(stand_as, rows))
+    /// A list with these rows was applied: it showed the recorded state of every id that exists,
+    /// and no other id.
+    pub(crate) fn set_unchanged(&mut self, rows: &Rows) {
+        self.known = Some(rows.known_ids());
+        self.unchanged = Some(rows.clone());
+    }
+
+    /// Whether an equal list was applied without finding a change, and no record can have changed
+    /// since. To apply it again would change nothing.
+    pub(crate) fn are_unchanged_by(&self, rows: &Rows) -> bool {
+        let unchanged = self.unchanged.as_ref();
+        unchanged.is_some_and(|unchanged| unchanged.is_same(rows))
     }
 }
 

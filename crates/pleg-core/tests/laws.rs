@@ -13,10 +13,10 @@
 mod afterwards;
 #[path = "laws/counting.rs"]
 mod counting;
-#[path = "laws/in_full.rs"]
-mod in_full;
 #[path = "laws/judged.rs"]
 mod judged;
+#[path = "laws/known_ids.rs"]
+mod known_ids;
 #[path = "laws/lagging.rs"]
 mod lagging;
 #[path = "laws/overruled.rs"]
@@ -31,5 +31,5 @@ mod script;
 mod state;
 #[path = "laws/telling.rs"]
 mod telling;
-#[path = "laws/unchanged.rs"]
-mod unchanged;
+#[path = "laws/whole_rows.rs"]
+mod whole_rows;

@@ -1,5 +1,5 @@
-//! The two lists: by streaming where the runtime offers it, unary else; their messages handed on
-//! as bytes, for [`skim`] or for whoever reads rows in another way.
+//! The two lists: by streaming where the runtime offers it, unary else. Their messages are handed
+//! on as bytes, for [`rows`] or for whoever reads rows in another way.
 
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering;
@@ -18,10 +18,10 @@ use tonic_prost::ProstCodec;
 
 use crate::metrics::Operation;
 use crate::runtime::CriRuntime;
-use crate::{convert, skim, v1};
+use crate::{convert, rows, v1};
 
 /// What reads a message of a list.
-type Read<'a> = &'a mut (dyn FnMut(&[u8]) -> Result<(), DecodeError> + Send);
+type Read<'a> = &'a mut (dyn FnMut(Bytes) -> Result<(), DecodeError> + Send);
 
 /// A list in both ways of asking for it.
 struct List<Streamed, Unary> {
@@ -36,7 +36,7 @@ impl CriRuntime {
         scope: &Scope,
         row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
-        let mut read = |message: &[u8]| skim::sandboxes_with(message, &self.pool, row);
+        let mut read = |message: Bytes| rows::sandboxes_with(message, &self.pool, row);
         self.sandbox_messages(scope, &mut read).await
     }
 
@@ -68,7 +68,7 @@ impl CriRuntime {
         scope: &Scope,
         row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
-        let mut read = |message: &[u8]| skim::containers_with(message, &self.pool, row);
+        let mut read = |message: Bytes| rows::containers_with(message, &self.pool, row);
         self.container_messages(scope, &mut read).await
     }
 
@@ -101,7 +101,7 @@ impl CriRuntime {
         U: Message + Send + Sync + 'static,
     {
         // As tonic words it for messages that it decodes itself.
-        let read = |message: &[u8]| read(message).map_err(|e| Status::internal(e.to_string()));
+        let read = |message: Bytes| read(message).map_err(|e| Status::internal(e.to_string()));
         let (stream, unary) = (list.stream, list.unary);
         self.operation(list.operation, async {
             let mut read = read;
@@ -127,7 +127,7 @@ impl CriRuntime {
             ready(&mut client).await?;
             let path = PathAndQuery::from_static(path);
             let answer = client.unary(Request::new(request), path, Undecoded::default());
-            read(&answer.await?.into_inner())
+            read(answer.await?.into_inner())
         })
         .await
     }
@@ -144,7 +144,7 @@ async fn ready(client: &mut Grpc<Channel>) -> Result<(), Status> {
 /// page was there, it is an error like any other.
 async fn pages(
     call: impl Future<Output = Result<Response<Streaming<Bytes>>, Status>>,
-    page: &mut impl FnMut(&[u8]) -> Result<(), Status>,
+    page: &mut impl FnMut(Bytes) -> Result<(), Status>,
 ) -> Result<bool, Status> {
     let unimplemented = |status: &Status| status.code() == Code::Unimplemented;
     let mut stream = match call.await {
@@ -155,7 +155,7 @@ async fn pages(
     let mut started = false;
     loop {
         match stream.message().await {
-            Ok(Some(next)) => page(&next)?,
+            Ok(Some(next)) => page(next)?,
             Ok(None) => return Ok(true),
             Err(status) if !started && unimplemented(&status) => return Ok(false),
             Err(status) => return Err(status),

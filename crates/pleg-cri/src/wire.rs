@@ -49,11 +49,6 @@ impl<'a> Fields<'a> {
         Self(message)
     }
 
-    /// What was not read yet.
-    pub(crate) const fn rest(&self) -> &'a [u8] {
-        self.0
-    }
-
     /// The number and the value of the next field.
     #[inline(always)]
     pub(crate) fn next(&mut self) -> Result<Option<(u32, Value<'a>)>, Unusual> {
@@ -76,23 +71,6 @@ impl<'a> Fields<'a> {
             0 => Err(Unusual),
             number => Ok(Some((number, value))),
         }
-    }
-
-    /// The next field, all of it as it is encoded, if it is bytes, is one of those (a bit each) and
-    /// has a number below 16 and a length below 128: the entries of maps are most of what is said,
-    /// and this is what they look like.
-    #[inline(always)]
-    pub(crate) fn short_of(&mut self, numbers: u64) -> Option<&'a [u8]> {
-        let [key, length, ..] = *self.0 else {
-            return None;
-        };
-        let of_those = key & 0x87 == 2 && numbers >> (key >> 3) & 1 == 1;
-        if !of_those || length >= 0x80 {
-            return None;
-        }
-        let (whole, rest) = self.0.split_at_checked(usize::from(length) + 2)?;
-        self.0 = rest;
-        Some(whole)
     }
 
     #[inline(always)]

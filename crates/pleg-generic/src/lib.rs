@@ -7,22 +7,19 @@
 //! inspection is what was read and an error. Every future here may be dropped at any time; then
 //! nothing has happened.
 //!
-//! May touch: the [`Runtime`] that it was given, and the clock. Between reads only a [`Memory`] is
-//! kept, which saves work and need not be right.
+//! May touch: the [`Runtime`] that it was given, and the clock. Nothing is kept between reads.
 
 mod inspect;
-mod memory;
-
-pub use memory::{Listing, Memory};
 
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use pleg_runtime::clock::Clock;
 use pleg_runtime::core::{
-    CallError, CallErrorKind, Id, Inspection, Kind, List, PodUid, Reading, Report, Rows, Ticket,
+    CallError, CallErrorKind, Id, Inspection, Kind, KnownIds, List, PodUid, Reading, Report, Rows,
+    Ticket,
 };
 use pleg_runtime::{Row, Runtime, Scope};
 
@@ -30,28 +27,23 @@ use pleg_runtime::{Row, Runtime, Scope};
 pub struct Reader<R> {
     runtime: Arc<R>,
     clock: Clock,
-    memory: Arc<Mutex<Memory>>,
 }
 
 impl<R: Runtime> Reader<R> {
     /// A reader of that runtime. All parts of one driver use one clock.
     pub fn new(runtime: Arc<R>, clock: Clock) -> Self {
-        Self {
-            runtime,
-            clock,
-            memory: Arc::default(),
-        }
+        Self { runtime, clock }
     }
 
     /// Lists the whole node: all sandboxes, then all containers, in upstream's order.
     ///
     /// Within `deadline` as a whole. The rows are all there, or there are none: after an error or
-    /// a time-out in either call, what had arrived is discarded. Rows that say what they said in
-    /// the complete list before are handed over as unchanged, unless the list is to be `full`.
-    pub async fn list(&self, ticket: Ticket, deadline: Duration, full: bool) -> List {
+    /// a time-out in either call, what had arrived is discarded. Of the `known` ids only the state
+    /// is decoded.
+    pub async fn list(&self, ticket: Ticket, deadline: Duration, known: KnownIds) -> List {
         let began = self.clock.now();
         let limit = Limit::new(&self.clock, deadline);
-        let rows = self.rows(&limit, full).await;
+        let rows = self.rows(&limit, known).await;
         List {
             ticket,
             began,
@@ -91,32 +83,22 @@ impl<R: Runtime> Reader<R> {
         }
     }
 
-    async fn rows(&self, limit: &Limit, full: bool) -> Result<Rows, CallError> {
-        // Taken for as long as the list is under way: no lock is held meanwhile, and a list that
-        // is dropped takes with it what it knew.
-        let mut memory = std::mem::take(&mut *self.memory());
-        let rows = self.rows_besides(&mut memory, limit, full).await;
-        *self.memory() = memory;
-        rows
-    }
-
-    fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn rows_besides(
-        &self,
-        memory: &mut Memory,
-        limit: &Limit,
-        full: bool,
-    ) -> Result<Rows, CallError> {
-        let mut listing = memory.begin(full);
-        let mut row = |row: Row<'_>| listing.row(row);
+    async fn rows(&self, limit: &Limit, known: KnownIds) -> Result<Rows, CallError> {
+        let mut rows = Rows::new(known);
+        let mut row = |row: Row<'_>| add(&mut rows, row);
         let sandboxes = self.runtime.list_sandboxes(&Scope::Node, &mut row);
         limit.hold(LIST_SANDBOXES, sandboxes).await?;
         let containers = self.runtime.list_containers(&Scope::Node, &mut row);
         limit.hold(LIST_CONTAINERS, containers).await?;
-        Ok(listing.end())
+        Ok(rows)
+    }
+}
+
+/// Adds a row to those of a list. A row of an id that is not known is decoded as a whole.
+pub fn add(rows: &mut Rows, row: Row<'_>) {
+    let known = rows.state_of(row.id(), row.kind(), row.shown());
+    if !known && let Some(row) = row.report() {
+        rows.push(row);
     }
 }
 
@@ -125,7 +107,6 @@ impl<R> Clone for Reader<R> {
         Self {
             runtime: self.runtime.clone(),
             clock: self.clock,
-            memory: self.memory.clone(),
         }
     }
 }

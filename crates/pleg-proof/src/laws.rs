@@ -97,7 +97,6 @@ assertions! {
     SHORTENED = 10 "law10-shortened": "after a lost stream, a failed list or a miss the next list comes within a second";
     GROWS = 10 "law10-grows": "while nothing is found, lists grow rare and inspections stop";
     NOT_TOO_MANY_LISTS = 10 "law10-no-list-storm": "lists do not follow one another";
-    RESOLVED = 10 "law10-resolved": "a list in full is resolved, whatever was remembered";
 
     SLOTS = 11 "law11-slots": "no more inspections hold a slot than there are slots, and no more are overdue than may be";
     ONE_PER_POD = 11 "law11-one-per-pod": "at most one inspection of a pod is in flight";

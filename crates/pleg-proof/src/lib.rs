@@ -17,7 +17,6 @@ pub mod faults;
 pub mod history;
 pub mod laws;
 pub mod plan;
-pub mod remembered;
 pub mod runtime;
 pub mod shrink;
 pub mod soak;

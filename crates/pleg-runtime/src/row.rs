@@ -2,17 +2,14 @@
 
 use std::fmt;
 
-use pleg_core::{Fingerprint, Kind, Report, Shown};
+use pleg_core::{Kind, Report, Shown};
 
-/// One row of a list: what it is about and the state that it shows at once, all else on demand.
+/// One row of a list: its id, kind and state at once, everything else on demand.
 ///
-/// A runtime that is written by hand makes one [from](From) a [`Report`]. One that has encoded
-/// rows makes [`encoded`](Self::encoded) ones: most rows of most lists say what they said before,
-/// and those need not be decoded.
-pub struct Row<'a> {
-    fingerprint: Option<Fingerprint>,
-    what: What<'a>,
-}
+/// A runtime that is written by hand makes one [from](From) a [`Report`]. One that receives encoded
+/// rows makes [`encoded`](Self::encoded) ones: most rows of most lists are of ids whose identity is
+/// known, and need not be decoded as a whole.
+pub struct Row<'a>(What<'a>);
 
 enum What<'a> {
     Report(Box<Report>),
@@ -25,37 +22,25 @@ enum What<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// A row that `decode` makes a report of; none if it cannot, and then the list must fail.
+    /// A row that `decode` decodes as a whole. It returns `None` if it cannot; then the list must
+    /// fail.
     pub const fn encoded(
         id: &'a str,
         kind: Kind,
         shown: Shown,
         decode: &'a dyn Fn() -> Option<Report>,
     ) -> Self {
-        Self {
-            fingerprint: None,
-            what: What::Encoded {
-                id,
-                kind,
-                shown,
-                decode,
-            },
-        }
-    }
-
-    /// The same, with the fingerprint of all that it says but its state, its id included: two rows
-    /// that have the same must be of one id and say the same.
-    #[must_use]
-    pub fn with_fingerprint(self, fingerprint: Fingerprint) -> Self {
-        Self {
-            fingerprint: Some(fingerprint),
-            ..self
-        }
+        Self(What::Encoded {
+            id,
+            kind,
+            shown,
+            decode,
+        })
     }
 
     /// The id. Never empty.
     pub fn id(&self) -> &str {
-        match &self.what {
+        match &self.0 {
             What::Report(report) => report.id.as_str(),
             What::Encoded { id, .. } => id,
         }
@@ -63,7 +48,7 @@ impl<'a> Row<'a> {
 
     /// Sandbox or container.
     pub fn kind(&self) -> Kind {
-        match &self.what {
+        match &self.0 {
             What::Report(report) => report.identity.kind,
             What::Encoded { kind, .. } => *kind,
         }
@@ -71,20 +56,15 @@ impl<'a> Row<'a> {
 
     /// The state that it shows.
     pub fn shown(&self) -> Shown {
-        match &self.what {
+        match &self.0 {
             What::Report(report) => report.shown,
             What::Encoded { shown, .. } => *shown,
         }
     }
 
-    /// Of all that it says but its state; none if the runtime gives none.
-    pub const fn fingerprint(&self) -> Option<Fingerprint> {
-        self.fingerprint
-    }
-
     /// All that it says; none if that cannot be made out. Then the list it is from will fail.
     pub fn report(self) -> Option<Report> {
-        match self.what {
+        match self.0 {
             What::Report(report) => Some(*report),
             What::Encoded { decode, .. } => decode(),
         }
@@ -93,10 +73,7 @@ impl<'a> Row<'a> {
 
 impl From<Report> for Row<'_> {
     fn from(report: Report) -> Self {
-        Self {
-            fingerprint: None,
-            what: What::Report(Box::new(report)),
-        }
+        Self(What::Report(Box::new(report)))
     }
 }
 
@@ -106,7 +83,6 @@ impl fmt::Debug for Row<'_> {
             .field("id", &self.id())
             .field("kind", &self.kind())
             .field("shown", &self.shown())
-            .field("fingerprint", &self.fingerprint)
             .finish_non_exhaustive()
     }
 }

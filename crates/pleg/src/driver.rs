@@ -180,10 +180,10 @@ impl<R: Runtime> Driver<R> {
             Output::List {
                 ticket,
                 deadline,
-                full,
+                known,
             } => {
                 let reader = self.reader.clone();
-                let list = async move { Read::List(reader.list(ticket, deadline, full).await) };
+                let list = async move { Read::List(reader.list(ticket, deadline, known).await) };
                 self.reads
                     .start(Asked::List(ticket), self.clock.now(), list);
             }

@@ -28,7 +28,6 @@ const CONTRADICTIONS: &str = "pleg_contradictions_total";
 const OVERRULED: &str = "pleg_overruled_total";
 const LISTS: &str = "pleg_lists_total";
 const LISTS_FAILED: &str = "pleg_lists_failed_total";
-const LISTS_READ_AGAIN: &str = "pleg_lists_read_again_total";
 const INSPECTIONS: &str = "pleg_inspections_total";
 const INSPECTION_CAUSES: &str = "pleg_inspection_causes_total";
 const INSPECTIONS_FAILED: &str = "pleg_inspections_failed_total";
@@ -85,10 +84,6 @@ pub(crate) fn describe() {
     describe_counter!(OVERRULED, "Beliefs that reads have overruled.");
     describe_counter!(LISTS, "Full lists.");
     describe_counter!(LISTS_FAILED, "Full lists that failed.");
-    describe_counter!(
-        LISTS_READ_AGAIN,
-        "Full lists read again in all their rows, as it was not known what an unchanged one said."
-    );
     describe_counter!(INSPECTIONS, "Inspections of single pods.");
     describe_counter!(
         INSPECTION_CAUSES,
@@ -256,7 +251,6 @@ fn show_counters(c: &Counters) {
     counter!(OVERRULED).absolute(c.overruled);
     counter!(LISTS).absolute(c.lists);
     counter!(LISTS_FAILED).absolute(c.lists_failed);
-    counter!(LISTS_READ_AGAIN).absolute(c.lists_unresolved);
     counter!(INSPECTIONS).absolute(c.inspections);
     counter!(INSPECTIONS_FAILED).absolute(c.inspections_failed);
     counter!(EXIT_READS).absolute(c.exit_reads);

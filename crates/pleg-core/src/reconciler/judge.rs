@@ -8,7 +8,7 @@ use crate::belief::{Call, Verdict};
 use crate::desk::Cause;
 use crate::ids::{Id, Ids, Kind, PodUid};
 use crate::lifecycle::Source;
-use crate::observed::{Fingerprint, Identity, Report, Shown, Ticket};
+use crate::observed::{Identity, Report, Shown, Ticket};
 use crate::order::Position;
 use crate::record::{Effect, Record};
 use crate::time::Instant;
@@ -40,8 +40,6 @@ pub(super) struct ReadAt {
     pub(super) list: Option<Ticket>,
     /// Whether the read audits the stream.
     pub(super) audits: bool,
-    /// The fingerprint of the list row that is applied.
-    pub(super) row: Option<Fingerprint>,
 }
 
 /// What applying a read to an id came to.
@@ -170,9 +168,6 @@ impl Reconciler {
 
     /// Applies one answer of a read to the id that it is about; learns the id if it is new.
     pub(super) fn read_report(&mut self, now: Instant, read: ReadAt, report: &Report) -> Found {
-        if read.call == Call::List && self.is_no_news(now, read, report) {
-            return Found::AsBelieved;
-        }
         let id = &report.id;
         let named = self.pod_named_by(id, &report.identity);
         if !self.records.contains_key(id) {
@@ -237,34 +232,6 @@ impl Reconciler {
         }
     }
 
-    /// Most rows of most lists show what is believed. They support it, and whatever else they say
-    /// is taken over; for more there is nothing to look up. Whether it was such a row.
-    fn is_no_news(&mut self, now: Instant, read: ReadAt, row: &Report) -> bool {
-        let Some(record) = self.records.get_mut(&row.id) else {
-            return false;
-        };
-        let (pod, as_shown) = (
-            record.identity.pod.as_ref(),
-            record.is_as_shown(&row.id, row.identity.kind, row.shown),
-        );
-        let named = row.identity.pod.as_ref();
-        let Some(uid) = named.filter(|named| as_shown && pod == Some(*named)) else {
-            return false;
-        };
-        let Some(pod) = self.pods.get_mut(uid).filter(|pod| pod.denied.is_empty()) else {
-            return false;
-        };
-        let said = &row.identity;
-        pod.named(said.namespace.as_ref(), said.pod_name.as_ref());
-        record.supported();
-        record.row = read.row;
-        let effect = record.details_from_row(row);
-        if effect != Effect::default() {
-            self.note(now, uid, &row.id, effect, Source::Relist);
-        }
-        true
-    }
-
     /// The pod of an id that is held, also of one whose pod was not known when it was buried.
     fn pod_of(&mut self, id: &Id, named: Option<PodUid>) -> Option<PodUid> {
         let record = self.records.get_mut(id)?;
@@ -280,7 +247,6 @@ impl Reconciler {
         let Some(record) = self.records.get_mut(id) else {
             return;
         };
-        record.row = read.row;
         if !record.is_removed() {
             return;
         }

@@ -1,14 +1,13 @@
 //! Full lists: what of them is news, what they confirm, and what they no longer show.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use super::judge::{Found, ReadAt};
 use super::{Confirmed, Output, Reconciler};
 use crate::belief::Call;
 use crate::ids::{Id, PodUid};
 use crate::lifecycle::Source;
-use crate::observed::{FullRow, List, Rows, Unchanged};
+use crate::observed::{List, Report, Rows, Shown};
 use crate::order::Position;
 use crate::pod::{Pod, Pods};
 use crate::record::Record;
@@ -28,14 +27,8 @@ impl Reconciler {
         let outcome = match &list.rows {
             Ok(rows) => {
                 self.heard(list.ended);
-                let Some(news) = self.news_of(&list, rows) else {
-                    self.counters.lists_unresolved += 1;
-                    self.audit.unresolved(list.ended, now);
-                    self.pump(now);
-                    return;
-                };
                 self.list_error = None;
-                self.apply_list(now, &list, news);
+                self.apply_list(now, &list, rows);
                 Ok(())
             }
             Err(error) => {
@@ -56,65 +49,12 @@ impl Reconciler {
         self.pump(now);
     }
 
-    /// What is news in these rows. None if some row says that it is unchanged, and from what is not
-    /// known: then the list says nothing. (What its other rows have supported by then, they did
-    /// show.)
-    fn news_of<'a>(&mut self, list: &List, rows: &'a Rows) -> Option<News<'a>> {
-        let in_full = rows.full.iter().map(Told::InFull);
-        let mut news = News {
-            rows: in_full.collect(),
-            met: 0,
-        };
-        if news.rows.is_empty() && self.stands_as(&rows.unchanged) {
-            news.met = rows.unchanged.len();
-            return Some(news);
-        }
-        self.go_through(list, &rows.unchanged, &mut news)?;
-        if news.rows.is_empty() && news.met == rows.unchanged.len() {
-            self.records.stand_as(rows.unchanged.clone());
-        }
-        Some(news)
-    }
-
-    /// Whether the list before handed over these very rows, each of which showed what was believed,
-    /// and nothing has happened since.
-    fn stands_as(&self, rows: &Arc<[Unchanged]>) -> bool {
-        self.records.still_stand_as(rows)
+    /// Whether the last list showed the same, and nothing has happened since: to apply it once more
+    /// would change nothing.
+    fn is_unchanged_by(&self, rows: &Rows) -> bool {
+        self.records.are_unchanged_by(rows)
             && self.aside.is_empty()
             && self.exist_undisputed() == Some(rows.len())
-    }
-
-    /// Most rows of most lists show what is believed. An unchanged one that does supports it, and
-    /// there is nothing else to look up; what is left is news.
-    fn go_through<'a>(
-        &mut self,
-        list: &List,
-        rows: &'a [Unchanged],
-        news: &mut News<'a>,
-    ) -> Option<()> {
-        let disputed = self.pods.values().any(|pod| !pod.denied.is_empty());
-        // Both in the order of ids: a walk, where a search would be the greater part of the cost.
-        let mut records = self.records.walk();
-        let mut ahead = records.next();
-        for row in rows {
-            while ahead.as_ref().is_some_and(|(id, _)| **id < row.id) {
-                ahead = records.next();
-            }
-            let (_, record) = ahead.as_mut().filter(|(id, _)| **id == row.id)?;
-            if !record.resolves(row, list.began) {
-                return None;
-            }
-            let is_no_news = self.aside.is_empty()
-                && record.is_as_shown(&row.id, row.kind, row.shown)
-                && !(disputed && is_disputed(&self.pods, record));
-            if is_no_news {
-                record.supported();
-                news.met += usize::from(!record.mark.set(list.ticket));
-            } else {
-                news.rows.push(Told::Unchanged(row));
-            }
-        }
-        Some(())
     }
 
     /// How many ids there are, if no read contradicts what is believed of any.
@@ -125,8 +65,7 @@ impl Reconciler {
         })
     }
 
-    /// Applies a complete list, of which everything but `news` is as believed.
-    fn apply_list(&mut self, now: Instant, list: &List, mut news: News<'_>) {
+    fn apply_list(&mut self, now: Instant, list: &List, rows: &Rows) {
         let audits = self.stream.audits(list.began);
         self.stream.listed(list.began, list.ended);
         let read = ReadAt {
@@ -135,27 +74,11 @@ impl Reconciler {
             ended: list.ended,
             list: Some(list.ticket),
             audits,
-            row: None,
         };
         let mut moved: BTreeSet<PodUid> = BTreeSet::new();
-        for row in std::mem::take(&mut news.rows) {
-            let id = row.id();
-            let aside = self.aside.take(id);
-            let found = self.read_row(now, read, row);
-            if let Some(kept) = aside {
-                self.apply_aside(now, id, kept);
-            }
-            if let Some(record) = self.records.get_mut(id) {
-                let first = !record.mark.set(list.ticket);
-                news.met += usize::from(first && !record.is_removed());
-                if found == Found::Otherwise
-                    && let Some(uid) = record.identity.pod.clone()
-                {
-                    moved.insert(uid);
-                }
-            }
+        if !self.is_unchanged_by(rows) {
+            self.apply_rows(now, read, rows, &mut moved);
         }
-        self.apply_absence(now, list, news.met, &mut moved);
         self.aside.forget_before(list.began);
         let mut gone = Vec::new();
         self.departed.retain(|uid, since| {
@@ -191,48 +114,102 @@ impl Reconciler {
         }
     }
 
-    fn read_row(&mut self, now: Instant, read: ReadAt, row: Told<'_>) -> Found {
-        match row {
-            Told::InFull(row) => {
-                let read = ReadAt {
-                    row: row.fingerprint,
-                    ..read
-                };
-                self.read_report(now, read, &row.report)
+    /// Applies what the list shows and what it does not show; collects the pods of which it does
+    /// not show what is recorded.
+    fn apply_rows(
+        &mut self,
+        now: Instant,
+        read: ReadAt,
+        rows: &Rows,
+        moved: &mut BTreeSet<PodUid>,
+    ) {
+        let changed = self.confirm_rows(rows);
+        if changed.is_empty()
+            && rows.lists_exactly_known()
+            && self.exist_undisputed() == Some(rows.len())
+        {
+            self.records.set_unchanged(rows);
+            return;
+        }
+        for (id, shown) in changed {
+            match self.records.get(id) {
+                Some(record) => self.apply_row(now, read, &record.row(id, shown), moved),
+                // There were so many removals during the list that the record is gone.
+                None => self.audit.by(now),
             }
-            Told::Unchanged(row) => {
-                let Some(record) = self.records.get(&row.id) else {
-                    return Found::Otherwise;
-                };
-                let report = record.said_again(row);
-                let row = record.row;
-                self.read_report(now, ReadAt { row, ..read }, &report)
+        }
+        for row in rows.new_rows() {
+            self.apply_row(now, read, row, moved);
+        }
+        self.apply_absence(now, read.began, rows, moved);
+    }
+
+    /// Confirms the recorded state of the known ids that are listed so: most rows of most lists.
+    /// Returns the others that are listed.
+    fn confirm_rows<'a>(&mut self, rows: &'a Rows) -> Vec<(&'a Id, Shown)> {
+        let disputed = self.pods.values().any(|pod| !pod.denied.is_empty());
+        let mut changed = Vec::new();
+        // Both are in order of ids: a walk, where a search would be most of the cost.
+        let mut records = self.records.iter_mut();
+        let mut next = records.next();
+        for (id, kind, shown) in rows.known() {
+            let Some(shown) = shown else { continue };
+            while next.as_ref().is_some_and(|(other, _)| *other < id) {
+                next = records.next();
             }
+            match &mut next {
+                Some((other, record))
+                    if *other == id
+                        && record.is_as_shown(id, kind, shown)
+                        && self.aside.told(id).is_none()
+                        && !(disputed && is_disputed(&self.pods, record)) =>
+                {
+                    record.supported();
+                }
+                _ => changed.push((id, shown)),
+            }
+        }
+        changed
+    }
+
+    fn apply_row(
+        &mut self,
+        now: Instant,
+        read: ReadAt,
+        row: &Report,
+        moved: &mut BTreeSet<PodUid>,
+    ) {
+        let aside = self.aside.take(&row.id);
+        let found = self.read_report(now, read, row);
+        if let Some(kept) = aside {
+            self.apply_aside(now, &row.id, kept);
+        }
+        if found == Found::Otherwise
+            && let Some(record) = self.records.get(&row.id)
+            && let Some(uid) = record.identity.pod.clone()
+        {
+            moved.insert(uid);
         }
     }
 
     /// An id that a complete list does not show is removed, if we first learned of it before the
-    /// list began; otherwise the list says nothing about it (law 5). The list has met so many ids
-    /// that exist.
+    /// list began; otherwise the list says nothing about it (invariant 5).
     fn apply_absence(
         &mut self,
         now: Instant,
-        list: &List,
-        met: usize,
+        began: Instant,
+        rows: &Rows,
         moved: &mut BTreeSet<PodUid>,
     ) {
-        if self.exist_undisputed() == Some(met) {
-            return;
-        }
-        let began = list.began;
-        let met = |id: &Id| {
-            let record = self.records.get(id);
-            record.is_some_and(|r| r.mark.is_of(list.ticket))
-        };
+        let new: BTreeSet<&Id> = rows.new_rows().iter().map(|row| &row.id).collect();
         let mut absent: Vec<(PodUid, Id)> = Vec::new();
         for (uid, pod) in &self.pods {
-            for id in pod.members.union(&pod.denied).filter(|id| !met(id)) {
-                absent.push((uid.clone(), id.clone()));
+            for id in pod.members.union(&pod.denied) {
+                let kind = self.records.get(id).map(|record| record.kind());
+                let known = kind.is_some_and(|kind| rows.lists_known(id, kind));
+                if !known && !new.contains(id) {
+                    absent.push((uid.clone(), id.clone()));
+                }
             }
         }
         for (uid, id) in absent {
@@ -301,30 +278,6 @@ impl Reconciler {
     fn view_begun_at(&self, uid: &PodUid, began: Instant) -> Option<PodView> {
         let before = Instant::from_nanos(began.as_nanos().saturating_sub(1));
         self.view_newer_than(uid, before)
-    }
-}
-
-/// What a list says beyond what is believed.
-#[derive(Default)]
-struct News<'a> {
-    rows: Vec<Told<'a>>,
-    /// How many ids that exist the list was found to show.
-    met: usize,
-}
-
-/// A row of a list.
-#[derive(Clone, Copy)]
-enum Told<'a> {
-    InFull(&'a FullRow),
-    Unchanged(&'a Unchanged),
-}
-
-impl<'a> Told<'a> {
-    const fn id(self) -> &'a Id {
-        match self {
-            Self::InFull(row) => &row.report.id,
-            Self::Unchanged(row) => &row.id,
-        }
     }
 }
 

@@ -25,7 +25,7 @@ use crate::graves::Graves;
 use crate::health::Health;
 use crate::ids::{Id, Kind, PodUid};
 use crate::lifecycle::PodLifecycleEvent;
-use crate::observed::{StreamChange, Ticket};
+use crate::observed::{KnownIds, StreamChange, Ticket};
 use crate::pod::Pods;
 use crate::records::Records;
 use crate::status::{PodStatus, PodView};
@@ -152,8 +152,9 @@ pub enum Output {
         ticket: Ticket,
         /// How long the whole list may take.
         deadline: Duration,
-        /// All rows are to be [full](crate::FullRow), whatever was shown before.
-        full: bool,
+        /// The ids of which the state is all that a row can say. The [rows](crate::Rows) are
+        /// built for them.
+        known: KnownIds,
     },
     /// Inspect one pod.
     Inspect {
@@ -487,7 +488,7 @@ impl Reconciler {
             self.out.push_back(Output::List {
                 ticket: due.ticket,
                 deadline: due.deadline,
-                full: due.full,
+                known: self.records.known(),
             });
         }
         while self.desk.can_start() {

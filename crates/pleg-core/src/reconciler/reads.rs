@@ -44,7 +44,6 @@ impl Reconciler {
             ended: inspection.ended,
             list: None,
             audits,
-            row: None,
         };
         for report in &inspection.found {
             self.read_report(now, read, report);
@@ -251,7 +250,6 @@ impl Reconciler {
                 ended: reading.ended,
                 list: None,
                 audits: self.stream.audits(reading.began),
-                row: None,
             };
             self.read_report(now, read, report);
             if let Some(uid) = pod.filter(|uid| self.trouble(uid).is_some()) {

@@ -3,7 +3,7 @@
 use super::Record;
 use crate::belief::Call;
 use crate::ids::{Id, Kind, PodUid};
-use crate::observed::{Details, Identity, Report, Shown, Unchanged};
+use crate::observed::{Details, Report, Shown};
 use crate::order::Position;
 use crate::time::Instant;
 
@@ -48,32 +48,28 @@ impl Record {
         self.belief.confirm(Call::List);
     }
 
-    /// Whether all is known that a row says which is unchanged, as far as it matters.
-    pub(crate) fn resolves(&self, row: &Unchanged, began: Instant) -> bool {
-        let same = self.row == Some(row.fingerprint);
-        if !self.is_removed() {
-            // Of an id whose kind was a guess, and a wrong one, no details were taken over.
-            return same && row.kind == self.kind();
-        }
-        // What it said was let go. That matters only if this row brings the id back.
-        let late = began <= self.believed_since();
-        late || (same
-            && !self
-                .belief
-                .would_be_overruled(Call::List, began, Position::Removed))
+    /// Whether it exists and its identity is complete: all that a list row of it can say is its
+    /// state.
+    pub(crate) fn is_known_to_exist(&self, id: &Id) -> bool {
+        let known = &self.identity;
+        let own = match known.kind {
+            Kind::Sandbox => true,
+            Kind::Container => known.sandbox.is_some() && known.name.is_some(),
+        };
+        own && !self.is_removed()
+            && known.namespace.is_some()
+            && known.pod_name.is_some()
+            && known.created_at.is_some()
+            && self.named_pod(id).is_some()
     }
 
-    /// What a row says that is unchanged: taken over again, the rest of it would change nothing.
-    pub(crate) fn said_again(&self, row: &Unchanged) -> Report {
+    /// What a list row in that state says of an id whose identity is complete.
+    pub(crate) fn row(&self, id: &Id, shown: Shown) -> Report {
         Report {
-            id: row.id.clone(),
-            shown: row.shown,
-            identity: Identity {
-                kind: row.kind,
-                pod: self.named_pod(&row.id).cloned(),
-                ..self.identity.clone()
-            },
-            details: Details::none(row.kind),
+            id: id.clone(),
+            shown,
+            identity: self.identity.clone(),
+            details: Details::none(self.kind()),
         }
     }
 }

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use pleg_core::{
     Arrival, CallError, CallErrorKind, ContainerDetails, Details, EventType, Id, Identity,
-    Inspection, Instant, Kind, LifecycleType, List, Output, PodLifecycleEvent, PodStatus, PodUid,
-    PodView, Reading, Reconciler, Report, Rows, RuntimeEvent, Settings, Shown, StreamChange,
-    StreamEnd, TerminalRecord, Ticket, WaiterId, WallTime,
+    Inspection, Instant, Kind, KnownIds, LifecycleType, List, Output, PodLifecycleEvent, PodStatus,
+    PodUid, PodView, Reading, Reconciler, Report, Rows, RuntimeEvent, Settings, Shown,
+    StreamChange, StreamEnd, TerminalRecord, Ticket, WaiterId, WallTime,
 };
 
 const WALL: i64 = 1_700_000_000_000_000_000;
@@ -25,7 +25,7 @@ pub struct Script {
     pub node: Vec<Report>,
     /// How far our wall clock has stepped, in milliseconds.
     pub stepped: i64,
-    lists: VecDeque<(Ticket, u64)>,
+    lists: VecDeque<(Ticket, u64, KnownIds)>,
     inspections: VecDeque<Asked>,
     readings: VecDeque<(Ticket, Id)>,
     /// What was announced: type, id (or pod), incarnation, exit code.
@@ -43,8 +43,8 @@ pub struct Script {
     pub ends_of: BTreeMap<PodUid, Vec<TerminalRecord>>,
     cache: BTreeMap<PodUid, PodView>,
     pub swept_as_of: Option<Instant>,
-    /// Whether the list that was asked for last is to be full.
-    pub full: bool,
+    /// Lists are answered with all rows decoded as a whole, whatever the request named.
+    pub decodes_all_rows: bool,
     waiters: u64,
 }
 
@@ -84,7 +84,7 @@ impl Script {
             ends_of: BTreeMap::new(),
             cache: BTreeMap::new(),
             swept_as_of: None,
-            full: false,
+            decodes_all_rows: false,
             waiters: 0,
         };
         script.drain();
@@ -184,6 +184,11 @@ impl Script {
         self.ask(Reconciler::relist_now);
     }
 
+    /// The number of ids that the oldest list request names.
+    pub fn known_ids(&self) -> Option<usize> {
+        self.lists.front().map(|(_, _, known)| known.len())
+    }
+
     pub fn lists_wanted(&self) -> usize {
         self.lists.len()
     }
@@ -275,24 +280,12 @@ impl Script {
         self.list_ends(Err(CallError::new("List", kind, "")));
     }
 
-    /// A list is asked for and answered with rows that may be unchanged.
-    pub fn relist_hands(&mut self, rows: Rows) {
-        self.machine.relist_now(self.now(), WaiterId::new(77));
-        self.drain();
-        self.list_hands(rows);
-    }
-
-    /// Answers the oldest list with rows that may be unchanged.
-    pub fn list_hands(&mut self, rows: Rows) {
-        self.rows_end(Ok(rows));
-    }
-
     fn list_ends(&mut self, rows: Result<Vec<Report>, CallError>) {
-        self.rows_end(rows.map(|rows| rows.into_iter().collect()));
-    }
-
-    fn rows_end(&mut self, rows: Result<Rows, CallError>) {
-        let (ticket, asked) = self.lists.pop_front().expect("a list is wanted");
+        let (ticket, asked, mut known) = self.lists.pop_front().expect("a list is wanted");
+        if self.decodes_all_rows {
+            known = KnownIds::default();
+        }
+        let rows = rows.map(|rows| Rows::of(known, rows));
         self.pass(1);
         let (began, ended) = (Instant::from_nanos(asked + 1000), self.now());
         self.machine.handle_list(
@@ -439,9 +432,8 @@ impl Script {
     pub fn drain(&mut self) {
         while let Some(output) = self.machine.poll_output() {
             match output {
-                Output::List { ticket, full, .. } => {
-                    self.full = full;
-                    self.lists.push_back((ticket, self.now));
+                Output::List { ticket, known, .. } => {
+                    self.lists.push_back((ticket, self.now, known));
                 }
                 Output::Inspect {
                     ticket, uid, held, ..
@@ -559,6 +551,9 @@ pub fn nameless(mut report: Report) -> Report {
 fn report(kind: Kind, id: &str, pod: &str, shown: Shown) -> Report {
     let identity = Identity {
         pod: Some(pod.into()),
+        namespace: Some("ns".into()),
+        pod_name: Some(pod.into()),
+        created_at: Some(WallTime::from_nanos(WALL)),
         name: (kind == Kind::Container).then(|| id.into()),
         ..Identity::unknown(kind)
     };

@@ -85,12 +85,6 @@ impl Duties {
         }
     }
 
-    /// A list had rows that were not to be resolved: it is read again at once.
-    pub fn again(&mut self, now: u64) {
-        self.due = Some((now, "a list was not resolved"));
-        self.allow_one(now);
-    }
-
     /// How long ago the last list ended.
     pub const fn since_last(&self, now: u64) -> u64 {
         now - self.last_ended

@@ -5,11 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pleg_core::{
-    Arrival, CallErrorKind, Id, Instant, Kind, Output, Reconciler, Report, RuntimeEvent, Settings,
-    StreamChange, StreamEnd, Ticket, WaiterId, WallTime,
+    Arrival, CallErrorKind, Id, Instant, Kind, KnownIds, Output, Reconciler, Report, RuntimeEvent,
+    Settings, StreamChange, StreamEnd, Ticket, WaiterId, WallTime,
 };
-
-use pleg_generic::Memory;
 
 use super::book::{Book, By};
 use super::cast::{Cast, when};
@@ -87,7 +85,7 @@ pub struct Read {
 /// What is read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum What {
-    Node { full: bool },
+    Node { known: KnownIds },
     Pod { pod: usize, held: Vec<(Id, Kind)> },
     One { who: Who },
 }
@@ -105,7 +103,6 @@ pub enum Phase {
 pub struct State {
     pub machine: Reconciler,
     /// What the read side remembers of the last list.
-    pub memory: Memory,
     pub now: u64,
     /// How far each script has come.
     pub done: [u8; 2],
@@ -131,7 +128,6 @@ impl Hash for State {
         };
         let Self {
             machine,
-            memory,
             now: _,
             done,
             truth,
@@ -149,7 +145,7 @@ impl Hash for State {
             // How it came to rest does not matter any more.
             return broken.hash(&mut h);
         }
-        (machine, memory, done, truth, streaming, queue).hash(&mut h);
+        (machine, done, truth, streaming, queue).hash(&mut h);
         (reads, left, book, phase, waiters, late, broken).hash(&mut h);
     }
 }
@@ -176,7 +172,6 @@ impl<'a> Play<'a> {
         let now = EPOCH + 1_000_000_000;
         let state = State {
             machine: machine(now),
-            memory: Memory::default(),
             now,
             done: [0; 2],
             truth,
@@ -431,8 +426,8 @@ impl<'a> Play<'a> {
                 Output::List {
                     ticket,
                     deadline,
-                    full,
-                } => asked.push((ticket, What::Node { full }, deadline)),
+                    known,
+                } => asked.push((ticket, What::Node { known }, deadline)),
                 Output::Inspect {
                     ticket,
                     uid,

@@ -2,12 +2,13 @@
 
 use std::fmt::Write as _;
 
-use pleg_core::{CallError, CallErrorKind, Id, Inspection, Instant, Kind, List, Reading, Report};
+use pleg_core::{
+    CallError, CallErrorKind, Id, Inspection, Instant, Kind, KnownIds, List, Reading, Report, Rows,
+};
 
 use super::book::By;
-use super::play::{Play, Read, State, What};
+use super::play::{Play, Read, What};
 use super::script::{Stage, Step, Who};
-use crate::remembered;
 
 impl Play<'_> {
     pub fn land(&mut self, read: usize, first: usize, then: usize, lie: Option<(Who, Stage)>) {
@@ -84,10 +85,12 @@ impl Play<'_> {
             Err(_) => format!("the list begun {} fails", p.when(read.began)),
         });
         let now = self.state.now;
-        let full = matches!(read.what, What::Node { full: true });
-        let State { memory, .. } = &mut self.state;
+        let known = match &read.what {
+            What::Node { known } => known.clone(),
+            _ => KnownIds::default(),
+        };
         let handed = rows.as_ref().map_err(Clone::clone);
-        let handed = handed.map(|rows| remembered::rows(memory, full, rows));
+        let handed = handed.map(|rows| Rows::of(known, rows.iter().cloned()));
         let (began, ended) = (Instant::from_nanos(read.began), self.instant());
         let list = List {
             ticket: read.ticket,
@@ -95,11 +98,8 @@ impl Play<'_> {
             ended,
             rows: handed,
         };
-        let before = self.state.machine.counters().lists_unresolved;
         self.state.machine.handle_list(ended, list);
-        if self.state.machine.counters().lists_unresolved > before {
-            self.say(|_| "it has rows that are not known: nothing follows from it".into());
-        } else if let Ok(rows) = &rows {
+        if let Ok(rows) = &rows {
             self.state.book.read(self.cast, now, rows);
         }
         self.drain(By::Read);

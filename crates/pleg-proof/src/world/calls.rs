@@ -1,12 +1,11 @@
 //! What the machine wants done: calls are issued, take their time, fail, or are answered from the
 //! truth.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use pleg_core::{
-    CallError, CallErrorKind, Details, Id, Inspection, Instant, Kind, List, Output, PodUid,
-    Reading, Report, Rows, Shown, Ticket,
+    CallError, CallErrorKind, Details, Id, Inspection, Instant, Kind, KnownIds, List, Output,
+    PodUid, Reading, Report, Rows, Shown, Ticket,
 };
 
 use super::node::Met;
@@ -14,7 +13,6 @@ use super::{Call, Todo, World};
 use crate::checks::Input;
 use crate::faults::Fault;
 use crate::laws::{self, Lawful};
-use crate::remembered;
 use crate::runtime::{self, pod_of};
 use crate::tally::Path;
 use crate::weather::{MS, SECOND};
@@ -35,8 +33,8 @@ impl World {
             Output::List {
                 ticket,
                 deadline,
-                full,
-            } => self.list(ticket, deadline, full),
+                known,
+            } => self.list(ticket, deadline, known),
             Output::Inspect {
                 ticket,
                 uid,
@@ -95,7 +93,7 @@ impl World {
         }
     }
 
-    fn list(&mut self, ticket: Ticket, deadline: Duration, full: bool) -> Lawful {
+    fn list(&mut self, ticket: Ticket, deadline: Duration, known: KnownIds) -> Lawful {
         if self.signs.last_list_failed && self.checks_outage_over() {
             self.checks.tally.path(Path::OutageOver);
         }
@@ -109,7 +107,7 @@ impl World {
             longest: 6 * SECOND,
         };
         let call = self.call(ticket, deadline, &faults);
-        self.at(call.ended, Todo::List(call, full));
+        self.at(call.ended, Todo::List(call, known));
         Ok(())
     }
 
@@ -170,7 +168,7 @@ impl World {
         kind.map(error)
     }
 
-    pub(super) fn listed(&mut self, call: Call, full: bool) -> Lawful {
+    pub(super) fn listed(&mut self, call: Call, known: KnownIds) -> Lawful {
         self.checks.tally.lists += 1;
         let rows = match self.failed(call) {
             Some(error) => Err(error),
@@ -188,37 +186,19 @@ impl World {
             format!("list {} begun {began:?}: {}", ticket.get(), brief(&rows))
         });
         self.checks.handed(Input::List);
-        let handed = self.hand_over(&rows, full);
-        self.count_same(&handed);
+        let any_known = u64::from(!known.is_empty());
+        self.checks.tally.paths(Path::KnownIds, any_known);
+        let handed = self.hand_over(&rows, known);
         let list = List {
             ticket,
             began,
             ended: Instant::from_nanos(call.ended),
             rows: handed,
         };
-        let (unchanged, failed) = (
-            list.rows
-                .as_ref()
-                .is_ok_and(|rows| !rows.unchanged.is_empty()),
-            list.rows.is_err(),
-        );
-        let unresolved = self.machine.counters().lists_unresolved;
+        let failed = list.rows.is_err();
         self.machine.handle_list(self.instant(), list);
-        let unresolved = self.machine.counters().lists_unresolved > unresolved;
         self.signs.list_under_way = None;
         self.duties.list_ended(self.now, failed);
-        if unresolved {
-            laws::RESOLVED.holds(
-                unchanged && !full,
-                || "a list of which every row was full was not resolved",
-            )?;
-            self.checks.tally.path(Path::Unresolved);
-            self.duties.again(self.now);
-            return self.drain();
-        }
-        self.checks
-            .tally
-            .paths(Path::Unchanged, u64::from(unchanged));
         self.signs.last_list_failed = failed;
         if let (Ok(rows), false) = (&rows, failed) {
             self.checks.list_read(&self.truth, began, rows);
@@ -227,29 +207,19 @@ impl World {
         self.drain()
     }
 
-    /// What the machine is handed of a list: as the read side remembers the one before. An answer
-    /// may be lost on its way; the read side does not know.
+    /// What the machine is handed of a list: of known ids the state alone. An answer may be lost on
+    /// its way.
     fn hand_over(
         &mut self,
         rows: &Result<Vec<Report>, CallError>,
-        full: bool,
+        known: KnownIds,
     ) -> Result<Rows, CallError> {
         let rows = rows.as_ref().map_err(Clone::clone)?;
-        let rows = remembered::rows(&mut self.memory, full, rows);
+        let rows = Rows::of(known, rows.iter().cloned());
         if self.comes(Fault::ListLost, |d| &mut d.calls) {
             return Err(error(CallErrorKind::Cancelled));
         }
         Ok(rows)
-    }
-
-    /// How often a list is the very one of before, which the machine may pass over.
-    fn count_same(&mut self, handed: &Result<Rows, CallError>) {
-        let Ok(Rows { unchanged, .. }) = handed else {
-            return;
-        };
-        let same = !unchanged.is_empty() && Arc::ptr_eq(unchanged, &self.last_unchanged);
-        self.checks.tally.paths(Path::SameList, u64::from(same));
-        self.last_unchanged = unchanged.clone();
     }
 
     fn count_lingering(&mut self, rows: &[Report], began: u64) {

@@ -9,14 +9,12 @@ mod watch;
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use pleg_core::{
-    Backlog, CallError, CallErrorKind, Counters, EventType, Id, Instant, Kind, Mode, PodUid,
-    Reconciler, RuntimeEvent, Settings, Ticket, Unchanged, WaiterId,
+    Backlog, CallError, CallErrorKind, Counters, EventType, Id, Instant, Kind, KnownIds, Mode,
+    PodUid, Reconciler, RuntimeEvent, Settings, Ticket, WaiterId,
 };
-use pleg_generic::Memory;
 
 use crate::checks::{Checks, Duties, Input, Signs, Subscribers};
 use crate::dice::Dice;
@@ -47,8 +45,8 @@ enum Todo {
     NotOffered(u64),
     /// The writer turns to what has arrived.
     Drain,
-    /// A list ends; one that is full, or not.
-    List(Call, bool),
+    /// A list ends that was to say of these ids the state alone.
+    List(Call, KnownIds),
     Inspect(Call, Box<(PodUid, Vec<(Id, Kind)>)>),
     Read(Call, Id),
     /// A consumer asks for something.
@@ -107,10 +105,6 @@ struct Chances {
 #[derive(Debug)]
 pub struct World {
     pub machine: Reconciler,
-    /// What the read side remembers of the last list.
-    memory: Memory,
-    /// The unchanged rows of the last list that was handed over.
-    last_unchanged: Arc<[Unchanged]>,
     pub truth: Truth,
     pub checks: Checks,
     pub plan: Plan,
@@ -175,8 +169,6 @@ impl World {
         let no_stream = (plan.flavor != Flavor::Polled).then_some((now, false));
         let mut world = Self {
             machine,
-            memory: Memory::default(),
-            last_unchanged: Arc::default(),
             truth: Truth::new(lingers, plan.flavor.is_crio()),
             checks: Checks::new(history, weather.lies(), lingers),
             now,
@@ -323,7 +315,7 @@ impl World {
             Todo::Subscribe => self.subscribe(),
             Todo::NotOffered(stream) => self.not_offered(stream),
             Todo::Drain => self.take_in(),
-            Todo::List(call, full) => self.listed(call, full),
+            Todo::List(call, known) => self.listed(call, known),
             Todo::Inspect(call, subject) => self.inspected(call, &subject.0, &subject.1),
             Todo::Read(call, id) => self.status_read(call, &id),
             Todo::Ask => self.ask(),

@@ -3,12 +3,9 @@
 //! goes in and comes out to the laws.
 
 use pleg_core::{
-    Arrival, Backlog, CallError, CallErrorKind, Id, Inspection, Kind, List, Output, PodUid,
-    Reading, Reconciler, Report, StreamChange, StreamEnd, Ticket, WaiterId, WallTime,
+    Arrival, Backlog, CallError, CallErrorKind, Id, Inspection, Kind, KnownIds, List, Output,
+    PodUid, Reading, Reconciler, Report, Rows, StreamChange, StreamEnd, Ticket, WaiterId, WallTime,
 };
-
-use pleg_generic::Memory;
-use pleg_proof::remembered;
 
 use super::laws::{Input, Laws};
 use super::node::{Happening, Node};
@@ -29,7 +26,7 @@ pub struct Call {
 
 #[derive(Clone, Debug)]
 pub enum What {
-    List { full: bool },
+    List { known: KnownIds },
     Inspect(PodUid, Vec<(Id, Kind)>),
     Read(Id),
 }
@@ -37,7 +34,6 @@ pub enum What {
 pub struct Stand {
     pub machine: Reconciler,
     /// What the read side remembers of the last list.
-    memory: Memory,
     pub laws: Laws,
     pub calls: Vec<Call>,
     now: u64,
@@ -54,7 +50,6 @@ impl Stand {
             Reconciler::new(settings.clone(), instant(node.now)).map_err(|e| e.to_string())?;
         let mut stand = Self {
             machine,
-            memory: Memory::default(),
             laws: Laws::new(settings, node.now, keep_history),
             calls: Vec::new(),
             now: node.now,
@@ -288,13 +283,12 @@ impl Stand {
         let (now, ticket) = (instant(ended), call.ticket);
         let span = (instant(began), instant(ended));
         let input = match call.what {
-            What::List { full } => {
+            What::List { known } => {
                 let mut rows = told::list(node, moments);
                 blur_one(&mut rows, outcome);
                 let rows = failure.map_or(Ok(rows), Err);
                 let handed = rows.as_ref().map_err(Clone::clone);
-                let handed = handed.map(|rows| remembered::rows(&mut self.memory, full, rows));
-                let before = self.machine.counters().lists_unresolved;
+                let handed = handed.map(|rows| Rows::of(known, rows.iter().cloned()));
                 self.machine.handle_list(
                     now,
                     List {
@@ -304,11 +298,7 @@ impl Stand {
                         rows: handed,
                     },
                 );
-                if self.machine.counters().lists_unresolved > before {
-                    self.laws.list_unresolved(ended);
-                } else {
-                    self.laws.listed(ticket, began, ended, &rows);
-                }
+                self.laws.listed(ticket, began, ended, &rows);
                 Input::Read
             }
             What::Inspect(uid, held) => {
@@ -404,8 +394,8 @@ impl Stand {
                 Output::List {
                     ticket,
                     deadline,
-                    full,
-                } => (ticket, deadline, What::List { full }),
+                    known,
+                } => (ticket, deadline, What::List { known }),
                 Output::Inspect {
                     ticket,
                     uid,

@@ -29,11 +29,6 @@ impl Laws {
         }
     }
 
-    pub fn list_unresolved(&mut self, ended: u64) {
-        self.note(ended, || "  a list that is not resolved".into());
-        self.watch.list_unresolved(ended);
-    }
-
     pub fn inspected(
         &mut self,
         uid: &PodUid,

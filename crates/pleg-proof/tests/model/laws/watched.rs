@@ -76,12 +76,6 @@ impl Watch {
         }
     }
 
-    /// It had rows that were not to be resolved: it is read again at once.
-    pub(super) const fn list_unresolved(&mut self, ended: u64) {
-        self.ended = ended;
-        self.wanted += 1;
-    }
-
     pub(super) const fn subscribed(&mut self, now: u64) {
         self.stream = Some(now);
         self.delivered = false;

@@ -1,0 +1,110 @@
+//! Lists that say of known ids the state alone: what that counts for.
+
+use pleg_core::{EventType, Report, Shown};
+
+use crate::script::{Script, container, exited, sandbox};
+
+fn node() -> [Report; 2] {
+    [
+        container("c", "p", Shown::Running),
+        sandbox("s", "p", Shown::Running),
+    ]
+}
+
+/// A node that was listed and inspected.
+fn listed() -> Script {
+    let mut t = Script::confirmed();
+    let [c, s] = node();
+    t.relist_shows(&[s.clone(), c.clone()]);
+    t.inspect(&[s, c], &[]);
+    t.pass(10);
+    t
+}
+
+#[test]
+fn request_names_ids_with_complete_identity() {
+    let mut t = listed();
+    t.relist();
+    assert_eq!(t.known_ids(), Some(2));
+}
+
+#[test]
+fn request_does_not_name_removed_id() {
+    let mut t = listed();
+    t.event(EventType::Deleted, "c", None, &[]);
+    t.relist();
+    assert_eq!(t.known_ids(), Some(1));
+}
+
+#[test]
+fn request_does_not_name_id_without_pod_name() {
+    let mut t = Script::confirmed();
+    let [mut c, mut s] = node();
+    c.identity.pod_name = None;
+    s.identity.created_at = None;
+    t.relist_shows(&[s, c]);
+    t.relist();
+    assert_eq!(t.known_ids(), Some(0));
+}
+
+#[test]
+fn known_id_in_recorded_state_confirms_its_pod() {
+    let mut t = listed();
+    let before = t.get("p").as_of;
+    t.relist_shows(&node());
+    assert!(t.get("p").as_of > before);
+    assert_eq!(t.inspections_wanted(), 0);
+}
+
+#[test]
+fn known_id_in_another_state_is_inspected() {
+    let mut t = listed();
+    let [_, s] = node();
+    t.relist_shows(&[s, container("c", "p", Shown::Exited)]);
+    assert_eq!(t.inspections_wanted(), 1);
+}
+
+#[test]
+fn known_id_that_is_not_listed_is_removed() {
+    let mut t = listed();
+    let [_, s] = node();
+    t.relist_shows(&[s]);
+    assert!(t.get("p").status.containers.is_empty());
+}
+
+/// It should not, but a runtime may list an id twice, in two states.
+#[test]
+fn known_id_that_is_listed_twice_is_in_the_later_state() {
+    let mut t = listed();
+    let [c, s] = node();
+    t.relist_shows(&[c, s, container("c", "p", Shown::Exited)]);
+    assert_eq!(t.inspections_wanted(), 1);
+}
+
+/// A list that shows what the last one showed is not looked at where nothing has happened since.
+/// Here something has.
+#[test]
+fn equal_list_contradicts_event_that_arrived_since() {
+    let mut t = listed();
+    let [c, s] = node();
+    for _ in 0..2 {
+        let before = t.get("p").as_of;
+        t.relist_shows(&[c.clone(), s.clone()]);
+        assert!(t.get("p").as_of > before);
+    }
+    let ended = exited("c", "p", 0, "Completed");
+    t.event(
+        EventType::Stopped,
+        "c",
+        Some(s.clone()),
+        std::slice::from_ref(&ended),
+    );
+    t.pass(10);
+    while t.inspections_wanted() > 0 {
+        t.inspect(&[s.clone(), ended.clone()], &[]);
+    }
+    let before = t.get("p").as_of;
+    t.pass(10);
+    t.relist_shows(&[c, s]);
+    assert_eq!(t.get("p").as_of, before, "one of them is wrong");
+}
