@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::audit::Periods;
 use crate::desk::Lanes;
+use crate::relist::Periods;
 
 /// Where the reconciler hears from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -158,6 +158,7 @@ impl Settings {
             unproven: cap(self.relist_period_unproven.min(self.relist_period_max)),
             deadline_least: self.list_deadline,
             deadline_most: self.list_deadline_max,
+            unready_after: self.unready_after,
         }
     }
 

@@ -1,7 +1,7 @@
 //! What the reconciler counts. Plain numbers since the start; the driver makes metrics of them.
 
-use crate::audit::MissedKind;
 use crate::desk::Cause;
+use crate::pending::ExpectedEvent;
 
 /// Numbers since the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -15,8 +15,11 @@ pub struct Counters {
     pub events_incomplete: u64,
     /// Events whose stamp was no plausible news.
     pub events_implausible: u64,
-    /// Events that the lists did not confirm in time, by [`MissedKind`].
-    pub missed: [u64; MissedKind::ALL.len()],
+    /// Events that never arrived about what reads showed, by [`ExpectedEvent`]. Some of them may
+    /// have been withdrawn.
+    pub missed: [u64; ExpectedEvent::ALL.len()],
+    /// Missed events that arrived within a minute after they had been counted.
+    pub missed_withdrawn: u64,
     /// Reads that contradicted what was believed.
     pub contradictions: u64,
     /// Beliefs that reads have overruled.
@@ -45,4 +48,6 @@ pub struct Counters {
     pub tombstones_dropped: u64,
     /// Standing streams that were lost.
     pub streams_lost: u64,
+    /// Standing streams that were ended by us, because they reported nothing of what reads showed.
+    pub streams_renewed: u64,
 }

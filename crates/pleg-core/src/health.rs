@@ -6,6 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::error::CallError;
+use crate::loss::StreamLoss;
 use crate::stream::StreamState;
 use crate::time::Instant;
 
@@ -46,6 +47,11 @@ pub struct Health {
     pub quarantined: usize,
     /// Events that were missed, of all kinds, since the start.
     pub missed: u64,
+    /// Events that the stream should have delivered in the last ten minutes, and those that were
+    /// missed.
+    pub loss: StreamLoss,
+    /// Each event of this runtime goes to one subscriber only.
+    pub shares_events_out: bool,
     /// A complete list was read and everything that it showed has been inspected.
     pub synced: bool,
     /// After how long without a complete list the node is not ready.
@@ -100,6 +106,12 @@ impl Health {
                 out.push(Degraded::StreamDown { since: *since });
             }
             _ => {}
+        }
+        if self.loss.is_lossy() {
+            out.push(Degraded::StreamLossy {
+                loss: self.loss,
+                shares_events_out: self.shares_events_out,
+            });
         }
         if let Some(since) = self.behind_since.filter(|&s| now.since(s) >= POD_SLOW) {
             out.push(Degraded::Backlog { since });
@@ -185,6 +197,14 @@ pub enum Degraded {
         /// Since when.
         since: Instant,
     },
+    /// The event stream loses events: the node is relisted every second.
+    StreamLossy {
+        /// How many of the last ten minutes.
+        loss: StreamLoss,
+        /// Each event of this runtime goes to one subscriber only. Another one, such as a kubelet
+        /// with EventedPLEG or a second agent, is the likely cause.
+        shares_events_out: bool,
+    },
     /// Events wait to be applied.
     Backlog {
         /// Since when.
@@ -224,6 +244,7 @@ impl Degraded {
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::StreamDown { .. } => "stream_down",
+            Self::StreamLossy { .. } => "stream_lossy",
             Self::Backlog { .. } => "backlog",
             Self::ListSlow { .. } => "list_slow",
             Self::ListFailed { .. } => "list_failed",
@@ -238,6 +259,24 @@ impl fmt::Display for Degraded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::StreamDown { .. } => f.write_str("no event stream; lists alone keep the cache"),
+            Self::StreamLossy {
+                loss: StreamLoss { expected, missed },
+                shares_events_out,
+            } => {
+                let percent = 100.0 * *missed as f64 / (*expected).max(1) as f64;
+                write!(
+                    f,
+                    "the event stream lost {missed} of {expected} events in 10 min ({percent:.1} %); \
+                     relisting every second"
+                )?;
+                if *shares_events_out {
+                    f.write_str(
+                        "; this runtime sends each event to one subscriber only, so another \
+                         subscriber is the likely cause",
+                    )?;
+                }
+                Ok(())
+            }
             Self::Backlog { .. } => f.write_str("events wait to be applied"),
             Self::ListSlow { .. } => f.write_str("a full list does not end"),
             Self::ListFailed { error } => write!(f, "the last full list failed: {error}"),
@@ -298,6 +337,8 @@ mod tests {
             oldest_overdue: None,
             quarantined: 0,
             missed: 0,
+            loss: StreamLoss::default(),
+            shares_events_out: false,
             synced: true,
             unready_after: 180 * SECOND,
         }

@@ -19,7 +19,6 @@
 //! # Ok::<(), pleg_core::InvalidSetting>(())
 //! ```
 
-mod audit;
 mod backlog;
 mod belief;
 mod config;
@@ -33,19 +32,22 @@ mod ids;
 mod inbox;
 mod labels;
 mod lifecycle;
+mod loss;
 mod observed;
 mod order;
+mod pending;
 mod pod;
+mod profile;
 mod reconciler;
 mod record;
 mod records;
+mod relist;
 mod status;
 mod stream;
 mod terminal;
 mod time;
 mod waiters;
 
-pub use audit::MissedKind;
 pub use backlog::Backlog;
 pub use config::{InvalidSetting, Mode, Settings};
 pub use counters::Counters;
@@ -56,10 +58,13 @@ pub use ids::{Id, Kind, PodUid};
 pub use inbox::Inbox;
 pub use labels::{LabelKeys, Labels, Packed, Packing};
 pub use lifecycle::{LifecycleType, PodLifecycleEvent, Source, Subject};
+pub use loss::StreamLoss;
 pub use observed::{
     Arrival, Details, EventType, Identity, Inspection, KnownIds, List, Reading, Report, Rows,
     RuntimeEvent, Shown, StreamChange, StreamEnd, Ticket,
 };
+pub use pending::ExpectedEvent;
+pub use profile::EventProfile;
 pub use reconciler::{Census, Confirmed, Output, Reconciler};
 pub use status::{
     ContainerDetails, ContainerState, ContainerStatus, KnownState, PodStatus, PodView, Resources,

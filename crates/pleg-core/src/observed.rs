@@ -122,6 +122,13 @@ pub struct Report {
     pub details: Details,
 }
 
+impl Report {
+    /// Whether it says that a container was started.
+    pub(crate) fn was_started(&self) -> bool {
+        matches!(&self.details, Details::Container(c) if c.started_at.is_some())
+    }
+}
+
 /// The type of a container event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]

@@ -91,7 +91,7 @@ impl Pod {
         // What was removed while the read was under way it does not contradict.
         let contradicts = |report: &&Report| {
             let record = records.get(&report.id);
-            record.is_none_or(|r| !r.is_removed() || read.began > r.believed_since())
+            record.is_none_or(|r| !r.is_removed() || read.began > r.recorded_since())
         };
         for report in read.found.iter().filter(contradicts) {
             all.entry(report.id.clone()).or_insert_with(|| {

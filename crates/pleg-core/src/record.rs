@@ -13,6 +13,7 @@ use crate::ids::Kind;
 use crate::lifecycle::{LifecycleType, Said, Source};
 use crate::observed::{Details, Identity, Report, Ticket};
 use crate::order::Position;
+use crate::pending::Reports;
 use crate::status::{ContainerDetails, Text};
 use crate::time::{Instant, WallTime};
 
@@ -32,6 +33,8 @@ pub(crate) struct Record {
     /// Who first showed each position of this incarnation.
     seen: [Option<Source>; 4],
     said: Said,
+    /// Which events about it have arrived.
+    pub(crate) reports: Reports,
     /// A state learned from a list row: it is announced after the pod's first inspection that
     /// has this request number, or a later one.
     held_until: Option<NonZeroU64>,
@@ -111,6 +114,7 @@ impl Record {
             incarnation: 0,
             seen: [None; 4],
             said: Said::default(),
+            reports: Reports::default(),
             held_until: None,
             provisional: false,
             unknown: None,
@@ -155,8 +159,8 @@ impl Record {
         self.seen[position as usize]
     }
 
-    /// When its present position was believed.
-    pub(crate) const fn believed_since(&self) -> Instant {
+    /// Since when its present position is recorded.
+    pub(crate) const fn recorded_since(&self) -> Instant {
         self.belief.since()
     }
 

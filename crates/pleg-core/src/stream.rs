@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use crate::audit::Trust;
 use crate::observed::{Arrival, StreamEnd};
 use crate::time::{Instant, WallTime};
 
@@ -192,18 +191,22 @@ impl Stream {
         }
     }
 
-    /// Whether a read begun at `began` audits the stream.
-    pub(crate) fn audits(&self, began: Instant) -> bool {
+    /// Whether a read begun then, or an event that arrived then, checks the stream: it stands, and
+    /// the baseline had ended.
+    pub(crate) fn checks(&self, began: Instant) -> bool {
         matches!(self.state, State::Subscribed { .. }) && self.baseline.is_some_and(|b| began > b)
     }
 
-    pub(crate) fn trust(&self, now: Instant) -> Trust {
+    /// Whether a call stands.
+    pub(crate) const fn is_subscribed(&self) -> bool {
+        matches!(self.state, State::Subscribed { .. })
+    }
+
+    /// Whether the stream is confirmed, and whether it has delivered an event.
+    pub(crate) fn trust(&self, now: Instant) -> (bool, bool) {
         let confirmed = matches!(self.state, State::Subscribed { since }
             if self.baseline.is_some() && now >= since.after(STANDS));
-        Trust {
-            confirmed,
-            proven: self.delivered,
-        }
+        (confirmed, self.delivered)
     }
 
     /// Whether the removal of a sandbox may never be told on this stream (CRI-O never does).
@@ -263,11 +266,11 @@ impl Stream {
             State::Off => StreamState::Off,
             State::Starting { since } => StreamState::Starting { since: *since },
             State::Subscribed { since } => {
-                let trust = self.trust(now);
+                let (confirmed, proven) = self.trust(now);
                 StreamState::Subscribed {
                     since: *since,
-                    confirmed: trust.confirmed,
-                    proven: trust.proven,
+                    confirmed,
+                    proven,
                 }
             }
             State::Down {
@@ -358,14 +361,14 @@ mod tests {
     fn the_first_list_begun_after_the_subscribe_is_the_baseline() {
         let mut stream = subscribed(1_000);
         assert!(!stream.listed(at(1_000), at(1_100)));
-        assert!(!stream.audits(at(2_000)));
+        assert!(!stream.checks(at(2_000)));
         assert!(stream.listed(at(1_001), at(1_200)));
         assert!(!stream.listed(at(1_300), at(1_400)), "there is one only");
-        assert!(!stream.audits(at(1_200)) && stream.audits(at(1_201)));
-        assert!(!stream.trust(at(1_999)).confirmed && stream.trust(at(2_000)).confirmed);
-        assert!(!stream.trust(at(2_000)).proven);
+        assert!(!stream.checks(at(1_200)) && stream.checks(at(1_201)));
+        assert!(!stream.trust(at(1_999)).0 && stream.trust(at(2_000)).0);
+        assert!(!stream.trust(at(2_000)).1);
         stream.arrived(&event(1_500, 1_500, 1_500));
-        assert!(stream.trust(at(2_000)).proven);
+        assert!(stream.trust(at(2_000)).1);
     }
 
     #[test]

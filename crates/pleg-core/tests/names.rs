@@ -2,7 +2,7 @@
 
 #![allow(missing_docs, reason = "tests")]
 
-use pleg_core::{Cause, LifecycleType, MissedKind, Source};
+use pleg_core::{Cause, ExpectedEvent, LifecycleType, Source};
 
 #[test]
 fn lifecycle_types_have_upstreams_names() {
@@ -28,7 +28,7 @@ fn labels_have_short_lower_case_names() {
         ["stream", "relist", "inspection"]
     );
     assert_eq!(
-        MissedKind::ALL.map(MissedKind::as_str),
+        ExpectedEvent::ALL.map(ExpectedEvent::as_str),
         [
             "container_started",
             "container_stopped",

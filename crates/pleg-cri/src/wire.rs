@@ -137,30 +137,6 @@ mod tests {
     }
 
     #[test]
-    fn a_short_field_of_some_is_taken_whole_or_not_at_all() {
-        let of = 1 << 2 | 1 << 15;
-        let mut fields = Fields::of(&[0x12, 1, b'a', 0x7a, 0, 0x0a, 1, b'b']);
-        assert_eq!(fields.short_of(of), Some(&[0x12, 1, b'a'][..]));
-        assert_eq!(fields.short_of(of), Some(&[0x7a, 0][..]));
-        assert_eq!(fields.short_of(of), None);
-        assert_eq!(fields.next(), Ok(Some((1, Value::Bytes(b"b")))));
-        assert_eq!(fields.short_of(of), None);
-        let mut long = vec![0x12, 0x80, 0x01];
-        long.resize(3 + 128, b'x');
-        for other in [
-            &long[..],
-            &[0x12, 2, b'a'],
-            &[0x12],
-            &[0x10, 1],
-            &[0x92, 0x01, 0],
-        ] {
-            let mut fields = Fields::of(other);
-            assert_eq!(fields.short_of(of), None, "{other:?}");
-            assert_eq!(fields.rest(), other);
-        }
-    }
-
-    #[test]
     fn what_ends_too_early_or_is_no_field_is_unusual() {
         let most = [
             0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01,

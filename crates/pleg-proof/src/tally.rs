@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use pleg_core::{Cause, Degraded, LifecycleType, MissedKind, StreamEnd};
+use pleg_core::{Cause, Degraded, ExpectedEvent, LifecycleType, StreamEnd};
 
 use crate::faults::{Fault, named};
 use crate::weather::Flavor;
@@ -262,12 +262,12 @@ impl Path {
     }
 
     /// A missed event of that kind.
-    pub const fn missed(kind: MissedKind) -> Option<Self> {
+    pub const fn missed(kind: ExpectedEvent) -> Option<Self> {
         Some(match kind {
-            MissedKind::ContainerStarted => Self::MissedContainerStarted,
-            MissedKind::ContainerStopped => Self::MissedContainerStopped,
-            MissedKind::SandboxStarted => Self::MissedSandboxStarted,
-            MissedKind::SandboxStopped => Self::MissedSandboxStopped,
+            ExpectedEvent::ContainerStarted => Self::MissedContainerStarted,
+            ExpectedEvent::ContainerStopped => Self::MissedContainerStopped,
+            ExpectedEvent::SandboxStarted => Self::MissedSandboxStarted,
+            ExpectedEvent::SandboxStopped => Self::MissedSandboxStopped,
             _ => return None,
         })
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use pleg_core::{
-    Arrival, Cause, Census, Counters, Health, Inspection, Instant, List, MissedKind, StreamChange,
-    StreamEnd, StreamState,
+    Arrival, Cause, Census, Counters, ExpectedEvent, Health, Inspection, Instant, List,
+    StreamChange, StreamEnd, StreamState,
 };
 use pleg_evented::ReaderGauges;
 use pleg_runtime::clock;
@@ -232,7 +232,7 @@ fn show_counters(c: &Counters) {
     {
         counter!(RECEIVED, "type" => name).absolute(n);
     }
-    for kind in MissedKind::ALL {
+    for kind in ExpectedEvent::ALL {
         counter!(MISSED, "kind" => kind.as_str()).absolute(c.missed[kind as usize]);
     }
     for cause in Cause::ALL {

@@ -9,7 +9,7 @@ use anyhow::Context;
 use futures::{StreamExt, TryStreamExt};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use pleg::core::{
-    ContainerState, EventType, Id, Instant, LifecycleType, MissedKind, Mode, StreamState,
+    ContainerState, EventType, ExpectedEvent, Id, Instant, LifecycleType, Mode, StreamState,
 };
 use pleg_tests::check::{Announced, cache_is_right};
 use pleg_tests::daemon::{Daemon, Version};
@@ -392,7 +392,7 @@ async fn missed(version: Version) -> anyhow::Result<()> {
         by_kind(&subject),
         heard_of(&subject, &lost)
     );
-    let stopped = subject.pleg.counters().missed[MissedKind::ContainerStopped as usize];
+    let stopped = subject.pleg.counters().missed[ExpectedEvent::ContainerStopped as usize];
     assert_eq!(stopped, LOST as u64, "{}", by_kind(&subject));
     assert_eq!(period, 1.0, "a stream that misses is not trusted: 1 s");
     let took = subject.pleg.now().since(found);
@@ -451,7 +451,7 @@ async fn lose_ends(subject: &Subject, kubelet: &Kubelet) -> anyhow::Result<Vec<I
 /// Missed events by their kind, for messages.
 fn by_kind(subject: &Subject) -> String {
     let missed = subject.pleg.counters().missed;
-    let kinds = MissedKind::ALL.iter().zip(missed);
+    let kinds = ExpectedEvent::ALL.iter().zip(missed);
     let kinds: Vec<String> = kinds
         .map(|(kind, n)| format!("{} {n}", kind.as_str()))
         .collect();

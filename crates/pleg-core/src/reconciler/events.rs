@@ -135,6 +135,7 @@ impl Reconciler {
         if deleted && kind == Some(Kind::Sandbox) {
             self.stream.sandbox_deleted();
         }
+        let before = self.records.get(&event.id).map(|r| r.position());
         let mut hint = contradicts;
         if !contradicts {
             hint |= self.apply_subject(context, event, kind);
@@ -144,13 +145,15 @@ impl Reconciler {
                 && matches!(event.event, EventType::Created | EventType::Started);
             hint |= self.apply_report(context, report, subject_settles);
         }
+        let reported = (event, context.arrived, context.plausible);
+        self.subject_reported(now, reported, kind.unwrap_or(Kind::Container), before);
         let missing = self.is_incomplete(event, kind, own);
         self.counters.events_incomplete += u64::from(missing);
         let Some(uid) = &context.pod else { return };
         if missing {
             self.want(now, uid, Cause::Incomplete);
             self.hold_exit_without_code(event);
-        } else if hint && self.audit.complete().is_none() {
+        } else if hint && self.relist.complete().is_none() {
             // A runtime replays what it held while nobody listened to whoever subscribes first.
             // Until the node was listed once, the list is the inspection of it all.
             self.list_soon(now);
@@ -177,7 +180,7 @@ impl Reconciler {
         let Some(told) = told else {
             return true;
         };
-        if is_known && self.is_there_already(context, id, told) {
+        if is_known && self.is_there_already(id, told) {
             return false;
         }
         if !is_known {
@@ -193,7 +196,6 @@ impl Reconciler {
                 return false;
             }
             let Some(uid) = context.pod.clone().filter(|_| context.plausible) else {
-                self.audit.rumoured(id, told, context.arrived);
                 return true;
             };
             let identity = own.map_or(Identity::unknown(known_kind), |r| r.identity.clone());
@@ -224,16 +226,11 @@ impl Reconciler {
 
     /// Whether the subject is where the event tells it to be, undisputed, and all that the event
     /// could add is known of it.
-    fn is_there_already(&mut self, context: &Context, id: &Id, told: Position) -> bool {
-        let there = self.records.get(id).is_some_and(|r| {
+    fn is_there_already(&self, id: &Id, told: Position) -> bool {
+        self.records.get(id).is_some_and(|r| {
             let owned = r.kind() == Kind::Sandbox || r.identity.sandbox.is_some();
             r.position() == Some(told) && !r.is_removed() && !r.is_denied() && owned
-        });
-        if there {
-            let trust = self.stream.trust(context.now);
-            self.audit.heard(id, told, context.arrived, trust);
-        }
-        there
+        })
     }
 
     /// What one status of an event tells. Whether it is a hint only.
@@ -252,16 +249,12 @@ impl Reconciler {
                 return false;
             }
         } else {
-            let shown = Position::shown(report.identity.kind, report.shown);
             let Some(uid) = named.clone().or_else(|| context.pod.clone()) else {
                 // A container without a sandbox and without a label: only a list knows its pod.
                 self.keep_aside(now, id, EventType::Other(0));
                 return false;
             };
             if !context.plausible {
-                if let Some(shown) = shown {
-                    self.audit.rumoured(id, shown, context.arrived);
-                }
                 return true;
             }
             self.learn(now, id, report.identity.clone(), &uid);
@@ -300,10 +293,6 @@ impl Reconciler {
             return false;
         }
         record.told_again(context.arrived);
-        if let Some(shown) = record.position() {
-            let trust = self.stream.trust(context.now);
-            self.audit.heard(&report.id, shown, context.arrived, trust);
-        }
         true
     }
 
@@ -342,8 +331,6 @@ impl Reconciler {
                 self.watch_exit_reason(now, id);
             }
         }
-        let trust = self.stream.trust(now);
-        self.audit.heard(id, to, arrived, trust);
     }
 
     /// An id believed from an event is settled by its own CREATED or STARTED; otherwise its pod
@@ -365,12 +352,12 @@ impl Reconciler {
 
     /// Only a list can tell what an event means; at most one such list a second, or lists that
     /// fail would follow the events.
-    fn list_soon(&mut self, now: Instant) {
+    pub(super) fn list_soon(&mut self, now: Instant) {
         let at = self
-            .audit
+            .relist
             .last_began()
             .map_or(now, |began| began.after(PROVISIONAL).max(now));
-        self.audit.by(at);
+        self.relist.by(at);
     }
 
     /// A list shows an id that was kept aside: what the event told of it is joined.
@@ -380,8 +367,6 @@ impl Reconciler {
         };
         if let Some(told) = Position::told(kind, kept.told) {
             self.join(now, id, told, Source::Stream, kept.since);
-            let trust = self.stream.trust(now);
-            self.audit.heard(id, told, kept.since, trust);
         }
     }
 

@@ -8,7 +8,7 @@ use crate::belief::{Call, Verdict};
 use crate::desk::Cause;
 use crate::ids::{Id, Ids, Kind, PodUid};
 use crate::lifecycle::Source;
-use crate::observed::{Identity, Report, Shown, Ticket};
+use crate::observed::{Identity, Report, Shown};
 use crate::order::Position;
 use crate::record::{Effect, Record};
 use crate::time::Instant;
@@ -36,10 +36,8 @@ pub(super) struct ReadAt {
     pub(super) call: Call,
     pub(super) began: Instant,
     pub(super) ended: Instant,
-    /// The list whose verdict hangs on what this read finds first.
-    pub(super) list: Option<Ticket>,
-    /// Whether the read audits the stream.
-    pub(super) audits: bool,
+    /// Whether the read checks the stream.
+    pub(super) checks_stream: bool,
 }
 
 /// What applying a read to an id came to.
@@ -163,7 +161,9 @@ impl Reconciler {
             identity.sandbox = Some(sandbox.clone());
         }
         self.departed.remove(uid);
-        self.records.insert(id.clone(), Record::new(identity, now));
+        let mut record = Record::new(identity, now);
+        record.reports = self.unrecorded.take(id);
+        self.records.insert(id.clone(), record);
     }
 
     /// Applies one answer of a read to the id that it is about; learns the id if it is new.
@@ -213,8 +213,12 @@ impl Reconciler {
             effect.late_exit |= said.late_exit;
             effect.identity |= said.identity;
         }
-        if let Some(to) = effect.advanced {
-            self.claim(read, id, to, new);
+        let later_event =
+            effect.denied.is_none() && self.is_shown_by_later_event(read, id, position);
+        if effect.advanced.is_some() || later_event {
+            self.expect_event(read, id, position, new);
+        }
+        if effect.advanced.is_some() {
             if read.call == Call::List {
                 // Announced after the pod's first inspection, so that Died has its exit code.
                 let number = self.number;
@@ -243,14 +247,14 @@ impl Reconciler {
     /// list before did not show it, that one supported the removal, though nobody went through all
     /// tombstones to note it.
     fn listed(&mut self, id: &Id, read: ReadAt) {
-        let before = self.audit.complete();
+        let before = self.relist.complete();
         let Some(record) = self.records.get_mut(id) else {
             return;
         };
         if !record.is_removed() {
             return;
         }
-        if record.grave().listed < before && before > Some(record.believed_since()) {
+        if record.grave().listed < before && before > Some(record.recorded_since()) {
             record.confirm_absence(Call::List);
         }
         record.grave_mut().listed = Some(read.began);
@@ -263,7 +267,7 @@ impl Reconciler {
         };
         if record.is_removed() {
             // No position, so it overrules nothing; but it exists, and that is to be decided.
-            if read.began > record.believed_since() {
+            if read.began > record.recorded_since() {
                 let source = source_of(read.call);
                 self.contradicted(now, uid, &report.id, None, source);
                 self.touch(uid, source);
@@ -299,26 +303,6 @@ impl Reconciler {
         }
     }
 
-    /// A read moved an id forward, which an event should have told, or tells within 5 s. Not so
-    /// for a removal (CRI-O tells none of a pod's own) and for a sandbox whose start was not seen.
-    fn claim(&mut self, read: ReadAt, id: &Id, to: Position, new: bool) {
-        let Some(kind) = self.records.get(id).map(|r| r.kind()) else {
-            return;
-        };
-        let told = match to {
-            Position::Created | Position::Removed => false,
-            Position::Running => true,
-            Position::Exited => kind == Kind::Container || !new,
-        };
-        let heard = self.aside.told(id).and_then(|e| Position::told(kind, e)) >= Some(to);
-        if told && !heard && read.audits {
-            let judged = self.audit.claim(id, kind, to, read.list, read.ended);
-            if let Some(judged) = judged {
-                self.timers.set(judged, Timer::Claim(id.clone(), to));
-            }
-        }
-    }
-
     /// The reads were right against what was believed: a new incarnation of the id.
     fn overrule(&mut self, now: Instant, uid: &PodUid, by: &Report, to: Position, call: Call) {
         let id = &by.id;
@@ -327,7 +311,6 @@ impl Reconciler {
         };
         record.overrule(by.identity.kind, to, call, now);
         self.counters.overruled += 1;
-        self.audit.moot(id, self.stream.trust(now));
         let pod = self.pods.entry(uid.clone()).or_default();
         pod.members.insert(id.clone());
         pod.denied.remove(id);
@@ -432,7 +415,7 @@ impl Reconciler {
             // At that instant, whatever backoff the pod is under; now, if this read took so long.
             let at = ask_again.max(now);
             if source == Source::Relist {
-                self.audit.by(at);
+                self.relist.by(at);
             }
             self.timers.set(at, Timer::Recheck(uid.clone()));
         } else {
@@ -461,8 +444,10 @@ impl Reconciler {
                 self.departed.insert(uid.clone(), now);
             }
         }
-        let trust = self.stream.trust(now);
-        self.audit.moot(id, trust);
+        if let Some(kind) = self.records.get(id).map(|r| r.kind()) {
+            self.void_suppressed(id, kind);
+        }
+        self.judge_lists(now);
         self.bury(now, id);
     }
 
@@ -479,14 +464,14 @@ impl Reconciler {
     pub(super) fn clear_graves(&mut self, now: Instant) {
         let drained = self.stream.drained(now);
         let (age, most) = (self.settings.tombstone_age, self.settings.tombstones_max);
-        let list = self.audit.in_flight().map(|(_, since)| since);
+        let list = self.relist.in_flight().map(|(_, since)| since);
         let reading = list.into_iter().chain(self.desk.oldest()).min();
         loop {
             // A read that began before the removal may still show what it removed: this one stays
             // until the read has ended (found by seed 183049), within a bound of its own.
             let oldest = self.graves.oldest().and_then(|id| self.records.get(id));
             let is_needed = oldest.is_some_and(|r| {
-                r.is_removed() && reading.is_some_and(|began| r.believed_since() >= began)
+                r.is_removed() && reading.is_some_and(|began| r.recorded_since() >= began)
             });
             let most = if is_needed {
                 most.saturating_add(WHILE_READING)
@@ -503,7 +488,7 @@ impl Reconciler {
             if !record.is_removed() || grave.laid != laid {
                 continue;
             }
-            if grave.listed.is_some() && grave.listed == self.audit.complete() && !dropped {
+            if grave.listed.is_some() && grave.listed == self.relist.complete() && !dropped {
                 self.bury(now, &id);
                 continue;
             }

@@ -18,7 +18,7 @@ impl Reconciler {
     /// A full list has ended.
     pub fn handle_list(&mut self, now: Instant, list: List) {
         if self
-            .audit
+            .relist
             .in_flight()
             .is_none_or(|(ticket, _)| ticket != list.ticket)
         {
@@ -34,7 +34,7 @@ impl Reconciler {
             Err(error) => {
                 self.counters.lists_failed += 1;
                 self.list_error = Some(error.clone());
-                self.audit.failed(error.kind, list.ended);
+                self.relist.failed(error.kind, list.ended);
                 Err(error.clone())
             }
         };
@@ -66,20 +66,20 @@ impl Reconciler {
     }
 
     fn apply_list(&mut self, now: Instant, list: &List, rows: &Rows) {
-        let audits = self.stream.audits(list.began);
+        let checks_stream = self.stream.checks(list.began);
         self.stream.listed(list.began, list.ended);
         let read = ReadAt {
             call: Call::List,
             began: list.began,
             ended: list.ended,
-            list: Some(list.ticket),
-            audits,
+            checks_stream,
         };
         let mut moved: BTreeSet<PodUid> = BTreeSet::new();
         if !self.is_unchanged_by(rows) {
             self.apply_rows(now, read, rows, &mut moved);
         }
         self.aside.forget_before(list.began);
+        self.unrecorded.forget_before(list.began);
         let mut gone = Vec::new();
         self.departed.retain(|uid, since| {
             // The list vouches for nobody's absence of whom it shows something.
@@ -91,16 +91,16 @@ impl Reconciler {
             }
             stays
         });
-        self.audit.succeeded(list.began, list.ended);
+        self.relist.succeeded(list.began, list.ended);
         self.publish(now);
         self.out.push_back(Output::Swept {
             as_of: list.began,
             gone,
         });
         self.confirm(list, &moved);
-        if audits {
-            let trust = self.stream.trust(now);
-            self.audit.audited(list.ticket, trust);
+        if checks_stream {
+            self.relist.await_verdict(list.ticket, self.pending.last());
+            self.judge_lists(now);
         }
         if !self.synced && self.unsynced.is_none() {
             // Everything that this list showed is to be inspected once.
@@ -123,7 +123,7 @@ impl Reconciler {
         rows: &Rows,
         moved: &mut BTreeSet<PodUid>,
     ) {
-        let changed = self.confirm_rows(rows);
+        let changed = self.confirm_rows(rows, read.began);
         if changed.is_empty()
             && rows.lists_exactly_known()
             && self.exist_undisputed() == Some(rows.len())
@@ -135,7 +135,7 @@ impl Reconciler {
             match self.records.get(id) {
                 Some(record) => self.apply_row(now, read, &record.row(id, shown), moved),
                 // There were so many removals during the list that the record is gone.
-                None => self.audit.by(now),
+                None => self.relist.by(now),
             }
         }
         for row in rows.new_rows() {
@@ -146,7 +146,7 @@ impl Reconciler {
 
     /// Confirms the recorded state of the known ids that are listed so: most rows of most lists.
     /// Returns the others that are listed.
-    fn confirm_rows<'a>(&mut self, rows: &'a Rows) -> Vec<(&'a Id, Shown)> {
+    fn confirm_rows<'a>(&mut self, rows: &'a Rows, began: Instant) -> Vec<(&'a Id, Shown)> {
         let disputed = self.pods.values().any(|pod| !pod.denied.is_empty());
         let mut changed = Vec::new();
         // Both are in order of ids: a walk, where a search would be most of the cost.
@@ -161,6 +161,7 @@ impl Reconciler {
                 Some((other, record))
                     if *other == id
                         && record.is_as_shown(id, kind, shown)
+                        && record.recorded_since() < began
                         && self.aside.told(id).is_none()
                         && !(disputed && is_disputed(&self.pods, record)) =>
                 {
@@ -216,7 +217,7 @@ impl Reconciler {
             let Some(record) = self.records.get_mut(&id) else {
                 continue;
             };
-            if record.is_removed() && began > record.believed_since() {
+            if record.is_removed() && began > record.recorded_since() {
                 // As it is believed: what this settles is no reason to doubt the rest of the pod.
                 record.confirm_absence(Call::List);
                 self.agreed(&uid, &id, Source::Relist);

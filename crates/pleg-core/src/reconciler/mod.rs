@@ -10,13 +10,13 @@ mod judge;
 mod lists;
 mod publish;
 mod reads;
+mod stream_check;
 mod timers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::audit::Audit;
 use crate::config::{InvalidSetting, Mode, Settings};
 use crate::counters::Counters;
 use crate::desk::{Cause, Causes, Desk};
@@ -25,9 +25,13 @@ use crate::graves::Graves;
 use crate::health::Health;
 use crate::ids::{Id, Kind, PodUid};
 use crate::lifecycle::PodLifecycleEvent;
+use crate::loss::LossWindow;
 use crate::observed::{KnownIds, StreamChange, Ticket};
+use crate::pending::{PendingEvents, Unrecorded};
 use crate::pod::Pods;
+use crate::profile::EventProfile;
 use crate::records::Records;
+use crate::relist::{RelistSchedule, Trust};
 use crate::status::{PodStatus, PodView};
 use crate::stream::Stream;
 use crate::terminal::{TerminalRecord, Terminals};
@@ -37,6 +41,7 @@ use crate::waiters::{Waiter, WaiterId, Waiters};
 pub use census::Census;
 use events::Aside;
 use judge::Touched;
+use stream_check::Silence;
 use timers::Timers;
 
 /// The pod lifecycle event generator as a deterministic machine: observations in; cache writes,
@@ -66,8 +71,13 @@ pub struct Reconciler {
     graves: Graves,
     aside: Aside,
     desk: Desk,
-    audit: Audit,
+    relist: RelistSchedule,
     stream: Stream,
+    profile: EventProfile,
+    pending: PendingEvents,
+    unrecorded: Unrecorded,
+    loss: LossWindow,
+    silence: Silence,
     waiters: Waiters,
     terminals: Terminals,
     timers: Timers,
@@ -180,6 +190,8 @@ pub enum Output {
         /// How long the call may take.
         deadline: Duration,
     },
+    /// End the stream and subscribe again: it reports nothing while reads show changes.
+    Resubscribe,
     /// Give up this inspection: nobody waits for its answer any more.
     Cancel {
         /// Which.
@@ -223,8 +235,13 @@ impl Reconciler {
             graves: Graves::default(),
             aside: Aside::default(),
             desk: Desk::new(settings.lanes()),
-            audit: Audit::new(settings.periods(), now),
+            relist: RelistSchedule::new(settings.periods(), now),
             stream: Stream::new(settings.mode == Mode::Evented, now),
+            profile: EventProfile::UNKNOWN,
+            pending: PendingEvents::default(),
+            unrecorded: Unrecorded::default(),
+            loss: LossWindow::default(),
+            silence: Silence::default(),
             waiters: Waiters::default(),
             terminals: Terminals::default(),
             timers: Timers::default(),
@@ -258,7 +275,7 @@ impl Reconciler {
 
     /// When [`handle_timeout`](Self::handle_timeout) is to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        [self.audit.due(), self.timers.next()]
+        [self.relist.due(), self.timers.next()]
             .into_iter()
             .flatten()
             .min()
@@ -281,12 +298,12 @@ impl Reconciler {
                     self.watch_for_vanishing(now, &uid);
                 }
                 // Subscribe, then list: what happened before the list began, it shows.
-                self.audit.stream_lost();
-                self.audit.by(now);
+                self.stream_lost();
+                self.relist.by(now);
             }
             StreamChange::Ended { at, why, retry_at } => {
                 if self.stream.ended(at, why, retry_at, now) {
-                    self.audit.stream_lost();
+                    self.stream_lost();
                 }
             }
         }
@@ -320,7 +337,7 @@ impl Reconciler {
     /// Something other than a list came from the runtime at that instant.
     fn runtime_answers(&mut self, now: Instant, at: Instant) {
         self.heard(at);
-        self.audit.runtime_answers(now);
+        self.relist.runtime_answers(now);
     }
 
     /// Something came from the runtime at that instant.
@@ -383,7 +400,7 @@ impl Reconciler {
     /// Lists the node now. Answered by [`Output::Listed`].
     pub fn relist_now(&mut self, now: Instant, waiter: WaiterId) {
         self.waiters.register_list(waiter, self.number);
-        self.audit.by(now);
+        self.relist.by(now);
         self.pump(now);
     }
 
@@ -405,17 +422,19 @@ impl Reconciler {
         let (overdue, oldest_overdue) = self.desk.hung();
         Health {
             beat: now,
-            last_list: self.audit.complete(),
-            list_in_flight: self.audit.in_flight().map(|(_, since)| since),
+            last_list: self.relist.complete(),
+            list_in_flight: self.relist.in_flight().map(|(_, since)| since),
             list_error: self.list_error.clone(),
             silent_since: self.silent_since,
-            period: self.audit.period(),
+            period: self.relist.period(),
             stream: self.stream.state(now),
             behind_since: self.behind_since,
             overdue,
             oldest_overdue,
             quarantined: self.desk.failing(),
             missed: self.counters.missed.iter().sum(),
+            loss: self.loss.of_last_minutes(now),
+            shares_events_out: self.profile.shares_events_out,
             synced: self.synced,
             unready_after: self.settings.unready_after,
         }
@@ -437,7 +456,17 @@ impl Reconciler {
 
     /// Whether nothing is queued, in flight or owed: for tests that wait for quiet.
     pub fn is_idle(&self) -> bool {
-        self.desk.is_idle() && self.readings.is_empty() && self.audit.in_flight().is_none()
+        self.desk.is_idle() && self.readings.is_empty() && self.relist.in_flight().is_none()
+    }
+
+    /// How far the stream has been checked.
+    fn trust(&self, now: Instant) -> Trust {
+        let (confirmed, proven) = self.stream.trust(now);
+        Trust {
+            confirmed,
+            proven,
+            lossy: self.loss.of_last_minutes(now).is_lossy(),
+        }
     }
 
     /// What is known of the pod, if a read begun after `after` has shown it.
@@ -451,7 +480,7 @@ impl Reconciler {
             // A complete list is news of every pod that it does not show, unless we believe in
             // the pod's end since the list began only: an event satisfies nobody (law 4).
             None => {
-                let as_of = self.audit.complete().filter(|&as_of| as_of > after)?;
+                let as_of = self.relist.complete().filter(|&as_of| as_of > after)?;
                 if self.departed.contains_key(uid) || self.desk.owes(uid) {
                     return None;
                 }
@@ -482,7 +511,7 @@ impl Reconciler {
         }
         self.publish(now);
         let ticket = Ticket(self.number + 1);
-        if let Some(due) = self.audit.start(ticket, now) {
+        if let Some(due) = self.relist.start(ticket, now) {
             self.number += 1;
             self.counters.lists += 1;
             self.out.push_back(Output::List {

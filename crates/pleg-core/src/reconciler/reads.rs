@@ -27,8 +27,8 @@ impl Reconciler {
             self.runtime_answers(now, inspection.ended);
         }
         if let Some(error) = inspection.error.clone() {
-            let audits = self.stream.audits(inspection.began);
-            self.apply_found(now, &inspection, audits);
+            let checks_stream = self.stream.checks(inspection.began);
+            self.apply_found(now, &inspection, checks_stream);
             self.fail_inspection(now, ticket, error);
         } else {
             self.complete_inspection(now, &inspection);
@@ -37,13 +37,12 @@ impl Reconciler {
     }
 
     /// Joins every status that was read. Partial or not, what was read was so.
-    fn apply_found(&mut self, now: Instant, inspection: &Inspection, audits: bool) {
+    fn apply_found(&mut self, now: Instant, inspection: &Inspection, checks_stream: bool) {
         let read = ReadAt {
             call: Call::Inspection,
             began: inspection.began,
             ended: inspection.ended,
-            list: None,
-            audits,
+            checks_stream,
         };
         for report in &inspection.found {
             self.read_report(now, read, report);
@@ -56,8 +55,8 @@ impl Reconciler {
             return;
         };
         let uid = landed.uid;
-        let audits = self.stream.audits(began);
-        self.apply_found(now, inspection, audits);
+        let checks_stream = self.stream.checks(began);
+        self.apply_found(now, inspection, checks_stream);
         self.apply_gone(now, &uid, inspection);
         self.release_held(&uid, ticket);
         let left_out = self.left_out(&uid, inspection);
@@ -89,7 +88,7 @@ impl Reconciler {
                 continue;
             };
             if record.is_removed() {
-                if inspection.began > record.believed_since() {
+                if inspection.began > record.recorded_since() {
                     record.confirm_absence(Call::Inspection);
                     self.agreed(uid, id, Source::Inspection);
                 }
@@ -248,8 +247,7 @@ impl Reconciler {
                 call: Call::Inspection,
                 began: reading.began,
                 ended: reading.ended,
-                list: None,
-                audits: self.stream.audits(reading.began),
+                checks_stream: self.stream.checks(reading.began),
             };
             self.read_report(now, read, report);
             if let Some(uid) = pod.filter(|uid| self.trouble(uid).is_some()) {

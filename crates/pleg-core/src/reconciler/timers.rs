@@ -6,11 +6,11 @@ use std::time::Duration;
 use super::{Output, Reconciler};
 use crate::desk::{Cause, doubled};
 use crate::error::{CallError, CallErrorKind};
-use crate::ids::{Id, Kind, PodUid};
+use crate::ids::{Id, PodUid};
 use crate::observed::Ticket;
 use crate::order::Position;
+use crate::pending::ExpectedEvent;
 use crate::pod::all_ended;
-use crate::record::Record;
 use crate::time::Instant;
 
 /// How long an id believed from an event may stay unsettled.
@@ -20,9 +20,6 @@ pub(super) const PROVISIONAL: Duration = Duration::from_secs(1);
 pub(super) const EXIT_REASON: Duration = Duration::from_secs(2);
 /// When to look again whether something that is in the way is gone.
 const A_MOMENT: Duration = Duration::from_millis(100);
-/// When to look again whether the end that a claim is about was read. No bound is needed: the read
-/// is retried for ever, and what is removed meanwhile is no longer claimed.
-const UNREAD: Duration = Duration::from_secs(1);
 /// How long terminal records outlive their pod.
 pub(super) const TERMINALS: Duration = Duration::from_secs(600);
 /// When a pod that has ended is looked for, since it ended (CRI-O tells of no sandbox's removal).
@@ -33,7 +30,8 @@ const VANISHING: [u64; 6] = [1, 3, 7, 15, 31, 60];
 pub(super) enum Timer {
     Provisional(Id),
     ExitReason(Id),
-    Claim(Id, Position),
+    Pending(Id, ExpectedEvent),
+    RelistForPending(Id, ExpectedEvent),
     Overdue(Ticket),
     Retry(PodUid),
     Recheck(PodUid),
@@ -67,7 +65,8 @@ impl Reconciler {
             match timer {
                 Timer::Provisional(id) => self.look_at_provisional(now, &id),
                 Timer::ExitReason(id) => self.read_exit_reason(now, &id),
-                Timer::Claim(id, position) => self.judge_claim(now, id, position),
+                Timer::Pending(id, event) => self.judge_pending(now, id, event),
+                Timer::RelistForPending(id, event) => self.relist_for_pending(now, &id, event),
                 Timer::Overdue(ticket) => self.give_back_slot(now, ticket),
                 Timer::Retry(uid) => {
                     if self.desk.is_to_be_retried(&uid, now) {
@@ -122,44 +121,6 @@ impl Reconciler {
             kind,
             deadline,
         });
-    }
-
-    fn judge_claim(&mut self, now: Instant, id: Id, position: Position) {
-        if !self.audit.claims(&id, position) {
-            return;
-        }
-        let later = if self.stream.is_behind() {
-            // The event may have arrived in time and wait at the reader.
-            Some(A_MOMENT)
-        } else {
-            self.is_end_unread(&id).then_some(UNREAD)
-        };
-        if let Some(later) = later {
-            self.timers
-                .set(now.after(later), Timer::Claim(id, position));
-            return;
-        }
-        let excused = self
-            .records
-            .get(&id)
-            .is_none_or(|r| r.is_removed() || r.failed_to_start());
-        let trust = self.stream.trust(now);
-        if let Some(kind) = self.audit.judge(&id, position, now, excused, trust) {
-            self.counters.missed[kind as usize] += 1;
-        }
-    }
-
-    /// Whether a container has ended in an unknown way and the read that is to tell is still
-    /// owed: it may be one that never ran.
-    fn is_end_unread(&self, id: &Id) -> bool {
-        let unread = |r: &Record| {
-            r.kind() == Kind::Container
-                && r.position() == Some(Position::Exited)
-                && r.exit_code().is_none()
-        };
-        let record = self.records.get(id).filter(|r| unread(r));
-        let pod = record.and_then(|r| r.identity.pod.as_ref());
-        pod.is_some_and(|uid| self.desk.owes(uid))
     }
 
     fn give_back_slot(&mut self, now: Instant, ticket: Ticket) {

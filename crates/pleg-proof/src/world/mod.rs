@@ -362,7 +362,7 @@ impl World {
             return;
         }
         let tally = &mut self.checks.tally;
-        for (n, kind) in pleg_core::MissedKind::ALL.into_iter().enumerate() {
+        for (n, kind) in pleg_core::ExpectedEvent::ALL.into_iter().enumerate() {
             if let Some(path) = Path::missed(kind) {
                 tally.paths(path, new.missed[n] - old.missed[n]);
             }

@@ -1,6 +1,6 @@
 //! A and B: the evented PLEG.
 
-use pleg::core::{CallErrorKind, EventType, MissedKind, Settings, Shown, Source};
+use pleg::core::{CallErrorKind, EventType, ExpectedEvent, Settings, Shown, Source};
 use pleg::{Pleg, ReconnectSettings};
 
 use crate::support::{
@@ -58,7 +58,7 @@ async fn a7_events_come_back_after_any_outage() {
     }
     // What ended during an outage is no event that was missed.
     let missed = pleg.counters().missed;
-    assert_eq!(missed[MissedKind::ContainerStopped as usize], 0);
+    assert_eq!(missed[ExpectedEvent::ContainerStopped as usize], 0);
 }
 
 /// Upstream: a full channel makes the PLEG unhealthy, and a kubelet that is not healthy stops

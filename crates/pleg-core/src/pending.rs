@@ -1,0 +1,287 @@
+//! Pending events: states that a read showed first and that an event should report (invariant 10).
+//!
+//! Reads check the stream, and so does the stream itself: some events prove that an earlier one was
+//! not delivered. Each expectation ends in one of three ways. The event of its subject settles it;
+//! it is voided when the event can no longer be expected; or its time is over and the event counts
+//! as missed.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::ids::{Id, Kind};
+use crate::observed::EventType;
+use crate::order::Position;
+use crate::time::Instant;
+
+/// An event that runtimes send and that reads can find missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum ExpectedEvent {
+    /// A container's STARTED.
+    ContainerStarted,
+    /// A container's STOPPED.
+    ContainerStopped,
+    /// A sandbox's CREATED or STARTED.
+    SandboxStarted,
+    /// A sandbox's STOPPED.
+    SandboxStopped,
+}
+
+impl ExpectedEvent {
+    /// All of them, in order.
+    pub const ALL: [Self; 4] = [
+        Self::ContainerStarted,
+        Self::ContainerStopped,
+        Self::SandboxStarted,
+        Self::SandboxStopped,
+    ];
+
+    /// A short lower-case name, for metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ContainerStarted => "container_started",
+            Self::ContainerStopped => "container_stopped",
+            Self::SandboxStarted => "sandbox_started",
+            Self::SandboxStopped => "sandbox_stopped",
+        }
+    }
+
+    /// The event that reports that an id has reached a position. None is expected of a creation,
+    /// which some runtimes do not report of a sandbox, nor of a removal.
+    pub(crate) const fn of_position(kind: Kind, position: Position) -> Option<Self> {
+        match (kind, position) {
+            (Kind::Container, Position::Running) => Some(Self::ContainerStarted),
+            (Kind::Container, Position::Exited) => Some(Self::ContainerStopped),
+            (Kind::Sandbox, Position::Running) => Some(Self::SandboxStarted),
+            (Kind::Sandbox, Position::Exited) => Some(Self::SandboxStopped),
+            (_, Position::Created | Position::Removed) => None,
+        }
+    }
+
+    /// What an event of that type is, if its subject is of that kind.
+    pub(crate) const fn of_event(kind: Kind, event: EventType) -> Option<Self> {
+        match (kind, event) {
+            (Kind::Container, EventType::Started) => Some(Self::ContainerStarted),
+            (Kind::Container, EventType::Stopped) => Some(Self::ContainerStopped),
+            (Kind::Sandbox, EventType::Created | EventType::Started) => Some(Self::SandboxStarted),
+            (Kind::Sandbox, EventType::Stopped) => Some(Self::SandboxStopped),
+            (_, _) => None,
+        }
+    }
+}
+
+/// How long after a miss the event may still withdraw it.
+const WITHDRAWN_WITHIN: Duration = Duration::from_secs(60);
+
+/// How many misses are remembered for that.
+const MISSED_MAX: usize = 10_000;
+
+type Key = (Id, ExpectedEvent);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Pending {
+    /// In the order in which they became pending.
+    number: u64,
+    since: Instant,
+    due: Instant,
+}
+
+/// How an event that arrived ended its expectation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Settled {
+    /// Nothing was expected.
+    NotExpected,
+    /// It was pending.
+    Pending,
+    /// It had been counted as missed.
+    Missed,
+}
+
+/// All pending events, and those missed in the last minute.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct PendingEvents {
+    pending: BTreeMap<Key, Pending>,
+    missed: BTreeMap<Key, Instant>,
+    last: u64,
+}
+
+impl PendingEvents {
+    /// An event is expected since `since`; it counts as missed if it has not arrived at `due`.
+    pub(crate) fn insert(&mut self, id: &Id, event: ExpectedEvent, since: Instant, due: Instant) {
+        self.last += 1;
+        let number = self.last;
+        let pending = Pending { number, since, due };
+        self.pending.entry((id.clone(), event)).or_insert(pending);
+    }
+
+    /// The event of that subject has arrived.
+    pub(crate) fn settle(&mut self, id: &Id, event: ExpectedEvent) -> Settled {
+        if self.pending.is_empty() && self.missed.is_empty() {
+            return Settled::NotExpected;
+        }
+        let key = (id.clone(), event);
+        if self.pending.remove(&key).is_some() {
+            Settled::Pending
+        } else if self.missed.remove(&key).is_some() {
+            Settled::Missed
+        } else {
+            Settled::NotExpected
+        }
+    }
+
+    /// The event can no longer be expected. Whether it was.
+    pub(crate) fn void(&mut self, id: &Id, event: ExpectedEvent) -> bool {
+        self.pending.remove(&(id.clone(), event)).is_some()
+    }
+
+    /// None can be expected any more: the stream has ended.
+    pub(crate) fn void_all(&mut self) {
+        self.pending.clear();
+    }
+
+    /// When the event counts as missed, if it is pending.
+    pub(crate) fn due(&self, id: &Id, event: ExpectedEvent) -> Option<Instant> {
+        self.pending.get(&(id.clone(), event)).map(|p| p.due)
+    }
+
+    /// The event did not arrive in time. Returns since when it was pending.
+    pub(crate) fn miss(&mut self, id: &Id, event: ExpectedEvent, now: Instant) -> Option<Instant> {
+        let key = (id.clone(), event);
+        let pending = self.pending.remove(&key)?;
+        self.missed
+            .retain(|_, at| at.after(WITHDRAWN_WITHIN) >= now);
+        if self.missed.len() < MISSED_MAX {
+            self.missed.insert(key, now);
+        }
+        Some(pending.since)
+    }
+
+    /// The number of the last event that became pending.
+    pub(crate) const fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// The least number among those that are pending.
+    pub(crate) fn oldest(&self) -> Option<u64> {
+        self.pending.values().map(|p| p.number).min()
+    }
+}
+
+/// Which events about an id as their subject have arrived, and which have been pending. Each is
+/// pending at most once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Reports(u8);
+
+impl Reports {
+    const fn arrived(event: ExpectedEvent) -> u8 {
+        match event {
+            ExpectedEvent::ContainerStarted | ExpectedEvent::SandboxStarted => 1,
+            ExpectedEvent::ContainerStopped | ExpectedEvent::SandboxStopped => 1 << 1,
+        }
+    }
+
+    /// The event has arrived.
+    pub(crate) const fn set_arrived(&mut self, event: ExpectedEvent) {
+        self.0 |= Self::arrived(event);
+    }
+
+    /// The event becomes pending. Whether it may: it has not arrived, and was never pending.
+    pub(crate) const fn expect(&mut self, event: ExpectedEvent) -> bool {
+        let arrived = Self::arrived(event);
+        let expected = arrived << 2;
+        let first = self.0 & (arrived | expected) == 0;
+        self.0 |= expected;
+        first
+    }
+}
+
+/// Events about ids that are not recorded, because they were implausible or named no pod. If a read
+/// shows such an id, the event about it was not missed. Kept until a complete list that began
+/// later.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Unrecorded(BTreeMap<Id, (Reports, Instant)>);
+
+impl Unrecorded {
+    /// Beyond this, an event may be counted as missed that was not.
+    const MAX: usize = 10_000;
+
+    pub(crate) fn insert(&mut self, id: &Id, event: ExpectedEvent, arrived: Instant) {
+        if self.0.len() < Self::MAX || self.0.contains_key(id) {
+            let (reports, last) = self.0.entry(id.clone()).or_insert((Reports(0), arrived));
+            reports.set_arrived(event);
+            *last = arrived;
+        }
+    }
+
+    /// The id is recorded now.
+    pub(crate) fn take(&mut self, id: &Id) -> Reports {
+        self.0.remove(id).map_or(Reports(0), |(reports, _)| reports)
+    }
+
+    /// A complete list that began then did not show the others.
+    pub(crate) fn forget_before(&mut self, began: Instant) {
+        self.0.retain(|_, (_, arrived)| *arrived >= began);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EVENT: ExpectedEvent = ExpectedEvent::ContainerStopped;
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_origin(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn event_settles_what_is_pending_once() {
+        let (mut events, id) = (PendingEvents::default(), Id::from("a"));
+        assert_eq!(events.settle(&id, EVENT), Settled::NotExpected);
+        events.insert(&id, EVENT, at(0), at(5));
+        assert_eq!(events.due(&id, EVENT), Some(at(5)));
+        let other = ExpectedEvent::ContainerStarted;
+        assert_eq!(events.settle(&id, other), Settled::NotExpected);
+        assert_eq!(events.settle(&id, EVENT), Settled::Pending);
+        assert_eq!(events.settle(&id, EVENT), Settled::NotExpected);
+        assert_eq!(events.miss(&id, EVENT, at(5)), None);
+    }
+
+    #[test]
+    fn late_event_withdraws_miss_of_last_minute() {
+        let (mut events, id) = (PendingEvents::default(), Id::from("a"));
+        events.insert(&id, EVENT, at(0), at(5));
+        assert_eq!(events.miss(&id, EVENT, at(5)), Some(at(0)));
+        assert_eq!(events.settle(&id, EVENT), Settled::Missed);
+        assert_eq!(events.settle(&id, EVENT), Settled::NotExpected);
+        events.insert(&id, EVENT, at(0), at(5));
+        events.miss(&id, EVENT, at(5));
+        events.insert(&"b".into(), EVENT, at(70), at(75));
+        events.miss(&"b".into(), EVENT, at(75));
+        assert_eq!(events.settle(&id, EVENT), Settled::NotExpected);
+    }
+
+    #[test]
+    fn oldest_number_grows_as_events_settle() {
+        let mut events = PendingEvents::default();
+        for id in ["a", "b", "c"] {
+            events.insert(&id.into(), EVENT, at(0), at(5));
+        }
+        assert_eq!((events.oldest(), events.last()), (Some(1), 3));
+        events.settle(&"a".into(), EVENT);
+        assert_eq!(events.oldest(), Some(2));
+        assert!(events.void(&"b".into(), EVENT) && !events.void(&"b".into(), EVENT));
+        events.void_all();
+        assert_eq!(events.oldest(), None);
+    }
+
+    #[test]
+    fn event_is_expected_once_and_not_after_it_arrived() {
+        let mut reports = Reports::default();
+        assert!(reports.expect(EVENT) && !reports.expect(EVENT));
+        let mut reports = Reports::default();
+        reports.set_arrived(EVENT);
+        assert!(!reports.expect(EVENT));
+        assert!(reports.expect(ExpectedEvent::ContainerStarted));
+    }
+}
