@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use pleg_cri::Endpoint;
-use pleg_sim::{Chaos, LifeConfig, LifeHandle, Mode, Serving, Sim};
+use pleg_sim::{Chaos, Mode, Serving, Sim, WorkloadConfig, WorkloadHandle};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -41,13 +41,13 @@ async fn serve(args: SimArgs, signal: impl Future<Output = Signal>) -> anyhow::R
         builder = builder.runtime_version(version);
     }
     let sim = builder.build();
-    let life = LifeConfig::default().seed(args.seed);
-    let life = args
+    let workload = WorkloadConfig::default().seed(args.seed);
+    let workload = args
         .pods
-        .map_or(life.clone(), |pods| life.pods(pods).full());
-    let life = (!args.empty).then(|| sim.spawn_life(life));
-    if let Some(life) = &life {
-        life.filled().await;
+        .map_or(workload.clone(), |pods| workload.pods(pods).full());
+    let workload = (!args.empty).then(|| sim.spawn_workload(workload));
+    if let Some(workload) = &workload {
+        workload.filled().await;
     }
     let serving = sim.serve_unix(&socket, std::future::pending())?;
     let control = sim.serve_control(control_of(&socket))?;
@@ -57,8 +57,8 @@ async fn serve(args: SimArgs, signal: impl Future<Output = Signal>) -> anyhow::R
         serving.path().display()
     ));
     let signal = signal.await;
-    if let Some(life) = life {
-        life.stop().await;
+    if let Some(workload) = workload {
+        workload.stop().await;
     }
     // The sockets go with it.
     control.stop().await;
@@ -99,7 +99,7 @@ async fn command(args: CtlArgs) -> anyhow::Result<()> {
 /// A simulated runtime of our own, with pods that come, crash and go.
 pub(crate) struct Embedded {
     sim: Sim,
-    life: LifeHandle,
+    workload: WorkloadHandle,
     serving: Serving,
     _dir: TempDir,
 }
@@ -109,10 +109,10 @@ impl Embedded {
         let dir = tempfile::Builder::new().prefix("pleg-sim").tempdir()?;
         let sim = Sim::builder().mode(mode).build();
         let serving = sim.serve_unix(dir.path().join("cri.sock"), std::future::pending())?;
-        let life = sim.spawn_life(LifeConfig::default());
+        let workload = sim.spawn_workload(WorkloadConfig::default());
         Ok(Self {
             sim,
-            life,
+            workload,
             serving,
             _dir: dir,
         })
@@ -128,7 +128,7 @@ impl Embedded {
     }
 
     pub(crate) async fn stop(self) {
-        self.life.stop().await;
+        self.workload.stop().await;
         self.serving.stop().await;
         self.sim.shutdown().await;
     }

@@ -289,7 +289,7 @@ async fn what_cannot_be_is_refused() {
         cri.0.create_container(request).await.unwrap_err().code(),
         Code::NotFound
     );
-    // Ending what is not there is no error.
+    // Termination what is not there is no error.
     cri.stop(&nobody, 0).await;
     cri.remove(&nobody).await;
     cri.stop_sandbox(&nobody).await;

@@ -155,7 +155,7 @@ async fn streams_end_or_say_nothing() {
     sim.shutdown().await;
 }
 
-/// A share of the events, by dice: the same ones of one seed.
+/// A share of the events, by rng: the same ones of one seed.
 #[tokio::test(start_paused = true)]
 async fn rates_are_seeded() {
     let mut runs = Vec::new();

@@ -68,7 +68,10 @@ async fn what_is_wrong_is_said() {
     let s = cri.run("p").await;
     let a = cri.create(&s, "a", 0, "").await;
     for (line, part) in [
-        ("explode", "no command \"explode\"; there are show, calm"),
+        (
+            "explode",
+            "no command \"explode\"; the commands are show, calm",
+        ),
         ("drop=5% swap=often", "swap=often: not a rate"),
         (
             "list.pages=3",
@@ -79,8 +82,11 @@ async fn what_is_wrong_is_said() {
             "restart now",
             "restart: it takes no \"now\"; write restart [kill]",
         ),
-        ("restart down=5", "\"5\" is no duration"),
-        ("restart containers=end:x", "not \"containers=end:x\""),
+        ("restart down=5", "\"5\" is not a duration"),
+        (
+            "restart containers=end:x",
+            "\"containers=end:x\" is not valid",
+        ),
         ("exit", "it takes an id and a code, not 0"),
         ("exit zz", "no id begins with \"zz\""),
         ("exit a b c", "it takes an id and a code, not 3"),
@@ -93,7 +99,7 @@ async fn what_is_wrong_is_said() {
     let error = sim.control(&format!("exit {a}")).await.unwrap_err();
     assert!(error.to_string().contains("does not run"));
     let error = sim.control(&format!("exit {a} 256")).await.unwrap_err();
-    assert!(error.to_string().contains("no exit code"));
+    assert!(error.to_string().contains("not an exit code"));
     assert_eq!(
         sim.chaos().to_string(),
         "",

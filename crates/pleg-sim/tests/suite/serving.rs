@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, os::unix::net::UnixListener, sync::Arc, time::D
 
 use crate::common::{Client, Events, idle, over_socket, sim, soon};
 use pleg_cri::v1::{self, ContainerEventType as Kind};
-use pleg_sim::{Call, CallFault, Delivery, Faults, LifeConfig, Sim, SimError};
+use pleg_sim::{Call, CallFault, Delivery, Faults, Sim, SimError, WorkloadConfig};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tonic::{Code, Status};
 
@@ -125,11 +125,11 @@ async fn faults_go_through_one_place() {
 async fn a_scripted_life_goes_on_and_can_be_taken_up_again() {
     let sim = Sim::builder().seed(1).build();
     let mut events = Events::subscribe(&sim).await;
-    let config = LifeConfig::default()
+    let config = WorkloadConfig::default()
         .seed(3)
         .pods(4)
         .pace(Duration::from_secs(1));
-    let life = sim.spawn_life(config.clone());
+    let life = sim.spawn_workload(config.clone());
     let (mut kinds, mut codes) = (BTreeSet::new(), BTreeSet::new());
     let mut restarted = false;
     for _ in 0..400 {
@@ -151,7 +151,7 @@ async fn a_scripted_life_goes_on_and_can_be_taken_up_again() {
     let mut cri = Client::of(&sim).await;
     let before = cri.sandboxes(v1::PodSandboxFilter::default()).await;
     assert!(!before.is_empty() && before.len() <= 4);
-    let life = sim.spawn_life(config);
+    let life = sim.spawn_workload(config);
     for _ in 0..400 {
         events.next().await;
     }

@@ -1,7 +1,7 @@
-//! The runtime's own process: it starts, serves, is stopped or killed, and starts again.
+//! The runtime's process: it starts, serves, is stopped or killed, and starts again.
 //!
-//! What exists outlives it; who subscribed and what was queued for them does not, and what
-//! happens while it is down is never told.
+//! Sandboxes and containers outlive the process. Its subscribers and queued events do not, and
+//! changes while it is down cause no events.
 
 use std::{
     sync::{Arc, Mutex},
@@ -14,24 +14,24 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::Status;
 
 use crate::{
-    delivery::{self, Counts, Delivery, Surroundings},
+    delivery::{self, Context, Counts, Delivery},
     engine::{Engine, lock},
     error::Refusal,
-    habits::StreamHabit,
-    programs::End,
+    profile::StreamKind,
+    programs::ExitStatus,
 };
 
-/// How long a runtime that says goodbye waits for its clients to go.
-const GOODBYE: Duration = Duration::from_secs(2);
+/// How long a graceful stop waits for clients to disconnect.
+const GRACEFUL_STOP: Duration = Duration::from_secs(2);
 
-/// Where the runtime's process is in its life.
+/// The state of the runtime's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Phase {
-    /// It obeys calls.
+    /// It answers calls.
     Serving,
-    /// It has its socket, and has not read its state yet: calls fail with "server is not
-    /// initialized yet" (containerd), or connections stay silent (CRI-O).
+    /// It has its socket and has not loaded its state: calls fail with "server is not initialized
+    /// yet" (containerd), or connections get no response (CRI-O).
     Starting,
     /// There is no process.
     Down,
@@ -47,66 +47,66 @@ impl Phase {
     }
 }
 
-/// How a runtime's process ends.
+/// How the runtime's process is stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Ending {
-    /// By `SIGTERM`: the socket goes with it; CRI-O ends its streams with OK first.
+pub enum Termination {
+    /// With `SIGTERM`: the socket is removed; CRI-O first ends its streams with OK.
     #[default]
-    Term,
-    /// By `SIGKILL`: connections break, the socket stays behind and refuses.
-    Kill,
+    Sigterm,
+    /// With `SIGKILL`: connections break, and the socket file remains and refuses connections.
+    Sigkill,
 }
 
-/// What becomes of the containers while the runtime is down.
+/// What happens to the containers while the runtime is down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Meanwhile {
-    /// They run on.
+pub enum ContainersWhileDown {
+    /// They keep running.
     #[default]
-    RunOn,
-    /// They end with that exit code; the runtime learns of it as it starts, and tells nobody.
-    End(i32),
-    /// They end and nobody knows how: 255, `Unknown`.
+    KeepRunning,
+    /// They exit with that code. The runtime finds out during its start and sends no event.
+    Exit(i32),
+    /// They exit with an unknown result: 255, `Unknown`.
     Lost,
 }
 
 /// A restart of the runtime's process.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Restart {
-    /// How the old one ends.
-    pub ending: Ending,
-    /// How long there is none.
+    /// How the old process is stopped.
+    pub termination: Termination,
+    /// How long there is no process.
     pub downtime: Duration,
-    /// How long the new one starts before it obeys calls.
-    pub starting: Duration,
-    /// What the containers do in between.
-    pub meanwhile: Meanwhile,
+    /// How long the new process starts before it answers calls.
+    pub startup: Duration,
+    /// What happens to the containers meanwhile.
+    pub containers: ContainersWhileDown,
 }
 
-/// One process.
+/// One process of the runtime.
 #[derive(Debug)]
-pub(crate) struct Run {
+pub(crate) struct Process {
     pub(crate) delivery: Arc<dyn Delivery>,
-    /// Everything that serves its clients.
+    /// The tasks that serve its clients.
     pub(crate) servers: TaskTracker,
-    /// Its end: streams end, no connection is accepted any more.
+    /// Cancelled when the process ends: streams end, and no connection is accepted.
     pub(crate) ends: CancellationToken,
-    ending: Mutex<Ending>,
-    /// Cut to break the connections of now, and replaced then.
+    termination: Mutex<Termination>,
+    /// Cancelled to break the current connections, and then replaced.
     connections: Mutex<CancellationToken>,
 }
 
-/// How many sockets there are to be, and how many there are.
+/// The number of sockets that should exist and the number that do.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sockets {
     pub(crate) wanted: usize,
     pub(crate) bound: usize,
 }
 
-impl Run {
+impl Process {
     pub(crate) fn start(
-        habit: StreamHabit,
+        kind: StreamKind,
         seed: u64,
         counts: watch::Sender<Counts>,
         clock: Clock,
@@ -114,7 +114,7 @@ impl Run {
         stop: &CancellationToken,
     ) -> Self {
         let ends = stop.child_token();
-        let around = Surroundings {
+        let context = Context {
             counts,
             clock,
             tasks: tasks.clone(),
@@ -122,35 +122,35 @@ impl Run {
             stop: ends.clone(),
         };
         Self {
-            delivery: delivery::start(habit, around),
+            delivery: delivery::start(kind, context),
             servers: TaskTracker::new(),
             ends,
-            ending: Mutex::default(),
+            termination: Mutex::default(),
             connections: Mutex::new(stop.child_token()),
         }
     }
 
-    /// By `SIGKILL`.
+    /// Whether it was stopped with `SIGKILL`.
     pub(crate) fn was_killed(&self) -> bool {
-        *lock(&self.ending) == Ending::Kill
+        *lock(&self.termination) == Termination::Sigkill
     }
 
-    /// Ends when the connections of now are cut.
+    /// Cancelled when the current connections are cut.
     pub(crate) fn connections(&self) -> CancellationToken {
         lock(&self.connections).clone()
     }
 }
 
 impl Engine {
-    pub(crate) fn run(&self) -> Arc<Run> {
-        Arc::clone(&lock(&self.run))
+    pub(crate) fn process(&self) -> Arc<Process> {
+        Arc::clone(&lock(&self.process))
     }
 
     pub(crate) fn phase(&self) -> Phase {
         *self.phase.borrow()
     }
 
-    /// Until it obeys calls.
+    /// Waits until the process answers calls.
     pub(crate) async fn until_ready(&self) -> Result<(), Status> {
         let mut phase = self.phase.subscribe();
         tokio::select! {
@@ -165,43 +165,42 @@ impl Engine {
 
     pub(crate) fn sever_connections(&self) {
         let fresh = self.stop.child_token();
-        let run = self.run();
-        std::mem::replace(&mut *lock(&run.connections), fresh).cancel();
+        let process = self.process();
+        std::mem::replace(&mut *lock(&process.connections), fresh).cancel();
     }
 
-    /// The process ends. Returns when nothing of it serves any more.
-    pub(crate) async fn go_down(&self, ending: Ending) {
+    /// Stops the process. Returns when it serves nothing.
+    pub(crate) async fn go_down(&self, termination: Termination) {
         if self.phase.send_replace(Phase::Down) == Phase::Down {
             return;
         }
-        let run = self.run();
-        *lock(&run.ending) = ending;
-        run.servers.close();
-        if ending == Ending::Term && self.habits.says_goodbye {
-            run.ends.cancel();
+        let process = self.process();
+        *lock(&process.termination) = termination;
+        process.servers.close();
+        if termination == Termination::Sigterm && self.profile.graceful_stop {
+            process.ends.cancel();
             tokio::select! {
-                () = run.servers.wait() => {}
-                () = self.pause(GOODBYE) => {}
+                () = process.servers.wait() => {}
+                () = self.pause(GRACEFUL_STOP) => {}
             }
         }
         self.sever_connections();
-        run.ends.cancel();
-        run.servers.wait().await;
+        process.ends.cancel();
+        process.servers.wait().await;
     }
 
-    /// A new process starts. Nobody has subscribed to it, and nothing is queued. Returns when it
-    /// has its sockets.
+    /// Starts a new process without subscribers and queued events. Returns when it has its sockets.
     pub(crate) async fn come_up(&self) {
         if self.phase() == Phase::Down && !self.stop.is_cancelled() {
-            let run = Run::start(
-                self.habits.stream,
+            let process = Process::start(
+                self.profile.stream,
                 self.seed,
                 self.counts.clone(),
                 self.clock,
                 &self.tasks,
                 &self.stop,
             );
-            *lock(&self.run) = Arc::new(run);
+            *lock(&self.process) = Arc::new(process);
             self.phase.send_replace(Phase::Starting);
         }
         let mut sockets = self.sockets.subscribe();
@@ -211,7 +210,7 @@ impl Engine {
         }
     }
 
-    /// One that starts obeys calls from now on.
+    /// A starting process answers calls from now on.
     pub(crate) fn ready(&self) {
         self.phase.send_if_modified(|phase| {
             let starts = *phase == Phase::Starting;
@@ -223,15 +222,15 @@ impl Engine {
     }
 
     pub(crate) async fn restart(self: &Arc<Self>, how: Restart) {
-        self.go_down(how.ending).await;
-        match how.meanwhile {
-            Meanwhile::RunOn => {}
-            Meanwhile::End(code) => self.end_all(End::by_itself(code)).await,
-            Meanwhile::Lost => self.end_all(End::LOST).await,
+        self.go_down(how.termination).await;
+        match how.containers {
+            ContainersWhileDown::KeepRunning => {}
+            ContainersWhileDown::Exit(code) => self.exit_all(ExitStatus::from_code(code)).await,
+            ContainersWhileDown::Lost => self.exit_all(ExitStatus::LOST).await,
         }
         self.pause(how.downtime).await;
         self.come_up().await;
-        self.pause(how.starting).await;
+        self.pause(how.startup).await;
         self.ready();
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::common::{Client, Events, idle, over_socket, sim, sim_of, soon};
 use pleg_cri::v1::{self, GetEventsRequest, runtime_service_server::RuntimeService as _};
-use pleg_sim::{Ending, Meanwhile, Mode, Phase, Restart, Sim};
+use pleg_sim::{ContainersWhileDown, Mode, Phase, Restart, Sim, Termination};
 use tonic::{Code, Request};
 
 /// Pods named `n`, two events each (CRI-O: one).
@@ -325,7 +325,7 @@ async fn a_silent_socket_accepts_and_says_nothing() {
 async fn containerd_restarts() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("sim.sock");
-    for ending in [Ending::Term, Ending::Kill] {
+    for ending in [Termination::Sigterm, Termination::Sigkill] {
         let sim = sim_of(Mode::Containerd2);
         let serving = sim.serve_unix(&path, std::future::pending()).unwrap();
         let mut cri = over_socket(&path).await;
@@ -344,14 +344,14 @@ async fn containerd_restarts() {
         assert!(soon(stream.message()).await.is_err(), "no clean end");
         assert_eq!(
             path.exists(),
-            ending == Ending::Kill,
+            ending == Termination::Sigkill,
             "a killed one leaves it behind"
         );
         let refused = tokio::net::UnixStream::connect(&path)
             .await
             .unwrap_err()
             .kind();
-        let expected = if ending == Ending::Kill {
+        let expected = if ending == Termination::Sigkill {
             std::io::ErrorKind::ConnectionRefused
         } else {
             std::io::ErrorKind::NotFound
@@ -392,10 +392,10 @@ async fn crio_says_goodbye() {
     let mut cri = Client::of(&sim).await;
     let s = cri.run("p").await;
     told.next().await;
-    let mut untold = Events::subscribe(&sim).await;
-    soon(sim.go_down(Ending::Term)).await;
+    let mut pending = Events::subscribe(&sim).await;
+    soon(sim.go_down(Termination::Sigterm)).await;
     assert!(told.try_next().await.unwrap().is_none());
-    assert!(untold.try_next().await.unwrap().is_none());
+    assert!(pending.try_next().await.unwrap().is_none());
     soon(sim.come_up()).await;
     let connecting = Client::of(&sim);
     let mut asking = Box::pin(async { connecting.await.try_run("silence").await });
@@ -411,7 +411,7 @@ async fn crio_says_goodbye() {
     let mut events = Events::subscribe(&sim).await;
     cri.run("q").await;
     events.next().await;
-    soon(sim.go_down(Ending::Kill)).await;
+    soon(sim.go_down(Termination::Sigkill)).await;
     let end = loop {
         match events.try_next().await {
             Ok(Some(_)) => {}
@@ -425,9 +425,9 @@ async fn crio_says_goodbye() {
 #[tokio::test(start_paused = true)]
 async fn containers_may_end_while_the_runtime_is_down() {
     for (meanwhile, end) in [
-        (Meanwhile::RunOn, (0, "")),
-        (Meanwhile::End(9), (9, "Error")),
-        (Meanwhile::Lost, (255, "Unknown")),
+        (ContainersWhileDown::KeepRunning, (0, "")),
+        (ContainersWhileDown::Exit(9), (9, "Error")),
+        (ContainersWhileDown::Lost, (255, "Unknown")),
     ] {
         let sim = sim_of(Mode::Containerd17);
         let mut cri = Client::of(&sim).await;
@@ -435,8 +435,8 @@ async fn containers_may_end_while_the_runtime_is_down() {
         let a = cri.create_and_start(&s, "a", "").await;
         let restart = Restart {
             downtime: Duration::from_secs(5),
-            starting: Duration::from_secs(5),
-            meanwhile,
+            startup: Duration::from_secs(5),
+            containers: meanwhile,
             ..Restart::default()
         };
         soon(sim.restart(restart)).await;
