@@ -30,6 +30,10 @@
 //! | `fail-start` | the start fails: exited, 128, `StartError` (CRI-O: removed) | | |
 //! | anything else | keeps running | 0 | 137 |
 //!
+//! `ListPodSandbox`, `ListContainers` and their streaming variants visit every item of the node,
+//! with or without a filter, as in containerd ([`Sim::visited_items`] counts them). Status calls
+//! look up a single id.
+//!
 //! # Faults
 //!
 //! [`Chaos`] describes the faults that the runtime shows in addition to the behavior of its mode.

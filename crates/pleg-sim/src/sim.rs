@@ -128,6 +128,14 @@ impl Sim {
         self.engine.chaos.fired()
     }
 
+    /// The number of sandboxes and containers that `ListPodSandbox`, `ListContainers` and their
+    /// streaming variants have visited. Every list visits every item of the node, with or without
+    /// a filter, as in containerd.
+    #[must_use]
+    pub fn visited_items(&self) -> u64 {
+        self.engine.world().visited
+    }
+
     /// Executes one command of [`Sim::serve_control`] and returns the lines of the response.
     ///
     /// # Errors

@@ -20,6 +20,8 @@ pub(crate) struct World {
     pub(crate) sandboxes: BTreeMap<String, Sandbox>,
     pub(crate) containers: BTreeMap<String, Container>,
     pub(crate) images: BTreeMap<String, v1::Image>,
+    /// The number of items that list calls have visited.
+    pub(crate) visited: u64,
     /// Reserved names, and the ids that hold them.
     names: BTreeMap<String, String>,
     rng: Rng,
@@ -60,6 +62,7 @@ impl World {
             sandboxes: BTreeMap::new(),
             containers: BTreeMap::new(),
             images: BTreeMap::new(),
+            visited: 0,
             names: BTreeMap::new(),
             rng: Rng::new(seed),
             addresses: 0,

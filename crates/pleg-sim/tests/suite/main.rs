@@ -13,6 +13,7 @@ mod common;
 mod control;
 mod delivery;
 mod delivery_by_runtime;
+mod lists;
 mod sequences;
 mod sequences_by_runtime;
 mod serving;
