@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use pleg_cri::Endpoint;
-use pleg_sim::{Chaos, Mode, Serving, Sim, WorkloadConfig, WorkloadHandle};
+use pleg_sim::{Mode, Serving, Sim, WorkloadConfig, WorkloadHandle};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -31,16 +31,15 @@ pub(crate) async fn run(
 
 async fn serve(args: SimArgs, signal: impl Future<Output = Signal>) -> anyhow::Result<Signal> {
     let socket = args.socket.context("--socket is required")?;
-    let mut chaos = Chaos::default();
-    for knob in &args.chaos {
-        chaos.set(knob)?;
-    }
-    let mut builder = Sim::builder().seed(args.seed).mode(args.mode).chaos(chaos);
+    let mut builder = Sim::builder().seed(args.seed).mode(args.mode);
     if let Some(version) = args.runtime_version {
         args.mode.check_version(&version)?;
         builder = builder.runtime_version(version);
     }
     let sim = builder.build();
+    for knob in &args.chaos {
+        sim.set_knob(knob)?;
+    }
     let workload = WorkloadConfig::default().seed(args.seed);
     let workload = args
         .pods

@@ -18,7 +18,6 @@ use crate::{
     chaos::{self, Chaos, KnobError},
     engine::Engine,
     error::SimError,
-    mode::Mode,
     process::{ContainersWhileDown, Restart, Termination},
     programs::ExitStatus,
     server::{Serving, Socket},
@@ -92,13 +91,13 @@ pub enum ControlError {
 type Answer = Result<String, ControlError>;
 
 /// Executes a command and returns the lines of the response.
-pub(crate) async fn execute(engine: &Arc<Engine>, mode: Mode, line: &str) -> Answer {
+pub(crate) async fn execute(engine: &Arc<Engine>, line: &str) -> Answer {
     let words: Vec<&str> = line.split_whitespace().collect();
     let Some((command, rest)) = words.split_first() else {
         return Ok(String::new());
     };
     match *command {
-        "show" => none("show", rest).map(|()| show(engine, mode)),
+        "show" => none("show", rest).map(|()| show(engine)),
         "help" => none("help", rest).map(|()| help()),
         "calm" => {
             none("calm", rest)?;
@@ -261,7 +260,7 @@ fn restart(words: &[&str]) -> Result<Restart, ControlError> {
     Ok(how)
 }
 
-fn show(engine: &Engine, mode: Mode) -> String {
+fn show(engine: &Engine) -> String {
     let profile = &engine.profile;
     let counts = *engine.counts.borrow();
     let (sandboxes, containers) = {
@@ -269,9 +268,10 @@ fn show(engine: &Engine, mode: Mode) -> String {
         (world.sandboxes.len(), world.containers.len())
     };
     let mut text = format!(
-        "mode {mode}: {} {}, {}\n\
+        "mode {}: {} {}, {}\n\
          {sandboxes} sandboxes, {containers} containers\n\
          {} subscribers; events: {} held, {} discarded, {} dropped\n",
+        profile.mode,
         profile.name,
         profile.version,
         engine.phase().name(),
@@ -314,7 +314,7 @@ fn help() -> String {
 // === over a socket ===
 
 /// Serves commands on a socket until the simulator ends or the returned handle stops it.
-pub(crate) fn serve(engine: &Arc<Engine>, mode: Mode, path: &Path) -> Result<Serving, SimError> {
+pub(crate) fn serve(engine: &Arc<Engine>, path: &Path) -> Result<Serving, SimError> {
     let Socket {
         path,
         listener,
@@ -329,7 +329,7 @@ pub(crate) fn serve(engine: &Arc<Engine>, mode: Mode, path: &Path) -> Result<Ser
             .for_each_concurrent(MAX_CONNECTIONS, |connection| {
                 let (engine, stop) = (&engine, &stop);
                 async move {
-                    if let Err(error) = serve_connection(engine, mode, stop, connection).await {
+                    if let Err(error) = serve_connection(engine, stop, connection).await {
                         tracing::debug!(%error, "a control connection failed");
                     }
                 }
@@ -346,7 +346,6 @@ pub(crate) fn serve(engine: &Arc<Engine>, mode: Mode, path: &Path) -> Result<Ser
 
 async fn serve_connection(
     engine: &Arc<Engine>,
-    mode: Mode,
     stop: &CancellationToken,
     connection: UnixStream,
 ) -> std::io::Result<()> {
@@ -354,7 +353,7 @@ async fn serve_connection(
     let mut read = BufReader::new(read.take(MAX_LINE));
     let mut line = String::new();
     while !stop.is_cancelled() && read.read_line(&mut line).await? > 0 {
-        let answer = match execute(engine, mode, &line).await {
+        let answer = match execute(engine, &line).await {
             Ok(answer) => format!("{answer}ok\n"),
             Err(error) => format!("error: {error}\n"),
         };

@@ -18,7 +18,7 @@ use tonic::Status;
 
 use crate::{
     chaos::{Chaos, Injector},
-    delivery::Counts,
+    delivery::{Context, Counts},
     error::Refusal,
     faults::{Call, CallFault, Faults},
     process::{Phase, Process, Sockets},
@@ -31,7 +31,9 @@ use crate::{
 pub(crate) struct Engine {
     pub(crate) profile: Profile,
     pub(crate) faults: Arc<dyn Faults>,
-    pub(crate) chaos: Injector,
+    pub(crate) chaos: Arc<Injector>,
+    /// What a new process of the runtime needs.
+    pub(crate) context: Context,
     /// An event that is published after the next one.
     pub(crate) swapped: Mutex<Option<(Arc<Process>, v1::ContainerEventResponse)>>,
     world: Mutex<World>,
@@ -44,7 +46,6 @@ pub(crate) struct Engine {
     pub(crate) phase: watch::Sender<Phase>,
     pub(crate) sockets: watch::Sender<Sockets>,
     pub(crate) counts: watch::Sender<Counts>,
-    pub(crate) seed: u64,
     wall: Wall,
     pub(crate) clock: Clock,
     /// How many workloads have started.
@@ -78,11 +79,20 @@ impl Engine {
         let stop = CancellationToken::new();
         let counts = watch::Sender::default();
         let (clock, tasks) = (Clock::start(), TaskTracker::new());
-        let process = Process::start(profile.stream, seed, counts.clone(), clock, &tasks, &stop);
+        let context = Context {
+            chaos: Arc::new(Injector::new(chaos, &profile, seed, clock)),
+            counts: counts.clone(),
+            clock,
+            tasks: tasks.clone(),
+            seed,
+            stop: stop.clone(),
+        };
+        let process = Process::start(profile.stream, context.clone());
         Self {
             profile,
             faults,
-            chaos: Injector::new(chaos, seed, clock),
+            chaos: Arc::clone(&context.chaos),
+            context,
             swapped: Mutex::default(),
             world: Mutex::new(World::new(seed)),
             programs: Mutex::default(),
@@ -91,7 +101,6 @@ impl Engine {
             phase: watch::Sender::new(phase),
             sockets: watch::Sender::default(),
             counts,
-            seed,
             wall: Wall(wall),
             clock,
             workloads_started: AtomicU64::new(0),

@@ -48,6 +48,7 @@
 //! | `sandbox.nil` `containers.empty` `containers.hole` | an event lacks statuses, or has an empty one |
 //! | `stamp.zero` `.negative` `.seconds` `.future` `.pause` | `created_at` is invalid, or much later than the statuses |
 //! | `oversize` `oversize.bytes` | an event is 5 MB larger |
+//! | `second_subscriber` | another subscriber takes a share of the events, which the others never get (containerd 1.7, CRI-O up to 1.27) |
 //! | `stream.end_after` `stream.mute` | streams end with OK, or stay open and deliver nothing |
 //! | `list.empty` `.pad` `.limit` | lists are empty or too large |
 //! | `list.page` `.empty_page` `.break_after` `.unimplemented` | streaming lists have other pages, fail, or are not implemented |

@@ -8,13 +8,11 @@ use std::{
     time::Duration,
 };
 
-use pleg_runtime::clock::Clock;
-use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::Status;
 
 use crate::{
-    delivery::{self, Context, Counts, Delivery},
+    delivery::{self, Context, Delivery},
     engine::{Engine, lock},
     error::Refusal,
     profile::StreamKind,
@@ -105,28 +103,19 @@ pub(crate) struct Sockets {
 }
 
 impl Process {
-    pub(crate) fn start(
-        kind: StreamKind,
-        seed: u64,
-        counts: watch::Sender<Counts>,
-        clock: Clock,
-        tasks: &TaskTracker,
-        stop: &CancellationToken,
-    ) -> Self {
-        let ends = stop.child_token();
+    pub(crate) fn start(kind: StreamKind, context: Context) -> Self {
+        let ends = context.stop.child_token();
+        let connections = context.stop.child_token();
         let context = Context {
-            counts,
-            clock,
-            tasks: tasks.clone(),
-            seed,
             stop: ends.clone(),
+            ..context
         };
         Self {
             delivery: delivery::start(kind, context),
             servers: TaskTracker::new(),
             ends,
             termination: Mutex::default(),
-            connections: Mutex::new(stop.child_token()),
+            connections: Mutex::new(connections),
         }
     }
 
@@ -192,14 +181,7 @@ impl Engine {
     /// Starts a new process without subscribers and queued events. Returns when it has its sockets.
     pub(crate) async fn come_up(&self) {
         if self.phase() == Phase::Down && !self.stop.is_cancelled() {
-            let process = Process::start(
-                self.profile.stream,
-                self.seed,
-                self.counts.clone(),
-                self.clock,
-                &self.tasks,
-                &self.stop,
-            );
+            let process = Process::start(self.profile.stream, self.context.clone());
             *lock(&self.process) = Arc::new(process);
             self.phase.send_replace(Phase::Starting);
         }

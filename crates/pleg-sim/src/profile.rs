@@ -13,6 +13,8 @@ pub(crate) const NO_TIME: i64 = -6_795_364_578_871_345_152;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Profile {
+    /// For messages.
+    pub(crate) mode: Mode,
     /// The runtime name and version that `Version` returns.
     pub(crate) name: &'static str,
     pub(crate) version: String,
@@ -126,14 +128,33 @@ impl Profile {
             },
         };
         Self {
+            mode,
             version: version.to_owned(),
             ..profile
         }
     }
 
+    /// The runtime, and why a second subscriber takes no events from others there. `None` if it
+    /// does.
+    pub(crate) fn no_second_subscriber(&self) -> Option<String> {
+        let why = match self.stream {
+            StreamKind::Competing => return None,
+            StreamKind::Broadcast | StreamKind::Draining => "every subscriber gets every event",
+            StreamKind::Disabled | StreamKind::Unimplemented => "there is no event stream",
+        };
+        let Self {
+            mode,
+            name,
+            version,
+            ..
+        } = self;
+        Some(format!("mode {mode} ({name} {version}), where {why}"))
+    }
+
     fn containerd(version: Version) -> Self {
         let two = version >= Version::new(2, 0, 0);
         Self {
+            mode: Mode::Containerd2,
             name: "containerd",
             version: String::new(),
             stream: if two {
@@ -182,6 +203,7 @@ impl Profile {
             || version.within((1, 30, 0), (1, 30, 6))
             || version.within((1, 31, 0), (1, 31, 1));
         Self {
+            mode: Mode::Crio,
             name: "cri-o",
             version: String::new(),
             stream: if version < Version::new(1, 28, 0) {

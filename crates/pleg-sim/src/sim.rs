@@ -25,7 +25,6 @@ use crate::{
 /// waiting.
 #[derive(Debug)]
 pub struct Sim {
-    mode: Mode,
     engine: Arc<Engine>,
 }
 
@@ -37,8 +36,8 @@ impl Sim {
 
     /// The simulated runtime.
     #[must_use]
-    pub const fn mode(&self) -> Mode {
-        self.mode
+    pub fn mode(&self) -> Mode {
+        self.engine.profile.mode
     }
 
     /// The CRI services, for calls within the process.
@@ -117,7 +116,8 @@ impl Sim {
     ///
     /// # Errors
     ///
-    /// If the knob does not exist, or the value is not valid for it.
+    /// If the knob does not exist, the value is not valid for it, or it has no effect in the
+    /// simulated runtime.
     pub fn set_knob(&self, knob: &str) -> Result<(), KnobError> {
         self.engine.chaos.set(knob)
     }
@@ -142,7 +142,7 @@ impl Sim {
     ///
     /// If the command is not valid, or not possible in the current state.
     pub async fn control(&self, line: &str) -> Result<String, ControlError> {
-        control::execute(&self.engine, self.mode, line).await
+        control::execute(&self.engine, line).await
     }
 
     /// Serves control commands on a separate unix socket until the returned handle stops it or the
@@ -154,7 +154,7 @@ impl Sim {
     ///
     /// As [`Sim::serve_unix`].
     pub fn serve_control(&self, path: impl AsRef<Path>) -> Result<Serving, SimError> {
-        control::serve(&self.engine, self.mode, path.as_ref())
+        control::serve(&self.engine, path.as_ref())
     }
 
     /// The state of the runtime's process.
@@ -343,7 +343,6 @@ impl SimBuilder {
             self.chaos,
         );
         Sim {
-            mode: self.mode,
             engine: Arc::new(engine),
         }
     }

@@ -15,15 +15,22 @@ use tokio::{sync::watch, time::Instant};
 use tonic::{Code, Status};
 
 use super::{CallChaos, Chaos, Hang, KnobError, Rate, knobs::snake};
-use crate::{id::Rng, profile::NO_TIME, views::Snapshot};
+use crate::{
+    id::Rng,
+    profile::{NO_TIME, Profile},
+    views::Snapshot,
+};
 
 /// By how much an event is larger if `oversize.bytes` is not set.
 const OVERSIZE: usize = 5_000_000;
+const SECOND_SUBSCRIBER: &str = "second_subscriber";
 const HOUR: i64 = 3_600_000_000_000;
 
 #[derive(Debug)]
 pub(crate) struct Injector {
     state: Mutex<State>,
+    /// The simulated runtime, if a second subscriber takes no events from others there.
+    no_second_subscriber: Option<String>,
     /// Changes whenever a knob is set.
     set: watch::Sender<u64>,
     clock: Clock,
@@ -53,7 +60,7 @@ pub(crate) enum Publish {
 }
 
 impl Injector {
-    pub(crate) fn new(chaos: Chaos, seed: u64, clock: Clock) -> Self {
+    pub(crate) fn new(chaos: Chaos, profile: &Profile, seed: u64, clock: Clock) -> Self {
         let injector = Self {
             state: Mutex::new(State {
                 chaos: Chaos::default(),
@@ -64,6 +71,7 @@ impl Injector {
                 all_since: clock.tokio(clock.now()),
                 shown: HashMap::new(),
             }),
+            no_second_subscriber: profile.no_second_subscriber(),
             set: watch::Sender::default(),
             clock,
         };
@@ -102,7 +110,9 @@ impl Injector {
     pub(crate) fn set(&self, knob: &str) -> Result<(), KnobError> {
         let now = self.now();
         let mut state = self.state();
-        let name = state.chaos.set(knob)?;
+        let mut chaos = state.chaos.clone();
+        let name = self.try_set(&mut chaos, knob)?;
+        state.chaos = chaos;
         state.cases.remove(&name);
         state.since.insert(name, now);
         drop(state);
@@ -114,9 +124,22 @@ impl Injector {
     pub(crate) fn set_all(&self, knobs: &[&str]) -> Result<(), KnobError> {
         let mut trial = self.chaos();
         for knob in knobs {
-            trial.set(knob)?;
+            self.try_set(&mut trial, knob)?;
         }
         knobs.iter().try_for_each(|knob| self.set(knob))
+    }
+
+    /// Sets one knob, unless it has no effect in the simulated runtime.
+    fn try_set(&self, chaos: &mut Chaos, knob: &str) -> Result<String, KnobError> {
+        let name = chaos.set(knob)?;
+        let is_on = chaos.events.second_subscriber != Rate::Never;
+        match &self.no_second_subscriber {
+            Some(runtime) if name == SECOND_SUBSCRIBER && is_on => Err(KnobError::Mode {
+                knob: name,
+                runtime: runtime.clone(),
+            }),
+            _ => Ok(name),
+        }
     }
 
     /// How often each knob has fired.
@@ -258,6 +281,11 @@ impl Injector {
         } else {
             Publish::Once
         }
+    }
+
+    /// Whether an event goes to the second subscriber, where each event goes to one subscriber.
+    pub(crate) fn second_subscriber_takes(&self) -> bool {
+        self.fires(SECOND_SUBSCRIBER, |c| c.events.second_subscriber)
     }
 
     /// Whether a subscriber receives nothing from now on.

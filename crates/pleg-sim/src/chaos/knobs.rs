@@ -45,6 +45,7 @@ pub(super) const KNOBS: &[Knob] = &[
     knob("stamp.pause", Span(|c| &mut c.events.stamp_pause), "events wait between the copy of their statuses and their timestamp"),
     knob("oversize", Often(|c| &mut c.events.oversize), "an event is 5 MB larger"),
     knob("oversize.bytes", Bytes(|c| &mut c.events.oversize_bytes), "… or by this size"),
+    knob("second_subscriber", Often(|c| &mut c.events.second_subscriber), "a second subscriber takes an event (only where each goes to one subscriber)"),
     knob("stream.end_after", Number(|c| &mut c.events.end_after), "event streams end with OK after that many events"),
     knob("stream.mute", Flag(|c| &mut c.events.mute), "current event streams stay open and never deliver anything again"),
     knob("list.empty", Often(|c| &mut c.lists.empty), "a list is answered with no items"),
@@ -113,6 +114,17 @@ pub enum KnobError {
         value: String,
         /// What the knob accepts.
         wanted: &'static str,
+    },
+    /// The knob has no effect in the simulated runtime.
+    #[error(
+        "{knob} has no effect in {runtime}; use mode containerd-1.7, or mode crio with version \
+         1.27 or older"
+    )]
+    Mode {
+        /// The knob.
+        knob: String,
+        /// The simulated runtime, and why the knob has no effect.
+        runtime: String,
     },
 }
 
@@ -343,7 +355,7 @@ mod tests {
         let all = "drop=5%\nduplicate=0.1%\nswap=#3\nfreeze=100%\nsandbox.nil=1%\n\
                    containers.empty=2%\ncontainers.hole=3%\nstamp.zero=4%\nstamp.negative=5%\n\
                    stamp.seconds=6%\nstamp.future=7%\nstamp.pause=50ms\noversize=#1\n\
-                   oversize.bytes=17000000\nstream.end_after=0\nstream.mute=on\nlist.empty=8%\n\
+                   oversize.bytes=17000000\nsecond_subscriber=50%\nstream.end_after=0\nstream.mute=on\nlist.empty=8%\n\
                    list.pad=1024\nlist.limit=1048576\nlist.page=3000\nlist.empty_page=9%\n\
                    list.break_after=2\nlist.unimplemented=on\nstatus.not_found=10%\n\
                    all.latency=20ms\npod.*.hang=on\nlist_containers.hang=180s\n\

@@ -71,6 +71,14 @@ pub struct EventChaos {
     pub oversize_bytes: Option<usize>,
     /// How long an event waits between the copy of its statuses and its timestamp.
     pub stamp_pause: Duration,
+    /// A second subscriber takes that share of the events, as another client of the same runtime
+    /// does where each event goes to one subscriber only (containerd 1.7, CRI-O up to 1.27). The
+    /// other subscribers never get what it takes. It takes the same share while it is the only
+    /// subscriber. It is not counted in [`Sim::subscribers`](crate::Sim::subscribers).
+    ///
+    /// No effect if every subscriber gets every event, or if there is no event stream;
+    /// [`Sim::set_knob`](crate::Sim::set_knob) then returns [`KnobError::Mode`].
+    pub second_subscriber: Rate,
     /// Every stream ends with OK after that many events.
     pub end_after: Option<usize>,
     /// Existing streams deliver nothing from now on, even after this is turned off: a dead stream

@@ -4,6 +4,9 @@
 //! handler does not check whether its client is still connected, so a dead subscriber waits in waiting
 //! like any other, and the event that reveals its end is lost. An event that finds the queue full
 //! is dropped; the runtime never waits. Queued events do not expire.
+//!
+//! The knob `second_subscriber` adds a subscriber that takes a share of the events. It takes an
+//! event before the event is queued, so its share does not depend on the other subscribers.
 
 use std::{
     collections::VecDeque,
@@ -86,6 +89,9 @@ impl Competing {
 #[tonic::async_trait]
 impl Delivery for Competing {
     async fn publish(&self, event: Event) {
+        if self.context.chaos.second_subscriber_takes() {
+            return;
+        }
         let mut channel = self.channel();
         let mut unsent = Some(event);
         while let Some(event) = unsent.take() {

@@ -1,6 +1,6 @@
 //! Status calls, images, and calls that are rejected.
 
-use crate::common::{Client, connect, container_config, pod_config, sim, soon};
+use crate::common::{Client, connect, container_config, pod_config, sim};
 use pleg_cri::v1::{self, image_service_client::ImageServiceClient};
 use tonic::Code;
 

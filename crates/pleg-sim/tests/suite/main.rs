@@ -14,6 +14,7 @@ mod control;
 mod delivery;
 mod delivery_by_runtime;
 mod lists;
+mod second_subscriber;
 mod sequences;
 mod sequences_by_runtime;
 mod serving;
