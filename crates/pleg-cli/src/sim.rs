@@ -45,23 +45,26 @@ async fn serve(args: SimArgs, signal: impl Future<Output = Signal>) -> anyhow::R
         .pods
         .map_or(workload.clone(), |pods| workload.pods(pods).full());
     let workload = (!args.empty).then(|| sim.spawn_workload(workload));
+    let mut signal = std::pin::pin!(signal);
     if let Some(workload) = &workload {
-        workload.filled().await;
+        // A fault may make the creation of a pod hang.
+        tokio::select! {
+            () = workload.filled() => {}
+            signal = &mut signal => {
+                sim.shutdown().await;
+                return Ok(signal);
+            }
+        }
     }
     let serving = sim.serve_unix(&socket, std::future::pending())?;
-    let control = sim.serve_control(control_of(&socket))?;
+    let _control = sim.serve_control(control_of(&socket))?;
     say(&format!(
         "a simulated runtime ({}) listens on unix://{}",
         args.mode,
         serving.path().display()
     ));
     let signal = signal.await;
-    if let Some(workload) = workload {
-        workload.stop().await;
-    }
-    // The sockets go with it.
-    control.stop().await;
-    serving.stop().await;
+    // This also stops the workload and removes the sockets, without waiting for hanging calls.
     sim.shutdown().await;
     Ok(signal)
 }

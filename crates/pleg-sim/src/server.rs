@@ -48,8 +48,9 @@ impl Serving {
         &self.path
     }
 
-    /// Cuts the connections and removes the socket. Returns when both are done. The runtime keeps
-    /// running, with its subscribers and queued events; to restart it, use `Sim::restart`.
+    /// Cuts the connections and removes the socket. Returns when both are done, without waiting for
+    /// calls in progress: a hanging call fails with its connection. The runtime keeps running, with
+    /// its subscribers and queued events; to restart it, use `Sim::restart`.
     pub async fn stop(self) {
         self.stop.cancel();
         self.task.wait().await;

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use futures::FutureExt as _;
 use pleg_cri::v1::{self, runtime_service_server::RuntimeService as _};
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -21,6 +22,9 @@ use crate::{engine::Engine, id::Rng, programs::ExitStatus, service::CriService};
 const WORKLOAD_LABEL: (&str, &str) = ("pleg-sim/workload", "true");
 const CONTAINER_NAME: &str = "io.kubernetes.container.name";
 const RESTART: &str = "pleg-sim/restart";
+
+/// How long [`WorkloadHandle::stop`] waits for the current step.
+const STOP_GRACE: Duration = Duration::from_secs(1);
 
 /// A pod template: its name, its containers, and how the first of them exits, if it does.
 type PodTemplate = (&'static str, &'static [&'static str], Option<&'static str>);
@@ -112,7 +116,8 @@ impl WorkloadHandle {
         let _ = self.filled.clone().wait_for(|filled| *filled).await;
     }
 
-    /// Stops the workload; its pods stay. Returns when the last step is done.
+    /// Stops the workload; its pods stay. Waits at most one second for the current step, then
+    /// cancels it, as a step may hang (a fault, or a subscriber that blocks the runtime).
     pub async fn stop(self) {
         self.stop.cancel();
         self.task.wait().await;
@@ -157,9 +162,23 @@ struct Listed {
 }
 
 impl Workload {
+    /// Runs until `stop`, and for [`STOP_GRACE`] after it at most.
     async fn run(mut self, stop: CancellationToken, filled: watch::Sender<bool>) {
+        let engine = Arc::clone(&self.engine);
+        tokio::select! {
+            () = self.run_steps(&stop, &filled) => {}
+            () = stop.cancelled().then(|()| engine.pause(STOP_GRACE)) => {
+                tracing::debug!("cancelled a step of the workload that did not end in time");
+            }
+        }
+    }
+
+    async fn run_steps(&mut self, stop: &CancellationToken, filled: &watch::Sender<bool>) {
         if self.config.full {
             for _ in 0..self.config.pods {
+                if stop.is_cancelled() {
+                    return;
+                }
                 if let Err(status) = self.create_pod(false).await {
                     tracing::debug!(%status, "the workload failed to create a pod");
                 }

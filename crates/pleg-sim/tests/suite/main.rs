@@ -18,3 +18,4 @@ mod second_subscriber;
 mod sequences;
 mod sequences_by_runtime;
 mod serving;
+mod shutdown;
