@@ -5,7 +5,7 @@ use pleg_cri::v1::{self, image_service_client::ImageServiceClient};
 use tonic::Code;
 
 #[tokio::test]
-async fn statuses_tell_all() {
+async fn status_calls_return_every_field() {
     let sim = sim().build();
     let mut cri = Client::of(&sim).await;
     let s = cri.run("p").await;
@@ -102,7 +102,7 @@ async fn statuses_tell_all() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_refused() {
+async fn impossible_calls_are_rejected_with_the_codes_of_containerd() {
     let sim = sim().build();
     let mut cri = Client::of(&sim).await;
     let s = cri.run("p").await;
@@ -115,13 +115,13 @@ async fn what_cannot_be_is_refused() {
         "{taken}"
     );
 
-    let nobody = "0".repeat(64);
+    let unknown = "0".repeat(64);
     assert_eq!(
-        cri.status(&nobody).await.unwrap_err().code(),
+        cri.status(&unknown).await.unwrap_err().code(),
         Code::NotFound
     );
     let request = v1::PodSandboxStatusRequest {
-        pod_sandbox_id: nobody.clone(),
+        pod_sandbox_id: unknown.clone(),
         verbose: false,
     };
     assert_eq!(
@@ -129,14 +129,14 @@ async fn what_cannot_be_is_refused() {
         Code::NotFound
     );
     let request = v1::StartContainerRequest {
-        container_id: nobody.clone(),
+        container_id: unknown.clone(),
     };
     assert_eq!(
         cri.0.start_container(request).await.unwrap_err().code(),
         Code::NotFound
     );
     let request = v1::CreateContainerRequest {
-        pod_sandbox_id: nobody.clone(),
+        pod_sandbox_id: unknown.clone(),
         config: Some(container_config("a", 0, "")),
         ..Default::default()
     };
@@ -144,11 +144,11 @@ async fn what_cannot_be_is_refused() {
         cri.0.create_container(request).await.unwrap_err().code(),
         Code::NotFound
     );
-    // Termination what is not there is no error.
-    cri.stop(&nobody, 0).await;
-    cri.remove(&nobody).await;
-    cri.stop_sandbox(&nobody).await;
-    cri.remove_sandbox(&nobody).await;
+    // No error if there is nothing to stop or remove.
+    cri.stop(&unknown, 0).await;
+    cri.remove(&unknown).await;
+    cri.stop_sandbox(&unknown).await;
+    cri.remove_sandbox(&unknown).await;
 
     let a = cri.create_and_start(&s, "a", "").await;
     let request = v1::StartContainerRequest {
@@ -156,7 +156,7 @@ async fn what_cannot_be_is_refused() {
     };
     let again = cri.0.start_container(request).await.unwrap_err();
     assert_eq!(again.message(), "container is in CONTAINER_RUNNING state");
-    // A command in a container ends as it says, and is no business of events.
+    // A command in a container exits as it says, and sends no event.
     for (command, code) in [("true", 0), ("sh -c exit 3", 3)] {
         let request = v1::ExecSyncRequest {
             container_id: a.clone(),
@@ -179,7 +179,7 @@ async fn what_cannot_be_is_refused() {
 }
 
 #[tokio::test]
-async fn images_are_pulled_and_removed() {
+async fn pulled_image_is_listed_until_it_is_removed() {
     let sim = sim().build();
     let mut images = ImageServiceClient::new(connect(&sim).await);
     let spec = Some(v1::ImageSpec {
@@ -237,7 +237,7 @@ async fn images_are_pulled_and_removed() {
 }
 
 #[tokio::test]
-async fn a_seed_gives_the_same_ids() {
+async fn same_seed_gives_same_ids() {
     let mut ids = Vec::new();
     for _ in 0..2 {
         let sim = sim().build();

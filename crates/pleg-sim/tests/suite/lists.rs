@@ -7,7 +7,7 @@ use pleg_cri::v1::{
 };
 
 #[tokio::test]
-async fn lists_are_filtered() {
+async fn filtered_list_returns_only_matching_items() {
     let sim = sim().build();
     let mut cri = Client::of(&sim).await;
     let (p, q) = (cri.run("p").await, cri.run("q").await);
@@ -101,9 +101,9 @@ async fn lists_are_filtered() {
     sim.shutdown().await;
 }
 
-/// Lists without an index: the cost of a filtered list is that of the complete one.
+/// There is no index: a filtered list costs as much as a complete one.
 #[tokio::test]
-async fn list_visits_every_item_whatever_the_filter() {
+async fn list_visits_every_item_with_any_filter() {
     const PODS: u64 = 12;
     let sim = sim().build();
     let mut cri = Client::of(&sim).await;
@@ -201,7 +201,7 @@ async fn list_visits_every_item_whatever_the_filter() {
 }
 
 #[tokio::test]
-async fn streamed_lists_come_in_pages() {
+async fn streaming_list_returns_pages_and_no_page_when_empty() {
     let sim = sim().build();
     let mut cri = Client::of(&sim).await;
     let mut pages = cri

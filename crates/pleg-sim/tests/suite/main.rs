@@ -1,4 +1,4 @@
-//! The simulated runtime, through its gRPC. One binary: it links a whole gRPC stack.
+//! Tests of the simulated runtime over gRPC, in one binary to save link time.
 
 #![allow(
     clippy::unwrap_used,
