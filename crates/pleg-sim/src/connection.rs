@@ -25,7 +25,7 @@ pub(crate) struct Connection<IO> {
     sent: Frames,
     strikes: Strikes,
     clock: Clock,
-    /// The client sent too many pings and has not been told yet.
+    /// The client sent too many pings, and GOAWAY has not been sent yet.
     too_many: bool,
     /// Signals that the connection was dropped.
     _closed: DropGuard,

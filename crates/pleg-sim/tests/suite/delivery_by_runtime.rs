@@ -340,7 +340,10 @@ async fn containerd_restart_breaks_streams_and_forgets_events() {
             soon(stream.message()).await.unwrap().unwrap();
         }
         soon(sim.go_down(ending)).await;
-        assert!(soon(stream.message()).await.is_err(), "the stream does not end with OK");
+        assert!(
+            soon(stream.message()).await.is_err(),
+            "the stream does not end with OK"
+        );
         assert_eq!(
             path.exists(),
             ending == Termination::Sigkill,
