@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use pleg_cri::Endpoint;
-use pleg_sim::{Chaos, LifeConfig, LifeHandle, Mode, Serving, Sim};
+use pleg_sim::{Mode, Serving, Sim, WorkloadConfig, WorkloadHandle};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -31,38 +31,40 @@ pub(crate) async fn run(
 
 async fn serve(args: SimArgs, signal: impl Future<Output = Signal>) -> anyhow::Result<Signal> {
     let socket = args.socket.context("--socket is required")?;
-    let mut chaos = Chaos::default();
-    for knob in &args.chaos {
-        chaos.set(knob)?;
-    }
-    let mut builder = Sim::builder().seed(args.seed).mode(args.mode).chaos(chaos);
+    let mut builder = Sim::builder().seed(args.seed).mode(args.mode);
     if let Some(version) = args.runtime_version {
         args.mode.check_version(&version)?;
         builder = builder.runtime_version(version);
     }
     let sim = builder.build();
-    let life = LifeConfig::default().seed(args.seed);
-    let life = args
+    for knob in &args.chaos {
+        sim.set_knob(knob)?;
+    }
+    let workload = WorkloadConfig::default().seed(args.seed);
+    let workload = args
         .pods
-        .map_or(life.clone(), |pods| life.pods(pods).full());
-    let life = (!args.empty).then(|| sim.spawn_life(life));
-    if let Some(life) = &life {
-        life.filled().await;
+        .map_or(workload.clone(), |pods| workload.pods(pods).full());
+    let workload = (!args.empty).then(|| sim.spawn_workload(workload));
+    let mut signal = std::pin::pin!(signal);
+    if let Some(workload) = &workload {
+        // A fault may make the creation of a pod hang.
+        tokio::select! {
+            () = workload.filled() => {}
+            signal = &mut signal => {
+                sim.shutdown().await;
+                return Ok(signal);
+            }
+        }
     }
     let serving = sim.serve_unix(&socket, std::future::pending())?;
-    let control = sim.serve_control(control_of(&socket))?;
+    let _control = sim.serve_control(control_of(&socket))?;
     say(&format!(
         "a simulated runtime ({}) listens on unix://{}",
         args.mode,
         serving.path().display()
     ));
     let signal = signal.await;
-    if let Some(life) = life {
-        life.stop().await;
-    }
-    // The sockets go with it.
-    control.stop().await;
-    serving.stop().await;
+    // This also stops the workload and removes the sockets, without waiting for hanging calls.
     sim.shutdown().await;
     Ok(signal)
 }
@@ -99,7 +101,7 @@ async fn command(args: CtlArgs) -> anyhow::Result<()> {
 /// A simulated runtime of our own, with pods that come, crash and go.
 pub(crate) struct Embedded {
     sim: Sim,
-    life: LifeHandle,
+    workload: WorkloadHandle,
     serving: Serving,
     _dir: TempDir,
 }
@@ -109,10 +111,10 @@ impl Embedded {
         let dir = tempfile::Builder::new().prefix("pleg-sim").tempdir()?;
         let sim = Sim::builder().mode(mode).build();
         let serving = sim.serve_unix(dir.path().join("cri.sock"), std::future::pending())?;
-        let life = sim.spawn_life(LifeConfig::default());
+        let workload = sim.spawn_workload(WorkloadConfig::default());
         Ok(Self {
             sim,
-            life,
+            workload,
             serving,
             _dir: dir,
         })
@@ -128,7 +130,7 @@ impl Embedded {
     }
 
     pub(crate) async fn stop(self) {
-        self.life.stop().await;
+        self.workload.stop().await;
         self.serving.stop().await;
         self.sim.shutdown().await;
     }

@@ -1,7 +1,8 @@
-//! Control while it runs: commands as text, in code or over a unix socket of their own.
+//! Control at run time: text commands, in code or over a separate unix socket.
 //!
-//! The protocol is made for `pleg sim ctl` and for scripts alike: a line in; its answer's lines
-//! out, and then a line `ok`, or `error: ` and what is wrong. Any number of lines a connection.
+//! The protocol serves `pleg sim ctl` and scripts. A request is one line. The response is any
+//! number of lines, followed by `ok` or by `error: ` and the reason. A connection may send any
+//! number of requests.
 
 use std::{fmt::Write as _, path::Path, sync::Arc};
 
@@ -17,87 +18,86 @@ use crate::{
     chaos::{self, Chaos, KnobError},
     engine::Engine,
     error::SimError,
-    mode::Mode,
-    programs::End,
-    run::{Ending, Meanwhile, Restart},
+    process::{ContainersWhileDown, Restart, Termination},
+    programs::ExitStatus,
     server::{Serving, Socket},
 };
 
-/// The longest command.
-const LINE: u64 = 64 << 10;
-/// How many may give commands at once; others wait.
-const OPERATORS: usize = 8;
+/// The maximum length of a command.
+const MAX_LINE: u64 = 64 << 10;
+/// The maximum number of concurrent connections. Others wait.
+const MAX_CONNECTIONS: usize = 8;
 
-/// The commands of control, and what each does, for people.
+/// The commands and their descriptions.
 pub const COMMANDS: &[(&str, &str)] = &[
     (
         "show",
-        "what it is, what exists, which knobs are on, what fired",
+        "show the mode, the number of objects, the knobs that are on and what fired",
     ),
     (
         "KNOB=VALUE …",
-        "set knobs (all, or none if one is wrong); KNOB=off unsets",
+        "set knobs (all, or none if one is not valid); KNOB=off unsets",
     ),
-    ("calm", "all knobs off; calls that hang go on"),
-    ("cut", "break all connections"),
+    ("calm", "turn all knobs off; hanging calls proceed"),
+    ("cut", "cut all connections"),
     (
         "restart [kill] [down=5s] [starting=2s] [containers=end:CODE|lost]",
-        "restart the runtime: nothing told before or meanwhile is told after",
+        "restart the runtime; earlier events and those of the downtime are lost",
     ),
-    ("down [kill], up, ready", "the parts of a restart"),
+    ("down [kill], up, ready", "the steps of a restart"),
     (
         "exit CONTAINER [CODE]",
-        "a container ends by itself, with 1 or CODE",
+        "make a container exit with 1 or CODE",
     ),
     (
         "oom CONTAINER",
-        "a container is killed for its use of memory",
+        "kill a container because it is out of memory",
     ),
     (
         "kill-sandbox SANDBOX",
-        "a sandbox's pause process is killed",
+        "kill the pause process of a sandbox",
     ),
-    ("help", "this, and the knobs"),
+    ("help", "show the commands and the knobs"),
 ];
 
-/// Why a command is not obeyed.
+/// Why a command fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// There is no such command.
+    /// The command does not exist.
     #[error(
-        "no command {0:?}; there are show, calm, cut, restart, down, up, ready, exit, oom, \
+        "no command {0:?}; the commands are show, calm, cut, restart, down, up, ready, exit, oom, \
              kill-sandbox, help, and knobs as KNOB=VALUE"
     )]
     Unknown(String),
-    /// A knob cannot be set; none was.
+    /// A knob is not valid; no knob was set.
     #[error(transparent)]
     Knob(#[from] KnobError),
-    /// It lacks something, or has something that it does not take.
+    /// An argument is missing or not valid.
     #[error("{command}: {what}; write {usage}")]
     Usage {
         /// The command.
         command: &'static str,
-        /// What is wrong with it.
+        /// What is wrong.
         what: String,
-        /// How it is written.
+        /// How to write the command.
         usage: &'static str,
     },
-    /// It was understood and cannot be done now.
+    /// The command is valid but not possible in the current state.
     #[error("{0}")]
     Impossible(String),
 }
 
 type Answer = Result<String, ControlError>;
 
-/// Does what a line says; lines of an answer.
-pub(crate) async fn obey(engine: &Arc<Engine>, mode: Mode, line: &str) -> Answer {
+/// Executes a command and returns the lines of the response.
+pub(crate) async fn execute(engine: &Arc<Engine>, line: &str) -> Answer {
     let words: Vec<&str> = line.split_whitespace().collect();
     let Some((command, rest)) = words.split_first() else {
         return Ok(String::new());
     };
     match *command {
-        "show" => none("show", rest).map(|()| show(engine, mode)),
+        "show" => none("show", rest).map(|()| show(engine)),
         "help" => none("help", rest).map(|()| help()),
         "calm" => {
             none("calm", rest)?;
@@ -115,7 +115,7 @@ pub(crate) async fn obey(engine: &Arc<Engine>, mode: Mode, line: &str) -> Answer
         }
         "down" => {
             let how = restart(rest)?;
-            engine.go_down(how.ending).await;
+            engine.go_down(how.termination).await;
             done()
         }
         "up" => {
@@ -131,7 +131,7 @@ pub(crate) async fn obey(engine: &Arc<Engine>, mode: Mode, line: &str) -> Answer
         "exit" => exit(engine, rest),
         "oom" => {
             let [id] = one("oom", "oom CONTAINER", rest)?;
-            kill(engine, id, End::OOM)
+            kill(engine, id, ExitStatus::OOM)
         }
         "kill-sandbox" => {
             let [id] = one("kill-sandbox", "kill-sandbox SANDBOX", rest)?;
@@ -192,7 +192,7 @@ fn exit(engine: &Engine, rest: &[&str]) -> Answer {
         [id, code] => {
             let code: u8 = code
                 .parse()
-                .map_err(|_| wrong(format!("{code:?} is no exit code")))?;
+                .map_err(|_| wrong(format!("{code:?} is not an exit code")))?;
             (*id, i32::from(code))
         }
         _ => {
@@ -202,12 +202,12 @@ fn exit(engine: &Engine, rest: &[&str]) -> Answer {
             )));
         }
     };
-    kill(engine, id, End::by_itself(code))
+    kill(engine, id, ExitStatus::from_code(code))
 }
 
-fn kill(engine: &Engine, id: &str, end: End) -> Answer {
+fn kill(engine: &Engine, id: &str, exit: ExitStatus) -> Answer {
     let id = named(engine.world().containers.keys(), id)?;
-    if engine.kill_container(&id, end) {
+    if engine.kill_container(&id, exit) {
         return done();
     }
     Err(ControlError::Impossible(format!(
@@ -215,7 +215,7 @@ fn kill(engine: &Engine, id: &str, end: End) -> Answer {
     )))
 }
 
-/// The one id that begins so.
+/// The only id with that prefix.
 fn named<'a>(ids: impl Iterator<Item = &'a String>, prefix: &str) -> Result<String, ControlError> {
     let found: Vec<_> = ids.filter(|id| id.starts_with(prefix)).collect();
     match found[..] {
@@ -241,18 +241,18 @@ fn restart(words: &[&str]) -> Result<Restart, ControlError> {
     for word in words {
         let span = |text: &str| {
             let span = chaos::span(text);
-            span.ok_or_else(|| wrong(format!("{text:?} is no duration")))
+            span.ok_or_else(|| wrong(format!("{text:?} is not a duration, such as 5s")))
         };
         match word.split_once('=') {
-            None if *word == "kill" => how.ending = Ending::Kill,
+            None if *word == "kill" => how.termination = Termination::Sigkill,
             Some(("down", text)) => how.downtime = span(text)?,
-            Some(("starting", text)) => how.starting = span(text)?,
-            Some(("containers", "run")) => how.meanwhile = Meanwhile::RunOn,
-            Some(("containers", "lost")) => how.meanwhile = Meanwhile::Lost,
+            Some(("starting", text)) => how.startup = span(text)?,
+            Some(("containers", "run")) => how.containers = ContainersWhileDown::KeepRunning,
+            Some(("containers", "lost")) => how.containers = ContainersWhileDown::Lost,
             Some(("containers", text)) => {
                 let code = text.strip_prefix("end:").and_then(|c| c.parse::<u8>().ok());
-                let code = code.ok_or_else(|| wrong(format!("not {word:?}")))?;
-                how.meanwhile = Meanwhile::End(i32::from(code));
+                let code = code.ok_or_else(|| wrong(format!("{word:?} is not valid")))?;
+                how.containers = ContainersWhileDown::Exit(i32::from(code));
             }
             _ => return Err(wrong(format!("it takes no {word:?}"))),
         }
@@ -260,19 +260,20 @@ fn restart(words: &[&str]) -> Result<Restart, ControlError> {
     Ok(how)
 }
 
-fn show(engine: &Engine, mode: Mode) -> String {
-    let habits = &engine.habits;
+fn show(engine: &Engine) -> String {
+    let profile = &engine.profile;
     let counts = *engine.counts.borrow();
     let (sandboxes, containers) = {
         let world = engine.world();
         (world.sandboxes.len(), world.containers.len())
     };
     let mut text = format!(
-        "mode {mode}: {} {}, {}\n\
+        "mode {}: {} {}, {}\n\
          {sandboxes} sandboxes, {containers} containers\n\
          {} subscribers; events: {} held, {} discarded, {} dropped\n",
-        habits.name,
-        habits.version,
+        profile.mode,
+        profile.name,
+        profile.version,
         engine.phase().name(),
         counts.subscribers,
         counts.held,
@@ -313,7 +314,7 @@ fn help() -> String {
 // === over a socket ===
 
 /// Serves commands on a socket until the simulator ends or the returned handle stops it.
-pub(crate) fn serve(engine: &Arc<Engine>, mode: Mode, path: &Path) -> Result<Serving, SimError> {
+pub(crate) fn serve(engine: &Arc<Engine>, path: &Path) -> Result<Serving, SimError> {
     let Socket {
         path,
         listener,
@@ -323,18 +324,18 @@ pub(crate) fn serve(engine: &Arc<Engine>, mode: Mode, path: &Path) -> Result<Ser
     let serving = Serving::new(path.clone(), stop.clone(), task.clone());
     let (engine, all) = (Arc::clone(engine), engine.tasks.clone());
     all.spawn(task.track_future(async move {
-        let everyone = UnixListenerStream::new(listener)
+        let connections = UnixListenerStream::new(listener)
             .filter_map(|accepted| std::future::ready(accepted.ok()))
-            .for_each_concurrent(OPERATORS, |operator| {
+            .for_each_concurrent(MAX_CONNECTIONS, |connection| {
                 let (engine, stop) = (&engine, &stop);
                 async move {
-                    if let Err(error) = listen_to(engine, mode, stop, operator).await {
-                        tracing::debug!(%error, "an operator has gone");
+                    if let Err(error) = serve_connection(engine, stop, connection).await {
+                        tracing::debug!(%error, "a control connection failed");
                     }
                 }
             });
         tokio::select! {
-            () = everyone => {}
+            () = connections => {}
             () = stop.cancelled() => {}
         }
         file.remove(&path);
@@ -343,23 +344,22 @@ pub(crate) fn serve(engine: &Arc<Engine>, mode: Mode, path: &Path) -> Result<Ser
     Ok(serving)
 }
 
-async fn listen_to(
+async fn serve_connection(
     engine: &Arc<Engine>,
-    mode: Mode,
     stop: &CancellationToken,
-    operator: UnixStream,
+    connection: UnixStream,
 ) -> std::io::Result<()> {
-    let (read, mut write) = operator.into_split();
-    let mut read = BufReader::new(read.take(LINE));
+    let (read, mut write) = connection.into_split();
+    let mut read = BufReader::new(read.take(MAX_LINE));
     let mut line = String::new();
     while !stop.is_cancelled() && read.read_line(&mut line).await? > 0 {
-        let answer = match obey(engine, mode, &line).await {
+        let answer = match execute(engine, &line).await {
             Ok(answer) => format!("{answer}ok\n"),
             Err(error) => format!("error: {error}\n"),
         };
         write.write_all(answer.as_bytes()).await?;
         line.clear();
-        read.get_mut().set_limit(LINE);
+        read.get_mut().set_limit(MAX_LINE);
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! The runtime itself: what it is made of, and what every call passes first.
+//! The engine: the state of the simulated runtime, and the checks that every call passes first.
 //!
-//! The rest of it is by subject: `pods` obeys calls, `programs` lets containers live and end,
-//! `telling` makes events, `run` starts and ends the runtime's own process. gRPC is `service`'s
-//! business.
+//! Its methods are split by subject: `pods` implements the calls that change something, `programs`
+//! runs the containers, `events` creates events, `process` starts and stops the runtime's process.
+//! `service` implements gRPC.
 
 use std::{
     collections::HashMap,
@@ -17,47 +17,48 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::Status;
 
 use crate::{
-    chaos::{Chaos, Mischief},
-    delivery::Counts,
+    chaos::{Chaos, Injector},
+    delivery::{Context, Counts},
     error::Refusal,
     faults::{Call, CallFault, Faults},
-    habits::{Habits, StartHabit},
+    process::{Phase, Process, Sockets},
+    profile::{Profile, StartupBehavior},
     programs::Program,
-    run::{Phase, Run, Sockets},
     world::World,
 };
 
 #[derive(Debug)]
 pub(crate) struct Engine {
-    pub(crate) habits: Habits,
+    pub(crate) profile: Profile,
     pub(crate) faults: Arc<dyn Faults>,
-    pub(crate) chaos: Mischief,
-    /// An event that is to be told after its successor.
-    pub(crate) swapped: Mutex<Option<(Arc<Run>, v1::ContainerEventResponse)>>,
+    pub(crate) chaos: Arc<Injector>,
+    /// What a new process of the runtime needs.
+    pub(crate) context: Context,
+    /// An event that is published after the next one.
+    pub(crate) swapped: Mutex<Option<(Arc<Process>, v1::ContainerEventResponse)>>,
     world: Mutex<World>,
-    /// Containers that run.
+    /// The running containers.
     pub(crate) programs: Mutex<HashMap<String, Program>>,
-    /// Exits that happened and are not told yet.
-    pub(crate) untold: Mutex<HashMap<String, watch::Receiver<()>>>,
-    /// The runtime's process, as long as it lives and until the next one.
-    pub(crate) run: Mutex<Arc<Run>>,
+    /// Exits whose event has not been published yet.
+    pub(crate) exit_events: Mutex<HashMap<String, watch::Receiver<()>>>,
+    /// The runtime's process. The last one stays here until the next one starts.
+    pub(crate) process: Mutex<Arc<Process>>,
     pub(crate) phase: watch::Sender<Phase>,
     pub(crate) sockets: watch::Sender<Sockets>,
     pub(crate) counts: watch::Sender<Counts>,
-    pub(crate) seed: u64,
     wall: Wall,
     pub(crate) clock: Clock,
-    /// How many scripted lives have begun.
-    pub(crate) lives: AtomicU64,
+    /// How many workloads have started.
+    pub(crate) workloads_started: AtomicU64,
     pub(crate) tasks: TaskTracker,
-    /// The end of everything.
+    /// Cancelled when the simulator shuts down.
     pub(crate) stop: CancellationToken,
 }
 
 /// A wall clock: nanoseconds since 1970.
 pub type WallClock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
-/// A wall clock has no other shape to show.
+/// Gives the closure a `Debug` implementation.
 struct Wall(WallClock);
 
 impl std::fmt::Debug for Wall {
@@ -68,7 +69,7 @@ impl std::fmt::Debug for Wall {
 
 impl Engine {
     pub(crate) fn new(
-        habits: Habits,
+        profile: Profile,
         phase: Phase,
         seed: u64,
         wall: WallClock,
@@ -78,29 +79,37 @@ impl Engine {
         let stop = CancellationToken::new();
         let counts = watch::Sender::default();
         let (clock, tasks) = (Clock::start(), TaskTracker::new());
-        let run = Run::start(habits.stream, seed, counts.clone(), clock, &tasks, &stop);
+        let context = Context {
+            chaos: Arc::new(Injector::new(chaos, &profile, seed, clock)),
+            counts: counts.clone(),
+            clock,
+            tasks: tasks.clone(),
+            seed,
+            stop: stop.clone(),
+        };
+        let process = Process::start(profile.stream, context.clone());
         Self {
-            habits,
+            profile,
             faults,
-            chaos: Mischief::new(chaos, seed, clock),
+            chaos: Arc::clone(&context.chaos),
+            context,
             swapped: Mutex::default(),
             world: Mutex::new(World::new(seed)),
             programs: Mutex::default(),
-            untold: Mutex::default(),
-            run: Mutex::new(Arc::new(run)),
+            exit_events: Mutex::default(),
+            process: Mutex::new(Arc::new(process)),
             phase: watch::Sender::new(phase),
             sockets: watch::Sender::default(),
             counts,
-            seed,
             wall: Wall(wall),
             clock,
-            lives: AtomicU64::new(0),
+            workloads_started: AtomicU64::new(0),
             tasks,
             stop,
         }
     }
 
-    /// The state. Never held across an await.
+    /// The state of the node. Never hold this across an await.
     pub(crate) fn world(&self) -> MutexGuard<'_, World> {
         lock(&self.world)
     }
@@ -110,7 +119,7 @@ impl Engine {
         (self.wall.0)()
     }
 
-    /// For that long, or until everything ends.
+    /// Waits for that long, or until the simulator shuts down.
     pub(crate) async fn pause(&self, time: Duration) {
         if time.is_zero() {
             return;
@@ -121,22 +130,22 @@ impl Engine {
         }
     }
 
-    /// What every call passes first, and the one place where calls are made to fail.
+    /// Every call passes this first. Calls are delayed and made to fail only here.
     pub(crate) async fn admit(&self, call: Call<'_>) -> Result<(), Status> {
         match self.phase() {
             Phase::Serving => {}
-            Phase::Starting => match self.habits.starting {
-                StartHabit::Fails(code) => {
+            Phase::Starting => match self.profile.startup {
+                StartupBehavior::Fails(code) => {
                     return Err(Status::new(code, "server is not initialized yet"));
                 }
-                // Nobody reads what came in before, either.
-                StartHabit::Silent => self.until_ready().await?,
+                // A process that is not ready does not read earlier requests either.
+                StartupBehavior::Silent => self.until_ready().await?,
             },
             Phase::Down => return Err(Refusal::ShuttingDown.into()),
         }
         let pod = self.world().pod_of(call.id);
         tokio::select! {
-            met = self.chaos.meet(call.method, pod.as_deref()) => met?,
+            met = self.chaos.intercept_call(call.method, pod.as_deref()) => met?,
             () = self.stop.cancelled() => return Err(Refusal::ShuttingDown.into()),
         }
         match self.faults.before(call) {
@@ -154,7 +163,7 @@ impl Engine {
     }
 }
 
-/// A panic elsewhere does not make the state wrong: every change of it is one step.
+/// Ignores poisoning: every change of the state is a single step, so a panic leaves it consistent.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! What can go wrong: in serving (for callers), and in obeying a call (for gRPC clients).
+//! Errors: of serving (for callers) and of CRI calls (for gRPC clients).
 
 use std::{io, path::PathBuf};
 
@@ -10,42 +10,42 @@ use crate::mode::Mode;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimError {
-    /// Somebody listens on that socket already.
-    #[error("{} is in use: somebody listens on it", path.display())]
+    /// Another process listens on the socket.
+    #[error("{} is in use: another process listens on it; stop that process or choose another path", path.display())]
     InUse {
         /// The socket.
         path: PathBuf,
     },
-    /// Something that is not a socket has that name; it is left alone.
-    #[error("{} exists and is not a socket", path.display())]
+    /// The path exists and is not a socket. The file is not changed.
+    #[error("{} exists and is not a socket; remove it or choose another path", path.display())]
     NotASocket {
         /// The file.
         path: PathBuf,
     },
-    /// There is no such mode.
-    #[error("no mode {name:?}; there are {}", names())]
+    /// The mode does not exist.
+    #[error("no mode {name:?}; the modes are {}", names())]
     Mode {
-        /// What was asked for.
+        /// The name in the request.
         name: String,
     },
-    /// That version does not behave as the mode does.
-    #[error("version {version:?} does not fit mode {mode}, which is {wanted}")]
+    /// The version does not belong to the mode.
+    #[error("version {version:?} does not belong to mode {mode}, which simulates {wanted}")]
     Version {
-        /// What was asked for.
+        /// The version in the request.
         version: String,
         /// The mode.
         mode: Mode,
-        /// What would fit.
+        /// The versions that belong to the mode.
         wanted: &'static str,
     },
-    /// The operating system refused.
+    /// The operating system returned an error.
     #[error("cannot {what} {}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// With which path.
+        /// The path.
         path: PathBuf,
-        /// The system's answer.
+        /// The error.
         #[source]
         source: io::Error,
     },
@@ -55,7 +55,7 @@ fn names() -> String {
     Mode::ALL.map(Mode::name).join(", ")
 }
 
-/// Why a call is refused. The words and codes are containerd's as far as clients see them.
+/// Why a call is rejected. Messages and codes are those of containerd, as far as clients see them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error("an error occurred when try to find sandbox {0:?}: not found")]
@@ -74,7 +74,7 @@ pub(crate) enum Refusal {
     StartFailed(String),
     #[error("{0} is required")]
     Missing(&'static str),
-    #[error("the runtime shuts down")]
+    #[error("the runtime is shutting down")]
     ShuttingDown,
 }
 
@@ -85,7 +85,7 @@ impl From<Refusal> for Status {
             Refusal::NoSandbox(_) | Refusal::NoContainer(_) => Self::not_found(text),
             Refusal::Missing(_) => Self::invalid_argument(text),
             Refusal::ShuttingDown => Self::unavailable(text),
-            // Plain errors of containerd: it gives them no code.
+            // containerd returns these as plain errors, without a code.
             Refusal::SandboxNameTaken { .. }
             | Refusal::ContainerNameTaken { .. }
             | Refusal::SandboxNotReady(_)

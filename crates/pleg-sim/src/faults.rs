@@ -1,71 +1,71 @@
-//! The places where a simulated runtime can be made to misbehave.
+//! Faults that are decided by code.
 //!
-//! Every call passes [`Faults::before`], every event [`Faults::event`]; nothing else in the
-//! simulator decides to lie. What is here is only the shape: the default is a healthy runtime.
+//! Every call passes [`Faults::before`] and every event passes [`Faults::event`]. The default
+//! implementation is a healthy runtime. Faults that are plain data are in [`Chaos`](crate::Chaos).
 
 use std::{fmt, time::Duration};
 
 use pleg_cri::v1;
 use tonic::Status;
 
-/// A call of the CRI.
+/// A CRI call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Call<'a> {
-    /// The method as the contract names it, such as `ListContainers`.
+    /// The method name as in the CRI, such as `ListContainers`.
     pub method: &'static str,
-    /// The sandbox or container it names; empty if none.
+    /// The id of the sandbox or container that the call names; empty if it names none.
     pub id: &'a str,
 }
 
-/// What becomes of a call before it is looked at.
+/// What happens to a call before it is executed.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub enum CallFault {
-    /// It is obeyed.
+    /// The call is executed.
     #[default]
     None,
-    /// It is obeyed after that time.
+    /// The call is executed after that time.
     Delay(Duration),
-    /// It fails.
+    /// The call fails.
     Fail(Status),
-    /// It is never answered.
+    /// The call is never answered.
     Hang,
 }
 
-/// What becomes of an event.
+/// How an event is published.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Delivery {
-    /// It is told.
+    /// The event is published once.
     #[default]
     Once,
-    /// It is lost without a trace.
+    /// The event is lost.
     Drop,
-    /// It is told twice.
+    /// The event is published twice.
     Twice,
-    /// It is told that much later, behind others; what caused it does not wait.
+    /// The event is published after that time. What caused it does not wait.
     Later(Duration),
 }
 
-/// Decides about faults. All methods have a healthy default.
+/// Decides which faults happen. Every method has a healthy default.
 ///
-/// They are called from many tasks and must not block.
+/// The methods are called from many tasks and must not block.
 pub trait Faults: Send + Sync + fmt::Debug + 'static {
-    /// Before a call is obeyed.
+    /// Called before a call is executed.
     fn before(&self, call: Call<'_>) -> CallFault {
         let _ = call;
         CallFault::None
     }
 
-    /// How long an event waits between the copying of its statuses and its stamp: this makes
-    /// stale snapshots with late stamps.
+    /// How long an event waits between the copy of its statuses and its timestamp. This makes
+    /// events with old statuses and late timestamps.
     fn pause_before_stamp(&self, id: &str, kind: v1::ContainerEventType) -> Duration {
         let _ = (id, kind);
         Duration::ZERO
     }
 
-    /// Before an event is told; it may be changed.
+    /// Called before an event is published; may change the event.
     fn event(&self, event: &mut v1::ContainerEventResponse) -> Delivery {
         let _ = event;
         Delivery::Once

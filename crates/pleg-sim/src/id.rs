@@ -1,12 +1,12 @@
-//! Ids and dice, all from one seed. Pure: no clock, no randomness of the host.
+//! Random numbers and ids that follow from one seed. Pure.
 
 use std::fmt::Write as _;
 
-/// The splitmix64 generator: tiny, and good enough for names and dice.
+/// The splitmix64 generator: small, and good enough for ids and fault decisions.
 #[derive(Clone, Debug)]
-pub(crate) struct Dice(u64);
+pub(crate) struct Rng(u64);
 
-impl Dice {
+impl Rng {
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -19,23 +19,23 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    /// Less than `bound`; 0 if that is 0.
+    /// A number below `bound`, or 0 if `bound` is 0.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next().checked_rem(bound).unwrap_or(0)
     }
 
-    /// One of them; `None` if there is none.
-    pub(crate) fn one<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
+    /// A random element; `None` if the slice is empty.
+    pub(crate) fn choose<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
         let at = self.below(of.len() as u64);
         usize::try_from(at).ok().and_then(|at| of.get(at))
     }
 
-    /// 64 hex digits, as containerd names what it makes.
+    /// 64 hex digits, like the ids of containerd.
     pub(crate) fn id(&mut self) -> String {
         self.hex(4)
     }
 
-    /// In the form of a pod's uid.
+    /// In the format of a pod uid.
     pub(crate) fn uid(&mut self) -> String {
         let h = self.hex(2);
         format!(
@@ -58,12 +58,12 @@ impl Dice {
     }
 }
 
-/// The id of an image: always the same for one name.
+/// The id of an image: always the same for the same name.
 pub(crate) fn image_id(name: &str) -> String {
     let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
         (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)
     });
-    format!("sha256:{}", Dice::new(seed).id())
+    format!("sha256:{}", Rng::new(seed).id())
 }
 
 #[cfg(test)]
@@ -71,8 +71,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_gives_the_same_ids() {
-        let (mut a, mut b, mut c) = (Dice::new(7), Dice::new(7), Dice::new(8));
+    fn same_seed_gives_same_ids() {
+        let (mut a, mut b, mut c) = (Rng::new(7), Rng::new(7), Rng::new(8));
         let id = a.id();
         assert_eq!(id.len(), 64);
         assert!(id.bytes().all(|b| b.is_ascii_hexdigit()));

@@ -1,56 +1,62 @@
-//! A simulated CRI runtime: real gRPC on a unix socket or any other connection.
+//! A simulated CRI runtime that speaks real gRPC over a unix socket or any other connection.
 //!
-//! It obeys CRI calls, and tells of what happens as a real runtime does, down to the habits that a
-//! client has to live with: response headers only with the first event, a dead subscriber noticed
-//! only at the next send, stamps taken after the statuses they belong to, connections that end with
-//! "too_many_pings". Which runtime, is its
-//! [`Mode`]; which habits, follows from its version:
+//! It answers CRI calls and sends container events as a real runtime does. It also reproduces the
+//! runtime behavior that clients have trouble with: response headers that arrive only with the
+//! first event, dead subscribers that are noticed only at the next send, timestamps taken after the
+//! statuses they belong to, and connections closed with "too_many_pings". The [`Mode`] selects the
+//! runtime, and the version selects the details:
 //!
-//! | mode | events reach subscribers | and |
+//! | mode | event delivery | other behavior |
 //! | --- | --- | --- |
-//! | `containerd-1.7` | one queue of 1000 for all, each event to one of them; the newest are dropped; what nobody took waits for days; each dead subscriber eats one | a sandbox's DELETED has no sandbox status |
-//! | `containerd-2` | all to each, 100 ahead; one that does not read stops the runtime; held 5 minutes while there is none | a sandbox's DELETED has an absurd `created_at`, and is told before lists forget it |
-//! | `crio` | all to each, from a queue of 1000 that drops; one that does not read starves the others; once the last has left, all is lost (to 1.27: as containerd 1.7) | no CREATED and no DELETED of sandboxes, none of containers that go with their pod; statuses of the whole pod; failed starts vanish; its stop is a clean end of streams |
-//! | `crio-disabled` | the stream ends at once with OK | CRI-O's default |
+//! | `containerd-1.7` | one queue of 1000 events for all subscribers, each event goes to one of them; a full queue drops new events; queued events never expire; each dead subscriber loses one event | DELETED of a sandbox has no sandbox status |
+//! | `containerd-2` | every subscriber gets every event, with a buffer of 100; a subscriber that does not read blocks the runtime; without subscribers, events are kept for 5 minutes | DELETED of a sandbox has an invalid `created_at` and is sent before lists stop showing the sandbox |
+//! | `crio` | every subscriber gets every event from a queue of 1000 that drops new events when full; a subscriber that does not read delays the others; after the last subscriber leaves, events are lost (up to 1.27: as containerd 1.7) | no CREATED and no DELETED for sandboxes, no DELETED for containers that are removed with their sandbox; statuses of the whole pod; containers that fail to start disappear; a graceful stop ends streams with OK |
+//! | `crio-disabled` | the stream ends immediately with OK | the default configuration of CRI-O |
 //! | `unimplemented` | `Unimplemented` | containerd 1.6 |
-//! | `starting` | "server is not initialized yet" from every call | until [`Sim::ready`]; the code is that of the version |
-//! | `silent` | the socket accepts, and says nothing | CRI-O, until [`Sim::ready`] |
+//! | `starting` | every call fails with "server is not initialized yet" | until [`Sim::ready`]; the status code depends on the version |
+//! | `silent` | the socket accepts connections and does not respond | CRI-O, until [`Sim::ready`] |
 //!
-//! By version come also: the timestamp and the containers of `PodSandboxStatus`, streamed lists and
-//! their pages, when `OOMKilled` is known, CRI-O's empty elements (1.31 to 1.34) and its DELETED
-//! for a stop (to 1.27.0).
+//! The version also selects the timestamp and the containers of `PodSandboxStatus`, streaming lists
+//! and their page size, when the reason `OOMKilled` is available, the empty statuses that CRI-O
+//! sends (1.31 to 1.34), and its DELETED event for a stopped container (up to 1.27.0).
 //!
-//! Containers run no program; their command says how they live:
+//! Containers run no process. The end of the command selects the behavior:
 //!
-//! | command + args end with | started | `SIGTERM` | `SIGKILL` |
+//! | command + args end with | after start | `SIGTERM` | `SIGKILL` |
 //! | --- | --- | --- | --- |
-//! | `exit CODE [MILLISECONDS]` | ends with CODE after that time | 143 | 137 |
-//! | `oom [MILLISECONDS]` | ends with 137, `OOMKilled`, after that time | 143 | 137 |
-//! | `ignore-term` | runs on | – | 137 |
+//! | `exit CODE [MILLISECONDS]` | exits with CODE after that time | 143 | 137 |
+//! | `oom [MILLISECONDS]` | exits with 137, `OOMKilled`, after that time | 143 | 137 |
+//! | `ignore-term` | keeps running | – | 137 |
 //! | `fail-start` | the start fails: exited, 128, `StartError` (CRI-O: removed) | | |
-//! | anything else | runs on | 0 | 137 |
+//! | anything else | keeps running | 0 | 137 |
 //!
-//! # Chaos
+//! `ListPodSandbox`, `ListContainers` and their streaming variants visit every item of the node,
+//! with or without a filter, as in containerd ([`Sim::visited_items`] counts them). Status calls
+//! look up a single id.
 //!
-//! [`Chaos`] makes it worse than its mode: plain data in code ([`SimBuilder::chaos`],
-//! [`Sim::set_chaos`]), one `KNOB=VALUE` as text ([`Sim::set_knob`], `pleg sim --chaos`), also while
-//! it runs ([`Sim::serve_control`], `pleg sim ctl`). Dice come from the seed; [`Sim::fired`] counts.
-//! [`help`] is the full list, in short:
+//! # Faults
 //!
-//! | knobs | what they do |
+//! [`Chaos`] describes the faults that the runtime shows in addition to the behavior of its mode.
+//! It is plain data in code ([`SimBuilder::chaos`], [`Sim::set_chaos`]) and `KNOB=VALUE` as text
+//! ([`Sim::set_knob`], `pleg sim --chaos`). It can be changed at run time ([`Sim::serve_control`],
+//! `pleg sim ctl`). Random decisions follow from the seed. [`Sim::fired`] returns how often each
+//! knob fired. [`help`] returns the complete list:
+//!
+//! | knobs | effect |
 //! | --- | --- |
-//! | `drop` `duplicate` `swap` `freeze` | an event is lost, told twice, told after its successor, or shows what the one before showed |
+//! | `drop` `duplicate` `swap` `freeze` | an event is lost, sent twice, sent after the next one, or carries the statuses of the previous one |
 //! | `sandbox.nil` `containers.empty` `containers.hole` | an event lacks statuses, or has an empty one |
-//! | `stamp.zero` `.negative` `.seconds` `.future` `.pause` | `created_at` is absurd, or much later than the statuses |
+//! | `stamp.zero` `.negative` `.seconds` `.future` `.pause` | `created_at` is invalid, or much later than the statuses |
 //! | `oversize` `oversize.bytes` | an event is 5 MB larger |
-//! | `stream.end_after` `stream.mute` | streams end with OK, or live on and say nothing |
-//! | `list.empty` `.pad` `.limit` | lists lie, or are too large |
-//! | `list.page` `.empty_page` `.break_after` `.unimplemented` | streamed lists in other pages, broken off, or not there |
-//! | `status.not_found` | what is listed has no status |
-//! | `CALLS.latency` `.hang` `.fail` | where CALLS is `all`, a call such as `list_containers`, `pod.UID` or `pod.*` |
+//! | `second_subscriber` | another subscriber takes a share of the events, which the others never get (containerd 1.7, CRI-O up to 1.27) |
+//! | `stream.end_after` `stream.mute` | streams end with OK, or stay open and deliver nothing |
+//! | `list.empty` `.pad` `.limit` | lists are empty or too large |
+//! | `list.page` `.empty_page` `.break_after` `.unimplemented` | streaming lists have other pages, fail, or are not implemented |
+//! | `status.not_found` | the status of an existing id is `NotFound` |
+//! | `CALLS.latency` `.hang` `.fail` | CALLS is `all`, a call such as `list_containers`, `pod.UID` or `pod.*` |
 //!
-//! A rate is `5%`, `on`, or `#3` for the third case from now. What depends on more than that is
-//! code: [`Faults`].
+//! A rate is `5%`, `on`, or `#3` for the third case from now. For faults that depend on more than
+//! that, implement [`Faults`].
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -59,7 +65,7 @@
 //! let sim = Sim::builder().mode(Mode::Crio).runtime_version("1.31.0").seed(7).build();
 //! let serving = sim.serve_unix("/tmp/sim.sock", std::future::pending())?;
 //! sim.set_knob("list_containers.hang=10s")?;
-//! // … point a client at it …
+//! // Point a client at the socket.
 //! sim.restart(Restart::default()).await;
 //! serving.stop().await;
 //! sim.shutdown().await;
@@ -67,40 +73,39 @@
 //! # }
 //! ```
 //!
-//! # What it does not do
+//! # Limitations
 //!
-//! * Exec, attach, port-forward, stats and metrics are not there (`ExecSync` ends as its command
-//!   says).
-//! * It does not lose exits at recovery, as containerd before 1.7.34 and 2.0.9 may, and gives no
-//!   `CONTAINER_UNKNOWN`.
+//! * Exec, attach, port-forward, stats and metrics are not implemented. `ExecSync` exits as its
+//!   command says.
+//! * It does not lose exits when the runtime restarts, as containerd before 1.7.34 and 2.0.9 may,
+//!   and never reports `CONTAINER_UNKNOWN`.
 //!
-//! The simulator knows nothing of this project's own idea of order or merging: what it says is
-//! what a runtime would say.
+//! The simulator does not use `pleg-core`: it shares no code with the state machine that it tests.
 
 mod chaos;
+mod connection;
 mod control;
 mod delivery;
 mod engine;
 mod error;
+mod events;
 mod faults;
-mod habits;
 mod id;
-mod io;
-mod life;
 mod lists;
 mod mode;
 mod pings;
 mod pods;
+mod process;
+mod profile;
 mod programs;
-mod run;
 mod script;
 mod server;
 mod service;
 mod sim;
 mod stream;
-mod telling;
 mod version;
 mod views;
+mod workload;
 mod world;
 
 pub use chaos::{
@@ -110,9 +115,9 @@ pub use control::{COMMANDS, ControlError};
 pub use engine::WallClock;
 pub use error::SimError;
 pub use faults::{Call, CallFault, Delivery, Faults};
-pub use life::{LifeConfig, LifeHandle};
 pub use mode::Mode;
-pub use run::{Ending, Meanwhile, Phase, Restart};
+pub use process::{ContainersWhileDown, Phase, Restart, Termination};
 pub use server::Serving;
 pub use service::CriService;
 pub use sim::{Sim, SimBuilder};
+pub use workload::{WorkloadConfig, WorkloadHandle};

@@ -1,4 +1,5 @@
-//! Answers to lists: whole or in pages, within the runtime's limit, and as bad as chaos wants.
+//! List responses: complete or in pages, within the runtime's message limit, with the configured
+//! faults.
 
 use futures::{StreamExt as _, stream};
 use pleg_cri::v1;
@@ -7,7 +8,7 @@ use tonic::{Response, Status, codegen::BoxStream};
 
 use crate::engine::Engine;
 
-/// A row that can be made larger.
+/// A list item that can be made larger.
 pub(crate) trait Row: Send + 'static {
     fn annotate(&mut self, key: &str, value: &str);
 }
@@ -25,7 +26,7 @@ impl Row for v1::Container {
 }
 
 impl Engine {
-    /// The rows as they are answered: all, none, or larger ones.
+    /// Applies faults to the items of a response.
     pub(crate) fn listed<R: Row>(&self, mut rows: Vec<R>) -> Vec<R> {
         if self.chaos.fires("list.empty", |c| c.lists.empty) {
             rows.clear();
@@ -40,12 +41,12 @@ impl Engine {
     }
 
     /// A list in one message.
-    pub(crate) fn whole<M: Message>(&self, answer: M) -> Result<Response<M>, Status> {
+    pub(crate) fn single<M: Message>(&self, answer: M) -> Result<Response<M>, Status> {
         self.within_limit(&answer)?;
         Ok(Response::new(answer))
     }
 
-    /// A list in pages, if the runtime has such; no row gives no page.
+    /// A list in pages, if the runtime has streaming lists. An empty list has no page.
     pub(crate) fn pages<R, P>(
         &self,
         method: &str,
@@ -60,12 +61,12 @@ impl Engine {
         let off = chaos.value("list.unimplemented", |c| {
             c.lists.unimplemented.then_some(())
         });
-        let (None, Some(size)) = (off, self.habits.page) else {
+        let (None, Some(size)) = (off, self.profile.list_page_size) else {
             let refused = format!("unknown method {method} for service runtime.v1.RuntimeService");
             return Err(Status::unimplemented(refused));
         };
         let size = chaos.value("list.page", |c| c.lists.page).unwrap_or(size);
-        let mut pages: Vec<_> = cut(rows, size)
+        let mut pages: Vec<_> = split(rows, size)
             .into_iter()
             .map(|rows| {
                 let page = page(rows);
@@ -78,9 +79,9 @@ impl Engine {
         let breaks = |c: &crate::Chaos| c.lists.break_after.filter(|n| *n <= pages.len());
         if let Some(count) = chaos.value("list.break_after", breaks) {
             pages.truncate(count);
-            pages.push(Err(Status::internal("chaos: this list breaks off")));
+            pages.push(Err(Status::internal("chaos: this list fails")));
         }
-        // A stream that fails ends there.
+        // A stream ends at its first error.
         let last = pages.iter().position(Result::is_err);
         pages.truncate(last.map_or(pages.len(), |at| at + 1));
         Ok(Response::new(stream::iter(pages).boxed()))
@@ -89,7 +90,7 @@ impl Engine {
     fn within_limit(&self, message: &impl Message) -> Result<(), Status> {
         let size = message.encoded_len();
         let knob = |c: &crate::Chaos| c.lists.limit.filter(|limit| size > *limit);
-        let (set, own) = (self.chaos.chaos().lists.limit, self.habits.message_limit);
+        let (set, own) = (self.chaos.chaos().lists.limit, self.profile.message_limit);
         match self.chaos.value("list.limit", knob) {
             Some(limit) => Err(too_large(size, limit)),
             None if set.is_none() && size > own => Err(too_large(size, own)),
@@ -98,15 +99,15 @@ impl Engine {
     }
 }
 
-/// In the words of grpc-go, as which all real runtimes speak.
+/// The error message of grpc-go, which all real runtimes use.
 pub(crate) fn too_large(size: usize, limit: usize) -> Status {
     Status::resource_exhausted(format!(
         "grpc: trying to send message larger than max ({size} vs. {limit})"
     ))
 }
 
-/// In pages of that size; of one, if it is zero.
-fn cut<R>(rows: Vec<R>, size: usize) -> Vec<Vec<R>> {
+/// Splits items into pages of that size; a size of 0 counts as 1.
+fn split<R>(rows: Vec<R>, size: usize) -> Vec<Vec<R>> {
     let mut rows = rows.into_iter().peekable();
     let pages = std::iter::from_fn(|| {
         rows.peek()?;
@@ -120,9 +121,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_are_full_but_the_last() {
+    fn all_pages_but_the_last_are_full() {
         let sizes = |rows: usize, size| -> Vec<usize> {
-            let pages = cut((0..rows).collect(), size);
+            let pages = split((0..rows).collect(), size);
             pages.iter().map(Vec::len).collect()
         };
         assert_eq!(sizes(0, 5000), []);

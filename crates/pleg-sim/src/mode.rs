@@ -1,36 +1,36 @@
-//! Which runtime is simulated: the names that people choose from. Pure.
+//! The runtimes that can be simulated, by name. Pure.
 
 use std::{fmt, str::FromStr};
 
 use crate::{error::SimError, version::Version};
 
-/// A runtime to be simulated. What is particular to each, and from which version to which, is
-/// one value in `habits.rs`.
+/// A runtime to simulate. `profile.rs` defines the behavior of each mode and version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mode {
-    /// containerd 1.7: one queue of 1000 events; each goes to one of the subscribers, and a dead
-    /// one eats one.
+    /// containerd 1.7: one queue of 1000 events; each event goes to one subscriber, and each dead
+    /// subscriber loses one event.
     Containerd17,
-    /// containerd 2: every subscriber gets every event, and one that does not read stops the
+    /// containerd 2: every subscriber gets every event, and one that does not read blocks the
     /// runtime.
     #[default]
     Containerd2,
-    /// CRI-O with `enable_pod_events`: tells nothing of a pod's removal; what nobody reads is
-    /// lost.
+    /// CRI-O with `enable_pod_events`: no events for the removal of a pod; events without a reader
+    /// are lost.
     Crio,
-    /// CRI-O as it is by default: the event stream ends at once with OK.
+    /// CRI-O with its default configuration: the event stream ends immediately with OK.
     CrioDisabled,
-    /// containerd 1.6: there is no event stream.
+    /// containerd 1.6: no event stream.
     Unimplemented,
-    /// containerd while it starts: every call fails until it is told to be ready.
+    /// containerd during startup: every call fails until [`Sim::ready`](crate::Sim::ready).
     Starting,
-    /// CRI-O while it starts: its socket accepts and says nothing until it is told to be ready.
+    /// CRI-O during startup: the socket accepts connections and does not respond until
+    /// [`Sim::ready`](crate::Sim::ready).
     Silent,
 }
 
 impl Mode {
-    /// All of them, in the order in which they are worth reading about.
+    /// All modes, in the order of the documentation.
     pub const ALL: [Self; 7] = [
         Self::Containerd17,
         Self::Containerd2,
@@ -41,7 +41,7 @@ impl Mode {
         Self::Silent,
     ];
 
-    /// The name that [`Mode::from_str`] reads.
+    /// The name that [`Mode::from_str`] parses.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -55,21 +55,21 @@ impl Mode {
         }
     }
 
-    /// One line about it.
+    /// A description of one line.
     #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
-            Self::Containerd17 => "subscribers compete for one queue of 1000, dead ones too",
-            Self::Containerd2 => "every subscriber gets all; one that does not read stops it",
-            Self::Crio => "tells no removal of a pod; what nobody reads is lost",
-            Self::CrioDisabled => "CRI-O's default: the event stream ends at once with OK",
+            Self::Containerd17 => "each event goes to one subscriber; a dead one loses an event",
+            Self::Containerd2 => "every subscriber gets every event; a slow one blocks the runtime",
+            Self::Crio => "no events for the removal of a pod; unread events are lost",
+            Self::CrioDisabled => "CRI-O's default: the event stream ends immediately with OK",
             Self::Unimplemented => "containerd 1.6: no event stream",
             Self::Starting => "containerd that is not initialized, until `ctl ready`",
-            Self::Silent => "CRI-O whose socket accepts and is silent, until `ctl ready`",
+            Self::Silent => "CRI-O whose socket accepts and does not respond, until `ctl ready`",
         }
     }
 
-    /// The version that it has unless another is asked for.
+    /// The version of the runtime if none is configured.
     #[must_use]
     pub const fn default_version(self) -> &'static str {
         match self {
@@ -80,11 +80,11 @@ impl Mode {
         }
     }
 
-    /// Whether that version of the runtime is known to behave as this mode does.
+    /// Checks that the version of the runtime belongs to this mode.
     ///
     /// # Errors
     ///
-    /// If it is no version, or one that behaves as another mode does.
+    /// If the text is not a version, or the version belongs to another mode.
     pub fn check_version(self, text: &str) -> Result<(), SimError> {
         let (from, to) = self.range();
         match Version::parse(text) {
@@ -97,8 +97,8 @@ impl Mode {
         }
     }
 
-    /// The version that habits follow: the one that was asked for, or the nearest to it that the
-    /// mode knows; the default if it is no version.
+    /// The version that selects the profile: the given one, or the nearest one that belongs to the
+    /// mode; the default if the text is not a version.
     pub(crate) fn version(self, text: &str) -> Version {
         let (from, to) = self.range();
         let parsed = Version::parse(text).or_else(|| Version::parse(self.default_version()));

@@ -1,17 +1,17 @@
-//! The punishment of keepalive pings, as grpc-go's servers have it, all real runtimes among them.
+//! The keepalive enforcement of grpc-go servers, which includes all real runtimes.
 //!
-//! hyper answers pings without telling anybody, so the frames' headers are read as they pass. A
-//! ping less than five minutes after the last one is a strike, unless the server sent headers or
-//! data in between; the third strike is answered with GOAWAY `ENHANCE_YOUR_CALM`
-//! "too_many_pings", and the connection ends. Pure: bytes and times in.
+//! hyper answers pings without reporting them, so this reads the frame headers as they pass. A ping
+//! less than five minutes after the previous one is a strike, unless the server sent headers or
+//! data in between. The third strike is answered with GOAWAY `ENHANCE_YOUR_CALM` "too_many_pings",
+//! and the connection is closed. Pure: bytes and times are arguments.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The least time between two pings.
+/// The minimum time between two pings.
 const MIN: Duration = Duration::from_secs(5 * 60);
-/// Strikes that are forgiven.
+/// The number of strikes without consequence.
 const FORGIVEN: u32 = 2;
 const PREFACE: usize = 24;
 const HEADER: usize = 9;
@@ -20,19 +20,19 @@ const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const PING: u8 = 6;
 
-/// GOAWAY of stream 0, with the last stream's id 2^31 - 1, code 11 and its words.
+/// GOAWAY on stream 0, with last stream id 2^31 - 1, code 11 and the debug data.
 pub(crate) const GOAWAY: &[u8] = b"\0\0\x16\x07\0\0\0\0\0\x7f\xff\xff\xff\0\0\0\x0btoo_many_pings";
 
-/// Finds frames in a stream of bytes, in whatever pieces it comes.
+/// Finds frames in a byte stream that arrives in arbitrary pieces.
 #[derive(Debug, Default)]
 pub(crate) struct Frames {
-    /// Bytes to pass over: the preface, payloads.
+    /// The number of bytes to skip: the preface or a payload.
     skip: usize,
     header: Vec<u8>,
 }
 
 impl Frames {
-    /// Those that a client sends, after its preface.
+    /// For the frames of a client, which follow the preface.
     pub(crate) fn of_client() -> Self {
         Self {
             skip: PREFACE,
@@ -40,7 +40,7 @@ impl Frames {
         }
     }
 
-    /// Type and flags of each frame that begins in these bytes.
+    /// Calls `frame` with the type and flags of each frame whose header ends in these bytes.
     pub(crate) fn pass(&mut self, mut bytes: &[u8], mut frame: impl FnMut(u8, u8)) {
         while !bytes.is_empty() {
             let over = self.skip.min(bytes.len());
@@ -58,13 +58,13 @@ impl Frames {
         }
     }
 
-    /// Whether a frame of ours may go in between here.
+    /// Whether the stream is at a frame boundary.
     pub(crate) fn is_between(&self) -> bool {
         self.skip == 0 && self.header.is_empty()
     }
 }
 
-/// Counts the strikes of one connection.
+/// The ping strikes of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Strikes {
     last: Option<Instant>,
@@ -72,7 +72,7 @@ pub(crate) struct Strikes {
 }
 
 impl Strikes {
-    /// The client sent a frame. True if that was one ping too many.
+    /// The client sent a frame. Returns true if it was one ping too many.
     pub(crate) fn received(&mut self, kind: u8, flags: u8, now: Instant) -> bool {
         if kind != PING || flags & ACK != 0 {
             return false;
@@ -84,7 +84,7 @@ impl Strikes {
         self.strikes > FORGIVEN
     }
 
-    /// The server sent one: it is alive, and pings may be answers to that.
+    /// The server sent a frame. Data and headers reset the strikes.
     pub(crate) fn sent(&mut self, kind: u8) {
         if kind == DATA || kind == HEADERS {
             *self = Self::default();
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_found_in_any_pieces() {
+    fn frames_are_found_in_pieces_of_any_size() {
         let bytes = [
             b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
             frame(4, 0, &[]),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_third_early_ping_is_too_many() {
+    async fn third_early_ping_is_too_many() {
         let mut strikes = Strikes::default();
         let pleg = pleg_runtime::clock::Clock::start();
         let ping = async |strikes: &mut Strikes, after: u64| {
@@ -137,7 +137,10 @@ mod tests {
             strikes.received(PING, 0, pleg.tokio(pleg.now()))
         };
         for _ in 0..10 {
-            assert!(!ping(&mut strikes, 300).await, "five minutes apart is well");
+            assert!(
+                !ping(&mut strikes, 300).await,
+                "five minutes apart is allowed"
+            );
         }
         assert!(!ping(&mut strikes, 10).await);
         assert!(!ping(&mut strikes, 10).await);
@@ -150,7 +153,10 @@ mod tests {
         let mut acks = Strikes::default();
         for _ in 0..9 {
             let now = pleg.tokio(pleg.now());
-            assert!(!acks.received(PING, ACK, now), "answers are no pings");
+            assert!(
+                !acks.received(PING, ACK, now),
+                "acknowledgements do not count"
+            );
         }
     }
 }

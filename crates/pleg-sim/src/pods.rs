@@ -1,47 +1,48 @@
-//! Calls that change something become changes of the world, and changes become events.
+//! The calls that change pods and containers. Each changes the state and then sends events.
 //!
-//! What is told of each, and when, is the runtime's habit.
+//! The profile defines which events a change causes, and when.
 
 use std::{sync::Arc, time::Duration};
 
 use pleg_cri::v1::{self, ContainerEventType as Kind, ContainerState};
 
 use crate::{
-    engine::Engine, error::Refusal, habits::SandboxDeleted, programs::End, script::KILLED,
+    engine::Engine, error::Refusal, profile::SandboxDeleted, programs::ExitStatus, script::KILLED,
 };
 
 impl Engine {
     // === sandboxes ===
 
-    /// Ready before anything is told of it, and told before the call returns.
+    /// The sandbox is ready before its events are sent, and they are sent before the call returns.
     pub(crate) async fn run_sandbox(
         self: &Arc<Self>,
         config: v1::PodSandboxConfig,
         handler: String,
     ) -> Result<String, Refusal> {
         let now = self.now();
-        let handler = if self.habits.names_handlers {
+        let handler = if self.profile.reports_runtime_handler {
             handler
         } else {
             String::new()
         };
         let id = self.world().run_sandbox(config, handler, now)?;
-        if self.habits.told.sandbox_created {
-            self.tell(Kind::ContainerCreatedEvent, &id, &id).await;
+        if self.profile.events.sandbox_created {
+            self.emit(Kind::ContainerCreatedEvent, &id, &id).await;
         }
-        self.tell(Kind::ContainerStartedEvent, &id, &id).await;
+        self.emit(Kind::ContainerStartedEvent, &id, &id).await;
         Ok(id)
     }
 
-    /// Kills its containers, ends it, tears its network down. Nothing to do is no error.
+    /// Kills the containers, stops the sandbox and releases its network. No error if there is
+    /// nothing to do.
     pub(crate) async fn stop_sandbox(self: &Arc<Self>, id: &str) {
         let containers = self.world().containers_of(id);
         for container in containers {
-            self.end_container(&container, Duration::ZERO).await;
+            self.stop_program(&container, Duration::ZERO).await;
         }
-        if self.habits.told.stop_in_call && !self.has_pause(id) {
+        if self.profile.events.sandbox_stopped_in_call && !self.has_pause_process(id) {
             if self.world().sandbox_exited(id) {
-                self.tell(Kind::ContainerStoppedEvent, id, id).await;
+                self.emit(Kind::ContainerStoppedEvent, id, id).await;
             }
         } else {
             self.end_sandbox(id);
@@ -49,19 +50,19 @@ impl Engine {
         self.world().release_address(id);
     }
 
-    /// Its pause process ends, for whatever cause; a task of its own tells it.
+    /// The pause process exits, for whatever reason. A separate task sends the event.
     fn end_sandbox(self: &Arc<Self>, id: &str) {
         if self.world().sandbox_exited(id) {
-            let untold = self.begin_telling(id);
+            let pending = self.begin_exit_event(id);
             let (engine, id) = (Arc::clone(self), id.to_owned());
             self.tasks.spawn(async move {
-                engine.tell(Kind::ContainerStoppedEvent, &id, &id).await;
-                engine.end_telling(&id, untold);
+                engine.emit(Kind::ContainerStoppedEvent, &id, &id).await;
+                engine.finish_exit_event(&id, pending);
             });
         }
     }
 
-    /// Its pause process is killed, and with it everything in its process namespace. False if
+    /// Kills the pause process, and with it everything in its process namespace. Returns false if
     /// there is no such process.
     pub(crate) fn kill_sandbox(self: &Arc<Self>, id: &str) -> bool {
         let (ready, shares_processes) = {
@@ -69,48 +70,49 @@ impl Engine {
             let sandbox = world.sandbox(id);
             (sandbox.is_ok_and(|s| s.ready), world.shares_processes(id))
         };
-        if !ready || !self.has_pause(id) {
+        if !ready || !self.has_pause_process(id) {
             return false;
         }
         self.end_sandbox(id);
         if shares_processes {
             let containers = self.world().containers_of(id);
             for container in containers {
-                self.kill_container(&container, End::by_itself(KILLED));
+                self.kill_container(&container, ExitStatus::from_code(KILLED));
             }
         }
         true
     }
 
-    fn has_pause(&self, id: &str) -> bool {
-        !self.habits.drops_pause || self.world().shares_processes(id)
+    fn has_pause_process(&self, id: &str) -> bool {
+        !self.profile.drops_infra_container || self.world().shares_processes(id)
     }
 
-    /// Stops what runs, removes the containers, and forgets it: before that is told, or only
-    /// then (so that for an instant a list shows a sandbox whose removal was told), or untold.
+    /// Stops everything, removes the containers and then the sandbox. DELETED is sent after the
+    /// sandbox is gone, before it is gone (then a list still shows the sandbox for a moment), or
+    /// never.
     pub(crate) async fn remove_sandbox(self: &Arc<Self>, id: &str) {
         self.stop_sandbox(id).await;
-        self.tear_down(id).await;
+        self.wait_for_exit_event(id).await;
         let containers = self.world().containers_of(id);
         for container in containers {
-            if self.habits.told.inner_deleted {
+            if self.profile.events.deleted_with_sandbox {
                 self.remove_container(&container).await;
             } else {
-                self.take_container_away(&container).await;
+                self.delete_container(&container).await;
             }
         }
         if !self.world().begin_removal(id) {
             return;
         }
-        match self.habits.told.sandbox_deleted {
-            SandboxDeleted::Never => self.world().forget_sandbox(id),
-            SandboxDeleted::Afterwards => {
-                self.world().forget_sandbox(id);
-                self.tell(Kind::ContainerDeletedEvent, id, id).await;
+        match self.profile.events.sandbox_deleted {
+            SandboxDeleted::Never => self.world().delete_sandbox(id),
+            SandboxDeleted::AfterRemoval => {
+                self.world().delete_sandbox(id);
+                self.emit(Kind::ContainerDeletedEvent, id, id).await;
             }
-            SandboxDeleted::Before => {
-                self.tell(Kind::ContainerDeletedEvent, id, id).await;
-                self.world().forget_sandbox(id);
+            SandboxDeleted::BeforeRemoval => {
+                self.emit(Kind::ContainerDeletedEvent, id, id).await;
+                self.world().delete_sandbox(id);
             }
         }
     }
@@ -124,54 +126,57 @@ impl Engine {
     ) -> Result<String, Refusal> {
         let now = self.now();
         let id = self.world().create_container(sandbox, config, now)?;
-        self.tell(Kind::ContainerCreatedEvent, sandbox, &id).await;
+        self.emit(Kind::ContainerCreatedEvent, sandbox, &id).await;
         Ok(id)
     }
 
-    /// The program runs before its start is told, so a short one may have ended by then. A start
-    /// that fails tells nothing.
+    /// The program runs before STARTED is sent, so a short one may have exited by then. A failed
+    /// start sends no event.
     pub(crate) async fn start_container(self: &Arc<Self>, id: &str) -> Result<(), Refusal> {
         let now = self.now();
         let started = {
             let mut world = self.world();
             let script = world.start_container(id, now);
-            if self.habits.removes_failed_starts && matches!(script, Err(Refusal::StartFailed(_))) {
-                world.forget_container(id);
+            if self.profile.removes_failed_starts && matches!(script, Err(Refusal::StartFailed(_)))
+            {
+                world.delete_container(id);
             }
             script.and_then(|script| Ok((script, world.container(id)?.sandbox.clone())))
         };
         let (script, sandbox) = started?;
         self.spawn_program(id, script);
-        self.tell(Kind::ContainerStartedEvent, &sandbox, id).await;
+        self.emit(Kind::ContainerStartedEvent, &sandbox, id).await;
         Ok(())
     }
 
-    /// Returns when it has ended; its end may be told later. Nothing to do is no error.
+    /// Returns when the container has exited; its event may follow later. No error if there is
+    /// nothing to do.
     pub(crate) async fn stop_container(self: &Arc<Self>, id: &str, grace: Duration) {
-        self.end_container(id, grace).await;
-        if self.habits.told.stop_as_deleted {
+        self.stop_program(id, grace).await;
+        if self.profile.events.deleted_on_stop {
             let sandbox = self.world().container(id).map(|c| c.sandbox.clone());
             if let Ok(sandbox) = sandbox {
-                self.tell(Kind::ContainerDeletedEvent, &sandbox, id).await;
+                self.emit(Kind::ContainerDeletedEvent, &sandbox, id).await;
             }
         }
     }
 
-    /// Kills it if it runs. It is forgotten before that is told. Nothing to do is no error.
+    /// Kills the container if it runs. It is gone before DELETED is sent. No error if there is
+    /// nothing to do.
     pub(crate) async fn remove_container(self: &Arc<Self>, id: &str) {
-        if let Some(sandbox) = self.take_container_away(id).await {
-            self.tell(Kind::ContainerDeletedEvent, &sandbox, id).await;
+        if let Some(sandbox) = self.delete_container(id).await {
+            self.emit(Kind::ContainerDeletedEvent, &sandbox, id).await;
         }
     }
 
-    /// The same, untold: the sandbox that it belonged to.
-    async fn take_container_away(&self, id: &str) -> Option<String> {
-        self.end_container(id, Duration::ZERO).await;
-        self.tear_down(id).await;
-        self.world().forget_container(id)
+    /// Removes the container without an event. Returns the sandbox it belonged to.
+    async fn delete_container(&self, id: &str) -> Option<String> {
+        self.stop_program(id, Duration::ZERO).await;
+        self.wait_for_exit_event(id).await;
+        self.world().delete_container(id)
     }
 
-    /// New limits for one that exists and has not ended.
+    /// Changes the limits of a container that has not exited.
     pub(crate) fn update_resources(
         &self,
         id: &str,

@@ -1,4 +1,5 @@
-//! The programs that containers run: each a task that waits for its end and then tells it.
+//! The programs that containers run. Each is a task that waits for its exit and then sends the
+//! event.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,32 +11,32 @@ use crate::{
     script::{KILLED, Script},
 };
 
-/// How long taking a sandbox or container apart lasts at most.
-const TEAR_DOWN: Duration = Duration::from_millis(50);
+/// How long a removal waits for the event of an earlier exit.
+const EXIT_EVENT_WAIT: Duration = Duration::from_millis(50);
 
-/// A handle on a running program.
+/// A handle to a running program.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
-    order: watch::Sender<Order>,
-    ended: watch::Receiver<bool>,
+    command: watch::Sender<Command>,
+    has_exited: watch::Receiver<bool>,
 }
 
-/// What a program is told; a later one overrules an earlier one.
+/// What a program is told to do. A later command overrides an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Order {
-    Live,
+enum Command {
+    Run,
     Stop,
-    Kill(End),
+    Kill(ExitStatus),
 }
 
-/// How a program has ended.
+/// How a program exited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct End {
+pub(crate) struct ExitStatus {
     pub(crate) code: i32,
     pub(crate) reason: &'static str,
 }
 
-impl End {
+impl ExitStatus {
     pub(crate) const OOM: Self = Self {
         code: KILLED,
         reason: "OOMKilled",
@@ -45,117 +46,131 @@ impl End {
         reason: "Unknown",
     };
 
-    pub(crate) const fn by_itself(code: i32) -> Self {
+    pub(crate) const fn from_code(code: i32) -> Self {
         let reason = if code == 0 { "Completed" } else { "Error" };
         Self { code, reason }
     }
 }
 
 impl Engine {
-    /// A container's life, in a task of its own.
+    /// Starts the program of a container as a task.
     pub(crate) fn spawn_program(self: &Arc<Self>, id: &str, script: Script) {
-        let (order, orders) = watch::channel(Order::Live);
-        let (end, ended) = watch::channel(false);
-        lock(&self.programs).insert(id.to_owned(), Program { order, ended });
+        let (command, commands) = watch::channel(Command::Run);
+        let (exited, has_exited) = watch::channel(false);
+        lock(&self.programs).insert(
+            id.to_owned(),
+            Program {
+                command,
+                has_exited,
+            },
+        );
         let (engine, id) = (Arc::clone(self), id.to_owned());
         self.tasks.spawn(async move {
-            let how = tokio::select! {
+            let exit = tokio::select! {
                 biased;
                 () = engine.stop.cancelled() => return,
-                how = engine.live(script, orders) => how,
+                exit = engine.run_program(script, commands) => exit,
             };
             let now = engine.now();
-            // Whether it was out of memory, some runtimes find out only after they told its end.
-            let late = how == End::OOM && !engine.habits.knows_oom_at_once;
-            let first = if late { End::by_itself(how.code) } else { how };
+            // Some runtimes find out only after the event that the container was out of memory.
+            let late = exit == ExitStatus::OOM && !engine.profile.oom_reason_in_event;
+            let first = if late {
+                ExitStatus::from_code(exit.code)
+            } else {
+                exit
+            };
             let sandbox = engine.world().container_exited(&id, first, now);
             lock(&engine.programs).remove(&id);
-            let untold = engine.begin_telling(&id);
-            // Whoever waits for the end goes on before it is told.
-            end.send_replace(true);
+            let pending = engine.begin_exit_event(&id);
+            // Those who wait for the exit proceed before the event is sent.
+            exited.send_replace(true);
             if let Some(sandbox) = sandbox {
                 engine
-                    .tell(Kind::ContainerStoppedEvent, &sandbox, &id)
+                    .emit(Kind::ContainerStoppedEvent, &sandbox, &id)
                     .await;
             }
             if late {
-                engine.world().learn_reason(&id, how.reason);
+                engine.world().set_exit_reason(&id, exit.reason);
             }
-            engine.end_telling(&id, untold);
+            engine.finish_exit_event(&id, pending);
         });
     }
 
-    /// Until it ends, and how.
-    async fn live(&self, script: Script, mut orders: watch::Receiver<Order>) -> End {
-        let by_itself = async {
+    /// Waits for the exit of the program.
+    async fn run_program(
+        &self,
+        script: Script,
+        mut commands: watch::Receiver<Command>,
+    ) -> ExitStatus {
+        let exits_on_its_own = async {
             match script {
                 Script::Exit { code, after } => {
                     self.pause(after).await;
-                    End::by_itself(code)
+                    ExitStatus::from_code(code)
                 }
                 Script::Oom { after } => {
                     self.pause(after).await;
-                    End::OOM
+                    ExitStatus::OOM
                 }
                 Script::Run | Script::IgnoreTerm | Script::FailStart => {
                     std::future::pending().await
                 }
             }
         };
-        let ordered = async {
+        let commanded = async {
             loop {
-                let order = *orders.borrow_and_update();
-                match (order, script.on_term()) {
-                    (Order::Kill(end), _) => return end,
-                    (Order::Stop, Some(code)) => return End::by_itself(code),
-                    (Order::Live, _) | (Order::Stop, None) => {}
+                let command = *commands.borrow_and_update();
+                match (command, script.on_term()) {
+                    (Command::Kill(exit), _) => return exit,
+                    (Command::Stop, Some(code)) => return ExitStatus::from_code(code),
+                    (Command::Run, _) | (Command::Stop, None) => {}
                 }
-                if orders.changed().await.is_err() {
+                if commands.changed().await.is_err() {
                     std::future::pending::<()>().await;
                 }
             }
         };
         tokio::select! {
-            end = by_itself => end,
-            end = ordered => end,
+            exit = exits_on_its_own => exit,
+            exit = commanded => exit,
         }
     }
 
-    /// Ends a container, with that time for `SIGTERM`. Returns when it has ended; its end may be
-    /// told later. Nothing to do is no error.
-    pub(crate) async fn end_container(&self, id: &str, grace: Duration) {
+    /// Stops a container, with `grace` between `SIGTERM` and `SIGKILL`. Returns when it has exited;
+    /// its event may follow later. No error if there is nothing to do.
+    pub(crate) async fn stop_program(&self, id: &str, grace: Duration) {
         let Some(mut program) = self.program(id) else {
             return;
         };
         if !grace.is_zero() {
-            program.give(Order::Stop);
+            program.send(Command::Stop);
             tokio::select! {
                 () = program.wait() => return,
                 () = self.pause(grace) => {}
             }
         }
-        program.give(Order::Kill(End::by_itself(KILLED)));
+        program.send(Command::Kill(ExitStatus::from_code(KILLED)));
         program.wait().await;
     }
 
-    /// Ends a running container as if by itself. False if it does not run.
-    pub(crate) fn kill_container(&self, id: &str, end: End) -> bool {
+    /// Makes a running container exit with that status. Returns false if it does not run.
+    pub(crate) fn kill_container(&self, id: &str, exit: ExitStatus) -> bool {
         self.program(id).is_some_and(|program| {
-            program.give(Order::Kill(end));
+            program.send(Command::Kill(exit));
             true
         })
     }
 
-    /// Ends everything that runs, and returns when it has ended.
-    pub(crate) async fn end_all(&self, end: End) {
+    /// Makes every running container exit, and returns when all have exited.
+    pub(crate) async fn exit_all(&self, exit: ExitStatus) {
         let all: Vec<_> = lock(&self.programs).values().cloned().collect();
         for mut program in all {
-            program.give(Order::Kill(end));
+            program.send(Command::Kill(exit));
             program.wait().await;
         }
     }
 
-    pub(crate) async fn until_ended(&self, id: &str) {
+    pub(crate) async fn wait_for_exit(&self, id: &str) {
         if let Some(mut program) = self.program(id) {
             program.wait().await;
         }
@@ -165,46 +180,46 @@ impl Engine {
         lock(&self.programs).get(id).cloned()
     }
 
-    pub(crate) fn begin_telling(&self, id: &str) -> watch::Sender<()> {
-        let (untold, told) = watch::channel(());
-        lock(&self.untold).insert(id.to_owned(), told);
-        untold
+    pub(crate) fn begin_exit_event(&self, id: &str) -> watch::Sender<()> {
+        let (pending, published) = watch::channel(());
+        lock(&self.exit_events).insert(id.to_owned(), published);
+        pending
     }
 
-    pub(crate) fn end_telling(&self, id: &str, untold: watch::Sender<()>) {
-        lock(&self.untold).remove(id);
-        drop(untold);
+    pub(crate) fn finish_exit_event(&self, id: &str, pending: watch::Sender<()>) {
+        lock(&self.exit_events).remove(id);
+        drop(pending);
     }
 
-    /// What a runtime does between an end and a removal takes longer than telling the end does;
-    /// so a removal is told first only if something holds the telling up.
-    pub(crate) async fn tear_down(&self, id: &str) {
-        let told = lock(&self.untold).get(id).cloned();
-        if let Some(mut told) = told {
+    /// Waits for the event of an earlier exit. In a real runtime, a removal takes longer than
+    /// sending that event, so DELETED overtakes STOPPED only if something delays STOPPED.
+    pub(crate) async fn wait_for_exit_event(&self, id: &str) {
+        let published = lock(&self.exit_events).get(id).cloned();
+        if let Some(mut published) = published {
             tokio::select! {
-                _ = told.changed() => {}
-                () = self.pause(TEAR_DOWN) => {}
+                _ = published.changed() => {}
+                () = self.pause(EXIT_EVENT_WAIT) => {}
             }
         }
     }
 }
 
 impl Program {
-    fn give(&self, order: Order) {
-        self.order.send_if_modified(|current| {
-            let news = matches!(
-                (*current, order),
-                (Order::Live, _) | (Order::Stop, Order::Kill(_))
+    fn send(&self, command: Command) {
+        self.command.send_if_modified(|current| {
+            let changes = matches!(
+                (*current, command),
+                (Command::Run, _) | (Command::Stop, Command::Kill(_))
             );
-            if news {
-                *current = order;
+            if changes {
+                *current = command;
             }
-            news
+            changes
         });
     }
 
     async fn wait(&mut self) {
-        // An error means that its task is gone: it has ended, or everything has.
-        let _ = self.ended.wait_for(|ended| *ended).await;
+        // An error means that the task is gone, so the program has exited.
+        let _ = self.has_exited.wait_for(|exited| *exited).await;
     }
 }

@@ -1,26 +1,26 @@
-//! How a simulated container lives, read from its command. Pure.
+//! What a simulated container does, parsed from its command. Pure.
 
 use std::time::Duration;
 
 use pleg_cri::v1;
 
-/// The exit code of a start that failed.
+/// The exit code after a failed start.
 pub(crate) const START_FAILED: i32 = 128;
-/// The exit code of a program that `SIGKILL` ended.
+/// The exit code after `SIGKILL`.
 pub(crate) const KILLED: i32 = 137;
-/// The exit code of a program that `SIGTERM` ended.
+/// The exit code after `SIGTERM`.
 pub(crate) const TERMINATED: i32 = 143;
 
-/// What the "program" does.
+/// What the program of a container does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Script {
-    /// Runs until it is stopped; ends with 0 on `SIGTERM`.
+    /// Runs until it is stopped; exits with 0 on `SIGTERM`.
     Run,
     /// Runs until it is killed.
     IgnoreTerm,
-    /// Ends by itself.
+    /// Exits on its own.
     Exit { code: i32, after: Duration },
-    /// Is killed for its use of memory.
+    /// Is killed because it is out of memory.
     Oom { after: Duration },
     /// Cannot be started.
     FailStart,
@@ -50,7 +50,7 @@ impl Script {
         }
     }
 
-    /// The exit code that a `SIGTERM` brings about, if it ends the program.
+    /// The exit code after `SIGTERM`, if the program exits on it.
     pub(crate) fn on_term(self) -> Option<i32> {
         match self {
             Self::Run => Some(0),
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_read_from_their_end() {
+    fn end_of_command_selects_behavior() {
         let exit = |code, ms| Script::Exit {
             code,
             after: Duration::from_millis(ms),

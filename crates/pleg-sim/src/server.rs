@@ -1,4 +1,4 @@
-//! Serving: gRPC on a unix socket or on one given connection. Touches sockets and files.
+//! Serves gRPC on a unix socket or on a given connection.
 
 use std::{
     io,
@@ -20,17 +20,17 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::transport::{Server, server::Router};
 
 use crate::{
+    connection::Connection,
     engine::Engine,
     error::SimError,
-    habits::StartHabit,
-    io::Severable,
-    run::{Phase, Run},
+    process::{Phase, Process},
+    profile::StartupBehavior,
     service::CriService,
 };
 
-/// A socket that is being served. Dropping this does not end it.
+/// A socket that is being served. Dropping this does not stop it.
 #[derive(Debug)]
-#[must_use = "it says when the serving has ended"]
+#[must_use = "this stops serving"]
 pub struct Serving {
     path: PathBuf,
     stop: CancellationToken,
@@ -42,28 +42,28 @@ impl Serving {
         Self { path, stop, task }
     }
 
-    /// The socket.
+    /// The path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Cuts its connections, removes the socket, and returns when all of that is done. The
-    /// runtime itself goes on, with its subscribers and its queue; `Sim::restart` is another
-    /// thing.
+    /// Cuts the connections and removes the socket. Returns when both are done, without waiting for
+    /// calls in progress: a hanging call fails with its connection. The runtime keeps running, with
+    /// its subscribers and queued events; to restart it, use `Sim::restart`.
     pub async fn stop(self) {
         self.stop.cancel();
         self.task.wait().await;
     }
 
-    /// Returns when the serving has ended, by whatever cause.
+    /// Returns when serving has ended, for whatever reason.
     pub async fn stopped(self) {
         self.task.wait().await;
     }
 }
 
-/// Serves a new socket until `shutdown`, or until the simulator ends; with each of the runtime's
-/// processes anew.
+/// Serves a new socket until `shutdown` completes or the simulator ends. Every process of the
+/// runtime binds the socket again.
 pub(crate) fn serve_unix(
     engine: &Arc<Engine>,
     path: &Path,
@@ -76,7 +76,7 @@ pub(crate) fn serve_unix(
     engine.sockets.send_modify(|s| s.wanted += 1);
     let engine = Arc::clone(engine);
     let all = engine.tasks.clone();
-    // Twice tracked: by the handle, and by the simulator.
+    // Tracked by the handle and by the simulator.
     all.spawn(task.track_future(async move {
         let until = async {
             tokio::select! {
@@ -84,21 +84,21 @@ pub(crate) fn serve_unix(
                 () = stop.cancelled() => {}
             }
         };
-        let every_run = async {
-            if let Err(error) = serve_every_run(&engine, socket, &stop).await {
-                tracing::warn!(%error, "the socket is not served any more");
+        let every_process = async {
+            if let Err(error) = serve_every_process(&engine, socket, &stop).await {
+                tracing::warn!(%error, "stopped serving the socket");
             }
             stop.cancel();
         };
-        futures::future::join(until, every_run).await;
+        futures::future::join(until, every_process).await;
         engine.sockets.send_modify(|s| s.wanted -= 1);
     }));
     task.close();
     Ok(serving)
 }
 
-/// Until `stop`: each process of the runtime binds the socket anew.
-async fn serve_every_run(
+/// Binds and serves the socket for every process of the runtime, until `stop`.
+async fn serve_every_process(
     engine: &Arc<Engine>,
     mut socket: Socket,
     stop: &CancellationToken,
@@ -107,9 +107,9 @@ async fn serve_every_run(
     loop {
         let path = socket.path.clone();
         {
-            let run = engine.run();
-            let serving = serve_run(engine, &run, socket, stop);
-            run.servers.track_future(serving).await;
+            let process = engine.process();
+            let serving = serve_process(engine, &process, socket, stop);
+            process.servers.track_future(serving).await;
         }
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
@@ -118,85 +118,94 @@ async fn serve_every_run(
     }
 }
 
-/// Until `stop`, or the end of that process.
-async fn serve_run(engine: &Arc<Engine>, run: &Run, socket: Socket, stop: &CancellationToken) {
+/// Serves until `stop`, or until the process ends.
+async fn serve_process(
+    engine: &Arc<Engine>,
+    process: &Process,
+    socket: Socket,
+    stop: &CancellationToken,
+) {
     engine.sockets.send_modify(|s| s.bound += 1);
     let Socket {
         path,
         listener,
         file,
     } = socket;
-    // Those that connect to a silent runtime wait in the listener's queue.
-    if open_for_business(engine, run, stop).await {
+    // While the runtime does not respond, connections wait in the listener's backlog.
+    if wait_until_accepting(engine, process, stop).await {
         let incoming = UnixListenerStream::new(listener).map(|accepted| {
-            let cuts = [stop.clone(), run.connections()];
-            accepted.map(|io| Severable::new(io, cuts, CancellationToken::new(), engine.clock))
+            let cuts = [stop.clone(), process.connections()];
+            accepted.map(|io| Connection::new(io, cuts, CancellationToken::new(), engine.clock))
         });
         let ends = async {
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = run.ends.cancelled() => {}
+                () = process.ends.cancelled() => {}
             }
         };
         let served = router(engine).serve_with_incoming_shutdown(incoming, ends);
         if let Err(error) = served.await {
-            tracing::warn!(%error, "serving ended");
+            tracing::warn!(%error, "serving failed");
         }
     }
-    // Who is killed leaves the socket behind, and it refuses.
-    if !run.was_killed() || stop.is_cancelled() {
+    // A killed process leaves its socket file behind.
+    if !process.was_killed() || stop.is_cancelled() {
         file.remove(&path);
     }
     engine.sockets.send_modify(|s| s.bound -= 1);
 }
 
-/// Returns when connections are accepted; false if that does not come.
-async fn open_for_business(engine: &Engine, run: &Run, stop: &CancellationToken) -> bool {
-    if engine.habits.starting != StartHabit::Silent || engine.phase() == Phase::Serving {
-        return !run.ends.is_cancelled();
+/// Returns true when connections are accepted, and false if the process ends first.
+async fn wait_until_accepting(
+    engine: &Engine,
+    process: &Process,
+    stop: &CancellationToken,
+) -> bool {
+    if engine.profile.startup != StartupBehavior::Silent || engine.phase() == Phase::Serving {
+        return !process.ends.is_cancelled();
     }
     tokio::select! {
         ready = engine.until_ready() => ready.is_ok(),
         () = stop.cancelled() => false,
-        () = run.ends.cancelled() => false,
+        () = process.ends.cancelled() => false,
     }
 }
 
-/// Serves one connection until either side ends it, or the runtime's process ends.
+/// Serves one connection until either side closes it, or the process ends.
 pub(crate) fn serve_stream<IO>(engine: &Arc<Engine>, io: IO)
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (engine, run) = (Arc::clone(engine), engine.run());
+    let (engine, process) = (Arc::clone(engine), engine.process());
     let all = engine.tasks.clone();
-    let servers = run.servers.clone();
+    let servers = process.servers.clone();
     all.spawn(servers.track_future(async move {
-        if !open_for_business(&engine, &run, &engine.stop).await {
+        if !wait_until_accepting(&engine, &process, &engine.stop).await {
             return;
         }
         let closed = CancellationToken::new();
-        let cuts = [engine.stop.clone(), run.connections()];
-        let io = Severable::new(io, cuts, closed.clone(), engine.clock);
+        let cuts = [engine.stop.clone(), process.connections()];
+        let io = Connection::new(io, cuts, closed.clone(), engine.clock);
         let incoming = stream::iter([Ok::<_, io::Error>(io)]).chain(stream::pending());
         let ended = async {
             tokio::select! {
                 () = closed.cancelled() => {}
-                () = run.ends.cancelled() => {}
+                () = process.ends.cancelled() => {}
             }
         };
         let served = router(&engine).serve_with_incoming_shutdown(incoming, ended);
         if let Err(error) = served.await {
-            tracing::warn!(%error, "serving ended");
+            tracing::warn!(%error, "serving failed");
         }
     }));
 }
 
 fn router(engine: &Arc<Engine>) -> Router {
     let service = CriService::new(Arc::clone(engine));
-    let limit = engine.habits.message_limit;
+    let limit = engine.profile.message_limit;
     let runtime = RuntimeServiceServer::new(service.clone())
         .max_decoding_message_size(limit)
-        // What it sends is held to the limit in the words of grpc-go (`lists`, `stream`).
+        // `lists` and `stream` enforce the limit on responses, with the error message of grpc-go.
         .max_encoding_message_size(usize::MAX);
     let images = ImageServiceServer::new(service)
         .max_decoding_message_size(limit)
@@ -204,7 +213,7 @@ fn router(engine: &Arc<Engine>) -> Router {
     Server::builder().add_service(runtime).add_service(images)
 }
 
-/// A socket that is bound.
+/// A bound socket.
 pub(crate) struct Socket {
     pub(crate) path: PathBuf,
     pub(crate) listener: UnixListener,
@@ -213,7 +222,7 @@ pub(crate) struct Socket {
 
 impl Socket {
     pub(crate) fn bind(path: &Path) -> Result<Self, SimError> {
-        make_way(path)?;
+        remove_stale_socket(path)?;
         let failed = |what| {
             move |source| SimError::Io {
                 what,
@@ -224,12 +233,12 @@ impl Socket {
         Ok(Self {
             path: path.to_owned(),
             listener: UnixListener::bind(path).map_err(failed("bind"))?,
-            file: SocketFile::of(path).map_err(failed("look at"))?,
+            file: SocketFile::of(path).map_err(failed("inspect"))?,
         })
     }
 }
-/// Removes a socket that a dead server left behind, and nothing else.
-fn make_way(path: &Path) -> Result<(), SimError> {
+/// Removes a socket file that no process listens on, and no other file.
+fn remove_stale_socket(path: &Path) -> Result<(), SimError> {
     let failed = |what| {
         move |source| SimError::Io {
             what,
@@ -239,7 +248,7 @@ fn make_way(path: &Path) -> Result<(), SimError> {
     };
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(failed("look at")(error)),
+        Err(error) => return Err(failed("inspect")(error)),
         Ok(file) if !file.file_type().is_socket() => {
             return Err(SimError::NotASocket {
                 path: path.to_owned(),
@@ -255,11 +264,11 @@ fn make_way(path: &Path) -> Result<(), SimError> {
             std::fs::remove_file(path).map_err(failed("remove the stale socket"))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(failed("try")(error)),
+        Err(error) => Err(failed("connect to")(error)),
     }
 }
 
-/// The file of a socket that we bound, recognised if somebody has replaced it since.
+/// The identity of a socket file, to detect that it was replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SocketFile(u64, u64);
 
@@ -271,7 +280,7 @@ impl SocketFile {
 
     pub(crate) fn remove(self, path: &Path) {
         if Self::of(path).is_ok_and(|now| now == self) {
-            // If that fails, the next server finds a stale socket and deals with it.
+            // If this fails, the next server removes the stale socket.
             let _ = std::fs::remove_file(path);
         }
     }

@@ -1,5 +1,4 @@
-//! The CRI as gRPC has it. Translates, and decides nothing but that a call goes on when its client
-//! has given up. Answers to lists are `lists`' business, event streams `stream`'s.
+//! The CRI as gRPC services. `lists` creates list responses and `stream` creates event streams.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -12,14 +11,14 @@ use crate::{
     engine::Engine,
     error::Refusal,
     faults::Call,
-    habits::{StreamHabit, Timestamp},
+    profile::{StreamKind, Timestamp},
     script::Script,
     stream,
 };
 
 type Answer<T> = Result<Response<T>, Status>;
 
-/// The services of a simulated runtime.
+/// The gRPC services of a simulated runtime.
 #[derive(Clone, Debug)]
 pub struct CriService {
     engine: Arc<Engine>,
@@ -37,17 +36,20 @@ impl CriService {
         self.engine.admit(Call { method, id }).await
     }
 
-    /// Whether chaos denies what exists.
-    fn denies(&self) -> bool {
+    /// Whether a fault hides an existing id from status calls.
+    fn hides_existing(&self) -> bool {
         let engine = &self.engine;
         engine
             .chaos
             .fires("status.not_found", |c| c.lists.not_found)
     }
 
-    /// Does it to the end even if the client gives up, as Go's handlers do: what has been changed
-    /// is also told.
-    async fn to_the_end<F, T>(&self, work: impl FnOnce(Arc<Engine>) -> F) -> Result<T, Status>
+    /// Runs a call to completion even if the client disconnects, as Go handlers do, so that every
+    /// change sends its events.
+    async fn run_to_completion<F, T>(
+        &self,
+        work: impl FnOnce(Arc<Engine>) -> F,
+    ) -> Result<T, Status>
     where
         F: Future<Output = T> + Send + 'static,
         T: Send + 'static,
@@ -60,14 +62,14 @@ impl CriService {
 
 #[tonic::async_trait]
 impl RuntimeService for CriService {
-    // === the runtime ===
+    // === runtime ===
 
     async fn version(&self, _: Request<v1::VersionRequest>) -> Answer<v1::VersionResponse> {
         self.admit("Version", "").await?;
         Ok(Response::new(v1::VersionResponse {
             version: "0.1.0".into(),
-            runtime_name: self.engine.habits.name.into(),
-            runtime_version: self.engine.habits.version.clone(),
+            runtime_name: self.engine.profile.name.into(),
+            runtime_version: self.engine.profile.version.clone(),
             runtime_api_version: "v1".into(),
         }))
     }
@@ -119,8 +121,9 @@ impl RuntimeService for CriService {
         } = request.into_inner();
         self.admit("RunPodSandbox", "").await?;
         let config = config.ok_or(Refusal::Missing("sandbox config"))?;
-        let ran = self
-            .to_the_end(|engine| async move { engine.run_sandbox(config, runtime_handler).await });
+        let ran = self.run_to_completion(|engine| async move {
+            engine.run_sandbox(config, runtime_handler).await
+        });
         let pod_sandbox_id = ran.await??;
         Ok(Response::new(v1::RunPodSandboxResponse { pod_sandbox_id }))
     }
@@ -131,7 +134,7 @@ impl RuntimeService for CriService {
     ) -> Answer<v1::StopPodSandboxResponse> {
         let id = request.into_inner().pod_sandbox_id;
         self.admit("StopPodSandbox", &id).await?;
-        self.to_the_end(|engine| async move { engine.stop_sandbox(&id).await })
+        self.run_to_completion(|engine| async move { engine.stop_sandbox(&id).await })
             .await?;
         Ok(Response::new(v1::StopPodSandboxResponse {}))
     }
@@ -142,7 +145,7 @@ impl RuntimeService for CriService {
     ) -> Answer<v1::RemovePodSandboxResponse> {
         let id = request.into_inner().pod_sandbox_id;
         self.admit("RemovePodSandbox", &id).await?;
-        self.to_the_end(|engine| async move { engine.remove_sandbox(&id).await })
+        self.run_to_completion(|engine| async move { engine.remove_sandbox(&id).await })
             .await?;
         Ok(Response::new(v1::RemovePodSandboxResponse {}))
     }
@@ -153,18 +156,18 @@ impl RuntimeService for CriService {
     ) -> Answer<v1::PodSandboxStatusResponse> {
         let id = request.into_inner().pod_sandbox_id;
         self.admit("PodSandboxStatus", &id).await?;
-        let habits = &self.engine.habits;
-        let timestamp = match habits.timestamp {
+        let profile = &self.engine.profile;
+        let timestamp = match profile.timestamp {
             Timestamp::None => 0,
             Timestamp::Seconds => self.engine.now() / 1_000_000_000,
             Timestamp::Nanos => self.engine.now(),
         };
         let world = self.engine.world();
         let status = world.sandbox_status(&id)?;
-        if self.denies() {
+        if self.hides_existing() {
             return Err(Refusal::NoSandbox(id).into());
         }
-        let containers_statuses = if habits.status_has_containers {
+        let containers_statuses = if profile.status_has_containers {
             world.statuses_of(&id)
         } else {
             Vec::new()
@@ -185,7 +188,7 @@ impl RuntimeService for CriService {
         let filter = request.into_inner().filter;
         let rows = self.engine.world().sandbox_rows(filter.as_ref());
         let items = self.engine.listed(rows);
-        self.engine.whole(v1::ListPodSandboxResponse { items })
+        self.engine.single(v1::ListPodSandboxResponse { items })
     }
 
     async fn stream_pod_sandboxes(
@@ -225,8 +228,9 @@ impl RuntimeService for CriService {
         } = request.into_inner();
         self.admit("CreateContainer", &sandbox).await?;
         let config = config.ok_or(Refusal::Missing("container config"))?;
-        let created = self
-            .to_the_end(|engine| async move { engine.create_container(&sandbox, config).await });
+        let created = self.run_to_completion(|engine| async move {
+            engine.create_container(&sandbox, config).await
+        });
         let container_id = created.await??;
         Ok(Response::new(v1::CreateContainerResponse { container_id }))
     }
@@ -237,7 +241,7 @@ impl RuntimeService for CriService {
     ) -> Answer<v1::StartContainerResponse> {
         let id = request.into_inner().container_id;
         self.admit("StartContainer", &id).await?;
-        self.to_the_end(|engine| async move { engine.start_container(&id).await })
+        self.run_to_completion(|engine| async move { engine.start_container(&id).await })
             .await??;
         Ok(Response::new(v1::StartContainerResponse {}))
     }
@@ -252,8 +256,8 @@ impl RuntimeService for CriService {
         } = request.into_inner();
         self.admit("StopContainer", &id).await?;
         let grace = Duration::from_secs(u64::try_from(timeout).unwrap_or(0));
-        // A client that gives up ends the wait here, but not containerd's kill after it.
-        self.to_the_end(|engine| async move { engine.stop_container(&id, grace).await })
+        // If the client disconnects, containerd still kills the container after the timeout.
+        self.run_to_completion(|engine| async move { engine.stop_container(&id, grace).await })
             .await?;
         Ok(Response::new(v1::StopContainerResponse {}))
     }
@@ -264,7 +268,7 @@ impl RuntimeService for CriService {
     ) -> Answer<v1::RemoveContainerResponse> {
         let id = request.into_inner().container_id;
         self.admit("RemoveContainer", &id).await?;
-        self.to_the_end(|engine| async move { engine.remove_container(&id).await })
+        self.run_to_completion(|engine| async move { engine.remove_container(&id).await })
             .await?;
         Ok(Response::new(v1::RemoveContainerResponse {}))
     }
@@ -276,7 +280,7 @@ impl RuntimeService for CriService {
         let id = request.into_inner().container_id;
         self.admit("ContainerStatus", &id).await?;
         let status = self.engine.world().container_status(&id)?;
-        if self.denies() {
+        if self.hides_existing() {
             return Err(Refusal::NoContainer(id).into());
         }
         Ok(Response::new(v1::ContainerStatusResponse {
@@ -293,7 +297,8 @@ impl RuntimeService for CriService {
         let filter = request.into_inner().filter;
         let rows = self.engine.world().container_rows(filter.as_ref());
         let containers = self.engine.listed(rows);
-        self.engine.whole(v1::ListContainersResponse { containers })
+        self.engine
+            .single(v1::ListContainersResponse { containers })
     }
 
     async fn stream_containers(
@@ -336,7 +341,7 @@ impl RuntimeService for CriService {
         Ok(Response::new(v1::ReopenContainerLogResponse {}))
     }
 
-    /// Of nothing that runs: it only ends, as its command says. No event tells of it.
+    /// Runs no program: exits as its command says, without an event.
     async fn exec_sync(
         &self,
         request: Request<v1::ExecSyncRequest>,
@@ -370,18 +375,18 @@ impl RuntimeService for CriService {
 
     // === events ===
 
-    /// The answer, and with it the response headers, comes with the first event.
+    /// The response, and with it the response headers, is sent with the first event.
     async fn get_container_events(
         &self,
         _: Request<v1::GetEventsRequest>,
     ) -> Answer<BoxStream<v1::ContainerEventResponse>> {
         self.admit("GetContainerEvents", "").await?;
-        match self.engine.habits.stream {
-            StreamHabit::Unimplemented => Err(Status::unimplemented(
+        match self.engine.profile.stream {
+            StreamKind::Unimplemented => Err(Status::unimplemented(
                 "method GetContainerEvents not implemented",
             )),
-            StreamHabit::Disabled => Ok(stream::ended()),
-            StreamHabit::Competing | StreamHabit::Broadcast | StreamHabit::Draining => {
+            StreamKind::Disabled => Ok(stream::ended()),
+            StreamKind::Competing | StreamKind::Broadcast | StreamKind::Draining => {
                 stream::subscribe(&self.engine).await
             }
         }

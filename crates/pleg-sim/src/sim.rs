@@ -1,4 +1,4 @@
-//! The simulator as its users hold it: built, served, prodded, shut down.
+//! The public API of the simulator.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -12,49 +12,48 @@ use crate::{
     engine::{Engine, WallClock},
     error::SimError,
     faults::{Faults, Healthy},
-    habits::Habits,
-    life::{self, LifeConfig, LifeHandle},
     mode::Mode,
-    programs::End,
-    run::{Ending, Phase, Restart},
+    process::{Phase, Restart, Termination},
+    profile::Profile,
+    programs::ExitStatus,
     server::{self, Serving},
     service::CriService,
+    workload::{self, WorkloadConfig, WorkloadHandle},
 };
 
-/// A simulated runtime. Dropping it ends everything it serves, as [`Sim::shutdown`] does, but
-/// without waiting.
+/// A simulated runtime. Dropping it ends everything it serves, as [`Sim::shutdown`] does, without
+/// waiting.
 #[derive(Debug)]
 pub struct Sim {
-    mode: Mode,
     engine: Arc<Engine>,
 }
 
 impl Sim {
-    /// A simulator to be configured.
+    /// Starts the configuration of a simulator.
     pub fn builder() -> SimBuilder {
         SimBuilder::default()
     }
 
-    /// Which runtime it is.
+    /// The simulated runtime.
     #[must_use]
-    pub const fn mode(&self) -> Mode {
-        self.mode
+    pub fn mode(&self) -> Mode {
+        self.engine.profile.mode
     }
 
-    /// The CRI, for calls within the process.
+    /// The CRI services, for calls within the process.
     #[must_use]
     pub fn service(&self) -> CriService {
         CriService::new(Arc::clone(&self.engine))
     }
 
     /// Serves a unix socket until `shutdown` completes, the returned handle stops it, or the
-    /// simulator ends. A socket that nobody listens on is replaced. Must be called inside a tokio
-    /// runtime.
+    /// simulator ends. Replaces a socket file that no process listens on. Must be called inside a
+    /// tokio runtime.
     ///
     /// # Errors
     ///
-    /// If somebody listens there, if something that is not a socket has that name, or if the
-    /// operating system refuses.
+    /// If another process listens on the socket, if the path exists and is not a socket, or if the
+    /// operating system returns an error.
     pub fn serve_unix(
         &self,
         path: impl AsRef<Path>,
@@ -63,7 +62,7 @@ impl Sim {
         server::serve_unix(&self.engine, path.as_ref(), shutdown)
     }
 
-    /// Serves one connection, such as one end of a `tokio::io::duplex`, until either side ends
+    /// Serves one connection, such as one end of a `tokio::io::duplex`, until either side closes
     /// it. Must be called inside a tokio runtime.
     pub fn serve_stream<IO>(&self, io: IO)
     where
@@ -72,142 +71,151 @@ impl Sim {
         server::serve_stream(&self.engine, io);
     }
 
-    /// Pods come, crash, restart and go by themselves until the handle stops it or the simulator
-    /// ends. Must be called inside a tokio runtime.
-    pub fn spawn_life(&self, config: LifeConfig) -> LifeHandle {
-        life::spawn(&self.engine, config)
+    /// Starts a workload: pods are created, crash, restart and are removed until the handle stops
+    /// it or the simulator ends. Must be called inside a tokio runtime.
+    pub fn spawn_workload(&self, config: WorkloadConfig) -> WorkloadHandle {
+        workload::spawn(&self.engine, config)
     }
 
-    /// Ends a running container as if its program had ended with that code. False if it does not
-    /// run.
+    /// Makes a running container exit with that code. Returns false if it does not run.
     pub fn kill_container(&self, id: &str, code: i32) -> bool {
-        self.engine.kill_container(id, End::by_itself(code))
+        self.engine.kill_container(id, ExitStatus::from_code(code))
     }
 
-    /// Ends a running container for its use of memory: 137, and `OOMKilled` in the event or only
-    /// afterwards, as the runtime has it. False if it does not run.
+    /// Makes a running container exit because it is out of memory: 137, with `OOMKilled` in the
+    /// event or only afterwards, depending on the version. Returns false if it does not run.
     pub fn oom_kill_container(&self, id: &str) -> bool {
-        self.engine.kill_container(id, End::OOM)
+        self.engine.kill_container(id, ExitStatus::OOM)
     }
 
-    /// Returns when that container does not run (any more).
+    /// Returns when the container does not run.
     pub async fn wait_for_exit(&self, id: &str) {
-        self.engine.until_ended(id).await;
+        self.engine.wait_for_exit(id).await;
     }
 
-    /// Ends a sandbox as if its pause process had been killed: it becomes not ready, its
-    /// containers run on unless they share its process namespace. False if it is not ready, or
-    /// has no such process (CRI-O drops it).
+    /// Kills the pause process of a sandbox. The sandbox becomes not ready; its containers keep
+    /// running unless they share its process namespace. Returns false if the sandbox is not ready
+    /// or has no pause process (CRI-O usually has none).
     pub fn kill_sandbox(&self, id: &str) -> bool {
         self.engine.kill_sandbox(id)
     }
 
-    /// How it misbehaves now.
+    /// The configured faults.
     #[must_use]
     pub fn chaos(&self) -> Chaos {
         self.engine.chaos.chaos()
     }
 
-    /// Makes it misbehave so, and not as before. Calls that hang go on unless they are to hang
-    /// anew.
+    /// Replaces all configured faults. Hanging calls proceed unless the new configuration makes
+    /// them hang.
     pub fn set_chaos(&self, chaos: Chaos) {
         self.engine.chaos.replace(chaos);
     }
 
-    /// Sets one knob from text, as [`Chaos::set`]; the others stay as they are.
+    /// Sets one knob from text, in the syntax of [`Chaos::set`]. The others stay unchanged.
     ///
     /// # Errors
     ///
-    /// If there is no such knob, or it takes other values.
+    /// If the knob does not exist, the value is not valid for it, or it has no effect in the
+    /// simulated runtime.
     pub fn set_knob(&self, knob: &str) -> Result<(), KnobError> {
         self.engine.chaos.set(knob)
     }
 
-    /// How often each knob has fired, by its name. What never fired is not there.
+    /// How often each knob has fired, by name. A knob that never fired is absent.
     #[must_use]
     pub fn fired(&self) -> BTreeMap<String, u64> {
         self.engine.chaos.fired()
     }
 
-    /// Obeys a line of [`Sim::serve_control`]'s protocol, and returns the answer's lines.
+    /// The number of sandboxes and containers that `ListPodSandbox`, `ListContainers` and their
+    /// streaming variants have visited. Every list visits every item of the node, with or without
+    /// a filter, as in containerd.
+    #[must_use]
+    pub fn visited_items(&self) -> u64 {
+        self.engine.world().visited
+    }
+
+    /// Executes one command of [`Sim::serve_control`] and returns the lines of the response.
     ///
     /// # Errors
     ///
-    /// If it is not understood, or cannot be done now.
+    /// If the command is not valid, or not possible in the current state.
     pub async fn control(&self, line: &str) -> Result<String, ControlError> {
-        control::obey(&self.engine, self.mode, line).await
+        control::execute(&self.engine, line).await
     }
 
-    /// Serves control on a unix socket of its own, until the returned handle stops it or the
-    /// simulator ends. A line in is a command (`help` lists them); out come the lines of its
-    /// answer, and then `ok`, or `error: ` and what is wrong. Must be called inside a tokio
-    /// runtime.
+    /// Serves control commands on a separate unix socket until the returned handle stops it or the
+    /// simulator ends. A request is one line (`help` lists the commands). The response is any
+    /// number of lines, followed by `ok` or by `error: ` and the reason. Must be called inside a
+    /// tokio runtime.
     ///
     /// # Errors
     ///
     /// As [`Sim::serve_unix`].
     pub fn serve_control(&self, path: impl AsRef<Path>) -> Result<Serving, SimError> {
-        control::serve(&self.engine, self.mode, path.as_ref())
+        control::serve(&self.engine, path.as_ref())
     }
 
-    /// Where the runtime's process is in its life.
+    /// The state of the runtime's process.
     #[must_use]
     pub fn phase(&self) -> Phase {
         self.engine.phase()
     }
 
-    /// Restarts the runtime's process. Returns when it serves again. The subscribers and the
-    /// queue of the old one are forgotten, and what happens while there is none is never told.
+    /// Restarts the runtime's process. Returns when the new one serves. Subscribers and queued
+    /// events of the old process are lost, and changes while there is no process cause no events.
     /// Connections of [`Sim::serve_stream`] end with the old process.
     pub async fn restart(&self, how: Restart) {
         self.engine.restart(how).await;
     }
 
-    /// The first part of a restart: the process ends. Returns when nothing serves any more.
-    pub async fn go_down(&self, ending: Ending) {
+    /// The first part of a restart: stops the process. Returns when it serves nothing.
+    pub async fn go_down(&self, ending: Termination) {
         self.engine.go_down(ending).await;
     }
 
-    /// The second part: a new process starts, and has its sockets as this returns.
+    /// The second part: starts a new process. Returns when it has its sockets.
     pub async fn come_up(&self) {
         self.engine.come_up().await;
     }
 
-    /// The last part: a process that starts obeys calls from now on.
+    /// The last part: a starting process answers calls from now on.
     pub fn ready(&self) {
         self.engine.ready();
     }
 
-    /// Cuts all connections of now without a goodbye. New ones are accepted.
+    /// Cuts all current connections abruptly. New ones are accepted.
     pub fn sever_connections(&self) {
         self.engine.sever_connections();
     }
 
-    /// How many subscribers the runtime believes in, dead ones included.
+    /// The number of subscribers that the runtime has not removed, including dead ones.
     #[must_use]
     pub fn subscribers(&self) -> usize {
         self.counts().subscribers
     }
 
-    /// How many events wait for a subscriber.
+    /// The number of events that wait for a subscriber.
     #[must_use]
     pub fn held_events(&self) -> usize {
         self.counts().held
     }
 
-    /// How many held events were thrown away because nobody came for them within five minutes.
+    /// The number of events that were discarded because no subscriber came within five minutes.
     #[must_use]
     pub fn discarded_events(&self) -> u64 {
         self.counts().discarded
     }
 
-    /// How many events were thrown away because the queue was full, or nobody listened any more.
+    /// The number of events that were dropped because the queue was full or there was no
+    /// subscriber.
     #[must_use]
     pub fn dropped_events(&self) -> u64 {
         self.counts().dropped
     }
 
-    /// Returns when the runtime believes in exactly that many subscribers, or has ended.
+    /// Returns when the runtime has exactly that many subscribers, or has ended.
     pub async fn wait_for_subscribers(&self, count: usize) {
         self.wait_for(|now| now.subscribers == count).await;
     }
@@ -217,8 +225,8 @@ impl Sim {
         self.wait_for(|now| now.held >= count).await;
     }
 
-    /// Ends everything: cuts connections, ends containers' tasks, and returns when no task is
-    /// left. The simulator serves nothing afterwards.
+    /// Ends everything: cuts connections, cancels calls in progress and stops all tasks. Returns
+    /// when no task is left. The simulator serves nothing afterwards.
     pub async fn shutdown(&self) {
         self.engine.stop.cancel();
         self.engine.tasks.close();
@@ -244,7 +252,7 @@ impl Drop for Sim {
     }
 }
 
-/// How a [`Sim`] is to be.
+/// Configures a [`Sim`].
 #[must_use]
 pub struct SimBuilder {
     mode: Mode,
@@ -278,57 +286,63 @@ impl Default for SimBuilder {
 }
 
 impl SimBuilder {
-    /// Which runtime it is; containerd 2 by default.
+    /// The simulated runtime; containerd 2 by default.
     pub fn mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// From which ids are made and dice are thrown; 0 by default. Two simulators of one seed make
+    /// The seed of ids and random decisions; 0 by default. Two simulators with the same seed create
     /// the same ids.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// The runtime's version, as `Version` gives it; [`Mode::default_version`] by default. Its
-    /// behaviour follows, as far as the mode knows that version ([`Mode::check_version`] tells);
-    /// otherwise that of the nearest one that it knows.
+    /// The version that `Version` returns; [`Mode::default_version`] by default. It also selects
+    /// the behavior, if it belongs to the mode ([`Mode::check_version`]); otherwise the nearest
+    /// version that does selects it.
     pub fn runtime_version(mut self, version: impl Into<String>) -> Self {
         self.version = Some(version.into());
         self
     }
 
-    /// The clock for what the runtime stamps; the host's by default.
+    /// The clock for timestamps; the host's by default.
     pub fn wall_clock(mut self, wall: WallClock) -> Self {
         self.wall = wall;
         self
     }
 
-    /// How it misbehaves; not at all by default.
+    /// The configured faults; none by default.
     pub fn chaos(mut self, chaos: Chaos) -> Self {
         self.chaos = chaos;
         self
     }
 
-    /// What it does to each call and event, decided by code; nothing by default.
+    /// Faults that are decided by code; none by default.
     pub fn faults(mut self, faults: Arc<dyn Faults>) -> Self {
         self.faults = faults;
         self
     }
 
-    /// The simulator. Nothing runs yet.
+    /// Creates the simulator. It runs nothing yet.
     #[must_use]
     pub fn build(self) -> Sim {
         let default = self.mode.default_version();
-        let habits = Habits::of(self.mode, self.version.as_deref().unwrap_or(default));
+        let profile = Profile::of(self.mode, self.version.as_deref().unwrap_or(default));
         let phase = match self.mode {
             Mode::Starting | Mode::Silent => Phase::Starting,
             _ => Phase::Serving,
         };
-        let engine = Engine::new(habits, phase, self.seed, self.wall, self.faults, self.chaos);
+        let engine = Engine::new(
+            profile,
+            phase,
+            self.seed,
+            self.wall,
+            self.faults,
+            self.chaos,
+        );
         Sim {
-            mode: self.mode,
             engine: Arc::new(engine),
         }
     }

@@ -1,5 +1,5 @@
-//! What one subscriber gets: all that it is told, with the response headers only as the first
-//! event comes; or silence, or an early end, where chaos wants that.
+//! The event stream of one subscriber: response headers arrive with the first event, and faults may
+//! mute or end the stream.
 
 use std::sync::Arc;
 
@@ -11,13 +11,12 @@ use tonic::{Response, Status, codegen::BoxStream};
 
 use crate::{delivery::Event, engine::Engine, error::Refusal, lists};
 
-/// The client's end of a subscription. The runtime notices that it is dropped as it next sends
-/// something.
-struct Line {
+/// One subscription. The runtime notices that it was dropped when it sends the next event.
+struct Subscription {
     engine: Arc<Engine>,
     events: mpsc::Receiver<Event>,
-    heard: usize,
-    /// It was told to be silent, for good.
+    delivered: usize,
+    /// It delivers nothing from now on.
     mute: bool,
 }
 
@@ -26,71 +25,71 @@ pub(crate) async fn subscribe(
     engine: &Arc<Engine>,
 ) -> Result<Response<BoxStream<ContainerEventResponse>>, Status> {
     let (out, events) = mpsc::channel(1);
-    let run = engine.run();
-    // A task of its own: it must outlive the client, to go unnoticed as a dead subscriber.
+    let process = engine.process();
+    // A separate task, which outlives the client: a disconnect must not be noticed at once.
     engine
         .tasks
-        .spawn(async move { run.delivery.serve(out).await });
-    let mut line = Line {
+        .spawn(async move { process.delivery.serve(out).await });
+    let mut subscription = Subscription {
         engine: Arc::clone(engine),
         events,
-        heard: 0,
+        delivered: 0,
         mute: false,
     };
-    match line.next().await {
+    match subscription.next().await {
         Next::Event(first) => {
-            let all = stream::iter([first]).chain(line.rest());
-            let limit = engine.habits.message_limit;
+            let all = stream::iter([first]).chain(subscription.rest());
+            let limit = engine.profile.message_limit;
             Ok(Response::new(
                 all.map(move |event| send(&event, limit)).boxed(),
             ))
         }
         Next::End => Ok(ended()),
-        Next::RunEnded if engine.habits.says_goodbye => Ok(ended()),
-        Next::RunEnded => Err(Refusal::ShuttingDown.into()),
+        Next::ProcessEnded if engine.profile.graceful_stop => Ok(ended()),
+        Next::ProcessEnded => Err(Refusal::ShuttingDown.into()),
     }
 }
 
-/// A stream that ends at once, with OK.
+/// A stream that ends immediately with OK.
 pub(crate) fn ended<T: Send + 'static>() -> Response<BoxStream<T>> {
     Response::new(stream::empty().boxed())
 }
 
 enum Next {
     Event(Event),
-    /// Chaos ends the stream.
+    /// A fault ends the stream.
     End,
-    RunEnded,
+    ProcessEnded,
 }
 
-impl Line {
+impl Subscription {
     async fn next(&mut self) -> Next {
         loop {
-            if self.engine.chaos.ends_after(self.heard) {
+            if self.engine.chaos.ends_after(self.delivered) {
                 return Next::End;
             }
             let Some(event) = self.events.recv().await else {
-                return Next::RunEnded;
+                return Next::ProcessEnded;
             };
             self.mute = self.mute || self.engine.chaos.mutes();
             if !self.mute {
-                self.heard += 1;
+                self.delivered += 1;
                 return Next::Event(event);
             }
         }
     }
 
     fn rest(self) -> impl Stream<Item = Event> {
-        stream::unfold(self, |mut line| async move {
-            match line.next().await {
-                Next::Event(event) => Some((event, line)),
-                Next::End | Next::RunEnded => None,
+        stream::unfold(self, |mut subscription| async move {
+            match subscription.next().await {
+                Next::Event(event) => Some((event, subscription)),
+                Next::End | Next::ProcessEnded => None,
             }
         })
     }
 }
 
-/// As a server that has a limit for what it sends.
+/// Enforces the runtime's message limit.
 fn send(event: &Event, limit: usize) -> Result<ContainerEventResponse, Status> {
     let size = event.encoded_len();
     if size > limit {

@@ -1,6 +1,6 @@
-//! A runtime's version, as far as habits hang on it. Pure.
+//! The version of a runtime, as far as behavior depends on it. Pure.
 
-/// Major, minor, patch; what follows (`-rc.1`, `~ds1`) changes no habit.
+/// Major, minor, patch. A suffix (`-rc.1`, `~ds1`) is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Version(u32, u32, u32);
 
@@ -11,7 +11,8 @@ impl Version {
         Self(major, minor, patch)
     }
 
-    /// As runtimes write theirs: `1.7.24~ds1`, `v2.4.0-beta.0`, `1.37`. `None` if it is no version.
+    /// Parses versions as runtimes report them: `1.7.24~ds1`, `v2.4.0-beta.0`, `1.37`. `None` if
+    /// the text is not a version.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let text = text.strip_prefix('v').unwrap_or(text);
         let end = text.find(|c: char| !c.is_ascii_digit() && c != '.');
@@ -33,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_read_as_runtimes_write_them() {
+    fn versions_of_real_runtimes_are_parsed() {
         for (text, version) in [
             ("1.7.24~ds1", (1, 7, 24)),
             ("v2.4.0-beta.0", (2, 4, 0)),

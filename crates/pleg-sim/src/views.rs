@@ -1,4 +1,4 @@
-//! The world as the wire shows it: statuses, list rows, filters. Pure.
+//! The state of the node as CRI messages: statuses, list items, filters. Pure.
 
 use std::collections::BTreeMap;
 
@@ -6,24 +6,24 @@ use pleg_cri::v1;
 
 use crate::{
     error::Refusal,
-    habits::{NO_TIME, Scope},
     id::image_id,
+    profile::{NO_TIME, StatusScope},
     world::{Container, Sandbox, World, namespaces},
 };
 
-/// The label that CRI-O finds a pod's containers by.
+/// The label by which CRI-O finds the containers of a pod.
 const POD_UID: &str = "io.kubernetes.pod.uid";
 
-/// The statuses that an event of a sandbox carries: its own, if it is there, and those of
+/// The statuses that an event of a sandbox carries: that of the sandbox, if it exists, and those of
 /// containers.
 pub(crate) type Snapshot = (Option<v1::PodSandboxStatus>, Vec<v1::ContainerStatus>);
 
 impl World {
-    pub(crate) fn snapshot(&self, id: &str, scope: Scope) -> Snapshot {
+    pub(crate) fn snapshot(&self, id: &str, scope: StatusScope) -> Snapshot {
         let sandbox = self.sandboxes.get(id);
         let containers = match scope {
-            Scope::Sandbox => self.statuses(|c| c.sandbox == id),
-            Scope::Pod => {
+            StatusScope::Sandbox => self.statuses(|c| c.sandbox == id),
+            StatusScope::Pod => {
                 let metadata = sandbox.and_then(|s| s.config.metadata.as_ref());
                 let uid = metadata.map_or("", |m| m.uid.as_str());
                 self.statuses(|c| c.config.labels.get(POD_UID).is_some_and(|l| l == uid))
@@ -32,12 +32,12 @@ impl World {
         (sandbox.map(|s| s.status(id)), containers)
     }
 
-    /// Of the containers of that sandbox.
+    /// The statuses of the sandbox's containers.
     pub(crate) fn statuses_of(&self, sandbox: &str) -> Vec<v1::ContainerStatus> {
         self.statuses(|c| c.sandbox == sandbox)
     }
 
-    /// Newest first, as CRI-O has them; containerd has no order.
+    /// Newest first, as in CRI-O; containerd has no order.
     fn statuses(&self, of: impl Fn(&Container) -> bool) -> Vec<v1::ContainerStatus> {
         let its = self.containers.iter().filter(|(_, c)| of(c));
         let mut statuses: Vec<_> = its.map(|(id, c)| c.status(id)).collect();
@@ -53,38 +53,36 @@ impl World {
         self.container(id).map(|c| c.status(id))
     }
 
+    /// The sandboxes that match the filter. See [`scan`] for the cost.
     pub(crate) fn sandbox_rows(
-        &self,
+        &mut self,
         filter: Option<&v1::PodSandboxFilter>,
     ) -> Vec<v1::PodSandbox> {
-        let rows = self.sandboxes.iter().map(|(id, s)| s.row(id));
-        rows.filter(|row| {
+        scan(&self.sandboxes, &mut self.visited, Sandbox::row, |row| {
             filter.is_none_or(|f| {
                 (f.id.is_empty() || f.id == row.id)
                     && f.state.as_ref().is_none_or(|s| s.state == row.state)
-                    && selects(&f.label_selector, &row.labels)
+                    && labels_match(&f.label_selector, &row.labels)
             })
         })
-        .collect()
     }
 
+    /// The containers that match the filter. See [`scan`] for the cost.
     pub(crate) fn container_rows(
-        &self,
+        &mut self,
         filter: Option<&v1::ContainerFilter>,
     ) -> Vec<v1::Container> {
-        let rows = self.containers.iter().map(|(id, c)| c.row(id));
-        rows.filter(|row| {
+        scan(&self.containers, &mut self.visited, Container::row, |row| {
             filter.is_none_or(|f| {
                 (f.id.is_empty() || f.id == row.id)
                     && (f.pod_sandbox_id.is_empty() || f.pod_sandbox_id == row.pod_sandbox_id)
                     && f.state.as_ref().is_none_or(|s| s.state == row.state)
-                    && selects(&f.label_selector, &row.labels)
+                    && labels_match(&f.label_selector, &row.labels)
             })
         })
-        .collect()
     }
 
-    /// All images, or those of that name or id.
+    /// All images, or those with that name or id.
     pub(crate) fn image_rows(&self, filter: Option<&v1::ImageFilter>) -> Vec<v1::Image> {
         let name = filter
             .and_then(|f| f.image.as_ref())
@@ -111,7 +109,7 @@ impl Sandbox {
             id: id.to_owned(),
             metadata: self.config.metadata.clone(),
             state: self.state().into(),
-            created_at: if self.leaving {
+            created_at: if self.removing {
                 NO_TIME
             } else {
                 self.created_at
@@ -193,7 +191,29 @@ impl Container {
     }
 }
 
-fn selects(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> bool {
+/// Converts every item to a list item, keeps those that match, and counts the items visited.
+///
+/// containerd does the same: it converts everything on the node and filters afterwards. So a list
+/// costs the same with and without a filter, and no index may make it cheaper: a client that sends
+/// filtered lists would look cheaper in benchmarks than it is.
+fn scan<T, R>(
+    items: &BTreeMap<String, T>,
+    visited: &mut u64,
+    row: impl Fn(&T, &str) -> R,
+    matches: impl Fn(&R) -> bool,
+) -> Vec<R> {
+    let mut rows = Vec::new();
+    for (id, item) in items {
+        *visited += 1;
+        let row = row(item, id);
+        if matches(&row) {
+            rows.push(row);
+        }
+    }
+    rows
+}
+
+fn labels_match(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> bool {
     selector
         .iter()
         .all(|(key, value)| labels.get(key) == Some(value))

@@ -1,7 +1,7 @@
-//! What exists: sandboxes, containers, names, images, and how they change.
+//! The state of the node: sandboxes, containers, names and images.
 //!
-//! Pure state: no I/O, no clock (the time is an argument), no events. The engine tells the events
-//! of a change; `views` shows the state as the wire has it.
+//! Pure: no I/O, no clock (the time is an argument), no events. The engine sends the events of a
+//! change, and `views` converts the state to CRI messages.
 
 use std::collections::BTreeMap;
 
@@ -9,20 +9,22 @@ use pleg_cri::v1::{self, ContainerState, NamespaceMode};
 
 use crate::{
     error::Refusal,
-    id::{Dice, image_id},
-    programs::End,
+    id::{Rng, image_id},
+    programs::ExitStatus,
     script::{START_FAILED, Script},
 };
 
-/// Everything there is.
+/// Everything on the node.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
     pub(crate) sandboxes: BTreeMap<String, Sandbox>,
     pub(crate) containers: BTreeMap<String, Container>,
     pub(crate) images: BTreeMap<String, v1::Image>,
-    /// Reserved names and the ids that hold them.
+    /// The number of items that list calls have visited.
+    pub(crate) visited: u64,
+    /// Reserved names, and the ids that hold them.
     names: BTreeMap<String, String>,
-    dice: Dice,
+    rng: Rng,
     addresses: u32,
 }
 
@@ -32,10 +34,10 @@ pub(crate) struct Sandbox {
     pub(crate) handler: String,
     pub(crate) ready: bool,
     pub(crate) created_at: i64,
-    /// None on the host's network, and once the network is torn down.
+    /// `None` on the host network, and after the network is released.
     pub(crate) ip: Option<String>,
-    /// Being removed: containerd 2's controller has forgotten it, its store has not yet.
-    pub(crate) leaving: bool,
+    /// The removal has begun: containerd 2's controller has removed it, its store has not.
+    pub(crate) removing: bool,
     name: String,
 }
 
@@ -60,15 +62,16 @@ impl World {
             sandboxes: BTreeMap::new(),
             containers: BTreeMap::new(),
             images: BTreeMap::new(),
+            visited: 0,
             names: BTreeMap::new(),
-            dice: Dice::new(seed),
+            rng: Rng::new(seed),
             addresses: 0,
         }
     }
 
     // === sandboxes ===
 
-    /// A new sandbox, ready at once.
+    /// Creates a sandbox, which is ready immediately.
     pub(crate) fn run_sandbox(
         &mut self,
         config: v1::PodSandboxConfig,
@@ -86,7 +89,7 @@ impl World {
                 by: by.clone(),
             });
         }
-        let id = self.dice.id();
+        let id = self.rng.id();
         self.names.insert(name.clone(), id.clone());
         let ip = (!on_host_network(&config)).then(|| self.address());
         let sandbox = Sandbox {
@@ -95,34 +98,34 @@ impl World {
             ready: true,
             created_at: now,
             ip,
-            leaving: false,
+            removing: false,
             name,
         };
         self.sandboxes.insert(id.clone(), sandbox);
         Ok(id)
     }
 
-    /// Its pause process has ended. False if that was known, or there is no such sandbox.
+    /// The pause process has exited. Returns false if that is known or the sandbox does not exist.
     pub(crate) fn sandbox_exited(&mut self, id: &str) -> bool {
         let sandbox = self.sandboxes.get_mut(id);
         sandbox.is_some_and(|s| std::mem::replace(&mut s.ready, false))
     }
 
-    /// The network is torn down: no address any more.
+    /// Releases the network address.
     pub(crate) fn release_address(&mut self, id: &str) {
         if let Some(sandbox) = self.sandboxes.get_mut(id) {
             sandbox.ip = None;
         }
     }
 
-    /// The removal begins. False if one is under way, or there is no such sandbox.
+    /// Begins the removal. Returns false if it has begun or the sandbox does not exist.
     pub(crate) fn begin_removal(&mut self, id: &str) -> bool {
         let sandbox = self.sandboxes.get_mut(id);
-        sandbox.is_some_and(|s| !std::mem::replace(&mut s.leaving, true))
+        sandbox.is_some_and(|s| !std::mem::replace(&mut s.removing, true))
     }
 
-    /// It is gone, and its name is free.
-    pub(crate) fn forget_sandbox(&mut self, id: &str) {
+    /// Removes the sandbox and releases its name.
+    pub(crate) fn delete_sandbox(&mut self, id: &str) {
         if let Some(sandbox) = self.sandboxes.remove(id) {
             self.names.remove(&sandbox.name);
         }
@@ -141,7 +144,7 @@ impl World {
         metadata.map(|m| m.uid.clone())
     }
 
-    /// Its containers share one process namespace, that of its pause process.
+    /// Whether its containers share the process namespace of its pause process.
     pub(crate) fn shares_processes(&self, id: &str) -> bool {
         let namespaces = self.sandboxes.get(id).and_then(|s| namespaces(&s.config));
         namespaces.is_some_and(|n| n.pid() == NamespaceMode::Pod)
@@ -156,7 +159,7 @@ impl World {
         now: i64,
     ) -> Result<String, Refusal> {
         let sandbox = self.sandbox(sandbox_id)?;
-        if !sandbox.ready || sandbox.leaving {
+        if !sandbox.ready || sandbox.removing {
             return Err(Refusal::SandboxNotReady(sandbox_id.to_owned()));
         }
         let metadata = config
@@ -178,7 +181,7 @@ impl World {
                 by: by.clone(),
             });
         }
-        let id = self.dice.id();
+        let id = self.rng.id();
         self.names.insert(name.clone(), id.clone());
         let container = Container {
             sandbox: sandbox_id.to_owned(),
@@ -197,7 +200,7 @@ impl World {
         Ok(id)
     }
 
-    /// Starts it and says how it will live. A start that fails leaves it exited.
+    /// Starts a container and returns what its program does. A failed start leaves it exited.
     pub(crate) fn start_container(&mut self, id: &str, now: i64) -> Result<Script, Refusal> {
         let container = self.container(id)?;
         if container.state != ContainerState::ContainerCreated {
@@ -222,28 +225,33 @@ impl World {
         Ok(script)
     }
 
-    /// Its program has ended. The sandbox it belongs to, if that is news.
-    pub(crate) fn container_exited(&mut self, id: &str, how: End, now: i64) -> Option<String> {
+    /// The program has exited. Returns the sandbox of the container, unless the exit is known.
+    pub(crate) fn container_exited(
+        &mut self,
+        id: &str,
+        exit: ExitStatus,
+        now: i64,
+    ) -> Option<String> {
         let container = self.containers.get_mut(id)?;
         if container.state != ContainerState::ContainerRunning {
             return None;
         }
         container.state = ContainerState::ContainerExited;
         container.finished_at = now;
-        container.exit_code = how.code;
-        container.reason = how.reason;
+        container.exit_code = exit.code;
+        container.reason = exit.reason;
         Some(container.sandbox.clone())
     }
 
-    /// Why it ended turns out later.
-    pub(crate) fn learn_reason(&mut self, id: &str, reason: &'static str) {
+    /// Sets the reason of an exit that is known only later.
+    pub(crate) fn set_exit_reason(&mut self, id: &str, reason: &'static str) {
         if let Some(container) = self.containers.get_mut(id) {
             container.reason = reason;
         }
     }
 
-    /// It is gone, and its name is free. The sandbox it belonged to, if it was there.
-    pub(crate) fn forget_container(&mut self, id: &str) -> Option<String> {
+    /// Removes the container and releases its name. Returns the sandbox it belonged to.
+    pub(crate) fn delete_container(&mut self, id: &str) -> Option<String> {
         let container = self.containers.remove(id)?;
         self.names.remove(&container.name);
         Some(container.sandbox)
@@ -268,7 +276,7 @@ impl World {
 
     // === images ===
 
-    /// Has it from now on; its id.
+    /// Pulls an image and returns its id.
     pub(crate) fn pull(&mut self, spec: v1::ImageSpec) -> Result<String, Refusal> {
         if spec.image.is_empty() {
             return Err(Refusal::Missing("image"));
@@ -358,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_reserved_until_the_sandbox_is_gone() {
+    fn name_is_reserved_until_sandbox_is_removed() {
         let mut world = World::new(1);
         let id = world.run_sandbox(pod("a"), String::new(), 10).unwrap();
         let taken = world.run_sandbox(pod("a"), String::new(), 11).unwrap_err();
@@ -369,18 +377,18 @@ mod tests {
         );
         assert!(taken.to_string().contains(&id));
         assert!(world.sandbox_exited(&id));
-        assert!(!world.sandbox_exited(&id), "told once");
+        assert!(!world.sandbox_exited(&id), "reported once");
         assert!(
             world.run_sandbox(pod("a"), String::new(), 12).is_err(),
             "still reserved"
         );
-        world.forget_sandbox(&id);
+        world.delete_sandbox(&id);
         let again = world.run_sandbox(pod("a"), String::new(), 13).unwrap();
         assert_ne!(id, again, "ids are never reused");
     }
 
     #[test]
-    fn containers_go_one_way() {
+    fn container_state_only_moves_forward() {
         let mut world = World::new(1);
         let sandbox = world.run_sandbox(pod("a"), String::new(), 10).unwrap();
         let id = world
@@ -394,18 +402,21 @@ mod tests {
         let again = world.start_container(&id, 13).unwrap_err();
         assert_eq!(again.to_string(), "container is in CONTAINER_RUNNING state");
         assert_eq!(
-            world.container_exited(&id, End::by_itself(3), 14),
+            world.container_exited(&id, ExitStatus::from_code(3), 14),
             Some(sandbox.clone())
         );
-        assert_eq!(world.container_exited(&id, End::by_itself(4), 15), None);
+        assert_eq!(
+            world.container_exited(&id, ExitStatus::from_code(4), 15),
+            None
+        );
         let c = world.container(&id).unwrap();
         assert_eq!((c.exit_code, c.reason, c.finished_at), (3, "Error", 14));
-        assert_eq!(world.forget_container(&id), Some(sandbox));
-        assert_eq!(world.forget_container(&id), None);
+        assert_eq!(world.delete_container(&id), Some(sandbox));
+        assert_eq!(world.delete_container(&id), None);
     }
 
     #[test]
-    fn a_failed_start_leaves_an_exited_container() {
+    fn failed_start_leaves_exited_container() {
         let mut world = World::new(1);
         let sandbox = world.run_sandbox(pod("a"), String::new(), 10).unwrap();
         let id = world

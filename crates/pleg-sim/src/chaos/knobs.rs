@@ -1,19 +1,20 @@
-//! Chaos as text: one table of knobs, read and written and explained by it. Pure.
+//! Knobs: the text syntax of [`Chaos`], defined in one table. Pure.
 
 use std::{fmt, time::Duration};
 
-use tonic::Code;
+use super::{
+    CallChaos, Chaos, Failure, Hang, Rate,
+    values::{BYTES, CODES, DURATION, NUMBER, RATE, bytes, code_name, count, flag, rate, span},
+};
 
-use super::{CallChaos, Chaos, Failure, Hang, Rate};
-
-/// A knob that is no part of calls.
+/// A knob that does not belong to calls.
 pub(super) struct Knob {
     pub(super) name: &'static str,
     about: &'static str,
     slot: Slot,
 }
 
-/// Where its value is, and of what kind it is.
+/// Where the value is stored, and its type.
 enum Slot {
     Rate(fn(&mut Chaos) -> &mut Rate),
     Flag(fn(&mut Chaos) -> &mut bool),
@@ -31,40 +32,41 @@ use Slot::{Bytes, Flag, Number, Rate as Often, Span};
 #[rustfmt::skip]
 pub(super) const KNOBS: &[Knob] = &[
     knob("drop", Often(|c| &mut c.events.drop), "an event is lost"),
-    knob("duplicate", Often(|c| &mut c.events.duplicate), "an event is told twice"),
-    knob("swap", Often(|c| &mut c.events.swap), "an event is told after its successor"),
-    knob("freeze", Often(|c| &mut c.events.freeze), "an event carries the statuses of the one before"),
+    knob("duplicate", Often(|c| &mut c.events.duplicate), "an event is sent twice"),
+    knob("swap", Often(|c| &mut c.events.swap), "an event is sent after the next one"),
+    knob("freeze", Often(|c| &mut c.events.freeze), "an event carries the statuses of the previous one"),
     knob("sandbox.nil", Often(|c| &mut c.events.nil_sandbox), "an event has no sandbox status"),
     knob("containers.empty", Often(|c| &mut c.events.no_containers), "an event has no container statuses"),
     knob("containers.hole", Often(|c| &mut c.events.hole), "an event has an empty container status"),
     knob("stamp.zero", Often(|c| &mut c.events.stamp_zero), "an event's created_at is 0"),
-    knob("stamp.negative", Often(|c| &mut c.events.stamp_negative), "… is Go's zero time, below 0"),
+    knob("stamp.negative", Often(|c| &mut c.events.stamp_negative), "… is Go's zero time, which is negative"),
     knob("stamp.seconds", Often(|c| &mut c.events.stamp_seconds), "… is in seconds"),
-    knob("stamp.future", Often(|c| &mut c.events.stamp_future), "… is an hour ahead"),
-    knob("stamp.pause", Span(|c| &mut c.events.stamp_pause), "events wait between their statuses and their stamp"),
+    knob("stamp.future", Often(|c| &mut c.events.stamp_future), "… is one hour in the future"),
+    knob("stamp.pause", Span(|c| &mut c.events.stamp_pause), "events wait between the copy of their statuses and their timestamp"),
     knob("oversize", Often(|c| &mut c.events.oversize), "an event is 5 MB larger"),
-    knob("oversize.bytes", Bytes(|c| &mut c.events.oversize_bytes), "… or by so much"),
-    knob("stream.end_after", Number(|c| &mut c.events.end_after), "event streams end with OK after so many events"),
-    knob("stream.mute", Flag(|c| &mut c.events.mute), "event streams say nothing any more, and never will"),
-    knob("list.empty", Often(|c| &mut c.lists.empty), "a list is answered with no rows"),
-    knob("list.pad", Bytes(|c| &mut c.lists.pad), "every row of a list is so much larger"),
-    knob("list.limit", Bytes(|c| &mut c.lists.limit), "larger answers to lists fail (as they do over the runtime's own limit)"),
-    knob("list.page", Number(|c| &mut c.lists.page), "so many rows a page of streamed lists"),
-    knob("list.empty_page", Often(|c| &mut c.lists.empty_page), "a streamed list begins with an empty page"),
-    knob("list.break_after", Number(|c| &mut c.lists.break_after), "streamed lists fail after so many pages"),
-    knob("list.unimplemented", Flag(|c| &mut c.lists.unimplemented), "there are no streamed lists"),
-    knob("status.not_found", Often(|c| &mut c.lists.not_found), "the status of what exists is NotFound"),
+    knob("oversize.bytes", Bytes(|c| &mut c.events.oversize_bytes), "… or by this size"),
+    knob("second_subscriber", Often(|c| &mut c.events.second_subscriber), "a second subscriber takes an event (only where each goes to one subscriber)"),
+    knob("stream.end_after", Number(|c| &mut c.events.end_after), "event streams end with OK after that many events"),
+    knob("stream.mute", Flag(|c| &mut c.events.mute), "current event streams stay open and never deliver anything again"),
+    knob("list.empty", Often(|c| &mut c.lists.empty), "a list is answered with no items"),
+    knob("list.pad", Bytes(|c| &mut c.lists.pad), "every item of a list is larger by this size"),
+    knob("list.limit", Bytes(|c| &mut c.lists.limit), "larger list responses fail (instead of the runtime's own limit)"),
+    knob("list.page", Number(|c| &mut c.lists.page), "the number of items per page of a streaming list"),
+    knob("list.empty_page", Often(|c| &mut c.lists.empty_page), "a streaming list starts with an empty page"),
+    knob("list.break_after", Number(|c| &mut c.lists.break_after), "streaming lists fail after that many pages"),
+    knob("list.unimplemented", Flag(|c| &mut c.lists.unimplemented), "streaming lists are not implemented"),
+    knob("status.not_found", Often(|c| &mut c.lists.not_found), "the status of an existing id is NotFound"),
 ];
 
-/// What calls can be made to do.
+/// The faults of calls.
 #[rustfmt::skip]
 const CALL_KNOBS: [(&str, &str, &str); 3] = [
-    ("latency", "DURATION", "each call takes so much longer"),
-    ("hang", "on|DURATION", "calls hang until it is off, or for that long from now"),
+    ("latency", "DURATION", "each call takes that much longer"),
+    ("hang", "on|DURATION", "calls hang until this is off, or for that long from now"),
     ("fail", "CODE[@RATE]", "calls fail, such as unavailable@10%"),
 ];
 
-/// The calls that knobs can name.
+/// The calls that a knob can name.
 pub(super) const METHODS: &[&str] = &[
     "Version",
     "Status",
@@ -91,55 +93,51 @@ pub(super) const METHODS: &[&str] = &[
     "RemoveImage",
 ];
 
-const CODES: [(&str, Code); 12] = [
-    ("cancelled", Code::Cancelled),
-    ("unknown", Code::Unknown),
-    ("invalid_argument", Code::InvalidArgument),
-    ("deadline_exceeded", Code::DeadlineExceeded),
-    ("not_found", Code::NotFound),
-    ("permission_denied", Code::PermissionDenied),
-    ("resource_exhausted", Code::ResourceExhausted),
-    ("aborted", Code::Aborted),
-    ("out_of_range", Code::OutOfRange),
-    ("unimplemented", Code::Unimplemented),
-    ("internal", Code::Internal),
-    ("unavailable", Code::Unavailable),
-];
-
 /// Why a knob cannot be set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KnobError {
-    /// There is no such knob.
+    /// The knob does not exist.
     #[error("no knob {name:?}; {near}")]
     Unknown {
-        /// What was asked for.
+        /// The name in the request.
         name: String,
-        /// What there is.
+        /// Knobs that do exist.
         near: String,
     },
-    /// It takes other values.
+    /// The value is not valid for the knob.
     #[error("{knob}={value}: not {wanted}")]
     Value {
         /// The knob.
         knob: String,
-        /// What was asked for.
+        /// The value in the request.
         value: String,
-        /// What it takes.
+        /// What the knob accepts.
         wanted: &'static str,
+    },
+    /// The knob has no effect in the simulated runtime.
+    #[error(
+        "{knob} has no effect in {runtime}; use mode containerd-1.7, or mode crio with version \
+         1.27 or older"
+    )]
+    Mode {
+        /// The knob.
+        knob: String,
+        /// The simulated runtime, and why the knob has no effect.
+        runtime: String,
     },
 }
 
-/// A knob, for people.
+/// The description of a knob.
 #[derive(Clone, Debug)]
 pub struct KnobHelp {
-    /// Its name, and what it takes.
+    /// The name and the type of the value.
     pub usage: String,
-    /// What it does.
+    /// What the knob does.
     pub about: &'static str,
 }
 
-/// All knobs, for people.
+/// The descriptions of all knobs.
 #[must_use]
 pub fn help() -> Vec<KnobHelp> {
     let knobs = KNOBS.iter().map(|knob| KnobHelp {
@@ -160,12 +158,12 @@ pub fn help() -> Vec<KnobHelp> {
 }
 
 impl Chaos {
-    /// Sets one knob from text: `KNOB=VALUE`, `KNOB` alone (for `on`), `KNOB=off`. The name that
-    /// it is shown and counted by is returned.
+    /// Sets one knob from text: `KNOB=VALUE`, `KNOB` (the same as `KNOB=on`) or `KNOB=off`. Returns
+    /// the name under which the knob is shown and counted.
     ///
     /// # Errors
     ///
-    /// If there is no such knob, or it takes other values.
+    /// If the knob does not exist, or the value is not valid for it.
     pub fn set(&mut self, text: &str) -> Result<String, KnobError> {
         let (name, value) = text.split_once('=').unwrap_or((text, "on"));
         let (name, value) = (name.trim(), value.trim());
@@ -190,7 +188,7 @@ impl Chaos {
         Ok(knob.name.to_owned())
     }
 
-    /// The calls that a knob's name means, their name, and what is to be set of them.
+    /// The group of calls that a knob names, the name of the group, and the fault to set.
     fn calls_named<'a>(
         &mut self,
         name: &'a str,
@@ -219,13 +217,13 @@ impl Chaos {
         Ok((calls, of, what))
     }
 
-    /// What does nothing is not there.
+    /// Removes groups without faults.
     fn tidy(&mut self) {
         self.calls.retain(|_, calls| !calls.is_off());
         self.pods.retain(|_, calls| !calls.is_off());
     }
 
-    /// Every group of calls, by the name that it is shown by.
+    /// Every group of calls, with its name.
     fn all_call_chaos(&self) -> impl Iterator<Item = (String, &CallChaos)> {
         let fixed = [("all", &self.all_calls), ("pod.*", &self.all_pods)];
         let fixed = fixed
@@ -240,10 +238,10 @@ impl Chaos {
     }
 }
 
-/// One knob a line, those that are on.
+/// One knob per line, only those that are on.
 impl fmt::Display for Chaos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The table gives mutable slots; a copy is cheap enough for a display.
+        // The table returns mutable slots, so this needs a copy.
         let mut chaos = self.clone();
         for knob in KNOBS {
             let name = knob.name;
@@ -287,11 +285,6 @@ impl fmt::Display for Chaos {
     }
 }
 
-const RATE: &str = "a rate, such as 5%, 0.1%, on, off, or #3 for the third from now";
-const NUMBER: &str = "a whole number, or off";
-const BYTES: &str = "a size, such as 5000000, 512KiB, 16MiB or 20MB, or off";
-const DURATION: &str = "a duration, such as 50ms, 10s or 3m, or off";
-
 fn set_calls(calls: &mut CallChaos, what: &str, value: &str) -> Result<(), &'static str> {
     match what {
         "latency" => calls.latency = span(value).ok_or(DURATION)?,
@@ -318,81 +311,6 @@ fn set_calls(calls: &mut CallChaos, what: &str, value: &str) -> Result<(), &'sta
     Ok(())
 }
 
-fn flag(text: &str) -> Option<bool> {
-    match text {
-        "on" => Some(true),
-        "off" => Some(false),
-        _ => None,
-    }
-}
-
-fn rate(text: &str) -> Option<Rate> {
-    if let Some(on) = flag(text) {
-        return Some(if on { Rate::ALWAYS } else { Rate::Never });
-    }
-    if let Some(n) = text.strip_prefix('#') {
-        return n.parse().ok().filter(|n| *n > 0).map(Rate::Nth);
-    }
-    let percent: f64 = text.strip_suffix('%')?.parse().ok()?;
-    if !(0.0..=100.0).contains(&percent) {
-        return None;
-    }
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "at most a million, and not negative"
-    )]
-    let millionths = (percent * 10_000.0).round() as u32;
-    Some(if millionths == 0 {
-        Rate::Never
-    } else {
-        Rate::Millionths(millionths)
-    })
-}
-
-/// A number, or nothing for `off`.
-fn count(text: &str) -> Option<Option<usize>> {
-    if text == "off" {
-        return Some(None);
-    }
-    text.parse().ok().map(Some)
-}
-
-fn bytes(text: &str) -> Option<Option<usize>> {
-    const UNITS: [(&str, usize); 5] = [
-        ("KiB", 1 << 10),
-        ("MiB", 1 << 20),
-        ("kB", 1000),
-        ("KB", 1000),
-        ("MB", 1_000_000),
-    ];
-    let unit = UNITS
-        .iter()
-        .find_map(|(u, n)| Some((text.strip_suffix(u)?, *n)));
-    let (number, unit) = unit.unwrap_or((text, 1));
-    match count(number)? {
-        Some(number) => number.checked_mul(unit).map(Some),
-        None => Some(None),
-    }
-}
-
-pub(crate) fn span(text: &str) -> Option<Duration> {
-    if text == "off" {
-        return Some(Duration::ZERO);
-    }
-    const UNITS: [(&str, f64); 4] = [("ms", 0.001), ("us", 0.000_001), ("s", 1.0), ("m", 60.0)];
-    let (number, unit) = UNITS
-        .iter()
-        .find_map(|(u, n)| Some((text.strip_suffix(u)?, *n)))?;
-    let number: f64 = number.parse().ok()?;
-    Duration::try_from_secs_f64(number * unit).ok()
-}
-
-fn code_name(code: Code) -> &'static str {
-    let found = CODES.iter().find(|(_, c)| *c == code);
-    found.map_or("unknown", |(name, _)| name)
-}
-
 /// `ListContainers` as `list_containers`.
 pub(super) fn snake(method: &str) -> String {
     let mut snake = String::with_capacity(method.len() + 4);
@@ -405,7 +323,7 @@ pub(super) fn snake(method: &str) -> String {
     snake
 }
 
-/// What was probably meant, or else all that there is.
+/// The knobs with a similar name, or all knobs.
 fn near(name: &str) -> String {
     let first = name.split(['.', '_']).next().unwrap_or(name);
     let knobs = KNOBS.iter().map(|k| k.name.to_owned());
@@ -431,13 +349,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_knob_is_written_as_it_is_read() {
+    fn every_knob_is_displayed_as_it_is_parsed() {
         let mut chaos = Chaos::default();
         assert_eq!(chaos.to_string(), "");
         let all = "drop=5%\nduplicate=0.1%\nswap=#3\nfreeze=100%\nsandbox.nil=1%\n\
                    containers.empty=2%\ncontainers.hole=3%\nstamp.zero=4%\nstamp.negative=5%\n\
                    stamp.seconds=6%\nstamp.future=7%\nstamp.pause=50ms\noversize=#1\n\
-                   oversize.bytes=17000000\nstream.end_after=0\nstream.mute=on\nlist.empty=8%\n\
+                   oversize.bytes=17000000\nsecond_subscriber=50%\nstream.end_after=0\nstream.mute=on\nlist.empty=8%\n\
                    list.pad=1024\nlist.limit=1048576\nlist.page=3000\nlist.empty_page=9%\n\
                    list.break_after=2\nlist.unimplemented=on\nstatus.not_found=10%\n\
                    all.latency=20ms\npod.*.hang=on\nlist_containers.hang=180s\n\
@@ -461,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_read_as_people_write_them() {
+    fn values_are_parsed_with_their_units() {
         let set = |text: &str| {
             let mut chaos = Chaos::default();
             chaos.set(text).map(|_| chaos)
@@ -479,13 +397,13 @@ mod tests {
         let hang = set("ListContainers.hang=3m").unwrap();
         let expected = Some(Hang::For(Duration::from_secs(180)));
         assert_eq!(hang.calls["ListContainers"].hang, expected);
-        // A uid may have dots.
+        // A uid may contain dots.
         assert!(set("pod.a.b.hang").unwrap().pods.contains_key("a.b"));
         assert_eq!(Rate::percent(5), Rate::Millionths(50_000));
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_what_is_allowed() {
+    fn errors_name_the_value_and_what_is_allowed() {
         let error = |text: &str| Chaos::default().set(text).unwrap_err().to_string();
         assert_eq!(
             error("drop=often"),

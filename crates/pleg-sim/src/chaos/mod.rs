@@ -1,12 +1,13 @@
-//! Chaos: the ways in which a runtime can be made worse than its mode, as plain data.
+//! Configurable faults, as plain data.
 //!
-//! [`Chaos`] says what is to happen, `knobs` reads and writes it as text (for flags and for
-//! control while it runs), `mischief` throws the dice and counts what fired. Where it bites:
-//! `telling` (events), `stream` (what a subscriber gets), `lists` (list answers), and
-//! `Engine::admit` (every call).
+//! [`Chaos`] is the configuration. `knobs` reads and writes it as text, for flags and for control
+//! at run time. `injector` makes the random decisions and counts the faults that fired. The faults
+//! take effect in `events` (events), `stream` (what a subscriber receives), `lists` (list
+//! responses) and `Engine::admit` (every call).
 
+mod injector;
 mod knobs;
-mod mischief;
+mod values;
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -14,99 +15,109 @@ use tonic::Code;
 
 pub use self::knobs::{KnobError, KnobHelp, help};
 pub(crate) use self::{
-    knobs::span,
-    mischief::{Fate, Mischief},
+    injector::{Injector, Publish},
+    values::span,
 };
 
-/// How the runtime misbehaves. The default is not at all.
+/// The faults that the runtime shows. The default is none.
 ///
-/// As text it is one `KNOB=VALUE` a line, as [`Chaos::set`] reads it.
+/// As text it is one `KNOB=VALUE` per line, in the syntax of [`Chaos::set`].
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Chaos {
-    /// What happens to events.
+    /// Faults of events.
     pub events: EventChaos,
-    /// What happens to lists and statuses.
+    /// Faults of list and status responses.
     pub lists: ListChaos,
-    /// What happens to calls, by method as the contract names it (`ListContainers`).
+    /// Faults of calls, by method name as in the CRI (`ListContainers`).
     pub calls: BTreeMap<&'static str, CallChaos>,
-    /// What happens to every call.
+    /// Faults of every call.
     pub all_calls: CallChaos,
-    /// What happens to calls that name a pod's sandbox or containers, by the pod's uid.
+    /// Faults of calls that name a sandbox or container of a pod, by the pod's uid.
     pub pods: BTreeMap<String, CallChaos>,
-    /// What happens to calls that name any sandbox or container.
+    /// Faults of calls that name any sandbox or container.
     pub all_pods: CallChaos,
 }
 
-/// Chaos of events. Each event passes each of these once.
+/// Faults of events. Each applies to each event once.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct EventChaos {
-    /// Lost without a trace.
+    /// The event is lost.
     pub drop: Rate,
-    /// Told twice.
+    /// The event is sent twice.
     pub duplicate: Rate,
-    /// Told after its successor (or after 100 ms, where none comes).
+    /// The event is sent after the next event, or after 100 ms if there is none.
     pub swap: Rate,
-    /// With the statuses that the sandbox's event before had.
+    /// The event carries the statuses of the sandbox's previous event.
     pub freeze: Rate,
-    /// Without the sandbox's status.
+    /// The event has no sandbox status.
     pub nil_sandbox: Rate,
-    /// Without containers' statuses (on the wire, none and nil are one).
+    /// The event has no container statuses. (On the wire, empty and nil are the same.)
     pub no_containers: Rate,
-    /// With an empty element among the containers' statuses.
+    /// The event has an additional, empty container status.
     pub hole: Rate,
     /// `created_at` is 0.
     pub stamp_zero: Rate,
-    /// `created_at` is far below 0, as Go's zero time is.
+    /// `created_at` is negative, as Go's zero time is.
     pub stamp_negative: Rate,
     /// `created_at` is in seconds.
     pub stamp_seconds: Rate,
-    /// `created_at` lies an hour ahead.
+    /// `created_at` is one hour in the future.
     pub stamp_future: Rate,
-    /// With so many more bytes (see `oversize_bytes`).
+    /// The event is larger by `oversize_bytes`.
     pub oversize: Rate,
-    /// How many; 5 MB by default.
+    /// The additional size; 5 MB by default.
     pub oversize_bytes: Option<usize>,
-    /// Waits that long between the copying of its statuses and its stamp.
+    /// How long an event waits between the copy of its statuses and its timestamp.
     pub stamp_pause: Duration,
+    /// A second subscriber takes that share of the events, as another client of the same runtime
+    /// does where each event goes to one subscriber only (containerd 1.7, CRI-O up to 1.27). The
+    /// other subscribers never get what it takes. It takes the same share while it is the only
+    /// subscriber. It is not counted in [`Sim::subscribers`](crate::Sim::subscribers).
+    ///
+    /// No effect if every subscriber gets every event, or if there is no event stream;
+    /// [`Sim::set_knob`](crate::Sim::set_knob) then returns [`KnobError::Mode`].
+    pub second_subscriber: Rate,
     /// Every stream ends with OK after that many events.
     pub end_after: Option<usize>,
-    /// Streams say nothing any more, and never will again: a dead stream that looks alive.
+    /// Existing streams deliver nothing from now on, even after this is turned off: a dead stream
+    /// that looks alive.
     pub mute: bool,
 }
 
-/// Chaos of lists and statuses.
+/// Faults of list and status responses.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ListChaos {
-    /// A list is answered with OK and no rows.
+    /// A list is answered with OK and no items.
     pub empty: Rate,
-    /// Every row has so many more bytes.
+    /// Every item is larger by that many bytes.
     pub pad: Option<usize>,
-    /// The largest message, instead of the runtime's own limit.
+    /// The maximum message size, instead of the runtime's own limit.
     pub limit: Option<usize>,
-    /// The rows of a page of streamed lists, where there are any.
+    /// The number of items per page of a streaming list. No effect if the runtime has no streaming
+    /// lists.
     pub page: Option<usize>,
-    /// A streamed list begins with a page without rows.
+    /// A streaming list starts with an empty page.
     pub empty_page: Rate,
-    /// A streamed list fails after that many pages.
+    /// A streaming list fails after that many pages.
     pub break_after: Option<usize>,
-    /// There are no streamed lists.
+    /// Streaming lists are not implemented.
     pub unimplemented: bool,
-    /// The status of something that exists is answered with `NotFound`.
+    /// The status of an existing id is answered with `NotFound`.
     pub not_found: Rate,
 }
 
-/// Chaos of calls.
+/// Faults of calls.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct CallChaos {
-    /// Each takes that much longer.
+    /// Each call takes that much longer.
     pub latency: Duration,
-    /// They are not obeyed meanwhile.
+    /// Calls hang.
     pub hang: Option<Hang>,
-    /// They fail.
+    /// Calls fail.
     pub fail: Option<Failure>,
 }
 
@@ -115,28 +126,28 @@ pub struct CallChaos {
 pub enum Hang {
     /// Until the knob is turned off.
     On,
-    /// For that long since the knob was set; then all go on, those that waited, too.
+    /// For that long since the knob was set. Then all calls proceed, including those that waited.
     For(Duration),
 }
 
 /// A failure of calls.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Failure {
-    /// With which code.
+    /// The status code.
     pub code: Code,
     /// How often.
     pub rate: Rate,
 }
 
-/// How often something happens.
+/// How often a fault fires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rate {
     /// Never.
     #[default]
     Never,
-    /// In so many of a million cases, by dice.
+    /// In that many of a million cases, at random.
     Millionths(u32),
-    /// Once: in that case since the knob was set, counted from 1.
+    /// Once: in the n-th case since the knob was set, counted from 1.
     Nth(u64),
 }
 
@@ -144,7 +155,7 @@ impl Rate {
     /// In every case.
     pub const ALWAYS: Self = Self::Millionths(1_000_000);
 
-    /// In so many of a hundred cases; more than a hundred is all of them.
+    /// In that percentage of cases; values above 100 mean every case.
     #[must_use]
     pub const fn percent(percent: u32) -> Self {
         Self::Millionths(if percent > 100 {

@@ -1,9 +1,9 @@
-//! One queue, many subscribers, each told everything: containerd 2.
+//! One queue, and every subscriber gets every event: containerd 2.
 //!
-//! Every subscriber has a channel of 100, and the one queue waits, without a time limit, for one
-//! that does not read, and with it everything that wants to tell an event. While nobody
-//! subscribes, events are held for five minutes and given to the first who does. A subscriber
-//! that went away is noticed only when it is sent something.
+//! Every subscriber has a channel with a capacity of 100. The queue waits without a time limit for
+//! a subscriber that does not read, and so does everything that publishes an event. While there is
+//! no subscriber, events are kept for five minutes and delivered to the next subscriber. A
+//! subscriber that disconnected is noticed only when an event is sent to it.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -13,19 +13,19 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Delivery, Event, Surroundings};
-use crate::id::Dice;
+use super::{Context, Delivery, Event};
+use crate::id::Rng;
 
-/// What a subscriber may leave unread before everybody waits for it.
+/// How many events a subscriber may leave unread before it blocks the runtime.
 const BUFFER: usize = 100;
-/// How long an event waits for a first subscriber.
+/// How long an event is kept while there is no subscriber.
 const HOLD: Duration = Duration::from_secs(5 * 60);
 
 #[derive(Debug)]
 pub(super) struct Broadcast {
-    /// Whoever has it is the one who publishes or subscribes; waiting is first come, first served.
+    /// The lock serializes publishing and subscribing, in order of arrival.
     queue: Mutex<Queue>,
-    around: Surroundings,
+    context: Context,
 }
 
 #[derive(Debug)]
@@ -33,36 +33,36 @@ struct Queue {
     subscribers: Vec<Subscriber>,
     /// With the time of arrival.
     held: VecDeque<(Instant, Event)>,
-    dice: Dice,
+    rng: Rng,
 }
 
 #[derive(Debug)]
 struct Subscriber {
     channel: mpsc::Sender<Event>,
-    /// Its stream has failed, which its own task found out.
+    /// The stream has failed; the subscriber's own task noticed it.
     gone: CancellationToken,
-    /// Events that went into its channel after it was gone.
-    buried: usize,
+    /// The number of events that were sent to the channel after the stream failed.
+    sent_after_failure: usize,
 }
 
 impl Broadcast {
-    pub(super) fn new(around: Surroundings) -> Self {
+    pub(super) fn new(context: Context) -> Self {
         let queue = Queue {
             subscribers: Vec::new(),
             held: VecDeque::new(),
-            dice: Dice::new(!around.seed),
+            rng: Rng::new(!context.seed),
         };
         Self {
             queue: Mutex::new(queue),
-            around,
+            context,
         }
     }
 
-    /// Gives a new subscriber what was held, and counts it in.
-    async fn enter(&self, subscriber: Subscriber) {
+    /// Delivers the kept events to a new subscriber and registers it.
+    async fn add(&self, subscriber: Subscriber) {
         let mut queue = self.queue.lock().await;
         self.discard_old(&mut queue);
-        // Whoever is there, dead ones included, keeps events from being held.
+        // Any registered subscriber, even a dead one, prevents events from being kept.
         queue.subscribers.push(subscriber);
         let newest = queue.subscribers.len() - 1;
         while let Some((since, event)) = queue.held.pop_front() {
@@ -75,37 +75,37 @@ impl Broadcast {
         self.count(&queue);
     }
 
-    /// Hands an event to one subscriber. False if it turns out to be gone.
+    /// Sends an event to one subscriber. Returns false if the subscriber is gone.
     async fn offer(&self, queue: &mut Queue, at: usize, event: &Event) -> bool {
-        let heads = queue.dice.below(2) == 0;
+        let sends = queue.rng.below(2) == 0;
         let Some(subscriber) = queue.subscribers.get_mut(at) else {
             return false;
         };
         if subscriber.gone.is_cancelled() {
-            // Its channel still has room, and Go's select takes either way: even odds, while there
-            // is room, that the event is buried there.
-            subscriber.buried += 1;
-            return heads && subscriber.buried <= BUFFER;
+            // The channel may still have capacity, and Go's select picks a ready case at random:
+            // with even odds the event is lost in the channel.
+            subscriber.sent_after_failure += 1;
+            return sends && subscriber.sent_after_failure <= BUFFER;
         }
         tokio::select! {
             biased;
-            () = self.around.stop.cancelled() => true,
+            () = self.context.stop.cancelled() => true,
             sent = subscriber.channel.send(Arc::clone(event)) => sent.is_ok(),
             () = subscriber.gone.cancelled() => false,
         }
     }
 
     fn discard_old(&self, queue: &mut Queue) {
-        let now = self.around.now();
+        let now = self.context.now();
         let old = |(since, _): &(Instant, _)| now.duration_since(*since) >= HOLD;
         while queue.held.front().is_some_and(old) {
             queue.held.pop_front();
-            self.around.count(|counts| counts.discarded += 1);
+            self.context.count(|counts| counts.discarded += 1);
         }
     }
 
     fn count(&self, queue: &Queue) {
-        self.around.count(|counts| {
+        self.context.count(|counts| {
             counts.subscribers = queue.subscribers.len();
             counts.held = queue.held.len();
         });
@@ -114,7 +114,7 @@ impl Broadcast {
 
 #[tonic::async_trait]
 impl Delivery for Broadcast {
-    /// Tells it to every subscriber, waiting for each that has no room; holds it if there is none.
+    /// Sends the event to every subscriber and waits for each. Keeps it if there is no subscriber.
     async fn publish(&self, event: Event) {
         let mut queue = self.queue.lock().await;
         let mut at = 0;
@@ -125,12 +125,12 @@ impl Delivery for Broadcast {
                 queue.subscribers.remove(at);
             }
         }
-        if self.around.stop.is_cancelled() {
+        if self.context.stop.is_cancelled() {
             return;
         }
         if queue.subscribers.is_empty() {
             self.discard_old(&mut queue);
-            queue.held.push_back((self.around.now(), event));
+            queue.held.push_back((self.context.now(), event));
         }
         self.count(&queue);
     }
@@ -138,10 +138,10 @@ impl Delivery for Broadcast {
     async fn serve(&self, out: mpsc::Sender<Event>) {
         let (channel, mut events) = mpsc::channel(BUFFER);
         let gone = CancellationToken::new();
-        let enter = self.enter(Subscriber {
+        let add = self.add(Subscriber {
             channel,
             gone: gone.clone(),
-            buried: 0,
+            sent_after_failure: 0,
         });
         let pass_on = async move {
             while let Some(event) = events.recv().await {
@@ -152,8 +152,8 @@ impl Delivery for Broadcast {
             gone.cancel();
         };
         tokio::select! {
-            () = self.around.stop.cancelled() => {}
-            _ = futures::future::join(enter, pass_on) => {}
+            () = self.context.stop.cancelled() => {}
+            _ = futures::future::join(add, pass_on) => {}
         }
     }
 }

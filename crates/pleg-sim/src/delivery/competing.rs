@@ -1,9 +1,12 @@
-//! One queue of 1000 for all subscribers: containerd 1.7, and CRI-O to 1.27.
+//! One queue of 1000 events for all subscribers: containerd 1.7, and CRI-O up to 1.27.
 //!
-//! Go's channel: whoever receives waits in line, and an event goes to the first in line alone. A
-//! handler does not look whether its client is still there; so a dead one stands in line like any
-//! other, and the event that shows it its end is lost. What finds the queue full is lost; the
-//! runtime never waits. What waits in the queue may be days old when somebody comes.
+//! This is a Go channel. Receivers wait in waiting, and each event goes to the first of them only. A
+//! handler does not check whether its client is still connected, so a dead subscriber waits in waiting
+//! like any other, and the event that reveals its end is lost. An event that finds the queue full
+//! is dropped; the runtime never waits. Queued events do not expire.
+//!
+//! The knob `second_subscriber` adds a subscriber that takes a share of the events. It takes an
+//! event before the event is queued, so its share does not depend on the other subscribers.
 
 use std::{
     collections::VecDeque,
@@ -12,26 +15,27 @@ use std::{
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Delivery, Event, QUEUE, Surroundings};
+use super::{Context, Delivery, Event, QUEUE};
 
 #[derive(Debug)]
 pub(super) struct Competing {
     channel: Mutex<Channel>,
-    around: Surroundings,
+    context: Context,
 }
 
 #[derive(Debug, Default)]
 struct Channel {
     queue: VecDeque<Event>,
-    line: VecDeque<oneshot::Sender<Event>>,
+    /// Receivers in line.
+    waiting: VecDeque<oneshot::Sender<Event>>,
     handlers: usize,
 }
 
 impl Competing {
-    pub(super) fn new(around: Surroundings) -> Self {
+    pub(super) fn new(context: Context) -> Self {
         Self {
             channel: Mutex::default(),
-            around,
+            context,
         }
     }
 
@@ -40,22 +44,22 @@ impl Competing {
     }
 
     fn count(&self, channel: &Channel, lost: u64) {
-        self.around.count(|counts| {
+        self.context.count(|counts| {
             counts.subscribers = channel.handlers;
             counts.held = channel.queue.len();
             counts.dropped += lost;
         });
     }
 
-    /// The next event, or a place in the line for one.
+    /// The next event, or a receiver that waits in line for one.
     fn receive(&self) -> Result<Event, oneshot::Receiver<Event>> {
         let mut channel = self.channel();
         if let Some(event) = channel.queue.pop_front() {
             self.count(&channel, 0);
             return Ok(event);
         }
-        let (place, event) = oneshot::channel();
-        channel.line.push_back(place);
+        let (sender, event) = oneshot::channel();
+        channel.waiting.push_back(sender);
         Err(event)
     }
 
@@ -74,7 +78,7 @@ impl Competing {
         }
     }
 
-    /// A handler comes (+1) or goes.
+    /// Counts a handler that starts (+1) or ends (-1).
     fn handlers(&self, change: isize) {
         let mut channel = self.channel();
         channel.handlers = channel.handlers.saturating_add_signed(change);
@@ -85,10 +89,13 @@ impl Competing {
 #[tonic::async_trait]
 impl Delivery for Competing {
     async fn publish(&self, event: Event) {
+        if self.context.chaos.second_subscriber_takes() {
+            return;
+        }
         let mut channel = self.channel();
         let mut unsent = Some(event);
         while let Some(event) = unsent.take() {
-            let Some(place) = channel.line.pop_front() else {
+            let Some(sender) = channel.waiting.pop_front() else {
                 let full = channel.queue.len() >= QUEUE;
                 if !full {
                     channel.queue.push_back(event);
@@ -96,15 +103,15 @@ impl Delivery for Competing {
                 self.count(&channel, u64::from(full));
                 return;
             };
-            // Only a runtime that ends leaves an empty place behind.
-            unsent = place.send(event).err();
+            // Only a shutdown leaves a closed receiver in the line.
+            unsent = sender.send(event).err();
         }
     }
 
     async fn serve(&self, out: mpsc::Sender<Event>) {
         self.handlers(1);
         tokio::select! {
-            () = self.around.stop.cancelled() => {}
+            () = self.context.stop.cancelled() => {}
             () = self.handle(out) => self.handlers(-1),
         }
     }

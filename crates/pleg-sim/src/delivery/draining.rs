@@ -1,26 +1,26 @@
-//! A queue of 1000 that is drained for good: CRI-O since 1.28.
+//! A queue of 1000 events that is always drained: CRI-O since 1.28.
 //!
-//! The runtime puts events into the queue and never waits: what finds it full is lost. The first
-//! subscriber ever starts one task, which sends each event to each client in turn. So a client
-//! that does not read starves all others until the queue is full; and once the last one has left,
-//! the task goes on and sends to nobody.
+//! The runtime puts events into the queue and never waits; an event that finds it full is dropped.
+//! The first subscriber starts one task, which sends each event to each client in turn. A client
+//! that does not read delays all others until the queue is full. After the last client has left,
+//! the task keeps running and sends to nobody.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::mpsc;
 
-use super::{Delivery, Event, QUEUE, Surroundings};
+use super::{Context, Delivery, Event, QUEUE};
 
 #[derive(Debug)]
 pub(super) struct Draining {
     queue: mpsc::Sender<Event>,
-    /// What the first subscriber takes to start the task with.
+    /// The first subscriber takes this to start the task.
     drain: Mutex<Option<mpsc::Receiver<Event>>>,
     clients: Arc<Clients>,
-    around: Surroundings,
+    context: Context,
 }
 
-/// In the order in which they came.
+/// In the order of subscription.
 #[derive(Debug, Default)]
 struct Clients(Mutex<Vec<mpsc::Sender<Event>>>);
 
@@ -31,13 +31,13 @@ impl Clients {
 }
 
 impl Draining {
-    pub(super) fn new(around: Surroundings) -> Self {
+    pub(super) fn new(context: Context) -> Self {
         let (queue, drain) = mpsc::channel(QUEUE);
         Self {
             queue,
             drain: Mutex::new(Some(drain)),
             clients: Arc::default(),
-            around,
+            context,
         }
     }
 }
@@ -47,7 +47,7 @@ impl Delivery for Draining {
     async fn publish(&self, event: Event) {
         let full = self.queue.try_send(event).is_err();
         let held = QUEUE.saturating_sub(self.queue.capacity());
-        self.around.count(|counts| {
+        self.context.count(|counts| {
             counts.held = held;
             counts.dropped += u64::from(full);
         });
@@ -59,9 +59,9 @@ impl Delivery for Draining {
             list.push(out);
             list.len()
         };
-        self.around.count(|counts| counts.subscribers = clients);
-        if self.around.stop.is_cancelled() {
-            // Nobody sends any more: its stream ends.
+        self.context.count(|counts| counts.subscribers = clients);
+        if self.context.stop.is_cancelled() {
+            // The process has ended, so the stream ends as well.
             self.clients.list().clear();
         }
         let drain = self
@@ -70,36 +70,36 @@ impl Delivery for Draining {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         if let Some(queue) = drain {
-            let (around, clients) = (self.around.clone(), Arc::clone(&self.clients));
-            self.around.tasks.spawn(async move {
+            let (context, clients) = (self.context.clone(), Arc::clone(&self.clients));
+            self.context.tasks.spawn(async move {
                 tokio::select! {
-                    () = around.stop.cancelled() => {}
-                    () = send_to_all(queue, &clients, &around) => {}
+                    () = context.stop.cancelled() => {}
+                    () = send_to_all(queue, &clients, &context) => {}
                 }
-                // The streams end with the runtime.
+                // The streams end with the process.
                 clients.list().clear();
             });
         }
     }
 }
 
-/// Each event to each client, one after the other, waiting for each.
-async fn send_to_all(mut queue: mpsc::Receiver<Event>, clients: &Clients, around: &Surroundings) {
+/// Sends each event to each client, one after the other, and waits for each.
+async fn send_to_all(mut queue: mpsc::Receiver<Event>, clients: &Clients, context: &Context) {
     while let Some(event) = queue.recv().await {
-        around.count(|counts| counts.held = queue.len());
+        context.count(|counts| counts.held = queue.len());
         let now = clients.list().clone();
-        let mut told = false;
+        let mut delivered = false;
         for client in now {
             if client.send(Arc::clone(&event)).await.is_ok() {
-                told = true;
+                delivered = true;
             } else {
                 clients.list().retain(|c| !c.same_channel(&client));
             }
         }
         let left = clients.list().len();
-        around.count(|counts| {
+        context.count(|counts| {
             counts.subscribers = left;
-            counts.dropped += u64::from(!told);
+            counts.dropped += u64::from(!delivered);
         });
     }
 }

@@ -1,9 +1,9 @@
-//! How events reach subscribers: the seam, and what its three kinds share.
+//! Event delivery: one trait, and one implementation for each kind of runtime.
 //!
-//! What is told goes in by [`Delivery::publish`], which waits only where the runtime itself
-//! would; each call of `GetContainerEvents` is one [`Delivery::serve`]. The channel `out` stands
-//! for the client's connection: sending into it waits while the client does not read, and fails
-//! once it is gone, which shows only when there is something to send.
+//! [`Delivery::publish`] takes an event and waits only where the runtime would. Each call of
+//! `GetContainerEvents` is one [`Delivery::serve`]. The channel `out` represents the client's
+//! connection: a send waits while the client does not read, and fails after the client has
+//! disconnected. So a disconnect is noticed only when there is an event to send.
 
 mod broadcast;
 mod competing;
@@ -20,53 +20,54 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{broadcast::Broadcast, competing::Competing, draining::Draining};
-use crate::habits::StreamHabit;
+use crate::{chaos::Injector, profile::StreamKind};
 
-/// What the queues of containerd 1.7 and CRI-O hold.
+/// The queue capacity of containerd 1.7 and CRI-O.
 const QUEUE: usize = 1000;
 
 pub(crate) type Event = Arc<ContainerEventResponse>;
 
-/// One machinery, for one life of the runtime.
+/// Event delivery for one process of the runtime.
 #[tonic::async_trait]
 pub(crate) trait Delivery: fmt::Debug + Send + Sync + 'static {
     /// Takes an event from the runtime.
     async fn publish(&self, event: Event);
 
-    /// Passes events on to `out` until that fails, or the runtime ends.
+    /// Sends events to `out` until that fails or the process ends.
     async fn serve(&self, out: mpsc::Sender<Event>);
 }
 
-/// How many there are, for tests and displays.
+/// Counters for tests and for display.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Subscribers that the runtime believes in, dead ones included.
+    /// Subscribers that the runtime has not removed, including dead ones.
     pub(crate) subscribers: usize,
     /// Events that wait for a subscriber.
     pub(crate) held: usize,
-    /// Events thrown away because nobody came for them in time.
+    /// Events that were discarded because no subscriber came in time.
     pub(crate) discarded: u64,
-    /// Events thrown away because the queue was full, or because nobody listened any more.
+    /// Events that were dropped because the queue was full or there was no subscriber.
     pub(crate) dropped: u64,
 }
 
-/// What a machinery may touch.
+/// What a delivery needs from the simulator.
 #[derive(Clone, Debug)]
-pub(crate) struct Surroundings {
+pub(crate) struct Context {
+    pub(crate) chaos: Arc<Injector>,
     pub(crate) counts: watch::Sender<Counts>,
     pub(crate) clock: Clock,
     pub(crate) tasks: TaskTracker,
     pub(crate) seed: u64,
-    /// The end of this life of the runtime.
+    /// Cancelled when the process ends.
     pub(crate) stop: CancellationToken,
 }
 
-impl Surroundings {
+impl Context {
     fn now(&self) -> Instant {
         self.clock.tokio(self.clock.now())
     }
 
-    /// Counts, unless this life is over: the next one counts anew.
+    /// Updates the counters, unless the process has ended: the next process counts anew.
     fn count(&self, how: impl FnOnce(&mut Counts)) {
         self.counts.send_if_modified(|counts| {
             let before = *counts;
@@ -78,27 +79,27 @@ impl Surroundings {
     }
 }
 
-/// The machinery of that habit. Where nobody is ever served, events go nowhere.
-pub(crate) fn start(habit: StreamHabit, around: Surroundings) -> Arc<dyn Delivery> {
-    // What the last life believed is forgotten; what was lost stays lost.
-    around.counts.send_modify(|counts| {
+/// Creates the delivery of that kind.
+pub(crate) fn start(kind: StreamKind, context: Context) -> Arc<dyn Delivery> {
+    // The subscribers and the queue of the previous process are gone. Its losses remain counted.
+    context.counts.send_modify(|counts| {
         counts.subscribers = 0;
         counts.held = 0;
     });
-    match habit {
-        StreamHabit::Competing => Arc::new(Competing::new(around)),
-        StreamHabit::Broadcast => Arc::new(Broadcast::new(around)),
-        StreamHabit::Draining => Arc::new(Draining::new(around)),
-        StreamHabit::Disabled | StreamHabit::Unimplemented => Arc::new(Nowhere),
+    match kind {
+        StreamKind::Competing => Arc::new(Competing::new(context)),
+        StreamKind::Broadcast => Arc::new(Broadcast::new(context)),
+        StreamKind::Draining => Arc::new(Draining::new(context)),
+        StreamKind::Disabled | StreamKind::Unimplemented => Arc::new(Discard),
     }
 }
 
 /// For runtimes without events.
 #[derive(Debug)]
-struct Nowhere;
+struct Discard;
 
 #[tonic::async_trait]
-impl Delivery for Nowhere {
+impl Delivery for Discard {
     async fn publish(&self, _: Event) {}
 
     async fn serve(&self, _: mpsc::Sender<Event>) {}

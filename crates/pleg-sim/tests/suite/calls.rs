@@ -1,156 +1,11 @@
-//! Lists, filters, statuses, and what is refused.
+//! Status calls, images, and calls that are rejected.
 
-use crate::common::{Client, connect, container_config, pod_config, sim, soon};
-use pleg_cri::v1::{
-    self, ContainerFilter, ContainerState, ContainerStateValue, PodSandboxFilter, PodSandboxState,
-    PodSandboxStateValue, image_service_client::ImageServiceClient,
-};
+use crate::common::{Client, connect, container_config, pod_config, sim};
+use pleg_cri::v1::{self, image_service_client::ImageServiceClient};
 use tonic::Code;
 
 #[tokio::test]
-async fn lists_are_filtered() {
-    let sim = sim().build();
-    let mut cri = Client::of(&sim).await;
-    let (p, q) = (cri.run("p").await, cri.run("q").await);
-    let a = cri.create_and_start(&p, "a", "").await;
-    let b = cri.create(&p, "b", 0, "").await;
-    let c = cri.create_and_start(&q, "a", "").await;
-    cri.stop_sandbox(&q).await;
-
-    let mut sandboxes = async |filter| {
-        let rows = cri.sandboxes(filter).await;
-        rows.into_iter().map(|r| r.id).collect::<Vec<_>>()
-    };
-    let all = sandboxes(PodSandboxFilter::default()).await;
-    assert_eq!(all.len(), 2);
-    assert!(all.contains(&p) && all.contains(&q));
-    let by_id = PodSandboxFilter {
-        id: q.clone(),
-        ..Default::default()
-    };
-    assert_eq!(sandboxes(by_id).await, [q.as_str()]);
-    let state = Some(PodSandboxStateValue {
-        state: PodSandboxState::SandboxReady.into(),
-    });
-    let ready = PodSandboxFilter {
-        state,
-        ..Default::default()
-    };
-    assert_eq!(sandboxes(ready).await, [p.as_str()]);
-    let label_selector = [("pod".to_owned(), "q".to_owned())].into();
-    let by_label = PodSandboxFilter {
-        label_selector,
-        ..Default::default()
-    };
-    assert_eq!(sandboxes(by_label.clone()).await, [q.as_str()]);
-    assert!(
-        sandboxes(PodSandboxFilter {
-            id: p.clone(),
-            ..by_label
-        })
-        .await
-        .is_empty()
-    );
-
-    let mut containers = async |filter| {
-        let mut ids: Vec<_> = cri
-            .containers(filter)
-            .await
-            .into_iter()
-            .map(|r| r.id)
-            .collect();
-        ids.sort();
-        ids
-    };
-    let sorted = |mut ids: Vec<String>| {
-        ids.sort();
-        ids
-    };
-    let all = sorted(vec![a.clone(), b.clone(), c.clone()]);
-    assert_eq!(containers(ContainerFilter::default()).await, all);
-    let of_pod = ContainerFilter {
-        pod_sandbox_id: p.clone(),
-        ..Default::default()
-    };
-    assert_eq!(containers(of_pod).await, sorted(vec![a.clone(), b.clone()]));
-    let state = |s: ContainerState| Some(ContainerStateValue { state: s.into() });
-    for (s, id) in [
-        (ContainerState::ContainerRunning, &a),
-        (ContainerState::ContainerCreated, &b),
-        (ContainerState::ContainerExited, &c),
-    ] {
-        let filter = ContainerFilter {
-            state: state(s),
-            ..Default::default()
-        };
-        assert_eq!(containers(filter).await, [id.as_str()]);
-    }
-    let label_selector = [("name".to_owned(), "a".to_owned())].into();
-    let by_label = ContainerFilter {
-        label_selector,
-        ..Default::default()
-    };
-    assert_eq!(
-        containers(by_label.clone()).await,
-        sorted(vec![a.clone(), c.clone()])
-    );
-    let one = ContainerFilter {
-        id: c.clone(),
-        ..by_label
-    };
-    assert_eq!(containers(one).await, [c.as_str()]);
-    sim.shutdown().await;
-}
-
-#[tokio::test]
-async fn streamed_lists_come_in_pages() {
-    let sim = sim().build();
-    let mut cri = Client::of(&sim).await;
-    let mut pages = cri
-        .0
-        .stream_pod_sandboxes(v1::StreamPodSandboxesRequest::default())
-        .await
-        .unwrap()
-        .into_inner();
-    assert!(
-        soon(pages.message()).await.unwrap().is_none(),
-        "no row, no page"
-    );
-
-    let s = cri.run("p").await;
-    cri.create(&s, "a", 0, "").await;
-    cri.create(&s, "a", 1, "").await;
-    let mut pages = cri
-        .0
-        .stream_containers(v1::StreamContainersRequest::default())
-        .await
-        .unwrap()
-        .into_inner();
-    assert_eq!(
-        soon(pages.message())
-            .await
-            .unwrap()
-            .unwrap()
-            .containers
-            .len(),
-        2
-    );
-    assert!(soon(pages.message()).await.unwrap().is_none());
-    let mut pages = cri
-        .0
-        .stream_pod_sandboxes(v1::StreamPodSandboxesRequest::default())
-        .await
-        .unwrap()
-        .into_inner();
-    assert_eq!(
-        soon(pages.message()).await.unwrap().unwrap().pod_sandboxes[0].id,
-        s
-    );
-    sim.shutdown().await;
-}
-
-#[tokio::test]
-async fn statuses_tell_all() {
+async fn status_calls_return_every_field() {
     let sim = sim().build();
     let mut cri = Client::of(&sim).await;
     let s = cri.run("p").await;
@@ -247,7 +102,7 @@ async fn statuses_tell_all() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_refused() {
+async fn impossible_calls_are_rejected_with_the_codes_of_containerd() {
     let sim = sim().build();
     let mut cri = Client::of(&sim).await;
     let s = cri.run("p").await;
@@ -260,13 +115,13 @@ async fn what_cannot_be_is_refused() {
         "{taken}"
     );
 
-    let nobody = "0".repeat(64);
+    let unknown = "0".repeat(64);
     assert_eq!(
-        cri.status(&nobody).await.unwrap_err().code(),
+        cri.status(&unknown).await.unwrap_err().code(),
         Code::NotFound
     );
     let request = v1::PodSandboxStatusRequest {
-        pod_sandbox_id: nobody.clone(),
+        pod_sandbox_id: unknown.clone(),
         verbose: false,
     };
     assert_eq!(
@@ -274,14 +129,14 @@ async fn what_cannot_be_is_refused() {
         Code::NotFound
     );
     let request = v1::StartContainerRequest {
-        container_id: nobody.clone(),
+        container_id: unknown.clone(),
     };
     assert_eq!(
         cri.0.start_container(request).await.unwrap_err().code(),
         Code::NotFound
     );
     let request = v1::CreateContainerRequest {
-        pod_sandbox_id: nobody.clone(),
+        pod_sandbox_id: unknown.clone(),
         config: Some(container_config("a", 0, "")),
         ..Default::default()
     };
@@ -289,11 +144,11 @@ async fn what_cannot_be_is_refused() {
         cri.0.create_container(request).await.unwrap_err().code(),
         Code::NotFound
     );
-    // Ending what is not there is no error.
-    cri.stop(&nobody, 0).await;
-    cri.remove(&nobody).await;
-    cri.stop_sandbox(&nobody).await;
-    cri.remove_sandbox(&nobody).await;
+    // No error if there is nothing to stop or remove.
+    cri.stop(&unknown, 0).await;
+    cri.remove(&unknown).await;
+    cri.stop_sandbox(&unknown).await;
+    cri.remove_sandbox(&unknown).await;
 
     let a = cri.create_and_start(&s, "a", "").await;
     let request = v1::StartContainerRequest {
@@ -301,7 +156,7 @@ async fn what_cannot_be_is_refused() {
     };
     let again = cri.0.start_container(request).await.unwrap_err();
     assert_eq!(again.message(), "container is in CONTAINER_RUNNING state");
-    // A command in a container ends as it says, and is no business of events.
+    // A command in a container exits as it says, and sends no event.
     for (command, code) in [("true", 0), ("sh -c exit 3", 3)] {
         let request = v1::ExecSyncRequest {
             container_id: a.clone(),
@@ -324,7 +179,7 @@ async fn what_cannot_be_is_refused() {
 }
 
 #[tokio::test]
-async fn images_are_pulled_and_removed() {
+async fn pulled_image_is_listed_until_it_is_removed() {
     let sim = sim().build();
     let mut images = ImageServiceClient::new(connect(&sim).await);
     let spec = Some(v1::ImageSpec {
@@ -382,7 +237,7 @@ async fn images_are_pulled_and_removed() {
 }
 
 #[tokio::test]
-async fn a_seed_gives_the_same_ids() {
+async fn same_seed_gives_same_ids() {
     let mut ids = Vec::new();
     for _ in 0..2 {
         let sim = sim().build();

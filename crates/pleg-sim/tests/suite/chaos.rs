@@ -1,4 +1,4 @@
-//! Every knob fires, shows on the wire, and is counted: reference/runtimes.md 7.6.
+//! Every knob fires, is visible on the wire, and is counted.
 
 use std::time::Duration;
 
@@ -20,22 +20,22 @@ async fn with(knobs: &[&str]) -> (Sim, Events, Client) {
     (sim, events, cri)
 }
 
-/// The events of a pod's start, where one is made worse by that knob: its third, CREATED(A).
+/// The events of a pod's start, where the knob fires for the third one, CREATED(A).
 async fn third(knob: &str) -> (Vec<ContainerEventResponse>, Vec<String>) {
     let (sim, mut events, mut cri) = with(&[&format!("{knob}=#3")]).await;
     let s = cri.run("p").await;
     let a = cri.create_and_start(&s, "a", "").await;
     let names = [(s.as_str(), "S"), (&a, "A")];
-    let (mut raw, mut told) = (Vec::new(), Vec::new());
+    let (mut raw, mut received) = (Vec::new(), Vec::new());
     while !events.is_silent().await {
-        // `is_silent` has taken the event; what it takes, it keeps.
+        // `is_silent` keeps the event that it received.
         let event = events.taken();
-        told.push(golden(&event, &names));
+        received.push(golden(&event, &names));
         raw.push(event);
     }
     assert_eq!(sim.fired()[knob], 1);
     sim.shutdown().await;
-    (raw, told)
+    (raw, received)
 }
 
 const START: [&str; 4] = [
@@ -46,47 +46,47 @@ const START: [&str; 4] = [
 ];
 
 #[tokio::test(start_paused = true)]
-async fn events_are_lost_doubled_swapped() {
+async fn event_is_lost_sent_twice_or_swapped() {
     let [s1, s2, a1, a2] = START;
     assert_eq!(third("drop").await.1, [s1, s2, a2]);
     assert_eq!(third("duplicate").await.1, [s1, s2, a1, a1, a2]);
     assert_eq!(third("swap").await.1, [s1, s2, a2, a1]);
-    // The last one has no successor, and comes all the same.
+    // The last event has no next one and is sent all the same.
     let (sim, mut events, mut cri) = with(&["swap=#2"]).await;
     let s = cri.run("p").await;
-    let told = events.told(2, &[(&s, "S")]).await;
-    assert_eq!(told, [s1, s2]);
+    let received = events.next_as_text(2, &[(&s, "S")]).await;
+    assert_eq!(received, [s1, s2]);
     sim.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_carry_too_little_or_old_news() {
+async fn event_carries_missing_or_old_statuses() {
     let [s1, s2, _, a2] = START;
     assert_eq!(
         third("sandbox.nil").await.1[2],
         "CREATED(A) nil [A:CREATED]"
     );
     assert_eq!(third("containers.empty").await.1[2], "CREATED(A) READY []");
-    let (raw, told) = third("containers.hole").await;
-    assert_eq!(told[2], "CREATED(A) READY [?:CREATED, A:CREATED]");
+    let (raw, received) = third("containers.hole").await;
+    assert_eq!(received[2], "CREATED(A) READY [?:CREATED, A:CREATED]");
     assert!(
         raw[2]
             .containers_statuses
             .iter()
             .any(|c| c.id.is_empty() && c.metadata.is_none())
     );
-    // The first event has none before it: cases are counted from the second.
-    let (_, told) = third("freeze").await;
-    assert_eq!(told, [s1, s2, START[2], "STARTED(A) READY [A:CREATED]"]);
-    let (raw, told) = third("oversize").await;
-    assert_eq!(told[3], a2);
+    // The first event has no previous one, so cases are counted from the second.
+    let (_, received) = third("freeze").await;
+    assert_eq!(received, [s1, s2, START[2], "STARTED(A) READY [A:CREATED]"]);
+    let (raw, received) = third("oversize").await;
+    assert_eq!(received[3], a2);
     let bytes = prost::Message::encoded_len(&raw[2]);
     assert!((5_000_000..5_001_000).contains(&bytes), "{bytes}");
-    assert_eq!(told.len(), 4);
+    assert_eq!(received.len(), 4);
 }
 
 #[tokio::test(start_paused = true)]
-async fn stamps_are_absurd() {
+async fn timestamp_is_invalid() {
     let now = 1_700_000_000_000_000_000_i64;
     for (knob, expected) in [
         ("stamp.zero", 0),
@@ -94,40 +94,40 @@ async fn stamps_are_absurd() {
         ("stamp.seconds", 1_700_000_000),
         ("stamp.future", now + 3_600_000_000_000),
     ] {
-        let (raw, told) = third(knob).await;
-        assert_eq!(told, START, "only the stamp is wrong");
+        let (raw, received) = third(knob).await;
+        assert_eq!(received, START, "only the stamp is wrong");
         let off = raw[2].created_at - expected;
         assert!((0..1000).contains(&off), "{knob}: {}", raw[2].created_at);
         assert!((now..now + 1000).contains(&raw[3].created_at));
     }
 }
 
-/// A pause between the statuses and the stamp: the later stamp shows the older state.
+/// A pause between the statuses and the timestamp: the later timestamp shows the older state.
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_is_older_than_its_stamp() {
+async fn statuses_are_older_than_the_timestamp() {
     let (sim, mut events, mut cri) = with(&["stamp.pause=1s"]).await;
     let s = cri.run("p").await;
     let a = cri.create(&s, "a", 0, "app exit 1 500").await;
     cri.start(&a).await;
     let names = [(s.as_str(), "S"), (&a, "A")];
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     for _ in 0..5 {
         let event = events.next().await;
-        told.push((golden(&event, &names), event.created_at));
+        received.push((golden(&event, &names), event.created_at));
     }
-    assert_eq!(told[3].0, "STARTED(A) READY [A:RUNNING]");
-    assert_eq!(told[4].0, "STOPPED(A) READY [A:EXITED=1 Error]");
+    assert_eq!(received[3].0, "STARTED(A) READY [A:RUNNING]");
+    assert_eq!(received[4].0, "STOPPED(A) READY [A:EXITED=1 Error]");
     let ended = cri.status(&a).await.unwrap().finished_at;
     assert!(
-        told[3].1 > ended,
-        "stamped after the end that it does not show"
+        received[3].1 > ended,
+        "stamped after the exit that it does not show"
     );
     assert_eq!(sim.fired()["stamp.pause"], 5);
     sim.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn streams_end_or_say_nothing() {
+async fn stream_ends_early_or_is_muted() {
     let (sim, mut events, mut cri) = with(&["stream.end_after=1"]).await;
     cri.run("p").await;
     events.next().await;
@@ -140,7 +140,7 @@ async fn streams_end_or_say_nothing() {
     assert_eq!(sim.fired()["stream.end_after"], 2);
     sim.shutdown().await;
 
-    // One that was silenced stays silent; one that comes later hears.
+    // A muted stream stays muted; a later stream is not.
     let (sim, mut dead, mut cri) = with(&["stream.mute"]).await;
     cri.run("p").await;
     assert!(idle(&mut std::future::pending::<()>()).await);
@@ -155,9 +155,9 @@ async fn streams_end_or_say_nothing() {
     sim.shutdown().await;
 }
 
-/// A share of the events, by dice: the same ones of one seed.
+/// The knob hits the same events for the same seed.
 #[tokio::test(start_paused = true)]
-async fn rates_are_seeded() {
+async fn rate_hits_same_events_for_same_seed() {
     let mut runs = Vec::new();
     for _ in 0..2 {
         let (sim, mut events, mut cri) = with(&["drop=20%"]).await;
@@ -196,7 +196,7 @@ async fn within(time: Duration, what: impl Future) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_are_late_or_fail() {
+async fn call_is_delayed_or_fails() {
     let (sim, _events, mut cri) = with(&["version.latency=2s", "all.latency=1s"]).await;
     assert!(!within(Duration::from_millis(2990), version(&mut cri)).await);
     assert!(within(Duration::from_millis(3010), version(&mut cri)).await);
@@ -217,9 +217,9 @@ async fn calls_are_late_or_fail() {
     sim.shutdown().await;
 }
 
-/// containerd #9770: lists hang for a while, and then all go on.
+/// containerd #9770: lists hang for a while, and then all proceed.
 #[tokio::test(start_paused = true)]
-async fn lists_hang_for_a_while() {
+async fn list_hangs_until_duration_ends_or_knob_is_off() {
     let (sim, _events, mut cri) = with(&[]).await;
     sim.set_knob("list_containers.hang=10s").unwrap();
     tokio::time::advance(Duration::from_secs(4)).await;
@@ -235,7 +235,7 @@ async fn lists_hang_for_a_while() {
         2,
         "each call that hung"
     );
-    // Without an end: until it is turned off, and then those that waited go on, too.
+    // Without a duration, calls hang until the knob is turned off. Then those that waited proceed.
     sim.set_knob("list_containers.hang").unwrap();
     let expected = Some(Hang::On);
     assert_eq!(sim.chaos().calls["ListContainers"].hang, expected);
@@ -249,7 +249,7 @@ async fn lists_hang_for_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_hang() {
+async fn calls_that_name_a_pod_hang() {
     let (sim, _events, mut cri) = with(&["pod.uid-p.hang"]).await;
     let (p, q) = (cri.run("p").await, cri.run("q").await);
     let sandbox = |id: &str| {
@@ -258,7 +258,7 @@ async fn pods_hang() {
     };
     assert!(within(Duration::from_millis(10), sandbox(&q)).await);
     assert!(!within(Duration::from_secs(10), sandbox(&p)).await);
-    // What names no pod goes on.
+    // Calls that name no pod proceed.
     assert!(within(Duration::from_millis(10), listed(&mut cri.clone())).await);
     sim.set_knob("pod.*.hang").unwrap();
     assert!(!within(Duration::from_secs(10), sandbox(&q)).await);
@@ -273,7 +273,7 @@ async fn pods_hang() {
 
 // === lists ===
 
-/// The sizes of the pages of a streamed list, and how it ends.
+/// The sizes of the pages of a streaming list, and how it ends.
 async fn pages(cri: &mut Client) -> (Vec<usize>, Result<(), Status>) {
     let mut sizes = Vec::new();
     let request = v1::StreamContainersRequest::default();
@@ -291,7 +291,7 @@ async fn pages(cri: &mut Client) -> (Vec<usize>, Result<(), Status>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn streamed_lists_come_in_any_pages() {
+async fn streaming_list_follows_page_knobs() {
     let (sim, _events, mut cri) = with(&[]).await;
     let s = cri.run("p").await;
     for n in 0..5 {
@@ -314,8 +314,8 @@ async fn streamed_lists_come_in_any_pages() {
         ("list.unimplemented=off", &[2, 2, 1], None),
     ] {
         sim.set_knob(knob).unwrap();
-        let (told, how) = pages(&mut cri).await;
-        assert_eq!((told.as_slice(), code(how)), (sizes, end), "{knob}");
+        let (received, how) = pages(&mut cri).await;
+        assert_eq!((received.as_slice(), code(how)), (sizes, end), "{knob}");
     }
     let fired = sim.fired();
     for (knob, times) in [
@@ -330,9 +330,9 @@ async fn streamed_lists_come_in_any_pages() {
     sim.shutdown().await;
 }
 
-/// Lists over the limit of the runtime: containerd has 16 MiB, CRI-O 80.
+/// Lists above the message limit of the runtime: 16 MiB for containerd, 80 MiB for CRI-O.
 #[tokio::test(start_paused = true)]
-async fn lists_are_too_large() {
+async fn list_above_message_limit_fails() {
     for (mode, limit) in [(Mode::Containerd2, 16 << 20), (Mode::Crio, 80 << 20)] {
         let sim = sim_of(mode);
         let mut cri = Client::of(&sim).await;
@@ -341,18 +341,18 @@ async fn lists_are_too_large() {
         for n in 0..4 {
             cri.create(&s, &format!("c{n}"), 0, "").await;
         }
-        // Four rows: a little below, and a little above.
+        // Four items: slightly below the limit, and slightly above.
         sim.set_knob(&format!("list.pad={}", limit / 4 - 1000))
             .unwrap();
         assert_eq!(listed(&mut cri).await.unwrap(), 4, "{mode}");
         sim.set_knob(&format!("list.pad={}", limit / 4)).unwrap();
-        let refused = listed(&mut cri).await.unwrap_err();
-        assert_eq!(refused.code(), Code::ResourceExhausted, "{mode}");
+        let rejected = listed(&mut cri).await.unwrap_err();
+        assert_eq!(rejected.code(), Code::ResourceExhausted, "{mode}");
         let words = "grpc: trying to send message larger than max (";
-        assert!(refused.message().starts_with(words), "{refused}");
+        assert!(rejected.message().starts_with(words), "{rejected}");
         let (_, end) = pages(&mut cri).await;
         assert_eq!(end.unwrap_err().code(), Code::ResourceExhausted, "{mode}");
-        // In smaller pages it goes.
+        // In smaller pages, the list is within the limit.
         sim.set_knob("list.page=2").unwrap();
         assert_eq!(pages(&mut cri).await.0, [2, 2], "{mode}");
         sim.set_knob("list.limit=1KiB").unwrap();
@@ -363,7 +363,7 @@ async fn lists_are_too_large() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_exists_is_denied() {
+async fn status_of_existing_id_is_not_found() {
     let (sim, _events, mut cri) = with(&["status.not_found=#2"]).await;
     let s = cri.run("p").await;
     let a = cri.create(&s, "a", 0, "").await;
@@ -382,7 +382,7 @@ async fn what_exists_is_denied() {
 
 /// As plain data, in code.
 #[tokio::test(start_paused = true)]
-async fn chaos_is_plain_data() {
+async fn invalid_knob_changes_nothing() {
     let (sim, mut events, mut cri) = with(&[]).await;
     let mut chaos = Chaos::default();
     chaos.events.duplicate = Rate::ALWAYS;
@@ -393,8 +393,8 @@ async fn chaos_is_plain_data() {
         events.next().await;
     }
     assert!(events.is_silent().await);
-    let refused = sim.set_knob("duplicate=often");
-    assert!(matches!(refused, Err(KnobError::Value { .. })));
+    let rejected = sim.set_knob("duplicate=often");
+    assert!(matches!(rejected, Err(KnobError::Value { .. })));
     assert_eq!(sim.chaos(), chaos, "a wrong knob changes nothing");
     sim.shutdown().await;
 }

@@ -1,4 +1,4 @@
-//! What the tests share: a client over an in-process connection, and pods to make.
+//! Shared by the tests: a client over an in-process connection, and pods to create.
 
 #![allow(unreachable_pub, reason = "tests")]
 
@@ -21,13 +21,13 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 
-/// Long enough for any machine; short enough to notice a hang.
+/// Long enough for any machine, short enough to notice a hang.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Of paused time: passes when every task is idle. Longer than anything waits of itself.
+/// In paused time, this elapses when every task is idle. Longer than any timer of the simulator.
 const SILENCE: Duration = Duration::from_millis(200);
 
-/// A simulator whose wall clock counts 1, 2, 3, … from a sane beginning: every stamp differs.
+/// A simulator whose wall clock counts 1, 2, 3, … from a valid time, so that timestamps differ.
 pub fn sim() -> SimBuilder {
     let clock = AtomicI64::new(1_700_000_000_000_000_000);
     Sim::builder()
@@ -35,18 +35,18 @@ pub fn sim() -> SimBuilder {
         .wall_clock(Arc::new(move || clock.fetch_add(1, Ordering::SeqCst)))
 }
 
-/// One of that mode.
+/// A simulator of that mode.
 pub fn sim_of(mode: Mode) -> Sim {
     sim().mode(mode).build()
 }
 
-/// Fails the test rather than hang.
+/// Fails the test instead of hanging.
 pub async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, what).await.expect("in time")
 }
 
-/// True if it is still pending when everything that can happen has happened. For a current-thread
-/// runtime only: the time-out of paused time comes when every task is idle.
+/// Whether the future is still pending when every task is idle. Only for a current-thread runtime
+/// in paused time, where the time-out elapses when every task is idle.
 pub async fn idle<F: Future + Unpin>(what: &mut F) -> bool {
     tokio::time::timeout(Duration::from_millis(10), what)
         .await
@@ -78,7 +78,7 @@ async fn channel(io: DuplexStream) -> Channel {
         .unwrap()
 }
 
-/// A client of the CRI that names pods "p", containers as it is told.
+/// A CRI client with shorthands for requests.
 #[derive(Clone)]
 pub struct Client(pub RuntimeServiceClient<Channel>);
 
@@ -250,7 +250,7 @@ pub fn container_config(name: &str, attempt: u32, command: &str) -> v1::Containe
             ..Default::default()
         }),
         command: command.split_whitespace().map(str::to_owned).collect(),
-        // As a kubelet labels the containers of pod "p".
+        // The labels that a kubelet sets on the containers of pod "p".
         labels: [
             ("name".to_owned(), name.to_owned()),
             ("io.kubernetes.pod.uid".to_owned(), "uid-p".to_owned()),
@@ -263,16 +263,16 @@ pub fn container_config(name: &str, attempt: u32, command: &str) -> v1::Containe
 type Stream = Streaming<v1::ContainerEventResponse>;
 type Taken = Result<Option<v1::ContainerEventResponse>, Status>;
 
-/// A subscriber that reads: the stream, once the first event has come.
+/// A subscriber that reads. The stream exists once the first event has arrived.
 pub struct Events {
     call: tokio::task::JoinHandle<Result<Stream, Status>>,
     stream: Option<Stream>,
-    /// What was taken to see whether there is any.
+    /// What [`Events::is_silent`] received.
     taken: Option<Taken>,
 }
 
 impl Events {
-    /// Subscribes on a connection of its own, and waits until the runtime knows.
+    /// Subscribes on a separate connection, and waits until the runtime has registered it.
     pub async fn subscribe(sim: &Sim) -> Self {
         let before = sim.subscribers();
         let mut client = Client::of(sim).await;
@@ -292,7 +292,7 @@ impl Events {
         }
     }
 
-    /// True once the runtime has sent response headers.
+    /// Whether the runtime has sent response headers.
     pub fn has_headers(&self) -> bool {
         self.call.is_finished()
     }
@@ -315,8 +315,8 @@ impl Events {
         self.try_next().await.unwrap().expect("an event")
     }
 
-    /// The next ones, as golden text.
-    pub async fn told(&mut self, count: usize, names: &[(&str, &str)]) -> Vec<String> {
+    /// The next events, as text.
+    pub async fn next_as_text(&mut self, count: usize, names: &[(&str, &str)]) -> Vec<String> {
         let mut all = Vec::new();
         for _ in 0..count {
             all.push(golden(&self.next().await, names));
@@ -324,8 +324,8 @@ impl Events {
         all
     }
 
-    /// True if nothing comes when everything that can happen has happened (see [`idle`]);
-    /// otherwise what comes is kept for who asks next.
+    /// Whether no event arrives until every task is idle (see [`idle`]). An event that arrives is
+    /// kept.
     pub async fn is_silent(&mut self) -> bool {
         if self.taken.is_none() {
             let taken = tokio::time::timeout(SILENCE, self.take()).await;
@@ -334,20 +334,20 @@ impl Events {
         self.taken.is_none()
     }
 
-    /// What [`Events::is_silent`] kept.
+    /// The event that [`Events::is_silent`] kept.
     pub fn taken(&mut self) -> v1::ContainerEventResponse {
         let taken = self.taken.take().expect("it was not silent");
         taken.unwrap().expect("an event")
     }
 
-    /// The client goes away, as a whole.
+    /// Drops the client.
     pub async fn disconnect(self) {
         self.call.abort();
         let _ = self.call.await;
     }
 }
 
-/// An event as text: TYPE(subject) sandbox's state [container:state…], with ids by name.
+/// An event as text: TYPE(subject) sandbox state [container:state…], with names instead of ids.
 pub fn golden(event: &v1::ContainerEventResponse, names: &[(&str, &str)]) -> String {
     let name = |id: &str| {
         names

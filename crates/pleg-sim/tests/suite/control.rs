@@ -1,4 +1,4 @@
-//! Control while it runs, as text.
+//! Control at run time, as text.
 
 use pleg_sim::{Mode, Phase, SimError};
 use tokio::{
@@ -9,7 +9,7 @@ use tokio::{
 use crate::common::{Client, Events, sim_of, soon};
 
 #[tokio::test(start_paused = true)]
-async fn commands_do_what_they_say() {
+async fn every_command_has_its_effect() {
     let sim = sim_of(Mode::Containerd2);
     let mut cri = Client::of(&sim).await;
     let s = cri.run("p").await;
@@ -36,7 +36,7 @@ async fn commands_do_what_they_say() {
     assert_eq!(sim.control("calm").await.unwrap(), "");
     assert!(sim.control("show").await.unwrap().contains("no chaos\n"));
 
-    // By the beginning of an id.
+    // By the prefix of an id.
     sim.control(&format!("exit {} 7", &a[..12])).await.unwrap();
     sim.control(&format!("oom {b}")).await.unwrap();
     soon(sim.wait_for_exit(&b)).await;
@@ -62,13 +62,16 @@ async fn commands_do_what_they_say() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_wrong_is_said() {
+async fn invalid_command_returns_error_and_changes_nothing() {
     let sim = sim_of(Mode::Containerd2);
     let mut cri = Client::of(&sim).await;
     let s = cri.run("p").await;
     let a = cri.create(&s, "a", 0, "").await;
     for (line, part) in [
-        ("explode", "no command \"explode\"; there are show, calm"),
+        (
+            "explode",
+            "no command \"explode\"; the commands are show, calm",
+        ),
         ("drop=5% swap=often", "swap=often: not a rate"),
         (
             "list.pages=3",
@@ -79,8 +82,11 @@ async fn what_is_wrong_is_said() {
             "restart now",
             "restart: it takes no \"now\"; write restart [kill]",
         ),
-        ("restart down=5", "\"5\" is no duration"),
-        ("restart containers=end:x", "not \"containers=end:x\""),
+        ("restart down=5", "\"5\" is not a duration"),
+        (
+            "restart containers=end:x",
+            "\"containers=end:x\" is not valid",
+        ),
         ("exit", "it takes an id and a code, not 0"),
         ("exit zz", "no id begins with \"zz\""),
         ("exit a b c", "it takes an id and a code, not 3"),
@@ -93,18 +99,18 @@ async fn what_is_wrong_is_said() {
     let error = sim.control(&format!("exit {a}")).await.unwrap_err();
     assert!(error.to_string().contains("does not run"));
     let error = sim.control(&format!("exit {a} 256")).await.unwrap_err();
-    assert!(error.to_string().contains("no exit code"));
+    assert!(error.to_string().contains("not an exit code"));
     assert_eq!(
         sim.chaos().to_string(),
         "",
-        "nothing of a wrong line is done"
+        "an invalid command changes nothing"
     );
     assert_eq!(sim.control("").await.unwrap(), "");
     sim.shutdown().await;
 }
 
 #[tokio::test]
-async fn control_has_a_socket() {
+async fn control_socket_answers_each_line() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("sim.sock.ctl");
     let sim = sim_of(Mode::Crio);
@@ -113,13 +119,17 @@ async fn control_has_a_socket() {
         sim.serve_control(&path),
         Err(SimError::InUse { .. })
     ));
-    let mut operator = BufReader::new(UnixStream::connect(&path).await.unwrap());
-    let mut say = async |line: &str| {
-        operator.get_mut().write_all(line.as_bytes()).await.unwrap();
+    let mut connection = BufReader::new(UnixStream::connect(&path).await.unwrap());
+    let mut send = async |line: &str| {
+        connection
+            .get_mut()
+            .write_all(line.as_bytes())
+            .await
+            .unwrap();
         let mut answer = Vec::new();
         loop {
             let mut line = String::new();
-            assert!(soon(operator.read_line(&mut line)).await.unwrap() > 0);
+            assert!(soon(connection.read_line(&mut line)).await.unwrap() > 0);
             let last = line == "ok\n" || line.starts_with("error: ");
             answer.push(line);
             if last {
@@ -127,14 +137,14 @@ async fn control_has_a_socket() {
             }
         }
     };
-    assert_eq!(say("drop=#2 all.hang\n").await, ["ok\n"]);
+    assert_eq!(send("drop=#2 all.hang\n").await, ["ok\n"]);
     assert_eq!(
-        say("show\n").await[3..],
+        send("show\n").await[3..],
         ["chaos:\n", "  drop=#2\n", "  all.hang=on\n", "ok\n"]
     );
-    assert!(say("drop=5\n").await[0].starts_with("error: drop=5: not a rate"));
-    assert_eq!(say("calm\n").await, ["ok\n"]);
-    // A line that never ends is no command, and does not grow.
+    assert!(send("drop=5\n").await[0].starts_with("error: drop=5: not a rate"));
+    assert_eq!(send("calm\n").await, ["ok\n"]);
+    // A line without an end is not a command, and does not use more memory.
     let mut flood = UnixStream::connect(&path).await.unwrap();
     soon(flood.write_all(&[b'x'; 200_000])).await.unwrap();
     let mut start = [0; 6];

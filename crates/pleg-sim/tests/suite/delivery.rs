@@ -1,4 +1,4 @@
-//! How events reach subscribers, and how they do not: reference/runtimes.md 1.1.
+//! Event delivery of containerd 2, and connections that are cut.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -8,7 +8,7 @@ use pleg_cri::v1::{self, GetEventsRequest, runtime_service_server::RuntimeServic
 use tonic::{Code, Request};
 
 #[tokio::test(start_paused = true)]
-async fn headers_come_with_the_first_event() {
+async fn response_headers_arrive_with_first_event() {
     let sim = sim().build();
     let mut events = Events::subscribe(&sim).await;
     let mut cri = Client::of(&sim).await;
@@ -25,7 +25,7 @@ async fn headers_come_with_the_first_event() {
         ),
         ("containerd", "v1")
     );
-    // Nothing is under way any more, and there is no answer.
+    // Every task is idle, and there is no response.
     assert!(idle(&mut std::future::pending::<()>()).await);
     assert!(!events.has_headers());
     let s = cri.run("p").await;
@@ -43,14 +43,14 @@ async fn every_subscriber_gets_every_event() {
     let s = cri.run("p").await;
     let a = cri.create_and_start(&s, "a", "").await;
     let names = [(s.as_str(), "S"), (&a, "A")];
-    let told = one.told(4, &names).await;
-    assert_eq!(told, two.told(4, &names).await);
-    assert_eq!(told[3], "STARTED(A) READY [A:RUNNING]");
+    let received = one.next_as_text(4, &names).await;
+    assert_eq!(received, two.next_as_text(4, &names).await);
+    assert_eq!(received[3], "STARTED(A) READY [A:RUNNING]");
     sim.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_are_held_for_the_first_subscriber() {
+async fn events_are_kept_five_minutes_for_next_subscriber() {
     let sim = sim().build();
     let mut cri = Client::of(&sim).await;
     let old = cri.run("old").await;
@@ -58,42 +58,42 @@ async fn events_are_held_for_the_first_subscriber() {
     let new = cri.run("new").await;
     assert_eq!(sim.held_events(), 4);
     tokio::time::advance(Duration::from_secs(2)).await;
-    // The old pod's two are over five minutes old by now.
+    // The two events of the old pod are more than five minutes old.
     let mut events = Events::subscribe(&sim).await;
     let names = [(old.as_str(), "OLD"), (&new, "NEW")];
     assert_eq!(
-        events.told(2, &names).await,
+        events.next_as_text(2, &names).await,
         ["CREATED(NEW) READY []", "STARTED(NEW) READY []"]
     );
     assert_eq!((sim.held_events(), sim.discarded_events()), (0, 2));
-    // The next one gets nothing of it.
+    // The next subscriber gets none of these.
     let mut late = Events::subscribe(&sim).await;
     cri.stop_sandbox(&new).await;
     let stopped = ["STOPPED(NEW) NOTREADY []"];
-    assert_eq!(late.told(1, &names).await, stopped);
-    assert_eq!(events.told(1, &names).await, stopped);
+    assert_eq!(late.next_as_text(1, &names).await, stopped);
+    assert_eq!(events.next_as_text(1, &names).await, stopped);
     sim.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_subscriber_eats_an_event() {
+async fn dead_subscriber_loses_at_least_one_event() {
     let sim = sim().build();
     let events = Events::subscribe(&sim).await;
     events.disconnect().await;
-    // Nothing is under way any more, and the runtime still believes in it.
+    // Every task is idle, and the runtime has not noticed.
     assert!(idle(&mut std::future::pending::<()>()).await);
     assert_eq!(sim.subscribers(), 1);
     let mut cri = Client::of(&sim).await;
-    let mut told = 0;
+    let mut sent = 0;
     while sim.held_events() == 0 {
-        cri.run(&format!("p{told}")).await;
-        told += 2;
+        cri.run(&format!("p{sent}")).await;
+        sent += 2;
         assert!(idle(&mut std::future::pending::<()>()).await);
-        assert!(told < 50, "it is noticed some time");
+        assert!(sent < 50, "it is noticed some time");
     }
     assert_eq!(sim.subscribers(), 0);
-    assert!(sim.held_events() < told, "at least the first event is lost");
-    // A live one beside a dead one loses nothing.
+    assert!(sim.held_events() < sent, "at least the first event is lost");
+    // A live subscriber beside a dead one loses nothing.
     let dead = Events::subscribe(&sim).await;
     dead.disconnect().await;
     let mut alive = Events::subscribe(&sim).await;
@@ -102,31 +102,31 @@ async fn a_dead_subscriber_eats_an_event() {
     sim.shutdown().await;
 }
 
-/// After the event that shows it its end, its channel has room still, and the runtime's choice
-/// between that and the end is even: some dead subscribers eat more than others.
+/// After the event that reveals the disconnect, the channel still has capacity, and the runtime
+/// picks at random between sending and noticing. So the number of lost events varies.
 #[tokio::test(start_paused = true)]
-async fn a_dead_subscriber_may_eat_further_events() {
-    let mut eaten = BTreeSet::new();
+async fn dead_subscriber_loses_varying_number_of_events() {
+    let mut lost = BTreeSet::new();
     for seed in 0..16 {
         let sim = sim().seed(seed).build();
         Events::subscribe(&sim).await.disconnect().await;
         let mut cri = Client::of(&sim).await;
-        let mut told = 0;
+        let mut sent = 0;
         while sim.held_events() == 0 {
             assert!(idle(&mut std::future::pending::<()>()).await);
-            cri.run(&format!("p{told}")).await;
-            told += 2;
-            assert!(told < 50, "it is noticed some time");
+            cri.run(&format!("p{sent}")).await;
+            sent += 2;
+            assert!(sent < 50, "it is noticed some time");
         }
-        eaten.insert(told - sim.held_events());
+        lost.insert(sent - sim.held_events());
         sim.shutdown().await;
     }
-    assert!(eaten.len() > 2, "{eaten:?}");
+    assert!(lost.len() > 2, "{lost:?}");
 }
 
-/// A subscriber that does not read stops whoever has something to tell, without a time limit.
+/// A subscriber that does not read blocks everything that sends an event, without a time limit.
 #[tokio::test(start_paused = true)]
-async fn a_slow_subscriber_blocks_the_runtime() {
+async fn slow_subscriber_blocks_the_runtime() {
     let sim = sim().build();
     let service = sim.service();
     let mut cri = Client::of(&sim).await;
@@ -151,17 +151,17 @@ async fn a_slow_subscriber_blocks_the_runtime() {
         pods += 1;
         assert!(pods < 100, "never blocked");
     };
-    // 100 in the channel, and the few that are on their way.
+    // 100 in the channel, and a few in transit.
     assert!((50..=52).contains(&pods), "blocked after {pods} pods");
     assert!(
         tokio::time::timeout(Duration::from_secs(3600), &mut blocked)
             .await
             .is_err()
     );
-    // Reads go on, and show the pod that is not told of yet.
+    // Reads still work, and show the pod whose events are blocked.
     let rows = cri.sandboxes(v1::PodSandboxFilter::default()).await;
     assert_eq!(rows.len(), pods + 1);
-    // As it reads, everything goes on.
+    // When the subscriber reads, everything proceeds.
     let mut events = subscribing.await.unwrap().unwrap().into_inner();
     for _ in 0..2 * (pods + 1) {
         soon(events.next()).await.unwrap().unwrap();
@@ -173,7 +173,7 @@ async fn a_slow_subscriber_blocks_the_runtime() {
 
 /// A blocked runtime can still be shut down.
 #[tokio::test(start_paused = true)]
-async fn shutdown_leaves_no_task() {
+async fn shutdown_of_blocked_runtime_leaves_no_task() {
     let sim = sim().build();
     let cri = Client::of(&sim).await;
     let service = sim.service();
@@ -209,7 +209,7 @@ async fn shutdown_leaves_no_task() {
 }
 
 #[tokio::test]
-async fn a_cut_connection_ends_the_stream_with_an_error() {
+async fn cut_connection_ends_stream_with_error() {
     let sim = sim().build();
     let mut events = Events::subscribe(&sim).await;
     let mut waiting = Events::subscribe(&sim).await;
@@ -221,7 +221,7 @@ async fn a_cut_connection_ends_the_stream_with_an_error() {
     let error = events.try_next().await.unwrap_err();
     assert_ne!(error.code(), Code::Ok);
     waiting.next().await;
-    // The world goes on for who connects anew.
+    // A new connection sees the same node.
     let mut cri = Client::of(&sim).await;
     assert_eq!(
         cri.sandboxes(v1::PodSandboxFilter::default()).await[0].id,

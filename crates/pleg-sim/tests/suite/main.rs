@@ -1,4 +1,4 @@
-//! The simulated runtime, through its gRPC. One binary: it links a whole gRPC stack.
+//! Tests of the simulated runtime over gRPC, in one binary to save link time.
 
 #![allow(
     clippy::unwrap_used,
@@ -12,7 +12,10 @@ mod chaos;
 mod common;
 mod control;
 mod delivery;
-mod golden;
-mod machinery;
+mod delivery_by_runtime;
+mod lists;
+mod second_subscriber;
 mod sequences;
+mod sequences_by_runtime;
 mod serving;
+mod shutdown;

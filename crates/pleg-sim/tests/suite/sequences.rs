@@ -1,18 +1,18 @@
-//! What is told of a pod's life, and in which order: reference/runtimes.md 7.1 to 7.4.
+//! The events of a pod's life and their order, on containerd 2.
 
 use crate::common::{Client, Events, sim};
 use pleg_cri::v1::{ContainerFilter, ContainerState, PodSandboxFilter, PodSandboxState};
 
 const GONE: i64 = -6_795_364_578_871_345_152;
 
-/// 7.1, 7.2 and 7.3 in one life.
+/// A pod is created, restarts a container, and is stopped and removed.
 #[tokio::test]
-async fn a_pod_lives_and_goes() {
+async fn pod_with_restart_and_removal_sends_events_in_order() {
     let sim = sim().build();
     let mut events = Events::subscribe(&sim).await;
     let mut cri = Client::of(&sim).await;
 
-    // 7.1: a pod with two containers. The first crashes when it is told to.
+    // A pod with two containers. The first exits when the test says so.
     let s = cri.run("p").await;
     let a = cri.create(&s, "a", 0, "app").await;
     cri.start(&a).await;
@@ -20,7 +20,7 @@ async fn a_pod_lives_and_goes() {
     cri.start(&b).await;
     let mut names = vec![(s.as_str(), "S"), (&a, "A"), (&b, "B")];
     assert_eq!(
-        events.told(6, &names).await,
+        events.next_as_text(6, &names).await,
         [
             "CREATED(S) READY []",
             "STARTED(S) READY []",
@@ -31,10 +31,10 @@ async fn a_pod_lives_and_goes() {
         ]
     );
 
-    // 7.2: A exits 1 and is restarted; later its remains are removed.
+    // A exits with 1 and is restarted; later the exited container is removed.
     assert!(sim.kill_container(&a, 1));
     assert_eq!(
-        events.told(1, &names).await,
+        events.next_as_text(1, &names).await,
         ["STOPPED(A) READY [A:EXITED=1 Error, B:RUNNING]"]
     );
     let a1 = cri.create(&s, "a", 1, "app").await;
@@ -42,7 +42,7 @@ async fn a_pod_lives_and_goes() {
     cri.remove(&a).await;
     names.push((&a1, "A1"));
     assert_eq!(
-        events.told(3, &names).await,
+        events.next_as_text(3, &names).await,
         [
             "CREATED(A1) READY [A1:CREATED, A:EXITED=1 Error, B:RUNNING]",
             "STARTED(A1) READY [A1:RUNNING, A:EXITED=1 Error, B:RUNNING]",
@@ -50,30 +50,30 @@ async fn a_pod_lives_and_goes() {
         ]
     );
 
-    // 7.3: stop, then remove.
+    // Stop, then remove.
     cri.stop(&a1, 10).await;
     assert_eq!(
-        events.told(1, &names).await,
+        events.next_as_text(1, &names).await,
         ["STOPPED(A1) READY [A1:EXITED=0 Completed, B:RUNNING]"]
     );
     cri.stop(&b, 0).await;
     assert_eq!(
-        events.told(1, &names).await,
+        events.next_as_text(1, &names).await,
         ["STOPPED(B) READY [A1:EXITED=0 Completed, B:EXITED=137 Error]"]
     );
     cri.stop_sandbox(&s).await;
-    cri.stop_sandbox(&s).await; // tells nothing again
+    cri.stop_sandbox(&s).await; // sends no second event
     assert_eq!(
-        events.told(1, &names).await,
+        events.next_as_text(1, &names).await,
         ["STOPPED(S) NOTREADY [A1:EXITED=0 Completed, B:EXITED=137 Error]"]
     );
     cri.remove(&a1).await;
     cri.remove(&b).await;
-    cri.remove(&b).await; // no error, and nothing told
+    cri.remove(&b).await; // no error, and no event
     cri.remove_sandbox(&s).await;
     cri.remove_sandbox(&s).await;
     assert_eq!(
-        events.told(2, &names).await,
+        events.next_as_text(2, &names).await,
         [
             "DELETED(A1) NOTREADY [B:EXITED=137 Error]",
             "DELETED(B) NOTREADY []"
@@ -89,28 +89,28 @@ async fn a_pod_lives_and_goes() {
     assert_eq!(status.metadata.unwrap().uid, "uid-p");
     assert!(cri.sandboxes(PodSandboxFilter::default()).await.is_empty());
 
-    // Its name is free again; nothing was told in between.
+    // The name is free again; no event was sent in between.
     let again = cri.run("p").await;
     assert_eq!(
-        events.told(1, &[(&again, "S")]).await,
+        events.next_as_text(1, &[(&again, "S")]).await,
         ["CREATED(S) READY []"]
     );
     sim.shutdown().await;
 }
 
-/// Removing a pod that runs stops and removes everything in it first.
+/// The removal of a running pod first stops and removes everything in it.
 #[tokio::test]
-async fn a_running_pod_is_removed_whole() {
+async fn removal_of_running_pod_stops_everything_first() {
     let sim = sim().build();
     let mut events = Events::subscribe(&sim).await;
     let mut cri = Client::of(&sim).await;
     let s = cri.run("p").await;
     let a = cri.create_and_start(&s, "a", "ignore-term").await;
     let names = [(s.as_str(), "S"), (&a, "A")];
-    events.told(4, &names).await;
+    events.next_as_text(4, &names).await;
     cri.remove_sandbox(&s).await;
     assert_eq!(
-        events.told(4, &names).await,
+        events.next_as_text(4, &names).await,
         [
             "STOPPED(A) READY [A:EXITED=137 Error]",
             "STOPPED(S) NOTREADY [A:EXITED=137 Error]",
@@ -121,16 +121,16 @@ async fn a_running_pod_is_removed_whole() {
     sim.shutdown().await;
 }
 
-/// 7.4: the pause process is killed, the containers run on.
+/// The pause process is killed, and the containers keep running.
 #[tokio::test]
-async fn a_killed_sandbox_leaves_its_containers_running() {
+async fn killed_sandbox_leaves_containers_running() {
     let sim = sim().build();
     let mut events = Events::subscribe(&sim).await;
     let mut cri = Client::of(&sim).await;
     let s = cri.run("p").await;
     let a = cri.create_and_start(&s, "a", "").await;
     let names = [(s.as_str(), "S"), (&a, "A")];
-    events.told(4, &names).await;
+    events.next_as_text(4, &names).await;
     sim.kill_sandbox(&s);
     sim.kill_sandbox(&s);
     let event = events.next().await;
@@ -152,13 +152,13 @@ async fn a_killed_sandbox_leaves_its_containers_running() {
     assert_eq!(rows[0].state(), PodSandboxState::SandboxNotready);
     cri.stop(&a, 10).await;
     assert_eq!(
-        events.told(1, &names).await,
+        events.next_as_text(1, &names).await,
         ["STOPPED(A) NOTREADY [A:EXITED=0 Completed]"]
     );
     sim.shutdown().await;
 }
 
-/// Every stamp is later than what its statuses show, and the times of a container are in order.
+/// Every timestamp is later than what the statuses show, and the times of a container are in order.
 #[tokio::test]
 async fn events_are_stamped_after_their_statuses() {
     let sim = sim().build();
@@ -185,7 +185,7 @@ async fn events_are_stamped_after_their_statuses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn containers_end_as_their_commands_say() {
+async fn containers_exit_as_their_commands_say() {
     let sim = sim().build();
     let mut events = Events::subscribe(&sim).await;
     let mut cri = Client::of(&sim).await;
@@ -223,9 +223,9 @@ async fn containers_end_as_their_commands_say() {
     sim.shutdown().await;
 }
 
-/// A start that fails tells nothing: only reads show it.
+/// A failed start sends no event: only reads show it.
 #[tokio::test]
-async fn a_failed_start_is_not_told() {
+async fn failed_start_sends_no_event() {
     let sim = sim().build();
     let mut events = Events::subscribe(&sim).await;
     let mut cri = Client::of(&sim).await;
@@ -250,7 +250,7 @@ async fn a_failed_start_is_not_told() {
     cri.remove(&a).await;
     let names = [(s.as_str(), "S"), (&a, "A")];
     assert_eq!(
-        events.told(4, &names).await,
+        events.next_as_text(4, &names).await,
         [
             "CREATED(S) READY []",
             "STARTED(S) READY []",

@@ -1,15 +1,15 @@
-//! Unix sockets, faults, and the scripted life.
+//! Unix sockets, faults in code, and the workload.
 
 use std::{collections::BTreeSet, os::unix::net::UnixListener, sync::Arc, time::Duration};
 
 use crate::common::{Client, Events, idle, over_socket, sim, soon};
 use pleg_cri::v1::{self, ContainerEventType as Kind};
-use pleg_sim::{Call, CallFault, Delivery, Faults, LifeConfig, Sim, SimError};
+use pleg_sim::{Call, CallFault, Delivery, Faults, Sim, SimError, WorkloadConfig};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tonic::{Code, Status};
 
 #[tokio::test]
-async fn a_socket_is_served_stopped_and_served_again() {
+async fn socket_is_served_again_after_stop() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("sim.sock");
     let sim = sim().build();
@@ -22,7 +22,7 @@ async fn a_socket_is_served_stopped_and_served_again() {
     soon(serving.stop()).await;
     assert!(!path.exists());
 
-    // A socket that a dead server left behind is replaced; the world is as it was.
+    // A socket file that no process listens on is replaced; the node is unchanged.
     drop(UnixListener::bind(&path).unwrap());
     assert!(path.exists());
     let (end, ended) = tokio::sync::oneshot::channel::<()>();
@@ -39,20 +39,20 @@ async fn a_socket_is_served_stopped_and_served_again() {
 }
 
 #[tokio::test]
-async fn other_files_are_left_alone() {
+async fn file_that_is_not_a_socket_is_not_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
     std::fs::write(&path, "mine").unwrap();
     let sim = sim().build();
-    let refused = sim.serve_unix(&path, std::future::pending());
-    assert!(matches!(refused, Err(SimError::NotASocket { .. })));
+    let rejected = sim.serve_unix(&path, std::future::pending());
+    assert!(matches!(rejected, Err(SimError::NotASocket { .. })));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
     let nowhere = dir.path().join("no/where");
-    let refused = sim.serve_unix(&nowhere, std::future::pending());
-    assert!(matches!(refused, Err(SimError::Io { what: "bind", .. })));
+    let rejected = sim.serve_unix(&nowhere, std::future::pending());
+    assert!(matches!(rejected, Err(SimError::Io { what: "bind", .. })));
 }
 
-/// Each fault of the hooks, once.
+/// Each kind of fault once.
 #[derive(Debug)]
 struct Bad;
 
@@ -88,15 +88,15 @@ impl Faults for Bad {
 }
 
 #[tokio::test(start_paused = true)]
-async fn faults_go_through_one_place() {
+async fn faults_in_code_apply_to_calls_and_events() {
     let sim = sim().faults(Arc::new(Bad)).build();
     let mut cri = Client::of(&sim).await;
-    let refused = cri
+    let rejected = cri
         .0
         .version(v1::VersionRequest::default())
         .await
         .unwrap_err();
-    assert_eq!(refused.code(), Code::Unavailable);
+    assert_eq!(rejected.code(), Code::Unavailable);
     let list = cri.0.list_pod_sandbox(v1::ListPodSandboxRequest::default());
     let begun = tokio::time::timeout(Duration::from_secs(29), list).await;
     assert!(begun.is_err(), "it takes 30 s");
@@ -111,25 +111,28 @@ async fn faults_go_through_one_place() {
     let s = cri.run("p").await;
     cri.stop_sandbox(&s).await;
     let names = [(s.as_str(), "S")];
-    assert_eq!(events.told(2, &names).await, ["STOPPED(S) NOTREADY []"; 2]);
+    assert_eq!(
+        events.next_as_text(2, &names).await,
+        ["STOPPED(S) NOTREADY []"; 2]
+    );
     cri.remove_sandbox(&s).await;
     assert_eq!(
-        events.told(2, &names).await,
+        events.next_as_text(2, &names).await,
         ["DELETED(S) nil []", "STARTED(S) READY []"],
-        "the late one shows what was"
+        "the late event shows the old state"
     );
     soon(sim.shutdown()).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scripted_life_goes_on_and_can_be_taken_up_again() {
+async fn workload_continues_with_its_pods_after_stop() {
     let sim = Sim::builder().seed(1).build();
     let mut events = Events::subscribe(&sim).await;
-    let config = LifeConfig::default()
+    let config = WorkloadConfig::default()
         .seed(3)
         .pods(4)
         .pace(Duration::from_secs(1));
-    let life = sim.spawn_life(config.clone());
+    let workload = sim.spawn_workload(config.clone());
     let (mut kinds, mut codes) = (BTreeSet::new(), BTreeSet::new());
     let mut restarted = false;
     for _ in 0..400 {
@@ -145,25 +148,25 @@ async fn a_scripted_life_goes_on_and_can_be_taken_up_again() {
     assert_eq!(kinds.len(), 4, "all kinds of events");
     assert!(codes.contains(&0) && codes.len() > 2, "{codes:?}");
     assert!(restarted);
-    soon(life.stop()).await;
+    soon(workload.stop()).await;
 
-    // It stands still; a new life takes the pods over.
+    // It is stopped; a new workload continues with its pods.
     let mut cri = Client::of(&sim).await;
     let before = cri.sandboxes(v1::PodSandboxFilter::default()).await;
     assert!(!before.is_empty() && before.len() <= 4);
-    let life = sim.spawn_life(config);
+    let workload = sim.spawn_workload(config);
     for _ in 0..400 {
         events.next().await;
     }
     assert!(cri.sandboxes(v1::PodSandboxFilter::default()).await.len() <= 4);
-    soon(life.stop()).await;
+    soon(workload.stop()).await;
     soon(sim.shutdown()).await;
     assert!(idle(&mut std::future::pending::<()>()).await);
 }
 
-/// A keepalive more often than every five minutes: the fourth ping ends the connection.
+/// More than one keepalive ping in five minutes: the fourth closes the connection.
 #[tokio::test]
-async fn who_pings_too_often_is_shown_the_door() {
+async fn too_many_pings_close_the_connection() {
     let (mut ours, theirs) = tokio::io::duplex(64 << 10);
     let sim = sim().build();
     sim.serve_stream(theirs);
@@ -175,16 +178,19 @@ async fn who_pings_too_often_is_shown_the_door() {
     for _ in 0..3 {
         ours.write_all(ping).await.unwrap();
     }
-    let mut said = Vec::new();
-    let end = ours.read_to_end(&mut said);
+    let mut received = Vec::new();
+    let end = ours.read_to_end(&mut received);
     assert!(
         tokio::time::timeout(Duration::from_millis(200), end)
             .await
             .is_err(),
-        "not yet"
+        "the connection is still open"
     );
     ours.write_all(ping).await.unwrap();
-    soon(ours.read_to_end(&mut said)).await.unwrap();
-    assert!(said.ends_with(b"\0\0\0\x0btoo_many_pings"), "{said:?}");
+    soon(ours.read_to_end(&mut received)).await.unwrap();
+    assert!(
+        received.ends_with(b"\0\0\0\x0btoo_many_pings"),
+        "{received:?}"
+    );
     sim.shutdown().await;
 }

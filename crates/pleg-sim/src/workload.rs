@@ -1,8 +1,8 @@
-//! A scripted life: pods come, crash, restart, finish and go, at a human pace.
+//! A simulated workload: pods are created, crash, restart, complete and are removed.
 //!
-//! A small kubelet without memory: each step lists what exists through the CRI, like any client,
-//! and does the next thing; so it can be stopped and started again over the same world. Only
-//! crashes go past the CRI, as they do in reality. Touches the service and the engine's pauses.
+//! It works like a small kubelet without memory: each step lists what exists through the CRI and
+//! does the next thing. So it can be stopped and started again on the same node. Only crashes
+//! bypass the CRI.
 
 use std::{
     collections::BTreeMap,
@@ -10,23 +10,27 @@ use std::{
     time::Duration,
 };
 
+use futures::FutureExt as _;
 use pleg_cri::v1::{self, runtime_service_server::RuntimeService as _};
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{Request, Status};
 
-use crate::{engine::Engine, id::Dice, programs::End, service::CriService};
+use crate::{engine::Engine, id::Rng, programs::ExitStatus, service::CriService};
 
-/// Marks the pods of this life; others are left alone.
-const OURS: (&str, &str) = ("pleg-sim/life", "true");
+/// The label of the workload's pods. Other pods are not changed.
+const WORKLOAD_LABEL: (&str, &str) = ("pleg-sim/workload", "true");
 const CONTAINER_NAME: &str = "io.kubernetes.container.name";
 const RESTART: &str = "pleg-sim/restart";
 
-/// A workload: its name, its containers, and how the first of them ends, if it does.
-type Workload = (&'static str, &'static [&'static str], Option<&'static str>);
+/// How long [`WorkloadHandle::stop`] waits for the current step.
+const STOP_GRACE: Duration = Duration::from_secs(1);
 
-/// What runs on the node.
-const WORKLOADS: &[Workload] = &[
+/// A pod template: its name, its containers, and how the first of them exits, if it does.
+type PodTemplate = (&'static str, &'static [&'static str], Option<&'static str>);
+
+/// The pods of the workload.
+const POD_TEMPLATES: &[PodTemplate] = &[
     ("web", &["nginx", "log-shipper"], None),
     ("api", &["server", "proxy"], None),
     ("cache", &["redis"], None),
@@ -37,16 +41,16 @@ const WORKLOADS: &[Workload] = &[
     ("report", &["report"], Some("exit 1 3000")),
 ];
 
-/// How lively a life is.
+/// The configuration of a workload.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct LifeConfig {
-    /// From which it is thrown; 0 by default.
+pub struct WorkloadConfig {
+    /// The seed of its random decisions; 0 by default.
     pub seed: u64,
-    /// How many pods it keeps up; 6 by default.
+    /// How many pods it keeps running; 6 by default.
     pub pods: usize,
-    /// Whether they are all there from the start, and jobs come later only; by default all come
-    /// one by one.
+    /// Whether all pods are created at the start and jobs only later. By default all pods are
+    /// created one by one.
     pub full: bool,
     /// The mean time between two steps; 1.5 s by default.
     pub pace: Duration,
@@ -54,7 +58,7 @@ pub struct LifeConfig {
     pub namespace: String,
 }
 
-impl Default for LifeConfig {
+impl Default for WorkloadConfig {
     fn default() -> Self {
         Self {
             seed: 0,
@@ -66,29 +70,29 @@ impl Default for LifeConfig {
     }
 }
 
-impl LifeConfig {
-    /// The seed.
+impl WorkloadConfig {
+    /// Sets the seed.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// The number of pods.
+    /// Sets the number of pods.
     #[must_use]
     pub fn pods(mut self, pods: usize) -> Self {
         self.pods = pods;
         self
     }
 
-    /// All pods at the start.
+    /// Creates all pods at the start.
     #[must_use]
     pub fn full(mut self) -> Self {
         self.full = true;
         self
     }
 
-    /// The pace.
+    /// Sets the mean time between two steps.
     #[must_use]
     pub fn pace(mut self, pace: Duration) -> Self {
         self.pace = pace;
@@ -96,77 +100,98 @@ impl LifeConfig {
     }
 }
 
-/// A life that goes on. Dropping this does not end it.
+/// A running workload. Dropping this does not stop it.
 #[derive(Debug)]
-#[must_use = "it ends the life"]
-pub struct LifeHandle {
+#[must_use = "this stops the workload"]
+pub struct WorkloadHandle {
     stop: CancellationToken,
     task: TaskTracker,
     filled: watch::Receiver<bool>,
 }
 
-impl LifeHandle {
-    /// Until the pods are there that are there [from the start](LifeConfig::full).
+impl WorkloadHandle {
+    /// Returns when the pods that [`WorkloadConfig::full`] asks for exist.
     pub async fn filled(&self) {
-        // If the life has ended, no more will come.
+        // An error means that the workload has ended.
         let _ = self.filled.clone().wait_for(|filled| *filled).await;
     }
 
-    /// No step is begun any more; what exists stays. Returns when the last one is done.
+    /// Stops the workload; its pods stay. Waits at most one second for the current step, then
+    /// cancels it, as a step may hang (a fault, or a subscriber that blocks the runtime).
     pub async fn stop(self) {
         self.stop.cancel();
         self.task.wait().await;
     }
 }
 
-pub(crate) fn spawn(engine: &Arc<Engine>, config: LifeConfig) -> LifeHandle {
+pub(crate) fn spawn(engine: &Arc<Engine>, config: WorkloadConfig) -> WorkloadHandle {
     let stop = engine.stop.child_token();
     let task = TaskTracker::new();
     let (fills, filled) = watch::channel(false);
-    let life = Life {
+    let workload = Workload {
         cri: CriService::new(Arc::clone(engine)),
         engine: Arc::clone(engine),
-        // A later life over the same world throws anew: a uid never comes twice.
-        dice: Dice::new(config.seed ^ engine.lives.fetch_add(1, Ordering::Relaxed).rotate_right(8)),
+        // A later workload on the same node uses other random numbers, so that uids are unique.
+        rng: Rng::new(
+            config.seed
+                ^ engine
+                    .workloads_started
+                    .fetch_add(1, Ordering::Relaxed)
+                    .rotate_right(8),
+        ),
         config,
     };
     engine
         .tasks
-        .spawn(task.track_future(life.go_on(stop.clone(), fills)));
+        .spawn(task.track_future(workload.run(stop.clone(), fills)));
     task.close();
-    LifeHandle { stop, task, filled }
+    WorkloadHandle { stop, task, filled }
 }
 
-struct Life {
+struct Workload {
     cri: CriService,
     engine: Arc<Engine>,
-    dice: Dice,
-    config: LifeConfig,
+    rng: Rng,
+    config: WorkloadConfig,
 }
 
-/// What a step sees.
-struct Seen {
+/// What a step sees of the node.
+struct Listed {
     sandboxes: Vec<v1::PodSandbox>,
     containers: Vec<v1::Container>,
 }
 
-impl Life {
-    async fn go_on(mut self, stop: CancellationToken, filled: watch::Sender<bool>) {
+impl Workload {
+    /// Runs until `stop`, and for [`STOP_GRACE`] after it at most.
+    async fn run(mut self, stop: CancellationToken, filled: watch::Sender<bool>) {
+        let engine = Arc::clone(&self.engine);
+        tokio::select! {
+            () = self.run_steps(&stop, &filled) => {}
+            () = stop.cancelled().then(|()| engine.pause(STOP_GRACE)) => {
+                tracing::debug!("cancelled a step of the workload that did not end in time");
+            }
+        }
+    }
+
+    async fn run_steps(&mut self, stop: &CancellationToken, filled: &watch::Sender<bool>) {
         if self.config.full {
             for _ in 0..self.config.pods {
-                if let Err(status) = self.deploy(false).await {
-                    tracing::debug!(%status, "a pod of the scripted life failed");
+                if stop.is_cancelled() {
+                    return;
+                }
+                if let Err(status) = self.create_pod(false).await {
+                    tracing::debug!(%status, "the workload failed to create a pod");
                 }
             }
         }
-        // Whoever waits for it may have gone.
+        // There may be no receiver.
         let _ = filled.send(true);
         while !stop.is_cancelled() {
             if let Err(status) = self.step().await {
-                tracing::debug!(%status, "a step of the scripted life failed");
+                tracing::debug!(%status, "a step of the workload failed");
             }
-            // Between half and one and a half of the pace.
-            let percent = u32::try_from(50 + self.dice.below(101)).unwrap_or(100);
+            // Between 50 % and 150 % of the pace.
+            let percent = u32::try_from(50 + self.rng.below(101)).unwrap_or(100);
             let time = self.config.pace.saturating_mul(percent) / 100;
             tokio::select! {
                 () = self.engine.pause(time) => {}
@@ -175,33 +200,34 @@ impl Life {
         }
     }
 
-    /// The most urgent thing, or else something that happens.
+    /// Does the most urgent thing, or else something at random.
     async fn step(&mut self) -> Result<(), Status> {
-        let seen = self.look().await?;
-        if let Some(done) = seen.finished() {
-            return self.remove(done.to_owned()).await;
+        let listed = self.list().await?;
+        if let Some(done) = listed.completed_pod() {
+            return self.remove_pod(done.to_owned()).await;
         }
-        if let Some((sandbox, dead)) = seen.to_restart() {
-            return self.restart(&sandbox, &dead, &seen).await;
+        if let Some((sandbox, dead)) = listed.to_restart() {
+            return self.restart(&sandbox, &dead, &listed).await;
         }
-        if seen.sandboxes.len() < self.config.pods {
-            return self.deploy(true).await;
+        if listed.sandboxes.len() < self.config.pods {
+            return self.create_pod(true).await;
         }
-        match self.dice.below(10) {
+        match self.rng.below(10) {
             0..4 => {
-                self.crash(&seen);
+                self.crash_container(&listed);
                 Ok(())
             }
-            4..6 => match self.dice.one(&seen.sandboxes) {
-                Some(pod) => self.remove(pod.id.clone()).await,
+            4..6 => match self.rng.choose(&listed.sandboxes) {
+                Some(pod) => self.remove_pod(pod.id.clone()).await,
                 None => Ok(()),
             },
             _ => Ok(()),
         }
     }
 
-    async fn look(&self) -> Result<Seen, Status> {
-        let label_selector = BTreeMap::from([(OURS.0.to_owned(), OURS.1.to_owned())]);
+    async fn list(&self) -> Result<Listed, Status> {
+        let label_selector =
+            BTreeMap::from([(WORKLOAD_LABEL.0.to_owned(), WORKLOAD_LABEL.1.to_owned())]);
         let filter = v1::PodSandboxFilter {
             label_selector: label_selector.clone(),
             ..Default::default()
@@ -218,30 +244,30 @@ impl Life {
             filter: Some(filter),
         };
         let containers = self.cri.list_containers(Request::new(request)).await?;
-        Ok(Seen {
+        Ok(Listed {
             sandboxes: sandboxes.into_inner().items,
             containers: containers.into_inner().containers,
         })
     }
 
-    // === what it does ===
+    // === actions ===
 
-    /// A pod of some workload; of one that does not end by itself, unless `jobs` will do.
-    async fn deploy(&mut self, jobs: bool) -> Result<(), Status> {
-        let lasts = |(_, _, ends): &&Workload| jobs || ends.is_none();
-        let workloads: Vec<_> = WORKLOADS.iter().filter(lasts).copied().collect();
-        let Some((workload, names, ends)) = self.dice.one(&workloads).copied() else {
+    /// Creates a pod from a random template. Without `jobs`, only from those that do not exit.
+    async fn create_pod(&mut self, jobs: bool) -> Result<(), Status> {
+        let lasts = |(_, _, ends): &&PodTemplate| jobs || ends.is_none();
+        let templates: Vec<_> = POD_TEMPLATES.iter().filter(lasts).copied().collect();
+        let Some((template, names, ends)) = self.rng.choose(&templates).copied() else {
             return Ok(());
         };
-        let suffix = self.dice.id();
+        let suffix = self.rng.id();
         let metadata = v1::PodSandboxMetadata {
-            name: format!("{workload}-{}", &suffix[..5]),
-            uid: self.dice.uid(),
+            name: format!("{template}-{}", &suffix[..5]),
+            uid: self.rng.uid(),
             namespace: self.config.namespace.clone(),
             attempt: 0,
         };
         let labels = BTreeMap::from([
-            (OURS.0.to_owned(), OURS.1.to_owned()),
+            (WORKLOAD_LABEL.0.to_owned(), WORKLOAD_LABEL.1.to_owned()),
             ("io.kubernetes.pod.name".to_owned(), metadata.name.clone()),
             (
                 "io.kubernetes.pod.namespace".to_owned(),
@@ -294,18 +320,18 @@ impl Life {
         Ok(())
     }
 
-    /// A container's successor, and the end of its predecessors but the last.
+    /// Creates the successor of a container, and removes its predecessors except the last.
     async fn restart(
         &self,
         sandbox: &v1::PodSandbox,
         dead: &v1::Container,
-        seen: &Seen,
+        listed: &Listed,
     ) -> Result<(), Status> {
         let metadata = dead.metadata.clone().unwrap_or_default();
         let same = |c: &&v1::Container| {
             c.pod_sandbox_id == sandbox.id && name_of(c) == metadata.name && c.id != dead.id
         };
-        for older in seen.containers.iter().filter(same) {
+        for older in listed.containers.iter().filter(same) {
             let request = v1::RemoveContainerRequest {
                 container_id: older.id.clone(),
             };
@@ -347,8 +373,8 @@ impl Life {
         Ok(())
     }
 
-    /// As a kubelet goes about it: containers with grace, then the sandbox.
-    async fn remove(&self, id: String) -> Result<(), Status> {
+    /// Removes a pod as a kubelet does: containers with a grace period, then the sandbox.
+    async fn remove_pod(&self, id: String) -> Result<(), Status> {
         let filter = v1::ContainerFilter {
             pod_sandbox_id: id.clone(),
             ..Default::default()
@@ -377,25 +403,25 @@ impl Life {
         Ok(())
     }
 
-    fn crash(&mut self, seen: &Seen) {
+    fn crash_container(&mut self, listed: &Listed) {
         let running = v1::ContainerState::ContainerRunning as i32;
-        let alive: Vec<_> = seen
+        let alive: Vec<_> = listed
             .containers
             .iter()
             .filter(|c| c.state == running)
             .collect();
-        let victim = self.dice.one(&alive);
-        let code = self.dice.one(&[1, 2, 137, 139]);
+        let victim = self.rng.choose(&alive);
+        let code = self.rng.choose(&[1, 2, 137, 139]);
         if let (Some(victim), Some(code)) = (victim, code) {
             self.engine
-                .kill_container(&victim.id, End::by_itself(*code));
+                .kill_container(&victim.id, ExitStatus::from_code(*code));
         }
     }
 }
 
-impl Seen {
-    /// A pod whose work is done: nothing in it runs or is to run again.
-    fn finished(&self) -> Option<&str> {
+impl Listed {
+    /// A pod that has completed: none of its containers runs or will be restarted.
+    fn completed_pod(&self) -> Option<&str> {
         let over = |id: &str| {
             let mut its = self
                 .containers
@@ -411,7 +437,7 @@ impl Seen {
         ids.find(|id| over(id))
     }
 
-    /// The latest container of its name, if it has ended and should not have.
+    /// The latest container of its name, if it exited and must be restarted.
     fn to_restart(&self) -> Option<(v1::PodSandbox, v1::Container)> {
         let mut latest: BTreeMap<(&str, &str), &v1::Container> = BTreeMap::new();
         for container in &self.containers {

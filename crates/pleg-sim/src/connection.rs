@@ -1,5 +1,5 @@
-//! Connections that can be cut, as a runtime that dies cuts them: no goodbye, in mid-frame; and
-//! that end when the client pings too often.
+//! Connections that can be cut abruptly, as a killed runtime cuts them, and that are closed when
+//! the client sends too many pings.
 
 use std::{
     io,
@@ -16,8 +16,8 @@ use tonic::transport::server::Connected;
 
 use crate::pings::{Frames, GOAWAY, Strikes};
 
-/// A connection and the ways in which it ends.
-pub(crate) struct Severable<IO> {
+/// A connection that can be cut.
+pub(crate) struct Connection<IO> {
     io: IO,
     cut: BoxFuture<'static, ()>,
     is_cut: bool,
@@ -25,14 +25,14 @@ pub(crate) struct Severable<IO> {
     sent: Frames,
     strikes: Strikes,
     clock: Clock,
-    /// It pinged too often, and is to be told so.
+    /// The client sent too many pings, and GOAWAY has not been sent yet.
     too_many: bool,
-    /// Tells that the connection was dropped.
+    /// Signals that the connection was dropped.
     _closed: DropGuard,
 }
 
-impl<IO> Severable<IO> {
-    /// Cut when either token is cancelled; cancels `closed` once it is gone.
+impl<IO> Connection<IO> {
+    /// The connection is cut when either token is cancelled. Cancels `closed` when it is dropped.
     pub(crate) fn new(
         io: IO,
         cut: [CancellationToken; 2],
@@ -66,13 +66,13 @@ impl<IO> Severable<IO> {
     }
 }
 
-impl<IO: AsyncWrite + Unpin> Severable<IO> {
-    /// Tells a client that pinged too often to stop it, as soon as a frame may go out, and ends
+impl<IO: AsyncWrite + Unpin> Connection<IO> {
+    /// Sends GOAWAY to a client that sent too many pings, at the next frame boundary, and closes
     /// the connection.
-    fn punish(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+    fn close_if_too_many_pings(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if self.too_many && self.sent.is_between() {
             self.is_cut = true;
-            // A client that cannot be told is gone all the same.
+            // The connection closes even if the frame cannot be written.
             let _ = Pin::new(&mut self.io).poll_write(cx, GOAWAY);
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
@@ -80,7 +80,7 @@ impl<IO: AsyncWrite + Unpin> Severable<IO> {
     }
 }
 
-impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncRead for Severable<IO> {
+impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncRead for Connection<IO> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -95,19 +95,19 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncRead for Severable<IO> {
         this.received.pass(new, |kind, flags| {
             this.too_many = this.strikes.received(kind, flags, now) || this.too_many;
         });
-        this.punish(cx)?;
+        this.close_if_too_many_pings(cx)?;
         read
     }
 }
 
-impl<IO: AsyncWrite + Unpin> AsyncWrite for Severable<IO> {
+impl<IO: AsyncWrite + Unpin> AsyncWrite for Connection<IO> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         self.check(cx)?;
-        self.punish(cx)?;
+        self.close_if_too_many_pings(cx)?;
         let this = &mut *self;
         let written = std::task::ready!(Pin::new(&mut this.io).poll_write(cx, buf))?;
         let new = buf.get(..written).unwrap_or_default();
@@ -125,7 +125,7 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Severable<IO> {
     }
 }
 
-impl<IO> Connected for Severable<IO> {
+impl<IO> Connected for Connection<IO> {
     type ConnectInfo = ();
 
     fn connect_info(&self) {}

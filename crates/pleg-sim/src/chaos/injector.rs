@@ -1,6 +1,7 @@
-//! Chaos at work: throws the dice, counts what fired, knows since when calls hang.
+//! Applies [`Chaos`]: makes the random decisions, counts the faults that fired, and measures how
+//! long calls hang.
 //!
-//! One die for all, from the simulator's seed. Touches the clock for hangs alone.
+//! All decisions use one random number generator, seeded from the simulator's seed.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -14,16 +15,23 @@ use tokio::{sync::watch, time::Instant};
 use tonic::{Code, Status};
 
 use super::{CallChaos, Chaos, Hang, KnobError, Rate, knobs::snake};
-use crate::{habits::NO_TIME, id::Dice, views::Snapshot};
+use crate::{
+    id::Rng,
+    profile::{NO_TIME, Profile},
+    views::Snapshot,
+};
 
-/// By how much an event is larger, unless it is said.
+/// By how much an event is larger if `oversize.bytes` is not set.
 const OVERSIZE: usize = 5_000_000;
+const SECOND_SUBSCRIBER: &str = "second_subscriber";
 const HOUR: i64 = 3_600_000_000_000;
 
 #[derive(Debug)]
-pub(crate) struct Mischief {
+pub(crate) struct Injector {
     state: Mutex<State>,
-    /// Moves when chaos is set.
+    /// The simulated runtime, if a second subscriber takes no events from others there.
+    no_second_subscriber: Option<String>,
+    /// Changes whenever a knob is set.
     set: watch::Sender<u64>,
     clock: Clock,
 }
@@ -31,43 +39,44 @@ pub(crate) struct Mischief {
 #[derive(Debug)]
 struct State {
     chaos: Chaos,
-    dice: Dice,
-    /// How often each knob had a case to decide since it was set.
+    rng: Rng,
+    /// The number of cases that each knob decided since it was set.
     cases: HashMap<String, u64>,
     fired: BTreeMap<String, u64>,
-    /// When hangs were set: each that was set by itself, and all others.
+    /// When hangs were set: those set by name, and all others.
     since: HashMap<String, Instant>,
     all_since: Instant,
-    /// What the last event of each sandbox carried.
+    /// The statuses that the last event of each sandbox carried.
     shown: HashMap<String, Snapshot>,
 }
 
-/// What is to become of an event that was made.
+/// How an event is published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
-    Told,
-    Dropped,
+pub(crate) enum Publish {
+    Once,
+    Never,
     Twice,
-    Swapped,
+    AfterNext,
 }
 
-impl Mischief {
-    pub(crate) fn new(chaos: Chaos, seed: u64, clock: Clock) -> Self {
-        let mischief = Self {
+impl Injector {
+    pub(crate) fn new(chaos: Chaos, profile: &Profile, seed: u64, clock: Clock) -> Self {
+        let injector = Self {
             state: Mutex::new(State {
                 chaos: Chaos::default(),
-                dice: Dice::new(seed.rotate_left(32)),
+                rng: Rng::new(seed.rotate_left(32)),
                 cases: HashMap::new(),
                 fired: BTreeMap::new(),
                 since: HashMap::new(),
                 all_since: clock.tokio(clock.now()),
                 shown: HashMap::new(),
             }),
+            no_second_subscriber: profile.no_second_subscriber(),
             set: watch::Sender::default(),
             clock,
         };
-        mischief.replace(chaos);
-        mischief
+        injector.replace(chaos);
+        injector
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -78,13 +87,13 @@ impl Mischief {
         self.clock.tokio(self.clock.now())
     }
 
-    // === from outside ===
+    // === configuration ===
 
     pub(crate) fn chaos(&self) -> Chaos {
         self.state().chaos.clone()
     }
 
-    /// All of it anew; hangs begin now, cases are counted from now.
+    /// Replaces all knobs. Hangs start now, and cases are counted from now.
     pub(crate) fn replace(&self, chaos: Chaos) {
         let now = self.now();
         let mut state = self.state();
@@ -97,11 +106,13 @@ impl Mischief {
         self.set.send_modify(|n| *n = n.wrapping_add(1));
     }
 
-    /// One knob anew; the others go on as they are.
+    /// Sets one knob and leaves the others unchanged.
     pub(crate) fn set(&self, knob: &str) -> Result<(), KnobError> {
         let now = self.now();
         let mut state = self.state();
-        let name = state.chaos.set(knob)?;
+        let mut chaos = state.chaos.clone();
+        let name = self.try_set(&mut chaos, knob)?;
+        state.chaos = chaos;
         state.cases.remove(&name);
         state.since.insert(name, now);
         drop(state);
@@ -109,13 +120,26 @@ impl Mischief {
         Ok(())
     }
 
-    /// Several knobs; none if one of them is wrong.
+    /// Sets several knobs, or none if one of them is not valid.
     pub(crate) fn set_all(&self, knobs: &[&str]) -> Result<(), KnobError> {
         let mut trial = self.chaos();
         for knob in knobs {
-            trial.set(knob)?;
+            self.try_set(&mut trial, knob)?;
         }
         knobs.iter().try_for_each(|knob| self.set(knob))
+    }
+
+    /// Sets one knob, unless it has no effect in the simulated runtime.
+    fn try_set(&self, chaos: &mut Chaos, knob: &str) -> Result<String, KnobError> {
+        let name = chaos.set(knob)?;
+        let is_on = chaos.events.second_subscriber != Rate::Never;
+        match &self.no_second_subscriber {
+            Some(runtime) if name == SECOND_SUBSCRIBER && is_on => Err(KnobError::Mode {
+                knob: name,
+                runtime: runtime.clone(),
+            }),
+            _ => Ok(name),
+        }
     }
 
     /// How often each knob has fired.
@@ -125,8 +149,13 @@ impl Mischief {
 
     // === calls ===
 
-    /// Holds a call up, or makes it fail. `pod` is the uid of what it names, empty if nothing.
-    pub(crate) async fn meet(&self, method: &'static str, pod: Option<&str>) -> Result<(), Status> {
+    /// Delays a call or makes it fail. `pod` is the uid of the pod whose sandbox or container the
+    /// call names.
+    pub(crate) async fn intercept_call(
+        &self,
+        method: &'static str,
+        pod: Option<&str>,
+    ) -> Result<(), Status> {
         let mut set = self.set.subscribe();
         let mut hung = false;
         loop {
@@ -142,11 +171,11 @@ impl Mischief {
             };
             tokio::select! {
                 () = over => {}
-                // The simulator is gone if this fails; so is the call.
+                // An error means that the simulator is gone, and the call with it.
                 _ = set.changed() => {}
             }
         }
-        let (latency, failure) = self.state().costs(method, pod);
+        let (latency, failure) = self.state().latency_and_failure(method, pod);
         if !latency.is_zero() {
             let until = self.clock.now().after(latency);
             self.clock.sleep_until(until).await;
@@ -156,7 +185,7 @@ impl Mischief {
         })
     }
 
-    /// Until when a call hangs: for ever, until an instant, or not at all.
+    /// Until when a call hangs: `None` if it does not hang, `Some(None)` if there is no end.
     fn hangs(
         &self,
         method: &'static str,
@@ -165,7 +194,7 @@ impl Mischief {
     ) -> Option<Option<Instant>> {
         let now = self.now();
         let mut state = self.state();
-        for (name, calls) in state.concerning(method, pod) {
+        for (name, calls) in state.groups_for(method, pod) {
             let name = format!("{name}.hang");
             let until = match calls.hang {
                 None => continue,
@@ -198,8 +227,8 @@ impl Mischief {
         pause
     }
 
-    /// Changes an event of that sandbox before it is told, and says how it is told.
-    pub(crate) fn spoil(&self, sandbox: &str, event: &mut ContainerEventResponse) -> Fate {
+    /// Changes an event of a sandbox before it is published, and returns how it is published.
+    pub(crate) fn alter_event(&self, sandbox: &str, event: &mut ContainerEventResponse) -> Publish {
         let mut state = self.state();
         let chaos = state.chaos.events.clone();
         if chaos.freeze != Rate::Never {
@@ -244,17 +273,22 @@ impl Mischief {
                 .insert("pleg-sim/oversize".to_owned(), bytes);
         }
         if state.roll("drop", chaos.drop) {
-            Fate::Dropped
+            Publish::Never
         } else if state.roll("duplicate", chaos.duplicate) {
-            Fate::Twice
+            Publish::Twice
         } else if state.roll("swap", chaos.swap) {
-            Fate::Swapped
+            Publish::AfterNext
         } else {
-            Fate::Told
+            Publish::Once
         }
     }
 
-    /// Whether a subscriber is to hear no more, and of how many events it hears.
+    /// Whether an event goes to the second subscriber, where each event goes to one subscriber.
+    pub(crate) fn second_subscriber_takes(&self) -> bool {
+        self.fires(SECOND_SUBSCRIBER, |c| c.events.second_subscriber)
+    }
+
+    /// Whether a subscriber receives nothing from now on.
     pub(crate) fn mutes(&self) -> bool {
         let mut state = self.state();
         let mute = state.chaos.events.mute;
@@ -264,7 +298,7 @@ impl Mischief {
         mute
     }
 
-    /// Whether a stream that has brought so many events ends.
+    /// Whether a stream that has delivered that many events ends.
     pub(crate) fn ends_after(&self, events: usize) -> bool {
         let mut state = self.state();
         let ends = state.chaos.events.end_after.is_some_and(|n| events >= n);
@@ -276,14 +310,14 @@ impl Mischief {
 
     // === lists ===
 
-    /// Whether that knob fires in a case of now.
+    /// Whether the knob fires in this case.
     pub(crate) fn fires(&self, name: &'static str, rate: impl Fn(&Chaos) -> Rate) -> bool {
         let mut state = self.state();
         let rate = rate(&state.chaos);
         state.roll(name, rate)
     }
 
-    /// The value of a knob that is on, which then has fired.
+    /// The value of a knob, counted as fired if the knob is on.
     pub(crate) fn value<T>(&self, name: &str, of: impl Fn(&Chaos) -> Option<T>) -> Option<T> {
         let mut state = self.state();
         let value = of(&state.chaos);
@@ -302,7 +336,7 @@ impl State {
     fn roll(&mut self, name: &str, rate: Rate) -> bool {
         let fires = match rate {
             Rate::Never => return false,
-            Rate::Millionths(n) => self.dice.below(1_000_000) < u64::from(n),
+            Rate::Millionths(n) => self.rng.below(1_000_000) < u64::from(n),
             Rate::Nth(n) => {
                 let case = self.cases.entry(name.to_owned()).or_default();
                 *case += 1;
@@ -316,7 +350,7 @@ impl State {
     }
 
     /// The groups that a call belongs to.
-    fn concerning(&self, method: &'static str, pod: Option<&str>) -> Vec<(String, CallChaos)> {
+    fn groups_for(&self, method: &'static str, pod: Option<&str>) -> Vec<(String, CallChaos)> {
         let chaos = &self.chaos;
         let mut groups = vec![("all".to_owned(), chaos.all_calls.clone())];
         if let Some(calls) = chaos.calls.get(method) {
@@ -332,10 +366,14 @@ impl State {
         groups
     }
 
-    /// How much longer a call takes, and how it then fails.
-    fn costs(&mut self, method: &'static str, pod: Option<&str>) -> (Duration, Option<Code>) {
+    /// The additional latency of a call, and the code it fails with.
+    fn latency_and_failure(
+        &mut self,
+        method: &'static str,
+        pod: Option<&str>,
+    ) -> (Duration, Option<Code>) {
         let (mut latency, mut failure) = (Duration::ZERO, None);
-        for (name, calls) in self.concerning(method, pod) {
+        for (name, calls) in self.groups_for(method, pod) {
             if !calls.latency.is_zero() {
                 self.count(&format!("{name}.latency"));
                 latency = latency.saturating_add(calls.latency);

@@ -1,7 +1,7 @@
-//! The event sequences of a pod's life, by runtime: reference/runtimes.md 7.1 to 7.4.
+//! The event sequences of a pod's life, by runtime.
 //!
-//! One script for every runtime; what is told of it is written out for each. Events of exits are
-//! awaited before the script goes on, so that the order is the one order there can be.
+//! The steps are the same for every runtime, and the expected events are written out for each. The
+//! test waits for the event of an exit before the next step, so that only one order is possible.
 
 use crate::common::{Client, Events, golden, pod_config, sim, sim_of};
 use pleg_cri::v1::{self, ContainerEventType as Kind};
@@ -9,23 +9,23 @@ use pleg_sim::{Mode, Sim};
 
 const GONE: i64 = -6_795_364_578_871_345_152;
 
-/// What a simulator tells, as text.
-struct Told {
+/// Records the events of a simulator as text.
+struct Recorder {
     sim: Sim,
     cri: Client,
     events: Events,
     names: Vec<(String, &'static str)>,
-    told: Vec<String>,
+    recorded: Vec<String>,
 }
 
-impl Told {
-    async fn by(sim: Sim) -> Self {
+impl Recorder {
+    async fn of(sim: Sim) -> Self {
         Self {
             events: Events::subscribe(&sim).await,
             cri: Client::of(&sim).await,
             sim,
             names: Vec::new(),
-            told: Vec::new(),
+            recorded: Vec::new(),
         }
     }
 
@@ -53,58 +53,58 @@ impl Told {
         id
     }
 
-    /// Takes that many events.
-    async fn hear(&mut self, count: usize) -> v1::ContainerEventResponse {
+    /// Records that many events and returns the last.
+    async fn record(&mut self, count: usize) -> v1::ContainerEventResponse {
         let names: Vec<_> = self.names.iter().map(|(id, n)| (id.as_str(), *n)).collect();
         let mut last = None;
         for _ in 0..count {
             let event = self.events.next().await;
-            self.told.push(golden(&event, &names));
+            self.recorded.push(golden(&event, &names));
             last = Some(event);
         }
         last.unwrap()
     }
 
-    /// All that was told so far. Nothing more comes.
+    /// Everything recorded so far. Asserts that no more events come.
     async fn all(&mut self) -> Vec<String> {
-        assert!(self.events.is_silent().await, "after {:?}", self.told);
-        std::mem::take(&mut self.told)
+        assert!(self.events.is_silent().await, "after {:?}", self.recorded);
+        std::mem::take(&mut self.recorded)
     }
 }
 
-/// 7.1 to 7.3: two containers, a crash, a restart, the remains removed, stopped, removed.
-/// `removals` is how many events the last call tells.
-async fn a_life(mut t: Told, starts: usize, removals: usize) -> Vec<String> {
+/// Two containers, an exit, a restart, and the removal of everything. `removals` is the number of
+/// events of the last call.
+async fn pod_life(mut t: Recorder, starts: usize, removals: usize) -> Vec<String> {
     let s = t.run("S", 0).await;
     let a = t.start(&s, "A", 0).await;
     let b = t.start(&s, "B", 0).await;
-    t.hear(starts + 4).await;
+    t.record(starts + 4).await;
     assert!(t.sim.kill_container(&a, 1));
-    t.hear(1).await;
+    t.record(1).await;
     let a1 = t.start(&s, "A'", 1).await;
     t.cri.remove(&a).await;
-    t.hear(3).await;
+    t.record(3).await;
     t.cri.stop(&a1, 10).await;
-    t.hear(1).await;
+    t.record(1).await;
     t.cri.stop(&b, 0).await;
-    t.hear(1).await;
+    t.record(1).await;
     t.cri.stop_sandbox(&s).await;
-    t.hear(1).await;
+    t.record(1).await;
     t.cri.stop_sandbox(&s).await;
     t.cri.remove(&a1).await;
     t.cri.remove(&b).await;
     t.cri.remove_sandbox(&s).await;
     t.cri.remove_sandbox(&s).await;
-    t.hear(2).await;
+    t.record(2).await;
     if removals > 0 {
-        let last = t.hear(removals).await;
+        let last = t.record(removals).await;
         let created_at = last.pod_sandbox_status.map(|s| s.created_at);
         let nil = t.sim.mode() == Mode::Containerd17;
         assert_eq!(created_at, (!nil).then_some(GONE));
     }
-    let told = t.all().await;
+    let recorded = t.all().await;
     t.sim.shutdown().await;
-    told
+    recorded
 }
 
 const CONTAINERD: [&str; 14] = [
@@ -125,41 +125,44 @@ const CONTAINERD: [&str; 14] = [
 ];
 
 #[tokio::test(start_paused = true)]
-async fn a_life_on_containerd_1_7() {
-    let told = a_life(Told::by(sim_of(Mode::Containerd17)).await, 2, 1).await;
-    assert_eq!(told[..14], CONTAINERD);
-    assert_eq!(told[14..], ["DELETED(B) NOTREADY []", "DELETED(S) nil []"]);
+async fn pod_life_on_containerd_1_7() {
+    let recorded = pod_life(Recorder::of(sim_of(Mode::Containerd17)).await, 2, 1).await;
+    assert_eq!(recorded[..14], CONTAINERD);
+    assert_eq!(
+        recorded[14..],
+        ["DELETED(B) NOTREADY []", "DELETED(S) nil []"]
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_life_on_containerd_2() {
-    let told = a_life(Told::by(sim_of(Mode::Containerd2)).await, 2, 1).await;
-    assert_eq!(told[..14], CONTAINERD);
+async fn pod_life_on_containerd_2() {
+    let recorded = pod_life(Recorder::of(sim_of(Mode::Containerd2)).await, 2, 1).await;
+    assert_eq!(recorded[..14], CONTAINERD);
     let end = ["DELETED(B) NOTREADY []", "DELETED(S) NOTREADY []"];
-    assert_eq!(told[14..], end);
+    assert_eq!(recorded[14..], end);
 }
 
-/// The same but for the sandbox: neither its creation nor its removal is told.
+/// The same except for the sandbox: no event for its creation and its removal.
 #[tokio::test(start_paused = true)]
-async fn a_life_on_crio() {
+async fn pod_life_on_crio() {
     for version in ["1.36.3", "1.30.1", "1.28.0", "1.27.1"] {
         let sim = sim().mode(Mode::Crio).runtime_version(version).build();
-        let told = a_life(Told::by(sim).await, 1, 0).await;
-        assert_eq!(told[..13], CONTAINERD[1..], "{version}");
-        assert_eq!(told[13..], ["DELETED(B) NOTREADY []"], "{version}");
+        let recorded = pod_life(Recorder::of(sim).await, 1, 0).await;
+        assert_eq!(recorded[..13], CONTAINERD[1..], "{version}");
+        assert_eq!(recorded[13..], ["DELETED(B) NOTREADY []"], "{version}");
     }
 }
 
-/// CRI-O 1.31 to 1.34: what has just gone leaves an empty element.
+/// CRI-O 1.31 to 1.34: a removed container leaves an empty status.
 #[tokio::test(start_paused = true)]
-async fn crio_leaves_holes() {
+async fn crio_sends_empty_status_for_removed_container() {
     for (version, empty) in [("1.30.9", 0), ("1.31.0", 1), ("1.34.11", 1), ("1.35.0", 0)] {
         let sim = sim().mode(Mode::Crio).runtime_version(version).build();
-        let mut t = Told::by(sim).await;
+        let mut t = Recorder::of(sim).await;
         let s = t.run("S", 0).await;
         let a = t.create(&s, "A", 0).await;
         t.cri.remove(&a).await;
-        let event = t.hear(3).await;
+        let event = t.record(3).await;
         assert_eq!(event.container_event_type(), Kind::ContainerDeletedEvent);
         let holes = event.containers_statuses.iter().filter(|c| c.id.is_empty());
         assert_eq!(holes.count(), empty, "{version}");
@@ -167,21 +170,21 @@ async fn crio_leaves_holes() {
     }
 }
 
-/// CRI-O ≤ 1.27.0 tells a removal as it stops a container.
+/// CRI-O up to 1.27.0 sends DELETED for a stopped container.
 #[tokio::test(start_paused = true)]
-async fn old_crio_tells_a_stop_as_a_removal() {
+async fn old_crio_sends_deleted_for_stopped_container() {
     let sim = sim().mode(Mode::Crio).runtime_version("1.27.0").build();
-    let mut t = Told::by(sim).await;
+    let mut t = Recorder::of(sim).await;
     let s = t.run("S", 0).await;
     let a = t.start(&s, "A", 0).await;
-    t.hear(3).await;
+    t.record(3).await;
     t.cri.stop(&a, 0).await;
-    t.hear(2).await;
-    let mut told = t.all().await.split_off(3);
-    told.sort();
+    t.record(2).await;
+    let mut recorded = t.all().await.split_off(3);
+    recorded.sort();
     let exited = "READY [A:EXITED=137 Error]";
     assert_eq!(
-        told,
+        recorded,
         [
             format!("DELETED(A) {exited}"),
             format!("STOPPED(A) {exited}")
@@ -190,9 +193,9 @@ async fn old_crio_tells_a_stop_as_a_removal() {
     t.sim.shutdown().await;
 }
 
-/// Removing a pod that runs: its containers' removals are told by containerd alone.
+/// The removal of a running pod: only containerd sends DELETED for its containers.
 #[tokio::test(start_paused = true)]
-async fn a_running_pod_is_removed() {
+async fn removal_of_running_pod_by_runtime() {
     let stopped = [
         "STOPPED(A) READY [A:EXITED=137 Error]",
         "STOPPED(S) NOTREADY [A:EXITED=137 Error]",
@@ -210,16 +213,16 @@ async fn a_running_pod_is_removed() {
         ),
         (Mode::Crio, 3, &[]),
     ] {
-        let mut t = Told::by(sim_of(mode)).await;
+        let mut t = Recorder::of(sim_of(mode)).await;
         let s = t.run("S", 0).await;
         t.start(&s, "A", 0).await;
-        t.hear(starts).await;
+        t.record(starts).await;
         t.cri.remove_sandbox(&s).await;
-        t.hear(2 + removals.len()).await;
-        let told = t.all().await.split_off(starts);
-        assert_eq!(told[2..], *removals, "{mode}");
-        // CRI-O tells the sandbox's end within the call, and may overtake the container's.
-        let mut ends = told[..2].to_vec();
+        t.record(2 + removals.len()).await;
+        let recorded = t.all().await.split_off(starts);
+        assert_eq!(recorded[2..], *removals, "{mode}");
+        // CRI-O sends STOPPED of the sandbox within the call, which may overtake the container's.
+        let mut ends = recorded[..2].to_vec();
         ends.sort();
         if mode == Mode::Crio {
             let states: Vec<_> = ends.iter().filter_map(|e| e.split(' ').next()).collect();
@@ -231,27 +234,27 @@ async fn a_running_pod_is_removed() {
     }
 }
 
-/// 7.2: a new sandbox of the same pod. containerd shows its own containers, CRI-O all the pod's.
+/// A new sandbox of the same pod. containerd shows the sandbox's containers, CRI-O all of the pod.
 #[tokio::test(start_paused = true)]
-async fn a_second_sandbox_of_a_pod() {
+async fn second_sandbox_shows_containers_by_runtime() {
     for (mode, first, shown) in [
         (Mode::Containerd17, 2, "[B:RUNNING]"),
         (Mode::Containerd2, 2, "[B:RUNNING]"),
         (Mode::Crio, 1, "[A:EXITED=137 Error, B:RUNNING]"),
     ] {
-        let mut t = Told::by(sim_of(mode)).await;
+        let mut t = Recorder::of(sim_of(mode)).await;
         let s = t.run("S", 0).await;
         t.start(&s, "A", 0).await;
-        t.hear(first + 2).await;
+        t.record(first + 2).await;
         t.cri.stop_sandbox(&s).await;
-        t.hear(2).await;
+        t.record(2).await;
         let s2 = t.run("S2", 1).await;
         t.start(&s2, "B", 0).await;
-        let last = t.hear(first + 2).await;
+        let last = t.record(first + 2).await;
         assert_eq!(last.pod_sandbox_status.unwrap().id, s2);
-        let told = t.all().await;
+        let recorded = t.all().await;
         assert_eq!(
-            *told.last().unwrap(),
+            *recorded.last().unwrap(),
             format!("STARTED(B) READY {shown}"),
             "{mode}"
         );
@@ -259,19 +262,19 @@ async fn a_second_sandbox_of_a_pod() {
     }
 }
 
-/// 7.2: a start that fails tells nothing. containerd keeps the container, CRI-O removes it.
+/// A failed start sends no event. containerd keeps the container, CRI-O removes it.
 #[tokio::test(start_paused = true)]
-async fn a_start_fails() {
+async fn failed_start_sends_no_event_by_runtime() {
     for (mode, starts, stays) in [
         (Mode::Containerd17, 2, true),
         (Mode::Containerd2, 2, true),
         (Mode::Crio, 1, false),
     ] {
-        let mut t = Told::by(sim_of(mode)).await;
+        let mut t = Recorder::of(sim_of(mode)).await;
         let s = t.run("S", 0).await;
         let a = t.cri.create(&s, "a", 0, "fail-start").await;
         t.cri.try_start(&a).await.unwrap_err();
-        t.hear(starts + 1).await;
+        t.record(starts + 1).await;
         t.all().await;
         let status = t.cri.status(&a).await.ok();
         let expected = stays.then(|| (128, "StartError".to_owned()));
@@ -280,23 +283,23 @@ async fn a_start_fails() {
     }
 }
 
-/// 7.2: why a container ended is known in time, or only afterwards, by version.
+/// Whether the reason of an exit is known in time depends on the version.
 #[tokio::test(start_paused = true)]
-async fn out_of_memory() {
-    for (mode, version, told) in [
+async fn oom_reason_is_in_event_by_version() {
+    for (mode, version, recorded) in [
         (Mode::Containerd17, "1.7.24", "Error"),
         (Mode::Containerd2, "v2.2.7", "Error"),
         (Mode::Containerd2, "v2.3.0", "OOMKilled"),
         (Mode::Crio, "1.36.3", "OOMKilled"),
     ] {
         let sim = sim().mode(mode).runtime_version(version).build();
-        let mut t = Told::by(sim).await;
+        let mut t = Recorder::of(sim).await;
         let s = t.run("S", 0).await;
         let a = t.start(&s, "A", 0).await;
-        t.hear(if mode == Mode::Crio { 3 } else { 4 }).await;
+        t.record(if mode == Mode::Crio { 3 } else { 4 }).await;
         assert!(t.sim.oom_kill_container(&a));
-        let event = t.hear(1).await;
-        assert_eq!(event.containers_statuses[0].reason, told, "{version}");
+        let event = t.record(1).await;
+        assert_eq!(event.containers_statuses[0].reason, recorded, "{version}");
         t.all().await;
         let status = t.cri.status(&a).await.unwrap();
         assert_eq!(
@@ -324,33 +327,33 @@ fn shared(mut config: v1::PodSandboxConfig) -> v1::PodSandboxConfig {
     config
 }
 
-/// 7.4: the pause process is killed. Its containers go with it only where they share its process
-/// namespace; only then has CRI-O such a process at all.
+/// The pause process is killed. Containers exit with it only if they share its process namespace,
+/// and only then does CRI-O have such a process.
 #[tokio::test(start_paused = true)]
-async fn the_pause_process_is_killed() {
+async fn killed_pause_process_by_runtime() {
     for mode in [Mode::Containerd17, Mode::Containerd2, Mode::Crio] {
         let crio = mode == Mode::Crio;
         for shares in [false, true] {
-            let mut t = Told::by(sim_of(mode)).await;
+            let mut t = Recorder::of(sim_of(mode)).await;
             let config = pod_config("p");
             let config = if shares { shared(config) } else { config };
             let s = t.cri.try_run_as(config).await.unwrap();
             t.names.push((s.clone(), "S"));
             t.start(&s, "A", 0).await;
-            t.hear(if crio { 3 } else { 4 }).await;
-            t.told.clear();
+            t.record(if crio { 3 } else { 4 }).await;
+            t.recorded.clear();
             assert_eq!(t.sim.kill_sandbox(&s), shares || !crio, "{mode}");
             assert!(!t.sim.kill_sandbox(&s), "once");
             if shares {
-                t.hear(2).await;
-                let told = t.all().await;
-                let mut subjects: Vec<_> = told.iter().map(|e| &e[..10]).collect();
+                t.record(2).await;
+                let recorded = t.all().await;
+                let mut subjects: Vec<_> = recorded.iter().map(|e| &e[..10]).collect();
                 subjects.sort_unstable();
                 assert_eq!(subjects, ["STOPPED(A)", "STOPPED(S)"], "{mode}");
             } else if crio {
                 assert!(t.all().await.is_empty());
             } else {
-                let event = t.hear(1).await;
+                let event = t.record(1).await;
                 assert!(
                     !event
                         .pod_sandbox_status
@@ -367,7 +370,7 @@ async fn the_pause_process_is_killed() {
     }
 }
 
-/// Section 2: what PodSandboxStatus has beside the status, by version.
+/// What PodSandboxStatus returns beside the status, by version.
 #[tokio::test]
 async fn pod_sandbox_status_by_version() {
     let (seconds, nanos) = (1_700_000_000, 1_700_000_000_000_000_000);

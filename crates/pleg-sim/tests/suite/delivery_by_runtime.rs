@@ -1,14 +1,13 @@
-//! How each runtime's events reach its subscribers, and how they do not: reference/runtimes.md 1.1
-//! and 1.3. (containerd 2's way is in `delivery.rs`.)
+//! Event delivery of each runtime, and its startup and restart. (`delivery.rs` tests containerd 2.)
 
 use std::time::Duration;
 
 use crate::common::{Client, Events, idle, over_socket, sim, sim_of, soon};
 use pleg_cri::v1::{self, GetEventsRequest, runtime_service_server::RuntimeService as _};
-use pleg_sim::{Ending, Meanwhile, Mode, Phase, Restart, Sim};
+use pleg_sim::{ContainersWhileDown, Mode, Phase, Restart, Sim, Termination};
 use tonic::{Code, Request};
 
-/// Pods named `n`, two events each (CRI-O: one).
+/// Creates pods named by number, with two events each (CRI-O: one).
 async fn pods(cri: &mut Client, count: usize) -> Vec<String> {
     let mut ids = Vec::new();
     for n in 0..count {
@@ -17,7 +16,7 @@ async fn pods(cri: &mut Client, count: usize) -> Vec<String> {
     ids
 }
 
-/// A subscriber that does not read: its call only, without a connection's buffers.
+/// A subscriber that does not read, without the buffers of a connection.
 async fn subscribe_and_do_not_read(sim: &Sim) -> tokio::task::JoinHandle<()> {
     let (service, before) = (sim.service(), sim.subscribers());
     let task = tokio::spawn(async move {
@@ -29,10 +28,10 @@ async fn subscribe_and_do_not_read(sim: &Sim) -> tokio::task::JoinHandle<()> {
     task
 }
 
-// === one queue: containerd 1.7, CRI-O ≤ 1.27 ===
+// === one queue: containerd 1.7, CRI-O up to 1.27 ===
 
 #[tokio::test(start_paused = true)]
-async fn subscribers_compete() {
+async fn each_event_goes_to_one_of_two_subscribers() {
     for sim in [
         sim_of(Mode::Containerd17),
         sim().mode(Mode::Crio).runtime_version("1.27.5").build(),
@@ -49,7 +48,7 @@ async fn subscribers_compete() {
                 subjects.push(events.next().await.container_id);
                 taken += 1;
             }
-            assert!(events.is_silent().await, "alternate ones");
+            assert!(events.is_silent().await, "the other subscriber got these");
         }
         assert_eq!(subjects.len(), per_pod * ids.len());
         for id in &ids {
@@ -64,14 +63,14 @@ async fn subscribers_compete() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_dead_reader_eats_one_event() {
+async fn each_dead_subscriber_loses_one_event() {
     let sim = sim_of(Mode::Containerd17);
     for _ in 0..3 {
         Events::subscribe(&sim).await.disconnect().await;
     }
     let mut alive = Events::subscribe(&sim).await;
     assert!(idle(&mut std::future::pending::<()>()).await);
-    assert_eq!(sim.subscribers(), 4, "nobody has noticed");
+    assert_eq!(sim.subscribers(), 4, "the runtime has not noticed");
     let mut cri = Client::of(&sim).await;
     let ids = pods(&mut cri, 2).await;
     let first = alive.next().await;
@@ -90,7 +89,7 @@ async fn each_dead_reader_eats_one_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_backlog_is_stale_and_lacks_the_newest() {
+async fn full_queue_drops_newest_events_and_keeps_old_ones() {
     let sim = sim_of(Mode::Containerd17);
     let mut cri = Client::of(&sim).await;
     let ids = pods(&mut cri, 501).await;
@@ -102,32 +101,32 @@ async fn the_backlog_is_stale_and_lacks_the_newest() {
             assert_eq!(events.next().await.container_id, *id);
         }
     }
-    assert!(events.is_silent().await, "the newest are gone");
+    assert!(events.is_silent().await, "the newest events are dropped");
     assert_eq!(sim.held_events(), 0);
     sim.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_reader_fills_the_queue_and_stops_nobody() {
+async fn slow_subscriber_fills_queue_and_does_not_block_runtime() {
     let sim = sim_of(Mode::Containerd17);
     let slow = subscribe_and_do_not_read(&sim).await;
     let mut cri = Client::of(&sim).await;
     pods(&mut cri, 510).await;
     assert_eq!(sim.held_events(), 1000);
-    // Those on their way to it: one with its handler, the others in its connection.
+    // In transit: one with the handler, the others in its connection.
     let lost = sim.dropped_events();
     assert!((15..20).contains(&lost), "{lost}");
     slow.abort();
     sim.shutdown().await;
 }
 
-// === drained for good: CRI-O ≥ 1.28 ===
+// === always drained: CRI-O since 1.28 ===
 
 #[tokio::test(start_paused = true)]
-async fn crio_tells_all_subscribers() {
+async fn crio_sends_every_event_to_every_subscriber() {
     let sim = sim_of(Mode::Crio);
     let mut cri = Client::of(&sim).await;
-    // Before the first subscriber ever, events wait for it.
+    // Events wait for the first subscriber.
     let ids = pods(&mut cri, 3).await;
     assert_eq!(sim.held_events(), 3);
     let mut one = Events::subscribe(&sim).await;
@@ -144,7 +143,7 @@ async fn crio_tells_all_subscribers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn crio_drops_the_newest_before_the_first_subscriber() {
+async fn crio_drops_newest_events_before_first_subscriber() {
     let sim = sim_of(Mode::Crio);
     let mut cri = Client::of(&sim).await;
     let ids = pods(&mut cri, 1002).await;
@@ -158,7 +157,7 @@ async fn crio_drops_the_newest_before_the_first_subscriber() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn crio_loses_what_nobody_reads_any_more() {
+async fn crio_loses_events_after_last_subscriber_left() {
     let sim = sim_of(Mode::Crio);
     let mut cri = Client::of(&sim).await;
     Events::subscribe(&sim).await.disconnect().await;
@@ -170,33 +169,33 @@ async fn crio_loses_what_nobody_reads_any_more() {
     );
     let mut events = Events::subscribe(&sim).await;
     let s = cri.run("p").await;
-    let told = events.next().await.container_id;
-    assert_eq!(told, s);
-    assert!(!lost.contains(&told));
+    let received = events.next().await.container_id;
+    assert_eq!(received, s);
+    assert!(!lost.contains(&received));
     sim.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn crio_starves_all_behind_one_that_does_not_read() {
+async fn crio_slow_subscriber_delays_all_others() {
     let sim = sim_of(Mode::Crio);
     let slow = subscribe_and_do_not_read(&sim).await;
     let mut live = Events::subscribe(&sim).await;
     let mut cri = Client::of(&sim).await;
-    // The runtime itself is never stopped.
+    // The runtime itself never waits.
     pods(&mut cri, 1100).await;
-    let mut heard = 0;
+    let mut received = 0;
     while !live.is_silent().await {
         live.next().await;
-        heard += 1;
+        received += 1;
     }
-    assert!(heard < 10, "{heard}");
+    assert!(received < 10, "{received}");
     let (held, lost) = (
         sim.held_events(),
         usize::try_from(sim.dropped_events()).unwrap(),
     );
     assert_eq!(held, 1000);
     assert!((90..100).contains(&lost), "{lost}");
-    // When it goes, the others get what is left.
+    // After it leaves, the others get the remaining events.
     slow.abort();
     for _ in 0..held {
         live.next().await;
@@ -207,7 +206,7 @@ async fn crio_starves_all_behind_one_that_does_not_read() {
 // === no events ===
 
 #[tokio::test(start_paused = true)]
-async fn a_disabled_stream_ends_at_once_with_ok() {
+async fn disabled_stream_ends_immediately_with_ok() {
     let sim = sim_of(Mode::CrioDisabled);
     let mut cri = Client::of(&sim).await;
     cri.run("p").await;
@@ -221,16 +220,16 @@ async fn a_disabled_stream_ends_at_once_with_ok() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_old_containerd_has_no_stream() {
+async fn containerd_1_6_has_no_stream() {
     let sim = sim_of(Mode::Unimplemented);
     let mut cri = Client::of(&sim).await;
     cri.run("p").await;
-    let refused = soon(cri.0.get_container_events(GetEventsRequest {}))
+    let rejected = soon(cri.0.get_container_events(GetEventsRequest {}))
         .await
         .unwrap_err();
-    assert_eq!(refused.code(), Code::Unimplemented);
+    assert_eq!(rejected.code(), Code::Unimplemented);
     assert_eq!(
-        refused.message(),
+        rejected.message(),
         "method GetContainerEvents not implemented"
     );
     assert_eq!(
@@ -240,9 +239,9 @@ async fn an_old_containerd_has_no_stream() {
     sim.shutdown().await;
 }
 
-/// Streamed lists: only new versions have them.
+/// Only recent versions have streaming lists.
 #[tokio::test(start_paused = true)]
-async fn list_streams_by_version() {
+async fn streaming_lists_exist_by_version() {
     for (mode, version, has) in [
         (Mode::Containerd17, "1.7.24", false),
         (Mode::Containerd2, "v2.3.4", false),
@@ -275,18 +274,18 @@ async fn list_streams_by_version() {
     }
 }
 
-// === starting, and starting again ===
+// === startup and restart ===
 
 #[tokio::test(start_paused = true)]
-async fn a_starting_containerd_is_not_initialized() {
+async fn starting_containerd_fails_every_call() {
     for (version, code) in [("1.7.24", Code::Unknown), ("v2.4.0", Code::Unavailable)] {
         let sim = sim().mode(Mode::Starting).runtime_version(version).build();
         let mut cri = Client::of(&sim).await;
-        let refused = soon(cri.0.version(v1::VersionRequest::default()))
+        let rejected = soon(cri.0.version(v1::VersionRequest::default()))
             .await
             .unwrap_err();
-        assert_eq!(refused.code(), code);
-        assert_eq!(refused.message(), "server is not initialized yet");
+        assert_eq!(rejected.code(), code);
+        assert_eq!(rejected.message(), "server is not initialized yet");
         let stream = soon(cri.0.get_container_events(GetEventsRequest {})).await;
         assert_eq!(stream.unwrap_err().code(), code);
         assert_eq!(cri.try_run("p").await.unwrap_err().code(), code);
@@ -297,35 +296,35 @@ async fn a_starting_containerd_is_not_initialized() {
     }
 }
 
-/// CRI-O has its socket long before it speaks.
+/// CRI-O has its socket long before it responds.
 #[tokio::test]
-async fn a_silent_socket_accepts_and_says_nothing() {
+async fn silent_socket_accepts_and_does_not_respond() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("sim.sock");
     let sim = sim_of(Mode::Silent);
     let serving = sim.serve_unix(&path, std::future::pending()).unwrap();
     let mut raw = tokio::net::UnixStream::connect(&path).await.unwrap();
     let mut byte = [0];
-    let mut said = Box::pin(tokio::io::AsyncReadExt::read(&mut raw, &mut byte));
-    // Real time: what is shown is that nothing is said, for as long as anybody looks.
+    let mut received = Box::pin(tokio::io::AsyncReadExt::read(&mut raw, &mut byte));
+    // Real time: nothing arrives for as long as this waits.
     assert!(
-        tokio::time::timeout(Duration::from_millis(100), &mut said)
+        tokio::time::timeout(Duration::from_millis(100), &mut received)
             .await
             .is_err()
     );
     sim.ready();
-    // A server speaks first: its settings.
-    assert_eq!(soon(said).await.unwrap(), 1);
+    // The server sends its settings first.
+    assert_eq!(soon(received).await.unwrap(), 1);
     soon(serving.stop()).await;
     sim.shutdown().await;
 }
 
-/// 7.5, containerd: transport error, nobody there, not initialized, and nothing of before.
+/// containerd: transport error, no listener, not initialized, and no earlier event.
 #[tokio::test]
-async fn containerd_restarts() {
+async fn containerd_restart_breaks_streams_and_forgets_events() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("sim.sock");
-    for ending in [Ending::Term, Ending::Kill] {
+    for ending in [Termination::Sigterm, Termination::Sigkill] {
         let sim = sim_of(Mode::Containerd2);
         let serving = sim.serve_unix(&path, std::future::pending()).unwrap();
         let mut cri = over_socket(&path).await;
@@ -341,30 +340,36 @@ async fn containerd_restarts() {
             soon(stream.message()).await.unwrap().unwrap();
         }
         soon(sim.go_down(ending)).await;
-        assert!(soon(stream.message()).await.is_err(), "no clean end");
+        assert!(
+            soon(stream.message()).await.is_err(),
+            "the stream does not end with OK"
+        );
         assert_eq!(
             path.exists(),
-            ending == Ending::Kill,
-            "a killed one leaves it behind"
+            ending == Termination::Sigkill,
+            "a killed process leaves its socket file"
         );
-        let refused = tokio::net::UnixStream::connect(&path)
+        let rejected = tokio::net::UnixStream::connect(&path)
             .await
             .unwrap_err()
             .kind();
-        let expected = if ending == Ending::Kill {
+        let expected = if ending == Termination::Sigkill {
             std::io::ErrorKind::ConnectionRefused
         } else {
             std::io::ErrorKind::NotFound
         };
-        assert_eq!(refused, expected);
-        assert!(sim.kill_container(&a, 3), "it ends while nobody can tell");
+        assert_eq!(rejected, expected);
+        assert!(
+            sim.kill_container(&a, 3),
+            "it exits while there is no process"
+        );
         soon(sim.wait_for_exit(&a)).await;
         soon(sim.come_up()).await;
         let mut cri = over_socket(&path).await;
-        let refused = soon(cri.0.version(v1::VersionRequest::default()))
+        let rejected = soon(cri.0.version(v1::VersionRequest::default()))
             .await
             .unwrap_err();
-        assert_eq!(refused.code(), Code::Unavailable);
+        assert_eq!(rejected.code(), Code::Unavailable);
         sim.ready();
         assert_eq!(cri.status(&a).await.unwrap().exit_code, 3);
         assert_eq!(
@@ -374,7 +379,7 @@ async fn containerd_restarts() {
         assert_eq!(
             (sim.held_events(), sim.subscribers()),
             (0, 0),
-            "it is all forgotten"
+            "queue and subscribers are gone"
         );
         let mut events = Events::subscribe(&sim).await;
         cri.stop(&b, 0).await;
@@ -384,18 +389,18 @@ async fn containerd_restarts() {
     }
 }
 
-/// 7.5, CRI-O: its streams end with OK, then its socket is silent for a while.
+/// CRI-O: streams end with OK, then the socket does not respond for a while.
 #[tokio::test(start_paused = true)]
-async fn crio_says_goodbye() {
+async fn crio_graceful_stop_ends_streams_with_ok() {
     let sim = sim_of(Mode::Crio);
-    let mut told = Events::subscribe(&sim).await;
+    let mut streaming = Events::subscribe(&sim).await;
     let mut cri = Client::of(&sim).await;
     let s = cri.run("p").await;
-    told.next().await;
-    let mut untold = Events::subscribe(&sim).await;
-    soon(sim.go_down(Ending::Term)).await;
-    assert!(told.try_next().await.unwrap().is_none());
-    assert!(untold.try_next().await.unwrap().is_none());
+    streaming.next().await;
+    let mut pending = Events::subscribe(&sim).await;
+    soon(sim.go_down(Termination::Sigterm)).await;
+    assert!(streaming.try_next().await.unwrap().is_none());
+    assert!(pending.try_next().await.unwrap().is_none());
     soon(sim.come_up()).await;
     let connecting = Client::of(&sim);
     let mut asking = Box::pin(async { connecting.await.try_run("silence").await });
@@ -407,27 +412,27 @@ async fn crio_says_goodbye() {
         cri.sandboxes(v1::PodSandboxFilter::default()).await[0].id,
         s
     );
-    // A crash is no goodbye.
+    // A killed process does not end its streams with OK.
     let mut events = Events::subscribe(&sim).await;
     cri.run("q").await;
     events.next().await;
-    soon(sim.go_down(Ending::Kill)).await;
+    soon(sim.go_down(Termination::Sigkill)).await;
     let end = loop {
         match events.try_next().await {
             Ok(Some(_)) => {}
             end => break end,
         }
     };
-    assert!(end.is_err(), "it breaks");
+    assert!(end.is_err(), "the stream does not end with OK");
     sim.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn containers_may_end_while_the_runtime_is_down() {
+async fn container_exit_while_runtime_is_down_sends_no_event() {
     for (meanwhile, end) in [
-        (Meanwhile::RunOn, (0, "")),
-        (Meanwhile::End(9), (9, "Error")),
-        (Meanwhile::Lost, (255, "Unknown")),
+        (ContainersWhileDown::KeepRunning, (0, "")),
+        (ContainersWhileDown::Exit(9), (9, "Error")),
+        (ContainersWhileDown::Lost, (255, "Unknown")),
     ] {
         let sim = sim_of(Mode::Containerd17);
         let mut cri = Client::of(&sim).await;
@@ -435,15 +440,15 @@ async fn containers_may_end_while_the_runtime_is_down() {
         let a = cri.create_and_start(&s, "a", "").await;
         let restart = Restart {
             downtime: Duration::from_secs(5),
-            starting: Duration::from_secs(5),
-            meanwhile,
+            startup: Duration::from_secs(5),
+            containers: meanwhile,
             ..Restart::default()
         };
         soon(sim.restart(restart)).await;
         let mut cri = Client::of(&sim).await;
         let status = cri.status(&a).await.unwrap();
         assert_eq!((status.exit_code, status.reason.as_str()), end);
-        assert_eq!(sim.held_events(), 0, "nothing of it is told");
+        assert_eq!(sim.held_events(), 0, "no event is queued");
         sim.shutdown().await;
     }
 }

@@ -1,0 +1,150 @@
+//! The knob `second_subscriber`: another subscriber takes a share of the events, where each event
+//! goes to one subscriber only.
+
+use pleg_sim::{Chaos, KnobError, Mode, Rate, Sim};
+
+use crate::common::{Client, Events, sim, sim_of};
+
+const KNOB: &str = "second_subscriber";
+
+/// The timestamps of the events that come until nothing more can come.
+async fn timestamps(events: &mut Events) -> Vec<i64> {
+    let mut all = Vec::new();
+    while !events.is_silent().await {
+        all.push(events.taken().created_at);
+    }
+    all
+}
+
+fn taken(sim: &Sim) -> usize {
+    let fired = sim.fired().get(KNOB).copied().unwrap_or_default();
+    usize::try_from(fired).unwrap()
+}
+
+async fn run_pods(cri: &mut Client, names: std::ops::Range<usize>) {
+    for name in names {
+        cri.run(&name.to_string()).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn second_subscriber_takes_its_share_while_it_is_on() {
+    for sim in [
+        sim_of(Mode::Containerd17),
+        sim().mode(Mode::Crio).runtime_version("1.27.5").build(),
+    ] {
+        let per_pod = if sim.mode() == Mode::Crio { 1 } else { 2 };
+        let mut events = Events::subscribe(&sim).await;
+        let mut cri = Client::of(&sim).await;
+        run_pods(&mut cri, 0..10).await;
+        assert_eq!(timestamps(&mut events).await.len(), 10 * per_pod);
+        assert_eq!(taken(&sim), 0);
+
+        sim.control("second_subscriber=50%").await.unwrap();
+        let shown = sim.control("show").await.unwrap();
+        assert!(
+            shown.contains("chaos:\n  second_subscriber=50%\n"),
+            "{shown}"
+        );
+        run_pods(&mut cri, 10..210).await;
+        let left = timestamps(&mut events).await;
+        let total = 200 * per_pod;
+        assert_eq!(left.len() + taken(&sim), total, "each event goes to one");
+        let percent = 100 * taken(&sim) / total;
+        assert!((35..65).contains(&percent), "{percent} %");
+        assert_eq!((sim.held_events(), sim.dropped_events()), (0, 0));
+        assert_eq!(sim.subscribers(), 1, "it is not counted");
+
+        sim.control("second_subscriber=off").await.unwrap();
+        let before = taken(&sim);
+        run_pods(&mut cri, 210..220).await;
+        assert_eq!(timestamps(&mut events).await.len(), 10 * per_pod);
+        assert_eq!(taken(&sim), before);
+        sim.shutdown().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn second_subscriber_takes_the_same_events_for_the_same_seed() {
+    let mut runs = Vec::new();
+    for seed in [7, 7, 8] {
+        let sim = sim().mode(Mode::Containerd17).seed(seed).build();
+        sim.set_knob("second_subscriber=50%").unwrap();
+        let mut events = Events::subscribe(&sim).await;
+        run_pods(&mut Client::of(&sim).await, 0..50).await;
+        runs.push(timestamps(&mut events).await);
+        sim.shutdown().await;
+    }
+    assert_eq!(runs[0], runs[1]);
+    assert_ne!(runs[0], runs[2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn second_subscriber_that_takes_everything_leaves_nothing_queued() {
+    let sim = sim_of(Mode::Containerd17);
+    let mut cri = Client::of(&sim).await;
+    sim.set_knob(KNOB).unwrap();
+    run_pods(&mut cri, 0..3).await;
+    assert_eq!((sim.held_events(), taken(&sim)), (0, 6));
+    let mut events = Events::subscribe(&sim).await;
+    run_pods(&mut cri, 3..6).await;
+    assert!(events.is_silent().await);
+    // One case by number: the second event from now.
+    sim.set_knob("second_subscriber=#2").unwrap();
+    run_pods(&mut cri, 6..8).await;
+    assert_eq!(timestamps(&mut events).await.len(), 3);
+    assert_eq!(taken(&sim), 13);
+    sim.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn second_subscriber_is_rejected_where_it_takes_nothing() {
+    let mode = |mode| sim().mode(mode);
+    for (sim, why) in [
+        (
+            mode(Mode::Containerd2).build(),
+            "mode containerd-2 (containerd v2.4.0), where every subscriber gets every event",
+        ),
+        (
+            mode(Mode::Crio).runtime_version("1.28.0").build(),
+            "mode crio (cri-o 1.28.0), where every subscriber gets every event",
+        ),
+        (
+            mode(Mode::CrioDisabled).build(),
+            "mode crio-disabled (cri-o 1.36.3), where there is no event stream",
+        ),
+        (
+            mode(Mode::Unimplemented).build(),
+            "mode unimplemented (containerd 1.6.20), where there is no event stream",
+        ),
+    ] {
+        let rejected = sim.set_knob("second_subscriber=50%").unwrap_err();
+        assert_eq!(
+            rejected.to_string(),
+            format!(
+                "second_subscriber has no effect in {why}; use mode containerd-1.7, or mode crio \
+                 with version 1.27 or older"
+            )
+        );
+        assert!(matches!(rejected, KnobError::Mode { .. }));
+        let line = "drop=5% second_subscriber=50%";
+        let rejected = sim.control(line).await.unwrap_err().to_string();
+        assert!(rejected.contains(why), "{rejected}");
+        assert_eq!(sim.chaos(), Chaos::default(), "no knob was set");
+        sim.set_knob("second_subscriber=off").unwrap();
+        sim.shutdown().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn second_subscriber_as_plain_data_has_no_effect_on_broadcast() {
+    let mut chaos = Chaos::default();
+    chaos.events.second_subscriber = Rate::ALWAYS;
+    let sim = sim().mode(Mode::Containerd2).chaos(chaos).build();
+    let mut events = Events::subscribe(&sim).await;
+    run_pods(&mut Client::of(&sim).await, 0..2).await;
+    assert_eq!(timestamps(&mut events).await.len(), 4);
+    assert_eq!(taken(&sim), 0);
+    sim.set_knob("duplicate=5%").unwrap();
+    sim.shutdown().await;
+}

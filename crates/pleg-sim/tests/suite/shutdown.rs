@@ -1,0 +1,166 @@
+//! Shutdown while calls hang: everything ends within a bounded time.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use pleg_cri::v1::{self, GetEventsRequest, runtime_service_server::RuntimeService as _};
+use pleg_sim::{Call, CallFault, Faults, Mode, Sim, Termination, WorkloadConfig};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::UnixStream,
+    sync::watch,
+    task::JoinHandle,
+};
+use tonic::{Request, Status};
+
+use crate::common::{Client, idle, over_socket, sim, soon};
+
+/// Longer than any grace period, in paused time.
+const BOUND: Duration = Duration::from_secs(5);
+
+async fn bounded<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(BOUND, what).await.expect("bounded")
+}
+
+/// Makes every `ListContainers` hang, and counts them.
+#[derive(Debug, Default)]
+struct ListsHang {
+    hung: watch::Sender<usize>,
+}
+
+impl ListsHang {
+    async fn wait_for(&self, count: usize) {
+        let mut hung = self.hung.subscribe();
+        soon(hung.wait_for(|now| *now >= count)).await.unwrap();
+    }
+}
+
+impl Faults for ListsHang {
+    fn before(&self, call: Call<'_>) -> CallFault {
+        if call.method == "ListContainers" {
+            self.hung.send_modify(|count| *count += 1);
+            return CallFault::Hang;
+        }
+        CallFault::None
+    }
+}
+
+/// A simulator and a call over the socket that hangs.
+async fn with_hung_call(
+    path: &Path,
+) -> (
+    Sim,
+    pleg_sim::Serving,
+    JoinHandle<Result<(), Status>>,
+    Client,
+) {
+    let faults = Arc::new(ListsHang::default());
+    let sim = sim().faults(faults.clone()).build();
+    let serving = sim.serve_unix(path, std::future::pending()).unwrap();
+    let cri = over_socket(path).await;
+    let mut client = cri.clone();
+    let call = tokio::spawn(async move {
+        let request = v1::ListContainersRequest::default();
+        client.0.list_containers(request).await.map(drop)
+    });
+    faults.wait_for(1).await;
+    (sim, serving, call, cri)
+}
+
+#[tokio::test]
+async fn serving_stops_while_a_call_hangs() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("sim.sock");
+    let (sim, serving, call, _cri) = with_hung_call(&path).await;
+    soon(serving.stop()).await;
+    assert!(!path.exists());
+    assert!(soon(call).await.unwrap().is_err(), "the connection is cut");
+    soon(sim.shutdown()).await;
+}
+
+#[tokio::test]
+async fn shutdown_ends_hung_calls_and_removes_sockets() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("sim.sock");
+    let control = dir.path().join("sim.sock.ctl");
+    let (sim, serving, call, _cri) = with_hung_call(&path).await;
+    let controlling = sim.serve_control(&control).unwrap();
+    // A control command that takes an hour is no reason to wait either.
+    let mut connection = UnixStream::connect(&control).await.unwrap();
+    connection.write_all(b"restart down=60m\n").await.unwrap();
+    assert!(soon(call).await.unwrap().is_err(), "the runtime went down");
+    soon(sim.shutdown()).await;
+    assert!(!path.exists() && !control.exists());
+    let mut response = Vec::new();
+    soon(connection.read_to_end(&mut response)).await.unwrap();
+    soon(serving.stopped()).await;
+    soon(controlling.stopped()).await;
+}
+
+/// CRI-O waits for its clients, but not for ever.
+#[tokio::test(start_paused = true)]
+async fn graceful_stop_is_bounded_while_a_call_hangs() {
+    let faults = Arc::new(ListsHang::default());
+    let sim = sim().mode(Mode::Crio).faults(faults.clone()).build();
+    let mut cri = Client::of(&sim).await;
+    let call = tokio::spawn(async move {
+        let request = v1::ListContainersRequest::default();
+        cri.0.list_containers(request).await.map(drop)
+    });
+    faults.wait_for(1).await;
+    bounded(sim.go_down(Termination::Sigterm)).await;
+    assert!(bounded(call).await.unwrap().is_err());
+    bounded(sim.shutdown()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn workload_stops_while_its_call_hangs() {
+    let faults = Arc::new(ListsHang::default());
+    let sim = sim().faults(faults.clone()).build();
+    let workload = sim.spawn_workload(WorkloadConfig::default());
+    faults.wait_for(1).await;
+    bounded(workload.stop()).await;
+    bounded(sim.shutdown()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn workload_stops_while_the_creation_of_its_pods_hangs() {
+    let sim = sim().build();
+    sim.set_knob("run_pod_sandbox.hang").unwrap();
+    let workload = sim.spawn_workload(WorkloadConfig::default().pods(100).full());
+    assert!(idle(&mut Box::pin(workload.filled())).await);
+    assert_eq!(sim.fired()["run_pod_sandbox.hang"], 1);
+    bounded(workload.stop()).await;
+    bounded(sim.shutdown()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn wait_for_filled_workload_ends_with_shutdown() {
+    let sim = sim().build();
+    sim.set_knob("all.hang").unwrap();
+    let workload = sim.spawn_workload(WorkloadConfig::default().full());
+    let mut filled = Box::pin(workload.filled());
+    assert!(idle(&mut filled).await);
+    bounded(sim.shutdown()).await;
+    bounded(filled).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn workload_stops_while_a_slow_subscriber_blocks_the_runtime() {
+    let sim = sim().mode(Mode::Containerd2).build();
+    let service = sim.service();
+    let subscriber = tokio::spawn(async move {
+        let call = service.get_container_events(Request::new(GetEventsRequest {}));
+        let _stream = call.await;
+        std::future::pending::<()>().await;
+    });
+    soon(sim.wait_for_subscribers(1)).await;
+    // Far more events than the subscriber's buffer holds.
+    let workload = sim.spawn_workload(WorkloadConfig::default().pods(100).full());
+    assert!(
+        idle(&mut Box::pin(workload.filled())).await,
+        "it is blocked"
+    );
+    bounded(workload.stop()).await;
+    bounded(sim.shutdown()).await;
+    subscriber.abort();
+}
