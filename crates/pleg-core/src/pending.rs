@@ -148,12 +148,16 @@ impl PendingEvents {
     pub(crate) fn miss(&mut self, id: &Id, event: ExpectedEvent, now: Instant) -> Option<Instant> {
         let key = (id.clone(), event);
         let pending = self.pending.remove(&key)?;
-        self.missed
-            .retain(|_, at| at.after(WITHDRAWN_WITHIN) >= now);
         if self.missed.len() < MISSED_MAX {
             self.missed.insert(key, now);
         }
         Some(pending.since)
+    }
+
+    /// Forgets the misses that can no longer be withdrawn.
+    pub(crate) fn forget_old_misses(&mut self, now: Instant) {
+        self.missed
+            .retain(|_, at| at.after(WITHDRAWN_WITHIN) >= now);
     }
 
     /// The number of the last event that became pending.
@@ -183,6 +187,11 @@ impl Reports {
     /// The event has arrived.
     pub(crate) const fn set_arrived(&mut self, event: ExpectedEvent) {
         self.0 |= Self::arrived(event);
+    }
+
+    /// Reads have overruled what was recorded: the events that arrived did not report this life.
+    pub(crate) const fn overruled(&mut self) {
+        self.0 &= !0b11;
     }
 
     /// The event becomes pending. Whether it may: it has not arrived, and was never pending.
@@ -256,8 +265,9 @@ mod tests {
         assert_eq!(events.settle(&id, EVENT), Settled::NotExpected);
         events.insert(&id, EVENT, at(0), at(5));
         events.miss(&id, EVENT, at(5));
-        events.insert(&"b".into(), EVENT, at(70), at(75));
-        events.miss(&"b".into(), EVENT, at(75));
+        events.forget_old_misses(at(65));
+        assert_eq!(events.missed.len(), 1);
+        events.forget_old_misses(at(66));
         assert_eq!(events.settle(&id, EVENT), Settled::NotExpected);
     }
 

@@ -241,6 +241,7 @@ impl Record {
         self.seen = [None; 4];
         self.seen[to as usize] = Some(source_of(call));
         self.said = Said::reborn(to);
+        self.reports.overruled();
         self.learned = now;
         self.provisional = false;
         if let Some(grave) = &mut self.grave {

@@ -4,6 +4,9 @@
 
 use std::fmt::Write as _;
 
+use pleg_runtime::RuntimeVersion;
+use pleg_runtime::core::EventProfile;
+
 /// A way in which a runtime differs from what one would expect of the contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -34,6 +37,35 @@ const fn quirk(
         quirk,
         what_we_do,
     }
+}
+
+/// What a runtime of that version can be expected to report. The sources are the entries "events
+/// are shared out", "disconnecting crashes it" and "removal hides an end" of the table.
+pub fn event_profile(runtime: &RuntimeVersion) -> EventProfile {
+    let version = release(&runtime.version);
+    let mut profile = EventProfile::UNKNOWN;
+    match runtime.name.as_str() {
+        "containerd" => {
+            profile.promises_started = true;
+            profile.promises_stopped = true;
+            profile.removal_suppresses_stopped = false;
+            profile.shares_events_out = version < Some((2, 0));
+        }
+        "cri-o" => {
+            profile.shares_events_out = version < Some((1, 28));
+            profile.disconnect_may_crash = (Some((1, 28))..Some((1, 33))).contains(&version);
+        }
+        _ => {}
+    }
+    profile
+}
+
+/// Major and minor version of `1.7.24~ds1` or `v2.1.9`.
+fn release(version: &str) -> Option<(u32, u32)> {
+    let mut numbers = version
+        .trim_start_matches('v')
+        .split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
 /// Every quirk that is known.
@@ -115,7 +147,8 @@ pub const QUIRKS: &[Quirk] = &[
         "containerd; CRI-O",
         "1.7; <= 1.27",
         "every event goes to one subscriber only: a second one takes them away",
-        "misses are found by the lists and counted, and the lists' period falls back to 1 s",
+        "misses are counted; while the stream loses, the node is relisted every second, and health \
+         names the likely cause",
     ),
     quirk(
         "events not offered",
@@ -188,6 +221,13 @@ pub const QUIRKS: &[Quirk] = &[
         "a sandbox's CREATED and DELETED are never sent, nor a DELETED of containers removed with \
          it",
         "a pod whose sandboxes are all NotReady is inspected until it is gone",
+    ),
+    quirk(
+        "removal hides an end",
+        "CRI-O",
+        "all",
+        "an id that is removed as soon as it has stopped may never report STOPPED",
+        "removal voids a pending STOPPED, and a DELETED alone proves no loss",
     ),
     quirk(
         "listed after deletion",
@@ -288,6 +328,38 @@ mod tests {
         for line in table().lines() {
             assert_eq!(line.matches('|').count(), 6, "{line}");
         }
+    }
+
+    #[test]
+    fn profile_follows_name_and_version() {
+        let profile = |name: &str, version: &str| {
+            event_profile(&RuntimeVersion {
+                name: name.to_owned(),
+                version: version.to_owned(),
+                api: "v1".to_owned(),
+            })
+        };
+        for (version, shared) in [
+            ("1.7.24~ds1", true),
+            ("v2.1.9", false),
+            ("2.4.0-beta.1", false),
+        ] {
+            let containerd = profile("containerd", version);
+            assert_eq!(containerd.shares_events_out, shared, "{version}");
+            assert!(containerd.promises_stopped && !containerd.removal_suppresses_stopped);
+        }
+        for (version, shared, crashes) in [
+            ("1.27.1", true, false),
+            ("1.28.0", false, true),
+            ("1.32.13", false, true),
+            ("1.33.0", false, false),
+        ] {
+            let crio = profile("cri-o", version);
+            let (s, c) = (crio.shares_events_out, crio.disconnect_may_crash);
+            assert_eq!((s, c), (shared, crashes), "{version}");
+            assert!(!crio.promises_stopped && crio.removal_suppresses_stopped);
+        }
+        assert_eq!(profile("docker", "1"), EventProfile::UNKNOWN);
     }
 
     /// A comment that names a quirk names one that is in the table.

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard};
 
 use pleg_runtime::clock::Clock;
-use pleg_runtime::core::{CallError, Id, Report};
+use pleg_runtime::core::{CallError, EventProfile, Id, Report};
 use pleg_runtime::{Row, Runtime, RuntimeVersion, Scope};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tonic::Status;
@@ -22,7 +22,7 @@ use crate::pool::{self, Pool};
 use crate::transport::{self, Connections, Dialler, KUBELET_API};
 use crate::v1::image_service_client::ImageServiceClient;
 use crate::v1::runtime_service_client::RuntimeServiceClient;
-use crate::{convert, v1};
+use crate::{convert, quirks, v1};
 
 /// A runtime that speaks CRI v1, on a unix socket or on connections that the embedder makes.
 ///
@@ -213,6 +213,10 @@ impl Runtime for CriRuntime {
             .await
             .map_err(|error| no_connection(Operation::EVENTS, &error))?;
         Ok(Events::new(channel, self.config.message_limit, self.clock))
+    }
+
+    async fn event_profile(&self) -> Result<EventProfile, CallError> {
+        Ok(quirks::event_profile(&self.version().await?))
     }
 
     async fn version(&self) -> Result<RuntimeVersion, CallError> {

@@ -9,13 +9,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use futures::StreamExt as _;
+use futures::future::Either;
+use futures::{FutureExt as _, StreamExt as _};
 use pleg_runtime::Runtime;
 use pleg_runtime::clock::Clock;
 use pleg_runtime::core::{
     Arrival, CallError, CallErrorKind, Instant, RuntimeEvent, StreamChange, StreamEnd,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::pace::Pace;
@@ -23,6 +24,8 @@ use crate::queue::{Bounds, Kept, Queue};
 use crate::{ReaderGauges, ReconnectPolicy, StreamObservation, end};
 
 /// Subscribes to the runtime's events and hands on what it observes, for ever.
+///
+/// Each notification of `renew` ends a standing stream, which is subscribed again like a lost one.
 ///
 /// There is no last retry: it returns only when `shutdown` is cancelled or the other end of `out`
 /// is gone, promptly and without anything left running. It may be spawned, and dropped at any
@@ -33,6 +36,7 @@ pub async fn run<R: Runtime>(
     policy: ReconnectPolicy,
     out: mpsc::Sender<StreamObservation>,
     gauges: Arc<ReaderGauges>,
+    renew: Arc<Notify>,
     shutdown: CancellationToken,
 ) {
     let queue = Queue::new(Bounds::DEFAULT);
@@ -47,6 +51,7 @@ pub async fn run<R: Runtime>(
         clock,
         pace: Pace::new(&policy),
         policy,
+        renew,
         outlet,
     };
     let Err(Over) = reader.read_for_ever().await;
@@ -63,6 +68,7 @@ struct Reader<R> {
     clock: Clock,
     pace: Pace,
     policy: ReconnectPolicy,
+    renew: Arc<Notify>,
     outlet: Outlet,
 }
 
@@ -121,11 +127,20 @@ impl<R: Runtime> Reader<R> {
         self.outlet.change(StreamChange::Subscribed { at, wall });
         tracing::info!("subscribed to the event stream");
 
+        // One that was meant for a stream before this.
+        let _ = self.renew.notified().now_or_never();
         let (mut delivered, mut read) = (false, 0_u64);
         let error = loop {
             let next = match std::mem::replace(&mut item, Poll::Pending) {
                 Poll::Ready(next) => next,
-                Poll::Pending => self.outlet.during(events.next()).await?,
+                Poll::Pending => {
+                    let renewed = pin!(self.renew.notified());
+                    let next = futures::future::select(renewed, events.next());
+                    match self.outlet.during(next).await? {
+                        Either::Left(_) => break Some(silent()),
+                        Either::Right((next, _)) => next,
+                    }
+                }
             };
             match next {
                 Some(Ok(event)) => {
@@ -184,6 +199,12 @@ const OPERATION: &str = "GetContainerEvents";
 /// Events were lost between us and the writer. A new subscribe makes the writer list.
 fn too_far_behind() -> CallError {
     let message = "ended by us: more waits for the writer than can be kept";
+    CallError::new(OPERATION, CallErrorKind::Cancelled, message)
+}
+
+/// The stream reports nothing of what reads show.
+fn silent() -> CallError {
+    let message = "ended by us: no event arrived while reads showed changes";
     CallError::new(OPERATION, CallErrorKind::Cancelled, message)
 }
 

@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use pleg_runtime::clock::Clock;
 use pleg_runtime::core::{
-    CallError, CallErrorKind, Id, Inspection, Kind, KnownIds, List, PodUid, Reading, Report, Rows,
-    Ticket,
+    CallError, CallErrorKind, EventProfile, Id, Inspection, Kind, KnownIds, List, PodUid, Reading,
+    Report, Rows, Ticket,
 };
 use pleg_runtime::{Row, Runtime, Scope};
 
@@ -81,6 +81,15 @@ impl<R: Runtime> Reader<R> {
             ended: self.clock.now(),
             report,
         }
+    }
+
+    /// What can be expected of the runtime's event stream.
+    ///
+    /// # Errors
+    /// If the runtime does not say within `deadline`.
+    pub async fn event_profile(&self, deadline: Duration) -> Result<EventProfile, CallError> {
+        let limit = Limit::new(&self.clock, deadline);
+        limit.hold("Version", self.runtime.event_profile()).await
     }
 
     async fn rows(&self, limit: &Limit, known: KnownIds) -> Result<Rows, CallError> {

@@ -95,6 +95,7 @@ assertions! {
     MISS_COUNTED = 10 "law10-miss-counted": "an event that never comes is counted as missed";
     LISTED = 10 "law10-listed": "a full list is never further away than the longest period";
     SHORTENED = 10 "law10-shortened": "after a lost stream, a failed list or a miss the next list comes within a second";
+    LOSSY_IS_POLLED = 10 "law10-lossy-is-polled": "a stream that keeps losing is polled";
     GROWS = 10 "law10-grows": "while nothing is found, lists grow rare and inspections stop";
     NOT_TOO_MANY_LISTS = 10 "law10-no-list-storm": "lists do not follow one another";
 

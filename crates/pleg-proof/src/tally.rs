@@ -20,6 +20,7 @@ named! {
         Withdrawn = "withdrawn",
         SweptAway = "swept out of the cache",
         Confirmed = "confirmed by a list",
+        Renewed = "a silent stream ended by us",
         KnownIds = "lists that say of known ids the state alone",
         ShownUnknown = "published as unknown",
         UnknownCleared = "unknown no more",

@@ -2,6 +2,8 @@
 
 use std::ops::RangeInclusive;
 
+use pleg_core::EventProfile;
+
 use crate::dice::Dice;
 use crate::faults::{Fault, named};
 
@@ -33,6 +35,18 @@ impl Flavor {
     /// Whether it is CRI-O.
     pub const fn is_crio(self) -> bool {
         matches!(self, Self::Crio | Self::CrioDisabled)
+    }
+
+    /// What can be expected of its stream.
+    pub const fn profile(self) -> EventProfile {
+        let mut profile = EventProfile::UNKNOWN;
+        if matches!(self, Self::Containerd17 | Self::Containerd2) {
+            profile.promises_started = true;
+            profile.promises_stopped = true;
+            profile.removal_suppresses_stopped = false;
+            profile.shares_events_out = matches!(self, Self::Containerd17);
+        }
+        profile
     }
 
     /// Whether it tells events.

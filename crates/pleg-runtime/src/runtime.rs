@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use futures::Stream;
-use pleg_core::{CallError, Id, PodUid, Report, RuntimeEvent};
+use pleg_core::{CallError, EventProfile, Id, PodUid, Report, RuntimeEvent};
 
 use crate::row::Row;
 
@@ -87,4 +87,13 @@ pub trait Runtime: Send + Sync + 'static {
     /// # Errors
     /// Any failure of the call.
     fn version(&self) -> impl Future<Output = Result<RuntimeVersion, CallError>> + Send;
+
+    /// What can be expected of this runtime's event stream. Asked for after each subscribe. By
+    /// default that of an unknown runtime.
+    ///
+    /// # Errors
+    /// Any failure of a call that this makes.
+    fn event_profile(&self) -> impl Future<Output = Result<EventProfile, CallError>> + Send {
+        std::future::ready(Ok(EventProfile::UNKNOWN))
+    }
 }

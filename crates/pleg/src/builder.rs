@@ -9,7 +9,7 @@ use pleg_evented::{ReaderGauges, ReconnectPolicy, ReconnectSettings};
 use pleg_generic::Reader;
 use pleg_runtime::Runtime;
 use pleg_runtime::clock::Clock;
-use tokio::sync::mpsc as stream;
+use tokio::sync::{Notify, mpsc as stream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -147,10 +147,12 @@ impl<R: Runtime> Builder<R> {
         let (counted, counters) = watch::channel(machine.counters());
         let gauges = Arc::new(ReaderGauges::default());
         let published = Arc::new(Published::default());
+        let renew = Arc::new(Notify::new());
         if evented {
             let (runtime, gauges, stop) = (self.runtime.clone(), gauges.clone(), stop.clone());
+            let renew = renew.clone();
             tasks.spawn(async move {
-                pleg_evented::run(runtime, clock, policy, observe, gauges, stop).await;
+                pleg_evented::run(runtime, clock, policy, observe, gauges, renew, stop).await;
             });
         } else {
             drop(observe);
@@ -164,7 +166,7 @@ impl<R: Runtime> Builder<R> {
             callers: Callers::default(),
         };
         let reader = Reader::new(self.runtime.clone(), clock);
-        let driver = Driver::new(machine, reader, clock, to, gauges);
+        let driver = Driver::new(machine, reader, clock, to, gauges, renew);
         if let Some(every) = self.liveness {
             let (commands, stop) = (commands.clone(), stop.clone());
             tasks.spawn(liveness::probe(self.runtime, clock, every, commands, stop));

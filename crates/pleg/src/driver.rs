@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pleg_core::{
-    CallError, CallErrorKind, Counters, Inspection, Instant, List, Output, Reading, Reconciler,
-    StreamState, Ticket,
+    CallError, CallErrorKind, Counters, EventProfile, Inspection, Instant, List, Output, Reading,
+    Reconciler, StreamChange, StreamState, Ticket,
 };
 use pleg_evented::{ReaderGauges, StreamObservation};
 use pleg_generic::Reader;
 use pleg_runtime::Runtime;
 use pleg_runtime::clock::Clock;
-use tokio::sync::mpsc as stream;
+use tokio::sync::{Notify, mpsc as stream};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -29,6 +29,9 @@ use crate::sync::mpsc;
 /// How soon it is looked whether the writer is behind still.
 const AGAIN: Duration = Duration::from_millis(100);
 
+/// How long the runtime may take to say what it is.
+const PROFILE_DEADLINE: Duration = Duration::from_secs(5);
+
 /// How many observations are taken before others have their turn.
 const AT_ONCE: usize = 16;
 
@@ -39,6 +42,9 @@ pub(crate) struct Driver<R> {
     clock: Clock,
     to: Outlets,
     gauges: Arc<ReaderGauges>,
+    /// Ends the present stream, so that it is subscribed again.
+    renew: Arc<Notify>,
+    profile: Profile,
     reads: Reads,
     metrics: metrics::Shown,
     log: ListLog,
@@ -51,6 +57,7 @@ impl<R: Runtime> Driver<R> {
         clock: Clock,
         to: Outlets,
         gauges: Arc<ReaderGauges>,
+        renew: Arc<Notify>,
     ) -> Self {
         Self {
             machine,
@@ -58,6 +65,8 @@ impl<R: Runtime> Driver<R> {
             clock,
             to,
             gauges,
+            renew,
+            profile: Profile::Unknown,
             reads: Reads::default(),
             metrics: metrics::Shown::default(),
             log: ListLog::default(),
@@ -135,6 +144,11 @@ impl<R: Runtime> Driver<R> {
             }
             StreamObservation::Change(change) => {
                 metrics::stream_changed(&change);
+                if matches!(change, StreamChange::Subscribed { .. }) {
+                    // It may be another version than before.
+                    self.profile = Profile::Unknown;
+                    self.ask_profile();
+                }
                 self.machine.handle_stream(now, change);
             }
         }
@@ -146,6 +160,9 @@ impl<R: Runtime> Driver<R> {
             Read::List(list) => {
                 self.metrics.listed(&list);
                 self.log.listed(&list);
+                if list.rows.is_ok() {
+                    self.ask_profile();
+                }
                 self.machine.handle_list(now, list);
             }
             Read::Inspection(inspection) => {
@@ -153,6 +170,27 @@ impl<R: Runtime> Driver<R> {
                 self.machine.handle_inspection(now, *inspection);
             }
             Read::Reading(reading) => self.machine.handle_reading(now, *reading),
+            Read::Profile(Ok(profile)) => {
+                self.profile = Profile::Known;
+                self.machine.handle_profile(now, profile);
+            }
+            Read::Profile(Err(error)) => {
+                tracing::debug!(%error, "the runtime does not say what it is; asking again");
+                self.profile = Profile::Unknown;
+            }
+        }
+    }
+
+    /// Asks what can be expected of the event stream, unless it is known. If that fails, it is
+    /// asked again after the next list.
+    fn ask_profile(&mut self) {
+        if self.profile == Profile::Unknown
+            && self.machine.health(self.clock.now()).stream != StreamState::Off
+        {
+            self.profile = Profile::Asked;
+            let reader = self.reader.clone();
+            let ask = async move { Read::Profile(reader.event_profile(PROFILE_DEADLINE).await) };
+            self.reads.start(Asked::Profile, self.clock.now(), ask);
         }
     }
 
@@ -217,6 +255,7 @@ impl<R: Runtime> Driver<R> {
                     .start(Asked::Reading(ticket), self.clock.now(), read);
             }
             Output::Cancel { ticket } => self.reads.cancel(ticket),
+            Output::Resubscribe => self.renew.notify_one(),
             other => tracing::error!(
                 ?other,
                 "the core wants something that this driver cannot do"
@@ -272,6 +311,15 @@ enum Read {
     List(List),
     Inspection(Box<Inspection>),
     Reading(Box<Reading>),
+    Profile(Result<EventProfile, CallError>),
+}
+
+/// Whether it is known what can be expected of the event stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Profile {
+    Unknown,
+    Asked,
+    Known,
 }
 
 /// The reads under way. Each is answered once, whatever becomes of its task.
@@ -286,6 +334,7 @@ enum Asked {
     List(Ticket),
     Inspection(Ticket),
     Reading(Ticket),
+    Profile,
 }
 
 impl Reads {
@@ -353,6 +402,7 @@ impl Reads {
                 ended: began,
                 report: Err(failed("Read")),
             })),
+            Asked::Profile => Read::Profile(Err(failed("Version"))),
         })
     }
 }

@@ -80,6 +80,7 @@ impl Reconciler {
         }
         self.aside.forget_before(list.began);
         self.unrecorded.forget_before(list.began);
+        self.pending.forget_old_misses(now);
         let mut gone = Vec::new();
         self.departed.retain(|uid, since| {
             // The list vouches for nobody's absence of whom it shows something.

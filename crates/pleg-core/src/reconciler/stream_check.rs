@@ -175,8 +175,11 @@ impl Reconciler {
             self.timers.set(now.after(later), timer);
             return;
         }
-        let failed_to_start = self.records.get(&id).is_some_and(|r| r.failed_to_start());
-        if failed_to_start {
+        let never_ran = self
+            .records
+            .get(&id)
+            .is_some_and(|r| r.may_never_have_run());
+        if never_ran {
             self.pending.void(&id, event);
         } else if let Some(since) = self.pending.miss(&id, event, now) {
             self.counters.missed[event as usize] += 1;

@@ -46,10 +46,15 @@ impl Record {
         }
     }
 
-    /// A container that the runtime could not start: it never ran and no event is sent for it.
-    pub(crate) fn failed_to_start(&self) -> bool {
-        matches!(&self.details, Details::Container(c)
-            if c.exit_code == Some(128) && &*c.reason == "StartError")
+    /// Whether it is a container that the runtime could not start, of which no event is sent, or one
+    /// that was removed before its status could tell.
+    pub(crate) fn may_never_have_run(&self) -> bool {
+        let Details::Container(c) = &self.details else {
+            return false;
+        };
+        let failed_to_start = c.exit_code == Some(128) && &*c.reason == "StartError";
+        let unread = self.is_removed() && c.exit_code.is_none() && c.started_at.is_none();
+        failed_to_start || unread && self.source(Position::Running).is_none()
     }
 
     /// Its status, if it is a sandbox.

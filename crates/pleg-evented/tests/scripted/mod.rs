@@ -13,7 +13,7 @@ use pleg_runtime::core::{
     CallError, CallErrorKind, EventType, Id, Instant, Report, RuntimeEvent, StreamChange,
 };
 use pleg_runtime::{Row, Runtime, RuntimeVersion, Scope};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -162,6 +162,7 @@ pub(crate) struct Bench {
     pub(crate) runtime: Arc<Scripted>,
     pub(crate) gauges: Arc<ReaderGauges>,
     pub(crate) out: mpsc::Receiver<StreamObservation>,
+    pub(crate) renew: Arc<Notify>,
     pub(crate) shutdown: CancellationToken,
     pub(crate) reader: JoinHandle<()>,
 }
@@ -189,12 +190,15 @@ impl Bench {
         let policy = ReconnectPolicy::new(settings).unwrap();
         let (to, out) = mpsc::channel(capacity);
         let (of, g, stop) = (runtime.clone(), gauges.clone(), shutdown.clone());
-        let reader = tokio::spawn(run(of, clock, policy, to, g, stop));
+        let renew = Arc::new(Notify::new());
+        let r = renew.clone();
+        let reader = tokio::spawn(run(of, clock, policy, to, g, r, stop));
         Self {
             clock,
             began: clock.now(),
             runtime,
             gauges,
+            renew,
             out,
             shutdown,
             reader,

@@ -83,6 +83,13 @@ impl World {
                 self.checks.given_up(ticket);
                 Ok(())
             }
+            Output::Resubscribe => {
+                self.checks.tally.path(Path::Renewed);
+                if let Some(stream) = self.stream {
+                    self.at(self.now, Todo::Renew(stream));
+                }
+                Ok(())
+            }
             Output::Announce(event) => {
                 let output = Output::Announce(event.clone());
                 self.checks.output(&self.truth, self.now, &output)?;

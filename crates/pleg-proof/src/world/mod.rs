@@ -43,6 +43,8 @@ enum Todo {
     Subscribe,
     /// That stream ends because the runtime does not offer it.
     NotOffered(u64),
+    /// That stream is ended by us.
+    Renew(u64),
     /// The writer turns to what has arrived.
     Drain,
     /// A list ends that was to say of these ids the state alone.
@@ -159,8 +161,9 @@ impl World {
         }
         let slots = settings.inspections + settings.retries;
         let duties = Duties::new(now, slots, settings.overdue_max, period * SECOND);
-        let machine = Reconciler::new(settings, Instant::from_nanos(now))
+        let mut machine = Reconciler::new(settings, Instant::from_nanos(now))
             .map_err(|e| laws::LIVE.broken(e.to_string()))?;
+        machine.handle_profile(Instant::from_nanos(now), plan.flavor.profile());
         let seed = plan.seed;
         let dice = |salt: u64| Dice::new(seed.wrapping_mul(8).wrapping_add(salt));
         let (plain, ids) = plan.backlog;
@@ -314,6 +317,8 @@ impl World {
             }
             Todo::Subscribe => self.subscribe(),
             Todo::NotOffered(stream) => self.not_offered(stream),
+            Todo::Renew(stream) if self.stream == Some(stream) => self.cut("ended by us"),
+            Todo::Renew(_) => Ok(()),
             Todo::Drain => self.take_in(),
             Todo::List(call, known) => self.listed(call, known),
             Todo::Inspect(call, subject) => self.inspected(call, &subject.0, &subject.1),

@@ -72,6 +72,12 @@ impl World {
         Ok(())
     }
 
+    /// Whether the stream counts as one that keeps losing.
+    pub fn is_lossy(&self) -> bool {
+        let health = self.machine.health(self.instant());
+        health.loss.is_lossy()
+    }
+
     /// Whether the present stream has delivered something.
     pub fn is_proven(&self) -> bool {
         let health = self.machine.health(self.instant());
