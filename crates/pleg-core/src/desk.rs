@@ -34,6 +34,8 @@ pub enum Cause {
     Reinspect,
     /// A read contradicts what is believed.
     Contradiction,
+    /// An event says other details than an inspection did.
+    Disputed,
     /// Everything of the pod has ended and this stream has never told of a sandbox's removal.
     Vanishing,
     /// The last inspection failed.
@@ -42,7 +44,7 @@ pub enum Cause {
 
 impl Cause {
     /// All of them, in order.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Changed,
         Self::Incomplete,
         Self::Hint,
@@ -52,6 +54,7 @@ impl Cause {
         Self::Relist,
         Self::Reinspect,
         Self::Contradiction,
+        Self::Disputed,
         Self::Vanishing,
         Self::Retry,
     ];
@@ -68,6 +71,7 @@ impl Cause {
             Self::Relist => "relist",
             Self::Reinspect => "reinspect",
             Self::Contradiction => "contradiction",
+            Self::Disputed => "disputed",
             Self::Vanishing => "vanishing",
             Self::Retry => "retry",
         }
@@ -123,7 +127,10 @@ struct Need {
     wanted: Causes,
     queued: Option<Lane>,
     flight: Option<Ticket>,
+    /// Failures in a row that count against the pod.
     failures: u32,
+    /// Failures in a row, whoever failed: they pace the retries.
+    attempts: u32,
     retry_at: Option<Instant>,
 }
 
@@ -150,6 +157,17 @@ pub(crate) struct Start {
 pub(crate) struct Landed {
     pub(crate) uid: PodUid,
     pub(crate) causes: Causes,
+}
+
+/// How an inspection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It read everything.
+    Complete,
+    /// It failed, and that counts against the pod.
+    Failed,
+    /// It failed while the runtime as a whole does. It is tried again after the same pause.
+    RuntimeFailed,
 }
 
 /// The desk.
@@ -280,12 +298,34 @@ impl Desk {
         }
     }
 
-    /// An inspection has answered; `failed` if it is not complete. `None` if it was cancelled
-    /// before. The second value is when a pod that failed is to be tried again.
+    /// When that inspection was asked for, if it is under way.
+    pub(crate) fn issued(&self, ticket: Ticket) -> Option<Instant> {
+        self.flights.get(&ticket).map(|f| f.issued)
+    }
+
+    /// The runtime was away and answers again: what is owed is inspected at once, and no pod has
+    /// to wait because its reads failed meanwhile.
+    pub(crate) fn clear_backoff(&mut self) {
+        let mut due = Vec::new();
+        self.needs.retain(|uid, need| {
+            (need.failures, need.attempts) = (0, 0);
+            if need.retry_at.take().is_some() && need.queued.is_none() && need.flight.is_none() {
+                due.push(uid.clone());
+            }
+            true
+        });
+        self.failing = 0;
+        for uid in due {
+            self.want(&uid, Cause::Retry);
+        }
+    }
+
+    /// An inspection has answered. `None` if it was cancelled before. The second value is when a
+    /// pod that failed is to be tried again.
     pub(crate) fn land(
         &mut self,
         ticket: Ticket,
-        failed: bool,
+        outcome: Outcome,
         now: Instant,
     ) -> Option<(Landed, Option<Instant>)> {
         let flight = self.flights.remove(&ticket)?;
@@ -296,17 +336,24 @@ impl Desk {
         let need = self.needs.entry(flight.uid.clone()).or_default();
         need.flight = None;
         let mut retry_at = None;
-        if failed {
-            let at = now.after(self.lanes.backoff(need.failures));
-            self.failing += usize::from(need.failures == 0);
-            need.failures = need.failures.saturating_add(1);
-            need.retry_at = Some(at);
-            retry_at = Some(at);
-        } else {
-            self.failing -= usize::from(need.failures > 0);
-            need.failures = 0;
-            need.retry_at = None;
+        match outcome {
+            Outcome::Failed => {
+                retry_at = Some(now.after(self.lanes.backoff(need.attempts)));
+                self.failing += usize::from(need.failures == 0);
+                need.failures = need.failures.saturating_add(1);
+                need.attempts = need.attempts.saturating_add(1);
+            }
+            Outcome::RuntimeFailed => {
+                retry_at = Some(now.after(self.lanes.backoff(need.attempts)));
+                need.attempts = need.attempts.saturating_add(1);
+            }
+            Outcome::Complete => {
+                self.failing -= usize::from(need.failures > 0);
+                (need.failures, need.attempts) = (0, 0);
+            }
         }
+        need.retry_at = retry_at;
+        let failed = outcome != Outcome::Complete;
         let wanted = need.wanted != Causes::default();
         if wanted && !failed {
             self.enqueue(&flight.uid, Lane::First);
@@ -435,13 +482,15 @@ mod tests {
         assert!(desk.is_under_way(Ticket(1)) && !desk.is_idle());
         desk.want(&p, Cause::Waiter);
         assert_eq!(desk.start(Ticket(2), at(1)), None);
-        let landed = desk.land(Ticket(1), false, at(2)).map(|(l, _)| l.causes);
+        let landed = desk
+            .land(Ticket(1), Outcome::Complete, at(2))
+            .map(|(l, _)| l.causes);
         assert!(landed.is_some_and(|c| c.contains(Cause::Changed) && !c.contains(Cause::Waiter)));
         assert!(desk.can_start() && desk.owes(&p));
         assert!(desk.start(Ticket(2), at(2)).is_some());
-        desk.land(Ticket(2), false, at(3));
+        desk.land(Ticket(2), Outcome::Complete, at(3));
         assert!(desk.is_idle() && !desk.owes(&p));
-        assert_eq!(desk.land(Ticket(2), false, at(3)), None);
+        assert_eq!(desk.land(Ticket(2), Outcome::Complete, at(3)), None);
     }
 
     #[test]
@@ -451,7 +500,10 @@ mod tests {
         for n in 1..=4 {
             desk.want(&p, Cause::Retry);
             assert!(desk.start(Ticket(n), at(0)).is_some());
-            retry_at.push(desk.land(Ticket(n), true, at(0)).and_then(|(_, r)| r));
+            retry_at.push(
+                desk.land(Ticket(n), Outcome::Failed, at(0))
+                    .and_then(|(_, r)| r),
+            );
         }
         assert_eq!(retry_at, [1, 2, 4, 4].map(|s| Some(at(s))));
         assert!(desk.is_failing(&p) && !desk.is_failing(&"q".into()));
@@ -461,7 +513,7 @@ mod tests {
         assert!(!desk.is_to_be_retried(&p, at(3)) && desk.is_to_be_retried(&p, at(4)));
         desk.want(&p, Cause::Waiter);
         assert!(desk.start(Ticket(9), at(0)).is_some());
-        desk.land(Ticket(9), false, at(1));
+        desk.land(Ticket(9), Outcome::Complete, at(1));
         assert!(!desk.is_failing(&p));
         assert_eq!((desk.failing(), desk.is_idle()), (0, true));
         assert_eq!(
@@ -485,10 +537,10 @@ mod tests {
         }
         assert_eq!(desk.overdue(Ticket(1)), None, "twice is once");
         assert_eq!(desk.hung(), (2, Some(at(0))));
-        desk.land(Ticket(0), true, at(2));
+        desk.land(Ticket(0), Outcome::Failed, at(2));
         assert_eq!(desk.hung(), (1, Some(at(1))));
         assert!(!desk.is_idle());
-        desk.land(Ticket(1), false, at(2));
+        desk.land(Ticket(1), Outcome::Complete, at(2));
         assert!(desk.is_idle());
         desk.want(&"c".into(), Cause::Changed);
         assert!(desk.can_start(), "no slot is lost");
@@ -506,7 +558,7 @@ mod tests {
             let uid = PodUid::from(n.to_string());
             desk.want(&uid, Cause::Changed);
             assert!(desk.start(Ticket(n), at(0)).is_some());
-            desk.land(Ticket(n), true, at(0));
+            desk.land(Ticket(n), Outcome::Failed, at(0));
         }
         for uid in ["1", "2"] {
             assert_eq!(desk.want(&uid.into(), Cause::Waiter), None);
@@ -516,7 +568,7 @@ mod tests {
         assert_eq!(desk.start(Ticket(4), at(0)), None);
         desk.want(&"3".into(), Cause::Changed);
         assert!(desk.can_start(), "the other one is not");
-        desk.land(Ticket(3), false, at(1));
+        desk.land(Ticket(3), Outcome::Complete, at(1));
         assert!(desk.start(Ticket(4), at(1)).is_some());
     }
 
@@ -528,7 +580,7 @@ mod tests {
         assert_eq!((desk.failing(), desk.is_failing(&p)), (0, false));
         assert!(desk.start(Ticket(1), at(0)).is_some());
         assert_eq!(desk.failing(), 0, "it has not answered");
-        desk.land(Ticket(1), true, at(1));
+        desk.land(Ticket(1), Outcome::Failed, at(1));
         assert_eq!(desk.failing(), 1);
     }
 }

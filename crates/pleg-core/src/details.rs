@@ -1,7 +1,8 @@
-//! Merging what is known of an id besides its state (design, section 2, "Details").
+//! Merging what is known of an id besides its state (invariant 3, "details").
 //!
-//! An inspection that began after the last event arrived beats it; otherwise field by field the
-//! value that is not empty. OOMKilled beats any reason. Nothing that a runtime may leave out
+//! An inspection beats every event: what an event says then only fills what is empty. Where it says
+//! something else, the pod is inspected again, for an event's statuses were read before it was
+//! stamped, and nobody knows how long before. OOMKilled beats any reason. Nothing that a runtime may leave out
 //! erases anything (law 7), but for a sandbox's addresses, which an inspection may show gone.
 
 use std::sync::Arc;
@@ -36,6 +37,38 @@ pub(crate) fn merge(known: &mut Details, said: &Details, weight: Weight) -> bool
             merge_shared(known, said, |known| merge_container(known, said, weight))
         }
         // An id that changes its kind does not exist; the first kind was believed.
+        _ => false,
+    }
+}
+
+/// Whether both say something else of the same field.
+pub(crate) fn differ(one: &Details, other: &Details) -> bool {
+    /// What is said of a field, if anything is.
+    macro_rules! differs {
+        ($one:ident, $other:ident, $($field:ident: $empty:expr),*) => {
+            $({
+                let empty: fn(&_) -> bool = $empty;
+                let (a, b) = (&$one.$field, &$other.$field);
+                !empty(a) && !empty(b) && a != b
+            })||*
+        };
+    }
+    match (one, other) {
+        (Details::Sandbox(a), Details::Sandbox(b)) => {
+            a != b
+                && differs!(a, b,
+                    ips: no_address, runtime_handler: no_text,
+                    labels: Labels::is_empty, annotations: Labels::is_empty)
+        }
+        (Details::Container(a), Details::Container(b)) => {
+            a != b
+                && differs!(a, b,
+                    started_at: Option::is_none, finished_at: Option::is_none,
+                    exit_code: Option::is_none, reason: no_text, message: no_text,
+                    image: no_text, image_ref: no_text, image_id: no_text, log_path: no_text,
+                    resources: Option::is_none,
+                    labels: Labels::is_empty, annotations: Labels::is_empty)
+        }
         _ => false,
     }
 }

@@ -109,23 +109,39 @@ impl Inbox {
     }
 
     /// The ids whose ends are more than is kept. The end of what still exists is never too many:
-    /// the bound is what exists, and the last ends of what does not.
+    /// the bound is what exists, and the last ends of what does not, because it was removed or has
+    /// begun a new incarnation.
     fn ends_beyond_bound(&self, now: crate::time::Instant) -> BTreeSet<(Id, u32)> {
         type Name<'a> = (&'a PodUid, Kind, &'a Text);
+        let subjects = self.waiting.iter().filter_map(|e| e.subject.as_ref());
+        let mut newest: BTreeMap<&Id, u32> = BTreeMap::new();
+        for subject in subjects {
+            let newest = newest.entry(&subject.id).or_default();
+            *newest = subject.incarnation.max(*newest);
+        }
         let mut ends: BTreeMap<Name<'_>, Vec<(&Id, u32)>> = BTreeMap::new();
         let mut lost = BTreeSet::new();
         for event in &self.waiting {
             let Some(s) = event.subject.as_ref() else {
                 continue;
             };
-            if event.event != LifecycleType::ContainerRemoved {
+            let is_over = newest.get(&s.id).is_some_and(|&n| s.incarnation < n);
+            let is_end = match event.event {
+                LifecycleType::ContainerRemoved => true,
+                LifecycleType::ContainerDied => is_over,
+                _ => false,
+            };
+            if !is_end {
                 continue;
             }
             if now.since(event.detected) > AGE {
                 lost.insert((s.id.clone(), s.incarnation));
             }
             let of_name = ends.entry((&event.uid, s.kind, &s.name)).or_default();
-            of_name.push((&s.id, s.incarnation));
+            // Died and Removed of one incarnation are one end.
+            if of_name.last() != Some(&(&s.id, s.incarnation)) {
+                of_name.push((&s.id, s.incarnation));
+            }
         }
         for of_name in ends.values() {
             let beyond = of_name.len().saturating_sub(ENDS);

@@ -330,7 +330,7 @@ impl Rows {
     }
 
     /// The rows that were decoded as a whole, in the order of the list.
-    pub(crate) fn new_rows(&self) -> &[Report] {
+    pub fn new_rows(&self) -> &[Report] {
         &self.new
     }
 

@@ -35,6 +35,9 @@ pub(crate) struct Pod {
     pub(crate) rechecks: u32,
     /// When it is to be so next.
     pub(crate) recheck_due: Option<Instant>,
+    /// Of a member an inspection and an event say different details: an inspection is owed, and
+    /// until it ends the details are not as of any newer read.
+    pub(crate) disputed: bool,
     /// A member was listed and had no status: an inspection is owed.
     pub(crate) recheck_skipped: bool,
     /// Since when everything of the pod has ended while removals may go untold.

@@ -3,7 +3,6 @@
 mod again;
 mod published;
 
-use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use crate::belief::{Belief, Call, Verdict};
 use crate::details::{self, Weight};
 use crate::ids::Kind;
 use crate::lifecycle::{LifecycleType, Said, Source};
-use crate::observed::{Details, Identity, Report, Ticket};
+use crate::observed::{Details, Identity, Report};
 use crate::order::Position;
 use crate::pending::Reports;
 use crate::status::{ContainerDetails, Text};
@@ -35,9 +34,8 @@ pub(crate) struct Record {
     said: Said,
     /// Which events about it have arrived.
     pub(crate) reports: Reports,
-    /// A state learned from a list row: it is announced after the pod's first inspection that
-    /// has this request number, or a later one.
-    held_until: Option<NonZeroU64>,
+    /// What it came to is announced once its own status was read, or cannot be had.
+    held: bool,
     /// Believed from an event and not settled yet (law 6).
     pub(crate) provisional: bool,
     unknown: Option<Box<Overlay>>,
@@ -85,6 +83,8 @@ pub(crate) struct Effect {
     pub(crate) denied: Option<Verdict>,
     /// The exit code became known after Died was announced.
     pub(crate) late_exit: bool,
+    /// A status of the same state says something else than what is recorded.
+    pub(crate) disputed: bool,
 }
 
 impl Effect {
@@ -97,6 +97,7 @@ impl Effect {
             identity: self.identity || later.identity,
             denied: later.denied.or(self.denied),
             late_exit: self.late_exit || later.late_exit,
+            disputed: self.disputed || later.disputed,
         }
     }
 }
@@ -115,7 +116,7 @@ impl Record {
             seen: [None; 4],
             said: Said::default(),
             reports: Reports::default(),
-            held_until: None,
+            held: false,
             provisional: false,
             unknown: None,
             event_details: None,
@@ -296,20 +297,23 @@ impl Record {
     /// Takes over what an event said besides the state.
     pub(crate) fn details_from_event(&mut self, report: &Report, arrived: Instant) -> Effect {
         let identity = self.identify(&report.identity);
-        let newest = self.event_details.is_none_or(|e| arrived >= e)
-            && self.read_details.is_none_or(|r| arrived > r);
+        let newest = self.event_details.is_none_or(|e| arrived >= e) && self.read_details.is_none();
         self.event_details = self.event_details.max(Some(arrived));
-        // An event's snapshot was taken before it was stamped, nobody knows how long before: an
-        // older inspection loses to it, a younger one wins.
-        self.take_details(
-            report,
-            if newest {
-                Weight::NewestEvent
-            } else {
-                Weight::Fills
-            },
-            identity,
-        )
+        let weight = if newest {
+            Weight::NewestEvent
+        } else {
+            Weight::Fills
+        };
+        let mut effect = self.take_details(report, weight, identity);
+        effect.disputed = self.read_details.is_some() && self.disputes(report);
+        effect
+    }
+
+    /// Whether a status of the recorded state says something else than what is recorded.
+    fn disputes(&self, report: &Report) -> bool {
+        !self.is_removed()
+            && self.position == Position::shown(report.identity.kind, report.shown)
+            && details::differ(&self.details, &report.details)
     }
 
     /// Takes over what a status call said besides the state.
@@ -318,7 +322,7 @@ impl Record {
         let newest = self.event_details.is_none_or(|e| began > e)
             && self.read_details.is_none_or(|r| began >= r);
         self.read_details = self.read_details.max(Some(began));
-        self.take_details(
+        let mut effect = self.take_details(
             report,
             if newest {
                 Weight::NewestRead
@@ -326,7 +330,10 @@ impl Record {
                 Weight::Fills
             },
             identity,
-        )
+        );
+        // An event arrived while the read was under way: neither is final.
+        effect.disputed = !newest && self.disputes(report);
+        effect
     }
 
     /// Takes over what a list row said besides the state. Rows say little: they only fill.
@@ -394,25 +401,25 @@ impl Record {
         self.said.next(position, seen_running)
     }
 
-    /// Nothing is announced of it before an inspection that is asked for after that request number.
-    pub(crate) fn hold(&mut self, number: u64) {
-        self.held_until = Some(NonZeroU64::MIN.saturating_add(number));
+    /// What it came to is announced only after its own status was read.
+    pub(crate) const fn hold(&mut self) {
+        self.held = true;
     }
 
     /// Whether what it came to is not to be announced yet.
     pub(crate) const fn is_held(&self) -> bool {
-        self.held_until.is_some()
+        self.held
     }
 
-    /// What it came to may be announced.
-    pub(crate) const fn release(&mut self) {
-        self.held_until = None;
+    /// What it came to may be announced. Whether it was held.
+    pub(crate) const fn release(&mut self) -> bool {
+        std::mem::replace(&mut self.held, false)
     }
 
-    /// An inspection has that ticket. Whether what the record came to may be announced only now.
-    pub(crate) fn release_by(&mut self, ticket: Ticket) -> bool {
-        let by = |until: &mut NonZeroU64| ticket.get() >= until.get();
-        self.held_until.take_if(by).is_some()
+    /// Whether a status that was read then, and shows that position, is the one that an announcement
+    /// waits for: it shows what is to be announced, or was read when that was known.
+    pub(crate) fn is_awaited(&self, began: Instant, shown: Option<Position>) -> bool {
+        self.held && (shown == self.position || began > self.recorded_since())
     }
 
     /// Whether its end was announced.
@@ -444,7 +451,7 @@ impl Record {
             Details::Sandbox(_) => Details::none(Kind::Sandbox),
         };
         self.provisional = false;
-        self.held_until = None;
+        self.held = false;
     }
 }
 

@@ -176,6 +176,11 @@ impl RelistSchedule {
         }
     }
 
+    /// Whether the last relist failed.
+    pub(crate) const fn has_failed(&self) -> bool {
+        self.last_failed
+    }
+
     /// The begin of the last complete list.
     pub(crate) const fn complete(&self) -> Option<Instant> {
         self.complete

@@ -33,9 +33,10 @@ impl Waiter {
         began > self.after || (began == self.after && ticket.get() > self.number)
     }
 
-    /// Whether a failed read is its answer: one that was issued after it asked.
-    pub(crate) const fn is_failed_by(&self, ticket: Ticket) -> bool {
-        ticket.get() > self.number
+    /// Whether a failed read is its answer: one that was issued after it asked, and did not begin
+    /// before its instant.
+    pub(crate) fn is_failed_by(&self, ticket: Ticket, began: Instant) -> bool {
+        ticket.get() > self.number && began >= self.after
     }
 }
 
@@ -56,13 +57,20 @@ impl Waiters {
         self.lists.push((id, number));
     }
 
-    /// It waits no longer.
-    pub(crate) fn cancel(&mut self, id: WaiterId) {
+    /// It waits no longer. Returns the pod and the instant for which it waited.
+    pub(crate) fn cancel(&mut self, id: WaiterId) -> Option<(PodUid, Instant)> {
         self.lists.retain(|(w, _)| *w != id);
-        self.pods.retain(|_, waiters| {
-            waiters.retain(|w| w.id != id);
+        let mut cancelled = None;
+        self.pods.retain(|uid, waiters| {
+            waiters.retain(|w| {
+                if w.id == id {
+                    cancelled = Some((uid.clone(), w.after));
+                }
+                w.id != id
+            });
             !waiters.is_empty()
         });
+        cancelled
     }
 
     /// Takes out those of a pod for whom `served` holds.
@@ -151,6 +159,8 @@ mod tests {
         );
         assert!(waiter.is_served_by(Ticket(6), began(10)));
         assert!(waiter.is_served_by(Ticket(1), began(11)));
-        assert!(!waiter.is_failed_by(Ticket(5)) && waiter.is_failed_by(Ticket(6)));
+        assert!(!waiter.is_failed_by(Ticket(5), began(10)));
+        assert!(waiter.is_failed_by(Ticket(6), began(10)));
+        assert!(!waiter.is_failed_by(Ticket(6), began(9)));
     }
 }

@@ -48,6 +48,7 @@ fn labels_have_short_lower_case_names() {
             "relist",
             "reinspect",
             "contradiction",
+            "disputed",
             "vanishing",
             "retry"
         ]

@@ -12,8 +12,8 @@ use futures::stream;
 use pleg_generic::Reader;
 use pleg_runtime::clock::Clock;
 use pleg_runtime::core::{
-    CallError, CallErrorKind, Details, Id, Identity, Kind, PodUid, Report, RuntimeEvent, Shown,
-    Ticket,
+    CallError, CallErrorKind, Details, Id, Identity, Kind, KnownIds, PodUid, Report, RuntimeEvent,
+    Shown, Ticket,
 };
 use pleg_runtime::{Row, Runtime, RuntimeVersion, Scope};
 
@@ -195,11 +195,13 @@ fn pod() -> PodUid {
 #[tokio::test(start_paused = true)]
 async fn a_list_reads_sandboxes_first_and_is_stamped_around_its_calls() {
     let (node, reader) = Node::one_pod().reader();
-    let list = reader.list(Ticket::from(7), DEADLINE, false).await;
+    let list = reader
+        .list(Ticket::from(7), DEADLINE, KnownIds::default())
+        .await;
     assert_eq!(list.ticket, Ticket::from(7));
     assert!(list.began <= list.ended);
     let rows = list.rows.unwrap();
-    let ids: Vec<_> = rows.full.iter().map(|row| row.report.id.as_str()).collect();
+    let ids: Vec<_> = rows.new_rows().iter().map(|row| row.id.as_str()).collect();
     assert_eq!(ids, ["s", "a", "b"]);
     assert_eq!(
         *node.calls.lock().unwrap(),
@@ -212,7 +214,11 @@ async fn a_list_of_which_any_call_fails_has_no_rows() {
     for operation in ["ListPodSandbox", "ListContainers"] {
         let mut node = Node::one_pod();
         node.fails.insert(operation, CallErrorKind::Unavailable);
-        let list = node.reader().1.list(Ticket::from(1), DEADLINE, false).await;
+        let list = node
+            .reader()
+            .1
+            .list(Ticket::from(1), DEADLINE, KnownIds::default())
+            .await;
         let error = list.rows.unwrap_err();
         assert_eq!(
             (error.operation, error.kind),
@@ -226,7 +232,11 @@ async fn a_list_that_hangs_ends_at_its_deadline_and_names_the_call() {
     for operation in ["ListPodSandbox", "ListContainers"] {
         let mut node = Node::one_pod();
         node.hangs.insert(operation);
-        let list = node.reader().1.list(Ticket::from(1), DEADLINE, false).await;
+        let list = node
+            .reader()
+            .1
+            .list(Ticket::from(1), DEADLINE, KnownIds::default())
+            .await;
         let error = list.rows.unwrap_err();
         assert_eq!(
             (error.operation, error.kind),

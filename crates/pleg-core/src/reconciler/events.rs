@@ -261,7 +261,12 @@ impl Reconciler {
             self.settle_or_watch(now, id, settles);
         }
         if let Some(named) = &named {
-            self.rehome(now, id, named, Source::Stream);
+            self.rehome(
+                now,
+                (id, report.identity.sandbox.as_ref()),
+                named,
+                Source::Stream,
+            );
         }
         match Position::shown(report.identity.kind, report.shown) {
             Some(shown) => self.join_from_event(context, id, shown, Some(report)),
@@ -319,16 +324,13 @@ impl Reconciler {
                 // What a list row had said before is announced with it, in order.
                 record.release();
             }
-            let (kind, pod) = (record.kind(), record.identity.pod.clone());
+            let pod = record.identity.pod.clone();
             let effect = said.into_iter().chain(joined).reduce(Effect::and);
             if let (Some(uid), Some(effect)) = (pod, effect) {
                 if agrees {
                     self.agreed(&uid, id, Source::Stream);
                 }
                 self.follow(now, &uid, id, effect, Source::Stream);
-            }
-            if advanced == Some(Position::Exited) && kind == Kind::Container {
-                self.watch_exit_reason(now, id);
             }
         }
     }
@@ -383,10 +385,8 @@ impl Reconciler {
             EventType::Other(_) => return true,
             _ if event.sandbox.is_none() => true,
             EventType::Stopped if kind == Some(Kind::Container) => {
-                // STOPPED with a status from before the end lacks the exit code.
-                own.is_none_or(|r| {
-                    r.shown != crate::observed::Shown::Exited && !Self::is_unknown(r)
-                })
+                // STOPPED with a status from before the end, or an unknown one, lacks the exit code.
+                own.is_none_or(|r| r.shown != crate::observed::Shown::Exited)
             }
             _ => kind == Some(Kind::Container) && own.is_none(),
         };
@@ -397,7 +397,6 @@ impl Reconciler {
     /// A known container ended and the event lacks its exit code: Died waits for the read that
     /// was just asked for.
     fn hold_exit_without_code(&mut self, event: &RuntimeEvent) {
-        let number = self.number;
         if event.event == EventType::Stopped
             && let Some(record) = self.records.get_mut(&event.id)
             && record.kind() == Kind::Container
@@ -407,7 +406,7 @@ impl Reconciler {
             // Of a pod that cannot be read the code cannot be had.
             && record.identity.pod.as_ref().is_some_and(|uid| !self.desk.is_failing(uid))
         {
-            record.hold(number);
+            record.hold();
         }
     }
 

@@ -8,7 +8,7 @@ use crate::belief::{Call, Verdict};
 use crate::desk::Cause;
 use crate::ids::{Id, Ids, Kind, PodUid};
 use crate::lifecycle::Source;
-use crate::observed::{Identity, Report, Shown};
+use crate::observed::{Identity, Report};
 use crate::order::Position;
 use crate::record::{Effect, Record};
 use crate::time::Instant;
@@ -75,8 +75,18 @@ impl Reconciler {
 
     /// An answer names the pod of an id for which its sandbox's id had to stand. The first sane
     /// value is believed, whenever it comes (law 7): the id moves, a sandbox with its containers.
-    pub(super) fn rehome(&mut self, now: Instant, id: &Id, named: &PodUid, source: Source) {
-        let Some(stand_in) = self.stand_in(id, named) else {
+    ///
+    /// So does a container that was found by its label, once its sandbox is known to belong to
+    /// another pod.
+    pub(super) fn rehome(
+        &mut self,
+        now: Instant,
+        (id, sandbox): (&Id, Option<&Id>),
+        named: &PodUid,
+        source: Source,
+    ) {
+        let by_sandbox = || self.pod_before_sandboxs(id, sandbox, named);
+        let Some(stand_in) = self.stand_in(id, named).or_else(by_sandbox) else {
             return;
         };
         let members = self.pods.get(&stand_in).map(|p| &p.members);
@@ -141,6 +151,19 @@ impl Reconciler {
         stands_in.then(|| pod.clone())
     }
 
+    /// The pod in which a container was held until now that its sandbox is known to belong to
+    /// `named`.
+    fn pod_before_sandboxs(&self, id: &Id, sandbox: Option<&Id>, named: &PodUid) -> Option<PodUid> {
+        let identity = &self.records.get(id)?.identity;
+        let sandbox = sandbox.or(identity.sandbox.as_ref())?;
+        let of_sandbox = self.records.get(sandbox)?.identity.pod.as_ref();
+        let is_its = identity.kind == Kind::Container
+            && of_sandbox == Some(named)
+            && *named != PodUid::from(sandbox);
+        let pod = identity.pod.as_ref().filter(|pod| *pod != named);
+        pod.filter(|_| is_its).cloned()
+    }
+
     /// Starts to hold an id. It is not in any position yet.
     pub(super) fn learn(&mut self, now: Instant, id: &Id, mut identity: Identity, uid: &PodUid) {
         identity.pod = Some(uid.clone());
@@ -161,9 +184,22 @@ impl Reconciler {
             identity.sandbox = Some(sandbox.clone());
         }
         self.departed.remove(uid);
+        if let Some(sandbox) = identity
+            .sandbox
+            .as_ref()
+            .filter(|s| !self.records.contains_key(*s))
+        {
+            self.orphans
+                .entry(sandbox.clone())
+                .or_default()
+                .insert(id.clone());
+        }
         let mut record = Record::new(identity, now);
         record.reports = self.unrecorded.take(id);
         self.records.insert(id.clone(), record);
+        for container in self.orphans.remove(id).into_iter().flatten() {
+            self.rehome(now, (&container, Some(id)), uid, Source::Inspection);
+        }
     }
 
     /// Applies one answer of a read to the id that it is about; learns the id if it is new.
@@ -176,7 +212,8 @@ impl Reconciler {
             self.learn(now, id, report.identity.clone(), &uid);
         }
         if let Some(named) = &named {
-            self.rehome(now, id, named, source_of(read.call));
+            let sandbox = report.identity.sandbox.as_ref();
+            self.rehome(now, (id, sandbox), named, source_of(read.call));
         }
         if read.call == Call::List {
             self.listed(id, read);
@@ -212,6 +249,7 @@ impl Reconciler {
             effect.details |= said.details;
             effect.late_exit |= said.late_exit;
             effect.identity |= said.identity;
+            effect.disputed |= said.disputed;
         }
         let later_event =
             effect.denied.is_none() && self.is_shown_by_later_event(read, id, position);
@@ -221,9 +259,8 @@ impl Reconciler {
         if effect.advanced.is_some() {
             if read.call == Call::List {
                 // Announced after the pod's first inspection, so that Died has its exit code.
-                let number = self.number;
                 if let Some(record) = self.records.get_mut(id) {
-                    record.hold(number);
+                    record.hold();
                 }
                 self.want(now, &uid, Cause::Changed);
             }
@@ -390,8 +427,16 @@ impl Reconciler {
             touched.changed.insert(id.clone());
             touched.sync_too = true;
         }
-        if effect.advanced == Some(Position::Removed) {
-            self.removed(now, uid, id);
+        if effect.disputed {
+            if let Some(pod) = self.pods.get_mut(uid) {
+                pod.disputed = true;
+            }
+            self.want(now, uid, Cause::Disputed);
+        }
+        match effect.advanced {
+            Some(Position::Removed) => self.removed(now, uid, id),
+            Some(Position::Exited) => self.watch_exit_reason(now, id),
+            _ => {}
         }
     }
 
@@ -444,8 +489,17 @@ impl Reconciler {
                 self.departed.insert(uid.clone(), now);
             }
         }
-        if let Some(kind) = self.records.get(id).map(|r| r.kind()) {
+        if let Some(record) = self.records.get(id) {
+            let (kind, sandbox) = (record.kind(), record.identity.sandbox.clone());
             self.void_suppressed(id, kind);
+            if let Some(sandbox) = sandbox
+                && let Some(orphans) = self.orphans.get_mut(&sandbox)
+            {
+                orphans.remove(id);
+                if orphans.is_empty() {
+                    self.orphans.remove(&sandbox);
+                }
+            }
         }
         self.judge_lists(now);
         self.bury(now, id);
@@ -501,16 +555,15 @@ impl Reconciler {
         }
     }
 
-    /// An exit of a container was learned from an event: its reason may arrive late. So may its
-    /// code; whether it was a failure is known by then.
-    pub(super) fn watch_exit_reason(&mut self, now: Instant, id: &Id) {
-        self.timers
-            .set(now.after(EXIT_REASON), Timer::ExitReason(id.clone()));
-    }
-
-    /// The state that an UNKNOWN report leaves to be asked for.
-    pub(super) const fn is_unknown(report: &Report) -> bool {
-        matches!(report.shown, Shown::Unknown)
+    /// A container has ended: its reason may arrive late, whoever saw the end first. So may its
+    /// code; whether it was a failure is known by then. What had ended before the first list has the
+    /// reason that it will have.
+    fn watch_exit_reason(&mut self, now: Instant, id: &Id) {
+        let is_container = self.records.get(id).map(|r| r.kind()) == Some(Kind::Container);
+        if is_container && self.relist.complete().is_some() {
+            self.timers
+                .set(now.after(EXIT_REASON), Timer::ExitReason(id.clone()));
+        }
     }
 }
 

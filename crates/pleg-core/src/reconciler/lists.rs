@@ -1,6 +1,7 @@
 //! Full lists: what of them is news, what they confirm, and what they no longer show.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::judge::{Found, ReadAt};
 use super::{Confirmed, Output, Reconciler};
@@ -13,6 +14,9 @@ use crate::pod::{Pod, Pods};
 use crate::record::Record;
 use crate::status::PodView;
 use crate::time::Instant;
+
+/// How often an outage may end the backoff of every pod.
+const OUTAGES_APART: Duration = Duration::from_secs(60);
 
 impl Reconciler {
     /// A full list has ended.
@@ -92,6 +96,7 @@ impl Reconciler {
             }
             stays
         });
+        self.end_outage(now);
         self.relist.succeeded(list.began, list.ended);
         self.publish(now);
         self.out.push_back(Output::Swept {
@@ -112,6 +117,18 @@ impl Reconciler {
                     .cloned()
                     .collect(),
             );
+        }
+    }
+
+    /// The first complete list after a failed one ends the backoff of every pod, at most once a
+    /// minute: what failed while the runtime was away says nothing of the pods.
+    fn end_outage(&mut self, now: Instant) {
+        let recently = self
+            .backoff_cleared
+            .is_some_and(|at| at.after(OUTAGES_APART) > now);
+        if self.relist.has_failed() && !recently {
+            self.backoff_cleared = Some(now);
+            self.desk.clear_backoff();
         }
     }
 

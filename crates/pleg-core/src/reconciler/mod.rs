@@ -70,6 +70,8 @@ pub struct Reconciler {
     departed: BTreeMap<PodUid, Instant>,
     graves: Graves,
     aside: Aside,
+    /// Containers whose sandbox is not known yet, by the sandbox.
+    orphans: BTreeMap<Id, BTreeSet<Id>>,
     desk: Desk,
     relist: RelistSchedule,
     stream: Stream,
@@ -97,6 +99,8 @@ pub struct Reconciler {
     /// The same, once such a probe has been left unanswered.
     silent_since: Option<Instant>,
     behind_since: Option<Instant>,
+    /// When an outage last ended the backoff of every pod.
+    backoff_cleared: Option<Instant>,
     /// Pods whose first inspection is awaited before the cache counts as synced.
     unsynced: Option<BTreeSet<PodUid>>,
     synced: bool,
@@ -234,6 +238,7 @@ impl Reconciler {
             departed: BTreeMap::new(),
             graves: Graves::default(),
             aside: Aside::default(),
+            orphans: BTreeMap::new(),
             desk: Desk::new(settings.lanes()),
             relist: RelistSchedule::new(settings.periods(), now),
             stream: Stream::new(settings.mode == Mode::Evented, now),
@@ -255,6 +260,7 @@ impl Reconciler {
             asked: None,
             silent_since: None,
             behind_since: None,
+            backoff_cleared: None,
             unsynced: None,
             synced: false,
             settings,
@@ -406,7 +412,11 @@ impl Reconciler {
 
     /// The waiter waits no longer.
     pub fn cancel(&mut self, waiter: WaiterId) {
-        self.waiters.cancel(waiter);
+        if let Some((uid, after)) = self.waiters.cancel(waiter)
+            && !self.waiters.of(&uid).iter().any(|w| w.after == after)
+        {
+            self.timers.cancel(after, timers::Timer::Waiter(uid));
+        }
     }
 
     /// The consumer has what it needs of the end of that id.

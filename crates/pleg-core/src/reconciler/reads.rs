@@ -7,12 +7,13 @@ use super::judge::ReadAt;
 use super::timers::Timer;
 use super::{Output, Reconciler};
 use crate::belief::Call;
-use crate::desk::Cause;
+use crate::desk::{Cause, Outcome};
 use crate::error::CallError;
 use crate::ids::{Id, PodUid};
 use crate::lifecycle::Source;
-use crate::observed::{Inspection, Reading, Ticket};
+use crate::observed::{Inspection, Reading, Report, Ticket};
 use crate::order::Position;
+use crate::record::Record;
 use crate::status::{PodStatus, PodView};
 use crate::time::Instant;
 
@@ -47,22 +48,46 @@ impl Reconciler {
         for report in &inspection.found {
             self.read_report(now, read, report);
         }
+        self.release_read(read.began, &inspection.found);
+    }
+
+    /// Announcements that wait for one of these statuses wait no longer.
+    fn release_read(&mut self, began: Instant, statuses: &[Report]) {
+        for report in statuses {
+            let shown = Position::shown(report.identity.kind, report.shown);
+            let record = self.records.get(&report.id);
+            let awaited = record.filter(|r| r.is_awaited(began, shown));
+            if let Some(uid) = awaited.and_then(|r| r.identity.pod.clone()) {
+                self.release_held(&uid, |id, _| *id == report.id);
+            }
+        }
+    }
+
+    /// Whether the runtime as a whole fails: the last list, or the last probe. A status code alone
+    /// never says so.
+    pub(super) const fn is_runtime_failing(&self) -> bool {
+        self.relist.has_failed() || self.silent_since.is_some()
     }
 
     fn complete_inspection(&mut self, now: Instant, inspection: &Inspection) {
         let (ticket, began) = (inspection.ticket, inspection.began);
-        let Some((landed, _)) = self.desk.land(ticket, false, now) else {
+        let Some((landed, _)) = self.desk.land(ticket, Outcome::Complete, now) else {
             return;
         };
         let uid = landed.uid;
         let checks_stream = self.stream.checks(began);
+        if let Some(pod) = self.pods.get_mut(&uid) {
+            pod.disputed = false;
+        }
         self.apply_found(now, inspection, checks_stream);
         self.apply_gone(now, &uid, inspection);
-        self.release_held(&uid, ticket);
+        self.release_held(&uid, |_, r| began > r.recorded_since());
         let left_out = self.left_out(&uid, inspection);
         let undecided = self.undecided_removals(&uid);
         if let Some(pod) = self.pods.get_mut(&uid).filter(|_| left_out.is_empty()) {
-            pod.inspected = pod.inspected.max(Some(began));
+            if !pod.disputed {
+                pod.inspected = pod.inspected.max(Some(began));
+            }
             if undecided == 0 {
                 pod.as_of = pod.as_of.max(Some(began));
             }
@@ -99,15 +124,17 @@ impl Reconciler {
         }
     }
 
-    /// States learned from list rows are announced after this inspection, successful or failed.
-    fn release_held(&mut self, uid: &PodUid, ticket: Ticket) {
+    /// What was held back of these ids of the pod may be announced.
+    fn release_held(&mut self, uid: &PodUid, released: impl Fn(&Id, &Record) -> bool) {
+        let is_released = released;
         let Some(pod) = self.pods.get(uid) else {
             return;
         };
         let mut released = Vec::new();
         for id in &pod.members {
             if let Some(record) = self.records.get_mut(id)
-                && record.release_by(ticket)
+                && is_released(id, record)
+                && record.release()
             {
                 released.push(id.clone());
             }
@@ -210,7 +237,15 @@ impl Reconciler {
 
     /// An inspection failed, was partial, or was given up.
     pub(super) fn fail_inspection(&mut self, now: Instant, ticket: Ticket, error: CallError) {
-        let Some((landed, retry_at)) = self.desk.land(ticket, true, now) else {
+        // Where the runtime fails as a whole, that is not the pod's failure.
+        let counts = !self.is_runtime_failing();
+        let outcome = if counts {
+            Outcome::Failed
+        } else {
+            Outcome::RuntimeFailed
+        };
+        let began = self.desk.issued(ticket);
+        let Some((landed, retry_at)) = self.desk.land(ticket, outcome, now) else {
             return;
         };
         let uid = landed.uid;
@@ -221,10 +256,13 @@ impl Reconciler {
         if let Some(pod) = self.pods.get_mut(&uid) {
             pod.error = Some(Arc::new(error.clone()));
         }
-        self.release_held(&uid, ticket);
+        if counts {
+            self.release_held(&uid, |_, _| true);
+        }
         self.touch(&uid, Source::Inspection);
         self.publish(now);
-        for waiter in self.waiters.take(&uid, |w| w.is_failed_by(ticket)) {
+        let began = began.unwrap_or(now);
+        for waiter in self.waiters.take(&uid, |w| w.is_failed_by(ticket, began)) {
             self.answer(waiter.id, Err(error.clone()));
         }
         self.ask_again_for_waiters(now, &uid);
@@ -250,6 +288,7 @@ impl Reconciler {
                 checks_stream: self.stream.checks(reading.began),
             };
             self.read_report(now, read, report);
+            self.release_read(reading.began, std::slice::from_ref(report));
             if let Some(uid) = pod.filter(|uid| self.trouble(uid).is_some()) {
                 self.recheck_later(now, &uid);
             }

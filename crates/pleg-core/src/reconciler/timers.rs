@@ -49,6 +49,10 @@ impl Timers {
         self.0.insert((at, timer));
     }
 
+    pub(super) fn cancel(&mut self, at: Instant, timer: Timer) {
+        self.0.remove(&(at, timer));
+    }
+
     pub(super) fn next(&self) -> Option<Instant> {
         self.0.first().map(|(at, _)| *at)
     }
