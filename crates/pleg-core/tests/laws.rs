@@ -13,6 +13,8 @@
 mod afterwards;
 #[path = "laws/counting.rs"]
 mod counting;
+#[path = "laws/findings.rs"]
+mod findings;
 #[path = "laws/judged.rs"]
 mod judged;
 #[path = "laws/known_ids.rs"]

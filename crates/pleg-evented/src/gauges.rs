@@ -13,6 +13,7 @@ pub struct ReaderGauges {
     arrivals: AtomicU64,
     joined: AtomicU64,
     lost: AtomicU64,
+    panics: AtomicU64,
 }
 
 impl ReaderGauges {
@@ -42,6 +43,15 @@ impl ReaderGauges {
     /// How many of them are told by none.
     pub fn lost(&self) -> u64 {
         self.lost.load(Relaxed)
+    }
+
+    /// How often the stream panicked and was subscribed again.
+    pub fn panics(&self) -> u64 {
+        self.panics.load(Relaxed)
+    }
+
+    pub(crate) fn panicked(&self) {
+        self.panics.fetch_add(1, Relaxed);
     }
 
     pub(crate) fn show(&self, tally: &Tally, waiting: usize, since: Option<Instant>) {

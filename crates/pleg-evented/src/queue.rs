@@ -60,6 +60,16 @@ impl Queue {
         }
     }
 
+    /// Throws away what waits.
+    pub(crate) fn clear(&mut self) {
+        let mut tally = self.tally;
+        tally.lost += self.events_held() as u64;
+        *self = Self {
+            tally,
+            ..Self::new(self.bounds)
+        };
+    }
+
     /// An event arrived.
     pub(crate) fn event(&mut self, arrival: Arrival) -> Kept {
         self.tally.arrived += 1;

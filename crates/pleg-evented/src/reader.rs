@@ -3,8 +3,10 @@
 //! At every point at which it waits it also hands on what waits for the writer, and listens for
 //! the shutdown; see [`Outlet::during`]. Nothing here waits for the writer alone.
 
+use std::any::Any;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -26,6 +28,8 @@ use crate::{ReaderGauges, ReconnectPolicy, StreamObservation, end};
 /// Subscribes to the runtime's events and hands on what it observes, for ever.
 ///
 /// Each notification of `renew` ends a standing stream, which is subscribed again like a lost one.
+///
+/// A stream that panics ends like a lost one.
 ///
 /// There is no last retry: it returns only when `shutdown` is cancelled or the other end of `out`
 /// is gone, promptly and without anything left running. It may be spawned, and dropped at any
@@ -54,7 +58,22 @@ pub async fn run<R: Runtime>(
         renew,
         outlet,
     };
-    let Err(Over) = reader.read_for_ever().await;
+    loop {
+        // A stream may panic where it decodes. What it leaves behind is thrown away with it.
+        match AssertUnwindSafe(reader.read_for_ever())
+            .catch_unwind()
+            .await
+        {
+            Ok(Err(Over)) => return,
+            Err(panic) => {
+                let retry_at = reader.panicked(&*panic);
+                let pause = reader.clock.sleep_until(retry_at);
+                if reader.outlet.during(pause).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
 }
 
 /// How many events are read before others have their turn.
@@ -164,6 +183,25 @@ impl<R: Runtime> Reader<R> {
         };
         drop(events);
         Ok(self.ended(at, delivered, error))
+    }
+
+    /// The stream panicked, or we did. Whatever was queued is lost; the list that follows the next
+    /// subscribe shows it. When to try again.
+    fn panicked(&mut self, panic: &(dyn Any + Send)) -> Instant {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        let text = text.unwrap_or("no message");
+        tracing::error!(panic = text, "the event stream panicked; subscribing again");
+        let at = self.clock.now();
+        let message = format!("the event stream panicked: {text}");
+        let error = CallError::new(OPERATION, CallErrorKind::Failed, message);
+        let why = StreamEnd::Ended(Some(error));
+        let retry_at = self.pace.after_call(at, at, &why);
+        self.outlet.queue.clear();
+        self.outlet.gauges.panicked();
+        self.outlet
+            .change(StreamChange::Ended { at, why, retry_at });
+        retry_at
     }
 
     fn arrived(&mut self, event: RuntimeEvent) -> Kept {

@@ -7,6 +7,7 @@
     reason = "a test"
 )]
 
+#[allow(dead_code, reason = "shared with other tests")]
 mod scripted;
 
 use std::time::Duration;

@@ -319,3 +319,53 @@ async fn it_stops_when_nobody_can_take_anything_any_more() {
         reader.await.unwrap();
     }
 }
+
+/// Finding A6.
+#[tokio::test(start_paused = true)]
+async fn panicking_stream_is_subscribed_again() {
+    let script = vec![
+        Dial::Opens(vec![Step::Event("a", EventType::Started), Step::Panics]),
+        silence(),
+    ];
+    let mut bench = Bench::new(script, 1);
+    assert!(is_subscribed(&bench.next().await));
+    // The event that was not taken yet may be lost with the stream; the list that follows tells.
+    let ended = loop {
+        if let StreamObservation::Change(change) = bench.next().await {
+            break change;
+        }
+    };
+    let StreamEnd::Ended(Some(error)) = why(ended) else {
+        panic!("a panic ends the stream")
+    };
+    assert!(error.message.contains("a bug in a decoder"), "{error}");
+    assert!(is_subscribed(&bench.next().await));
+    assert_eq!(bench.gauges.panics(), 1);
+    bench.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn stream_that_panics_at_once_is_backed_off() {
+    let script = (0..5).map(|_| Dial::Opens(vec![Step::Panics])).collect();
+    let mut bench = Bench::new(script, 1);
+    let at = bench.attempts(5).await;
+    assert_eq!(at, [0, 0, 100, 300, 700]);
+    bench.stop().await;
+}
+
+/// Finding A14: the writer ends a stream that reports nothing while reads show changes.
+#[tokio::test(start_paused = true)]
+async fn notified_reader_ends_the_stream_and_subscribes_again() {
+    let mut bench = Bench::new(vec![silence(), silence()], 1);
+    assert!(is_subscribed(&bench.next().await));
+    bench.idle(5_000).await;
+    bench.renew.notify_one();
+    let StreamEnd::Cut(error) = why(bench.change().await) else {
+        panic!("nothing had arrived on it")
+    };
+    assert_eq!(error.kind, CallErrorKind::Cancelled);
+    assert!(is_subscribed(&bench.next().await));
+    bench.idle(5_000).await;
+    assert_eq!(bench.dialed().len(), 2);
+    bench.stop().await;
+}

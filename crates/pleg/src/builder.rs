@@ -21,7 +21,7 @@ use crate::fifo::{Fifo, FifoSender, fifo};
 use crate::handle::{Pleg, Shared};
 use crate::liveness;
 use crate::outlets::Outlets;
-use crate::subscription::{Subscribers, Subscription};
+use crate::subscription::{Announcer, Subscription};
 use crate::sync::{mpsc, watch};
 
 /// How many observations of the stream may wait for the writer before the reader joins them.
@@ -38,7 +38,7 @@ pub struct Builder<R> {
     reconnect: ReconnectSettings,
     liveness: Option<Duration>,
     clock: Option<Clock>,
-    subscribers: Arc<Subscribers>,
+    subscribers: Announcer,
     fifo: Option<FifoSender>,
 }
 
@@ -59,7 +59,7 @@ impl Pleg {
             reconnect: ReconnectSettings::default(),
             liveness: None,
             clock: None,
-            subscribers: Arc::default(),
+            subscribers: Announcer::default(),
             fifo: None,
         }
     }
@@ -157,9 +157,10 @@ impl<R: Runtime> Builder<R> {
         } else {
             drop(observe);
         }
+        let subscribers = self.subscribers.subscribers();
         let to = Outlets {
             published: published.clone(),
-            subscribers: self.subscribers.clone(),
+            subscribers: self.subscribers,
             fifo: self.fifo,
             health,
             counters: counted,
@@ -174,7 +175,6 @@ impl<R: Runtime> Builder<R> {
         let until = stop.clone();
         tasks.spawn(async move { driver.run(observations, requests, until).await });
         tasks.close();
-        let subscribers = self.subscribers;
         let shared = Shared {
             clock,
             published,

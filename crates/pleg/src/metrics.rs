@@ -34,6 +34,9 @@ const INSPECTIONS_FAILED: &str = "pleg_inspections_failed_total";
 const EXIT_READS: &str = "pleg_exit_reason_reads_total";
 const IRREGULAR: &str = "pleg_irregular_events_total";
 const STREAMS_LOST: &str = "pleg_streams_lost_total";
+const STREAMS_RENEWED: &str = "pleg_streams_renewed_total";
+const STREAM_PANICS: &str = "pleg_stream_panics_total";
+const MISSED_WITHDRAWN: &str = "pleg_missed_events_withdrawn_total";
 const JOINED: &str = "pleg_events_joined_total";
 const DROPPED_TOMBSTONES: &str = "pleg_tombstones_dropped_total";
 const TOMBSTONES: &str = "pleg_tombstones";
@@ -99,6 +102,18 @@ pub(crate) fn describe() {
         "Events that lacked something or were no plausible news."
     );
     describe_counter!(STREAMS_LOST, "Standing event streams that were lost.");
+    describe_counter!(
+        STREAMS_RENEWED,
+        "Standing event streams that were ended because they reported nothing of what reads showed."
+    );
+    describe_counter!(
+        STREAM_PANICS,
+        "Panics of the event stream; each was followed by a new subscribe."
+    );
+    describe_counter!(
+        MISSED_WITHDRAWN,
+        "Events counted as missing that arrived within a minute after that."
+    );
     describe_counter!(
         JOINED,
         "Events joined with another one while the writer was slow."
@@ -205,6 +220,7 @@ impl Shown {
         if self.waiting != Some(waiting) {
             gauge!(BACKLOG).set(waiting as f64);
             counter!(JOINED).absolute(reader.joined());
+            counter!(STREAM_PANICS).absolute(reader.panics());
             self.waiting = Some(waiting);
         }
         // While a call hangs its gauge moves, so that an outage shows during the outage
@@ -255,6 +271,8 @@ fn show_counters(c: &Counters) {
     counter!(INSPECTIONS_FAILED).absolute(c.inspections_failed);
     counter!(EXIT_READS).absolute(c.exit_reads);
     counter!(STREAMS_LOST).absolute(c.streams_lost);
+    counter!(STREAMS_RENEWED).absolute(c.streams_renewed);
+    counter!(MISSED_WITHDRAWN).absolute(c.missed_withdrawn);
     counter!(DROPPED_TOMBSTONES).absolute(c.tombstones_dropped);
     gauge!(TOMBSTONES).set(c.tombstones as f64);
 }

@@ -8,7 +8,7 @@ use pleg_core::{Counters, Health, Instant, Kind, LifecycleType, Output, PodLifec
 use crate::cache::Published;
 use crate::callers::{Callers, Command};
 use crate::fifo::FifoSender;
-use crate::subscription::Subscribers;
+use crate::subscription::Announcer;
 use crate::sync::{mpsc, watch};
 
 /// How often the writer shows that it lives.
@@ -17,7 +17,7 @@ const BEAT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Outlets {
     pub(crate) published: Arc<Published>,
-    pub(crate) subscribers: Arc<Subscribers>,
+    pub(crate) subscribers: Announcer,
     pub(crate) fifo: Option<FifoSender>,
     pub(crate) health: watch::Sender<Health>,
     pub(crate) counters: watch::Sender<Counters>,

@@ -28,8 +28,8 @@ pub enum Delivery {
     },
 }
 
-/// A consumer's own view of the announcements: a stream that ends when the generator has shut
-/// down and everything was delivered.
+/// A consumer's own view of the announcements: a stream that ends when the generator is gone, for
+/// whatever reason, and everything was delivered.
 ///
 /// Whoever keeps up gets every announcement, in order. For whoever lags, what it has not taken is
 /// coalesced per id: it may miss a Started or Changed that a later state has overtaken, never a
@@ -59,7 +59,7 @@ impl Shared {
 }
 
 impl Subscription {
-    /// The next delivery, or `None` once the generator has shut down and all is delivered.
+    /// The next delivery, or `None` once the generator is gone and all is delivered.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
@@ -102,7 +102,34 @@ impl Slot {
     }
 }
 
-/// All subscribers, as the writer sees them.
+/// All subscribers, as whoever announces sees them. When that one is gone, for whatever reason, the
+/// subscriptions end: a builder that never spawned, a writer that panicked, a tokio runtime that was
+/// dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Announcer(Arc<Subscribers>);
+
+impl Announcer {
+    /// The same subscribers, for those who subscribe.
+    pub(crate) fn subscribers(&self) -> Arc<Subscribers> {
+        self.0.clone()
+    }
+}
+
+impl std::ops::Deref for Announcer {
+    type Target = Subscribers;
+
+    fn deref(&self) -> &Subscribers {
+        &self.0
+    }
+}
+
+impl Drop for Announcer {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// All subscribers.
 #[derive(Debug, Default)]
 pub(crate) struct Subscribers {
     all: Mutex<All>,

@@ -1,6 +1,6 @@
 //! What the read side hands over of one pod: inspections, single statuses.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::judge::ReadAt;
@@ -53,13 +53,17 @@ impl Reconciler {
 
     /// Announcements that wait for one of these statuses wait no longer.
     fn release_read(&mut self, began: Instant, statuses: &[Report]) {
+        let mut released: BTreeMap<PodUid, BTreeSet<&Id>> = BTreeMap::new();
         for report in statuses {
             let shown = Position::shown(report.identity.kind, report.shown);
             let record = self.records.get(&report.id);
             let awaited = record.filter(|r| r.is_awaited(began, shown));
             if let Some(uid) = awaited.and_then(|r| r.identity.pod.clone()) {
-                self.release_held(&uid, |id, _| *id == report.id);
+                released.entry(uid).or_default().insert(&report.id);
             }
+        }
+        for (uid, ids) in released {
+            self.release_held(&uid, |id, _| ids.contains(id));
         }
     }
 

@@ -32,6 +32,7 @@ pub(crate) enum Step {
     Burst(u64),
     Fails(CallErrorKind),
     Silence,
+    Panics,
 }
 
 /// A stream on which nothing ever happens.
@@ -102,6 +103,7 @@ impl Scripted {
                     }
                     Step::Fails(kind) => stream::iter(vec![Err(error(kind))]),
                     Step::Silence => std::future::pending().await,
+                    Step::Panics => panic!("a bug in a decoder"),
                 }
             })
             .flatten()

@@ -18,7 +18,7 @@ use crate::cache::Published;
 use crate::callers::{Callers, Command};
 use crate::handle::{Pleg, Shared};
 use crate::outlets::Outlets;
-use crate::subscription::Subscribers;
+use crate::subscription::Announcer;
 use crate::sync::{mpsc, watch};
 
 /// What exists, and a clock that moves with every look at it.
@@ -74,11 +74,12 @@ pub(super) fn generator(node: &Node) -> (Pleg, Writer) {
     let (commands, requests) = mpsc::channel(4);
     let (health, watched) = watch::channel(machine.health(now));
     let (counted, counters) = watch::channel(Counters::default());
-    let (published, subscribers) = <(Arc<Published>, Arc<Subscribers>)>::default();
+    let (published, announcer) = <(Arc<Published>, Announcer)>::default();
+    let subscribers = announcer.subscribers();
     let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
     let to = Outlets {
         published: published.clone(),
-        subscribers: subscribers.clone(),
+        subscribers: announcer,
         fifo: None,
         health,
         counters: counted,

@@ -7,6 +7,7 @@
 )]
 
 mod events;
+mod findings;
 mod life;
 mod requests;
 #[path = "../support/mod.rs"]
