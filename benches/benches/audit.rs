@@ -354,6 +354,7 @@ impl Auditor {
                             ended: now,
                             found: found.collect(),
                             gone: Vec::new(),
+                            denied: Vec::new(),
                             error: None,
                         };
                         self.machine.handle_inspection(now, inspection);

@@ -107,6 +107,7 @@ fn settled() -> (Reconciler, Instant, pleg_core::Ticket, KnownIds) {
                         ended: now,
                         found: found.collect(),
                         gone: Vec::new(),
+                        denied: Vec::new(),
                         error: None,
                     };
                     machine.handle_inspection(now, inspection);

@@ -356,6 +356,7 @@ impl Node {
                         ended: self.now,
                         found: found.cloned().collect(),
                         gone: Vec::new(),
+                        denied: Vec::new(),
                         error: None,
                     };
                     self.now = self.now.after(Duration::from_micros(10));

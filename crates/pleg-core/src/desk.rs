@@ -36,6 +36,8 @@ pub enum Cause {
     Contradiction,
     /// An event says other details than an inspection did.
     Disputed,
+    /// A list shows an id of which the status call says NotFound.
+    Unsettled,
     /// Everything of the pod has ended and this stream has never told of a sandbox's removal.
     Vanishing,
     /// The last inspection failed.
@@ -44,7 +46,7 @@ pub enum Cause {
 
 impl Cause {
     /// All of them, in order.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Changed,
         Self::Incomplete,
         Self::Hint,
@@ -55,6 +57,7 @@ impl Cause {
         Self::Reinspect,
         Self::Contradiction,
         Self::Disputed,
+        Self::Unsettled,
         Self::Vanishing,
         Self::Retry,
     ];
@@ -72,6 +75,7 @@ impl Cause {
             Self::Reinspect => "reinspect",
             Self::Contradiction => "contradiction",
             Self::Disputed => "disputed",
+            Self::Unsettled => "unsettled",
             Self::Vanishing => "vanishing",
             Self::Retry => "retry",
         }

@@ -380,8 +380,26 @@ pub struct Inspection {
     /// Every id that the request named, that no list of this inspection showed and whose own
     /// status call said NotFound.
     pub gone: Vec<Id>,
+    /// The row of every id that a list of this inspection showed and whose own status call said
+    /// NotFound.
+    pub denied: Vec<Report>,
     /// Why the inspection is partial; `None` if it is complete.
     pub error: Option<CallError>,
+}
+
+impl Inspection {
+    /// One that has read nothing yet, or failed.
+    pub const fn new(error: Option<CallError>) -> Self {
+        Self {
+            ticket: Ticket(0),
+            began: Instant::ORIGIN,
+            ended: Instant::ORIGIN,
+            found: Vec::new(),
+            gone: Vec::new(),
+            denied: Vec::new(),
+            error,
+        }
+    }
 }
 
 /// One status, read for itself: no freshness and no absence follow.

@@ -40,8 +40,18 @@ pub(crate) struct Pod {
     pub(crate) disputed: bool,
     /// A member was listed and had no status: an inspection is owed.
     pub(crate) recheck_skipped: bool,
+    /// A read that listed ids and found no status of them. It is made once more before it answers.
+    pub(crate) first_look: Option<Box<FirstLook>>,
     /// Since when everything of the pod has ended while removals may go untold.
     pub(crate) ended_since: Option<Instant>,
+}
+
+/// A read of which the lists and the status calls disagree.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct FirstLook {
+    pub(crate) read: Inspection,
+    /// The ids that became unsettled by it, if the second look says the same.
+    pub(crate) open: Vec<Id>,
 }
 
 impl Pod {
@@ -96,7 +106,7 @@ impl Pod {
             let record = records.get(&report.id);
             record.is_none_or(|r| !r.is_removed() || read.began > r.recorded_since())
         };
-        for report in read.found.iter().filter(contradicts) {
+        for report in read.found.iter().chain(&read.denied).filter(contradicts) {
             all.entry(report.id.clone()).or_insert_with(|| {
                 let mut record = Record::new(report.identity.clone(), now);
                 match Position::shown(report.identity.kind, report.shown) {
@@ -104,6 +114,7 @@ impl Pod {
                     None => record.lay_unknown(now),
                 };
                 record.details_from_read(report, now);
+                record.unsettled = read.denied.iter().any(|denied| denied.id == report.id);
                 Box::new(record)
             });
         }

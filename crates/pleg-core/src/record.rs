@@ -38,6 +38,8 @@ pub(crate) struct Record {
     held: bool,
     /// Believed from an event and not settled yet (law 6).
     pub(crate) provisional: bool,
+    /// Two reads listed it, and its status call said NotFound.
+    pub(crate) unsettled: bool,
     unknown: Option<Box<Overlay>>,
     /// When the last event that spoke of details arrived.
     event_details: Option<Instant>,
@@ -118,6 +120,7 @@ impl Record {
             reports: Reports::default(),
             held: false,
             provisional: false,
+            unsettled: false,
             unknown: None,
             event_details: None,
             read_details: None,
@@ -225,6 +228,7 @@ impl Record {
     /// A complete list that began after the removal was believed does not show it.
     pub(crate) fn confirm_absence(&mut self, call: Call) {
         if self.is_removed() {
+            self.unsettled = false;
             self.belief.confirm(call);
         }
     }
@@ -245,6 +249,7 @@ impl Record {
         self.reports.overruled();
         self.learned = now;
         self.provisional = false;
+        self.unsettled = false;
         if let Some(grave) = &mut self.grave {
             grave.removed_at = None;
         }
@@ -451,6 +456,7 @@ impl Record {
             Details::Sandbox(_) => Details::none(Kind::Sandbox),
         };
         self.provisional = false;
+        self.unsettled = false;
         self.held = false;
     }
 }

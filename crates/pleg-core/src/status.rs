@@ -148,6 +148,10 @@ pub struct SandboxStatus {
     pub id: Id,
     /// Its state.
     pub state: SandboxState,
+    /// The runtime lists it and says that it has no status: whether it exists is not settled. The
+    /// details are the last ones known. While it is ready, no other sandbox of the pod may be
+    /// created.
+    pub unsettled: bool,
     /// How many sandboxes this pod had before.
     pub attempt: u32,
     /// When the runtime says that it was created.
@@ -179,6 +183,10 @@ pub struct ContainerStatus {
     pub name: Text,
     /// Its state.
     pub state: ContainerState,
+    /// The runtime lists it and says that it has no status: whether it exists is not settled. The
+    /// details are the last ones known. While it is created or running, no other container of its
+    /// name may be started.
+    pub unsettled: bool,
     /// Whether it belongs to the pod's active sandbox.
     pub active: bool,
     /// Its sandbox.

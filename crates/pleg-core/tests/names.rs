@@ -49,6 +49,7 @@ fn labels_have_short_lower_case_names() {
             "reinspect",
             "contradiction",
             "disputed",
+            "unsettled",
             "vanishing",
             "retry"
         ]

@@ -172,6 +172,7 @@ impl Rig {
             ended: self.now,
             found,
             gone,
+            denied: Vec::new(),
             error,
         };
         self.act(|machine, now| machine.handle_inspection(now, inspection.clone()));

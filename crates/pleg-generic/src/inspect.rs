@@ -50,14 +50,12 @@ pub(crate) async fn inspect<R: Runtime>(
             }
         }
     }
-    let (found, gone, error) = survey.result();
+    let read = survey.result();
     Inspection {
         ticket,
         began,
         ended: clock.now(),
-        found,
-        gone,
-        error,
+        ..read
     }
 }
 
@@ -103,7 +101,7 @@ async fn perform<R: Runtime>(runtime: &R, call: Call) -> (Call, Answer) {
 struct Entry {
     held: bool,
     /// What a list of this inspection said of it.
-    row: Option<Identity>,
+    row: Option<Report>,
     status: Option<Report>,
     not_found: bool,
 }
@@ -166,8 +164,8 @@ impl Survey {
             (Call::Sandboxes(_) | Call::Containers(_), Ok(rows)) => {
                 for row in rows {
                     match &mut self.entry(&row.id, row.identity.kind).row {
-                        Some(known) => merge_identity(known, &row.identity),
-                        unseen => *unseen = Some(row.identity),
+                        Some(known) => merge_identity(&mut known.identity, &row.identity),
+                        unseen => *unseen = Some(row),
                     }
                 }
             }
@@ -185,23 +183,25 @@ impl Survey {
             .map_or(LIST_SANDBOXES, Call::operation)
     }
 
-    /// A partial inspection names nothing gone: no absence follows from it.
-    fn result(self) -> (Vec<Report>, Vec<Id>, Option<CallError>) {
+    /// What was read, without stamps. A partial inspection names nothing gone: no absence follows
+    /// from it.
+    fn result(self) -> Inspection {
         let complete = self.error.is_none();
-        let mut found = Vec::new();
-        let mut gone = Vec::new();
+        let mut read = Inspection::new(self.error);
         for (id, entry) in self.ids {
-            if complete && entry.held && entry.not_found && entry.row.is_none() {
-                gone.push(id);
-            }
-            if let Some(mut report) = entry.status {
-                if let Some(row) = &entry.row {
-                    merge_identity(&mut report.identity, row);
+            match (entry.status, entry.row) {
+                (Some(mut report), row) => {
+                    if let Some(row) = &row {
+                        merge_identity(&mut report.identity, &row.identity);
+                    }
+                    read.found.push(report);
                 }
-                found.push(report);
+                (None, Some(row)) if complete && entry.not_found => read.denied.push(row),
+                (None, None) if complete && entry.not_found && entry.held => read.gone.push(id),
+                (None, _) => {}
             }
         }
-        (found, gone, self.error)
+        read
     }
 }
 

@@ -120,14 +120,15 @@ pub fn list(truth: &Truth, sandboxes_at: u64, containers_at: u64) -> Vec<Report>
 }
 
 /// An inspection between `began` and `ended`: lists of the pod and of its sandboxes, then every
-/// status at a moment of its own. Returns what was found and what is gone.
+/// status at a moment of its own. Returns what was found, what is gone, and what was listed and had
+/// no status.
 pub fn inspect(
     truth: &Truth,
     dice: &mut Dice,
     pod: &PodUid,
     held: &[(Id, Kind)],
     (began, ended): (u64, u64),
-) -> (Vec<Report>, Vec<Id>) {
+) -> (Vec<Report>, Vec<Id>, Vec<Report>) {
     let lists_at = dice.between(began, ended);
     let named = pod_of(pod);
     // Where another name stands in for the pod's, what is held leads to it.
@@ -136,7 +137,7 @@ pub fn inspect(
     pods.sort_unstable();
     pods.dedup();
     let is_held = |id: &Id| held.iter().any(|(other, _)| other == id);
-    let (mut found, mut gone) = (Vec::new(), Vec::new());
+    let (mut found, mut gone, mut denied) = (Vec::new(), Vec::new(), Vec::new());
     for life in pods.into_iter().flat_map(|pod| truth.recent(pod)) {
         let of_held = life.sandbox.as_ref().is_some_and(is_held);
         let row = (Some(life.pod) == named || of_held)
@@ -153,18 +154,19 @@ pub fn inspect(
                 found.push(report);
             }
             (None, None) => gone.push(life.id.clone()),
-            (None, Some(_)) => {}
+            (None, Some(row)) => denied.push(row),
         }
     }
     // What was removed long ago is gone as well.
     for (id, _) in held {
         let removed = truth.life(id).and_then(|l| l.removed);
-        let met = || gone.contains(id) || found.iter().any(|r| r.id == *id);
+        let read = || found.iter().chain(&denied);
+        let met = || gone.contains(id) || read().any(|r| r.id == *id);
         if removed.is_some_and(|t| t <= began) && !met() {
             gone.push(id.clone());
         }
     }
-    (found, gone)
+    (found, gone, denied)
 }
 
 /// Whether this runtime tells of that at all.

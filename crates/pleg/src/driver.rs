@@ -392,9 +392,7 @@ impl Reads {
                 ticket,
                 began,
                 ended: began,
-                found: Vec::new(),
-                gone: Vec::new(),
-                error: Some(failed("Inspect")),
+                ..Inspection::new(Some(failed("Inspect")))
             })),
             Asked::Reading(ticket) => Read::Reading(Box::new(Reading {
                 ticket,

@@ -233,6 +233,7 @@ impl Reconciler {
         };
         record.provisional = false;
         let new = record.position().is_none();
+        let settled = read.call == Call::Inspection && std::mem::take(&mut record.unsettled);
         let mut effect = record.read(position, read.call, read.began, now);
         if effect.denied == Some(Verdict::Overruled) {
             self.overrule(now, &uid, report, position, read.call);
@@ -266,6 +267,9 @@ impl Reconciler {
             }
         }
         self.note(now, &uid, id, effect, source_of(read.call));
+        if settled {
+            self.touch(&uid, source_of(read.call)).sync = true;
+        }
         if effect.advanced.is_none() && effect.denied.is_none() {
             Found::AsBelieved
         } else {
@@ -319,7 +323,9 @@ impl Reconciler {
                 self.hint_unknown(now, uid, &report.id, Source::Relist);
             }
             Call::Inspection => {
+                let settled = std::mem::take(&mut record.unsettled);
                 let mut effect = record.lay_unknown(read.began);
+                effect.details |= settled;
                 let said = record.details_from_read(report, read.began);
                 effect.details |= said.details;
                 effect.identity |= said.identity;
@@ -442,7 +448,7 @@ impl Reconciler {
 
     /// A read contradicts what is believed, and it is not decided: the later state stands, and
     /// the reads are asked again.
-    fn contradicted(
+    pub(super) fn contradicted(
         &mut self,
         now: Instant,
         uid: &PodUid,

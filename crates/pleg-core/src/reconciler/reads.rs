@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::judge::ReadAt;
 use super::timers::Timer;
@@ -13,9 +14,13 @@ use crate::ids::{Id, PodUid};
 use crate::lifecycle::Source;
 use crate::observed::{Inspection, Reading, Report, Ticket};
 use crate::order::Position;
+use crate::pod::FirstLook;
 use crate::record::Record;
 use crate::status::{PodStatus, PodView};
 use crate::time::Instant;
+
+/// How long after a read whose lists and status calls disagree the pod is read once more.
+const SECOND_LOOK: Duration = Duration::from_millis(100);
 
 impl Reconciler {
     /// An inspection has ended.
@@ -84,12 +89,21 @@ impl Reconciler {
             pod.disputed = false;
         }
         self.apply_found(now, inspection, checks_stream);
+        self.apply_denied(now, &uid, inspection, checks_stream);
         self.apply_gone(now, &uid, inspection);
-        self.release_held(&uid, |_, r| began > r.recorded_since());
+        self.release_held(&uid, |id, r| {
+            began > r.recorded_since() || inspection.denied.iter().any(|d| d.id == *id)
+        });
         let left_out = self.left_out(&uid, inspection);
+        let answers = self.settles_denied(now, &uid, inspection);
+        let unsettled = self.is_unsettled(&uid);
         let undecided = self.undecided_removals(&uid);
-        if let Some(pod) = self.pods.get_mut(&uid).filter(|_| left_out.is_empty()) {
-            if !pod.disputed {
+        if let Some(pod) = self
+            .pods
+            .get_mut(&uid)
+            .filter(|_| left_out.is_empty() && answers)
+        {
+            if !pod.disputed && !unsettled {
                 pod.inspected = pod.inspected.max(Some(began));
             }
             if undecided == 0 {
@@ -103,10 +117,121 @@ impl Reconciler {
         let asked_to_sync = landed.causes.contains(Cause::Reinspect);
         let touched = self.touch(&uid, Source::Inspection);
         touched.sync |= asked_to_sync || error_gone;
-        self.recheck_with_backoff(now, &uid, !left_out.is_empty());
+        self.recheck_with_backoff(now, &uid, !left_out.is_empty() || unsettled);
         self.publish(now);
-        self.answer_inspected(now, &uid, inspection, &left_out);
+        if answers {
+            self.answer_inspected(now, &uid, inspection, &left_out);
+        }
         self.now_synced(&uid);
+    }
+
+    /// Ids that a list of the inspection showed and whose own status call said NotFound: they are in
+    /// the listed state, or a later one (invariant 3).
+    fn apply_denied(
+        &mut self,
+        now: Instant,
+        uid: &PodUid,
+        inspection: &Inspection,
+        checks_stream: bool,
+    ) {
+        for row in &inspection.denied {
+            let id = &row.id;
+            if self.records.get(id).is_some_and(|r| r.is_removed()) {
+                // It is listed although it is recorded as removed; that is to be decided.
+                let since = self.records.get(id).map(|r| r.recorded_since());
+                if since.is_some_and(|since| inspection.began > since) {
+                    self.contradicted(now, uid, id, None, Source::Inspection);
+                }
+                continue;
+            }
+            let new = !self.records.contains_key(id);
+            if new {
+                let named = self.pod_named_by(id, &row.identity);
+                let of = named.unwrap_or_else(|| uid.clone());
+                self.learn(now, id, row.identity.clone(), &of);
+            }
+            let Some(at) = Position::shown(row.identity.kind, row.shown) else {
+                continue;
+            };
+            let (source, began) = (Source::Inspection, inspection.began);
+            if self.join(now, id, at, source, began).advanced.is_some() {
+                let read = ReadAt {
+                    call: Call::Inspection,
+                    began,
+                    ended: inspection.ended,
+                    checks_stream,
+                };
+                self.expect_event(read, id, at, new);
+            }
+        }
+    }
+
+    /// Whether the inspection answers those who wait. Where a list showed an id and its status call
+    /// said NotFound, the pod is read once more first, at least 100 ms later. If that read says the
+    /// same, the id stays unsettled until a status succeeds or a read shows it gone.
+    fn settles_denied(&mut self, now: Instant, uid: &PodUid, inspection: &Inspection) -> bool {
+        let open = inspection.denied.iter().filter(|row| {
+            let record = self.records.get(&row.id);
+            record.is_some_and(|r| !r.unsettled)
+        });
+        let open: Vec<Id> = open.map(|row| row.id.clone()).collect();
+        let Some(pod) = self.pods.get_mut(uid) else {
+            return true;
+        };
+        if open.is_empty() {
+            pod.first_look = None;
+            return true;
+        }
+        if let Some(first) = &pod.first_look {
+            let second = inspection.began >= first.read.ended.after(SECOND_LOOK);
+            if second {
+                pod.first_look = None;
+                self.mark_unsettled(&open);
+            }
+            return second;
+        }
+        let again = now.max(inspection.ended.after(SECOND_LOOK));
+        let look = FirstLook {
+            read: inspection.clone(),
+            open,
+        };
+        pod.first_look = Some(Box::new(look));
+        self.timers.set(again, Timer::SecondLook(uid.clone()));
+        false
+    }
+
+    fn mark_unsettled(&mut self, ids: &[Id]) {
+        for id in ids {
+            if let Some(record) = self.records.get_mut(id) {
+                record.unsettled = true;
+            }
+        }
+    }
+
+    /// Whether something of the pod is listed and has no status.
+    fn is_unsettled(&self, uid: &PodUid) -> bool {
+        let members = self.pods.get(uid).into_iter().flat_map(|pod| &pod.members);
+        let mut records = members.filter_map(|id| self.records.get(id));
+        records.any(|r| r.unsettled)
+    }
+
+    /// The second read failed: the first one answers those whom it serves.
+    fn answer_first_look(&mut self, now: Instant, uid: &PodUid) {
+        let first = self.pods.get_mut(uid).and_then(|pod| pod.first_look.take());
+        let Some(first) = first else { return };
+        self.mark_unsettled(&first.open);
+        self.touch(uid, Source::Inspection);
+        self.publish(now);
+        let FirstLook { read, .. } = *first;
+        let served = self
+            .waiters
+            .take(uid, |w| w.is_served_by(read.ticket, read.began));
+        if !served.is_empty() {
+            let view = self.view_of_read(now, uid, &read, &BTreeSet::new());
+            for waiter in served {
+                self.answer(waiter.id, Ok(view.clone()));
+            }
+        }
     }
 
     /// An id that was held, that no list of the inspection shows and whose own status call says
@@ -176,6 +301,7 @@ impl Reconciler {
                     .is_some_and(|r| r.learned < inspection.began)
                     && !inspection.found.iter().any(|f| f.id == **id)
                     && !inspection.gone.contains(id)
+                    && !inspection.denied.iter().any(|row| row.id == **id)
             })
             .cloned()
             .collect()
@@ -230,7 +356,12 @@ impl Reconciler {
                 _ => Arc::new(pod.assemble_with(uid, &self.records, inspection, left_out, now)),
             },
         };
-        PodView::new(status, Some(inspection.began), Some(inspection.began))
+        // What has no status was not inspected.
+        let inspected = match inspection.denied.is_empty() {
+            true => Some(inspection.began),
+            false => self.pods.get(uid).and_then(|pod| pod.inspected),
+        };
+        PodView::new(status, Some(inspection.began), inspected)
     }
 
     fn ask_again_for_waiters(&mut self, now: Instant, uid: &PodUid) {
@@ -263,6 +394,7 @@ impl Reconciler {
         if counts {
             self.release_held(&uid, |_, _| true);
         }
+        self.answer_first_look(now, &uid);
         self.touch(&uid, Source::Inspection);
         self.publish(now);
         let began = began.unwrap_or(now);

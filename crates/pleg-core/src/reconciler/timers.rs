@@ -35,6 +35,7 @@ pub(super) enum Timer {
     Overdue(Ticket),
     Retry(PodUid),
     Recheck(PodUid),
+    SecondLook(PodUid),
     Vanishing(PodUid, Instant),
     Waiter(PodUid),
     ForgetTerminals(PodUid),
@@ -78,6 +79,7 @@ impl Reconciler {
                     }
                 }
                 Timer::Recheck(uid) => self.recheck(now, &uid),
+                Timer::SecondLook(uid) => self.look_again(now, &uid),
                 Timer::Vanishing(uid, since) => self.look_for_vanished(now, &uid, since),
                 Timer::Waiter(uid) => {
                     if self.waiters.of(&uid).iter().any(|w| w.after <= now) {
@@ -137,6 +139,18 @@ impl Reconciler {
                 "given up: too many inspections do not answer",
             );
             self.fail_inspection(now, oldest, error);
+        }
+    }
+
+    /// Lists and status calls of the pod's last read disagree. Whoever waited for it is answered
+    /// also if the pod is gone since.
+    fn look_again(&mut self, now: Instant, uid: &PodUid) {
+        let open = self
+            .pods
+            .get(uid)
+            .is_some_and(|pod| pod.first_look.is_some());
+        if open || self.waiters.of(uid).iter().any(|w| w.after <= now) {
+            self.want(now, uid, Cause::Unsettled);
         }
     }
 

@@ -73,6 +73,7 @@ impl Record {
         Some(SandboxStatus {
             id: id.clone(),
             state,
+            unsettled: self.unsettled,
             attempt: self.identity.attempt,
             created_at: self.identity.created_at,
             details: details.clone(),
@@ -99,6 +100,7 @@ impl Record {
             id: id.clone(),
             name: self.identity.name.clone().unwrap_or_default(),
             state,
+            unsettled: self.unsettled,
             active,
             sandbox: self.identity.sandbox.clone(),
             attempt: self.identity.attempt,

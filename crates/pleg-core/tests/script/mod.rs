@@ -328,6 +328,7 @@ impl Script {
                 ended,
                 found,
                 gone,
+                denied: Vec::new(),
                 error,
             },
         );

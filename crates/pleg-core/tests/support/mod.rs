@@ -277,6 +277,7 @@ impl Stepper {
                     ended: self.now,
                     found,
                     gone,
+                    denied: Vec::new(),
                     error,
                 };
                 self.machine.handle_inspection(self.now, inspection);

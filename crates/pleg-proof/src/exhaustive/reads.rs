@@ -34,7 +34,7 @@ impl Play<'_> {
             }
             What::Pod { pod, held } => {
                 // Lists first, then every status; of who is held also if no list shows it.
-                let (mut found, mut gone) = (Vec::new(), Vec::new());
+                let (mut found, mut gone, mut denied) = (Vec::new(), Vec::new(), Vec::new());
                 for who in self.cast.of_pod(*pod) {
                     let id = &self.cast.ids[who];
                     let listed = self.cast.row(who, sandboxes[who]);
@@ -46,10 +46,11 @@ impl Play<'_> {
                         }
                         (Some(report), None) if is_held => found.push(report),
                         (None, None) if is_held => gone.push(id.clone()),
+                        (None, Some(row)) => denied.push(row),
                         _ => {}
                     }
                 }
-                self.end_inspection(&read, found, gone, None);
+                self.end_inspection(&read, (found, gone, denied), None);
             }
             What::One { who } => {
                 let report = self.cast.status(*who, containers[*who]);
@@ -68,7 +69,8 @@ impl Play<'_> {
                 let seen = read.seen[read.seen.len() - 1];
                 let found = self.cast.of_pod(*pod).filter(|_| partial);
                 let found = found.filter_map(|w| self.cast.status(w, seen[w])).collect();
-                self.end_inspection(&read, found, Vec::new(), Some(CallErrorKind::Failed));
+                let read_so_far = (found, Vec::new(), Vec::new());
+                self.end_inspection(&read, read_so_far, Some(CallErrorKind::Failed));
             }
             What::One { .. } => self.end_reading(&read, Err(CallErrorKind::Failed)),
         }
@@ -108,8 +110,7 @@ impl Play<'_> {
     fn end_inspection(
         &mut self,
         read: &Read,
-        found: Vec<Report>,
-        gone: Vec<Id>,
+        (found, gone, denied): (Vec<Report>, Vec<Id>, Vec<Report>),
         failure: Option<CallErrorKind>,
     ) {
         self.say(|p| {
@@ -138,6 +139,7 @@ impl Play<'_> {
             ended,
             found,
             gone,
+            denied,
             error: failure.map(error),
         };
         self.state.machine.handle_inspection(ended, inspection);

@@ -253,14 +253,15 @@ impl World {
     pub(super) fn inspected(&mut self, call: Call, uid: &PodUid, held: &[(Id, Kind)]) -> Lawful {
         self.checks.tally.inspections += 1;
         let mut failure = self.failed(call);
-        let (mut found, mut gone) = (Vec::new(), Vec::new());
+        let (mut found, mut gone, mut denied) = (Vec::new(), Vec::new(), Vec::new());
         if failure.is_none() {
             let (dice, during) = (&mut self.dice.calls, (call.began, call.ended));
-            (found, gone) = runtime::inspect(&self.truth, dice, uid, held, during);
+            (found, gone, denied) = runtime::inspect(&self.truth, dice, uid, held, during);
             self.blur(&mut found);
             if self.comes(Fault::InspectionPartial, |d| &mut d.calls) {
                 failure = Some(error(CallErrorKind::Failed));
                 gone.clear();
+                denied.clear();
                 let dice = &mut self.dice.calls;
                 found.retain(|_| dice.percent(50));
             }
@@ -275,14 +276,16 @@ impl World {
         });
         let asked = (uid, ticket);
         let failed = failure.is_some();
+        let shown: Vec<Report> = found.iter().chain(&denied).cloned().collect();
         self.checks
-            .inspected(&self.truth, asked, began, &found, failed);
+            .inspected(&self.truth, asked, began, &shown, failed);
         let inspection = Inspection {
             ticket,
             began,
             ended: Instant::from_nanos(call.ended),
             found,
             gone,
+            denied,
             error: failure,
         };
         self.checks.handed(Input::Inspection);

@@ -302,7 +302,7 @@ impl Stand {
                 Input::Read
             }
             What::Inspect(uid, held) => {
-                let (mut found, gone) = told::inspect(node, &uid, &held, moments);
+                let (mut found, gone, mut denied) = told::inspect(node, &uid, &held, moments);
                 blur_one(&mut found, outcome);
                 match outcome {
                     Outcome::Partial => found = found.into_iter().step_by(2).collect(),
@@ -310,6 +310,9 @@ impl Stand {
                     _ => {}
                 }
                 let failed = failure.is_some();
+                if failed {
+                    denied.clear();
+                }
                 self.laws
                     .inspected(&uid, ticket, began, ended, (&found, &gone), failed);
                 self.machine.handle_inspection(
@@ -320,6 +323,7 @@ impl Stand {
                         ended: span.1,
                         found,
                         gone,
+                        denied,
                         error: failure,
                     },
                 );

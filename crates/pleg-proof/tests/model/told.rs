@@ -101,8 +101,8 @@ pub fn inspect(
     uid: &PodUid,
     held: &[(Id, Kind)],
     moments: Moments,
-) -> (Vec<Report>, Vec<Id>) {
-    let (mut found, mut gone) = (Vec::new(), Vec::new());
+) -> (Vec<Report>, Vec<Id>, Vec<Report>) {
+    let (mut found, mut gone, mut denied) = (Vec::new(), Vec::new(), Vec::new());
     let is_held = |id: &Id| held.iter().any(|(h, _)| h == id);
     for life in &node.lives {
         let of_the_pod = life.pod.uid() == *uid || life.sandbox.as_ref().is_some_and(is_held);
@@ -116,10 +116,10 @@ pub fn inspect(
                 found.push(report);
             }
             None if listed.is_none() => gone.push(life.id.clone()),
-            None => {}
+            None => denied.extend(listed),
         }
     }
-    (found, gone)
+    (found, gone, denied)
 }
 
 /// The event of a happening as it arrives now.

@@ -191,6 +191,7 @@ pub(super) fn inspection(
         ended,
         found,
         gone: Vec::new(),
+        denied: Vec::new(),
         error: None,
     }
 }
