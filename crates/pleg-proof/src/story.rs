@@ -2,6 +2,7 @@
 
 use crate::history::History;
 use crate::laws::{self, Broken, Lawful};
+use crate::open::Open;
 use crate::plan::Plan;
 use crate::tally::Tally;
 use crate::weather::SECOND;
@@ -80,6 +81,7 @@ fn story(world: &mut World) -> Lawful {
 fn rest(world: &mut World) -> Lawful {
     world.rest();
     world.clear_up();
+    world.converge()?;
     // What is late arrives; calls that are under way end; nobody waits for another stream.
     world.run(8 * SECOND)?;
     // The fault that is a list which hangs stops at its deadline.
@@ -106,7 +108,8 @@ fn quiet(world: &mut World) -> Lawful {
     let inspections = world.checks.tally.inspections - before.inspections;
     // A stream that has told nothing yet is trusted for 10 s only, none at all not at all.
     let longest = world.plan.patience.0;
-    let most = match (world.plan.flavor.streams(), world.is_proven()) {
+    let held = world.plan.mixes(Open::LossyStream) && world.missed() > 0;
+    let most = match (world.plan.flavor.streams() && !held, world.is_proven()) {
         (true, true) => 120 / longest + 2,
         (true, false) => 120 / longest.min(10) + 2,
         (false, _) => 130,
@@ -120,6 +123,8 @@ fn quiet(world: &mut World) -> Lawful {
 fn missing(world: &mut World) -> Lawful {
     let streams = world.plan.flavor.streams();
     let before = world.missed();
+    // The worker of the pod restarts what has ended, and the miss counts all the same.
+    world.suspend_workers(!world.plan.mixes(Open::RestartAfterMiss));
     let Some(life) = world.exit_untold() else {
         return Ok(());
     };
@@ -138,6 +143,7 @@ fn missing(world: &mut World) -> Lawful {
 
 /// Everything is removed, and in time everything is forgotten.
 fn end(world: &mut World) -> Lawful {
+    world.suspend_workers(false);
     world.remove_everything();
     world.run(75 * SECOND)?;
     world.checks.equals(&world.truth, world.now, true)?;

@@ -7,6 +7,7 @@ mod cached;
 mod duties;
 mod health;
 mod inboxes;
+mod losses;
 mod quiet;
 mod waiting;
 
@@ -26,6 +27,7 @@ use by_pod::ByPod;
 pub use duties::Duties;
 pub use health::Signs;
 pub use inboxes::Subscribers;
+pub use losses::Losses;
 
 /// What the machine was handed before it put something out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

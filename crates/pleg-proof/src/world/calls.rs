@@ -52,7 +52,8 @@ impl World {
                 let asked = (&uid, ticket);
                 self.checks
                     .inspection_asked(self.now, asked, causes, &self.duties)?;
-                let hung = self.node.is_hung(self.now, pod_of(&uid));
+                let place = pod_of(&uid).map(|pod| self.place(pod));
+                let hung = self.node.is_hung(self.now, place);
                 let faults = Faults {
                     fails: Fault::InspectionFails,
                     hangs: Some(Fault::InspectionHangs),
@@ -69,8 +70,8 @@ impl World {
                 deadline,
                 ..
             } => {
-                let pod = self.truth.life(&id).map(|l| l.pod);
-                let hung = self.node.is_hung(self.now, pod);
+                let place = self.truth.life(&id).map(|l| self.place(l.pod));
+                let hung = self.node.is_hung(self.now, place);
                 let faults = Faults {
                     fails: Fault::ReadingFails,
                     hangs: None,
@@ -88,8 +89,18 @@ impl World {
             Output::Announce(event) => {
                 let output = Output::Announce(event.clone());
                 self.checks.output(&self.truth, self.now, &output)?;
-                let (present, pods) = (self.checks.present(), self.plan.pods);
-                self.subscribers.announce(&event, present, pods)
+                let (present, pods) = (self.checks.present(), self.pods_and_names());
+                self.subscribers.announce(&event, present, pods)?;
+                self.announced(&event);
+                Ok(())
+            }
+            Output::Answer { waiter, answer } => {
+                let output = Output::Answer { waiter, answer };
+                self.checks.output(&self.truth, self.now, &output)?;
+                match (output, self.worker_of(waiter)) {
+                    (Output::Answer { answer, .. }, Some(pod)) => self.worker_answered(pod, answer),
+                    _ => Ok(()),
+                }
             }
             other => self.checks.output(&self.truth, self.now, &other),
         }
@@ -222,6 +233,7 @@ impl World {
         self.signs.last_list_failed = failed;
         if let (Ok(rows), false) = (&rows, failed) {
             self.checks.list_read(&self.truth, began, rows);
+            self.losses.listed(call.began, self.now, rows);
             self.signs.last_list = self.signs.last_list.max(Some(call.began));
         }
         self.drain()
@@ -278,8 +290,7 @@ impl World {
         let mut failure = self.failed(call);
         let (mut found, mut gone) = (Vec::new(), Vec::new());
         if failure.is_none() {
-            let (dice, during) = (&mut self.dice.calls, (call.began, call.ended));
-            (found, gone) = runtime::inspect(&self.truth, dice, uid, held, during);
+            (found, gone) = self.inspect(call, uid, held);
             self.blur(&mut found);
             if self.comes(Fault::InspectionPartial, |d| &mut d.calls) {
                 failure = Some(error(CallErrorKind::Failed));
@@ -300,6 +311,9 @@ impl World {
         let failed = failure.is_some();
         self.checks
             .inspected(&self.truth, asked, began, &found, failed);
+        if !failed {
+            self.losses.read(call.began, self.now, &found);
+        }
         let inspection = Inspection {
             ticket,
             began,
@@ -313,10 +327,35 @@ impl World {
         self.drain()
     }
 
+    fn inspect(&mut self, call: Call, uid: &PodUid, held: &[(Id, Kind)]) -> (Vec<Report>, Vec<Id>) {
+        let percent = self.weather.percent(Fault::StatusNotFound);
+        let (dice, tally, node) = (&mut self.dice.kubelet, &mut self.checks.tally, &self.node);
+        let mut not_found = Vec::new();
+        let mut denied = |id: &Id| {
+            let hidden = node.is_hidden(call.ended, id);
+            let denied = hidden || percent > 0 && dice.percent(percent);
+            if denied {
+                tally.fault([Fault::StatusNotFound, Fault::StatusHidden][usize::from(hidden)]);
+                not_found.push(id.clone());
+            }
+            denied
+        };
+        let (dice, during) = (&mut self.dice.calls, (call.began, call.ended));
+        let read = runtime::inspect(&self.truth, dice, &mut denied, uid, held, during);
+        if !not_found.is_empty() {
+            self.checks
+                .note(self.now, || format!("   NotFound: {not_found:?}"));
+        }
+        read
+    }
+
     pub(super) fn status_read(&mut self, call: Call, id: &Id) -> Lawful {
         self.checks.tally.readings += 1;
         let at = self.dice.calls.between(call.began, call.ended);
-        let found = self.truth.life(id).and_then(|l| runtime::status(l, at));
+        let mut found = self.truth.life(id).and_then(|l| runtime::status(l, at));
+        if self.node.is_hidden(call.ended, id) {
+            found = None;
+        }
         let report = match self.failed(call) {
             Some(error) => Err(error),
             None => found.ok_or_else(|| error(CallErrorKind::NotFound)),
