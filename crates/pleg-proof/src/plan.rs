@@ -303,6 +303,9 @@ pub fn change(plan: &mut Plan, changes: &str) -> Result<(), String> {
                 open.dedup();
                 *plan = plan.clone().with_kubelet(plan.kubelet, open);
             }
+            "without" if how == "all" => {
+                plan.weather = plan.weather.clone().with(0, Fault::ALL);
+            }
             "without" => {
                 let fault = Fault::named(how).ok_or(format!("{how}: no such fault"))?;
                 plan.weather = plan.weather.clone().with(0, &[fault]);
@@ -377,11 +380,19 @@ pub fn changes(plan: &Plan, origin: &Plan) -> String {
     );
     // The kubelet changes the weather, too.
     let origin = origin.clone().with_kubelet(plan.kubelet, plan.open.clone());
+    let gone = |fault: &Fault| plan.weather.percent(*fault) == 0;
+    let all_but_few = origin.weather.faults().filter(gone).count() > 4;
+    say(all_but_few, "without=all".to_owned());
     for &fault in Fault::ALL {
         let (percent, name) = (plan.weather.percent(fault), fault.name());
-        let differs = percent != origin.weather.percent(fault);
-        say(differs && percent == 0, format!("without={name}"));
-        say(differs && percent > 0, format!("with={name}:{percent}"));
+        let before = if all_but_few {
+            0
+        } else {
+            origin.weather.percent(fault)
+        };
+        say(before > 0 && percent == 0, format!("without={name}"));
+        let more = before != percent && percent > 0;
+        say(more, format!("with={name}:{percent}"));
     }
     out.join(",")
 }
@@ -395,7 +406,10 @@ mod tests {
         for seed in 0..200 {
             let origin = Plan::of(seed);
             let mut plan = origin.clone();
-            for n in 0..6 {
+            if seed % 2 == 0 {
+                plan = plan.with_kubelet(Kubelet::On, Open::ALL.into());
+            }
+            for n in [0, 1, 2, 3, 4, 5, 6, 6, 6, 6] {
                 let smaller = plan.smaller();
                 if let Some(next) = smaller.into_iter().nth(n) {
                     plan = next;

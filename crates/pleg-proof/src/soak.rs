@@ -148,6 +148,15 @@ impl Totals {
             out,
             "calls            {lists} lists, {inspections} inspections, {readings} readings"
         );
+        let of = |path: Path| t.paths[path as usize];
+        let started = of(Path::ContainerStarted);
+        let restarted = of(Path::ContainerRestarted);
+        let removed = of(Path::ContainerRemoved) + of(Path::SandboxRemoved);
+        let waits = of(Path::WorkerWaits);
+        let _ = writeln!(
+            out,
+            "workers          {waits} waits, {started} starts, {restarted} restarts, {removed} removals"
+        );
         let _ = writeln!(
             out,
             "checked          {} views, announcements and answers",

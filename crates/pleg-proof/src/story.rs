@@ -144,7 +144,7 @@ fn missing(world: &mut World) -> Lawful {
 /// Everything is removed, and in time everything is forgotten.
 fn end(world: &mut World) -> Lawful {
     world.suspend_workers(false);
-    world.remove_everything();
+    world.remove_everything()?;
     world.run(75 * SECOND)?;
     world.checks.equals(&world.truth, world.now, true)?;
     world.checks.complete(&world.truth, world.now)?;

@@ -34,7 +34,7 @@ pub struct Losses {
 /// Until a pending event counts as missed.
 const SETTLES: u64 = 5 * SECOND;
 /// Until a miss has taken effect for certain.
-const SLACK: u64 = 3 * SECOND;
+const SLACK: u64 = 6 * SECOND;
 const WINDOW: u64 = 600 * SECOND;
 
 impl Losses {

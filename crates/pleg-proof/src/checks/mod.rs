@@ -277,7 +277,7 @@ impl Checks {
 }
 
 /// What a status shows, by id; no state where it is unknown.
-fn states(status: &PodStatus) -> impl Iterator<Item = (&Id, Option<State>)> {
+pub fn states(status: &PodStatus) -> impl Iterator<Item = (&Id, Option<State>)> {
     let sandboxes = status.sandboxes.iter().map(|s| {
         let state = match s.state {
             SandboxState::Ready => Some(State::Running),

@@ -1,14 +1,16 @@
 //! What the pod workers have to reach: what is wanted runs, what is deleted is gone, and no worker
 //! believes for long in what has ended.
 
-use pleg_core::{ContainerState, Id, Kind, PodStatus, SandboxState};
+use pleg_core::Kind;
 
 use super::World;
 use super::kubelet::{Policy, Spec};
 use super::workers::Worker;
+use crate::checks::states;
 use crate::faults::Fault;
 use crate::laws::Lawful;
 use crate::laws::acting as laws;
+use crate::open::Open;
 use crate::truth::{Life, NAMES, State};
 use crate::weather::SECOND;
 
@@ -38,12 +40,13 @@ impl World {
     }
 
     /// Every pod is deleted, and its worker removes it.
-    pub(super) fn delete_everything(&mut self) {
+    pub(super) fn delete_everything(&mut self) -> Lawful {
         let workers = self.kubelet.iter().flat_map(|k| k.workers.keys().copied());
         for pod in workers.collect::<Vec<_>>() {
-            self.delete_spec(pod);
+            self.delete_spec(pod)?;
             self.wake(pod);
         }
+        Ok(())
     }
 
     /// Runs until the workers have reached what they want.
@@ -80,7 +83,9 @@ impl World {
             // A list that hangs ends at its deadline.
             seconds += 120;
         }
-        if any(&POD_FAILURES) {
+        // Without the fix of finding A4, reads that fail while the runtime is away count as well.
+        let away = any(&[Fault::Restart]) && !plan.mixes(Open::Outage);
+        if any(&POD_FAILURES) || away {
             // A pod whose reads have failed is in its own backoff.
             seconds += 60;
         }
@@ -95,7 +100,7 @@ impl World {
                 None => Some("is deleted, and its worker goes on".to_owned()),
                 Some(spec) => self.missing_of(pod, spec),
             };
-            let wrong = wrong.or_else(|| self.believed_in_vain(worker));
+            let wrong = wrong.or_else(|| self.believes_wrongly(pod, worker));
             let busy = || (!worker.is_idle()).then(|| format!("is not at rest: {worker:?}"));
             if let Some(what) = wrong.or_else(busy) {
                 return Some((pod, format!("pod-{pod} {what}")));
@@ -106,16 +111,19 @@ impl World {
         Some((orphan.pod, format!("{} exists, and no worker", orphan.id)))
     }
 
-    /// Something that has ended, and whose worker believes that it runs.
-    fn believed_in_vain(&self, worker: &Worker) -> Option<String> {
-        let mut believed = believed_running(worker.status.as_deref()?);
-        let ended = |id: &Id| {
-            self.truth
-                .life(id)
-                .is_some_and(|l| l.at(self.now) > Some(State::Running))
-        };
-        let id = believed.find(|id| ended(id))?;
-        Some(format!("believes that {id} runs, which has ended"))
+    /// What the worker believes otherwise than it is.
+    fn believes_wrongly(&self, pod: usize, worker: &Worker) -> Option<String> {
+        let status = worker.status.as_deref()?;
+        let wrong = states(status).find(|(id, state)| {
+            let real = self.truth.life(id).and_then(|l| l.at(self.now));
+            *state != real
+        });
+        if let Some((id, state)) = wrong {
+            return Some(format!("believes that {id} is {state:?}"));
+        }
+        let mut exist = self.truth.of_pod(pod, self.now);
+        let unknown = exist.find(|l| states(status).all(|(id, _)| *id != l.id))?;
+        Some(format!("does not know of {}", unknown.id))
     }
 
     /// What a pod of that spec lacks.
@@ -179,7 +187,8 @@ impl World {
             Fault::ListHangs,
             Fault::ListOutage,
         ];
-        if any(&POD_FAILURES) || any(&lists) {
+        let away = any(&[Fault::Restart]) && !plan.mixes(Open::Outage);
+        if any(&POD_FAILURES) || any(&lists) || away {
             return None;
         }
         // A slow list and a slow inspection, or an event that is late and a busy writer.
@@ -195,7 +204,10 @@ impl World {
         let Some(status) = &worker.status else {
             return Ok(());
         };
-        for id in believed_running(status) {
+        for (id, state) in states(status) {
+            if state != Some(State::Running) {
+                continue;
+            }
             let ended = self.truth.life(id).and_then(|l| l.exited.or(l.removed));
             let since = ended.map(|t| t.max(self.node.up_since()));
             let unnoticed = since.is_some_and(|since| self.now > since + bound);
@@ -235,11 +247,3 @@ const POD_FAILURES: [Fault; 9] = [
     Fault::StatusNotFound,
     Fault::StatusHidden,
 ];
-
-fn believed_running(status: &PodStatus) -> impl Iterator<Item = &Id> {
-    let containers = status.containers.iter();
-    let running = containers.filter(|c| c.state == ContainerState::Running);
-    let sandboxes = status.sandboxes.iter();
-    let ready = sandboxes.filter(|s| s.state == SandboxState::Ready);
-    running.map(|c| &c.id).chain(ready.map(|s| &s.id))
-}

@@ -213,11 +213,13 @@ fn keep(spec: &Spec, status: &PodStatus, active: &SandboxStatus) -> Decision {
     }
 }
 
-/// The container of that name that counts: one that runs, else the newest.
+/// The container of that name that counts: one that runs, or may run, else the newest. A creation
+/// that took effect late is newer than what the worker started since.
 fn latest<'a>(status: &'a PodStatus, name: &str) -> Option<&'a ContainerStatus> {
-    let runs = |c: &&ContainerStatus| c.state == ContainerState::Running && &*c.name == name;
-    let running = status.containers.iter().find(runs);
-    running.or_else(|| status.container(name))
+    let mut of_name = status.containers.iter().filter(|c| &*c.name == name);
+    let running = of_name.clone().find(|c| c.state == ContainerState::Running);
+    let running = running.or_else(|| of_name.clone().find(|c| may_run(c)));
+    running.or_else(|| of_name.next())
 }
 
 /// Ended containers beyond the newest one of each name, and sandboxes that are not ready and have

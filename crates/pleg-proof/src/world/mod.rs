@@ -424,7 +424,10 @@ impl World {
     }
 
     /// Everything on the node is stopped and removed.
-    pub fn remove_everything(&mut self) {
+    ///
+    /// # Errors
+    /// A law that is broken.
+    pub fn remove_everything(&mut self) -> Lawful {
         if self.kubelet.is_some() {
             return self.delete_everything();
         }
@@ -433,6 +436,7 @@ impl World {
         let (happenings, end) = self.truth.end(pods, &mut self.dice.node, start);
         self.node.all_busy_until(end);
         self.tell_of(happenings);
+        Ok(())
     }
 
     /// The events that were missed, of all kinds.

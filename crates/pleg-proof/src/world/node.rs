@@ -119,7 +119,7 @@ impl World {
         }
         let pod = self.dice.node.below(self.plan.pods as u64) as usize;
         if self.kubelet.is_some() {
-            self.disturb(pod);
+            self.disturb(pod)?;
         } else if self.node.is_up(self.now) {
             self.operate(pod);
         } else {
@@ -262,7 +262,7 @@ impl World {
             for pod in 0..self.plan.pods {
                 for _ in 0..self.dice.node.between(1, 6) {
                     if self.kubelet.is_some() {
-                        self.disturb(pod);
+                        self.disturb(pod)?;
                     } else {
                         self.operate(pod);
                     }

@@ -281,23 +281,20 @@ impl World {
 
     /// What happens to the pods while nobody operates them: processes end, sandboxes end, pods are
     /// deleted.
-    pub(super) fn disturb(&mut self, place: usize) {
+    pub(super) fn disturb(&mut self, place: usize) -> Lawful {
         let now = self.now;
         let pod = self.pod_at(place);
         if now < self.node.busy[place] {
-            return;
+            return Ok(());
         }
         let happenings = match self.dice.node.below(24) {
             0..=6 => self.truth.exit_one(pod, &mut self.dice.node, now),
             7 => self.truth.end_sandbox(pod, &mut self.dice.node, now),
-            8 => {
-                self.delete_spec(pod);
-                return;
-            }
-            _ => return,
+            8 => return self.delete_spec(pod),
+            _ => return Ok(()),
         };
         let Some(last) = happenings.last() else {
-            return;
+            return Ok(());
         };
         self.node.busy[place] = last.at + MS;
         if self.node.is_up(now) {
@@ -306,6 +303,7 @@ impl World {
             self.checks.tally.fault(Fault::Untold);
             self.note_happenings(&happenings);
         }
+        Ok(())
     }
 }
 

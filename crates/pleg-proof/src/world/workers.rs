@@ -56,7 +56,7 @@ pub(super) struct Worker {
 pub(super) enum State {
     Idle,
     /// For an answer, since that moment.
-    Waiting(u64),
+    Waiting(WaiterId, u64),
     Acting(Run),
 }
 
@@ -254,7 +254,7 @@ impl World {
             kubelet.waiting.insert(waiter, pod);
         }
         if let Some(worker) = self.worker(pod) {
-            worker.state = State::Waiting(now);
+            worker.state = State::Waiting(waiter, now);
         }
         self.checks.tally.path(Path::WorkerWaits);
         let mut deadline = self.now + DEADLINE;
@@ -363,7 +363,7 @@ impl World {
             return Ok(());
         }
         let since = match self.worker(pod).map(|w| &w.state) {
-            Some(State::Waiting(since)) => *since,
+            Some(State::Waiting(_, since)) => *since,
             _ => now,
         };
         laws::WORKER_ANSWERED
@@ -371,11 +371,7 @@ impl World {
                 format!("{waiter:?} has not been answered by its deadline")
             })
             .map_err(|broken| broken.of(Some(pod)))?;
-        self.checks.tally.path(Path::WorkerGaveUp);
-        self.checks.cancelled(waiter);
-        self.checks.handed(Input::Cancel);
-        self.machine.cancel(waiter);
-        self.drain()?;
+        self.give_up(pod, waiter)?;
         self.run_failed(pod);
         Ok(())
     }
@@ -439,15 +435,41 @@ impl World {
     }
 
     /// The pod of that place is deleted.
-    pub(super) fn delete_spec(&mut self, pod: usize) {
+    pub(super) fn delete_spec(&mut self, pod: usize) -> Lawful {
         let Some(worker) = self.worker(pod) else {
-            return;
+            return Ok(());
         };
-        if worker.spec.take().is_some() {
-            self.checks.tally.path(Path::SpecDeleted);
-            self.checks
-                .note(self.now, || format!("pod-{pod} is deleted"));
-            self.wake(pod);
+        let waits = match worker.state {
+            State::Waiting(waiter, _) => Some(waiter),
+            _ => None,
+        };
+        if worker.spec.take().is_none() {
+            return Ok(());
         }
+        self.checks.tally.path(Path::SpecDeleted);
+        self.checks
+            .note(self.now, || format!("pod-{pod} is deleted"));
+        if let Some(waiter) = waits {
+            // It begins anew, with a wait of its own.
+            let _ = self.worker_of(waiter);
+            self.give_up(pod, waiter)?;
+        }
+        self.wake(pod);
+        Ok(())
+    }
+
+    /// The worker waits no longer.
+    fn give_up(&mut self, pod: usize, waiter: WaiterId) -> Lawful {
+        self.checks.tally.path(Path::WorkerGaveUp);
+        self.checks.note(self.now, || {
+            format!("worker of pod-{pod}: {waiter:?} is cancelled")
+        });
+        if let Some(worker) = self.worker(pod) {
+            worker.state = State::Idle;
+        }
+        self.checks.cancelled(waiter);
+        self.checks.handed(Input::Cancel);
+        self.machine.cancel(waiter);
+        self.drain()
     }
 }
