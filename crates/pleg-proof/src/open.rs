@@ -19,6 +19,9 @@ named! {
         /// A stream that keeps losing events is polled (invariant 10, finding A3). Lists then stay
         /// frequent for ten minutes.
         LossyStream = "lossy-stream",
+        /// Events without names tell of a sandbox that nobody expects. It is announced under its own
+        /// id, and its pod is not told when it becomes known (invariant 9).
+        NamelessOrphan = "nameless-orphan",
     }
 }
 
@@ -29,6 +32,7 @@ pub const OPEN: &[Open] = &[
     Open::Outage,
     Open::RestartAfterMiss,
     Open::LossyStream,
+    Open::NamelessOrphan,
 ];
 
 impl Open {
@@ -42,7 +46,7 @@ impl Open {
         match self {
             Self::StatusNotFound => &[Fault::StatusNotFound, Fault::StatusHidden],
             Self::Outage => &[Fault::Outage],
-            Self::RestartAfterMiss | Self::LossyStream => &[],
+            Self::RestartAfterMiss | Self::LossyStream | Self::NamelessOrphan => &[],
         }
     }
 }

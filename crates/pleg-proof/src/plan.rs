@@ -91,6 +91,12 @@ impl Plan {
                 let left_out = !opened && open::is_left_out(fault);
                 weather = weather.with(if left_out { 0 } else { percent }, &[fault]);
             }
+            let orphan = Open::NamelessOrphan;
+            let apart = orphan.is_left_out() && !open.contains(&orphan);
+            if apart && weather.percent(Fault::Nameless) > 0 {
+                // What takes effect late is what nobody expects.
+                weather = weather.with(0, &[Fault::EffectLate]);
+            }
         } else {
             let lies = Self::watched(self.seed).weather.percent(Fault::Lie) as u8;
             weather = weather

@@ -82,28 +82,29 @@ impl Losses {
 
     /// A complete list has been read.
     pub fn listed(&mut self, began: u64, now: u64, rows: &[Report]) {
-        self.read(began, now, rows);
+        self.read(began, now, rows, true);
         if self.subscribed.is_some_and(|t| began > t) {
             self.baseline.get_or_insert(now);
         }
     }
 
-    /// A read has shown these.
-    pub fn read(&mut self, began: u64, now: u64, reports: &[Report]) {
-        if self.lost.is_empty() || self.baseline.is_none_or(|t| began <= t) {
-            return;
-        }
-        for lost in &mut self.lost {
+    /// A read has shown these. One that began before the baseline ended, or is not complete, does
+    /// not check the stream: what it shows first is not pending.
+    pub fn read(&mut self, began: u64, now: u64, reports: &[Report], complete: bool) {
+        let checks = complete && self.baseline.is_some_and(|t| began > t);
+        self.lost.retain_mut(|lost| {
+            if lost.pending_since.is_some() {
+                return true;
+            }
             let report = reports.iter().find(|r| r.id == lost.id);
-            let first = match report.map(|r| r.shown) {
+            let shown = match report.map(|r| r.shown) {
                 Some(Shown::Running) => lost.event == EventType::Started,
                 Some(Shown::Exited) => lost.event == EventType::Stopped,
                 _ => false,
             };
-            if first {
-                lost.pending_since.get_or_insert(now);
-            }
-        }
+            lost.pending_since = (shown && checks).then_some(now);
+            checks || !shown
+        });
     }
 
     /// What is pending for too long is missed, if the id still exists; that it is gone may be why

@@ -311,9 +311,7 @@ impl World {
         let failed = failure.is_some();
         self.checks
             .inspected(&self.truth, asked, began, &found, failed);
-        if !failed {
-            self.losses.read(call.began, self.now, &found);
-        }
+        self.losses.read(call.began, self.now, &found, !failed);
         let inspection = Inspection {
             ticket,
             began,
@@ -365,6 +363,8 @@ impl World {
             .note(self.now, || format!("read {id}: {report:?}"));
         if let Ok(report) = &report {
             self.checks.status_read(&self.truth, report);
+            let report = std::slice::from_ref(report);
+            self.losses.read(call.began, self.now, report, false);
         }
         let reading = Reading {
             ticket: call.ticket,
