@@ -85,6 +85,7 @@ named! {
         DegradedPodsHung = "degraded: pods hung",
         DegradedPodsFailing = "degraded: pods failing",
         WellAgain = "degraded no more",
+        FromBefore = "worker: pods from before",
         SpecNew = "worker: new pod",
         SpecDeleted = "worker: pod deleted",
         WorkerEnded = "worker: pod ended",

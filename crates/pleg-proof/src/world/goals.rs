@@ -11,42 +11,15 @@ use crate::faults::Fault;
 use crate::laws::Lawful;
 use crate::laws::acting as laws;
 use crate::open::Open;
-use crate::truth::{Life, NAMES, State};
+use crate::truth::{Life, State};
 use crate::weather::SECOND;
 
 impl World {
-    /// How many pods there have been, and how many names each may have.
-    pub(super) fn pods_and_names(&self) -> (usize, usize) {
-        match self.kubelet {
-            Some(_) => (self.truth.pods(), 1 + NAMES.len()),
-            None => (self.plan.pods, 3),
-        }
-    }
-
-    /// The pods of that place: the one that has it, and those before it whose workers go on.
-    pub(super) fn pods_of(&self, place: usize) -> Vec<usize> {
-        let Some(kubelet) = &self.kubelet else {
-            return vec![place];
-        };
-        let workers = kubelet.workers.keys().copied();
-        workers.filter(|&pod| self.place(pod) == place).collect()
-    }
-
     /// Nothing wakes a worker, or something does again.
     pub fn suspend_workers(&mut self, suspended: bool) {
         if let Some(kubelet) = &mut self.kubelet {
             kubelet.suspended = suspended;
         }
-    }
-
-    /// Every pod is deleted, and its worker removes it.
-    pub(super) fn delete_everything(&mut self) -> Lawful {
-        let workers = self.kubelet.iter().flat_map(|k| k.workers.keys().copied());
-        for pod in workers.collect::<Vec<_>>() {
-            self.delete_spec(pod)?;
-            self.wake(pod);
-        }
-        Ok(())
     }
 
     /// Runs until the workers have reached what they want.

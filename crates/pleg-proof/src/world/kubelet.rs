@@ -121,7 +121,8 @@ const fn may_run(container: &ContainerStatus) -> bool {
 /// left to run.
 fn replace_sandbox(spec: &Spec, status: &PodStatus) -> Decision {
     let mut steps = kill(status);
-    let attempt = status.sandboxes.first().map_or(0, |s| s.attempt + 1);
+    let attempts = status.sandboxes.iter().map(|s| s.attempt + 1);
+    let attempt = attempts.max().unwrap_or(0);
     let finished = spec.policy == Policy::Never && attempt > 0 && !status.containers.is_empty();
     let unknown = |c: &&ContainerStatus| matches!(c.state, ContainerState::Unknown { .. });
     if finished || status.containers.iter().any(|c| unknown(&c)) {
@@ -151,7 +152,7 @@ fn replace_sandbox(spec: &Spec, status: &PodStatus) -> Decision {
             _ => true,
         };
         if again {
-            let attempt = Some(c.attempt + 1);
+            let attempt = next_attempt(status, name);
             start.push(Step::Create { name, attempt });
         }
     }
@@ -177,7 +178,7 @@ fn keep(spec: &Spec, status: &PodStatus, active: &SandboxStatus) -> Decision {
             continue;
         };
         let elsewhere = c.sandbox.as_ref().is_some_and(|s| *s != active.id);
-        let attempt = Some(c.attempt + 1);
+        let attempt = next_attempt(status, name);
         match c.state {
             // It can never be started: its sandbox is not ready.
             ContainerState::Created if elsewhere => {
@@ -222,6 +223,12 @@ fn latest<'a>(status: &'a PodStatus, name: &str) -> Option<&'a ContainerStatus> 
     running.or_else(|| of_name.next())
 }
 
+/// One more than the attempt of any container of that name.
+fn next_attempt(status: &PodStatus, name: &str) -> Option<u32> {
+    let of_name = status.containers.iter().filter(|c| &*c.name == name);
+    of_name.map(|c| c.attempt + 1).max()
+}
+
 /// Ended containers beyond the newest one of each name, and sandboxes that are not ready and have
 /// no containers.
 fn surplus(status: &PodStatus, active: &SandboxStatus) -> Vec<Step> {
@@ -231,7 +238,9 @@ fn surplus(status: &PodStatus, active: &SandboxStatus) -> Vec<Step> {
         let elsewhere = c.sandbox.as_ref().is_some_and(|s| *s != active.id);
         let ended = match c.state {
             ContainerState::Exited => true,
-            ContainerState::Created => elsewhere,
+            ContainerState::Created => {
+                elsewhere || latest(status, &c.name).is_some_and(|l| l.id != c.id)
+            }
             _ => false,
         };
         if !ended {

@@ -7,6 +7,7 @@ mod goals;
 mod kubelet;
 mod node;
 mod operations;
+mod pods;
 mod stream;
 mod watch;
 mod workers;
@@ -234,6 +235,7 @@ impl World {
         world.at(now, Todo::Act);
         if world.kubelet.is_some() {
             for place in 0..world.plan.pods {
+                world.from_before(place);
                 world.new_spec(place);
             }
         }

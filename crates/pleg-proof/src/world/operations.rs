@@ -219,7 +219,7 @@ impl World {
             _ => return Ok(()),
         };
         let mut others = self.truth.of_pod(call.pod, now).filter(|l| {
-            let older = Some(&l.id) != own && l.created < known;
+            let older = Some(&l.id) != own && l.started.is_some_and(|t| t < known);
             older && l.name == name && l.at(now) == Some(State::Running)
         });
         let other = others.next().map(|l| &l.id);
@@ -276,33 +276,6 @@ impl World {
             worker.after = now;
         }
         self.next_step(pod);
-        Ok(())
-    }
-
-    /// What happens to the pods while nobody operates them: processes end, sandboxes end, pods are
-    /// deleted.
-    pub(super) fn disturb(&mut self, place: usize) -> Lawful {
-        let now = self.now;
-        let pod = self.pod_at(place);
-        if now < self.node.busy[place] {
-            return Ok(());
-        }
-        let happenings = match self.dice.node.below(24) {
-            0..=6 => self.truth.exit_one(pod, &mut self.dice.node, now),
-            7 => self.truth.end_sandbox(pod, &mut self.dice.node, now),
-            8 => return self.delete_spec(pod),
-            _ => return Ok(()),
-        };
-        let Some(last) = happenings.last() else {
-            return Ok(());
-        };
-        self.node.busy[place] = last.at + MS;
-        if self.node.is_up(now) {
-            self.tell_of(happenings);
-        } else {
-            self.checks.tally.fault(Fault::Untold);
-            self.note_happenings(&happenings);
-        }
         Ok(())
     }
 }

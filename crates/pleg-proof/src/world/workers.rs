@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pleg_core::WaiterId;
 use pleg_core::{CallError, Id, Instant, LifecycleType, PodLifecycleEvent, PodStatus, PodView};
 
-use super::kubelet::{Policy, Spec, Step, decide};
+use super::kubelet::{Spec, Step, decide};
 use super::{Todo, World};
 use crate::checks::Input;
 use crate::faults::Fault;
@@ -15,7 +15,6 @@ use crate::laws::Lawful;
 use crate::laws::acting as laws;
 use crate::runtime::pod_of;
 use crate::tally::Path;
-use crate::truth::NAMES;
 use crate::weather::{MS, SECOND};
 
 /// All pod workers of the node.
@@ -111,7 +110,7 @@ impl Kubelet {
 }
 
 impl Worker {
-    fn new(spec: Option<Spec>) -> Self {
+    pub(super) fn new(spec: Option<Spec>) -> Self {
         Self {
             spec,
             after: Instant::ORIGIN,
@@ -143,21 +142,6 @@ impl Worker {
 }
 
 impl World {
-    /// The place on the node of the pod with that number.
-    pub(super) fn place(&self, pod: usize) -> usize {
-        if self.kubelet.is_some() {
-            pod % (self.plan.pods + 1)
-        } else {
-            pod
-        }
-    }
-
-    /// The number of the pod that has that place.
-    pub(super) fn pod_at(&self, place: usize) -> usize {
-        let places = self.kubelet.as_ref().map(|k| &k.places);
-        places.and_then(|p| p.get(place)).copied().unwrap_or(place)
-    }
-
     pub(super) fn turn(&mut self, turn: Turn) -> Lawful {
         match turn {
             Turn::Run(pod) => self.run_due(pod),
@@ -171,7 +155,7 @@ impl World {
         }
     }
 
-    fn worker(&mut self, pod: usize) -> Option<&mut Worker> {
+    pub(super) fn worker(&mut self, pod: usize) -> Option<&mut Worker> {
         self.kubelet.as_mut()?.workers.get_mut(&pod)
     }
 
@@ -397,69 +381,8 @@ impl World {
         Ok(())
     }
 
-    /// A new pod takes the place: with a uid of its own or, as a static pod does, with the same.
-    fn next_spec(&mut self, place: usize) {
-        let same = self.dice.kubelet.percent(25);
-        let pods = self.plan.pods;
-        if let Some(kubelet) = &mut self.kubelet
-            && let Some(pod) = kubelet.places.get_mut(place)
-            && (!same || kubelet.workers.contains_key(pod))
-        {
-            *pod += pods + 1;
-        }
-        self.new_spec(place);
-    }
-
-    /// The pod that has the place gets a spec and a worker.
-    pub(super) fn new_spec(&mut self, place: usize) {
-        let dice = &mut self.dice.kubelet;
-        let policies = [
-            Policy::Always,
-            Policy::Always,
-            Policy::OnFailure,
-            Policy::Never,
-        ];
-        let names = &NAMES[..dice.between(1, NAMES.len() as u64) as usize];
-        let policy = dice.pick(&policies);
-        let spec = Spec { policy, names };
-        let pod = self.pod_at(place);
-        let Some(kubelet) = &mut self.kubelet else {
-            return;
-        };
-        kubelet.workers.insert(pod, Worker::new(Some(spec)));
-        self.truth.forget(pod);
-        self.checks.tally.path(Path::SpecNew);
-        self.checks
-            .note(self.now, || format!("pod-{pod} is to be {spec:?}"));
-        self.wake(pod);
-    }
-
-    /// The pod of that place is deleted.
-    pub(super) fn delete_spec(&mut self, pod: usize) -> Lawful {
-        let Some(worker) = self.worker(pod) else {
-            return Ok(());
-        };
-        let waits = match worker.state {
-            State::Waiting(waiter, _) => Some(waiter),
-            _ => None,
-        };
-        if worker.spec.take().is_none() {
-            return Ok(());
-        }
-        self.checks.tally.path(Path::SpecDeleted);
-        self.checks
-            .note(self.now, || format!("pod-{pod} is deleted"));
-        if let Some(waiter) = waits {
-            // It begins anew, with a wait of its own.
-            let _ = self.worker_of(waiter);
-            self.give_up(pod, waiter)?;
-        }
-        self.wake(pod);
-        Ok(())
-    }
-
     /// The worker waits no longer.
-    fn give_up(&mut self, pod: usize, waiter: WaiterId) -> Lawful {
+    pub(super) fn give_up(&mut self, pod: usize, waiter: WaiterId) -> Lawful {
         self.checks.tally.path(Path::WorkerGaveUp);
         self.checks.note(self.now, || {
             format!("worker of pod-{pod}: {waiter:?} is cancelled")
