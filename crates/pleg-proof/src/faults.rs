@@ -80,6 +80,8 @@ named! {
         UnknownInRead = "unknown-in-read",
         /// A list still shows a sandbox after its DELETED (containerd 2).
         Lingers = "lingers",
+        /// A status call says NotFound for an id that the list of the same read shows.
+        StatusNotFound = "status-not-found",
         // --- per operation of the node ---
         /// An event of something that did not happen.
         Lie = "lie",
@@ -105,9 +107,20 @@ named! {
         ListOutage = "list-outage",
         /// A great deal happens at once.
         Storm = "storm",
+        /// The runtime goes away for up to a minute.
+        Outage = "outage",
+        /// The status calls of an id say NotFound for a while, though lists show it.
+        StatusHidden = "status-hidden",
         // --- per question ---
         /// Whoever waits gives up.
         GivesUp = "gives-up",
+        // --- per operation of a worker ---
+        /// An operation fails at once, and nothing is done.
+        OperationFails = "operation-fails",
+        /// An operation takes effect, and its reply is lost.
+        ReplyLost = "reply-lost",
+        /// An operation takes effect after the worker has given it up.
+        EffectLate = "effect-late",
         // --- what follows from the above ---
         /// A dead subscriber took the event.
         EatenByTheDead = "eaten-by-the-dead",
@@ -125,6 +138,10 @@ named! {
         Untold = "untold",
         /// The runtime cannot restore it, and it is gone without a word.
         Vanished = "vanished",
+        /// The runtime restarted before an operation took effect.
+        OperationCut = "operation-cut",
+        /// The runtime restarted after an operation took effect and before it returned.
+        ReplyCut = "reply-cut",
         /// The runtime could not start the container.
         StartError = "start-error",
         /// The reason of an exit changed after its event.

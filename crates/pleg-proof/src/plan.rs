@@ -4,8 +4,29 @@
 use std::fmt;
 
 use crate::dice::Dice;
-use crate::faults::Fault;
+use crate::faults::{Fault, named};
+use crate::open::{self, Open};
 use crate::weather::{Flavor, MS, Weather};
+
+named! {
+    /// Who operates the pods.
+    Kubelet {
+        /// Nobody: things happen to them, and consumers only ask.
+        Off = "off",
+        /// Pod workers.
+        On = "on",
+    }
+}
+
+/// The faults that come only where pod workers operate the pods.
+const ACTING: [(Fault, [u8; 5]); 6] = [
+    (Fault::OperationFails, [0, 0, 0, 2, 8]),
+    (Fault::ReplyLost, [0, 0, 0, 2, 8]),
+    (Fault::EffectLate, [0, 0, 0, 2, 8]),
+    (Fault::StatusNotFound, [0, 0, 0, 2, 8]),
+    (Fault::StatusHidden, [0, 0, 0, 2, 8]),
+    (Fault::Outage, [0, 0, 0, 1, 2]),
+];
 
 /// One world, before it begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,12 +53,62 @@ pub struct Plan {
     pub queue: usize,
     /// The longest period of the full list, and after how long without one the node is not ready.
     pub patience: (u64, u64),
+    pub kubelet: Kubelet,
+    /// What this world has although [`open::OPEN`] leaves it out.
+    pub open: Vec<Open>,
 }
 
 impl Plan {
     /// What that seed decides. Most worlds are small: small worlds find bugs. One in 64 is a node
-    /// of 110 pods.
+    /// of 110 pods. In half of the others pod workers operate the pods.
     pub fn of(seed: u64) -> Self {
+        let mut plan = Self::watched(seed);
+        let acts = plan.pods <= 30 && Dice::new(seed ^ 0xACE).percent(50);
+        if !acts {
+            return plan;
+        }
+        if plan.pods > 4 {
+            // There is more to do in a second for workers than for those who watch.
+            (plan.pods, plan.trouble) = (plan.pods.min(12), 30);
+        }
+        plan.with_kubelet(Kubelet::On, Vec::new())
+    }
+
+    /// The same world with or without pod workers, and with that of what is left out. Lies are left out beside them: an event that
+    /// tells of an end that did not happen is to be believed (invariant 2), and so acted on.
+    #[must_use]
+    pub fn with_kubelet(mut self, kubelet: Kubelet, open: Vec<Open>) -> Self {
+        if (kubelet, &open) == (self.kubelet, &self.open) {
+            return self;
+        }
+        let mut weather = self.weather;
+        if kubelet == Kubelet::On {
+            weather = weather.with(0, &[Fault::Lie]);
+            let mut dice = Dice::new(self.seed ^ 0xFACE);
+            for (fault, percent) in ACTING {
+                let percent = dice.pick(&percent);
+                let opened = open.iter().any(|open| open.faults().contains(&fault));
+                let left_out = !opened && open::is_left_out(fault);
+                weather = weather.with(if left_out { 0 } else { percent }, &[fault]);
+            }
+            let orphan = Open::NamelessOrphan;
+            let apart = orphan.is_left_out() && !open.contains(&orphan);
+            if apart && weather.percent(Fault::Nameless) > 0 {
+                // What takes effect late is what nobody expects.
+                weather = weather.with(0, &[Fault::EffectLate]);
+            }
+        } else {
+            let lies = Self::watched(self.seed).weather.percent(Fault::Lie) as u8;
+            weather = weather
+                .with(0, &ACTING.map(|(fault, _)| fault))
+                .with(lies, &[Fault::Lie]);
+        }
+        (self.weather, self.kubelet, self.open) = (weather, kubelet, open);
+        self
+    }
+
+    /// A world of that seed in which things happen to the pods and consumers only ask.
+    fn watched(seed: u64) -> Self {
         let mut dice = Dice::new(seed ^ 0xABCD);
         let flavor = match dice.below(20) {
             0..=5 => Flavor::Containerd17,
@@ -84,6 +155,8 @@ impl Plan {
             },
             queue: if dice.percent(50) { 1000 } else { 6 },
             patience: if dice.percent(15) { (8, 10) } else { (60, 180) },
+            kubelet: Kubelet::Off,
+            open: Vec::new(),
         }
     }
 
@@ -107,6 +180,7 @@ impl Plan {
             backlog: (1024, 100_000),
             queue: 1000,
             patience: (60, 180),
+            kubelet: Kubelet::Off,
             ..Self::of(seed)
         }
     }
@@ -127,6 +201,10 @@ impl Plan {
         for fault in self.weather.faults() {
             with(&|p| p.weather = p.weather.clone().with(0, &[fault]));
         }
+        for open in &self.open {
+            with(&|p| p.open.retain(|other| other != open));
+        }
+        with(&|p| p.kubelet = Kubelet::Off);
         with(&|p| p.questions = None);
         with(&|p| p.one_slot = None);
         with(&|p| p.tombstones = 100_000);
@@ -137,6 +215,11 @@ impl Plan {
         with(&|p| p.pods -= usize::from(p.pods > 1));
         with(&|p| p.trouble -= u64::from(p.trouble > 1));
         out
+    }
+
+    /// Whether this world has that.
+    pub fn mixes(&self, what: Open) -> bool {
+        self.open.contains(&what) || !what.is_left_out()
     }
 
     /// A pause between two operations.
@@ -167,6 +250,12 @@ impl fmt::Display for Plan {
         }
         if self.questions.is_none() {
             write!(f, ", no questions")?;
+        }
+        if self.kubelet == Kubelet::On {
+            write!(f, ", kubelet")?;
+        }
+        for open in &self.open {
+            write!(f, ", {}", open.name())?;
         }
         if let Some(overdue) = self.one_slot {
             write!(f, ", one slot and {overdue} overdue")?;
@@ -204,13 +293,34 @@ pub fn change(plan: &mut Plan, changes: &str) -> Result<(), String> {
             "ids" => plan.backlog.1 = number()? as usize,
             "queue" => plan.queue = number()? as usize,
             "patience" => plan.patience = (number()?, number()? * 3),
+            "kubelet" => {
+                let kubelet = Kubelet::named(how).ok_or(format!("{how}: on or off"))?;
+                *plan = plan.clone().with_kubelet(kubelet, plan.open.clone());
+            }
+            "open" => {
+                let mut open = plan.open.clone();
+                match Open::named(how) {
+                    Some(one) => open.push(one),
+                    None if how == "all" => open.extend(Open::ALL),
+                    None if how == "none" => open.clear(),
+                    None => return Err(format!("{how}: all, none, or what is left out")),
+                }
+                open.sort_unstable();
+                open.dedup();
+                *plan = plan.clone().with_kubelet(plan.kubelet, open);
+            }
+            "without" if how == "all" => {
+                plan.weather = plan.weather.clone().with(0, Fault::ALL);
+            }
             "without" => {
                 let fault = Fault::named(how).ok_or(format!("{how}: no such fault"))?;
                 plan.weather = plan.weather.clone().with(0, &[fault]);
             }
             "with" => {
-                let fault = Fault::named(how).ok_or(format!("{how}: no such fault"))?;
-                plan.weather = plan.weather.clone().with(10, &[fault]);
+                let (name, percent) = how.split_once(':').unwrap_or((how, "10"));
+                let fault = Fault::named(name).ok_or(format!("{name}: no such fault"))?;
+                let percent = percent.parse().map_err(|_| format!("{change}: a number"))?;
+                plan.weather = plan.weather.clone().with(percent, &[fault]);
             }
             "runtime" => {
                 plan.flavor = Flavor::named(how).ok_or(format!("{how}: no such runtime"))?;
@@ -229,6 +339,20 @@ pub fn changes(plan: &Plan, origin: &Plan) -> String {
             out.push(text);
         }
     };
+    say(
+        plan.kubelet != origin.kubelet,
+        format!("kubelet={}", plan.kubelet.name()),
+    );
+    say(
+        !origin.open.iter().all(|open| plan.open.contains(open)),
+        "open=none".to_owned(),
+    );
+    for &open in &plan.open {
+        say(
+            !origin.open.contains(&open),
+            format!("open={}", open.name()),
+        );
+    }
     say(plan.pods != origin.pods, format!("pods={}", plan.pods));
     let trouble = plan.trouble;
     say(trouble != origin.trouble, format!("trouble={trouble}"));
@@ -260,9 +384,21 @@ pub fn changes(plan: &Plan, origin: &Plan) -> String {
         patience != origin.patience,
         format!("patience={}", patience.0),
     );
-    for fault in origin.weather.faults() {
-        let gone = plan.weather.percent(fault) == 0;
-        say(gone, format!("without={}", fault.name()));
+    // The kubelet changes the weather, too.
+    let origin = origin.clone().with_kubelet(plan.kubelet, plan.open.clone());
+    let gone = |fault: &Fault| plan.weather.percent(*fault) == 0;
+    let all_but_few = origin.weather.faults().filter(gone).count() > 4;
+    say(all_but_few, "without=all".to_owned());
+    for &fault in Fault::ALL {
+        let (percent, name) = (plan.weather.percent(fault), fault.name());
+        let before = if all_but_few {
+            0
+        } else {
+            origin.weather.percent(fault)
+        };
+        say(before > 0 && percent == 0, format!("without={name}"));
+        let more = before != percent && percent > 0;
+        say(more, format!("with={name}:{percent}"));
     }
     out.join(",")
 }
@@ -276,7 +412,10 @@ mod tests {
         for seed in 0..200 {
             let origin = Plan::of(seed);
             let mut plan = origin.clone();
-            for n in 0..6 {
+            if seed % 2 == 0 {
+                plan = plan.with_kubelet(Kubelet::On, Open::ALL.into());
+            }
+            for n in [0, 1, 2, 3, 4, 5, 6, 6, 6, 6] {
                 let smaller = plan.smaller();
                 if let Some(next) = smaller.into_iter().nth(n) {
                     plan = next;
@@ -292,7 +431,16 @@ mod tests {
     #[test]
     fn what_cannot_be_changed_is_named() {
         let mut plan = Plan::of(1);
-        for wrong in ["pods=x", "without=nothing", "runtime=docker", "colour=red"] {
+        let wrong = [
+            "pods=x",
+            "without=nothing",
+            "with=cut:x",
+            "runtime=docker",
+            "colour=red",
+            "kubelet=maybe",
+            "open=nothing",
+        ];
+        for wrong in wrong {
             assert!(change(&mut plan, wrong).is_err(), "{wrong}");
         }
     }

@@ -121,10 +121,12 @@ pub fn list(truth: &Truth, sandboxes_at: u64, containers_at: u64) -> Vec<Report>
 
 /// An inspection between `began` and `ended`: lists of the pod and of its sandboxes, then every
 /// status at a moment of its own. Returns what was found, what is gone, and what was listed and had
-/// no status.
+/// no status. `hides`: the status call of this id says NotFound; it is asked about ids that a list
+/// of this inspection shows.
 pub fn inspect(
     truth: &Truth,
     dice: &mut Dice,
+    hides: &mut dyn FnMut(&Id) -> bool,
     pod: &PodUid,
     held: &[(Id, Kind)],
     (began, ended): (u64, u64),
@@ -148,7 +150,13 @@ pub fn inspect(
             continue;
         }
         let from = if is_held { began } else { lists_at };
-        match (status(life, dice.between(from, ended)), row) {
+        let at = dice.between(from, ended);
+        let status = if row.is_some() && hides(&life.id) {
+            None
+        } else {
+            status(life, at)
+        };
+        match (status, row) {
             (Some(mut report), row) => {
                 report.identity.sandbox = row.and_then(|r| r.identity.sandbox);
                 found.push(report);

@@ -1,6 +1,6 @@
 //! Many worlds on all cores: by number or until somebody says that it is enough.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,9 +26,8 @@ pub struct Totals {
 }
 
 /// A run under way.
-#[derive(Debug)]
 pub struct Run {
-    plan: fn(u64) -> Plan,
+    plan: Box<dyn Fn(u64) -> Plan + Send + Sync>,
     end: u64,
     next: AtomicU64,
     sum: Mutex<(Totals, Vec<(Plan, Broken)>)>,
@@ -37,11 +36,25 @@ pub struct Run {
 /// So many broken laws are remembered, and then it is enough.
 const ENOUGH: usize = 20;
 
+impl fmt::Debug for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (end, next) = (self.end, &self.next);
+        f.debug_struct("Run")
+            .field("end", &end)
+            .field("next", next)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Run {
     /// Worlds by `plan`, from what `totals` have come to, up to the seed `end`.
-    pub fn new(plan: fn(u64) -> Plan, totals: Totals, end: u64) -> Self {
+    pub fn new(
+        plan: impl Fn(u64) -> Plan + Send + Sync + 'static,
+        totals: Totals,
+        end: u64,
+    ) -> Self {
         Self {
-            plan,
+            plan: Box::new(plan),
             end,
             next: AtomicU64::new(totals.next),
             sum: Mutex::new((totals, Vec::new())),
@@ -134,6 +147,15 @@ impl Totals {
         let _ = writeln!(
             out,
             "calls            {lists} lists, {inspections} inspections, {readings} readings"
+        );
+        let of = |path: Path| t.paths[path as usize];
+        let started = of(Path::ContainerStarted);
+        let restarted = of(Path::ContainerRestarted);
+        let removed = of(Path::ContainerRemoved) + of(Path::SandboxRemoved);
+        let waits = of(Path::WorkerWaits);
+        let _ = writeln!(
+            out,
+            "workers          {waits} waits, {started} starts, {restarted} restarts, {removed} removals"
         );
         let _ = writeln!(
             out,

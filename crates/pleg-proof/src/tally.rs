@@ -6,6 +6,7 @@ use std::fmt;
 use pleg_core::{Cause, Degraded, ExpectedEvent, LifecycleType, StreamEnd};
 
 use crate::faults::{Fault, named};
+use crate::open;
 use crate::weather::Flavor;
 
 named! {
@@ -83,6 +84,24 @@ named! {
         DegradedPodsHung = "degraded: pods hung",
         DegradedPodsFailing = "degraded: pods failing",
         WellAgain = "degraded no more",
+        FromBefore = "worker: pods from before",
+        SpecNew = "worker: new pod",
+        SpecDeleted = "worker: pod deleted",
+        WorkerEnded = "worker: pod ended",
+        WorkerWaits = "worker: waits",
+        WorkerWaitFailed = "worker: waits failed",
+        WorkerGaveUp = "worker: waits cancelled",
+        OperationIssued = "worker: operations",
+        OperationFailed = "worker: operations failed",
+        OperationRefused = "worker: operations refused by the runtime",
+        SandboxRun = "worker: sandboxes run",
+        SandboxStopped = "worker: sandboxes stopped",
+        SandboxRemoved = "worker: sandboxes removed",
+        ContainerCreated = "worker: containers created",
+        ContainerRestarted = "worker: containers created again",
+        ContainerStarted = "worker: containers started",
+        ContainerStopped = "worker: containers stopped",
+        ContainerRemoved = "worker: containers removed",
     }
 }
 
@@ -154,9 +173,11 @@ impl Tally {
         add(&mut self.worlds, &other.worlds);
     }
 
-    /// What never came.
+    /// What never came, of what is not left out on purpose.
     pub fn never(&self) -> Vec<&'static str> {
-        let faults = Fault::ALL.iter().map(|f| f.name()).zip(self.faults);
+        let faults = Fault::ALL.iter().zip(self.faults);
+        let faults = faults.filter(|(fault, _)| !open::is_left_out(**fault));
+        let faults = faults.map(|(fault, n)| (fault.name(), n));
         let paths = Path::ALL.iter().map(|p| p.name()).zip(self.paths);
         let worlds = Flavor::ALL.iter().map(|w| w.name()).zip(self.worlds);
         let all = faults.chain(paths).chain(worlds);

@@ -4,11 +4,15 @@
 //! An id carries its place in the truth and its pod (`ctr-17-3` is life 17, of pod 3), so that
 //! nobody has to search for it.
 
+mod operations;
+
 use pleg_core::{Details, EventType, Id, Identity, Kind, Text, WallTime};
 
 use crate::dice::Dice;
 use crate::runtime::WALL;
 use crate::weather::SECOND;
+
+pub use operations::{Done, Operation, Refused};
 
 /// A state that a runtime shows; a sandbox is ready (`Running`) or not (`Exited`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,6 +95,8 @@ pub struct Truth {
     pub failed_start_removes: bool,
     /// How many containers could not be started.
     pub failed_starts: u64,
+    /// Every container that is started starts, and none ends at once.
+    pub reliable: bool,
     pods: Vec<OfPod>,
 }
 
@@ -101,9 +107,12 @@ struct OfPod {
     recent: Vec<usize>,
     /// How many there were of each name; sandboxes have none.
     attempts: [u32; 1 + NAMES.len()],
+    /// By name, the attempt that the log directory gives to the next container.
+    logs: [u32; NAMES.len()],
 }
 
-const NAMES: [&str; 2] = ["app", "log"];
+/// The names of containers. Pods that nobody operates have the first two.
+pub const NAMES: [&str; 3] = ["app", "log", "net"];
 const STEP: u64 = 1_000_000;
 /// No answer and no event shows what was removed longer ago than this: the longest a list may
 /// take, and some more.
@@ -161,10 +170,9 @@ impl Truth {
 
     fn born(
         &mut self,
-        kind: Kind,
-        pod: usize,
-        name: &'static str,
+        (kind, pod, name): (Kind, usize, &'static str),
         sandbox: Option<Id>,
+        attempt: Option<u32>,
         t: u64,
     ) -> usize {
         let n = self.lives.len();
@@ -172,15 +180,12 @@ impl Truth {
         if self.pods.len() <= pod {
             self.pods.resize_with(pod + 1, OfPod::default);
         }
+        self.tidy(pod, t);
         let of_pod = &mut self.pods[pod];
-        let lives = &self.lives;
-        of_pod
-            .recent
-            .retain(|&n| lives[n].removed.is_none_or(|gone| gone + LATELY > t));
         of_pod.recent.push(n);
         let number = 1 + NAMES.iter().position(|&other| other == name).unwrap_or(0);
         let number = if kind == Kind::Sandbox { 0 } else { number };
-        let attempt = of_pod.attempts[number];
+        let attempt = attempt.unwrap_or(of_pod.attempts[number]);
         of_pod.attempts[number] += 1;
         let ready = kind == Kind::Sandbox;
         let said = Said::of(kind, pod, name, sandbox.clone(), attempt, t);
@@ -201,6 +206,19 @@ impl Truth {
             said,
         });
         n
+    }
+
+    /// Forgets in every pod what ended long ago.
+    pub fn tidy_all(&mut self, t: u64) {
+        for pod in 0..self.pods.len() {
+            self.tidy(pod, t);
+        }
+    }
+
+    fn tidy(&mut self, pod: usize, t: u64) {
+        let lives = &self.lives;
+        let lately = |n: &usize| lives[*n].removed.is_none_or(|gone| gone + LATELY > t);
+        self.pods[pod].recent.retain(lately);
     }
 
     fn alive(&self, pod: usize, kind: Kind, t: u64) -> Vec<usize> {
@@ -224,14 +242,14 @@ impl Truth {
         let containers = self.alive(pod, Kind::Container, t);
         match (dice.below(12), ready) {
             (0..=5, None) => {
-                let n = self.born(Kind::Sandbox, pod, "", None, t);
+                let n = self.born((Kind::Sandbox, pod, ""), None, None, t);
                 news.tell(n, EventType::Created);
                 news.tell(n, EventType::Started);
             }
             (0..=2, Some(s)) => {
                 let sandbox = self.lives[s].id.clone();
-                let name = dice.pick(&NAMES);
-                let n = self.born(Kind::Container, pod, name, Some(sandbox), t);
+                let name = dice.pick(&NAMES[..2]);
+                let n = self.born((Kind::Container, pod, name), Some(sandbox), None, t);
                 news.tell(n, EventType::Created);
                 if dice.percent(50) {
                     self.start(n, dice, &mut news);
@@ -315,7 +333,7 @@ impl Truth {
     }
 
     fn start(&mut self, n: usize, dice: &mut Dice, news: &mut News) {
-        if dice.percent(10) {
+        if !self.reliable && dice.percent(10) {
             // The runtime cannot start it, and tells nothing of it.
             self.failed_starts += 1;
             let life = &mut self.lives[n];
@@ -330,7 +348,7 @@ impl Truth {
         }
         self.lives[n].started = Some(news.at);
         news.tell(n, EventType::Started);
-        if dice.percent(15) {
+        if !self.reliable && dice.percent(15) {
             self.exit(n, 1, news);
         }
     }

@@ -30,8 +30,9 @@ struct Args {
     /// Print the whole history of a replay.
     #[arg(long, requires = "seed")]
     history: bool,
-    /// Change what the seed decides: pods=1,trouble=3,without=cut,runtime=crio, and so on.
-    #[arg(long, value_name = "CHANGES", requires = "seed", default_value = "")]
+    /// Change what each seed decides: pods=1,trouble=3,without=cut,runtime=crio,kubelet=on,open=all,
+    /// and so on.
+    #[arg(long, value_name = "CHANGES", default_value = "")]
     change: String,
     /// Run this many worlds.
     #[arg(long, value_name = "N")]
@@ -161,7 +162,15 @@ fn run(args: &Args) -> Result<bool, String> {
         .minutes
         .map(|m| begun + Duration::from_secs_f64(m.max(0.0) * 60.0));
     let goes_on = || until.is_none_or(|until| Instant::now() < until);
-    let run = Run::new(planner(args), totals, end);
+    // Whether the changes are understood does not depend on the seed.
+    plan::change(&mut planner(args)(0), &args.change)?;
+    let (planner, changes) = (planner(args), args.change.clone());
+    let changed = move |seed| {
+        let mut plan = planner(seed);
+        let _ = plan::change(&mut plan, &changes);
+        plan
+    };
+    let run = Run::new(changed, totals, end);
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..jobs.max(1))
             .map(|_| scope.spawn(|| run.work(goes_on)))

@@ -38,11 +38,17 @@ impl Subscribers {
         !self.lagging.is_empty()
     }
 
-    /// Something is announced; `present` ids are announced and not removed, of `pods` pods.
+    /// Something is announced; `present` ids are announced and not removed, of so many pods with so
+    /// many names each, one of them the sandbox's.
     ///
     /// # Errors
     /// The one that keeps up does not get it, or too much waits for one that lags.
-    pub fn announce(&mut self, event: &PodLifecycleEvent, present: u64, pods: usize) -> Lawful {
+    pub fn announce(
+        &mut self,
+        event: &PodLifecycleEvent,
+        present: u64,
+        (pods, names): (usize, usize),
+    ) -> Lawful {
         self.prompt.push(event.clone());
         let got = self.prompt.pop();
         let (missed, more) = (self.prompt.take_missed(), self.prompt.pop());
@@ -56,7 +62,7 @@ impl Subscribers {
             // An id that exists: its end, and what was said of it last; of each name the last
             // three ends, each Died and Removed; a PodSync for each pod. Twice that between
             // one time of tidying up and the next.
-            let names = 3 * pods as u64;
+            let names = (names * pods) as u64;
             one.present = one.present.max(present);
             let kept = 3 * one.present + 3 * 2 * names + pods as u64 + 8;
             let bound = (one.plain as u64).max(2 * kept) + 1;

@@ -7,6 +7,7 @@ mod cached;
 mod duties;
 mod health;
 mod inboxes;
+mod losses;
 mod quiet;
 mod waiting;
 
@@ -26,6 +27,7 @@ use by_pod::ByPod;
 pub use duties::Duties;
 pub use health::Signs;
 pub use inboxes::Subscribers;
+pub use losses::Losses;
 
 /// What the machine was handed before it put something out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -275,7 +277,7 @@ impl Checks {
 }
 
 /// What a status shows, by id; no state where it is unknown.
-fn states(status: &PodStatus) -> impl Iterator<Item = (&Id, Option<State>)> {
+pub fn states(status: &PodStatus) -> impl Iterator<Item = (&Id, Option<State>)> {
     let sandboxes = status.sandboxes.iter().map(|s| {
         let state = match s.state {
             SandboxState::Ready => Some(State::Running),

@@ -50,7 +50,8 @@ impl World {
                 let asked = (&uid, ticket);
                 self.checks
                     .inspection_asked(self.now, asked, causes, &self.duties)?;
-                let hung = self.node.is_hung(self.now, pod_of(&uid));
+                let place = pod_of(&uid).map(|pod| self.place(pod));
+                let hung = self.node.is_hung(self.now, place);
                 let faults = Faults {
                     fails: Fault::InspectionFails,
                     hangs: Some(Fault::InspectionHangs),
@@ -67,8 +68,8 @@ impl World {
                 deadline,
                 ..
             } => {
-                let pod = self.truth.life(&id).map(|l| l.pod);
-                let hung = self.node.is_hung(self.now, pod);
+                let place = self.truth.life(&id).map(|l| self.place(l.pod));
+                let hung = self.node.is_hung(self.now, place);
                 let faults = Faults {
                     fails: Fault::ReadingFails,
                     hangs: None,
@@ -93,8 +94,18 @@ impl World {
             Output::Announce(event) => {
                 let output = Output::Announce(event.clone());
                 self.checks.output(&self.truth, self.now, &output)?;
-                let (present, pods) = (self.checks.present(), self.plan.pods);
-                self.subscribers.announce(&event, present, pods)
+                let (present, pods) = (self.checks.present(), self.pods_and_names());
+                self.subscribers.announce(&event, present, pods)?;
+                self.announced(&event);
+                Ok(())
+            }
+            Output::Answer { waiter, answer } => {
+                let output = Output::Answer { waiter, answer };
+                self.checks.output(&self.truth, self.now, &output)?;
+                match (output, self.worker_of(waiter)) {
+                    (Output::Answer { answer, .. }, Some(pod)) => self.worker_answered(pod, answer),
+                    _ => Ok(()),
+                }
             }
             other => self.checks.output(&self.truth, self.now, &other),
         }
@@ -209,6 +220,7 @@ impl World {
         self.signs.last_list_failed = failed;
         if let (Ok(rows), false) = (&rows, failed) {
             self.checks.list_read(&self.truth, began, rows);
+            self.losses.listed(call.began, self.now, rows);
             self.signs.last_list = self.signs.last_list.max(Some(call.began));
         }
         self.drain()
@@ -255,8 +267,7 @@ impl World {
         let mut failure = self.failed(call);
         let (mut found, mut gone, mut denied) = (Vec::new(), Vec::new(), Vec::new());
         if failure.is_none() {
-            let (dice, during) = (&mut self.dice.calls, (call.began, call.ended));
-            (found, gone, denied) = runtime::inspect(&self.truth, dice, uid, held, during);
+            (found, gone, denied) = self.inspect(call, uid, held);
             self.blur(&mut found);
             if self.comes(Fault::InspectionPartial, |d| &mut d.calls) {
                 failure = Some(error(CallErrorKind::Failed));
@@ -279,6 +290,7 @@ impl World {
         let shown: Vec<Report> = found.iter().chain(&denied).cloned().collect();
         self.checks
             .inspected(&self.truth, asked, began, &shown, failed);
+        self.losses.read(call.began, self.now, &shown, !failed);
         let inspection = Inspection {
             ticket,
             began,
@@ -293,10 +305,41 @@ impl World {
         self.drain()
     }
 
+    /// What was found, what is gone, and what was listed and had no status.
+    fn inspect(
+        &mut self,
+        call: Call,
+        uid: &PodUid,
+        held: &[(Id, Kind)],
+    ) -> (Vec<Report>, Vec<Id>, Vec<Report>) {
+        let percent = self.weather.percent(Fault::StatusNotFound);
+        let (dice, tally, node) = (&mut self.dice.kubelet, &mut self.checks.tally, &self.node);
+        let mut not_found = Vec::new();
+        let mut hides = |id: &Id| {
+            let hidden = node.is_hidden(call.ended, id);
+            let hides = hidden || percent > 0 && dice.percent(percent);
+            if hides {
+                tally.fault([Fault::StatusNotFound, Fault::StatusHidden][usize::from(hidden)]);
+                not_found.push(id.clone());
+            }
+            hides
+        };
+        let (dice, during) = (&mut self.dice.calls, (call.began, call.ended));
+        let read = runtime::inspect(&self.truth, dice, &mut hides, uid, held, during);
+        if !not_found.is_empty() {
+            self.checks
+                .note(self.now, || format!("   NotFound: {not_found:?}"));
+        }
+        read
+    }
+
     pub(super) fn status_read(&mut self, call: Call, id: &Id) -> Lawful {
         self.checks.tally.readings += 1;
         let at = self.dice.calls.between(call.began, call.ended);
-        let found = self.truth.life(id).and_then(|l| runtime::status(l, at));
+        let mut found = self.truth.life(id).and_then(|l| runtime::status(l, at));
+        if self.node.is_hidden(call.ended, id) {
+            found = None;
+        }
         let report = match self.failed(call) {
             Some(error) => Err(error),
             None => found.ok_or_else(|| error(CallErrorKind::NotFound)),
@@ -306,6 +349,8 @@ impl World {
             .note(self.now, || format!("read {id}: {report:?}"));
         if let Ok(report) = &report {
             self.checks.status_read(&self.truth, report);
+            let report = std::slice::from_ref(report);
+            self.losses.read(call.began, self.now, report, false);
         }
         let reading = Reading {
             ticket: call.ticket,

@@ -24,6 +24,7 @@ impl World {
         let now = self.instant();
         // One pod more than there are: of that one nothing is ever heard.
         let which = self.dice.consumers.below(self.plan.pods as u64 + 1) as usize;
+        let which = self.pod_at(which);
         let pod = self.uid(which);
         let mut what = self.dice.consumers.below(12);
         if what == 11 && self.plan.pods > 4 && self.dice.consumers.percent(90) {
@@ -86,7 +87,7 @@ impl World {
     }
 
     /// Whether nothing stands in the way of an answer about that pod.
-    fn is_well(&self, pod: usize) -> bool {
+    pub(super) fn is_well(&self, pod: usize) -> bool {
         let in_the_way = [
             Fault::SlowRead,
             Fault::InspectionHangs,
@@ -98,7 +99,7 @@ impl World {
         let uid = self.uid(pod);
         !(hampered
             || !self.node.is_up(self.now)
-            || self.node.is_hung(self.now, Some(pod))
+            || self.node.is_hung(self.now, Some(self.place(pod)))
             || self.busy_until > self.now
             || self.checks.is_failing(Some(&uid)))
     }

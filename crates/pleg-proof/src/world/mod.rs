@@ -3,9 +3,14 @@
 
 mod calls;
 mod consumers;
+mod goals;
+mod kubelet;
 mod node;
+mod operations;
+mod pods;
 mod stream;
 mod watch;
+mod workers;
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -16,12 +21,12 @@ use pleg_core::{
     PodUid, Reconciler, RuntimeEvent, Settings, Ticket, WaiterId,
 };
 
-use crate::checks::{Checks, Duties, Input, Signs, Subscribers};
+use crate::checks::{Checks, Duties, Input, Losses, Signs, Subscribers};
 use crate::dice::Dice;
 use crate::faults::Fault;
 use crate::history::History;
 use crate::laws::{self, Lawful};
-use crate::plan::Plan;
+use crate::plan::{self, Plan};
 use crate::runtime::{self, WALL};
 use crate::tally::Path;
 use crate::truth::{Happening, Truth};
@@ -30,6 +35,7 @@ use crate::weather::{Flavor, SECOND, Weather};
 pub use calls::error;
 use node::Node;
 use stream::Channel;
+use workers::{Kubelet, Turn};
 
 /// What happens at some moment.
 #[derive(Debug)]
@@ -51,6 +57,8 @@ enum Todo {
     List(Call, KnownIds),
     Inspect(Call, Box<(PodUid, Vec<(Id, Kind)>)>),
     Read(Call, Id),
+    /// A pod worker or one of its operations goes on.
+    Kubelet(Turn),
     /// A consumer asks for something.
     Ask,
     /// A second has passed.
@@ -102,6 +110,7 @@ struct Chances {
     stream: Dice,
     calls: Dice,
     consumers: Dice,
+    kubelet: Dice,
 }
 
 #[derive(Debug)]
@@ -116,6 +125,8 @@ pub struct World {
     queue: BinaryHeap<Planned>,
     sequence: u64,
     node: Node,
+    /// The pod workers, where they operate the pods.
+    kubelet: Option<Kubelet>,
     channel: Channel,
     /// The number of the present stream, if one stands.
     stream: Option<u64>,
@@ -136,6 +147,7 @@ pub struct World {
     subscribers: Subscribers,
     duties: Duties,
     signs: Signs,
+    losses: Losses,
     counters: Counters,
     /// The wall clock's distance and the streams that were confirmed, for the tally.
     confirmed: bool,
@@ -180,10 +192,12 @@ impl World {
                 stream: dice(2),
                 calls: dice(3),
                 consumers: dice(4),
+                kubelet: dice(5),
             },
             queue: BinaryHeap::new(),
             sequence: 0,
             node: Node::new(plan.pods),
+            kubelet: (plan.kubelet == plan::Kubelet::On).then(|| Kubelet::new(plan.pods)),
             channel: Channel::new(plan.flavor, plan.queue),
             stream: None,
             streams: 0,
@@ -199,6 +213,7 @@ impl World {
             subscribers: Subscribers::new(plan.questions.map_or(&[], |_| &[2, 40])),
             duties,
             signs: Signs::new(no_stream),
+            losses: Losses::default(),
             counters: Counters::default(),
             confirmed: false,
             period: Duration::ZERO,
@@ -213,6 +228,12 @@ impl World {
             world.at(first, Todo::Subscribe);
         }
         world.at(now, Todo::Act);
+        if world.kubelet.is_some() {
+            for place in 0..world.plan.pods {
+                world.from_before(place);
+                world.new_spec(place);
+            }
+        }
         if world.plan.questions.is_some() {
             world.at(now, Todo::Ask);
         }
@@ -245,12 +266,16 @@ impl World {
     /// The node does nothing any more and nobody asks for anything.
     pub const fn rest(&mut self) {
         self.acting = false;
+        self.truth.reliable = true;
+        if let Some(kubelet) = &mut self.kubelet {
+            kubelet.resync = false;
+        }
     }
 
     /// From now on every event arrives and every call succeeds.
     pub fn clear_up(&mut self) {
         self.weather = Weather::FAIR;
-        self.node.clear_up();
+        self.node.clear_up(self.now);
         self.channel.clear_up();
     }
 
@@ -323,6 +348,7 @@ impl World {
             Todo::List(call, known) => self.listed(call, known),
             Todo::Inspect(call, subject) => self.inspected(call, &subject.0, &subject.1),
             Todo::Read(call, id) => self.status_read(call, &id),
+            Todo::Kubelet(turn) => self.turn(turn),
             Todo::Ask => self.ask(),
             Todo::Second => self.second(),
         }
@@ -397,12 +423,19 @@ impl World {
     }
 
     /// Everything on the node is stopped and removed.
-    pub fn remove_everything(&mut self) {
+    ///
+    /// # Errors
+    /// A law that is broken.
+    pub fn remove_everything(&mut self) -> Lawful {
+        if self.kubelet.is_some() {
+            return self.delete_everything();
+        }
         let start = self.now.max(self.node.busy_until());
         let pods = self.plan.pods;
         let (happenings, end) = self.truth.end(pods, &mut self.dice.node, start);
         self.node.all_busy_until(end);
         self.tell_of(happenings);
+        Ok(())
     }
 
     /// The events that were missed, of all kinds.

@@ -1,7 +1,7 @@
 //! What happens on the node: pods come and go, the runtime goes away and comes back, and what can
 //! be told of it is told.
 
-use pleg_core::{EventType, PodUid};
+use pleg_core::{EventType, Id, PodUid};
 
 use super::{Todo, World};
 use crate::faults::Fault;
@@ -15,7 +15,7 @@ use crate::weather::{Flavor, MS, SECOND};
 pub(super) struct Node {
     pub(super) uids: Vec<PodUid>,
     /// What a pod does is done then.
-    busy: Vec<u64>,
+    pub(super) busy: Vec<u64>,
     /// The pod's calls hang until then.
     hung: Vec<u64>,
     lists_out: u64,
@@ -27,6 +27,8 @@ pub(super) struct Node {
     pub(super) restarted: u64,
     pub(super) silent: u64,
     pub(super) rival: u64,
+    /// The status calls of these ids say NotFound until then.
+    hidden: Vec<(Id, u64)>,
 }
 
 /// What a call meets.
@@ -52,13 +54,21 @@ impl Node {
             restarted: 0,
             silent: 0,
             rival: 0,
+            hidden: Vec::new(),
         }
     }
 
-    pub(super) fn clear_up(&mut self) {
+    pub(super) fn clear_up(&mut self, now: u64) {
         self.hung.fill(0);
-        (self.lists_out, self.down, self.starting) = (0, 0, 0);
+        (self.lists_out, self.down) = (0, 0);
+        self.starting = self.starting.min(now);
         (self.silent, self.rival) = (0, 0);
+        self.hidden.clear();
+    }
+
+    pub(super) fn is_hidden(&self, now: u64, id: &Id) -> bool {
+        let hidden = self.hidden.iter().find(|(other, _)| other == id);
+        hidden.is_some_and(|(_, until)| now < *until)
     }
 
     pub(super) fn busy_until(&self) -> u64 {
@@ -71,6 +81,11 @@ impl Node {
 
     pub(super) const fn is_up(&self, now: u64) -> bool {
         now >= self.down && now >= self.starting
+    }
+
+    /// When the runtime was last away, up to when it served again.
+    pub(super) const fn up_since(&self) -> u64 {
+        self.starting
     }
 
     pub(super) const fn met(&self, now: u64) -> Met {
@@ -103,7 +118,9 @@ impl World {
             return Ok(());
         }
         let pod = self.dice.node.below(self.plan.pods as u64) as usize;
-        if self.node.is_up(self.now) {
+        if self.kubelet.is_some() {
+            self.disturb(pod)?;
+        } else if self.node.is_up(self.now) {
             self.operate(pod);
         } else {
             // Nothing can be asked of a runtime that is away; processes end all the same.
@@ -149,7 +166,7 @@ impl World {
         self.tell_of(happenings);
     }
 
-    fn note_happenings(&mut self, happenings: &[Happening]) {
+    pub(super) fn note_happenings(&mut self, happenings: &[Happening]) {
         for happening in happenings {
             let id = &self.truth.lives[happening.life].id;
             self.checks.history.note(happening.at, || {
@@ -204,7 +221,10 @@ impl World {
         let now = self.now;
         let until = |dice: &mut crate::dice::Dice, low, high| now + dice.between(low, high) * MS;
         if self.comes(Fault::Restart, |d| &mut d.node) {
-            self.restart()?;
+            self.restart((100, 6000))?;
+        }
+        if self.node.is_up(now) && self.comes(Fault::Outage, |d| &mut d.node) {
+            self.restart((10_000, 60_000))?;
         }
         if self.comes(Fault::SilentStream, |d| &mut d.node) {
             self.node.silent = until(&mut self.dice.node, 2000, 15_000);
@@ -218,9 +238,11 @@ impl World {
         if self.comes(Fault::HungPod, |d| &mut d.node) {
             let pod = self.dice.node.below(self.plan.pods as u64) as usize;
             self.node.hung[pod] = until(&mut self.dice.node, 1000, 12_000);
-            let uid = self.uid(pod);
-            self.checks.no_longer_urgent(Some(&uid));
-            self.checks.note(now, || format!("{uid} hangs"));
+            for pod in self.pods_of(pod) {
+                let uid = self.uid(pod);
+                self.checks.no_longer_urgent(Some(&uid));
+                self.checks.note(now, || format!("{uid} hangs"));
+            }
         }
         if self.comes(Fault::HungPods, |d| &mut d.node) {
             let over = until(&mut self.dice.node, 1000, 8000);
@@ -232,11 +254,18 @@ impl World {
             self.node.lists_out = until(&mut self.dice.node, 3000, 20_000);
             self.checks.note(now, || "no list answers".to_owned());
         }
+        if self.comes(Fault::StatusHidden, |d| &mut d.node) {
+            self.hide();
+        }
         if self.comes(Fault::Storm, |d| &mut d.node) && self.node.is_up(now) {
             self.checks.note(now, || "a storm".to_owned());
             for pod in 0..self.plan.pods {
                 for _ in 0..self.dice.node.between(1, 6) {
-                    self.operate(pod);
+                    if self.kubelet.is_some() {
+                        self.disturb(pod)?;
+                    } else {
+                        self.operate(pod);
+                    }
                 }
             }
             let busy = until(&mut self.dice.node, 0, 4000);
@@ -246,10 +275,27 @@ impl World {
         Ok(())
     }
 
-    /// The runtime goes away and comes back.
-    fn restart(&mut self) -> Lawful {
+    /// The status calls of an id that exists begin to say NotFound.
+    fn hide(&mut self) {
+        let now = self.now;
+        let exist = self.truth.all_recent().filter(|l| l.exists(now));
+        let exist: Vec<&Id> = exist.map(|l| &l.id).collect();
+        if exist.is_empty() {
+            return;
+        }
+        let id = self.dice.node.pick(&exist).clone();
+        let until = now + self.dice.node.between(50, 12_000) * MS;
+        self.checks.note(now, || {
+            format!("the status of {id} is not found for a while")
+        });
+        self.node.hidden.retain(|(_, until)| now < *until);
+        self.node.hidden.push((id, until));
+    }
+
+    /// The runtime goes away and comes back after so many milliseconds, or more while it starts.
+    fn restart(&mut self, (least, most): (u64, u64)) -> Lawful {
         let dice = &mut self.dice.node;
-        let down = self.now + dice.between(100, 6000) * MS;
+        let down = self.now + dice.between(least, most) * MS;
         let starting = down + dice.between(0, 3000) * MS;
         self.node.silent_socket = self.plan.flavor.is_crio() || dice.percent(20);
         (self.node.down, self.node.starting) = (down, starting);
@@ -264,10 +310,14 @@ impl World {
         }
         let dice = &mut self.dice.node;
         if dice.percent(30) {
-            let pod = dice.below(self.plan.pods as u64) as usize;
-            let at = down.max(self.node.busy[pod]);
+            let place = dice.below(self.plan.pods as u64) as usize;
+            // Soon enough to be over before the weather clears up.
+            let gone = down.min(self.now + 6 * SECOND);
+            let at = gone.max(self.node.busy[place]);
+            let pod = self.pod_at(place);
+            let dice = &mut self.dice.node;
             if self.truth.vanish(pod, dice, at) {
-                self.node.busy[pod] = at + MS;
+                self.node.busy[place] = at + MS;
                 self.checks.tally.fault(Fault::Vanished);
                 let uid = self.uid(pod);
                 self.checks
@@ -280,7 +330,8 @@ impl World {
     /// A container ends, and no event is sent. Which, if one runs.
     pub fn exit_untold(&mut self) -> Option<usize> {
         let now = self.now;
-        let untold = (0..self.plan.pods).find_map(|pod| {
+        let untold = (0..self.plan.pods).find_map(|place| {
+            let pod = self.pod_at(place);
             let untold = self.truth.exit_one(pod, &mut self.dice.node, now);
             untold.into_iter().next()
         })?;

@@ -130,7 +130,11 @@ impl World {
         let (now, live) = (self.now, self.stream.is_some());
         let rival = now < self.node.rival;
         let (dice, tally) = (&mut self.dice.stream, &mut self.checks.tally);
+        let offered = live.then(|| event.clone());
         let Some(event) = self.channel.offer(event, now, (live, rival), dice, tally) else {
+            if let Some(event) = offered {
+                self.losses.lose(&event);
+            }
             return;
         };
         let Some(stream) = self.stream else { return };
@@ -138,6 +142,7 @@ impl World {
             self.checks.history.note(now, || {
                 format!("   dropped: {:?} {}", event.event, event.id)
             });
+            self.losses.lose(&event);
             return;
         }
         let mut at = now + pause;
@@ -175,6 +180,7 @@ impl World {
         self.stream = Some(self.streams);
         (self.delivered, self.confirmed) = (false, false);
         self.signs.no_stream = None;
+        self.losses.subscribed(self.now);
         let at = self.instant();
         let wall = WallTime::from_nanos(self.wall());
         self.checks.tally.path(Path::StreamUp);
@@ -235,6 +241,7 @@ impl World {
     fn stream_ended(&mut self, why: StreamEnd, pause: u64) -> Lawful {
         let at = self.instant();
         let back = self.now + pause;
+        self.losses.ended();
         self.at(back, Todo::Subscribe);
         if let Some(path) = Path::ended(&why) {
             self.checks.tally.path(path);
@@ -314,6 +321,7 @@ impl World {
                 self.owed.retain(|(id, what)| (id, *what) != told);
             }
             self.checks.told(&self.truth, now, &arrival.event);
+            self.losses.arrive(&arrival.event, self.now);
             self.checks.handed(Input::Event);
             self.machine.handle_event(now, arrival);
             self.drain()?;

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use pleg_core::StreamState;
+use pleg_core::{Id, StreamState};
 
 use super::{Todo, World};
 use crate::laws::{self, Lawful};
+use crate::open::Open;
 use crate::tally::Path;
 use crate::weather::{MS, SECOND};
 
@@ -29,6 +30,10 @@ impl World {
         let now = self.now;
         self.checks.kept_waiting(now, 30 * SECOND)?;
         self.duties.in_time(now)?;
+        self.noticed()?;
+        if self.kubelet.is_some() {
+            self.truth.tidy_all(now);
+        }
         self.count();
         let (graves, most) = (self.counters.tombstones, self.plan.tombstones as u64);
         self.signs.inspection = self.checks.oldest_inspection();
@@ -52,6 +57,11 @@ impl World {
             tally.paths(Path::StreamProven, u64::from(proven));
             self.confirmed = confirmed;
         }
+        let exists = |id: &Id| self.truth.life(id).is_some_and(|l| l.exists(now));
+        self.losses.settle(now, exists);
+        if self.plan.mixes(Open::LossyStream) {
+            self.losses.polled(health.period)?;
+        }
         let longest = Duration::from_secs(self.plan.patience.0);
         let (was, is) = (self.period, health.period);
         tally.paths(Path::PeriodLongest, u64::from(is == longest && was != is));
@@ -72,10 +82,9 @@ impl World {
         Ok(())
     }
 
-    /// Whether the stream counts as one that keeps losing.
-    pub fn is_lossy(&self) -> bool {
-        let health = self.machine.health(self.instant());
-        health.loss.is_lossy()
+    /// Whether the stream has lost so much that it is to be polled still.
+    pub fn keeps_losing(&self) -> bool {
+        self.losses.keeps_losing()
     }
 
     /// Whether the present stream has delivered something.

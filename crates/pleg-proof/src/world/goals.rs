@@ -1,0 +1,223 @@
+//! What the pod workers have to reach: what is wanted runs, what is deleted is gone, and no worker
+//! believes for long in what has ended.
+
+use pleg_core::Kind;
+
+use super::World;
+use super::kubelet::{Policy, Spec};
+use super::workers::Worker;
+use crate::checks::states;
+use crate::faults::Fault;
+use crate::laws::Lawful;
+use crate::laws::acting as laws;
+use crate::open::Open;
+use crate::truth::{Life, State};
+use crate::weather::SECOND;
+
+impl World {
+    /// Nothing wakes a worker, or something does again.
+    pub fn suspend_workers(&mut self, suspended: bool) {
+        if let Some(kubelet) = &mut self.kubelet {
+            kubelet.suspended = suspended;
+        }
+    }
+
+    /// Runs until the workers have reached what they want.
+    ///
+    /// # Errors
+    /// They have not, although the invariants give them enough time.
+    pub fn converge(&mut self) -> Lawful {
+        if self.kubelet.is_none() {
+            return Ok(());
+        }
+        for _ in 0..self.time_to_converge() {
+            self.run(SECOND)?;
+            if self.unreached().is_none() {
+                return Ok(());
+            }
+        }
+        match self.unreached() {
+            Some((pod, what)) => Err(laws::CONVERGES.broken(what).of(Some(pod))),
+            None => Ok(()),
+        }
+    }
+
+    /// How many seconds workers need at most when the weather has cleared up.
+    fn time_to_converge(&self) -> u64 {
+        let plan = &self.plan;
+        let any = |faults: &[Fault]| faults.iter().any(|&f| plan.weather.percent(f) > 0);
+        // The backoff of a worker, an operation that hangs, one that takes effect late, and reads.
+        let mut seconds = 25;
+        if plan.flavor.streams() && any(&SILENT_LOSSES) {
+            // Nothing but the next list finds what no event has told.
+            seconds += plan.patience.0;
+        }
+        if any(&[Fault::ListHangs, Fault::ListOutage]) {
+            // A list that hangs ends at its deadline.
+            seconds += 120;
+        }
+        // Without the fix of finding A4, reads that fail while the runtime is away count as well.
+        let away = any(&[Fault::Restart]) && !plan.mixes(Open::Outage);
+        if any(&POD_FAILURES) || away {
+            // A pod whose reads have failed is in its own backoff.
+            seconds += 60;
+        }
+        seconds
+    }
+
+    /// A pod whose worker has not reached what it wants, and what is missing.
+    fn unreached(&self) -> Option<(usize, String)> {
+        let kubelet = self.kubelet.as_ref()?;
+        for (&pod, worker) in &kubelet.workers {
+            let wrong = match &worker.spec {
+                None => Some("is deleted, and its worker goes on".to_owned()),
+                Some(spec) => self.missing_of(pod, spec),
+            };
+            let wrong = wrong.or_else(|| self.believes_wrongly(pod, worker));
+            let busy = || (!worker.is_idle()).then(|| format!("is not at rest: {worker:?}"));
+            if let Some(what) = wrong.or_else(busy) {
+                return Some((pod, format!("pod-{pod} {what}")));
+            }
+        }
+        let mut exist = self.truth.all_recent().filter(|l| l.exists(self.now));
+        let orphan = exist.find(|l| !kubelet.workers.contains_key(&l.pod))?;
+        Some((orphan.pod, format!("{} exists, and no worker", orphan.id)))
+    }
+
+    /// What the worker believes otherwise than it is.
+    fn believes_wrongly(&self, pod: usize, worker: &Worker) -> Option<String> {
+        let status = worker.status.as_deref()?;
+        let wrong = states(status).find(|(id, state)| {
+            let real = self.truth.life(id).and_then(|l| l.at(self.now));
+            *state != real
+        });
+        if let Some((id, state)) = wrong {
+            return Some(format!("believes that {id} is {state:?}"));
+        }
+        let mut exist = self.truth.of_pod(pod, self.now);
+        let unknown = exist.find(|l| states(status).all(|(id, _)| *id != l.id))?;
+        Some(format!("does not know of {}", unknown.id))
+    }
+
+    /// What a pod of that spec lacks.
+    fn missing_of(&self, pod: usize, spec: &Spec) -> Option<String> {
+        let (now, policy) = (self.now, spec.policy);
+        let of_kind = |kind| {
+            let lives = self.truth.of_pod(pod, now).filter(move |l| l.kind == kind);
+            lives.collect::<Vec<&Life>>()
+        };
+        let containers = of_kind(Kind::Container);
+        let sandbox = of_kind(Kind::Sandbox).into_iter().max_by_key(|l| l.created);
+        let ready = sandbox.filter(|s| s.at(now) == Some(State::Running));
+        // Upstream makes no second sandbox for a pod that is not restarted.
+        if policy == Policy::Never && sandbox.is_some() && ready.is_none() && !containers.is_empty()
+        {
+            return None;
+        }
+        for &name in spec.names {
+            let of_name = containers.iter().filter(|l| l.name == name);
+            let newest = of_name.clone().max_by_key(|l| l.created);
+            let runs = of_name.clone().any(|l| {
+                let in_ready = l.sandbox.as_ref() == ready.map(|s| &s.id);
+                l.at(now) == Some(State::Running) && in_ready
+            });
+            let done = newest.is_some_and(|l| l.at(now) == Some(State::Exited))
+                && match policy {
+                    Policy::Always => false,
+                    Policy::OnFailure => newest.is_some_and(|l| l.code == 0),
+                    Policy::Never => true,
+                };
+            if !runs && !done {
+                let newest = newest.map(|l| (&l.id, l.at(now)));
+                return Some(format!("({policy:?}) does not run {name}: {newest:?}"));
+            }
+        }
+        None
+    }
+
+    /// Whether no worker believes in what has ended for longer than the invariants allow.
+    pub(super) fn noticed(&self) -> Lawful {
+        let Some(kubelet) = self.kubelet.as_ref().filter(|k| !k.suspended) else {
+            return Ok(());
+        };
+        let Some(bound) = self.notice() else {
+            return Ok(());
+        };
+        for (&pod, worker) in &kubelet.workers {
+            self.believes(pod, worker, bound)?;
+        }
+        Ok(())
+    }
+
+    /// How long an end may go unnoticed in this weather, as far as it can be said: an event takes
+    /// its time, or the next list finds it.
+    fn notice(&self) -> Option<u64> {
+        let plan = &self.plan;
+        let any = |faults: &[Fault]| faults.iter().any(|&f| plan.weather.percent(f) > 0);
+        let lists = [
+            Fault::ListFails,
+            Fault::ListLost,
+            Fault::ListHangs,
+            Fault::ListOutage,
+        ];
+        let away = any(&[Fault::Restart]) && !plan.mixes(Open::Outage);
+        if any(&POD_FAILURES) || any(&lists) || away {
+            return None;
+        }
+        // A slow list and a slow inspection, or an event that is late and a busy writer.
+        let reads = 11 * SECOND;
+        // The worker may be in a backoff, with an operation that hangs.
+        let worker = 20 * SECOND;
+        // At the end of a world one event never comes, whatever the weather.
+        let silent = plan.flavor.streams() && (any(&SILENT_LOSSES) || !self.acting);
+        let period = if silent { plan.patience.0 } else { 1 };
+        Some(period * SECOND + reads + worker)
+    }
+
+    fn believes(&self, pod: usize, worker: &Worker, bound: u64) -> Lawful {
+        let Some(status) = &worker.status else {
+            return Ok(());
+        };
+        for (id, state) in states(status) {
+            if state != Some(State::Running) {
+                continue;
+            }
+            let ended = self.truth.life(id).and_then(|l| l.exited.or(l.removed));
+            let since = ended.map(|t| t.max(self.node.up_since()));
+            let unnoticed = since.is_some_and(|since| self.now > since + bound);
+            laws::NOTICED
+                .holds(!unnoticed, || {
+                    let seconds = bound / SECOND;
+                    format!("{id} ended {seconds} s ago, and its worker believes that it runs")
+                })
+                .map_err(|broken| broken.of(Some(pod)))?;
+        }
+        Ok(())
+    }
+}
+
+/// What an event may fall victim to without any sign.
+const SILENT_LOSSES: [Fault; 7] = [
+    Fault::Dropped,
+    Fault::SilentStream,
+    Fault::Rival,
+    Fault::StrangeType,
+    // A dead subscriber is left behind, which takes events (containerd 1.7). A reader that falls
+    // too far behind cuts the stream as well.
+    Fault::Cut,
+    Fault::BusyWriter,
+    Fault::Storm,
+];
+
+/// What makes the reads of a pod fail, while others succeed.
+const POD_FAILURES: [Fault; 9] = [
+    Fault::InspectionFails,
+    Fault::InspectionPartial,
+    Fault::InspectionHangs,
+    Fault::ReadingFails,
+    Fault::UnknownInRead,
+    Fault::HungPod,
+    Fault::HungPods,
+    Fault::StatusNotFound,
+    Fault::StatusHidden,
+];

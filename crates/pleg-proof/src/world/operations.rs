@@ -1,0 +1,290 @@
+//! The operations of pod workers on the runtime: they take their time, fail, take effect without a
+//! reply, or take effect after the worker has given up.
+
+use pleg_core::{Id, Instant};
+
+use super::kubelet::Step;
+use super::node::Met;
+use super::workers::Turn;
+use super::{Todo, World};
+use crate::dice::Dice;
+use crate::faults::Fault;
+use crate::laws::Lawful;
+use crate::laws::acting as laws;
+use crate::tally::Path;
+use crate::truth::{Operation, Refused, State};
+use crate::weather::MS;
+
+/// An operation under way.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
+    pod: usize,
+    number: u64,
+    operation: Operation,
+    began: u64,
+    /// It returns then, or a little later if its effect takes longer; none: its reply is lost, and
+    /// the worker gives up by itself.
+    returns: Option<u64>,
+    /// The status that it follows from is as of then.
+    as_of: Instant,
+}
+
+/// What a worker learns of its operation.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pod: usize,
+    number: u64,
+    began: u64,
+    outcome: Result<Option<Id>, Failed>,
+}
+
+/// Why an operation failed, as the worker sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failed {
+    Refused(Refused),
+    Unavailable,
+    Deadline,
+}
+
+impl World {
+    /// The worker takes the next step of its run, or the run is over.
+    pub(super) fn next_step(&mut self, pod: usize) {
+        let kubelet = self.kubelet.as_mut();
+        let worker = kubelet.and_then(|k| k.workers.get_mut(&pod));
+        let Some(run) = worker.and_then(|w| w.run()) else {
+            return;
+        };
+        let (as_of, failed) = (run.as_of, run.failed);
+        let Some(step) = run.steps.pop_front() else {
+            if failed {
+                self.run_failed(pod);
+            } else {
+                self.run_done(pod);
+                // Its own change wakes it.
+                self.wake(pod);
+            }
+            return;
+        };
+        let sandbox = run.sandbox.clone();
+        let operation = match &step {
+            Step::Stop(id) => Operation::Stop(id.clone()),
+            Step::StopSandbox(id) => Operation::StopSandbox(id.clone()),
+            Step::Start(id) => Operation::Start(id.clone()),
+            Step::Remove(id) => Operation::Remove(id.clone()),
+            Step::RemoveSandbox(id) => Operation::RemoveSandbox(id.clone()),
+            &Step::RunSandbox { attempt } => Operation::RunSandbox { pod, attempt },
+            &Step::Create { name, attempt } => {
+                let Some(sandbox) = sandbox else {
+                    return self.next_step(pod);
+                };
+                let attempt = attempt.unwrap_or_else(|| self.truth.next_attempt(pod, name));
+                Operation::Create {
+                    sandbox,
+                    name,
+                    attempt,
+                }
+            }
+        };
+        self.issue(pod, step, operation, as_of);
+    }
+
+    fn issue(&mut self, pod: usize, step: Step, operation: Operation, as_of: Instant) {
+        let now = self.now;
+        let Some(kubelet) = &mut self.kubelet else {
+            return;
+        };
+        kubelet.calls += 1;
+        let number = kubelet.calls;
+        if let Some(run) = kubelet.workers.get_mut(&pod).and_then(|w| w.run()) {
+            run.under_way = Some((step, number));
+        }
+        self.checks.tally.path(Path::OperationIssued);
+        let mut call = Call {
+            pod,
+            number,
+            operation,
+            began: now,
+            returns: None,
+            as_of,
+        };
+        let begins = match self.node.met(now) {
+            Met::Refused => return self.fails(&call, now + MS, Failed::Unavailable),
+            Met::Later(served) => served,
+            Met::Served => now,
+        };
+        if self.comes(Fault::OperationFails, |d| &mut d.kubelet) {
+            let at = begins + self.dice.kubelet.between(0, 20) * MS;
+            return self.fails(&call, at, Failed::Deadline);
+        }
+        let takes = duration(&mut self.dice.kubelet);
+        let mut effect = begins + self.dice.kubelet.between(0, takes);
+        if self.comes(Fault::ReplyLost, |d| &mut d.kubelet) {
+            let gives_up = begins + takes + self.dice.kubelet.between(500, 4000) * MS;
+            self.fails(&call, gives_up, Failed::Deadline);
+        } else if self.comes(Fault::EffectLate, |d| &mut d.kubelet) {
+            let gives_up = begins + self.dice.kubelet.between(500, 2000) * MS;
+            self.fails(&call, gives_up, Failed::Deadline);
+            effect = gives_up + self.dice.kubelet.between(0, 3000) * MS;
+        } else {
+            call.returns = Some(begins + takes);
+        }
+        self.at(effect, Todo::Kubelet(Turn::Effect(Box::new(call))));
+    }
+
+    /// The worker learns at `when` that the operation failed.
+    fn fails(&mut self, call: &Call, when: u64, why: Failed) {
+        self.returns(call, when, Err(why));
+    }
+
+    fn returns(&mut self, call: &Call, when: u64, outcome: Result<Option<Id>, Failed>) {
+        let reply = Reply {
+            pod: call.pod,
+            number: call.number,
+            began: call.began,
+            outcome,
+        };
+        self.at(when, Todo::Kubelet(Turn::Reply(Box::new(reply))));
+    }
+
+    /// The runtime does it.
+    pub(super) fn effect(&mut self, call: Call) -> Lawful {
+        let now = self.now;
+        let place = self.place(call.pod);
+        if self.went_away(call.began) {
+            self.checks.tally.fault(Fault::OperationCut);
+            if call.returns.is_some() {
+                self.fails(&call, now, Failed::Unavailable);
+            }
+            return Ok(());
+        }
+        let busy = self.node.busy[place];
+        if now < busy {
+            self.at(busy, Todo::Kubelet(Turn::Effect(Box::new(call))));
+            return Ok(());
+        }
+        let dice = &mut self.dice.kubelet;
+        let done = self.truth.operate(&call.operation, dice, now);
+        let (pod, operation) = (call.pod, &call.operation);
+        self.checks.history.note(now, || {
+            let refused = done.as_ref().err();
+            format!("   runtime: pod-{pod} {operation:?} {refused:?}")
+        });
+        let (end, outcome) = match done {
+            Ok(done) => {
+                self.node.busy[place] = done.end;
+                self.count_operation(&call);
+                self.tell_of(done.happenings);
+                (done.end, Ok(done.made))
+            }
+            Err(refused) => {
+                self.checks.tally.path(Path::OperationRefused);
+                (now, Err(Failed::Refused(refused)))
+            }
+        };
+        if let Some(returns) = call.returns {
+            self.returns(&call, returns.max(end), outcome);
+        }
+        self.no_double(&call)
+    }
+
+    /// The runtime has restarted since `began`, or is away.
+    fn went_away(&self, began: u64) -> bool {
+        let restarted = self.node.restarted >= began && self.node.restarted > 0;
+        restarted || !self.node.is_up(self.now)
+    }
+
+    fn count_operation(&mut self, call: &Call) {
+        let path = match &call.operation {
+            Operation::RunSandbox { .. } => Path::SandboxRun,
+            Operation::Create { attempt: 0, .. } => Path::ContainerCreated,
+            Operation::Create { .. } => Path::ContainerRestarted,
+            Operation::Start(_) => Path::ContainerStarted,
+            Operation::Stop(_) => Path::ContainerStopped,
+            Operation::StopSandbox(_) => Path::SandboxStopped,
+            Operation::Remove(_) => Path::ContainerRemoved,
+            Operation::RemoveSandbox(_) => Path::SandboxRemoved,
+        };
+        self.checks.tally.path(path);
+    }
+
+    /// Whether what ran already when the answer's read began runs beside what was started because
+    /// of that answer. What a late effect made after it began is not the answer's fault.
+    fn no_double(&self, call: &Call) -> Lawful {
+        let now = self.now;
+        let known = call.as_of.as_nanos();
+        let (own, name) = match &call.operation {
+            Operation::RunSandbox { .. } => (None, ""),
+            Operation::Create { name, .. } => (None, *name),
+            Operation::Start(id) => (Some(id), self.truth.life(id).map_or("", |l| l.name)),
+            _ => return Ok(()),
+        };
+        let mut others = self.truth.of_pod(call.pod, now).filter(|l| {
+            let older = Some(&l.id) != own && l.started.is_some_and(|t| t < known);
+            older && l.name == name && l.at(now) == Some(State::Running)
+        });
+        let other = others.next().map(|l| &l.id);
+        laws::DOUBLE_START
+            .holds(other.is_none(), || {
+                let (operation, as_of) = (&call.operation, call.as_of);
+                format!("{operation:?} follows from an answer as of {as_of:?}, and {other:?} runs")
+            })
+            .map_err(|broken| broken.of(Some(call.pod)))
+    }
+
+    /// The worker learns what came of its operation.
+    pub(super) fn reply(&mut self, reply: Reply) -> Lawful {
+        let pod = reply.pod;
+        let mut outcome = reply.outcome;
+        if outcome.is_ok() && self.went_away(reply.began) {
+            // It is done, and the reply is lost.
+            self.checks.tally.fault(Fault::ReplyCut);
+            outcome = Err(Failed::Unavailable);
+        }
+        let now = self.instant();
+        let kubelet = self.kubelet.as_mut();
+        let Some(worker) = kubelet.and_then(|k| k.workers.get_mut(&pod)) else {
+            return Ok(());
+        };
+        let Some(run) = worker.run() else {
+            return Ok(());
+        };
+        let mine = run.under_way.take_if(|(_, number)| *number == reply.number);
+        let Some((step, _)) = mine else {
+            return Ok(());
+        };
+        match (outcome, &step) {
+            (Ok(Some(id)), Step::RunSandbox { .. }) => run.sandbox = Some(id),
+            (Ok(Some(id)), Step::Create { .. }) => run.steps.push_front(Step::Start(id)),
+            (Ok(_), _) => {}
+            (Err(why), step) => {
+                run.failed = true;
+                let needed = matches!(
+                    step,
+                    Step::Stop(_) | Step::StopSandbox(_) | Step::RunSandbox { .. }
+                );
+                if needed {
+                    run.steps.clear();
+                }
+                self.checks.tally.path(Path::OperationFailed);
+                self.checks.history.note(self.now, || {
+                    format!("worker of pod-{pod}: {step:?} failed: {why:?}")
+                });
+            }
+        }
+        let kubelet = self.kubelet.as_mut();
+        if let Some(worker) = kubelet.and_then(|k| k.workers.get_mut(&pod)) {
+            worker.after = now;
+        }
+        self.next_step(pod);
+        Ok(())
+    }
+}
+
+/// How long an operation takes.
+fn duration(dice: &mut Dice) -> u64 {
+    if dice.percent(70) {
+        dice.between(3, 30) * MS
+    } else {
+        dice.between(30, 200) * MS
+    }
+}

@@ -1,0 +1,200 @@
+//! Which pods there are: specs come and go, an earlier kubelet has left some, and things happen to
+//! all of them.
+
+use super::World;
+use super::kubelet::{Policy, Spec};
+use super::workers::{Kubelet, State, Worker};
+use crate::faults::Fault;
+use crate::laws::Lawful;
+use crate::open::Open;
+use crate::tally::Path;
+use crate::truth::{NAMES, Operation};
+use crate::weather::{MS, SECOND};
+
+impl World {
+    /// The place on the node of the pod with that number.
+    pub(super) fn place(&self, pod: usize) -> usize {
+        if self.kubelet.is_some() {
+            pod % (self.plan.pods + 1)
+        } else {
+            pod
+        }
+    }
+
+    /// The number of the pod that has that place.
+    pub(super) fn pod_at(&self, place: usize) -> usize {
+        let places = self.kubelet.as_ref().map(|k| &k.places);
+        places.and_then(|p| p.get(place)).copied().unwrap_or(place)
+    }
+
+    /// The pods of that place: the one that has it, and those before it whose workers go on.
+    pub(super) fn pods_of(&self, place: usize) -> Vec<usize> {
+        let Some(kubelet) = &self.kubelet else {
+            return vec![place];
+        };
+        let workers = kubelet.workers.keys().copied();
+        workers.filter(|&pod| self.place(pod) == place).collect()
+    }
+
+    /// How many pods there have been, and how many names each may have.
+    pub(super) fn pods_and_names(&self) -> (usize, usize) {
+        match self.kubelet {
+            Some(_) => (self.truth.pods(), 1 + NAMES.len()),
+            None => (self.plan.pods, 3),
+        }
+    }
+
+    /// What a kubelet before this one has left at that place: nothing, the pod that is still
+    /// wanted, or one that is not.
+    pub(super) fn from_before(&mut self, place: usize) {
+        let pod = self.pod_at(place);
+        let dice = &mut self.dice.kubelet;
+        if dice.percent(50) {
+            return;
+        }
+        let orphans = self.plan.mixes(Open::NamelessOrphan)
+            || self.plan.weather.percent(Fault::Nameless) == 0;
+        let unwanted = dice.percent(20) && orphans;
+        let mut at = dice.between(0, SECOND / 2);
+        let mut do_it = |world: &mut Self, operation| {
+            let dice = &mut world.dice.kubelet;
+            let done = world.truth.operate(&operation, dice, at).ok()?;
+            at = done.end + MS;
+            world.tell_of(done.happenings);
+            done.made
+        };
+        let sandbox = do_it(self, Operation::RunSandbox { pod, attempt: 0 });
+        let names = self.dice.kubelet.between(0, NAMES.len() as u64) as usize;
+        for name in &NAMES[..names] {
+            let Some(sandbox) = sandbox.clone() else {
+                break;
+            };
+            let attempt = 0;
+            let create = Operation::Create {
+                sandbox,
+                name,
+                attempt,
+            };
+            if let Some(id) = do_it(self, create)
+                && self.dice.kubelet.percent(80)
+            {
+                do_it(self, Operation::Start(id));
+            }
+        }
+        if let Some(sandbox) = sandbox
+            && self.dice.kubelet.percent(20)
+        {
+            do_it(self, Operation::StopSandbox(sandbox));
+        }
+        self.checks.tally.path(Path::FromBefore);
+        if unwanted {
+            self.next_pod(place);
+        }
+    }
+
+    /// A new pod takes the place: with a uid of its own or, as a static pod does, with the same.
+    pub(super) fn next_spec(&mut self, place: usize) {
+        let same = self.dice.kubelet.percent(25);
+        let exists = |k: &Kubelet| k.workers.contains_key(&k.places[place]);
+        if !same || self.kubelet.as_ref().is_some_and(exists) {
+            self.next_pod(place);
+        }
+        self.new_spec(place);
+    }
+
+    /// Another pod, with a uid of its own, has that place from now on.
+    pub(super) fn next_pod(&mut self, place: usize) {
+        let pods = self.plan.pods;
+        let kubelet = self.kubelet.as_mut();
+        if let Some(pod) = kubelet.and_then(|k| k.places.get_mut(place)) {
+            *pod += pods + 1;
+        }
+    }
+
+    /// The pod that has the place gets a spec and a worker.
+    pub(super) fn new_spec(&mut self, place: usize) {
+        let dice = &mut self.dice.kubelet;
+        let policies = [
+            Policy::Always,
+            Policy::Always,
+            Policy::OnFailure,
+            Policy::Never,
+        ];
+        let names = &NAMES[..dice.between(1, NAMES.len() as u64) as usize];
+        let policy = dice.pick(&policies);
+        let spec = Spec { policy, names };
+        let pod = self.pod_at(place);
+        let Some(kubelet) = &mut self.kubelet else {
+            return;
+        };
+        kubelet.workers.insert(pod, Worker::new(Some(spec)));
+        if self.truth.of_pod(pod, self.now).next().is_none() {
+            self.truth.forget(pod);
+        }
+        self.checks.tally.path(Path::SpecNew);
+        self.checks
+            .note(self.now, || format!("pod-{pod} is to be {spec:?}"));
+        self.wake(pod);
+    }
+
+    /// The pod of that place is deleted.
+    pub(super) fn delete_spec(&mut self, pod: usize) -> Lawful {
+        let Some(worker) = self.worker(pod) else {
+            return Ok(());
+        };
+        let waits = match worker.state {
+            State::Waiting(waiter, _) => Some(waiter),
+            _ => None,
+        };
+        if worker.spec.take().is_none() {
+            return Ok(());
+        }
+        self.checks.tally.path(Path::SpecDeleted);
+        self.checks
+            .note(self.now, || format!("pod-{pod} is deleted"));
+        if let Some(waiter) = waits {
+            // It begins anew, with a wait of its own.
+            let _ = self.worker_of(waiter);
+            self.give_up(pod, waiter)?;
+        }
+        self.wake(pod);
+        Ok(())
+    }
+
+    /// What happens to the pods while nobody operates them: processes end, sandboxes end, pods are
+    /// deleted.
+    pub(super) fn disturb(&mut self, place: usize) -> Lawful {
+        let now = self.now;
+        let pod = self.pod_at(place);
+        if now < self.node.busy[place] {
+            return Ok(());
+        }
+        let happenings = match self.dice.node.below(24) {
+            0..=6 => self.truth.exit_one(pod, &mut self.dice.node, now),
+            7 => self.truth.end_sandbox(pod, &mut self.dice.node, now),
+            8 => return self.delete_spec(pod),
+            _ => return Ok(()),
+        };
+        let Some(last) = happenings.last() else {
+            return Ok(());
+        };
+        self.node.busy[place] = last.at + MS;
+        if self.node.is_up(now) {
+            self.tell_of(happenings);
+        } else {
+            self.checks.tally.fault(Fault::Untold);
+            self.note_happenings(&happenings);
+        }
+        Ok(())
+    }
+
+    /// Every pod is deleted, and its worker removes it.
+    pub(super) fn delete_everything(&mut self) -> Lawful {
+        let workers = self.kubelet.iter().flat_map(|k| k.workers.keys().copied());
+        for pod in workers.collect::<Vec<_>>() {
+            self.delete_spec(pod)?;
+            self.wake(pod);
+        }
+        Ok(())
+    }
+}

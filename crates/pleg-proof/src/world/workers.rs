@@ -1,0 +1,398 @@
+//! The pod workers: each waits for the status of its pod, acts on the answer and nothing else, one
+//! run at a time. What an answer calls for is decided in `kubelet`.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use pleg_core::WaiterId;
+use pleg_core::{CallError, Id, Instant, LifecycleType, PodLifecycleEvent, PodStatus, PodView};
+
+use super::kubelet::{Spec, Step, decide};
+use super::{Todo, World};
+use crate::checks::Input;
+use crate::faults::Fault;
+use crate::laws::Lawful;
+use crate::laws::acting as laws;
+use crate::runtime::pod_of;
+use crate::tally::Path;
+use crate::weather::{MS, SECOND};
+
+/// All pod workers of the node.
+#[derive(Debug, Default)]
+pub(super) struct Kubelet {
+    /// By the number of the pod.
+    pub(super) workers: BTreeMap<usize, Worker>,
+    /// The pod that has each place.
+    pub(super) places: Vec<usize>,
+    waiting: BTreeMap<WaiterId, usize>,
+    /// The number of the last call.
+    pub(super) calls: u64,
+    /// Workers also run when some time has passed.
+    pub(super) resync: bool,
+    /// Nothing wakes a worker.
+    pub(super) suspended: bool,
+}
+
+/// The worker of one pod.
+#[derive(Debug)]
+pub(super) struct Worker {
+    /// None: the pod is deleted.
+    pub(super) spec: Option<Spec>,
+    /// The end of its own last change. An answer has to be newer.
+    pub(super) after: Instant,
+    /// The status of the last answer.
+    pub(super) status: Option<Arc<PodStatus>>,
+    pub(super) state: State,
+    /// When it runs next, and why.
+    due: Option<(u64, Why)>,
+    /// It was woken during a run.
+    woken: bool,
+    /// Runs in a row that failed.
+    failures: u32,
+}
+
+#[derive(Debug)]
+pub(super) enum State {
+    Idle,
+    /// For an answer, since that moment.
+    Waiting(WaiterId, u64),
+    Acting(Run),
+}
+
+/// What is left of a run.
+#[derive(Debug)]
+pub(super) struct Run {
+    /// The answer is as of then.
+    pub(super) as_of: Instant,
+    pub(super) steps: VecDeque<Step>,
+    /// The sandbox in which containers are created.
+    pub(super) sandbox: Option<Id>,
+    pub(super) failed: bool,
+    /// The step under way and the number of its call.
+    pub(super) under_way: Option<(Step, u64)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    Woken,
+    Retry,
+    Resync,
+}
+
+/// What happens to a worker at some moment.
+#[derive(Debug)]
+pub(super) enum Turn {
+    /// It is time for a run.
+    Run(usize),
+    /// A wait has reached its deadline.
+    Deadline(usize, WaiterId),
+    /// An operation takes effect.
+    Effect(Box<super::operations::Call>),
+    /// An operation returns.
+    Reply(Box<super::operations::Reply>),
+    /// A new pod takes this place.
+    Spec(usize),
+}
+
+/// A worker waits no longer than that.
+const DEADLINE: u64 = 30 * SECOND;
+const FIRST_BACKOFF: u64 = 100 * MS;
+const LONGEST_BACKOFF: u64 = 10 * SECOND;
+
+impl Kubelet {
+    pub(super) fn new(pods: usize) -> Self {
+        Self {
+            places: (0..pods).collect(),
+            resync: true,
+            ..Self::default()
+        }
+    }
+}
+
+impl Worker {
+    pub(super) fn new(spec: Option<Spec>) -> Self {
+        Self {
+            spec,
+            after: Instant::ORIGIN,
+            status: None,
+            state: State::Idle,
+            due: None,
+            woken: false,
+            failures: 0,
+        }
+    }
+
+    pub(super) fn run(&mut self) -> Option<&mut Run> {
+        match &mut self.state {
+            State::Acting(run) => Some(run),
+            _ => None,
+        }
+    }
+
+    /// Whether nothing is under way and nothing but a resync is due.
+    pub(super) fn is_idle(&self) -> bool {
+        let resync = self.due.is_none_or(|(_, why)| why == Why::Resync);
+        matches!(self.state, State::Idle) && resync
+    }
+
+    fn backoff(&self) -> u64 {
+        let doubled = FIRST_BACKOFF << self.failures.saturating_sub(1).min(10);
+        doubled.min(LONGEST_BACKOFF)
+    }
+}
+
+impl World {
+    pub(super) fn turn(&mut self, turn: Turn) -> Lawful {
+        match turn {
+            Turn::Run(pod) => self.run_due(pod),
+            Turn::Deadline(pod, waiter) => self.deadline(pod, waiter),
+            Turn::Effect(call) => self.effect(*call),
+            Turn::Reply(reply) => self.reply(*reply),
+            Turn::Spec(place) => {
+                self.next_spec(place);
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn worker(&mut self, pod: usize) -> Option<&mut Worker> {
+        self.kubelet.as_mut()?.workers.get_mut(&pod)
+    }
+
+    /// The pod's worker runs at `when`, unless it does before.
+    fn due(&mut self, pod: usize, when: u64, why: Why) {
+        let Some(worker) = self.worker(pod) else {
+            return;
+        };
+        if worker.due.is_none_or(|(due, _)| when < due) {
+            worker.due = Some((when, why));
+            self.at(when, Todo::Kubelet(Turn::Run(pod)));
+        } else if why != Why::Resync
+            && let Some(due) = &mut worker.due
+        {
+            due.1 = why;
+        }
+    }
+
+    /// Something about the pod is announced, or its worker has changed it.
+    pub(super) fn wake(&mut self, pod: usize) {
+        if self.kubelet.as_ref().is_none_or(|k| k.suspended) {
+            return;
+        }
+        let soon = self.now + self.dice.kubelet.between(0, MS);
+        match self.worker(pod) {
+            Some(worker) if matches!(worker.state, State::Idle) => {
+                self.due(pod, soon, Why::Woken);
+            }
+            Some(worker) => worker.woken = true,
+            None => {}
+        }
+    }
+
+    pub(super) fn announced(&mut self, event: &PodLifecycleEvent) {
+        use LifecycleType::{ContainerChanged, ContainerDied, ContainerStarted};
+        let Some(pod) = pod_of(&event.uid) else {
+            return;
+        };
+        let exists = matches!(
+            event.event,
+            ContainerStarted | ContainerChanged | ContainerDied
+        );
+        let Some(kubelet) = &mut self.kubelet else {
+            return;
+        };
+        if exists && !kubelet.suspended {
+            // What nobody wants is removed.
+            let orphan = || Worker::new(None);
+            kubelet.workers.entry(pod).or_insert_with(orphan);
+        }
+        self.wake(pod);
+    }
+
+    fn run_due(&mut self, pod: usize) -> Lawful {
+        let now = self.now;
+        let resync = self.kubelet.as_ref().is_some_and(|k| k.resync);
+        let Some(worker) = self.worker(pod) else {
+            return Ok(());
+        };
+        let Some((_, why)) = worker.due.filter(|(due, _)| *due <= now) else {
+            return Ok(());
+        };
+        worker.due = None;
+        if why == Why::Resync && !resync {
+            return Ok(());
+        }
+        if !matches!(worker.state, State::Idle) {
+            worker.woken = true;
+            return Ok(());
+        }
+        worker.woken = false;
+        let after = worker.after;
+        self.wait_for(pod, after)
+    }
+
+    /// Waits for a status that is newer than `after`.
+    fn wait_for(&mut self, pod: usize, after: Instant) -> Lawful {
+        let (waiter, now) = (self.next_waiter(), self.now);
+        if let Some(kubelet) = &mut self.kubelet {
+            kubelet.waiting.insert(waiter, pod);
+        }
+        if let Some(worker) = self.worker(pod) {
+            worker.state = State::Waiting(waiter, now);
+        }
+        self.checks.tally.path(Path::WorkerWaits);
+        let mut deadline = self.now + DEADLINE;
+        if self.comes(Fault::GivesUp, |d| &mut d.kubelet) {
+            deadline = self.now + self.dice.kubelet.between(0, 100) * MS;
+        }
+        self.at(deadline, Todo::Kubelet(Turn::Deadline(pod, waiter)));
+        let (uid, now) = (self.uid(pod), self.instant());
+        self.checks.history.note(self.now, || {
+            format!("worker of {uid}: {waiter:?} after {after:?}")
+        });
+        let urgent = self.is_well(pod);
+        self.checks.asked(waiter, &uid, (after, now), urgent);
+        self.checks.handed(Input::Question);
+        self.machine.wait(now, waiter, &uid, after);
+        self.drain()
+    }
+
+    /// The pod whose worker waits under that number, if one does. It waits no longer.
+    pub(super) fn worker_of(&mut self, waiter: WaiterId) -> Option<usize> {
+        self.kubelet.as_mut()?.waiting.remove(&waiter)
+    }
+
+    /// A wait has been answered.
+    pub(super) fn worker_answered(
+        &mut self,
+        pod: usize,
+        answer: Result<PodView, CallError>,
+    ) -> Lawful {
+        match answer {
+            Ok(view) => self.act_on(pod, view),
+            Err(_) => {
+                self.checks.tally.path(Path::WorkerWaitFailed);
+                self.run_failed(pod);
+                Ok(())
+            }
+        }
+    }
+
+    fn act_on(&mut self, pod: usize, view: PodView) -> Lawful {
+        let as_of = view.as_of.unwrap_or_default();
+        let Some(worker) = self.worker(pod) else {
+            return Ok(());
+        };
+        let decision = decide(worker.spec.as_ref(), &view.status);
+        let ends = worker.spec.is_none() && view.status.is_nothing();
+        worker.status = Some(view.status);
+        if ends {
+            return self.end_worker(pod, as_of);
+        }
+        if decision.steps.is_empty() {
+            self.run_done(pod);
+            return Ok(());
+        }
+        let uid = self.uid(pod);
+        self.checks.history.note(self.now, || {
+            format!("worker of {uid}: {:?}", decision.steps)
+        });
+        if let Some(worker) = self.worker(pod) {
+            worker.state = State::Acting(Run {
+                as_of,
+                steps: decision.steps.into(),
+                sandbox: decision.sandbox,
+                failed: false,
+                under_way: None,
+            });
+        }
+        self.next_step(pod);
+        Ok(())
+    }
+
+    /// A run has ended and nothing in it failed.
+    pub(super) fn run_done(&mut self, pod: usize) {
+        if let Some(worker) = self.worker(pod) {
+            worker.failures = 0;
+        }
+        let resync = self.now + self.dice.kubelet.between(5, 20) * SECOND;
+        self.run_over(pod, resync, Why::Resync);
+    }
+
+    /// A run has ended, and it failed.
+    pub(super) fn run_failed(&mut self, pod: usize) {
+        let mut retry = self.now;
+        if let Some(worker) = self.worker(pod) {
+            worker.failures += 1;
+            retry += worker.backoff();
+        }
+        self.run_over(pod, retry, Why::Retry);
+    }
+
+    fn run_over(&mut self, pod: usize, next: u64, why: Why) {
+        let Some(worker) = self.worker(pod) else {
+            return;
+        };
+        worker.state = State::Idle;
+        let woken = worker.woken;
+        self.due(pod, next, why);
+        if woken {
+            self.wake(pod);
+        }
+    }
+
+    fn deadline(&mut self, pod: usize, waiter: WaiterId) -> Lawful {
+        let now = self.now;
+        if self.worker_of(waiter).is_none() {
+            return Ok(());
+        }
+        let since = match self.worker(pod).map(|w| &w.state) {
+            Some(State::Waiting(_, since)) => *since,
+            _ => now,
+        };
+        laws::WORKER_ANSWERED
+            .holds(now < since + DEADLINE, || {
+                format!("{waiter:?} has not been answered by its deadline")
+            })
+            .map_err(|broken| broken.of(Some(pod)))?;
+        self.give_up(pod, waiter)?;
+        self.run_failed(pod);
+        Ok(())
+    }
+
+    /// The answer shows nothing of a deleted pod: its worker ends.
+    fn end_worker(&mut self, pod: usize, as_of: Instant) -> Lawful {
+        let (now, as_of) = (self.now, as_of.as_nanos());
+        let left = self.truth.of_pod(pod, as_of).find(|l| l.exists(now));
+        if let Some(life) = left {
+            let what = format!("the worker of pod-{pod} ends and leaves {}", life.id);
+            return Err(laws::LEFT_BEHIND.broken(what).of(Some(pod)));
+        }
+        let place = self.place(pod);
+        self.checks.tally.path(Path::WorkerEnded);
+        let Some(kubelet) = &mut self.kubelet else {
+            return Ok(());
+        };
+        kubelet.workers.remove(&pod);
+        if kubelet.places.get(place) == Some(&pod) && self.acting {
+            let next = self.now + self.dice.kubelet.between(0, 3000) * MS;
+            self.at(next, Todo::Kubelet(Turn::Spec(place)));
+        }
+        Ok(())
+    }
+
+    /// The worker waits no longer.
+    pub(super) fn give_up(&mut self, pod: usize, waiter: WaiterId) -> Lawful {
+        self.checks.tally.path(Path::WorkerGaveUp);
+        self.checks.note(self.now, || {
+            format!("worker of pod-{pod}: {waiter:?} is cancelled")
+        });
+        if let Some(worker) = self.worker(pod) {
+            worker.state = State::Idle;
+        }
+        self.checks.cancelled(waiter);
+        self.checks.handed(Input::Cancel);
+        self.machine.cancel(waiter);
+        self.drain()
+    }
+}
