@@ -482,8 +482,9 @@ impl Reconciler {
         };
         let still = self.records.get(id).is_some_and(|r| r.is_denied());
         if !still && pod.denied.remove(id) {
-            // A pod that was held for this alone is gone now.
-            self.touch(uid, source);
+            // Who was answered meanwhile was shown the id. A pod that was held for this alone is
+            // gone now.
+            self.touch(uid, source).sync = true;
         }
     }
 

@@ -145,10 +145,21 @@ impl Reconciler {
                 continue;
             }
             let new = !self.records.contains_key(id);
+            let named = self.pod_named_by(id, &row.identity);
             if new {
-                let named = self.pod_named_by(id, &row.identity);
-                let of = named.unwrap_or_else(|| uid.clone());
+                let of = named.clone().unwrap_or_else(|| uid.clone());
                 self.learn(now, id, row.identity.clone(), &of);
+            }
+            if let Some(named) = &named {
+                let sandbox = row.identity.sandbox.as_ref();
+                self.rehome(now, (id, sandbox), named, Source::Inspection);
+            }
+            // Who it is a row says as well: a container without a name blocks nothing.
+            if let Some(record) = self.records.get_mut(id)
+                && let Some(of) = record.identity.pod.clone()
+            {
+                let effect = record.details_from_row(row);
+                self.note(now, &of, id, effect, Source::Inspection);
             }
             let Some(at) = Position::shown(row.identity.kind, row.shown) else {
                 continue;

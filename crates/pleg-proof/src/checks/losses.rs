@@ -111,12 +111,12 @@ impl Losses {
     /// nobody tells of it (CRI-O).
     pub fn settle(&mut self, now: u64, exists: impl Fn(&Id) -> bool) {
         self.lost.retain(|l| exists(&l.id));
-        let before = self.lost.len();
-        let due = |since: u64| since + SETTLES + SLACK <= now;
-        self.lost.retain(|l| !l.pending_since.is_some_and(due));
-        for _ in self.lost.len()..before {
-            self.missed.push_back(now);
-        }
+        let due = |since: &u64| since + SETTLES + SLACK <= now;
+        let missed = self.lost.iter().filter_map(|l| l.pending_since.filter(due));
+        // The window begins when the miss may have been counted first.
+        self.missed.extend(missed.map(|since| since + SETTLES));
+        self.lost
+            .retain(|l| !l.pending_since.as_ref().is_some_and(due));
         for window in [&mut self.missed, &mut self.arrived] {
             while window.front().is_some_and(|&t| t + WINDOW <= now) {
                 window.pop_front();

@@ -175,7 +175,10 @@ impl Checks {
         for asked in self.waiting.values() {
             let since = asked.after.max(asked.asked).as_nanos();
             let (law, most) = if asked.urgent {
-                (laws::HEALTHY_SERVED, 5_000_000_000)
+                // A read that began before a future instant neither serves nor fails whoever waits
+                // for that, and ends within 5 s; another one follows.
+                let reads = 1 + u64::from(asked.after > asked.asked);
+                (laws::HEALTHY_SERVED, reads * 5_000_000_000)
             } else {
                 (laws::ANSWERED, nanos)
             };
