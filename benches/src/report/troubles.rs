@@ -173,7 +173,7 @@ fn losses(data: &Data) -> Vec<Row> {
         "T10",
         "lost or ghost states in 10⁹ simulated events",
         "0",
-        "here; `just soak` runs them: none in 1,208,644,506 (docs/laws.md)",
+        "here; `just soak` runs them: none in 1,208,644,506 (docs/invariants.md)",
     ));
     let wrong: Figure<'_> = &|s| Some(s.get("lost")? + s.get("ghosts")?);
     for (what, on) in [

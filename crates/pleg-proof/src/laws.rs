@@ -1,4 +1,4 @@
-//! The assertions, each under the name that `docs/laws.md` and the planted defects know it by.
+//! The assertions, each under the name that `docs/invariants.md` and the planted defects know it by.
 //!
 //! Laws 1 and 8 are also asserted where there are tasks and sockets, in the tests of `pleg` and
 //! `pleg-evented`: the worlds have one thread.

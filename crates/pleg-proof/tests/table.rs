@@ -1,4 +1,4 @@
-//! docs/laws.md names every assertion of the worlds, and no other, in the row of its law.
+//! docs/invariants.md names every assertion of the worlds, and no other, in the row of its law.
 
 #![allow(missing_docs, clippy::expect_used, clippy::panic, reason = "tests")]
 
@@ -9,8 +9,8 @@ use pleg_proof::laws;
 
 #[test]
 fn every_law_is_asserted_and_every_assertion_is_in_the_table() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/laws.md");
-    let page = std::fs::read_to_string(page).expect("docs/laws.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/invariants.md");
+    let page = std::fs::read_to_string(page).expect("docs/invariants.md");
     let rows: BTreeMap<u8, BTreeSet<String>> = page
         .lines()
         .filter_map(|line| {

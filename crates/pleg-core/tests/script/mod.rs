@@ -43,6 +43,8 @@ pub struct Script {
     pub ends_of: BTreeMap<PodUid, Vec<TerminalRecord>>,
     cache: BTreeMap<PodUid, PodView>,
     pub swept_as_of: Option<Instant>,
+    /// Ids that `node` shows and whose status call says NotFound.
+    pub hidden: Vec<Id>,
     /// Lists are answered with all rows decoded as a whole, whatever the request named.
     pub decodes_all_rows: bool,
     waiters: u64,
@@ -84,6 +86,7 @@ impl Script {
             ends_of: BTreeMap::new(),
             cache: BTreeMap::new(),
             swept_as_of: None,
+            hidden: Vec::new(),
             decodes_all_rows: false,
             waiters: 0,
         };
@@ -164,13 +167,16 @@ impl Script {
                 self.list(&rows);
             } else if let Some(asked) = self.inspections.front() {
                 let of_pod = |r: &&Report| r.identity.pod.as_ref() == Some(&asked.uid);
-                let found: Vec<_> = self.node.iter().filter(of_pod).cloned().collect();
+                let of_pod = self.node.iter().filter(of_pod).cloned();
+                let (denied, found): (Vec<_>, Vec<_>) =
+                    of_pod.partition(|r| self.hidden.contains(&r.id));
                 let shown = |id: &Id| self.node.iter().any(|r| r.id == *id);
                 let gone: Vec<_> = asked.held.iter().filter(|id| !shown(id)).cloned().collect();
                 let gone: Vec<_> = gone.iter().map(Id::as_str).collect();
-                self.inspect(&found, &gone);
+                self.inspect_denied(&found, &gone, &denied);
             } else if let Some(id) = self.read_wanted_of() {
-                let found = self.node.iter().find(|r| r.id == id).cloned();
+                let seen = |r: &&Report| r.id == id && !self.hidden.contains(&id);
+                let found = self.node.iter().find(seen).cloned();
                 let not_found = || CallError::new("Read", CallErrorKind::NotFound, "");
                 self.read_ends(found.ok_or_else(not_found));
             } else {
@@ -302,36 +308,37 @@ impl Script {
 
     /// Answers the oldest inspection that is wanted: begun when it was asked for.
     pub fn inspect(&mut self, found: &[Report], gone: &[&str]) {
-        self.inspection_ends(found, gone, None);
+        self.inspect_denied(found, gone, &[]);
+    }
+
+    /// The same; of these rows the status calls said NotFound.
+    pub fn inspect_denied(&mut self, found: &[Report], gone: &[&str], denied: &[Report]) {
+        let mut read = Inspection::new(None);
+        read.found = found.to_vec();
+        read.gone = gone.iter().map(|&id| id.into()).collect();
+        read.denied = denied.to_vec();
+        self.inspection_ends(read);
     }
 
     pub fn inspection_fails(&mut self, found: &[Report]) {
-        self.inspection_ends(
-            found,
-            &[],
-            Some(CallError::new("Inspect", CallErrorKind::Failed, "")),
-        );
+        let error = CallError::new("Inspect", CallErrorKind::Failed, "");
+        let mut read = Inspection::new(Some(error));
+        read.found = found.to_vec();
+        self.inspection_ends(read);
     }
 
-    fn inspection_ends(&mut self, found: &[Report], gone: &[&str], error: Option<CallError>) {
+    fn inspection_ends(&mut self, read: Inspection) {
         let asked = self.inspections.pop_front();
         let Asked { ticket, at, .. } = asked.expect("an inspection is wanted");
         self.pass(1);
         let (began, ended) = (Instant::from_nanos(at + 1000), self.now());
-        let gone = gone.iter().map(|&id| id.into()).collect();
-        let found = found.to_vec();
-        self.machine.handle_inspection(
+        let inspection = Inspection {
+            ticket,
+            began,
             ended,
-            Inspection {
-                ticket,
-                began,
-                ended,
-                found,
-                gone,
-                denied: Vec::new(),
-                error,
-            },
-        );
+            ..read
+        };
+        self.machine.handle_inspection(ended, inspection);
         self.drain();
     }
 

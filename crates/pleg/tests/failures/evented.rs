@@ -21,9 +21,8 @@ async fn a7_events_come_back_after_any_outage() {
     let mut subscription = pleg.subscribe();
     for (n, outage) in [400 * MS, 10 * SECOND, 20 * MINUTE].into_iter().enumerate() {
         let (told, found) = (format!("told{n}"), format!("found{n}"));
-        node.put(container("p", &told, Shown::Running));
-        node.put(container("p", &found, Shown::Running));
-        soon(pleg.relist_now()).await.unwrap();
+        node.put_and_tell(container("p", &told, Shown::Running), EventType::Started);
+        node.put_and_tell(container("p", &found, Shown::Running), EventType::Started);
         pass(&pleg, 5 * MINUTE).await;
         assert!(pleg.health().current().period >= 10 * SECOND);
         drain(&mut subscription);
