@@ -235,7 +235,7 @@ impl World {
         world.at(now, Todo::Act);
         if world.kubelet.is_some() {
             for place in 0..world.plan.pods {
-                world.from_before(place);
+                world.inherit(place);
                 world.new_spec(place);
             }
         }
