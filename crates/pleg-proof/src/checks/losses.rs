@@ -237,8 +237,10 @@ mod tests {
 
     #[test]
     fn two_misses_of_few_events_keep_lists_frequent() {
-        let mut losses = Losses::default();
-        losses.missed = [0, 0].into();
+        let mut losses = Losses {
+            missed: [0, 0].into(),
+            ..Losses::default()
+        };
         assert!(losses.polled(Duration::from_secs(1)).is_ok());
         assert!(losses.polled(Duration::from_secs(2)).is_err());
         losses.arrived = vec![0; 200].into();

@@ -49,8 +49,10 @@ fn app(id: &str, sandbox: &str, shown: Shown, attempt: u32, exit_code: Option<i3
         name: Some("app".into()),
         ..identity(Kind::Container, attempt, 10 + i64::from(attempt))
     };
-    let mut details = ContainerDetails::default();
-    details.exit_code = exit_code;
+    let details = ContainerDetails {
+        exit_code,
+        ..ContainerDetails::default()
+    };
     Report {
         id: id.into(),
         shown,
