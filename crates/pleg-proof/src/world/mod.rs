@@ -28,7 +28,7 @@ use crate::dice::Dice;
 use crate::faults::Fault;
 use crate::history::History;
 use crate::laws::{self, Lawful};
-use crate::plan::{self, Plan};
+use crate::plan::Plan;
 use crate::runtime::{self, WALL};
 use crate::tally::Path;
 use crate::truth::{Happening, Truth};
@@ -202,7 +202,7 @@ impl World {
             queue: BinaryHeap::new(),
             sequence: 0,
             node: Node::new(plan.pods),
-            kubelet: (plan.kubelet == plan::Kubelet::On).then(|| Kubelet::new(plan.pods)),
+            kubelet: plan.kubelet.acts().then(|| Kubelet::new(plan.pods)),
             channel: Channel::new(plan.flavor, plan.queue),
             stream: None,
             streams: 0,
