@@ -75,8 +75,8 @@ impl Losses {
             self.lost
                 .retain(|l| pending(l) || l.id != report.id || report.shown == Shown::Created);
         }
-        // An event that contradicts what was lost makes it pending at another moment.
-        let pending = |l: &Lost| l.pending_since.is_some();
+        // Another event of the same id says it after all, or makes it pending at another moment.
+        let pending = |l: &Lost| l.pending_since.is_some() && l.event != event.event;
         self.lost.retain(|l| pending(l) || l.id != event.id);
     }
 
