@@ -13,8 +13,18 @@ named! {
     Kubelet {
         /// Nobody: things happen to them, and consumers only ask.
         Off = "off",
-        /// Pod workers.
+        /// Pod workers that ask for a status newer than their last change.
         On = "on",
+        /// Pod workers that ask for a status newer than their last run, as upstream's do: every
+        /// run costs a read.
+        EachRun = "each-run",
+    }
+}
+
+impl Kubelet {
+    /// Whether there are pod workers.
+    pub const fn acts(self) -> bool {
+        !matches!(self, Self::Off)
     }
 }
 
@@ -67,11 +77,15 @@ impl Plan {
         if !acts {
             return plan;
         }
+        // There is more to do in a second for workers than for those who watch, and workers ask most
+        // of the questions.
         if plan.pods > 4 {
-            // There is more to do in a second for workers than for those who watch.
-            (plan.pods, plan.trouble) = (plan.pods.min(12), 30);
+            (plan.pods, plan.trouble) = (plan.pods.min(12), 20);
         }
-        plan.with_kubelet(Kubelet::On, Vec::new())
+        plan.questions = plan.questions.map(|pause| 4 * pause);
+        let each_run = Dice::new(seed ^ 0xDEED).percent(20);
+        let kubelet = [Kubelet::On, Kubelet::EachRun][usize::from(each_run)];
+        plan.with_kubelet(kubelet, Vec::new())
     }
 
     /// The same world with or without pod workers, and with that of what is left out. Lies are left out beside them: an event that
@@ -82,7 +96,7 @@ impl Plan {
             return self;
         }
         let mut weather = self.weather;
-        if kubelet == Kubelet::On {
+        if kubelet.acts() {
             weather = weather.with(0, &[Fault::Lie]);
             let mut dice = Dice::new(self.seed ^ 0xFACE);
             for (fault, percent) in ACTING {
@@ -205,6 +219,7 @@ impl Plan {
             with(&|p| p.open.retain(|other| other != open));
         }
         with(&|p| p.kubelet = Kubelet::Off);
+        with(&|p| p.kubelet = p.kubelet.min(Kubelet::On));
         with(&|p| p.questions = None);
         with(&|p| p.one_slot = None);
         with(&|p| p.tombstones = 100_000);
@@ -251,8 +266,8 @@ impl fmt::Display for Plan {
         if self.questions.is_none() {
             write!(f, ", no questions")?;
         }
-        if self.kubelet == Kubelet::On {
-            write!(f, ", kubelet")?;
+        if self.kubelet.acts() {
+            write!(f, ", kubelet {}", self.kubelet.name())?;
         }
         for open in &self.open {
             write!(f, ", {}", open.name())?;
@@ -294,7 +309,7 @@ pub fn change(plan: &mut Plan, changes: &str) -> Result<(), String> {
             "queue" => plan.queue = number()? as usize,
             "patience" => plan.patience = (number()?, number()? * 3),
             "kubelet" => {
-                let kubelet = Kubelet::named(how).ok_or(format!("{how}: on or off"))?;
+                let kubelet = Kubelet::named(how).ok_or(format!("{how}: off, on or each-run"))?;
                 *plan = plan.clone().with_kubelet(kubelet, plan.open.clone());
             }
             "open" => {

@@ -75,8 +75,8 @@ impl Losses {
             self.lost
                 .retain(|l| pending(l) || l.id != report.id || report.shown == Shown::Created);
         }
-        // An event that contradicts what was lost makes it pending at another moment.
-        let pending = |l: &Lost| l.pending_since.is_some();
+        // Another event of the same id says it after all, or makes it pending at another moment.
+        let pending = |l: &Lost| l.pending_since.is_some() && l.event != event.event;
         self.lost.retain(|l| pending(l) || l.id != event.id);
     }
 
@@ -139,5 +139,114 @@ impl Losses {
             let (missed, arrived) = (self.missed.len(), self.arrived.len());
             format!("{missed} events were missed beside {arrived} that came, and lists are {period:?} apart")
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pleg_core::{Identity, Kind};
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn report(shown: Shown) -> Report {
+        let kind = Kind::Container;
+        Report {
+            id: "ctr-0-0".into(),
+            shown,
+            identity: Identity::unknown(kind),
+            details: pleg_core::Details::none(kind),
+        }
+    }
+
+    fn stopped(containers: Vec<Report>) -> RuntimeEvent {
+        RuntimeEvent {
+            id: "ctr-0-0".into(),
+            event: EventType::Stopped,
+            created_at: 0,
+            sandbox: None,
+            containers,
+        }
+    }
+
+    /// A stream that was subscribed to at 1 s, has its baseline at 2 s, and loses a STOPPED.
+    fn lossy() -> Losses {
+        let mut losses = Losses::default();
+        losses.subscribed(SECOND);
+        losses.listed(SECOND + MS, 2 * SECOND, &[]);
+        losses.lose(&stopped(Vec::new()));
+        losses
+    }
+
+    fn missed(losses: &mut Losses, exists: bool) -> usize {
+        losses.settle(60 * SECOND, |_| exists);
+        losses.missed.len()
+    }
+
+    #[test]
+    fn lost_event_that_a_list_finds_is_missed() {
+        let mut losses = lossy();
+        losses.listed(3 * SECOND, 3 * SECOND + MS, &[report(Shown::Running)]);
+        assert_eq!(missed(&mut losses, true), 0, "it shows nothing new");
+        losses.listed(4 * SECOND, 4 * SECOND + MS, &[report(Shown::Exited)]);
+        losses.settle(4 * SECOND + SETTLES, |_| true);
+        assert_eq!(losses.missed.len(), 0, "it may still come");
+        assert_eq!(missed(&mut losses, true), 1);
+    }
+
+    #[test]
+    fn status_in_another_event_settles_only_before_the_read() {
+        let event = RuntimeEvent {
+            id: "ctr-1-0".into(),
+            ..stopped(vec![report(Shown::Exited)])
+        };
+        let list = [report(Shown::Exited)];
+        let mut before = lossy();
+        before.arrive(&event, 3 * SECOND);
+        before.listed(4 * SECOND, 4 * SECOND + MS, &list);
+        assert_eq!(missed(&mut before, true), 0);
+        let mut after = lossy();
+        after.listed(4 * SECOND, 4 * SECOND + MS, &list);
+        after.arrive(&event, 5 * SECOND);
+        assert_eq!(missed(&mut after, true), 1);
+    }
+
+    #[test]
+    fn removal_and_the_end_of_the_stream_void_what_is_pending() {
+        let list = [report(Shown::Exited)];
+        let mut removed = lossy();
+        removed.listed(4 * SECOND, 4 * SECOND + MS, &list);
+        assert_eq!(missed(&mut removed, false), 0);
+        let mut ended = lossy();
+        ended.listed(4 * SECOND, 4 * SECOND + MS, &list);
+        ended.ended();
+        assert_eq!(missed(&mut ended, true), 0);
+    }
+
+    #[test]
+    fn read_that_checks_no_stream_makes_nothing_pending() {
+        let list = [report(Shown::Exited)];
+        for (began, complete) in [(2 * SECOND, true), (3 * SECOND, false)] {
+            let mut losses = lossy();
+            losses.read(began, 4 * SECOND, &list, complete);
+            losses.listed(5 * SECOND, 5 * SECOND + MS, &list);
+            assert_eq!(missed(&mut losses, true), 0, "{began} {complete}");
+        }
+    }
+
+    #[test]
+    fn two_misses_of_few_events_keep_lists_frequent() {
+        let mut losses = Losses {
+            missed: [0, 0].into(),
+            ..Losses::default()
+        };
+        assert!(losses.polled(Duration::from_secs(1)).is_ok());
+        assert!(losses.polled(Duration::from_secs(2)).is_err());
+        losses.arrived = vec![0; 200].into();
+        assert!(losses.polled(Duration::from_secs(2)).is_ok(), "too few");
+        losses.arrived.clear();
+        losses.settle(WINDOW, |_| true);
+        assert!(losses.polled(Duration::from_secs(2)).is_ok(), "too old");
     }
 }

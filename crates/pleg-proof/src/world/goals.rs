@@ -18,6 +18,7 @@ impl World {
     /// Nothing wakes a worker, or something does again.
     pub fn suspend_workers(&mut self, suspended: bool) {
         if let Some(kubelet) = &mut self.kubelet {
+            kubelet.awake_since = self.now;
             kubelet.suspended = suspended;
         }
     }
@@ -144,7 +145,7 @@ impl World {
             return Ok(());
         };
         for (&pod, worker) in &kubelet.workers {
-            self.believes(pod, worker, bound)?;
+            self.believes(pod, worker, kubelet.awake_since, bound)?;
         }
         Ok(())
     }
@@ -174,7 +175,7 @@ impl World {
         Some(period * SECOND + reads + worker)
     }
 
-    fn believes(&self, pod: usize, worker: &Worker, bound: u64) -> Lawful {
+    fn believes(&self, pod: usize, worker: &Worker, awake: u64, bound: u64) -> Lawful {
         let Some(status) = &worker.status else {
             return Ok(());
         };
@@ -183,7 +184,7 @@ impl World {
                 continue;
             }
             let ended = self.truth.life(id).and_then(|l| l.exited.or(l.removed));
-            let since = ended.map(|t| t.max(self.node.up_since()));
+            let since = ended.map(|t| t.max(self.node.up_since()).max(awake));
             let unnoticed = since.is_some_and(|since| self.now > since + bound);
             laws::NOTICED
                 .holds(!unnoticed, || {

@@ -271,3 +271,6 @@ impl Decision {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -26,7 +26,7 @@ use crate::dice::Dice;
 use crate::faults::Fault;
 use crate::history::History;
 use crate::laws::{self, Lawful};
-use crate::plan::{self, Plan};
+use crate::plan::Plan;
 use crate::runtime::{self, WALL};
 use crate::tally::Path;
 use crate::truth::{Happening, Truth};
@@ -197,7 +197,7 @@ impl World {
             queue: BinaryHeap::new(),
             sequence: 0,
             node: Node::new(plan.pods),
-            kubelet: (plan.kubelet == plan::Kubelet::On).then(|| Kubelet::new(plan.pods)),
+            kubelet: plan.kubelet.acts().then(|| Kubelet::new(plan.pods)),
             channel: Channel::new(plan.flavor, plan.queue),
             stream: None,
             streams: 0,
@@ -230,7 +230,7 @@ impl World {
         world.at(now, Todo::Act);
         if world.kubelet.is_some() {
             for place in 0..world.plan.pods {
-                world.from_before(place);
+                world.inherit(place);
                 world.new_spec(place);
             }
         }

@@ -46,7 +46,7 @@ impl World {
 
     /// What a kubelet before this one has left at that place: nothing, the pod that is still
     /// wanted, or one that is not.
-    pub(super) fn from_before(&mut self, place: usize) {
+    pub(super) fn inherit(&mut self, place: usize) {
         let pod = self.pod_at(place);
         let dice = &mut self.dice.kubelet;
         if dice.percent(50) {

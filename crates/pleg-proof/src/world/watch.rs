@@ -59,7 +59,8 @@ impl World {
         }
         let exists = |id: &Id| self.truth.life(id).is_some_and(|l| l.exists(now));
         self.losses.settle(now, exists);
-        if self.plan.mixes(Open::LossyStream) {
+        // An event that lied may have told before what another one loses.
+        if self.plan.mixes(Open::LossyStream) && !self.plan.weather.lies() {
             self.losses.polled(health.period)?;
         }
         let longest = Duration::from_secs(self.plan.patience.0);

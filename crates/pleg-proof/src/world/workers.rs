@@ -13,6 +13,7 @@ use crate::checks::Input;
 use crate::faults::Fault;
 use crate::laws::Lawful;
 use crate::laws::acting as laws;
+use crate::plan;
 use crate::runtime::pod_of;
 use crate::tally::Path;
 use crate::weather::{MS, SECOND};
@@ -31,6 +32,8 @@ pub(super) struct Kubelet {
     pub(super) resync: bool,
     /// Nothing wakes a worker.
     pub(super) suspended: bool,
+    /// When that was changed last.
+    pub(super) awake_since: u64,
 }
 
 /// The worker of one pod.
@@ -330,10 +333,14 @@ impl World {
     }
 
     fn run_over(&mut self, pod: usize, next: u64, why: Why) {
+        let (now, each_run) = (self.instant(), self.plan.kubelet == plan::Kubelet::EachRun);
         let Some(worker) = self.worker(pod) else {
             return;
         };
         worker.state = State::Idle;
+        if each_run {
+            worker.after = now;
+        }
         let woken = worker.woken;
         self.due(pod, next, why);
         if woken {
