@@ -441,10 +441,10 @@ async fn run(path: &Path, pods: usize, containers: usize) {
             let mut rows = 0_usize;
             let mut row = |_: pleg_runtime::Row<'_>| rows += 1;
             for page in &node.sandboxes {
-                pleg_cri::rows::sandboxes(page.clone().into(), &mut row).expect("a list");
+                pleg_cri::rows::sandboxes(page.clone(), &mut row).expect("a list");
             }
             for page in &node.containers {
-                pleg_cri::rows::containers(page.clone().into(), &mut row).expect("a list");
+                pleg_cri::rows::containers(page.clone(), &mut row).expect("a list");
             }
             std::hint::black_box(rows);
         })

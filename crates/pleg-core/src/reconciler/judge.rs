@@ -257,14 +257,12 @@ impl Reconciler {
         if effect.advanced.is_some() || later_event {
             self.expect_event(read, id, position, new);
         }
-        if effect.advanced.is_some() {
-            if read.call == Call::List {
-                // Announced after the pod's first inspection, so that Died has its exit code.
-                if let Some(record) = self.records.get_mut(id) {
-                    record.hold();
-                }
-                self.want(now, &uid, Cause::Changed);
+        if effect.advanced.is_some() && read.call == Call::List {
+            // Announced after its own status was read, so that Died has its exit code.
+            if let Some(record) = self.records.get_mut(id) {
+                record.hold();
             }
+            self.want(now, &uid, Cause::Changed);
         }
         self.note(now, &uid, id, effect, source_of(read.call));
         if settled {

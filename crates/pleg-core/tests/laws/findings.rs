@@ -470,8 +470,10 @@ fn a5_reason_of_initial_exit_is_not_read_again() {
 }
 
 fn with_memory(mut report: Report, limit: i64) -> Report {
-    let mut resources = Resources::default();
-    resources.memory_limit = limit;
+    let resources = Resources {
+        memory_limit: limit,
+        ..Resources::default()
+    };
     report.details = Details::from(ContainerDetails {
         resources: Some(Arc::new(resources)),
         ..ContainerDetails::default()

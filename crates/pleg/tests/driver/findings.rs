@@ -135,8 +135,10 @@ async fn a8_builder_that_does_not_spawn_ends_subscriptions() {
 
 fn with_memory(uid: &str, name: &str, limit: i64) -> Report {
     let mut report = container(uid, name, Shown::Running);
-    let mut resources = Resources::default();
-    resources.memory_limit = limit;
+    let resources = Resources {
+        memory_limit: limit,
+        ..Resources::default()
+    };
     report.details = Details::from(ContainerDetails {
         resources: Some(Arc::new(resources)),
         ..ContainerDetails::default()

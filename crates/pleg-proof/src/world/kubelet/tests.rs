@@ -87,6 +87,7 @@ fn status(reports: &[Report]) -> PodStatus {
                     ended: now,
                     found: reports.to_vec(),
                     gone: Vec::new(),
+                    denied: Vec::new(),
                     error: None,
                 },
             ),
