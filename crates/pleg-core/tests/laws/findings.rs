@@ -321,6 +321,22 @@ fn a4_exit_code_is_read_after_an_outage() {
     assert_eq!(died.map(|a| a.3), Some(Some(3)));
 }
 
+/// An inspection that fails counts against its pod only if the runtime as a whole works.
+#[test]
+fn a4_failure_in_an_outage_does_not_count_against_the_pod() {
+    for outage in [true, false] {
+        let mut t = listed(&["c"]);
+        if outage {
+            t.relist();
+            t.list_fails(CallErrorKind::Unavailable);
+        }
+        t.wait("p", t.now());
+        t.inspection_fails(&[]);
+        let failing = t.machine.health(t.now()).quarantined;
+        assert_eq!(failing, usize::from(!outage));
+    }
+}
+
 /// containerd before 2.3: the reason turns into OOMKilled after the event.
 #[test]
 fn a5_late_reason_is_read_whoever_saw_the_end_first() {
