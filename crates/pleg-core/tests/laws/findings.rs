@@ -449,6 +449,20 @@ fn a10_first_status_releases_died() {
     }
 }
 
+/// An inspection is under way when an event without statuses arrives. It reads the status of the
+/// container that has ended.
+#[test]
+fn a10_inspection_under_way_releases_died() {
+    let mut t = listed(&["c"]);
+    t.request_relist("p");
+    t.pass(5);
+    t.event(Stopped, "c", None, &[]);
+    assert_eq!(t.said(ContainerDied, "c"), 0);
+    t.inspect(&[s(), ended("c", 3, "Error")], &[]);
+    let died = t.announced.iter().find(|a| a.0 == ContainerDied);
+    assert_eq!(died.map(|a| a.3), Some(Some(3)));
+}
+
 /// A partial inspection that returned the id's own status releases it, too.
 #[test]
 fn a10_partial_inspection_releases_what_it_read() {
