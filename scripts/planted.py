@@ -4,7 +4,8 @@
 A defect is a source patch in a TOML file (crates/pleg-proof/planted.toml says how it is written),
 so the code itself stays clean. Each is applied to a copy of the crates, never to the tree.
 
-  planted.py --check                 every patch still applies, exactly once (fast; for CI)
+  planted.py --check                 every patch still applies, exactly once (fast; for CI);
+                                     lists all that do not
   planted.py [NAME...]               plant all defects, or these, and print what became of them
   planted.py --file FILE [...]       of another file; may be given several times
   planted.py --write                 the same, and write the table to docs/planted.md
@@ -108,23 +109,35 @@ def read(file: Path) -> list[Defect]:
     return defects
 
 
-def patched(root: Path, defect: Defect) -> dict[str, str]:
-    """The files of a defect as they are with it."""
+def apply(root: Path, defect: Defect) -> tuple[dict[str, str], list[str]]:
+    """The files of a defect as they are with it, and which of its edits do not apply."""
     texts: dict[str, str] = {}
+    wrong = []
     for edit in defect.edits:
         text = texts.get(edit.file)
         if text is None:
             path = root / edit.file
             if not path.is_file():
-                raise Wrong(f"{defect.name}: there is no {edit.file}")
+                wrong.append(f"{defect.name}: there is no {edit.file}")
+                continue
             text = path.read_text()
         found = text.count(edit.find)
         if found != 1:
-            raise Wrong(f"{defect.name}: found {found} times in {edit.file}, must be once")
+            first = edit.find.strip().partition("\n")[0]
+            wrong.append(f"{defect.name}: found {found} times in {edit.file}, must be once: {first}")
+            continue
         changed = text.replace(edit.find, edit.put)
         if changed == text:
-            raise Wrong(f"{defect.name}: changes nothing")
+            wrong.append(f"{defect.name}: changes nothing in {edit.file}")
         texts[edit.file] = changed
+    return texts, wrong
+
+
+def patched(root: Path, defect: Defect) -> dict[str, str]:
+    """The files of a defect as they are with it."""
+    texts, wrong = apply(root, defect)
+    if wrong:
+        raise Wrong("; ".join(wrong))
     return texts
 
 
@@ -286,6 +299,18 @@ def plant(copy: Copy, defect: Defect) -> Fate:
     return fate
 
 
+def mistakes(defects: list[Defect]) -> list[str]:
+    """All patches that do not apply and all catchers that do not exist."""
+    wrong = []
+    for defect in defects:
+        wrong += apply(ROOT, defect)[1]
+        try:
+            catcher(defect)
+        except Wrong as e:
+            wrong.append(str(e))
+    return wrong
+
+
 # --- what is told of it ---
 
 
@@ -360,17 +385,17 @@ def main() -> int:
     names = [defect.name for defect in defects]
     if len(set(names)) != len(names):
         raise Wrong("two defects have one name")
-    for defect in defects:
-        patched(ROOT, defect)
-        catcher(defect)
-    laws = sorted({defect.law for defect in defects})
-    if args.check:
-        print(f"{len(defects)} planted faults apply, of laws {', '.join(map(str, laws))}")
-        return 0
     unknown = set(args.names) - set(names)
     if unknown:
         raise Wrong(f"no defect is called {', '.join(sorted(unknown))}")
     chosen = [d for d in defects if not args.names or d.name in args.names]
+    wrong = mistakes(chosen)
+    if wrong:
+        raise Wrong(f"{len(wrong)} of {len(chosen)} patches do not apply:\n  " + "\n  ".join(wrong))
+    laws = sorted({defect.law for defect in chosen})
+    if args.check:
+        print(f"{len(chosen)} planted faults apply, of laws {', '.join(map(str, laws))}")
+        return 0
     copies: Queue[Copy] = Queue()
     for n in range(args.jobs):
         copies.put(Copy(args.dir / str(n)))

@@ -426,6 +426,22 @@ fn a4_exit_code_is_read_after_an_outage() {
     assert_eq!(died.map(|a| a.3), Some(Some(3)));
 }
 
+/// An inspection that fails counts against its pod only if the runtime as a whole works.
+#[test]
+fn a4_failure_in_an_outage_does_not_count_against_the_pod() {
+    for outage in [true, false] {
+        let mut t = listed(&["c"]);
+        if outage {
+            t.relist();
+            t.list_fails(CallErrorKind::Unavailable);
+        }
+        t.wait("p", t.now());
+        t.inspection_fails(&[]);
+        let failing = t.machine.health(t.now()).quarantined;
+        assert_eq!(failing, usize::from(!outage));
+    }
+}
+
 /// containerd before 2.3: the reason turns into OOMKilled after the event.
 #[test]
 fn a5_late_reason_is_read_whoever_saw_the_end_first() {
@@ -538,6 +554,20 @@ fn a10_first_status_releases_died() {
         }
         assert_eq!(t.said(ContainerDied, "c"), 1);
     }
+}
+
+/// An inspection is under way when an event without statuses arrives. It reads the status of the
+/// container that has ended.
+#[test]
+fn a10_inspection_under_way_releases_died() {
+    let mut t = listed(&["c"]);
+    t.request_relist("p");
+    t.pass(5);
+    t.event(Stopped, "c", None, &[]);
+    assert_eq!(t.said(ContainerDied, "c"), 0);
+    t.inspect(&[s(), ended("c", 3, "Error")], &[]);
+    let died = t.announced.iter().find(|a| a.0 == ContainerDied);
+    assert_eq!(died.map(|a| a.3), Some(Some(3)));
 }
 
 /// A partial inspection that returned the id's own status releases it, too.
