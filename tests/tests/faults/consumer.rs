@@ -504,7 +504,8 @@ async fn a_stalled_consumer_holds_up_no_send() -> anyhow::Result<()> {
         (Duration::ZERO, Duration::ZERO)
     );
     let control = inside(Culprit::Reader).await?;
-    assert!(control.longest >= 10 * SECOND, "{:?}", control.longest);
+    // Until the generator takes the stream for silent and ends it.
+    assert!(control.longest >= SECOND, "{:?}", control.longest);
     Ok(())
 }
 

@@ -142,7 +142,8 @@ async fn a_stream_that_stops_in_the_middle() -> anyhow::Result<()> {
         println!(
             "a stream that stalls after {at} bytes: {missed} missed; ends found {found:?} late"
         );
-        assert!(missed >= 5, "{missed}");
+        // After three the stream counts as silent: it is ended and subscribed again.
+        assert!(missed >= 3, "{missed}");
         assert!(found.iter().all(|late| *late <= 10 * SECOND), "{found:?}");
         match then {
             None => node.events.resume(),

@@ -128,7 +128,8 @@ impl Play<'_> {
                 brief(&found)
             )
         });
-        self.state.book.read(self.cast, self.state.now, &found);
+        let shown: Vec<Report> = found.iter().chain(&denied).cloned().collect();
+        self.state.book.read(self.cast, self.state.now, &shown);
         if let What::Pod { pod, .. } = read.what {
             self.state.book.inspected[pod] = Some(read.began);
         }

@@ -313,8 +313,9 @@ impl Stand {
                 if failed {
                     denied.clear();
                 }
+                let shown: Vec<Report> = found.iter().chain(&denied).cloned().collect();
                 self.laws
-                    .inspected(&uid, ticket, began, ended, (&found, &gone), failed);
+                    .inspected(&uid, ticket, began, ended, (&shown, &gone), failed);
                 self.machine.handle_inspection(
                     now,
                     Inspection {
