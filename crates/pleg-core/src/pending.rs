@@ -194,6 +194,17 @@ impl Reports {
         self.0 &= !0b11;
     }
 
+    /// A read shows the recorded position: an event that said more was wrong, and does not stand for
+    /// the one that is still to come.
+    pub(crate) fn shown(&mut self, position: Option<Position>) {
+        if position < Some(Position::Exited) {
+            self.0 &= !0b10;
+        }
+        if position < Some(Position::Running) {
+            self.0 &= !0b01;
+        }
+    }
+
     /// The event becomes pending. Whether it may: it has not arrived, and was never pending.
     pub(crate) const fn expect(&mut self, event: ExpectedEvent) -> bool {
         let arrived = Self::arrived(event);

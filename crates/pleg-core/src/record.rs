@@ -205,6 +205,7 @@ impl Record {
             let same = self.position == Some(to);
             let mut effect = self.join(to, source_of(call), began, now);
             if same {
+                self.reports.shown(self.position);
                 self.belief.confirm(call);
                 effect.details |= self.clear_unknown(began);
             }

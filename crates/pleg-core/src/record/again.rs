@@ -45,6 +45,7 @@ impl Record {
     /// A list shows what is believed.
     pub(crate) fn supported(&mut self) {
         self.provisional = false;
+        self.reports.shown(self.position);
         self.belief.confirm(Call::List);
     }
 
