@@ -122,13 +122,19 @@ impl Play<'_> {
                 let _ = write!(out, ", {id} gone");
                 out
             });
+            let denied: String = denied.iter().fold(String::new(), |mut out, row| {
+                let _ = write!(out, ", {} {:?} without a status", row.id, row.shown);
+                out
+            });
             format!(
-                "the inspection begun {} {how}: {}{gone}",
+                "the inspection begun {} {how}: {}{gone}{denied}",
                 p.when(read.began),
                 brief(&found)
             )
         });
         self.state.book.read(self.cast, self.state.now, &found);
+        // A row shows an id, too.
+        self.state.book.read(self.cast, self.state.now, &denied);
         if let What::Pod { pod, .. } = read.what {
             self.state.book.inspected[pod] = Some(read.began);
         }
