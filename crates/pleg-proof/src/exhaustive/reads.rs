@@ -122,8 +122,12 @@ impl Play<'_> {
                 let _ = write!(out, ", {id} gone");
                 out
             });
+            let denied: String = denied.iter().fold(String::new(), |mut out, row| {
+                let _ = write!(out, ", {} {:?} without a status", row.id, row.shown);
+                out
+            });
             format!(
-                "the inspection begun {} {how}: {}{gone}",
+                "the inspection begun {} {how}: {}{gone}{denied}",
                 p.when(read.began),
                 brief(&found)
             )
