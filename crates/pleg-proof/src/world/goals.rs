@@ -1,5 +1,5 @@
-//! What the pod workers have to reach: what is wanted runs, what is deleted is gone, and no worker
-//! believes for long in what has ended.
+//! What the pod workers have to reach: every container runs whose policy wants it to, nothing of a
+//! deleted pod exists, and no worker keeps an old status for long.
 
 use pleg_core::Kind;
 
@@ -43,7 +43,7 @@ impl World {
         }
     }
 
-    /// How many seconds workers need at most when the weather has cleared up.
+    /// How many seconds workers need at most after the last fault.
     fn time_to_converge(&self) -> u64 {
         let plan = &self.plan;
         let any = |faults: &[Fault]| faults.iter().any(|&f| plan.weather.percent(f) > 0);
@@ -85,7 +85,7 @@ impl World {
         Some((orphan.pod, format!("{} exists, and no worker", orphan.id)))
     }
 
-    /// What the worker believes otherwise than it is.
+    /// How the worker's last status differs from the truth.
     fn believes_wrongly(&self, pod: usize, worker: &Worker) -> Option<String> {
         let status = worker.status.as_deref()?;
         let wrong = states(status).find(|(id, state)| {
@@ -136,7 +136,7 @@ impl World {
         None
     }
 
-    /// Whether no worker believes in what has ended for longer than the invariants allow.
+    /// Whether no worker takes for running what ended longer ago than the invariants allow.
     pub(super) fn noticed(&self) -> Lawful {
         let Some(kubelet) = self.kubelet.as_ref().filter(|k| !k.suspended) else {
             return Ok(());
@@ -150,8 +150,8 @@ impl World {
         Ok(())
     }
 
-    /// How long an end may go unnoticed in this weather, as far as it can be said: an event takes
-    /// its time, or the next list finds it.
+    /// How long an end may go unnoticed under the faults of this world: until its event arrives, or
+    /// the next list has ended. None: the faults give no bound.
     fn notice(&self) -> Option<u64> {
         let plan = &self.plan;
         let any = |faults: &[Fault]| faults.iter().any(|&f| plan.weather.percent(f) > 0);
@@ -169,7 +169,7 @@ impl World {
         let reads = 11 * SECOND;
         // The worker may be in a backoff, with an operation that hangs.
         let worker = 20 * SECOND;
-        // At the end of a world one event never comes, whatever the weather.
+        // At the end of a world one event never comes, whatever its faults.
         let silent = plan.flavor.streams() && (any(&SILENT_LOSSES) || !self.acting);
         let period = if silent { plan.patience.0 } else { 1 };
         Some(period * SECOND + reads + worker)
@@ -197,7 +197,7 @@ impl World {
     }
 }
 
-/// What an event may fall victim to without any sign.
+/// Faults that lose an event without any sign.
 const SILENT_LOSSES: [Fault; 7] = [
     Fault::Dropped,
     Fault::SilentStream,
@@ -210,7 +210,7 @@ const SILENT_LOSSES: [Fault; 7] = [
     Fault::Storm,
 ];
 
-/// What makes the reads of a pod fail, while others succeed.
+/// Faults that make the reads of one pod fail while others succeed.
 const POD_FAILURES: [Fault; 9] = [
     Fault::InspectionFails,
     Fault::InspectionPartial,

@@ -207,8 +207,8 @@ impl World {
         self.checks.tally.path(path);
     }
 
-    /// Whether what ran already when the answer's read began runs beside what was started because
-    /// of that answer. What a late effect made after it began is not the answer's fault.
+    /// What ran when the answer's read began must not run beside what is started because of that
+    /// answer. What a late effect started after that is excused.
     fn no_double(&self, call: &Call) -> Lawful {
         let now = self.now;
         let known = call.as_of.as_nanos();

@@ -161,8 +161,8 @@ impl World {
         Ok(())
     }
 
-    /// What happens to the pods while nobody operates them: processes end, sandboxes end, pods are
-    /// deleted.
+    /// Something happens to a pod that its worker has not asked for: a process or a sandbox ends, or
+    /// the pod is deleted.
     pub(super) fn disturb(&mut self, place: usize) -> Lawful {
         let now = self.now;
         let pod = self.pod_at(place);

@@ -193,19 +193,15 @@ impl World {
     }
 
     pub(super) fn announced(&mut self, event: &PodLifecycleEvent) {
-        use LifecycleType::{ContainerChanged, ContainerDied, ContainerStarted};
         let Some(pod) = pod_of(&event.uid) else {
             return;
         };
-        let exists = matches!(
-            event.event,
-            ContainerStarted | ContainerChanged | ContainerDied
-        );
+        let exists = event.event != LifecycleType::ContainerRemoved;
         let Some(kubelet) = &mut self.kubelet else {
             return;
         };
         if exists && !kubelet.suspended {
-            // What nobody wants is removed.
+            // It belongs to no known pod: a worker without a spec removes it.
             let orphan = || Worker::new(None);
             kubelet.workers.entry(pod).or_insert_with(orphan);
         }
