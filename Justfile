@@ -32,7 +32,7 @@ soak MINUTES *ARGS:
 
 # What CI runs of them: 20 million simulated events in all runtime modes; what never came fails it.
 simulate-ci:
-    cargo run --release --quiet -p pleg-proof --bin simulate -- --seeds 20000 --at-least 20000000
+    cargo run --quiet -p pleg-proof --bin simulate -- --seeds 20000 --at-least 20000000
 
 # The exhaustive check of small worlds: all of them, or those that are named.
 exhaust *ARGS:
@@ -91,7 +91,7 @@ fmt:
 
 # Write the generated wire types anew from proto/.
 codegen:
-    PLEG_BLESS=1 cargo test -p pleg-cri --test codegen
+    PLEG_BLESS=1 cargo test -p pleg-cri --test suite codegen
 
 # Everything that CI does, on this machine.
 ci:

@@ -5,7 +5,7 @@ one takes over 3 % more instructions, or more allocations, than benches/instruct
   instructions.py            count and compare (needs valgrind and a release build)
   instructions.py --write    count and commit to the file what was counted
 
-Each path of benches/benches/hot.rs is walked N and 2N times; the difference is what N rounds take,
+Each path of benches/hot/hot.rs is walked N and 2N times; the difference is what N rounds take,
 without the preparations. Nothing in it depends on time or threads, and libc is told to use the same
 routines on every processor. The seeds of hash maps are random, and now and then one costs 2 % more:
 the least of three counts is taken, and a tenth of an allocation more (of tables that had to grow,
@@ -41,7 +41,7 @@ PLAIN = "glibc.cpu.hwcaps=-AVX,-AVX2,-AVX512F,-AVX512VL,-AVX512BW,-ERMS,-FSRM,-M
 
 
 def build() -> Path:
-    command = ["cargo", "bench", "-p", "pleg-benches", "--bench", "hot", "--no-run"]
+    command = ["cargo", "build", "--release", "-p", "hot-paths"]
     out = subprocess.run(
         [*command, "--message-format=json"], cwd=ROOT, check=True, stdout=subprocess.PIPE
     ).stdout

@@ -324,7 +324,10 @@ async fn start<R: Runtime>(
             };
             let mut builder = Pleg::builder(runtime).mode(mode);
             if settings.probing {
-                builder = builder.liveness(Duration::from_secs(1));
+                let mut often = pleg::core::Settings::default();
+                often.mode = mode;
+                often.probe_period = Duration::from_secs(1);
+                builder = builder.settings(often);
             }
             let told = builder.subscribe();
             let pleg = builder.spawn()?;

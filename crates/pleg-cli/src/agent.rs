@@ -44,10 +44,8 @@ pub(crate) async fn run(
         .min(args.relist_period_max)
         .max(args.relist_period);
     settings.unready_after = args.unready_after;
-    let mut builder = target.builder(args.connection.mode, settings)?;
-    if let Some(every) = args.liveness {
-        builder = builder.liveness(every);
-    }
+    settings.probe_period = args.probe_period;
+    let builder = target.builder(args.connection.mode, settings)?;
     let listener = TcpListener::bind(args.listen)
         .await
         .with_context(|| format!("cannot listen on {}", args.listen))?;
@@ -108,11 +106,11 @@ async fn show_metrics(State(served): State<Served>) -> impl IntoResponse {
     (kind, served.metrics.render())
 }
 
-/// Alive: the writer turns. A runtime that does not answer is no reason to restart the agent.
+/// Alive: no work is overdue. A runtime that does not answer is no reason to restart the agent.
 async fn alive(State(served): State<Served>) -> (StatusCode, String) {
     match served.health.ready() {
-        Err(NotReady::Stalled { silent }) => {
-            let why = format!("not alive: {}\n", NotReady::Stalled { silent });
+        Err(why @ NotReady::Stalled { .. }) => {
+            let why = format!("not alive: {why}\n");
             (StatusCode::SERVICE_UNAVAILABLE, why)
         }
         _ => (StatusCode::OK, "ok\n".to_owned()),

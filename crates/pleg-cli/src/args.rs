@@ -138,10 +138,10 @@ pub(crate) struct AgentArgs {
     /// Not ready after this long without a complete list
     #[arg(long, value_name = "DURATION", default_value = "3m", value_parser = duration)]
     pub(crate) unready_after: Duration,
-    /// Ask the runtime for its version this often, as a sign of life: a runtime that stands still is
-    /// then noticed without waiting for the next list
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub(crate) liveness: Option<Duration>,
+    /// How often the runtime is probed, by one status call: a runtime that hangs is reported within
+    /// this period and 3 s
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
+    pub(crate) probe_period: Duration,
 }
 
 #[derive(Debug, clap::Args)]

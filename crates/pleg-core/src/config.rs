@@ -42,6 +42,8 @@ pub struct Settings {
     pub slot_time: Duration,
     /// Inspections that may be overdue before the oldest is cancelled.
     pub overdue_max: usize,
+    /// How often the runtime is probed: by one status, or by `Version` where nothing exists.
+    pub probe_period: Duration,
     /// Without a complete list for this long the node is not ready.
     pub unready_after: Duration,
     /// How long a tombstone lives, in time in which the stream was drained.
@@ -65,6 +67,7 @@ impl Default for Settings {
             retries: 2,
             slot_time: Duration::from_millis(250),
             overdue_max: 64,
+            probe_period: Duration::from_secs(15),
             unready_after: Duration::from_secs(180),
             tombstone_age: Duration::from_secs(600),
             tombstones_max: 100_000,
@@ -99,6 +102,7 @@ impl Settings {
             ("list_deadline_max", self.list_deadline_max),
             ("inspection_deadline", self.inspection_deadline),
             ("slot_time", self.slot_time),
+            ("probe_period", self.probe_period),
             ("unready_after", self.unready_after),
             ("tombstone_age", self.tombstone_age),
         ];

@@ -40,13 +40,15 @@ pub enum Cause {
     Unsettled,
     /// Everything of the pod has ended and this stream has never told of a sandbox's removal.
     Vanishing,
+    /// A probe of one of its ids failed or hangs.
+    Probe,
     /// The last inspection failed.
     Retry,
 }
 
 impl Cause {
     /// All of them, in order.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Changed,
         Self::Incomplete,
         Self::Hint,
@@ -59,6 +61,7 @@ impl Cause {
         Self::Disputed,
         Self::Unsettled,
         Self::Vanishing,
+        Self::Probe,
         Self::Retry,
     ];
 
@@ -77,6 +80,7 @@ impl Cause {
             Self::Disputed => "disputed",
             Self::Unsettled => "unsettled",
             Self::Vanishing => "vanishing",
+            Self::Probe => "probe",
             Self::Retry => "retry",
         }
     }
@@ -394,6 +398,11 @@ impl Desk {
         self.needs.get(uid).is_some_and(|n| n.failures > 0)
     }
 
+    /// Whether the pod's last inspection failed and its backoff is not over.
+    pub(crate) fn is_backing_off(&self, uid: &PodUid) -> bool {
+        self.needs.get(uid).is_some_and(|n| n.retry_at.is_some())
+    }
+
     /// Whether the pod's last inspection failed and its backoff is over. A backoff that a later
     /// failure has replaced is not to be kept: each failed read that a waiter caused would add a
     /// chain of retries of its own.
@@ -413,19 +422,17 @@ impl Desk {
         self.flights.contains_key(&ticket)
     }
 
-    /// Pods whose inspections fail.
-    pub(crate) const fn failing(&self) -> usize {
-        self.failing
+    /// The pods whose inspections fail.
+    pub(crate) fn failing_pods(&self) -> impl Iterator<Item = &PodUid> {
+        let failing = |need: &Need| need.failures > 0;
+        let needs = self.needs.iter().filter(move |_| self.failing > 0);
+        needs.filter(move |(_, n)| failing(n)).map(|(uid, _)| uid)
     }
 
-    /// Overdue inspections, and since when the oldest is under way.
-    pub(crate) fn hung(&self) -> (usize, Option<Instant>) {
-        let oldest = self
-            .overdue
-            .first()
-            .and_then(|t| self.flights.get(t))
-            .map(|f| f.issued);
-        (self.overdue.len(), oldest)
+    /// The pods of overdue inspections, and since when they are under way; oldest first.
+    pub(crate) fn hung(&self) -> Vec<(&PodUid, Instant)> {
+        let flights = self.overdue.iter().filter_map(|t| self.flights.get(t));
+        flights.map(|f| (&f.uid, f.issued)).collect()
     }
 
     /// When the oldest inspection under way was asked for.
@@ -511,7 +518,7 @@ mod tests {
         }
         assert_eq!(retry_at, [1, 2, 4, 4].map(|s| Some(at(s))));
         assert!(desk.is_failing(&p) && !desk.is_failing(&"q".into()));
-        assert_eq!(desk.failing(), 1);
+        assert_eq!(desk.failing_pods().count(), 1);
         assert_eq!(desk.want(&p, Cause::Changed), Some(at(4)));
         assert!(!desk.can_start());
         assert!(!desk.is_to_be_retried(&p, at(3)) && desk.is_to_be_retried(&p, at(4)));
@@ -519,7 +526,7 @@ mod tests {
         assert!(desk.start(Ticket(9), at(0)).is_some());
         desk.land(Ticket(9), Outcome::Complete, at(1));
         assert!(!desk.is_failing(&p));
-        assert_eq!((desk.failing(), desk.is_idle()), (0, true));
+        assert_eq!((desk.failing_pods().count(), desk.is_idle()), (0, true));
         assert_eq!(
             (desk.backoff(), desk.slot_time()),
             ((SECOND, 4 * SECOND), SECOND / 4)
@@ -529,7 +536,8 @@ mod tests {
     #[test]
     fn one_that_is_overdue_gives_its_slot_back_and_the_oldest_is_given_up() {
         let mut desk = desk(1);
-        assert_eq!(desk.hung(), (0, None));
+        assert_eq!(desk.hung(), []);
+        let (a, b) = (PodUid::from("a"), PodUid::from("b"));
         for (n, uid) in ["a", "b"].into_iter().enumerate() {
             desk.want(&uid.into(), Cause::Changed);
             assert!(
@@ -540,9 +548,9 @@ mod tests {
             assert_eq!(cancelled, (n == 1).then_some(Ticket(0)));
         }
         assert_eq!(desk.overdue(Ticket(1)), None, "twice is once");
-        assert_eq!(desk.hung(), (2, Some(at(0))));
+        assert_eq!(desk.hung(), [(&a, at(0)), (&b, at(1))]);
         desk.land(Ticket(0), Outcome::Failed, at(2));
-        assert_eq!(desk.hung(), (1, Some(at(1))));
+        assert_eq!(desk.hung(), [(&b, at(1))]);
         assert!(!desk.is_idle());
         desk.land(Ticket(1), Outcome::Complete, at(2));
         assert!(desk.is_idle());
@@ -581,10 +589,13 @@ mod tests {
     fn a_pod_that_is_owed_an_inspection_is_not_failing() {
         let (mut desk, p) = (desk(1), PodUid::from("p"));
         desk.want(&p, Cause::Changed);
-        assert_eq!((desk.failing(), desk.is_failing(&p)), (0, false));
+        assert_eq!(
+            (desk.failing_pods().count(), desk.is_failing(&p)),
+            (0, false)
+        );
         assert!(desk.start(Ticket(1), at(0)).is_some());
-        assert_eq!(desk.failing(), 0, "it has not answered");
+        assert_eq!(desk.failing_pods().count(), 0, "it has not answered");
         desk.land(Ticket(1), Outcome::Failed, at(1));
-        assert_eq!(desk.failing(), 1);
+        assert_eq!(desk.failing_pods().count(), 1);
     }
 }

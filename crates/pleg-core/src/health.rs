@@ -1,17 +1,20 @@
 //! Health: a struct of instants and states, from which the reader computes readiness (law 12).
 //!
-//! A dead writer cannot look ready, because it writes no "ready": it writes when it last lived.
+//! A dead writer cannot look ready, because it writes no "ready": it writes when its next work is
+//! due.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::error::CallError;
+use crate::ids::PodUid;
 use crate::loss::StreamLoss;
+use crate::status::Text;
 use crate::stream::StreamState;
 use crate::time::Instant;
 
-/// How old the writer's beat may be.
-pub(crate) const BEAT: Duration = Duration::from_secs(5);
+/// How long the writer's work, or the end of a call, may be overdue.
+const OVERDUE: Duration = Duration::from_secs(5);
 /// After this long a full list is reported.
 const LIST_SLOW: Duration = Duration::from_secs(3);
 /// After this long a backlog, or the inspection of one pod, is reported: the latter is overdue
@@ -22,16 +25,16 @@ const POD_SLOW: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Health {
-    /// When the writer last turned.
-    pub beat: Instant,
+    /// When the writer's next work is due: a timer, the deadline of a call that is under way, or
+    /// an input that it has not handled. There is always some.
+    pub due: Instant,
     /// When the last complete list began.
     pub last_list: Option<Instant>,
     /// Since when a full list is under way.
     pub list_in_flight: Option<Instant>,
     /// The error of the last full list, if it failed.
     pub list_error: Option<CallError>,
-    /// When the liveness probe, if there is one, first asked for a sign of life that did not come.
-    /// Nothing else has come from the runtime since.
+    /// When the runtime was probed, if neither that nor anything else has been answered since.
     pub silent_since: Option<Instant>,
     /// The present period of the full list.
     pub period: Duration,
@@ -43,8 +46,13 @@ pub struct Health {
     pub overdue: usize,
     /// When the oldest overdue inspection was asked for.
     pub oldest_overdue: Option<Instant>,
-    /// Pods whose last inspection failed; they are tried again with a backoff.
-    pub quarantined: usize,
+    /// The pods of the overdue inspections, oldest first, [`NAMED`](Self::NAMED) at most.
+    pub overdue_pods: Vec<PodName>,
+    /// Pods whose last inspection failed, or of which an id is unsettled. They are inspected again
+    /// with a backoff.
+    pub failing: usize,
+    /// Those pods, [`NAMED`](Self::NAMED) at most.
+    pub failing_pods: Vec<PodName>,
     /// Events that were missed, of all kinds, since the start.
     pub missed: u64,
     /// Events that the stream should have delivered in the last ten minutes, and those that were
@@ -58,7 +66,32 @@ pub struct Health {
     pub unready_after: Duration,
 }
 
+/// A pod, as health names it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct PodName {
+    /// Its uid.
+    pub uid: PodUid,
+    /// Its namespace; empty if it is not known.
+    pub namespace: Text,
+    /// Its name; empty if it is not known.
+    pub name: Text,
+}
+
+impl fmt::Display for PodName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.name.is_empty() {
+            write!(f, "{}", self.uid)
+        } else {
+            write!(f, "{}/{} ({})", self.namespace, self.name, self.uid)
+        }
+    }
+}
+
 impl Health {
+    /// How many pods are named of those that hang, and of those that fail.
+    pub const NAMED: usize = 5;
+
     /// Whether the generator can be relied on, and if not, why, in upstream's words.
     ///
     /// Only two things count: a complete list that began recently enough, and a writer that
@@ -67,9 +100,9 @@ impl Health {
     /// # Errors
     /// The reason, if it is not ready.
     pub fn ready(&self, now: Instant) -> Result<(), NotReady> {
-        let silent = now.since(self.beat);
-        if silent > BEAT {
-            return Err(NotReady::Stalled { silent });
+        let overdue = now.since(self.due);
+        if overdue > OVERDUE {
+            return Err(NotReady::Stalled { overdue });
         }
         let Some(last) = self.last_list else {
             return Err(NotReady::NeverListed);
@@ -84,12 +117,12 @@ impl Health {
         Ok(())
     }
 
-    /// Whether `other` says the same, but for when it was written.
+    /// Whether `other` says the same, but for when the writer's next work is due.
     #[must_use]
     pub fn says_the_same(&self, other: &Self) -> bool {
         *self
             == Self {
-                beat: self.beat,
+                due: self.due,
                 ..other.clone()
             }
     }
@@ -131,11 +164,13 @@ impl Health {
             out.push(Degraded::PodsHung {
                 overdue: self.overdue,
                 since,
+                pods: self.overdue_pods.clone(),
             });
         }
-        if self.quarantined > 0 {
+        if self.failing > 0 {
             out.push(Degraded::PodsFailing {
-                quarantined: self.quarantined,
+                failing: self.failing,
+                pods: self.failing_pods.clone(),
             });
         }
         out
@@ -155,10 +190,10 @@ pub enum NotReady {
         /// How long ago it may have begun.
         threshold: Duration,
     },
-    /// The writer has not turned for a while.
+    /// The writer has not done its work in time.
     Stalled {
-        /// For how long.
-        silent: Duration,
+        /// For how long the work has been due.
+        overdue: Duration,
     },
     /// The generator has shut down.
     Closed,
@@ -175,12 +210,8 @@ impl fmt::Display for NotReady {
                 GoDuration(*elapsed),
                 GoDuration(*threshold)
             ),
-            Self::Stalled { silent } => {
-                write!(
-                    f,
-                    "pleg's writer has not turned for {}",
-                    GoDuration(*silent)
-                )
+            Self::Stalled { overdue } => {
+                write!(f, "pleg's work is overdue by {}", GoDuration(*overdue))
             }
         }
     }
@@ -220,7 +251,7 @@ pub enum Degraded {
         /// How.
         error: CallError,
     },
-    /// The runtime does not answer the liveness probe, where one was asked for.
+    /// The runtime as a whole does not answer: neither a status nor `Version`.
     RuntimeSilent {
         /// When the first one was sent that it left unanswered.
         since: Instant,
@@ -231,11 +262,15 @@ pub enum Degraded {
         overdue: usize,
         /// Since when the oldest.
         since: Instant,
+        /// Their pods, [`Health::NAMED`] at most.
+        pods: Vec<PodName>,
     },
     /// Inspections of single pods fail.
     PodsFailing {
         /// How many pods.
-        quarantined: usize,
+        failing: usize,
+        /// The pods, [`Health::NAMED`] at most.
+        pods: Vec<PodName>,
     },
 }
 
@@ -280,15 +315,28 @@ impl fmt::Display for Degraded {
             Self::Backlog { .. } => f.write_str("events wait to be applied"),
             Self::ListSlow { .. } => f.write_str("a full list does not end"),
             Self::ListFailed { error } => write!(f, "the last full list failed: {error}"),
-            Self::RuntimeSilent { .. } => f.write_str("the runtime gives no sign of life"),
-            Self::PodsHung { overdue, .. } => {
-                write!(f, "{overdue} inspections of single pods do not answer")
+            Self::RuntimeSilent { .. } => f.write_str("the runtime does not answer"),
+            Self::PodsHung { overdue, pods, .. } => {
+                write!(f, "{overdue} inspections do not answer")?;
+                write_pods(f, pods, *overdue)
             }
-            Self::PodsFailing { quarantined } => {
-                write!(f, "{quarantined} pods cannot be inspected")
+            Self::PodsFailing { failing, pods } => {
+                write!(f, "{failing} pods cannot be inspected")?;
+                write_pods(f, pods, *failing)
             }
         }
     }
+}
+
+fn write_pods(f: &mut fmt::Formatter<'_>, pods: &[PodName], all: usize) -> fmt::Result {
+    for (n, pod) in pods.iter().enumerate() {
+        let separator = if n == 0 { ": " } else { ", " };
+        write!(f, "{separator}{pod}")?;
+    }
+    if all > pods.len() && !pods.is_empty() {
+        f.write_str(", …")?;
+    }
+    Ok(())
 }
 
 /// A duration as Go prints it (`3m0s`, `1.5s`), for the words that operators search for.
@@ -325,7 +373,7 @@ mod tests {
     /// Nothing is wrong, at `BEGIN`.
     fn well() -> Health {
         Health {
-            beat: BEGIN,
+            due: BEGIN,
             last_list: Some(BEGIN),
             list_in_flight: None,
             list_error: None,
@@ -335,7 +383,9 @@ mod tests {
             behind_since: None,
             overdue: 0,
             oldest_overdue: None,
-            quarantined: 0,
+            overdue_pods: Vec::new(),
+            failing: 0,
+            failing_pods: Vec::new(),
             missed: 0,
             loss: StreamLoss::default(),
             shares_events_out: false,
@@ -347,24 +397,24 @@ mod tests {
     #[test]
     fn it_is_ready_up_to_the_threshold() {
         let mut health = well();
-        assert_eq!(health.ready(BEGIN.after(BEAT)), Ok(()));
-        let late = BEGIN.after(BEAT).after(SECOND);
-        let silent = BEAT + SECOND;
-        assert_eq!(health.ready(late), Err(NotReady::Stalled { silent }));
+        assert_eq!(health.ready(BEGIN.after(OVERDUE)), Ok(()));
+        let late = BEGIN.after(OVERDUE).after(SECOND);
+        let overdue = OVERDUE + SECOND;
+        assert_eq!(health.ready(late), Err(NotReady::Stalled { overdue }));
         let threshold = health.unready_after;
-        health.beat = BEGIN.after(threshold);
-        assert_eq!(health.ready(health.beat), Ok(()));
+        health.due = BEGIN.after(threshold);
+        assert_eq!(health.ready(health.due), Ok(()));
         let elapsed = threshold + SECOND;
         let stale = NotReady::Stale { elapsed, threshold };
         assert_eq!(health.ready(BEGIN.after(elapsed)), Err(stale));
         health.last_list = None;
-        assert_eq!(health.ready(health.beat), Err(NotReady::NeverListed));
+        assert_eq!(health.ready(health.due), Err(NotReady::NeverListed));
     }
 
     #[test]
-    fn it_says_the_same_whenever_it_was_written() {
+    fn says_the_same_whenever_work_is_due() {
         let mut later = well();
-        later.beat = BEGIN.after(SECOND);
+        later.due = BEGIN.after(SECOND);
         assert!(well().says_the_same(&later));
         later.missed = 1;
         assert!(!well().says_the_same(&later));
@@ -409,7 +459,7 @@ mod tests {
         };
         health.list_error = Some(error);
         health.silent_since = Some(BEGIN);
-        health.quarantined = 1;
+        health.failing = 1;
         let named: Vec<_> = health.degraded(BEGIN);
         let named: Vec<_> = named.iter().map(Degraded::as_str).collect();
         let all = [

@@ -53,7 +53,7 @@ pub use config::{InvalidSetting, Mode, Settings};
 pub use counters::Counters;
 pub use desk::{Cause, Causes};
 pub use error::{CallError, CallErrorKind};
-pub use health::{Degraded, Health, NotReady};
+pub use health::{Degraded, Health, NotReady, PodName};
 pub use ids::{Id, Kind, PodUid};
 pub use inbox::Inbox;
 pub use labels::{LabelKeys, Labels, Packed, Packing};
@@ -61,7 +61,7 @@ pub use lifecycle::{LifecycleType, PodLifecycleEvent, Source, Subject};
 pub use loss::StreamLoss;
 pub use observed::{
     Arrival, Details, EventType, Identity, Inspection, KnownIds, List, Reading, Report, Rows,
-    RuntimeEvent, Shown, StreamChange, StreamEnd, Ticket,
+    RuntimeEvent, Shown, StreamChange, StreamEnd, Ticket, Version,
 };
 pub use pending::ExpectedEvent;
 pub use profile::EventProfile;

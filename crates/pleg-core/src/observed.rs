@@ -209,6 +209,15 @@ pub enum StreamChange {
     },
 }
 
+impl StreamChange {
+    /// When it happened.
+    pub const fn at(&self) -> Instant {
+        match self {
+            Self::Subscribed { at, .. } | Self::Ended { at, .. } => *at,
+        }
+    }
+}
+
 /// A complete or failed list of the whole node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct List {
@@ -413,6 +422,17 @@ pub struct Reading {
     pub ended: Instant,
     /// The status.
     pub report: Result<Report, CallError>,
+}
+
+/// The end of a call of `Version`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Version {
+    /// Which request this answers.
+    pub ticket: Ticket,
+    /// Stamped after the call.
+    pub ended: Instant,
+    /// Whether the runtime answered.
+    pub outcome: Result<(), CallError>,
 }
 
 /// The number of a request to the read side. Later requests have higher numbers.

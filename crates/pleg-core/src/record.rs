@@ -40,6 +40,8 @@ pub(crate) struct Record {
     pub(crate) provisional: bool,
     /// Two reads listed it, and its status call said NotFound.
     pub(crate) unsettled: bool,
+    /// When its status was last asked for.
+    pub(crate) attempted: Option<Instant>,
     unknown: Option<Box<Overlay>>,
     /// When the last event that spoke of details arrived.
     event_details: Option<Instant>,
@@ -121,6 +123,7 @@ impl Record {
             held: false,
             provisional: false,
             unsettled: false,
+            attempted: None,
             unknown: None,
             event_details: None,
             read_details: None,

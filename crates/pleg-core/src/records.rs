@@ -9,6 +9,7 @@ use std::ops::Deref;
 use crate::ids::Id;
 use crate::observed::{KnownIds, Rows};
 use crate::record::Record;
+use crate::time::Instant;
 
 /// A tree has spare room in its nodes: large values are kept outside of them.
 type Tree = BTreeMap<Id, Box<Record>>;
@@ -29,6 +30,13 @@ impl Records {
         let record = self.all.get_mut(id)?;
         (self.known, self.unchanged) = (None, None);
         Some(record)
+    }
+
+    /// The status of an id is asked for. That says nothing of the id.
+    pub(crate) fn attempted(&mut self, id: &Id, at: Instant) {
+        if let Some(record) = self.all.get_mut(id) {
+            record.attempted = Some(at);
+        }
     }
 
     pub(crate) fn insert(&mut self, id: Id, record: Record) {

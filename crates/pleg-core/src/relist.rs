@@ -191,6 +191,12 @@ impl RelistSchedule {
         self.in_flight.map(|(_, since)| since).or(self.last_ended)
     }
 
+    /// When the relist in flight must have ended.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let (_, since) = self.in_flight?;
+        Some(since.after(self.deadline))
+    }
+
     /// The relist in flight and since when.
     pub(crate) const fn in_flight(&self) -> Option<(Ticket, Instant)> {
         self.in_flight

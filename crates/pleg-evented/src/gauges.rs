@@ -1,15 +1,22 @@
-//! What the reader shows of itself while it runs, for health and metrics.
+//! What the reader and the channel to the writer show of themselves, for health and metrics.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use pleg_runtime::core::Instant;
 
-/// The reader's gauges: written by it alone, read by anyone at any time.
-#[derive(Debug, Default)]
+use crate::queue::Queue;
+
+/// The reader's gauges: read by anyone at any time.
+#[derive(Debug)]
 pub struct ReaderGauges {
-    waiting: AtomicUsize,
-    /// In nanoseconds; zero if nothing waits.
-    waiting_since: AtomicU64,
+    /// In the queue of the reader.
+    queued: AtomicUsize,
+    /// In nanoseconds; zero if the queue is empty.
+    queued_since: AtomicU64,
+    /// The instants of what was handed over, by number modulo the capacity of the channel.
+    handed_at: Box<[AtomicU64]>,
+    handed: AtomicU64,
+    handled: AtomicU64,
     arrivals: AtomicU64,
     joined: AtomicU64,
     lost: AtomicU64,
@@ -17,17 +24,39 @@ pub struct ReaderGauges {
 }
 
 impl ReaderGauges {
-    /// How many observations wait for the writer to take them.
-    pub fn waiting(&self) -> usize {
-        self.waiting.load(Relaxed)
+    /// Those of a channel in which `capacity` observations may wait. One more may be in the
+    /// writer's hands.
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self {
+            queued: AtomicUsize::default(),
+            queued_since: AtomicU64::default(),
+            handed_at: (0..=capacity).map(|_| AtomicU64::default()).collect(),
+            handed: AtomicU64::default(),
+            handled: AtomicU64::default(),
+            arrivals: AtomicU64::default(),
+            joined: AtomicU64::default(),
+            lost: AtomicU64::default(),
+            panics: AtomicU64::default(),
+        }
     }
 
-    /// Since when the one waits that the writer takes next; nothing if none does.
+    /// How many observations the writer has not handled.
+    pub fn waiting(&self) -> usize {
+        let handed = self.handed.load(Relaxed);
+        let in_channel = handed.saturating_sub(self.handled.load(Relaxed));
+        usize::try_from(in_channel).unwrap_or(usize::MAX) + self.queued.load(Relaxed)
+    }
+
+    /// When the oldest observation was made that the writer has not handled; none if it has
+    /// handled all.
     pub fn waiting_since(&self) -> Option<Instant> {
-        match self.waiting_since.load(Relaxed) {
-            0 => None,
-            nanos => Some(Instant::from_nanos(nanos)),
-        }
+        let handled = self.handled.load(Relaxed);
+        let nanos = if self.handed.load(Relaxed) > handled {
+            self.handed_at[self.place(handled)].load(Relaxed)
+        } else {
+            self.queued_since.load(Relaxed)
+        };
+        (nanos > 0).then(|| Instant::from_nanos(nanos))
     }
 
     /// How many events have arrived.
@@ -35,12 +64,12 @@ impl ReaderGauges {
         self.arrivals.load(Relaxed)
     }
 
-    /// How many of them are told by another one with which they were joined.
+    /// How many of them were joined with another one that tells what they told.
     pub fn joined(&self) -> u64 {
         self.joined.load(Relaxed)
     }
 
-    /// How many of them are told by none.
+    /// How many of them were dropped, and are told by no other.
     pub fn lost(&self) -> u64 {
         self.lost.load(Relaxed)
     }
@@ -54,10 +83,27 @@ impl ReaderGauges {
         self.panics.fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn show(&self, tally: &Tally, waiting: usize, since: Option<Instant>) {
-        self.waiting.store(waiting, Relaxed);
-        self.waiting_since
-            .store(since.map_or(0, Instant::as_nanos), Relaxed);
+    /// An observation that was made at that instant is handed over.
+    pub(crate) fn handed(&self, at: Instant) {
+        let number = self.handed.load(Relaxed);
+        self.handed_at[self.place(number)].store(at.as_nanos(), Relaxed);
+        self.handed.store(number + 1, Relaxed);
+    }
+
+    /// The writer has handled so many observations.
+    pub(crate) fn handled(&self, count: u64) {
+        self.handled.store(count, Relaxed);
+    }
+
+    fn place(&self, number: u64) -> usize {
+        usize::try_from(number % self.handed_at.len() as u64).unwrap_or(0)
+    }
+
+    pub(crate) fn show(&self, queue: &Queue) {
+        let tally = queue.tally();
+        self.queued.store(queue.len(), Relaxed);
+        let since = queue.oldest().map_or(0, Instant::as_nanos);
+        self.queued_since.store(since, Relaxed);
         self.arrivals.store(tally.arrived, Relaxed);
         self.joined.store(tally.joined(), Relaxed);
         self.lost.store(tally.lost, Relaxed);
@@ -75,7 +121,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Whoever was neither taken nor lost and does not wait was joined with somebody else.
+    /// Whoever was neither taken nor lost and does not wait was joined with another.
     const fn joined(&self) -> u64 {
         self.arrived
             .saturating_sub(self.taken + self.lost + self.held)

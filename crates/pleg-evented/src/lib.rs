@@ -14,14 +14,16 @@
 
 mod end;
 mod gauges;
+mod handover;
 mod pace;
 mod policy;
 mod queue;
 mod reader;
 
-use pleg_runtime::core::{Arrival, StreamChange};
+use pleg_runtime::core::{Arrival, Instant, StreamChange};
 
 pub use gauges::ReaderGauges;
+pub use handover::{ObservationSender, Observations, handover};
 pub use policy::{InvalidPolicy, ReconnectPolicy, ReconnectSettings};
 pub use reader::run;
 
@@ -36,4 +38,14 @@ pub enum StreamObservation {
     Change(StreamChange),
     /// An event arrived on it.
     Event(Arrival),
+}
+
+impl StreamObservation {
+    /// When it was made.
+    pub const fn at(&self) -> Instant {
+        match self {
+            Self::Change(change) => change.at(),
+            Self::Event(arrival) => arrival.arrived,
+        }
+    }
 }

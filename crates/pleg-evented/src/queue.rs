@@ -131,7 +131,7 @@ impl Queue {
 
     /// Since when that waits which the writer takes next.
     pub(crate) fn oldest(&self) -> Option<Instant> {
-        let change = || self.changes.front().map(|(change, _)| instant(change));
+        let change = || self.changes.front().map(|(change, _)| change.at());
         self.events.oldest().or_else(change)
     }
 
@@ -173,12 +173,6 @@ impl Queue {
 
 const fn is_end(change: &StreamChange) -> bool {
     matches!(change, StreamChange::Ended { .. })
-}
-
-const fn instant(change: &StreamChange) -> Instant {
-    match change {
-        StreamChange::Subscribed { at, .. } | StreamChange::Ended { at, .. } => *at,
-    }
 }
 
 #[cfg(test)]

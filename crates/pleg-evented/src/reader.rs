@@ -18,12 +18,12 @@ use pleg_runtime::clock::Clock;
 use pleg_runtime::core::{
     Arrival, CallError, CallErrorKind, Instant, RuntimeEvent, StreamChange, StreamEnd,
 };
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::pace::Pace;
 use crate::queue::{Bounds, Kept, Queue};
-use crate::{ReaderGauges, ReconnectPolicy, StreamObservation, end};
+use crate::{ObservationSender, ReconnectPolicy, end};
 
 /// Subscribes to the runtime's events and hands on what it observes, for ever.
 ///
@@ -38,8 +38,7 @@ pub async fn run<R: Runtime>(
     runtime: Arc<R>,
     clock: Clock,
     policy: ReconnectPolicy,
-    out: mpsc::Sender<StreamObservation>,
-    gauges: Arc<ReaderGauges>,
+    out: ObservationSender,
     renew: Arc<Notify>,
     shutdown: CancellationToken,
 ) {
@@ -47,7 +46,6 @@ pub async fn run<R: Runtime>(
     let outlet = Outlet {
         queue,
         out,
-        gauges,
         shutdown,
     };
     let mut reader = Reader {
@@ -198,7 +196,7 @@ impl<R: Runtime> Reader<R> {
         let why = StreamEnd::Ended(Some(error));
         let retry_at = self.pace.after_call(at, at, &why);
         self.outlet.queue.clear();
-        self.outlet.gauges.panicked();
+        self.outlet.out.gauges.panicked();
         self.outlet
             .change(StreamChange::Ended { at, why, retry_at });
         retry_at
@@ -249,8 +247,7 @@ fn silent() -> CallError {
 /// The way to the writer, and what waits for it to be free.
 struct Outlet {
     queue: Queue,
-    out: mpsc::Sender<StreamObservation>,
-    gauges: Arc<ReaderGauges>,
+    out: ObservationSender,
     shutdown: CancellationToken,
 }
 
@@ -274,11 +271,8 @@ impl Outlet {
                 biased;
                 () = self.shutdown.cancelled() => return Err(Over),
                 done = &mut work => return Ok(done),
-                room = self.out.reserve(), if !self.queue.is_empty() => {
-                    let Ok(room) = room else { return Err(Over) };
-                    if let Some(observation) = self.queue.pop() {
-                        room.send(observation);
-                    }
+                handed = self.out.hand_over_one(&mut self.queue), if !self.queue.is_empty() => {
+                    let Ok(()) = handed else { return Err(Over) };
                 }
                 () = self.out.closed(), if self.queue.is_empty() => return Err(Over),
             }
@@ -288,13 +282,6 @@ impl Outlet {
 
     /// Hands on what the writer has room for now.
     fn hand_on(&mut self) {
-        while !self.queue.is_empty()
-            && let Ok(room) = self.out.try_reserve()
-            && let Some(observation) = self.queue.pop()
-        {
-            room.send(observation);
-        }
-        self.gauges
-            .show(&self.queue.tally(), self.queue.len(), self.queue.oldest());
+        self.out.hand_over(&mut self.queue);
     }
 }

@@ -8,8 +8,7 @@ use std::time::Duration;
 use arbitrary::{Arbitrary, Unstructured};
 use pleg_core::{
     Arrival, ContainerDetails, Details, EventType, Id, Identity, Instant, Kind, Mode, PodUid,
-    Reconciler, Report, RuntimeEvent, Settings, Shown, StreamChange, StreamEnd, Ticket, WaiterId,
-    WallTime,
+    Report, RuntimeEvent, Settings, Shown, StreamChange, StreamEnd, Ticket, WaiterId, WallTime,
 };
 
 use crate::rig::{Asked, Rig, WALL, failure, inspect, not_found};
@@ -197,7 +196,6 @@ enum Operation {
         retry: Pause,
     },
     Backlog(bool),
-    Alive,
     Pass(Pause),
     /// One of the reads under way is answered.
     Answer {
@@ -308,10 +306,6 @@ impl Stage {
                 retry,
             } => self.end_the_stream(never_offered, retry),
             Operation::Backlog(behind) => self.rig.input(|m, now| m.handle_backlog(now, behind)),
-            Operation::Alive => {
-                // It may cause a list; it answers nobody.
-                self.rig.input(Reconciler::handle_alive);
-            }
             Operation::Pass(pause) => self.pass(pause),
             Operation::Answer {
                 which,
@@ -455,12 +449,15 @@ impl Stage {
                 let report = found.ok_or_else(|| error.unwrap_or_else(not_found));
                 rig.reading(ticket, began, report);
             }
+            Asked::Version(ticket) => rig.version(ticket, error.map_or(Ok(()), Err)),
         }
     }
 
     fn again(&mut self, ticket: Ticket, list: bool) {
         let waits = |r: &Asked| match r {
-            Asked::List(t, _) | Asked::Inspect(t, ..) | Asked::Read(t, ..) => *t == ticket,
+            Asked::List(t, _) | Asked::Inspect(t, ..) | Asked::Read(t, ..) | Asked::Version(t) => {
+                *t == ticket
+            }
         };
         if self.rig.reads.iter().any(waits) {
             return;

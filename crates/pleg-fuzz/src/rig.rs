@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pleg_core::{
     CallError, CallErrorKind, Id, Inspection, Instant, Kind, List, Output, PodUid, Reading,
-    Reconciler, Report, Settings, Ticket, WallTime,
+    Reconciler, Report, Settings, Ticket, Version, WallTime,
 };
 
 use crate::witness::Witness;
@@ -26,6 +26,7 @@ pub(crate) enum Asked {
     List(Ticket, Instant),
     Inspect(Ticket, Instant, PodUid, Vec<(Id, Kind)>),
     Read(Ticket, Instant, Id),
+    Version(Ticket),
 }
 
 pub(crate) struct Rig {
@@ -127,6 +128,7 @@ impl Rig {
                 ticket, uid, held, ..
             } => self.reads.push_back(Asked::Inspect(ticket, now, uid, held)),
             Output::Read { ticket, id, .. } => self.reads.push_back(Asked::Read(ticket, now, id)),
+            Output::Version { ticket, .. } => self.reads.push_back(Asked::Version(ticket)),
             Output::Cancel { ticket } => {
                 let given_up = |r: &Asked| matches!(r, Asked::Inspect(t, ..) if *t == ticket);
                 self.reads.retain(|r| !given_up(r));
@@ -195,6 +197,15 @@ impl Rig {
         self.act(|machine, now| machine.handle_reading(now, reading.clone()));
     }
 
+    pub(crate) fn version(&mut self, ticket: Ticket, outcome: Result<(), CallError>) {
+        let version = Version {
+            ticket,
+            ended: self.now,
+            outcome,
+        };
+        self.act(|machine, now| machine.handle_version(now, version.clone()));
+    }
+
     /// Answers a read as a runtime would on which exactly this exists.
     pub(crate) fn answer(&mut self, asked: Asked, exists: &[Report]) {
         match asked {
@@ -207,6 +218,7 @@ impl Rig {
                 let report = exists.iter().find(|r| r.id == id).cloned();
                 self.reading(ticket, at, report.ok_or_else(not_found));
             }
+            Asked::Version(ticket) => self.version(ticket, Ok(())),
         }
     }
 

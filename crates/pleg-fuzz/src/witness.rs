@@ -163,7 +163,7 @@ impl Witness {
                 assert!(flying <= self.most_in_flight, "{flying} inspections fly");
                 self.numbered(*ticket);
             }
-            Output::Read { ticket, .. } => self.numbered(*ticket),
+            Output::Read { ticket, .. } | Output::Version { ticket, .. } => self.numbered(*ticket),
             Output::Cancel { ticket } => {
                 let uid = self.inspections.remove(ticket);
                 self.failed

@@ -19,7 +19,7 @@ use std::time::Duration;
 use pleg_runtime::clock::Clock;
 use pleg_runtime::core::{
     CallError, CallErrorKind, EventProfile, Id, Inspection, Kind, KnownIds, List, PodUid, Reading,
-    Report, Rows, Ticket,
+    Report, Rows, Ticket, Version,
 };
 use pleg_runtime::{Row, Runtime, Scope};
 
@@ -83,13 +83,24 @@ impl<R: Runtime> Reader<R> {
         }
     }
 
+    /// Calls `Version`, to see whether the runtime answers.
+    pub async fn version(&self, ticket: Ticket, deadline: Duration) -> Version {
+        let limit = Limit::new(&self.clock, deadline);
+        let answer = limit.hold(VERSION, self.runtime.version()).await;
+        Version {
+            ticket,
+            ended: self.clock.now(),
+            outcome: answer.map(|_| ()),
+        }
+    }
+
     /// What can be expected of the runtime's event stream.
     ///
     /// # Errors
     /// If the runtime does not say within `deadline`.
     pub async fn event_profile(&self, deadline: Duration) -> Result<EventProfile, CallError> {
         let limit = Limit::new(&self.clock, deadline);
-        limit.hold("Version", self.runtime.event_profile()).await
+        limit.hold(VERSION, self.runtime.event_profile()).await
     }
 
     async fn rows(&self, limit: &Limit, known: KnownIds) -> Result<Rows, CallError> {
@@ -128,6 +139,7 @@ impl<R> fmt::Debug for Reader<R> {
 
 const LIST_SANDBOXES: &str = "ListPodSandbox";
 const LIST_CONTAINERS: &str = "ListContainers";
+const VERSION: &str = "Version";
 
 const fn status_operation(kind: Kind) -> &'static str {
     match kind {

@@ -108,7 +108,7 @@ assertions! {
     LIVE = 11 "law11-live": "the machine always has something left to do, and never only that";
 
     READY = 12 "law12-ready": "ready means: a complete list began recently enough";
-    BEAT = 12 "law12-beat": "a writer that does not turn does not look ready";
+    DUE = 12 "law12-due": "a writer that does nothing does not look ready";
     DEGRADED = 12 "law12-degraded": "what is wrong is told within 3 s of its first sign";
     WELL = 12 "law12-well": "nothing is told to be wrong that is not";
 }

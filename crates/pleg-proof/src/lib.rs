@@ -16,7 +16,6 @@ pub mod exhaustive;
 pub mod faults;
 pub mod history;
 pub mod laws;
-pub mod open;
 pub mod plan;
 pub mod runtime;
 pub mod shrink;

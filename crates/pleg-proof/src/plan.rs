@@ -5,7 +5,6 @@ use std::fmt;
 
 use crate::dice::Dice;
 use crate::faults::{Fault, named};
-use crate::open::{self, Open};
 use crate::weather::{Flavor, MS, Weather};
 
 named! {
@@ -64,8 +63,6 @@ pub struct Plan {
     /// The longest period of the full list, and after how long without one the node is not ready.
     pub patience: (u64, u64),
     pub kubelet: Kubelet,
-    /// What this world has although [`open::OPEN`] leaves it out.
-    pub open: Vec<Open>,
 }
 
 impl Plan {
@@ -85,14 +82,14 @@ impl Plan {
         plan.questions = plan.questions.map(|pause| 4 * pause);
         let each_run = Dice::new(seed ^ 0xDEED).percent(20);
         let kubelet = [Kubelet::On, Kubelet::EachRun][usize::from(each_run)];
-        plan.with_kubelet(kubelet, Vec::new())
+        plan.with_kubelet(kubelet)
     }
 
-    /// The same world with or without pod workers, and with that of what is left out. Lies are left out beside them: an event that
+    /// The same world with or without pod workers. Lies are left out beside them: an event that
     /// tells of an end that did not happen is to be believed (invariant 2), and so acted on.
     #[must_use]
-    pub fn with_kubelet(mut self, kubelet: Kubelet, open: Vec<Open>) -> Self {
-        if (kubelet, &open) == (self.kubelet, &self.open) {
+    pub fn with_kubelet(mut self, kubelet: Kubelet) -> Self {
+        if kubelet == self.kubelet {
             return self;
         }
         let mut weather = self.weather;
@@ -100,16 +97,7 @@ impl Plan {
             weather = weather.with(0, &[Fault::Lie]);
             let mut dice = Dice::new(self.seed ^ 0xFACE);
             for (fault, percent) in ACTING {
-                let percent = dice.pick(&percent);
-                let opened = open.iter().any(|open| open.faults().contains(&fault));
-                let left_out = !opened && open::is_left_out(fault);
-                weather = weather.with(if left_out { 0 } else { percent }, &[fault]);
-            }
-            let orphan = Open::NamelessOrphan;
-            let apart = orphan.is_left_out() && !open.contains(&orphan);
-            if apart && weather.percent(Fault::Nameless) > 0 {
-                // What takes effect late is what nobody expects.
-                weather = weather.with(0, &[Fault::EffectLate]);
+                weather = weather.with(dice.pick(&percent), &[fault]);
             }
         } else {
             let lies = Self::watched(self.seed).weather.percent(Fault::Lie) as u8;
@@ -117,7 +105,7 @@ impl Plan {
                 .with(0, &ACTING.map(|(fault, _)| fault))
                 .with(lies, &[Fault::Lie]);
         }
-        (self.weather, self.kubelet, self.open) = (weather, kubelet, open);
+        (self.weather, self.kubelet) = (weather, kubelet);
         self
     }
 
@@ -170,7 +158,6 @@ impl Plan {
             queue: if dice.percent(50) { 1000 } else { 6 },
             patience: if dice.percent(15) { (8, 10) } else { (60, 180) },
             kubelet: Kubelet::Off,
-            open: Vec::new(),
         }
     }
 
@@ -215,9 +202,6 @@ impl Plan {
         for fault in self.weather.faults() {
             with(&|p| p.weather = p.weather.clone().with(0, &[fault]));
         }
-        for open in &self.open {
-            with(&|p| p.open.retain(|other| other != open));
-        }
         with(&|p| p.kubelet = Kubelet::Off);
         with(&|p| p.kubelet = p.kubelet.min(Kubelet::On));
         with(&|p| p.questions = None);
@@ -230,11 +214,6 @@ impl Plan {
         with(&|p| p.pods -= usize::from(p.pods > 1));
         with(&|p| p.trouble -= u64::from(p.trouble > 1));
         out
-    }
-
-    /// Whether this world has that.
-    pub fn mixes(&self, what: Open) -> bool {
-        self.open.contains(&what) || !what.is_left_out()
     }
 
     /// A pause between two operations.
@@ -268,9 +247,6 @@ impl fmt::Display for Plan {
         }
         if self.kubelet.acts() {
             write!(f, ", kubelet {}", self.kubelet.name())?;
-        }
-        for open in &self.open {
-            write!(f, ", {}", open.name())?;
         }
         if let Some(overdue) = self.one_slot {
             write!(f, ", one slot and {overdue} overdue")?;
@@ -310,19 +286,7 @@ pub fn change(plan: &mut Plan, changes: &str) -> Result<(), String> {
             "patience" => plan.patience = (number()?, number()? * 3),
             "kubelet" => {
                 let kubelet = Kubelet::named(how).ok_or(format!("{how}: off, on or each-run"))?;
-                *plan = plan.clone().with_kubelet(kubelet, plan.open.clone());
-            }
-            "open" => {
-                let mut open = plan.open.clone();
-                match Open::named(how) {
-                    Some(one) => open.push(one),
-                    None if how == "all" => open.extend(Open::ALL),
-                    None if how == "none" => open.clear(),
-                    None => return Err(format!("{how}: all, none, or what is left out")),
-                }
-                open.sort_unstable();
-                open.dedup();
-                *plan = plan.clone().with_kubelet(plan.kubelet, open);
+                *plan = plan.clone().with_kubelet(kubelet);
             }
             "without" if how == "all" => {
                 plan.weather = plan.weather.clone().with(0, Fault::ALL);
@@ -358,16 +322,6 @@ pub fn changes(plan: &Plan, origin: &Plan) -> String {
         plan.kubelet != origin.kubelet,
         format!("kubelet={}", plan.kubelet.name()),
     );
-    say(
-        !origin.open.iter().all(|open| plan.open.contains(open)),
-        "open=none".to_owned(),
-    );
-    for &open in &plan.open {
-        say(
-            !origin.open.contains(&open),
-            format!("open={}", open.name()),
-        );
-    }
     say(plan.pods != origin.pods, format!("pods={}", plan.pods));
     let trouble = plan.trouble;
     say(trouble != origin.trouble, format!("trouble={trouble}"));
@@ -400,7 +354,7 @@ pub fn changes(plan: &Plan, origin: &Plan) -> String {
         format!("patience={}", patience.0),
     );
     // The kubelet changes the weather, too.
-    let origin = origin.clone().with_kubelet(plan.kubelet, plan.open.clone());
+    let origin = origin.clone().with_kubelet(plan.kubelet);
     let gone = |fault: &Fault| plan.weather.percent(*fault) == 0;
     let all_but_few = origin.weather.faults().filter(gone).count() > 4;
     say(all_but_few, "without=all".to_owned());
@@ -428,7 +382,7 @@ mod tests {
             let origin = Plan::of(seed);
             let mut plan = origin.clone();
             if seed % 2 == 0 {
-                plan = plan.with_kubelet(Kubelet::On, Open::ALL.into());
+                plan = plan.with_kubelet(Kubelet::On);
             }
             for n in [0, 1, 2, 3, 4, 5, 6, 6, 6, 6] {
                 let smaller = plan.smaller();

@@ -2,7 +2,6 @@
 
 use crate::history::History;
 use crate::laws::{self, Broken, Lawful};
-use crate::open::Open;
 use crate::plan::Plan;
 use crate::tally::Tally;
 use crate::weather::SECOND;
@@ -108,7 +107,7 @@ fn quiet(world: &mut World) -> Lawful {
     let inspections = world.checks.tally.inspections - before.inspections;
     // A stream that has told nothing yet is trusted for 10 s only, none at all not at all.
     let longest = world.plan.patience.0;
-    let held = world.plan.mixes(Open::LossyStream) && world.missed() > 0;
+    let held = world.missed() > 0;
     let most = match (world.plan.flavor.streams() && !held, world.is_proven()) {
         (true, true) => 120 / longest + 2,
         (true, false) => 120 / longest.min(10) + 2,
@@ -124,7 +123,7 @@ fn missing(world: &mut World) -> Lawful {
     let streams = world.plan.flavor.streams();
     let before = world.missed();
     // The worker of the pod restarts what has ended, and the miss counts all the same.
-    world.suspend_workers(!world.plan.mixes(Open::RestartAfterMiss));
+    world.suspend_workers(false);
     let Some(life) = world.exit_untold() else {
         return Ok(());
     };
@@ -163,7 +162,7 @@ fn end(world: &mut World) -> Lawful {
     let health = world
         .machine
         .health(pleg_core::Instant::from_nanos(world.now));
-    let well = health.synced && health.quarantined == 0 && health.overdue == 0;
+    let well = health.synced && health.failing == 0 && health.overdue == 0;
     laws::ALIVE_AND_WELL.holds(well && world.machine.is_idle(), || {
         format!("not well again: {health:?}")
     })

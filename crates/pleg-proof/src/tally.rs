@@ -6,7 +6,6 @@ use std::fmt;
 use pleg_core::{Cause, Degraded, ExpectedEvent, LifecycleType, StreamEnd};
 
 use crate::faults::{Fault, named};
-use crate::open;
 use crate::weather::Flavor;
 
 named! {
@@ -173,10 +172,9 @@ impl Tally {
         add(&mut self.worlds, &other.worlds);
     }
 
-    /// What never came, of what is not left out on purpose.
+    /// What never came.
     pub fn never(&self) -> Vec<&'static str> {
         let faults = Fault::ALL.iter().zip(self.faults);
-        let faults = faults.filter(|(fault, _)| !open::is_left_out(**fault));
         let faults = faults.map(|(fault, n)| (fault.name(), n));
         let paths = Path::ALL.iter().map(|p| p.name()).zip(self.paths);
         let worlds = Flavor::ALL.iter().map(|w| w.name()).zip(self.worlds);

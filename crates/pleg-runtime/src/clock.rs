@@ -67,24 +67,6 @@ impl Clock {
         tokio::time::sleep_until(self.tokio(at)).await;
     }
 
-    /// Whether it stands still while the host's goes on, as paused time does: a timer of the host's
-    /// is no timer of this clock then. Takes a microsecond where it does.
-    #[allow(clippy::disallowed_methods, reason = "this is the clock")]
-    #[must_use]
-    pub fn stands_still(&self) -> bool {
-        const MEANWHILE: Duration = Duration::from_micros(1);
-        let (host, ours) = (std::time::Instant::now(), tokio::time::Instant::now());
-        loop {
-            let for_long = host.elapsed() >= MEANWHILE;
-            if tokio::time::Instant::now() != ours {
-                return false;
-            }
-            if for_long {
-                return true;
-            }
-        }
-    }
-
     /// Our wall clock.
     #[must_use]
     pub fn wall(&self) -> WallTime {
@@ -120,13 +102,6 @@ mod tests {
             assert!(wall <= given.after(after.since(Instant::ORIGIN)));
             assert!(wall.after(lag) >= given.after(before.since(Instant::ORIGIN)).before(lag));
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn paused_time_stands_still() {
-        assert!(Clock::start().stands_still());
-        tokio::time::resume();
-        assert!(!Clock::start().stands_still());
     }
 
     #[test]

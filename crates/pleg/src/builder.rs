@@ -2,14 +2,13 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use pleg_core::{InvalidSetting, Mode, Reconciler, Settings};
-use pleg_evented::{ReaderGauges, ReconnectPolicy, ReconnectSettings};
+use pleg_core::{Mode, Reconciler, Settings};
+use pleg_evented::{ReconnectPolicy, ReconnectSettings, handover};
 use pleg_generic::Reader;
 use pleg_runtime::Runtime;
 use pleg_runtime::clock::Clock;
-use tokio::sync::{Notify, mpsc as stream};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -19,15 +18,13 @@ use crate::driver::Driver;
 use crate::error::StartError;
 use crate::fifo::{Fifo, FifoSender, fifo};
 use crate::handle::{Pleg, Shared};
-use crate::liveness;
+use crate::log::HealthLog;
 use crate::outlets::Outlets;
 use crate::subscription::{Announcer, Subscription};
 use crate::sync::{mpsc, watch};
 
 /// How many observations of the stream may wait for the writer before the reader joins them.
 const STREAM_QUEUE: usize = 256;
-/// A runtime that is asked more often than this has nothing else to do.
-const SHORTEST_PROBE: Duration = Duration::from_millis(10);
 /// How many commands may wait for the writer before those who ask wait.
 const COMMAND_QUEUE: usize = 256;
 
@@ -36,7 +33,6 @@ pub struct Builder<R> {
     runtime: Arc<R>,
     settings: Settings,
     reconnect: ReconnectSettings,
-    liveness: Option<Duration>,
     clock: Option<Clock>,
     subscribers: Announcer,
     fifo: Option<FifoSender>,
@@ -57,7 +53,6 @@ impl Pleg {
             runtime: Arc::new(runtime),
             settings: Settings::default(),
             reconnect: ReconnectSettings::default(),
-            liveness: None,
             clock: None,
             subscribers: Announcer::default(),
             fifo: None,
@@ -84,20 +79,6 @@ impl<R: Runtime> Builder<R> {
     #[must_use]
     pub fn reconnect(mut self, reconnect: ReconnectSettings) -> Self {
         self.reconnect = reconnect;
-        self
-    }
-
-    /// Asks the runtime for its version this often, as a sign of life; off by default.
-    ///
-    /// Between two lists nothing else is asked of a quiet runtime: without this, one that stands
-    /// still is noticed when the next list does not answer, up to a minute later. A probe that is
-    /// not answered within 1.5 s, while nothing else is heard of the runtime, is told of as
-    /// [`Degraded::RuntimeSilent`](pleg_core::Degraded::RuntimeSilent), and the first one that is
-    /// answered after an outage makes a list run at once. The price is a call, and a wake-up of
-    /// both processes, each time.
-    #[must_use]
-    pub const fn liveness(mut self, every: Duration) -> Self {
-        self.liveness = Some(every);
         self
     }
 
@@ -128,31 +109,24 @@ impl<R: Runtime> Builder<R> {
     /// # Errors
     /// If a setting cannot be used.
     pub fn spawn(self) -> Result<Pleg, StartError> {
-        if let Some(every) = self.liveness.filter(|&every| every < SHORTEST_PROBE) {
-            return Err(StartError::Setting(InvalidSetting {
-                setting: "liveness",
-                given: format!("{every:?}"),
-                rule: "it must be at least 10ms",
-            }));
-        }
         crate::metrics::describe();
         let clock = self.clock.unwrap_or_else(Clock::start);
         let evented = self.settings.mode == Mode::Evented;
         let machine = Reconciler::new(self.settings, clock.now())?;
         let policy = ReconnectPolicy::new(self.reconnect)?;
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let (observe, observations) = stream::channel(STREAM_QUEUE);
+        let (observe, observations) = handover(STREAM_QUEUE);
         let (commands, requests) = mpsc::channel(COMMAND_QUEUE);
         let (health, watched) = watch::channel(machine.health(clock.now()));
         let (counted, counters) = watch::channel(machine.counters());
-        let gauges = Arc::new(ReaderGauges::default());
+        let gauges = observations.gauges();
         let published = Arc::new(Published::default());
         let renew = Arc::new(Notify::new());
         if evented {
-            let (runtime, gauges, stop) = (self.runtime.clone(), gauges.clone(), stop.clone());
+            let (runtime, stop) = (self.runtime.clone(), stop.clone());
             let renew = renew.clone();
             tasks.spawn(async move {
-                pleg_evented::run(runtime, clock, policy, observe, gauges, renew, stop).await;
+                pleg_evented::run(runtime, clock, policy, observe, renew, stop).await;
             });
         } else {
             drop(observe);
@@ -165,13 +139,10 @@ impl<R: Runtime> Builder<R> {
             health,
             counters: counted,
             callers: Callers::default(),
+            log: HealthLog::default(),
         };
-        let reader = Reader::new(self.runtime.clone(), clock);
-        let driver = Driver::new(machine, reader, clock, to, gauges, renew);
-        if let Some(every) = self.liveness {
-            let (commands, stop) = (commands.clone(), stop.clone());
-            tasks.spawn(liveness::probe(self.runtime, clock, every, commands, stop));
-        }
+        let reader = Reader::new(self.runtime, clock);
+        let driver = Driver::new(machine, reader, clock, to, gauges.clone(), renew);
         let until = stop.clone();
         tasks.spawn(async move { driver.run(observations, requests, until).await });
         tasks.close();
@@ -180,6 +151,7 @@ impl<R: Runtime> Builder<R> {
             published,
             subscribers,
             health: watched,
+            gauges,
             counters,
             commands,
             stop,

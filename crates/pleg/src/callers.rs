@@ -29,12 +29,6 @@ pub(crate) enum Command {
     Acknowledge {
         id: Id,
     },
-    /// The runtime is asked for a sign of life.
-    Probed,
-    /// It gave one.
-    Alive,
-    /// It gave none in time.
-    Silent,
 }
 
 type Reply = oneshot::Sender<Result<PodView, CallError>>;
@@ -73,9 +67,6 @@ impl Callers {
                 machine.relist_now(now, waiter);
             }
             Command::Acknowledge { id } => machine.acknowledge(&id),
-            Command::Alive => machine.handle_alive(now),
-            Command::Probed => machine.handle_probe(now),
-            Command::Silent => machine.handle_silence(),
         }
     }
 
@@ -99,11 +90,7 @@ impl Callers {
         }
     }
 
-    pub(crate) fn nobody_waits(&self) -> bool {
-        self.waiting.is_empty()
-    }
-
-    /// Those who gave up waiting are waited for no longer.
+    /// Cancels the waiters of those who gave up.
     pub(crate) fn forget_the_gone(&mut self, machine: &mut Reconciler) {
         self.waiting.retain(|&waiter, waiting| {
             let gone = match waiting {

@@ -1,4 +1,4 @@
-//! The one writer (law 1): a task that owns the machine, feeds it with what the sources observe
+//! The one writer (invariant 1): a task that owns the machine, feeds it with what the sources observe
 //! and does what it wants done. It makes no call itself and waits for no consumer.
 
 use std::collections::HashMap;
@@ -9,25 +9,24 @@ use std::time::Duration;
 
 use pleg_core::{
     CallError, CallErrorKind, Counters, EventProfile, Inspection, Instant, List, Output, Reading,
-    Reconciler, StreamChange, StreamState, Ticket,
+    Reconciler, StreamChange, StreamState, Ticket, Version,
 };
-use pleg_evented::{ReaderGauges, StreamObservation};
+use pleg_evented::{Observations, ReaderGauges, StreamObservation};
 use pleg_generic::Reader;
 use pleg_runtime::Runtime;
 use pleg_runtime::clock::Clock;
-use tokio::sync::{Notify, mpsc as stream};
+use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::alarm::Alarm;
 use crate::callers::Command;
 use crate::log::ListLog;
 use crate::metrics;
 use crate::outlets::Outlets;
 use crate::sync::mpsc;
 
-/// How soon it is looked whether the writer is behind still.
-const AGAIN: Duration = Duration::from_millis(100);
+/// How long the writer sleeps at most.
+const LONGEST_SLEEP: Duration = Duration::from_secs(15);
 
 /// How long the runtime may take to say what it is.
 const PROFILE_DEADLINE: Duration = Duration::from_secs(5);
@@ -77,26 +76,17 @@ impl<R: Runtime> Driver<R> {
     /// subscriptions end.
     pub(crate) async fn run(
         mut self,
-        mut observations: stream::Receiver<StreamObservation>,
+        mut observations: Observations,
         mut commands: mpsc::Receiver<Command>,
         stop: CancellationToken,
     ) {
-        let mut alarm = Alarm::new(self.clock).await;
         self.perform_all();
         self.show();
-        let mut behind = false;
         let mut stopped = pin!(stop.cancelled());
         loop {
-            // What was behind a moment ago is looked at again soon: the reader may have handed the
-            // last of it on before it could say that nothing waits.
-            let again = behind.then(|| self.clock.now().after(AGAIN));
-            let due = [self.machine.poll_timeout(), again];
-            let idle = Idle {
-                machine: &self.machine,
-                to: &self.to,
-                metrics: &self.metrics,
-                clock: self.clock,
-            };
+            let due = [self.machine.poll_timeout(), self.metrics.due()];
+            let due = due.into_iter().flatten().min();
+            let due = due.unwrap_or_else(|| self.clock.now().after(LONGEST_SLEEP));
             tokio::select! {
                 () = &mut stopped => break,
                 Some(observation) = observations.recv() => {
@@ -104,12 +94,13 @@ impl<R: Runtime> Driver<R> {
                     self.perform_all();
                     // What has queued meanwhile is taken in one turn.
                     for _ in 1..AT_ONCE {
-                        let Ok(observation) = observations.try_recv() else { break };
+                        let Some(observation) = observations.try_recv() else { break };
                         self.observe(observation);
                         self.perform_all();
                     }
-                    // On one thread with the stream's reader it must not keep it waiting (law 8).
-                    if !observations.is_empty() {
+                    // On one thread with the stream's reader it must not keep it waiting
+                    // (invariant 8).
+                    if observations.more_wait() {
                         tokio::task::yield_now().await;
                     }
                 }
@@ -118,15 +109,15 @@ impl<R: Runtime> Driver<R> {
                     let now = self.clock.now();
                     self.to.callers.obey(&mut self.machine, now, command);
                 }
-                () = idle.beats(&mut alarm, due.into_iter().flatten().min()) => {}
+                () = self.clock.sleep_until(due) => {}
             }
             let now = self.clock.now();
-            behind = self.gauges.waiting() > 0 || !observations.is_empty();
-            self.machine.handle_backlog(now, behind);
-            self.machine.handle_timeout(now);
-            if now >= self.to.next_beat() {
+            self.machine.handle_backlog(now, observations.more_wait());
+            if self.machine.poll_timeout().is_some_and(|due| due <= now) {
+                // Nothing is read for those who gave up.
                 self.to.callers.forget_the_gone(&mut self.machine);
             }
+            self.machine.handle_timeout(now);
             self.perform_all();
             self.show();
         }
@@ -170,6 +161,7 @@ impl<R: Runtime> Driver<R> {
                 self.machine.handle_inspection(now, *inspection);
             }
             Read::Reading(reading) => self.machine.handle_reading(now, *reading),
+            Read::Version(version) => self.machine.handle_version(now, version),
             Read::Profile(Ok(profile)) => {
                 self.profile = Profile::Known;
                 self.machine.handle_profile(now, profile);
@@ -254,6 +246,12 @@ impl<R: Runtime> Driver<R> {
                 self.reads
                     .start(Asked::Reading(ticket), self.clock.now(), read);
             }
+            Output::Version { ticket, deadline } => {
+                let reader = self.reader.clone();
+                let call = async move { Read::Version(reader.version(ticket, deadline).await) };
+                self.reads
+                    .start(Asked::Version(ticket), self.clock.now(), call);
+            }
             Output::Cancel { ticket } => self.reads.cancel(ticket),
             Output::Resubscribe => self.renew.notify_one(),
             other => tracing::error!(
@@ -264,53 +262,12 @@ impl<R: Runtime> Driver<R> {
     }
 }
 
-/// The writer between two turns.
-struct Idle<'a> {
-    machine: &'a Reconciler,
-    to: &'a Outlets,
-    metrics: &'a metrics::Shown,
-    clock: Clock,
-}
-
-impl Idle<'_> {
-    /// Beats, until something is due or a beat finds something to do. Cancel safe.
-    ///
-    /// On a node where nothing happens the beats are what there is to pay: between two of them the
-    /// other sources are looked at once, and nothing is set up anew.
-    async fn beats(&self, alarm: &mut Alarm, due: Option<Instant>) {
-        loop {
-            let next_beat = self.to.next_beat();
-            let wake = due.map_or(next_beat, |due| due.min(next_beat));
-            alarm.at(wake).await;
-            let now = self.clock.now();
-            if now < next_beat || !self.has_nothing_to_do(now) {
-                return;
-            }
-            self.to.beat(now);
-        }
-    }
-
-    /// Whether nothing is due, under way, waited for or wrong: then a beat shows that the writer
-    /// lives, and nothing else that anybody could see has changed.
-    fn has_nothing_to_do(&self, now: Instant) -> bool {
-        let health = self.to.health.borrow();
-        self.machine.poll_timeout().is_none_or(|due| now < due)
-            && self.machine.is_idle()
-            && !self.metrics.owes()
-            && self.to.callers.nobody_waits()
-            && health.behind_since.is_none()
-            // That comes with time alone.
-            && !matches!(health.stream, StreamState::Subscribed { confirmed: false, .. })
-            && health.ready(now).is_ok()
-            && health.degraded(now).is_empty()
-    }
-}
-
 /// What the read side has ended with.
 enum Read {
     List(List),
     Inspection(Box<Inspection>),
     Reading(Box<Reading>),
+    Version(Version),
     Profile(Result<EventProfile, CallError>),
 }
 
@@ -334,6 +291,7 @@ enum Asked {
     List(Ticket),
     Inspection(Ticket),
     Reading(Ticket),
+    Version(Ticket),
     Profile,
 }
 
@@ -400,6 +358,11 @@ impl Reads {
                 ended: began,
                 report: Err(failed("Read")),
             })),
+            Asked::Version(ticket) => Read::Version(Version {
+                ticket,
+                ended: began,
+                outcome: Err(failed("Version")),
+            }),
             Asked::Profile => Read::Profile(Err(failed("Version"))),
         })
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use pleg_core::{
     CallError, Counters, Health, Id, Instant, NotReady, PodUid, PodView, TerminalRecord,
 };
+use pleg_evented::ReaderGauges;
 use pleg_runtime::clock::Clock;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -30,6 +31,7 @@ pub(crate) struct Shared {
     pub(crate) published: Arc<Published>,
     pub(crate) subscribers: Arc<Subscribers>,
     pub(crate) health: watch::Receiver<Health>,
+    pub(crate) gauges: Arc<ReaderGauges>,
     pub(crate) counters: watch::Receiver<Counters>,
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) stop: CancellationToken,
@@ -172,6 +174,7 @@ impl Pleg {
         drop(health.borrow_and_update());
         HealthWatch {
             health,
+            gauges: self.shared.gauges.clone(),
             clock: self.shared.clock,
         }
     }
@@ -242,13 +245,19 @@ impl Pleg {
 #[derive(Clone, Debug)]
 pub struct HealthWatch {
     health: watch::Receiver<Health>,
+    gauges: Arc<ReaderGauges>,
     clock: Clock,
 }
 
 impl HealthWatch {
-    /// What the writer last wrote. Its instants say when things last were so.
+    /// What the writer last wrote. Its instants say when things last were so. An observation of the
+    /// event stream that it has not handled is due since it was made.
     pub fn current(&self) -> Health {
-        self.health.borrow().clone()
+        let mut health = self.health.borrow().clone();
+        if let Some(since) = self.gauges.waiting_since() {
+            health.due = health.due.min(since);
+        }
+        health
     }
 
     /// Whether the generator can be relied on, by this caller's look at the clock: a dead writer
@@ -260,16 +269,18 @@ impl HealthWatch {
         if self.health.has_changed().is_err() {
             return Err(NotReady::Closed);
         }
-        self.health.borrow().ready(self.clock.now())
+        self.current().ready(self.clock.now())
     }
 
     /// What is wrong without making the node unready.
     pub fn degraded(&self) -> Vec<pleg_core::Degraded> {
-        self.health.borrow().degraded(self.clock.now())
+        self.current().degraded(self.clock.now())
     }
 
-    /// Completes when the writer has written again; it does so every two seconds at least.
-    /// Returns false once it has shut down.
+    /// Completes when the writer has written something new. Returns false once it has shut down.
+    ///
+    /// Readiness and some of the degraded reasons come with time alone: whoever shows them looks
+    /// again now and then.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.

@@ -78,7 +78,6 @@
 //! a container runtime. With the feature `cri` (on by default) a runtime is reached by its
 //! endpoint, and only then are tonic and prost linked.
 
-mod alarm;
 mod builder;
 mod cache;
 mod callers;
@@ -90,7 +89,6 @@ mod fifo;
 mod handle;
 #[cfg(all(test, shuttle))]
 mod interleavings;
-mod liveness;
 mod log;
 mod metrics;
 mod outlets;

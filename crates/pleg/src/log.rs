@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use pleg_core::{CallError, Health, Instant, List};
+use pleg_core::{CallError, Health, Instant, List, NotReady};
 
 /// The same failure again is said once in this time.
 const AGAIN: Duration = Duration::from_secs(60);
@@ -32,12 +32,24 @@ impl ListLog {
     }
 }
 
-/// Says when readiness turns.
-pub(crate) fn health_changed(before: &Health, after: &Health, now: Instant) {
-    let was = before.ready(before.beat);
-    match (was, after.ready(now)) {
-        (Ok(()), Err(why)) => tracing::error!(%why, "not ready any more"),
-        (Err(_), Ok(())) => tracing::info!("ready"),
-        _ => {}
+/// Says when readiness changes.
+#[derive(Debug, Default)]
+pub(crate) struct HealthLog {
+    ready: bool,
+}
+
+impl HealthLog {
+    /// The writer replaces what it wrote last.
+    pub(crate) fn written(&mut self, last: &Health, health: &Health, now: Instant) {
+        if let Err(why @ NotReady::Stalled { .. }) = last.ready(now) {
+            tracing::warn!(%why, "not ready meanwhile; the work goes on now");
+        }
+        let ready = health.ready(now);
+        match &ready {
+            Err(why) if self.ready => tracing::error!(%why, "not ready any more"),
+            Ok(()) if !self.ready => tracing::info!("ready"),
+            _ => {}
+        }
+        self.ready = ready.is_ok();
     }
 }

@@ -45,7 +45,7 @@ const LIST_IN_FLIGHT: &str = "pleg_list_in_flight_seconds";
 const STREAM_STATE: &str = "pleg_stream_state";
 const BACKLOG: &str = "pleg_backlog_events";
 const OVERDUE: &str = "pleg_inspections_overdue";
-const QUARANTINED: &str = "pleg_pods_quarantined";
+const PODS_FAILING: &str = "pleg_pods_failing";
 const READY: &str = "pleg_ready";
 
 /// Says once what each one means.
@@ -128,7 +128,7 @@ pub(crate) fn describe() {
     describe_gauge!(STREAM_STATE, "1 for the present state of the event stream.");
     describe_gauge!(BACKLOG, "Events that wait to be applied.");
     describe_gauge!(OVERDUE, "Inspections that are overdue.");
-    describe_gauge!(QUARANTINED, "Pods whose inspections fail.");
+    describe_gauge!(PODS_FAILING, "Pods whose inspections fail.");
     describe_gauge!(READY, "1 if the generator can be relied on.");
 }
 
@@ -157,13 +157,15 @@ pub(crate) struct Shown {
     waiting: Option<usize>,
     /// When anything was last written.
     at: Option<Instant>,
-    /// Something was put off.
-    owes: bool,
+    /// When to write again although nothing else happens.
+    due: Option<Instant>,
 }
 
 /// Metrics are written this far apart at the least: they are read every few seconds, and events
 /// may come by the thousand.
 const APART: Duration = Duration::from_millis(100);
+/// How often the gauge of a list that does not end is written.
+const MOVES: Duration = Duration::from_secs(1);
 
 impl Shown {
     pub(crate) fn arrived(&self, arrival: &Arrival) {
@@ -189,10 +191,10 @@ impl Shown {
         }
     }
 
-    /// Whether [`show`](Self::show) has put something off: the next turn writes it, the next beat at
-    /// the latest. No turn is taken for it alone.
-    pub(crate) const fn owes(&self) -> bool {
-        self.owes
+    /// When [`show`](Self::show) is to be called although nothing else happens: it has put
+    /// something off, or a list is under way, whose gauge moves.
+    pub(crate) const fn due(&self) -> Option<Instant> {
+        self.due
     }
 
     pub(crate) fn show(
@@ -203,11 +205,12 @@ impl Shown {
         reader: &ReaderGauges,
         now: Instant,
     ) {
-        self.owes = self.at.is_some_and(|at| now < at.after(APART));
-        if self.owes {
+        if let Some(at) = self.at.map(|at| at.after(APART)).filter(|&at| now < at) {
+            self.due = Some(at);
             return;
         }
         self.at = Some(now);
+        self.due = health.list_in_flight.map(|_| now.after(MOVES));
         if self.counters.as_ref() != Some(counters) {
             show_counters(counters);
             self.counters = Some(counters.clone());
@@ -293,7 +296,7 @@ fn show_census(census: Census) {
 fn show_health(health: &Health) {
     gauge!(PERIOD).set(health.period.as_secs_f64());
     gauge!(OVERDUE).set(health.overdue as f64);
-    gauge!(QUARANTINED).set(health.quarantined as f64);
+    gauge!(PODS_FAILING).set(health.failing as f64);
     let state = match &health.stream {
         StreamState::Off => "off",
         StreamState::Subscribed {

@@ -1,18 +1,15 @@
 //! Where what comes out of the machine goes to: the cache, the subscribers, those who wait.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use pleg_core::{Counters, Health, Instant, Kind, LifecycleType, Output, PodLifecycleEvent};
 
 use crate::cache::Published;
 use crate::callers::{Callers, Command};
 use crate::fifo::FifoSender;
+use crate::log::HealthLog;
 use crate::subscription::Announcer;
 use crate::sync::{mpsc, watch};
-
-/// How often the writer shows that it lives.
-const BEAT: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(crate) struct Outlets {
@@ -22,6 +19,7 @@ pub(crate) struct Outlets {
     pub(crate) health: watch::Sender<Health>,
     pub(crate) counters: watch::Sender<Counters>,
     pub(crate) callers: Callers,
+    pub(crate) log: HealthLog,
 }
 
 impl Outlets {
@@ -64,8 +62,8 @@ impl Outlets {
         }
     }
 
-    /// Shows how things are: the health when it says something new and at every beat.
-    pub(crate) fn show(&self, health: Health, counters: Counters, now: Instant) {
+    /// Shows how things are. Those who watch the health are told if it says something new.
+    pub(crate) fn show(&mut self, health: Health, counters: Counters, now: Instant) {
         self.counters.send_if_modified(|shown| {
             let changed = *shown != counters;
             if changed {
@@ -73,25 +71,13 @@ impl Outlets {
             }
             changed
         });
+        let log = &mut self.log;
         self.health.send_if_modified(|shown| {
-            let same = shown.says_the_same(&health);
-            if same && now.since(shown.beat) < BEAT {
-                return false;
-            }
-            crate::log::health_changed(shown, &health, now);
+            let news = !shown.says_the_same(&health);
+            log.written(shown, &health, now);
             *shown = health;
-            true
+            news
         });
-    }
-
-    /// When the next beat is due.
-    pub(crate) fn next_beat(&self) -> Instant {
-        self.health.borrow().beat.after(BEAT)
-    }
-
-    /// Shows that the writer lives, and nothing else.
-    pub(crate) fn beat(&self, now: Instant) {
-        self.health.send_modify(|shown| shown.beat = now);
     }
 
     /// Nobody is told anything any more, and whoever waits is told so.

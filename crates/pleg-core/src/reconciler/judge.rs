@@ -135,8 +135,9 @@ impl Reconciler {
             self.show_ends(now, &stand_in);
             self.show_ends(now, named);
         }
-        self.touch(&stand_in, source);
-        self.touch(named, source);
+        // What was answered of either pod meanwhile did not show where the ids belong.
+        self.touch(&stand_in, source).sync = true;
+        self.touch(named, source).sync = true;
         // What the old name was owed.
         self.want(now, named, Cause::Changed);
     }
@@ -554,6 +555,7 @@ impl Reconciler {
             self.counters.tombstones_dropped += u64::from(dropped);
             let uid = record.identity.pod.clone();
             self.records.remove(&id);
+            self.unsettled.remove(&id);
             if let Some(uid) = uid {
                 self.agreed(&uid, &id, Source::Relist);
             }

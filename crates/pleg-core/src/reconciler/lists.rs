@@ -30,7 +30,7 @@ impl Reconciler {
         }
         let outcome = match &list.rows {
             Ok(rows) => {
-                self.heard(list.ended);
+                self.probe.heard(list.ended);
                 self.list_error = None;
                 self.apply_list(now, &list, rows);
                 Ok(())

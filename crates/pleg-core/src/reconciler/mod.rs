@@ -8,6 +8,7 @@ mod census;
 mod events;
 mod judge;
 mod lists;
+mod probe;
 mod publish;
 mod reads;
 mod stream_check;
@@ -22,7 +23,7 @@ use crate::counters::Counters;
 use crate::desk::{Cause, Causes, Desk};
 use crate::error::CallError;
 use crate::graves::Graves;
-use crate::health::Health;
+use crate::health::{Health, PodName};
 use crate::ids::{Id, Kind, PodUid};
 use crate::lifecycle::PodLifecycleEvent;
 use crate::loss::LossWindow;
@@ -41,8 +42,9 @@ use crate::waiters::{Waiter, WaiterId, Waiters};
 pub use census::Census;
 use events::Aside;
 use judge::Touched;
+use probe::Probe;
 use stream_check::Silence;
-use timers::Timers;
+use timers::{Timer, Timers};
 
 /// The pod lifecycle event generator as a deterministic machine: observations in; cache writes,
 /// announcements, answers and requests to the read side out. It reads no clock and does no I/O;
@@ -58,8 +60,8 @@ use timers::Timers;
 ///   calls [`handle_timeout`](Self::handle_timeout) when the instant of `poll_timeout` comes.
 /// * getters ([`health`](Self::health), [`counters`](Self::counters)) only look.
 ///
-/// Every [`Output::List`], [`Output::Inspect`] and [`Output::Read`] must be answered once by the
-/// `handle_*` of its name, whatever happened to it; after an [`Output::Cancel`] an answer is
+/// Every [`Output::List`], [`Output::Inspect`], [`Output::Read`] and [`Output::Version`] must be
+/// answered once by the `handle_*` of its name, whatever happened to it; after an [`Output::Cancel`] an answer is
 /// ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reconciler {
@@ -80,11 +82,14 @@ pub struct Reconciler {
     unrecorded: Unrecorded,
     loss: LossWindow,
     silence: Silence,
+    /// Ids that may be unsettled.
+    unsettled: BTreeSet<Id>,
     waiters: Waiters,
     terminals: Terminals,
     timers: Timers,
-    /// Single status reads that were asked for.
-    readings: BTreeMap<Ticket, Id>,
+    /// Single statuses that were asked for, and when.
+    readings: BTreeMap<Ticket, (Id, Instant)>,
+    probe: Probe,
     /// What the present input did, per pod; empty between inputs.
     touched: BTreeMap<PodUid, Box<Touched>>,
     out: VecDeque<Output>,
@@ -94,10 +99,6 @@ pub struct Reconciler {
     /// Of what the cache holds.
     census: Census,
     list_error: Option<CallError>,
-    /// When a probe was first sent since anything came from the runtime.
-    asked: Option<Instant>,
-    /// The same, once such a probe has been left unanswered.
-    silent_since: Option<Instant>,
     behind_since: Option<Instant>,
     /// When an outage last ended the backoff of every pod.
     backoff_cleared: Option<Instant>,
@@ -194,6 +195,13 @@ pub enum Output {
         /// How long the call may take.
         deadline: Duration,
     },
+    /// Call `Version`, to see whether the runtime answers.
+    Version {
+        /// To be returned with the answer.
+        ticket: Ticket,
+        /// How long the call may take.
+        deadline: Duration,
+    },
     /// End the stream and subscribe again: it reports nothing while reads show changes.
     Resubscribe,
     /// Give up this inspection: nobody waits for its answer any more.
@@ -247,24 +255,26 @@ impl Reconciler {
             unrecorded: Unrecorded::default(),
             loss: LossWindow::default(),
             silence: Silence::default(),
+            unsettled: BTreeSet::new(),
             waiters: Waiters::default(),
             terminals: Terminals::default(),
             timers: Timers::default(),
             readings: BTreeMap::new(),
+            probe: Probe::default(),
             touched: BTreeMap::new(),
             out: VecDeque::new(),
             number: 0,
             counters: Counters::default(),
             census: Census::default(),
             list_error: None,
-            asked: None,
-            silent_since: None,
             behind_since: None,
             backoff_cleared: None,
             unsynced: None,
             synced: false,
             settings,
         };
+        let first_probe = now.after(machine.settings.probe_period);
+        machine.timers.set(first_probe, Timer::Probe);
         machine.pump(now);
         Ok(machine)
     }
@@ -323,34 +333,42 @@ impl Reconciler {
         self.behind_since = behind.then(|| self.behind_since.unwrap_or(now));
     }
 
-    /// The runtime gave a sign of life (a liveness probe): after an outage a list runs at once.
-    pub fn handle_alive(&mut self, now: Instant) {
-        self.runtime_answers(now, now);
-        self.pump(now);
-    }
-
-    /// The runtime is asked for a sign of life (a liveness probe).
-    pub fn handle_probe(&mut self, now: Instant) {
-        self.asked.get_or_insert(now);
-    }
-
-    /// It gave none in time. That is reported, as degraded, until it answers anything; if it has
-    /// answered something since it was asked, it is not silent (law 12).
-    pub const fn handle_silence(&mut self) {
-        self.silent_since = self.asked;
-    }
-
     /// Something other than a list came from the runtime at that instant.
     fn runtime_answers(&mut self, now: Instant, at: Instant) {
-        self.heard(at);
+        self.probe.heard(at);
         self.relist.runtime_answers(now);
     }
 
-    /// Something came from the runtime at that instant.
-    fn heard(&mut self, at: Instant) {
-        if self.asked.is_some_and(|asked| asked <= at) {
-            (self.asked, self.silent_since) = (None, None);
-        }
+    /// When the next work is due: a timer, or the deadline of a call that is under way. There is
+    /// always some.
+    fn due(&self, now: Instant) -> Instant {
+        let inspection = self.settings.inspection_deadline;
+        let readings = self.readings.values().map(|(_, since)| *since);
+        let oldest_read = readings.chain(self.desk.oldest()).min();
+        [
+            self.poll_timeout(),
+            self.relist.deadline(),
+            self.probe.deadline(),
+            oldest_read.map(|since| since.after(inspection)),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+        .unwrap_or(now)
+    }
+
+    /// Asks for one status.
+    fn read_status(&mut self, now: Instant, id: &Id, kind: Kind) -> Ticket {
+        let ticket = self.next_ticket();
+        self.readings.insert(ticket, (id.clone(), now));
+        self.records.attempted(id, now);
+        self.out.push_back(Output::Read {
+            ticket,
+            id: id.clone(),
+            kind,
+            deadline: self.settings.inspection_deadline,
+        });
+        ticket
     }
 
     /// Somebody waits for a view of the pod that is newer than `after`: one that a read begun
@@ -389,7 +407,7 @@ impl Reconciler {
         }
         self.waiters.register(uid, waiter);
         if after > now {
-            self.timers.set(after, timers::Timer::Waiter(uid.clone()));
+            self.timers.set(after, Timer::Waiter(uid.clone()));
         } else if cause != Cause::Waiter || !self.read_under_way_serves(uid, after) {
             self.want(now, uid, cause);
         }
@@ -415,7 +433,7 @@ impl Reconciler {
         if let Some((uid, after)) = self.waiters.cancel(waiter)
             && !self.waiters.of(&uid).iter().any(|w| w.after == after)
         {
-            self.timers.cancel(after, timers::Timer::Waiter(uid));
+            self.timers.cancel(after, Timer::Waiter(uid));
         }
     }
 
@@ -427,27 +445,55 @@ impl Reconciler {
         }
     }
 
-    /// The present health; its beat is `now`.
+    /// The present health.
     pub fn health(&self, now: Instant) -> Health {
-        let (overdue, oldest_overdue) = self.desk.hung();
+        let hung = self.desk.hung();
+        let failing = self.failing_pods();
         Health {
-            beat: now,
+            due: self.due(now),
             last_list: self.relist.complete(),
             list_in_flight: self.relist.in_flight().map(|(_, since)| since),
             list_error: self.list_error.clone(),
-            silent_since: self.silent_since,
+            silent_since: self.probe.silent_since(),
             period: self.relist.period(),
             stream: self.stream.state(now),
             behind_since: self.behind_since,
-            overdue,
-            oldest_overdue,
-            quarantined: self.desk.failing(),
+            overdue: hung.len(),
+            oldest_overdue: hung.first().map(|&(_, since)| since),
+            overdue_pods: self.named(hung.into_iter().map(|(uid, _)| uid)),
+            failing: failing.len(),
+            failing_pods: self.named(failing.into_iter()),
             missed: self.counters.missed.iter().sum(),
             loss: self.loss.of_last_minutes(now),
             shares_events_out: self.profile.shares_events_out,
             synced: self.synced,
             unready_after: self.settings.unready_after,
         }
+    }
+
+    /// Pods whose last inspection failed, or of which an id is unsettled.
+    fn failing_pods(&self) -> BTreeSet<&PodUid> {
+        let unsettled = self.unsettled.iter().filter_map(|id| {
+            let record = self.records.get(id)?;
+            if !record.unsettled || record.is_removed() {
+                return None;
+            }
+            record.identity.pod.as_ref()
+        });
+        self.desk.failing_pods().chain(unsettled).collect()
+    }
+
+    /// The first of these pods, as health names them.
+    fn named<'a>(&self, pods: impl Iterator<Item = &'a PodUid>) -> Vec<PodName> {
+        let name = |uid: &PodUid| {
+            let pod = self.pods.get(uid);
+            PodName {
+                uid: uid.clone(),
+                namespace: pod.map(|p| p.namespace.clone()).unwrap_or_default(),
+                name: pod.map(|p| p.name.clone()).unwrap_or_default(),
+            }
+        };
+        pods.take(Health::NAMED).map(name).collect()
     }
 
     /// What was counted since the start.
@@ -504,7 +550,7 @@ impl Reconciler {
     fn want(&mut self, now: Instant, uid: &PodUid, cause: Cause) {
         if let Some(retry_at) = self.desk.want(uid, cause) {
             self.timers
-                .set(retry_at.max(now), timers::Timer::Retry(uid.clone()));
+                .set(retry_at.max(now), Timer::Retry(uid.clone()));
         }
     }
 
@@ -537,15 +583,19 @@ impl Reconciler {
             };
             self.timers.set(
                 now.after(self.desk.slot_time()),
-                timers::Timer::Overdue(start.ticket),
+                Timer::Overdue(start.ticket),
             );
             for cause in start.causes.iter() {
                 self.counters.inspections_by_cause[cause as usize] += 1;
             }
             self.counters.inspections += 1;
+            let held = self.held(&start.uid);
+            for (id, _) in &held {
+                self.records.attempted(id, now);
+            }
             self.out.push_back(Output::Inspect {
                 ticket: start.ticket,
-                held: self.held(&start.uid),
+                held,
                 uid: start.uid,
                 causes: start.causes,
                 deadline: self.settings.inspection_deadline,

@@ -75,7 +75,7 @@ impl Reconciler {
     /// Whether the runtime as a whole fails: the last list, or the last probe. A status code alone
     /// never says so.
     pub(super) const fn is_runtime_failing(&self) -> bool {
-        self.relist.has_failed() || self.silent_since.is_some()
+        self.relist.has_failed() || self.probe.silent_since().is_some()
     }
 
     fn complete_inspection(&mut self, now: Instant, inspection: &Inspection) {
@@ -212,9 +212,13 @@ impl Reconciler {
     }
 
     fn mark_unsettled(&mut self, ids: &[Id]) {
+        let records = &self.records;
+        self.unsettled
+            .retain(|id| records.get(id).is_some_and(|r| r.unsettled));
         for id in ids {
             if let Some(record) = self.records.get_mut(id) {
                 record.unsettled = true;
+                self.unsettled.insert(id.clone());
             }
         }
     }
@@ -424,6 +428,8 @@ impl Reconciler {
         if reading.report.is_ok() {
             self.runtime_answers(now, reading.ended);
         }
+        let error = reading.report.as_ref().err();
+        self.probe_answered(now, reading.ticket, reading.ended, error);
         if let Ok(report) = &reading.report
             && let Some(record) = self.records.get(&report.id)
         {

@@ -39,6 +39,8 @@ pub(super) enum Timer {
     Vanishing(PodUid, Instant),
     Waiter(PodUid),
     ForgetTerminals(PodUid),
+    Probe,
+    ProbeSlow(Ticket),
 }
 
 /// All timers, soonest first.
@@ -87,6 +89,8 @@ impl Reconciler {
                     }
                 }
                 Timer::ForgetTerminals(uid) => self.forget_terminals(now, uid),
+                Timer::Probe => self.start_probe(now),
+                Timer::ProbeSlow(ticket) => self.probe_is_slow(now, ticket),
             }
         }
     }
@@ -107,7 +111,7 @@ impl Reconciler {
         let settled = record.position() != Some(Position::Exited)
             || record.exit_code() == Some(0)
             || &*record.reason() == crate::details::OOM_KILLED;
-        if settled || self.readings.values().any(|r| r == id) {
+        if settled || self.readings.values().any(|(other, _)| other == id) {
             return;
         }
         if self.readings.len() >= self.settings.inspections {
@@ -117,16 +121,8 @@ impl Reconciler {
             return;
         }
         let kind = record.kind();
-        let ticket = self.next_ticket();
-        self.readings.insert(ticket, id.clone());
         self.counters.exit_reads += 1;
-        let deadline = self.settings.inspection_deadline;
-        self.out.push_back(Output::Read {
-            ticket,
-            id: id.clone(),
-            kind,
-            deadline,
-        });
+        self.read_status(now, id, kind);
     }
 
     fn give_back_slot(&mut self, now: Instant, ticket: Ticket) {

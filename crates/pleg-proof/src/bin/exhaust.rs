@@ -6,7 +6,7 @@
 use std::process::ExitCode;
 
 use pleg_proof::exhaustive::check::{Search, check};
-use pleg_proof::exhaustive::worlds::WORLDS;
+use pleg_proof::exhaustive::worlds::{LARGE_WORLDS, WORLDS};
 
 fn main() -> ExitCode {
     let mut search = Search::All;
@@ -17,12 +17,13 @@ fn main() -> ExitCode {
             name => names.push(name.to_owned()),
         }
     }
-    if let Some(name) = names.iter().find(|&n| !WORLDS.iter().any(|w| w.name == n)) {
+    let all = || WORLDS.iter().chain(LARGE_WORLDS);
+    if let Some(name) = names.iter().find(|&n| !all().any(|w| w.name == n)) {
         println!("there is no world {name}");
         return ExitCode::FAILURE;
     }
     let mut failed = false;
-    for world in WORLDS {
+    for world in all() {
         if !names.is_empty() && !names.iter().any(|n| n == world.name) {
             continue;
         }

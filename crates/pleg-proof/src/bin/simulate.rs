@@ -30,7 +30,7 @@ struct Args {
     /// Print the whole history of a replay.
     #[arg(long, requires = "seed")]
     history: bool,
-    /// Change what each seed decides: pods=1,trouble=3,without=cut,runtime=crio,kubelet=on,open=all,
+    /// Change what each seed decides: pods=1,trouble=3,without=cut,runtime=crio,kubelet=on,
     /// and so on.
     #[arg(long, value_name = "CHANGES", default_value = "")]
     change: String,

@@ -185,9 +185,20 @@ impl Checks {
         }
     }
 
-    /// Whether the last inspection of some pod, or of that one, has failed.
+    /// Whether the last inspection of that pod has failed, or of some pod has failed or listed what
+    /// had no status.
     pub fn is_failing(&self, uid: Option<&PodUid>) -> bool {
-        uid.map_or(!self.failing.is_empty(), |uid| self.failing.contains(uid))
+        let any = || !self.failing.is_empty() || !self.unsettled.is_empty();
+        uid.map_or_else(any, |uid| self.failing.contains(uid))
+    }
+
+    /// Whether the last complete inspection of the pod listed ids that had no status.
+    pub fn unsettled(&mut self, uid: &PodUid, any: bool) {
+        if any {
+            self.unsettled.insert(uid.clone());
+        } else {
+            self.unsettled.remove(uid);
+        }
     }
 
     /// Whether that inspection was asked for and not given up.

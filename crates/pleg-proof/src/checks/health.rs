@@ -20,8 +20,11 @@ pub struct Signs {
     pub behind: Option<u64>,
     /// When the oldest inspection under way was asked for.
     pub inspection: Option<u64>,
-    /// Some inspection has failed and none of its pod has succeeded since.
+    /// Some inspection has failed, or listed what had no status, and none of its pod has succeeded
+    /// since.
     pub failing: bool,
+    /// A `Version` was not answered, and no call has been since.
+    pub silent: bool,
     was_ready: bool,
     was_degraded: bool,
 }
@@ -90,8 +93,7 @@ impl Signs {
             ("events wait", backlog, self.behind.is_some()),
             ("a list is slow", slow, self.list_under_way.is_some()),
             ("the last list failed", failed, self.last_list_failed),
-            // Nobody asks for signs of life here.
-            ("the runtime is silent", silent, false),
+            ("the runtime is silent", silent, self.silent),
             ("an inspection hangs", hung, self.inspection.is_some()),
             ("pods fail", failing, self.failing),
         ];
@@ -119,11 +121,12 @@ impl Signs {
             tally.path(Path::ReadyAgain);
         }
         self.was_ready = is;
-        let later = Instant::from_nanos(now + 5 * SECOND + 1);
+        // The next probe is due in 15 s at most, and everything is overdue after 5 s.
+        let later = Instant::from_nanos(now + 20 * SECOND + 1);
         let stalled = health.ready(later);
         let dead = matches!(stalled, Err(NotReady::Stalled { .. }));
-        laws::BEAT.holds(dead, || {
-            format!("a writer that has been silent for 5 s looks {stalled:?}")
+        laws::DUE.holds(dead, || {
+            format!("a writer that does nothing for 20 s looks {stalled:?}")
         })
     }
 }

@@ -122,6 +122,8 @@ pub struct Checks {
     failed: ByPod<Ticket>,
     /// Pods whose last inspection failed.
     failing: BTreeSet<PodUid>,
+    /// Pods of which the last complete inspection listed ids that had no status.
+    unsettled: BTreeSet<PodUid>,
     /// The complete inspection that was handed over last, and what it found.
     last_found: Option<(Instant, Vec<Id>)>,
     last_inspection: Ticket,

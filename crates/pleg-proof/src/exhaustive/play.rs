@@ -499,5 +499,8 @@ pub fn may_jump(state: &State) -> bool {
 
 #[allow(clippy::expect_used, reason = "the default settings are valid")]
 fn machine(now: u64) -> Reconciler {
-    Reconciler::new(Settings::default(), Instant::from_nanos(now)).expect("valid settings")
+    let mut settings = Settings::default();
+    // It would go on for ever.
+    settings.probe_period = Duration::from_secs(24 * 3600);
+    Reconciler::new(settings, Instant::from_nanos(now)).expect("valid settings")
 }

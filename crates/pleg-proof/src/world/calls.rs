@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pleg_core::{
     CallError, CallErrorKind, Details, Id, Inspection, Instant, Kind, KnownIds, List, Output,
-    PodUid, Reading, Report, Rows, Shown, Ticket,
+    PodUid, Reading, Report, Rows, Shown, Ticket, Version,
 };
 
 use super::node::Met;
@@ -78,6 +78,17 @@ impl World {
                 };
                 let call = self.call(ticket, deadline, &faults);
                 self.at(call.ended, Todo::Read(call, id));
+                Ok(())
+            }
+            Output::Version { ticket, deadline } => {
+                let faults = Faults {
+                    fails: Fault::ReadingFails,
+                    hangs: None,
+                    hung: None,
+                    longest: SECOND,
+                };
+                let call = self.call(ticket, deadline, &faults);
+                self.at(call.ended, Todo::Version(call));
                 Ok(())
             }
             Output::Cancel { ticket } => {
@@ -218,6 +229,7 @@ impl World {
         self.signs.list_under_way = None;
         self.duties.list_ended(self.now, failed);
         self.signs.last_list_failed = failed;
+        self.signs.silent &= failed;
         if let (Ok(rows), false) = (&rows, failed) {
             self.checks.list_read(&self.truth, began, rows);
             self.losses.listed(call.began, self.now, rows);
@@ -288,8 +300,13 @@ impl World {
         let asked = (uid, ticket);
         let failed = failure.is_some();
         let shown: Vec<Report> = found.iter().chain(&denied).cloned().collect();
+        let given_up = !self.checks.is_under_way(ticket);
+        self.signs.silent &= given_up || failed && found.is_empty();
         self.checks
             .inspected(&self.truth, asked, began, &shown, failed);
+        if !failed && !given_up {
+            self.checks.unsettled(uid, !denied.is_empty());
+        }
         self.losses.read(call.began, self.now, &shown, !failed);
         let inspection = Inspection {
             ticket,
@@ -347,6 +364,7 @@ impl World {
         self.checks
             .history
             .note(self.now, || format!("read {id}: {report:?}"));
+        self.signs.silent &= report.as_ref().is_err_and(is_silence);
         if let Ok(report) = &report {
             self.checks.status_read(&self.truth, report);
             let report = std::slice::from_ref(report);
@@ -362,6 +380,31 @@ impl World {
         self.machine.handle_reading(self.instant(), reading);
         self.drain()
     }
+}
+
+impl World {
+    /// `Version` has ended. Only one that nobody answers says something of the runtime.
+    pub(super) fn version_ended(&mut self, call: Call) -> Lawful {
+        let outcome = self.failed(call).map_or(Ok(()), Err);
+        self.checks
+            .history
+            .note(self.now, || format!("version {outcome:?}"));
+        let silent = outcome.as_ref().is_err_and(is_silence);
+        self.signs.silent = silent || self.signs.silent && outcome.is_err();
+        let version = Version {
+            ticket: call.ticket,
+            ended: Instant::from_nanos(call.ended),
+            outcome,
+        };
+        self.machine.handle_version(self.instant(), version);
+        self.drain()
+    }
+}
+
+/// Whether an error says that nobody answers.
+fn is_silence(error: &CallError) -> bool {
+    let kinds = [CallErrorKind::Unavailable, CallErrorKind::DeadlineExceeded];
+    kinds.contains(&error.kind)
 }
 
 /// A failed call.

@@ -10,7 +10,6 @@ use crate::checks::states;
 use crate::faults::Fault;
 use crate::laws::Lawful;
 use crate::laws::acting as laws;
-use crate::open::Open;
 use crate::truth::{Life, State};
 use crate::weather::SECOND;
 
@@ -57,9 +56,7 @@ impl World {
             // A list that hangs ends at its deadline.
             seconds += 120;
         }
-        // Without the fix of finding A4, reads that fail while the runtime is away count as well.
-        let away = any(&[Fault::Restart]) && !plan.mixes(Open::Outage);
-        if any(&POD_FAILURES) || away {
+        if any(&POD_FAILURES) {
             // A pod whose reads have failed is in its own backoff.
             seconds += 60;
         }
@@ -161,8 +158,7 @@ impl World {
             Fault::ListHangs,
             Fault::ListOutage,
         ];
-        let away = any(&[Fault::Restart]) && !plan.mixes(Open::Outage);
-        if any(&POD_FAILURES) || any(&lists) || away {
+        if any(&POD_FAILURES) || any(&lists) {
             return None;
         }
         // A slow list and a slow inspection, or an event that is late and a busy writer.

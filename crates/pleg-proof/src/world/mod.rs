@@ -57,6 +57,7 @@ enum Todo {
     List(Call, KnownIds),
     Inspect(Call, Box<(PodUid, Vec<(Id, Kind)>)>),
     Read(Call, Id),
+    Version(Call),
     /// A pod worker or one of its operations goes on.
     Kubelet(Turn),
     /// A consumer asks for something.
@@ -348,6 +349,7 @@ impl World {
             Todo::List(call, known) => self.listed(call, known),
             Todo::Inspect(call, subject) => self.inspected(call, &subject.0, &subject.1),
             Todo::Read(call, id) => self.status_read(call, &id),
+            Todo::Version(call) => self.version_ended(call),
             Todo::Kubelet(turn) => self.turn(turn),
             Todo::Ask => self.ask(),
             Todo::Second => self.second(),

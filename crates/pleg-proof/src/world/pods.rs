@@ -6,7 +6,6 @@ use super::kubelet::{Policy, Spec};
 use super::workers::{Kubelet, State, Worker};
 use crate::faults::Fault;
 use crate::laws::Lawful;
-use crate::open::Open;
 use crate::tally::Path;
 use crate::truth::{NAMES, Operation};
 use crate::weather::{MS, SECOND};
@@ -52,9 +51,7 @@ impl World {
         if dice.percent(50) {
             return;
         }
-        let orphans = self.plan.mixes(Open::NamelessOrphan)
-            || self.plan.weather.percent(Fault::Nameless) == 0;
-        let unwanted = dice.percent(20) && orphans;
+        let unwanted = dice.percent(20);
         let mut at = dice.between(0, SECOND / 2);
         let mut do_it = |world: &mut Self, operation| {
             let dice = &mut world.dice.kubelet;

@@ -6,7 +6,6 @@ use pleg_core::{Id, StreamState};
 
 use super::{Todo, World};
 use crate::laws::{self, Lawful};
-use crate::open::Open;
 use crate::tally::Path;
 use crate::weather::{MS, SECOND};
 
@@ -60,7 +59,7 @@ impl World {
         let exists = |id: &Id| self.truth.life(id).is_some_and(|l| l.exists(now));
         self.losses.settle(now, exists);
         // An event that lied may have told before what another one loses.
-        if self.plan.mixes(Open::LossyStream) && !self.plan.weather.lies() {
+        if !self.plan.weather.lies() {
             self.losses.polled(health.period)?;
         }
         let longest = Duration::from_secs(self.plan.patience.0);

@@ -210,7 +210,7 @@ impl Laws {
                 self.number = self.number.max(*ticket);
                 self.inspection_asked(now, *ticket, uid, *causes)
             }
-            Output::Read { ticket, .. } => {
+            Output::Read { ticket, .. } | Output::Version { ticket, .. } => {
                 self.number = self.number.max(*ticket);
                 Ok(())
             }

@@ -200,7 +200,7 @@ fn owes_nothing(stand: &mut Stand, node: &mut Node) -> Result<(), Broken> {
     let health = stand.machine.health(instant(stand.now()));
     hold!(health.synced, "law12-synced", "{health:?}");
     hold!(
-        health.quarantined == 0 && health.overdue == 0,
+        health.failing == 0 && health.overdue == 0,
         "law11-good-again",
         "{health:?}"
     );

@@ -4,7 +4,8 @@
 
 use pleg_core::{
     Arrival, Backlog, CallError, CallErrorKind, Id, Inspection, Kind, KnownIds, List, Output,
-    PodUid, Reading, Reconciler, Report, Rows, StreamChange, StreamEnd, Ticket, WaiterId, WallTime,
+    PodUid, Reading, Reconciler, Report, Rows, StreamChange, StreamEnd, Ticket, Version, WaiterId,
+    WallTime,
 };
 
 use super::laws::{Input, Laws};
@@ -29,6 +30,7 @@ pub enum What {
     List { known: KnownIds },
     Inspect(PodUid, Vec<(Id, Kind)>),
     Read(Id),
+    Version,
 }
 
 pub struct Stand {
@@ -353,6 +355,15 @@ impl Stand {
                 );
                 Input::OneStatus
             }
+            What::Version => {
+                let version = Version {
+                    ticket,
+                    ended: span.1,
+                    outcome: failure.map_or(Ok(()), Err),
+                };
+                self.machine.handle_version(now, version);
+                Input::Read
+            }
         };
         self.drain(node, input)
     }
@@ -414,6 +425,7 @@ impl Stand {
                     deadline,
                     ..
                 } => (ticket, deadline, What::Read(id)),
+                Output::Version { ticket, deadline } => (ticket, deadline, What::Version),
                 Output::Cancel { ticket } => {
                     self.calls.retain(|c| c.ticket != ticket);
                     continue;

@@ -8,6 +8,7 @@ use pleg_core::{
     Counters, Details, Identity, Inspection, Instant, Kind, List, Output, Reconciler, Report,
     Settings, Shown, Ticket,
 };
+use pleg_evented::handover;
 use pleg_runtime::clock::Clock;
 use shuttle::rand::Rng;
 use shuttle_tokio::task::spawn;
@@ -17,6 +18,7 @@ use tokio_util::task::TaskTracker;
 use crate::cache::Published;
 use crate::callers::{Callers, Command};
 use crate::handle::{Pleg, Shared};
+use crate::log::HealthLog;
 use crate::outlets::Outlets;
 use crate::subscription::Announcer;
 use crate::sync::{mpsc, watch};
@@ -84,12 +86,14 @@ pub(super) fn generator(node: &Node) -> (Pleg, Writer) {
         health,
         counters: counted,
         callers: Callers::default(),
+        log: HealthLog::default(),
     };
     let shared = Shared {
         clock: Clock::start(),
         published,
         subscribers,
         health: watched,
+        gauges: handover(1).1.gauges(),
         counters,
         commands,
         stop: stop.clone(),

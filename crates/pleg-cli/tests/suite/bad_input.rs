@@ -1,0 +1,277 @@
+//! Bad input gets a clear message and the exit code of a failure within 15 s: never a panic,
+//! never a hang. The command itself is run, as a person would.
+
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use crate::support::{Place, pleg};
+use pleg::runtime::clock::Clock;
+use pleg_cri::v1;
+use pleg_cri::v1::runtime_service_server::{RuntimeService, RuntimeServiceServer};
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::{Request, Response, Status};
+
+/// Runs it to its end, which must come within 15 s.
+fn end_of(mut command: Command) -> Output {
+    let child = command.spawn().expect("the command starts");
+    let id = child.id();
+    let (done, ended) = std::sync::mpsc::channel::<()>();
+    let watchdog = std::thread::spawn(move || {
+        if ended.recv_timeout(Duration::from_secs(15)).is_err() {
+            // It hangs: end it, and let the assertion on its exit code say so.
+            let _ = Command::new("kill")
+                .args(["-KILL", &id.to_string()])
+                .status();
+        }
+    });
+    let output = Child::wait_with_output(child).expect("the command ends");
+    let _ = done.send(());
+    watchdog.join().expect("the watchdog ends");
+    output
+}
+
+/// It fails, in time, with one clear message that holds all of `words`.
+#[track_caller]
+fn fails_with(command: Command, words: &[&str]) {
+    let output = end_of(command);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        matches!(output.status.code(), Some(1 | 2)),
+        "{:?}: {said}",
+        output.status
+    );
+    assert!(!said.contains("panicked"), "{said}");
+    for word in words {
+        assert!(said.contains(word), "{word:?} is not in: {said}");
+    }
+}
+
+/// The same of what does not get better by waiting: within 5 s.
+#[track_caller]
+fn fails_at_once_with(command: Command, words: &[&str]) {
+    let clock = Clock::start();
+    let asked = clock.now();
+    fails_with(command, words);
+    let took = clock.now().since(asked);
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
+fn pods_at(path: &Path) -> Command {
+    pleg(&["pods", "-r", path.to_str().expect("text")])
+}
+
+#[test]
+fn wrong_scheme() {
+    fails_with(
+        pleg(&["watch", "-r", "tcp://127.0.0.1:1234"]),
+        &["tcp", "unix://"],
+    );
+    fails_with(pleg(&["pods", "-r", ""]), &["runtime-endpoint"]);
+}
+
+/// Only what may pass is waited for, for ten seconds; both at the same time.
+#[test]
+fn missing_and_silent_sockets_are_waited_for() {
+    let place = Place::new();
+    let silent = place.path("silent.sock");
+    let _listener = UnixListener::bind(&silent).expect("bound");
+    let (silent, missing) = (pods_at(&silent), pods_at(&place.path("none.sock")));
+    std::thread::scope(|threads| {
+        threads.spawn(|| fails_with(silent, &["says nothing", "silent.sock", "10 s"]));
+        threads.spawn(|| fails_with(missing, &["no socket", "none.sock", "10 s"]));
+    });
+}
+
+#[test]
+fn a_plain_file_and_a_directory() {
+    let place = Place::new();
+    std::fs::write(place.path("file"), "x").expect("written");
+    fails_at_once_with(pods_at(&place.path("file")), &["file", "socket"]);
+    fails_at_once_with(pods_at(place.dir()), &["directory", "socket"]);
+}
+
+#[test]
+fn no_permission() {
+    // Root passes every door, so another user knocks: with setpriv, where we are root.
+    let place = Place::new();
+    let open = |p: &Path, mode| {
+        std::fs::set_permissions(p, std::fs::Permissions::from_mode(mode)).expect("set");
+    };
+    open(place.dir(), 0o755);
+    let socket = place.path("closed.sock");
+    let _listener = UnixListener::bind(&socket).expect("bound");
+    open(&socket, 0o600);
+    let copy = place.path("pleg");
+    std::fs::copy(env!("CARGO_BIN_EXE_pleg"), &copy).expect("copied");
+    open(&copy, 0o755);
+    let am_root = std::fs::read_to_string("/proc/self/status")
+        .is_ok_and(|s| s.lines().any(|l| l.starts_with("Uid:\t0\t")));
+    assert!(
+        am_root || std::env::var_os("CI").is_none(),
+        "CI runs as root"
+    );
+    if !am_root {
+        println!("skipped: only root can become another user");
+        return;
+    }
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(&copy)
+        .args(["pods", "-r"])
+        .arg(&socket)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    fails_at_once_with(command, &["permission denied", "closed.sock"]);
+}
+
+#[test]
+fn an_http_server_and_garbage() {
+    for (answer, words) in [
+        (
+            &b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"[..],
+            ["no container runtime", "HTTP/1"],
+        ),
+        (
+            &b"\x00\xff\x13\x37garbage that is no protocol at all\n"[..],
+            ["no container runtime", "socket"],
+        ),
+    ] {
+        let place = Place::new();
+        let socket = place.path("other.sock");
+        let listener = UnixListener::bind(&socket).expect("bound");
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(mut stream) = stream else { return };
+                let _ = stream.read(&mut [0; 64]);
+                let _ = stream.write_all(answer);
+            }
+        });
+        fails_at_once_with(pods_at(&socket), &words);
+    }
+}
+
+#[test]
+fn a_message_over_the_limit() {
+    let place = Place::new();
+    let socket = place.path("huge.sock");
+    let serving = serve(&socket);
+    fails_at_once_with(pods_at(&socket), &["ListPodSandbox", "16777216"]);
+    drop(serving);
+}
+
+#[test]
+fn unknown_flags_and_commands() {
+    fails_with(pleg(&["watch", "--frobnicate"]), &["--frobnicate", "Usage"]);
+    fails_with(pleg(&["dance"]), &["dance", "Usage"]);
+    fails_with(pleg(&["watch", "-o", "yaml"]), &["yaml", "json"]);
+    fails_with(pleg(&["watch", "--mode", "hoping"]), &["hoping", "polling"]);
+    fails_with(pleg(&["watch", "--sim", "-r", "/x.sock"]), &["--sim"]);
+}
+
+#[test]
+fn invalid_durations_and_settings() {
+    fails_with(pleg(&["watch", "--for", "soon"]), &["soon", "10s"]);
+    fails_with(pleg(&["watch", "--for", "0s"]), &["zero"]);
+    fails_with(
+        pleg(&["agent", "--sim", "--relist-period=-1s"]),
+        &["negative"],
+    );
+    fails_with(
+        pleg(&["agent", "--sim", "--relist-period", "2m"]),
+        &["relist_period_max"],
+    );
+    fails_with(
+        pleg(&["agent", "--sim", "--unready-after", "5s"]),
+        &["unready_after"],
+    );
+    fails_with(
+        pleg(&["agent", "--sim", "--probe-period", "1ms"]),
+        &["probe_period"],
+    );
+    fails_with(pleg(&["agent", "--listen", "0.0.0.0:80"]), &["loopback"]);
+}
+
+#[test]
+fn a_socket_that_is_taken_and_a_place_that_is_none() {
+    let place = Place::new();
+    let socket = place.path("taken.sock");
+    let _listener = UnixListener::bind(&socket).expect("bound");
+    let at = |p: &Path| pleg(&["sim", "--socket", p.to_str().expect("text")]);
+    fails_with(at(&socket), &["taken.sock"]);
+    fails_with(at(&place.path("no/such/dir.sock")), &["dir.sock"]);
+}
+
+#[test]
+fn a_simulated_runtime_that_there_is_none_of() {
+    let place = Place::new();
+    let socket = place.path("cri.sock");
+    let socket = socket.to_str().expect("text");
+    let sim = |more: &[&str]| pleg(&[&["sim", "--socket", socket], more].concat());
+    fails_with(pleg(&["sim"]), &["--socket"]);
+    fails_with(
+        sim(&["--mode", "containerd-3"]),
+        &["containerd-3", "containerd-1.7", "crio-disabled"],
+    );
+    fails_with(
+        sim(&["--runtime-version", "1.7.24"]),
+        &["1.7.24", "containerd-2", "containerd 2.0 or later"],
+    );
+    fails_with(
+        sim(&["--chaos", "drop=often"]),
+        &["drop=often", "not a rate", "5%"],
+    );
+    fails_with(sim(&["--chaos", "drops=5%"]), &["drops", "similar: drop"]);
+    fails_with(
+        pleg(&["watch", "--sim=docker"]),
+        &["docker", "containerd-2"],
+    );
+    let ctl = ["sim", "ctl", "--socket", socket];
+    fails_with(pleg(&ctl), &["cri.sock.ctl", "no simulated runtime"]);
+    fails_with(pleg(&ctl[..2]), &["--socket"]);
+}
+
+/// A runtime whose list of sandboxes is over the limit of 16 MiB.
+#[derive(Debug)]
+struct Huge;
+
+#[tonic::async_trait]
+impl RuntimeService for Huge {
+    async fn version(
+        &self,
+        _: Request<v1::VersionRequest>,
+    ) -> Result<Response<v1::VersionResponse>, Status> {
+        Ok(Response::new(v1::VersionResponse::default()))
+    }
+
+    async fn list_pod_sandbox(
+        &self,
+        _: Request<v1::ListPodSandboxRequest>,
+    ) -> Result<Response<v1::ListPodSandboxResponse>, Status> {
+        let sandbox = v1::PodSandbox {
+            id: "x".repeat(17 << 20),
+            ..v1::PodSandbox::default()
+        };
+        Ok(Response::new(v1::ListPodSandboxResponse {
+            items: vec![sandbox],
+        }))
+    }
+}
+
+/// Serves [`Huge`] until what is returned is dropped.
+fn serve(socket: &Path) -> tokio::runtime::Runtime {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let _entered = runtime.enter();
+    let listener = tokio::net::UnixListener::bind(socket).expect("bound");
+    let service = RuntimeServiceServer::new(Huge).max_encoding_message_size(64 << 20);
+    let server = tonic::transport::Server::builder()
+        .add_service(service)
+        .serve_with_incoming(UnixListenerStream::new(listener));
+    runtime.spawn(server);
+    drop(_entered);
+    runtime
+}

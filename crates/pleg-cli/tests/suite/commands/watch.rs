@@ -1,0 +1,307 @@
+//! `pleg watch`: what it prints, and how it ends.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use pleg_tests::kubelet::{Kubelet, Life, Pod};
+use pleg_tests::lives;
+use serde_json::Value;
+
+use super::run::{Running, Sim, word};
+use crate::support::{Place, pleg};
+
+/// A pod with a container that ends.
+async fn crashing_pod(kubelet: &Kubelet, name: &str, code: i32) -> Pod {
+    let pod = kubelet.run_pod(name).await.expect("it runs");
+    let life = Life::Exit { code, after_ms: 30 };
+    let id = kubelet.create(&pod, "job", 0, life).await.expect("made");
+    kubelet.start(&id).await.expect("started");
+    lives::ended(kubelet, &id).await.expect("ended");
+    pod
+}
+
+async fn remove(kubelet: &Kubelet, pod: &Pod) {
+    kubelet.stop_pod(pod).await.expect("stopped");
+    kubelet.remove_pod(pod).await.expect("removed");
+}
+
+#[track_caller]
+fn object(line: &str) -> Value {
+    let value: Value = serde_json::from_str(line).expect("one JSON object a line");
+    assert!(value.is_object(), "{line}");
+    value
+}
+
+/// Exactly these fields, and in them what belongs there.
+#[track_caller]
+fn has_the_fields_of_an_event(event: &Value) {
+    let keys = |of: &Value| -> BTreeSet<String> {
+        let object = of.as_object().expect("an object");
+        object.keys().cloned().collect()
+    };
+    let set = |words: &[&str]| words.iter().map(ToString::to_string).collect();
+    let (always, sometimes): (BTreeSet<String>, BTreeSet<String>) = (
+        set(&["time", "type", "pod", "source"]),
+        set(&["id", "kind", "name", "exitCode", "reason", "latencyMs"]),
+    );
+    let (keys, pod) = (keys(event), keys(&event["pod"]));
+    assert!(keys.is_superset(&always), "{event}");
+    let known: BTreeSet<String> = &always | &sometimes;
+    assert!(keys.is_subset(&known), "{event}");
+    assert_eq!(pod, set(&["uid", "namespace", "name"]), "{event}");
+
+    let word = |of: &Value| of.as_str().expect("text").to_owned();
+    let time = word(&event["time"]);
+    assert!(time.ends_with('Z'), "{time} is UTC");
+    time.parse::<jiff::Timestamp>().expect("RFC 3339");
+    let types = "ContainerStarted ContainerDied ContainerRemoved ContainerChanged PodSync";
+    assert!(types.split(' ').any(|t| event["type"] == t), "{event}");
+    let sources = ["stream", "relist", "inspection"];
+    assert!(sources.iter().any(|s| event["source"] == *s), "{event}");
+    if event["type"] != "PodSync" {
+        assert_eq!(word(&event["id"]).len(), 64, "{event}");
+        let named = event.get("name").is_some();
+        assert_eq!(event["kind"], if named { "container" } else { "sandbox" });
+    }
+    if let Some(latency) = event.get("latencyMs") {
+        assert!(latency.as_f64().is_some_and(|ms| ms >= 0.0), "{event}");
+    }
+}
+
+#[tokio::test]
+async fn json_is_one_object_a_line() {
+    let sim = Sim::up().await;
+    crashing_pod(&sim.kubelet, "before", 3).await;
+    let mut watch = sim.ask(&["watch", "-o", "json"]);
+
+    // What exists at the start comes first, from the list, though the runtime replays all that
+    // it held until somebody subscribed.
+    let mut at_start = Vec::new();
+    for _ in 0..2 {
+        let event = object(&watch.line().await.expect("an event"));
+        has_the_fields_of_an_event(&event);
+        assert_eq!(event["source"], "relist", "{event}");
+        assert_eq!(event["pod"]["name"], "before", "{event}");
+        assert_eq!(event["pod"]["namespace"], "test", "{event}");
+        assert_eq!(event["pod"]["uid"], "uid-before", "{event}");
+        assert!(event.get("latencyMs").is_none(), "found, not detected");
+        at_start.push(event);
+    }
+    at_start.sort_by_key(|e| e["kind"].to_string());
+    let [job, sandbox] = &at_start[..] else {
+        panic!("two");
+    };
+    assert_eq!(sandbox["type"], "ContainerStarted");
+    assert_eq!(job["type"], "ContainerDied", "it ended before: {job}");
+    assert_eq!(
+        (&job["exitCode"], &job["reason"]),
+        (&3.into(), &"Error".into())
+    );
+
+    // What happens then comes from the stream.
+    let pod = crashing_pod(&sim.kubelet, "during", 5).await;
+    remove(&sim.kubelet, &pod).await;
+    let mut told = Vec::new();
+    while !told.ends_with(&["ContainerRemoved sandbox".to_owned()]) {
+        let event = object(&watch.line().await.expect("an event"));
+        has_the_fields_of_an_event(&event);
+        let what = format!("{} {}", event["type"], event["kind"]).replace('"', "");
+        if what == "ContainerDied container" {
+            assert_eq!(event["exitCode"], 5, "{event}");
+            assert_eq!(event["reason"], "Error", "{event}");
+        }
+        if what == "ContainerDied container" && event["source"] == "stream" {
+            assert!(event.get("latencyMs").is_some(), "{event}");
+        }
+        assert_eq!(event["pod"]["name"], "during", "{event}");
+        told.push(what);
+    }
+    for once in [
+        "ContainerStarted sandbox",
+        "ContainerStarted container",
+        "ContainerDied container",
+        "ContainerDied sandbox",
+        "ContainerRemoved container",
+        "ContainerRemoved sandbox",
+    ] {
+        assert_eq!(told.iter().filter(|t| *t == once).count(), 1, "{told:?}");
+    }
+    watch.signal("INT").await;
+    let end = watch.end().await;
+    assert_eq!(end.code(), Some(130), "{}", end.err);
+    assert_eq!((&*end.out, &*end.err), ("", ""));
+}
+
+/// Names with which a runtime, or who starts a pod on it, could take over a terminal.
+#[tokio::test]
+async fn what_a_terminal_would_obey_is_never_printed() {
+    let sim = Sim::up().await;
+    let (pod_name, name) = ("\u{1b}[31mred", "\u{9b}2J\u{202e}\u{7f}");
+    let pod = sim.kubelet.run_pod(pod_name).await.expect("it runs");
+    let id = sim
+        .kubelet
+        .create(&pod, name, 0, Life::UntilStopped)
+        .await
+        .expect("made");
+    sim.kubelet.start(&id).await.expect("started");
+    for command in ["watch", "pods"] {
+        for output in ["json", "table"] {
+            let mut args = vec![command, "-o", output];
+            if command == "watch" {
+                args.extend(["--for", "1s"]);
+            }
+            let end = sim.ask(&args).end().await;
+            let (code, out) = (end.code(), end.out);
+            assert_eq!(code, Some(0), "{command} {output}: {}", end.err);
+            let raw = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+            assert!(!out.contains(raw), "{command} {output}: {out:?}");
+            assert!(!end.err.contains(raw), "{:?}", end.err);
+            match output {
+                "json" => {
+                    let objects: Vec<Value> = out.lines().map(object).collect();
+                    let means = objects.iter().any(|o| o["pod"]["name"] == pod_name);
+                    assert!(means, "{out}");
+                    assert!(out.contains("\\u009b2J\\u202e\\u007f"), "{out}");
+                }
+                _ => {
+                    assert!(out.contains("\\u{1b}[31mred"), "{out}");
+                    assert!(out.contains("\\u{9b}2J"), "{out}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_table_is_aligned_and_without_colours_in_a_pipe() {
+    let sim = Sim::up().await;
+    crashing_pod(&sim.kubelet, "one", 7).await;
+    let end = sim.ask(&["watch", "--for", "1s"]).end().await;
+    assert_eq!((end.code(), &*end.err), (Some(0), ""));
+    assert!(!end.out.contains('\u{1b}'), "{:?}", end.out);
+    let lines: Vec<&str> = end.out.lines().collect();
+    let [heading, rows @ ..] = &lines[..] else {
+        panic!("no heading");
+    };
+    assert_eq!(rows.len(), 2, "\n{}", end.out);
+    let column = |name: &str| heading.find(name).expect("a column");
+    let died = rows.iter().find(|r| r.contains("ContainerDied"));
+    let died = died.expect("the job's end");
+    for (name, value) in [
+        ("TYPE", "ContainerDied "),
+        ("POD", "test/one "),
+        ("KIND", "container "),
+        ("NAME", "job "),
+        ("SOURCE", "relist "),
+        ("EXIT", "7 Error"),
+    ] {
+        assert!(died[column(name)..].starts_with(value), "{}", end.out);
+    }
+}
+
+/// In the embedded runtime pods come and go by themselves; with the command goes its socket.
+#[tokio::test]
+async fn the_embedded_runtime_lives_and_leaves_nothing() {
+    let place = Place::new();
+    let watch = |args: &[&str]| {
+        let mut command = pleg(&[&["watch", "--sim"], args].concat());
+        command.env("TMPDIR", place.dir());
+        Running::spawn(command)
+    };
+    let left = || std::fs::read_dir(place.dir()).expect("listed").count();
+    let end = watch(&["-o", "json", "--for", "3s"]).end().await;
+    assert_eq!((end.code(), &*end.err), (Some(0), ""));
+    assert!(end.took >= Duration::from_secs(3), "{:?}", end.took);
+    assert!(end.took < Duration::from_secs(8), "{:?}", end.took);
+    let events: Vec<Value> = end.out.lines().map(object).collect();
+    events.iter().for_each(has_the_fields_of_an_event);
+    assert!(
+        events.iter().any(|e| e["source"] == "stream"),
+        "{}",
+        end.out
+    );
+    assert_eq!(left(), 0);
+
+    for (signal, code) in [("INT", 130), ("TERM", 143)] {
+        let mut running = watch(&[]);
+        running.line().await.expect("a heading");
+        assert_eq!(left(), 1, "its socket's directory");
+        running.signal(signal).await;
+        let end = running.end().await;
+        assert_eq!(end.code(), Some(code), "{}", end.err);
+        assert_eq!(left(), 0, "after {signal}");
+    }
+}
+
+/// While nothing happens there is nothing that would notice it later.
+#[tokio::test]
+async fn ctrl_c_ends_it_at_once() {
+    let sim = Sim::up().await;
+    let mut watch = sim.ask(&["watch"]);
+    watch.line().await.expect("a heading");
+    watch.signal("INT").await;
+    let end = watch.end().await;
+    assert_eq!((end.code(), &*end.out, &*end.err), (Some(130), "", ""));
+    assert!(end.took < Duration::from_secs(2), "{:?}", end.took);
+}
+
+#[tokio::test]
+async fn ctrl_c_ends_it_while_it_waits_for_a_silent_runtime() {
+    let place = Place::new();
+    let socket = place.path("silent.sock");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).expect("bound");
+    let interrupted = async |command| {
+        let mut running = Running::start(&[command, "-r", word(&socket)]);
+        let said = running.said().await.expect("it says that it waits");
+        assert!(said.contains("says nothing"), "{said}");
+        running.signal("INT").await;
+        let end = running.end().await;
+        assert_eq!(end.code(), Some(130), "{}", end.err);
+        assert!(end.took < Duration::from_secs(2), "{:?}", end.took);
+    };
+    tokio::join!(interrupted("watch"), interrupted("pods"));
+}
+
+/// As with `pleg watch | head -1`.
+#[tokio::test]
+async fn it_ends_quietly_when_nobody_reads_any_more() {
+    let sim = Sim::up().await;
+    crashing_pod(&sim.kubelet, "one", 1).await;
+    for output in ["json", "table"] {
+        let mut watch = sim.ask(&["watch", "-o", output]);
+        watch.line().await.expect("a line");
+        watch.close_output();
+        crashing_pod(&sim.kubelet, output, 1).await;
+        let end = watch.end().await;
+        assert_eq!((end.code(), &*end.err), (Some(0), ""), "{output}");
+    }
+}
+
+#[tokio::test]
+async fn without_any_socket_it_says_so_in_one_line() {
+    let known = pleg_cri::well_known();
+    if let Some(found) = known
+        .iter()
+        .find(|w| std::fs::exists(w.path).is_ok_and(|e| e))
+    {
+        println!("skipped: this machine has {}", found.path);
+        return;
+    }
+    let end = Running::start(&["watch", "--for", "1s"]).end().await;
+    assert_eq!(end.code(), Some(0), "{}", end.err);
+    assert_eq!(end.err.lines().count(), 1, "{}", end.err);
+    assert!(
+        end.err.contains("no container runtime found"),
+        "{}",
+        end.err
+    );
+    assert!(end.out.contains("demo/"), "the embedded one: {}", end.out);
+    // Whoever asks what exists is not told of what does not.
+    let end = Running::start(&["pods"]).end().await;
+    assert_eq!(end.code(), Some(1), "{}", end.err);
+    assert!(
+        end.err.contains("--sim") && end.out.is_empty(),
+        "{}",
+        end.err
+    );
+}

@@ -1,0 +1,171 @@
+//! The probe of the runtime (invariant 12): every 15 seconds one status, whatever else runs.
+//!
+//! It shows a runtime that hangs, and status calls that hang, where events and unchanged lists make
+//! other reads rare. It also reads the details of every id once in (ids × 15 s).
+
+use std::time::Duration;
+
+use super::timers::Timer;
+use super::{Output, Reconciler};
+use crate::desk::Cause;
+use crate::error::{CallError, CallErrorKind};
+use crate::ids::{Id, Kind};
+use crate::observed::{Ticket, Version};
+use crate::time::Instant;
+
+/// After this long without an answer to the status, `Version` is called beside it.
+const SLOW: Duration = Duration::from_secs(1);
+/// The deadline of `Version`.
+const VERSION_DEADLINE: Duration = Duration::from_secs(2);
+
+/// The probe under way, and what the last ones showed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Probe {
+    /// The status that was asked for.
+    status: Option<(Ticket, Id)>,
+    /// The id whose status did not answer, or was unavailable.
+    suspect: Option<Id>,
+    /// The `Version` that was asked for.
+    version: Option<(Ticket, Instant)>,
+    /// When the first call was made since which nothing came from the runtime.
+    asked: Option<Instant>,
+    silent_since: Option<Instant>,
+}
+
+impl Probe {
+    /// When the first probe was sent that was left unanswered, if the runtime as a whole does not
+    /// answer. Nothing else has come from it since.
+    pub(super) const fn silent_since(&self) -> Option<Instant> {
+        self.silent_since
+    }
+
+    /// Something came from the runtime at that instant.
+    pub(super) fn heard(&mut self, at: Instant) {
+        if self.asked.is_some_and(|asked| asked <= at) {
+            (self.asked, self.silent_since) = (None, None);
+        }
+    }
+
+    /// When the `Version` under way must have ended.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let (_, since) = self.version?;
+        Some(since.after(VERSION_DEADLINE))
+    }
+}
+
+impl Reconciler {
+    /// Starts a probe, and schedules the next one.
+    pub(super) fn start_probe(&mut self, now: Instant) {
+        self.timers
+            .set(now.after(self.settings.probe_period), Timer::Probe);
+        if self.probe.status.is_some() || self.probe.version.is_some() {
+            return;
+        }
+        self.probe.asked.get_or_insert(now);
+        self.probe.suspect = None;
+        match self.least_recently_attempted() {
+            Some((id, kind)) => {
+                let ticket = self.read_status(now, &id, kind);
+                self.probe.status = Some((ticket, id));
+                self.timers.set(now.after(SLOW), Timer::ProbeSlow(ticket));
+            }
+            None => self.ask_version(now),
+        }
+    }
+
+    /// The id whose status was asked for least recently. Pods that are inspected again with a
+    /// backoff are left out.
+    fn least_recently_attempted(&self) -> Option<(Id, Kind)> {
+        let members = self
+            .pods
+            .iter()
+            .filter(|(uid, pod)| pod.recheck_due.is_none() && !self.desk.is_backing_off(uid))
+            .flat_map(|(_, pod)| &pod.members);
+        let attempts = members.filter_map(|id| Some((id, self.records.get(id)?)));
+        let (id, record) = attempts.min_by_key(|(_, record)| record.attempted)?;
+        Some((id.clone(), record.kind()))
+    }
+
+    /// The status has not answered within a second.
+    pub(super) fn probe_is_slow(&mut self, now: Instant, ticket: Ticket) {
+        if let Some((probe, id)) = &self.probe.status
+            && *probe == ticket
+        {
+            self.probe.suspect = Some(id.clone());
+            self.ask_version(now);
+        }
+    }
+
+    /// A status was read, or could not be.
+    pub(super) fn probe_answered(
+        &mut self,
+        now: Instant,
+        ticket: Ticket,
+        ended: Instant,
+        error: Option<&CallError>,
+    ) {
+        let Some((_, id)) = self.probe.status.take_if(|(probe, _)| *probe == ticket) else {
+            return;
+        };
+        match error {
+            None => {}
+            Some(error) if is_silence(error.kind) => {
+                self.probe.suspect = Some(id);
+                self.ask_version(now);
+            }
+            Some(_) => {
+                self.runtime_answers(now, ended);
+                self.suspect_pod(now, &id);
+            }
+        }
+    }
+
+    fn ask_version(&mut self, now: Instant) {
+        if self.probe.version.is_some() {
+            return;
+        }
+        let ticket = self.next_ticket();
+        self.probe.version = Some((ticket, now));
+        self.out.push_back(Output::Version {
+            ticket,
+            deadline: VERSION_DEADLINE,
+        });
+    }
+
+    /// `Version` has ended. If it was answered, the runtime works, and it is a pod whose status call
+    /// hangs.
+    pub fn handle_version(&mut self, now: Instant, version: Version) {
+        let under_way = self.probe.version;
+        if under_way.is_none_or(|(ticket, _)| ticket != version.ticket) {
+            return;
+        }
+        self.probe.version = None;
+        let suspect = self.probe.suspect.take();
+        match version.outcome {
+            Err(error) if is_silence(error.kind) => self.probe.silent_since = self.probe.asked,
+            Ok(()) | Err(_) => {
+                self.runtime_answers(now, version.ended);
+                if let Some(id) = suspect {
+                    self.suspect_pod(now, &id);
+                }
+            }
+        }
+        self.pump(now);
+    }
+
+    /// The status of an id failed or hangs: its pod is inspected, so that health names it.
+    fn suspect_pod(&mut self, now: Instant, id: &Id) {
+        let record = self.records.get(id);
+        if let Some(uid) = record.and_then(|r| r.identity.pod.clone()) {
+            self.want(now, &uid, Cause::Probe);
+        }
+    }
+}
+
+/// Whether an error says that nobody answers. A runtime that refuses a call works.
+const fn is_silence(kind: CallErrorKind) -> bool {
+    matches!(
+        kind,
+        CallErrorKind::Unavailable | CallErrorKind::DeadlineExceeded
+    )
+}

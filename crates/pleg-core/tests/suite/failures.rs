@@ -1,0 +1,21 @@
+//! The failure catalogue on the pure machine: one test per entry, named after it. Each says what
+//! upstream Kubernetes does and what happens here; `docs/failures.md` is the whole table.
+//!
+//! Entries about the driver, the stream reader or the CRI client are tests of `pleg`,
+//! `pleg-evented` and `pleg-cri`.
+
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "tests"
+)]
+
+mod evented_read;
+mod evented_reported;
+mod generic;
+mod life;
+mod scenarios;
+mod table;

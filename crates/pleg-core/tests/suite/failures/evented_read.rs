@@ -1,0 +1,407 @@
+//! B1 to B15: the evented PLEG up to 1.36.2, found by reading it (B1, B9, B10 and B13 are in
+//! `pleg`, B10 also in `pleg-evented`; B14 cannot apply).
+
+use std::slice::from_ref;
+use std::time::Duration;
+
+use pleg_core::Shown::{Exited, Running};
+use pleg_core::{EventType, LifecycleType, Report, StreamEnd};
+
+use super::life::{c, in_sandbox, life, running, s};
+use crate::script::{Script, exited, sandbox, status};
+use EventType::{Deleted, Started, Stopped};
+use LifecycleType::{ContainerDied, ContainerRemoved, ContainerStarted, PodSync};
+
+/// Upstream: a pod that was deleted leaves nothing behind; a late or replayed event of it makes an
+/// entry again, and nobody ever deletes that.
+/// Here: a removed id stays removed for as long as runtimes replay, and an event that is older than
+/// the stream is no news (law 6).
+#[test]
+fn b2_a_late_event_revives_no_pod() {
+    for told in [false, true] {
+        // Just now, four minutes late, and replayed by a stream that began since.
+        for (later_ms, again) in [(0, false), (240_000, false), (240_000, true)] {
+            let mut t = running();
+            if told {
+                life()[4..].iter().for_each(|step| t.live(step));
+            } else {
+                t.node.clear();
+                t.relist();
+            }
+            t.settle();
+            assert!(t.get("p").status.is_nothing());
+            let announced = t.announced.len();
+            t.run(later_ms);
+            if again {
+                t.stream_ends(StreamEnd::Ended(None));
+                t.subscribe();
+                t.run(2_000);
+            }
+            for stamp_ms in [0, -240_000] {
+                let of_sandbox = || Some(sandbox("s", "p", Exited));
+                t.stamped(stamp_ms, Stopped, "c", of_sandbox(), &[c(Exited)]);
+                t.stamped(stamp_ms, Stopped, "s", of_sandbox(), &[]);
+                t.stamped(stamp_ms, Started, "c", s(), &[c(Running)]);
+                t.stamped(stamp_ms, Deleted, "c", None, &[]);
+                assert!(
+                    t.get("p").status.is_nothing(),
+                    "told {told}, {later_ms} ms late"
+                );
+            }
+            t.run(10_000);
+            assert!(t.get("p").status.is_nothing());
+            // Where nobody had told of the end, its exit code may still become known.
+            let starts = [ContainerStarted, ContainerDied, ContainerRemoved];
+            let after = &t.announced[announced..];
+            assert!(
+                after.iter().all(|(what, ..)| !starts.contains(what)),
+                "{after:?}"
+            );
+            assert!(after.is_empty() || !told, "{after:?}");
+        }
+    }
+}
+
+/// Upstream: a ticker sets the global timestamp to now, and the relist that ends later sets it back
+/// to its own begin.
+/// Here: freshness is the begin of a read that proved it, and never goes back (law 3).
+#[test]
+fn b3_freshness_is_a_read_and_never_goes_back() {
+    let mut t = running();
+    t.node = vec![sandbox("s", "p", Running), c(Running)];
+    t.relist();
+    let list_began = t.now();
+    t.pass(50);
+    let asked = t.now();
+    t.wait("p", asked);
+    let rows: Vec<Report> = t.node.clone();
+    t.inspect(&rows, &[]);
+    let fresh = t.get("p").as_of;
+    assert!(fresh > Some(asked) && list_began < asked);
+    assert!(
+        fresh < Some(asked.after(Duration::from_millis(1))),
+        "its begin, not its end"
+    );
+    // The list that began before ends after it.
+    t.list(&rows);
+    assert_eq!(t.get("p").as_of, fresh);
+    t.node.push(in_sandbox(status("d", "p", Running)));
+    t.tell(Started, "d");
+    let view = t.get("p");
+    assert_eq!((view.as_of, view.status.containers.len()), (fresh, 2));
+    // Time, and events, and a list that fails.
+    for _ in 0..20 {
+        t.pass(60_000);
+        t.tell(Started, "c");
+        while t.lists_wanted() > 0 {
+            t.list_fails(pleg_core::CallErrorKind::Failed);
+        }
+    }
+    assert_eq!(t.get("p").as_of, fresh);
+    let mut last = fresh;
+    for _ in 0..20 {
+        t.run(7_000);
+        let now = t.get("p").as_of;
+        assert!(now >= last);
+        last = now;
+    }
+    assert!(last > fresh);
+}
+
+/// Upstream: an event is stamped after its statuses were collected; an older snapshot with a newer
+/// stamp overwrites what a relist has read.
+/// Here: whichever comes last, the later state stands (law 2).
+#[test]
+fn b4_an_older_snapshot_with_a_newer_stamp_changes_nothing() {
+    let mut t = running();
+    t.node = vec![sandbox("s", "p", Running), c(Exited)];
+    t.relist();
+    t.settle();
+    let read = t.get("p").status;
+    assert_eq!(
+        read.container("c").and_then(|c| c.details.exit_code),
+        Some(3)
+    );
+    for ms in [0, 500, 1_000] {
+        t.stamped(ms, Started, "c", s(), &[c(Running)]);
+        t.stamped(
+            ms,
+            EventType::Other(7),
+            "s",
+            s(),
+            &[c(pleg_core::Shown::Created)],
+        );
+    }
+    assert_eq!(t.get("p").status.containers, read.containers);
+    assert_eq!(t.get("p").status.sandboxes, read.sandboxes);
+    assert_eq!(t.said(ContainerStarted, "c"), 1);
+}
+
+/// Upstream: a container's DELETED is announced as Died and Removed, and the cache that the sync
+/// then reads still shows the container.
+/// Here: the cache is written before the announcement, and shows it gone (law 9).
+#[test]
+fn b5_a_removed_container_is_out_of_the_cache() {
+    let mut t = running();
+    let d = in_sandbox(status("d", "p", Running));
+    t.event(Started, "d", s(), from_ref(&d));
+    t.event(Deleted, "c", s(), &[d]);
+    let last: Vec<_> = t
+        .announced
+        .iter()
+        .rev()
+        .take(2)
+        .map(|(what, ..)| *what)
+        .collect();
+    assert_eq!(last, [ContainerRemoved, ContainerDied]);
+    let left: Vec<_> = t
+        .get("p")
+        .status
+        .containers
+        .iter()
+        .map(|c| c.id.clone())
+        .collect();
+    assert_eq!(left, ["d".into()]);
+}
+
+/// A second sandbox of the pod, with a container of its own.
+fn second() -> [Report; 2] {
+    let mut ready = sandbox("s2", "p", Running);
+    ready.identity.attempt = 1;
+    let mut container = status("c2", "p", Running);
+    container.identity.sandbox = Some("s2".into());
+    container.identity.name = Some("c".into());
+    container.identity.attempt = 1;
+    [ready, container]
+}
+
+/// Upstream: the DELETED of a pod's old sandbox deletes the whole pod from the cache while its
+/// second sandbox runs.
+/// Here: it removes that sandbox (law 2).
+#[test]
+fn b6_the_end_of_an_old_sandbox_is_not_the_pods() {
+    for carried in [true, false] {
+        let mut t = running();
+        let [ready, container] = second();
+        t.event(Started, "s2", Some(ready.clone()), &[container]);
+        t.event(Stopped, "c", s(), &[c(Exited)]);
+        t.event(Stopped, "s", Some(sandbox("s", "p", Exited)), &[c(Exited)]);
+        t.event(Deleted, "c", Some(sandbox("s", "p", Exited)), &[]);
+        t.event(
+            Deleted,
+            "s",
+            carried.then(|| sandbox("s", "p", Exited)),
+            &[],
+        );
+        let status = t.get("p").status;
+        let sandboxes: Vec<_> = status.sandboxes.iter().map(|s| s.id.as_str()).collect();
+        assert_eq!(sandboxes, ["s2"]);
+        assert!(status.active_sandbox().is_some());
+        assert_eq!(status.active_containers().count(), 1);
+        assert_eq!(t.said(ContainerDied, "s2") + t.said(ContainerDied, "c2"), 0);
+    }
+}
+
+/// Upstream: a status made of an event has one sandbox, marks no container as active and loses the
+/// order, so that init containers may run again (#138514).
+/// Here: a status is all sandboxes and containers, newest first, with the active ones marked,
+/// whatever the last event mentioned (design, section 2).
+#[test]
+fn b7_a_status_is_the_whole_pod_newest_first() {
+    let mut t = running();
+    let [ready, container] = second();
+    t.event(Stopped, "c", s(), &[c(Exited)]);
+    t.event(Stopped, "s", Some(sandbox("s", "p", Exited)), &[c(Exited)]);
+    t.event(Started, "s2", Some(ready.clone()), &[]);
+    t.event(Started, "c2", Some(ready), &[container]);
+    // The last event is about the old sandbox.
+    t.event(Stopped, "s", Some(sandbox("s", "p", Exited)), &[]);
+    let check = |t: &Script| {
+        let status = t.get("p").status;
+        let sandboxes: Vec<_> = status.sandboxes.iter().map(|s| s.id.as_str()).collect();
+        assert_eq!(sandboxes, ["s2", "s"]);
+        let all: Vec<_> = status
+            .containers
+            .iter()
+            .map(|c| (c.id.as_str(), c.active))
+            .collect();
+        assert_eq!(all, [("c2", true), ("c", false)]);
+        let latest = status.container("c").map(|c| c.id.as_str());
+        assert_eq!(latest, Some("c2"), "of one name the newest comes first");
+    };
+    check(&t);
+    t.node = vec![sandbox("s", "p", Exited), c(Exited)];
+    t.node.extend(second());
+    t.wait("p", t.now());
+    t.settle();
+    check(&t);
+}
+
+/// Upstream: where an event has written the cache, the relist neither announces nor remembers what
+/// it saw, loses a requested reinspection, and 300 s later announces the event's news again.
+/// Here: both paths feed one state: each transition is announced once, each request answered
+/// (laws 1, 9).
+#[test]
+fn b8_two_sources_announce_once() {
+    let mut t = running();
+    t.node = vec![sandbox("s", "p", Running), c(Exited)];
+    // The list is under way while the event comes, and comes after it.
+    t.relist();
+    t.pass(5);
+    t.tell(Stopped, "c");
+    let told = t.announced.clone();
+    t.settle();
+    t.run(300_000);
+    assert_eq!(t.announced, told, "no list announces it again");
+    assert_eq!(t.missed(), 0);
+
+    // A reinspection, and an event that is newer than what it reads.
+    let mut t = running();
+    let request = t.request_reinspect("p");
+    t.node = vec![sandbox("s", "p", Running), c(Exited)];
+    t.tell(Stopped, "c");
+    t.inspect(&[sandbox("s", "p", Running), c(Running)], &[]);
+    assert!(t.answer_of(request).is_some());
+    assert_eq!(t.said(PodSync, "p"), 1);
+    assert_eq!(t.said(ContainerDied, "c"), 1);
+    t.run(300_000);
+    assert_eq!(t.said(ContainerDied, "c"), 1);
+    assert_eq!(t.said(ContainerStarted, "c"), 1);
+}
+
+/// Upstream: it lists first and subscribes then, and relists before it reconnects: what happens in
+/// between is not seen for up to 300 s.
+/// Here: subscribe, then list: what happened in the gap is found by that list, at once (law 10).
+#[test]
+fn b11_what_happens_in_the_gap_is_found_at_once() {
+    // At the start, and at a reconnect.
+    for at_start in [true, false] {
+        let mut t = if at_start { Script::new() } else { running() };
+        let before = if at_start {
+            vec![]
+        } else {
+            vec![sandbox("s", "p", Running), c(Running)]
+        };
+        t.node = before;
+        t.settle();
+        if !at_start {
+            t.stream_ends(StreamEnd::Ended(None));
+            t.run(700);
+        }
+        // Lists have run, the stream does not stand, and no event will tell of this.
+        t.node = vec![sandbox("s", "p", Running), c(Exited)];
+        t.pass(100);
+        let subscribed = t.now();
+        t.subscribe();
+        t.settle();
+        assert_eq!(t.said(ContainerDied, "c"), 1, "at the start: {at_start}");
+        assert!(t.now().since(subscribed) <= Duration::from_millis(2));
+        let died = t.events.iter().rev().find(|e| e.event == ContainerDied);
+        let code = died.and_then(|e| e.subject.as_ref()?.exit_code);
+        assert_eq!(code, Some(3));
+        t.run(10_000);
+        assert_eq!(t.missed(), 0, "the stream did not have it");
+        // What an event tells after the list has begun, that list does not take away (law 5).
+        t.relist();
+        t.pass(5);
+        t.event(Started, "d", s(), &[in_sandbox(status("d", "p", Running))]);
+        let before: Vec<Report> = t.node.clone();
+        t.list(&before);
+        assert_eq!(t.get("p").status.containers.len(), 2);
+    }
+}
+
+/// Upstream: running_pods looks for a container with the sandbox's id, which there is not, and
+/// running_containers adds an event's deltas to what the relist has set.
+/// Here: both are counted from the one state, whoever told of it (law 1).
+#[test]
+fn b12_pods_and_containers_are_counted_once() {
+    let mut t = Script::confirmed();
+    let count = |t: &Script| {
+        let census = t.machine.census();
+        (census.running_pods, census.running, census.exited)
+    };
+    for n in 0..5 {
+        let (pod, sb, id) = (format!("p{n}"), format!("s{n}"), format!("c{n}"));
+        let ready = || sandbox(&sb, &pod, Running);
+        let mut container = status(&id, &pod, Running);
+        container.identity.sandbox = Some(sb.as_str().into());
+        t.event(Started, &sb, Some(ready()), &[]);
+        t.event(Started, &id, Some(ready()), from_ref(&container));
+        t.node.extend([ready(), container]);
+    }
+    assert_eq!(count(&t), (5, 5, 0));
+    t.relist();
+    t.settle();
+    assert_eq!(count(&t), (5, 5, 0), "the list counts nothing twice");
+    for n in 0..2 {
+        let (pod, sb, id) = (format!("p{n}"), format!("s{n}"), format!("c{n}"));
+        let over = exited(&id, &pod, 0, "Completed");
+        t.event(
+            Stopped,
+            &id,
+            Some(sandbox(&sb, &pod, Running)),
+            from_ref(&over),
+        );
+        t.event(Stopped, &sb, Some(sandbox(&sb, &pod, Exited)), &[]);
+        t.node[2 * n].shown = Exited;
+        t.node[2 * n + 1] = over;
+    }
+    assert_eq!(count(&t), (3, 3, 2));
+    t.relist();
+    t.settle();
+    assert_eq!(count(&t), (3, 3, 2));
+}
+
+/// Upstream (1.37): every STOPPED is a relist of its pod, one after the other, none shared; a burst
+/// of 200 is 200 of them, or some are dropped in silence; other types wait for the next relist.
+/// Here: a complete event needs no read; what needs one shares it; every type counts (laws 8, 11).
+#[test]
+fn b15_a_burst_of_crashes_is_few_reads() {
+    let crash = |t: &mut Script, complete: bool| {
+        let before = t.machine.counters().inspections;
+        for n in 0..200 {
+            let id = format!("c{n}");
+            let own = in_sandbox(exited(&id, "p", 1, "Error"));
+            let own = if complete { vec![own] } else { vec![] };
+            t.event(Stopped, &id, s(), &own);
+        }
+        t.node
+            .iter_mut()
+            .skip(1)
+            .for_each(|r| *r = in_sandbox(exited(r.id.as_str(), "p", 1, "Error")));
+        t.settle();
+        t.machine.counters().inspections - before
+    };
+    for complete in [true, false] {
+        let mut t = Script::confirmed();
+        t.event(Started, "s", s(), &[]);
+        t.node = vec![sandbox("s", "p", Running)];
+        for n in 0..200 {
+            let id = format!("c{n}");
+            let own = in_sandbox(status(&id, "p", Running));
+            t.event(Started, &id, s(), from_ref(&own));
+            t.node.push(own);
+        }
+        assert_eq!(
+            t.machine.counters().inspections,
+            0,
+            "STARTED needs no read either"
+        );
+        let reads = crash(&mut t, complete);
+        // One under way and one that waits for it.
+        assert_eq!(reads, if complete { 0 } else { 2 });
+        let died = t
+            .announced
+            .iter()
+            .filter(|(what, ..)| *what == ContainerDied);
+        assert_eq!(died.clone().count(), 200);
+        assert!(died.clone().all(|(.., code)| *code == Some(1)));
+        // Requests of one moment share a read too.
+        let (before, asked) = (t.machine.counters().inspections, t.now());
+        let requests: Vec<_> = (0..200).map(|_| t.request_relist("p")).collect();
+        t.settle();
+        assert!(t.machine.counters().inspections - before <= 2);
+        assert!(requests.iter().all(|r| t.view_for(*r).as_of > Some(asked)));
+    }
+}

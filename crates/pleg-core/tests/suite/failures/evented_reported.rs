@@ -1,0 +1,512 @@
+//! A1 to A17: the evented PLEG, as reported upstream.
+
+use std::slice::from_ref;
+use std::time::Duration;
+
+use pleg_core::Shown::{Created as IsCreated, Exited, Running};
+use pleg_core::{
+    ContainerDetails, ContainerState, Details, EventType, LifecycleType, Resources, RuntimeEvent,
+    StreamEnd, StreamState,
+};
+
+use super::life::{c, in_sandbox, life, running, s};
+use crate::script::{Script, sandbox, status};
+use EventType::{Created, Deleted, Started, Stopped};
+use LifecycleType::{ContainerDied, ContainerRemoved, ContainerStarted, PodSync};
+
+/// Upstream: with events on, a second sync was handed a status from before the first one ended,
+/// and started every container twice (k#120941, k#121003).
+/// Here: who asks for evidence after an instant gets a read that began after it (laws 3, 4).
+#[test]
+fn a1_no_sync_sees_a_status_from_before_the_last_one() {
+    let mut t = Script::confirmed();
+    t.live(&life()[1]);
+    // Reads that began before the sync ended, and show no container.
+    t.relist();
+    let early = t.wait("p", t.now());
+    t.pass(5);
+    // The first sync has created "c" now. The runtime says nothing of it.
+    let after = t.now();
+    let sync = t.wait("p", after);
+    let before = [sandbox("s", "p", Running)];
+    t.list(&before);
+    t.inspect(&before, &[]);
+    assert!(t.answer_of(early).is_some());
+    // An event whose snapshot was taken before, and much time.
+    t.event(Started, "s", s(), &[]);
+    t.pass(10_000);
+    assert_eq!(t.answer_of(sync), None);
+    assert!(t.wants_only("p"), "one read is asked for it");
+    t.inspect(&[sandbox("s", "p", Running), c(IsCreated)], &[]);
+    let view = t.view_for(sync);
+    assert!(view.as_of > Some(after));
+    assert_eq!(view.status.containers.len(), 1);
+}
+
+/// Upstream: a CREATED snapshot plus a global timestamp that a timer advances let the next sync
+/// start a static pod's container again (k#121349, k#122721; the revert to alpha).
+/// Here: no timer and no event makes anything fresher; the waiter's own read does (law 3).
+#[test]
+fn a2_no_timer_lets_a_sync_act_on_a_created_snapshot() {
+    let mut t = running();
+    let known = t.get("p").as_of;
+    t.node.push(in_sandbox(status("d", "p", IsCreated)));
+    t.tell(Created, "d");
+    // The sync ends here; its read does not answer, and time goes by without any list.
+    let after = t.now();
+    let sync = t.wait("p", after);
+    t.pass(10_000);
+    t.tell(Created, "d");
+    let again = t.wait("p", after);
+    assert_eq!((t.answer_of(sync), t.answer_of(again)), (None, None));
+    let view = t.get("p");
+    assert_eq!(view.as_of, known, "nothing has become fresher");
+    let d = view.status.container("d").map(|d| d.state);
+    assert_eq!(d, Some(ContainerState::Created));
+    t.node[2] = in_sandbox(status("d", "p", Running));
+    t.settle();
+    let view = t.view_for(sync);
+    let d = view.status.container("d").map(|d| d.state);
+    assert_eq!(d, Some(ContainerState::Running));
+    assert!(view.as_of > Some(after));
+}
+
+/// Upstream: created_at in nanoseconds was read as seconds, and nothing could overwrite an entry
+/// stamped in the far future (k#124297, k#125624).
+/// Here: no stamp of a runtime orders anything; the next read wins whatever came before (laws 2, 3).
+#[test]
+fn a3_a_stamp_in_any_unit_yields_to_the_next_read() {
+    let now = 1_700_000_000_000_000_000_i64;
+    let stamps = [
+        0,
+        -6_795_364_578_871_345_152,
+        now / 1_000_000_000,
+        now / 1_000_000,
+        now / 1_000,
+        now,
+        i64::MAX,
+        i64::MIN,
+    ];
+    for stamp in stamps {
+        for known in [false, true] {
+            let mut t = if known {
+                running()
+            } else {
+                Script::confirmed()
+            };
+            t.deliver(RuntimeEvent {
+                id: "c".into(),
+                event: Started,
+                created_at: stamp,
+                sandbox: s(),
+                containers: vec![c(Running)],
+            });
+            t.node = vec![sandbox("s", "p", Running), c(Exited)];
+            let before = t.now();
+            t.relist();
+            t.settle();
+            assert_eq!(t.shows("p"), Some(ContainerState::Exited), "{stamp}");
+            assert!(t.get("p").as_of > Some(before), "{stamp}");
+            assert_eq!(t.said(ContainerDied, "c"), 1, "{stamp}");
+        }
+    }
+}
+
+/// Upstream: a sandbox status stamped in seconds, in nanoseconds or not at all decided whether an
+/// event or a status was the newer one (k#126414, k#127195, k#127814).
+/// Here: neither stamp decides; old or new, the event joins what the read showed (law 2).
+#[test]
+fn a4_no_stamp_decides_between_an_event_and_a_read() {
+    // The sandbox's own stamp: none, in seconds, in nanoseconds.
+    for created_at in [None, Some(1_700_000_000), Some(1_700_000_000_000_000_000)] {
+        for event_ms in [-200_000, -1_000, 0, 900] {
+            let mut t = running();
+            let mut ready = sandbox("s", "p", Running);
+            ready.identity.created_at = created_at.and_then(pleg_core::WallTime::claimed);
+            t.node = vec![ready.clone(), c(Exited)];
+            t.wait("p", t.now());
+            t.settle();
+            let read = t.get("p");
+            // Its snapshot is from before the exit.
+            t.stamped(event_ms, Started, "c", Some(ready.clone()), &[c(Running)]);
+            assert_eq!(t.shows("p"), Some(ContainerState::Exited), "{event_ms}");
+            assert_eq!(t.get("p").as_of, read.as_of);
+            // And one that is news, however it is stamped.
+            t.node[0].shown = Exited;
+            t.stamped(
+                event_ms,
+                Stopped,
+                "s",
+                Some(t.node[0].clone()),
+                &[c(Exited)],
+            );
+            assert!(t.get("p").status.active_sandbox().is_none(), "{event_ms}");
+        }
+    }
+}
+
+/// Upstream: a runtime set the timestamp of PodSandboxStatus and left its container statuses
+/// empty; the kubelet concluded that the pod has no containers (k#129818, containerd#10728).
+/// Here: what an event or a status leaves out is never read as "nothing there" (law 7).
+#[test]
+fn a5_statuses_that_are_left_out_remove_nothing() {
+    let mut t = running();
+    let d = in_sandbox(status("d", "p", Running));
+    t.event(Started, "d", s(), from_ref(&d));
+    for event in [Created, Started, Stopped, EventType::Other(9)] {
+        t.event(event, "s", s(), &[]);
+        assert_eq!(t.get("p").status.containers.len(), 2, "{event:?}");
+    }
+    t.event(Stopped, "c", None, &[]);
+    assert_eq!(t.get("p").status.containers.len(), 2);
+    t.node = vec![sandbox("s", "p", Running), c(Exited), d];
+    t.run(60_000);
+    assert_eq!(t.get("p").status.containers.len(), 2);
+    assert_eq!(
+        t.said(ContainerRemoved, "c") + t.said(ContainerRemoved, "d"),
+        0
+    );
+}
+
+/// Upstream: an event stamped before the sync ended answers nobody, so that the sync waits for a
+/// timer or the 300 s relist; a deletion took 18 s instead of 4 (k#124704).
+/// Here: whoever waits causes a read of that pod at once, for every kind of sync (law 4).
+#[test]
+fn a6_a_waiter_causes_a_read_at_once() {
+    // After a sync, after the kubelet has stopped the pod, after it has removed it.
+    for (step, then) in [(3, "runs"), (6, "ended"), (7, "gone")] {
+        let mut t = Script::confirmed();
+        life()[..=step].iter().for_each(|step| t.live(step));
+        let lists = t.machine.counters().lists;
+        t.pass(2);
+        let after = t.now();
+        let sync = t.wait("p", after);
+        assert!(t.wants_only("p"), "{then}");
+        t.settle();
+        let took = t.now().since(after);
+        assert_eq!(
+            took,
+            Duration::from_millis(1),
+            "{then}: the call's own time"
+        );
+        assert!(t.view_for(sync).as_of > Some(after));
+        assert_eq!(t.view_for(sync).status.is_nothing(), then == "gone");
+        assert_eq!(t.machine.counters().lists, lists);
+    }
+}
+
+/// Upstream: no event tells of changed resources, so that the end of a resize was seen at the
+/// 300 s relist (k#129829).
+/// Here: `request_reinspect` reads the pod at once and announces PodSync, without any list.
+#[test]
+fn a8_a_resize_is_seen_at_once() {
+    let mut t = running();
+    t.node = vec![sandbox("s", "p", Running), c(Running)];
+    t.run(60_000);
+    let lists = t.machine.counters().lists;
+    let resources = Resources {
+        memory_limit: 1 << 30,
+        ..Resources::default()
+    };
+    let details = ContainerDetails {
+        resources: Some(resources.clone().into()),
+        ..ContainerDetails::default()
+    };
+    t.node[1].details = Details::from(details);
+    let asked = t.now();
+    let request = t.request_reinspect("p");
+    t.settle();
+    let view = t.view_for(request);
+    let shown = &view.status.container("c").expect("it runs").details;
+    assert_eq!(shown.resources.as_deref(), Some(&resources));
+    assert_eq!(t.said(PodSync, "p"), 1);
+    assert!(t.now().since(asked) <= Duration::from_millis(1));
+    assert_eq!(t.machine.counters().lists, lists);
+}
+
+/// Upstream: a failed inspection stored no status at all, and the next event dereferenced it
+/// (k#128654, k#122475).
+/// Here: an error stays beside the last good status, which events go on to advance (law 11).
+#[test]
+fn a10_an_event_after_a_failed_inspection_finds_a_status() {
+    let mut t = running();
+    t.wait("p", t.now());
+    t.inspection_fails(&[]);
+    let failed = t.get("p").status;
+    assert!(failed.error.is_some());
+    assert_eq!((failed.sandboxes.len(), failed.containers.len()), (1, 1));
+    t.node = vec![sandbox("s", "p", Running), c(Exited)];
+    t.tell(Stopped, "c");
+    let status = t.get("p").status;
+    assert_eq!(t.shows("p"), Some(ContainerState::Exited));
+    assert!(status.error.is_some(), "it is still the last read's");
+    assert_eq!(
+        t.events.last().and_then(|e| e.subject.as_ref()?.exit_code),
+        Some(3)
+    );
+
+    // At the start, where nothing good was ever read.
+    let mut t = Script::new();
+    t.list(&[sandbox("s", "p", Running)]);
+    t.inspection_fails(&[]);
+    t.subscribe();
+    t.event(Started, "c", s(), &[c(Running)]);
+    assert!(t.get("p").status.error.is_some());
+    assert_eq!(t.get("p").status.sandboxes.len(), 1);
+}
+
+/// Upstream: an event without a sandbox status is dropped, and the pod stays stale for up to 300 s
+/// (k#114371, containerd#7785).
+/// Here: its pod is found by the id and read; an id that nobody knows is looked for by a list, at
+/// most one a second (laws 6, 7).
+#[test]
+fn a11_an_event_without_a_sandbox_status_is_not_dropped() {
+    let mut t = running();
+    t.node = vec![sandbox("s", "p", Running), c(Exited)];
+    t.event(Stopped, "c", None, &[]);
+    assert!(t.wants_only("p"));
+    t.settle();
+    assert_eq!(t.said(ContainerDied, "c"), 1);
+    assert_eq!(
+        t.events.last().and_then(|e| e.subject.as_ref()?.exit_code),
+        Some(3)
+    );
+    t.event(Deleted, "c", None, &[]);
+    assert_eq!((t.shows("p"), t.said(ContainerRemoved, "c")), (None, 1));
+    t.event(Deleted, "s", None, &[]);
+    assert!(t.get("p").status.is_nothing());
+
+    // Ids that nobody has heard of: a hundred of them are one list.
+    let mut t = Script::confirmed();
+    t.run(30_000);
+    let lists = t.machine.counters().lists;
+    t.node = vec![sandbox("s", "p", Running), c(Exited)];
+    for n in 0..100 {
+        t.event(Stopped, &format!("x{n}"), None, &[]);
+        t.settle();
+    }
+    t.event(Stopped, "c", None, &[]);
+    t.run(1_000);
+    assert!((1..=2).contains(&(t.machine.counters().lists - lists)));
+    assert_eq!(t.shows("p"), Some(ContainerState::Exited));
+    assert_eq!(t.said(ContainerDied, "c"), 1);
+    // A DELETED of one is a tombstone and costs nothing.
+    let before = t.machine.counters();
+    t.event(Deleted, "y", None, &[]);
+    t.pass(1_000);
+    let after = t.machine.counters();
+    assert_eq!(
+        (after.lists, after.inspections),
+        (before.lists, before.inspections)
+    );
+    assert_eq!(after.tombstones, before.tombstones + 1);
+}
+
+/// Upstream: runtimes drop events (containerd#8892, cri-o#7210); nothing counts what was missed.
+/// Here: whichever single event of a life is lost, one list later the cache and what was announced
+/// are the same; a start or an end that no other event told is counted as one miss (law 10).
+#[test]
+fn a12_one_lost_event_changes_nothing_after_one_list() {
+    // Two events tell that a sandbox is ready; CREATED and removals are not counted.
+    const MISSED: [u64; 8] = [0, 0, 0, 1, 1, 0, 1, 0];
+    let run = |lost: Option<usize>| {
+        let mut t = Script::confirmed();
+        let mut stages = Vec::new();
+        for (n, step) in life().iter().enumerate() {
+            t.node.clone_from(&step.node);
+            if lost != Some(n) {
+                t.tell(step.event, step.id);
+            }
+            // A sandbox's CREATED and STARTED come together.
+            if n > 0 {
+                t.relist();
+                t.settle();
+                stages.push(t.get("p").status);
+                t.run(20_000);
+            }
+        }
+        (stages, t.transitions(), t.missed())
+    };
+    let (stages, announced, missed) = run(None);
+    assert_eq!(missed, 0);
+    assert_eq!(announced.len(), 6);
+    for (n, expected) in MISSED.into_iter().enumerate() {
+        let (with_loss, told, missed) = run(Some(n));
+        assert_eq!(with_loss, stages, "without event {n}");
+        assert_eq!(told, announced, "without event {n}");
+        assert_eq!(missed, expected, "without event {n}");
+    }
+}
+
+/// Upstream: wrong and repeated event types (cri-o#6631, #6531) are announced as they come.
+/// Here: events are joined, so that told twice is told once, and a DELETED whose own statuses
+/// still show its subject is a hint only (laws 2, 6).
+#[test]
+fn a14_an_event_told_twice_is_told_once() {
+    let run = |times: usize| {
+        let mut t = Script::confirmed();
+        for step in &life() {
+            t.node.clone_from(&step.node);
+            for _ in 0..times {
+                t.tell(step.event, step.id);
+            }
+        }
+        t.run(60_000);
+        (t.announced.clone(), t.get("p").status)
+    };
+    assert_eq!(run(1), run(2));
+    assert_eq!(run(1), run(3));
+    // Every one of them once more at the end, in the wrong order.
+    let mut t = Script::confirmed();
+    life().iter().for_each(|step| t.live(step));
+    let told = t.announced.clone();
+    for step in life().iter().rev() {
+        t.live(step);
+    }
+    assert_eq!(t.announced, told);
+
+    // CRI-O up to 1.27.0 says DELETED where it means STOPPED.
+    let mut t = running();
+    t.node = vec![sandbox("s", "p", Running), c(Exited)];
+    t.tell(Deleted, "c");
+    assert_eq!(
+        (t.said(ContainerDied, "c"), t.said(ContainerRemoved, "c")),
+        (1, 0)
+    );
+    assert!(t.wants_only("p"));
+}
+
+/// Upstream: a STOPPED before its STARTED (containerd#7111), an exit that no event tells
+/// (containerd#10603) or a list in between leave what came last.
+/// Here: in every order of the four events, with a list anywhere among them that shows any state,
+/// the end is the same and Died is announced once (laws 2, 6).
+#[test]
+fn a15_every_order_ends_the_same() {
+    let sent = [
+        (Created, IsCreated),
+        (Started, Running),
+        (Stopped, Exited),
+        (Deleted, Exited),
+    ];
+    let ready = || sandbox("s", "p", Running);
+    for order in permutations(4) {
+        for (at, shown) in (0..=4).flat_map(|at| {
+            let states = [Some(IsCreated), Some(Running), Some(Exited), None];
+            states.map(|shown| (at, shown))
+        }) {
+            let case = format!("{order:?}, a list at {at} that shows {shown:?}");
+            let mut t = Script::confirmed();
+            t.node = vec![ready()];
+            t.tell(Started, "s");
+            for n in 0..=4 {
+                if n == at {
+                    t.node = [ready()].into_iter().chain(shown.map(c)).collect();
+                    t.relist();
+                    t.settle();
+                }
+                if let Some((event, of)) = order.get(n).map(|&o| sent[o]) {
+                    let own = (event != Deleted).then(|| c(of));
+                    t.event(event, "c", s(), own.as_slice());
+                }
+            }
+            // An id that was first heard of as removed stays silent.
+            let silent = order[0] == 3 && !(at == 0 && shown.is_some());
+            let once = usize::from(!silent);
+            let end = t.ends.iter().find(|r| r.id.as_str() == "c");
+            let end = end.map(|r| (r.exit_code, r.removed, r.incarnation));
+            assert_eq!(end, (!silent).then_some((Some(3), true, 0)), "{case}");
+            assert_eq!(t.shows("p"), None, "{case}");
+            t.node = vec![ready()];
+            t.relist();
+            t.run(20_000);
+            assert_eq!(t.get("p").status.containers.len(), 0, "{case}");
+            assert_eq!(t.machine.counters().overruled, 0, "{case}");
+            assert_eq!(
+                t.said(ContainerDied, "c"),
+                once,
+                "{case}: {:?}",
+                t.announced
+            );
+            assert_eq!(t.said(ContainerRemoved, "c"), once, "{case}");
+            assert!(t.said(ContainerStarted, "c") <= once, "{case}");
+        }
+    }
+}
+
+/// All orders of the first so many numbers.
+fn permutations(count: usize) -> Vec<Vec<usize>> {
+    if count == 0 {
+        return vec![Vec::new()];
+    }
+    let mut all = Vec::new();
+    for shorter in permutations(count - 1) {
+        for at in 0..count {
+            let mut order = shorter.clone();
+            order.insert(at, count - 1);
+            all.push(order);
+        }
+    }
+    all
+}
+
+/// Upstream: a sandbox's own CREATED wakes the pod's worker with a view in which there is no
+/// container yet, and the worker creates one again (k#129355).
+/// Here: what an event does not mention is untouched, and a worker that waits for its own past is
+/// answered by a read alone (laws 4, 7).
+#[test]
+fn a16_a_sandbox_only_snapshot_hides_no_container() {
+    let mut t = running();
+    let known = t.get("p").as_of;
+    // The second attempt's sandbox, stamped last and without any container.
+    let second = || {
+        let mut second = sandbox("s2", "p", Running);
+        second.identity.attempt = 1;
+        second
+    };
+    t.event(Created, "s2", Some(second()), &[]);
+    assert_eq!(t.said(ContainerStarted, "s2"), 1, "it wakes the worker");
+    let view = t.get("p");
+    assert_eq!(
+        (view.status.sandboxes.len(), view.status.containers.len()),
+        (2, 1)
+    );
+    assert_eq!(view.as_of, known, "and proves nothing to it");
+    let sync = t.wait("p", t.now());
+    t.event(Started, "s2", Some(second()), &[]);
+    t.pass(10_000);
+    assert_eq!(t.answer_of(sync), None);
+    let mut created = status("d", "p", IsCreated);
+    created.identity.sandbox = Some("s2".into());
+    t.node = vec![sandbox("s", "p", Running), c(Running), second(), created];
+    t.settle();
+    assert_eq!(t.view_for(sync).status.containers.len(), 2);
+}
+
+/// Upstream: asked at its very review what happens when the stream is closed (k#111384); it lists
+/// first and subscribes then, and nobody lists again after a reconnect.
+/// Here: every subscribe is followed by a list at once, which is the baseline (design, section 2).
+#[test]
+fn a17_every_subscribe_is_followed_by_a_list() {
+    let confirmed = |t: &Script| {
+        let stream = t.machine.health(t.now()).stream;
+        matches!(stream, StreamState::Subscribed { confirmed, .. } if confirmed)
+    };
+    let mut t = Script::new();
+    t.settle();
+    for _ in 0..3 {
+        // One that is under way does not count: it began before.
+        t.relist();
+        t.pass(10);
+        t.subscribe();
+        t.list(&[]);
+        assert_eq!(t.lists_wanted(), 1, "at once, with the end of that one");
+        t.pass(1_100);
+        assert!(!confirmed(&t));
+        t.list(&[]);
+        assert!(confirmed(&t));
+        t.run(100_000);
+        assert!(t.machine.health(t.now()).period > Duration::from_secs(5));
+        t.stream_ends(StreamEnd::Ended(None));
+        assert_eq!(t.machine.health(t.now()).period, Duration::from_secs(1));
+    }
+}

@@ -1,0 +1,530 @@
+//! C1 to C22: the generic PLEG (C2, C5, C9, C12 to C14, C18 and C19 are in `pleg`, C9 and C17 in
+//! `pleg-cri`).
+
+use std::collections::BTreeSet;
+use std::slice::from_ref;
+use std::time::Duration;
+
+use pleg_core::Shown::{Created as IsCreated, Exited, Running, Unknown};
+use pleg_core::{
+    CallErrorKind, ContainerDetails, ContainerState, Degraded, Details, EventType, Inbox,
+    LifecycleType, Mode, NotReady, Report, Resources, Settings,
+};
+
+use super::life::{c, in_sandbox, life, running, s};
+use crate::script::{Script, exited, sandbox, status};
+use EventType::{Created, Started, Stopped};
+use LifecycleType::{ContainerChanged, ContainerDied, ContainerRemoved, ContainerStarted, PodSync};
+
+/// Lists alone, as upstream's generic PLEG.
+fn polling() -> Script {
+    polling_with(|_| ())
+}
+
+fn polling_with(change: impl FnOnce(&mut Settings)) -> Script {
+    let mut settings = Settings::default();
+    settings.mode = Mode::Polling;
+    change(&mut settings);
+    Script::with(settings)
+}
+
+fn degraded(t: &Script) -> Vec<&'static str> {
+    let health = t.machine.health(t.now());
+    health
+        .degraded(t.now())
+        .iter()
+        .map(Degraded::as_str)
+        .collect()
+}
+
+/// The pod "p" with "s" and "c", both running, as polling knows it.
+fn polled() -> Script {
+    let mut t = polling();
+    t.node = vec![sandbox("s", "p", Running), c(Running)];
+    t.settle();
+    t
+}
+
+/// Upstream: "PLEG is not healthy" says that something took too long, not what (k#45419, k#61117).
+/// Here: health tells a slow list, a failed one, hung pods and failing pods apart, and the error
+/// stands at the pod (law 12).
+#[test]
+fn c1_health_says_what_is_wrong() {
+    let mut t = polled();
+    assert_eq!(degraded(&t), [""; 0]);
+    // A list that does not answer.
+    t.pass(1_000);
+    assert_eq!(t.lists_wanted(), 1);
+    t.pass(3_000);
+    assert_eq!(degraded(&t), ["list_slow"]);
+    t.list_fails(CallErrorKind::DeadlineExceeded);
+    assert_eq!(degraded(&t), ["list_failed"]);
+    let error = t.machine.health(t.now()).list_error.expect("it failed");
+    assert_eq!(
+        (error.operation, error.kind),
+        ("List", CallErrorKind::DeadlineExceeded)
+    );
+    t.run(2_000);
+    assert_eq!(degraded(&t), [""; 0]);
+    // A pod that does not answer, and one that fails.
+    t.wait("p", t.now());
+    t.pass(2_999);
+    while t.lists_wanted() > 0 {
+        let rows = t.node.clone();
+        t.list(&rows);
+    }
+    assert_eq!(degraded(&t), ["pods_hung"]);
+    t.inspection_fails(&[]);
+    assert_eq!(degraded(&t), ["pods_failing"]);
+    assert!(t.get("p").status.error.is_some());
+    assert_eq!(t.machine.health(t.now()).ready(t.now()), Ok(()));
+}
+
+/// Upstream: an event that the channel has no room for is dropped and never made again, because
+/// the relist has moved on (k#136408, k#104117, after the deadlock k#72482).
+/// Here: what a consumer has not taken waits, joined per id: every pod that changed is signalled,
+/// and no removal is lost (law 9).
+#[test]
+fn c3_a_full_inbox_still_signals_every_pod() {
+    let mut t = polling();
+    for n in 0..5 {
+        t.node
+            .push(sandbox(&format!("s{n}"), &format!("p{n}"), Running));
+    }
+    t.settle();
+    let mut inbox = Inbox::new(1);
+    let drain = |inbox: &mut Inbox| -> Vec<_> {
+        let all = std::iter::from_fn(|| inbox.pop());
+        all.map(|e| (e.event, e.uid.to_string())).collect()
+    };
+    t.events.drain(..).for_each(|event| inbox.push(event));
+    let signalled: BTreeSet<_> = drain(&mut inbox).into_iter().map(|(_, uid)| uid).collect();
+    assert_eq!(signalled.len(), 5);
+    // They all go, and others come; nobody takes anything meanwhile.
+    t.node = (5..10)
+        .map(|n| sandbox(&format!("s{n}"), &format!("p{n}"), Running))
+        .collect();
+    t.run(1_500);
+    t.events.drain(..).for_each(|event| inbox.push(event));
+    assert_eq!(inbox.take_missed(), None);
+    let told = drain(&mut inbox);
+    for n in 0..5 {
+        for what in [ContainerDied, ContainerRemoved] {
+            assert!(
+                told.contains(&(what, format!("p{n}"))),
+                "{what} of p{n}: {told:?}"
+            );
+        }
+        assert!(told.contains(&(ContainerStarted, format!("p{}", n + 5))));
+    }
+}
+
+/// Upstream: what was created, ended and was removed between two relists was never there (k#67923);
+/// an old record was taken for the current one, and an exit was lost (k#22155).
+/// Here: events tell all of it, and how it ended is kept; without events it leaves no half of a
+/// story: the end of what was known is announced once (laws 2, 9).
+#[test]
+fn c4_a_life_between_two_lists() {
+    let mut t = Script::confirmed();
+    t.run(130_000);
+    let lists = t.machine.counters().lists;
+    life()[..6].iter().for_each(|step| t.live(step));
+    assert_eq!(t.machine.counters().lists, lists);
+    let told: Vec<_> = t
+        .announced
+        .iter()
+        .filter(|(_, id, ..)| id == "c")
+        .map(|a| (a.0, a.3))
+        .collect();
+    let end = Some(3);
+    let all = [
+        (ContainerChanged, None),
+        (ContainerStarted, None),
+        (ContainerDied, end),
+        (ContainerRemoved, end),
+    ];
+    assert_eq!(told, all);
+    let record = t
+        .ends
+        .iter()
+        .find(|r| r.id.as_str() == "c")
+        .expect("its end is kept");
+    assert_eq!(
+        (record.exit_code, &*record.reason, record.removed),
+        (end, "Error", true)
+    );
+
+    // No event tells of it, and no list shows it: nothing is said.
+    let mut t = polled();
+    let announced = t.announced.len();
+    t.node.push(in_sandbox(exited("d", "p", 1, "Error")));
+    t.node.pop();
+    t.run(10_000);
+    assert_eq!(t.announced.len(), announced);
+    // What was known, ended and was removed.
+    t.node.pop();
+    t.run(10_000);
+    let told: Vec<_> = t.announced[announced..]
+        .iter()
+        .map(|a| (a.0, a.1.as_str()))
+        .collect();
+    assert_eq!(told, [(ContainerDied, "c"), (ContainerRemoved, "c")]);
+}
+
+/// Upstream: an inspection that fails for a moment overwrites the cached status with its error, and
+/// is tried again with the next relist (k#24819).
+/// Here: the last good status stays beside the error, and the pod is tried again after 1, 2, 4 s
+/// and so on to 60 s (law 11).
+#[test]
+fn c6_a_failed_inspection_keeps_the_last_good_status() {
+    let mut t = polled();
+    let good = t.get("p");
+    t.wait("p", t.now());
+    t.inspection_fails(&[]);
+    let mut failed = t.now();
+    for pause in [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000] {
+        let view = t.get("p");
+        assert!(view.status.error.is_some());
+        assert_eq!(view.status.containers, good.status.containers);
+        assert_eq!(view.inspected, good.inspected);
+        while t.inspections_wanted() == 0 {
+            t.pass(1);
+            while t.lists_wanted() > 0 {
+                let rows = t.node.clone();
+                t.list(&rows);
+            }
+        }
+        let waited = t.now().since(failed).as_millis();
+        assert!((pause..pause + 3).contains(&waited), "{waited} for {pause}");
+        t.inspection_fails(&[]);
+        failed = t.now();
+    }
+    t.run(61_000);
+    let view = t.get("p");
+    assert_eq!(
+        (&view.status.error, &view.status.containers),
+        (&None, &good.status.containers)
+    );
+}
+
+/// Upstream: a stale status handed to a sync makes a second container, without any events too
+/// (k#23636).
+/// Here: A1's barrier holds while polling (laws 3, 4).
+#[test]
+fn c7_polling_answers_no_sync_with_a_status_from_before() {
+    let mut t = polled();
+    t.run(500);
+    // A list and an inspection that began before the sync has ended.
+    t.relist();
+    let early = t.wait("p", t.now());
+    t.pass(5);
+    let after = t.now();
+    let sync = t.wait("p", after);
+    let before = t.node.clone();
+    t.node.push(in_sandbox(status("d", "p", IsCreated)));
+    t.list(&before);
+    t.inspect(&before, &[]);
+    assert!(t.answer_of(early).is_some());
+    t.pass(500);
+    assert_eq!(t.answer_of(sync), None);
+    t.settle();
+    let view = t.view_for(sync);
+    assert!(view.as_of > Some(after));
+    assert_eq!(view.status.containers.len(), 2);
+}
+
+/// Upstream: a change of resources is no change of state, so that no relist sees it (k#123940,
+/// k#123941).
+/// Here: a read of the pod, whoever asked for it, announces a detail that really changed, once, as
+/// PodSync (design, section 3).
+#[test]
+fn c8_a_change_of_resources_is_announced() {
+    let resize = |t: &mut Script, memory_limit| {
+        t.node[1].details = Details::from(ContainerDetails {
+            resources: Some(
+                Resources {
+                    memory_limit,
+                    ..Resources::default()
+                }
+                .into(),
+            ),
+            ..ContainerDetails::default()
+        });
+    };
+    let mut t = polled();
+    resize(&mut t, 1);
+    t.run(10_000);
+    assert_eq!(t.said(PodSync, "p"), 0, "a list shows no resources");
+    t.wait("p", t.now());
+    t.settle();
+    assert_eq!(t.said(PodSync, "p"), 1);
+    t.wait("p", t.now());
+    t.settle();
+    assert_eq!(t.said(PodSync, "p"), 1, "nothing changed");
+    // Who asks for a reinspection is told, changed or not; and once if it has.
+    t.request_reinspect("p");
+    t.settle();
+    assert_eq!(t.said(PodSync, "p"), 2);
+    resize(&mut t, 2);
+    let request = t.request_reinspect("p");
+    // A list that runs meanwhile shows the pod unchanged, and does not stand for it.
+    t.pass(5);
+    t.relist();
+    let rows = [sandbox("s", "p", Running), c(Running)];
+    t.list(&rows);
+    assert_eq!(t.answer_of(request), None);
+    t.settle();
+    assert!(t.answer_of(request).is_some_and(Result::is_ok));
+    assert_eq!(t.said(PodSync, "p"), 3);
+}
+
+/// Upstream: period and threshold are constants, and every wish to set them was refused (k#45278,
+/// k#106047, KEP-2903).
+/// Here: both are settings, checked against each other (design, section 6).
+#[test]
+fn c10_period_and_threshold_are_settings() {
+    let mut t = polling_with(|s| {
+        s.relist_period = Duration::from_millis(2_500);
+        s.unready_after = Duration::from_secs(70);
+    });
+    t.settle();
+    let last = t.now();
+    t.pass(2_498);
+    assert_eq!(t.lists_wanted(), 0);
+    t.pass(3);
+    assert_eq!(t.lists_wanted(), 1);
+    let ready = |t: &Script| t.machine.health(t.now()).ready(t.now());
+    for _ in 0..67_400 {
+        t.pass(1);
+        if t.lists_wanted() > 0 {
+            t.list_fails(CallErrorKind::Unavailable);
+        }
+    }
+    assert_eq!(ready(&t), Ok(()));
+    t.pass(200);
+    let why = ready(&t).expect_err("nothing was listed").to_string();
+    assert!(why.ends_with(" ago; threshold is 1m10s"), "{why}");
+    assert!(t.now().since(last) > Duration::from_secs(70));
+    let mut senseless = Settings::default();
+    senseless.unready_after = senseless.relist_period_max;
+    let refused = senseless.validate().expect_err("it would flap");
+    assert_eq!(refused.setting, "unready_after");
+}
+
+/// Upstream once set the time of the last relist before the list had succeeded: a runtime that
+/// hangs looked healthy (#45496).
+/// Here: only a complete list moves it, to its begin (law 12).
+#[test]
+fn c11_only_a_complete_list_counts() {
+    let mut t = polled();
+    let last = t.machine.health(t.now()).last_list;
+    assert!(last.is_some());
+    let ready = |t: &Script| t.machine.health(t.now()).ready(t.now());
+    for n in 0..30 {
+        assert!(t.lists_wanted() <= 1);
+        t.pass(7_000);
+        if n % 3 == 2 {
+            t.list_fails(CallErrorKind::Unavailable);
+        }
+        assert_eq!(t.machine.health(t.now()).last_list, last);
+        let silent = t.now().since(last.expect("it was listed"));
+        assert_eq!(
+            ready(&t).is_ok(),
+            silent <= Duration::from_secs(180),
+            "{silent:?}"
+        );
+    }
+    assert!(matches!(ready(&t), Err(NotReady::Stale { .. })));
+    t.run(1_500);
+    assert_eq!(ready(&t), Ok(()));
+    // However long it took, it counts from its begin.
+    t.relist();
+    let asked = t.now();
+    t.pass(5_000);
+    t.settle();
+    let listed = t.machine.health(t.now()).last_list;
+    assert!(listed >= Some(asked) && listed < Some(asked.after(Duration::from_millis(1))));
+    assert_eq!(ready(&Script::new()), Err(NotReady::NeverListed));
+}
+
+/// Upstream: a container that was only created, or whose state is not known, changes the cache and
+/// sends nothing (found by reading).
+/// Here: both are announced once as ContainerChanged, UNKNOWN with a PodSync (law 2).
+#[test]
+fn c15_created_and_unknown_are_announced() {
+    let mut t = polled();
+    t.node.push(in_sandbox(status("d", "p", IsCreated)));
+    t.run(5_000);
+    assert_eq!(
+        (t.said(ContainerChanged, "d"), t.said(PodSync, "p")),
+        (1, 0)
+    );
+    t.node[1] = c(Unknown);
+    t.run(5_000);
+    assert_eq!(
+        (t.said(ContainerChanged, "c"), t.said(PodSync, "p")),
+        (1, 1)
+    );
+    let state = t.shows("p");
+    assert!(
+        matches!(state, Some(ContainerState::Unknown { last: Some(_) })),
+        "{state:?}"
+    );
+    t.run(120_000);
+    assert_eq!(
+        (t.said(ContainerChanged, "c"), t.said(PodSync, "p")),
+        (1, 1)
+    );
+    t.node[1] = c(Running);
+    t.run(120_000);
+    assert_eq!(t.shows("p"), Some(ContainerState::Running));
+}
+
+/// Upstream: a relist of one pod that is gone is ignored; the next global one finds out (found by
+/// reading).
+/// Here: a list of one pod is complete for that pod, and its end is announced (law 5).
+#[test]
+fn c16_a_relist_of_a_pod_sees_its_end() {
+    for mut t in [running(), polled()] {
+        let lists = t.machine.counters().lists;
+        t.node.clear();
+        t.pass(10);
+        let request = t.request_relist("p");
+        t.settle();
+        assert!(t.view_for(request).status.is_nothing());
+        assert!(t.get("p").status.is_nothing());
+        for id in ["s", "c"] {
+            assert_eq!(
+                (t.said(ContainerDied, id), t.said(ContainerRemoved, id)),
+                (1, 1),
+                "{id}"
+            );
+        }
+        assert_eq!(t.machine.counters().lists, lists);
+    }
+    // An id that the list of the pod leaves out and whose own status is not said to be NotFound is
+    // not gone.
+    let mut t = running();
+    t.request_relist("p");
+    t.inspect(&[], &[]);
+    assert_eq!(t.said(ContainerRemoved, "c"), 0);
+}
+
+/// Upstream: the flag of a reinspection of a uid that is never listed is kept for ever (found by
+/// reading).
+/// Here: it is read for like any other, answered, and forgotten (laws 4, 11).
+#[test]
+fn c20_a_request_for_nobody_leaves_nothing() {
+    for mut t in [Script::confirmed(), polling()] {
+        t.run(5_000);
+        for _ in 0..3 {
+            let request = t.request_reinspect("nobody");
+            t.settle();
+            assert!(t.view_for(request).status.is_nothing());
+        }
+        // One whose reads fail is forgotten when nothing is known of it.
+        t.request_reinspect("nobody");
+        t.inspection_fails(&[]);
+        t.run(70_000);
+        assert!(!format!("{:?}", t.machine).contains("nobody"));
+        assert_eq!(degraded(&t), [""; 0]);
+    }
+}
+
+/// Upstream: since pods are relisted on demand, a container that could not run is seen sooner: an
+/// init container that failed was reported as started, or with the exit code 2 of a runtime's race
+/// (k#135713, #137749).
+/// Here: what no observation showed running is not announced as started; an exit code that comes
+/// late or was wrong is corrected by the look 2 s after every bad exit, and said (section 3). There
+/// is no delay to be set: nothing is read sooner than somebody needs it.
+#[test]
+fn c21_what_never_ran_is_not_started() {
+    let mut t = Script::confirmed();
+    t.event(Started, "s", s(), &[]);
+    t.event(Created, "c", s(), &[c(IsCreated)]);
+    let wrong = in_sandbox(exited("c", "p", 2, "Error"));
+    t.event(Stopped, "c", s(), &[wrong]);
+    assert_eq!(
+        (t.said(ContainerStarted, "c"), t.said(ContainerDied, "c")),
+        (0, 1)
+    );
+    assert_eq!(
+        t.events.last().and_then(|e| e.subject.as_ref()?.exit_code),
+        Some(2)
+    );
+    t.node = vec![
+        sandbox("s", "p", Running),
+        in_sandbox(exited("c", "p", 1, "Error")),
+    ];
+    t.pass(1_990);
+    assert!(!t.read_wanted());
+    t.run(100);
+    let status = t.get("p").status;
+    assert_eq!(
+        status.container("c").and_then(|c| c.details.exit_code),
+        Some(1)
+    );
+    assert_eq!(t.said(PodSync, "p"), 1);
+    assert_eq!(t.ends.last().and_then(|r| r.exit_code), Some(1));
+    assert_eq!(
+        (t.said(ContainerStarted, "c"), t.said(ContainerDied, "c")),
+        (0, 1)
+    );
+
+    // The same where a list saw it first.
+    let mut t = polling();
+    t.node = vec![
+        sandbox("s", "p", Running),
+        in_sandbox(exited("c", "p", 1, "StartError")),
+    ];
+    t.run(5_000);
+    assert_eq!(
+        (t.said(ContainerStarted, "c"), t.said(ContainerDied, "c")),
+        (0, 1)
+    );
+}
+
+/// Upstream: with events on, the runtime's wall clock is compared with the kubelet's own (A3, A4,
+/// A6).
+/// Here: only the monotonic clock orders; after a step of the wall clock unknown ids are hints
+/// until a list, and nothing else changes (law 6, design section 5).
+#[test]
+fn c22_a_step_of_the_wall_clock_orders_nothing() {
+    const DAY: i64 = 24 * 3_600_000;
+    for step in [DAY, -DAY, 2_000, -2_000] {
+        let mut t = running();
+        let steady = running();
+        t.stepped = step;
+        // Known ids go on as before, at the same instants.
+        let mut pods = [t, steady];
+        for t in &mut pods {
+            t.node = vec![sandbox("s", "p", Running), c(Exited)];
+            t.tell(Stopped, "c");
+            let sync = t.wait("p", t.now());
+            t.settle();
+            assert!(t.answer_of(sync).is_some_and(Result::is_ok));
+        }
+        let [mut t, steady] = pods;
+        assert_eq!(t.announced, steady.announced, "{step}");
+        assert_eq!(
+            (t.now(), t.get("p")),
+            (steady.now(), steady.get("p")),
+            "{step}"
+        );
+        // An unknown id is not believed on its word, but read.
+        let d = in_sandbox(status("d", "p", Running));
+        t.event(Started, "d", s(), from_ref(&d));
+        assert_eq!(t.said(ContainerStarted, "d"), 0);
+        assert!(t.wants_only("p"));
+        t.node.push(d);
+        t.settle();
+        assert_eq!(t.said(ContainerStarted, "d"), 1);
+        // After a list it is believed again.
+        t.relist();
+        t.settle();
+        let e: Report = in_sandbox(status("e", "p", Running));
+        t.event(Started, "e", s(), &[e]);
+        assert_eq!(t.said(ContainerStarted, "e"), 1, "{step}");
+        assert_eq!(t.inspections_wanted(), 0);
+    }
+}

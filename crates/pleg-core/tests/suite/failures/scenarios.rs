@@ -1,0 +1,208 @@
+//! E1 to E3 and E7 (upstream's evented_test.go up to 1.37) and G20 (generic_test.go up to 1.35),
+//! each with its deviation. E4 to E6 are about the reader: `pleg-evented`, tests/failures.rs.
+
+use pleg_core::Shown::{Exited, Running};
+use pleg_core::{
+    Degraded, Details, EventType, LifecycleType, Report, SandboxDetails, Settings, Shown,
+};
+
+use super::life::{c, in_sandbox, running, s};
+use crate::script::{Script, exited, nameless, sandbox, status};
+use EventType::{Deleted, Started, Stopped};
+use LifecycleType::PodSync;
+
+/// E1, upstream's TestHealthyEventedPLEG: healthy with 5 of 100 events waiting, unhealthy with 100.
+/// Here: events that wait are reported as a backlog within 3 s and never unready the node (law 12).
+#[test]
+fn e1_a_backlog_is_reported_and_unreadies_nothing() {
+    let mut t = Script::confirmed();
+    let degraded = |t: &Script| {
+        let health = t.machine.health(t.now());
+        let all: Vec<_> = health
+            .degraded(t.now())
+            .iter()
+            .map(Degraded::as_str)
+            .collect();
+        (all, health.ready(t.now()))
+    };
+    t.machine.handle_backlog(t.now(), true);
+    t.run(1_900);
+    assert_eq!(
+        degraded(&t),
+        (vec![], Ok(())),
+        "five of a hundred, soon taken"
+    );
+    t.run(1_100);
+    assert_eq!(degraded(&t), (vec!["backlog"], Ok(())));
+    t.run(600_000);
+    assert_eq!(degraded(&t), (vec!["backlog"], Ok(())));
+    t.machine.handle_backlog(t.now(), false);
+    assert_eq!(degraded(&t), (vec![], Ok(())));
+}
+
+/// E2, upstream's TestUpdateRunningPodMetric: five pods run; two exit: running_pods 5, then 3.
+/// Here the same; upstream's test makes the container's id the sandbox's own (B12).
+#[test]
+fn e2_running_pods_fall_with_the_events() {
+    let mut t = Script::confirmed();
+    for (event, shown, count) in [(Started, Running, 5), (Stopped, Exited, 2)] {
+        for n in 0..count {
+            let (pod, sb, id) = (format!("p{n}"), format!("s{n}"), format!("c{n}"));
+            let own = match shown {
+                Exited => exited(&id, &pod, 0, "Completed"),
+                _ => status(&id, &pod, shown),
+            };
+            t.event(event, &id, Some(sandbox(&sb, &pod, shown)), &[own]);
+        }
+        let expected = if count == 5 { 5 } else { 3 };
+        assert_eq!(t.machine.census().running_pods, expected);
+    }
+}
+
+/// A sandbox with addresses and an attempt.
+fn addressed(id: &str, shown: Shown, attempt: u32, ips: &[&str]) -> Report {
+    let mut report = sandbox(id, "p", shown);
+    report.identity.attempt = attempt;
+    report.details = Details::from(SandboxDetails {
+        ips: ips.iter().map(|&ip| ip.into()).collect(),
+        ..SandboxDetails::default()
+    });
+    report
+}
+
+/// E3, upstream's TestEventedPLEG_getPodIPs, four cases: new addresses are taken; none while a
+/// sandbox is ready; none where there never were any; the old ones once no sandbox is ready.
+/// Here the same, from events and from reads.
+#[test]
+fn e3_addresses_of_a_pod() {
+    let shown = |t: &Script| -> Vec<String> {
+        t.get("p")
+            .status
+            .ips
+            .iter()
+            .map(ToString::to_string)
+            .collect()
+    };
+    let show = |t: &mut Script, read: bool, sandboxes: &[Report]| {
+        if read {
+            t.node = sandboxes.to_vec();
+            t.wait("p", t.now());
+            t.settle();
+        } else {
+            for report in sandboxes {
+                let event = if report.shown == Exited {
+                    Stopped
+                } else {
+                    Started
+                };
+                t.event(event, report.id.as_str(), Some(report.clone()), &[]);
+            }
+        }
+    };
+    for read in [true, false] {
+        let had = ["10.0.0.1", "fd00::1"];
+        let mut t = Script::confirmed();
+        show(&mut t, read, &[addressed("s", Running, 0, &had)]);
+        assert_eq!(shown(&t), had, "new ones");
+        show(&mut t, read, &[addressed("s", Exited, 0, &[])]);
+        assert_eq!(shown(&t), had, "all not ready: those from before");
+        let second = |ips| addressed("s2", Running, 1, ips);
+        show(&mut t, read, &[addressed("s", Exited, 0, &[]), second(&[])]);
+        assert_eq!(shown(&t), [""; 0], "one is ready and has none yet");
+        show(
+            &mut t,
+            read,
+            &[addressed("s", Exited, 0, &[]), second(&["10.0.0.2"])],
+        );
+        assert_eq!(shown(&t), ["10.0.0.2"], "new ones");
+
+        let mut t = Script::confirmed();
+        show(&mut t, read, &[addressed("s", Running, 0, &[])]);
+        show(&mut t, read, &[addressed("s", Exited, 0, &[])]);
+        assert_eq!(shown(&t), [""; 0], "there never were any");
+    }
+}
+
+/// E7, upstream's TestProcessCRIEventsRequestsRelistOnlyForStoppedEvents (1.37): a relist for each
+/// STOPPED (exit 2, OOMKilled, exit 0, no status); none for STARTED, DELETED, and a STOPPED whose
+/// sandbox has no metadata.
+/// Here: every type advances state by itself; a read is for what an event leaves out.
+#[test]
+fn e7_a_read_is_for_what_an_event_leaves_out() {
+    let reads_after = |event, sandbox: Option<Report>, own: Option<Report>| {
+        let mut t = running();
+        t.event(event, "c", sandbox, own.as_slice());
+        t.inspections_wanted()
+    };
+    let ended = |code, reason| Some(in_sandbox(exited("c", "p", code, reason)));
+    assert_eq!(reads_after(Stopped, s(), ended(2, "Error")), 0);
+    assert_eq!(reads_after(Stopped, s(), ended(137, "OOMKilled")), 0);
+    assert_eq!(reads_after(Stopped, s(), ended(0, "Completed")), 0);
+    assert_eq!(reads_after(Stopped, s(), None), 1, "its exit code");
+    assert_eq!(reads_after(Started, s(), Some(c(Running))), 0);
+    assert_eq!(reads_after(Deleted, s(), None), 0);
+    // Without metadata the id says whose it is.
+    let bare = || s().map(nameless);
+    assert_eq!(reads_after(Stopped, bare(), ended(2, "Error")), 0);
+    assert_eq!(
+        reads_after(Stopped, None, ended(2, "Error")),
+        1,
+        "no sandbox status"
+    );
+    // In none of the cases does anybody wait for the next list.
+    let mut t = running();
+    let lists = t.machine.counters().lists;
+    t.event(Stopped, "c", bare(), ended(2, "Error").as_slice());
+    assert_eq!(t.said(LifecycleType::ContainerDied, "c"), 1);
+    t.event(Deleted, "c", bare(), &[]);
+    assert_eq!(t.said(LifecycleType::ContainerRemoved, "c"), 1);
+    assert_eq!(t.machine.counters().lists, lists);
+}
+
+/// G20, upstream's TestWatchConditions (up to 1.35, nine cases): a pod is inspected with every
+/// relist until a condition on it is met; conditions of pods that are gone are purged.
+/// Here, as upstream since 1.36, conditions are the caller's: each reinspection that it asks for is
+/// a read and one PodSync, whether the pod is there, has ended or is gone, and leaves nothing.
+#[test]
+fn g20_conditions_are_asked_for_again_by_the_caller() {
+    let mut settings = Settings::default();
+    settings.mode = pleg_core::Mode::Polling;
+    let mut t = Script::with(settings);
+    t.node = vec![sandbox("s", "p", Running), c(Running)];
+    t.settle();
+    let reads = |t: &Script| t.machine.counters().inspections;
+    // None is set: no list inspects a pod that did not change.
+    let before = reads(&t);
+    t.run(10_000);
+    assert_eq!(reads(&t), before);
+    // One that is met at the third look, one that is never met, two at a time.
+    for look in 1..=3 {
+        let [one, other] = [t.request_reinspect("p"), t.request_reinspect("p")];
+        t.settle();
+        assert!(t.answer_of(one).is_some() && t.answer_of(other).is_some());
+        t.run(1_000);
+        assert_eq!(
+            reads(&t) - before,
+            2 * look,
+            "one was under way before the other asked"
+        );
+        assert_eq!(t.said(PodSync, "p") as u64, 2 * look);
+    }
+    // Of a pod that is not there, and of one that has ended.
+    let nobody = t.request_reinspect("nobody");
+    t.settle();
+    assert!(t.view_for(nobody).status.is_nothing());
+    t.node = vec![sandbox("s", "p", Exited), c(Exited)];
+    t.run(2_000);
+    let ended = t.request_reinspect("p");
+    t.settle();
+    assert_eq!(t.view_for(ended).status.containers.len(), 1);
+    t.node.clear();
+    t.run(2_000);
+    let gone = t.request_reinspect("p");
+    t.settle();
+    assert!(t.view_for(gone).status.is_nothing());
+    let after = reads(&t);
+    t.run(60_000);
+    assert_eq!(reads(&t), after, "nothing is asked again by itself");
+}

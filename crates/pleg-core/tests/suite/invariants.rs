@@ -1,0 +1,24 @@
+//! The laws, one minimal test per interleaving that once broke one. Random worlds are in
+//! `pleg-proof`.
+
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests"
+)]
+
+mod afterwards;
+mod counting;
+mod findings;
+mod judged;
+mod known_ids;
+mod lagging;
+mod overruled;
+mod probing;
+mod reading;
+mod replay;
+mod state;
+mod telling;
+mod whole_rows;

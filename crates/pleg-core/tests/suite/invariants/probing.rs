@@ -1,0 +1,138 @@
+//! The probe of the runtime (invariant 12).
+
+use std::time::Duration;
+
+use pleg_core::{CallErrorKind, Cause, Degraded, Settings, Shown};
+
+use crate::script::{Script, sandbox, status};
+
+/// Pods `p` and `q` with a sandbox each and a container in `p`, all inspected.
+fn probed() -> Script {
+    let mut settings = Settings::default();
+    // Another period than the default, which the scripts switch off.
+    settings.probe_period = Duration::from_secs(16);
+    let mut t = Script::confirmed_with(settings);
+    let rows = [
+        sandbox("s", "p", Shown::Running),
+        status("c", "p", Shown::Running),
+        sandbox("z", "q", Shown::Running),
+    ];
+    t.node = rows.to_vec();
+    t.machine.relist_now(t.now(), pleg_core::WaiterId::new(90));
+    t.drain();
+    t.settle();
+    t
+}
+
+/// Every id is attempted once in as many probes as there are ids, and not twice in a row.
+#[test]
+fn probe_reads_the_status_attempted_least_recently() {
+    let mut t = probed();
+    let mut read = Vec::new();
+    for _ in 0..6 {
+        read.push(t.next_probe());
+        t.probe_answers();
+    }
+    let mut round = read[..3].to_vec();
+    round.sort();
+    assert_eq!(round, ["c", "s", "z"]);
+    assert_eq!(read[3..], read[..3]);
+}
+
+#[test]
+fn version_without_an_answer_means_that_the_runtime_is_silent() {
+    let mut t = probed();
+    t.next_probe();
+    let asked = t.now();
+    t.pass(999);
+    assert_eq!(t.versions_wanted(), 0, "not within a second");
+    t.pass(1);
+    assert_eq!(t.versions_wanted(), 1);
+    t.pass(2_000);
+    t.version_fails(CallErrorKind::DeadlineExceeded);
+    let health = t.machine.health(t.now());
+    assert_eq!(health.silent_since, Some(asked));
+    assert!(
+        health
+            .degraded(t.now())
+            .contains(&Degraded::RuntimeSilent { since: asked })
+    );
+    assert_eq!(t.inspection_wanted(), None, "the pod is not to blame");
+    t.probe_answers();
+    assert_eq!(t.machine.health(t.now()).silent_since, None);
+}
+
+#[test]
+fn answered_version_means_that_the_pod_hangs() {
+    let mut t = probed();
+    let id = t.next_probe();
+    t.pass(1_000);
+    t.version_answers();
+    let uid = if id == "z" { "q" } else { "p" };
+    assert_eq!(t.inspection_wanted(), Some(&uid.into()));
+    let counters = t.machine.counters();
+    assert_eq!(counters.inspections_by_cause[Cause::Probe as usize], 1);
+    assert_eq!(t.machine.health(t.now()).silent_since, None);
+}
+
+/// Whoever refuses a call works.
+#[test]
+fn refused_status_or_version_is_no_silence() {
+    for kind in [CallErrorKind::NotFound, CallErrorKind::Failed] {
+        let mut t = probed();
+        t.next_probe();
+        t.probe_fails(kind);
+        assert_eq!(t.versions_wanted(), 0, "{kind:?}");
+        assert!(t.inspection_wanted().is_some(), "{kind:?}");
+    }
+    let mut t = probed();
+    t.next_probe();
+    t.probe_fails(CallErrorKind::Unavailable);
+    assert_eq!(t.versions_wanted(), 1);
+    t.version_fails(CallErrorKind::Unimplemented);
+    assert_eq!(t.machine.health(t.now()).silent_since, None);
+}
+
+/// An answer to another call that ended after the probe began is one, too.
+#[test]
+fn any_answer_since_the_probe_ends_the_silence() {
+    let mut t = probed();
+    t.next_probe();
+    t.pass(1_000);
+    t.machine.relist_now(t.now(), pleg_core::WaiterId::new(91));
+    t.drain();
+    let rows = t.node.clone();
+    t.list(&rows);
+    t.version_fails(CallErrorKind::DeadlineExceeded);
+    assert_eq!(t.machine.health(t.now()).silent_since, None);
+}
+
+/// Details that change without an event are found by the probe, within a round.
+#[test]
+fn probe_finds_details_that_changed_without_an_event() {
+    let mut t = probed();
+    let mut changed = status("c", "p", Shown::Running);
+    changed.details = pleg_core::Details::from(pleg_core::ContainerDetails {
+        message: "resized".into(),
+        ..Default::default()
+    });
+    t.node[1] = changed;
+    for _ in 0..3 {
+        t.next_probe();
+        t.probe_answers();
+    }
+    assert_eq!(&*t.view().status.containers[0].details.message, "resized");
+}
+
+/// Something is always due: within the probe's period, or at the deadline of a call.
+#[test]
+fn work_is_always_due() {
+    let mut t = probed();
+    let seconds = |n| Duration::from_secs(n);
+    let due = |t: &Script| t.machine.health(t.now()).due.since(t.now());
+    assert!(due(&t) <= seconds(16), "{:?}", due(&t));
+    t.next_probe();
+    assert!(due(&t) <= seconds(1), "Version is called");
+    t.pass(1_000);
+    assert!(due(&t) <= seconds(2), "the deadline of Version");
+}

@@ -1,0 +1,17 @@
+//! The tests of this crate, as one binary: each would build the same stack anew.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests"
+)]
+
+mod failures;
+mod invariants;
+mod names;
+mod script;
+mod support;
+mod upstream_generic;
+mod upstream_reinspection;
+mod upstream_worker_loop;

@@ -1,0 +1,630 @@
+//! A scripted machine for the minimal tests: nothing happens by itself, every read waits until it
+//! is answered, time is in milliseconds. Reads are answered by hand, or from a picture of the node
+//! (`node`, `settle`, `run`).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pleg_core::{
+    Arrival, CallError, CallErrorKind, ContainerDetails, Details, EventType, Id, Identity,
+    Inspection, Instant, Kind, KnownIds, LifecycleType, List, Output, PodLifecycleEvent, PodStatus,
+    PodUid, PodView, Reading, Reconciler, Report, Rows, RuntimeEvent, Settings, Shown,
+    StreamChange, StreamEnd, TerminalRecord, Ticket, Version, WaiterId, WallTime,
+};
+
+const WALL: i64 = 1_700_000_000_000_000_000;
+
+#[derive(Clone)]
+pub(crate) struct Script {
+    pub(crate) machine: Reconciler,
+    now: u64,
+    /// What the runtime would show, for the reads that `settle` answers.
+    pub(crate) node: Vec<Report>,
+    /// How far our wall clock has stepped, in milliseconds.
+    pub(crate) stepped: i64,
+    lists: VecDeque<(Ticket, u64, KnownIds)>,
+    inspections: VecDeque<Asked>,
+    readings: VecDeque<(Ticket, Id)>,
+    versions: VecDeque<Ticket>,
+    /// What was announced: type, id (or pod), incarnation, exit code.
+    pub(crate) announced: Vec<(LifecycleType, String, u32, Option<i32>)>,
+    pub(crate) events: Vec<PodLifecycleEvent>,
+    pub(crate) answers: Vec<(WaiterId, Result<PodView, CallError>)>,
+    pub(crate) published: Vec<PodView>,
+    pub(crate) withdrawn: Vec<PodUid>,
+    /// Pods whose end some list has confirmed.
+    pub(crate) swept: Vec<PodUid>,
+    pub(crate) cancelled: Vec<Ticket>,
+    /// The terminal records last published, of whatever pod.
+    pub(crate) ends: Vec<TerminalRecord>,
+    /// Those of each pod.
+    pub(crate) ends_of: BTreeMap<PodUid, Vec<TerminalRecord>>,
+    cache: BTreeMap<PodUid, PodView>,
+    pub(crate) swept_as_of: Option<Instant>,
+    /// Ids that `node` shows and whose status call says NotFound.
+    pub(crate) hidden: Vec<Id>,
+    /// Lists are answered with all rows decoded as a whole, whatever the request named.
+    pub(crate) decodes_all_rows: bool,
+    waiters: u64,
+}
+
+/// An inspection that is wanted.
+#[derive(Clone)]
+struct Asked {
+    ticket: Ticket,
+    uid: PodUid,
+    at: u64,
+    held: Vec<Id>,
+}
+
+impl Script {
+    pub(crate) fn new() -> Self {
+        Self::with(Settings::default())
+    }
+
+    pub(crate) fn with(settings: Settings) -> Self {
+        let now = 1_000_000_000;
+        let mut settings = settings;
+        if settings.probe_period == Settings::default().probe_period {
+            // Only what a test asks for happens.
+            settings.probe_period = Duration::from_secs(24 * 3600);
+        }
+        let machine = Reconciler::new(settings, Instant::from_nanos(now)).expect("valid settings");
+        let mut script = Self {
+            machine,
+            now,
+            node: Vec::new(),
+            stepped: 0,
+            lists: VecDeque::new(),
+            inspections: VecDeque::new(),
+            readings: VecDeque::new(),
+            versions: VecDeque::new(),
+            announced: Vec::new(),
+            events: Vec::new(),
+            answers: Vec::new(),
+            published: Vec::new(),
+            withdrawn: Vec::new(),
+            swept: Vec::new(),
+            cancelled: Vec::new(),
+            ends: Vec::new(),
+            ends_of: BTreeMap::new(),
+            cache: BTreeMap::new(),
+            swept_as_of: None,
+            hidden: Vec::new(),
+            decodes_all_rows: false,
+            waiters: 0,
+        };
+        script.drain();
+        script
+    }
+
+    /// One whose stream stands, confirmed, over an empty node.
+    pub(crate) fn confirmed() -> Self {
+        Self::confirmed_with(Settings::default())
+    }
+
+    pub(crate) fn confirmed_with(settings: Settings) -> Self {
+        let mut script = Self::with(settings);
+        script.list(&[]);
+        script.subscribe();
+        script.list(&[]);
+        script.pass(1_100);
+        while script.lists_wanted() > 0 {
+            script.list(&[]);
+        }
+        script
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        Instant::from_nanos(self.now)
+    }
+
+    /// Time passes; what falls due is done, and no read is answered.
+    pub(crate) fn pass(&mut self, ms: u64) {
+        let end = self.now + ms * 1_000_000;
+        while let Some(due) = self
+            .machine
+            .poll_timeout()
+            .map(Instant::as_nanos)
+            .filter(|&d| d <= end)
+        {
+            self.now = self.now.max(due);
+            self.machine.handle_timeout(self.now());
+            self.drain();
+        }
+        self.now = end;
+    }
+
+    /// Time passes; every list is answered with these rows, every inspection with `found`.
+    pub(crate) fn pass_reading(&mut self, ms: u64, rows: &[Report], found: &[Report]) {
+        for _ in 0..ms {
+            self.pass(1);
+            while self.lists_wanted() > 0 {
+                self.list(rows);
+            }
+            while self.inspection_wanted().is_some() {
+                self.inspect(found, &[]);
+            }
+        }
+    }
+
+    /// Time passes; every read is answered as the node is now.
+    pub(crate) fn run(&mut self, ms: u64) {
+        let end = self.now + ms * 1_000_000;
+        loop {
+            self.settle();
+            match self.machine.poll_timeout().map(Instant::as_nanos) {
+                Some(due) if due <= end => {
+                    self.pass(due.saturating_sub(self.now).div_ceil(1_000_000));
+                }
+                _ => break,
+            }
+        }
+        self.now = self.now.max(end);
+    }
+
+    /// Answers every read that is wanted, and those that follow from that, as the node is now.
+    pub(crate) fn settle(&mut self) {
+        loop {
+            if !self.lists.is_empty() {
+                let rows: Vec<_> = self.node.iter().map(row).collect();
+                self.list(&rows);
+            } else if let Some(asked) = self.inspections.front() {
+                let of_pod = |r: &&Report| r.identity.pod.as_ref() == Some(&asked.uid);
+                let of_pod = self.node.iter().filter(of_pod).cloned();
+                let (denied, found): (Vec<_>, Vec<_>) =
+                    of_pod.partition(|r| self.hidden.contains(&r.id));
+                let shown = |id: &Id| self.node.iter().any(|r| r.id == *id);
+                let gone: Vec<_> = asked.held.iter().filter(|id| !shown(id)).cloned().collect();
+                let gone: Vec<_> = gone.iter().map(Id::as_str).collect();
+                self.inspect_denied(&found, &gone, &denied);
+            } else if let Some(id) = self.read_wanted_of() {
+                let seen = |r: &&Report| r.id == id && !self.hidden.contains(&id);
+                let found = self.node.iter().find(seen).cloned();
+                let not_found = || CallError::new("Read", CallErrorKind::NotFound, "");
+                self.read_ends(found.ok_or_else(not_found));
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// `relist_now`: somebody asks for a list.
+    pub(crate) fn relist(&mut self) {
+        self.ask(Reconciler::relist_now);
+    }
+
+    /// The number of ids that the oldest list request names.
+    pub(crate) fn known_ids(&self) -> Option<usize> {
+        self.lists.front().map(|(_, _, known)| known.len())
+    }
+
+    pub(crate) fn lists_wanted(&self) -> usize {
+        self.lists.len()
+    }
+
+    pub(crate) fn inspection_wanted(&self) -> Option<&PodUid> {
+        self.inspections.front().map(|asked| &asked.uid)
+    }
+
+    pub(crate) fn inspections_wanted(&self) -> usize {
+        self.inspections.len()
+    }
+
+    pub(crate) fn subscribe(&mut self) {
+        let (at, wall) = (self.now(), self.wall());
+        self.machine
+            .handle_stream(at, StreamChange::Subscribed { at, wall });
+        self.drain();
+    }
+
+    pub(crate) fn stream_ends(&mut self, why: StreamEnd) {
+        let at = self.now();
+        self.machine.handle_stream(
+            at,
+            StreamChange::Ended {
+                at,
+                why,
+                retry_at: at,
+            },
+        );
+        self.drain();
+    }
+
+    pub(crate) fn event(
+        &mut self,
+        event: EventType,
+        id: &str,
+        sandbox: Option<Report>,
+        containers: &[Report],
+    ) {
+        self.stamped(0, event, id, sandbox, containers);
+    }
+
+    /// An event whose stamp is so many milliseconds from now.
+    pub(crate) fn stamped(
+        &mut self,
+        ms: i64,
+        event: EventType,
+        id: &str,
+        sandbox: Option<Report>,
+        containers: &[Report],
+    ) {
+        self.deliver(RuntimeEvent {
+            id: id.into(),
+            event,
+            created_at: self.wall().as_nanos() + ms * 1_000_000,
+            sandbox,
+            containers: containers.to_vec(),
+        });
+    }
+
+    /// An event as it is, whatever its stamp.
+    pub(crate) fn deliver(&mut self, event: RuntimeEvent) {
+        let (arrived, wall) = (self.now(), self.wall());
+        self.machine.handle_event(
+            arrived,
+            Arrival {
+                event,
+                arrived,
+                wall,
+            },
+        );
+        self.drain();
+        self.pass(1);
+    }
+
+    /// Answers the oldest list that is wanted: begun when it was asked for.
+    pub(crate) fn list(&mut self, rows: &[Report]) {
+        self.list_ends(Ok(rows.to_vec()));
+    }
+
+    /// A list is asked for and answered.
+    pub(crate) fn relist_shows(&mut self, rows: &[Report]) {
+        self.machine.relist_now(self.now(), WaiterId::new(77));
+        self.drain();
+        self.list(rows);
+    }
+
+    pub(crate) fn list_fails(&mut self, kind: CallErrorKind) {
+        self.list_ends(Err(CallError::new("List", kind, "")));
+    }
+
+    fn list_ends(&mut self, rows: Result<Vec<Report>, CallError>) {
+        let (ticket, asked, mut known) = self.lists.pop_front().expect("a list is wanted");
+        if self.decodes_all_rows {
+            known = KnownIds::default();
+        }
+        let rows = rows.map(|rows| Rows::of(known, rows));
+        self.pass(1);
+        let (began, ended) = (Instant::from_nanos(asked + 1000), self.now());
+        self.machine.handle_list(
+            ended,
+            List {
+                ticket,
+                began,
+                ended,
+                rows,
+            },
+        );
+        self.drain();
+    }
+
+    /// Answers the oldest inspection that is wanted: begun when it was asked for.
+    pub(crate) fn inspect(&mut self, found: &[Report], gone: &[&str]) {
+        self.inspect_denied(found, gone, &[]);
+    }
+
+    /// The same; of these rows the status calls said NotFound.
+    pub(crate) fn inspect_denied(&mut self, found: &[Report], gone: &[&str], denied: &[Report]) {
+        let mut read = Inspection::new(None);
+        read.found = found.to_vec();
+        read.gone = gone.iter().map(|&id| id.into()).collect();
+        read.denied = denied.to_vec();
+        self.inspection_ends(read);
+    }
+
+    pub(crate) fn inspection_fails(&mut self, found: &[Report]) {
+        let error = CallError::new("Inspect", CallErrorKind::Failed, "");
+        let mut read = Inspection::new(Some(error));
+        read.found = found.to_vec();
+        self.inspection_ends(read);
+    }
+
+    fn inspection_ends(&mut self, read: Inspection) {
+        let asked = self.inspections.pop_front();
+        let Asked { ticket, at, .. } = asked.expect("an inspection is wanted");
+        self.pass(1);
+        let (began, ended) = (Instant::from_nanos(at + 1000), self.now());
+        let inspection = Inspection {
+            ticket,
+            began,
+            ended,
+            ..read
+        };
+        self.machine.handle_inspection(ended, inspection);
+        self.drain();
+    }
+
+    /// Answers the single read that is wanted.
+    pub(crate) fn read(&mut self, report: Report) {
+        self.read_ends(Ok(report));
+    }
+
+    fn read_ends(&mut self, report: Result<Report, CallError>) {
+        let (ticket, _) = self.readings.pop_front().expect("a read is wanted");
+        let began = self.now();
+        self.pass(1);
+        let ended = self.now();
+        self.machine.handle_reading(
+            ended,
+            Reading {
+                ticket,
+                began,
+                ended,
+                report,
+            },
+        );
+        self.drain();
+    }
+
+    pub(crate) fn reads_wanted(&self) -> usize {
+        self.readings.len()
+    }
+
+    pub(crate) fn read_wanted_of(&self) -> Option<Id> {
+        self.readings.front().map(|(_, id)| id.clone())
+    }
+
+    pub(crate) fn read_wanted(&self) -> bool {
+        !self.readings.is_empty()
+    }
+
+    pub(crate) fn wait(&mut self, pod: &str, after: Instant) -> WaiterId {
+        self.ask(|machine, now, waiter| machine.wait(now, waiter, &pod.into(), after))
+    }
+
+    /// `request_relist`.
+    pub(crate) fn request_relist(&mut self, pod: &str) -> WaiterId {
+        self.ask(|machine, now, waiter| machine.relist(now, waiter, &pod.into()))
+    }
+
+    /// `request_reinspect`.
+    pub(crate) fn request_reinspect(&mut self, pod: &str) -> WaiterId {
+        self.ask(|machine, now, waiter| machine.reinspect(now, waiter, &pod.into()))
+    }
+
+    fn ask(&mut self, ask: impl FnOnce(&mut Reconciler, Instant, WaiterId)) -> WaiterId {
+        self.waiters += 1;
+        let waiter = WaiterId::new(self.waiters);
+        let now = self.now();
+        ask(&mut self.machine, now, waiter);
+        self.drain();
+        waiter
+    }
+
+    /// What that waiter was answered with, if it was.
+    pub(crate) fn answer_of(&self, waiter: WaiterId) -> Option<&Result<PodView, CallError>> {
+        let answer = self.answers.iter().find(|(w, _)| *w == waiter);
+        answer.map(|(_, answer)| answer)
+    }
+
+    /// The view that it was answered with.
+    pub(crate) fn view_for(&self, waiter: WaiterId) -> PodView {
+        let answer = self.answer_of(waiter).expect("it is answered");
+        answer.clone().expect("a view")
+    }
+
+    /// What the cache shows.
+    pub(crate) fn get(&self, pod: &str) -> PodView {
+        let nothing = || PodView::new(nothing(&pod.into()), self.swept_as_of, None);
+        self.cache.get(pod).cloned().unwrap_or_else(nothing)
+    }
+
+    pub(crate) fn said(&self, what: LifecycleType, id: &str) -> usize {
+        self.announced
+            .iter()
+            .filter(|(w, i, ..)| (*w, i.as_str()) == (what, id))
+            .count()
+    }
+
+    pub(crate) fn missed(&self) -> u64 {
+        self.machine.counters().missed.iter().sum()
+    }
+
+    /// The last published view.
+    pub(crate) fn view(&self) -> &PodView {
+        self.published.last().expect("something is published")
+    }
+
+    fn wall(&self) -> WallTime {
+        WallTime::from_nanos(WALL + self.now as i64 + self.stepped * 1_000_000)
+    }
+
+    /// Time passes until a probe asks for a status; of which id. Lists are answered.
+    pub(crate) fn next_probe(&mut self) -> String {
+        loop {
+            if let Some(id) = self.read_wanted_of() {
+                return id.to_string();
+            }
+            let rows: Vec<_> = self.node.iter().map(row).collect();
+            while !self.lists.is_empty() {
+                self.list(&rows);
+            }
+            let due = self.machine.poll_timeout().expect("a probe is due");
+            let nanos = due.as_nanos().saturating_sub(self.now);
+            self.pass(nanos.div_ceil(1_000_000));
+        }
+    }
+
+    /// The runtime answers the probe as the node is now.
+    pub(crate) fn probe_answers(&mut self) {
+        let id = self.read_wanted_of().expect("a status was asked for");
+        let found = self.node.iter().find(|r| r.id == id).cloned();
+        self.read_ends(Ok(found.expect("it exists")));
+    }
+
+    pub(crate) fn probe_fails(&mut self, kind: CallErrorKind) {
+        self.read_ends(Err(CallError::new("Read", kind, "")));
+    }
+
+    pub(crate) fn versions_wanted(&self) -> usize {
+        self.versions.len()
+    }
+
+    pub(crate) fn version_answers(&mut self) {
+        self.version_ends(Ok(()));
+    }
+
+    pub(crate) fn version_fails(&mut self, kind: CallErrorKind) {
+        self.version_ends(Err(CallError::new("Version", kind, "")));
+    }
+
+    fn version_ends(&mut self, outcome: Result<(), CallError>) {
+        let ticket = self.versions.pop_front().expect("Version was called");
+        let version = Version {
+            ticket,
+            ended: self.now(),
+            outcome,
+        };
+        self.machine.handle_version(self.now(), version);
+        self.drain();
+    }
+
+    pub(crate) fn drain(&mut self) {
+        while let Some(output) = self.machine.poll_output() {
+            match output {
+                Output::List { ticket, known, .. } => {
+                    self.lists.push_back((ticket, self.now, known));
+                }
+                Output::Inspect {
+                    ticket, uid, held, ..
+                } => {
+                    let (at, held) = (self.now, held.into_iter().map(|(id, _)| id).collect());
+                    self.inspections.push_back(Asked {
+                        ticket,
+                        uid,
+                        at,
+                        held,
+                    });
+                }
+                Output::Read { ticket, id, .. } => self.readings.push_back((ticket, id)),
+                Output::Version { ticket, .. } => self.versions.push_back(ticket),
+                Output::Cancel { ticket } => {
+                    self.inspections.retain(|asked| asked.ticket != ticket);
+                    self.cancelled.push(ticket);
+                }
+                Output::Announce(e) => {
+                    let (id, n, code) = match &e.subject {
+                        Some(s) => (s.id.to_string(), s.incarnation, s.exit_code),
+                        None => (e.uid.to_string(), 0, None),
+                    };
+                    self.announced.push((e.event, id, n, code));
+                    self.events.push(e);
+                }
+                Output::Publish { uid, view } => {
+                    self.published.push(view.clone());
+                    self.cache.insert(uid, view);
+                }
+                Output::Swept { as_of, gone } => {
+                    self.swept_as_of = Some(as_of);
+                    self.swept.extend(gone.iter().cloned());
+                    self.cache
+                        .retain(|uid, view| !(gone.contains(uid) && view.status.is_nothing()));
+                }
+                Output::Confirm { as_of, pods } => {
+                    for uid in pods.among(self.cache.keys().cloned()) {
+                        let view = self.cache.get_mut(&uid).expect("it was published");
+                        view.as_of = view.as_of.max(Some(as_of));
+                    }
+                }
+                Output::Terminals { uid, records } => {
+                    self.ends = records.to_vec();
+                    self.ends_of.insert(uid, records.to_vec());
+                }
+                Output::Withdraw { uid } => {
+                    let view = self.cache.get_mut(&uid).expect("it was published");
+                    *view = PodView::new(nothing(&uid), view.as_of, view.inspected);
+                    self.withdrawn.push(uid);
+                }
+                Output::Answer { waiter, answer } => self.answers.push((waiter, answer)),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn nothing(uid: &PodUid) -> Arc<PodStatus> {
+    Arc::new(PodStatus::nothing(uid.clone()))
+}
+
+/// A list row has no details.
+fn row(report: &Report) -> Report {
+    let details = Details::none(report.identity.kind);
+    Report {
+        details,
+        ..report.clone()
+    }
+}
+
+/// The deadline of a list, as the machine asks for it.
+pub(crate) fn list_deadline(machine: &mut Reconciler) -> Option<Duration> {
+    while let Some(output) = machine.poll_output() {
+        if let Output::List { deadline, .. } = output {
+            return Some(deadline);
+        }
+    }
+    None
+}
+
+pub(crate) fn sandbox(id: &str, pod: &str, shown: Shown) -> Report {
+    report(Kind::Sandbox, id, pod, shown)
+}
+
+/// A container in the sandbox "s" as a list row shows it.
+pub(crate) fn container(id: &str, pod: &str, shown: Shown) -> Report {
+    let mut report = report(Kind::Container, id, pod, shown);
+    report.identity.sandbox = Some("s".into());
+    report
+}
+
+/// A container as its status shows it: that does not say which sandbox it is in.
+pub(crate) fn status(id: &str, pod: &str, shown: Shown) -> Report {
+    report(Kind::Container, id, pod, shown)
+}
+
+pub(crate) fn exited(id: &str, pod: &str, code: i32, reason: &str) -> Report {
+    let details = Details::from(ContainerDetails {
+        exit_code: Some(code),
+        reason: reason.into(),
+        ..ContainerDetails::default()
+    });
+    Report {
+        details,
+        ..status(id, pod, Shown::Exited)
+    }
+}
+
+/// A report of which only id and state are there.
+pub(crate) fn nameless(mut report: Report) -> Report {
+    report.identity = Identity::unknown(report.identity.kind);
+    report
+}
+
+fn report(kind: Kind, id: &str, pod: &str, shown: Shown) -> Report {
+    let identity = Identity {
+        pod: Some(pod.into()),
+        namespace: Some("ns".into()),
+        pod_name: Some(pod.into()),
+        created_at: Some(WallTime::from_nanos(WALL)),
+        name: (kind == Kind::Container).then(|| id.into()),
+        ..Identity::unknown(kind)
+    };
+    Report {
+        id: id.into(),
+        shown,
+        identity,
+        details: Details::none(kind),
+    }
+}

@@ -1,0 +1,157 @@
+//! Upstream's scenarios of reinspection, G11 and G19 (generic_test.go of Kubernetes 1.36.2), on our
+//! machine in `Polling` mode: pods that are inspected although no list shows a change.
+use crate::support::{MS, SECOND, Stepper, container, failure, sandbox};
+use pleg_core::Shown::{Running, Unknown};
+use pleg_core::{ContainerState, Instant, Report};
+
+/// A stepper that has relisted once, with nothing left to be taken.
+fn after_a_relist(shows: Vec<Report>) -> Stepper {
+    let mut t = Stepper::polling(|_| ());
+    t.node.shows = shows;
+    t.relist();
+    t.said();
+    t.reads();
+    t
+}
+
+/// G11, TestReinspect: a pod is inspected although nothing changed if that was asked for, or if
+/// its last inspection failed; a success announces PodSync, a failure nothing.
+///
+/// Deviations: law 11 keeps the last good status beside the error, upstream caches (nil, error).
+/// Ours reads when it is asked, upstream with the next relist; a failure is tried again after a
+/// backoff. Our pod has a sandbox: one without any id does not exist in a runtime.
+#[test]
+fn g11_a_pod_is_reinspected_when_asked_or_after_a_failure() {
+    for (asked, failed_before, succeeds, inspected, announces) in [
+        (false, false, true, 0, &[][..]),
+        (false, false, false, 0, &[]),
+        (true, false, true, 1, &["p PodSync"]),
+        (true, false, false, 1, &[]),
+        (false, true, true, 1, &["p PodSync"]),
+        (false, true, false, 1, &[]),
+        (true, true, true, 1, &["p PodSync"]),
+        (true, true, false, 1, &[]),
+    ] {
+        let case = format!("asked {asked}, failed before {failed_before}, succeeds {succeeds}");
+        let mut t = after_a_relist(vec![sandbox("p", "s", Running)]);
+        if failed_before {
+            t.node.failing.insert("p".into(), failure("before"));
+            t.request_reinspect("p");
+            t.settle();
+            assert_eq!(t.health().failing, 1);
+        }
+        t.reads();
+        t.node.failing.clear();
+        if !succeeds {
+            t.node.failing.insert("p".into(), failure("now"));
+        }
+        let status_before = t.get("p").status;
+        if asked {
+            // Without awaiting any backoff.
+            let waiter = t.request_reinspect("p");
+            t.settle();
+            let outcome = t.answer_of(waiter).expect("answered").as_ref().map(|_| ());
+            let expected = if succeeds {
+                Ok(())
+            } else {
+                Err(&failure("now"))
+            };
+            assert_eq!(outcome, expected, "{case}");
+        } else {
+            t.run(1100 * MS);
+        }
+        assert_eq!(t.inspections().len(), inspected, "{case}");
+        assert_eq!(t.said(), announces, "{case}");
+
+        let flagged = inspected > 0 && !succeeds;
+        let status = t.get("p").status;
+        assert_eq!(
+            status.error,
+            flagged.then(|| failure("now").into()),
+            "{case}"
+        );
+        assert_eq!(
+            status.sandboxes, status_before.sandboxes,
+            "{case}: the last good status"
+        );
+        // The flag is kept or cleared: it is inspected again by itself, or not.
+        assert_eq!(t.health().failing, usize::from(flagged), "{case}");
+        t.run(5 * SECOND);
+        assert_eq!(t.inspections().is_empty(), !flagged, "{case}");
+        assert!(t.said().is_empty(), "{case}");
+    }
+}
+
+/// G11, TestReinspect, the deleted pod: a flag of a pod that is gone is cleared without an
+/// inspection, with a PodSync, and the cache is empty.
+///
+/// Deviation: after a failure there is no PodSync, for our pod's end is announced by itself. A
+/// request is answered, for unknown pods too (design section 3), and law 3 wants a read for that;
+/// it finds nothing.
+#[test]
+fn g11_a_deleted_pod_needs_no_reinspection() {
+    let mut t = after_a_relist(vec![sandbox("p", "s", Running)]);
+    t.node.failing.insert("p".into(), failure("before"));
+    t.request_reinspect("p");
+    t.settle();
+    t.reads();
+    t.node.shows.clear();
+    t.relist();
+    assert_eq!(t.said(), ["p Died s", "p Removed s"]);
+    assert_eq!(t.health().failing, 0);
+    t.run(10 * SECOND);
+    assert_eq!(t.inspections(), [""; 0], "nothing is left to be inspected");
+    assert!(t.get("p").status.is_nothing());
+
+    t.node.failing.clear();
+    let began = t.now;
+    let waiter = t.request_reinspect("p");
+    t.settle();
+    assert_eq!(t.inspections(), ["p (reinspect)"]);
+    assert_eq!(t.said(), ["p PodSync"]);
+    let view = t.view_of(waiter);
+    assert!(view.status.is_nothing());
+    assert_eq!(view.as_of, Some(began));
+    assert!(t.get("p").status.is_nothing());
+}
+
+/// G19, TestRelistWithReinspection (≤ 1.35): a pod runs; then it has a transient container of
+/// unknown state besides and cannot be inspected; then that container is gone and the inspection
+/// succeeds: it is cached, without an event (1.36: with a PodSync).
+///
+/// Deviations: law 11 keeps the last good status beside the error, with the transient container
+/// as unknown, and retries after a backoff. The transient container was seen, so that its end is
+/// announced by upstream's own table (unknown → non-existent); upstream had not recorded it,
+/// because its inspection failed. As upstream 1.36, PodSync tells that the pod can be read again.
+#[test]
+fn g19_a_failed_inspection_is_made_good() {
+    let mut t = Stepper::polling(|_| ());
+    let infra = container("p", "infra", Running);
+    t.node.shows = vec![infra.clone()];
+    t.relist();
+    assert_eq!(t.said(), ["p Started infra"]);
+    let good = t.get("p").status;
+
+    t.node.shows = vec![infra.clone(), container("p", "transient", Unknown)];
+    t.node.failing.insert("p".into(), failure("bad"));
+    t.relist();
+    assert!(t.said().is_empty());
+    let bad = t.get("p").status;
+    assert_eq!(bad.error, Some(failure("bad").into()));
+    assert_eq!(bad.container("infra"), good.container("infra"));
+    let unknown = ContainerState::Unknown { last: None };
+    assert_eq!(bad.container("transient").unwrap().state, unknown);
+
+    t.node.shows = vec![infra];
+    t.node.failing.clear();
+    t.reads();
+    t.relist();
+    t.run(SECOND);
+    assert_eq!(t.inspections(), ["p (retry)"]);
+    assert_eq!(
+        t.said(),
+        ["p Died transient", "p PodSync", "p Removed transient"]
+    );
+    assert_eq!(t.get("p").status, good);
+    assert!(t.get("p").inspected > Some(Instant::ORIGIN));
+}

@@ -1,0 +1,175 @@
+//! Upstream's worker loop, G15 to G18 (TestWorkerLoop of Kubernetes 1.36.2, period 2 s): requests
+//! for single pods and those who wait for newer statuses, on our machine in `Polling` mode.
+//!
+//! Deviation, in all of them: upstream's waiters wait for whatever list or request comes. Here a
+//! waiter causes a read of its pod (law 4), and a list confirms no pod that is owed one (law 3):
+//! whoever waits is answered by a read of the pod itself. Requests are executed when they are
+//! made; none waits behind a timer and becomes stale.
+use std::sync::Arc;
+
+use crate::support::{MS, SECOND, Stepper, container};
+use pleg_core::Instant;
+use pleg_core::Shown::Running;
+
+/// Two running pods, listed and inspected once, every 2 s.
+fn two_pods() -> Stepper {
+    let mut t = Stepper::polling(|settings| settings.relist_period = 2 * SECOND);
+    t.node.shows = vec![
+        container("p1", "c1", Running),
+        container("p2", "c2", Running),
+    ];
+    t.relist();
+    t.said();
+    t.reads();
+    t.pass(500 * MS);
+    t
+}
+
+/// G15: both pods are waited for; the request for p1 is executed: p1's waiter is answered, p2's
+/// waits on, as does one for p1 whose time is still to come.
+#[test]
+fn g15_a_read_of_one_pod_answers_those_who_wait_for_that_pod() {
+    let mut t = two_pods();
+    let now = t.now;
+    let (w1, w2) = (t.wait("p1", now), t.wait("p2", now));
+    assert_eq!(t.reads(), ["p1 (waiter)", "p2 (waiter)"]);
+    let later = t.wait("p1", now.after(2 * SECOND));
+    let request = t.request_relist("p1");
+    // The request came after the read was asked for, which proves nothing to it: one more.
+    t.answer("p1");
+    assert_eq!(
+        t.view_of(w1).as_of,
+        Some(now),
+        "begun at its instant, asked for after it waited"
+    );
+    assert_eq!(t.answer_of(request), None);
+    assert_eq!(t.reads().len(), 1);
+    t.answer("p1");
+    assert!(t.view_of(request).as_of > Some(now));
+    assert_eq!(t.answer_of(w2), None, "p2's own read has not answered");
+    assert_eq!(t.answer_of(later), None, "its time has not come");
+    t.answer("p2");
+    assert_eq!(t.view_of(w2).as_of, Some(now));
+    assert_eq!(t.answer_of(later), None);
+    assert!(t.reads().is_empty(), "nothing is read before its time");
+}
+
+/// G16: a request for p2 is made and the period passes: the global relist comes, it inspects p2
+/// only, both waiters are answered, and p1's status stays the same object.
+///
+/// Deviation: the request is executed at once, beside the list. Its pod alone is inspected, the
+/// list confirms the other one, and then whoever asks for something from before the list has its
+/// answer for both pods without any further read.
+#[test]
+fn g16_a_list_serves_both_pods_and_inspects_only_what_was_asked_for() {
+    let mut t = two_pods();
+    let before = t.get("p1").status;
+    t.pass(1500 * MS);
+    assert_eq!(t.reads(), ["list"]);
+    let (list_began, asked) = (t.health().list_in_flight.unwrap(), t.now);
+    let request = t.request_relist("p2");
+    assert_eq!(t.reads(), ["p2 (relist)"]);
+    t.settle();
+    assert!(t.reads().is_empty(), "p1 is unchanged and not inspected");
+    assert_eq!(t.view_of(request).as_of, Some(asked));
+
+    let just_before = Instant::from_nanos(list_began.as_nanos() - 1);
+    for pod in ["p1", "p2"] {
+        let waiter = t.wait(pod, just_before);
+        assert!(t.view_of(waiter).as_of > Some(just_before), "{pod}");
+    }
+    assert!(t.reads().is_empty(), "both are served");
+    assert!(Arc::ptr_eq(&t.get("p1").status, &before));
+    assert!(t.said().is_empty());
+}
+
+/// G16, the waiters of p1 and p2 whose time comes together with the list.
+///
+/// Deviation: law 3. The list does not answer them, because their reads are under way; those do.
+/// So p1 is inspected for its waiter, upstream's is not. Its status stays the same object.
+#[test]
+fn g16_those_who_wait_are_answered_by_their_own_reads() {
+    let mut t = two_pods();
+    let before = t.get("p1").status;
+    let at = t.now.after(1500 * MS);
+    let (w1, w2) = (t.wait("p1", at), t.wait("p2", at));
+    t.pass(1500 * MS);
+    assert_eq!(t.reads(), ["list", "p1 (waiter)", "p2 (waiter)"]);
+    t.answer_next();
+    assert_eq!(
+        (t.answer_of(w1), t.answer_of(w2)),
+        (None, None),
+        "that was the list"
+    );
+    t.answer("p2");
+    t.answer("p1");
+    assert_eq!(
+        (t.view_of(w1).as_of, t.view_of(w2).as_of),
+        (Some(at), Some(at))
+    );
+    assert!(Arc::ptr_eq(&t.view_of(w1).status, &before));
+    t.pass(SECOND);
+    assert!(t.reads().is_empty(), "each was read once");
+}
+
+/// G17: the request for p2, made before the global relist, is drained without a read of p2.
+///
+/// Deviation: law 3 asks for a read begun after the request, and ours is made at once: it is the
+/// list that comes later. What there is to save is saved: requests of one moment that find a read
+/// not yet begun share it, and no read follows when all are answered.
+#[test]
+fn g17_no_request_is_left_behind() {
+    let mut t = two_pods();
+    let requests = [(); 3].map(|()| t.request_relist("p2"));
+    t.settle();
+    // The first had its read begin; the other two shared the next.
+    assert_eq!(t.reads().len(), 2);
+    assert!(
+        requests
+            .iter()
+            .all(|r| t.answer_of(*r).is_some_and(Result::is_ok))
+    );
+    t.relist();
+    t.pass(SECOND);
+    assert_eq!(
+        t.reads(),
+        ["list"],
+        "the list finds nothing to inspect, and nothing is left"
+    );
+}
+
+/// G18: p1 is waited for, then a reinspection and a relist of it are requested; the global relist
+/// inspects p1 freshly, the waiter is answered, and the request is skipped.
+///
+/// Deviation: the waiter's read comes at once; both requests, made after it was asked for, share
+/// one more, which announces PodSync once. The list then confirms the pod without inspecting it.
+#[test]
+fn g18_a_reinspection_and_a_relist_share_one_read() {
+    let mut t = two_pods();
+    let now = t.now;
+    let waiter = t.wait("p1", now);
+    t.pass(MS);
+    let requests = [t.request_reinspect("p1"), t.request_relist("p1")];
+    assert_eq!(t.reads(), ["p1 (waiter)"]);
+    t.answer("p1");
+    assert_eq!(t.view_of(waiter).as_of, Some(now));
+    assert!(t.said().is_empty());
+    assert_eq!(t.reads().len(), 1);
+    t.settle();
+    for request in requests {
+        let view = t.view_of(request);
+        assert!(
+            view.as_of > Some(now) && view.inspected == view.as_of,
+            "a fresh status"
+        );
+    }
+    assert_eq!(t.said(), ["p1 PodSync"]);
+    t.relist();
+    assert_eq!(t.reads(), ["list"]);
+    let view = t.get("p1");
+    assert!(
+        view.as_of > view.inspected,
+        "confirmed by the list, not read again"
+    );
+    assert!(t.said().is_empty());
+}

@@ -1,0 +1,57 @@
+//! The generated wire types are the proto's, to the letter.
+//!
+//! Generates `src/generated/runtime.v1.rs` anew and compares. With `PLEG_BLESS=1` it writes
+//! the file instead. This is the generator: there is no build script and no protoc.
+
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+};
+
+/// What is compiled, below `proto/`.
+const PROTO: &str = "runtime/v1/api.proto";
+/// What comes out, below this crate.
+const GENERATED: &str = "src/generated/runtime.v1.rs";
+
+#[test]
+fn generated_code_is_current() {
+    let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join(GENERATED);
+    let fresh = generate();
+    if env::var_os("PLEG_BLESS").is_some_and(|v| v != "0") {
+        fs::write(&committed, fresh).expect("the generated file can be written");
+        return;
+    }
+    let old = match fs::read_to_string(&committed) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        Err(error) => panic!("{}: {error}", committed.display()),
+    };
+    let differs = old.lines().zip(fresh.lines()).position(|(a, b)| a != b);
+    assert!(
+        old == fresh,
+        "{GENERATED} is not what proto/{PROTO} gives (first at line {}); run\n    \
+         PLEG_BLESS=1 cargo test -p pleg-cri --test suite codegen",
+        differs.unwrap_or_else(|| old.lines().count().min(fresh.lines().count())) + 1,
+    );
+}
+
+/// The text of the generated file.
+fn generate() -> String {
+    let proto = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../proto");
+    let descriptors = protox::compile([PROTO], [proto]).expect("the proto compiles");
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    tonic_prost_build::configure()
+        .build_client(true)
+        .build_server(true)
+        // Connecting is the client's own business: unix sockets, and no TLS.
+        .build_transport(false)
+        // Equal messages print and encode equally, whatever their maps hold.
+        .btree_map(".")
+        // A server that leaves a call out answers Unimplemented.
+        .generate_default_stubs(true)
+        .server_mod_attribute("runtime.v1", "#[cfg(feature = \"server\")]")
+        .out_dir(dir.path())
+        .compile_fds(descriptors)
+        .expect("the code generates");
+    fs::read_to_string(dir.path().join("runtime.v1.rs")).expect("the generated file")
+}

@@ -1,0 +1,300 @@
+//! A runtime of the tests' own: real gRPC on a real socket, doing as it is told.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use pleg_cri::v1::runtime_service_server::{RuntimeService, RuntimeServiceServer};
+use pleg_cri::v1::{self};
+use pleg_cri::{CriConfig, CriRuntime};
+use tokio::net::UnixListener;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
+use tonic::codegen::BoxStream;
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
+
+type Answer<T> = Result<Response<T>, Status>;
+
+/// What the runtime does.
+#[derive(Default)]
+pub(crate) struct Told {
+    pub(crate) version: Option<Status>,
+    pub(crate) version_hangs: bool,
+    pub(crate) sandboxes: Vec<v1::PodSandbox>,
+    pub(crate) containers: Vec<v1::Container>,
+    /// Pages of a streaming list, each of them or an error; `None`: not offered.
+    pub(crate) stream: Option<Vec<Result<usize, Status>>>,
+    /// The streaming lists stay open after their pages.
+    pub(crate) stream_hangs: bool,
+    pub(crate) sandbox_statuses: BTreeMap<String, Option<v1::PodSandboxStatus>>,
+    pub(crate) container_statuses: BTreeMap<String, Option<v1::ContainerStatus>>,
+    pub(crate) status_hangs: bool,
+    /// What comes beside every sandbox status: its timestamp and its container statuses.
+    pub(crate) beside_sandbox: (i64, Vec<v1::ContainerStatus>),
+    /// The stream of events, for one subscriber; `None`: not offered.
+    pub(crate) events: Option<mpsc::Receiver<Result<v1::ContainerEventResponse, Status>>>,
+    /// Withhold the head of the answer until the first event, as grpc-go does.
+    pub(crate) withhold_head: bool,
+    /// The calls so far, and the filters of the lists.
+    pub(crate) calls: Vec<&'static str>,
+    pub(crate) sandbox_filters: Vec<Option<v1::PodSandboxFilter>>,
+    pub(crate) container_filters: Vec<Option<v1::ContainerFilter>>,
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct Fake(Arc<Mutex<Told>>);
+
+impl Fake {
+    pub(crate) fn told(told: Told) -> Self {
+        Self(Arc::new(Mutex::new(told)))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Told> {
+        self.0.lock().unwrap()
+    }
+
+    fn called(&self, call: &'static str) -> MutexGuard<'_, Told> {
+        let mut told = self.lock();
+        told.calls.push(call);
+        told
+    }
+
+    pub(crate) fn calls(&self) -> Vec<&'static str> {
+        std::mem::take(&mut self.lock().calls)
+    }
+
+    /// Serves on that path, in threads of its own.
+    pub(crate) fn serve(&self, path: &Path) -> Serving {
+        let service = RuntimeServiceServer::new(self.clone());
+        let service = service.max_encoding_message_size(usize::MAX);
+        serve(path, Server::builder().add_service(service))
+    }
+}
+
+#[tonic::async_trait]
+impl RuntimeService for Fake {
+    async fn version(&self, _: Request<v1::VersionRequest>) -> Answer<v1::VersionResponse> {
+        let (error, hangs) = {
+            let mut told = self.called("Version");
+            (told.version.take(), told.version_hangs)
+        };
+        hang_if(hangs).await;
+        error.map_or(Ok(()), Err)?;
+        Ok(Response::new(v1::VersionResponse {
+            version: "0.1.0".into(),
+            runtime_name: "fake".into(),
+            runtime_version: "1.2.3".into(),
+            runtime_api_version: "v1".into(),
+        }))
+    }
+
+    async fn list_pod_sandbox(
+        &self,
+        request: Request<v1::ListPodSandboxRequest>,
+    ) -> Answer<v1::ListPodSandboxResponse> {
+        let mut told = self.called("ListPodSandbox");
+        told.sandbox_filters.push(request.into_inner().filter);
+        Ok(Response::new(v1::ListPodSandboxResponse {
+            items: told.sandboxes.clone(),
+        }))
+    }
+
+    async fn stream_pod_sandboxes(
+        &self,
+        request: Request<v1::StreamPodSandboxesRequest>,
+    ) -> Answer<BoxStream<v1::StreamPodSandboxesResponse>> {
+        let mut told = self.called("StreamPodSandboxes");
+        told.sandbox_filters.push(request.into_inner().filter);
+        pages(&told, &told.sandboxes, |pod_sandboxes| {
+            v1::StreamPodSandboxesResponse { pod_sandboxes }
+        })
+    }
+
+    async fn list_containers(
+        &self,
+        request: Request<v1::ListContainersRequest>,
+    ) -> Answer<v1::ListContainersResponse> {
+        let mut told = self.called("ListContainers");
+        told.container_filters.push(request.into_inner().filter);
+        Ok(Response::new(v1::ListContainersResponse {
+            containers: told.containers.clone(),
+        }))
+    }
+
+    async fn stream_containers(
+        &self,
+        request: Request<v1::StreamContainersRequest>,
+    ) -> Answer<BoxStream<v1::StreamContainersResponse>> {
+        let mut told = self.called("StreamContainers");
+        told.container_filters.push(request.into_inner().filter);
+        pages(&told, &told.containers, |containers| {
+            v1::StreamContainersResponse { containers }
+        })
+    }
+
+    async fn pod_sandbox_status(
+        &self,
+        request: Request<v1::PodSandboxStatusRequest>,
+    ) -> Answer<v1::PodSandboxStatusResponse> {
+        let id = request.into_inner().pod_sandbox_id;
+        let (status, (timestamp, containers_statuses), hangs) = {
+            let told = self.called("PodSandboxStatus");
+            let status = told.sandbox_statuses.get(&id).cloned();
+            (status, told.beside_sandbox.clone(), told.status_hangs)
+        };
+        hang_if(hangs).await;
+        let status = status.ok_or_else(|| Status::not_found(format!("no sandbox {id}")))?;
+        Ok(Response::new(v1::PodSandboxStatusResponse {
+            status,
+            timestamp,
+            containers_statuses,
+            ..Default::default()
+        }))
+    }
+
+    async fn container_status(
+        &self,
+        request: Request<v1::ContainerStatusRequest>,
+    ) -> Answer<v1::ContainerStatusResponse> {
+        let id = request.into_inner().container_id;
+        let (status, hangs) = {
+            let told = self.called("ContainerStatus");
+            (told.container_statuses.get(&id).cloned(), told.status_hangs)
+        };
+        hang_if(hangs).await;
+        let status = status.ok_or_else(|| Status::not_found(format!("no container {id}")))?;
+        Ok(Response::new(v1::ContainerStatusResponse {
+            status,
+            ..Default::default()
+        }))
+    }
+
+    async fn get_container_events(
+        &self,
+        _: Request<v1::GetEventsRequest>,
+    ) -> Answer<BoxStream<v1::ContainerEventResponse>> {
+        let (events, withhold) = {
+            let mut told = self.called("GetContainerEvents");
+            (told.events.take(), told.withhold_head)
+        };
+        let events = events.ok_or_else(|| Status::unimplemented("no events here"))?;
+        let mut events = ReceiverStream::new(events).peekable();
+        if withhold {
+            std::pin::Pin::new(&mut events).peek().await;
+        }
+        Ok(Response::new(events.boxed()))
+    }
+}
+
+async fn hang_if(hangs: bool) {
+    if hangs {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// The rows, cut into pages as told.
+fn pages<Row: Clone, Page: Send + 'static>(
+    told: &Told,
+    rows: &[Row],
+    page: impl Fn(Vec<Row>) -> Page,
+) -> Answer<BoxStream<Page>> {
+    let pages = told
+        .stream
+        .as_ref()
+        .ok_or_else(|| Status::unimplemented("no streaming lists"))?;
+    let mut rows = rows.iter().cloned();
+    let pages: Vec<_> = pages
+        .iter()
+        .map(|size| {
+            size.clone()
+                .map(|size| page(rows.by_ref().take(size).collect()))
+        })
+        .collect();
+    let pages = stream::iter(pages);
+    Ok(Response::new(match told.stream_hangs {
+        true => pages.chain(stream::pending()).boxed(),
+        false => pages.boxed(),
+    }))
+}
+
+/// A server under way; dropping it cuts every connection, as a kill would.
+pub(crate) struct Serving {
+    runtime: Option<tokio::runtime::Runtime>,
+    path: PathBuf,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+pub(crate) fn serve(path: &Path, router: tonic::transport::server::Router) -> Serving {
+    threads(path, move |listener| async move {
+        let incoming = UnixListenerStream::new(listener);
+        router
+            .serve_with_incoming(incoming)
+            .await
+            .expect("the server runs");
+    })
+}
+
+/// Runs something on a listening socket, in threads of its own.
+pub(crate) fn threads<F>(path: &Path, server: impl FnOnce(UnixListener) -> F) -> Serving
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let entered = runtime.enter();
+    let listener = UnixListener::bind(path).expect("the path is free");
+    runtime.spawn(server(listener));
+    drop(entered);
+    Serving {
+        runtime: Some(runtime),
+        path: path.to_owned(),
+    }
+}
+
+pub(crate) fn config(path: &Path) -> CriConfig {
+    let endpoint = path.to_str().expect("a sane path").parse().expect("a path");
+    CriConfig::new(endpoint).with_call_deadline(Duration::from_secs(10))
+}
+
+pub(crate) fn client(path: &Path) -> CriRuntime {
+    CriRuntime::new(config(path)).expect("sane settings")
+}
+
+pub(crate) fn sandbox(id: &str) -> v1::PodSandbox {
+    v1::PodSandbox {
+        id: id.into(),
+        created_at: 1_700_000_000_000_000_000,
+        ..Default::default()
+    }
+}
+
+pub(crate) fn container(id: &str) -> v1::Container {
+    v1::Container {
+        id: id.into(),
+        created_at: 1_700_000_000_000_000_000,
+        ..Default::default()
+    }
+}
+
+pub(crate) fn event(id: &str) -> v1::ContainerEventResponse {
+    v1::ContainerEventResponse {
+        container_id: id.into(),
+        container_event_type: v1::ContainerEventType::ContainerStartedEvent.into(),
+        ..Default::default()
+    }
+}

@@ -1,0 +1,397 @@
+//! The proto says nothing about the wire that the facts do not say.
+//!
+//! `proto/runtime/v1/facts.tsv` holds the CRI v1 contract as facts: rpcs, enum values, fields.
+//! Whatever `api.proto` declares must be among them exactly, and a message or enum it declares
+//! must have all of its fields or values, or reserve their numbers. The proto may leave whole
+//! messages and rpcs out.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
+
+use protox::prost_reflect::{
+    Cardinality, DescriptorPool, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor,
+    ServiceDescriptor,
+};
+
+const PACKAGE: &str = "runtime.v1";
+
+/// (service, method) → (request, response); "stream " stands before a streamed one.
+type Rpcs = BTreeMap<(String, String), (String, String)>;
+/// Number → (name, type as the facts write it).
+type Fields = BTreeMap<u32, (String, String)>;
+/// Number → name.
+type Values = BTreeMap<i32, String>;
+
+/// One side of the comparison.
+#[derive(Default)]
+struct Contract {
+    rpcs: Rpcs,
+    messages: BTreeMap<String, Fields>,
+    enums: BTreeMap<String, Values>,
+    /// Numbers that a message or an enum keeps free on purpose.
+    reserved: BTreeMap<String, BTreeSet<i64>>,
+}
+
+// === the facts ===
+
+fn facts(text: &str) -> Contract {
+    let mut all = Contract::default();
+    for (at, line) in text.lines().enumerate() {
+        let parts: Vec<&str> = line.split('\t').collect();
+        let number = |s: &str| {
+            s.parse()
+                .unwrap_or_else(|e| panic!("facts line {}: {e}", at + 1))
+        };
+        match parts[..] {
+            ["rpc", service, name, request, response] => {
+                let key = (service.to_owned(), name.to_owned());
+                let old = all
+                    .rpcs
+                    .insert(key, (request.to_owned(), response.to_owned()));
+                assert!(old.is_none(), "facts line {}: said twice", at + 1);
+            }
+            ["enum", name, n, value] => {
+                all.enums
+                    .entry(name.to_owned())
+                    .or_default()
+                    .insert(number(n), value.to_owned());
+            }
+            ["field", message, n, name, kind] => {
+                let n = u32::try_from(number(n)).expect("field numbers are positive");
+                let fields = all.messages.entry(message.to_owned()).or_default();
+                let old = fields.insert(n, (name.to_owned(), kind.to_owned()));
+                assert!(old.is_none(), "facts line {}: number {n} twice", at + 1);
+            }
+            ["message", name] => {
+                all.messages.entry(name.to_owned()).or_default();
+            }
+            _ => panic!("facts line {} is none: {line:?}", at + 1),
+        }
+    }
+    all
+}
+
+// === the proto ===
+
+fn declared(pool: &DescriptorPool) -> Contract {
+    let mut all = Contract::default();
+    for service in pool.services() {
+        add_service(&mut all, &service);
+    }
+    // Nested ones are among them; of a map, only its field is part of the contract.
+    for message in pool.all_messages().filter(|m| !m.is_map_entry()) {
+        add_message(&mut all, &message);
+    }
+    for enumeration in pool.all_enums() {
+        add_enum(&mut all, &enumeration);
+    }
+    all
+}
+
+fn add_service(all: &mut Contract, service: &ServiceDescriptor) {
+    for method in service.methods() {
+        let side = |m: MessageDescriptor, streaming: bool| {
+            format!(
+                "{}{}",
+                if streaming { "stream " } else { "" },
+                local(m.full_name())
+            )
+        };
+        all.rpcs.insert(
+            (local(service.full_name()), method.name().to_owned()),
+            (
+                side(method.input(), method.is_client_streaming()),
+                side(method.output(), method.is_server_streaming()),
+            ),
+        );
+    }
+}
+
+fn add_message(all: &mut Contract, message: &MessageDescriptor) {
+    let name = local(message.full_name());
+    let fields = message
+        .fields()
+        .map(|f| (f.number(), (f.name().to_owned(), type_of(&f))));
+    all.messages.insert(name.clone(), fields.collect());
+    let reserved = message.reserved_ranges().flatten().map(i64::from);
+    all.reserved.entry(name).or_default().extend(reserved);
+}
+
+fn add_enum(all: &mut Contract, enumeration: &EnumDescriptor) {
+    let name = local(enumeration.full_name());
+    let values = enumeration
+        .values()
+        .map(|v| (v.number(), v.name().to_owned()));
+    all.enums.insert(name.clone(), values.collect());
+    let reserved = enumeration.reserved_ranges().flatten().map(i64::from);
+    all.reserved.entry(name).or_default().extend(reserved);
+}
+
+/// The type of a field as the facts write it.
+fn type_of(field: &FieldDescriptor) -> String {
+    let mut text = match field.kind() {
+        Kind::Message(entry) if entry.is_map_entry() => format!(
+            "map<{},{}>",
+            kind(&entry.map_entry_key_field().kind()),
+            kind(&entry.map_entry_value_field().kind())
+        ),
+        other => {
+            let repeated = field.cardinality() == Cardinality::Repeated;
+            format!(
+                "{}{}",
+                if repeated { "repeated " } else { "" },
+                kind(&other)
+            )
+        }
+    };
+    if let Some(oneof) = field.containing_oneof() {
+        text.push_str(&format!(" oneof={}", oneof.name()));
+    }
+    if field
+        .field_descriptor_proto()
+        .options
+        .as_ref()
+        .is_some_and(|o| o.deprecated == Some(true))
+    {
+        text.push_str(" deprecated");
+    }
+    text
+}
+
+fn kind(kind: &Kind) -> String {
+    match kind {
+        Kind::Message(m) => local(m.full_name()),
+        Kind::Enum(e) => local(e.full_name()),
+        scalar => format!("{scalar:?}").to_lowercase(),
+    }
+}
+
+/// A name without the package.
+fn local(full: &str) -> String {
+    full.strip_prefix(PACKAGE)
+        .and_then(|n| n.strip_prefix('.'))
+        .unwrap_or(full)
+        .to_owned()
+}
+
+// === the comparison ===
+
+/// Everything wrong with what is declared; empty if nothing is.
+fn wrongs(declared: &Contract, facts: &Contract) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (key @ (service, name), here) in &declared.rpcs {
+        match facts.rpcs.get(key) {
+            None => wrong.push(format!("rpc {service}.{name}: the facts know no such call")),
+            Some(fact) if fact != here => {
+                wrong.push(format!(
+                    "rpc {service}.{name}: {here:?}, in the facts {fact:?}"
+                ));
+            }
+            Some(_) => {}
+        }
+    }
+    for (name, fields) in &declared.messages {
+        let spell = |(field, kind): &(String, String)| format!("{kind} {field}");
+        let here = fields
+            .iter()
+            .map(|(n, f)| (i64::from(*n), spell(f)))
+            .collect();
+        let fact = facts.messages.get(name);
+        let fact = fact.map(|f| f.iter().map(|(n, f)| (i64::from(*n), spell(f))).collect());
+        let reserved = declared.reserved.get(name).cloned().unwrap_or_default();
+        compare("message", name, &here, fact.as_ref(), &reserved, &mut wrong);
+    }
+    for (name, values) in &declared.enums {
+        let here = values
+            .iter()
+            .map(|(n, v)| (i64::from(*n), v.clone()))
+            .collect();
+        let fact = facts.enums.get(name);
+        let fact = fact.map(|f| f.iter().map(|(n, v)| (i64::from(*n), v.clone())).collect());
+        let reserved = declared.reserved.get(name).cloned().unwrap_or_default();
+        compare("enum", name, &here, fact.as_ref(), &reserved, &mut wrong);
+    }
+    wrong
+}
+
+fn compare(
+    what: &str,
+    name: &str,
+    here: &BTreeMap<i64, String>,
+    fact: Option<&BTreeMap<i64, String>>,
+    reserved: &BTreeSet<i64>,
+    wrong: &mut Vec<String>,
+) {
+    let Some(fact) = fact else {
+        wrong.push(format!("{what} {name}: the facts do not know it"));
+        return;
+    };
+    for (number, text) in here {
+        match fact.get(number) {
+            None => wrong.push(format!(
+                "{what} {name}: {number} ({text}) is not in the facts"
+            )),
+            Some(said) if said != text => {
+                wrong.push(format!(
+                    "{what} {name}: {number} is `{text}`, in the facts `{said}`"
+                ));
+            }
+            Some(_) => {}
+        }
+    }
+    for (number, text) in fact {
+        if !here.contains_key(number) && !reserved.contains(number) {
+            wrong.push(format!(
+                "{what} {name}: {number} ({text}) is neither there nor reserved"
+            ));
+        }
+    }
+}
+
+// === tests ===
+
+fn repository_file(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../proto")
+        .join(path);
+    fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// What a proto of that text declares.
+fn compile(text: &str) -> Contract {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    fs::write(dir.path().join("it.proto"), text).expect("the proto can be written");
+    let set = protox::compile(["it.proto"], [dir.path()]).expect("the proto compiles");
+    declared(&DescriptorPool::from_file_descriptor_set(set).expect("valid descriptors"))
+}
+
+fn check(text: &str) -> Vec<String> {
+    wrongs(
+        &compile(text),
+        &facts(&repository_file("runtime/v1/facts.tsv")),
+    )
+}
+
+#[test]
+fn the_proto_is_the_contract() {
+    let wrong = check(&repository_file("runtime/v1/api.proto"));
+    assert!(
+        wrong.is_empty(),
+        "api.proto differs from facts.tsv:\n{}",
+        wrong.join("\n")
+    );
+}
+
+#[test]
+fn the_proto_declares_what_we_need() {
+    let declared = compile(&repository_file("runtime/v1/api.proto"));
+    assert_eq!(declared.rpcs.len(), 27);
+    assert!(
+        declared.messages.len() > 90,
+        "{} messages",
+        declared.messages.len()
+    );
+    assert_eq!(declared.enums["Signal"].len(), 66);
+    assert!(declared.reserved["ContainerConfig"].contains(&16));
+}
+
+/// Each deliberate mistake is reported, and nothing but it.
+#[test]
+fn a_wrong_proto_is_reported() {
+    let proto = repository_file("runtime/v1/api.proto");
+    let mistakes = [
+        (
+            "wrong number",
+            "int64 created_at = 3; // ns, stamped",
+            "int64 created_at = 6; //",
+            2,
+        ),
+        (
+            "wrong type",
+            "int32 exit_code = 7;",
+            "int64 exit_code = 7;",
+            1,
+        ),
+        (
+            "wrong name",
+            "string reason = 10;",
+            "string reasons = 10;",
+            1,
+        ),
+        (
+            "not repeated",
+            "repeated PodSandbox items = 1;",
+            "PodSandbox items = 1;",
+            1,
+        ),
+        (
+            "wrong map",
+            "map<string, string> unified = 9;",
+            "map<string, bytes> unified = 9;",
+            1,
+        ),
+        (
+            "optional",
+            "string log_path = 15;",
+            "optional string log_path = 15;",
+            1,
+        ),
+        (
+            "not deprecated",
+            "seccomp_profile_path = 10 [deprecated = true]",
+            "seccomp_profile_path = 10",
+            1,
+        ),
+        (
+            "deprecated",
+            "string message = 11;",
+            "string message = 11 [deprecated = true];",
+            1,
+        ),
+        ("field left out", "string image_id = 17;", "", 1),
+        ("not reserved", "reserved 16; // Windows", "", 1),
+        (
+            "enum value",
+            "CONTAINER_UNKNOWN = 3;",
+            "CONTAINER_UNKNOWN = 4;",
+            2,
+        ),
+        ("enum name", "TARGET = 3;", "TARGETS = 3;", 1),
+        (
+            "unknown message",
+            "message PodIP {",
+            "message Nothing {}\nmessage PodIP {",
+            1,
+        ),
+        (
+            "unknown rpc",
+            "rpc Version(",
+            "rpc Vision(VersionRequest) returns (VersionResponse);\nrpc Version(",
+            1,
+        ),
+        (
+            "not streamed",
+            "(stream ContainerEventResponse)",
+            "(ContainerEventResponse)",
+            1,
+        ),
+        (
+            "wrong request",
+            "rpc Status(StatusRequest)",
+            "rpc Status(VersionRequest)",
+            1,
+        ),
+    ];
+    for (what, right, wrong, reports) in mistakes {
+        assert_eq!(
+            proto.matches(right).count(),
+            1,
+            "{what}: `{right}` once in the proto"
+        );
+        let found = check(&proto.replacen(right, wrong, 1));
+        assert_eq!(found.len(), reports, "{what}: {found:?}");
+    }
+}

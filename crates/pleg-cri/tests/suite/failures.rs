@@ -1,0 +1,208 @@
+//! The failure catalogue at the CRI client: what a runtime says and what it may not be taken for.
+//! Each test says what upstream Kubernetes does and what happens here; `docs/failures.md` is the
+//! whole table.
+use crate::common::{Fake, Told, client, config, container, event, sandbox};
+use futures::StreamExt;
+use pleg_cri::{CriRuntime, v1};
+use pleg_runtime::core::{CallError, CallErrorKind, EventType, Report, Shown, WallTime};
+use pleg_runtime::{Row, Runtime, Scope};
+use tonic::Status;
+
+const NOW: i64 = 1_700_000_000_000_000_000;
+/// What containerd ≥ 2 makes of Go's zero time.
+const ABSURD: i64 = -6_795_364_578_871_345_152;
+
+async fn containers(runtime: &CriRuntime, scope: &Scope) -> Result<Vec<Report>, CallError> {
+    let mut rows = Vec::new();
+    let mut take = |row: Row<'_>| rows.extend(row.report());
+    let listed = runtime.list_containers(scope, &mut take).await;
+    listed.map(|()| rows)
+}
+
+/// Upstream: nanoseconds were read as seconds, which made times of the far future (k#124297).
+/// Here: a time is in nanoseconds or it is no time; nothing of its unit is guessed (law 7).
+#[tokio::test]
+async fn a3_a_time_in_another_unit_is_no_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    let stamps = [
+        (0, None),
+        (ABSURD, None),
+        (NOW / 1_000_000_000, None),
+        (NOW / 1_000_000, None),
+        (NOW / 1_000, None),
+        (NOW, Some(WallTime::from_nanos(NOW))),
+        (i64::MAX, None),
+    ];
+    let row = |stamp| v1::Container {
+        created_at: stamp,
+        ..container("c")
+    };
+    let fake = Fake::default();
+    let _serving = fake.serve(&path);
+    let runtime = client(&path);
+    for (stamp, read) in stamps {
+        fake.lock().containers = vec![row(stamp)];
+        let rows = containers(&runtime, &Scope::Node).await.unwrap();
+        assert_eq!(rows[0].identity.created_at, read, "{stamp}");
+    }
+}
+
+/// Upstream: PodSandboxStatus.timestamp, in whatever unit or none, decided which status is the
+/// newer one (k#126414, k#127195, k#127814).
+/// Here: it is not read; our own clock says when a call began (law 3).
+#[tokio::test]
+async fn a4_the_timestamp_of_a_sandbox_status_is_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    let status = v1::PodSandboxStatus {
+        id: "s".into(),
+        created_at: NOW,
+        ..Default::default()
+    };
+    let fake = Fake::default();
+    fake.lock().sandbox_statuses = [("s".into(), Some(status))].into();
+    let _serving = fake.serve(&path);
+    let runtime = client(&path);
+    let plain = runtime.sandbox_status(&"s".into()).await.unwrap();
+    for timestamp in [ABSURD, NOW / 1_000_000_000, NOW, i64::MAX] {
+        fake.lock().beside_sandbox = (timestamp, Vec::new());
+        let report = runtime.sandbox_status(&"s".into()).await.unwrap();
+        assert_eq!(report, plain, "{timestamp}");
+    }
+}
+
+/// Upstream: a timestamp without container statuses was believed to say that the pod has no
+/// containers (k#129818, containerd#10728).
+/// Here: containers are known from ListContainers and their own statuses alone (law 7).
+#[tokio::test]
+async fn a5_containers_come_from_their_own_list() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    let fake = Fake::default();
+    fake.lock().sandbox_statuses = [(
+        "s".into(),
+        Some(v1::PodSandboxStatus {
+            id: "s".into(),
+            ..Default::default()
+        }),
+    )]
+    .into();
+    fake.lock().containers = ["c1", "c2"].map(container).into();
+    let _serving = fake.serve(&path);
+    let runtime = client(&path);
+    let third = v1::ContainerStatus {
+        id: "c3".into(),
+        ..Default::default()
+    };
+    for beside in [Vec::new(), vec![third]] {
+        fake.lock().beside_sandbox = (NOW, beside);
+        let report = runtime.sandbox_status(&"s".into()).await.unwrap();
+        assert_eq!(
+            report.id.as_str(),
+            "s",
+            "a sandbox's status is of the sandbox"
+        );
+        let rows = containers(&runtime, &Scope::Pod("p".into())).await.unwrap();
+        let ids: Vec<_> = rows.iter().map(|row| row.id.as_str()).collect();
+        assert_eq!(ids, ["c1", "c2"]);
+    }
+}
+
+/// Upstream: a list over 16 MiB, some 11,000 containers, fails every relist until the node is
+/// NotReady (k#63858, k#90340; KEP-5825).
+/// Here: lists are streamed where that is offered, the limit can be set, what is over it is an
+/// error of its own, and a stream that breaks has listed nothing (law 5).
+#[tokio::test]
+async fn c9_a_list_over_the_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    // 1.5 MiB in all, for a limit of 1 MiB.
+    let large = |n| {
+        let mut row = container(&format!("c{n}"));
+        row.annotations.insert("a".into(), "x".repeat(256 << 10));
+        row
+    };
+    let fake = Fake::told(Told {
+        containers: (0..6).map(large).collect(),
+        sandboxes: vec![sandbox("s")],
+        ..Told::default()
+    });
+    let serving = fake.serve(&path);
+    let limited = CriRuntime::new(config(&path).with_message_limit(1 << 20)).unwrap();
+    let error = containers(&limited, &Scope::Node).await.unwrap_err();
+    assert_eq!(
+        (error.operation, error.kind),
+        ("ListContainers", CallErrorKind::TooLarge)
+    );
+    let larger = CriRuntime::new(config(&path).with_message_limit(2 << 20)).unwrap();
+    assert_eq!(containers(&larger, &Scope::Node).await.unwrap().len(), 6);
+
+    // The runtime that comes back with streaming lists is asked for them.
+    drop(serving);
+    fake.lock().stream = Some(vec![Ok(3), Ok(3)]);
+    let _serving = fake.serve(&path);
+    while limited.version().await.is_err() {}
+    assert_eq!(containers(&limited, &Scope::Node).await.unwrap().len(), 6);
+    fake.lock().stream = Some(vec![Ok(3), Err(Status::internal("broken"))]);
+    let error = containers(&limited, &Scope::Node).await.unwrap_err();
+    assert_eq!(
+        (error.kind, &*error.message),
+        (CallErrorKind::Failed, "broken")
+    );
+}
+
+/// Upstream: a state that is not known makes the conversion panic, and the kubelet with it.
+/// Here: an unknown number is UNKNOWN, or a mere hint, and all others count (law 7).
+#[tokio::test]
+async fn c17_an_unknown_number_is_no_panic() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    let (sender, receiver) = tokio::sync::mpsc::channel(4);
+    let odd = v1::Container {
+        state: 42,
+        ..container("c1")
+    };
+    let fine = v1::Container {
+        state: v1::ContainerState::ContainerExited.into(),
+        ..container("c2")
+    };
+    let status = |state| v1::ContainerStatus {
+        id: "c1".into(),
+        state,
+        ..Default::default()
+    };
+    let fake = Fake::told(Told {
+        containers: vec![odd, fine],
+        sandboxes: vec![v1::PodSandbox {
+            state: -1,
+            ..sandbox("s")
+        }],
+        container_statuses: [("c1".into(), Some(status(i32::MAX)))].into(),
+        events: Some(receiver),
+        ..Told::default()
+    });
+    let _serving = fake.serve(&path);
+    let runtime = client(&path);
+    let rows = containers(&runtime, &Scope::Node).await.unwrap();
+    let shown: Vec<_> = rows.iter().map(|row| row.shown).collect();
+    assert_eq!(shown, [Shown::Unknown, Shown::Exited]);
+    let report = runtime.container_status(&"c1".into()).await.unwrap();
+    assert_eq!(report.shown, Shown::Unknown);
+    let mut sandboxes = Vec::new();
+    let mut take = |row: Row<'_>| sandboxes.push(row.shown());
+    let listed = runtime.list_sandboxes(&Scope::Node, &mut take).await;
+    listed.unwrap();
+    assert_eq!(sandboxes, [Shown::Unknown]);
+
+    let mut events = runtime.subscribe().await.unwrap();
+    let odd = v1::ContainerEventResponse {
+        container_event_type: 42,
+        containers_statuses: vec![status(42)],
+        ..event("c1")
+    };
+    sender.send(Ok(odd)).await.unwrap();
+    let told = events.next().await.unwrap().unwrap();
+    assert_eq!(told.event, EventType::Other(42));
+    assert_eq!(told.containers[0].shown, Shown::Unknown);
+}

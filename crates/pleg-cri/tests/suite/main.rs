@@ -1,0 +1,19 @@
+//! The tests of this crate, as one binary: each would build the same stack anew.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests"
+)]
+
+mod calls;
+mod codegen;
+mod common;
+mod contract;
+mod decode;
+mod diagnose;
+mod events;
+mod failures;
+mod metrics;
+mod rows;

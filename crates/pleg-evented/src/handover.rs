@@ -1,0 +1,122 @@
+//! The bounded channel from the reader to the writer.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+
+use crate::queue::Queue;
+use crate::{ReaderGauges, StreamObservation};
+
+/// A channel in which `capacity` observations may wait for the writer before the reader joins
+/// them.
+///
+/// # Panics
+/// If `capacity` is zero.
+pub fn handover(capacity: usize) -> (ObservationSender, Observations) {
+    let (sender, receiver) = mpsc::channel(capacity);
+    let gauges = Arc::new(ReaderGauges::new(capacity));
+    let sender = ObservationSender {
+        sender,
+        gauges: gauges.clone(),
+    };
+    let observations = Observations {
+        receiver,
+        gauges,
+        taken: 0,
+        more: false,
+    };
+    (sender, observations)
+}
+
+#[derive(Debug)]
+struct Handed {
+    observation: StreamObservation,
+    /// Whether the reader held more when it handed this one over.
+    more: bool,
+}
+
+/// The reader's end.
+#[derive(Debug)]
+pub struct ObservationSender {
+    sender: mpsc::Sender<Handed>,
+    pub(crate) gauges: Arc<ReaderGauges>,
+}
+
+/// The writer has gone.
+pub(crate) struct Closed;
+
+impl ObservationSender {
+    /// Hands over what the writer has room for now.
+    pub(crate) fn hand_over(&self, queue: &mut Queue) {
+        while !queue.is_empty() {
+            match self.sender.try_reserve() {
+                Ok(room) => self.send(room, queue),
+                Err(TrySendError::Full(()) | TrySendError::Closed(())) => break,
+            }
+        }
+        self.gauges.show(queue);
+    }
+
+    /// Waits until the writer has room for one observation, and hands it over. Cancel safe.
+    pub(crate) async fn hand_over_one(&self, queue: &mut Queue) -> Result<(), Closed> {
+        let room = self.sender.reserve().await.map_err(|_| Closed)?;
+        self.send(room, queue);
+        Ok(())
+    }
+
+    fn send(&self, room: mpsc::Permit<'_, Handed>, queue: &mut Queue) {
+        if let Some(observation) = queue.pop() {
+            self.gauges.handed(observation.at());
+            let more = !queue.is_empty();
+            room.send(Handed { observation, more });
+        }
+    }
+
+    pub(crate) async fn closed(&self) {
+        self.sender.closed().await;
+    }
+}
+
+/// The writer's end.
+///
+/// An observation counts as handled as soon as the next one is asked for.
+#[derive(Debug)]
+pub struct Observations {
+    receiver: mpsc::Receiver<Handed>,
+    gauges: Arc<ReaderGauges>,
+    taken: u64,
+    more: bool,
+}
+
+impl Observations {
+    /// The next observation; `None` once the reader has ended. Cancel safe.
+    pub async fn recv(&mut self) -> Option<StreamObservation> {
+        self.gauges.handled(self.taken);
+        let handed = self.receiver.recv().await?;
+        Some(self.took(handed))
+    }
+
+    /// The next observation, if one waits.
+    pub fn try_recv(&mut self) -> Option<StreamObservation> {
+        self.gauges.handled(self.taken);
+        let handed = self.receiver.try_recv().ok()?;
+        Some(self.took(handed))
+    }
+
+    fn took(&mut self, handed: Handed) -> StreamObservation {
+        self.taken += 1;
+        self.more = handed.more;
+        handed.observation
+    }
+
+    /// Whether observations wait behind the last one that was taken, here or at the reader.
+    pub fn more_wait(&self) -> bool {
+        self.more || !self.receiver.is_empty()
+    }
+
+    /// What the reader shows of itself.
+    pub fn gauges(&self) -> Arc<ReaderGauges> {
+        self.gauges.clone()
+    }
+}

@@ -1,0 +1,365 @@
+//! The reader on scripted runtimes: when it tries again, what it hands over, how it stops.
+use std::time::Duration;
+
+use pleg_evented::{ReconnectSettings, StreamObservation};
+use pleg_runtime::core::{CallErrorKind, EventType, StreamChange, StreamEnd};
+
+use crate::scripted::{Bench, Dial, Step, error, event, lives, silence};
+
+const DOWN: CallErrorKind = CallErrorKind::Unavailable;
+
+fn why(change: StreamChange) -> StreamEnd {
+    match change {
+        StreamChange::Ended { why, .. } => why,
+        subscribed @ StreamChange::Subscribed { .. } => panic!("unexpected {subscribed:?}"),
+    }
+}
+
+fn is_subscribed(observation: &StreamObservation) -> bool {
+    matches!(
+        observation,
+        StreamObservation::Change(StreamChange::Subscribed { .. })
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_pace_of_a_restart() {
+    // The daemon is down for 5.2 s, refuses while it starts, then is cut off twice.
+    let mut script: Vec<_> = (0..103).map(|_| Dial::Fails(DOWN)).collect();
+    script.push(Dial::Opens(vec![Step::Fails(CallErrorKind::Failed)]));
+    script.push(Dial::Opens(vec![Step::Fails(CallErrorKind::Failed)]));
+    script.push(lives(1500));
+    let mut bench = Bench::new(script, 1);
+    let at = bench.attempts(107).await;
+    let often: Vec<_> = (0..=100).map(|n| n * 50).collect();
+    assert_eq!(at[..101], often);
+    // Backed off twice; then three calls: again at once, after 100 ms, after a life and 200 ms.
+    assert_eq!(at[101..], [5100, 5300, 5700, 5700, 5800, 5800 + 1500 + 200]);
+    bench.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_minute_of_life_resets_the_pace() {
+    let script = vec![
+        lives(2000),
+        lives(2000),
+        lives(60_000),
+        lives(2000),
+        silence(),
+    ];
+    let mut bench = Bench::new(script, 1);
+    // Pauses: none, 100 ms, none after the long life, 100 ms again.
+    let at = [0, 2000, 4100, 64_100, 66_200];
+    assert_eq!(bench.attempts(5).await, at);
+    bench.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_subscribes_a_minute() {
+    let cut = || {
+        Dial::Opens(vec![
+            Step::Event("a", EventType::Started),
+            Step::Fails(DOWN),
+        ])
+    };
+    let settings = ReconnectSettings {
+        jitter_percent: 0,
+        backoff_to: Duration::from_millis(100),
+        ..ReconnectSettings::default()
+    };
+    let mut bench = Bench::with(settings, (0..40).map(|_| cut()).collect(), 1);
+    let at = bench.attempts(22).await;
+    assert_eq!(
+        at[..12],
+        [0, 0, 100, 200, 300, 400, 500, 600, 700, 800, 60_000, 60_100]
+    );
+    assert!(at.windows(11).all(|w| w[10] - w[0] >= 60_000));
+    bench.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_not_offered_is_asked_for_every_minute() {
+    let never = CallErrorKind::Unimplemented;
+    let script = vec![
+        Dial::Opens(vec![Step::Fails(never)]),
+        lives(20),
+        Dial::Opens(vec![Step::Wait(Duration::from_secs(2)), Step::Fails(never)]),
+        silence(),
+    ];
+    let mut bench = Bench::new(script, 8);
+    for end in [
+        StreamEnd::NeverOffered,
+        StreamEnd::Disabled,
+        StreamEnd::NeverOffered,
+    ] {
+        assert!(is_subscribed(&bench.next().await));
+        assert_eq!(why(bench.change().await), end);
+    }
+    assert!(is_subscribed(&bench.next().await));
+    assert_eq!(bench.dialed(), [0, 60_000, 120_020, 182_020]);
+    bench.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_comes_after_the_events_and_says_when_it_goes_on() {
+    let wait = |ms| Step::Wait(Duration::from_millis(ms));
+    let script = vec![
+        Dial::Opens(vec![
+            wait(10),
+            Step::Event("a", EventType::Started),
+            Step::Event("a", EventType::Stopped),
+            wait(2000),
+            Step::Fails(CallErrorKind::TooLarge),
+        ]),
+        Dial::Opens(vec![wait(3000), Step::Fails(DOWN)]),
+        Dial::Fails(DOWN),
+    ];
+    let mut bench = Bench::new(script, 1);
+    let began = bench.began;
+    let at = |ms| began.after(Duration::from_millis(ms));
+
+    let StreamChange::Subscribed { at: issued, .. } = bench.change().await else {
+        panic!()
+    };
+    assert_eq!(issued, at(0));
+    for what in [EventType::Started, EventType::Stopped] {
+        let StreamObservation::Event(arrival) = bench.next().await else {
+            panic!()
+        };
+        assert_eq!((arrival.event, arrival.arrived), (event("a", what), at(10)));
+    }
+    let end = StreamEnd::Ended(Some(error(CallErrorKind::TooLarge)));
+    let ended = StreamChange::Ended {
+        at: at(2010),
+        why: end,
+        retry_at: at(2010),
+    };
+    assert_eq!(bench.change().await, ended);
+    assert!(is_subscribed(&bench.next().await));
+    let cut = StreamEnd::Cut(error(DOWN));
+    let ended = StreamChange::Ended {
+        at: at(5010),
+        why: cut,
+        retry_at: at(5110),
+    };
+    assert_eq!(bench.change().await, ended);
+    let refused = StreamEnd::Refused(error(DOWN));
+    let ended = StreamChange::Ended {
+        at: at(5110),
+        why: refused,
+        retry_at: at(5160),
+    };
+    assert_eq!(bench.change().await, ended);
+    assert!(is_subscribed(&bench.next().await));
+    assert_eq!(bench.dialed(), [0, 2010, 5110, 5160]);
+    bench.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_hangs_is_given_up() {
+    let mut bench = Bench::new(vec![Dial::Hangs], 1);
+    let StreamEnd::Refused(error) = why(bench.change().await) else {
+        panic!()
+    };
+    assert_eq!(error.kind, CallErrorKind::DeadlineExceeded);
+    assert!(is_subscribed(&bench.next().await));
+    assert_eq!(bench.dialed(), [0, 10_050]);
+    bench.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stalled_writer_stalls_nobody_and_loses_nothing() {
+    const LIVES: u64 = 20_000;
+    let script = vec![Dial::Opens(vec![
+        Step::Burst(LIVES),
+        Step::Burst(LIVES),
+        Step::Wait(Duration::from_secs(2)),
+    ])];
+    let mut bench = Bench::new(script, 1);
+    // Nobody takes anything, and yet the stream is drained to its end and the next one begins.
+    while bench.dialed().len() < 2 {
+        bench.idle(1).await;
+    }
+    assert_eq!(bench.dialed(), [0, 2000]);
+    assert_eq!(bench.gauges.arrivals(), 2 * 3 * LIVES);
+    assert_eq!(bench.gauges.waiting_since(), Some(bench.began));
+    assert_eq!(bench.gauges.lost(), 0);
+    assert!(bench.gauges.waiting() as u64 <= 3 * LIVES + 1024 + 2);
+
+    let (mut taken, mut changes) = (Vec::new(), 0);
+    while changes < 3 {
+        match bench.next().await {
+            StreamObservation::Event(arrival) => taken.push(arrival.event),
+            StreamObservation::Change(change) => {
+                changes += 1;
+                let subscribed = is_subscribed(&StreamObservation::Change(change));
+                assert_eq!(subscribed, changes != 2);
+                assert_eq!(taken.is_empty(), changes == 1);
+            }
+        }
+    }
+    let (last, ids) = (taken.len() as u64, 0..LIVES);
+    assert_eq!(last + bench.gauges.joined(), 2 * 3 * LIVES);
+    let mut seen = vec![[false; 2]; LIVES as usize];
+    for event in &taken {
+        let n: usize = event
+            .id
+            .as_str()
+            .trim_start_matches("burst")
+            .parse()
+            .unwrap();
+        match event.event {
+            EventType::Stopped => seen[n][0] = true,
+            EventType::Deleted => {
+                assert!(seen[n][0], "stopped before deleted");
+                seen[n][1] = true;
+            }
+            _ => {}
+        }
+    }
+    assert!(ids.into_iter().all(|n| seen[n as usize] == [true; 2]));
+    // The last one counts as handled when the next one is asked for.
+    assert!(bench.gauges.waiting_since().is_some());
+    assert_eq!(bench.out.try_recv(), None);
+    assert_eq!(
+        (bench.gauges.waiting(), bench.gauges.waiting_since()),
+        (0, None)
+    );
+    bench.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_ids_than_can_be_kept_end_the_stream_so_that_a_list_follows() {
+    let mut bench = Bench::new(
+        vec![Dial::Opens(vec![
+            Step::Wait(Duration::from_secs(1)),
+            Step::Burst(102_000),
+            Step::Silence,
+        ])],
+        1,
+    );
+    assert!(is_subscribed(&bench.next().await));
+    while bench.dialed().len() < 2 {
+        bench.idle(1).await;
+    }
+    assert!(bench.gauges.lost() > 0);
+    let end = loop {
+        if let StreamObservation::Change(change) = bench.next().await {
+            break why(change);
+        }
+    };
+    assert!(matches!(end, StreamEnd::Ended(Some(e)) if e.kind == CallErrorKind::Cancelled));
+    assert!(is_subscribed(&bench.next().await));
+    bench.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_while_the_writer_is_stalled_stays_small() {
+    let flap = |_| {
+        Dial::Opens(vec![
+            Step::Event("a", EventType::Stopped),
+            Step::Fails(DOWN),
+        ])
+    };
+    let mut script: Vec<_> = (0..300).map(flap).collect();
+    script.extend((0..100).map(|_| Dial::Fails(DOWN)));
+    let mut bench = Bench::new(script, 1);
+    while bench.dialed().len() < 401 {
+        bench.idle(1000).await;
+    }
+    let (mut changes, mut events) = (Vec::new(), 0);
+    while bench.out.more_wait() || changes.is_empty() {
+        match bench.next().await {
+            StreamObservation::Change(change) => changes.push(change),
+            StreamObservation::Event(_) => events += 1,
+        }
+    }
+    assert_eq!((events, bench.gauges.lost()), (300, 0));
+    assert!(changes.len() <= 12, "{changes:?}");
+    assert!(matches!(
+        changes.first(),
+        Some(StreamChange::Subscribed { .. })
+    ));
+    assert!(matches!(
+        changes.last(),
+        Some(StreamChange::Subscribed { .. })
+    ));
+    bench.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_stops_wherever_it_waits() {
+    let event = || Step::Event("a", EventType::Created);
+    for (script, capacity) in [
+        (vec![Dial::Hangs], 1),
+        (vec![silence()], 8),
+        (vec![Dial::Opens(vec![event(), event(), Step::Silence])], 1),
+        (vec![lives(100)], 8),
+        (vec![Dial::Fails(DOWN)], 8),
+    ] {
+        let bench = Bench::new(script, capacity);
+        bench.idle(120).await;
+        bench.stop().await;
+        // Even before it has begun.
+        Bench::new(Vec::new(), 1).stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_stops_when_nobody_can_take_anything_any_more() {
+    for step in [Step::Silence, Step::Event("a", EventType::Created)] {
+        let Bench { out, reader, .. } = Bench::new(vec![Dial::Opens(vec![step, Step::Silence])], 1);
+        drop(out);
+        reader.await.unwrap();
+    }
+}
+
+/// Finding A6.
+#[tokio::test(start_paused = true)]
+async fn panicking_stream_is_subscribed_again() {
+    let script = vec![
+        Dial::Opens(vec![Step::Event("a", EventType::Started), Step::Panics]),
+        silence(),
+    ];
+    let mut bench = Bench::new(script, 1);
+    assert!(is_subscribed(&bench.next().await));
+    // The event that was not taken yet may be lost with the stream; the list that follows tells.
+    let ended = loop {
+        if let StreamObservation::Change(change) = bench.next().await {
+            break change;
+        }
+    };
+    let StreamEnd::Ended(Some(error)) = why(ended) else {
+        panic!("a panic ends the stream")
+    };
+    assert!(error.message.contains("a bug in a decoder"), "{error}");
+    assert!(is_subscribed(&bench.next().await));
+    assert_eq!(bench.gauges.panics(), 1);
+    bench.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn stream_that_panics_at_once_is_backed_off() {
+    let script = (0..5).map(|_| Dial::Opens(vec![Step::Panics])).collect();
+    let mut bench = Bench::new(script, 1);
+    let at = bench.attempts(5).await;
+    assert_eq!(at, [0, 0, 100, 300, 700]);
+    bench.stop().await;
+}
+
+/// Finding A14: the writer ends a stream that reports nothing while reads show changes.
+#[tokio::test(start_paused = true)]
+async fn notified_reader_ends_the_stream_and_subscribes_again() {
+    let mut bench = Bench::new(vec![silence(), silence()], 1);
+    assert!(is_subscribed(&bench.next().await));
+    bench.idle(5_000).await;
+    bench.renew.notify_one();
+    let StreamEnd::Cut(error) = why(bench.change().await) else {
+        panic!("nothing had arrived on it")
+    };
+    assert_eq!(error.kind, CallErrorKind::Cancelled);
+    assert!(is_subscribed(&bench.next().await));
+    bench.idle(5_000).await;
+    assert_eq!(bench.dialed().len(), 2);
+    bench.stop().await;
+}

@@ -1,0 +1,7 @@
+//! The whole generator on a runtime made by hand, in paused time: what the public API promises.
+mod events;
+mod findings;
+mod life;
+mod requests;
+mod trouble;
+mod waiting;

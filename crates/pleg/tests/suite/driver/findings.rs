@@ -1,0 +1,233 @@
+//! Histories in which an earlier release was wrong: one test per finding.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::{Stream, StreamExt as _};
+use pleg::Pleg;
+use pleg::core::{
+    CallError, CallErrorKind, ContainerDetails, ContainerState, Details, EventType, Id,
+    LifecycleType, PodView, Report, Resources, RuntimeEvent, Shown,
+};
+use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope};
+
+use crate::support::*;
+
+/// The node, whose first stream panics with its first event.
+struct Panics(Node, Arc<AtomicUsize>);
+
+struct Events(<Node as Runtime>::Events, Arc<AtomicUsize>);
+
+impl Stream for Events {
+    type Item = Result<RuntimeEvent, CallError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let next = self.0.poll_next_unpin(cx);
+        let first = || self.1.fetch_add(1, Ordering::SeqCst) == 0;
+        assert!(
+            !(matches!(next, Poll::Ready(Some(_))) && first()),
+            "a bug in a decoder"
+        );
+        next
+    }
+}
+
+impl Runtime for Panics {
+    type Events = Events;
+
+    async fn list_sandboxes(
+        &self,
+        scope: &Scope,
+        row: &mut (dyn FnMut(Row<'_>) + Send),
+    ) -> Result<(), CallError> {
+        self.0.list_sandboxes(scope, row).await
+    }
+
+    async fn list_containers(
+        &self,
+        scope: &Scope,
+        row: &mut (dyn FnMut(Row<'_>) + Send),
+    ) -> Result<(), CallError> {
+        self.0.list_containers(scope, row).await
+    }
+
+    async fn sandbox_status(&self, id: &Id) -> Result<Report, CallError> {
+        self.0.sandbox_status(id).await
+    }
+
+    async fn container_status(&self, id: &Id) -> Result<Report, CallError> {
+        self.0.container_status(id).await
+    }
+
+    async fn subscribe(&self) -> Result<Events, CallError> {
+        Ok(Events(self.0.subscribe().await?, self.1.clone()))
+    }
+
+    async fn version(&self) -> Result<RuntimeVersion, CallError> {
+        self.0.version().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a6_stream_that_panics_is_subscribed_again() {
+    let node = Node::new();
+    node.run_pod("p1");
+    let pleg = Pleg::builder(Panics(node.clone(), Arc::default()))
+        .spawn()
+        .unwrap();
+    soon(pleg.wait_until_synced()).await.unwrap();
+    pass(&pleg, 5 * SECOND).await;
+    node.emit(EventType::Started, "p1-c");
+    pass(&pleg, 5 * SECOND).await;
+    assert_eq!(node.asked(&Op::Subscribe), 2);
+    node.put_and_tell(exited("p1", "c", 1), EventType::Stopped);
+    let exited = || {
+        let view = pleg.get(&"p1".into());
+        view.status.containers[0].state == ContainerState::Exited
+    };
+    let took = until(&pleg, exited).await;
+    assert!(took < SECOND, "events arrive again: {took:?}");
+}
+
+/// The tokio runtime on which the generator ran is gone; a consumer on another one waits.
+#[test]
+fn a8_dropped_tokio_runtime_ends_subscriptions() {
+    let one = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let node = Node::new();
+    node.run_pod("p1");
+    let (pleg, mut subscription) = one.block_on(async {
+        let mut builder = Pleg::builder(node.clone());
+        let subscription = builder.subscribe();
+        let pleg = builder.spawn().unwrap();
+        pleg.wait_until_synced().await.unwrap();
+        (pleg, subscription)
+    });
+    drop(one);
+    let two = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    two.block_on(async {
+        while subscription.try_next().is_some() {}
+        let ended = tokio::time::timeout(Duration::from_secs(3), subscription.next()).await;
+        assert!(matches!(ended, Ok(None)), "{ended:?}");
+        assert!(pleg.health().ready().is_err());
+        let uid = "p1".into();
+        let wait = pleg.newer_than(&uid, pleg.now(), Duration::from_secs(3));
+        assert!(matches!(wait.await, Err(pleg::WaitError::Closed)));
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a8_builder_that_does_not_spawn_ends_subscriptions() {
+    let mut builder = Pleg::builder(Node::new()).settings(settings(|s| {
+        s.probe_period = Duration::from_nanos(1);
+    }));
+    let mut subscription = builder.subscribe();
+    assert!(builder.spawn().is_err());
+    assert!(soon(subscription.next()).await.is_none());
+}
+
+fn with_memory(uid: &str, name: &str, limit: i64) -> Report {
+    let mut report = container(uid, name, Shown::Running);
+    let resources = Resources {
+        memory_limit: limit,
+        ..Resources::default()
+    };
+    report.details = Details::from(ContainerDetails {
+        resources: Some(Arc::new(resources)),
+        ..ContainerDetails::default()
+    });
+    report
+}
+
+fn memory(view: &PodView, id: &str) -> i64 {
+    let all = view.status.containers.iter();
+    let container = all.clone().find(|c| c.id.as_str() == id).unwrap();
+    container.details.resources.as_ref().unwrap().memory_limit
+}
+
+/// A resize is read by an inspection while an event with statuses from before it arrives.
+#[tokio::test(start_paused = true)]
+async fn a7_event_during_an_inspection_does_not_hide_a_resize() {
+    let node = Node::new();
+    node.run_pod("p1");
+    node.put(with_memory("p1", "c", 200));
+    node.put(container("p1", "d", Shown::Running));
+    let pleg = synced(&node, settings(|_| ())).await;
+    assert_eq!(memory(&pleg.get(&"p1".into()), "p1-c"), 200);
+    node.take(pod("p1"), 50 * MS);
+    node.put(with_memory("p1", "c", 400));
+    let asked = pleg.clone();
+    let read = tokio::spawn(async move { asked.request_reinspect(&"p1".into()).await });
+    pass(&pleg, 5 * MS).await;
+    node.put(with_memory("p1", "c", 200));
+    node.emit(EventType::Started, "p1-d");
+    node.put(with_memory("p1", "c", 400));
+    soon(read).await.unwrap().unwrap();
+    let took = until(&pleg, || memory(&pleg.get(&"p1".into()), "p1-c") == 400).await;
+    assert!(took < SECOND, "{took:?}");
+    pass(&pleg, 30 * MINUTE).await;
+    assert_eq!(memory(&pleg.get(&"p1".into()), "p1-c"), 400);
+}
+
+/// The runtime is away for a minute, while workers ask for each pod every ten seconds.
+#[tokio::test(start_paused = true)]
+async fn a4_deaths_in_an_outage_are_announced_within_two_seconds_of_its_end() {
+    let uid = |n: usize| format!("p{n}");
+    let node = Node::new();
+    (0..30).for_each(|n| node.run_pod(&uid(n)));
+    let pleg = synced(&node, settings(|_| ())).await;
+    let mut subscription = pleg.subscribe();
+    pass(&pleg, 2 * SECOND).await;
+    let mut calls = vec![Op::Subscribe, Op::List];
+    calls.extend((0..30).map(|n| pod(&uid(n))));
+    for call in &calls {
+        node.fail(call.clone(), CallErrorKind::Unavailable);
+    }
+    node.cut();
+    for _ in 0..6 {
+        for n in 0..30 {
+            let uid = uid(n).as_str().into();
+            let asked = pleg.newer_than(&uid, pleg.now(), SECOND);
+            assert!(asked.await.is_err());
+        }
+        pass(&pleg, 10 * SECOND).await;
+    }
+    drain(&mut subscription);
+    (0..30).for_each(|n| node.put(exited(&uid(n), "c", 1)));
+    for call in &calls {
+        node.succeed(call);
+    }
+    let back = pleg.now();
+    let mut died = 0;
+    while died < 30 {
+        let event = next(&mut subscription).await;
+        if event.event == LifecycleType::ContainerDied {
+            assert_eq!(event.subject.unwrap().exit_code, Some(1));
+            died += 1;
+        }
+    }
+    let took = pleg.now().since(back);
+    assert!(took <= 2 * SECOND, "{took:?}");
+}
+
+/// The stream stands and reports nothing any more. A new call would be served.
+#[tokio::test(start_paused = true)]
+async fn a14_silent_stream_is_subscribed_again() {
+    let node = Node::new();
+    node.run_pod("p1");
+    let pleg = synced(&node, settings(|_| ())).await;
+    for n in 0..10 {
+        node.put(container("p1", &format!("k{n}"), Shown::Running));
+        pass(&pleg, 30 * SECOND).await;
+    }
+    assert!(node.asked(&Op::Subscribe) > 1);
+}

@@ -1,0 +1,495 @@
+//! When the runtime is in trouble: hung pods, hung lists, lost streams, and what health says.
+
+use pleg::core::{
+    CallErrorKind, Degraded, EventType, Mode, NotReady, Shown, Source, StreamEnd, StreamState,
+};
+use pleg::{Pleg, WaitError};
+
+use crate::support::{
+    MINUTE, MS, Node, Op, SECOND, container, drain, exited, in_short, next, pass, pod, rarely,
+    settings, soon, synced, until, waiting,
+};
+
+fn degraded(pleg: &Pleg) -> Vec<&'static str> {
+    pleg.health()
+        .degraded()
+        .iter()
+        .map(Degraded::as_str)
+        .collect()
+}
+
+fn is_degraded(pleg: &Pleg, how: &str) -> bool {
+    degraded(pleg).contains(&how)
+}
+
+fn polling() -> pleg::core::Settings {
+    settings(|s| s.mode = Mode::Polling)
+}
+
+/// Law 11: a pod whose reads hang delays nobody; its waiter gets the error after 5 s, its last
+/// good status stays beside the error, and it is reported within 3 s without unreadying the node.
+#[tokio::test(start_paused = true)]
+async fn a_hung_pod_is_one_hung_pod() {
+    let node = Node::new();
+    (0..12).for_each(|n| node.run_pod(&format!("p{n}")));
+    let pleg = synced(&node, polling()).await;
+    pass(&pleg, SECOND).await;
+    let good = pleg.get(&"p0".into());
+    // More of them than slots.
+    let hung: Vec<_> = (0..11).map(|n| format!("p{n}")).collect();
+    hung.iter().for_each(|uid| node.hang(pod(uid)));
+    let asked = pleg.now();
+    let mut waits = Vec::new();
+    for uid in &hung {
+        let pleg_of_task = pleg.clone();
+        let uid = uid.as_str().into();
+        waits.push(tokio::spawn(async move {
+            pleg_of_task.newer_than(&uid, asked, MINUTE).await
+        }));
+    }
+    pass(&pleg, MS).await;
+    let view = soon(pleg.newer_than(&"p11".into(), pleg.now(), MINUTE))
+        .await
+        .unwrap();
+    assert!(view.as_of > Some(asked));
+    let took = pleg.now().since(asked);
+    assert!(
+        took <= 260 * MS,
+        "a slot is given back after 250 ms: {took:?}"
+    );
+    pass(&pleg, 3 * SECOND - took).await;
+    assert!(is_degraded(&pleg, "pods_hung"));
+    let oldest = pleg.health().current().oldest_overdue.unwrap();
+    assert_eq!(oldest, asked);
+    for waits in waits {
+        let Err(WaitError::Read {
+            error: why,
+            last_good,
+        }) = soon(waits).await.unwrap()
+        else {
+            panic!("it hangs");
+        };
+        assert_eq!(why.kind, CallErrorKind::DeadlineExceeded);
+        assert!(!last_good.status.is_nothing());
+    }
+    assert!(pleg.now().since(asked) <= 5 * SECOND + 510 * MS);
+    let view = pleg.get(&"p0".into());
+    assert!(view.status.error.is_some());
+    assert_eq!(view.status.containers, good.status.containers);
+    assert!(is_degraded(&pleg, "pods_failing"));
+    assert_eq!(pleg.health().ready(), Ok(()));
+    // Lists went on meanwhile, and it heals by itself.
+    assert!(node.asked(&Op::List) >= 5);
+    hung.iter().for_each(|uid| node.unhang(&pod(uid)));
+    until(&pleg, || degraded(&pleg).is_empty()).await;
+    assert_eq!(pleg.get(&"p0".into()).status, good.status);
+}
+
+/// At most so many inspections are overdue; then the oldest is given up, as failed.
+#[tokio::test(start_paused = true)]
+async fn too_many_hung_pods_cost_the_oldest() {
+    let node = Node::new();
+    (0..3).for_each(|n| node.run_pod(&format!("p{n}")));
+    let few = settings(|s| {
+        *s = rarely();
+        (s.inspections, s.overdue_max) = (1, 2);
+    });
+    let pleg = synced(&node, few).await;
+    let now = pleg.now();
+    let mut waits = Vec::new();
+    for n in 0..3 {
+        let uid = format!("p{n}");
+        node.hang(pod(&uid));
+        waits.push(waiting(&pleg, &uid, now, MINUTE).await);
+    }
+    let oldest = soon(waits.remove(0)).await.unwrap();
+    assert!(matches!(oldest, Err(WaitError::Read { error: why, .. })
+        if why.kind == CallErrorKind::Cancelled));
+    let took = pleg.now().since(now);
+    assert!(
+        (750 * MS..800 * MS).contains(&took),
+        "when the third was overdue: {took:?}"
+    );
+    assert!(waits.iter().all(|w| !w.is_finished()));
+    assert_eq!(pleg.counters().inspections_cancelled, 1);
+}
+
+/// Law 12: a list that hangs is reported within 3 s; the node stays ready for 3 min, and then says
+/// why not in upstream's words. Afterwards all is well by itself.
+#[tokio::test(start_paused = true)]
+async fn a_hung_list_is_reported_and_does_not_unready() {
+    for mode in [Mode::Evented, Mode::Polling] {
+        let node = Node::new();
+        node.run_pod("p");
+        let pleg = synced(&node, settings(|s| s.mode = mode)).await;
+        node.hang(Op::List);
+        let lists = node.asked(&Op::List);
+        until(&pleg, || node.asked(&Op::List) > lists).await;
+        let began = pleg.now();
+        until(&pleg, || is_degraded(&pleg, "list_slow")).await;
+        assert!(pleg.now().since(began) <= 3 * SECOND, "{mode:?}");
+        // It times out, is tried again with a longer deadline, and stays reported all the time.
+        let last = pleg.health().current().last_list.unwrap();
+        let mut unready_at = None;
+        while unready_at.is_none() {
+            pass(&pleg, 500 * MS).await;
+            let slow = is_degraded(&pleg, "list_slow") || is_degraded(&pleg, "list_failed");
+            assert!(slow, "{mode:?}: {:?}", degraded(&pleg));
+            unready_at = pleg.health().ready().err().map(|why| (pleg.now(), why));
+        }
+        let (at, why) = unready_at.unwrap();
+        let silent = at.since(last);
+        assert!(
+            (180 * SECOND..181 * SECOND).contains(&silent),
+            "{mode:?}: {silent:?}"
+        );
+        let why = why.to_string();
+        assert!(why.starts_with("pleg was last seen active 3m0"), "{why}");
+        assert!(why.ends_with(" ago; threshold is 3m0s"), "{why}");
+        node.unhang(&Op::List);
+        until(&pleg, || {
+            pleg.health().ready().is_ok() && degraded(&pleg).is_empty()
+        })
+        .await;
+        assert!(!pleg.get(&"p".into()).status.is_nothing());
+    }
+}
+
+/// A list that fails is reported at once and tried again after a second; law 10: the first call
+/// that succeeds afterwards brings a list at once.
+#[tokio::test(start_paused = true)]
+async fn after_an_outage_a_list_runs_with_the_first_call_that_succeeds() {
+    let node = Node::new();
+    node.run_pod("p");
+    let slowly = settings(|s| {
+        *s = rarely();
+        s.relist_period = 30 * SECOND;
+    });
+    let pleg = synced(&node, slowly).await;
+    node.fail(Op::List, CallErrorKind::Unavailable);
+    let lists = node.asked(&Op::List);
+    until(&pleg, || is_degraded(&pleg, "list_failed")).await;
+    assert_eq!(node.asked(&Op::List), lists + 1);
+    assert_eq!(pleg.health().ready(), Ok(()));
+    node.succeed(&Op::List);
+    pass(&pleg, SECOND).await;
+    assert_eq!(
+        node.asked(&Op::List),
+        lists + 1,
+        "nobody knows yet that it is over"
+    );
+    soon(pleg.request_relist(&"p".into())).await.unwrap();
+    pass(&pleg, MS).await;
+    assert_eq!(node.asked(&Op::List), lists + 2);
+    assert_eq!(degraded(&pleg), [""; 0]);
+}
+
+/// The probe is such a call.
+#[tokio::test(start_paused = true)]
+async fn probe_ends_an_outage() {
+    for every in [15 * SECOND, 2 * SECOND] {
+        let node = Node::new();
+        node.take(Op::Version, 300 * MS);
+        let slowly = settings(|s| {
+            *s = rarely();
+            s.relist_period = 45 * SECOND;
+            s.probe_period = every;
+        });
+        let pleg = Pleg::builder(node.clone())
+            .settings(slowly)
+            .spawn()
+            .unwrap();
+        soon(pleg.wait_until_synced()).await.unwrap();
+        pass(&pleg, 25 * SECOND).await;
+        node.fail(Op::List, CallErrorKind::Unavailable);
+        node.fail(Op::Version, CallErrorKind::Unavailable);
+        until(&pleg, || is_degraded(&pleg, "list_failed")).await;
+        pass(&pleg, 3 * SECOND).await;
+        node.succeed(&Op::List);
+        node.succeed(&Op::Version);
+        // The writer has much to do meanwhile. That keeps no probe from its end.
+        let back = pleg.now();
+        while !degraded(&pleg).is_empty() {
+            pleg.acknowledge(&"nothing".into()).await;
+            pass(&pleg, 50 * MS).await;
+        }
+        let took = pleg.now().since(back);
+        assert!(took <= every + SECOND, "{took:?}");
+    }
+}
+
+/// Lists are rare, and the runtime is probed as by default.
+fn probing() -> pleg::core::Settings {
+    settings(|s| {
+        *s = rarely();
+        s.probe_period = 15 * SECOND;
+    })
+}
+
+/// Between two lists only a probe can show that the runtime hangs: within 20 s, whether pods exist
+/// or not (invariant 12). It makes no node unready, and is over with the first answer, to whatever
+/// call.
+#[tokio::test(start_paused = true)]
+async fn frozen_runtime_is_reported_within_20_s() {
+    for pods in [vec![], vec!["p", "q"]] {
+        let node = Node::new();
+        pods.iter().for_each(|uid| node.run_pod(uid));
+        node.take(Op::Version, 10 * MS);
+        let pleg = synced(&node, probing()).await;
+        pass(&pleg, 47 * SECOND).await;
+        assert_eq!(degraded(&pleg), [""; 0]);
+        node.hang(Op::List);
+        node.hang(Op::Version);
+        pods.iter().for_each(|uid| node.hang(pod(uid)));
+        let hangs = pleg.now();
+        let took = until(&pleg, || is_degraded(&pleg, "runtime_silent")).await;
+        assert!(took <= 20 * SECOND, "{took:?}");
+        assert_eq!(pleg.health().ready(), Ok(()));
+        let reasons = pleg.health().degraded();
+        let since = reasons.iter().find_map(|reason| match reason {
+            Degraded::RuntimeSilent { since } => Some(*since),
+            _ => None,
+        });
+        assert!(
+            since.unwrap().since(hangs) <= 15 * SECOND,
+            "when it was asked"
+        );
+        pods.iter().for_each(|uid| node.unhang(&pod(uid)));
+        soon(pleg.request_relist(&"p".into())).await.unwrap();
+        pass(&pleg, MS).await;
+        assert!(!is_degraded(&pleg, "runtime_silent"));
+    }
+}
+
+/// Status calls of one pod hang between two lists, and the runtime answers otherwise: health names
+/// the pod.
+#[tokio::test(start_paused = true)]
+async fn hanging_status_is_reported_with_its_pod() {
+    let node = Node::new();
+    ["p", "q", "r"].iter().for_each(|uid| node.run_pod(uid));
+    let pleg = synced(&node, probing()).await;
+    pass(&pleg, 31 * SECOND).await;
+    node.hang(pod("q"));
+    // One id is probed each time, and each pod has two.
+    let took = until(&pleg, || is_degraded(&pleg, "pods_hung")).await;
+    assert!(took <= 6 * 15 * SECOND + 5 * SECOND, "{took:?}");
+    let reasons = pleg.health().degraded();
+    let [Degraded::PodsHung { pods, .. }] = &reasons[..] else {
+        panic!("{reasons:?}");
+    };
+    let named: Vec<_> = pods.iter().map(|pod| pod.uid.as_str()).collect();
+    assert_eq!(named, ["q"]);
+}
+
+/// A `Version` that hangs, or that the runtime refuses, is no silence while other calls are
+/// answered.
+#[tokio::test(start_paused = true)]
+async fn version_alone_without_an_answer_is_no_silence() {
+    for refused in [true, false] {
+        let node = Node::new();
+        let every_second = settings(|s| {
+            s.mode = Mode::Polling;
+            s.probe_period = SECOND;
+        });
+        let pleg = synced(&node, every_second).await;
+        if refused {
+            node.fail(Op::Version, CallErrorKind::Unimplemented);
+        } else {
+            node.hang(Op::Version);
+        }
+        let asked = node.asked(&Op::Version);
+        while node.asked(&Op::Version) < asked + 4 {
+            pass(&pleg, 50 * MS).await;
+            assert_eq!(degraded(&pleg), [""; 0]);
+        }
+    }
+}
+
+/// A runtime that panics in a call has failed that call, no more.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_panics_has_failed() {
+    let node = Node::new();
+    ["p", "q"].iter().for_each(|uid| node.run_pod(uid));
+    let pleg = synced(&node, polling()).await;
+    node.panic(pod("p"));
+    let Err(WaitError::Read { error: why, .. }) =
+        soon(pleg.newer_than(&"p".into(), pleg.now(), MINUTE)).await
+    else {
+        panic!("the call has panicked");
+    };
+    assert_eq!(why.kind, CallErrorKind::Failed);
+    assert!(
+        soon(pleg.newer_than(&"q".into(), pleg.now(), MINUTE))
+            .await
+            .is_ok()
+    );
+    pass(&pleg, 10 * SECOND).await;
+    assert_eq!(pleg.health().ready(), Ok(()));
+}
+
+fn is_confirmed(pleg: &Pleg) -> bool {
+    let confirmed = |s: &StreamState| {
+        matches!(
+            s,
+            StreamState::Subscribed {
+                confirmed: true,
+                ..
+            }
+        )
+    };
+    confirmed(&pleg.health().current().stream)
+}
+
+/// Law 10: a stream that is cut is reported, lists run every second until it is back, and then
+/// events are used again.
+#[tokio::test(start_paused = true)]
+async fn a_cut_stream_falls_back_to_lists_and_comes_back() {
+    let node = Node::new();
+    node.run_pod("p");
+    let pleg = synced(&node, settings(|_| ())).await;
+    let mut subscription = pleg.subscribe();
+    until(&pleg, || is_confirmed(&pleg)).await;
+    node.put_and_tell(exited("p", "c", 0), EventType::Stopped);
+    assert_eq!(next(&mut subscription).await.source, Source::Stream);
+    pass(&pleg, 5 * MINUTE).await;
+    assert_eq!(
+        pleg.health().current().period,
+        MINUTE,
+        "all was clean for long"
+    );
+
+    node.fail(Op::Subscribe, CallErrorKind::Unavailable);
+    let lists = node.asked(&Op::List);
+    node.cut();
+    let cut = pleg.now();
+    until(&pleg, || is_degraded(&pleg, "stream_down")).await;
+    assert!(pleg.now().since(cut) <= 3 * SECOND);
+    let took = until(&pleg, || node.asked(&Op::List) > lists).await;
+    assert!(took <= SECOND, "{took:?}");
+    pass(&pleg, 10 * SECOND).await;
+    assert!(node.asked(&Op::List) >= lists + 10);
+    node.put(container("p", "c2", Shown::Running));
+    let event = next(&mut subscription).await;
+    assert_eq!(
+        (in_short(&event).as_str(), event.source),
+        ("p Started p-c2", Source::Relist)
+    );
+    assert_eq!(pleg.health().ready(), Ok(()));
+
+    node.succeed(&Op::Subscribe);
+    let lists = node.asked(&Op::List);
+    let took = until(&pleg, || node.streams() == 1).await;
+    assert!(took <= MINUTE, "{took:?}");
+    pass(&pleg, MS).await;
+    assert!(node.asked(&Op::List) > lists, "subscribe, then list");
+    // An id that no list has shown.
+    drain(&mut subscription);
+    node.put_and_tell(container("p", "c3", Shown::Running), EventType::Started);
+    let event = next(&mut subscription).await;
+    assert_eq!(
+        (in_short(&event).as_str(), event.source),
+        ("p Started p-c3", Source::Stream)
+    );
+    until(&pleg, || is_confirmed(&pleg)).await;
+    assert_eq!(degraded(&pleg), [""; 0]);
+    pass(&pleg, 5 * MINUTE).await;
+    assert_eq!(pleg.health().current().period, MINUTE);
+    assert_eq!(pleg.counters().missed.iter().sum::<u64>(), 0);
+}
+
+/// Law 12: a call that is late is the first sign, for the very first stream too.
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_cannot_be_opened_is_reported() {
+    let node = Node::new();
+    node.hang(Op::Subscribe);
+    let pleg = synced(&node, settings(|_| ())).await;
+    until(&pleg, || node.asked(&Op::Subscribe) == 1).await;
+    let began = pleg.now();
+    until(&pleg, || is_degraded(&pleg, "stream_down")).await;
+    let took = pleg.now().since(began);
+    assert!(took <= 3 * SECOND, "{took:?}");
+    assert_eq!(pleg.health().ready(), Ok(()));
+}
+
+/// A stream that the runtime does not offer: lists every second, and the stream is asked for again
+/// every 60 s, for ever.
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_not_offered_is_asked_for_again() {
+    let node = Node::new();
+    node.run_pod("p");
+    node.fail(Op::Subscribe, CallErrorKind::Unimplemented);
+    let pleg = synced(&node, settings(|_| ())).await;
+    pass(&pleg, 10 * MINUTE).await;
+    let StreamState::Down { why, .. } = pleg.health().current().stream else {
+        panic!("there is no stream");
+    };
+    assert_eq!(why, StreamEnd::NeverOffered);
+    let asked = node.asked(&Op::Subscribe);
+    assert!((10..=11).contains(&asked), "{asked}");
+    assert!(node.asked(&Op::List) > 550);
+    assert_eq!(pleg.health().ready(), Ok(()));
+    node.succeed(&Op::Subscribe);
+    let took = until(&pleg, || is_confirmed(&pleg)).await;
+    assert!(took <= MINUTE + 3 * SECOND, "{took:?}");
+}
+
+/// What no event told is found by a list, announced, and counted as missed; the period, which had
+/// grown, is short again.
+#[tokio::test(start_paused = true)]
+async fn a_missed_event_is_found_and_counted() {
+    let node = Node::new();
+    node.run_pod("p");
+    let pleg = synced(&node, settings(|_| ())).await;
+    let mut subscription = pleg.subscribe();
+    pass(&pleg, MINUTE).await;
+    assert_eq!(
+        pleg.health().current().period,
+        10 * SECOND,
+        "no event yet on this stream"
+    );
+    node.put(exited("p", "c", 9));
+    let event = next(&mut subscription).await;
+    assert_eq!(
+        (in_short(&event).as_str(), event.source),
+        ("p Died p-c", Source::Relist)
+    );
+    assert_eq!(event.subject.unwrap().exit_code, Some(9));
+    assert_eq!(
+        pleg.health().current().missed,
+        0,
+        "the event may still come"
+    );
+    let took = until(&pleg, || pleg.health().current().missed > 0).await;
+    assert!((4900 * MS..=5100 * MS).contains(&took), "{took:?}");
+    assert_eq!(pleg.counters().missed.iter().sum::<u64>(), 1);
+    // At the miss a list ran at once, and was clean.
+    assert_eq!(pleg.health().current().period, 2 * SECOND);
+}
+
+/// On a quiet node the writer's next work is always known. Whoever holds only what a writer wrote
+/// last sees that the work is overdue.
+#[tokio::test(start_paused = true)]
+async fn work_that_is_overdue_makes_the_node_unready() {
+    let node = Node::new();
+    node.run_pod("p");
+    let pleg = synced(&node, settings(|_| ())).await;
+    for _ in 0..300 {
+        pass(&pleg, 100 * MS).await;
+        let due = pleg.health().current().due;
+        assert!(due >= pleg.now(), "{due:?}");
+        assert!(due <= pleg.now().after(15 * SECOND), "{due:?}");
+    }
+    node.hang(Op::List);
+    let list = || pleg.health().current().list_in_flight;
+    until(&pleg, || list().is_some()).await;
+    let due = pleg.health().current().due;
+    assert!(list().is_some_and(|since| due <= since.after(10 * SECOND)));
+    soon(pleg.shutdown()).await;
+    assert_eq!(pleg.health().ready(), Err(NotReady::Closed));
+    pass(&pleg, 20 * SECOND + MS).await;
+    let last = pleg.health().current();
+    assert!(matches!(
+        last.ready(pleg.now()),
+        Err(NotReady::Stalled { .. })
+    ));
+}

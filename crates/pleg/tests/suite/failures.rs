@@ -1,0 +1,38 @@
+//! The failure catalogue on the whole generator, over a runtime made by hand in paused time: the
+//! entries that are about the driver, its consumers, its health or its metrics. Each test says
+//! what upstream Kubernetes does and what happens here; `docs/failures.md` is the whole table.
+mod evented;
+mod generic;
+
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+use pleg::Pleg;
+use pleg::core::{Degraded, StreamState};
+
+fn is_degraded(pleg: &Pleg, how: &str) -> bool {
+    let degraded = pleg.health().degraded();
+    degraded.iter().map(Degraded::as_str).any(|d| d == how)
+}
+
+fn is_confirmed(pleg: &Pleg) -> bool {
+    let stream = pleg.health().current().stream;
+    matches!(stream, StreamState::Subscribed { confirmed, .. } if confirmed)
+}
+
+/// Takes the gauge's value: what was last written, or zero if nothing was since it was taken.
+fn take_gauge(snapshotter: &Snapshotter, name: &str, label: Option<&str>) -> f64 {
+    let all = snapshotter.snapshot().into_vec().into_iter();
+    let mut of_name = all.filter(|(key, ..)| {
+        let key = key.key();
+        key.name() == name && label.is_none_or(|l| key.labels().any(|of| of.value() == l))
+    });
+    match of_name.next() {
+        Some((.., DebugValue::Gauge(value))) => value.into_inner(),
+        other => panic!("{name} was never written: {other:?}"),
+    }
+}
+
+fn recorder() -> (DebuggingRecorder, Snapshotter) {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    (recorder, snapshotter)
+}

@@ -1,0 +1,186 @@
+//! A and B: the evented PLEG.
+
+use pleg::core::{CallErrorKind, EventType, ExpectedEvent, Settings, Shown, Source};
+use pleg::{Pleg, ReconnectSettings};
+
+use super::{is_confirmed, is_degraded, recorder, take_gauge};
+use crate::support::{
+    MINUTE, MS, Node, Op, SECOND, container, drain, exited, in_short, next, pass, sandbox,
+    settings, soon, synced, until,
+};
+
+/// Upstream: an outage that outlasts five attempts turns events off until the kubelet restarts
+/// (k#129827).
+/// Here: while the stream is down lists run every second; whenever it is back, however long that
+/// took, events are used again and the lists grow rare again (law 10).
+#[tokio::test(start_paused = true)]
+async fn a7_events_come_back_after_any_outage() {
+    let node = Node::new();
+    node.run_pod("p");
+    let pleg = synced(&node, Settings::default()).await;
+    let mut subscription = pleg.subscribe();
+    for (n, outage) in [400 * MS, 10 * SECOND, 20 * MINUTE].into_iter().enumerate() {
+        let (told, found) = (format!("told{n}"), format!("found{n}"));
+        node.put_and_tell(container("p", &told, Shown::Running), EventType::Started);
+        node.put_and_tell(container("p", &found, Shown::Running), EventType::Started);
+        pass(&pleg, 5 * MINUTE).await;
+        assert!(pleg.health().current().period >= 10 * SECOND);
+        drain(&mut subscription);
+
+        node.fail(Op::Subscribe, CallErrorKind::Unavailable);
+        node.cut();
+        let lists = node.asked(&Op::List);
+        node.put(exited("p", &found, 1));
+        until(&pleg, || is_degraded(&pleg, "stream_down")).await;
+        pass(&pleg, outage).await;
+        assert_eq!(pleg.health().current().period, SECOND);
+        assert_eq!(pleg.health().ready(), Ok(()));
+        let seconds = usize::try_from(outage.as_secs()).unwrap();
+        assert!(node.asked(&Op::List) >= lists + seconds, "{outage:?}");
+
+        node.succeed(&Op::Subscribe);
+        let took = until(&pleg, || is_confirmed(&pleg)).await;
+        let most = if outage < 5 * SECOND {
+            3 * SECOND
+        } else {
+            MINUTE + 3 * SECOND
+        };
+        assert!(took <= most, "{took:?} after {outage:?}");
+        let event = next(&mut subscription).await;
+        assert_eq!(in_short(&event), format!("p Died p-{found}"));
+        assert_eq!(event.source, Source::Relist);
+        drain(&mut subscription);
+        node.put_and_tell(exited("p", &told, 0), EventType::Stopped);
+        let event = next(&mut subscription).await;
+        assert_eq!(in_short(&event), format!("p Died p-{told}"));
+        assert_eq!(event.source, Source::Stream);
+    }
+    // What ended during an outage is no event that was missed.
+    let missed = pleg.counters().missed;
+    assert_eq!(missed[ExpectedEvent::ContainerStopped as usize], 0);
+}
+
+/// Upstream: a full channel makes the PLEG unhealthy, and a kubelet that is not healthy stops
+/// taking from the channel: it stays full until a restart (k#72482 again; k#104117).
+/// Here: a queue is no part of readiness, so whoever takes only while ready goes on (laws 9, 12).
+#[tokio::test(start_paused = true)]
+async fn b1_a_full_queue_stops_nobody() {
+    let node = Node::new();
+    for pod in 0..30 {
+        let uid = format!("p{pod}");
+        node.put(sandbox(&uid, Shown::Running));
+        (0..50).for_each(|c| node.put(container(&uid, &format!("c{c}"), Shown::Running)));
+    }
+    let mut builder = Pleg::builder(node.clone());
+    let (mut fifo, mut ours) = (builder.upstream_fifo(), builder.subscribe());
+    let pleg = builder.spawn().unwrap();
+    soon(pleg.wait_until_synced()).await.unwrap();
+    // The kubelet has just started, and takes nothing for ten minutes.
+    pass(&pleg, 10 * MINUTE).await;
+    let mut taken = 0;
+    while pleg.health().ready().is_ok() && fifo.try_next().is_some() {
+        taken += 1;
+    }
+    assert_eq!(taken, 1_000, "as many as upstream's channel holds");
+    assert_eq!(pleg.health().ready(), Ok(()));
+    assert!(pleg.health().degraded().is_empty());
+    assert_eq!(drain(&mut ours).len(), 30 * 51, "our own loses none");
+    // And what comes next is there again.
+    node.put(exited("p0", "c0", 0));
+    soon(pleg.relist_now()).await.unwrap();
+    pass(&pleg, SECOND).await;
+    let data = fifo.try_next().and_then(|event| event.data);
+    assert_eq!(data, Some("p0-c0".into()));
+}
+
+/// Upstream: the fall-back stops and starts the generic worker while it may still run; two of them
+/// then relist at once (found by reading).
+/// Here: falling back changes a period. There is one writer and at most one list, however often
+/// the stream comes and goes (law 1).
+#[tokio::test(start_paused = true)]
+async fn b9_falling_back_starts_no_second_worker() {
+    let node = Node::new();
+    node.run_pod("p");
+    // Each of its two calls.
+    node.take(Op::List, 100 * MS);
+    let often = ReconnectSettings {
+        subscribes_per_minute: 600,
+        backoff_to: 100 * MS,
+        ..ReconnectSettings::default()
+    };
+    let pleg = Pleg::builder(node.clone())
+        .reconnect(often)
+        .spawn()
+        .unwrap();
+    soon(pleg.wait_until_synced()).await.unwrap();
+    for n in 0..40 {
+        until(&pleg, || node.streams() == 1).await;
+        // In every phase of a list.
+        pass(&pleg, 5 * MS * n).await;
+        node.cut();
+        if n % 4 == 0 {
+            pass(&pleg, 3 * SECOND).await;
+        }
+    }
+    let lists = node.times(&Op::List);
+    assert!(lists.len() >= 40);
+    let apart = lists.windows(2).map(|w| w[1].since(w[0])).min();
+    assert!(apart >= Some(200 * MS), "{apart:?}");
+}
+
+/// Upstream: a relist runs inside the loop that receives events, and stalls it.
+/// Here: reads are tasks of their own: with a list that hangs, the stream is asked for again, is
+/// drained, and its events are announced (laws 1, 8).
+#[tokio::test(start_paused = true)]
+async fn b10_a_hung_list_does_not_stall_the_stream() {
+    let node = Node::new();
+    node.run_pod("p");
+    let pleg = synced(&node, Settings::default()).await;
+    let mut subscription = pleg.subscribe();
+    until(&pleg, || is_confirmed(&pleg)).await;
+    node.hang(Op::List);
+    let lists = node.asked(&Op::List);
+    node.cut();
+    let took = until(&pleg, || node.streams() == 1).await;
+    assert!(took <= 100 * MS, "{took:?}");
+    until(&pleg, || node.asked(&Op::List) > lists).await;
+    let at = pleg.now();
+    node.put_and_tell(exited("p", "c", 9), EventType::Stopped);
+    let event = next(&mut subscription).await;
+    assert_eq!(
+        (in_short(&event).as_str(), event.source),
+        ("p Died p-c", Source::Stream)
+    );
+    assert_eq!(pleg.now(), at);
+    assert!(pleg.health().current().list_in_flight.is_some());
+}
+
+/// Upstream: the evented PLEG sets pleg_last_seen to now whenever it is asked, also when nothing
+/// was seen, also after it has fallen back while the generic one is dead (found by reading).
+/// Here: the gauge is the begin of the last complete list, whoever asks, however often (law 12).
+#[tokio::test(start_paused = true)]
+async fn b13_last_seen_is_when_the_node_was_last_listed() {
+    let (recorder, snapshotter) = recorder();
+    let _recording = metrics::set_default_local_recorder(&recorder);
+    let last_seen = || take_gauge(&snapshotter, "kubelet_pleg_last_seen_seconds", None);
+    let node = Node::new();
+    node.run_pod("p");
+    let pleg = synced(&node, settings(|s| s.mode = pleg::core::Mode::Polling)).await;
+    assert!(last_seen() > 1e9, "in Unix seconds");
+    node.hang(Op::List);
+    let lists = node.asked(&Op::List);
+    until(&pleg, || node.asked(&Op::List) > lists).await;
+    let last = pleg.health().current().last_list;
+    last_seen();
+    let mut unready = false;
+    for _ in 0..200 {
+        pass(&pleg, SECOND).await;
+        unready |= pleg.health().ready().is_err();
+        assert!(last_seen() < 1.0, "nothing has written it");
+        assert_eq!(pleg.health().current().last_list, last);
+    }
+    assert!(unready, "the node is not seen, and it shows");
+    node.unhang(&Op::List);
+    until(&pleg, || pleg.health().ready().is_ok()).await;
+    assert!(last_seen() > 1e9);
+}

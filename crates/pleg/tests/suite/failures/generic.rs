@@ -1,0 +1,310 @@
+//! C: the generic PLEG.
+
+use std::time::Duration;
+
+use pleg::core::{CallErrorKind, EventType, Mode, Settings, Shown, Source};
+use pleg::{Pleg, WaitError};
+
+use super::{is_degraded, recorder, take_gauge};
+use crate::support::{
+    MINUTE, MS, Node, Op, SECOND, container, drain, exited, in_short, next, pass, pod, rarely,
+    sandbox, settings, soon, synced, until, waiting,
+};
+
+fn polling() -> Settings {
+    settings(|s| s.mode = Mode::Polling)
+}
+
+/// Upstream: pods are inspected one after the other; one status call that hangs twice for two
+/// minutes makes the whole node NotReady (k#94829, k#93886).
+/// Here: it gives its slot back after 250 ms; every other pod is up to date in the same cycle, and
+/// the hung one is named (laws 11, 12).
+#[tokio::test(start_paused = true)]
+async fn c2_one_hung_pod_of_many() {
+    let node = Node::new();
+    let uids: Vec<_> = ('a'..='z').map(String::from).collect();
+    uids.iter().for_each(|uid| node.run_pod(uid));
+    let pleg = synced(&node, polling()).await;
+    let good = pleg.get(&"a".into());
+    node.hang(pod("a"));
+    uids.iter().for_each(|uid| node.put(exited(uid, "c", 4)));
+    let began = pleg.now();
+    soon(pleg.relist_now()).await.unwrap();
+    let code = |uid: &str| {
+        let status = pleg.get(&uid.into()).status;
+        status.container("c").and_then(|c| c.details.exit_code)
+    };
+    until(&pleg, || uids[1..].iter().all(|uid| code(uid) == Some(4))).await;
+    let took = pleg.now().since(began);
+    assert!(took <= 300 * MS, "{took:?}");
+    until(&pleg, || is_degraded(&pleg, "pods_hung")).await;
+    assert!(pleg.now().since(began) <= 3 * SECOND);
+    // Far beyond the threshold of a node that is not ready.
+    let lists = node.asked(&Op::List);
+    for _ in 0..10 {
+        pass(&pleg, MINUTE).await;
+        assert_eq!(pleg.health().ready(), Ok(()));
+        assert!(is_degraded(&pleg, "pods_failing"));
+    }
+    assert!(node.asked(&Op::List) >= lists + 500, "lists go on");
+    let flagged: Vec<_> = pleg
+        .snapshot()
+        .into_iter()
+        .filter(|v| v.status.error.is_some())
+        .collect();
+    assert_eq!(flagged.len(), 1);
+    let a = &flagged[0].status;
+    assert_eq!(a.uid.as_str(), "a");
+    assert_eq!(
+        a.error.as_ref().map(|e| e.kind),
+        Some(CallErrorKind::DeadlineExceeded)
+    );
+    assert_eq!(a.containers.len(), good.status.containers.len());
+    node.unhang(&pod("a"));
+    until(&pleg, || {
+        code("a") == Some(4) && pleg.health().degraded().is_empty()
+    })
+    .await;
+}
+
+/// Upstream: a container that died is removed before a sync has read its exit code, and the cache
+/// forgets it: a Job's success becomes a failure (k#104107, k#58711).
+/// Here: how it ended is in the announcement and stays beside the status after its removal, until
+/// it is acknowledged (law 9).
+#[tokio::test(start_paused = true)]
+async fn c5_the_exit_code_outlives_the_container() {
+    for mode in [Mode::Evented, Mode::Polling] {
+        let node = Node::new();
+        node.run_pod("p");
+        let pleg = synced(&node, settings(|s| s.mode = mode)).await;
+        let mut subscription = pleg.subscribe();
+        if mode == Mode::Evented {
+            node.put_and_tell(exited("p", "c", 7), EventType::Stopped);
+            node.remove_and_tell("p-c");
+        } else {
+            node.put(exited("p", "c", 7));
+            pass(&pleg, SECOND + 10 * MS).await;
+            node.remove("p-c");
+            pass(&pleg, SECOND + 10 * MS).await;
+        }
+        // Only now does the worker look.
+        let view = soon(pleg.newer_than(&"p".into(), pleg.now(), SECOND))
+            .await
+            .unwrap();
+        assert!(view.status.containers.is_empty(), "it is gone");
+        let died = next(&mut subscription).await;
+        assert_eq!(in_short(&died), "p Died p-c");
+        assert_eq!(died.subject.unwrap().exit_code, Some(7));
+        let ends = || pleg.terminal_records(&"p".into());
+        let (code, removed) = (ends()[0].exit_code, ends()[0].removed);
+        assert_eq!(
+            (ends().len(), code, removed),
+            (1, Some(7), true),
+            "{mode:?}"
+        );
+        pass(&pleg, 20 * MINUTE).await;
+        assert_eq!(ends().len(), 1, "for as long as the pod is there");
+        pleg.acknowledge(&"p-c".into()).await;
+        until(&pleg, || ends().is_empty()).await;
+    }
+}
+
+/// Upstream: when the list is over the message limit, every relist fails; nothing is known any
+/// more, and after three minutes the node is NotReady for it (k#63858).
+/// Here: a list that failed says nothing. What is known stays, events go on, and health says what
+/// failed (laws 5, 12).
+#[tokio::test(start_paused = true)]
+async fn c9_a_list_that_fails_takes_nothing_away() {
+    let node = Node::new();
+    node.run_pod("p");
+    let pleg = synced(&node, Settings::default()).await;
+    let mut subscription = pleg.subscribe();
+    node.fail(Op::List, CallErrorKind::TooLarge);
+    until(&pleg, || is_degraded(&pleg, "list_failed")).await;
+    let why = pleg.health().current().list_error.unwrap();
+    assert_eq!(why.kind, CallErrorKind::TooLarge);
+    pass(&pleg, MINUTE).await;
+    assert_eq!(pleg.health().ready(), Ok(()));
+    assert_eq!(pleg.get(&"p".into()).status.containers.len(), 1);
+    assert!(drain(&mut subscription).is_empty());
+    node.put_and_tell(exited("p", "c", 1), EventType::Stopped);
+    assert_eq!(in_short(&next(&mut subscription).await), "p Died p-c");
+}
+
+/// Upstream: what a PLEG has seen is not reported, and ContainerChanged is never sent (k#133258,
+/// k#28926).
+/// Here: a subscriber gets every transition with its subject, source and exit code; the adapter
+/// with upstream's queue leaves out what upstream leaves out (law 9).
+#[tokio::test(start_paused = true)]
+async fn c12_every_transition_is_reported() {
+    let node = Node::new();
+    let mut builder = Pleg::builder(node.clone());
+    let (mut ours, mut fifo) = (builder.subscribe(), builder.upstream_fifo());
+    let pleg = builder.spawn().unwrap();
+    soon(pleg.wait_until_synced()).await.unwrap();
+    until(&pleg, || node.streams() == 1).await;
+    node.put_and_tell(sandbox("p", Shown::Running), EventType::Created);
+    node.put_and_tell(container("p", "c", Shown::Created), EventType::Created);
+    node.put_and_tell(container("p", "c", Shown::Running), EventType::Started);
+    node.put_and_tell(exited("p", "c", 5), EventType::Stopped);
+    node.remove_and_tell("p-c");
+    let mut reported = Vec::new();
+    for _ in 0..5 {
+        let event = next(&mut ours).await;
+        assert_eq!(event.source, Source::Stream);
+        let code = event.subject.as_ref().and_then(|s| s.exit_code);
+        reported.push((in_short(&event), code));
+    }
+    let expected = [
+        ("p Started p-s", None),
+        ("p Changed p-c", None),
+        ("p Started p-c", None),
+        ("p Died p-c", Some(5)),
+        ("p Removed p-c", Some(5)),
+    ];
+    let expected = expected.map(|(what, code)| (what.to_owned(), code));
+    assert_eq!(reported, expected);
+    let sent: Vec<_> = std::iter::from_fn(|| fifo.try_next()).collect();
+    let sent: Vec<_> = sent.iter().map(|e| e.event.as_str()).collect();
+    let all = [
+        "ContainerStarted",
+        "ContainerStarted",
+        "ContainerDied",
+        "ContainerRemoved",
+    ];
+    assert_eq!(sent, all);
+}
+
+/// Upstream: every step of a pod's end waits for the next relist, about a second each; only a
+/// successful sync asks for a read of its own (#137362).
+/// Here: each step is answered by a read that it causes itself, at the instant at which it asks,
+/// in both modes (law 4).
+#[tokio::test(start_paused = true)]
+async fn c13_no_step_waits_for_the_next_list() {
+    for settings in [Settings::default(), polling(), rarely()] {
+        let node = Node::new();
+        node.run_pod("p");
+        let pleg = synced(&node, settings).await;
+        pass(&pleg, 300 * MS).await;
+        let uid = "p".into();
+        let steps: [fn(&Node); 4] = [
+            |node| node.put(exited("p", "c", 0)),
+            |node| node.put(sandbox("p", Shown::Exited)),
+            |node| node.remove("p-c"),
+            |node| node.remove("p-s"),
+        ];
+        for (n, step) in steps.into_iter().enumerate() {
+            step(&node);
+            let asked = pleg.now();
+            let view = soon(pleg.newer_than(&uid, asked, MINUTE)).await.unwrap();
+            assert_eq!(pleg.now(), asked, "step {n}");
+            assert!(view.as_of >= Some(asked));
+            let left = view.status.containers.len() + view.status.sandboxes.len();
+            assert_eq!(left, [2, 2, 1, 0][n]);
+            pass(&pleg, 300 * MS).await;
+        }
+    }
+}
+
+/// Upstream: a state of which there is no container any more keeps its last count (found by
+/// reading).
+/// Here: every state is written, also when it is zero.
+#[tokio::test(start_paused = true)]
+async fn c14_a_count_falls_to_zero() {
+    let (recorder, snapshotter) = recorder();
+    let _recording = metrics::set_default_local_recorder(&recorder);
+    let node = Node::new();
+    node.run_pod("p");
+    let pleg = synced(&node, polling()).await;
+    pass(&pleg, 2 * SECOND).await;
+    // Nobody takes the gauge meanwhile: it would keep its one.
+    node.put(exited("p", "c", 0));
+    pass(&pleg, 2 * SECOND).await;
+    let running = |state| take_gauge(&snapshotter, "kubelet_running_containers", Some(state));
+    assert!(running("running") < 0.5);
+    node.put(container("p", "d", Shown::Running));
+    pass(&pleg, 2 * SECOND).await;
+    let all = snapshotter.snapshot().into_vec();
+    let states = all
+        .iter()
+        .filter(|(key, ..)| key.key().name() == "kubelet_running_containers");
+    assert_eq!(states.count(), 4);
+    // Written as one before it is taken.
+    node.put(container("p", "e", Shown::Running));
+    pass(&pleg, 2 * SECOND).await;
+    assert!((running("running") - 2.0).abs() < 0.5);
+}
+
+/// Upstream: GetNewerThan has no context and no deadline; with a dead PLEG every worker hangs for
+/// ever (found by reading).
+/// Here: it ends at its deadline, when it is dropped, and at a shutdown; whoever gave up is not
+/// read for.
+#[tokio::test(start_paused = true)]
+async fn c18_waiting_can_be_given_up() {
+    let node = Node::new();
+    node.run_pod("p");
+    let pleg = synced(&node, rarely()).await;
+    let uid = "p".into();
+    let reads = node.asked(&pod("p"));
+    // Its deadline comes before its instant.
+    let later = pleg.now().after(10 * SECOND);
+    let within = 2 * SECOND;
+    let waits = soon(pleg.newer_than(&uid, later, within)).await;
+    assert_eq!(waits, Err(WaitError::DeadlineExceeded { within }));
+    // It is dropped before its instant.
+    let waits = waiting(&pleg, "p", later, MINUTE).await;
+    waits.abort();
+    assert!(waits.await.unwrap_err().is_cancelled());
+    pass(&pleg, 30 * SECOND).await;
+    assert_eq!(node.asked(&pod("p")), reads);
+
+    // Nothing answers any more.
+    node.hang(pod("p"));
+    node.hang(Op::List);
+    for within in [Duration::ZERO, SECOND] {
+        let began = pleg.now();
+        let waits = soon(pleg.newer_than(&uid, began, within)).await;
+        assert_eq!(waits, Err(WaitError::DeadlineExceeded { within }));
+        assert!(pleg.now().since(began) <= within + MS);
+    }
+    let now = pleg.now();
+    let waits = waiting(&pleg, "p", now, MINUTE).await;
+    soon(pleg.shutdown()).await;
+    assert_eq!(soon(waits).await.unwrap(), Err(WaitError::Closed));
+    let late = soon(pleg.newer_than(&uid, pleg.now(), MINUTE)).await;
+    assert_eq!(late, Err(WaitError::Closed));
+}
+
+/// Upstream: the status of a container that ended reads its termination message from disk, inside
+/// the relist (found by reading).
+/// Here: a list makes two calls and no more; slow statuses delay neither it nor another pod
+/// (law 11).
+#[tokio::test(start_paused = true)]
+async fn c19_slow_statuses_do_not_slow_the_list() {
+    let node = Node::new();
+    ["p", "q"].iter().for_each(|uid| node.run_pod(uid));
+    let pleg = synced(&node, rarely()).await;
+    pass(&pleg, SECOND).await;
+    // Every status call of p takes so long.
+    node.take(pod("p"), SECOND);
+    ["p", "q"]
+        .iter()
+        .for_each(|uid| node.put(exited(uid, "c", 3)));
+    let began = pleg.now();
+    soon(pleg.relist_now()).await.unwrap();
+    assert_eq!(pleg.now(), began);
+    assert_eq!(pleg.health().current().last_list, Some(began));
+    let code = |uid: &str| {
+        let status = pleg.get(&uid.into()).status;
+        status.container("c").and_then(|c| c.details.exit_code)
+    };
+    pass(&pleg, 10 * MS).await;
+    assert_eq!((code("p"), code("q")), (None, Some(3)));
+    soon(pleg.relist_now()).await.unwrap();
+    assert!(
+        pleg.now().since(began) < SECOND,
+        "the next list does not wait either"
+    );
+    let took = until(&pleg, || code("p") == Some(3)).await;
+    assert!(pleg.now().since(began) >= SECOND, "{took:?}");
+}

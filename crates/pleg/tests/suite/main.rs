@@ -1,0 +1,14 @@
+//! The tests of this crate, as one binary: each would build the same stack anew.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests"
+)]
+
+mod driver;
+mod failures;
+mod support;
+mod upstream_cache;
+mod upstream_fifo;

@@ -1,0 +1,164 @@
+//! A runtime made by hand, in memory, and a generator on top of it. Time is paused: it passes when
+//! everybody waits.
+//!
+//! Our wall clock does not stand still with it. To the generator a wait of more than a second
+//! therefore looks like a step of the wall clock (law 6), after which no event about an unknown id
+//! is plausible until a list has begun. Tests that tell of new ids do so before they wait.
+
+mod node;
+
+use std::time::Duration;
+
+use pleg::core::{
+    ContainerDetails, Details, Identity, Instant, Kind, Mode, PodLifecycleEvent, PodUid, PodView,
+    Report, SandboxDetails, Settings, Shown, WallTime,
+};
+use pleg::{Delivery, Pleg, Subscription, WaitError};
+use tokio::task::JoinHandle;
+
+pub(crate) use node::{Node, Op, error, pod};
+
+pub(crate) const MS: Duration = Duration::from_millis(1);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
+
+/// The sandbox `UID-s` of a pod.
+pub(crate) fn sandbox(uid: &str, shown: Shown) -> Report {
+    report(Kind::Sandbox, uid, "s", shown)
+}
+
+/// The container `UID-NAME` of a pod.
+pub(crate) fn container(uid: &str, name: &str, shown: Shown) -> Report {
+    report(Kind::Container, uid, name, shown)
+}
+
+/// The same, ended.
+pub(crate) fn exited(uid: &str, name: &str, code: i32) -> Report {
+    let details = ContainerDetails {
+        exit_code: Some(code),
+        reason: if code == 0 { "Completed" } else { "Error" }.into(),
+        ..ContainerDetails::default()
+    };
+    Report {
+        details: Details::from(details),
+        ..container(uid, name, Shown::Exited)
+    }
+}
+
+/// The sandbox with an address.
+pub(crate) fn with_ip(mut report: Report, ip: &str) -> Report {
+    report.details = Details::from(SandboxDetails {
+        ips: [ip.into()].into(),
+        ..SandboxDetails::default()
+    });
+    report
+}
+
+fn report(kind: Kind, uid: &str, name: &str, shown: Shown) -> Report {
+    let of_container = kind == Kind::Container;
+    let identity = Identity {
+        pod: Some(uid.into()),
+        namespace: Some("ns".into()),
+        pod_name: Some(uid.into()),
+        sandbox: of_container.then(|| format!("{uid}-s").into()),
+        name: of_container.then(|| name.into()),
+        created_at: WallTime::claimed(1_700_000_000_000_000_000),
+        ..Identity::unknown(kind)
+    };
+    Report {
+        id: format!("{uid}-{name}").into(),
+        shown,
+        identity,
+        details: Details::none(kind),
+    }
+}
+
+/// Settings with a change.
+pub(crate) fn settings(change: impl FnOnce(&mut Settings)) -> Settings {
+    let mut settings = Settings::default();
+    change(&mut settings);
+    settings
+}
+
+/// Polling so rarely that nothing happens by itself within a minute.
+pub(crate) fn rarely() -> Settings {
+    settings(|s| {
+        s.mode = Mode::Polling;
+        s.relist_period = MINUTE;
+        s.probe_period = 60 * MINUTE;
+    })
+}
+
+/// A generator that has read what there is.
+pub(crate) async fn synced(node: &Node, settings: Settings) -> Pleg {
+    let pleg = Pleg::builder(node.clone())
+        .settings(settings)
+        .spawn()
+        .unwrap();
+    soon(pleg.wait_until_synced()).await.unwrap();
+    pleg
+}
+
+/// Fails the test rather than hang.
+pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
+    let limit = 20 * MINUTE;
+    tokio::time::timeout(limit, what).await.expect("in time")
+}
+
+/// Lets so much time pass.
+pub(crate) async fn pass(pleg: &Pleg, time: Duration) {
+    let clock = pleg.clock();
+    clock.sleep_until(clock.now().after(time)).await;
+}
+
+/// Lets time pass until that is so; how long it took, to the millisecond.
+pub(crate) async fn until(pleg: &Pleg, mut so: impl FnMut() -> bool) -> Duration {
+    let (clock, began) = (pleg.clock(), pleg.now());
+    while !so() {
+        let waited = clock.now().since(began);
+        assert!(waited < 20 * MINUTE, "it never came about");
+        clock.sleep_until(clock.now().after(MS)).await;
+    }
+    clock.now().since(began)
+}
+
+/// One who waits, in a task of its own. It is registered when this returns.
+pub(crate) async fn waiting(
+    pleg: &Pleg,
+    uid: &str,
+    after: Instant,
+    within: Duration,
+) -> JoinHandle<Result<PodView, WaitError>> {
+    let (pleg_of_task, uid) = (pleg.clone(), PodUid::from(uid));
+    let waits = tokio::spawn(async move { pleg_of_task.newer_than(&uid, after, within).await });
+    pass(pleg, MS).await;
+    waits
+}
+
+/// The next announcement.
+pub(crate) async fn next(subscription: &mut Subscription) -> PodLifecycleEvent {
+    match soon(subscription.next()).await {
+        Some(Delivery::Event(event)) => event,
+        other => panic!("expected an announcement: {other:?}"),
+    }
+}
+
+/// All that is there, as `p1 Died p1-c`.
+pub(crate) fn drain(subscription: &mut Subscription) -> Vec<String> {
+    std::iter::from_fn(|| subscription.try_next())
+        .map(|delivery| match delivery {
+            Delivery::Event(event) => in_short(&event),
+            other => panic!("expected announcements: {other:?}"),
+        })
+        .collect()
+}
+
+/// `p1 Died p1-c`, `p1 PodSync`.
+pub(crate) fn in_short(event: &PodLifecycleEvent) -> String {
+    let what = event.event.as_str().trim_start_matches("Container");
+    let uid = &event.uid;
+    match &event.subject {
+        Some(subject) => format!("{uid} {what} {}", subject.id),
+        None => format!("{uid} {what}"),
+    }
+}

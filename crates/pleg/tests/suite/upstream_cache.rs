@@ -1,0 +1,291 @@
+//! Upstream's scenarios of the pod cache, K1 to K8 (container/cache_test.go of Kubernetes 1.36.2),
+//! through our public API. What upstream's tests do to the cache themselves, a runtime made by
+//! hand does here: `Set` is a read of the pod (`request_relist`), `UpdateTime` a full list
+//! (`relist_now`), `Delete` a list that no longer shows it.
+//!
+//! Deviation, wherever upstream blocks until something happens to come: law 4. Whoever waits
+//! causes a read of the pod; "blocks" is shown here with reads that do not answer.
+use crate::support::{
+    MINUTE, MS, Node, Op, SECOND, error, pass, pod, rarely, soon, synced, waiting, with_ip,
+};
+use pleg::core::{CallErrorKind, ContainerState, Instant, PodUid};
+use pleg::{Pleg, WaitError};
+
+/// `getIfNewerThan`: what the cache answers at once, without a read. The reads of the pod must
+/// hang meanwhile, or be allowed.
+async fn if_newer_than(pleg: &Pleg, uid: &PodUid, after: Instant) -> Option<pleg::core::PodView> {
+    match pleg.newer_than(uid, after, MS).await {
+        Ok(view) => Some(view),
+        Err(WaitError::DeadlineExceeded { .. }) => None,
+        Err(other) => panic!("{other}"),
+    }
+}
+
+fn just_before(at: Instant) -> Instant {
+    Instant::from_nanos(at.as_nanos() - 1)
+}
+
+/// K1, TestCacheNotInitialized: without a global timestamp nothing is newer than anything, not
+/// even than the zero time.
+#[tokio::test(start_paused = true)]
+async fn k1_cache_not_initialized() {
+    let node = Node::new();
+    node.hang(Op::List);
+    node.hang(pod("p"));
+    let pleg = Pleg::builder(node.clone())
+        .settings(rarely())
+        .spawn()
+        .unwrap();
+    let uid = PodUid::from("p");
+    assert_eq!(if_newer_than(&pleg, &uid, Instant::ORIGIN).await, None);
+    let view = pleg.get(&uid);
+    assert!(view.status.is_nothing());
+    assert_eq!((view.as_of, view.inspected), (None, None));
+    // Deviation: law 4. The wait has caused a read of the pod, and that proves something about
+    // this pod although no list has ever succeeded.
+    node.unhang(&pod("p"));
+    let view = soon(pleg.newer_than(&uid, Instant::ORIGIN, MINUTE))
+        .await
+        .unwrap();
+    assert!(view.status.is_nothing() && view.as_of > Some(Instant::ORIGIN));
+    assert_eq!(pleg.health().current().last_list, None);
+}
+
+/// K2, TestGetIfNewerThanWhenPodExists: against t, with (global, modified) at (t+1, t), (t+1,
+/// t−10), (t−1, t+3): yes; at (t−1, t−1): no.
+///
+/// Deviation: where upstream says no, the pod is read.
+#[tokio::test(start_paused = true)]
+async fn k2_get_if_newer_than_when_pod_exists() {
+    for (global, modified, newer) in [(1, 0, true), (1, -10, true), (-1, 3, true), (-1, -1, false)]
+    {
+        let case = format!("list at t{global:+}, inspection at t{modified:+}");
+        let node = Node::new();
+        node.run_pod("p");
+        let pleg = synced(&node, rarely()).await;
+        let uid = PodUid::from("p");
+        let mut t = Instant::ORIGIN;
+        pass(&pleg, SECOND).await;
+        for ms in -20..20 {
+            if ms == global {
+                soon(pleg.relist_now()).await.unwrap();
+            }
+            if ms == modified {
+                soon(pleg.request_relist(&uid)).await.unwrap();
+            }
+            if ms == 0 {
+                t = pleg.now();
+            }
+            pass(&pleg, MS).await;
+        }
+        let reads = node.asked(&pod("p"));
+        node.hang(pod("p"));
+        let view = if_newer_than(&pleg, &uid, t).await;
+        assert_eq!(view.is_some(), newer, "{case}");
+        assert_eq!(node.asked(&pod("p")) - reads, usize::from(!newer), "{case}");
+        if let Some(view) = view {
+            assert!(view.as_of > Some(t), "{case}");
+            assert_eq!(view.status.uid, uid);
+        } else {
+            node.unhang(&pod("p"));
+            assert!(
+                soon(pleg.newer_than(&uid, t, SECOND)).await.is_ok(),
+                "{case}"
+            );
+        }
+    }
+}
+
+/// K3, TestGetPodNewerThanWhenPodDoesNotExist: with t before the global timestamp the default
+/// status; with t after it, blocked.
+///
+/// Deviation: where upstream is blocked until the next list, the unknown pod is read.
+#[tokio::test(start_paused = true)]
+async fn k3_get_newer_than_when_pod_does_not_exist() {
+    let node = Node::new();
+    let pleg = synced(&node, rarely()).await;
+    let global = pleg.health().current().last_list.expect("it was listed");
+    let uid = PodUid::from("nobody");
+    node.hang(pod("nobody"));
+    let view = if_newer_than(&pleg, &uid, just_before(global))
+        .await
+        .expect("the default");
+    assert!(view.status.is_nothing());
+    assert_eq!(
+        (view.status.uid.as_str(), view.as_of),
+        ("nobody", Some(global))
+    );
+    assert_eq!(node.asked(&pod("nobody")), 0);
+
+    pass(&pleg, SECOND).await;
+    let after = Instant::from_nanos(global.as_nanos() + 1);
+    assert_eq!(if_newer_than(&pleg, &uid, after).await, None);
+    assert_eq!(node.asked(&pod("nobody")), 1);
+    node.unhang(&pod("nobody"));
+    let view = soon(pleg.newer_than(&uid, after, MINUTE)).await.unwrap();
+    assert!(view.status.is_nothing() && view.as_of > Some(after));
+}
+
+/// K4, TestCacheSetAndGet: status and error are stored as they are, also an error with a status,
+/// also with a zero time.
+///
+/// Deviation: law 11. An error never replaces a status: the last good one stays beside it.
+#[tokio::test(start_paused = true)]
+async fn k4_cache_set_and_get() {
+    let node = Node::new();
+    node.put(with_ip(
+        crate::support::sandbox("p", pleg::core::Shown::Running),
+        "10.0.0.1",
+    ));
+    node.put(crate::support::container(
+        "p",
+        "c",
+        pleg::core::Shown::Running,
+    ));
+    node.fail(pod("p"), CallErrorKind::Failed);
+    let pleg = synced(&node, rarely()).await;
+    let uid = PodUid::from("p");
+    // A status with an error and without any time: no read has proved it.
+    let view = pleg.get(&uid);
+    assert_eq!(view.status.error, Some(error(CallErrorKind::Failed).into()));
+    assert_eq!(
+        view.status.container("c").unwrap().state,
+        ContainerState::Running
+    );
+    assert_eq!((view.as_of, view.inspected), (None, None));
+    // A status without an error.
+    node.succeed(&pod("p"));
+    let good = soon(pleg.request_relist(&uid)).await.unwrap();
+    assert_eq!(pleg.get(&uid), good);
+    assert_eq!(good.status.error, None);
+    assert_eq!(good.status.ips.len(), 1);
+    // The same status, now with an error.
+    pass(&pleg, SECOND).await;
+    node.fail(pod("p"), CallErrorKind::Unavailable);
+    assert!(soon(pleg.request_relist(&uid)).await.is_err());
+    let view = pleg.get(&uid);
+    assert_eq!(
+        view.status.error,
+        Some(error(CallErrorKind::Unavailable).into())
+    );
+    assert_eq!(view.status.containers, good.status.containers);
+    assert_eq!(view.status.ips, good.status.ips);
+    assert_eq!(
+        (view.as_of, view.inspected),
+        (good.as_of, good.inspected),
+        "no fresher for that"
+    );
+}
+
+/// K5, TestCacheGetPodDoesNotExist: a default status with the id, and no error.
+#[tokio::test(start_paused = true)]
+async fn k5_cache_get_pod_does_not_exist() {
+    let node = Node::new();
+    let pleg = synced(&node, rarely()).await;
+    let view = pleg.get(&"nobody".into());
+    assert!(view.status.is_nothing());
+    assert_eq!(
+        (view.status.uid.as_str(), &view.status.error),
+        ("nobody", &None)
+    );
+    assert!(pleg.snapshot().is_empty());
+}
+
+/// K6, TestDelete: after the deletion, a default status with the id.
+#[tokio::test(start_paused = true)]
+async fn k6_delete() {
+    let node = Node::new();
+    node.run_pod("p");
+    let pleg = synced(&node, rarely()).await;
+    assert!(!pleg.get(&"p".into()).status.is_nothing());
+    node.remove("p-c");
+    node.remove("p-s");
+    pass(&pleg, SECOND).await;
+    soon(pleg.relist_now()).await.unwrap();
+    let status = pleg.get(&"p".into()).status;
+    assert!(status.is_nothing());
+    assert_eq!((status.uid.as_str(), &status.error), ("p", &None));
+    assert!(pleg.snapshot().is_empty());
+}
+
+/// K7, TestRegisterNotification: one who waits for g+1 is notified by a Set stamped g+1 (not only
+/// by a later one); another one by UpdateTime(g+2).
+///
+/// Deviations: law 3. "At t" is enough only for a read issued after the waiter had registered: the
+/// one that it causes itself. And a list answers nobody whose own read is under way.
+#[tokio::test(start_paused = true)]
+async fn k7_register_notification() {
+    let node = Node::new();
+    node.run_pod("p");
+    let pleg = synced(&node, rarely()).await;
+    let at = pleg.now().after(SECOND);
+    let waits = waiting(&pleg, "p", at, MINUTE).await;
+    let view = soon(waits).await.unwrap().unwrap();
+    assert_eq!(view.as_of, Some(at), "begun exactly then");
+    assert_eq!(pleg.now(), at);
+
+    node.hang(pod("p"));
+    let at = pleg.now();
+    let waits = waiting(&pleg, "p", at, MINUTE).await;
+    soon(pleg.relist_now()).await.unwrap();
+    assert!(pleg.health().current().last_list > Some(at));
+    pass(&pleg, SECOND).await;
+    assert!(!waits.is_finished(), "its own read is under way");
+    node.unhang(&pod("p"));
+    assert!(soon(waits).await.unwrap().unwrap().as_of >= Some(at));
+}
+
+/// K8, TestGetNewerThan, its five cases: one waits for min = 10 s from now; a Set, a
+/// SetObservedTime or an UpdateTime at min − 1 s leaves it blocked, one at min + 1 s unblocks it
+/// with the right id, and then a second call returns at once. The pod exists or not.
+///
+/// Deviations: law 4, it is unblocked by a read of its own, begun at min. SetObservedTime is no
+/// case of its own here: a read of the pod is a Set, changed or not, and works for a missing pod.
+#[tokio::test(start_paused = true)]
+async fn k8_get_newer_than() {
+    for exists in [true, false] {
+        for by_list in [true, false] {
+            let case = format!("exists {exists}, by list {by_list}");
+            let node = Node::new();
+            if exists {
+                node.run_pod("p");
+            }
+            let pleg = synced(&node, rarely()).await;
+            let uid = PodUid::from("p");
+            let min = pleg.now().after(10 * SECOND);
+            let waits = waiting(&pleg, "p", min, MINUTE).await;
+            pass(&pleg, min.since(pleg.now()) - SECOND).await;
+            let reads = node.asked(&pod("p"));
+            if by_list {
+                soon(pleg.relist_now()).await.unwrap();
+            } else {
+                soon(pleg.request_relist(&uid)).await.unwrap();
+            }
+            let reads = reads + usize::from(!by_list);
+            pass(&pleg, 999 * MS).await;
+            assert!(!waits.is_finished(), "{case}");
+            assert_eq!(
+                node.asked(&pod("p")),
+                reads,
+                "{case}: nothing is read before its time"
+            );
+
+            let view = soon(waits).await.unwrap().unwrap();
+            assert_eq!(pleg.now(), min, "{case}");
+            assert_eq!(
+                (view.status.uid.as_str(), view.as_of),
+                ("p", Some(min)),
+                "{case}"
+            );
+            assert_eq!(view.status.is_nothing(), !exists, "{case}");
+            assert_eq!(node.asked(&pod("p")), reads + 1, "{case}");
+            // At once, and from the cache: a list at min + 1 s shows the pod, or that it is not.
+            pass(&pleg, SECOND).await;
+            soon(pleg.relist_now()).await.unwrap();
+            node.hang(pod("p"));
+            let again = if_newer_than(&pleg, &uid, min).await.expect("at once");
+            assert_eq!(again.status, view.status, "{case}");
+            assert_eq!(node.asked(&pod("p")), reads + 1, "{case}");
+        }
+    }
+}

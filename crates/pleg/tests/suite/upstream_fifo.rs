@@ -1,0 +1,108 @@
+//! Upstream's scenario G4 (TestEventChannelFull, generic_test.go of Kubernetes 1.36.2) on the
+//! adapter with upstream's channel, and beside it on a subscription of our own: more events than
+//! the channel holds.
+use std::collections::BTreeSet;
+
+use crate::support::{MINUTE, Node, SECOND, container, drain, exited, pass, rarely, sandbox, soon};
+use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+use pleg::core::{LifecycleType, Shown};
+use pleg::{Fifo, Pleg};
+
+/// How many events upstream's channel holds (plegChannelCapacity).
+const CAPACITY: usize = 1000;
+const PODS: usize = 21;
+const CONTAINERS: usize = 50;
+
+/// Each pod has a sandbox and 50 containers.
+fn deploy(node: &Node, shown: Shown) {
+    for pod in 0..PODS {
+        let uid = format!("p{pod}");
+        node.put(sandbox(&uid, shown));
+        for c in 0..CONTAINERS {
+            let name = format!("c{c}");
+            node.put(match shown {
+                Shown::Exited => exited(&uid, &name, 0),
+                _ => container(&uid, &name, shown),
+            });
+        }
+    }
+}
+
+fn take(fifo: &mut Fifo) -> Vec<String> {
+    std::iter::from_fn(|| fifo.try_next())
+        .map(|e| {
+            let what = e.event.as_str().trim_start_matches("Container");
+            let id = e.data.expect("no PodSync here");
+            format!("{} {what} {id}", e.uid)
+        })
+        .collect()
+}
+
+/// G4, TestEventChannelFull: five events for a channel of four: exactly four arrive, some of the
+/// five, and nobody blocks. Here 1071 for the channel of 1000; 71 are counted as discarded.
+///
+/// Deviation: law 9, for our own subscriptions: they get all, and once they lag by more than is
+/// kept as it came, no Died and no Removed is missing.
+#[tokio::test(start_paused = true)]
+async fn g4_event_channel_full() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _recording = metrics::set_default_local_recorder(&recorder);
+    let discarded = || {
+        let all = snapshotter.snapshot().into_vec().into_iter();
+        let mut of_name = all.filter(|(key, ..)| key.key().name() == "kubelet_pleg_discard_events");
+        match of_name.next() {
+            Some((.., DebugValue::Counter(count))) => count,
+            _ => 0,
+        }
+    };
+    let node = Node::new();
+    deploy(&node, Shown::Running);
+    let mut builder = Pleg::builder(node.clone()).settings(rarely());
+    let mut fifo = builder.upstream_fifo();
+    let (mut keeps_up, mut lags) = (builder.subscribe(), builder.subscribe());
+    let pleg = builder.spawn().unwrap();
+    soon(pleg.wait_until_synced()).await.unwrap();
+
+    let all: usize = PODS * (CONTAINERS + 1);
+    let told = drain(&mut keeps_up);
+    assert_eq!(told.len(), all);
+    assert!(told.iter().all(|t| t.contains(" Started ")));
+    let beyond = (all - CAPACITY) as u64;
+    assert_eq!(discarded(), beyond);
+
+    // Nobody takes anything, and everything ends and goes.
+    deploy(&node, Shown::Exited);
+    soon(pleg.relist_now()).await.unwrap();
+    pass(&pleg, SECOND).await;
+    assert_eq!(drain(&mut keeps_up).len(), all);
+    for pod in 0..PODS {
+        let names = (0..CONTAINERS).map(|c| format!("c{c}"));
+        names
+            .chain(["s".to_owned()])
+            .for_each(|name| node.remove(&format!("p{pod}-{name}")));
+    }
+    soon(pleg.relist_now()).await.unwrap();
+    assert_eq!(drain(&mut keeps_up).len(), all);
+    // Upstream's channel kept the first thousand, in order; the rest never happened to it.
+    assert_eq!(take(&mut fifo), told[..CAPACITY]);
+    // Ours lost no end, and was not told that it lagged (`drain` would not take that).
+    let got: BTreeSet<String> = drain(&mut lags).into_iter().collect();
+    for started in &told {
+        for what in [
+            LifecycleType::ContainerDied,
+            LifecycleType::ContainerRemoved,
+        ] {
+            let what = what.as_str().trim_start_matches("Container");
+            let end = started.replace("Started", what);
+            assert!(got.contains(&end), "{end} is missing");
+        }
+    }
+    // With room again, the channel takes what comes next.
+    node.run_pod("late");
+    pass(&pleg, 2 * MINUTE).await;
+    assert_eq!(
+        take(&mut fifo),
+        ["late Started late-s", "late Started late-c"]
+    );
+}

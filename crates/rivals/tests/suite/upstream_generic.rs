@@ -1,0 +1,308 @@
+//! Upstream's scenarios of the generic PLEG, G1 to G18 as far as they say something of the port
+//! (generic_test.go of Kubernetes 1.36.2): it is right where upstream is right.
+use std::time::Duration;
+
+use crate::support::{
+    MINUTE, MS, Node, SECOND, container, drain, exited, pass, pod, sandbox, soon, until,
+};
+use pleg_core::{Details, Report, SandboxDetails, Shown};
+use rivals::{Fifo, Generic, GenericSettings, Subject};
+
+fn by_hand(node: &Node) -> (Generic<Node>, Fifo) {
+    Generic::by_hand(node.clone(), GenericSettings::default())
+}
+
+/// What a relist announces, sorted: between pods upstream has no order.
+async fn relist(generic: &Generic<Node>, fifo: &mut Fifo) -> Vec<String> {
+    generic.relist().await;
+    let mut all = drain(fifo);
+    all.sort();
+    all
+}
+
+/// G1's node and, with `later`, G3's; the things are containers, or sandboxes (G12).
+fn deploy(node: &Node, thing: fn(&str, &str, Shown) -> Report, later: bool) {
+    let (running, ended, unknown) = (Shown::Running, Shown::Exited, Shown::Unknown);
+    if later {
+        node.remove("p1-c1");
+        node.put(thing("p1", "c2", ended));
+        node.put(thing("p1", "c3", running));
+        node.remove("p2-c1");
+        node.put(thing("p2", "c4", running));
+    } else {
+        node.put(thing("p1", "c1", ended));
+        node.put(thing("p1", "c2", running));
+        node.put(thing("p1", "c3", unknown));
+        node.put(thing("p2", "c1", ended));
+    }
+}
+
+/// G1 to G3, TestRelisting, and G12 with sandboxes.
+#[tokio::test(start_paused = true)]
+async fn g1_g2_g3_g12_relisting() {
+    for thing in [container, sandbox] {
+        let node = Node::new();
+        let (generic, mut fifo) = by_hand(&node);
+        deploy(&node, thing, false);
+        let first = ["p1 Died p1-c1", "p1 Started p1-c2", "p2 Died p2-c1"];
+        assert_eq!(relist(&generic, &mut fifo).await, first);
+        assert!(relist(&generic, &mut fifo).await.is_empty());
+        deploy(&node, thing, true);
+        let second = [
+            "p1 Died p1-c2",
+            "p1 Removed p1-c1",
+            "p1 Started p1-c3",
+            "p2 Removed p2-c1",
+            "p2 Started p2-c4",
+        ];
+        assert_eq!(relist(&generic, &mut fifo).await, second);
+    }
+}
+
+/// G4, TestEventChannelFull: five events for a channel of four; nobody blocks, and the fifth is
+/// gone for good.
+#[tokio::test(start_paused = true)]
+async fn g4_event_channel_full() {
+    let node = Node::new();
+    let settings = GenericSettings {
+        capacity: 4,
+        ..GenericSettings::default()
+    };
+    let (generic, mut fifo) = Generic::by_hand(node.clone(), settings);
+    deploy(&node, container, false);
+    assert_eq!(relist(&generic, &mut fifo).await.len(), 3);
+    deploy(&node, container, true);
+    assert_eq!(relist(&generic, &mut fifo).await.len(), 4);
+    assert_eq!(generic.discarded(), Some(1));
+    assert!(relist(&generic, &mut fifo).await.is_empty());
+}
+
+/// G5 and G6, TestDetectingContainerDeaths: containers and whole pods that go unseen have died.
+#[tokio::test(start_paused = true)]
+async fn g5_g6_detecting_container_deaths() {
+    for relists in [1, 3] {
+        let node = Node::new();
+        let (generic, mut fifo) = by_hand(&node);
+        node.put(container("p", "c1", Shown::Running));
+        node.put(container("p", "c2", Shown::Running));
+        node.put(container("p", "c3", Shown::Exited));
+        for _ in 0..relists {
+            relist(&generic, &mut fifo).await;
+        }
+        node.remove("p-c2");
+        node.remove("p-c3");
+        let gone = ["p Died p-c2", "p Removed p-c2", "p Removed p-c3"];
+        assert_eq!(relist(&generic, &mut fifo).await, gone);
+        for _ in 1..relists {
+            assert!(relist(&generic, &mut fifo).await.is_empty());
+        }
+        node.remove("p-c1");
+        let gone = ["p Died p-c1", "p Removed p-c1"];
+        assert_eq!(relist(&generic, &mut fifo).await, gone);
+    }
+}
+
+/// G7 and G8, TestRelistWithCache: a pod whose inspection fails has the error for a status and no
+/// event; the next relist inspects that one again, and only that.
+#[tokio::test(start_paused = true)]
+async fn g7_g8_relist_with_cache() {
+    let node = Node::new();
+    let (generic, mut fifo) = by_hand(&node);
+    node.run_pod("p0");
+    node.run_pod("p1");
+    node.fail(pod("p1"));
+    let started = ["p0 Started p0-c", "p0 Started p0-s"];
+    assert_eq!(relist(&generic, &mut fifo).await, started);
+    let failed = generic.get(&"p1".into());
+    assert!(failed.error.is_some() && failed.status.is_nothing());
+    let before = generic.get(&"p0".into());
+    assert!(before.error.is_none() && !before.status.is_nothing());
+    node.succeed(&pod("p1"));
+    let started = ["p1 Started p1-c", "p1 Started p1-s"];
+    assert_eq!(relist(&generic, &mut fifo).await, started);
+    assert_eq!(generic.get(&"p1".into()).error, None);
+    let same = generic.get(&"p0".into()).status;
+    assert!(
+        std::sync::Arc::ptr_eq(&same, &before.status),
+        "not inspected"
+    );
+}
+
+/// TestGetPodStatusWithNotFoundError: a container that goes between the list and its status is left
+/// out, and that is no failure.
+#[tokio::test(start_paused = true)]
+async fn what_is_gone_meanwhile_is_left_out() {
+    let node = Node::new();
+    let (generic, _fifo) = by_hand(&node);
+    node.run_pod("p");
+    node.take(pod("p"), SECOND);
+    let goes = async {
+        pass(&generic, 500 * MS).await;
+        node.remove("p-c");
+    };
+    tokio::join!(generic.relist(), goes);
+    let answer = generic.get(&"p".into());
+    assert_eq!(answer.error, None);
+    assert_eq!(answer.status.sandboxes.len(), 1);
+    assert!(answer.status.containers.is_empty());
+}
+
+/// G9, TestRemoveCacheEntry.
+#[tokio::test(start_paused = true)]
+async fn g9_remove_cache_entry() {
+    let node = Node::new();
+    let (generic, mut fifo) = by_hand(&node);
+    node.put(container("p", "c", Shown::Running));
+    relist(&generic, &mut fifo).await;
+    node.remove("p-c");
+    relist(&generic, &mut fifo).await;
+    let answer = generic.get(&"p".into());
+    assert!(answer.status.is_nothing() && answer.error.is_none());
+    assert_eq!(generic.cache().entry(&"p".into()), None);
+}
+
+/// G10, TestHealthy: not before the first relist, for three minutes after each.
+#[tokio::test(start_paused = true)]
+async fn g10_healthy() {
+    let node = Node::new();
+    let (generic, _fifo) = by_hand(&node);
+    let never = "pleg has yet to be successful";
+    assert_eq!(generic.healthy().unwrap_err().to_string(), never);
+    pass(&generic, 10 * MINUTE).await;
+    assert_eq!(generic.healthy().unwrap_err().to_string(), never);
+    generic.relist().await;
+    pass(&generic, MINUTE).await;
+    assert_eq!(generic.healthy(), Ok(()));
+    // One that fails does not count (C11).
+    node.fail(crate::support::Op::List);
+    generic.relist().await;
+    pass(&generic, 2 * MINUTE + MS).await;
+    let text = generic.healthy().unwrap_err().to_string();
+    assert!(text.starts_with("pleg was last seen active 180."), "{text}");
+    assert!(text.ends_with("ago; threshold is 180s"), "{text}");
+}
+
+/// G11, TestReinspect: a wish is served by one inspection and a PodSync; it survives a failed
+/// one; without a wish nothing is inspected.
+#[tokio::test(start_paused = true)]
+async fn g11_reinspect() {
+    let node = Node::new();
+    let (generic, mut fifo) = by_hand(&node);
+    node.run_pod("p");
+    relist(&generic, &mut fifo).await;
+    let uid = "p".into();
+    let before = generic.get(&uid).status;
+    let inspected = || !std::sync::Arc::ptr_eq(&generic.get(&uid).status, &before);
+    assert!(relist(&generic, &mut fifo).await.is_empty() && !inspected());
+    node.fail(pod("p"));
+    generic.request_reinspect(&uid);
+    assert!(relist(&generic, &mut fifo).await.is_empty());
+    assert!(generic.get(&uid).error.is_some());
+    node.succeed(&pod("p"));
+    assert_eq!(relist(&generic, &mut fifo).await, ["p PodSync"]);
+    assert!(inspected() && generic.get(&uid).error.is_none());
+    assert!(relist(&generic, &mut fifo).await.is_empty());
+}
+
+/// G13, TestRelistIPChange: a pod that has ended keeps its address.
+#[tokio::test(start_paused = true)]
+async fn g13_addresses_are_kept() {
+    let node = Node::new();
+    let (generic, mut fifo) = by_hand(&node);
+    let details = SandboxDetails {
+        ips: ["10.0.0.1".into(), "fd00::1".into()].into(),
+        ..SandboxDetails::default()
+    };
+    node.put(Report {
+        details: Details::from(details),
+        ..sandbox("p", "s", Shown::Running)
+    });
+    node.put(container("p", "c", Shown::Running));
+    relist(&generic, &mut fifo).await;
+    let ips = generic.get(&"p".into()).status.ips.clone();
+    assert_eq!(ips.len(), 2);
+    node.put(sandbox("p", "s", Shown::Exited));
+    node.put(exited("p", "c", 0));
+    relist(&generic, &mut fifo).await;
+    assert_eq!(generic.get(&"p".into()).status.ips, ips);
+}
+
+/// G15, TestWorkerLoop: a pod that is relisted on demand answers who waits for it, and nobody
+/// else; without the gate (before 1.36) it waits for the next relist of the node.
+#[tokio::test(start_paused = true)]
+async fn g15_on_demand() {
+    for on_demand in [true, false] {
+        let node = Node::new();
+        node.run_pod("p1");
+        node.run_pod("p2");
+        let settings = GenericSettings {
+            period: 2 * SECOND,
+            on_demand,
+            ..GenericSettings::default()
+        };
+        let (generic, mut fifo) = Generic::start(node.clone(), settings);
+        pass(&generic, SECOND).await;
+        drain(&mut fifo);
+        let now = generic.clock().now();
+        generic.request_relist(&"p1".into());
+        let waited = |uid: &'static str| {
+            let generic = &generic;
+            async move {
+                soon(generic.newer_than(&uid.into(), now)).await;
+                generic.clock().now().since(now)
+            }
+        };
+        let (first, second): (Duration, Duration) = tokio::join!(waited("p1"), waited("p2"));
+        assert_eq!(first <= MS, on_demand, "{first:?}");
+        assert!((900 * MS..=1001 * MS).contains(&second), "{second:?}");
+        assert_eq!(node.asked(&pod("p1")), usize::from(on_demand));
+        assert!(drain(&mut fifo).is_empty());
+        soon(generic.shutdown()).await;
+    }
+}
+
+/// G16 and G17, TestWorkerLoop: while one pod is relisted, the node's turn and a request for
+/// another pod come. The node goes first; the request is older than that, and is dropped.
+#[tokio::test(start_paused = true)]
+async fn g16_g17_a_request_that_was_served() {
+    let node = Node::new();
+    node.run_pod("p1");
+    node.run_pod("p2");
+    let settings = GenericSettings {
+        period: 2 * SECOND,
+        ..GenericSettings::default()
+    };
+    let (generic, _fifo) = Generic::start(node.clone(), settings);
+    pass(&generic, SECOND).await;
+    node.take(pod("p1"), 3 * SECOND);
+    generic.request_relist(&"p1".into());
+    pass(&generic, 100 * MS).await;
+    let before = generic.clock().now();
+    generic.request_relist(&"p2".into());
+    soon(generic.newer_than(&"p2".into(), before)).await;
+    assert_eq!(node.asked(&crate::support::Op::List), 2);
+    pass(&generic, SECOND).await;
+    assert_eq!(node.asked(&pod("p2")), 0);
+    assert_eq!(node.asked(&pod("p1")), 1);
+    soon(generic.shutdown()).await;
+}
+
+/// G18, TestWorkerLoop: a wish to reinspect is served by the pod's own relist, at once.
+#[tokio::test(start_paused = true)]
+async fn g18_reinspected_on_demand() {
+    let node = Node::new();
+    node.run_pod("p");
+    let settings = GenericSettings {
+        period: MINUTE,
+        ..GenericSettings::default()
+    };
+    let (generic, mut fifo) = Generic::start(node.clone(), settings);
+    pass(&generic, SECOND).await;
+    drain(&mut fifo);
+    generic.request_reinspect(&"p".into());
+    generic.request_relist(&"p".into());
+    let told = || drain(&mut fifo) == ["p PodSync"];
+    assert!(until(&generic, told).await.unwrap() <= MS);
+    assert_eq!(node.asked(&crate::support::Op::List), 1);
+    soon(generic.shutdown()).await;
+}
