@@ -7,9 +7,7 @@ mod node;
 use std::time::Duration;
 
 use pleg::Pleg;
-use pleg_core::{
-    ContainerDetails, Details, Identity, Kind, Report, Shown, WallTime,
-};
+use pleg_core::{ContainerDetails, Details, Identity, Kind, Report, Shown, WallTime};
 use pleg_runtime::clock::{Clock, wall};
 use rivals::{
     Evented, EventedSettings, Fifo, Generic, GenericSettings, Hint, HintSettings, Ours, Stamps,
