@@ -347,15 +347,15 @@ impl Auditor {
                     }
                     Output::Inspect { ticket, held, .. } => {
                         let now = self.clock.now();
-                        let found = held.iter().map(|(id, _)| self.reports[id.as_str()].clone());
+                        let found = held
+                            .iter()
+                            .map(|held| self.reports[held.id.as_str()].clone());
                         let inspection = Inspection {
                             ticket,
                             began: now,
                             ended: now,
                             found: found.collect(),
-                            gone: Vec::new(),
-                            denied: Vec::new(),
-                            error: None,
+                            ..Inspection::new(None)
                         };
                         self.machine.handle_inspection(now, inspection);
                         inspected = true;

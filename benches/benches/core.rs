@@ -100,15 +100,13 @@ fn settled() -> (Reconciler, Instant, pleg_core::Ticket, KnownIds) {
                 Output::Inspect { ticket, held, .. } => {
                     let found = held
                         .iter()
-                        .filter_map(|(id, _)| rows_by_id().get(id).cloned());
+                        .filter_map(|held| rows_by_id().get(&held.id).cloned());
                     let inspection = Inspection {
                         ticket,
                         began: now,
                         ended: now,
                         found: found.collect(),
-                        gone: Vec::new(),
-                        denied: Vec::new(),
-                        error: None,
+                        ..Inspection::new(None)
                     };
                     machine.handle_inspection(now, inspection);
                 }

@@ -228,7 +228,6 @@ impl Runtime for Node {
         let pod = |n: &u64| match scope {
             Scope::Node => true,
             Scope::Pod(uid) => uid.as_str() == typical::uid(*n),
-            Scope::Sandbox(id) => id.as_str() == typical::sandbox_id(*n),
         };
         let rows = (0..PODS).filter(pod).map(|n| v1::Container {
             state: self.state(n).into(),

@@ -350,15 +350,13 @@ impl Node {
             match output {
                 Output::List { ticket, known, .. } => self.list = Some((ticket, known)),
                 Output::Inspect { ticket, held, .. } => {
-                    let found = held.iter().filter_map(|(id, _)| self.statuses.get(id));
+                    let found = held.iter().filter_map(|held| self.statuses.get(&held.id));
                     let inspection = Inspection {
                         ticket,
                         began: self.now,
                         ended: self.now,
                         found: found.cloned().collect(),
-                        gone: Vec::new(),
-                        denied: Vec::new(),
-                        error: None,
+                        ..Inspection::new(None)
                     };
                     self.now = self.now.after(Duration::from_micros(10));
                     self.machine.handle_inspection(self.now, inspection);

@@ -161,7 +161,7 @@ impl<R: Runtime> Runtime for Tap<R> {
     ) -> Result<(), CallError> {
         self.note(|c| match scope {
             Scope::Node => c.full_lists += 1,
-            _ => c.pod_lists += 1,
+            Scope::Pod(_) => c.pod_lists += 1,
         });
         if *scope == Scope::Node {
             // When nobody is left to hold it, nothing does.
@@ -179,7 +179,7 @@ impl<R: Runtime> Runtime for Tap<R> {
     ) -> Result<(), CallError> {
         self.note(|c| match scope {
             Scope::Node => c.full_lists += 1,
-            _ => c.pod_lists += 1,
+            Scope::Pod(_) => c.pod_lists += 1,
         });
         self.inner
             .list_containers(scope, &mut self.noting(row))

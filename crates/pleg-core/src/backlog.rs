@@ -247,6 +247,7 @@ fn identify(kept: &mut Identity, later: Identity) {
     let Identity {
         kind: _,
         pod,
+        unlabelled,
         namespace,
         pod_name,
         sandbox,
@@ -255,6 +256,7 @@ fn identify(kept: &mut Identity, later: Identity) {
         created_at,
     } = later;
     kept.pod = kept.pod.take().or(pod);
+    kept.unlabelled &= unlabelled;
     kept.namespace = kept.namespace.take().or(namespace);
     kept.pod_name = kept.pod_name.take().or(pod_name);
     kept.sandbox = kept.sandbox.take().or(sandbox);

@@ -28,6 +28,8 @@ pub enum Cause {
     Unknown,
     /// Somebody waits for newer evidence.
     Waiter,
+    /// Somebody waits for newer details.
+    Details,
     /// `request_relist`
     Relist,
     /// `request_reinspect`
@@ -48,13 +50,14 @@ pub enum Cause {
 
 impl Cause {
     /// All of them, in order.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Changed,
         Self::Incomplete,
         Self::Hint,
         Self::Provisional,
         Self::Unknown,
         Self::Waiter,
+        Self::Details,
         Self::Relist,
         Self::Reinspect,
         Self::Contradiction,
@@ -65,6 +68,11 @@ impl Cause {
         Self::Retry,
     ];
 
+    /// Whether the states of the pod's ids are all that is asked for.
+    pub(crate) const fn asks_for_state(self) -> bool {
+        matches!(self, Self::Waiter | Self::Relist | Self::Unsettled)
+    }
+
     /// A short lower-case name, for metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -74,6 +82,7 @@ impl Cause {
             Self::Provisional => "provisional",
             Self::Unknown => "unknown",
             Self::Waiter => "waiter",
+            Self::Details => "details",
             Self::Relist => "relist",
             Self::Reinspect => "reinspect",
             Self::Contradiction => "contradiction",
@@ -176,6 +185,8 @@ pub(crate) enum Outcome {
     Failed,
     /// It failed while the runtime as a whole does. It is tried again after the same pause.
     RuntimeFailed,
+    /// It read everything but the statuses that failed before, whose backoff is not over.
+    NotRepeated,
 }
 
 /// The desk.
@@ -207,7 +218,7 @@ impl Desk {
     /// Asks for an inspection of a pod.
     ///
     /// A pod whose last read failed is inspected when its backoff is over, unless somebody waits
-    /// for it. Returns when that is, if it is not now.
+    /// for it (a second look is for those who wait). Returns when that is, if it is not now.
     pub(crate) fn want(&mut self, uid: &PodUid, cause: Cause) -> Option<Instant> {
         let need = self.needs.entry(uid.clone()).or_default();
         need.wanted.insert(cause);
@@ -216,7 +227,12 @@ impl Desk {
         }
         let asked_for = matches!(
             cause,
-            Cause::Waiter | Cause::Relist | Cause::Reinspect | Cause::Retry
+            Cause::Waiter
+                | Cause::Details
+                | Cause::Relist
+                | Cause::Reinspect
+                | Cause::Unsettled
+                | Cause::Retry
         );
         match need.retry_at {
             Some(at) if !asked_for => Some(at),
@@ -355,6 +371,7 @@ impl Desk {
                 retry_at = Some(now.after(self.lanes.backoff(need.attempts)));
                 need.attempts = need.attempts.saturating_add(1);
             }
+            Outcome::NotRepeated => retry_at = need.retry_at,
             Outcome::Complete => {
                 self.failing -= usize::from(need.failures > 0);
                 (need.failures, need.attempts) = (0, 0);
@@ -363,10 +380,13 @@ impl Desk {
         need.retry_at = retry_at;
         let failed = outcome != Outcome::Complete;
         let wanted = need.wanted != Causes::default();
+        let repeats = outcome == Outcome::NotRepeated && wanted;
         if wanted && !failed {
             self.enqueue(&flight.uid, Lane::First);
         } else if !wanted && !failed {
             self.needs.remove(&flight.uid);
+        } else if repeats {
+            self.enqueue(&flight.uid, Lane::Retry);
         }
         Some((
             Landed {
@@ -393,6 +413,20 @@ impl Desk {
         self.needs.contains_key(uid)
     }
 
+    /// Whether an inspection of the pod is asked for or in flight. Between two retries of one that
+    /// fails it is not.
+    pub(crate) fn is_asked_for(&self, uid: &PodUid) -> bool {
+        let need = self.needs.get(uid);
+        need.is_some_and(|n| {
+            n.queued.is_some() || n.flight.is_some() || n.wanted != Causes::default()
+        })
+    }
+
+    /// The pod of an inspection under way.
+    pub(crate) fn pod_of(&self, ticket: Ticket) -> Option<&PodUid> {
+        self.flights.get(&ticket).map(|f| &f.uid)
+    }
+
     /// Whether the last inspection of the pod failed.
     pub(crate) fn is_failing(&self, uid: &PodUid) -> bool {
         self.needs.get(uid).is_some_and(|n| n.failures > 0)
@@ -409,6 +443,13 @@ impl Desk {
     pub(crate) fn is_to_be_retried(&self, uid: &PodUid, now: Instant) -> bool {
         let retry_at = self.needs.get(uid).and_then(|n| n.retry_at);
         retry_at.is_some_and(|at| at <= now)
+    }
+
+    /// Whether a status of the pod that failed may be read again: its backoff is over, or was
+    /// cleared.
+    pub(crate) fn may_be_retried(&self, uid: &PodUid, now: Instant) -> bool {
+        let retry_at = self.needs.get(uid).and_then(|n| n.retry_at);
+        retry_at.is_none_or(|at| at <= now)
     }
 
     /// The ticket and issue of the inspection in flight.

@@ -37,6 +37,7 @@ mod observed;
 mod order;
 mod pending;
 mod pod;
+mod pod_read;
 mod profile;
 mod reconciler;
 mod record;
@@ -60,10 +61,11 @@ pub use labels::{LabelKeys, Labels, Packed, Packing};
 pub use lifecycle::{LifecycleType, PodLifecycleEvent, Source, Subject};
 pub use loss::StreamLoss;
 pub use observed::{
-    Arrival, Details, EventType, Identity, Inspection, KnownIds, List, Reading, Report, Rows,
-    RuntimeEvent, Shown, StreamChange, StreamEnd, Ticket, Version,
+    Arrival, Details, EventType, FailedStatus, HeldId, Identity, Inspection, KnownIds, List,
+    Reading, Report, Rows, RuntimeEvent, Shown, StreamChange, StreamEnd, Ticket, Version,
 };
 pub use pending::ExpectedEvent;
+pub use pod_read::{PodCall, PodRead};
 pub use profile::EventProfile;
 pub use reconciler::{Census, Confirmed, Output, Reconciler};
 pub use status::{

@@ -34,6 +34,9 @@ pub struct Identity {
     pub kind: Kind,
     /// The pod, as this answer names it: a sandbox's metadata uid, else the pod-uid label.
     pub pod: Option<PodUid>,
+    /// There is no pod-uid label, or it names another pod than a sandbox's metadata uid. A list of
+    /// one pod, which selects by that label, does not show such an id.
+    pub unlabelled: bool,
     /// The pod's namespace.
     pub namespace: Option<Text>,
     /// The pod's name.
@@ -54,6 +57,7 @@ impl Identity {
         Self {
             kind,
             pod: None,
+            unlabelled: false,
             namespace: None,
             pod_name: None,
             sandbox: None,
@@ -75,6 +79,7 @@ impl Identity {
             && !fills(&self.name, &said.name)
             && !fills(&self.created_at, &said.created_at)
             && (self.attempt != 0 || said.attempt == 0)
+            && (!self.unlabelled || said.unlabelled)
     }
 }
 
@@ -375,6 +380,30 @@ impl FromIterator<Report> for Rows {
     }
 }
 
+/// An id that is held of a pod, in the request for its inspection.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct HeldId {
+    /// The id.
+    pub id: Id,
+    /// Sandbox or container.
+    pub kind: Kind,
+    /// The recorded state. Where the lists show it, the id has not changed.
+    pub shown: Shown,
+    /// Its status is to be read even if the id has not changed.
+    pub owed: bool,
+}
+
+/// A status call that failed, or was not answered in time.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FailedStatus {
+    /// Of which id.
+    pub id: Id,
+    /// Its row, if a list of the inspection showed it.
+    pub row: Option<Report>,
+    /// How it failed.
+    pub error: CallError,
+}
+
 /// What was read of one pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Inspection {
@@ -392,7 +421,13 @@ pub struct Inspection {
     /// The row of every id that a list of this inspection showed and whose own status call said
     /// NotFound.
     pub denied: Vec<Report>,
-    /// Why the inspection is partial; `None` if it is complete.
+    /// Every id whose status was not read, because the lists of this inspection showed it in the
+    /// state that the request gave.
+    pub unchanged: Vec<(Id, Shown)>,
+    /// Every status call that failed in another way.
+    pub failed: Vec<FailedStatus>,
+    /// Why a list of the inspection failed. If one did, the inspection says nothing but the
+    /// statuses that it found.
     pub error: Option<CallError>,
 }
 
@@ -406,6 +441,8 @@ impl Inspection {
             found: Vec::new(),
             gone: Vec::new(),
             denied: Vec::new(),
+            unchanged: Vec::new(),
+            failed: Vec::new(),
             error,
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::error::CallError;
 use crate::ids::{Id, Ids, Kind, PodUid};
-use crate::observed::{Inspection, Report};
+use crate::observed::{Inspection, Report, Shown};
 use crate::order::Position;
 use crate::record::Record;
 use crate::records::Records;
@@ -26,8 +26,6 @@ pub(crate) struct Pod {
     pub(crate) denied: Ids,
     /// The freshness that is proved.
     pub(crate) as_of: Option<Instant>,
-    /// When the last complete inspection began.
-    pub(crate) inspected: Option<Instant>,
     pub(crate) error: Option<Arc<CallError>>,
     /// What the cache holds.
     pub(crate) published: Option<Arc<PodStatus>>,
@@ -35,9 +33,6 @@ pub(crate) struct Pod {
     pub(crate) rechecks: u32,
     /// When it is to be so next.
     pub(crate) recheck_due: Option<Instant>,
-    /// Of a member an inspection and an event say different details: an inspection is owed, and
-    /// until it ends the details are not as of any newer read.
-    pub(crate) disputed: bool,
     /// A member was listed and had no status: an inspection is owed.
     pub(crate) recheck_skipped: bool,
     /// A read that listed ids and found no status of them. It is made once more before it answers.
@@ -106,7 +101,11 @@ impl Pod {
             let record = records.get(&report.id);
             record.is_none_or(|r| !r.is_removed() || read.began > r.recorded_since())
         };
-        for report in read.found.iter().chain(&read.denied).filter(contradicts) {
+        let failed = read.failed.iter().filter_map(|failed| failed.row.as_ref());
+        let row = |(id, shown): &(Id, Shown)| Some(records.get(id)?.row(id, *shown));
+        let unchanged: Vec<Report> = read.unchanged.iter().filter_map(row).collect();
+        let shown = read.found.iter().chain(&read.denied).chain(failed);
+        for report in shown.chain(&unchanged).filter(contradicts) {
             all.entry(report.id.clone()).or_insert_with(|| {
                 let mut record = Record::new(report.identity.clone(), now);
                 match Position::shown(report.identity.kind, report.shown) {
@@ -115,6 +114,8 @@ impl Pod {
                 };
                 record.details_from_read(report, now);
                 record.unsettled = read.denied.iter().any(|denied| denied.id == report.id);
+                let failed = read.failed.iter().find(|failed| failed.id == report.id);
+                record.error = failed.map(|failed| Arc::new(failed.error.clone()));
                 Box::new(record)
             });
         }

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use crate::belief::{Belief, Call, Verdict};
 use crate::details::{self, Weight};
+use crate::error::CallError;
 use crate::ids::Kind;
 use crate::lifecycle::{LifecycleType, Said, Source};
-use crate::observed::{Details, Identity, Report};
+use crate::observed::{Details, Identity, Report, Shown};
 use crate::order::Position;
 use crate::pending::Reports;
 use crate::status::{ContainerDetails, Text};
@@ -42,6 +43,14 @@ pub(crate) struct Record {
     pub(crate) unsettled: bool,
     /// When its status was last asked for.
     pub(crate) attempted: Option<Instant>,
+    /// When the last read began that returned its status, unless the details are disputed.
+    pub(crate) inspected: Option<Instant>,
+    /// An inspection and an event say different details: its status is owed.
+    pub(crate) disputed: bool,
+    /// How its last status call failed, if it did.
+    pub(crate) error: Option<Arc<CallError>>,
+    /// Its label names another pod than its sandbox's.
+    pub(crate) mislabelled: bool,
     unknown: Option<Box<Overlay>>,
     /// When the last event that spoke of details arrived.
     event_details: Option<Instant>,
@@ -124,6 +133,10 @@ impl Record {
             provisional: false,
             unsettled: false,
             attempted: None,
+            inspected: None,
+            disputed: false,
+            error: None,
+            mislabelled: false,
             unknown: None,
             event_details: None,
             read_details: None,
@@ -396,6 +409,10 @@ impl Record {
         changed |= fill(&mut known.name, said.name.as_ref());
         changed |= fill(&mut known.created_at, said.created_at.as_ref());
         changed |= fill(&mut known.pod, said.pod.as_ref());
+        if known.unlabelled && !said.unlabelled {
+            known.unlabelled = false;
+            changed = true;
+        }
         if known.attempt == 0 && said.attempt != 0 {
             known.attempt = said.attempt;
             changed = true;
@@ -431,6 +448,39 @@ impl Record {
         self.held && (shown == self.position || began > self.recorded_since())
     }
 
+    /// Whether its status is to be read even by a read that finds it unchanged (invariant 3).
+    pub(crate) fn owes_status(&self) -> bool {
+        let read_since = self.read_details > Some(self.recorded_since());
+        let code_unknown = self.kind() == Kind::Container
+            && self.position == Some(Position::Exited)
+            && self.exit_code().is_none()
+            && !read_since;
+        let never_told = self.read_details.is_none() && self.event_details.is_none();
+        self.position.is_none()
+            || never_told
+            || self.unknown.is_some()
+            || self.held
+            || self.provisional
+            || self.disputed
+            || code_unknown
+    }
+
+    /// Whether a list of its pod, which selects by label, may not show it.
+    pub(crate) const fn is_unlabelled(&self) -> bool {
+        self.identity.unlabelled || self.mislabelled
+    }
+
+    /// The recorded state, as an answer would show it.
+    pub(crate) fn shown(&self) -> Shown {
+        match self.position {
+            _ if self.unknown.is_some() => Shown::Unknown,
+            None => Shown::Unknown,
+            Some(Position::Created) => Shown::Created,
+            Some(Position::Running) => Shown::Running,
+            Some(Position::Exited | Position::Removed) => Shown::Exited,
+        }
+    }
+
     /// Whether its end was announced.
     pub(crate) const fn has_died(&self) -> bool {
         self.said.has_died()
@@ -462,6 +512,8 @@ impl Record {
         self.provisional = false;
         self.unsettled = false;
         self.held = false;
+        self.disputed = false;
+        self.error = None;
     }
 }
 

@@ -50,6 +50,7 @@ pub(crate) struct RelistSchedule {
     eager: bool,
     /// The begin of the last complete list.
     complete: Option<Instant>,
+    complete_ticket: Ticket,
     /// Lists without a verdict, oldest first: for each the number of the last event that was
     /// pending at its end.
     open: VecDeque<u64>,
@@ -71,6 +72,7 @@ impl RelistSchedule {
             revived: None,
             eager: false,
             complete: None,
+            complete_ticket: Ticket(0),
             open: VecDeque::new(),
             void: None,
         }
@@ -115,7 +117,9 @@ impl RelistSchedule {
 
     /// A relist succeeded.
     pub(crate) fn succeeded(&mut self, began: Instant, ended: Instant) {
-        self.in_flight = None;
+        if let Some((ticket, _)) = self.in_flight.take() {
+            self.complete_ticket = ticket;
+        }
         self.last_ended = Some(ended);
         self.last_duration = ended.since(began);
         self.last_failed = false;
@@ -184,6 +188,11 @@ impl RelistSchedule {
     /// The begin of the last complete list.
     pub(crate) const fn complete(&self) -> Option<Instant> {
         self.complete
+    }
+
+    /// The last complete list, and its begin.
+    pub(crate) fn last_complete(&self) -> Option<(Ticket, Instant)> {
+        Some((self.complete_ticket, self.complete?))
     }
 
     /// When the last relist was asked for, or the one before ended.

@@ -152,6 +152,8 @@ pub struct SandboxStatus {
     /// details are the last ones known. While it is ready, no other sandbox of the pod may be
     /// created.
     pub unsettled: bool,
+    /// How its last status call failed, if it did. Its details are those last known.
+    pub error: Option<Arc<CallError>>,
     /// How many sandboxes this pod had before.
     pub attempt: u32,
     /// When the runtime says that it was created.
@@ -187,6 +189,8 @@ pub struct ContainerStatus {
     /// details are the last ones known. While it is created or running, no other container of its
     /// name may be started.
     pub unsettled: bool,
+    /// How its last status call failed, if it did. Its details are those last known.
+    pub error: Option<Arc<CallError>>,
     /// Whether it belongs to the pod's active sandbox.
     pub active: bool,
     /// Its sandbox.

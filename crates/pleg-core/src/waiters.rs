@@ -24,6 +24,8 @@ pub(crate) struct Waiter {
     pub(crate) after: Instant,
     /// The last request number when it registered: reads with a higher one were issued after.
     pub(crate) number: u64,
+    /// It waits for the details of every id as well.
+    pub(crate) details: bool,
 }
 
 impl Waiter {
@@ -132,6 +134,7 @@ mod tests {
                 id,
                 after,
                 number: 0,
+                details: false,
             };
             waiters.register(&uid, waiter);
         }
@@ -150,6 +153,7 @@ mod tests {
             id: WaiterId::new(1),
             after,
             number: 5,
+            details: false,
         };
         let began = |nanos| Instant::from_nanos(nanos);
         assert!(!waiter.is_served_by(Ticket(9), began(9)));

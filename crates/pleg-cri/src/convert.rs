@@ -202,10 +202,6 @@ pub(crate) fn sandbox_filter(scope: &Scope) -> Option<v1::PodSandboxFilter> {
             label_selector: pod_selector(uid),
             ..filter
         }),
-        Scope::Sandbox(id) => Some(v1::PodSandboxFilter {
-            id: id.to_string(),
-            ..filter
-        }),
     }
 }
 
@@ -216,10 +212,6 @@ pub(crate) fn container_filter(scope: &Scope) -> Option<v1::ContainerFilter> {
         Scope::Node => None,
         Scope::Pod(uid) => Some(v1::ContainerFilter {
             label_selector: pod_selector(uid),
-            ..filter
-        }),
-        Scope::Sandbox(id) => Some(v1::ContainerFilter {
-            pod_sandbox_id: id.to_string(),
             ..filter
         }),
     }
@@ -272,9 +264,12 @@ fn sandbox_identity(
     pool: &mut Pool,
 ) -> Identity {
     let metadata = metadata.unwrap_or_default();
+    let labelled: Option<PodUid> = label(labels, POD_UID);
+    let pod = non_empty(metadata.uid).or_else(|| labelled.clone());
     Identity {
         kind: Kind::Sandbox,
-        pod: non_empty(metadata.uid).or_else(|| label(labels, POD_UID)),
+        unlabelled: labelled.is_none() || labelled != pod,
+        pod,
         namespace: in_common(&metadata.namespace, labels, POD_NAMESPACE, pool),
         pod_name: non_empty(metadata.name).or_else(|| label(labels, POD_NAME)),
         sandbox: None,
@@ -291,9 +286,11 @@ fn container_identity(
     pool: &mut Pool,
 ) -> Identity {
     let metadata = metadata.unwrap_or_default();
+    let pod = label(labels, POD_UID);
     Identity {
         kind: Kind::Container,
-        pod: label(labels, POD_UID),
+        unlabelled: pod.is_none(),
+        pod,
         namespace: in_common("", labels, POD_NAMESPACE, pool),
         pod_name: label(labels, POD_NAME),
         sandbox: None,

@@ -96,9 +96,12 @@ impl EventDecoder {
             attempt,
         } = said.metadata;
         let who = before.map(|r| &r.identity);
+        let labelled = or_label(&[], &labels, POD_UID);
+        let named = or_label(uid, &labels, POD_UID);
         let identity = Identity {
             kind: Kind::Sandbox,
-            pod: pod(or_label(uid, &labels, POD_UID), who)?,
+            unlabelled: labelled.is_none() || labelled != named,
+            pod: pod(named, who)?,
             namespace: self::namespace(pool, or_label(namespace, &labels, POD_NAMESPACE), who)?,
             pod_name: pod_name(or_label(name, &labels, POD_NAME), who)?,
             sandbox: None,
@@ -135,9 +138,11 @@ impl EventDecoder {
         let annotations = self::labels(pool, &mut said.annotations, old.map(|d| &d.annotations))?;
         let who = before.map(|r| &r.identity);
         let name = shared(pool, said.name, who.and_then(|i| i.name.as_ref()))?;
+        let labelled = or_label(&[], &labels, POD_UID);
         let identity = Identity {
             kind: Kind::Container,
-            pod: pod(or_label(&[], &labels, POD_UID), who)?,
+            unlabelled: labelled.is_none(),
+            pod: pod(labelled, who)?,
             namespace: namespace(pool, or_label(&[], &labels, POD_NAMESPACE), who)?,
             pod_name: pod_name(or_label(&[], &labels, POD_NAME), who)?,
             sandbox: None,

@@ -83,8 +83,14 @@ impl ReaderGauges {
         self.panics.fetch_add(1, Relaxed);
     }
 
-    /// An observation that was made at that instant is handed over.
-    pub(crate) fn handed(&self, at: Instant) {
+    /// How many observations are in the queue of the reader.
+    pub(crate) fn queued(&self) -> usize {
+        self.queued.load(Relaxed)
+    }
+
+    /// An observation that was made at that instant is handed over. So many stay queued.
+    pub(crate) fn handed(&self, at: Instant, queued: usize) {
+        self.queued.store(queued, Relaxed);
         let number = self.handed.load(Relaxed);
         self.handed_at[self.place(number)].store(at.as_nanos(), Relaxed);
         self.handed.store(number + 1, Relaxed);

@@ -24,22 +24,14 @@ pub fn handover(capacity: usize) -> (ObservationSender, Observations) {
         receiver,
         gauges,
         taken: 0,
-        more: false,
     };
     (sender, observations)
-}
-
-#[derive(Debug)]
-struct Handed {
-    observation: StreamObservation,
-    /// Whether the reader held more when it handed this one over.
-    more: bool,
 }
 
 /// The reader's end.
 #[derive(Debug)]
 pub struct ObservationSender {
-    sender: mpsc::Sender<Handed>,
+    sender: mpsc::Sender<StreamObservation>,
     pub(crate) gauges: Arc<ReaderGauges>,
 }
 
@@ -65,11 +57,12 @@ impl ObservationSender {
         Ok(())
     }
 
-    fn send(&self, room: mpsc::Permit<'_, Handed>, queue: &mut Queue) {
+    fn send(&self, room: mpsc::Permit<'_, StreamObservation>, queue: &mut Queue) {
         if let Some(observation) = queue.pop() {
-            self.gauges.handed(observation.at());
-            let more = !queue.is_empty();
-            room.send(Handed { observation, more });
+            // Before the observation is sent: whoever receives it knows whether more is queued, and
+            // of what is queued it will receive another one.
+            self.gauges.handed(observation.at(), queue.len());
+            room.send(observation);
         }
     }
 
@@ -83,36 +76,31 @@ impl ObservationSender {
 /// An observation counts as handled as soon as the next one is asked for.
 #[derive(Debug)]
 pub struct Observations {
-    receiver: mpsc::Receiver<Handed>,
+    receiver: mpsc::Receiver<StreamObservation>,
     gauges: Arc<ReaderGauges>,
     taken: u64,
-    more: bool,
 }
 
 impl Observations {
     /// The next observation; `None` once the reader has ended. Cancel safe.
     pub async fn recv(&mut self) -> Option<StreamObservation> {
         self.gauges.handled(self.taken);
-        let handed = self.receiver.recv().await?;
-        Some(self.took(handed))
+        let observation = self.receiver.recv().await?;
+        self.taken += 1;
+        Some(observation)
     }
 
     /// The next observation, if one waits.
     pub fn try_recv(&mut self) -> Option<StreamObservation> {
         self.gauges.handled(self.taken);
-        let handed = self.receiver.try_recv().ok()?;
-        Some(self.took(handed))
-    }
-
-    fn took(&mut self, handed: Handed) -> StreamObservation {
+        let observation = self.receiver.try_recv().ok()?;
         self.taken += 1;
-        self.more = handed.more;
-        handed.observation
+        Some(observation)
     }
 
     /// Whether observations wait behind the last one that was taken, here or at the reader.
     pub fn more_wait(&self) -> bool {
-        self.more || !self.receiver.is_empty()
+        self.gauges.queued() > 0 || !self.receiver.is_empty()
     }
 
     /// What the reader shows of itself.

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
 use pleg_core::{
-    Arrival, ContainerDetails, Details, EventType, Id, Identity, Instant, Kind, Mode, PodUid,
-    Report, RuntimeEvent, Settings, Shown, StreamChange, StreamEnd, Ticket, WaiterId, WallTime,
+    Arrival, ContainerDetails, Details, EventType, Id, Identity, Instant, Kind, Mode, PodRead,
+    PodUid, Report, RuntimeEvent, Settings, Shown, StreamChange, StreamEnd, Ticket, WaiterId,
+    WallTime,
 };
 
 use crate::rig::{Asked, Rig, WALL, failure, inspect, not_found};
@@ -437,11 +438,7 @@ impl Stage {
             Asked::Inspect(ticket, at, uid, held) => {
                 let began = began(at);
                 let answer = inspect(&exists, &uid, &held);
-                let (found, mut gone) = answer;
-                if error.is_some() {
-                    gone.clear();
-                }
-                rig.inspection(ticket, began, (found, gone), error);
+                rig.inspection(ticket, began, answer, error);
             }
             Asked::Read(ticket, at, id) => {
                 let began = began(at);
@@ -466,8 +463,7 @@ impl Stage {
         if list {
             self.rig.list(ticket, now, Ok(Vec::new()));
         } else {
-            let nothing = (Vec::new(), Vec::new());
-            self.rig.inspection(ticket, now, nothing, None);
+            self.rig.inspection(ticket, now, PodRead::new(&[]), None);
         }
     }
 

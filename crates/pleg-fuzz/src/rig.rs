@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use pleg_core::{
-    CallError, CallErrorKind, Id, Inspection, Instant, Kind, List, Output, PodUid, Reading,
-    Reconciler, Report, Settings, Ticket, Version, WallTime,
+    CallError, CallErrorKind, HeldId, Id, Inspection, Instant, Kind, List, Output, PodCall,
+    PodRead, PodUid, Reading, Reconciler, Report, Settings, Ticket, Version, WallTime,
 };
 
 use crate::witness::Witness;
@@ -24,7 +24,7 @@ const MOST_TIMEOUTS: usize = 256;
 #[derive(Clone, Debug)]
 pub(crate) enum Asked {
     List(Ticket, Instant),
-    Inspect(Ticket, Instant, PodUid, Vec<(Id, Kind)>),
+    Inspect(Ticket, Instant, PodUid, Vec<HeldId>),
     Read(Ticket, Instant, Id),
     Version(Ticket),
 }
@@ -156,27 +156,27 @@ impl Rig {
         self.act(|machine, now| machine.handle_list(now, list.clone()));
     }
 
+    /// The inspection ends; it fails with `error` if there is one.
     pub(crate) fn inspection(
         &mut self,
         ticket: Ticket,
         began: Instant,
-        (found, gone): (Vec<Report>, Vec<Id>),
+        read: PodRead,
         error: Option<CallError>,
     ) {
-        self.tell(|| {
-            let number = ticket.get();
-            format!("inspection {number} begun {began:?}: {found:?} gone {gone:?} {error:?}")
-        });
-        self.witness.pod_read(ticket, began, error.is_none());
-        let inspection = Inspection {
-            ticket,
-            began,
-            ended: self.now,
-            found,
-            gone,
-            denied: Vec::new(),
-            error,
-        };
+        let mut inspection = read.finish(ticket, began, self.now);
+        if error.is_some() {
+            inspection = Inspection {
+                ticket,
+                began,
+                ended: self.now,
+                found: inspection.found,
+                ..Inspection::new(error)
+            };
+        }
+        self.tell(|| format!("{inspection:?}"));
+        self.witness
+            .pod_read(ticket, began, inspection.error.is_none());
         self.act(|machine, now| machine.handle_inspection(now, inspection.clone()));
     }
 
@@ -187,7 +187,7 @@ impl Rig {
         report: Result<Report, CallError>,
     ) {
         self.tell(|| format!("status {} begun {began:?}: {report:?}", ticket.get()));
-        self.witness.status_read();
+        self.witness.status_read(began);
         let reading = Reading {
             ticket,
             began,
@@ -242,19 +242,26 @@ impl Rig {
     }
 }
 
-/// What an inspection of the pod finds, and which of the ids that are held it does not.
-pub(crate) fn inspect(
-    exists: &[Report],
-    uid: &PodUid,
-    held: &[(Id, Kind)],
-) -> (Vec<Report>, Vec<Id>) {
-    let holds = |id: &Id| held.iter().any(|(h, _)| h == id);
-    let found = exists
-        .iter()
-        .filter(|r| r.identity.pod.as_ref() == Some(uid) || holds(&r.id));
-    let shown = |id: &Id| exists.iter().any(|r| r.id == *id);
-    let gone = held.iter().map(|(id, _)| id).filter(|id| !shown(id));
-    (found.cloned().collect(), gone.cloned().collect())
+/// The answers to the calls of an inspection of the pod, where exactly this exists.
+pub(crate) fn inspect(exists: &[Report], uid: &PodUid, held: &[HeldId]) -> PodRead {
+    let rows = |kind: Kind| {
+        let of_pod = |r: &&Report| r.identity.pod.as_ref() == Some(uid);
+        let of_kind = exists.iter().filter(move |r| r.identity.kind == kind);
+        of_kind.filter(of_pod).cloned().collect()
+    };
+    let mut read = PodRead::new(held);
+    while let Some(call) = read.next_call() {
+        let answer = match &call {
+            PodCall::Sandboxes => Ok(rows(Kind::Sandbox)),
+            PodCall::Containers => Ok(rows(Kind::Container)),
+            PodCall::Status(id, _) => {
+                let found = exists.iter().find(|r| r.id == *id).cloned();
+                found.map(|r| vec![r]).ok_or_else(not_found)
+            }
+        };
+        read.answered(&call, answer);
+    }
+    read
 }
 
 pub(crate) fn not_found() -> CallError {

@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use pleg_runtime::clock::Clock;
 use pleg_runtime::core::{
-    CallError, CallErrorKind, EventProfile, Id, Inspection, Kind, KnownIds, List, PodUid, Reading,
-    Report, Rows, Ticket, Version,
+    CallError, CallErrorKind, EventProfile, HeldId, Id, Inspection, Kind, KnownIds, List, PodUid,
+    Reading, Report, Rows, Ticket, Version,
 };
 use pleg_runtime::{Row, Runtime, Scope};
 
@@ -52,17 +52,16 @@ impl<R: Runtime> Reader<R> {
         }
     }
 
-    /// Inspects one pod: every sandbox and container that its uid, its sandboxes or the caller
-    /// name, each by its own status.
+    /// Inspects one pod: lists its sandboxes and containers by its uid, and reads the status of
+    /// each id that is owed one, that the lists show new or changed, or that they do not show.
     ///
-    /// `held` are the live ids that the caller holds for the pod; they are read whether or not a
-    /// list shows them, so a pod whose uid is really a sandbox's id is read too. The whole takes
-    /// no longer than `deadline`; what was read until then is kept.
+    /// `held` are the ids that the caller holds for the pod. The whole takes no longer than
+    /// `deadline`; what was not answered until then has failed.
     pub async fn inspect(
         &self,
         ticket: Ticket,
         uid: &PodUid,
-        held: &[(Id, Kind)],
+        held: &[HeldId],
         deadline: Duration,
     ) -> Inspection {
         inspect::inspect(&*self.runtime, &self.clock, ticket, uid, held, deadline).await

@@ -12,8 +12,8 @@ use futures::stream;
 use pleg_generic::Reader;
 use pleg_runtime::clock::Clock;
 use pleg_runtime::core::{
-    CallError, CallErrorKind, Details, Id, Identity, Kind, KnownIds, PodUid, Report, RuntimeEvent,
-    Shown, Ticket,
+    CallError, CallErrorKind, Details, HeldId, Id, Identity, Kind, KnownIds, PodUid, Report,
+    RuntimeEvent, Shown, Ticket,
 };
 use pleg_runtime::{Row, Runtime, RuntimeVersion, Scope};
 
@@ -75,7 +75,6 @@ impl Node {
         let in_scope = |report: &&Report| match scope {
             Scope::Node => true,
             Scope::Pod(uid) => report.identity.pod.as_ref() == Some(uid),
-            Scope::Sandbox(id) => report.identity.sandbox.as_ref() == Some(id),
         };
         let of_kind = self
             .rows
@@ -178,10 +177,15 @@ fn report(id: &str, kind: Kind) -> Report {
     }
 }
 
-fn held(ids: &[(&str, Kind)]) -> Vec<(Id, Kind)> {
-    ids.iter()
-        .map(|(id, kind)| (Id::from(*id), *kind))
-        .collect()
+/// Ids that are held as running, whose statuses are owed.
+fn held(ids: &[(&str, Kind)]) -> Vec<HeldId> {
+    let held = |(id, kind): &(&str, Kind)| HeldId {
+        id: Id::from(*id),
+        kind: *kind,
+        shown: Shown::Running,
+        owed: true,
+    };
+    ids.iter().map(held).collect()
 }
 
 fn ids(found: &[Report]) -> Vec<&str> {
@@ -248,11 +252,7 @@ async fn a_list_that_hangs_ends_at_its_deadline_and_names_the_call() {
 
 #[tokio::test(start_paused = true)]
 async fn an_inspection_reads_what_is_listed_and_what_is_held() {
-    // `c` carries no pod label: only the list of its sandbox shows it.
-    let (node, reader) = Node::one_pod()
-        .with("c", Kind::Container, "other", Some("s"))
-        .status("h", Kind::Container)
-        .reader();
+    let (node, reader) = Node::one_pod().status("h", Kind::Container).reader();
     let inspection = reader
         .inspect(
             Ticket::from(1),
@@ -262,10 +262,10 @@ async fn an_inspection_reads_what_is_listed_and_what_is_held() {
         )
         .await;
     assert_eq!(inspection.error, None);
-    assert_eq!(ids(&inspection.found), ["a", "b", "c", "h", "s"]);
+    assert_eq!(ids(&inspection.found), ["a", "b", "h", "s"]);
     assert!(inspection.gone.is_empty());
     let calls = node.calls.lock().unwrap();
-    assert_eq!(calls.len(), 3 + 5, "each once: {calls:?}");
+    assert_eq!(calls.len(), 2 + 4, "each once: {calls:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -280,19 +280,26 @@ async fn a_container_status_learns_its_sandbox_from_the_list_row() {
     assert_eq!(a.identity.pod, Some(pod()));
 }
 
+/// Nothing but the two lists where the lists show what is held.
 #[tokio::test(start_paused = true)]
-async fn a_held_sandbox_is_listed_for_even_if_no_uid_names_it() {
-    // A pod without metadata goes by its sandbox's id.
-    let (_, reader) = Node::default()
-        .status("s", Kind::Sandbox)
-        .with("a", Kind::Container, "", Some("s"))
-        .reader();
-    let held = held(&[("s", Kind::Sandbox)]);
+async fn unchanged_pod_takes_two_calls() {
+    let (node, reader) = Node::one_pod().reader();
+    let known = [
+        ("a", Kind::Container),
+        ("b", Kind::Container),
+        ("s", Kind::Sandbox),
+    ];
+    let held = held(&known).into_iter().map(|held| HeldId {
+        owed: false,
+        ..held
+    });
+    let held: Vec<HeldId> = held.collect();
     let inspection = reader
-        .inspect(Ticket::from(1), &"s".into(), &held, DEADLINE)
+        .inspect(Ticket::from(1), &pod(), &held, DEADLINE)
         .await;
-    assert_eq!(ids(&inspection.found), ["a", "s"]);
-    assert_eq!(inspection.error, None);
+    assert_eq!(inspection.unchanged.len(), 3);
+    assert!(inspection.found.is_empty());
+    assert_eq!(node.calls.lock().unwrap().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -326,7 +333,7 @@ async fn gone_is_what_was_held_and_neither_listed_nor_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_status_makes_the_inspection_partial_and_nothing_is_gone() {
+async fn failed_status_is_told_beside_the_others() {
     let mut node = Node::one_pod();
     node.failing.insert("a".into());
     let (_, reader) = node.reader();
@@ -335,11 +342,14 @@ async fn a_failed_status_makes_the_inspection_partial_and_nothing_is_gone() {
         .inspect(Ticket::from(1), &pod(), &held, DEADLINE)
         .await;
     assert_eq!(ids(&inspection.found), ["b", "s"]);
-    assert!(
-        inspection.gone.is_empty(),
-        "no absence follows from a partial inspection"
+    assert_eq!(inspection.gone, [Id::from("h")], "the lists were complete");
+    let failed = &inspection.failed[0];
+    assert_eq!(
+        (failed.id.as_str(), failed.error.operation),
+        ("a", "ContainerStatus")
     );
-    assert_eq!(inspection.error.unwrap().operation, "ContainerStatus");
+    assert!(failed.row.is_some());
+    assert_eq!(inspection.error, None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -348,11 +358,12 @@ async fn a_failed_list_makes_the_inspection_partial_and_hides_no_held_id() {
     node.fails
         .insert("ListPodSandbox", CallErrorKind::Unavailable);
     let (_, reader) = node.reader();
-    let held = held(&[("s", Kind::Sandbox)]);
+    let held = held(&[("s", Kind::Sandbox), ("h", Kind::Container)]);
     let inspection = reader
         .inspect(Ticket::from(1), &pod(), &held, DEADLINE)
         .await;
     assert_eq!(ids(&inspection.found), ["a", "b", "s"]);
+    assert!(inspection.gone.is_empty(), "no absence follows");
     assert_eq!(inspection.error.unwrap().operation, "ListPodSandbox");
 }
 
@@ -363,7 +374,7 @@ async fn one_status_that_hangs_keeps_the_others() {
     let (_, reader) = node.reader();
     let inspection = reader.inspect(Ticket::from(1), &pod(), &[], DEADLINE).await;
     assert_eq!(ids(&inspection.found), ["b", "s"]);
-    let error = inspection.error.unwrap();
+    let error = &inspection.failed[0].error;
     assert_eq!(
         (error.operation, error.kind),
         ("ContainerStatus", CallErrorKind::DeadlineExceeded)
@@ -382,16 +393,6 @@ async fn lists_that_hang_leave_the_held_ids() {
         .await;
     assert_eq!(ids(&inspection.found), ["a", "s"]);
     assert_eq!(inspection.error.unwrap().operation, "ListPodSandbox");
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_first_error_is_the_one_that_is_told() {
-    let mut node = Node::one_pod();
-    node.failing.insert("a".into());
-    node.hanging.insert("b".into());
-    let (_, reader) = node.reader();
-    let inspection = reader.inspect(Ticket::from(1), &pod(), &[], DEADLINE).await;
-    assert_eq!(inspection.error.unwrap().kind, CallErrorKind::Failed);
 }
 
 #[tokio::test(start_paused = true)]

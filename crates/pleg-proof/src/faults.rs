@@ -82,6 +82,8 @@ named! {
         Lingers = "lingers",
         /// A status call says NotFound for an id that the list of the same read shows.
         StatusNotFound = "status-not-found",
+        /// The status call of one id of an inspection fails, or is not answered in time.
+        StatusFails = "status-fails",
         // --- per operation of the node ---
         /// An event of something that did not happen.
         Lie = "lie",

@@ -28,12 +28,13 @@ impl Kubelet {
 }
 
 /// The faults that come only where pod workers operate the pods.
-const ACTING: [(Fault, [u8; 5]); 6] = [
+const ACTING: [(Fault, [u8; 5]); 7] = [
     (Fault::OperationFails, [0, 0, 0, 2, 8]),
     (Fault::ReplyLost, [0, 0, 0, 2, 8]),
     (Fault::EffectLate, [0, 0, 0, 2, 8]),
     (Fault::StatusNotFound, [0, 0, 0, 2, 8]),
     (Fault::StatusHidden, [0, 0, 0, 2, 8]),
+    (Fault::StatusFails, [0, 0, 0, 2, 8]),
     (Fault::Outage, [0, 0, 0, 1, 2]),
 ];
 

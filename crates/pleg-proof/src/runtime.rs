@@ -3,8 +3,8 @@
 use std::sync::LazyLock;
 
 use pleg_core::{
-    Details, EventType, Id, Identity, Kind, PodUid, Report, RuntimeEvent, SandboxDetails, Shown,
-    Text, WallTime,
+    CallError, CallErrorKind, Details, EventType, HeldId, Id, Identity, Kind, PodCall, PodRead,
+    PodUid, Report, RuntimeEvent, SandboxDetails, Shown, Text, WallTime,
 };
 
 use crate::dice::Dice;
@@ -30,7 +30,7 @@ pub fn pod_of(uid: &PodUid) -> Option<usize> {
 const OOM: u64 = SECOND;
 
 /// What a list row says, also of what lists still show after its removal.
-fn listed(life: &Life, t: u64) -> Option<Report> {
+pub fn listed(life: &Life, t: u64) -> Option<Report> {
     let gone = life
         .removed
         .filter(|&gone| gone <= t && t < gone + life.lingers);
@@ -119,62 +119,58 @@ pub fn list(truth: &Truth, sandboxes_at: u64, containers_at: u64) -> Vec<Report>
     rows
 }
 
-/// An inspection between `began` and `ended`: lists of the pod and of its sandboxes, then every
-/// status at a moment of its own. Returns what was found, what is gone, and what was listed and had
-/// no status. `hides`: the status call of this id says NotFound; it is asked about ids that a list
-/// of this inspection shows.
+/// The answers to the calls of an inspection between `began` and `ended`. `fails`: the status call
+/// of this id fails so; it is asked about each, and told whether a list of this inspection shows
+/// the id.
 pub fn inspect(
     truth: &Truth,
     dice: &mut Dice,
-    hides: &mut dyn FnMut(&Id) -> bool,
+    fails: &mut dyn FnMut(&Id, bool) -> Option<CallError>,
     pod: &PodUid,
-    held: &[(Id, Kind)],
+    held: &[HeldId],
     (began, ended): (u64, u64),
-) -> (Vec<Report>, Vec<Id>, Vec<Report>) {
+) -> PodRead {
     let lists_at = dice.between(began, ended);
-    let named = pod_of(pod);
-    // Where another name stands in for the pod's, what is held leads to it.
-    let places = held.iter().filter_map(|(id, _)| truth.life(id));
-    let mut pods: Vec<usize> = named.into_iter().chain(places.map(|l| l.pod)).collect();
-    pods.sort_unstable();
-    pods.dedup();
-    let is_held = |id: &Id| held.iter().any(|(other, _)| other == id);
-    let (mut found, mut gone, mut denied) = (Vec::new(), Vec::new(), Vec::new());
-    for life in pods.into_iter().flat_map(|pod| truth.recent(pod)) {
-        let of_held = life.sandbox.as_ref().is_some_and(is_held);
-        let row = (Some(life.pod) == named || of_held)
-            .then(|| listed(life, dice.between(began, lists_at)))
-            .flatten();
-        let is_held = is_held(&life.id);
-        if row.is_none() && !is_held {
-            continue;
-        }
-        let from = if is_held { began } else { lists_at };
-        let at = dice.between(from, ended);
-        let status = if row.is_some() && hides(&life.id) {
-            None
-        } else {
-            status(life, at)
-        };
-        match (status, row) {
-            (Some(mut report), row) => {
-                report.identity.sandbox = row.and_then(|r| r.identity.sandbox);
-                found.push(report);
+    let mut read = PodRead::new(held);
+    let rows_of = |kind: Kind, dice: &mut Dice| {
+        let at = dice.between(began, lists_at);
+        let place = pod_of(pod);
+        let lives = place.into_iter().flat_map(|place| truth.recent(place));
+        let of_kind = lives.filter(|life| life.kind == kind);
+        of_kind
+            .filter_map(|life| listed(life, at))
+            .collect::<Vec<Report>>()
+    };
+    let mut rows: Vec<Report> = Vec::new();
+    while let Some(call) = read.next_call() {
+        let answer = match &call {
+            PodCall::Sandboxes | PodCall::Containers => {
+                let sandboxes = call == PodCall::Sandboxes;
+                let kind = [Kind::Container, Kind::Sandbox][usize::from(sandboxes)];
+                let of_kind = rows_of(kind, dice);
+                rows.extend(of_kind.iter().cloned());
+                Ok(of_kind)
             }
-            (None, None) => gone.push(life.id.clone()),
-            (None, Some(row)) => denied.push(row),
-        }
+            PodCall::Status(id, _) => {
+                let is_owed = held.iter().any(|held| held.id == *id && held.owed);
+                let from = if is_owed { began } else { lists_at };
+                let at = dice.between(from, ended);
+                let found = truth.life(id).and_then(|life| status(life, at));
+                let listed = rows.iter().any(|row| row.id == *id);
+                match (fails(id, listed), found) {
+                    (Some(error), _) => Err(error),
+                    (None, Some(report)) => Ok(vec![report]),
+                    (None, None) => Err(error_of(CallErrorKind::NotFound)),
+                }
+            }
+        };
+        read.answered(&call, answer);
     }
-    // What was removed long ago is gone as well.
-    for (id, _) in held {
-        let removed = truth.life(id).and_then(|l| l.removed);
-        let read = || found.iter().chain(&denied);
-        let met = || gone.contains(id) || read().any(|r| r.id == *id);
-        if removed.is_some_and(|t| t <= began) && !met() {
-            gone.push(id.clone());
-        }
-    }
-    (found, gone, denied)
+    read
+}
+
+fn error_of(kind: CallErrorKind) -> CallError {
+    CallError::new("Test", kind, "the runtime says so")
 }
 
 /// Whether this runtime tells of that at all.
@@ -256,7 +252,10 @@ pub fn spoil(event: &mut RuntimeEvent, dice: &mut Dice, weather: &Weather, tally
     }
     for report in event.sandbox.iter_mut().chain(&mut event.containers) {
         if comes(Fault::Nameless) {
-            report.identity = Identity::unknown(report.identity.kind);
+            report.identity = Identity {
+                unlabelled: true,
+                ..Identity::unknown(report.identity.kind)
+            };
         }
         if comes(Fault::UnknownInEvent) {
             report.shown = Shown::Unknown;

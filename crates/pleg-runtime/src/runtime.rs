@@ -14,8 +14,6 @@ pub enum Scope {
     Node,
     /// Those whose pod-uid label names the pod.
     Pod(PodUid),
-    /// The containers of one sandbox. Lists of sandboxes show that sandbox.
-    Sandbox(Id),
 }
 
 /// What a runtime says of itself.

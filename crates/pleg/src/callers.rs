@@ -13,6 +13,8 @@ pub(crate) enum Command {
     Wait {
         uid: PodUid,
         after: Instant,
+        /// Its details as well.
+        details: bool,
         reply: Reply,
     },
     Relist {
@@ -50,9 +52,18 @@ impl Callers {
     /// Hands what is asked to the machine.
     pub(crate) fn obey(&mut self, machine: &mut Reconciler, now: Instant, command: Command) {
         match command {
-            Command::Wait { uid, after, reply } => {
+            Command::Wait {
+                uid,
+                after,
+                details,
+                reply,
+            } => {
                 let waiter = self.enter(Waiting::Pod(reply));
-                machine.wait(now, waiter, &uid, after);
+                if details {
+                    machine.wait_for_details(now, waiter, &uid, after);
+                } else {
+                    machine.wait(now, waiter, &uid, after);
+                }
             }
             Command::Relist { uid, reply } => {
                 let waiter = self.enter(Waiting::Pod(reply));

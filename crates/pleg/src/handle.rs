@@ -57,13 +57,18 @@ impl Pleg {
     /// just changed something in the runtime and must not act on a status from before it.
     ///
     /// Answered at once if such a read was made already; else one read of this pod is made, and
-    /// shared by all who wait for it and asked before it began. An event never answers it, and no
-    /// timer does. An `after` in the future is read for when it comes. Works for a uid that was
-    /// never heard of: "as of then, nothing".
+    /// shared by all who wait for it and asked before it began. Of a pod in which nothing changed it
+    /// makes two calls. An event never answers it, and no timer does. An `after` in the future is
+    /// read for when it comes. Works for a uid that was never heard of: "as of then, nothing".
+    ///
+    /// The states are as new as that. The details of an id that did not change may be older:
+    /// [`inspected`](PodView::inspected) says as of when they are, and
+    /// [`details_newer_than`](Self::details_newer_than) asks for newer ones. A status that failed
+    /// is beside its id, with its error; its state is the later of what was recorded and listed.
     ///
     /// # Errors
-    /// If the read fails (with the last good view beside the error), if there is no answer within
-    /// `within`, or if the generator shuts down; then it returns at once.
+    /// If the pod cannot be listed (with the last good view beside the error), if there is no answer
+    /// within `within`, or if the generator shuts down; then it returns at once.
     ///
     /// # Cancel safety
     /// Dropping the future only gives up the answer.
@@ -77,9 +82,37 @@ impl Pleg {
         if !view.status.is_nothing() && view.as_of > Some(after) {
             return Ok(view);
         }
+        self.wait(uid, after, within, false).await
+    }
+
+    /// The same, and every status is read after `after`: for whoever needs details that change
+    /// without a change of state, such as resources and addresses.
+    ///
+    /// # Errors
+    /// As of [`newer_than`](Self::newer_than), and if one of the statuses cannot be read.
+    ///
+    /// # Cancel safety
+    /// Dropping the future only gives up the answer.
+    pub async fn details_newer_than(
+        &self,
+        uid: &PodUid,
+        after: Instant,
+        within: Duration,
+    ) -> Result<PodView, WaitError> {
+        self.wait(uid, after, within, true).await
+    }
+
+    async fn wait(
+        &self,
+        uid: &PodUid,
+        after: Instant,
+        within: Duration,
+        details: bool,
+    ) -> Result<PodView, WaitError> {
         let ask = |reply| Command::Wait {
             uid: uid.clone(),
             after,
+            details,
             reply,
         };
         match timeout(within, self.ask(ask)).await {

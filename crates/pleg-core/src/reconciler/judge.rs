@@ -119,7 +119,12 @@ impl Reconciler {
             let Some(record) = self.records.get_mut(&m) else {
                 continue;
             };
+            let by_label = record.kind() == Kind::Container && !record.identity.unlabelled;
+            record.mislabelled |= by_label && m == *id;
             record.identity.pod = Some(named.clone());
+            if record.is_unlabelled() {
+                self.unlabelled.insert(m.clone());
+            }
             let pod = self.pods.entry(named.clone()).or_default();
             let said = &record.identity;
             pod.named(said.namespace.as_ref(), said.pod_name.as_ref());
@@ -167,6 +172,7 @@ impl Reconciler {
 
     /// Starts to hold an id. It is not in any position yet.
     pub(super) fn learn(&mut self, now: Instant, id: &Id, mut identity: Identity, uid: &PodUid) {
+        let mislabelled = identity.pod.as_ref().is_some_and(|named| named != uid);
         identity.pod = Some(uid.clone());
         let pod = self.pods.entry(uid.clone()).or_default();
         pod.named(identity.namespace.as_ref(), identity.pod_name.as_ref());
@@ -197,6 +203,10 @@ impl Reconciler {
         }
         let mut record = Record::new(identity, now);
         record.reports = self.unrecorded.take(id);
+        record.mislabelled = mislabelled;
+        if record.is_unlabelled() {
+            self.unlabelled.insert(id.clone());
+        }
         self.records.insert(id.clone(), record);
         for container in self.orphans.remove(id).into_iter().flatten() {
             self.rehome(now, (&container, Some(id)), uid, Source::Inspection);
@@ -433,8 +443,8 @@ impl Reconciler {
             touched.sync_too = true;
         }
         if effect.disputed {
-            if let Some(pod) = self.pods.get_mut(uid) {
-                pod.disputed = true;
+            if let Some(record) = self.records.get_mut(id) {
+                record.disputed = true;
             }
             self.want(now, uid, Cause::Disputed);
         }
@@ -556,6 +566,7 @@ impl Reconciler {
             let uid = record.identity.pod.clone();
             self.records.remove(&id);
             self.unsettled.remove(&id);
+            self.unlabelled.remove(&id);
             if let Some(uid) = uid {
                 self.agreed(&uid, &id, Source::Relist);
             }

@@ -6,6 +6,8 @@ use std::time::Duration;
 use super::judge::{Found, ReadAt};
 use super::{Confirmed, Output, Reconciler};
 use crate::belief::Call;
+use crate::desk::Cause;
+use crate::error::CallError;
 use crate::ids::{Id, PodUid};
 use crate::lifecycle::Source;
 use crate::observed::{List, Report, Rows, Shown};
@@ -14,6 +16,7 @@ use crate::pod::{Pod, Pods};
 use crate::record::Record;
 use crate::status::PodView;
 use crate::time::Instant;
+use crate::waiters::Waiter;
 
 /// How often an outage may end the backoff of every pod.
 const OUTAGES_APART: Duration = Duration::from_secs(60);
@@ -39,6 +42,7 @@ impl Reconciler {
                 self.counters.lists_failed += 1;
                 self.list_error = Some(error.clone());
                 self.relist.failed(error.kind, list.ended);
+                self.fail_waiters_for_list(now, &list, error);
                 Err(error.clone())
             }
         };
@@ -51,6 +55,23 @@ impl Reconciler {
         }
         self.clear_graves(now);
         self.pump(now);
+    }
+
+    /// The complete list failed that some wait for: those for whose pods nothing else is asked for.
+    fn fail_waiters_for_list(&mut self, now: Instant, list: &List, error: &CallError) {
+        let waited_for: Vec<PodUid> = self.waiters.pods().cloned().collect();
+        for uid in waited_for {
+            if self.desk.is_asked_for(&uid) {
+                continue;
+            }
+            let fails = |w: &Waiter| w.is_failed_by(list.ticket, list.began);
+            for waiter in self.waiters.take(&uid, fails) {
+                self.answer(waiter.id, Err(error.clone()));
+            }
+            if self.waiters.of(&uid).iter().any(|w| w.after <= now) {
+                self.read_for_waiters(now, &uid);
+            }
+        }
     }
 
     /// Whether the last list showed the same, and nothing has happened since: to apply it once more
@@ -103,7 +124,7 @@ impl Reconciler {
             as_of: list.began,
             gone,
         });
-        self.confirm(list, &moved);
+        self.confirm(now, list, &moved);
         if checks_stream {
             self.relist.await_verdict(list.ticket, self.pending.last());
             self.judge_lists(now);
@@ -250,19 +271,20 @@ impl Reconciler {
 
     /// The list confirms the freshness of pods that it shows unchanged and to which nothing is
     /// owed (law 3).
-    fn confirm(&mut self, list: &List, moved: &BTreeSet<PodUid>) {
-        let is_confirmed = |uid: &PodUid, pod: &Pod| {
-            let owed = moved.contains(uid)
-                || self.desk.owes(uid)
+    fn confirm(&mut self, now: Instant, list: &List, moved: &BTreeSet<PodUid>) {
+        let is_owed = |uid: &PodUid, pod: &Pod| {
+            moved.contains(uid)
+                || self.is_owed_a_read(uid, pod)
                 || !pod.denied.is_empty()
-                || pod.recheck_skipped;
-            !owed && !pod.members.is_empty()
+                || pod.recheck_skipped
+                || pod.members.is_empty()
         };
-        let every =
-            self.departed.is_empty() && self.pods.iter().all(|(uid, pod)| is_confirmed(uid, pod));
+        let owed = self.pods.iter().filter(|(uid, pod)| is_owed(uid, pod));
+        let owed: BTreeSet<PodUid> = owed.map(|(uid, _)| uid.clone()).collect();
+        let every = self.departed.is_empty() && owed.is_empty();
         let mut these = Vec::new();
         for (uid, pod) in &mut self.pods {
-            if (every || is_confirmed(uid, pod)) && pod.as_of < Some(list.began) {
+            if (every || !owed.contains(uid)) && pod.as_of < Some(list.began) {
                 pod.as_of = Some(list.began);
                 if !every {
                     these.push(uid.clone());
@@ -281,15 +303,43 @@ impl Reconciler {
         // included.
         let waited_for: Vec<PodUid> = self.waiters.pods().cloned().collect();
         for uid in waited_for {
-            for waiter in self
-                .waiters
-                .take(&uid, |w| w.is_served_by(list.ticket, list.began))
-            {
+            for waiter in self.waiters.take(&uid, |w| {
+                !w.details && w.is_served_by(list.ticket, list.began)
+            }) {
                 match self.view_begun_at(&uid, list.began) {
                     Some(view) => self.answer(waiter.id, Ok(view)),
                     None => self.waiters.register(&uid, waiter),
                 }
             }
+            self.read_after_list(now, &uid, list);
+        }
+    }
+
+    /// Whether an inspection of the pod is asked for, or one failed and what it was to read is still
+    /// owed. A status that failed alone is read again after its backoff; until then it withholds
+    /// nothing.
+    fn is_owed_a_read(&self, uid: &PodUid, pod: &Pod) -> bool {
+        if !self.desk.owes(uid) {
+            return false;
+        }
+        let mut records = pod.members.iter().filter_map(|id| self.records.get(id));
+        let all_but_failed = records.all(|r| r.error.is_some() || !r.owes_status());
+        self.desk.is_asked_for(uid) || self.error_of(uid).is_none() || !all_but_failed
+    }
+
+    /// Somebody still waits for a pod for which nothing but this list was asked for.
+    fn read_after_list(&mut self, now: Instant, uid: &PodUid, list: &List) {
+        if self.desk.is_asked_for(uid) {
+            return;
+        }
+        let waiters = self.waiters.of(uid);
+        let due = waiters.iter().filter(|w| w.after <= now);
+        let served = |w: &Waiter| w.is_served_by(list.ticket, list.began);
+        match due.map(served).max() {
+            // The list found changes: the statuses of the pod are all that is wanting.
+            Some(true) => self.want(now, uid, Cause::Changed),
+            Some(false) => self.read_for_waiters(now, uid),
+            None => {}
         }
     }
 

@@ -27,7 +27,7 @@ use crate::health::{Health, PodName};
 use crate::ids::{Id, Kind, PodUid};
 use crate::lifecycle::PodLifecycleEvent;
 use crate::loss::LossWindow;
-use crate::observed::{KnownIds, StreamChange, Ticket};
+use crate::observed::{HeldId, KnownIds, StreamChange, Ticket};
 use crate::pending::{PendingEvents, Unrecorded};
 use crate::pod::Pods;
 use crate::profile::EventProfile;
@@ -84,6 +84,8 @@ pub struct Reconciler {
     silence: Silence,
     /// Ids that may be unsettled.
     unsettled: BTreeSet<Id>,
+    /// Ids that a list of their pod may not show, for want of a label.
+    unlabelled: BTreeSet<Id>,
     waiters: Waiters,
     terminals: Terminals,
     timers: Timers,
@@ -177,8 +179,8 @@ pub enum Output {
         ticket: Ticket,
         /// The pod.
         uid: PodUid,
-        /// The ids that are held of it: their statuses are read whether a list shows them or not.
-        held: Vec<(Id, Kind)>,
+        /// The ids that are held of it.
+        held: Vec<HeldId>,
         /// Why.
         causes: Causes,
         /// How long the inspection may take as a whole.
@@ -256,6 +258,7 @@ impl Reconciler {
             loss: LossWindow::default(),
             silence: Silence::default(),
             unsettled: BTreeSet::new(),
+            unlabelled: BTreeSet::new(),
             waiters: Waiters::default(),
             terminals: Terminals::default(),
             timers: Timers::default(),
@@ -378,6 +381,18 @@ impl Reconciler {
         self.ask(now, waiter, uid, after, Cause::Waiter);
     }
 
+    /// Somebody waits for a view of the pod whose details, too, are newer than `after`: every status
+    /// is read. Answered by [`Output::Answer`], with an error if a status cannot be read.
+    pub fn wait_for_details(
+        &mut self,
+        now: Instant,
+        waiter: WaiterId,
+        uid: &PodUid,
+        after: Instant,
+    ) {
+        self.ask(now, waiter, uid, after, Cause::Details);
+    }
+
     /// Reads the pod now. Answered by [`Output::Answer`].
     pub fn relist(&mut self, now: Instant, waiter: WaiterId, uid: &PodUid) {
         self.ask(now, waiter, uid, now, Cause::Relist);
@@ -395,10 +410,14 @@ impl Reconciler {
             id,
             after,
             number: self.number,
+            details: cause == Cause::Details,
         };
-        if cause == Cause::Waiter
-            && let Some(view) = self.view_newer_than(uid, after)
-        {
+        let known = self.view_newer_than(uid, after).filter(|view| match cause {
+            Cause::Waiter => true,
+            Cause::Details => view.inspected > Some(after),
+            _ => false,
+        });
+        if let Some(view) = known {
             self.out.push_back(Output::Answer {
                 waiter: id,
                 answer: Ok(view),
@@ -408,6 +427,11 @@ impl Reconciler {
         self.waiters.register(uid, waiter);
         if after > now {
             self.timers.set(after, Timer::Waiter(uid.clone()));
+        } else if self.needs_complete_list(uid) {
+            self.relist.by(now);
+            if matches!(cause, Cause::Reinspect | Cause::Details) {
+                self.want(now, uid, cause);
+            }
         } else if cause != Cause::Waiter || !self.read_under_way_serves(uid, after) {
             self.want(now, uid, cause);
         }
@@ -531,7 +555,7 @@ impl Reconciler {
             Some(pod) => {
                 let status = pod.published.clone()?;
                 pod.as_of.filter(|&as_of| as_of > after)?;
-                Some(PodView::new(status, pod.as_of, pod.inspected))
+                Some(PodView::new(status, pod.as_of, self.inspected(uid)))
             }
             // A complete list is news of every pod that it does not show, unless we believe in
             // the pod's end since the list began only: an event satisfies nobody (law 4).
@@ -589,9 +613,9 @@ impl Reconciler {
                 self.counters.inspections_by_cause[cause as usize] += 1;
             }
             self.counters.inspections += 1;
-            let held = self.held(&start.uid);
-            for (id, _) in &held {
-                self.records.attempted(id, now);
+            let held = self.held(now, &start.uid, start.causes);
+            for held in held.iter().filter(|held| held.owed) {
+                self.records.attempted(&held.id, now);
             }
             self.out.push_back(Output::Inspect {
                 ticket: start.ticket,
@@ -603,15 +627,32 @@ impl Reconciler {
         }
     }
 
-    /// The ids whose statuses an inspection of the pod must read: all that exist, and all about
-    /// which the reads contradict us.
-    fn held(&self, uid: &PodUid) -> Vec<(Id, Kind)> {
+    /// The ids of a pod that is to be inspected: all that exist, and all about which reads
+    /// contradict what is recorded. An inspection for those who wait for a state alone reads what is
+    /// owed; any other reads every status.
+    fn held(&self, now: Instant, uid: &PodUid, causes: Causes) -> Vec<HeldId> {
         let Some(pod) = self.pods.get(uid) else {
             return Vec::new();
         };
-        pod.members
-            .union(&pod.denied)
-            .filter_map(|id| Some((id.clone(), self.records.get(id)?.kind())))
-            .collect()
+        let state_only = causes.iter().all(Cause::asks_for_state);
+        let repeats = self.desk.may_be_retried(uid, now);
+        let open = pod.first_look.as_ref().map(|look| &look.open);
+        let held = |id: &Id| {
+            let record = self.records.get(id)?;
+            let owed = match state_only {
+                _ if pod.denied.contains(id) => true,
+                _ if open.is_some_and(|open| open.contains(id)) => true,
+                true if record.error.is_some() => repeats,
+                true => record.owes_status(),
+                false => true,
+            };
+            Some(HeldId {
+                id: id.clone(),
+                kind: record.kind(),
+                shown: record.shown(),
+                owed,
+            })
+        };
+        pod.members.union(&pod.denied).filter_map(held).collect()
     }
 }

@@ -29,6 +29,7 @@ impl Reconciler {
 
     fn write_cache(&mut self, now: Instant, uid: &PodUid) {
         self.watch_for_vanishing(now, uid);
+        let inspected = self.inspected(uid);
         let Some(pod) = self.pods.get_mut(uid) else {
             return;
         };
@@ -45,7 +46,7 @@ impl Reconciler {
                 // sweep vouches for pods that the cache does not hold (law 3).
                 self.departed.insert(uid.clone(), now);
                 let nothing = Arc::new(PodStatus::nothing(uid.clone()));
-                let view = PodView::new(nothing, pod.as_of, pod.inspected);
+                let view = PodView::new(nothing, pod.as_of, None);
                 self.out.push_back(Output::Publish {
                     uid: uid.clone(),
                     view,
@@ -69,7 +70,7 @@ impl Reconciler {
             }
         };
         pod.published = Some(status.clone());
-        let view = PodView::new(status, pod.as_of, pod.inspected);
+        let view = PodView::new(status, pod.as_of, inspected);
         self.out.push_back(Output::Publish {
             uid: uid.clone(),
             view,

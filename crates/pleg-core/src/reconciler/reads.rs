@@ -9,7 +9,7 @@ use super::timers::Timer;
 use super::{Output, Reconciler};
 use crate::belief::Call;
 use crate::desk::{Cause, Outcome};
-use crate::error::CallError;
+use crate::error::{CallError, CallErrorKind};
 use crate::ids::{Id, PodUid};
 use crate::lifecycle::Source;
 use crate::observed::{Inspection, Reading, Report, Ticket};
@@ -18,6 +18,7 @@ use crate::pod::FirstLook;
 use crate::record::Record;
 use crate::status::{PodStatus, PodView};
 use crate::time::Instant;
+use crate::waiters::Waiter;
 
 /// How long after a read whose lists and status calls disagree the pod is read once more.
 const SECOND_LOOK: Duration = Duration::from_millis(100);
@@ -51,9 +52,47 @@ impl Reconciler {
             checks_stream,
         };
         for report in &inspection.found {
-            self.read_report(now, read, report);
+            self.apply_status(now, read, report);
         }
         self.release_read(read.began, &inspection.found);
+    }
+
+    /// Joins a status that was read for itself. Its details are as of that read, unless they are
+    /// disputed.
+    fn apply_status(&mut self, now: Instant, read: ReadAt, report: &Report) {
+        if let Some(record) = self.records.get_mut(&report.id) {
+            (record.disputed, record.error) = (false, None);
+        }
+        self.read_report(now, read, report);
+        if let Some(record) = self.records.get_mut(&report.id)
+            && !record.disputed
+        {
+            record.inspected = record.inspected.max(Some(read.began));
+        }
+    }
+
+    /// Ids that the lists showed in the recorded state, and to which no status was owed.
+    fn apply_unchanged(&mut self, now: Instant, inspection: &Inspection) {
+        let read = ReadAt {
+            call: Call::List,
+            began: inspection.began,
+            ended: inspection.ended,
+            checks_stream: false,
+        };
+        for (id, shown) in &inspection.unchanged {
+            let Some(record) = self.records.get_mut(id) else {
+                continue;
+            };
+            if record.is_as_shown(id, record.kind(), *shown) {
+                if record.recorded_since() < inspection.began {
+                    record.supported();
+                }
+                continue;
+            }
+            // Something has shown another state since the lists were asked for.
+            let row = record.row(id, *shown);
+            self.read_report(now, read, &row);
+        }
     }
 
     /// Announcements that wait for one of these statuses wait no longer.
@@ -78,45 +117,59 @@ impl Reconciler {
         self.relist.has_failed() || self.probe.silent_since().is_some()
     }
 
+    /// The lists of an inspection were complete, whatever became of its status calls.
     fn complete_inspection(&mut self, now: Instant, inspection: &Inspection) {
         let (ticket, began) = (inspection.ticket, inspection.began);
-        let Some((landed, _)) = self.desk.land(ticket, Outcome::Complete, now) else {
+        let Some(uid) = self.desk.pod_of(ticket).cloned() else {
             return;
         };
-        let uid = landed.uid;
         let checks_stream = self.stream.checks(began);
-        if let Some(pod) = self.pods.get_mut(&uid) {
-            pod.disputed = false;
-        }
         self.apply_found(now, inspection, checks_stream);
-        self.apply_denied(now, &uid, inspection, checks_stream);
+        self.apply_listed(now, &uid, inspection, checks_stream);
+        self.apply_unchanged(now, inspection);
         self.apply_gone(now, &uid, inspection);
+        // Where the runtime fails as a whole, that is not the pod's failure.
+        let counts = !self.is_runtime_failing();
         self.release_held(&uid, |id, r| {
-            began > r.recorded_since() || inspection.denied.iter().any(|d| d.id == *id)
+            let found = || inspection.found.iter().any(|report| report.id == *id);
+            let failed = || inspection.failed.iter().any(|failed| failed.id == *id);
+            let denied = || inspection.denied.iter().any(|row| row.id == *id);
+            began > r.recorded_since() && found() || denied() || counts && failed()
         });
+        let outcome = self.outcome(&uid, inspection, counts);
+        let Some((landed, retry_at)) = self.desk.land(ticket, outcome, now) else {
+            return;
+        };
+        if !inspection.failed.is_empty() {
+            self.counters.inspections_failed += 1;
+        }
+        if let Some(at) = retry_at {
+            self.timers.set(at.max(now), Timer::Retry(uid.clone()));
+        }
         let left_out = self.left_out(&uid, inspection);
         let answers = self.settles_denied(now, &uid, inspection);
         let unsettled = self.is_unsettled(&uid);
         let undecided = self.undecided_removals(&uid);
-        if let Some(pod) = self
-            .pods
-            .get_mut(&uid)
-            .filter(|_| left_out.is_empty() && answers)
+        let as_of = self
+            .effective_read(&uid, inspection)
+            .map(|(_, began)| began);
+        if let Some(pod) = self.pods.get_mut(&uid)
+            && left_out.is_empty()
+            && answers
+            && undecided == 0
         {
-            if !pod.disputed && !unsettled {
-                pod.inspected = pod.inspected.max(Some(began));
-            }
-            if undecided == 0 {
-                pod.as_of = pod.as_of.max(Some(began));
-            }
+            pod.as_of = pod.as_of.max(as_of);
         }
-        let error_gone = self
-            .pods
-            .get_mut(&uid)
-            .is_some_and(|pod| pod.error.take().is_some());
+        let error = self.error_of(&uid);
+        let pod = self.pods.get_mut(&uid);
+        let error_changed = pod.is_some_and(|pod| {
+            let changed = pod.error != error;
+            pod.error = error;
+            changed
+        });
         let asked_to_sync = landed.causes.contains(Cause::Reinspect);
         let touched = self.touch(&uid, Source::Inspection);
-        touched.sync |= asked_to_sync || error_gone;
+        touched.sync |= asked_to_sync || error_changed;
         self.recheck_with_backoff(now, &uid, !left_out.is_empty() || unsettled);
         self.publish(now);
         if answers {
@@ -125,55 +178,85 @@ impl Reconciler {
         self.now_synced(&uid);
     }
 
-    /// Ids that a list of the inspection showed and whose own status call said NotFound: they are in
-    /// the listed state, or a later one (invariant 3).
-    fn apply_denied(
+    /// How an inspection with complete lists ended, as far as its pod is to be inspected again.
+    fn outcome(&self, uid: &PodUid, inspection: &Inspection, counts: bool) -> Outcome {
+        match (inspection.failed.is_empty(), counts) {
+            (false, true) => Outcome::Failed,
+            (false, false) => Outcome::RuntimeFailed,
+            (true, _) if self.error_of(uid).is_some() => Outcome::NotRepeated,
+            (true, _) => Outcome::Complete,
+        }
+    }
+
+    /// The error of the first status of the pod that failed.
+    pub(super) fn error_of(&self, uid: &PodUid) -> Option<Arc<CallError>> {
+        let members = self.pods.get(uid).into_iter().flat_map(|pod| &pod.members);
+        let mut records = members.filter_map(|id| self.records.get(id));
+        records.find_map(|record| record.error.clone())
+    }
+
+    /// Ids that a list of the inspection showed and of which it has no status: they are in the
+    /// listed state, or a later one (invariant 3).
+    fn apply_listed(
         &mut self,
         now: Instant,
         uid: &PodUid,
         inspection: &Inspection,
         checks_stream: bool,
     ) {
+        let read = ReadAt {
+            call: Call::Inspection,
+            began: inspection.began,
+            ended: inspection.ended,
+            checks_stream,
+        };
         for row in &inspection.denied {
-            let id = &row.id;
-            if self.records.get(id).is_some_and(|r| r.is_removed()) {
-                // It is listed although it is recorded as removed; that is to be decided.
-                let since = self.records.get(id).map(|r| r.recorded_since());
-                if since.is_some_and(|since| inspection.began > since) {
-                    self.contradicted(now, uid, id, None, Source::Inspection);
-                }
-                continue;
+            self.apply_row_without_status(now, uid, read, row);
+        }
+        for failed in &inspection.failed {
+            if let Some(row) = &failed.row {
+                self.apply_row_without_status(now, uid, read, row);
             }
-            let new = !self.records.contains_key(id);
-            let named = self.pod_named_by(id, &row.identity);
-            if new {
-                let of = named.clone().unwrap_or_else(|| uid.clone());
-                self.learn(now, id, row.identity.clone(), &of);
-            }
-            if let Some(named) = &named {
-                let sandbox = row.identity.sandbox.as_ref();
-                self.rehome(now, (id, sandbox), named, Source::Inspection);
-            }
-            // Who it is a row says as well: a container without a name blocks nothing.
-            if let Some(record) = self.records.get_mut(id)
-                && let Some(of) = record.identity.pod.clone()
+            if let Some(record) = self.records.get_mut(&failed.id)
+                && !record.is_removed()
             {
-                let effect = record.details_from_row(row);
-                self.note(now, &of, id, effect, Source::Inspection);
+                record.error = Some(Arc::new(failed.error.clone()));
             }
-            let Some(at) = Position::shown(row.identity.kind, row.shown) else {
-                continue;
-            };
-            let (source, began) = (Source::Inspection, inspection.began);
-            if self.join(now, id, at, source, began).advanced.is_some() {
-                let read = ReadAt {
-                    call: Call::Inspection,
-                    began,
-                    ended: inspection.ended,
-                    checks_stream,
-                };
-                self.expect_event(read, id, at, new);
+        }
+    }
+
+    fn apply_row_without_status(&mut self, now: Instant, uid: &PodUid, read: ReadAt, row: &Report) {
+        let id = &row.id;
+        if let Some(record) = self.records.get(id).filter(|r| r.is_removed()) {
+            // It is listed although it is recorded as removed; that is to be decided.
+            if read.began > record.recorded_since() {
+                self.contradicted(now, uid, id, None, Source::Inspection);
             }
+            return;
+        }
+        let new = !self.records.contains_key(id);
+        let named = self.pod_named_by(id, &row.identity);
+        if new {
+            let of = named.clone().unwrap_or_else(|| uid.clone());
+            self.learn(now, id, row.identity.clone(), &of);
+        }
+        if let Some(named) = &named {
+            let sandbox = row.identity.sandbox.as_ref();
+            self.rehome(now, (id, sandbox), named, Source::Inspection);
+        }
+        // Who it is a row says as well: a container without a name blocks nothing.
+        if let Some(record) = self.records.get_mut(id)
+            && let Some(of) = record.identity.pod.clone()
+        {
+            let effect = record.details_from_row(row);
+            self.note(now, &of, id, effect, Source::Inspection);
+        }
+        let Some(at) = Position::shown(row.identity.kind, row.shown) else {
+            return;
+        };
+        let joined = self.join(now, id, at, Source::Inspection, read.began);
+        if joined.advanced.is_some() {
+            self.expect_event(read, id, at, new);
         }
     }
 
@@ -238,9 +321,12 @@ impl Reconciler {
         self.touch(uid, Source::Inspection);
         self.publish(now);
         let FirstLook { read, .. } = *first;
-        let served = self
-            .waiters
-            .take(uid, |w| w.is_served_by(read.ticket, read.began));
+        let effective = self.effective_read(uid, &read);
+        let serves = |w: &Waiter| {
+            let newer = effective.is_some_and(|(ticket, at)| w.is_served_by(ticket, at));
+            newer && !w.details
+        };
+        let served = self.waiters.take(uid, serves);
         if !served.is_empty() {
             let view = self.view_of_read(now, uid, &read, &BTreeSet::new());
             for waiter in served {
@@ -317,6 +403,8 @@ impl Reconciler {
                     && !inspection.found.iter().any(|f| f.id == **id)
                     && !inspection.gone.contains(id)
                     && !inspection.denied.iter().any(|row| row.id == **id)
+                    && !inspection.unchanged.iter().any(|(other, _)| other == *id)
+                    && !inspection.failed.iter().any(|failed| failed.id == **id)
             })
             .cloned()
             .collect()
@@ -345,16 +433,37 @@ impl Reconciler {
         inspection: &Inspection,
         left_out: &BTreeSet<Id>,
     ) {
-        let served = self
-            .waiters
-            .take(uid, |w| w.is_served_by(inspection.ticket, inspection.began));
+        let read = self.effective_read(uid, inspection);
+        // One that did not read every status says nothing of the details.
+        let read_all = inspection.unchanged.is_empty();
+        let serves = |w: &Waiter| {
+            let newer = read.is_some_and(|(ticket, at)| w.is_served_by(ticket, at));
+            newer && (read_all || !w.details)
+        };
+        let served = self.waiters.take(uid, serves);
         if !served.is_empty() {
             let view = self.view_of_read(now, uid, inspection, left_out);
+            let failed = status_wanting(inspection);
             for waiter in served {
-                self.answer(waiter.id, Ok(view.clone()));
+                let answer = match failed.clone().filter(|_| waiter.details) {
+                    Some(error) => Err(error),
+                    None => Ok(view.clone()),
+                };
+                self.answer(waiter.id, answer);
             }
         }
         self.ask_again_for_waiters(now, uid);
+    }
+
+    /// The read that an answer from this inspection is as of. Where it takes a complete list beside
+    /// it to show all of the pod, that is the older of the two; none if there was no such list.
+    fn effective_read(&self, uid: &PodUid, inspection: &Inspection) -> Option<(Ticket, Instant)> {
+        let own = (inspection.ticket, inspection.began);
+        if !self.needs_complete_list(uid) {
+            return Some(own);
+        }
+        let list = self.relist.last_complete()?;
+        Some(if list.1 < own.1 { list } else { own })
     }
 
     fn view_of_read(
@@ -371,18 +480,51 @@ impl Reconciler {
                 _ => Arc::new(pod.assemble_with(uid, &self.records, inspection, left_out, now)),
             },
         };
-        // What has no status was not inspected.
-        let inspected = match inspection.denied.is_empty() {
-            true => Some(inspection.began),
-            false => self.pods.get(uid).and_then(|pod| pod.inspected),
-        };
-        PodView::new(status, Some(inspection.began), inspected)
+        let as_of = self.effective_read(uid, inspection);
+        PodView::new(status, as_of.map(|(_, began)| began), self.inspected(uid))
     }
 
     fn ask_again_for_waiters(&mut self, now: Instant, uid: &PodUid) {
         if self.waiters.of(uid).iter().any(|w| w.after <= now) {
+            self.read_for_waiters(now, uid);
+        }
+    }
+
+    /// Asks for the read that answers those who wait for the pod: an inspection, or a complete list
+    /// where a list of one pod may not show all of it.
+    pub(super) fn read_for_waiters(&mut self, now: Instant, uid: &PodUid) {
+        let mut due = self.waiters.of(uid).iter().filter(|w| w.after <= now);
+        let details = due.any(|w| w.details);
+        let by_list = self.needs_complete_list(uid);
+        if by_list {
+            self.relist.by(now);
+        }
+        if details {
+            self.want(now, uid, Cause::Details);
+        } else if !by_list {
             self.want(now, uid, Cause::Waiter);
         }
+    }
+
+    /// Whether a list by the pod's uid, which selects by label, may not show all of the pod: one of
+    /// its ids has no such label, or another pod's; or nothing is known of the pod while such ids
+    /// exist.
+    pub(super) fn needs_complete_list(&self, uid: &PodUid) -> bool {
+        let unlabelled = |id: &Id| {
+            let record = self.records.get(id);
+            record.is_some_and(|r| r.is_unlabelled() && !r.is_removed())
+        };
+        match self.pods.get(uid).filter(|pod| !pod.members.is_empty()) {
+            Some(pod) => !self.unlabelled.is_empty() && pod.members.iter().any(unlabelled),
+            None => self.unlabelled.iter().any(unlabelled),
+        }
+    }
+
+    /// The begin of the read that the details of the pod are as of: the least of its ids.
+    pub(super) fn inspected(&self, uid: &PodUid) -> Option<Instant> {
+        let members = self.pods.get(uid).into_iter().flat_map(|pod| &pod.members);
+        let records = members.filter_map(|id| self.records.get(id));
+        records.map(|record| record.inspected).min().flatten()
     }
 
     /// An inspection failed, was partial, or was given up.
@@ -440,7 +582,10 @@ impl Reconciler {
                 ended: reading.ended,
                 checks_stream: self.stream.checks(reading.began),
             };
-            self.read_report(now, read, report);
+            self.apply_status(now, read, report);
+            if let Some(uid) = &pod {
+                self.touch(uid, Source::Inspection);
+            }
             self.release_read(reading.began, std::slice::from_ref(report));
             if let Some(uid) = pod.filter(|uid| self.trouble(uid).is_some()) {
                 self.recheck_later(now, &uid);
@@ -477,4 +622,14 @@ impl Reconciler {
             self.unsynced = None;
         }
     }
+}
+
+/// Why a status of the pod could not be read, if one could not.
+fn status_wanting(inspection: &Inspection) -> Option<CallError> {
+    let failed = inspection.failed.first().map(|failed| failed.error.clone());
+    let denied = inspection.denied.first().map(|row| {
+        let message = format!("{} is listed, and has no status", row.id);
+        CallError::new("Inspect", CallErrorKind::NotFound, message)
+    });
+    failed.or(denied)
 }

@@ -85,7 +85,7 @@ impl Reconciler {
                 Timer::Vanishing(uid, since) => self.look_for_vanished(now, &uid, since),
                 Timer::Waiter(uid) => {
                     if self.waiters.of(&uid).iter().any(|w| w.after <= now) {
-                        self.want(now, &uid, Cause::Waiter);
+                        self.read_for_waiters(now, &uid);
                     }
                 }
                 Timer::ForgetTerminals(uid) => self.forget_terminals(now, uid),

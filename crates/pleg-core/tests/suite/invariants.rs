@@ -16,6 +16,7 @@ mod judged;
 mod known_ids;
 mod lagging;
 mod overruled;
+mod owed;
 mod probing;
 mod reading;
 mod replay;

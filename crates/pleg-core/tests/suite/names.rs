@@ -45,6 +45,7 @@ fn labels_have_short_lower_case_names() {
             "provisional",
             "unknown",
             "waiter",
+            "details",
             "relist",
             "reinspect",
             "contradiction",

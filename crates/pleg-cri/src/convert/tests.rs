@@ -112,6 +112,7 @@ fn a_sandbox_is_named_by_its_metadata() {
         Identity {
             kind: Kind::Sandbox,
             pod: Some("uid".into()),
+            unlabelled: true,
             namespace: Some("prod".into()),
             pod_name: Some("web".into()),
             sandbox: None,
@@ -203,6 +204,7 @@ fn a_container_is_named_by_its_labels_and_only_a_row_knows_its_sandbox() {
         Identity {
             kind: Kind::Container,
             pod: Some("uid".into()),
+            unlabelled: false,
             namespace: Some("prod".into()),
             pod_name: Some("web".into()),
             sandbox: None,

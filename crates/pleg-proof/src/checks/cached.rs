@@ -28,7 +28,7 @@ impl Checks {
         let pod = pod_of(uid);
         let old = self.cache.remove(uid);
         if let Some(old) = old.as_ref().filter(|o| !o.status.is_nothing()) {
-            let older = view.as_of < old.as_of || view.inspected < old.inspected;
+            let older = view.as_of < old.as_of || details_are_older(old, view);
             laws::NEVER_OLDER.holds(!older, || {
                 let (was, is) = (old.as_of, view.as_of);
                 format!("{uid} was as of {was:?} and is as of {is:?}")
@@ -277,7 +277,8 @@ impl Checks {
             );
         }
         let as_before = known.is_some_and(|k| k.1 == view.inspected);
-        if !as_before && view.inspected.is_some_and(|t| !by_inspection(t)) {
+        let by_status = |t| by_inspection(t) || self.status_reads.contains(&t);
+        if !as_before && view.inspected.is_some_and(|t| !by_status(t)) {
             let when = view.inspected;
             return fails(
                 laws::DETAILS_AS_OF,
@@ -360,4 +361,12 @@ fn last_known(status: &PodStatus, id: &Id) -> Option<State> {
         (_, Some(KnownState::Created)) => Some(State::Created),
         (None, None) => None,
     }
+}
+
+/// Whether the details went back in time. They are as of the oldest of the pod's ids, so a new id
+/// may do that.
+fn details_are_older(old: &PodView, view: &PodView) -> bool {
+    let had = |id: &Id| states(&old.status).any(|(other, _)| other == id);
+    let no_new = states(&view.status).all(|(id, _)| had(id));
+    no_new && !view.status.is_nothing() && view.inspected < old.inspected
 }

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use pleg_core::{Cause, Causes, PodUid, Ticket};
+use pleg_core::{Cause, Causes, FailedStatus, PodUid, Ticket};
 
 use super::Checks;
 use crate::laws::{self, Lawful};
@@ -188,15 +188,29 @@ impl Checks {
     /// Whether the last inspection of that pod has failed, or of some pod has failed or listed what
     /// had no status.
     pub fn is_failing(&self, uid: Option<&PodUid>) -> bool {
-        let any = || !self.failing.is_empty() || !self.unsettled.is_empty();
-        uid.map_or_else(any, |uid| self.failing.contains(uid))
+        let all = [&self.failing, &self.unsettled, &self.status_failed];
+        let any = || all.iter().any(|pods| !pods.is_empty());
+        uid.map_or_else(any, |uid| {
+            self.failing.contains(uid) || self.status_failed.contains(uid)
+        })
+    }
+
+    /// Which statuses of a pod failed in an inspection with complete lists. `read_all`: it read
+    /// every status.
+    pub fn statuses_failed(&mut self, uid: &PodUid, failed: &[FailedStatus], read_all: bool) {
+        if !failed.is_empty() {
+            self.status_failed.insert(uid.clone());
+        } else if read_all {
+            self.status_failed.remove(uid);
+        }
     }
 
     /// Whether the last complete inspection of the pod listed ids that had no status.
-    pub fn unsettled(&mut self, uid: &PodUid, any: bool) {
+    /// `read_all`: it read every status.
+    pub fn unsettled(&mut self, uid: &PodUid, any: bool, read_all: bool) {
         if any {
             self.unsettled.insert(uid.clone());
-        } else {
+        } else if read_all {
             self.unsettled.remove(uid);
         }
     }

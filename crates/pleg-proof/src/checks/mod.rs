@@ -18,10 +18,12 @@ use pleg_core::{
     RuntimeEvent, SandboxState, Shown, Ticket, WaiterId,
 };
 
+use crate::faults::Fault;
 use crate::history::History;
 use crate::laws::Lawful;
 use crate::tally::{Path, Tally};
 use crate::truth::{State, Truth};
+use crate::weather::Weather;
 use by_pod::ByPod;
 
 pub use duties::Duties;
@@ -103,6 +105,10 @@ impl Begins {
     fn contain(&self, t: Instant) -> bool {
         self.0.iter().rev().any(|&b| b == t)
     }
+
+    fn any_after(&self, t: Instant) -> bool {
+        self.0.back().is_some_and(|&b| b > t)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -113,15 +119,21 @@ pub struct Checks {
     lies: bool,
     /// Lists may show what is removed.
     lingers: bool,
+    /// Ids may be known without a label: their pods are read by complete lists.
+    pub nameless: bool,
     cache: ByPod<PodView>,
     books: Vec<Book>,
     /// Begins of the complete lists, and of the complete inspections per pod.
     lists: Begins,
     inspections: ByPod<Begins>,
+    /// Reads that returned a status, inspections or not.
+    status_reads: BTreeSet<Instant>,
     /// Failed inspections: the last one of each pod.
     failed: ByPod<Ticket>,
     /// Pods whose last inspection failed.
     failing: BTreeSet<PodUid>,
+    /// Pods of which a status has failed.
+    status_failed: BTreeSet<PodUid>,
     /// Pods of which the last complete inspection listed ids that had no status.
     unsettled: BTreeSet<PodUid>,
     /// The complete inspection that was handed over last, and what it found.
@@ -137,10 +149,11 @@ pub struct Checks {
 }
 
 impl Checks {
-    pub fn new(history: History, lies: bool, lingers: bool) -> Self {
+    pub fn new(history: History, weather: &Weather, lingers: bool) -> Self {
         Self {
             history,
-            lies,
+            lies: weather.lies(),
+            nameless: weather.percent(Fault::Nameless) > 0,
             lingers,
             ..Self::default()
         }
@@ -195,7 +208,8 @@ impl Checks {
         }
     }
 
-    pub fn status_read(&mut self, truth: &Truth, report: &Report) {
+    pub fn status_read(&mut self, truth: &Truth, began: Instant, report: &Report) {
+        self.status_reads.insert(began);
         self.read_one(truth, report);
     }
 
@@ -229,6 +243,7 @@ impl Checks {
                 book.unsure = Some(began);
             }
         }
+        self.status_reads.insert(began);
         self.last_found = None;
         if self.under_way.remove(&ticket).is_none() {
             return;

@@ -57,6 +57,10 @@ impl Checks {
                 .map_err(|broken| broken.of(of)),
             Err(_) => {
                 self.tally.path(Path::AnsweredWithError);
+                // A pod that is read by a complete list shares its error.
+                if self.input == Some(Input::List) {
+                    return Ok(());
+                }
                 let failed = self.failed.get(&asked.pod);
                 laws::OWN_ERROR
                     .holds(failed.is_some_and(|&t| t > asked.number), || {
@@ -182,12 +186,17 @@ impl Checks {
             } else {
                 (laws::ANSWERED, nanos)
             };
-            if now > since + most {
+            if now > since + most && !self.waits_for_list(since) {
                 let what = format!("kept waiting: {asked:?}");
                 return Err(law.broken(what).of(pod_of(&asked.pod)));
             }
         }
         Ok(())
+    }
+
+    /// Whether who has waited since then may wait for a complete list that has not come.
+    pub fn waits_for_list(&self, since: u64) -> bool {
+        self.nameless && !self.lists.any_after(Instant::from_nanos(since))
     }
 
     /// # Errors

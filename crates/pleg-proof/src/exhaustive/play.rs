@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pleg_core::{
-    Arrival, CallErrorKind, Id, Instant, Kind, KnownIds, Output, Reconciler, Report, RuntimeEvent,
+    Arrival, CallErrorKind, HeldId, Instant, KnownIds, Output, Reconciler, Report, RuntimeEvent,
     Settings, StreamChange, StreamEnd, Ticket, WaiterId, WallTime,
 };
 
@@ -86,7 +86,7 @@ pub struct Read {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum What {
     Node { known: KnownIds },
-    Pod { pod: usize, held: Vec<(Id, Kind)> },
+    Pod { pod: usize, held: Vec<HeldId> },
     One { who: Who },
 }
 

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use pleg_core::{
-    CallError, CallErrorKind, Id, Inspection, Instant, Kind, KnownIds, List, Reading, Report, Rows,
+    CallError, CallErrorKind, Inspection, Instant, Kind, KnownIds, List, PodCall, PodRead, Reading,
+    Report, Rows, Shown,
 };
 
 use super::book::By;
@@ -33,24 +34,31 @@ impl Play<'_> {
                 self.end_list(&read, Ok(rows));
             }
             What::Pod { pod, held } => {
-                // Lists first, then every status; of who is held also if no list shows it.
-                let (mut found, mut gone, mut denied) = (Vec::new(), Vec::new(), Vec::new());
-                for who in self.cast.of_pod(*pod) {
-                    let id = &self.cast.ids[who];
-                    let listed = self.cast.row(who, sandboxes[who]);
-                    let is_held = held.iter().any(|(h, _)| h == id);
-                    match (self.cast.status(who, containers[who]), listed) {
-                        (Some(mut report), Some(row)) => {
-                            report.identity.sandbox = row.identity.sandbox;
-                            found.push(report);
+                // The lists show the first moment, the statuses the second one.
+                let mut inspected = PodRead::new(held);
+                let cast = self.cast;
+                while let Some(call) = inspected.next_call() {
+                    let rows = |kind: Kind| {
+                        let of_pod = cast.of_pod(*pod);
+                        let of_kind = of_pod.filter(move |&who| cast.kind(who) == kind);
+                        of_kind.filter_map(|who| cast.row(who, sandboxes[who]))
+                    };
+                    let answer = match &call {
+                        PodCall::Sandboxes => Ok(rows(Kind::Sandbox).collect()),
+                        PodCall::Containers => Ok(rows(Kind::Container).collect()),
+                        PodCall::Status(id, _) => {
+                            let who = cast.who(id);
+                            let status = who.and_then(|w| cast.status(w, containers[w]));
+                            let status = status.map(|report| vec![report]);
+                            status.ok_or_else(|| error(CallErrorKind::NotFound))
                         }
-                        (Some(report), None) if is_held => found.push(report),
-                        (None, None) if is_held => gone.push(id.clone()),
-                        (None, Some(row)) => denied.push(row),
-                        _ => {}
-                    }
+                    };
+                    inspected.answered(&call, answer);
                 }
-                self.end_inspection(&read, (found, gone, denied), None);
+                self.end_inspection(
+                    &read,
+                    inspected.finish(read.ticket, Instant::ORIGIN, Instant::ORIGIN),
+                );
             }
             What::One { who } => {
                 let report = self.cast.status(*who, containers[*who]);
@@ -69,8 +77,9 @@ impl Play<'_> {
                 let seen = read.seen[read.seen.len() - 1];
                 let found = self.cast.of_pod(*pod).filter(|_| partial);
                 let found = found.filter_map(|w| self.cast.status(w, seen[w])).collect();
-                let read_so_far = (found, Vec::new(), Vec::new());
-                self.end_inspection(&read, read_so_far, Some(CallErrorKind::Failed));
+                let mut inspection = Inspection::new(Some(error(CallErrorKind::Failed)));
+                inspection.found = found;
+                self.end_inspection(&read, inspection);
             }
             What::One { .. } => self.end_reading(&read, Err(CallErrorKind::Failed)),
         }
@@ -107,14 +116,16 @@ impl Play<'_> {
         self.drain(By::Read);
     }
 
-    fn end_inspection(
-        &mut self,
-        read: &Read,
-        (found, gone, denied): (Vec<Report>, Vec<Id>, Vec<Report>),
-        failure: Option<CallErrorKind>,
-    ) {
+    fn end_inspection(&mut self, read: &Read, inspection: Inspection) {
+        let Inspection {
+            found,
+            gone,
+            denied,
+            unchanged,
+            ..
+        } = &inspection;
         self.say(|p| {
-            let how = match failure {
+            let how = match inspection.error {
                 Some(_) => "fails",
                 None => "ends",
             };
@@ -129,10 +140,24 @@ impl Play<'_> {
             format!(
                 "the inspection begun {} {how}: {}{gone}{denied}",
                 p.when(read.began),
-                brief(&found)
+                brief(found)
             )
         });
-        let shown: Vec<Report> = found.iter().chain(&denied).cloned().collect();
+        let unchanged = unchanged.iter().filter_map(|(id, shown)| {
+            let stage = match shown {
+                Shown::Created => Stage::Created,
+                Shown::Running => Stage::Running,
+                Shown::Exited => Stage::Exited,
+                Shown::Unknown => return None,
+            };
+            self.cast.row(self.cast.who(id)?, stage)
+        });
+        let shown: Vec<Report> = found
+            .iter()
+            .chain(denied)
+            .cloned()
+            .chain(unchanged)
+            .collect();
         self.state.book.read(self.cast, self.state.now, &shown);
         if let What::Pod { pod, .. } = read.what {
             self.state.book.inspected[pod] = Some(read.began);
@@ -142,10 +167,7 @@ impl Play<'_> {
             ticket: read.ticket,
             began,
             ended,
-            found,
-            gone,
-            denied,
-            error: failure.map(error),
+            ..inspection
         };
         self.state.machine.handle_inspection(ended, inspection);
         self.drain(By::Read);

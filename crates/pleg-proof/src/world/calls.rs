@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use pleg_core::{
-    CallError, CallErrorKind, Details, Id, Inspection, Instant, Kind, KnownIds, List, Output,
-    PodUid, Reading, Report, Rows, Shown, Ticket, Version,
+    CallError, CallErrorKind, Details, HeldId, Id, Inspection, Instant, KnownIds, List, Output,
+    PodRead, PodUid, Reading, Report, Rows, Shown, Ticket, Version,
 };
 
 use super::node::Met;
@@ -274,72 +274,97 @@ impl World {
         }
     }
 
-    pub(super) fn inspected(&mut self, call: Call, uid: &PodUid, held: &[(Id, Kind)]) -> Lawful {
+    pub(super) fn inspected(&mut self, call: Call, uid: &PodUid, held: &[HeldId]) -> Lawful {
         self.checks.tally.inspections += 1;
-        let mut failure = self.failed(call);
-        let (mut found, mut gone, mut denied) = (Vec::new(), Vec::new(), Vec::new());
-        if failure.is_none() {
-            (found, gone, denied) = self.inspect(call, uid, held);
-            self.blur(&mut found);
-            if self.comes(Fault::InspectionPartial, |d| &mut d.calls) {
-                failure = Some(error(CallErrorKind::Failed));
-                gone.clear();
-                denied.clear();
-                let dice = &mut self.dice.calls;
-                found.retain(|_| dice.percent(50));
-            }
-        }
         let (ticket, began) = (call.ticket, Instant::from_nanos(call.began));
+        let ended = Instant::from_nanos(call.ended);
+        let mut inspection = match self.failed(call) {
+            Some(failure) => Inspection {
+                ticket,
+                began,
+                ended,
+                ..Inspection::new(Some(failure))
+            },
+            None => self.inspect(call, uid, held).finish(ticket, began, ended),
+        };
+        self.blur(&mut inspection.found);
+        if inspection.error.is_none() && self.comes(Fault::InspectionPartial, |d| &mut d.calls) {
+            let dice = &mut self.dice.calls;
+            inspection.found.retain(|_| dice.percent(50));
+            inspection = Inspection {
+                ticket,
+                began,
+                ended,
+                found: inspection.found,
+                ..Inspection::new(Some(error(CallErrorKind::Failed)))
+            };
+        }
+        let failed = inspection.error.is_some();
+        let Inspection {
+            found,
+            gone,
+            denied,
+            unchanged,
+            failed: statuses,
+            ..
+        } = &inspection;
         self.checks.history.note(self.now, || {
             let what = brief(&Ok(found.clone()));
             let number = ticket.get();
             format!(
-                "inspection {number} of {uid} begun {began:?}: {what} gone {gone:?} {failure:?}"
+                "inspection {number} of {uid} begun {began:?}: {what} gone {gone:?} unchanged \
+                 {unchanged:?} failed {statuses:?} {:?}",
+                inspection.error
             )
         });
         let asked = (uid, ticket);
-        let failed = failure.is_some();
-        let shown: Vec<Report> = found.iter().chain(&denied).cloned().collect();
+        let rows = denied
+            .iter()
+            .chain(statuses.iter().filter_map(|s| s.row.as_ref()));
+        let unchanged = unchanged.iter().filter_map(|(id, shown)| {
+            let mut row = runtime::listed(self.truth.life(id)?, call.began)?;
+            row.shown = *shown;
+            Some(row)
+        });
+        let shown: Vec<Report> = found.iter().chain(rows).cloned().chain(unchanged).collect();
         let given_up = !self.checks.is_under_way(ticket);
         self.signs.silent &= given_up || failed && found.is_empty();
         self.checks
             .inspected(&self.truth, asked, began, &shown, failed);
         if !failed && !given_up {
-            self.checks.unsettled(uid, !denied.is_empty());
+            let read_all = inspection.unchanged.is_empty();
+            self.checks.unsettled(uid, !denied.is_empty(), read_all);
+            self.checks.statuses_failed(uid, statuses, read_all);
         }
         self.losses.read(call.began, self.now, &shown, !failed);
-        let inspection = Inspection {
-            ticket,
-            began,
-            ended: Instant::from_nanos(call.ended),
-            found,
-            gone,
-            denied,
-            error: failure,
-        };
         self.checks.handed(Input::Inspection);
         self.machine.handle_inspection(self.instant(), inspection);
         self.drain()
     }
 
-    /// What was found, what is gone, and what was listed and had no status.
-    fn inspect(
-        &mut self,
-        call: Call,
-        uid: &PodUid,
-        held: &[(Id, Kind)],
-    ) -> (Vec<Report>, Vec<Id>, Vec<Report>) {
+    /// The answers to the calls of an inspection.
+    fn inspect(&mut self, call: Call, uid: &PodUid, held: &[HeldId]) -> PodRead {
+        let fails = self.weather.percent(Fault::StatusFails);
         let percent = self.weather.percent(Fault::StatusNotFound);
         let (dice, tally, node) = (&mut self.dice.kubelet, &mut self.checks.tally, &self.node);
         let mut not_found = Vec::new();
-        let mut hides = |id: &Id| {
+        let mut hides = |id: &Id, listed: bool| {
+            if fails > 0 && dice.percent(fails) {
+                tally.fault(Fault::StatusFails);
+                return Some(error(
+                    dice.pick(&[CallErrorKind::DeadlineExceeded, CallErrorKind::Failed]),
+                ));
+            }
+            if !listed {
+                return None;
+            }
             let hidden = node.is_hidden(call.ended, id);
             let hides = hidden || percent > 0 && dice.percent(percent);
             if hides {
                 tally.fault([Fault::StatusNotFound, Fault::StatusHidden][usize::from(hidden)]);
                 not_found.push(id.clone());
             }
-            hides
+            hides.then(|| error(CallErrorKind::NotFound))
         };
         let (dice, during) = (&mut self.dice.calls, (call.began, call.ended));
         let read = runtime::inspect(&self.truth, dice, &mut hides, uid, held, during);
@@ -366,7 +391,8 @@ impl World {
             .note(self.now, || format!("read {id}: {report:?}"));
         self.signs.silent &= report.as_ref().is_err_and(is_silence);
         if let Ok(report) = &report {
-            self.checks.status_read(&self.truth, report);
+            let began = Instant::from_nanos(call.began);
+            self.checks.status_read(&self.truth, began, report);
             let report = std::slice::from_ref(report);
             self.losses.read(call.began, self.now, report, false);
         }

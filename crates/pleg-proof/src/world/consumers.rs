@@ -45,6 +45,7 @@ impl World {
         if what <= 10 {
             let urgent = self.is_well(which);
             self.checks.asked(waiter, &pod, (after, now), urgent);
+            self.may_ask_for_list();
         }
         match what {
             0..=8 => self.machine.wait(now, waiter, &pod, after),
@@ -86,9 +87,18 @@ impl World {
         self.drain()
     }
 
+    /// Whoever asks may cause a complete list, where ids may be known without a label.
+    pub(super) fn may_ask_for_list(&mut self) {
+        if self.checks.nameless {
+            self.duties.allow_one(self.now);
+        }
+    }
+
     /// Whether nothing stands in the way of an answer about that pod.
     pub(super) fn is_well(&self, pod: usize) -> bool {
         let in_the_way = [
+            // Then it may take a complete list.
+            Fault::Nameless,
             Fault::SlowRead,
             Fault::InspectionHangs,
             Fault::InspectionFails,

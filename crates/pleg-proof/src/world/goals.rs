@@ -207,7 +207,7 @@ const SILENT_LOSSES: [Fault; 7] = [
 ];
 
 /// Faults that make the reads of one pod fail while others succeed.
-const POD_FAILURES: [Fault; 9] = [
+const POD_FAILURES: [Fault; 10] = [
     Fault::InspectionFails,
     Fault::InspectionPartial,
     Fault::InspectionHangs,
@@ -216,5 +216,6 @@ const POD_FAILURES: [Fault; 9] = [
     Fault::HungPod,
     Fault::HungPods,
     Fault::StatusNotFound,
+    Fault::StatusFails,
     Fault::StatusHidden,
 ];

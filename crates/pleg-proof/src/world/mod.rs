@@ -17,7 +17,7 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use pleg_core::{
-    Backlog, CallError, CallErrorKind, Counters, EventType, Id, Instant, Kind, KnownIds, Mode,
+    Backlog, CallError, CallErrorKind, Counters, EventType, HeldId, Id, Instant, KnownIds, Mode,
     PodUid, Reconciler, RuntimeEvent, Settings, Ticket, WaiterId,
 };
 
@@ -55,7 +55,7 @@ enum Todo {
     Drain,
     /// A list ends that was to say of these ids the state alone.
     List(Call, KnownIds),
-    Inspect(Call, Box<(PodUid, Vec<(Id, Kind)>)>),
+    Inspect(Call, Box<(PodUid, Vec<HeldId>)>),
     Read(Call, Id),
     Version(Call),
     /// A pod worker or one of its operations goes on.
@@ -186,7 +186,7 @@ impl World {
         let mut world = Self {
             machine,
             truth: Truth::new(lingers, plan.flavor.is_crio()),
-            checks: Checks::new(history, weather.lies(), lingers),
+            checks: Checks::new(history, &weather, lingers),
             now,
             dice: Chances {
                 node: dice(1),

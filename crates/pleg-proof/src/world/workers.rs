@@ -251,6 +251,7 @@ impl World {
         });
         let urgent = self.is_well(pod);
         self.checks.asked(waiter, &uid, (after, now), urgent);
+        self.may_ask_for_list();
         self.checks.handed(Input::Question);
         self.machine.wait(now, waiter, &uid, after);
         self.drain()
@@ -354,9 +355,10 @@ impl World {
             _ => now,
         };
         laws::WORKER_ANSWERED
-            .holds(now < since + DEADLINE, || {
-                format!("{waiter:?} has not been answered by its deadline")
-            })
+            .holds(
+                now < since + DEADLINE || self.checks.waits_for_list(since),
+                || format!("{waiter:?} has not been answered by its deadline"),
+            )
             .map_err(|broken| broken.of(Some(pod)))?;
         self.give_up(pod, waiter)?;
         self.run_failed(pod);

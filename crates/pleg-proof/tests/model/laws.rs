@@ -13,7 +13,8 @@ mod watched;
 use std::collections::{BTreeMap, BTreeSet};
 
 use pleg_core::{
-    EventType, Id, Kind, Output, PodUid, PodView, Report, Settings, Shown, Ticket, WaiterId,
+    EventType, Id, Instant, Kind, Output, PodUid, PodView, Report, Settings, Shown, Ticket,
+    WaiterId,
 };
 
 use super::node::{Node, State};
@@ -93,6 +94,11 @@ pub struct Laws {
     went_back: BTreeMap<Id, u32>,
     /// Reads that showed an id since it was believed in its present state.
     sights: BTreeMap<Id, Vec<Sight>>,
+    /// When reads began that returned a status.
+    status_reads: BTreeSet<Instant>,
+    /// An event told of an id without a label.
+    unlabelled: bool,
+    failed_lists: Vec<Ticket>,
     /// Ids that events told of falsely, and when they last did.
     pub lied: BTreeMap<Id, u64>,
     /// Ids that anything has named.
@@ -135,6 +141,9 @@ impl Laws {
             ever_shown: BTreeSet::new(),
             went_back: BTreeMap::new(),
             sights: BTreeMap::new(),
+            status_reads: BTreeSet::new(),
+            unlabelled: false,
+            failed_lists: Vec::new(),
             lied: BTreeMap::new(),
             named: BTreeSet::new(),
             silent: BTreeSet::new(),

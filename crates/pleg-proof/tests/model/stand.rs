@@ -3,7 +3,7 @@
 //! goes in and comes out to the laws.
 
 use pleg_core::{
-    Arrival, Backlog, CallError, CallErrorKind, Id, Inspection, Kind, KnownIds, List, Output,
+    Arrival, Backlog, CallError, CallErrorKind, HeldId, Id, Inspection, KnownIds, List, Output,
     PodUid, Reading, Reconciler, Report, Rows, StreamChange, StreamEnd, Ticket, Version, WaiterId,
     WallTime,
 };
@@ -28,7 +28,7 @@ pub struct Call {
 #[derive(Clone, Debug)]
 pub enum What {
     List { known: KnownIds },
-    Inspect(PodUid, Vec<(Id, Kind)>),
+    Inspect(PodUid, Vec<HeldId>),
     Read(Id),
     Version,
 }
@@ -304,32 +304,28 @@ impl Stand {
                 Input::Read
             }
             What::Inspect(uid, held) => {
-                let (mut found, gone, mut denied) = told::inspect(node, &uid, &held, moments);
-                blur_one(&mut found, outcome);
+                let read = told::inspect(node, &uid, &held, moments);
+                let mut inspection = read.finish(ticket, span.0, span.1);
+                blur_one(&mut inspection.found, outcome);
                 match outcome {
-                    Outcome::Partial => found = found.into_iter().step_by(2).collect(),
-                    Outcome::Failed | Outcome::TimedOut => found.clear(),
+                    Outcome::Partial => {
+                        let found = std::mem::take(&mut inspection.found);
+                        inspection.found = found.into_iter().step_by(2).collect();
+                    }
+                    Outcome::Failed | Outcome::TimedOut => inspection.found.clear(),
                     _ => {}
                 }
-                let failed = failure.is_some();
-                if failed {
-                    denied.clear();
-                }
-                let shown: Vec<Report> = found.iter().chain(&denied).cloned().collect();
-                self.laws
-                    .inspected(&uid, ticket, began, ended, (&shown, &gone), failed);
-                self.machine.handle_inspection(
-                    now,
-                    Inspection {
+                if failure.is_some() {
+                    inspection = Inspection {
                         ticket,
                         began: span.0,
                         ended: span.1,
-                        found,
-                        gone,
-                        denied,
-                        error: failure,
-                    },
-                );
+                        found: inspection.found,
+                        ..Inspection::new(failure)
+                    };
+                }
+                self.laws.inspected(node, &uid, &inspection);
+                self.machine.handle_inspection(now, inspection);
                 Input::Read
             }
             What::Read(id) => {

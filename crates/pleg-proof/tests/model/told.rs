@@ -1,8 +1,8 @@
 //! What the runtime says of the truth: list rows, statuses, inspections and events.
 
 use pleg_core::{
-    ContainerDetails, Details, EventType, Id, Identity, Instant, Kind, PodUid, Report,
-    RuntimeEvent, SandboxDetails, Shown, WallTime,
+    CallError, CallErrorKind, ContainerDetails, Details, EventType, HeldId, Identity, Instant,
+    Kind, PodCall, PodRead, PodUid, Report, RuntimeEvent, SandboxDetails, Shown, WallTime,
 };
 
 use super::node::{Flavor, Happening, Life, Node, State};
@@ -22,7 +22,7 @@ pub fn wall(ms: u64, offset_ms: i64) -> i64 {
 }
 
 /// What a list row says.
-fn row(life: &Life, t: u64) -> Option<Report> {
+pub fn row(life: &Life, t: u64) -> Option<Report> {
     let shown = match life.at(t)? {
         State::Created => Shown::Created,
         State::Running => Shown::Running,
@@ -95,31 +95,28 @@ pub fn list(node: &Node, moments: Moments) -> Vec<Report> {
         .collect()
 }
 
-/// An inspection: what was found and what is gone.
-pub fn inspect(
-    node: &Node,
-    uid: &PodUid,
-    held: &[(Id, Kind)],
-    moments: Moments,
-) -> (Vec<Report>, Vec<Id>, Vec<Report>) {
-    let (mut found, mut gone, mut denied) = (Vec::new(), Vec::new(), Vec::new());
-    let is_held = |id: &Id| held.iter().any(|(h, _)| h == id);
-    for life in &node.lives {
-        let of_the_pod = life.pod.uid() == *uid || life.sandbox.as_ref().is_some_and(is_held);
-        let listed = row(life, moments.first).filter(|_| of_the_pod);
-        if listed.is_none() && !is_held(&life.id) {
-            continue;
-        }
-        match status(life, moments.of(life.kind)) {
-            Some(mut report) => {
-                report.identity.sandbox = listed.and_then(|r| r.identity.sandbox);
-                found.push(report);
+/// The answers to the calls of an inspection.
+pub fn inspect(node: &Node, uid: &PodUid, held: &[HeldId], moments: Moments) -> PodRead {
+    let rows = |kind: Kind| -> Vec<Report> {
+        let of_pod = |life: &&Life| life.kind == kind && life.pod.uid() == *uid;
+        let of_pod = node.lives.iter().filter(of_pod);
+        of_pod.filter_map(|life| row(life, moments.first)).collect()
+    };
+    let mut read = PodRead::new(held);
+    while let Some(call) = read.next_call() {
+        let answer = match &call {
+            PodCall::Sandboxes => Ok(rows(Kind::Sandbox)),
+            PodCall::Containers => Ok(rows(Kind::Container)),
+            PodCall::Status(id, kind) => {
+                let life = node.life(id);
+                let found = life.and_then(|life| status(life, moments.of(*kind)));
+                let found = found.map(|report| vec![report]);
+                found.ok_or_else(|| CallError::new("Test", CallErrorKind::NotFound, ""))
             }
-            None if listed.is_none() => gone.push(life.id.clone()),
-            None => denied.extend(listed),
-        }
+        };
+        read.answered(&call, answer);
     }
-    (found, gone, denied)
+    read
 }
 
 /// The event of a happening as it arrives now.
@@ -157,7 +154,12 @@ pub fn event(node: &Node, happening: &Happening, how: How, late: bool) -> Runtim
     }
     for report in sandbox.iter_mut().chain(&mut containers) {
         match how {
-            How::Nameless => report.identity = Identity::unknown(report.identity.kind),
+            How::Nameless => {
+                report.identity = Identity {
+                    unlabelled: true,
+                    ..Identity::unknown(report.identity.kind)
+                };
+            }
             How::Unknown => blur(report),
             _ => {}
         }

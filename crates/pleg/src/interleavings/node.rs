@@ -194,8 +194,6 @@ pub(super) fn inspection(
         began,
         ended,
         found,
-        gone: Vec::new(),
-        denied: Vec::new(),
-        error: None,
+        ..Inspection::new(None)
     }
 }

@@ -121,7 +121,7 @@ fn probe_finds_details_that_changed_without_an_event() {
         t.next_probe();
         t.probe_answers();
     }
-    assert_eq!(&*t.view().status.containers[0].details.message, "resized");
+    assert_eq!(&*t.get("p").status.containers[0].details.message, "resized");
 }
 
 /// Something is always due: within the probe's period, or at the deadline of a call.

@@ -373,7 +373,7 @@ fn law7_a_container_moves_to_its_pod_when_that_becomes_known() {
         &[nameless(status("c", "p", Shown::Running))],
     );
     t.wait("p", t.now());
-    t.inspect(&rows(), &[]);
+    t.list(&rows());
     assert_eq!(t.view().status.uid, PodUid::from("p"));
     assert_eq!(t.view().status.containers.len(), 1);
     assert_eq!(t.withdrawn, [PodUid::from("s")]);

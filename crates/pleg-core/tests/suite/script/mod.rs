@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pleg_core::{
-    Arrival, CallError, CallErrorKind, ContainerDetails, Details, EventType, Id, Identity,
+    Arrival, CallError, CallErrorKind, ContainerDetails, Details, EventType, HeldId, Id, Identity,
     Inspection, Instant, Kind, KnownIds, LifecycleType, List, Output, PodLifecycleEvent, PodStatus,
     PodUid, PodView, Reading, Reconciler, Report, Rows, RuntimeEvent, Settings, Shown,
     StreamChange, StreamEnd, TerminalRecord, Ticket, Version, WaiterId, WallTime,
@@ -26,6 +26,8 @@ pub(crate) struct Script {
     lists: VecDeque<(Ticket, u64, KnownIds)>,
     inspections: VecDeque<Asked>,
     readings: VecDeque<(Ticket, Id)>,
+    /// The ids that the inspections were asked for with.
+    pub(crate) held: Vec<Vec<HeldId>>,
     versions: VecDeque<Ticket>,
     /// What was announced: type, id (or pod), incarnation, exit code.
     pub(crate) announced: Vec<(LifecycleType, String, u32, Option<i32>)>,
@@ -79,6 +81,7 @@ impl Script {
             lists: VecDeque::new(),
             inspections: VecDeque::new(),
             readings: VecDeque::new(),
+            held: Vec::new(),
             versions: VecDeque::new(),
             announced: Vec::new(),
             events: Vec::new(),
@@ -332,6 +335,11 @@ impl Script {
         self.inspection_ends(read);
     }
 
+    /// Answers the oldest inspection that is wanted with this, but for ticket and stamps.
+    pub(crate) fn inspected(&mut self, read: Inspection) {
+        self.inspection_ends(read);
+    }
+
     fn inspection_ends(&mut self, read: Inspection) {
         let asked = self.inspections.pop_front();
         let Asked { ticket, at, .. } = asked.expect("an inspection is wanted");
@@ -383,6 +391,12 @@ impl Script {
 
     pub(crate) fn wait(&mut self, pod: &str, after: Instant) -> WaiterId {
         self.ask(|machine, now, waiter| machine.wait(now, waiter, &pod.into(), after))
+    }
+
+    pub(crate) fn wait_for_details(&mut self, pod: &str, after: Instant) -> WaiterId {
+        self.ask(|machine, now, waiter| {
+            machine.wait_for_details(now, waiter, &pod.into(), after);
+        })
     }
 
     /// `request_relist`.
@@ -501,7 +515,8 @@ impl Script {
                 Output::Inspect {
                     ticket, uid, held, ..
                 } => {
-                    let (at, held) = (self.now, held.into_iter().map(|(id, _)| id).collect());
+                    self.held.push(held.clone());
+                    let (at, held) = (self.now, held.into_iter().map(|held| held.id).collect());
                     self.inspections.push_back(Asked {
                         ticket,
                         uid,
@@ -608,7 +623,10 @@ pub(crate) fn exited(id: &str, pod: &str, code: i32, reason: &str) -> Report {
 
 /// A report of which only id and state are there.
 pub(crate) fn nameless(mut report: Report) -> Report {
-    report.identity = Identity::unknown(report.identity.kind);
+    report.identity = Identity {
+        unlabelled: true,
+        ..Identity::unknown(report.identity.kind)
+    };
     report
 }
 

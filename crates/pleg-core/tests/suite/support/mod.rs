@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pleg_core::{
-    CallError, CallErrorKind, Cause, ContainerDetails, Details, Health, Id, Identity, Inspection,
-    Instant, Kind, LifecycleType, List, Mode, Output, PodLifecycleEvent, PodStatus, PodUid,
-    PodView, Reconciler, Report, SandboxDetails, Settings, Shown, TerminalRecord, Ticket, WaiterId,
-    WallTime,
+    CallError, CallErrorKind, Cause, ContainerDetails, Details, Health, HeldId, Id, Identity,
+    Inspection, Instant, Kind, LifecycleType, List, Mode, Output, PodLifecycleEvent, PodStatus,
+    PodUid, PodView, Reconciler, Report, SandboxDetails, Settings, Shown, TerminalRecord, Ticket,
+    WaiterId, WallTime,
 };
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
@@ -84,10 +84,10 @@ impl Picture {
         self.shows.iter().map(bare).collect()
     }
 
-    fn inspect(&self, uid: &PodUid, held: &[(Id, Kind)]) -> (Vec<Report>, Vec<Id>) {
+    fn inspect(&self, uid: &PodUid, held: &[HeldId]) -> (Vec<Report>, Vec<Id>) {
         let of_pod = |r: &&Report| r.identity.pod.as_ref() == Some(uid);
         let shown = |id: &Id| self.shows.iter().any(|r| r.id == *id);
-        let gone = held.iter().map(|(id, _)| id).filter(|id| !shown(id));
+        let gone = held.iter().map(|held| &held.id).filter(|id| !shown(id));
         (
             self.shows.iter().filter(of_pod).cloned().collect(),
             gone.cloned().collect(),
@@ -105,7 +105,7 @@ pub(crate) enum Asked {
         ticket: Ticket,
         at: Instant,
         uid: PodUid,
-        held: Vec<(Id, Kind)>,
+        held: Vec<HeldId>,
     },
 }
 
@@ -271,8 +271,7 @@ impl Stepper {
                     ended: self.now,
                     found,
                     gone,
-                    denied: Vec::new(),
-                    error,
+                    ..Inspection::new(error)
                 };
                 self.machine.handle_inspection(self.now, inspection);
             }

@@ -254,6 +254,7 @@ impl Bench {
         assert_eq!(self.clock.now(), at);
         assert_eq!(self.runtime.held.load(SeqCst), 0);
         assert_eq!(Arc::strong_count(&self.runtime), 1);
+        drop(self.out);
         assert_eq!(Arc::strong_count(&self.gauges), 1);
     }
 }

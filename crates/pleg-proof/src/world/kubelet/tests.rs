@@ -86,9 +86,7 @@ fn status(reports: &[Report]) -> PodStatus {
                     began: now,
                     ended: now,
                     found: reports.to_vec(),
-                    gone: Vec::new(),
-                    denied: Vec::new(),
-                    error: None,
+                    ..Inspection::new(None)
                 },
             ),
             Output::Publish { view, .. } => status = (*view.status).clone(),

@@ -80,7 +80,7 @@ impl Laws {
         let before = self.cache.get(uid).cloned();
         if let Some(old) = before.as_ref().filter(|v| !v.status.is_nothing()) {
             hold!(
-                view.as_of >= old.as_of && view.inspected >= old.inspected,
+                view.as_of >= old.as_of,
                 "law3-never-older",
                 "{uid} was as of {:?} and is as of {:?}",
                 old.as_of,
@@ -284,9 +284,10 @@ impl Laws {
             "{uid} is as of {as_of:?}, when no complete read began"
         );
         hold!(
-            view.inspected.is_none_or(|t| began(inspections, t)),
+            view.inspected
+                .is_none_or(|t| self.status_reads.contains(&t)),
             "law3-as-of-a-read",
-            "{uid} was inspected {:?}, when no complete inspection began",
+            "{uid} was inspected {:?}, when no read of a status began",
             view.inspected
         );
         let t = as_of.as_nanos() / MS;
@@ -331,7 +332,8 @@ impl Laws {
             .unwrap_or_default();
         let Ok(view) = answer else {
             hold!(
-                failed.iter().any(|&t| t > asked.number),
+                failed.iter().any(|&t| t > asked.number)
+                    || self.unlabelled && self.failed_lists.iter().any(|&t| t > asked.number),
                 "law11-error-of-its-own",
                 "{asked:?} gets an error of no read begun after it asked"
             );

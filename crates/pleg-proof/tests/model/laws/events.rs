@@ -82,6 +82,8 @@ impl Laws {
 
     /// An event goes into the backlog.
     pub fn pushed(&mut self, event: &RuntimeEvent) {
+        let reports = event.sandbox.iter().chain(&event.containers);
+        self.unlabelled |= reports.into_iter().any(|r| r.identity.unlabelled);
         for what in kept(event) {
             self.on_the_way.insert(what);
         }

@@ -1,9 +1,11 @@
 //! What reads show, and who waits for them.
 
-use pleg_core::{CallError, Causes, Id, PodUid, Report, Ticket, WaiterId};
+use pleg_core::{CallError, Causes, Inspection, Instant, PodUid, Report, Ticket, WaiterId};
 
 use super::{Asked, By, Laws, Sight, shown};
+use crate::node::Node;
 use crate::stand::{Broken, brief};
+use crate::told::{self, MS, instant};
 
 impl Laws {
     pub fn listed(
@@ -21,7 +23,10 @@ impl Laws {
             Err(error) => format!("  list of {began}: {error}"),
         });
         self.watch.list_ended(ended, began, rows.is_ok());
-        let Ok(rows) = rows else { return };
+        let Ok(rows) = rows else {
+            self.failed_lists.push(ticket);
+            return;
+        };
         self.lists.push((ticket, began));
         self.plausible.listed(began);
         for row in rows {
@@ -29,22 +34,34 @@ impl Laws {
         }
     }
 
-    pub fn inspected(
-        &mut self,
-        uid: &PodUid,
-        ticket: Ticket,
-        began: u64,
-        ended: u64,
-        (found, gone): (&[Report], &[Id]),
-        failed: bool,
-    ) {
+    pub fn inspected(&mut self, node: &Node, uid: &PodUid, inspection: &Inspection) {
+        let Inspection {
+            ticket,
+            found,
+            gone,
+            denied,
+            unchanged,
+            ..
+        } = inspection;
+        let ticket = *ticket;
+        let ms = |at: Instant| at.as_nanos() / MS;
+        let (began, ended) = (ms(inspection.began), ms(inspection.ended));
+        let failed = inspection.error.is_some();
         self.note(ended, || {
             let found = brief(&found.iter().collect::<Vec<_>>());
             let failed = if failed { ", failed" } else { "" };
             format!("  inspection of {uid} of {began}: {found}, gone {gone:?}{failed}")
         });
-        for report in found {
+        self.status_reads.insert(instant(began));
+        for report in found.iter().chain(denied) {
             self.read(By::Inspection, began, report);
+        }
+        for (id, shown) in unchanged {
+            let row = node.life(id).and_then(|life| told::row(life, began));
+            if let Some(mut row) = row {
+                row.shown = *shown;
+                self.read(By::List, began, &row);
+            }
         }
         self.flights.remove(&ticket);
         self.watch.inspection_ended(ended, uid);
@@ -57,6 +74,7 @@ impl Laws {
     }
 
     pub fn status_read(&mut self, began: u64, report: &Report) {
+        self.status_reads.insert(instant(began));
         self.read(By::Inspection, began, report);
     }
 
@@ -83,6 +101,10 @@ impl Laws {
             number,
         };
         self.waiting.insert(waiter, asked);
+        if self.unlabelled {
+            // It may take a complete list.
+            self.watch.list_wanted();
+        }
     }
 
     pub fn asked_for_list(&mut self, waiter: WaiterId) {

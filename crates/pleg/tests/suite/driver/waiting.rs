@@ -32,7 +32,9 @@ async fn the_pod_is_read_and_the_answer_shows_it() {
             view.status.container("c").unwrap().details.exit_code,
             Some(5)
         );
-        assert!(view.as_of >= Some(after) && view.inspected == view.as_of);
+        assert!(view.as_of >= Some(after));
+        // The sandbox has not changed: its status was not read again.
+        assert!(view.inspected < view.as_of);
         assert_eq!(node.asked(&pod("p")) - reads, 1);
         // What was read is there for the next one, at once.
         let before = Instant::from_nanos(after.as_nanos() - 1);

@@ -235,7 +235,6 @@ impl Node {
         match scope {
             Scope::Node => Op::List,
             Scope::Pod(uid) => Op::Pod(uid.clone()),
-            Scope::Sandbox(id) => self.op_of_id(id),
         }
     }
 
@@ -251,16 +250,13 @@ impl Node {
         scope: &Scope,
         row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
-        let first = kind == Kind::Sandbox && !matches!(scope, Scope::Sandbox(_));
+        let first = kind == Kind::Sandbox;
         let _under_way = self.call(self.op_of(scope), first).await?;
         let rows: Vec<Report> = self.state().ids.values().cloned().collect();
         for report in rows {
             let in_scope = match scope {
                 Scope::Node => true,
                 Scope::Pod(uid) => report.identity.pod.as_ref() == Some(uid),
-                Scope::Sandbox(id) => {
-                    report.id == *id || report.identity.sandbox.as_ref() == Some(id)
-                }
             };
             if in_scope && report.identity.kind == kind {
                 // A row has no details.

@@ -151,7 +151,6 @@ impl Node {
         match scope {
             Scope::Node => Op::List,
             Scope::Pod(uid) => Op::Pod(uid.clone()),
-            Scope::Sandbox(id) => self.op_of_id(id),
         }
     }
 
@@ -195,11 +194,10 @@ impl Node {
         scope: &Scope,
         row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
-        let first = kind == Kind::Sandbox && !matches!(scope, Scope::Sandbox(_));
+        let first = kind == Kind::Sandbox;
         let in_scope = |r: &&Report| match scope {
             Scope::Node => true,
             Scope::Pod(uid) => r.identity.pod.as_ref() == Some(uid),
-            Scope::Sandbox(id) => r.id == *id || r.identity.sandbox.as_ref() == Some(id),
         };
         let show = |state: &State| {
             let of_kind = state.ids.values().filter(|r| r.identity.kind == kind);

@@ -1,0 +1,216 @@
+//! One inspection: which calls it makes, and what their answers add up to (invariant 3).
+//!
+//! It makes two lists, of the sandboxes and of the containers with the pod's uid, and a status call
+//! for each id that is owed one, that the lists show new or changed, or that they do not show. Of a
+//! pod in which nothing changed, the two lists are all.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::error::{CallError, CallErrorKind};
+use crate::ids::{Id, Kind};
+use crate::observed::{FailedStatus, HeldId, Identity, Inspection, Report, Shown, Ticket};
+use crate::time::Instant;
+
+/// A call of an inspection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PodCall {
+    /// `ListPodSandbox`, of the pod's uid.
+    Sandboxes,
+    /// `ListContainers`, of the pod's uid.
+    Containers,
+    /// The status of one id.
+    Status(Id, Kind),
+}
+
+/// An inspection in progress.
+///
+/// Whoever makes it performs each [`next_call`](Self::next_call), several at a time if it likes,
+/// and hands back each answer.
+#[derive(Clone, Debug)]
+pub struct PodRead {
+    waiting: VecDeque<PodCall>,
+    under_way: Vec<PodCall>,
+    /// Lists that have not been answered.
+    lists: usize,
+    ids: BTreeMap<Id, Entry>,
+    error: Option<CallError>,
+}
+
+/// What is known of one id in the course of the inspection.
+#[derive(Clone, Debug)]
+struct Entry {
+    kind: Kind,
+    /// The recorded state, if the request named the id.
+    held: Option<Shown>,
+    /// What a list of this inspection said of it.
+    row: Option<Report>,
+    /// Its status call was made, or is to be.
+    asked: bool,
+    status: Option<Result<Report, CallError>>,
+}
+
+impl Entry {
+    const fn new(kind: Kind, held: Option<Shown>) -> Self {
+        Self {
+            kind,
+            held,
+            row: None,
+            asked: false,
+            status: None,
+        }
+    }
+}
+
+impl PodRead {
+    /// An inspection of a pod of which these ids are held.
+    pub fn new(held: &[HeldId]) -> Self {
+        let lists = [PodCall::Sandboxes, PodCall::Containers];
+        let mut read = Self {
+            lists: lists.len(),
+            waiting: lists.into(),
+            under_way: Vec::new(),
+            ids: BTreeMap::new(),
+            error: None,
+        };
+        for held in held {
+            let entry = Entry::new(held.kind, Some(held.shown));
+            read.ids.insert(held.id.clone(), entry);
+            if held.owed {
+                read.ask(&held.id);
+            }
+        }
+        read
+    }
+
+    /// The next call to make, if one can be made now. Once none is under way, the inspection has
+    /// ended.
+    pub fn next_call(&mut self) -> Option<PodCall> {
+        let call = self.waiting.pop_front()?;
+        self.under_way.push(call.clone());
+        Some(call)
+    }
+
+    /// A call has ended: with all rows of a list, or the one report of a status.
+    pub fn answered(&mut self, call: &PodCall, answer: Result<Vec<Report>, CallError>) {
+        self.under_way.retain(|other| other != call);
+        match (call, answer) {
+            (PodCall::Status(id, _), answer) => {
+                if let Some(entry) = self.ids.get_mut(id) {
+                    let report = answer.map(|reports| reports.into_iter().next());
+                    entry.status = report.transpose();
+                }
+            }
+            (PodCall::Sandboxes | PodCall::Containers, Ok(rows)) => {
+                self.lists -= 1;
+                for row in rows {
+                    self.listed(row);
+                }
+                if self.lists == 0 {
+                    self.ask_for_missing();
+                }
+            }
+            (PodCall::Sandboxes | PodCall::Containers, Err(error)) => {
+                self.error.get_or_insert(error);
+            }
+        }
+    }
+
+    /// The deadline has passed: each call that has not been answered has failed so.
+    pub fn give_up(&mut self, error: impl Fn(&PodCall) -> CallError) {
+        while !(self.under_way.is_empty() && self.waiting.is_empty()) {
+            let under_way = std::mem::take(&mut self.under_way);
+            let waiting = std::mem::take(&mut self.waiting);
+            for call in under_way.into_iter().chain(waiting) {
+                self.answered(&call, Err(error(&call)));
+            }
+        }
+    }
+
+    /// The status of that id is to be read, once.
+    fn ask(&mut self, id: &Id) {
+        if let Some(entry) = self.ids.get_mut(id)
+            && !std::mem::replace(&mut entry.asked, true)
+        {
+            self.waiting
+                .push_back(PodCall::Status(id.clone(), entry.kind));
+        }
+    }
+
+    fn listed(&mut self, row: Report) {
+        let (id, shown) = (row.id.clone(), row.shown);
+        let new = || Entry::new(row.identity.kind, None);
+        let entry = self.ids.entry(id.clone()).or_insert_with(new);
+        let changed = entry.held != Some(shown);
+        match &mut entry.row {
+            Some(known) => merge_identity(&mut known.identity, &row.identity),
+            unseen => *unseen = Some(row),
+        }
+        if changed {
+            self.ask(&id);
+        }
+    }
+
+    /// Both lists were answered: what is held and was not listed has its own status read.
+    fn ask_for_missing(&mut self) {
+        let missing = self.ids.iter().filter(|(_, entry)| entry.row.is_none());
+        let missing: Vec<Id> = missing.map(|(id, _)| id.clone()).collect();
+        for id in missing {
+            self.ask(&id);
+        }
+    }
+
+    /// What was read, once no call is under way.
+    pub fn finish(self, ticket: Ticket, began: Instant, ended: Instant) -> Inspection {
+        let complete = self.error.is_none();
+        let mut read = Inspection {
+            ticket,
+            began,
+            ended,
+            ..Inspection::new(self.error)
+        };
+        for (id, entry) in self.ids {
+            match (entry.status, entry.row) {
+                (Some(Ok(mut report)), row) => {
+                    if let Some(row) = &row {
+                        merge_identity(&mut report.identity, &row.identity);
+                    }
+                    read.found.push(report);
+                }
+                (Some(Err(error)), Some(row)) if error.kind == CallErrorKind::NotFound => {
+                    read.denied.push(row);
+                }
+                (Some(Err(error)), None) if error.kind == CallErrorKind::NotFound => {
+                    read.gone.push(id);
+                }
+                (Some(Err(error)), row) => read.failed.push(FailedStatus { id, row, error }),
+                (None, Some(row)) => read.unchanged.push((id, row.shown)),
+                // A list failed before it was known whether its status is to be read.
+                (None, None) => {}
+            }
+        }
+        if !complete {
+            // No absence follows from lists that are not complete.
+            read.gone.clear();
+            read.denied.clear();
+            read.unchanged.clear();
+        }
+        read
+    }
+}
+
+/// Fills what `identity` leaves open. A container's status does not say which sandbox it is in
+/// (CRI v1 has no such field); only its list row does.
+fn merge_identity(identity: &mut Identity, row: &Identity) {
+    fn fill<T: Clone>(field: &mut Option<T>, from: &Option<T>) {
+        if field.is_none() {
+            field.clone_from(from);
+        }
+    }
+    fill(&mut identity.pod, &row.pod);
+    fill(&mut identity.namespace, &row.namespace);
+    fill(&mut identity.pod_name, &row.pod_name);
+    fill(&mut identity.sandbox, &row.sandbox);
+    fill(&mut identity.name, &row.name);
+    fill(&mut identity.created_at, &row.created_at);
+    identity.unlabelled &= row.unlabelled;
+}

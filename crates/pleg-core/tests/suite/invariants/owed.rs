@@ -1,0 +1,269 @@
+//! State and details are fresh separately, and a read for those who wait makes no call that nothing
+//! is owed to (invariant 3).
+
+use pleg_core::{
+    CallError, CallErrorKind, Degraded, FailedStatus, HeldId, Inspection, Instant, Output, PodRead,
+    Report, Shown, WaiterId,
+};
+
+use crate::script::{Script, container, exited, nameless, sandbox, status};
+
+/// What the last inspection that was asked for is to read: each held id, and whether it is owed.
+fn owed(t: &Script) -> Vec<(String, bool)> {
+    let held: &[HeldId] = t.held.last().expect("an inspection was asked for");
+    held.iter().map(|h| (h.id.to_string(), h.owed)).collect()
+}
+
+fn rows() -> [Report; 2] {
+    [
+        sandbox("s", "p", Shown::Running),
+        container("c", "p", Shown::Running),
+    ]
+}
+
+/// A pod that was listed and inspected.
+fn inspected() -> Script {
+    let mut t = Script::confirmed();
+    t.node = vec![
+        sandbox("s", "p", Shown::Running),
+        status("c", "p", Shown::Running),
+    ];
+    t.relist();
+    t.settle();
+    t
+}
+
+fn failed(id: &str, row: Option<Report>) -> FailedStatus {
+    FailedStatus {
+        id: id.into(),
+        row,
+        error: CallError::new("ContainerStatus", CallErrorKind::Failed, "broken"),
+    }
+}
+
+#[test]
+fn waiter_of_an_unchanged_pod_owes_no_status() {
+    let mut t = inspected();
+    t.pass(10);
+    let waiter = t.wait("p", t.now());
+    assert_eq!(owed(&t), [("c".into(), false), ("s".into(), false)]);
+    let before = t.get("p").inspected;
+    let unchanged = vec![("c".into(), Shown::Running), ("s".into(), Shown::Running)];
+    t.inspected(Inspection {
+        unchanged,
+        ..Inspection::new(None)
+    });
+    let view = t.view_for(waiter);
+    assert!(view.as_of > before);
+    assert_eq!(view.inspected, before, "the details are as old as before");
+}
+
+#[test]
+fn waiter_for_details_owes_every_status() {
+    let mut t = inspected();
+    t.pass(10);
+    let after = t.now();
+    t.wait_for_details("p", after);
+    assert_eq!(owed(&t), [("c".into(), true), ("s".into(), true)]);
+    let waiter = t.wait_for_details("p", after);
+    t.settle();
+    assert!(t.view_for(waiter).inspected >= Some(after));
+}
+
+/// An exit code is owed until a status that was read after the exit was known has succeeded.
+#[test]
+fn unknown_exit_code_is_owed_until_a_status_succeeds() {
+    let mut t = inspected();
+    let ended = [
+        sandbox("s", "p", Shown::Running),
+        container("c", "p", Shown::Exited),
+    ];
+    t.relist();
+    t.list(&ended);
+    t.inspected(Inspection {
+        failed: vec![failed("c", Some(ended[1].clone()))],
+        unchanged: vec![("s".into(), Shown::Running)],
+        ..Inspection::new(None)
+    });
+    t.pass(2_000);
+    t.node[1] = exited("c", "p", 3, "Error");
+    t.settle();
+    assert_eq!(t.get("p").status.containers[0].details.exit_code, Some(3));
+    t.pass(10);
+    t.wait("p", t.now());
+    assert_eq!(owed(&t), [("c".into(), false), ("s".into(), false)]);
+}
+
+/// A status that fails does not withhold the answer: it carries the listed state and the error.
+#[test]
+fn failed_status_does_not_withhold_the_state() {
+    let mut t = inspected();
+    t.pass(10);
+    let waiter = t.wait("p", t.now());
+    let old = t.get("p").inspected;
+    t.inspected(Inspection {
+        failed: vec![failed("c", Some(container("c", "p", Shown::Exited)))],
+        unchanged: vec![("s".into(), Shown::Running)],
+        ..Inspection::new(None)
+    });
+    let view = t.view_for(waiter);
+    let c = &view.status.containers[0];
+    assert_eq!(c.state, pleg_core::ContainerState::Exited);
+    assert_eq!(
+        c.error.as_ref().map(|e| e.kind),
+        Some(CallErrorKind::Failed)
+    );
+    assert!(view.status.sandboxes[0].error.is_none());
+    assert_eq!(view.inspected, old, "the least of the pod's ids");
+    let reasons = t.machine.health(t.now()).degraded(t.now());
+    let named = reasons.iter().any(|reason| match reason {
+        Degraded::PodsFailing { pods, .. } => pods[0].uid.as_str() == "p",
+        _ => false,
+    });
+    assert!(named, "{reasons:?}");
+}
+
+/// Until its retry is due, a failed status is not read again for those who wait.
+#[test]
+fn failed_status_is_repeated_when_its_retry_is_due() {
+    let mut t = inspected();
+    t.pass(10);
+    t.wait("p", t.now());
+    let row = container("c", "p", Shown::Exited);
+    t.inspected(Inspection {
+        failed: vec![failed("c", Some(row))],
+        unchanged: vec![("s".into(), Shown::Running)],
+        ..Inspection::new(None)
+    });
+    t.pass(100);
+    let waiter = t.wait("p", t.now());
+    assert_eq!(owed(&t), [("c".into(), false), ("s".into(), false)]);
+    let unchanged = vec![("c".into(), Shown::Exited), ("s".into(), Shown::Running)];
+    t.inspected(Inspection {
+        unchanged,
+        ..Inspection::new(None)
+    });
+    assert!(t.view_for(waiter).status.containers[0].error.is_some());
+    t.pass(1_000);
+    assert_eq!(
+        owed(&t),
+        [("c".into(), true), ("s".into(), true)],
+        "the retry"
+    );
+}
+
+/// A failed status withholds the details from those who ask for them.
+#[test]
+fn failed_status_fails_who_waits_for_details() {
+    let mut t = inspected();
+    t.pass(10);
+    let waiter = t.wait_for_details("p", t.now());
+    t.inspected(Inspection {
+        found: vec![sandbox("s", "p", Shown::Running)],
+        failed: vec![failed("c", Some(container("c", "p", Shown::Running)))],
+        ..Inspection::new(None)
+    });
+    assert!(t.answer_of(waiter).expect("answered").is_err());
+}
+
+/// Finding A9: a pod without the label, and a pod that nothing is known of while such a pod exists,
+/// are read by one complete list.
+#[test]
+fn a9_pod_without_a_label_is_read_by_a_complete_list() {
+    let unlabelled = |mut report: Report| {
+        report.identity.unlabelled = true;
+        report
+    };
+    let mut t = Script::confirmed();
+    t.node = rows().map(unlabelled).to_vec();
+    t.relist();
+    t.settle();
+    t.pass(10);
+    let (lists, inspections) = (t.lists_wanted(), t.inspections_wanted());
+    assert_eq!((lists, inspections), (0, 0));
+    let known = t.wait("p", t.now());
+    let unknown = t.wait("q", t.now());
+    assert_eq!((t.lists_wanted(), t.inspections_wanted()), (1, 0), "shared");
+    let mut shown = t.node.clone();
+    shown.push(unlabelled(sandbox("z", "q", Shown::Running)));
+    t.node = shown.clone();
+    t.list(&shown);
+    assert!(t.answer_of(known).expect("answered").is_ok());
+    t.settle();
+    let view = t.view_for(unknown);
+    assert_eq!(view.status.sandboxes.len(), 1, "it exists");
+
+    let waiter = t.wait("p", t.now());
+    t.list_fails(CallErrorKind::Unavailable);
+    assert!(t.answer_of(waiter).expect("answered").is_err());
+}
+
+/// An event without names leaves open whether there is a label.
+#[test]
+fn pod_of_an_id_without_names_is_read_by_a_complete_list() {
+    let mut t = Script::confirmed();
+    t.event(
+        pleg_core::EventType::Started,
+        "s",
+        Some(nameless(sandbox("s", "p", Shown::Running))),
+        &[],
+    );
+    t.wait("s", t.now());
+    assert_eq!(t.lists_wanted(), 1);
+    t.list(&[sandbox("s", "p", Shown::Running)]);
+    t.settle();
+    t.pass(10);
+    t.wait("p", t.now());
+    assert_eq!((t.lists_wanted(), t.inspections_wanted()), (0, 1));
+}
+
+/// The calls of a read of a pod: two where nothing changed, and one for each id that is new,
+/// changed, missing or owed.
+#[test]
+fn read_of_an_unchanged_pod_makes_two_calls() {
+    let held = |id: &str, shown, owed| HeldId {
+        id: id.into(),
+        kind: pleg_core::Kind::Container,
+        shown,
+        owed,
+    };
+    let cases = [
+        (vec![held("c", Shown::Running, false)], vec!["c"], 2),
+        (vec![held("c", Shown::Running, true)], vec!["c"], 3),
+        (vec![held("c", Shown::Created, false)], vec!["c"], 3),
+        (vec![held("d", Shown::Running, false)], vec!["c"], 4),
+        (vec![held("d", Shown::Running, false)], vec![], 3),
+        (vec![], vec!["c"], 3),
+        (vec![], vec![], 2),
+    ];
+    for (held, listed, expected) in cases {
+        let mut read = PodRead::new(&held);
+        let mut calls = 0;
+        while let Some(call) = read.next_call() {
+            calls += 1;
+            let rows = match &call {
+                pleg_core::PodCall::Containers => listed.clone(),
+                _ => Vec::new(),
+            };
+            let rows = rows.iter().map(|id| container(id, "p", Shown::Running));
+            read.answered(&call, Ok(rows.collect()));
+        }
+        assert_eq!(calls, expected, "{held:?} {listed:?}");
+    }
+}
+
+/// The requests name what is recorded.
+#[test]
+fn request_names_the_recorded_state() {
+    let mut t = inspected();
+    t.machine
+        .wait(t.now(), WaiterId::new(70), &"p".into(), t.now());
+    let output = std::iter::from_fn(|| t.machine.poll_output());
+    let held = output.into_iter().find_map(|output| match output {
+        Output::Inspect { held, .. } => Some(held),
+        _ => None,
+    });
+    let held = held.expect("an inspection");
+    assert!(held.iter().all(|held| held.shown == Shown::Running));
+    assert!(t.now() > Instant::ORIGIN);
+}
