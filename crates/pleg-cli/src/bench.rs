@@ -138,9 +138,7 @@ async fn measure(
     let pleg = builder.spawn()?;
     match tokio::time::timeout(START_TIMEOUT, pleg.wait_until_synced()).await {
         Ok(result) => result?,
-        Err(_) => {
-            notice("some pods cannot be inspected; the result includes retries of their reads")
-        }
+        Err(_) => notice("some pods cannot be inspected; the results include reads of them"),
     }
     // Skip the events for what existed at the start.
     while events.try_next().is_some() {}
