@@ -1,4 +1,4 @@
-//! `pleg agent`: runs until it is stopped, and serves metrics, liveness and readiness.
+//! `pleg agent`: serves metrics, liveness and readiness until it is stopped.
 
 use std::convert::Infallible;
 use std::fmt::Write;
@@ -17,13 +17,13 @@ use pleg::core::{NotReady, Settings};
 use tokio::net::TcpListener;
 
 use crate::args::AgentArgs;
-use crate::connect::{Otherwise, Target, say};
+use crate::connect::{IfNotFound, Target, notice};
 use crate::signals::Signal;
 
-/// How often the histograms are folded.
-const UPKEEP: Duration = Duration::from_secs(5);
-/// Prometheus' default buckets, as the kubelet has them, and finer ones below: an event takes
-/// well under a millisecond.
+/// The period of the metrics recorder's upkeep, which aggregates the histograms.
+const UPKEEP_PERIOD: Duration = Duration::from_secs(5);
+/// Prometheus' default buckets, as in the kubelet, and smaller ones: an event takes less than a
+/// millisecond.
 const BUCKETS: [f64; 17] = [
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
     5.0, 10.0, 60.0,
@@ -34,11 +34,12 @@ pub(crate) async fn run(
     signal: impl Future<Output = Signal>,
 ) -> anyhow::Result<Signal> {
     let metrics = install_metrics()?;
-    let target = Target::choose(&args.connection.runtime, Otherwise::Wait).await?;
+    let target = Target::choose(&args.connection.runtime, IfNotFound::Wait).await?;
     let mut settings = Settings::default();
     settings.relist_period = args.relist_period;
     settings.relist_period_max = args.relist_period_max;
-    // Between the two, as they may be given in any order: their own check tells of a wrong one.
+    // Keep the default within the other two periods. If these are invalid, the validation of the
+    // settings reports it.
     settings.relist_period_unproven = settings
         .relist_period_unproven
         .min(args.relist_period_max)
@@ -50,12 +51,12 @@ pub(crate) async fn run(
         .await
         .with_context(|| format!("cannot listen on {}", args.listen))?;
     let pleg = builder.spawn()?;
-    say(&format!(
+    notice(&format!(
         "watching {}; http://{} serves /metrics, /healthz and /readyz",
         target.endpoint,
         listener.local_addr()?
     ));
-    let served = Served {
+    let state = ServerState {
         health: pleg.health(),
         metrics: metrics.clone(),
     };
@@ -63,14 +64,14 @@ pub(crate) async fn run(
         .route("/metrics", get(show_metrics))
         .route("/healthz", get(alive))
         .route("/readyz", get(ready))
-        .with_state(served);
+        .with_state(state);
     let signal = tokio::select! {
         signal = signal => signal,
-        outcome = axum::serve(listener, router) => {
-            outcome?;
-            anyhow::bail!("the server has ended");
+        result = axum::serve(listener, router) => {
+            result?;
+            anyhow::bail!("the HTTP server has stopped");
         }
-        never = keep_up(&metrics) => match never {},
+        never = run_upkeep(&metrics) => match never {},
     };
     pleg.shutdown().await;
     target.close().await;
@@ -87,46 +88,47 @@ pub(crate) fn install_metrics() -> anyhow::Result<PrometheusHandle> {
     Ok(metrics)
 }
 
-async fn keep_up(metrics: &PrometheusHandle) -> Infallible {
-    let mut again = tokio::time::interval(UPKEEP);
+async fn run_upkeep(metrics: &PrometheusHandle) -> Infallible {
+    let mut interval = tokio::time::interval(UPKEEP_PERIOD);
     loop {
-        again.tick().await;
+        interval.tick().await;
         metrics.run_upkeep();
     }
 }
 
 #[derive(Clone)]
-struct Served {
+struct ServerState {
     health: HealthWatch,
     metrics: PrometheusHandle,
 }
 
-async fn show_metrics(State(served): State<Served>) -> impl IntoResponse {
-    let kind = [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
-    (kind, served.metrics.render())
+async fn show_metrics(State(state): State<ServerState>) -> impl IntoResponse {
+    let headers = [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
+    (headers, state.metrics.render())
 }
 
-/// Alive: no work is overdue. A runtime that does not answer is no reason to restart the agent.
-async fn alive(State(served): State<Served>) -> (StatusCode, String) {
-    match served.health.ready() {
-        Err(why @ NotReady::Stalled { .. }) => {
-            let why = format!("not alive: {why}\n");
-            (StatusCode::SERVICE_UNAVAILABLE, why)
+/// Liveness: no work is overdue. A runtime that does not respond is no reason to restart the agent.
+async fn alive(State(state): State<ServerState>) -> (StatusCode, String) {
+    match state.health.ready() {
+        Err(reason @ NotReady::Stalled { .. }) => {
+            let body = format!("not alive: {reason}\n");
+            (StatusCode::SERVICE_UNAVAILABLE, body)
         }
         _ => (StatusCode::OK, "ok\n".to_owned()),
     }
 }
 
-/// Ready: the node's pods are known. What is degraded is told, and changes nothing.
-async fn ready(State(served): State<Served>) -> (StatusCode, String) {
-    let (code, mut body) = match served.health.ready() {
+/// Readiness: the pods of the node are known. The body lists degraded reasons, which do not change
+/// the result.
+async fn ready(State(state): State<ServerState>) -> (StatusCode, String) {
+    let (code, mut body) = match state.health.ready() {
         Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
-        Err(why) => (
+        Err(reason) => (
             StatusCode::SERVICE_UNAVAILABLE,
-            format!("not ready: {why}\n"),
+            format!("not ready: {reason}\n"),
         ),
     };
-    for degraded in served.health.degraded() {
+    for degraded in state.health.degraded() {
         // Writing to a string does not fail.
         let _ = writeln!(body, "degraded: {degraded}");
     }

@@ -1,4 +1,4 @@
-//! The command line: what can be said, and what is refused with a reason.
+//! The command line arguments, their help texts and their validation.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use pleg_cri::Endpoint;
 use pleg_sim::Mode as Simulated;
 
-/// Watch what a container runtime does to its pods, at once and without loss.
+/// Show and export the lifecycle events of the pods on a node, without delay and without loss.
 #[derive(Debug, Parser)]
 #[command(
     name = "pleg",
@@ -21,15 +21,15 @@ use pleg_sim::Mode as Simulated;
 )]
 #[command(after_help = "\
 Examples:
-  pleg watch                       the pods of this node, live
-  pleg watch --sim                 those of an embedded simulated runtime
-  pleg watch -o json --for 10s     ten seconds of events, one object a line
-  pleg pods                        what exists now
-  pleg agent                       metrics, liveness and readiness on port 9394
-  pleg bench                       what events save on this node, in two minutes
-  pleg sim --socket /tmp/cri.sock  a simulated runtime for other tools")]
+  pleg watch                       show the lifecycle events of this node's pods
+  pleg watch --sim                 the same, for an embedded simulated runtime
+  pleg watch -o json --for 10s     show events for ten seconds, one JSON object per line
+  pleg pods                        show all sandboxes and containers
+  pleg agent                       serve metrics, liveness and readiness on port 9394
+  pleg bench                       compare both modes on this node, for two minutes
+  pleg sim --socket /tmp/cri.sock  run a simulated runtime for other tools")]
 pub(crate) struct Args {
-    /// Log more to standard error (-v: what happens, -vv: how); PLEG_LOG sets a filter
+    /// Log more to standard error (-v: info, -vv: debug); PLEG_LOG sets a filter
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     pub(crate) verbose: u8,
     #[command(subcommand)]
@@ -38,31 +38,32 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Show the pods and their lifecycle events, live
+    /// Show lifecycle events as they happen
     Watch(WatchArgs),
-    /// Show what exists now: every sandbox and container
+    /// Show all sandboxes and containers that exist now
     Pods(PodsArgs),
     /// Run until stopped; serve metrics, liveness and readiness
     Agent(AgentArgs),
-    /// Measure what each mode costs on this node, and how soon it knows
+    /// Measure the cost and the latency of each mode on this node
     Bench(BenchArgs),
     /// Run a simulated container runtime for other tools
     Sim(SimArgs),
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Connection {
+pub(crate) struct ConnectionArgs {
     #[command(flatten)]
-    pub(crate) runtime: Which,
-    /// Where to hear from
+    pub(crate) runtime: RuntimeArgs,
+    /// How to detect changes
     #[arg(long, value_enum, default_value_t = Mode::Evented)]
     pub(crate) mode: Mode,
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Which {
-    /// The runtime's socket, as in crictl; without it, well-known sockets are tried. Where there
-    /// is none, watch and bench use the embedded runtime, pods fails, agent waits and is not ready
+pub(crate) struct RuntimeArgs {
+    /// The socket of the runtime, as in crictl. Without it, the well-known sockets are checked. If
+    /// there is none, watch and bench use the embedded simulated runtime, pods fails, and agent
+    /// waits and is not ready
     #[arg(
         short,
         long,
@@ -70,8 +71,8 @@ pub(crate) struct Which {
         env = "CONTAINER_RUNTIME_ENDPOINT"
     )]
     pub(crate) runtime_endpoint: Option<Endpoint>,
-    /// Use the embedded simulated runtime, with pods that come, crash and go; --sim=crio and so
-    /// on for another than containerd 2 (pleg sim --help lists them)
+    /// Use the embedded simulated runtime, with a workload of pods that are created, crash and are
+    /// removed. It simulates containerd 2, or another runtime: --sim=crio (see pleg sim --help)
     #[arg(
         long,
         value_name = "MODE",
@@ -87,37 +88,37 @@ pub(crate) struct Which {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Mode {
-    /// The event stream, checked by lists that grow rare while nothing is found missing
+    /// The event stream and periodic lists; the period grows while no event is missed
     Evented,
-    /// Lists alone, every second, as the kubelet's generic PLEG does
+    /// A list every second, like the kubelet's generic PLEG
     Polling,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
-    /// An aligned table
+    /// A table
     Table,
-    /// One JSON object a line
+    /// One JSON object per line
     Json,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct WatchArgs {
     #[command(flatten)]
-    pub(crate) connection: Connection,
-    /// How to show it
+    pub(crate) connection: ConnectionArgs,
+    /// The output format
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,
-    /// End after this long, for example 10s or 1m30s
+    /// Exit after this time, for example 10s or 1m30s
     #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
-    pub(crate) lasting: Option<Duration>,
+    pub(crate) duration: Option<Duration>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PodsArgs {
     #[command(flatten)]
-    pub(crate) connection: Connection,
-    /// How to show it
+    pub(crate) connection: ConnectionArgs,
+    /// The output format
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,
 }
@@ -125,45 +126,45 @@ pub(crate) struct PodsArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct AgentArgs {
     #[command(flatten)]
-    pub(crate) connection: Connection,
-    /// Where to serve /metrics, /healthz and /readyz; a loopback address
+    pub(crate) connection: ConnectionArgs,
+    /// The address on which to serve /metrics, /healthz and /readyz; must be a loopback address
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9394", value_parser = loopback)]
     pub(crate) listen: SocketAddr,
-    /// Period of the full list while the event stream is not confirmed
+    /// The relist period while the event stream is not confirmed
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration)]
     pub(crate) relist_period: Duration,
-    /// The longest period of the full list, on a clean event stream
+    /// The maximum relist period, which is reached while no event is missed
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
     pub(crate) relist_period_max: Duration,
-    /// Not ready after this long without a complete list
+    /// Report not ready after this time without a complete list
     #[arg(long, value_name = "DURATION", default_value = "3m", value_parser = duration)]
     pub(crate) unready_after: Duration,
-    /// How often the runtime is probed, by one status call: a runtime that hangs is reported within
-    /// this period and 3 s
+    /// How often the runtime is probed with a status call. A hanging runtime is reported within this
+    /// period plus 3 s
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
     pub(crate) probe_period: Duration,
 }
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Only lists, statuses and the event stream are read: nothing on the node is changed. The runtime's
-CPU time is that of all its clients. The first minute is evented mode at its worst: its lists grow
-rare only while nothing is found missing.
+The benchmark only reads lists, statuses and the event stream. It changes nothing on the node. The
+CPU time of the runtime includes the work for its other clients. The first minute is the worst case
+of the evented mode: its relist period grows only while no event is missed.
 
 Examples:
-  pleg bench                       this node's runtime, a minute in each mode
-  pleg bench --for 10m -o json     longer, one object a mode
-  pleg bench --sim --pods 1000     a simulated node, in a process of its own")]
+  pleg bench                       the runtime of this node, one minute in each mode
+  pleg bench --for 10m -o json     ten minutes in each mode, one JSON object per mode
+  pleg bench --sim --pods 1000     a simulated node, in a separate process")]
 pub(crate) struct BenchArgs {
     #[command(flatten)]
-    pub(crate) runtime: Which,
-    /// How long in each mode
+    pub(crate) runtime: RuntimeArgs,
+    /// How long to measure each mode
     #[arg(long = "for", value_name = "DURATION", default_value = "60s", value_parser = duration)]
-    pub(crate) lasting: Duration,
-    /// How many pods the simulated node has
+    pub(crate) duration: Duration,
+    /// The number of pods on the simulated node
     #[arg(long, value_name = "NUMBER", default_value_t = 110)]
     pub(crate) pods: usize,
-    /// How to show it
+    /// The output format
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,
 }
@@ -174,10 +175,10 @@ pub(crate) struct BenchArgs {
 pub(crate) struct SimArgs {
     #[command(subcommand)]
     pub(crate) command: Option<SimCommand>,
-    /// Where to listen; control listens beside it, on PATH.ctl
+    /// The path of the socket. The control socket is PATH.ctl
     #[arg(long, value_name = "PATH", required = true)]
     pub(crate) socket: Option<PathBuf>,
-    /// Which runtime to be (see below)
+    /// The runtime to simulate (see below)
     #[arg(
         long,
         value_name = "MODE",
@@ -186,26 +187,27 @@ pub(crate) struct SimArgs {
         hide_possible_values = true
     )]
     pub(crate) mode: Simulated,
-    /// Which version of it; habits follow the version
+    /// The version of the runtime, which selects its behavior
     #[arg(long, value_name = "VERSION")]
     pub(crate) runtime_version: Option<String>,
-    /// What to do wrong (see below); may be given many times
+    /// Set a fault (see below); may be repeated
     #[arg(long, value_name = "KNOB=VALUE", value_parser = knob)]
     pub(crate) chaos: Vec<String>,
-    /// Start without pods that come, crash and go: only what clients make exists
+    /// Run no workload: only clients create pods
     #[arg(long)]
     pub(crate) empty: bool,
-    /// Start with so many pods, and keep so many up; without it they come one by one, up to six
+    /// The number of pods of the workload, created at the start. By default six pods are created
+    /// one by one
     #[arg(long, value_name = "NUMBER", conflicts_with = "empty")]
     pub(crate) pods: Option<usize>,
-    /// What the simulated ids, lives and dice follow from
+    /// The seed of the simulated ids, the workload and the random faults
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub(crate) seed: u64,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SimCommand {
-    /// Command a simulated runtime that runs
+    /// Send a command to a running simulated runtime
     Ctl(CtlArgs),
 }
 
@@ -215,7 +217,7 @@ pub(crate) struct CtlArgs {
     /// The socket of the simulated runtime
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: PathBuf,
-    /// What it is to do
+    /// The command (see below)
     #[arg(value_name = "COMMAND", default_value = "show")]
     pub(crate) command: Vec<String>,
 }
@@ -225,7 +227,7 @@ fn modes() -> impl TypedValueParser<Value = Simulated> {
     PossibleValuesParser::new(modes).try_map(|name| name.parse())
 }
 
-/// Checks that it is one; it is set later.
+/// Checks that the text is a valid knob. The knob is set later.
 fn knob(text: &str) -> Result<String, pleg_sim::KnobError> {
     let mut trial = pleg_sim::Chaos::default();
     trial.set(text).map(|_| text.to_owned())
@@ -241,14 +243,14 @@ fn sim_help() -> String {
             mode.default_version()
         );
     }
-    text.push_str("\nKnobs of chaos, by --chaos, or while it runs by ctl:\n");
+    text.push_str("\nFaults, for --chaos and for pleg sim ctl:\n");
     for knob in pleg_sim::help() {
         let _ = writeln!(text, "  {:<25} {}", knob.usage, knob.about);
     }
     text.push_str(
         "
-  RATE is 5%, on, or #3 for the third from now; CALLS is all, a call such as list_containers,
-  pod.UID or pod.* (calls that name that pod's, or any pod's, sandbox or containers)
+  RATE is 5%, on, or #3 for the third case from now. CALLS is all, a call such as list_containers,
+  or pod.UID or pod.* for calls that name a sandbox or container of this pod or of any pod.
 
 Examples:
   pleg sim --socket /tmp/cri.sock --mode crio --runtime-version 1.31.0
@@ -275,23 +277,24 @@ Examples:
     text
 }
 
-/// A span of time as people write it: `10s`, `1m30s`, `500ms`.
+/// Parses a duration such as `10s`, `1m30s` or `500ms`.
 fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = |why: &str| format!("{why}; write for example 500ms, 10s or 1m30s");
-    let span = jiff::SignedDuration::from_str(text).map_err(|_| wrong("not a duration"))?;
-    let span = Duration::try_from(span).map_err(|_| wrong("a duration cannot be negative"))?;
-    if span.is_zero() {
-        return Err(wrong("a duration of zero is of no use"));
+    let error = |reason: &str| format!("{reason}; use for example 500ms, 10s or 1m30s");
+    let duration = jiff::SignedDuration::from_str(text).map_err(|_| error("not a duration"))?;
+    let duration =
+        Duration::try_from(duration).map_err(|_| error("a duration cannot be negative"))?;
+    if duration.is_zero() {
+        return Err(error("a duration cannot be zero"));
     }
-    Ok(span)
+    Ok(duration)
 }
 
 fn loopback(text: &str) -> Result<SocketAddr, String> {
-    let wrong = "write for example 127.0.0.1:9394 or [::1]:9394";
-    let address = SocketAddr::from_str(text).map_err(|_| format!("not an address; {wrong}"))?;
+    let usage = "use for example 127.0.0.1:9394 or [::1]:9394";
+    let address = SocketAddr::from_str(text).map_err(|_| format!("not an address; {usage}"))?;
     if !address.ip().is_loopback() {
         return Err(format!(
-            "not a loopback address: pod names are served there; {wrong}"
+            "not a loopback address: responses may contain pod names; {usage}"
         ));
     }
     Ok(address)
@@ -303,21 +306,21 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn command_line_is_consistent() {
         Args::command().debug_assert();
     }
 
     #[test]
-    fn durations_are_read_as_people_write_them() {
+    fn durations_are_parsed_with_units() {
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("1m30s"), Ok(Duration::from_secs(90)));
-        for wrong in ["", "10", "-3s", "0s", "soon"] {
-            assert!(duration(wrong).is_err(), "{wrong}");
+        for invalid in ["", "10", "-3s", "0s", "soon"] {
+            assert!(duration(invalid).is_err(), "{invalid}");
         }
     }
 
     #[test]
-    fn only_loopback_is_listened_on() {
+    fn only_loopback_addresses_are_accepted() {
         assert!(loopback("127.0.0.1:1").is_ok());
         assert!(loopback("[::1]:1").is_ok());
         assert!(loopback("0.0.0.0:1").is_err());

@@ -1,7 +1,7 @@
-//! `pleg bench`: what each mode costs on this node, and how soon it knows.
+//! `pleg bench`: measures the cost and the latency of each mode on this node.
 //!
 //! The modes run one after the other in this process, which does nothing else. A simulated node
-//! runs in a process of its own, so that what it uses is not ours.
+//! runs in a separate process, so that its resource usage is not counted.
 
 use std::io::{self, Write};
 use std::process::Stdio;
@@ -20,13 +20,14 @@ use tokio::process::{Child, Command};
 
 use crate::agent::install_metrics;
 use crate::args::{BenchArgs, Mode, Output};
-use crate::connect::{Otherwise, Target, say};
-use crate::json::{self, Moment};
+use crate::connect::{IfNotFound, Target, notice};
+use crate::json::{self, Detection};
 use crate::table::{self, Cell, colour, dim};
 use crate::usage::{Calls, Usage, server_of};
 
-/// How long the reads after the first list may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long to wait for the start of the simulated node, and for the inspections after the first
+/// list.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<()> {
     let metrics = install_metrics()?;
@@ -40,22 +41,22 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<()> {
     };
     let target = match &node {
         Some(node) => Target::new(node.socket()?.parse()?, None),
-        None => Target::choose(&args.runtime, Otherwise::Fail).await?,
+        None => Target::choose(&args.runtime, IfNotFound::Fail).await?,
     };
     if let Some(node) = &node {
-        node.listens().await?;
+        node.wait_until_listening().await?;
     }
-    target.wait_until_it_answers().await?;
+    target.wait_until_responding().await?;
     let server = server_of(&target.endpoint).await;
-    say(&format!(
+    notice(&format!(
         "measuring {:?} in each mode on {}{}",
-        args.lasting,
+        args.duration,
         if simulated { "a simulated node, " } else { "" },
         target.endpoint
     ));
     let mut costs = Vec::new();
     for mode in [Mode::Evented, Mode::Polling] {
-        costs.push(measure(&target, mode, server, args.lasting, &metrics).await?);
+        costs.push(measure(&target, mode, server, args.duration, &metrics).await?);
     }
     match args.output {
         Output::Json => {
@@ -68,7 +69,7 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A simulated node in a process of its own; it ends with this.
+/// A simulated node in a separate process, which is killed when this is dropped.
 struct Node {
     dir: TempDir,
     _child: Child,
@@ -90,38 +91,38 @@ impl Node {
         Ok(Self { dir, _child: child })
     }
 
-    /// It listens once its pods are there.
-    async fn listens(&self) -> anyhow::Result<()> {
+    /// The node listens as soon as its pods exist.
+    async fn wait_until_listening(&self) -> anyhow::Result<()> {
         let path = self.dir.path().join("cri.sock");
-        let appears = async {
-            let mut again = tokio::time::interval(Duration::from_millis(10));
+        let listening = async {
+            let mut interval = tokio::time::interval(Duration::from_millis(10));
             while !path.exists() {
-                again.tick().await;
+                interval.tick().await;
             }
         };
-        let outcome = tokio::time::timeout(PATIENCE, appears).await;
-        outcome.context("the simulated node does not start")
+        let result = tokio::time::timeout(START_TIMEOUT, listening).await;
+        result.context("the simulated node does not start")
     }
 
     fn socket(&self) -> anyhow::Result<String> {
         let path = self.dir.path().join("cri.sock");
         let path = path
             .to_str()
-            .context("the temporary directory is no text")?;
+            .context("the path of the temporary directory is not UTF-8")?;
         Ok(format!("unix://{path}"))
     }
 }
 
-/// What one mode cost.
+/// The measured cost of a mode.
 struct Cost {
     mode: Mode,
-    lasted: Duration,
+    duration: Duration,
     pods: usize,
-    used: Usage,
-    /// The period of the full list at the end.
+    usage: Usage,
+    /// The relist period at the end.
     period: Duration,
-    /// How long after it had happened each change was announced, in milliseconds, in order.
-    known_after: Vec<f64>,
+    /// The time between each change and its announcement, in milliseconds, sorted.
+    latencies: Vec<f64>,
     announced: u64,
 }
 
@@ -129,45 +130,50 @@ async fn measure(
     target: &Target,
     mode: Mode,
     server: Option<u32>,
-    lasting: Duration,
+    duration: Duration,
     metrics: &PrometheusHandle,
 ) -> anyhow::Result<Cost> {
     let mut builder = target.builder(mode, Settings::default())?;
     let mut events = builder.subscribe();
     let pleg = builder.spawn()?;
-    match tokio::time::timeout(PATIENCE, pleg.wait_until_synced()).await {
-        Ok(outcome) => outcome?,
-        Err(_) => say("some pods do not answer; what is measured holds reads of them"),
+    match tokio::time::timeout(START_TIMEOUT, pleg.wait_until_synced()).await {
+        Ok(result) => result?,
+        Err(_) => notice("some pods cannot be inspected; the results include reads of them"),
     }
-    // What existed before is no news.
+    // Skip the events for what existed at the start.
     while events.try_next().is_some() {}
-    let mut known_after = Vec::new();
+    let mut latencies = Vec::new();
     let mut announced = 0;
     let (began, before) = (pleg.now(), Usage::now(server, metrics));
-    let listening = listen(&pleg, &mut events, &mut known_after, &mut announced);
-    // It ends only if the generator does.
-    let _ = tokio::time::timeout(lasting, listening).await;
-    let used = Usage::now(server, metrics).since(&before);
-    known_after.sort_by(f64::total_cmp);
+    let receiving = receive(&pleg, &mut events, &mut latencies, &mut announced);
+    // This ends early only if the generator ends.
+    let _ = tokio::time::timeout(duration, receiving).await;
+    let usage = Usage::now(server, metrics).since(&before);
+    latencies.sort_by(f64::total_cmp);
     let cost = Cost {
         mode,
-        lasted: pleg.now().since(began),
+        duration: pleg.now().since(began),
         pods: pleg.snapshot().len(),
-        used,
+        usage,
         period: pleg.health().current().period,
-        known_after,
+        latencies,
         announced,
     };
     pleg.shutdown().await;
     Ok(cost)
 }
 
-async fn listen(pleg: &Pleg, events: &mut Subscription, known: &mut Vec<f64>, announced: &mut u64) {
+async fn receive(
+    pleg: &Pleg,
+    events: &mut Subscription,
+    latencies: &mut Vec<f64>,
+    announced: &mut u64,
+) {
     let started = pleg.clock().wall();
     while let Some(delivery) = events.next().await {
         if let Delivery::Event(event) = delivery {
             *announced += 1;
-            known.extend(Moment::of(&event, pleg.clock(), started).latency_ms);
+            latencies.extend(Detection::new(&event, pleg.clock(), started).latency_ms);
         }
     }
 }
@@ -180,10 +186,10 @@ impl Cost {
         }
     }
 
-    /// Within which so many of a thousand changes were announced.
-    fn within(&self, of_a_thousand: usize) -> Option<f64> {
-        let last = self.known_after.len().checked_sub(1)?;
-        self.known_after.get(last * of_a_thousand / 1000).copied()
+    /// A quantile of the latencies, in per mille.
+    fn latency(&self, per_mille: usize) -> Option<f64> {
+        let last = self.latencies.len().checked_sub(1)?;
+        self.latencies.get(last * per_mille / 1000).copied()
     }
 
     fn object(&self) -> Object {
@@ -191,21 +197,21 @@ impl Cost {
             lists,
             statuses,
             subscribes,
-        } = self.used.calls;
+        } = self.usage.calls;
         Object {
             mode: self.name(),
-            seconds: self.lasted.as_secs_f64(),
+            seconds: self.duration.as_secs_f64(),
             pods: self.pods,
             lists,
             statuses,
             subscribes,
-            cpu_ms: ms(self.used.cpu),
-            wake_ups: self.used.wake_ups,
-            runtime_cpu_ms: self.used.runtime_cpu.map(ms),
+            cpu_ms: ms(self.usage.cpu),
+            wake_ups: self.usage.wake_ups,
+            runtime_cpu_ms: self.usage.runtime_cpu.map(ms),
             list_period_seconds: self.period.as_secs_f64(),
             announced: self.announced,
-            known_after_ms_median: self.within(500),
-            known_after_ms_p99: self.within(990),
+            known_after_ms_median: self.latency(500),
+            known_after_ms_p99: self.latency(990),
         }
     }
 }
@@ -214,7 +220,7 @@ fn ms(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }
 
-/// A mode, as one JSON object.
+/// The JSON object of a mode.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Object {
@@ -236,29 +242,29 @@ struct Object {
     known_after_ms_p99: Option<f64>,
 }
 
-/// What a row shows of each mode, and by how much the modes differ.
+/// A row of the table: its name, its value in a mode, and the format of the value.
 type Row = (&'static str, fn(&Cost) -> Option<f64>, fn(f64) -> String);
 
 const ROWS: [Row; 10] = [
     (
         "calls to the runtime",
-        |c| Some(c.used.calls.sum() as f64),
+        |c| Some(c.usage.calls.sum() as f64),
         count,
     ),
-    ("  lists", |c| Some(c.used.calls.lists as f64), count),
-    ("  statuses", |c| Some(c.used.calls.statuses as f64), count),
-    ("our CPU time", |c| Some(ms(c.used.cpu)), millis),
-    ("our wake-ups", |c| Some(c.used.wake_ups as f64), count),
+    ("  lists", |c| Some(c.usage.calls.lists as f64), count),
+    ("  statuses", |c| Some(c.usage.calls.statuses as f64), count),
+    ("CPU time of pleg", |c| Some(ms(c.usage.cpu)), millis),
+    ("wake-ups of pleg", |c| Some(c.usage.wake_ups as f64), count),
     (
-        "the runtime's CPU time",
-        |c| c.used.runtime_cpu.map(ms),
+        "CPU time of the runtime",
+        |c| c.usage.runtime_cpu.map(ms),
         millis,
     ),
-    ("announced", |c| Some(c.announced as f64), count),
-    ("known after, median", |c| c.within(500), millis),
-    ("known after, 99 of 100", |c| c.within(990), millis),
+    ("events announced", |c| Some(c.announced as f64), count),
+    ("latency, median", |c| c.latency(500), millis),
+    ("latency, 99th percentile", |c| c.latency(990), millis),
     (
-        "calls an hour, at the period reached",
+        "list calls per hour at the last period",
         |c| Some(2.0 * 3600.0 / c.period.as_secs_f64()),
         count,
     ),
@@ -273,7 +279,7 @@ fn show(costs: &[Cost]) -> io::Result<()> {
             .iter()
             .map(|c| Cell::new(&c.name().to_uppercase()).style(dim())),
     );
-    heading.push(Cell::new("TIMES").style(dim()));
+    heading.push(Cell::new("RATIO").style(dim()));
     rows.push(heading);
     for (name, of, shown) in ROWS {
         let values: Vec<Option<f64>> = costs.iter().map(of).collect();
@@ -282,15 +288,15 @@ fn show(costs: &[Cost]) -> io::Result<()> {
         row.extend(values.iter().map(|v| Cell::new(&text(v))));
         if let [Some(evented), Some(polling)] = values[..]
             && evented > 0.0
-            && name != "announced"
+            && name != "events announced"
         {
-            let times = polling / evented;
-            let style = if times >= 1.0 {
+            let ratio = polling / evented;
+            let style = if ratio >= 1.0 {
                 AnsiColor::Green
             } else {
                 AnsiColor::Yellow
             };
-            row.push(Cell::new(&format!("{times:.1}×")).style(colour(style)));
+            row.push(Cell::new(&format!("{ratio:.1}×")).style(colour(style)));
         }
         rows.push(row);
     }

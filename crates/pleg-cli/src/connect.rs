@@ -1,4 +1,4 @@
-//! Which runtime is meant, and what is said if it does not answer.
+//! Selects the runtime, and waits until it responds.
 
 use std::io::Write;
 use std::time::Duration;
@@ -9,24 +9,24 @@ use pleg::runtime::clock::Clock;
 use pleg::{Builder, Pleg};
 use pleg_cri::{ConnectError, CriConfig, CriRuntime, Endpoint, diagnose, find, well_known};
 
-use crate::args::{self, Which};
+use crate::args::{self, RuntimeArgs};
 use crate::sim::Embedded;
 
-/// How long `watch` and `pods` wait for a runtime to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long `watch` and `pods` wait for the runtime to respond.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What to do where no runtime is named and none is found.
+/// What to do if no runtime is configured and none is found.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Otherwise {
-    /// Show the embedded simulated one: for people who look around.
-    Embedded,
-    /// Fail: whoever asks what exists must not be told of what does not.
+pub(crate) enum IfNotFound {
+    /// Use the embedded simulated runtime, as a demonstration.
+    UseEmbedded,
+    /// Fail, because simulated pods would be wrong output.
     Fail,
-    /// Wait on the most usual socket: a node's runtime may start after its agent.
+    /// Wait for the first well-known socket: the runtime may start after the agent.
     Wait,
 }
 
-/// A runtime to talk to, and what keeps it alive if it is our own.
+/// The selected runtime. Stops the embedded runtime, if it is in use.
 pub(crate) struct Target {
     pub(crate) endpoint: Endpoint,
     embedded: Option<Embedded>,
@@ -35,27 +35,29 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// The runtime that was asked for, or the one that is found; `otherwise` says what to do where
-    /// there is none.
-    pub(crate) async fn choose(runtime: &Which, otherwise: Otherwise) -> anyhow::Result<Self> {
+    /// Selects the configured runtime, or the first one that is found.
+    pub(crate) async fn choose(
+        runtime: &RuntimeArgs,
+        if_not_found: IfNotFound,
+    ) -> anyhow::Result<Self> {
         if let Some(mode) = runtime.sim {
             return Self::embedded(mode).await;
         }
         if let Some(endpoint) = runtime.runtime_endpoint.clone().or_else(find) {
             return Ok(Self::new(endpoint, None));
         }
-        match (otherwise, well_known().first()) {
-            (Otherwise::Wait, Some(usual)) => Ok(Self::new(usual.path.parse()?, None)),
-            (Otherwise::Embedded, _) => {
-                say(
-                    "no container runtime found on its usual socket (use -r unix:///path to name \
-                     one); showing the embedded simulated runtime",
+        match (if_not_found, well_known().first()) {
+            (IfNotFound::Wait, Some(first)) => Ok(Self::new(first.path.parse()?, None)),
+            (IfNotFound::UseEmbedded, _) => {
+                notice(
+                    "no container runtime found on the well-known sockets (set one with -r \
+                     unix:///path); using the embedded simulated runtime",
                 );
                 Self::embedded(pleg_sim::Mode::default()).await
             }
             _ => anyhow::bail!(
-                "no container runtime found on its usual socket: name it with -r unix:///path, or \
-                 use --sim for a simulated one"
+                "no container runtime found on the well-known sockets: set one with -r \
+                 unix:///path, or use --sim for a simulated runtime"
             ),
         }
     }
@@ -67,7 +69,7 @@ impl Target {
         Ok(Self::new(embedded.endpoint()?, Some(embedded)))
     }
 
-    /// A runtime on that socket; `embedded` keeps it alive if it is our own.
+    /// A runtime on that socket. `embedded` is the embedded runtime, if it serves the socket.
     pub(crate) fn new(endpoint: Endpoint, embedded: Option<Embedded>) -> Self {
         let clock = Clock::start();
         Self {
@@ -78,12 +80,12 @@ impl Target {
         }
     }
 
-    /// What is left of the time in which somebody must have answered.
-    fn patience(&self) -> Duration {
-        PATIENCE.saturating_sub(self.clock.now().since(self.started))
+    /// The rest of [`RESPONSE_TIMEOUT`].
+    fn remaining_time(&self) -> Duration {
+        RESPONSE_TIMEOUT.saturating_sub(self.clock.now().since(self.started))
     }
 
-    /// A generator for it, not started yet.
+    /// The builder of a generator for this runtime.
     pub(crate) fn builder(
         &self,
         mode: args::Mode,
@@ -97,19 +99,18 @@ impl Target {
         Ok(Pleg::builder(runtime).settings(settings))
     }
 
-    /// Waits until somebody answers there, for ten seconds at most; what cannot get better by
-    /// waiting is told at once.
-    pub(crate) async fn wait_until_it_answers(&self) -> anyhow::Result<()> {
+    /// Waits until the runtime responds, at most ten seconds. Returns permanent errors at once.
+    pub(crate) async fn wait_until_responding(&self) -> anyhow::Result<()> {
         let mut last = None;
-        let trying = async {
-            let mut again = tokio::time::interval(Duration::from_millis(250));
+        let attempts = async {
+            let mut interval = tokio::time::interval(Duration::from_millis(250));
             loop {
-                again.tick().await;
+                interval.tick().await;
                 match diagnose(&self.endpoint).await {
                     Ok(_) => return Ok(()),
-                    Err(error) if may_pass(&error) => {
+                    Err(error) if is_temporary(&error) => {
                         if last.is_none() {
-                            say(&format!("waiting for 10 s at most: {error}"));
+                            notice(&format!("waiting at most 10 s: {error}"));
                         }
                         last = Some(error);
                     }
@@ -117,41 +118,41 @@ impl Target {
                 }
             }
         };
-        match tokio::time::timeout(self.patience(), trying).await {
-            Ok(outcome) => Ok(outcome?),
+        match tokio::time::timeout(self.remaining_time(), attempts).await {
+            Ok(result) => Ok(result?),
             Err(_) => match last {
-                Some(error) => Err(error).context("no answer within 10 s"),
-                None => anyhow::bail!("{} does not answer within 10 s", self.endpoint),
+                Some(error) => Err(error).context("no response within 10 s"),
+                None => anyhow::bail!("{} does not respond within 10 s", self.endpoint),
             },
         }
     }
 
-    /// Waits until the runtime was listed once, for what is left of the ten seconds; a failure
-    /// that the next list would meet again is told at once.
+    /// Waits for the first complete list, for the rest of the ten seconds. Returns permanent errors
+    /// at once.
     pub(crate) async fn wait_until_listed(&self, pleg: &Pleg) -> anyhow::Result<()> {
         let mut health = pleg.health();
-        let listing = async {
+        let first_list = async {
             loop {
-                let now = health.current();
-                match now.list_error {
-                    _ if now.last_list.is_some() => return Ok(()),
-                    Some(error) if !call_may_pass(error.kind) => return Err(error),
+                let current = health.current();
+                match current.list_error {
+                    _ if current.last_list.is_some() => return Ok(()),
+                    Some(error) if !is_temporary_kind(error.kind) => return Err(error),
                     _ if health.changed().await => {}
                     _ => return Ok(()),
                 }
             }
         };
-        let cannot = || format!("{} cannot be listed", self.endpoint);
-        match tokio::time::timeout(self.patience(), listing).await {
-            Ok(outcome) => outcome.with_context(cannot),
+        let message = || format!("{} cannot be listed", self.endpoint);
+        match tokio::time::timeout(self.remaining_time(), first_list).await {
+            Ok(result) => result.with_context(message),
             Err(_) => match pleg.health().current().list_error {
-                Some(error) => Err(error).with_context(|| format!("{} within 10 s", cannot())),
-                None => anyhow::bail!("{} within 10 s: its lists do not end", cannot()),
+                Some(error) => Err(error).with_context(|| format!("{} within 10 s", message())),
+                None => anyhow::bail!("{} within 10 s: list calls hang", message()),
             },
         }
     }
 
-    /// Ends the embedded runtime, if it is in use.
+    /// Stops the embedded runtime, if it is in use.
     pub(crate) async fn close(self) {
         if let Some(embedded) = self.embedded {
             embedded.stop().await;
@@ -159,20 +160,20 @@ impl Target {
     }
 }
 
-/// Whether a runtime that starts, or comes back, would look like this.
-const fn may_pass(error: &ConnectError) -> bool {
+/// Whether a runtime that starts or restarts may cause this error.
+const fn is_temporary(error: &ConnectError) -> bool {
     matches!(
         error,
         ConnectError::Missing { .. }
-            | ConnectError::NobodyListens { .. }
+            | ConnectError::NotListening { .. }
             | ConnectError::Silent { .. }
             | ConnectError::Unresponsive { .. }
             | ConnectError::Starting { .. }
     )
 }
 
-/// Whether a list that failed so may succeed the next time.
-const fn call_may_pass(kind: CallErrorKind) -> bool {
+/// Whether a list may succeed after an error of this kind.
+const fn is_temporary_kind(kind: CallErrorKind) -> bool {
     !matches!(
         kind,
         CallErrorKind::TooLarge
@@ -182,13 +183,13 @@ const fn call_may_pass(kind: CallErrorKind) -> bool {
     )
 }
 
-/// Tells a person something that is no part of the output.
-pub(crate) fn say(what: &str) {
+/// Prints a message for the user to standard error.
+pub(crate) fn notice(message: &str) {
     let style = crate::table::dim();
-    // With nobody to read it there is nobody to tell.
+    // Ignore the error if standard error is closed.
     let _ = writeln!(
         anstream::stderr(),
         "{style}{}{style:#}",
-        crate::text::safe(what)
+        crate::text::safe(message)
     );
 }

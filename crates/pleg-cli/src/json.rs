@@ -1,4 +1,4 @@
-//! The JSON objects of `-o json`: one a line, with names that stay.
+//! The JSON objects of `-o json`, one per line. Field names are stable.
 
 use std::io::{self, Write};
 
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::text::SafeJson;
 
-/// Writes one object and a line end.
+/// Writes an object and a newline.
 pub(crate) fn line(out: &mut impl Write, object: &impl Serialize) -> io::Result<()> {
     let mut serializer = serde_json::Serializer::with_formatter(&mut *out, SafeJson);
     object.serialize(&mut serializer)?;
@@ -49,7 +49,7 @@ pub(crate) struct Event<'a> {
 }
 
 impl<'a> Event<'a> {
-    pub(crate) fn new(event: &'a PodLifecycleEvent, at: &Moment) -> Self {
+    pub(crate) fn new(event: &'a PodLifecycleEvent, at: &Detection) -> Self {
         let subject = event.subject.as_ref();
         Self {
             time: at.utc.to_string(),
@@ -70,17 +70,17 @@ impl<'a> Event<'a> {
     }
 }
 
-/// When a change was detected, and how long after it had happened.
+/// When a change was detected, and how long it took since the change.
 #[derive(Debug)]
-pub(crate) struct Moment {
+pub(crate) struct Detection {
     pub(crate) utc: jiff::Timestamp,
     pub(crate) latency_ms: Option<f64>,
 }
 
-impl Moment {
-    /// What happened before `started` was found, not detected: it has no latency. Nor has
-    /// anything if the runtime's clock is ahead of ours.
-    pub(crate) fn of(event: &PodLifecycleEvent, clock: Clock, started: WallTime) -> Self {
+impl Detection {
+    /// There is no latency for a change from before `started`, or if the runtime's clock is ahead of
+    /// the local clock.
+    pub(crate) fn new(event: &PodLifecycleEvent, clock: Clock, started: WallTime) -> Self {
         let ago = clock.now().since(event.detected);
         let detected = clock.wall().before(ago);
         let latency_ms = event
@@ -94,13 +94,13 @@ impl Moment {
     }
 }
 
-/// In UTC, to the microsecond.
+/// Converts a time to UTC, in microseconds.
 pub(crate) fn utc(time: WallTime) -> jiff::Timestamp {
     let micros = time.as_nanos().div_euclid(1000);
     jiff::Timestamp::from_microsecond(micros).unwrap_or(jiff::Timestamp::UNIX_EPOCH)
 }
 
-/// A pod with all that exists of it.
+/// A pod with its sandboxes and containers.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PodObject<'a> {

@@ -1,5 +1,5 @@
-//! The `pleg` command: `watch` and `pods` show a node's pods, `agent` keeps watch over them and
-//! serves metrics and health, `bench` measures both modes on this node, `sim` is a simulated runtime.
+//! The `pleg` command: `watch` and `pods` show the pods of a node, `agent` serves metrics and health,
+//! `bench` measures both modes on this node, and `sim` runs a simulated runtime.
 
 mod agent;
 mod args;
@@ -32,10 +32,10 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return fail(&anyhow::Error::new(error).context("cannot start")),
     };
-    let outcome = runtime.block_on(run(args.command));
-    // A call to the runtime that hangs must not hold up the end.
+    let result = runtime.block_on(run(args.command));
+    // Do not wait for a hanging call to the container runtime.
     runtime.shutdown_background();
-    match outcome {
+    match result {
         Ok(code) => code,
         Err(error) => fail(&error),
     }
@@ -46,19 +46,19 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Watch(args) => show(watch::run(args), signal).await,
         Command::Pods(args) => show(pods::run(args), signal).await,
-        Command::Agent(args) => Ok(agent::run(args, signal).await?.exit_code_of_service()),
+        Command::Agent(args) => Ok(agent::run(args, signal).await?.service_exit_code()),
         Command::Bench(args) => show(bench::run(args), signal).await,
         Command::Sim(args) => sim::run(args, signal).await,
     }
 }
 
-/// What only shows something ends at once with a signal.
+/// Runs a command that only shows something. A signal ends it at once.
 async fn show(
-    showing: impl Future<Output = anyhow::Result<()>>,
+    command: impl Future<Output = anyhow::Result<()>>,
     signal: impl Future<Output = Signal>,
 ) -> anyhow::Result<ExitCode> {
     tokio::select! {
-        outcome = showing => outcome.map(|()| ExitCode::SUCCESS),
+        result = command => result.map(|()| ExitCode::SUCCESS),
         signal = signal => Ok(signal.exit_code()),
     }
 }
@@ -66,14 +66,14 @@ async fn show(
 fn fail(error: &anyhow::Error) -> ExitCode {
     let closed = |e: &io::Error| e.kind() == io::ErrorKind::BrokenPipe;
     if error.downcast_ref::<io::Error>().is_some_and(closed) {
-        // Whoever read our output has seen enough (`pleg watch | head`).
+        // The reader of the output has closed it (`pleg watch | head`).
         return ExitCode::SUCCESS;
     }
     let style = anstyle::Style::new()
         .bold()
         .fg_color(Some(anstyle::AnsiColor::Red.into()));
     let message = text::safe(&format!("{error:#}")).into_owned();
-    // With nobody to read it there is nobody to tell.
+    // Ignore the error if standard error is closed.
     let _ = writeln!(anstream::stderr(), "{style}error:{style:#} {message}");
     ExitCode::FAILURE
 }

@@ -1,4 +1,4 @@
-//! `pleg pods`: what exists now.
+//! `pleg pods`: shows all sandboxes and containers.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -8,29 +8,29 @@ use pleg::core::{ContainerState, PodView, SandboxState, Settings, WallTime};
 use pleg::runtime::clock::Clock;
 
 use crate::args::{Output, PodsArgs};
-use crate::connect::{Otherwise, Target, say};
+use crate::connect::{IfNotFound, Target, notice};
 use crate::json::{self, PodObject};
 use crate::table::{self, Cell, colour, dim};
 use crate::watch::short;
 
-/// How long the inspections after the first list may take: as long as one of them.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long to wait for the inspections after the first list: the deadline of one inspection.
+const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(args: PodsArgs) -> anyhow::Result<()> {
-    let target = Target::choose(&args.connection.runtime, Otherwise::Fail).await?;
-    target.wait_until_it_answers().await?;
+    let target = Target::choose(&args.connection.runtime, IfNotFound::Fail).await?;
+    target.wait_until_responding().await?;
     let pleg = target
         .builder(args.connection.mode, Settings::default())?
         .spawn()?;
     target.wait_until_listed(&pleg).await?;
-    if tokio::time::timeout(PATIENCE, pleg.wait_until_synced())
+    if tokio::time::timeout(SYNC_TIMEOUT, pleg.wait_until_synced())
         .await
         .is_err()
     {
-        say("some pods do not answer; their last known state is shown");
+        notice("some pods cannot be inspected; their last known state is shown");
     }
     let mut pods = pleg.snapshot();
-    pods.sort_by(|a, b| key(a).cmp(&key(b)));
+    pods.sort_by(|a, b| sort_key(a).cmp(&sort_key(b)));
     match args.output {
         Output::Json => {
             for view in &pods {
@@ -44,7 +44,7 @@ pub(crate) async fn run(args: PodsArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn key(view: &PodView) -> (&str, &str, &str) {
+fn sort_key(view: &PodView) -> (&str, &str, &str) {
     (
         &view.status.namespace,
         &view.status.name,
@@ -62,19 +62,19 @@ fn show(pods: &[PodView], clock: Clock) -> io::Result<()> {
     }
     let mut widths = table::widths(&rows);
     let (pod, name, age, attempt, id, as_of) = (0, 2, 5, 6, 7, 8);
-    let expendable = [id, attempt, age, as_of];
+    let optional = [id, attempt, age, as_of];
     table::fit(
         &mut widths,
         &[(pod, 18), (name, 12)],
-        &expendable,
-        table::room(),
+        &optional,
+        table::terminal_width(),
     );
     let mut out = anstream::stdout().lock();
     for cells in &rows {
         table::row(&mut out, cells, &widths)?;
     }
     if pods.is_empty() {
-        say("no pods");
+        notice("no pods");
     }
     out.flush()
 }
@@ -88,7 +88,7 @@ fn rows_of(view: &PodView, clock: Clock) -> Vec<Vec<Cell>> {
     };
     let as_of = view.as_of.map_or_else(
         || "never".to_owned(),
-        |at| format!("{} ago", span(clock.now().since(at))),
+        |at| format!("{} ago", format_duration(clock.now().since(at))),
     );
     let mut rows = Vec::new();
     for s in &status.sandboxes {
@@ -139,13 +139,14 @@ fn rows_of(view: &PodView, clock: Clock) -> Vec<Vec<Cell>> {
 
 fn age(created: Option<WallTime>, clock: Clock) -> String {
     let nanos = created.map(|at| clock.wall().nanos_since(at));
-    nanos
-        .and_then(|n| u64::try_from(n).ok())
-        .map_or_else(|| "?".to_owned(), |n| span(Duration::from_nanos(n)))
+    nanos.and_then(|n| u64::try_from(n).ok()).map_or_else(
+        || "?".to_owned(),
+        |n| format_duration(Duration::from_nanos(n)),
+    )
 }
 
-/// A span as people say it: two figures at most.
-fn span(d: Duration) -> String {
+/// Formats a duration with at most two units.
+fn format_duration(d: Duration) -> String {
     match d.as_secs() {
         0 => format!("{}ms", d.as_millis()),
         s @ 1..60 => format!("{s}s"),

@@ -1,22 +1,21 @@
-//! Signals: Ctrl-C on a terminal, and SIGTERM from whoever manages a service. SIGHUP is left as it
-//! is, or `nohup` would be overruled.
+//! Signals: SIGINT (Ctrl-C) and SIGTERM. SIGHUP is not handled, so that `nohup` works.
 
 use std::io;
 use std::process::ExitCode;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// What asks this process to end.
+/// A signal that ends this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
-    /// Ctrl-C.
+    /// SIGINT, usually from Ctrl-C.
     Interrupt,
-    /// A service manager.
+    /// SIGTERM, usually from a service manager.
     Terminate,
 }
 
 impl Signal {
-    /// The exit code that shells expect of what a signal has ended.
+    /// The exit code that shells expect for a process that a signal has ended.
     pub(crate) fn exit_code(self) -> ExitCode {
         match self {
             Self::Interrupt => ExitCode::from(130),
@@ -24,8 +23,8 @@ impl Signal {
         }
     }
 
-    /// The exit code of a service: one that was told to stop, and did, has not failed.
-    pub(crate) fn exit_code_of_service(self) -> ExitCode {
+    /// The exit code of a service: a stop by a service manager is a success.
+    pub(crate) fn service_exit_code(self) -> ExitCode {
         match self {
             Self::Interrupt => self.exit_code(),
             Self::Terminate => ExitCode::SUCCESS,
@@ -33,7 +32,7 @@ impl Signal {
     }
 }
 
-/// The first signal from now on, whenever it is awaited.
+/// Returns the first signal. Signals before the first poll of the future count, too.
 pub(crate) fn first() -> io::Result<impl Future<Output = Signal>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;

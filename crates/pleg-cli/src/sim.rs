@@ -1,5 +1,5 @@
-//! `pleg sim`, and the simulated runtime that `--sim` embeds: always behind a real socket, and
-//! reached by the same client as any other runtime.
+//! `pleg sim`, and the embedded simulated runtime of `--sim`. It serves a unix socket and is used
+//! with the same client as any other runtime.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
 use crate::args::{CtlArgs, SimArgs, SimCommand};
-use crate::connect::say;
+use crate::connect::notice;
 use crate::signals::Signal;
 
 pub(crate) async fn run(
@@ -22,10 +22,10 @@ pub(crate) async fn run(
 ) -> anyhow::Result<ExitCode> {
     match args.command {
         Some(SimCommand::Ctl(ctl)) => tokio::select! {
-            outcome = command(ctl) => outcome.map(|()| ExitCode::SUCCESS),
+            result = send_command(ctl) => result.map(|()| ExitCode::SUCCESS),
             signal = signal => Ok(signal.exit_code()),
         },
-        None => Ok(serve(args, signal).await?.exit_code_of_service()),
+        None => Ok(serve(args, signal).await?.service_exit_code()),
     }
 }
 
@@ -47,7 +47,7 @@ async fn serve(args: SimArgs, signal: impl Future<Output = Signal>) -> anyhow::R
     let workload = (!args.empty).then(|| sim.spawn_workload(workload));
     let mut signal = std::pin::pin!(signal);
     if let Some(workload) = &workload {
-        // A fault may make the creation of a pod hang.
+        // A configured fault may make the creation of a pod hang.
         tokio::select! {
             () = workload.filled() => {}
             signal = &mut signal => {
@@ -57,8 +57,8 @@ async fn serve(args: SimArgs, signal: impl Future<Output = Signal>) -> anyhow::R
         }
     }
     let serving = sim.serve_unix(&socket, std::future::pending())?;
-    let _control = sim.serve_control(control_of(&socket))?;
-    say(&format!(
+    let _control = sim.serve_control(control_path(&socket))?;
+    notice(&format!(
         "a simulated runtime ({}) listens on unix://{}",
         args.mode,
         serving.path().display()
@@ -69,36 +69,36 @@ async fn serve(args: SimArgs, signal: impl Future<Output = Signal>) -> anyhow::R
     Ok(signal)
 }
 
-/// Where a simulated runtime takes its commands.
-fn control_of(socket: &Path) -> PathBuf {
+/// The control socket of a simulated runtime.
+fn control_path(socket: &Path) -> PathBuf {
     let mut path = socket.as_os_str().to_owned();
     path.push(".ctl");
     path.into()
 }
 
-/// Gives one command, and shows the answer.
-async fn command(args: CtlArgs) -> anyhow::Result<()> {
-    let path = control_of(&args.socket);
+/// Sends a command and prints the response.
+async fn send_command(args: CtlArgs) -> anyhow::Result<()> {
+    let path = control_path(&args.socket);
     let mut stream = UnixStream::connect(&path)
         .await
-        .with_context(|| format!("no simulated runtime takes commands on {}", path.display()))?;
+        .with_context(|| format!("no simulated runtime listens on {}", path.display()))?;
     let line = args.command.join(" ").replace('\n', " ");
     stream.write_all(format!("{line}\n").as_bytes()).await?;
-    let mut answer = BufReader::new(stream).lines();
+    let mut response = BufReader::new(stream).lines();
     let mut out = anstream::stdout();
-    while let Some(line) = answer.next_line().await? {
+    while let Some(line) = response.next_line().await? {
         if line == "ok" {
             return Ok(());
         }
-        if let Some(why) = line.strip_prefix("error: ") {
-            anyhow::bail!("{why}");
+        if let Some(reason) = line.strip_prefix("error: ") {
+            anyhow::bail!("{reason}");
         }
         writeln!(out, "{}", crate::text::safe(&line))?;
     }
-    anyhow::bail!("the simulated runtime on {} has gone", path.display())
+    anyhow::bail!("the simulated runtime on {} has stopped", path.display())
 }
 
-/// A simulated runtime of our own, with pods that come, crash and go.
+/// The embedded simulated runtime, with a workload of pods that are created, crash and are removed.
 pub(crate) struct Embedded {
     sim: Sim,
     workload: WorkloadHandle,
@@ -125,7 +125,7 @@ impl Embedded {
             .serving
             .path()
             .to_str()
-            .context("the temporary directory is no text")?;
+            .context("the path of the temporary directory is not UTF-8")?;
         Ok(path.parse()?)
     }
 

@@ -1,4 +1,4 @@
-//! Tables for people: aligned, coloured on a terminal only, clipped to its width.
+//! Text tables: aligned, clipped to the width of the terminal, and with colours on a terminal only.
 
 use std::io::{self, Write};
 
@@ -7,10 +7,10 @@ use terminal_size::{Width, terminal_size};
 
 use crate::text::{clip, safe};
 
-/// Between columns.
+/// The space between columns.
 const GAP: usize = 2;
 
-/// One cell: its text, made safe, and how it is shown.
+/// A cell: its escaped text and its style.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     text: String,
@@ -46,7 +46,7 @@ impl Cell {
     }
 }
 
-/// The style of headings and of what matters less.
+/// The style of headings and of less important text.
 pub(crate) const fn dim() -> Style {
     Style::new().dimmed()
 }
@@ -55,7 +55,7 @@ pub(crate) const fn colour(colour: AnsiColor) -> Style {
     Style::new().fg_color(Some(anstyle::Color::Ansi(colour)))
 }
 
-/// Writes one row with these column widths; a column without width is left out.
+/// Writes a row. A column with width 0 is omitted.
 pub(crate) fn row(out: &mut impl Write, cells: &[Cell], widths: &[usize]) -> io::Result<()> {
     for (n, (cell, width)) in cells.iter().zip(widths).enumerate() {
         if *width == 0 {
@@ -78,39 +78,40 @@ pub(crate) fn widths(rows: &[Vec<Cell>]) -> Vec<usize> {
     (0..columns).map(|n| widest(n).unwrap_or(0)).collect()
 }
 
-/// Makes a table fit: columns that people can do without are left out, in that order, until the
-/// names can make the rest of the room by giving way, each down to its least width.
+/// Reduces the column widths until the table fits into `width`. Omits the `optional` columns, in this
+/// order, until it is sufficient to narrow the `flexible` columns: pairs of a column and its minimum
+/// width.
 pub(crate) fn fit(
     widths: &mut [usize],
-    names: &[(usize, usize)],
-    expendable: &[usize],
-    room: usize,
+    flexible: &[(usize, usize)],
+    optional: &[usize],
+    width: usize,
 ) {
-    let over = |widths: &[usize]| {
+    let excess = |widths: &[usize]| {
         let shown = widths.iter().filter(|w| **w > 0);
         let total: usize = shown.map(|w| w + GAP).sum();
-        total.saturating_sub(GAP + room)
+        total.saturating_sub(GAP + width)
     };
-    let give = |widths: &[usize]| -> usize {
-        let each = names
+    let reducible = |widths: &[usize]| -> usize {
+        let each = flexible
             .iter()
-            .map(|(n, least)| widths[*n].saturating_sub(*least));
+            .map(|(n, min)| widths[*n].saturating_sub(*min));
         each.sum()
     };
-    for &column in expendable {
-        if over(widths) <= give(widths) {
+    for &column in optional {
+        if excess(widths) <= reducible(widths) {
             break;
         }
         widths[column] = 0;
     }
-    for &(column, least) in names {
-        let most = widths[column].saturating_sub(least);
-        widths[column] -= over(widths).min(most);
+    for &(column, min) in flexible {
+        let reducible = widths[column].saturating_sub(min);
+        widths[column] -= excess(widths).min(reducible);
     }
 }
 
-/// How wide the terminal is; wide enough for everything where there is none.
-pub(crate) fn room() -> usize {
+/// The width of the terminal, or a large width if the output is not a terminal.
+pub(crate) fn terminal_width() -> usize {
     terminal_size().map_or(160, |(Width(w), _)| usize::from(w))
 }
 
@@ -118,14 +119,14 @@ pub(crate) fn room() -> usize {
 mod tests {
     use super::fit;
 
-    fn fitted(room: usize) -> [usize; 4] {
+    fn fitted(width: usize) -> [usize; 4] {
         let mut widths = [10, 20, 5, 8];
-        fit(&mut widths, &[(1, 12)], &[3, 2], room);
+        fit(&mut widths, &[(1, 12)], &[3, 2], width);
         widths
     }
 
     #[test]
-    fn names_give_way_before_columns_go() {
+    fn flexible_columns_are_narrowed_before_columns_are_omitted() {
         assert_eq!(fitted(80), [10, 20, 5, 8]);
         assert_eq!(fitted(49), [10, 20, 5, 8]);
         assert_eq!(fitted(48), [10, 19, 5, 8]);
@@ -133,13 +134,13 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_done_without_goes_in_order() {
+    fn optional_columns_are_omitted_in_order() {
         assert_eq!(
             fitted(40),
             [10, 20, 5, 0],
-            "which leaves room for the name again"
+            "the flexible column has its full width again"
         );
         assert_eq!(fitted(30), [10, 18, 0, 0]);
-        assert_eq!(fitted(5), [10, 12, 0, 0], "no narrower than this");
+        assert_eq!(fitted(5), [10, 12, 0, 0], "the minimum width");
     }
 }

@@ -1,12 +1,12 @@
-//! What comes from a runtime is never printed raw: a container's name could hold sequences that
-//! a terminal obeys.
+//! Escapes text from a runtime before it is printed: a container's name may contain escape sequences
+//! for the terminal.
 
 use std::borrow::Cow;
 use std::io;
 
 use serde_json::ser::Formatter;
 
-/// The text with everything escaped that a terminal could obey, or that reorders what is read.
+/// Escapes control characters and characters that change the text direction.
 pub(crate) fn safe(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_unsafe) {
         return Cow::Borrowed(text);
@@ -21,13 +21,13 @@ pub(crate) fn safe(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(escape).collect())
 }
 
-/// Control characters, and those that change the direction of what follows.
+/// Whether this is a control character, or an invisible or direction-changing one.
 fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
-/// At most `width` characters of it, the end marked where something is missing.
+/// Truncates the text to `width` characters, with an ellipsis at the end.
 pub(crate) fn clip(text: &str, width: usize) -> Cow<'_, str> {
     match text.char_indices().nth(width) {
         None => Cow::Borrowed(text),
@@ -38,7 +38,7 @@ pub(crate) fn clip(text: &str, width: usize) -> Cow<'_, str> {
     }
 }
 
-/// JSON in which such characters are escaped too; serde_json escapes only those below U+0020.
+/// Formats JSON and escapes the same characters. serde_json escapes only those below U+0020.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SafeJson;
 
@@ -66,7 +66,7 @@ mod tests {
     use serde::Serialize;
 
     #[test]
-    fn what_a_terminal_could_obey_is_escaped() {
+    fn control_characters_are_escaped() {
         assert_eq!(safe("web-1"), "web-1");
         assert_eq!(
             safe("a\u{1b}[31mb\u{9b}\u{202e}"),
@@ -75,18 +75,18 @@ mod tests {
     }
 
     #[test]
-    fn json_is_safe_and_means_the_same() {
-        let nasty = "a\u{1b}\u{7f}\u{9b}\u{202e}ü\"";
+    fn escaped_json_parses_to_the_same_text() {
+        let text = "a\u{1b}\u{7f}\u{9b}\u{202e}ü\"";
         let mut out = Vec::new();
         let mut json = serde_json::Serializer::with_formatter(&mut out, SafeJson);
-        nasty.serialize(&mut json).unwrap();
+        text.serialize(&mut json).unwrap();
         let out = String::from_utf8(out).unwrap();
         assert!(!out.chars().any(is_unsafe), "{out:?}");
-        assert_eq!(serde_json::from_str::<String>(&out).unwrap(), nasty);
+        assert_eq!(serde_json::from_str::<String>(&out).unwrap(), text);
     }
 
     #[test]
-    fn long_text_is_clipped_visibly() {
+    fn long_text_is_clipped_with_ellipsis() {
         assert_eq!(clip("abc", 3), "abc");
         assert_eq!(clip("abcd", 3), "ab…");
     }

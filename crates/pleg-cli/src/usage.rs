@@ -1,4 +1,4 @@
-//! What a process has used so far: of our own by its clock, of the runtime by what /proc says.
+//! The resource usage of this process, and the CPU time of the runtime from /proc.
 
 use std::fs;
 use std::time::Duration;
@@ -8,19 +8,19 @@ use pleg_cri::Endpoint;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::net::UnixStream;
 
-/// What was used, or made, since the start.
+/// The resources used since the start of the process.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
-    /// Our own CPU time.
+    /// The CPU time of this process.
     pub(crate) cpu: Duration,
-    /// How often a thread of ours went to sleep, and so was woken.
+    /// The voluntary context switches of this process.
     pub(crate) wake_ups: u64,
-    /// The runtime's CPU time, if it can be told.
+    /// The CPU time of the runtime, if it is known.
     pub(crate) runtime_cpu: Option<Duration>,
     pub(crate) calls: Calls,
 }
 
-/// Calls to the runtime, of all modes.
+/// The numbers of calls to the runtime.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Calls {
     pub(crate) lists: u64,
@@ -43,7 +43,7 @@ impl Usage {
         }
     }
 
-    /// What came since then.
+    /// The difference from an earlier usage.
     pub(crate) fn since(&self, before: &Self) -> Self {
         let (calls, old) = (self.calls, before.calls);
         let both = self.runtime_cpu.zip(before.runtime_cpu);
@@ -61,7 +61,7 @@ impl Usage {
 }
 
 impl Calls {
-    /// As upstream's own metric counts them.
+    /// Reads the counts from the kubelet's metric.
     fn now(metrics: &PrometheusHandle) -> Self {
         let text = metrics.render();
         let of = |operation: &str| -> u64 {
@@ -82,7 +82,7 @@ impl Calls {
     }
 }
 
-/// The process that serves the socket, if the system tells us which.
+/// The process that serves the socket, if it is known.
 pub(crate) async fn server_of(endpoint: &Endpoint) -> Option<u32> {
     let stream = UnixStream::connect(endpoint.path()).await.ok()?;
     u32::try_from(stream.peer_cred().ok()?.pid()?).ok()
@@ -102,10 +102,10 @@ fn wake_ups() -> u64 {
     tasks.flatten().filter_map(of_task).sum()
 }
 
-/// The CPU time of another process, to the system's tick.
+/// The CPU time of another process, with the resolution of a clock tick.
 fn cpu_of(pid: u32) -> Option<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is the name, in brackets, and may hold anything.
+    // The second field is the name, in parentheses. It may contain any character.
     let (_, rest) = stat.rsplit_once(')')?;
     let ticks = |field: usize| rest.split_whitespace().nth(field)?.parse::<u64>().ok();
     let (user, system) = (ticks(11)?, ticks(12)?);

@@ -1,4 +1,4 @@
-//! `pleg watch`: lifecycle events as they are announced.
+//! `pleg watch`: shows lifecycle events as they are announced.
 
 use std::io::{self, Write};
 
@@ -7,23 +7,23 @@ use pleg::core::{LifecycleType, PodLifecycleEvent, Settings, Source};
 use pleg::{Delivery, Pleg, Subscription};
 
 use crate::args::{Output, WatchArgs};
-use crate::connect::{Otherwise, Target, say};
-use crate::json::{self, Moment};
+use crate::connect::{IfNotFound, Target, notice};
+use crate::json::{self, Detection};
 use crate::table::{self, Cell, colour, dim};
 
 pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<()> {
-    let target = Target::choose(&args.connection.runtime, Otherwise::Embedded).await?;
-    target.wait_until_it_answers().await?;
+    let target = Target::choose(&args.connection.runtime, IfNotFound::UseEmbedded).await?;
+    target.wait_until_responding().await?;
     let mut builder = target.builder(args.connection.mode, Settings::default())?;
     let mut events = builder.subscribe();
     let pleg = builder.spawn()?;
     target.wait_until_listed(&pleg).await?;
     let showing = show(&pleg, &mut events, args.output);
-    match args.lasting {
+    match args.duration {
         None => showing.await?,
-        Some(lasting) => match tokio::time::timeout(lasting, showing).await {
-            Ok(outcome) => outcome?,
-            Err(_) => tracing::debug!("the time is over"),
+        Some(duration) => match tokio::time::timeout(duration, showing).await {
+            Ok(result) => result?,
+            Err(_) => tracing::debug!("the configured time has elapsed"),
         },
     }
     pleg.shutdown().await;
@@ -40,15 +40,15 @@ async fn show(pleg: &Pleg, events: &mut Subscription, output: Output) -> anyhow:
     while let Some(delivery) = events.next().await {
         match delivery {
             Delivery::Event(event) => {
-                let at = Moment::of(&event, pleg.clock(), started);
+                let at = Detection::new(&event, pleg.clock(), started);
                 match output {
                     Output::Json => json::line(&mut io::stdout(), &json::Event::new(&event, &at))?,
                     Output::Table => columns.event(&event, &at)?,
                 }
             }
             Delivery::Lagged { missed } => {
-                say(&format!(
-                    "this output was too slow: {missed} ends are not shown"
+                notice(&format!(
+                    "the output was too slow: {missed} exits and removals are not shown"
                 ));
             }
             _ => {}
@@ -61,7 +61,7 @@ const HEADINGS: [&str; 9] = [
     "TIME", "TYPE", "POD", "KIND", "NAME", "ID", "SOURCE", "LATENCY", "EXIT",
 ];
 
-/// The columns of the live table: their widths must be chosen before the rows are known.
+/// The columns of the table. Their widths are chosen before the rows are known.
 struct Columns {
     widths: [usize; 9],
 }
@@ -71,8 +71,8 @@ impl Columns {
         let mut widths = [12, 16, 40, 9, 16, 12, 10, 8, 24];
         let [pod, kind, name, id, source, latency, exit] = [2, 3, 4, 5, 6, 7, 8];
         let names = [(exit, 14), (name, 12), (pod, 18)];
-        let expendable = [id, source, latency, kind];
-        table::fit(&mut widths, &names, &expendable, table::room());
+        let optional = [id, source, latency, kind];
+        table::fit(&mut widths, &names, &optional, table::terminal_width());
         Self { widths }
     }
 
@@ -81,7 +81,7 @@ impl Columns {
         self.row(&cells)
     }
 
-    fn event(&self, event: &PodLifecycleEvent, at: &Moment) -> io::Result<()> {
+    fn event(&self, event: &PodLifecycleEvent, at: &Detection) -> io::Result<()> {
         let subject = event.subject.as_ref();
         let style = match event.event {
             LifecycleType::ContainerStarted => colour(AnsiColor::Green),
@@ -127,7 +127,7 @@ impl Columns {
     }
 }
 
-/// As much of an id as people compare.
+/// The first 12 characters of an id, as in crictl.
 pub(crate) fn short(id: &str) -> String {
     id.chars().take(12).collect()
 }

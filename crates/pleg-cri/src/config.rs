@@ -1,22 +1,21 @@
-//! How to talk to a runtime: validated settings.
+//! The settings of the client and their validation.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::endpoint::Endpoint;
 
-/// How to talk to a runtime.
+/// The settings of a [`CriRuntime`](crate::CriRuntime).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CriConfig {
-    /// Where it listens.
+    /// The socket of the runtime.
     pub endpoint: Endpoint,
-    /// How long any unary call or list may take. Callers have shorter deadlines of their own,
-    /// which they shorten and lengthen by what they measure; this one only sees to it that every
-    /// call ends. Default: 2 min, as upstream.
+    /// The deadline of every unary call and list. Callers set shorter deadlines of their own; this
+    /// one ensures that every call ends. Default: 2 min, as in the kubelet.
     pub call_deadline: Duration,
-    /// The largest message that is accepted, in bytes. Default: 16 MiB, as upstream and as
-    /// containerd sends at most; CRI-O sends up to 80 MiB.
+    /// The maximum size of a received message, in bytes. Default: 16 MiB, as in the kubelet; it is
+    /// also the most that containerd sends. CRI-O sends up to 80 MiB.
     pub message_limit: usize,
 }
 
@@ -25,7 +24,7 @@ impl CriConfig {
         Duration::from_millis(10)..=Duration::from_secs(3600);
     const MESSAGE_LIMIT: RangeInclusive<usize> = 1 << 20..=80 << 20;
 
-    /// The defaults, for that endpoint.
+    /// The default settings for an endpoint.
     pub const fn new(endpoint: Endpoint) -> Self {
         Self {
             endpoint,
@@ -34,14 +33,14 @@ impl CriConfig {
         }
     }
 
-    /// Another deadline of a call.
+    /// Sets the deadline of calls.
     #[must_use]
     pub const fn with_call_deadline(mut self, deadline: Duration) -> Self {
         self.call_deadline = deadline;
         self
     }
 
-    /// Another message limit.
+    /// Sets the message limit.
     #[must_use]
     pub const fn with_message_limit(mut self, bytes: usize) -> Self {
         self.message_limit = bytes;
@@ -59,18 +58,18 @@ impl CriConfig {
     }
 }
 
-/// A setting that makes no sense.
+/// Why a client cannot be created.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// The deadline of a call.
-    #[error("the deadline of a call is {0:?}: it must be within 10 ms and 1 h")]
+    /// The call deadline is out of range.
+    #[error("the call deadline is {0:?}; it must be between 10 ms and 1 h")]
     CallDeadline(Duration),
-    /// The message limit.
-    #[error("the message limit is {0} bytes: it must be within 1 MiB and 80 MiB")]
+    /// The message limit is out of range.
+    #[error("the message limit is {0} bytes; it must be between 1 MiB and 80 MiB")]
     MessageLimit(usize),
-    /// A connection lives in tasks of a tokio runtime, and there is none around.
-    #[error("a CRI client can only be made inside a tokio runtime")]
+    /// There is no tokio runtime. Connections run as tokio tasks.
+    #[error("a CRI client can only be created inside a tokio runtime")]
     NoRuntime,
 }
 
@@ -79,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_sane_settings_are_taken() {
+    fn settings_out_of_range_are_rejected() {
         let config = CriConfig::new("/run/x.sock".parse().unwrap());
         assert_eq!(config.validate(), Ok(()));
         assert_eq!(

@@ -1,11 +1,11 @@
-//! Wire → domain, in one place. By value: what can be moved is moved.
+//! Converts wire types to domain types. Arguments are passed by value, so that fields can be moved.
 //!
-//! Nothing is judged here but whether it can mean anything at all. What a runtime leaves out
-//! becomes `None` or empty, what is absurd becomes `None` too and is counted, and an element that
-//! names nothing is dropped and counted (law 7).
+//! The conversion only checks that values are valid. A field that the runtime leaves out becomes
+//! `None` or empty. An invalid value becomes `None` and is counted. An element without an id is
+//! dropped and counted (invariant 7).
 //!
-//! [`CriRuntime`](crate::CriRuntime) does all of this itself. The functions are public for whoever
-//! gets hold of CRI messages in another way: a proxy, a recording, a fuzzer.
+//! [`CriRuntime`](crate::CriRuntime) uses these functions. They are public for users that get CRI
+//! messages from another source: a proxy, a recording or a fuzzer.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -19,36 +19,41 @@ use pleg_runtime::{RuntimeVersion, Scope};
 use smallvec::SmallVec;
 
 use crate::metrics::Irregular;
-pub use crate::pool::Pool;
+// The public name; this crate says `Interner`.
+pub use crate::interner::Interner as Pool;
+use crate::interner::Interner;
 use crate::v1;
 use crate::wire::Pair;
 
-/// The labels by which the kubelet names a container's pod; the metadata of a container has none
-/// of it.
+/// The labels with which the kubelet identifies the pod of a container. The metadata of a container
+/// does not contain the pod.
 pub(crate) const POD_UID: &str = "io.kubernetes.pod.uid";
 pub(crate) const POD_NAME: &str = "io.kubernetes.pod.name";
 pub(crate) const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
 
-/// A message of the event stream; `None` if it names nothing.
+/// Converts a message of the event stream. `None` if it has no id.
 pub fn event(event: v1::ContainerEventResponse) -> Option<RuntimeEvent> {
-    event_with(event, &mut Pool::default())
+    event_with(event, &mut Interner::default())
 }
 
-/// [`event`], sharing with the pool.
-pub fn event_with(event: v1::ContainerEventResponse, pool: &mut Pool) -> Option<RuntimeEvent> {
+/// Like [`event`], with an interner.
+pub fn event_with(
+    event: v1::ContainerEventResponse,
+    interner: &mut Interner,
+) -> Option<RuntimeEvent> {
     let id = id(event.container_id)?;
     let sandbox = event.pod_sandbox_status;
-    let sandbox = sandbox.and_then(|status| sandbox_status_with(status, pool));
+    let sandbox = sandbox.and_then(|status| sandbox_status_with(status, interner));
     let containers = event.containers_statuses.into_iter();
     // Quirk `empty container statuses`: elements without an id (cri-o#9663).
-    let containers = containers.filter_map(|status| container_status_with(status, pool));
+    let containers = containers.filter_map(|status| container_status_with(status, interner));
     let containers = containers.collect();
     let (kind, created_at) = (event.container_event_type, event.created_at);
-    Some(put_together(id, kind, created_at, sandbox, containers))
+    Some(event_from_parts(id, kind, created_at, sandbox, containers))
 }
 
-/// An event of its parts. Counts what it lacks.
-pub(crate) fn put_together(
+/// Creates an event from its converted parts, and counts missing parts.
+pub(crate) fn event_from_parts(
     id: Id,
     kind: i32,
     created_at: i64,
@@ -65,7 +70,7 @@ pub(crate) fn put_together(
             EventType::Other(kind)
         }
     };
-    // Quirk `nil sandbox status`: normal for a sandbox's DELETED of containerd 1.7.
+    // Quirk `nil sandbox status`: normal for DELETED of a sandbox in containerd 1.7.
     if sandbox.is_none() {
         Irregular::NoSandboxStatus.count();
     }
@@ -82,105 +87,111 @@ pub(crate) fn put_together(
     }
 }
 
-/// A row of `ListPodSandbox`; `None` if it names nothing.
+/// Converts a row of `ListPodSandbox`. `None` if it has no id.
 pub fn sandbox_row(row: v1::PodSandbox) -> Option<Report> {
-    sandbox_row_with(row, &mut Pool::default())
+    sandbox_row_with(row, &mut Interner::default())
 }
 
-/// [`sandbox_row`], sharing with the pool.
-pub fn sandbox_row_with(row: v1::PodSandbox, pool: &mut Pool) -> Option<Report> {
-    let labels = labels(&row.labels, pool);
+/// Like [`sandbox_row`], with an interner.
+pub fn sandbox_row_with(row: v1::PodSandbox, interner: &mut Interner) -> Option<Report> {
+    let labels = labels(&row.labels, interner);
     Some(Report {
         id: id(row.id)?,
         shown: sandbox_shown(row.state),
-        identity: sandbox_identity(row.metadata, &labels, row.created_at, pool),
+        identity: sandbox_identity(row.metadata, &labels, row.created_at, interner),
         details: Details::from(SandboxDetails {
             ips: Box::default(),
-            runtime_handler: shared(&row.runtime_handler, pool),
+            runtime_handler: shared(&row.runtime_handler, interner),
             labels,
-            annotations: self::labels(&row.annotations, pool),
+            annotations: self::labels(&row.annotations, interner),
         }),
     })
 }
 
-/// The status of a sandbox; `None` if it names nothing.
+/// Converts the status of a sandbox. `None` if it has no id.
 pub fn sandbox_status(status: v1::PodSandboxStatus) -> Option<Report> {
-    sandbox_status_with(status, &mut Pool::default())
+    sandbox_status_with(status, &mut Interner::default())
 }
 
-/// [`sandbox_status`], sharing with the pool.
-pub fn sandbox_status_with(status: v1::PodSandboxStatus, pool: &mut Pool) -> Option<Report> {
-    let labels = labels(&status.labels, pool);
+/// Like [`sandbox_status`], with an interner.
+pub fn sandbox_status_with(
+    status: v1::PodSandboxStatus,
+    interner: &mut Interner,
+) -> Option<Report> {
+    let labels = labels(&status.labels, interner);
     Some(Report {
         id: id(status.id)?,
         shown: sandbox_shown(status.state),
-        identity: sandbox_identity(status.metadata, &labels, status.created_at, pool),
+        identity: sandbox_identity(status.metadata, &labels, status.created_at, interner),
         details: Details::from(SandboxDetails {
             ips: status.network.map(addresses).unwrap_or_default(),
-            runtime_handler: shared(&status.runtime_handler, pool),
+            runtime_handler: shared(&status.runtime_handler, interner),
             labels,
-            annotations: self::labels(&status.annotations, pool),
+            annotations: self::labels(&status.annotations, interner),
         }),
     })
 }
 
-/// A row of `ListContainers`; `None` if it names nothing.
+/// Converts a row of `ListContainers`. `None` if it has no id.
 pub fn container_row(row: v1::Container) -> Option<Report> {
-    container_row_with(row, &mut Pool::default())
+    container_row_with(row, &mut Interner::default())
 }
 
-/// [`container_row`], sharing with the pool.
-pub fn container_row_with(row: v1::Container, pool: &mut Pool) -> Option<Report> {
-    let labels = labels(&row.labels, pool);
+/// Like [`container_row`], with an interner.
+pub fn container_row_with(row: v1::Container, interner: &mut Interner) -> Option<Report> {
+    let labels = labels(&row.labels, interner);
     let identity = Identity {
         sandbox: non_empty(row.pod_sandbox_id),
-        ..container_identity(row.metadata, &labels, row.created_at, pool)
+        ..container_identity(row.metadata, &labels, row.created_at, interner)
     };
     Some(Report {
         id: id(row.id)?,
         shown: container_shown(row.state),
         identity,
         details: Details::from(ContainerDetails {
-            image: shared(&row.image.unwrap_or_default().image, pool),
-            image_ref: shared(&row.image_ref, pool),
-            image_id: shared(&row.image_id, pool),
+            image: shared(&row.image.unwrap_or_default().image, interner),
+            image_ref: shared(&row.image_ref, interner),
+            image_id: shared(&row.image_id, interner),
             labels,
-            annotations: self::labels(&row.annotations, pool),
+            annotations: self::labels(&row.annotations, interner),
             ..ContainerDetails::default()
         }),
     })
 }
 
-/// The status of a container; `None` if it names nothing. It does not say which sandbox the
-/// container is in: CRI v1 has no such field.
+/// Converts the status of a container. `None` if it has no id. The result has no sandbox id: CRI v1
+/// has no such field in a container status.
 pub fn container_status(status: v1::ContainerStatus) -> Option<Report> {
-    container_status_with(status, &mut Pool::default())
+    container_status_with(status, &mut Interner::default())
 }
 
-/// [`container_status`], sharing with the pool.
-pub fn container_status_with(status: v1::ContainerStatus, pool: &mut Pool) -> Option<Report> {
-    let labels = labels(&status.labels, pool);
+/// Like [`container_status`], with an interner.
+pub fn container_status_with(
+    status: v1::ContainerStatus,
+    interner: &mut Interner,
+) -> Option<Report> {
+    let labels = labels(&status.labels, interner);
     let shown = container_shown(status.state);
     Some(Report {
         id: id(status.id)?,
         shown,
-        identity: container_identity(status.metadata, &labels, status.created_at, pool),
+        identity: container_identity(status.metadata, &labels, status.created_at, interner),
         details: Details::from(ContainerDetails {
             started_at: time_unless_zero(status.started_at),
             finished_at: time_unless_zero(status.finished_at),
             exit_code: exit_code(shown, status.exit_code),
-            reason: shared(&status.reason, pool),
+            reason: shared(&status.reason, interner),
             message: text(status.message),
-            image: shared(&status.image.unwrap_or_default().image, pool),
-            image_ref: shared(&status.image_ref, pool),
-            image_id: shared(&status.image_id, pool),
+            image: shared(&status.image.unwrap_or_default().image, interner),
+            image_ref: shared(&status.image_ref, interner),
+            image_id: shared(&status.image_id, interner),
             log_path: text(status.log_path),
             resources: status
                 .resources
                 .and_then(|resources| resources.linux)
-                .map(|linux| resources(linux, pool)),
+                .map(|linux| resources(linux, interner)),
             labels,
-            annotations: self::labels(&status.annotations, pool),
+            annotations: self::labels(&status.annotations, interner),
         }),
     })
 }
@@ -193,7 +204,7 @@ pub(crate) fn version(version: v1::VersionResponse) -> RuntimeVersion {
     }
 }
 
-/// Domain → wire: which sandboxes a list shall show.
+/// The filter for a list of sandboxes.
 pub(crate) fn sandbox_filter(scope: &Scope) -> Option<v1::PodSandboxFilter> {
     let filter = v1::PodSandboxFilter::default();
     match scope {
@@ -205,7 +216,7 @@ pub(crate) fn sandbox_filter(scope: &Scope) -> Option<v1::PodSandboxFilter> {
     }
 }
 
-/// Domain → wire: which containers a list shall show.
+/// The filter for a list of containers.
 pub(crate) fn container_filter(scope: &Scope) -> Option<v1::ContainerFilter> {
     let filter = v1::ContainerFilter::default();
     match scope {
@@ -221,7 +232,7 @@ fn pod_selector(uid: &PodUid) -> BTreeMap<String, String> {
     BTreeMap::from([(POD_UID.to_owned(), uid.to_string())])
 }
 
-/// Zero is what a running container has there, too.
+/// `None` unless the container has exited: a running container has the exit code 0.
 pub(crate) fn exit_code(shown: Shown, code: i32) -> Option<i32> {
     (shown == Shown::Exited).then_some(code)
 }
@@ -234,7 +245,7 @@ pub(crate) fn container_shown(state: i32) -> Shown {
     container_state(state).unwrap_or_else(unknown_number)
 }
 
-/// The state of a sandbox by its number; none by one that the contract does not know.
+/// Converts the state of a sandbox. `None` if the number is not in the CRI.
 pub(crate) fn sandbox_state(state: i32) -> Option<Shown> {
     Some(match v1::PodSandboxState::try_from(state).ok()? {
         v1::PodSandboxState::SandboxReady => Shown::Running,
@@ -242,7 +253,7 @@ pub(crate) fn sandbox_state(state: i32) -> Option<Shown> {
     })
 }
 
-/// The state of a container, likewise.
+/// Converts the state of a container. `None` if the number is not in the CRI.
 pub(crate) fn container_state(state: i32) -> Option<Shown> {
     Some(match v1::ContainerState::try_from(state).ok()? {
         v1::ContainerState::ContainerCreated => Shown::Created,
@@ -261,7 +272,7 @@ fn sandbox_identity(
     metadata: Option<v1::PodSandboxMetadata>,
     labels: &Labels,
     created_at: i64,
-    pool: &mut Pool,
+    interner: &mut Interner,
 ) -> Identity {
     let metadata = metadata.unwrap_or_default();
     let labelled: Option<PodUid> = label(labels, POD_UID);
@@ -270,7 +281,7 @@ fn sandbox_identity(
         kind: Kind::Sandbox,
         unlabelled: labelled.is_none() || labelled != pod,
         pod,
-        namespace: in_common(&metadata.namespace, labels, POD_NAMESPACE, pool),
+        namespace: shared_or_label(&metadata.namespace, labels, POD_NAMESPACE, interner),
         pod_name: non_empty(metadata.name).or_else(|| label(labels, POD_NAME)),
         sandbox: None,
         name: None,
@@ -283,7 +294,7 @@ fn container_identity(
     metadata: Option<v1::ContainerMetadata>,
     labels: &Labels,
     created_at: i64,
-    pool: &mut Pool,
+    interner: &mut Interner,
 ) -> Identity {
     let metadata = metadata.unwrap_or_default();
     let pod = label(labels, POD_UID);
@@ -291,52 +302,52 @@ fn container_identity(
         kind: Kind::Container,
         unlabelled: pod.is_none(),
         pod,
-        namespace: in_common("", labels, POD_NAMESPACE, pool),
+        namespace: shared_or_label("", labels, POD_NAMESPACE, interner),
         pod_name: label(labels, POD_NAME),
         sandbox: None,
-        name: Some(shared(&metadata.name, pool)).filter(|name| !name.is_empty()),
+        name: Some(shared(&metadata.name, interner)).filter(|name| !name.is_empty()),
         attempt: metadata.attempt,
         created_at: time(created_at),
     }
 }
 
-/// The addresses, the primary one first.
+/// The IP addresses, the primary one first.
 fn addresses(network: v1::PodSandboxNetworkStatus) -> Box<[Text]> {
     let additional = network.additional_ips.into_iter().map(|address| address.ip);
     let all = std::iter::once(network.ip).chain(additional);
-    let said = all.filter(|said| !said.is_empty());
-    said.filter_map(|said| address(&said)).collect()
+    let non_empty = all.filter(|ip| !ip.is_empty());
+    non_empty.filter_map(|ip| address(&ip)).collect()
 }
 
-pub(crate) fn address(said: &str) -> Option<Text> {
-    let sane = said.parse::<IpAddr>().is_ok();
-    if !sane {
+pub(crate) fn address(text: &str) -> Option<Text> {
+    let is_valid = text.parse::<IpAddr>().is_ok();
+    if !is_valid {
         Irregular::AbsurdAddress.count();
     }
-    sane.then(|| said.into())
+    is_valid.then(|| text.into())
 }
 
-fn resources(linux: v1::LinuxContainerResources, pool: &mut Pool) -> Arc<Resources> {
+fn resources(linux: v1::LinuxContainerResources, interner: &mut Interner) -> Arc<Resources> {
     let resources = Resources {
         cpu_period: linux.cpu_period,
         cpu_quota: linux.cpu_quota,
         cpu_shares: linux.cpu_shares,
         memory_limit: linux.memory_limit_in_bytes,
         memory_swap_limit: linux.memory_swap_limit_in_bytes,
-        cpuset_cpus: shared(&linux.cpuset_cpus, pool),
-        cpuset_mems: shared(&linux.cpuset_mems, pool),
-        unified: labels(&linux.unified, pool),
+        cpuset_cpus: shared(&linux.cpuset_cpus, interner),
+        cpuset_mems: shared(&linux.cpuset_mems, interner),
+        unified: labels(&linux.unified, interner),
     };
-    pool.resources(resources)
+    interner.resources(resources)
 }
 
 fn id(id: String) -> Option<Id> {
-    named(&id)?;
+    non_empty_id(&id)?;
     Some(id.into())
 }
 
-/// Nothing, counted, if that names nothing.
-pub(crate) fn named(id: &str) -> Option<&str> {
+/// Returns `None` and counts it if the id is empty.
+pub(crate) fn non_empty_id(id: &str) -> Option<&str> {
     if id.is_empty() {
         Irregular::NoId.count();
         return None;
@@ -344,8 +355,8 @@ pub(crate) fn named(id: &str) -> Option<&str> {
     Some(id)
 }
 
-/// Quirk `absurd created_at`: containerd ≥ 2 stamps the status in a sandbox's DELETED with the
-/// nanoseconds of Go's zero time.
+/// Quirk `invalid created_at`: in DELETED of a sandbox, containerd ≥ 2 sets `created_at` to Go's
+/// zero time in nanoseconds.
 pub(crate) fn time(nanos: i64) -> Option<WallTime> {
     let time = WallTime::claimed(nanos);
     if time.is_none() {
@@ -354,28 +365,33 @@ pub(crate) fn time(nanos: i64) -> Option<WallTime> {
     time
 }
 
-/// Zero is the regular way to say "not yet".
+/// Zero means that the time is not known yet. It is not counted as irregular.
 pub(crate) fn time_unless_zero(nanos: i64) -> Option<WallTime> {
     if nanos == 0 { None } else { time(nanos) }
 }
 
-fn labels(map: &BTreeMap<String, String>, pool: &mut Pool) -> Labels {
+fn labels(map: &BTreeMap<String, String>, interner: &mut Interner) -> Labels {
     let pairs = map.iter().map(|(k, v)| (k.as_bytes(), v.as_bytes()));
     let mut pairs: SmallVec<[Pair<'_>; 8]> = pairs.collect();
-    // All of them are texts.
-    pool.labels(&mut pairs).unwrap_or_default()
+    // Strings are valid UTF-8, so this does not fail.
+    interner.labels(&mut pairs).unwrap_or_default()
 }
 
-/// A text that many ids have in common.
-fn shared(text: &str, pool: &mut Pool) -> Text {
-    pool.text(text.as_bytes()).unwrap_or_default()
+/// For a text that many ids have in common.
+fn shared(text: &str, interner: &mut Interner) -> Text {
+    interner.text(text.as_bytes()).unwrap_or_default()
 }
 
-/// What is said, or else the label: a text that many ids have in common.
-fn in_common(said: &str, labels: &Labels, key: &str, pool: &mut Pool) -> Option<Text> {
-    let said = Some(said).filter(|said| !said.is_empty());
+/// The text, or the label if the text is empty. For a text that many ids have in common.
+fn shared_or_label(
+    text: &str,
+    labels: &Labels,
+    key: &str,
+    interner: &mut Interner,
+) -> Option<Text> {
+    let text = Some(text).filter(|text| !text.is_empty());
     let label = || labels.get(key).filter(|value| !value.is_empty());
-    said.or_else(label).map(|text| shared(text, pool))
+    text.or_else(label).map(|text| shared(text, interner))
 }
 
 fn label<T: for<'a> From<&'a str>>(labels: &Labels, key: &str) -> Option<T> {
@@ -389,7 +405,7 @@ fn non_empty<T: From<String>>(text: String) -> Option<T> {
     (!text.is_empty()).then(|| text.into())
 }
 
-/// Empty text needs no allocation, and most texts are empty.
+/// Does not allocate for an empty text; most texts are empty.
 fn text(text: String) -> Text {
     if text.is_empty() {
         Text::default()

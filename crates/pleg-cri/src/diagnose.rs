@@ -1,7 +1,7 @@
-//! What is wrong with an endpoint: one connection, one question, and a sentence that says what
-//! was found, where, and what to do.
+//! Finds out why an endpoint cannot be used, and returns an error that names the endpoint, the
+//! problem and the solution.
 //!
-//! Touches nothing but the socket, on connections of its own.
+//! Uses only the socket, on separate connections.
 
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -16,196 +16,197 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
 
 use crate::endpoint::Endpoint;
-use crate::error::{call_error, clean, is_local, with_cause};
+use crate::error::{call_error, clean, is_from_transport, with_cause};
 use crate::metrics::Operation;
 use crate::transport::KUBELET_API;
 use crate::v1::runtime_service_client::RuntimeServiceClient;
 use crate::{convert, transport, v1};
 
-/// How long the runtime has to say its version; a runtime that is well says it in a millisecond.
-const ANSWER: Duration = Duration::from_secs(4);
+/// The deadline of the `Version` call. A healthy runtime responds within a millisecond.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// How long each question after that may take.
-const AFTERTHOUGHT: Duration = Duration::from_millis(1500);
+/// The deadline of each check after a failed `Version` call.
+const CHECK_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// How long the whole may take. Connecting comes on top of the questions; a unix socket does it
-/// at once or not at all.
-const WHOLE: Duration = Duration::from_millis(7500);
+/// The deadline of the whole diagnosis. It leaves time to connect, which on a unix socket succeeds
+/// or fails at once.
+const TOTAL_TIMEOUT: Duration = Duration::from_millis(7500);
 
 /// Why an endpoint cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// There is nothing at that path.
-    #[error("there is no socket at {endpoint}: is the runtime running, and is this its path?")]
+    /// The path does not exist.
+    #[error("there is no socket at {endpoint}: check the path and that the runtime is running")]
     Missing {
-        /// Where.
+        /// The endpoint.
         endpoint: Endpoint,
     },
-    /// We may not use the socket.
+    /// This process has no permission to connect.
     #[error("permission denied on {endpoint}: run as root, or as a member of the socket's group")]
     PermissionDenied {
-        /// Where.
+        /// The endpoint.
         endpoint: Endpoint,
     },
-    /// The path leads to something else.
-    #[error("{endpoint} is {what}: give the path of the runtime's socket")]
+    /// The path is not a socket.
+    #[error("{endpoint} is {what}: use the path of the runtime's socket")]
     NotASocket {
-        /// Where.
+        /// The endpoint.
         endpoint: Endpoint,
-        /// What it is.
+        /// The type of the file.
         what: &'static str,
     },
-    /// The socket was left behind by somebody who is gone.
-    #[error("nobody listens on {endpoint}: the socket is a leftover; start the runtime")]
-    NobodyListens {
-        /// Where.
+    /// No process listens on the socket.
+    #[error("no process listens on {endpoint}: the socket is stale; start the runtime")]
+    NotListening {
+        /// The endpoint.
         endpoint: Endpoint,
     },
-    /// Connecting failed in another way.
+    /// Connecting failed for another reason.
     #[error("cannot connect to {endpoint}: {message}")]
-    Dial {
-        /// Where.
+    Connect {
+        /// The endpoint.
         endpoint: Endpoint,
-        /// What the system said.
+        /// The error of the operating system.
         message: String,
     },
-    /// Somebody else listens there.
-    #[error("{endpoint} is no container runtime: {what}; give the socket of a CRI runtime")]
+    /// The server is not a CRI runtime.
+    #[error("{endpoint} is not a container runtime: {what}; use the socket of a CRI runtime")]
     NotCri {
-        /// Where.
+        /// The endpoint.
         endpoint: Endpoint,
-        /// What gave it away.
+        /// The observed behavior.
         what: String,
     },
-    /// Not a word.
+    /// The server sends nothing.
     #[error(
-        "{endpoint} accepts connections and says nothing: its owner is stuck, still starting, \
-         or no CRI runtime"
+        "{endpoint} accepts connections but does not respond: the server hangs, is still \
+         starting, or is not a CRI runtime"
     )]
     Silent {
-        /// Where.
+        /// The endpoint.
         endpoint: Endpoint,
     },
-    /// It speaks HTTP/2 as a runtime does, but gives no answer.
-    #[error("the runtime at {endpoint} does not say its version: it is stuck or still starting")]
+    /// The server speaks HTTP/2, but `Version` gets no response.
+    #[error("the runtime at {endpoint} does not respond to Version: it hangs or is still starting")]
     Unresponsive {
-        /// Where.
+        /// The endpoint.
         endpoint: Endpoint,
     },
-    /// A runtime that says that it is not ready yet.
+    /// The runtime reports that it is not ready yet.
     #[error("the runtime at {endpoint} is still starting ({message}): try again")]
     Starting {
-        /// Where.
+        /// The endpoint.
         endpoint: Endpoint,
-        /// What it said.
+        /// The error message of the runtime.
         message: String,
     },
-    /// A gRPC server, without the runtime service.
+    /// A gRPC server without the CRI runtime service.
     #[error(
-        "{endpoint} is a gRPC server without CRI: if it is containerd, take \"cri\" out of its \
+        "{endpoint} is a gRPC server without CRI: if it is containerd, remove \"cri\" from \
          disabled_plugins and restart it"
     )]
-    CriOff {
-        /// Where.
+    CriDisabled {
+        /// The endpoint.
         endpoint: Endpoint,
     },
-    /// A runtime from before CRI v1 (containerd < 1.6, CRI-O < 1.20).
+    /// A runtime older than CRI v1 (containerd < 1.6, CRI-O < 1.20).
     #[error(
-        "the runtime at {endpoint} ({runtime}) speaks only CRI v1alpha2, and v1 is needed: \
+        "the runtime at {endpoint} ({runtime}) supports only CRI v1alpha2, but v1 is required: \
          upgrade it (containerd 1.6, CRI-O 1.20 or later)"
     )]
     OnlyV1Alpha2 {
-        /// Where.
+        /// The endpoint.
         endpoint: Endpoint,
-        /// Its name and version.
+        /// The runtime's name and version.
         runtime: String,
     },
-    /// The runtime answered the plainest of questions with an error.
-    #[error("the runtime at {endpoint} does not say its version: {message}")]
+    /// The runtime returned an error for `Version`.
+    #[error("the runtime at {endpoint} returned an error for Version: {message}")]
     Failed {
-        /// Where.
+        /// The endpoint.
         endpoint: Endpoint,
-        /// What it said.
+        /// The error message of the runtime.
         message: String,
     },
 }
 
-/// Tries an endpoint: connects, asks for the version, and where that fails finds out why.
+/// Checks an endpoint: connects, calls `Version` and, if that fails, finds out why.
 ///
-/// Takes less than 8 s, whatever is at the other end.
+/// Takes less than 8 s with any server.
 ///
 /// # Errors
-/// What is wrong, where, and what to do about it.
+/// The reason why the endpoint cannot be used. The message names the endpoint and suggests what to
+/// do.
 pub async fn diagnose(endpoint: &Endpoint) -> Result<RuntimeVersion, ConnectError> {
     let silent = |_elapsed| ConnectError::Silent {
         endpoint: endpoint.clone(),
     };
-    tokio::time::timeout(WHOLE, investigate(endpoint))
+    tokio::time::timeout(TOTAL_TIMEOUT, check_endpoint(endpoint))
         .await
         .map_err(silent)?
 }
 
-async fn investigate(endpoint: &Endpoint) -> Result<RuntimeVersion, ConnectError> {
-    let dialled = transport::dial(endpoint.path()).await;
-    let stream = dialled.map_err(|error| dial_error(endpoint, &error))?;
-    let channel = match transport::over(stream).await {
+async fn check_endpoint(endpoint: &Endpoint) -> Result<RuntimeVersion, ConnectError> {
+    let connected = transport::connect(endpoint.path()).await;
+    let stream = connected.map_err(|error| connect_error(endpoint, &error))?;
+    let channel = match transport::single(stream).await {
         Ok(channel) => channel,
         Err(error) => {
             let message = with_cause(&error.to_string(), &error);
-            return Err(unspeakable(endpoint, Some(message)).await);
+            return Err(identify_server(endpoint, Some(message)).await);
         }
     };
     let request = v1::VersionRequest {
         version: KUBELET_API.to_owned(),
     };
     let mut client = RuntimeServiceClient::new(channel.clone());
-    match tokio::time::timeout(ANSWER, client.version(request)).await {
+    match tokio::time::timeout(VERSION_TIMEOUT, client.version(request)).await {
         Ok(Ok(version)) => Ok(convert::version(version.into_inner())),
-        Ok(Err(status)) if is_local(&status) => {
+        Ok(Err(status)) if is_from_transport(&status) => {
             let message = with_cause(status.message(), &status);
-            Err(unspeakable(endpoint, Some(message)).await)
+            Err(identify_server(endpoint, Some(message)).await)
         }
-        Ok(Err(status)) => Err(answered(endpoint, &status, channel).await),
-        Err(_elapsed) => Err(unspeakable(endpoint, None).await),
+        Ok(Err(status)) => Err(status_error(endpoint, &status, channel).await),
+        Err(_elapsed) => Err(identify_server(endpoint, None).await),
     }
 }
 
-fn dial_error(endpoint: &Endpoint, error: &io::Error) -> ConnectError {
+fn connect_error(endpoint: &Endpoint, error: &io::Error) -> ConnectError {
     let endpoint = endpoint.clone();
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
             ConnectError::Missing { endpoint }
         }
         io::ErrorKind::PermissionDenied => ConnectError::PermissionDenied { endpoint },
-        // The system refuses so where nobody listens, and also where no socket is.
-        io::ErrorKind::ConnectionRefused => match what_else(endpoint.path()) {
+        // The kernel also refuses connections to a path that is not a socket.
+        io::ErrorKind::ConnectionRefused => match other_file_type(endpoint.path()) {
             Some(what) => ConnectError::NotASocket { endpoint, what },
-            None => ConnectError::NobodyListens { endpoint },
+            None => ConnectError::NotListening { endpoint },
         },
-        _ => ConnectError::Dial {
+        _ => ConnectError::Connect {
             endpoint,
             message: clean(&error.to_string()),
         },
     }
 }
 
-/// What a path leads to, if that is no socket.
-fn what_else(path: &Path) -> Option<&'static str> {
+/// The type of the file, unless it is a socket.
+fn other_file_type(path: &Path) -> Option<&'static str> {
     let kind = path.metadata().ok()?.file_type();
     match () {
         () if kind.is_socket() => None,
         () if kind.is_dir() => Some("a directory"),
-        () if kind.is_file() => Some("a plain file"),
-        () => Some("no socket"),
+        () if kind.is_file() => Some("a regular file"),
+        () => Some("not a socket"),
     }
 }
 
-/// Somebody answered in gRPC, or at least in HTTP/2.
-async fn answered(endpoint: &Endpoint, status: &Status, channel: Channel) -> ConnectError {
+/// The error for a status that the server sent, or that tonic made of an HTTP/2 response.
+async fn status_error(endpoint: &Endpoint, status: &Status, channel: Channel) -> ConnectError {
     let (endpoint, error) = (endpoint.clone(), call_error(Operation::VERSION, status));
     let message = error.message.to_string();
-    // tonic's words for an answer without a gRPC status, whatever code it makes of it.
+    // The message of tonic for a response without a gRPC status. The code varies.
     if message.starts_with("grpc-status header missing") {
         let what = "it speaks HTTP/2, but not gRPC".to_owned();
         return ConnectError::NotCri { endpoint, what };
@@ -213,18 +214,19 @@ async fn answered(endpoint: &Endpoint, status: &Status, channel: Channel) -> Con
     match error.kind {
         CallErrorKind::Unimplemented => match v1alpha2(channel).await {
             Some(runtime) => ConnectError::OnlyV1Alpha2 { endpoint, runtime },
-            None => ConnectError::CriOff { endpoint },
+            None => ConnectError::CriDisabled { endpoint },
         },
         CallErrorKind::Unavailable => ConnectError::Starting { endpoint, message },
         CallErrorKind::Malformed => {
-            let what = format!("its answer is no version ({message})");
+            let what = format!("its response to Version is not valid ({message})");
             ConnectError::NotCri { endpoint, what }
         }
         _ => ConnectError::Failed { endpoint, message },
     }
 }
 
-/// The name and version of a runtime that speaks v1alpha2, whose `Version` has v1's messages.
+/// The name and version of a runtime that implements v1alpha2. Its `Version` has the same messages
+/// as in v1.
 async fn v1alpha2(channel: Channel) -> Option<String> {
     let path = PathAndQuery::from_static("/runtime.v1alpha2.RuntimeService/Version");
     let request = v1::VersionRequest {
@@ -232,13 +234,13 @@ async fn v1alpha2(channel: Channel) -> Option<String> {
     };
     let codec = tonic_prost::ProstCodec::<_, v1::VersionResponse>::default();
     let mut grpc = tonic::client::Grpc::new(channel);
-    let asking = async {
+    let call = async {
         grpc.ready().await.ok()?;
         grpc.unary(tonic::Request::new(request), path, codec)
             .await
             .ok()
     };
-    let version = tokio::time::timeout(AFTERTHOUGHT, asking)
+    let version = tokio::time::timeout(CHECK_TIMEOUT, call)
         .await
         .ok()??
         .into_inner();
@@ -248,38 +250,41 @@ async fn v1alpha2(channel: Channel) -> Option<String> {
     )))
 }
 
-/// There was no answer in gRPC, by this error or in time: finds out what there is instead.
-async fn unspeakable(endpoint: &Endpoint, error: Option<String>) -> ConnectError {
-    let mut heard = Vec::new();
-    let sniffed = tokio::time::timeout(AFTERTHOUGHT, sniff(endpoint.path(), &mut heard)).await;
+/// The error for a server that sent no gRPC response: looks at the first bytes that it sends.
+/// `error` is the message of the failed call; `None` if the call timed out.
+async fn identify_server(endpoint: &Endpoint, error: Option<String>) -> ConnectError {
+    let mut received = Vec::new();
+    let reading = read_first_bytes(endpoint.path(), &mut received);
+    let read = tokio::time::timeout(CHECK_TIMEOUT, reading).await;
     let endpoint = endpoint.clone();
     let not_cri = |what: &str| ConnectError::NotCri {
         endpoint: endpoint.clone(),
         what: what.into(),
     };
-    match (sniffed, error) {
-        _ if heard.starts_with(b"HTTP/") => not_cri("it speaks HTTP/1"),
-        (_, None) if is_http2(&heard) => ConnectError::Unresponsive { endpoint },
-        (_, Some(message)) if is_http2(&heard) => ConnectError::Failed { endpoint, message },
-        _ if !heard.is_empty() => not_cri(&format!("it says \"{}\"", heard.escape_ascii())),
+    match (read, error) {
+        _ if received.starts_with(b"HTTP/") => not_cri("it speaks HTTP/1"),
+        (_, None) if is_http2(&received) => ConnectError::Unresponsive { endpoint },
+        (_, Some(message)) if is_http2(&received) => ConnectError::Failed { endpoint, message },
+        _ if !received.is_empty() => not_cri(&format!("it sends \"{}\"", received.escape_ascii())),
         (Err(_elapsed), _) => ConnectError::Silent { endpoint },
-        (Ok(Ok(())), _) => not_cri("it hangs up without a word"),
-        // It went away meanwhile.
-        (Ok(Err(error)), _) => dial_error(&endpoint, &error),
+        (Ok(Ok(())), _) => not_cri("it closes the connection without a response"),
+        // The server has stopped meanwhile.
+        (Ok(Err(error)), _) => connect_error(&endpoint, &error),
     }
 }
 
-/// Says hello in HTTP/2 and collects the first bytes of the answer.
-async fn sniff(path: &Path, bytes: &mut Vec<u8>) -> io::Result<()> {
+/// Sends the HTTP/2 preface and reads the first bytes of the response.
+async fn read_first_bytes(path: &Path, bytes: &mut Vec<u8>) -> io::Result<()> {
     /// The preface, and an empty SETTINGS frame.
-    const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-    const ENOUGH: u64 = 24;
-    let mut stream = transport::dial(path).await?;
-    // One that talks and hangs up may not take the hello; what it said is still to be had.
-    let _ = stream.write_all(HELLO).await;
-    let mut answer = stream.take(ENOUGH);
-    while answer.limit() > 0 {
-        match answer.read_buf(bytes).await {
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    const MAX_BYTES: u64 = 24;
+    let mut stream = transport::connect(path).await?;
+    // A server that sends first and disconnects may not read the preface. What it sent can still
+    // be read.
+    let _ = stream.write_all(PREFACE).await;
+    let mut response = stream.take(MAX_BYTES);
+    while response.limit() > 0 {
+        match response.read_buf(bytes).await {
             Ok(0) | Err(_) => break,
             Ok(_) if is_http2(bytes) => break,
             Ok(_) => {}
@@ -288,7 +293,7 @@ async fn sniff(path: &Path, bytes: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether this is the head of a SETTINGS frame, with which every HTTP/2 server begins.
+/// Whether this starts with the header of a SETTINGS frame, the first frame of every HTTP/2 server.
 fn is_http2(bytes: &[u8]) -> bool {
     matches!(bytes, [_, _, _, 4, 0, 0, 0, 0, 0, ..])
 }
@@ -297,11 +302,11 @@ fn is_http2(bytes: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// Root passes every door, so the closed one is made by hand.
+    /// Root has access to every socket, so the test creates the error.
     #[test]
-    fn a_refused_permission_is_named() {
+    fn permission_denied_error_names_endpoint() {
         let endpoint: Endpoint = "/run/x.sock".parse().unwrap();
-        let error = dial_error(&endpoint, &io::Error::from_raw_os_error(13));
+        let error = connect_error(&endpoint, &io::Error::from_raw_os_error(13));
         assert_eq!(error, ConnectError::PermissionDenied { endpoint });
         assert!(
             error

@@ -1,16 +1,16 @@
-//! Where a runtime listens: the address as users write it, and the places to look.
+//! Runtime endpoints: parsing, and the well-known sockets.
 //!
-//! Touches the file system only in [`find`].
+//! Only [`find`] accesses the file system.
 
 use std::fmt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// Bytes that fit into a unix socket's address, without the closing zero.
-const LONGEST_PATH: usize = 107;
+/// The maximum length of a unix socket's path, without the terminating zero.
+const MAX_PATH: usize = 107;
 
-/// The unix socket of a runtime: `unix:///path`, or `/path` alone, as in crictl.
+/// The unix socket of a runtime. Parsed from `unix:///path` or `/path`, as in crictl.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint(PathBuf);
 
@@ -24,25 +24,25 @@ impl Endpoint {
 impl FromStr for Endpoint {
     type Err = EndpointError;
 
-    fn from_str(given: &str) -> Result<Self, EndpointError> {
-        let path = match given.split_once("://") {
-            _ if given.is_empty() => return Err(EndpointError::Empty),
+    fn from_str(input: &str) -> Result<Self, EndpointError> {
+        let path = match input.split_once("://") {
+            _ if input.is_empty() => return Err(EndpointError::Empty),
             Some(("unix", path)) => path,
             Some((scheme, _)) => {
-                let (scheme, given) = (scheme.to_owned(), given.to_owned());
-                return Err(EndpointError::Scheme { scheme, given });
+                let (scheme, input) = (scheme.to_owned(), input.to_owned());
+                return Err(EndpointError::Scheme { scheme, input });
             }
-            None => given.strip_prefix("unix:").unwrap_or(given),
+            None => input.strip_prefix("unix:").unwrap_or(input),
         };
         if !path.starts_with('/') {
             return Err(EndpointError::NotAbsolute {
-                given: given.to_owned(),
+                input: input.to_owned(),
                 path: path.to_owned(),
             });
         }
-        if path.len() > LONGEST_PATH || path.contains('\0') {
-            return Err(EndpointError::NoSocketPath {
-                given: given.to_owned(),
+        if path.len() > MAX_PATH || path.contains('\0') {
+            return Err(EndpointError::InvalidPath {
+                input: input.to_owned(),
             });
         }
         Ok(Self(path.into()))
@@ -55,42 +55,42 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// An address that cannot be a runtime's.
+/// Why a text is not a valid endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EndpointError {
-    /// Nothing was written.
-    #[error("the runtime endpoint is empty: write unix:///path/to/runtime.sock")]
+    /// The text is empty.
+    #[error("the runtime endpoint is empty; use unix:///path/to/runtime.sock")]
     Empty,
-    /// Runtimes are reached over unix sockets only.
+    /// The scheme is not `unix`. Only unix sockets are supported.
     #[error(
-        "cannot reach a runtime by {scheme:?} (given: {given:?}): write unix:///path/to/runtime.sock"
+        "unsupported scheme {scheme:?} in the runtime endpoint {input:?}; use unix:///path/to/runtime.sock"
     )]
     Scheme {
         /// The scheme.
         scheme: String,
-        /// What was written.
-        given: String,
+        /// The text that was parsed.
+        input: String,
     },
-    /// The path has no slash at its head; `unix://run/x.sock` is one slash short.
-    #[error("the runtime endpoint {given:?} has no absolute path: write \"unix:///{path}\"")]
+    /// The path does not start with a slash. `unix://run/x.sock` lacks the third slash.
+    #[error("the runtime endpoint {input:?} has no absolute path; use \"unix:///{path}\"")]
     NotAbsolute {
-        /// What was written.
-        given: String,
-        /// What stands where the path should.
+        /// The text that was parsed.
+        input: String,
+        /// The part of the text that should be the path.
         path: String,
     },
-    /// No socket can have this path.
+    /// The path is too long for a socket or contains a zero byte.
     #[error(
-        "the runtime endpoint {given:?} cannot be a socket: its path is longer than {LONGEST_PATH} bytes or contains a zero"
+        "the runtime endpoint {input:?} cannot be a socket: its path is longer than {MAX_PATH} bytes or contains a zero byte"
     )]
-    NoSocketPath {
-        /// What was written.
-        given: String,
+    InvalidPath {
+        /// The text that was parsed.
+        input: String,
     },
 }
 
-/// A socket at which a runtime usually listens.
+/// A socket on which a runtime listens by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WellKnown {
@@ -100,13 +100,13 @@ pub struct WellKnown {
     pub path: &'static str,
 }
 
-/// The usual sockets, in the order in which [`find`] tries them.
+/// The default sockets of the runtimes, in the order in which [`find`] checks them.
 pub const fn well_known() -> &'static [WellKnown] {
     const fn at(runtime: &'static str, path: &'static str) -> WellKnown {
         WellKnown { runtime, path }
     }
-    // /var/run is a link to /run nearly everywhere; where it is not, it is looked at last.
-    const PLACES: &[WellKnown] = &[
+    // /var/run is nearly always a link to /run, so it is checked last.
+    const SOCKETS: &[WellKnown] = &[
         at("containerd", "/run/containerd/containerd.sock"),
         at("CRI-O", "/run/crio/crio.sock"),
         at("cri-dockerd", "/run/cri-dockerd.sock"),
@@ -114,13 +114,12 @@ pub const fn well_known() -> &'static [WellKnown] {
         at("CRI-O", "/var/run/crio/crio.sock"),
         at("cri-dockerd", "/var/run/cri-dockerd.sock"),
     ];
-    PLACES
+    SOCKETS
 }
 
-/// The first well-known path at which there is a socket. Whether anybody listens there is not
-/// tried.
+/// The first well-known path that is a socket. Does not check whether a process listens on it.
 pub fn find() -> Option<Endpoint> {
-    first_socket(well_known().iter().map(|place| Path::new(place.path)))
+    first_socket(well_known().iter().map(|known| Path::new(known.path)))
 }
 
 fn first_socket<'a>(mut paths: impl Iterator<Item = &'a Path>) -> Option<Endpoint> {
@@ -136,48 +135,48 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_taken_with_and_without_its_scheme() {
-        for given in ["unix:///run/x.sock", "unix:/run/x.sock", "/run/x.sock"] {
-            let endpoint: Endpoint = given.parse().unwrap();
+    fn path_is_parsed_with_and_without_scheme() {
+        for input in ["unix:///run/x.sock", "unix:/run/x.sock", "/run/x.sock"] {
+            let endpoint: Endpoint = input.parse().unwrap();
             assert_eq!(endpoint.path(), Path::new("/run/x.sock"));
             assert_eq!(endpoint.to_string(), "unix:///run/x.sock");
         }
     }
 
     #[test]
-    fn another_scheme_is_named_and_the_right_one_told() {
-        for (given, scheme) in [
+    fn unsupported_scheme_error_names_both_schemes() {
+        for (input, scheme) in [
             ("tcp://127.0.0.1:1", "tcp"),
             ("http://x/y", "http"),
             ("npipe:////./p", "npipe"),
         ] {
-            let error = given.parse::<Endpoint>().unwrap_err().to_string();
+            let error = input.parse::<Endpoint>().unwrap_err().to_string();
             assert!(error.contains(&format!("{scheme:?}")), "{error}");
-            assert!(error.contains("write unix:///"), "{error}");
+            assert!(error.contains("use unix:///"), "{error}");
         }
     }
 
     #[test]
-    fn what_is_no_absolute_path_is_refused() {
+    fn relative_or_invalid_path_is_rejected() {
         assert_eq!("".parse::<Endpoint>(), Err(EndpointError::Empty));
         let error = "unix://run/x.sock"
             .parse::<Endpoint>()
             .unwrap_err()
             .to_string();
-        assert!(error.ends_with("write \"unix:///run/x.sock\""), "{error}");
-        for given in ["x.sock", "localhost:1234", "unix://", "unix:"] {
+        assert!(error.ends_with("use \"unix:///run/x.sock\""), "{error}");
+        for input in ["x.sock", "localhost:1234", "unix://", "unix:"] {
             assert!(
                 matches!(
-                    given.parse::<Endpoint>(),
+                    input.parse::<Endpoint>(),
                     Err(EndpointError::NotAbsolute { .. })
                 ),
-                "{given}"
+                "{input}"
             );
         }
-        for given in [format!("/{}", "x".repeat(107)), "/a\0b".into()] {
-            let error = given.parse::<Endpoint>().unwrap_err();
+        for input in [format!("/{}", "x".repeat(107)), "/a\0b".into()] {
+            let error = input.parse::<Endpoint>().unwrap_err();
             assert!(
-                matches!(error, EndpointError::NoSocketPath { .. }),
+                matches!(error, EndpointError::InvalidPath { .. }),
                 "{error}"
             );
             assert!(!error.to_string().contains('\0'));
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_socket_is_found() {
+    fn find_skips_paths_that_are_not_sockets() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         std::fs::write(path("file"), "").unwrap();

@@ -1,8 +1,8 @@
-//! What went wrong with a call: gRPC status → [`CallError`], with the operation's name.
+//! Converts the gRPC status of a failed call to a [`CallError`] that names the operation.
 //!
-//! A status that the transport made up has a source, one that the runtime sent has none. That
-//! distinction is sounder than the codes: a connection that breaks surfaces as `Unknown`,
-//! `Cancelled` or `Internal`, depending on the moment (quirk `codes of a lost connection`).
+//! A status that the client's transport generated has a source; a status that the runtime sent has
+//! none. This is more reliable than the code: a broken connection is reported as `Unknown`,
+//! `Cancelled` or `Internal`, depending on when it breaks (quirk `codes of a lost connection`).
 
 use std::error::Error;
 use std::io;
@@ -13,19 +13,19 @@ use tonic::{Code, Status};
 
 use crate::metrics::Operation;
 
-/// Characters of a runtime's message that are kept.
-const LONGEST_MESSAGE: usize = 1000;
+/// The maximum length of an error message, in characters.
+const MAX_MESSAGE: usize = 1000;
 
 pub(crate) fn call_error(operation: Operation, status: &Status) -> CallError {
     CallError::new(operation.name, kind(status), message(status))
 }
 
 pub(crate) fn timed_out(operation: Operation, deadline: Duration) -> CallError {
-    let message = format!("no answer within {deadline:?}");
+    let message = format!("no response within {deadline:?}");
     CallError::new(operation.name, CallErrorKind::DeadlineExceeded, message)
 }
 
-/// The runtime answered, and the answer is not one.
+/// For a response that is not valid.
 pub(crate) fn malformed(operation: Operation, message: &str) -> CallError {
     CallError::new(operation.name, CallErrorKind::Malformed, clean(message))
 }
@@ -38,8 +38,8 @@ pub(crate) fn no_connection(operation: Operation, error: &io::Error) -> CallErro
     )
 }
 
-/// Whether the transport made this status up: the runtime itself said nothing.
-pub(crate) fn is_local(status: &Status) -> bool {
+/// Whether the transport generated this status, not the runtime.
+pub(crate) fn is_from_transport(status: &Status) -> bool {
     status.source().is_some()
 }
 
@@ -49,23 +49,23 @@ fn kind(status: &Status) -> CallErrorKind {
             .find_map(|error| error.downcast_ref::<io::Error>())
             .map_or(CallErrorKind::Unavailable, io_kind);
     }
-    let says = |text: &str| status.message().contains(text);
+    let contains = |text: &str| status.message().contains(text);
     match status.code() {
         Code::NotFound => CallErrorKind::NotFound,
         Code::DeadlineExceeded => CallErrorKind::DeadlineExceeded,
         Code::Unavailable => CallErrorKind::Unavailable,
         // Quirk `starting`.
-        Code::Unknown if says("server is not initialized yet") => CallErrorKind::Unavailable,
+        Code::Unknown if contains("server is not initialized yet") => CallErrorKind::Unavailable,
         Code::Unimplemented => CallErrorKind::Unimplemented,
-        // Ours (tonic's decoder), and grpc-go's own when it sends or receives.
-        Code::OutOfRange if says("message length too large") => CallErrorKind::TooLarge,
-        Code::ResourceExhausted if says("larger than max") => CallErrorKind::TooLarge,
+        // The messages of tonic's decoder and of grpc-go.
+        Code::OutOfRange if contains("message length too large") => CallErrorKind::TooLarge,
+        Code::ResourceExhausted if contains("larger than max") => CallErrorKind::TooLarge,
         Code::PermissionDenied | Code::Unauthenticated => CallErrorKind::PermissionDenied,
-        // tonic's words for bytes that are no message.
+        // The messages of tonic for a response that cannot be decoded.
         Code::Internal
-            if says("failed to decode Protobuf message")
-                || says("protocol error")
-                || says("Missing response message") =>
+            if contains("failed to decode Protobuf message")
+                || contains("protocol error")
+                || contains("Missing response message") =>
         {
             CallErrorKind::Malformed
         }
@@ -80,23 +80,24 @@ fn io_kind(error: &io::Error) -> CallErrorKind {
     }
 }
 
-/// What the runtime said; what the transport said, with the cause at the bottom of it.
+/// The message of the status. For a status of the transport, the root cause is appended.
 fn message(status: &Status) -> String {
-    let said = match status.message() {
+    let message = match status.message() {
         "" => status.code().description(),
-        said => said,
+        message => message,
     };
-    with_cause(said, status)
+    with_cause(message, status)
 }
 
-pub(crate) fn with_cause(said: &str, error: &(dyn Error + 'static)) -> String {
+/// Appends the root cause of an error to its message.
+pub(crate) fn with_cause(message: &str, error: &(dyn Error + 'static)) -> String {
     let cause = error
         .source()
         .and_then(|source| chain(source).last())
         .map(ToString::to_string);
     match cause {
-        Some(cause) if cause != said => clean(&format!("{said}: {cause}")),
-        _ => clean(said),
+        Some(cause) if cause != message => clean(&format!("{message}: {cause}")),
+        _ => clean(message),
     }
 }
 
@@ -106,12 +107,13 @@ fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn 
     })
 }
 
-/// One line of bounded length: a runtime's text may end up in a log or on a terminal.
+/// Makes a single line of bounded length: the text of a runtime may be logged or printed on a
+/// terminal.
 pub(crate) fn clean(text: &str) -> String {
     let text = text.trim();
     let mut clean: String = text
         .chars()
-        .take(LONGEST_MESSAGE)
+        .take(MAX_MESSAGE)
         .map(|c| if c.is_control() { ' ' } else { c })
         .collect();
     if clean.len() < text.len() {
@@ -129,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_runtime_says_is_classified() {
+    fn status_of_runtime_is_classified() {
         for (code, message, kind) in [
             (Code::NotFound, "no such container", CallErrorKind::NotFound),
             (
@@ -183,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_transport_makes_up_is_unavailable_whatever_its_code() {
+    fn status_of_transport_is_unavailable_with_any_code() {
         for code in [Code::Unknown, Code::Cancelled, Code::Internal] {
             let mut status = Status::new(code, "error reading a body from connection");
             status.set_source(std::sync::Arc::new(io::Error::from(
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_permission_is_told_apart() {
+    fn permission_denied_on_connect_has_its_own_kind() {
         let mut status = Status::unavailable("transport error");
         status.set_source(std::sync::Arc::new(io::Error::from_raw_os_error(13)));
         let error = call_error(Operation::VERSION, &status);
@@ -208,9 +210,9 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_one_line_and_bounded() {
+    fn message_is_one_line_and_bounded() {
         assert_eq!(clean("a\n\x1b[31mb"), "a  [31mb");
         let long = clean(&"é".repeat(5000));
-        assert_eq!(long.chars().count(), LONGEST_MESSAGE + 1);
+        assert_eq!(long.chars().count(), MAX_MESSAGE + 1);
     }
 }

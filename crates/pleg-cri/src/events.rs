@@ -1,4 +1,4 @@
-//! The event stream of one subscription: decodes and hands over. It makes no other call.
+//! The event stream of one subscription. It only decodes events and makes no other call.
 
 use std::fmt;
 use std::pin::Pin;
@@ -18,47 +18,47 @@ use tonic_prost::ProstEncoder;
 
 use crate::decode::EventDecoder;
 use crate::error::call_error;
-use crate::metrics::{Measured, Operation};
+use crate::metrics::{Measurement, Operation};
 use crate::v1;
 
-/// The events of a runtime, from when this is first polled, on a connection of its own.
+/// The event stream of a runtime, on a separate connection. The call starts with the first poll.
 ///
-/// Ends with `None` when the runtime ends it in good order, and after an error. Dropping it ends
-/// the call.
+/// Returns `None` after the runtime has ended the stream with OK, and after an error. Dropping the
+/// stream cancels the call.
 pub struct Events(State);
 
 enum State {
-    /// The call, issued when it is polled for the first time. It stays pending until the first
-    /// event, for hours if need be (quirk `headers come with the first event`).
+    /// The call. It starts with the first poll and stays pending until the first event, which may
+    /// take hours (quirk `headers with the first event`).
     Opening(BoxFuture<'static, Result<Open, CallError>>),
     Open(Box<Open>),
-    Over,
+    Ended,
 }
 
 struct Open {
-    /// Events that name nothing come as `None`.
+    /// An event without an id is `None`.
     stream: Streaming<Option<RuntimeEvent>>,
-    measured: Measured,
+    measurement: Measurement,
 }
 
 impl Events {
     pub(crate) fn new(channel: Channel, message_limit: usize, clock: Clock) -> Self {
         Self(State::Opening(Box::pin(async move {
-            let mut measured = Measured::begin(Operation::EVENTS, clock);
+            let mut measurement = Measurement::begin(Operation::EVENTS, clock);
             // A stream that its reader drops has not failed.
-            measured.failed = false;
+            measurement.failed = false;
             match call(channel, message_limit).await {
                 Ok(response) => Ok(Open {
                     stream: response.into_inner(),
-                    measured,
+                    measurement,
                 }),
-                Err(status) => Err(failed(&mut measured, &status)),
+                Err(status) => Err(failed(&mut measurement, &status)),
             }
         })))
     }
 }
 
-/// The generated client's call, with a codec of our own.
+/// Makes the same call as the generated client, but with [`EventCodec`].
 async fn call(
     channel: Channel,
     message_limit: usize,
@@ -71,7 +71,7 @@ async fn call(
     client.server_streaming(request, method, EventCodec).await
 }
 
-/// Takes events to pieces where they lie in the transport's buffer.
+/// Decodes events in the transport's buffer, without copying the message.
 struct EventCodec;
 
 impl Codec for EventCodec {
@@ -95,23 +95,23 @@ impl Decoder for EventDecoder {
 
     fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<Self::Item>, Status> {
         let length = message.remaining();
-        let whole = message.chunk();
-        let event = if whole.len() == length {
-            let event = self.read(whole);
+        let chunk = message.chunk();
+        let event = if chunk.len() == length {
+            let event = self.read(chunk);
             message.advance(length);
             event
         } else {
             self.read(&message.copy_to_bytes(length))
         };
-        // As tonic's own decoder says it.
+        // The same status as from tonic's own decoder.
         event
             .map(Some)
             .map_err(|error| Status::internal(error.to_string()))
     }
 }
 
-fn failed(measured: &mut Measured, status: &Status) -> CallError {
-    measured.failed = true;
+fn failed(measurement: &mut Measurement, status: &Status) -> CallError {
+    measurement.failed = true;
     call_error(Operation::EVENTS, status)
 }
 
@@ -131,12 +131,12 @@ impl Stream for Events {
                 State::Open(open) => match ready!(Pin::new(&mut open.stream).poll_next(cx)) {
                     Some(Ok(Some(event))) => return Poll::Ready(Some(Ok(event))),
                     Some(Ok(None)) => continue,
-                    Some(Err(status)) => Some(Err(failed(&mut open.measured, &status))),
+                    Some(Err(status)) => Some(Err(failed(&mut open.measurement, &status))),
                     None => None,
                 },
-                State::Over => None,
+                State::Ended => None,
             };
-            self.0 = State::Over;
+            self.0 = State::Ended;
             return Poll::Ready(end);
         }
     }

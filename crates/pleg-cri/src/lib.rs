@@ -1,16 +1,17 @@
-//! CRI v1 over unix sockets: how a container runtime is reached, asked and understood.
+//! A CRI v1 client for container runtimes on unix sockets.
 //!
-//! * [`CriRuntime`] implements [`Runtime`](pleg_runtime::Runtime): lists (streamed where the
-//!   runtime offers it), statuses, the event stream; every call with a deadline, a measurement
-//!   ([`describe_metrics`]) and an error that names it.
-//! * [`diagnose`] says what is wrong with an [`Endpoint`]; [`find`] looks at the usual places.
-//! * [`convert`] is the only place where wire types become domain types, and [`quirks`] the one
-//!   table of what runtimes do beside the contract.
-//! * [`v1`] holds the wire types and services, generated from this project's own
-//!   `proto/runtime/v1/api.proto` and committed: building needs no protoc and no build script.
+//! * [`CriRuntime`] implements [`Runtime`](pleg_runtime::Runtime): lists (streaming lists where the
+//!   runtime supports them), status calls and the event stream. Every call has a deadline, metrics
+//!   ([`describe_metrics`]) and errors that name the operation.
+//! * [`diagnose`] reports why an [`Endpoint`] cannot be used. [`find`] looks for a socket in the
+//!   well-known locations.
+//! * [`convert`] is the only module that converts wire types to domain types. [`quirks`] is the
+//!   table of runtime behavior that the CRI does not specify.
+//! * [`v1`] contains the wire types and services. They are generated from
+//!   `proto/runtime/v1/api.proto` and committed, so a build needs neither protoc nor a build script.
 //!
-//! May touch: the runtime's socket. Of what an answer said it keeps, bounded, only what the next
-//! one is likely to say again.
+//! The only I/O is on the runtime's socket. Decoders keep a bounded number of values from earlier
+//! responses, to share them with later ones.
 
 mod config;
 pub mod convert;
@@ -19,9 +20,9 @@ mod diagnose;
 mod endpoint;
 mod error;
 mod events;
+mod interner;
 mod lists;
 mod metrics;
-mod pool;
 pub mod quirks;
 pub mod rows;
 mod runtime;

@@ -1,5 +1,5 @@
-//! The two lists: by streaming where the runtime offers it, unary else. Their messages are handed
-//! on as bytes, for [`rows`] or for whoever reads rows in another way.
+//! The two list operations. They use streaming lists if the runtime supports them, and unary lists
+//! otherwise. Response messages are passed on as bytes, to [`rows`] or to another decoder.
 
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering;
@@ -20,10 +20,10 @@ use crate::metrics::Operation;
 use crate::runtime::CriRuntime;
 use crate::{convert, rows, v1};
 
-/// What reads a message of a list.
+/// Reads a message of a list.
 type Read<'a> = &'a mut (dyn FnMut(Bytes) -> Result<(), DecodeError> + Send);
 
-/// A list in both ways of asking for it.
+/// The streaming and the unary request of a list: method and message.
 struct List<Streamed, Unary> {
     operation: Operation,
     stream: (&'static str, Streamed),
@@ -36,15 +36,15 @@ impl CriRuntime {
         scope: &Scope,
         row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
-        let mut read = |message: Bytes| rows::sandboxes_with(message, &self.pool, row);
+        let mut read = |message: Bytes| rows::sandboxes_with(message, &self.interner, row);
         self.sandbox_messages(scope, &mut read).await
     }
 
-    /// The messages of a list of sandboxes as they lie on the wire: one `ListPodSandboxResponse`, or
-    /// page by page what the runtime streams, which has its rows in the same field.
+    /// Lists sandboxes and passes each encoded message to `read`: one `ListPodSandboxResponse`, or
+    /// each page of `StreamPodSandboxes`, which has its rows in the same field.
     ///
     /// # Errors
-    /// Any failure of the call, or that of `read`.
+    /// If the call or `read` fails.
     pub async fn sandbox_messages(&self, scope: &Scope, read: Read<'_>) -> Result<(), CallError> {
         let filter = convert::sandbox_filter(scope);
         let list = List {
@@ -68,15 +68,15 @@ impl CriRuntime {
         scope: &Scope,
         row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
-        let mut read = |message: Bytes| rows::containers_with(message, &self.pool, row);
+        let mut read = |message: Bytes| rows::containers_with(message, &self.interner, row);
         self.container_messages(scope, &mut read).await
     }
 
-    /// The messages of a list of containers as they lie on the wire: one `ListContainersResponse`, or
-    /// page by page what the runtime streams, which has its rows in the same field.
+    /// Lists containers and passes each encoded message to `read`: one `ListContainersResponse`, or
+    /// each page of `StreamContainers`, which has its rows in the same field.
     ///
     /// # Errors
-    /// Any failure of the call, or that of `read`.
+    /// If the call or `read` fails.
     pub async fn container_messages(&self, scope: &Scope, read: Read<'_>) -> Result<(), CallError> {
         let filter = convert::container_filter(scope);
         let list = List {
@@ -100,7 +100,7 @@ impl CriRuntime {
         S: Message + Send + Sync + 'static,
         U: Message + Send + Sync + 'static,
     {
-        // As tonic words it for messages that it decodes itself.
+        // The same status as for messages that tonic decodes.
         let read = |message: Bytes| read(message).map_err(|e| Status::internal(e.to_string()));
         let (stream, unary) = (list.stream, list.unary);
         self.operation(list.operation, async {
@@ -108,7 +108,7 @@ impl CriRuntime {
             let mut client =
                 Grpc::new(self.channel()).max_decoding_message_size(self.config().message_limit);
             let connection = self.connections.current();
-            if self.unary_lists_on.load(Ordering::Relaxed) != connection {
+            if self.unary_lists_on_connection.load(Ordering::Relaxed) != connection {
                 let (path, request) = stream;
                 let call = async {
                     ready(&mut client).await?;
@@ -120,14 +120,15 @@ impl CriRuntime {
                 if pages(call, &mut read).await? {
                     return Ok(());
                 }
-                // It is asked once per connection.
-                self.unary_lists_on.store(connection, Ordering::Relaxed);
+                // Streaming is tried once per connection.
+                self.unary_lists_on_connection
+                    .store(connection, Ordering::Relaxed);
             }
             let (path, request) = unary;
             ready(&mut client).await?;
             let path = PathAndQuery::from_static(path);
-            let answer = client.unary(Request::new(request), path, Undecoded::default());
-            read(answer.await?.into_inner())
+            let response = client.unary(Request::new(request), path, Undecoded::default());
+            read(response.await?.into_inner())
         })
         .await
     }
@@ -138,10 +139,11 @@ async fn ready(client: &mut Grpc<Channel>) -> Result<(), Status> {
     client.ready().map(|ready| ready.map_err(not_ready)).await
 }
 
-/// Hands over the pages of a stream as they arrive; `false` if the runtime does not know the call.
+/// Passes on the pages of a stream as they arrive. Returns `false` if the runtime does not implement
+/// the call.
 ///
-/// It says so in the call itself or, where headers came first, in place of the first page. Once a
-/// page was there, it is an error like any other.
+/// `Unimplemented` may be the result of the call or, if the response headers came first, replace the
+/// first page. After a page it is an error like any other.
 async fn pages(
     call: impl Future<Output = Result<Response<Streaming<Bytes>>, Status>>,
     page: &mut impl FnMut(Bytes) -> Result<(), Status>,
@@ -164,7 +166,7 @@ async fn pages(
     }
 }
 
-/// Encodes requests by prost and leaves answers as they came.
+/// Encodes requests with prost and does not decode responses.
 struct Undecoded<T>(PhantomData<fn() -> T>);
 
 impl<T> Default for Undecoded<T> {
@@ -177,20 +179,20 @@ impl<T: Message + Send + Sync + 'static> Codec for Undecoded<T> {
     type Encode = T;
     type Decode = Bytes;
     type Encoder = <ProstCodec<T, ()> as Codec>::Encoder;
-    type Decoder = AsItCame;
+    type Decoder = BytesDecoder;
 
     fn encoder(&mut self) -> Self::Encoder {
         ProstCodec::<T, ()>::default().encoder()
     }
 
-    fn decoder(&mut self) -> AsItCame {
-        AsItCame
+    fn decoder(&mut self) -> BytesDecoder {
+        BytesDecoder
     }
 }
 
-struct AsItCame;
+struct BytesDecoder;
 
-impl Decoder for AsItCame {
+impl Decoder for BytesDecoder {
     type Item = Bytes;
     type Error = Status;
 

@@ -1,7 +1,7 @@
-//! The metrics of this room: upstream's `kubelet_runtime_operations_*`, by their names to the
-//! letter, and what was irregular in the runtime's answers.
+//! The metrics of this crate: the kubelet's `kubelet_runtime_operations_*`, with exactly the
+//! kubelet's names, and a counter of irregular input from the runtime.
 //!
-//! Labels are fixed words: never an id, a name, an endpoint or the text of an error.
+//! Label values are from fixed sets: never an id, a name, an endpoint or an error message.
 
 use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
 use pleg_runtime::clock::Clock;
@@ -14,7 +14,7 @@ const IRREGULAR: &str = "pleg_irregular_input_total";
 
 /// Registers the descriptions of this crate's metrics with the recorder.
 pub fn describe_metrics() {
-    describe_counter!(OPERATIONS, "Runtime operations begun, by type.");
+    describe_counter!(OPERATIONS, "Runtime operations started, by type.");
     describe_histogram!(
         DURATION,
         Unit::Seconds,
@@ -22,15 +22,15 @@ pub fn describe_metrics() {
     );
     describe_counter!(
         ERRORS,
-        "Runtime operations that failed or were given up, by type."
+        "Runtime operations that failed or were cancelled, by type."
     );
     describe_counter!(
         IRREGULAR,
-        "Things that were missing or absurd in the runtime's answers, by kind; none was believed."
+        "Missing or invalid values in responses and events of the runtime, by kind; they are ignored."
     );
 }
 
-/// An operation: the name of its call and upstream's label.
+/// An operation: the name of its call, and the kubelet's label value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operation {
     pub(crate) name: &'static str,
@@ -50,18 +50,19 @@ impl Operation {
     }
 }
 
-/// One operation under way. Counted when it begins, so that one that hangs is seen at once;
-/// its duration and its failure when this is dropped, so that one that is given up is seen too.
+/// Measures an operation in progress. It is counted when it starts, so that a hanging operation is
+/// visible at once. Its duration and failure are recorded when this is dropped, so that a cancelled
+/// operation is visible, too.
 #[derive(Debug)]
-pub(crate) struct Measured {
+pub(crate) struct Measurement {
     operation: Operation,
     clock: Clock,
     began: Instant,
-    /// Whether it failed, if it is over now.
+    /// Whether the operation counts as failed if this is dropped now.
     pub(crate) failed: bool,
 }
 
-impl Measured {
+impl Measurement {
     pub(crate) fn begin(operation: Operation, clock: Clock) -> Self {
         counter!(OPERATIONS, "operation_type" => operation.label).increment(1);
         Self {
@@ -73,30 +74,30 @@ impl Measured {
     }
 }
 
-impl Drop for Measured {
+impl Drop for Measurement {
     fn drop(&mut self) {
-        let took = self.clock.now().since(self.began).as_secs_f64();
-        histogram!(DURATION, "operation_type" => self.operation.label).record(took);
+        let seconds = self.clock.now().since(self.began).as_secs_f64();
+        histogram!(DURATION, "operation_type" => self.operation.label).record(seconds);
         if self.failed {
             counter!(ERRORS, "operation_type" => self.operation.label).increment(1);
         }
     }
 }
 
-/// What was irregular in an answer (law 7: a normal input, counted).
+/// Irregular input from the runtime. It is expected, and counted (invariant 7).
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Irregular {
-    /// A row, a status or an event that names nothing; it was dropped.
+    /// A row, a status or an event without an id; it is dropped.
     NoId,
     /// An event without a sandbox status.
     NoSandboxStatus,
     /// An event, other than DELETED, whose statuses do not show its subject.
     NoSubjectStatus,
-    /// A state or an event type by a number that the contract does not know.
+    /// A state or an event type whose number is not in the CRI.
     UnknownNumber,
-    /// A time that no clock can have meant.
+    /// A timestamp outside of the plausible range.
     AbsurdTime,
-    /// An address that is none.
+    /// An address that is not an IP address.
     AbsurdAddress,
 }
 

@@ -1,25 +1,26 @@
-//! What runtimes do that the contract does not say, and what is done about it: one table.
+//! The table of quirks: runtime behavior that the CRI does not specify, and how this project
+//! handles it.
 //!
-//! Where code acts on a quirk, its comment names the entry. Pure data.
+//! Code that handles a quirk names the entry in a comment. Pure data.
 
 use std::fmt::Write as _;
 
 use pleg_runtime::RuntimeVersion;
 use pleg_runtime::core::EventProfile;
 
-/// A way in which a runtime differs from what one would expect of the contract.
+/// Behavior of a runtime that the CRI does not specify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Quirk {
-    /// The name by which the code refers to it.
+    /// The name that comments in the code use.
     pub name: &'static str,
-    /// Which runtimes.
+    /// The affected runtimes.
     pub runtime: &'static str,
-    /// Which versions of them.
+    /// The affected versions.
     pub versions: &'static str,
-    /// What they do.
+    /// The behavior of the runtime.
     pub quirk: &'static str,
-    /// What we do.
+    /// How this project handles it.
     pub what_we_do: &'static str,
 }
 
@@ -39,8 +40,8 @@ const fn quirk(
     }
 }
 
-/// What a runtime of that version can be expected to report. The sources are the entries "events
-/// are shared out", "disconnecting crashes it" and "removal hides an end" of the table.
+/// The event profile of a runtime version. It follows the entries "competing subscribers", "crash
+/// on disconnect" and "removal suppresses STOPPED" of the table.
 pub fn event_profile(runtime: &RuntimeVersion) -> EventProfile {
     let version = release(&runtime.version);
     let mut profile = EventProfile::UNKNOWN;
@@ -68,202 +69,205 @@ fn release(version: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// Every quirk that is known.
+/// All known quirks.
 pub const QUIRKS: &[Quirk] = &[
     // The stream.
     quirk(
-        "silent loss",
+        "silent event loss",
         "all",
         "all",
-        "events get lost without a number, a marker or an error that would tell",
-        "full lists for ever; a stream that is well only lengthens their period, misses are counted",
+        "events are lost without a sequence number, marker or error that shows it",
+        "periodic complete lists; while no event is missed, their period grows; missed events are \
+         counted",
     ),
     quirk(
-        "stamped after reading",
+        "timestamp after statuses",
         "all",
         "all",
-        "created_at of an event is later than the statuses in it; two events of one id may come \
-         swapped",
-        "created_at orders nothing; states are joined, so a late one cannot do harm",
+        "created_at of an event is later than its statuses; two events of one id may arrive in \
+         the wrong order",
+        "created_at is not used to order events; states are joined, so a late event is harmless",
     ),
     quirk(
-        "headers come with the first event",
+        "headers with the first event",
         "all",
         "all (grpc-go)",
-        "the response to GetContainerEvents begins with the first event, on a quiet node after \
-         hours",
-        "the call is issued inside the stream and stays pending there; no deadline on it, nor on \
-         its channel",
+        "the response headers of GetContainerEvents arrive with the first event, which on a quiet \
+         node may take hours",
+        "the call starts with the first poll of the stream and stays pending; neither the call nor \
+         its channel has a timeout",
     ),
     quirk(
-        "pings are punished",
+        "too_many_pings",
         "all",
         "all (grpc-go)",
-        "HTTP/2 pings more often than every 5 min end the connection with too_many_pings",
-        "no HTTP/2 keepalive and no adaptive window; signs of life are calls with a deadline",
+        "HTTP/2 pings more often than every 5 min close the connection with too_many_pings",
+        "no HTTP/2 keepalive and no adaptive window; calls with deadlines detect a dead runtime",
     ),
     quirk(
-        "zombie subscribers",
+        "dead subscribers",
         "all",
         "all",
-        "a subscriber that is gone is noticed with the next event, which is lost with it \
-         (1.7: one event for each)",
-        "one long-lived stream, never renewed without need; a list right after every subscribe",
+        "the runtime notices a disconnected subscriber only when it sends the next event, which \
+         is lost (1.7: one event for each subscriber)",
+        "one long-lived stream, renewed only if necessary; a list right after every subscribe",
     ),
     quirk(
-        "a slow reader hurts the runtime",
+        "slow subscriber blocks the runtime",
         "all",
         "all",
-        "a subscriber that stops reading blocks containerd's own calls, and starves CRI-O's other \
-         subscribers",
-        "the reader only drains: no call, no lock, no waiting for a consumer",
+        "a subscriber that does not read blocks calls of containerd, and delays the other \
+         subscribers of CRI-O",
+        "the reader only drains the stream: it makes no call, takes no lock held elsewhere and \
+         waits for no consumer",
     ),
     quirk(
-        "large events",
+        "large messages",
         "all",
         "all",
-        "an event or a list may be as large as the runtime's own limit (containerd 16 MiB, CRI-O \
-         80 MiB); one over ours ends the call",
-        "16 MiB by default, configurable to 80; TooLarge is an error of its own",
+        "an event or a list may be as large as the runtime's limit (containerd 16 MiB, CRI-O \
+         80 MiB); a message above the client's limit fails the call",
+        "the limit is 16 MiB by default and configurable up to 80 MiB; the error kind is TooLarge",
     ),
     quirk(
-        "no event for it",
+        "changes without an event",
         "all",
         "all",
-        "an OOM reason that comes late, a resize, a failed start and a runtime's own cleaning up \
-         cause no event",
-        "inspections and lists compare state, details and presence; a non-zero exit is read once \
-         more",
+        "a late OOM reason, a resize, a failed start and the runtime's own cleanup cause no event",
+        "inspections and lists compare state, details and presence; after a non-zero exit code the \
+         status is read once more",
     ),
     quirk(
-        "stale backlog",
+        "replayed events",
         "containerd",
         "1.7: up to 1000 events of any age; >= 2: 5 min",
-        "the first subscriber gets what happened while there was none",
-        "an unknown id is believed only if its created_at is plausible, a known one is joined",
+        "the first subscriber gets the events from the time without subscribers",
+        "an event of an unknown id is accepted only if its created_at is plausible; for a known id \
+         the states are joined",
     ),
     quirk(
-        "events are shared out",
+        "competing subscribers",
         "containerd; CRI-O",
         "1.7; <= 1.27",
-        "every event goes to one subscriber only: a second one takes them away",
-        "misses are counted; while the stream loses, the node is relisted every second, and health \
-         names the likely cause",
+        "every event goes to one subscriber only, so a second subscriber takes a share of them",
+        "missed events are counted; while the stream loses events, the node is relisted every \
+         second, and health names the likely cause",
     ),
     quirk(
-        "events not offered",
+        "no event stream",
         "containerd",
         "<= 1.6, or with cri in disabled_plugins",
         "GetContainerEvents is Unimplemented",
-        "lists alone; asked again every 60 s",
+        "lists only; the call is retried every 60 s",
     ),
     quirk(
-        "events switched off",
+        "events disabled",
         "CRI-O",
         "all, unless enable_pod_events",
-        "GetContainerEvents ends at once with OK",
-        "told apart from a loss; lists alone, asked again every 60 s",
+        "GetContainerEvents ends immediately with OK",
+        "distinguished from a lost stream; lists only; the call is retried every 60 s",
     ),
     quirk(
-        "clean end on stop",
+        "stream ends with OK on stop",
         "CRI-O",
         "all",
-        "a stream that lived ends with OK when CRI-O stops",
-        "an end is a loss of the stream, whatever its code: subscribe again, then list",
+        "an established stream ends with OK when CRI-O stops",
+        "the stream is lost, with any code: subscribe again, then list",
     ),
     quirk(
-        "disconnecting crashes it",
+        "crash on disconnect",
         "CRI-O",
         "1.28 to 1.32 (cri-o#9004)",
-        "a subscriber that leaves may crash the whole runtime",
-        "one long-lived stream, never renewed without need",
+        "a subscriber that disconnects may crash the runtime",
+        "one long-lived stream, renewed only if necessary",
     ),
-    // What events carry.
+    // The content of events.
     quirk(
         "nil sandbox status",
         "containerd",
         "1.7",
-        "a sandbox's DELETED carries no sandbox status",
-        "nothing is concluded from it; the pod is found by its id",
+        "DELETED of a sandbox has no sandbox status",
+        "a missing status means nothing; the pod is found by the sandbox id",
     ),
     quirk(
-        "absurd created_at",
+        "invalid created_at",
         "containerd",
         ">= 2",
-        "the sandbox status in a DELETED was created at -6795364578871345152",
-        "a time outside 1973..2100 is no time; counted",
+        "the sandbox status in DELETED has the created_at -6795364578871345152",
+        "a time outside 1973..2100 is ignored and counted",
     ),
     quirk(
         "partial container statuses",
         "all",
         "containerd: of this sandbox, none if the list failed; CRI-O: of the pod's uid",
-        "an event's statuses are never the whole pod for certain",
-        "what an event does not mention is untouched",
+        "the statuses of an event may not be the whole pod",
+        "ids that an event does not contain are not changed",
     ),
     quirk(
         "empty container statuses",
         "CRI-O",
         "1.31.0 to 1.34.11 (cri-o#9663)",
-        "elements of containers_statuses without any field",
+        "containers_statuses has elements without any field",
         "an element without an id is dropped and counted",
     ),
     quirk(
-        "deleted while it exists",
+        "DELETED on stop",
         "CRI-O",
         "<= 1.27.0",
-        "a container that stops is told as DELETED",
-        "a DELETED whose own statuses still show the id is only a hint",
+        "DELETED is sent for a container that stops",
+        "a DELETED whose own statuses still show the id only causes an inspection",
     ),
     quirk(
         "no sandbox events",
         "CRI-O",
         "all",
-        "a sandbox's CREATED and DELETED are never sent, nor a DELETED of containers removed with \
-         it",
+        "no CREATED and DELETED for sandboxes, and no DELETED for containers that are removed with \
+         their sandbox",
         "a pod whose sandboxes are all NotReady is inspected until it is gone",
     ),
     quirk(
-        "removal hides an end",
+        "removal suppresses STOPPED",
         "CRI-O",
         "all",
-        "an id that is removed as soon as it has stopped may never report STOPPED",
-        "removal voids a pending STOPPED, and a DELETED alone proves no loss",
+        "no STOPPED may be sent for an id that is removed right after it has stopped",
+        "removal voids a pending STOPPED, and a DELETED without STOPPED proves no loss",
     ),
     quirk(
-        "listed after deletion",
+        "listed after DELETED",
         "containerd",
         ">= 2",
         "lists show a sandbox for a while after its DELETED",
-        "what is believed Removed is overruled by two reads >= 10 s apart only",
+        "the state Removed is overruled only by two reads >= 10 s apart",
     ),
     // Calls.
     quirk(
-        "container statuses of a sandbox status",
+        "container statuses in PodSandboxStatus",
         "containerd; CRI-O",
         "containerd 2.0.0 to 2.0.2; CRI-O before 1.29.9, 1.30.6, 1.31.1",
         "PodSandboxStatus has a timestamp but no container statuses, or a timestamp in seconds",
-        "neither is used: ListContainers and ContainerStatus, stamped by our own clock",
+        "neither is used; containers are read with ListContainers and ContainerStatus, and reads \
+         are timed by the local clock",
     ),
     quirk(
-        "stuck running",
+        "stays RUNNING",
         "containerd",
         "1.7 to 1.7.33, 2.0.0 to 2.0.8",
-        "a container that ended while the daemon was down stays RUNNING for ever",
-        "the runtime says so in every answer: not guessed at",
+        "a container that exits while the daemon is down stays RUNNING forever",
+        "not handled: every response of the runtime shows RUNNING",
     ),
     quirk(
-        "exits told late",
+        "late STOPPED",
         "containerd",
         "all",
-        "an exit that cannot be handled is tried again for up to 5 min",
-        "no alarm: the lists say RUNNING too, and the event comes when it comes",
+        "containerd retries to handle a failed exit for up to 5 min",
+        "not handled: lists also show RUNNING until STOPPED is sent",
     ),
     quirk(
-        "no sandbox id in a status",
+        "no sandbox id in ContainerStatus",
         "all",
         "all (CRI v1 has no such field)",
-        "ContainerStatus does not say which sandbox the container is in",
-        "an inspection adds it from the list row",
+        "ContainerStatus does not contain the id of the container's sandbox",
+        "an inspection takes it from the list row",
     ),
     quirk(
         "no streaming lists",
@@ -276,26 +280,26 @@ pub const QUIRKS: &[Quirk] = &[
         "starting",
         "containerd",
         "1.7: Unknown; >= 2: Unavailable",
-        "calls fail with \"server is not initialized yet\" until the plugin is up",
-        "Unavailable, whatever the code",
+        "calls fail with \"server is not initialized yet\" until the CRI plugin is ready",
+        "the error kind is Unavailable, with any code",
     ),
     quirk(
-        "accepts before it serves",
+        "no response during startup",
         "CRI-O",
         "all",
-        "while it restores, connecting succeeds and nothing is answered",
+        "while CRI-O restores its state, it accepts connections and does not respond",
         "every call has a deadline, and health shows the call in flight",
     ),
     quirk(
         "codes of a lost connection",
         "all",
         "all (tonic)",
-        "a lost connection is Unknown, Cancelled or Internal, depending on the moment",
-        "a status that the transport made up is Unavailable, whatever its code",
+        "after a lost connection the code is Unknown, Cancelled or Internal, depending on the time",
+        "for a status from the transport the error kind is Unavailable, with any code",
     ),
 ];
 
-/// The table in Markdown, for documents.
+/// The table as Markdown.
 pub fn table() -> String {
     let mut table =
         "| quirk | runtime | versions | what it does | what we do |\n|---|---|---|---|---|\n"
@@ -322,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_entry_has_a_name_of_its_own_and_fits_into_the_table() {
+    fn quirk_names_are_unique_and_fit_in_table() {
         let names: std::collections::BTreeSet<_> = QUIRKS.iter().map(|quirk| quirk.name).collect();
         assert_eq!(names.len(), QUIRKS.len());
         for line in table().lines() {
@@ -362,9 +366,8 @@ mod tests {
         assert_eq!(profile("docker", "1"), EventProfile::UNKNOWN);
     }
 
-    /// A comment that names a quirk names one that is in the table.
     #[test]
-    fn code_names_only_quirks_that_exist() {
+    fn quirks_named_in_comments_exist() {
         let sources = [
             include_str!("convert.rs"),
             include_str!("error.rs"),
@@ -374,7 +377,7 @@ mod tests {
         ];
         let mut named = 0;
         for source in sources {
-            // A comment may break its line between the word and the name.
+            // There may be a line break between the word and the name.
             let source = source
                 .replace("\n///", "")
                 .replace("\n//!", "")
@@ -385,6 +388,6 @@ mod tests {
                 named += 1;
             }
         }
-        assert!(named >= 8, "the comments are found at all: {named}");
+        assert!(named >= 8, "too few comments were found: {named}");
     }
 }

@@ -1,5 +1,5 @@
 //! [`CriRuntime`]: the CRI calls that a pod lifecycle event generator makes, each with a deadline,
-//! a measurement and an error that names it.
+//! metrics and errors that name the operation.
 
 use std::fmt;
 use std::io;
@@ -17,83 +17,83 @@ use crate::config::{ConfigError, CriConfig};
 use crate::diagnose::{ConnectError, diagnose};
 use crate::error::{call_error, malformed, no_connection, timed_out};
 use crate::events::Events;
-use crate::metrics::{Measured, Operation};
-use crate::pool::{self, Pool};
-use crate::transport::{self, Connections, Dialler, KUBELET_API};
+use crate::interner::{self, Interner};
+use crate::metrics::{Measurement, Operation};
+use crate::transport::{self, Connections, Connector, KUBELET_API};
 use crate::v1::image_service_client::ImageServiceClient;
 use crate::v1::runtime_service_client::RuntimeServiceClient;
 use crate::{convert, quirks, v1};
 
-/// A runtime that speaks CRI v1, on a unix socket or on connections that the embedder makes.
+/// A client for a runtime that implements CRI v1, on a unix socket or on connections that the
+/// embedder creates.
 ///
-/// Connects with its first call, and again whenever the connection was lost. All calls share one
-/// connection; every event stream has its own, so that neither waits for the other.
+/// It connects with the first call and reconnects after the connection is lost. All calls share one
+/// connection. Every event stream has its own, so that calls and events do not delay each other.
 pub struct CriRuntime {
     config: CriConfig,
-    dialler: Dialler,
+    connector: Connector,
     channel: Channel,
     pub(crate) connections: Connections,
-    /// The connection on which the runtime said that it does not offer streaming lists; 0 for
-    /// none. Another connection may lead to another version of it.
-    pub(crate) unary_lists_on: AtomicU64,
+    /// The number of the connection on which the runtime returned `Unimplemented` for a streaming
+    /// list; 0 for none. On another connection the runtime may have another version.
+    pub(crate) unary_lists_on_connection: AtomicU64,
     clock: Clock,
-    /// What the rows and statuses that are read have in common. Events have their own.
-    pub(crate) pool: Mutex<Pool>,
+    /// For rows and statuses. Event streams have their own.
+    pub(crate) interner: Mutex<Interner>,
 }
 
 impl CriRuntime {
-    /// A runtime at that endpoint. Nothing is tried yet.
+    /// Creates a client for the endpoint. Does not connect yet.
     ///
     /// # Errors
-    /// If a setting makes no sense, or outside of a tokio runtime.
+    /// If a setting is out of range, or outside of a tokio runtime.
     pub fn new(config: CriConfig) -> Result<Self, ConfigError> {
-        let dialler = Dialler::unix(&config);
-        Self::dialled_by(dialler, config)
+        let connector = Connector::unix(&config);
+        Self::with(connector, config)
     }
 
-    /// A runtime that is reached by `connect`: over an in-process pipe, through a proxy, on a
-    /// socket that somebody else has opened. Nothing is tried yet.
+    /// Creates a client that connects with `connect`: over an in-process pipe, through a proxy, or
+    /// on a socket that another component has opened. Does not connect yet.
     ///
-    /// `connect` is called for each connection, with the first call, for every event stream and
-    /// again whenever a connection was lost; it has 5 s. An error means that nobody can be reached
-    /// now, and is no reason to stop asking. The endpoint in `config` is a name then; only
-    /// [`diagnose`](Self::diagnose) looks at it.
+    /// `connect` is called for each connection: with the first call, for every event stream, and
+    /// after a connection is lost. It has 5 s. If it returns an error, the call fails, and the next
+    /// call tries again. Only [`diagnose`](Self::diagnose) uses the endpoint in `config`.
     ///
     /// # Errors
-    /// If a setting makes no sense, or outside of a tokio runtime.
+    /// If a setting is out of range, or outside of a tokio runtime.
     pub fn with_connector<C, F, S>(config: CriConfig, connect: C) -> Result<Self, ConfigError>
     where
         C: Fn() -> F + Send + Sync + 'static,
         F: Future<Output = io::Result<S>> + Send + 'static,
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        Self::dialled_by(Dialler::by(connect), config)
+        Self::with(Connector::new(connect), config)
     }
 
-    fn dialled_by(dialler: Dialler, config: CriConfig) -> Result<Self, ConfigError> {
+    fn with(connector: Connector, config: CriConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         if tokio::runtime::Handle::try_current().is_err() {
             return Err(ConfigError::NoRuntime);
         }
         let connections = Connections::default();
-        let channel = transport::reconnecting(&dialler, &connections);
-        let unary_lists_on = AtomicU64::new(0);
+        let channel = transport::reconnecting(&connector, &connections);
+        let unary_lists_on_connection = AtomicU64::new(0);
         Ok(Self {
             config,
-            dialler,
+            connector,
             channel,
             connections,
-            unary_lists_on,
+            unary_lists_on_connection,
             clock: Clock::start(),
-            pool: Mutex::default(),
+            interner: Mutex::default(),
         })
     }
 
-    /// Tries the endpoint on a connection of its own, and says what is wrong with it, if anything
-    /// is. Takes less than 8 s.
+    /// Checks the endpoint on a separate connection. Takes less than 8 s.
     ///
     /// # Errors
-    /// What is wrong, where, and what to do about it.
+    /// The reason why the endpoint cannot be used. The message names the endpoint and suggests what
+    /// to do.
     pub async fn diagnose(&self) -> Result<RuntimeVersion, ConnectError> {
         diagnose(&self.config.endpoint).await
     }
@@ -103,13 +103,13 @@ impl CriRuntime {
         &self.config
     }
 
-    /// The bare client of the runtime service, for those who make pods: without deadlines,
-    /// conversion and metrics.
+    /// The generated client of the runtime service, for callers that create pods: without
+    /// deadlines, conversion and metrics.
     pub fn runtime_client(&self) -> RuntimeServiceClient<Channel> {
         self.client(self.channel.clone())
     }
 
-    /// The bare client of the image service.
+    /// The generated client of the image service.
     pub fn image_client(&self) -> ImageServiceClient<Channel> {
         ImageServiceClient::new(self.channel.clone())
             .max_decoding_message_size(self.config.message_limit)
@@ -119,28 +119,28 @@ impl CriRuntime {
         self.channel.clone()
     }
 
-    fn pool(&self) -> MutexGuard<'_, Pool> {
-        pool::lock(&self.pool)
+    fn interner(&self) -> MutexGuard<'_, Interner> {
+        interner::lock(&self.interner)
     }
 
     fn client(&self, channel: Channel) -> RuntimeServiceClient<Channel> {
         RuntimeServiceClient::new(channel).max_decoding_message_size(self.config.message_limit)
     }
 
-    /// One operation, within the deadline as a whole, whichever calls it is made of.
+    /// Runs an operation. The deadline applies to all of its calls together.
     pub(crate) async fn operation<T>(
         &self,
         operation: Operation,
         calls: impl Future<Output = Result<T, Status>>,
     ) -> Result<T, CallError> {
-        let mut measured = Measured::begin(operation, self.clock);
+        let mut measurement = Measurement::begin(operation, self.clock);
         let deadline = self.config.call_deadline;
-        let answer = match tokio::time::timeout(deadline, calls).await {
-            Ok(answer) => answer.map_err(|status| call_error(operation, &status)),
+        let result = match tokio::time::timeout(deadline, calls).await {
+            Ok(result) => result.map_err(|status| call_error(operation, &status)),
             Err(_elapsed) => Err(timed_out(operation, deadline)),
         };
-        measured.failed = answer.is_err();
-        answer
+        measurement.failed = result.is_err();
+        result
     }
 }
 
@@ -169,8 +169,8 @@ impl Runtime for CriRuntime {
             pod_sandbox_id: id.to_string(),
             verbose: false,
         };
-        // The container statuses beside it are not used: few runtimes fill them, and empty means
-        // nothing (quirk `container statuses of a sandbox status`).
+        // The container statuses in the response are not used: few runtimes set them, and an empty
+        // list means nothing (quirk `container statuses in PodSandboxStatus`).
         let status = self
             .operation(operation, async {
                 Ok(self
@@ -182,8 +182,8 @@ impl Runtime for CriRuntime {
             })
             .await?;
         status
-            .and_then(|status| convert::sandbox_status_with(status, &mut self.pool()))
-            .ok_or_else(|| malformed(operation, "the answer has no status"))
+            .and_then(|status| convert::sandbox_status_with(status, &mut self.interner()))
+            .ok_or_else(|| malformed(operation, "the response has no status"))
     }
 
     async fn container_status(&self, id: &Id) -> Result<Report, CallError> {
@@ -203,12 +203,12 @@ impl Runtime for CriRuntime {
             })
             .await?;
         status
-            .and_then(|status| convert::container_status_with(status, &mut self.pool()))
-            .ok_or_else(|| malformed(operation, "the answer has no status"))
+            .and_then(|status| convert::container_status_with(status, &mut self.interner()))
+            .ok_or_else(|| malformed(operation, "the response has no status"))
     }
 
     async fn subscribe(&self) -> Result<Events, CallError> {
-        let connected = async { transport::over(self.dialler.dial().await?).await };
+        let connected = async { transport::single(self.connector.connect().await?).await };
         let channel = connected
             .await
             .map_err(|error| no_connection(Operation::EVENTS, &error))?;

@@ -1,9 +1,8 @@
-//! Connections, over a unix socket or whatever the embedder hands out: the one that reconnects, for
-//! calls, and the one of its own that every event stream gets.
+//! Connections to the runtime: one that reconnects, shared by all calls, and a separate one for
+//! each event stream. They use a unix socket or a connector that the embedder provides.
 //!
-//! No HTTP/2 keepalive pings (quirk `pings are punished`) and no timeout of the channel (quirk
-//! `headers come with the first event`), here or anywhere: signs of life come from calls that have
-//! a deadline.
+//! Connections send no HTTP/2 keepalive pings (quirk `too_many_pings`), and channels have no
+//! timeout (quirk `headers with the first event`). Calls with deadlines detect a dead runtime.
 
 use std::io;
 use std::path::Path;
@@ -21,51 +20,51 @@ use tower::service_fn;
 
 use crate::config::CriConfig;
 
-/// The version of the kubelet's API, which a `Version` request carries.
+/// The version of the kubelet's API, which is part of a `Version` request.
 pub(crate) const KUBELET_API: &str = "0.1.0";
 
-/// How long connecting may take. A socket that exists answers at once, whatever its owner does.
-const DIAL: Duration = Duration::from_secs(5);
+/// How long connecting may take. The kernel accepts connections to a listening socket, so this is
+/// fast even if the runtime hangs.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The largest head of an answer. An error's text travels there, and runtimes quote whole outputs
-/// of programs in it; more than this breaks the call.
-const LARGEST_HEAD: u32 = 1 << 20;
+/// The maximum size of response headers. They carry the error message, in which runtimes quote the
+/// whole output of programs. Larger headers fail the call.
+const MAX_HEADERS: u32 = 1 << 20;
 
-/// How often the reconnecting channel has connected. The number names the connection.
+/// How often the reconnecting channel has connected. The count identifies the connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Connections(Arc<AtomicU64>);
 
 impl Connections {
-    /// The number of the connection that a call issued now will use, as far as can be known: the
-    /// first one if there was none yet.
+    /// The number of the connection that the next call will probably use; 1 if there is none yet.
     pub(crate) fn current(&self) -> u64 {
         self.0.load(Ordering::Relaxed).max(1)
     }
 }
 
-/// Something that HTTP/2 can be spoken over.
+/// A byte stream for HTTP/2.
 pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Io for T {}
 
-type Dialling = BoxFuture<'static, io::Result<Box<dyn Io>>>;
+type Connecting = BoxFuture<'static, io::Result<Box<dyn Io>>>;
 
-/// How a connection is had.
+/// Creates connections.
 #[derive(Clone)]
-pub(crate) struct Dialler(Arc<dyn Fn() -> Dialling + Send + Sync>);
+pub(crate) struct Connector(Arc<dyn Fn() -> Connecting + Send + Sync>);
 
-impl Dialler {
-    /// By the socket of the endpoint.
+impl Connector {
+    /// Connects to the socket of the endpoint.
     pub(crate) fn unix(config: &CriConfig) -> Self {
         let path: Arc<Path> = config.endpoint.path().into();
-        Self::by(move || {
+        Self::new(move || {
             let path = path.clone();
             async move { UnixStream::connect(&path).await }
         })
     }
 
-    /// By asking the embedder.
-    pub(crate) fn by<C, F, S>(connect: C) -> Self
+    /// Connects with the embedder's function.
+    pub(crate) fn new<C, F, S>(connect: C) -> Self
     where
         C: Fn() -> F + Send + Sync + 'static,
         F: Future<Output = io::Result<S>> + Send + 'static,
@@ -73,39 +72,39 @@ impl Dialler {
     {
         Self(Arc::new(move || {
             connect()
-                .map(|dialled| dialled.map(|stream| Box::new(stream) as Box<dyn Io>))
+                .map(|connected| connected.map(|stream| Box::new(stream) as Box<dyn Io>))
                 .boxed()
         }))
     }
 
-    pub(crate) async fn dial(&self) -> io::Result<Box<dyn Io>> {
-        within_dial((self.0)()).await
+    pub(crate) async fn connect(&self) -> io::Result<Box<dyn Io>> {
+        with_timeout((self.0)()).await
     }
 }
 
-/// A channel that connects with its first call, and again whenever the connection was lost.
+/// A channel that connects with the first call, and reconnects after the connection is lost.
 ///
 /// Must be called inside a tokio runtime.
-pub(crate) fn reconnecting(dialler: &Dialler, connections: &Connections) -> Channel {
-    let (dialler, connections) = (dialler.clone(), connections.clone());
+pub(crate) fn reconnecting(connector: &Connector, connections: &Connections) -> Channel {
+    let (connector, connections) = (connector.clone(), connections.clone());
     http().connect_with_connector_lazy(service_fn(move |_| {
-        let (dialler, connections) = (dialler.clone(), connections.clone());
+        let (connector, connections) = (connector.clone(), connections.clone());
         async move {
-            let stream = dialler.dial().await?;
+            let stream = connector.connect().await?;
             connections.0.fetch_add(1, Ordering::Relaxed);
             Ok::<_, io::Error>(TokioIo::new(stream))
         }
     }))
 }
 
-/// A channel over this one connection; once that is lost, every call fails.
-pub(crate) async fn over(stream: impl Io) -> io::Result<Channel> {
+/// A channel over this connection only. After the connection is lost, every call fails.
+pub(crate) async fn single(stream: impl Io) -> io::Result<Channel> {
     let mut stream = Some(stream);
     let once = service_fn(move |_| {
         let stream = stream.take().map(TokioIo::new);
         async move { stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)) }
     });
-    within_dial(async {
+    with_timeout(async {
         http()
             .connect_with_connector(once)
             .await
@@ -114,19 +113,19 @@ pub(crate) async fn over(stream: impl Io) -> io::Result<Channel> {
     .await
 }
 
-/// A connection to that socket.
-pub(crate) async fn dial(path: &Path) -> io::Result<UnixStream> {
-    within_dial(UnixStream::connect(path)).await
+/// Connects to a socket.
+pub(crate) async fn connect(path: &Path) -> io::Result<UnixStream> {
+    with_timeout(UnixStream::connect(path)).await
 }
 
-async fn within_dial<T>(connecting: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+async fn with_timeout<T>(connecting: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     let elapsed = |_| io::Error::new(io::ErrorKind::TimedOut, "no connection within 5 s");
-    tokio::time::timeout(DIAL, connecting)
+    tokio::time::timeout(CONNECT_TIMEOUT, connecting)
         .await
         .map_err(elapsed)?
 }
 
-/// The authority is what the kubelet sends; nobody looks at it.
+/// Sends the same authority as the kubelet. Runtimes ignore it.
 fn http() -> Http {
-    Http::from_static("http://localhost").http2_max_header_list_size(LARGEST_HEAD)
+    Http::from_static("http://localhost").http2_max_header_list_size(MAX_HEADERS)
 }

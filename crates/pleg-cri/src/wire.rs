@@ -1,13 +1,15 @@
-//! The fields of a protobuf message, one by one, where they lie: nothing is copied.
+//! An iterator over the fields of a protobuf message that borrows from the buffer and copies
+//! nothing.
 //!
-//! It takes what every encoder writes. Of anything else it says [`Unusual`], and prost is asked,
-//! which knows all of the format and has the words for what is wrong.
+//! It supports only the encoding that the usual encoders write. For everything else it returns
+//! [`Fallback`], and the caller decodes the message with prost, which supports the whole format and
+//! reports errors.
 
-/// Not what an encoder of this contract writes: malformed, or merely rare.
+/// The message must be decoded with prost: it is malformed or unusually encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Unusual;
+pub(crate) struct Fallback;
 
-/// An entry of a map: its key and its value.
+/// A map entry: key and value.
 pub(crate) type Pair<'a> = (&'a [u8], &'a [u8]);
 
 /// The value of a field.
@@ -15,82 +17,82 @@ pub(crate) type Pair<'a> = (&'a [u8], &'a [u8]);
 pub(crate) enum Value<'a> {
     Varint(u64),
     Bytes(&'a [u8]),
-    /// Four or eight bytes; the contract has none that are read.
+    /// Four or eight bytes. No field that is read has this type.
     Fixed,
 }
 
 impl<'a> Value<'a> {
-    pub(crate) const fn varint(self) -> Result<u64, Unusual> {
+    pub(crate) const fn varint(self) -> Result<u64, Fallback> {
         match self {
             Self::Varint(value) => Ok(value),
-            _ => Err(Unusual),
+            _ => Err(Fallback),
         }
     }
 
-    pub(crate) const fn bytes(self) -> Result<&'a [u8], Unusual> {
+    pub(crate) const fn bytes(self) -> Result<&'a [u8], Fallback> {
         match self {
             Self::Bytes(bytes) => Ok(bytes),
-            _ => Err(Unusual),
+            _ => Err(Fallback),
         }
     }
 }
 
-/// The text of a field of text.
-pub(crate) fn text(bytes: &[u8]) -> Result<&str, Unusual> {
-    std::str::from_utf8(bytes).map_err(|_| Unusual)
+/// Checks that the value of a string field is UTF-8.
+pub(crate) fn text(bytes: &[u8]) -> Result<&str, Fallback> {
+    std::str::from_utf8(bytes).map_err(|_| Fallback)
 }
 
-/// The fields of one message, in the order in which they were written.
+/// The fields of one message, in wire order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
-    pub(crate) const fn of(message: &'a [u8]) -> Self {
+    pub(crate) const fn new(message: &'a [u8]) -> Self {
         Self(message)
     }
 
     /// The number and the value of the next field.
     #[inline(always)]
-    pub(crate) fn next(&mut self) -> Result<Option<(u32, Value<'a>)>, Unusual> {
+    pub(crate) fn next(&mut self) -> Result<Option<(u32, Value<'a>)>, Fallback> {
         if self.0.is_empty() {
             return Ok(None);
         }
-        let key = u32::try_from(self.varint()?).map_err(|_| Unusual)?;
+        let key = u32::try_from(self.varint()?).map_err(|_| Fallback)?;
         let value = match key & 7 {
             0 => Value::Varint(self.varint()?),
             1 => self.fixed(8)?,
             2 => {
-                let length = usize::try_from(self.varint()?).map_err(|_| Unusual)?;
+                let length = usize::try_from(self.varint()?).map_err(|_| Fallback)?;
                 Value::Bytes(self.take(length)?)
             }
             5 => self.fixed(4)?,
-            // Groups, which nobody writes any more, and what is no type.
-            _ => return Err(Unusual),
+            // Groups, which are obsolete, and invalid wire types.
+            _ => return Err(Fallback),
         };
         match key >> 3 {
-            0 => Err(Unusual),
+            0 => Err(Fallback),
             number => Ok(Some((number, value))),
         }
     }
 
     #[inline(always)]
-    fn fixed(&mut self, length: usize) -> Result<Value<'a>, Unusual> {
+    fn fixed(&mut self, length: usize) -> Result<Value<'a>, Fallback> {
         self.take(length).map(|_| Value::Fixed)
     }
 
     #[inline(always)]
-    fn take(&mut self, length: usize) -> Result<&'a [u8], Unusual> {
-        let (taken, rest) = self.0.split_at_checked(length).ok_or(Unusual)?;
+    fn take(&mut self, length: usize) -> Result<&'a [u8], Fallback> {
+        let (taken, rest) = self.0.split_at_checked(length).ok_or(Fallback)?;
         self.0 = rest;
         Ok(taken)
     }
 
     #[inline(always)]
-    fn varint(&mut self) -> Result<u64, Unusual> {
+    fn varint(&mut self) -> Result<u64, Fallback> {
         match *self.0 {
-            [one, ref rest @ ..] if one < 0x80 => {
+            [byte, ref rest @ ..] if byte < 0x80 => {
                 self.0 = rest;
-                Ok(u64::from(one))
+                Ok(u64::from(byte))
             }
             [low, high, ref rest @ ..] if high < 0x80 => {
                 self.0 = rest;
@@ -102,10 +104,10 @@ impl<'a> Fields<'a> {
 
     #[cold]
     #[inline(never)]
-    fn long_varint(&mut self) -> Result<u64, Unusual> {
+    fn long_varint(&mut self) -> Result<u64, Fallback> {
         let mut value = 0;
         for (n, byte) in self.0.iter().enumerate().take(10) {
-            // Of the tenth byte one bit is left.
+            // The tenth byte has only one significant bit.
             if n == 9 && *byte > 1 {
                 break;
             }
@@ -115,7 +117,7 @@ impl<'a> Fields<'a> {
                 return Ok(value);
             }
         }
-        Err(Unusual)
+        Err(Fallback)
     }
 }
 
@@ -123,13 +125,13 @@ impl<'a> Fields<'a> {
 mod tests {
     use super::*;
 
-    fn one(message: &[u8]) -> Result<Option<(u32, Value<'_>)>, Unusual> {
-        Fields::of(message).next()
+    fn first_field(message: &[u8]) -> Result<Option<(u32, Value<'_>)>, Fallback> {
+        Fields::new(message).next()
     }
 
     #[test]
-    fn fields_come_one_by_one() {
-        let mut fields = Fields::of(&[0x08, 0x96, 0x01, 0x12, 2, b'h', b'i', 0x1d, 1, 2, 3, 4]);
+    fn fields_are_returned_in_wire_order() {
+        let mut fields = Fields::new(&[0x08, 0x96, 0x01, 0x12, 2, b'h', b'i', 0x1d, 1, 2, 3, 4]);
         assert_eq!(fields.next(), Ok(Some((1, Value::Varint(150)))));
         assert_eq!(fields.next(), Ok(Some((2, Value::Bytes(b"hi")))));
         assert_eq!(fields.next(), Ok(Some((3, Value::Fixed))));
@@ -137,16 +139,19 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_too_early_or_is_no_field_is_unusual() {
-        let most = [
+    fn truncated_or_invalid_field_returns_fallback() {
+        let largest = [
             0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01,
         ];
-        assert_eq!(one(&most), Ok(Some((1, Value::Varint(u64::MAX)))));
-        let more = [
+        assert_eq!(
+            first_field(&largest),
+            Ok(Some((1, Value::Varint(u64::MAX))))
+        );
+        let too_large = [
             0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02,
         ];
         for message in [
-            &more[..],
+            &too_large[..],
             &[0x08],
             &[0x08, 0x80],
             &[0x0a, 1],
@@ -157,7 +162,7 @@ mod tests {
             &[0x0e],
             &[0x88, 0x80, 0x80, 0x80, 0x10, 0],
         ] {
-            assert_eq!(one(message), Err(Unusual), "{message:?}");
+            assert_eq!(first_field(message), Err(Fallback), "{message:?}");
         }
     }
 }

@@ -26,7 +26,7 @@ pub(crate) struct Connection<IO> {
     strikes: Strikes,
     clock: Clock,
     /// The client sent too many pings, and GOAWAY has not been sent yet.
-    too_many: bool,
+    too_many_pings: bool,
     /// Signals that the connection was dropped.
     _closed: DropGuard,
 }
@@ -47,11 +47,11 @@ impl<IO> Connection<IO> {
             io,
             cut,
             is_cut: false,
-            received: Frames::of_client(),
+            received: Frames::after_preface(),
             sent: Frames::default(),
             strikes: Strikes::default(),
             clock,
-            too_many: false,
+            too_many_pings: false,
             _closed: closed.drop_guard(),
         }
     }
@@ -70,7 +70,7 @@ impl<IO: AsyncWrite + Unpin> Connection<IO> {
     /// Sends GOAWAY to a client that sent too many pings, at the next frame boundary, and closes
     /// the connection.
     fn close_if_too_many_pings(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        if self.too_many && self.sent.is_between() {
+        if self.too_many_pings && self.sent.is_at_boundary() {
             self.is_cut = true;
             // The connection closes even if the frame cannot be written.
             let _ = Pin::new(&mut self.io).poll_write(cx, GOAWAY);
@@ -92,8 +92,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncRead for Connection<IO> {
         let now = self.clock.tokio(self.clock.now());
         let this = &mut *self;
         let new = buf.filled().get(before..).unwrap_or_default();
-        this.received.pass(new, |kind, flags| {
-            this.too_many = this.strikes.received(kind, flags, now) || this.too_many;
+        this.received.scan(new, |kind, flags| {
+            this.too_many_pings = this.strikes.received(kind, flags, now) || this.too_many_pings;
         });
         this.close_if_too_many_pings(cx)?;
         read
@@ -111,7 +111,7 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Connection<IO> {
         let this = &mut *self;
         let written = std::task::ready!(Pin::new(&mut this.io).poll_write(cx, buf))?;
         let new = buf.get(..written).unwrap_or_default();
-        this.sent.pass(new, |kind, _| this.strikes.sent(kind));
+        this.sent.scan(new, |kind, _| this.strikes.sent(kind));
         Poll::Ready(Ok(written))
     }
 

@@ -88,69 +88,69 @@ pub enum ControlError {
     Impossible(String),
 }
 
-type Answer = Result<String, ControlError>;
+type CommandResult = Result<String, ControlError>;
 
 /// Executes a command and returns the lines of the response.
-pub(crate) async fn execute(engine: &Arc<Engine>, line: &str) -> Answer {
+pub(crate) async fn execute(engine: &Arc<Engine>, line: &str) -> CommandResult {
     let words: Vec<&str> = line.split_whitespace().collect();
     let Some((command, rest)) = words.split_first() else {
         return Ok(String::new());
     };
     match *command {
-        "show" => none("show", rest).map(|()| show(engine)),
-        "help" => none("help", rest).map(|()| help()),
+        "show" => no_arguments("show", rest).map(|()| show(engine)),
+        "help" => no_arguments("help", rest).map(|()| help()),
         "calm" => {
-            none("calm", rest)?;
+            no_arguments("calm", rest)?;
             engine.chaos.replace(Chaos::default());
-            done()
+            empty_response()
         }
         "cut" => {
-            none("cut", rest)?;
+            no_arguments("cut", rest)?;
             engine.sever_connections();
-            done()
+            empty_response()
         }
         "restart" => {
-            engine.restart(restart(rest)?).await;
-            done()
+            engine.restart(parse_restart(rest)?).await;
+            empty_response()
         }
         "down" => {
-            let how = restart(rest)?;
-            engine.go_down(how.termination).await;
-            done()
+            let options = parse_restart(rest)?;
+            engine.go_down(options.termination).await;
+            empty_response()
         }
         "up" => {
-            none("up", rest)?;
+            no_arguments("up", rest)?;
             engine.come_up().await;
-            done()
+            empty_response()
         }
         "ready" => {
-            none("ready", rest)?;
+            no_arguments("ready", rest)?;
             engine.ready();
-            done()
+            empty_response()
         }
         "exit" => exit(engine, rest),
         "oom" => {
-            let [id] = one("oom", "oom CONTAINER", rest)?;
+            let [id] = one_id("oom", "oom CONTAINER", rest)?;
             kill(engine, id, ExitStatus::OOM)
         }
         "kill-sandbox" => {
-            let [id] = one("kill-sandbox", "kill-sandbox SANDBOX", rest)?;
-            let id = named(engine.world().sandboxes.keys(), id)?;
+            let [id] = one_id("kill-sandbox", "kill-sandbox SANDBOX", rest)?;
+            let id = find_id(engine.world().sandboxes.keys(), id)?;
             if engine.kill_sandbox(&id) {
-                return done();
+                return empty_response();
             }
-            let why = format!("sandbox {id} is not ready, or has no pause process");
-            Err(ControlError::Impossible(why))
+            let reason = format!("sandbox {id} is not ready, or has no pause process");
+            Err(ControlError::Impossible(reason))
         }
         word if word.contains(['=', '.']) || words.iter().all(|w| is_knob(w)) => {
             engine.chaos.set_all(&words)?;
-            done()
+            empty_response()
         }
         word => Err(ControlError::Unknown(word.to_owned())),
     }
 }
 
-fn done() -> Answer {
+fn empty_response() -> CommandResult {
     Ok(String::new())
 }
 
@@ -158,7 +158,7 @@ fn is_knob(word: &str) -> bool {
     Chaos::default().set(word).is_ok()
 }
 
-fn none(command: &'static str, rest: &[&str]) -> Result<(), ControlError> {
+fn no_arguments(command: &'static str, rest: &[&str]) -> Result<(), ControlError> {
     match rest.first() {
         None => Ok(()),
         Some(more) => Err(ControlError::Usage {
@@ -169,7 +169,7 @@ fn none(command: &'static str, rest: &[&str]) -> Result<(), ControlError> {
     }
 }
 
-fn one<'a>(
+fn one_id<'a>(
     command: &'static str,
     usage: &'static str,
     rest: &[&'a str],
@@ -181,8 +181,8 @@ fn one<'a>(
     })
 }
 
-fn exit(engine: &Engine, rest: &[&str]) -> Answer {
-    let wrong = |what: String| ControlError::Usage {
+fn exit(engine: &Engine, rest: &[&str]) -> CommandResult {
+    let usage_error = |what: String| ControlError::Usage {
         command: "exit",
         what,
         usage: "exit CONTAINER [CODE], where CODE is 0 to 255",
@@ -192,11 +192,11 @@ fn exit(engine: &Engine, rest: &[&str]) -> Answer {
         [id, code] => {
             let code: u8 = code
                 .parse()
-                .map_err(|_| wrong(format!("{code:?} is not an exit code")))?;
+                .map_err(|_| usage_error(format!("{code:?} is not an exit code")))?;
             (*id, i32::from(code))
         }
         _ => {
-            return Err(wrong(format!(
+            return Err(usage_error(format!(
                 "it takes an id and a code, not {}",
                 rest.len()
             )));
@@ -205,10 +205,10 @@ fn exit(engine: &Engine, rest: &[&str]) -> Answer {
     kill(engine, id, ExitStatus::from_code(code))
 }
 
-fn kill(engine: &Engine, id: &str, exit: ExitStatus) -> Answer {
-    let id = named(engine.world().containers.keys(), id)?;
+fn kill(engine: &Engine, id: &str, exit: ExitStatus) -> CommandResult {
+    let id = find_id(engine.world().containers.keys(), id)?;
     if engine.kill_container(&id, exit) {
-        return done();
+        return empty_response();
     }
     Err(ControlError::Impossible(format!(
         "container {id} does not run"
@@ -216,7 +216,10 @@ fn kill(engine: &Engine, id: &str, exit: ExitStatus) -> Answer {
 }
 
 /// The only id with that prefix.
-fn named<'a>(ids: impl Iterator<Item = &'a String>, prefix: &str) -> Result<String, ControlError> {
+fn find_id<'a>(
+    ids: impl Iterator<Item = &'a String>,
+    prefix: &str,
+) -> Result<String, ControlError> {
     let found: Vec<_> = ids.filter(|id| id.starts_with(prefix)).collect();
     match found[..] {
         [id] => Ok(id.clone()),
@@ -230,34 +233,34 @@ fn named<'a>(ids: impl Iterator<Item = &'a String>, prefix: &str) -> Result<Stri
     }
 }
 
-fn restart(words: &[&str]) -> Result<Restart, ControlError> {
+fn parse_restart(words: &[&str]) -> Result<Restart, ControlError> {
     const USAGE: &str = "restart [kill] [down=5s] [starting=2s] [containers=run|end:CODE|lost]";
-    let wrong = |what: String| ControlError::Usage {
+    let usage_error = |what: String| ControlError::Usage {
         command: "restart",
         what,
         usage: USAGE,
     };
-    let mut how = Restart::default();
+    let mut options = Restart::default();
     for word in words {
-        let span = |text: &str| {
-            let span = chaos::span(text);
-            span.ok_or_else(|| wrong(format!("{text:?} is not a duration, such as 5s")))
+        let duration = |text: &str| {
+            let duration = chaos::duration(text);
+            duration.ok_or_else(|| usage_error(format!("{text:?} is not a duration, such as 5s")))
         };
         match word.split_once('=') {
-            None if *word == "kill" => how.termination = Termination::Sigkill,
-            Some(("down", text)) => how.downtime = span(text)?,
-            Some(("starting", text)) => how.startup = span(text)?,
-            Some(("containers", "run")) => how.containers = ContainersWhileDown::KeepRunning,
-            Some(("containers", "lost")) => how.containers = ContainersWhileDown::Lost,
+            None if *word == "kill" => options.termination = Termination::Sigkill,
+            Some(("down", text)) => options.downtime = duration(text)?,
+            Some(("starting", text)) => options.startup = duration(text)?,
+            Some(("containers", "run")) => options.containers = ContainersWhileDown::KeepRunning,
+            Some(("containers", "lost")) => options.containers = ContainersWhileDown::Lost,
             Some(("containers", text)) => {
                 let code = text.strip_prefix("end:").and_then(|c| c.parse::<u8>().ok());
-                let code = code.ok_or_else(|| wrong(format!("{word:?} is not valid")))?;
-                how.containers = ContainersWhileDown::Exit(i32::from(code));
+                let code = code.ok_or_else(|| usage_error(format!("{word:?} is not valid")))?;
+                options.containers = ContainersWhileDown::Exit(i32::from(code));
             }
-            _ => return Err(wrong(format!("it takes no {word:?}"))),
+            _ => return Err(usage_error(format!("it takes no {word:?}"))),
         }
     }
-    Ok(how)
+    Ok(options)
 }
 
 fn show(engine: &Engine) -> String {
@@ -353,11 +356,11 @@ async fn serve_connection(
     let mut read = BufReader::new(read.take(MAX_LINE));
     let mut line = String::new();
     while !stop.is_cancelled() && read.read_line(&mut line).await? > 0 {
-        let answer = match execute(engine, &line).await {
-            Ok(answer) => format!("{answer}ok\n"),
+        let response = match execute(engine, &line).await {
+            Ok(response) => format!("{response}ok\n"),
             Err(error) => format!("error: {error}\n"),
         };
-        write.write_all(answer.as_bytes()).await?;
+        write.write_all(response.as_bytes()).await?;
         line.clear();
         read.get_mut().set_limit(MAX_LINE);
     }

@@ -19,7 +19,7 @@ use tonic::Status;
 use crate::{
     chaos::{Chaos, Injector},
     delivery::{Context, Counts},
-    error::Refusal,
+    error::CallError,
     faults::{Call, CallFault, Faults},
     process::{Phase, Process, Sockets},
     profile::{Profile, StartupBehavior},
@@ -130,7 +130,7 @@ impl Engine {
         }
     }
 
-    /// Every call passes this first. Calls are delayed and made to fail only here.
+    /// The first step of every call. Calls are delayed and made to fail only here.
     pub(crate) async fn admit(&self, call: Call<'_>) -> Result<(), Status> {
         match self.phase() {
             Phase::Serving => {}
@@ -139,14 +139,14 @@ impl Engine {
                     return Err(Status::new(code, "server is not initialized yet"));
                 }
                 // A process that is not ready does not read earlier requests either.
-                StartupBehavior::Silent => self.until_ready().await?,
+                StartupBehavior::Silent => self.wait_until_ready().await?,
             },
-            Phase::Down => return Err(Refusal::ShuttingDown.into()),
+            Phase::Down => return Err(CallError::ShuttingDown.into()),
         }
         let pod = self.world().pod_of(call.id);
         tokio::select! {
-            met = self.chaos.intercept_call(call.method, pod.as_deref()) => met?,
-            () = self.stop.cancelled() => return Err(Refusal::ShuttingDown.into()),
+            result = self.chaos.intercept_call(call.method, pod.as_deref()) => result?,
+            () = self.stop.cancelled() => return Err(CallError::ShuttingDown.into()),
         }
         match self.faults.before(call) {
             CallFault::None => Ok(()),
@@ -157,7 +157,7 @@ impl Engine {
             CallFault::Fail(status) => Err(status),
             CallFault::Hang => {
                 self.stop.cancelled().await;
-                Err(Refusal::ShuttingDown.into())
+                Err(CallError::ShuttingDown.into())
             }
         }
     }

@@ -57,7 +57,7 @@ fn names() -> String {
 
 /// Why a call is rejected. Messages and codes are those of containerd, as far as clients see them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refusal {
+pub(crate) enum CallError {
     #[error("an error occurred when try to find sandbox {0:?}: not found")]
     NoSandbox(String),
     #[error("an error occurred when try to find container {0:?}: not found")]
@@ -78,19 +78,19 @@ pub(crate) enum Refusal {
     ShuttingDown,
 }
 
-impl From<Refusal> for Status {
-    fn from(refusal: Refusal) -> Self {
-        let text = refusal.to_string();
-        match refusal {
-            Refusal::NoSandbox(_) | Refusal::NoContainer(_) => Self::not_found(text),
-            Refusal::Missing(_) => Self::invalid_argument(text),
-            Refusal::ShuttingDown => Self::unavailable(text),
+impl From<CallError> for Status {
+    fn from(error: CallError) -> Self {
+        let text = error.to_string();
+        match error {
+            CallError::NoSandbox(_) | CallError::NoContainer(_) => Self::not_found(text),
+            CallError::Missing(_) => Self::invalid_argument(text),
+            CallError::ShuttingDown => Self::unavailable(text),
             // containerd returns these as plain errors, without a code.
-            Refusal::SandboxNameTaken { .. }
-            | Refusal::ContainerNameTaken { .. }
-            | Refusal::SandboxNotReady(_)
-            | Refusal::WrongState(_)
-            | Refusal::StartFailed(_) => Self::unknown(text),
+            CallError::SandboxNameTaken { .. }
+            | CallError::ContainerNameTaken { .. }
+            | CallError::SandboxNotReady(_)
+            | CallError::WrongState(_)
+            | CallError::StartFailed(_) => Self::unknown(text),
         }
     }
 }

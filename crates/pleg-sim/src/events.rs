@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// How long a swapped event waits for the next one.
-const SWAP: Duration = Duration::from_millis(100);
+const SWAP_TIMEOUT: Duration = Duration::from_millis(100);
 
 impl Engine {
     /// Copies the current statuses, takes the timestamp and publishes the event. Waits where the
@@ -24,7 +24,7 @@ impl Engine {
     pub(crate) async fn emit(self: &Arc<Self>, kind: Kind, sandbox: &str, subject: &str) {
         // The event belongs to this process: if the process ends meanwhile, the event is lost.
         let process = self.process();
-        if self.phase() == Phase::Down || !self.is_emitted(kind, sandbox, subject) {
+        if self.phase() == Phase::Down || !self.sends_event(kind, sandbox, subject) {
             return;
         }
         let (pod_sandbox_status, mut containers_statuses) =
@@ -32,8 +32,8 @@ impl Engine {
         if self.profile.empty_status_after_removal && kind == Kind::ContainerDeletedEvent {
             containers_statuses.push(v1::ContainerStatus::default());
         }
-        let chosen = self.faults.pause_before_stamp(subject, kind);
-        self.pause(chosen.max(self.chaos.stamp_pause())).await;
+        let pause = self.faults.pause_before_stamp(subject, kind);
+        self.pause(pause.max(self.chaos.stamp_pause())).await;
         let mut event = v1::ContainerEventResponse {
             container_id: subject.to_owned(),
             container_event_type: kind.into(),
@@ -41,8 +41,8 @@ impl Engine {
             pod_sandbox_status,
             containers_statuses,
         };
-        let fate = self.chaos.alter_event(sandbox, &mut event);
-        match (self.faults.event(&mut event), fate) {
+        let publish_mode = self.chaos.alter_event(sandbox, &mut event);
+        match (self.faults.event(&mut event), publish_mode) {
             (Delivery::Drop, _) | (_, Publish::Never) => {}
             (Delivery::Later(time), _) => {
                 let engine = Arc::clone(self);
@@ -65,12 +65,12 @@ impl Engine {
         self.publish_swapped().await;
     }
 
-    /// Keeps an event until the next one is published, or for [`SWAP`].
+    /// Keeps an event until the next one is published, or for [`SWAP_TIMEOUT`].
     fn swap(self: &Arc<Self>, process: Arc<Process>, event: v1::ContainerEventResponse) {
         *lock(&self.swapped) = Some((process, event));
         let engine = Arc::clone(self);
         self.tasks.spawn(async move {
-            engine.pause(SWAP).await;
+            engine.pause(SWAP_TIMEOUT).await;
             engine.publish_swapped().await;
         });
     }
@@ -84,7 +84,7 @@ impl Engine {
 
     /// CRI-O sends no event for a sandbox that is gone, and no STOPPED for a container that is
     /// gone.
-    fn is_emitted(&self, kind: Kind, sandbox: &str, subject: &str) -> bool {
+    fn sends_event(&self, kind: Kind, sandbox: &str, subject: &str) -> bool {
         let world = self.world();
         !self.profile.events.requires_existing
             || (world.sandbox(sandbox).is_ok()

@@ -27,7 +27,7 @@ impl Row for v1::Container {
 
 impl Engine {
     /// Applies faults to the items of a response.
-    pub(crate) fn listed<R: Row>(&self, mut rows: Vec<R>) -> Vec<R> {
+    pub(crate) fn apply_list_faults<R: Row>(&self, mut rows: Vec<R>) -> Vec<R> {
         if self.chaos.fires("list.empty", |c| c.lists.empty) {
             rows.clear();
         }
@@ -41,9 +41,9 @@ impl Engine {
     }
 
     /// A list in one message.
-    pub(crate) fn single<M: Message>(&self, answer: M) -> Result<Response<M>, Status> {
-        self.within_limit(&answer)?;
-        Ok(Response::new(answer))
+    pub(crate) fn single<M: Message>(&self, response: M) -> Result<Response<M>, Status> {
+        self.check_limit(&response)?;
+        Ok(Response::new(response))
     }
 
     /// A list in pages, if the runtime has streaming lists. An empty list has no page.
@@ -62,15 +62,15 @@ impl Engine {
             c.lists.unimplemented.then_some(())
         });
         let (None, Some(size)) = (off, self.profile.list_page_size) else {
-            let refused = format!("unknown method {method} for service runtime.v1.RuntimeService");
-            return Err(Status::unimplemented(refused));
+            let message = format!("unknown method {method} for service runtime.v1.RuntimeService");
+            return Err(Status::unimplemented(message));
         };
         let size = chaos.value("list.page", |c| c.lists.page).unwrap_or(size);
         let mut pages: Vec<_> = split(rows, size)
             .into_iter()
             .map(|rows| {
                 let page = page(rows);
-                self.within_limit(&page).map(|()| page)
+                self.check_limit(&page).map(|()| page)
             })
             .collect();
         if chaos.fires("list.empty_page", |c| c.lists.empty_page) {
@@ -87,7 +87,7 @@ impl Engine {
         Ok(Response::new(stream::iter(pages).boxed()))
     }
 
-    fn within_limit(&self, message: &impl Message) -> Result<(), Status> {
+    fn check_limit(&self, message: &impl Message) -> Result<(), Status> {
         let size = message.encoded_len();
         let knob = |c: &crate::Chaos| c.lists.limit.filter(|limit| size > *limit);
         let (set, own) = (self.chaos.chaos().lists.limit, self.profile.message_limit);

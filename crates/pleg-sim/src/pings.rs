@@ -10,9 +10,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The minimum time between two pings.
-const MIN: Duration = Duration::from_secs(5 * 60);
-/// The number of strikes without consequence.
-const FORGIVEN: u32 = 2;
+const MIN_INTERVAL: Duration = Duration::from_secs(5 * 60);
+/// The number of strikes that the server accepts.
+const MAX_STRIKES: u32 = 2;
 const PREFACE: usize = 24;
 const HEADER: usize = 9;
 const ACK: u8 = 1;
@@ -32,8 +32,8 @@ pub(crate) struct Frames {
 }
 
 impl Frames {
-    /// For the frames of a client, which follow the preface.
-    pub(crate) fn of_client() -> Self {
+    /// For the byte stream of a client, which starts with the preface.
+    pub(crate) fn after_preface() -> Self {
         Self {
             skip: PREFACE,
             header: Vec::new(),
@@ -41,12 +41,12 @@ impl Frames {
     }
 
     /// Calls `frame` with the type and flags of each frame whose header ends in these bytes.
-    pub(crate) fn pass(&mut self, mut bytes: &[u8], mut frame: impl FnMut(u8, u8)) {
+    pub(crate) fn scan(&mut self, mut bytes: &[u8], mut frame: impl FnMut(u8, u8)) {
         while !bytes.is_empty() {
-            let over = self.skip.min(bytes.len());
-            self.skip -= over;
+            let skipped = self.skip.min(bytes.len());
+            self.skip -= skipped;
             let missing = HEADER.saturating_sub(self.header.len());
-            let rest = bytes.get(over..).unwrap_or_default();
+            let rest = bytes.get(skipped..).unwrap_or_default();
             let (head, rest) = rest.split_at(missing.min(rest.len()));
             self.header.extend_from_slice(head);
             if let [a, b, c, kind, flags, _, _, _, _] = self.header[..] {
@@ -59,7 +59,7 @@ impl Frames {
     }
 
     /// Whether the stream is at a frame boundary.
-    pub(crate) fn is_between(&self) -> bool {
+    pub(crate) fn is_at_boundary(&self) -> bool {
         self.skip == 0 && self.header.is_empty()
     }
 }
@@ -78,10 +78,10 @@ impl Strikes {
             return false;
         }
         let last = self.last.replace(now);
-        if last.is_some_and(|last| now.duration_since(last) < MIN) {
+        if last.is_some_and(|last| now.duration_since(last) < MIN_INTERVAL) {
             self.strikes += 1;
         }
-        self.strikes > FORGIVEN
+        self.strikes > MAX_STRIKES
     }
 
     /// The server sent a frame. Data and headers reset the strikes.
@@ -112,29 +112,29 @@ mod tests {
         ]
         .concat();
         for size in 1..bytes.len() {
-            let (mut frames, mut seen) = (Frames::of_client(), Vec::new());
+            let (mut frames, mut seen) = (Frames::after_preface(), Vec::new());
             for piece in bytes.chunks(size) {
-                frames.pass(piece, |kind, flags| seen.push((kind, flags)));
+                frames.scan(piece, |kind, flags| seen.push((kind, flags)));
             }
             assert_eq!(
                 seen,
                 [(4, 0), (PING, 0), (HEADERS, 4), (PING, ACK)],
                 "{size}"
             );
-            assert!(frames.is_between());
+            assert!(frames.is_at_boundary());
         }
         let mut seen = Vec::new();
-        Frames::default().pass(GOAWAY, |kind, flags| seen.push((kind, flags)));
+        Frames::default().scan(GOAWAY, |kind, flags| seen.push((kind, flags)));
         assert_eq!(seen, [(7, 0)], "one whole frame");
     }
 
     #[tokio::test(start_paused = true)]
     async fn third_early_ping_is_too_many() {
         let mut strikes = Strikes::default();
-        let pleg = pleg_runtime::clock::Clock::start();
+        let clock = pleg_runtime::clock::Clock::start();
         let ping = async |strikes: &mut Strikes, after: u64| {
             tokio::time::advance(Duration::from_secs(after)).await;
-            strikes.received(PING, 0, pleg.tokio(pleg.now()))
+            strikes.received(PING, 0, clock.tokio(clock.now()))
         };
         for _ in 0..10 {
             assert!(
@@ -152,7 +152,7 @@ mod tests {
         assert!(ping(&mut strikes, 10).await);
         let mut acks = Strikes::default();
         for _ in 0..9 {
-            let now = pleg.tokio(pleg.now());
+            let now = clock.tokio(clock.now());
             assert!(
                 !acks.received(PING, ACK, now),
                 "acknowledgements do not count"

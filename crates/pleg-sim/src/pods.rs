@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 use pleg_cri::v1::{self, ContainerEventType as Kind, ContainerState};
 
 use crate::{
-    engine::Engine, error::Refusal, profile::SandboxDeleted, programs::ExitStatus, script::KILLED,
+    engine::Engine, error::CallError, profile::SandboxDeleted, programs::ExitStatus, script::KILLED,
 };
 
 impl Engine {
@@ -18,7 +18,7 @@ impl Engine {
         self: &Arc<Self>,
         config: v1::PodSandboxConfig,
         handler: String,
-    ) -> Result<String, Refusal> {
+    ) -> Result<String, CallError> {
         let now = self.now();
         let handler = if self.profile.reports_runtime_handler {
             handler
@@ -123,7 +123,7 @@ impl Engine {
         self: &Arc<Self>,
         sandbox: &str,
         config: v1::ContainerConfig,
-    ) -> Result<String, Refusal> {
+    ) -> Result<String, CallError> {
         let now = self.now();
         let id = self.world().create_container(sandbox, config, now)?;
         self.emit(Kind::ContainerCreatedEvent, sandbox, &id).await;
@@ -132,12 +132,13 @@ impl Engine {
 
     /// The program runs before STARTED is sent, so a short one may have exited by then. A failed
     /// start sends no event.
-    pub(crate) async fn start_container(self: &Arc<Self>, id: &str) -> Result<(), Refusal> {
+    pub(crate) async fn start_container(self: &Arc<Self>, id: &str) -> Result<(), CallError> {
         let now = self.now();
         let started = {
             let mut world = self.world();
             let script = world.start_container(id, now);
-            if self.profile.removes_failed_starts && matches!(script, Err(Refusal::StartFailed(_)))
+            if self.profile.removes_failed_starts
+                && matches!(script, Err(CallError::StartFailed(_)))
             {
                 world.delete_container(id);
             }
@@ -181,11 +182,11 @@ impl Engine {
         &self,
         id: &str,
         resources: Option<v1::LinuxContainerResources>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), CallError> {
         let mut world = self.world();
         let container = world.container_mut(id)?;
         if container.state == ContainerState::ContainerExited {
-            return Err(Refusal::WrongState(container.state.as_str_name()));
+            return Err(CallError::WrongState(container.state.as_str_name()));
         }
         container.resources = resources.or_else(|| container.resources.take());
         Ok(())

@@ -14,7 +14,7 @@ use tonic::Status;
 use crate::{
     delivery::{self, Context, Delivery},
     engine::{Engine, lock},
-    error::Refusal,
+    error::CallError,
     profile::StreamKind,
     programs::ExitStatus,
 };
@@ -89,7 +89,7 @@ pub(crate) struct Process {
     /// The tasks that serve its clients.
     pub(crate) servers: TaskTracker,
     /// Cancelled when the process ends: streams end, and no connection is accepted.
-    pub(crate) ends: CancellationToken,
+    pub(crate) ended: CancellationToken,
     termination: Mutex<Termination>,
     /// Cancelled to break the current connections, and then replaced.
     connections: Mutex<CancellationToken>,
@@ -104,16 +104,16 @@ pub(crate) struct Sockets {
 
 impl Process {
     pub(crate) fn start(kind: StreamKind, context: Context) -> Self {
-        let ends = context.stop.child_token();
+        let ended = context.stop.child_token();
         let connections = context.stop.child_token();
         let context = Context {
-            stop: ends.clone(),
+            stop: ended.clone(),
             ..context
         };
         Self {
             delivery: delivery::start(kind, context),
             servers: TaskTracker::new(),
-            ends,
+            ended,
             termination: Mutex::default(),
             connections: Mutex::new(connections),
         }
@@ -140,7 +140,7 @@ impl Engine {
     }
 
     /// Waits until the process answers calls.
-    pub(crate) async fn until_ready(&self) -> Result<(), Status> {
+    pub(crate) async fn wait_until_ready(&self) -> Result<(), Status> {
         let mut phase = self.phase.subscribe();
         tokio::select! {
             _ = phase.wait_for(|p| *p != Phase::Starting) => {}
@@ -148,14 +148,14 @@ impl Engine {
         }
         match self.phase() {
             Phase::Serving if !self.stop.is_cancelled() => Ok(()),
-            _ => Err(Refusal::ShuttingDown.into()),
+            _ => Err(CallError::ShuttingDown.into()),
         }
     }
 
     pub(crate) fn sever_connections(&self) {
-        let fresh = self.stop.child_token();
+        let new = self.stop.child_token();
         let process = self.process();
-        std::mem::replace(&mut *lock(&process.connections), fresh).cancel();
+        std::mem::replace(&mut *lock(&process.connections), new).cancel();
     }
 
     /// Stops the process. Returns when it serves nothing.
@@ -167,14 +167,14 @@ impl Engine {
         *lock(&process.termination) = termination;
         process.servers.close();
         if termination == Termination::Sigterm && self.profile.graceful_stop {
-            process.ends.cancel();
+            process.ended.cancel();
             tokio::select! {
                 () = process.servers.wait() => {}
                 () = self.pause(GRACEFUL_STOP) => {}
             }
         }
         self.sever_connections();
-        process.ends.cancel();
+        process.ended.cancel();
         process.servers.wait().await;
     }
 
@@ -195,24 +195,24 @@ impl Engine {
     /// A starting process answers calls from now on.
     pub(crate) fn ready(&self) {
         self.phase.send_if_modified(|phase| {
-            let starts = *phase == Phase::Starting;
-            if starts {
+            let is_starting = *phase == Phase::Starting;
+            if is_starting {
                 *phase = Phase::Serving;
             }
-            starts
+            is_starting
         });
     }
 
-    pub(crate) async fn restart(self: &Arc<Self>, how: Restart) {
-        self.go_down(how.termination).await;
-        match how.containers {
+    pub(crate) async fn restart(self: &Arc<Self>, restart: Restart) {
+        self.go_down(restart.termination).await;
+        match restart.containers {
             ContainersWhileDown::KeepRunning => {}
             ContainersWhileDown::Exit(code) => self.exit_all(ExitStatus::from_code(code)).await,
             ContainersWhileDown::Lost => self.exit_all(ExitStatus::LOST).await,
         }
-        self.pause(how.downtime).await;
+        self.pause(restart.downtime).await;
         self.come_up().await;
-        self.pause(how.startup).await;
+        self.pause(restart.startup).await;
         self.ready();
     }
 }

@@ -9,7 +9,7 @@ use crate::{mode::Mode, version::Version};
 
 /// Go's zero time in nanoseconds, after an integer overflow: the creation time that containerd 2
 /// reports for a sandbox that its controller has already removed.
-pub(crate) const NO_TIME: i64 = -6_795_364_578_871_345_152;
+pub(crate) const GO_ZERO_TIME: i64 = -6_795_364_578_871_345_152;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Profile {
@@ -152,19 +152,19 @@ impl Profile {
     }
 
     fn containerd(version: Version) -> Self {
-        let two = version >= Version::new(2, 0, 0);
+        let is_v2 = version >= Version::new(2, 0, 0);
         Self {
             mode: Mode::Containerd2,
             name: "containerd",
             version: String::new(),
-            stream: if two {
+            stream: if is_v2 {
                 StreamKind::Broadcast
             } else {
                 StreamKind::Competing
             },
             events: EventRules {
                 sandbox_created: true,
-                sandbox_deleted: if two {
+                sandbox_deleted: if is_v2 {
                     SandboxDeleted::BeforeRemoval
                 } else {
                     SandboxDeleted::AfterRemoval
@@ -188,7 +188,7 @@ impl Profile {
             drops_infra_container: false,
             list_page_size: (version >= Version::new(2, 4, 0)).then_some(5000),
             message_limit: 16 << 20,
-            startup: StartupBehavior::Fails(if two {
+            startup: StartupBehavior::Fails(if is_v2 {
                 Code::Unavailable
             } else {
                 Code::Unknown
@@ -285,13 +285,17 @@ mod tests {
         assert_eq!(of("1.27.9").stream, StreamKind::Competing);
         assert_eq!(of("1.28.0").stream, StreamKind::Draining);
         assert!(of("1.27.0").events.deleted_on_stop && !of("1.27.1").events.deleted_on_stop);
-        for (version, holes) in [
+        for (version, sends_empty) in [
             ("1.30.9", false),
             ("1.31.0", true),
             ("1.34.11", true),
             ("1.35.0", false),
         ] {
-            assert_eq!(of(version).empty_status_after_removal, holes, "{version}");
+            assert_eq!(
+                of(version).empty_status_after_removal,
+                sends_empty,
+                "{version}"
+            );
         }
         assert_eq!(
             (of("1.35.9").list_page_size, of("1.36.0").list_page_size),

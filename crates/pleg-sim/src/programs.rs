@@ -21,7 +21,7 @@ pub(crate) struct Program {
     has_exited: watch::Receiver<bool>,
 }
 
-/// What a program is told to do. A later command overrides an earlier one.
+/// A command to a program. A later command overrides an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Command {
     Run,
@@ -82,7 +82,7 @@ impl Engine {
             let sandbox = engine.world().container_exited(&id, first, now);
             lock(&engine.programs).remove(&id);
             let pending = engine.begin_exit_event(&id);
-            // Those who wait for the exit proceed before the event is sent.
+            // Waiters for the exit proceed before the event is sent.
             exited.send_replace(true);
             if let Some(sandbox) = sandbox {
                 engine
@@ -102,7 +102,7 @@ impl Engine {
         script: Script,
         mut commands: watch::Receiver<Command>,
     ) -> ExitStatus {
-        let exits_on_its_own = async {
+        let own_exit = async {
             match script {
                 Script::Exit { code, after } => {
                     self.pause(after).await;
@@ -117,7 +117,7 @@ impl Engine {
                 }
             }
         };
-        let commanded = async {
+        let commanded_exit = async {
             loop {
                 let command = *commands.borrow_and_update();
                 match (command, script.on_term()) {
@@ -131,8 +131,8 @@ impl Engine {
             }
         };
         tokio::select! {
-            exit = exits_on_its_own => exit,
-            exit = commanded => exit,
+            exit = own_exit => exit,
+            exit = commanded_exit => exit,
         }
     }
 

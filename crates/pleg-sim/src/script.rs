@@ -27,7 +27,7 @@ pub(crate) enum Script {
 }
 
 impl Script {
-    pub(crate) fn of(config: &v1::ContainerConfig) -> Self {
+    pub(crate) fn parse(config: &v1::ContainerConfig) -> Self {
         let all = config.command.iter().chain(&config.args);
         let words: Vec<&str> = all.flat_map(|w| w.split_whitespace()).collect();
         let exit = |code: &str, ms: &str| {
@@ -66,7 +66,7 @@ mod tests {
 
     fn script(command: &[&str], args: &[&str]) -> Script {
         let owned = |words: &[&str]| words.iter().map(ToString::to_string).collect();
-        Script::of(&v1::ContainerConfig {
+        Script::parse(&v1::ContainerConfig {
             command: owned(command),
             args: owned(args),
             ..Default::default()

@@ -78,19 +78,19 @@ pub(crate) fn serve_unix(
     let all = engine.tasks.clone();
     // Tracked by the handle and by the simulator.
     all.spawn(task.track_future(async move {
-        let until = async {
+        let wait_for_shutdown = async {
             tokio::select! {
                 () = shutdown => stop.cancel(),
                 () = stop.cancelled() => {}
             }
         };
-        let every_process = async {
+        let serve = async {
             if let Err(error) = serve_every_process(&engine, socket, &stop).await {
                 tracing::warn!(%error, "stopped serving the socket");
             }
             stop.cancel();
         };
-        futures::future::join(until, every_process).await;
+        futures::future::join(wait_for_shutdown, serve).await;
         engine.sockets.send_modify(|s| s.wanted -= 1);
     }));
     task.close();
@@ -137,13 +137,13 @@ async fn serve_process(
             let cuts = [stop.clone(), process.connections()];
             accepted.map(|io| Connection::new(io, cuts, CancellationToken::new(), engine.clock))
         });
-        let ends = async {
+        let ended = async {
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = process.ends.cancelled() => {}
+                () = process.ended.cancelled() => {}
             }
         };
-        let served = router(engine).serve_with_incoming_shutdown(incoming, ends);
+        let served = router(engine).serve_with_incoming_shutdown(incoming, ended);
         if let Err(error) = served.await {
             tracing::warn!(%error, "serving failed");
         }
@@ -162,12 +162,12 @@ async fn wait_until_accepting(
     stop: &CancellationToken,
 ) -> bool {
     if engine.profile.startup != StartupBehavior::Silent || engine.phase() == Phase::Serving {
-        return !process.ends.is_cancelled();
+        return !process.ended.is_cancelled();
     }
     tokio::select! {
-        ready = engine.until_ready() => ready.is_ok(),
+        ready = engine.wait_until_ready() => ready.is_ok(),
         () = stop.cancelled() => false,
-        () = process.ends.cancelled() => false,
+        () = process.ended.cancelled() => false,
     }
 }
 
@@ -190,7 +190,7 @@ where
         let ended = async {
             tokio::select! {
                 () = closed.cancelled() => {}
-                () = process.ends.cancelled() => {}
+                () = process.ended.cancelled() => {}
             }
         };
         let served = router(&engine).serve_with_incoming_shutdown(incoming, ended);
@@ -223,7 +223,7 @@ pub(crate) struct Socket {
 impl Socket {
     pub(crate) fn bind(path: &Path) -> Result<Self, SimError> {
         remove_stale_socket(path)?;
-        let failed = |what| {
+        let io_error = |what| {
             move |source| SimError::Io {
                 what,
                 path: path.to_owned(),
@@ -232,14 +232,15 @@ impl Socket {
         };
         Ok(Self {
             path: path.to_owned(),
-            listener: UnixListener::bind(path).map_err(failed("bind"))?,
-            file: SocketFile::of(path).map_err(failed("inspect"))?,
+            listener: UnixListener::bind(path).map_err(io_error("bind"))?,
+            file: SocketFile::of(path).map_err(io_error("inspect"))?,
         })
     }
 }
+
 /// Removes a socket file that no process listens on, and no other file.
 fn remove_stale_socket(path: &Path) -> Result<(), SimError> {
-    let failed = |what| {
+    let io_error = |what| {
         move |source| SimError::Io {
             what,
             path: path.to_owned(),
@@ -248,7 +249,7 @@ fn remove_stale_socket(path: &Path) -> Result<(), SimError> {
     };
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(failed("inspect")(error)),
+        Err(error) => return Err(io_error("inspect")(error)),
         Ok(file) if !file.file_type().is_socket() => {
             return Err(SimError::NotASocket {
                 path: path.to_owned(),
@@ -261,10 +262,10 @@ fn remove_stale_socket(path: &Path) -> Result<(), SimError> {
             path: path.to_owned(),
         }),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(path).map_err(failed("remove the stale socket"))
+            std::fs::remove_file(path).map_err(io_error("remove the stale socket"))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(failed("connect to")(error)),
+        Err(error) => Err(io_error("connect to")(error)),
     }
 }
 

@@ -9,14 +9,14 @@ use tonic::{Request, Response, Status, codegen::BoxStream};
 
 use crate::{
     engine::Engine,
-    error::Refusal,
+    error::CallError,
     faults::Call,
     profile::{StreamKind, Timestamp},
     script::Script,
     stream,
 };
 
-type Answer<T> = Result<Response<T>, Status>;
+type CallResult<T> = Result<Response<T>, Status>;
 
 /// The gRPC services of a simulated runtime.
 #[derive(Clone, Debug)]
@@ -31,13 +31,13 @@ impl CriService {
 
     async fn admit(&self, method: &'static str, id: &str) -> Result<(), Status> {
         if self.engine.stop.is_cancelled() {
-            return Err(Refusal::ShuttingDown.into());
+            return Err(CallError::ShuttingDown.into());
         }
         self.engine.admit(Call { method, id }).await
     }
 
     /// Whether a fault hides an existing id from status calls.
-    fn hides_existing(&self) -> bool {
+    fn reports_not_found(&self) -> bool {
         let engine = &self.engine;
         engine
             .chaos
@@ -64,7 +64,7 @@ impl CriService {
 impl RuntimeService for CriService {
     // === runtime ===
 
-    async fn version(&self, _: Request<v1::VersionRequest>) -> Answer<v1::VersionResponse> {
+    async fn version(&self, _: Request<v1::VersionRequest>) -> CallResult<v1::VersionResponse> {
         self.admit("Version", "").await?;
         Ok(Response::new(v1::VersionResponse {
             version: "0.1.0".into(),
@@ -74,14 +74,17 @@ impl RuntimeService for CriService {
         }))
     }
 
-    async fn status(&self, _: Request<v1::StatusRequest>) -> Answer<v1::StatusResponse> {
+    async fn status(&self, _: Request<v1::StatusRequest>) -> CallResult<v1::StatusResponse> {
         self.admit("Status", "").await?;
-        let met = |name: &str| v1::RuntimeCondition {
+        let ready_condition = |name: &str| v1::RuntimeCondition {
             r#type: name.to_owned(),
             status: true,
             ..Default::default()
         };
-        let conditions = vec![met("RuntimeReady"), met("NetworkReady")];
+        let conditions = vec![
+            ready_condition("RuntimeReady"),
+            ready_condition("NetworkReady"),
+        ];
         Ok(Response::new(v1::StatusResponse {
             status: Some(v1::RuntimeStatus { conditions }),
             runtime_handlers: vec![v1::RuntimeHandler::default()],
@@ -92,7 +95,7 @@ impl RuntimeService for CriService {
     async fn runtime_config(
         &self,
         _: Request<v1::RuntimeConfigRequest>,
-    ) -> Answer<v1::RuntimeConfigResponse> {
+    ) -> CallResult<v1::RuntimeConfigResponse> {
         self.admit("RuntimeConfig", "").await?;
         let mut linux = v1::LinuxRuntimeConfiguration::default();
         linux.set_cgroup_driver(v1::CgroupDriver::Systemd);
@@ -104,7 +107,7 @@ impl RuntimeService for CriService {
     async fn update_runtime_config(
         &self,
         _: Request<v1::UpdateRuntimeConfigRequest>,
-    ) -> Answer<v1::UpdateRuntimeConfigResponse> {
+    ) -> CallResult<v1::UpdateRuntimeConfigResponse> {
         self.admit("UpdateRuntimeConfig", "").await?;
         Ok(Response::new(v1::UpdateRuntimeConfigResponse {}))
     }
@@ -114,24 +117,24 @@ impl RuntimeService for CriService {
     async fn run_pod_sandbox(
         &self,
         request: Request<v1::RunPodSandboxRequest>,
-    ) -> Answer<v1::RunPodSandboxResponse> {
+    ) -> CallResult<v1::RunPodSandboxResponse> {
         let v1::RunPodSandboxRequest {
             config,
             runtime_handler,
         } = request.into_inner();
         self.admit("RunPodSandbox", "").await?;
-        let config = config.ok_or(Refusal::Missing("sandbox config"))?;
-        let ran = self.run_to_completion(|engine| async move {
+        let config = config.ok_or(CallError::Missing("sandbox config"))?;
+        let run = self.run_to_completion(|engine| async move {
             engine.run_sandbox(config, runtime_handler).await
         });
-        let pod_sandbox_id = ran.await??;
+        let pod_sandbox_id = run.await??;
         Ok(Response::new(v1::RunPodSandboxResponse { pod_sandbox_id }))
     }
 
     async fn stop_pod_sandbox(
         &self,
         request: Request<v1::StopPodSandboxRequest>,
-    ) -> Answer<v1::StopPodSandboxResponse> {
+    ) -> CallResult<v1::StopPodSandboxResponse> {
         let id = request.into_inner().pod_sandbox_id;
         self.admit("StopPodSandbox", &id).await?;
         self.run_to_completion(|engine| async move { engine.stop_sandbox(&id).await })
@@ -142,7 +145,7 @@ impl RuntimeService for CriService {
     async fn remove_pod_sandbox(
         &self,
         request: Request<v1::RemovePodSandboxRequest>,
-    ) -> Answer<v1::RemovePodSandboxResponse> {
+    ) -> CallResult<v1::RemovePodSandboxResponse> {
         let id = request.into_inner().pod_sandbox_id;
         self.admit("RemovePodSandbox", &id).await?;
         self.run_to_completion(|engine| async move { engine.remove_sandbox(&id).await })
@@ -153,7 +156,7 @@ impl RuntimeService for CriService {
     async fn pod_sandbox_status(
         &self,
         request: Request<v1::PodSandboxStatusRequest>,
-    ) -> Answer<v1::PodSandboxStatusResponse> {
+    ) -> CallResult<v1::PodSandboxStatusResponse> {
         let id = request.into_inner().pod_sandbox_id;
         self.admit("PodSandboxStatus", &id).await?;
         let profile = &self.engine.profile;
@@ -164,8 +167,8 @@ impl RuntimeService for CriService {
         };
         let world = self.engine.world();
         let status = world.sandbox_status(&id)?;
-        if self.hides_existing() {
-            return Err(Refusal::NoSandbox(id).into());
+        if self.reports_not_found() {
+            return Err(CallError::NoSandbox(id).into());
         }
         let containers_statuses = if profile.status_has_containers {
             world.statuses_of(&id)
@@ -183,22 +186,22 @@ impl RuntimeService for CriService {
     async fn list_pod_sandbox(
         &self,
         request: Request<v1::ListPodSandboxRequest>,
-    ) -> Answer<v1::ListPodSandboxResponse> {
+    ) -> CallResult<v1::ListPodSandboxResponse> {
         self.admit("ListPodSandbox", "").await?;
         let filter = request.into_inner().filter;
         let rows = self.engine.world().sandbox_rows(filter.as_ref());
-        let items = self.engine.listed(rows);
+        let items = self.engine.apply_list_faults(rows);
         self.engine.single(v1::ListPodSandboxResponse { items })
     }
 
     async fn stream_pod_sandboxes(
         &self,
         request: Request<v1::StreamPodSandboxesRequest>,
-    ) -> Answer<BoxStream<v1::StreamPodSandboxesResponse>> {
+    ) -> CallResult<BoxStream<v1::StreamPodSandboxesResponse>> {
         self.admit("StreamPodSandboxes", "").await?;
         let filter = request.into_inner().filter;
         let rows = self.engine.world().sandbox_rows(filter.as_ref());
-        let rows = self.engine.listed(rows);
+        let rows = self.engine.apply_list_faults(rows);
         self.engine
             .pages("StreamPodSandboxes", rows, |pod_sandboxes| {
                 v1::StreamPodSandboxesResponse { pod_sandboxes }
@@ -208,7 +211,7 @@ impl RuntimeService for CriService {
     async fn update_pod_sandbox_resources(
         &self,
         request: Request<v1::UpdatePodSandboxResourcesRequest>,
-    ) -> Answer<v1::UpdatePodSandboxResourcesResponse> {
+    ) -> CallResult<v1::UpdatePodSandboxResourcesResponse> {
         let id = request.into_inner().pod_sandbox_id;
         self.admit("UpdatePodSandboxResources", &id).await?;
         self.engine.world().sandbox(&id)?;
@@ -220,25 +223,25 @@ impl RuntimeService for CriService {
     async fn create_container(
         &self,
         request: Request<v1::CreateContainerRequest>,
-    ) -> Answer<v1::CreateContainerResponse> {
+    ) -> CallResult<v1::CreateContainerResponse> {
         let v1::CreateContainerRequest {
             pod_sandbox_id: sandbox,
             config,
             ..
         } = request.into_inner();
         self.admit("CreateContainer", &sandbox).await?;
-        let config = config.ok_or(Refusal::Missing("container config"))?;
-        let created = self.run_to_completion(|engine| async move {
+        let config = config.ok_or(CallError::Missing("container config"))?;
+        let create = self.run_to_completion(|engine| async move {
             engine.create_container(&sandbox, config).await
         });
-        let container_id = created.await??;
+        let container_id = create.await??;
         Ok(Response::new(v1::CreateContainerResponse { container_id }))
     }
 
     async fn start_container(
         &self,
         request: Request<v1::StartContainerRequest>,
-    ) -> Answer<v1::StartContainerResponse> {
+    ) -> CallResult<v1::StartContainerResponse> {
         let id = request.into_inner().container_id;
         self.admit("StartContainer", &id).await?;
         self.run_to_completion(|engine| async move { engine.start_container(&id).await })
@@ -249,7 +252,7 @@ impl RuntimeService for CriService {
     async fn stop_container(
         &self,
         request: Request<v1::StopContainerRequest>,
-    ) -> Answer<v1::StopContainerResponse> {
+    ) -> CallResult<v1::StopContainerResponse> {
         let v1::StopContainerRequest {
             container_id: id,
             timeout,
@@ -265,7 +268,7 @@ impl RuntimeService for CriService {
     async fn remove_container(
         &self,
         request: Request<v1::RemoveContainerRequest>,
-    ) -> Answer<v1::RemoveContainerResponse> {
+    ) -> CallResult<v1::RemoveContainerResponse> {
         let id = request.into_inner().container_id;
         self.admit("RemoveContainer", &id).await?;
         self.run_to_completion(|engine| async move { engine.remove_container(&id).await })
@@ -276,12 +279,12 @@ impl RuntimeService for CriService {
     async fn container_status(
         &self,
         request: Request<v1::ContainerStatusRequest>,
-    ) -> Answer<v1::ContainerStatusResponse> {
+    ) -> CallResult<v1::ContainerStatusResponse> {
         let id = request.into_inner().container_id;
         self.admit("ContainerStatus", &id).await?;
         let status = self.engine.world().container_status(&id)?;
-        if self.hides_existing() {
-            return Err(Refusal::NoContainer(id).into());
+        if self.reports_not_found() {
+            return Err(CallError::NoContainer(id).into());
         }
         Ok(Response::new(v1::ContainerStatusResponse {
             status: Some(status),
@@ -292,11 +295,11 @@ impl RuntimeService for CriService {
     async fn list_containers(
         &self,
         request: Request<v1::ListContainersRequest>,
-    ) -> Answer<v1::ListContainersResponse> {
+    ) -> CallResult<v1::ListContainersResponse> {
         self.admit("ListContainers", "").await?;
         let filter = request.into_inner().filter;
         let rows = self.engine.world().container_rows(filter.as_ref());
-        let containers = self.engine.listed(rows);
+        let containers = self.engine.apply_list_faults(rows);
         self.engine
             .single(v1::ListContainersResponse { containers })
     }
@@ -304,11 +307,11 @@ impl RuntimeService for CriService {
     async fn stream_containers(
         &self,
         request: Request<v1::StreamContainersRequest>,
-    ) -> Answer<BoxStream<v1::StreamContainersResponse>> {
+    ) -> CallResult<BoxStream<v1::StreamContainersResponse>> {
         self.admit("StreamContainers", "").await?;
         let filter = request.into_inner().filter;
         let rows = self.engine.world().container_rows(filter.as_ref());
-        let rows = self.engine.listed(rows);
+        let rows = self.engine.apply_list_faults(rows);
         self.engine.pages("StreamContainers", rows, |containers| {
             v1::StreamContainersResponse { containers }
         })
@@ -317,7 +320,7 @@ impl RuntimeService for CriService {
     async fn update_container_resources(
         &self,
         request: Request<v1::UpdateContainerResourcesRequest>,
-    ) -> Answer<v1::UpdateContainerResourcesResponse> {
+    ) -> CallResult<v1::UpdateContainerResourcesResponse> {
         let v1::UpdateContainerResourcesRequest {
             container_id: id,
             linux,
@@ -331,12 +334,12 @@ impl RuntimeService for CriService {
     async fn reopen_container_log(
         &self,
         request: Request<v1::ReopenContainerLogRequest>,
-    ) -> Answer<v1::ReopenContainerLogResponse> {
+    ) -> CallResult<v1::ReopenContainerLogResponse> {
         let id = request.into_inner().container_id;
         self.admit("ReopenContainerLog", &id).await?;
         let state = self.engine.world().container(&id)?.state;
         if state != v1::ContainerState::ContainerRunning {
-            return Err(Refusal::WrongState(state.as_str_name()).into());
+            return Err(CallError::WrongState(state.as_str_name()).into());
         }
         Ok(Response::new(v1::ReopenContainerLogResponse {}))
     }
@@ -345,7 +348,7 @@ impl RuntimeService for CriService {
     async fn exec_sync(
         &self,
         request: Request<v1::ExecSyncRequest>,
-    ) -> Answer<v1::ExecSyncResponse> {
+    ) -> CallResult<v1::ExecSyncResponse> {
         let v1::ExecSyncRequest {
             container_id: id,
             cmd,
@@ -354,13 +357,13 @@ impl RuntimeService for CriService {
         self.admit("ExecSync", &id).await?;
         let state = self.engine.world().container(&id)?.state;
         if state != v1::ContainerState::ContainerRunning {
-            return Err(Refusal::WrongState(state.as_str_name()).into());
+            return Err(CallError::WrongState(state.as_str_name()).into());
         }
         let config = v1::ContainerConfig {
             command: cmd,
             ..Default::default()
         };
-        let exit_code = match Script::of(&config) {
+        let exit_code = match Script::parse(&config) {
             Script::Exit { code, after } => {
                 self.engine.pause(after).await;
                 code
@@ -379,13 +382,13 @@ impl RuntimeService for CriService {
     async fn get_container_events(
         &self,
         _: Request<v1::GetEventsRequest>,
-    ) -> Answer<BoxStream<v1::ContainerEventResponse>> {
+    ) -> CallResult<BoxStream<v1::ContainerEventResponse>> {
         self.admit("GetContainerEvents", "").await?;
         match self.engine.profile.stream {
             StreamKind::Unimplemented => Err(Status::unimplemented(
                 "method GetContainerEvents not implemented",
             )),
-            StreamKind::Disabled => Ok(stream::ended()),
+            StreamKind::Disabled => Ok(stream::empty_stream()),
             StreamKind::Competing | StreamKind::Broadcast | StreamKind::Draining => {
                 stream::subscribe(&self.engine).await
             }
@@ -398,7 +401,7 @@ impl ImageService for CriService {
     async fn list_images(
         &self,
         request: Request<v1::ListImagesRequest>,
-    ) -> Answer<v1::ListImagesResponse> {
+    ) -> CallResult<v1::ListImagesResponse> {
         self.admit("ListImages", "").await?;
         let filter = request.into_inner().filter;
         let images = self.engine.world().image_rows(filter.as_ref());
@@ -408,7 +411,7 @@ impl ImageService for CriService {
     async fn image_status(
         &self,
         request: Request<v1::ImageStatusRequest>,
-    ) -> Answer<v1::ImageStatusResponse> {
+    ) -> CallResult<v1::ImageStatusResponse> {
         self.admit("ImageStatus", "").await?;
         let spec = request.into_inner().image.unwrap_or_default();
         let image = self.engine.world().image(&spec.image).cloned();
@@ -421,7 +424,7 @@ impl ImageService for CriService {
     async fn pull_image(
         &self,
         request: Request<v1::PullImageRequest>,
-    ) -> Answer<v1::PullImageResponse> {
+    ) -> CallResult<v1::PullImageResponse> {
         self.admit("PullImage", "").await?;
         let spec = request.into_inner().image.unwrap_or_default();
         let image_ref = self.engine.world().pull(spec)?;
@@ -431,7 +434,7 @@ impl ImageService for CriService {
     async fn remove_image(
         &self,
         request: Request<v1::RemoveImageRequest>,
-    ) -> Answer<v1::RemoveImageResponse> {
+    ) -> CallResult<v1::RemoveImageResponse> {
         self.admit("RemoveImage", "").await?;
         let spec = request.into_inner().image.unwrap_or_default();
         self.engine.world().remove_image(&spec.image);
@@ -441,7 +444,7 @@ impl ImageService for CriService {
     async fn image_fs_info(
         &self,
         _: Request<v1::ImageFsInfoRequest>,
-    ) -> Answer<v1::ImageFsInfoResponse> {
+    ) -> CallResult<v1::ImageFsInfoResponse> {
         self.admit("ImageFsInfo", "").await?;
         Ok(Response::new(v1::ImageFsInfoResponse::default()))
     }

@@ -29,7 +29,7 @@ pub struct Sim {
 }
 
 impl Sim {
-    /// Starts the configuration of a simulator.
+    /// Creates a builder with the default configuration.
     pub fn builder() -> SimBuilder {
         SimBuilder::default()
     }
@@ -166,13 +166,13 @@ impl Sim {
     /// Restarts the runtime's process. Returns when the new one serves. Subscribers and queued
     /// events of the old process are lost, and changes while there is no process cause no events.
     /// Connections of [`Sim::serve_stream`] end with the old process.
-    pub async fn restart(&self, how: Restart) {
-        self.engine.restart(how).await;
+    pub async fn restart(&self, restart: Restart) {
+        self.engine.restart(restart).await;
     }
 
     /// The first part of a restart: stops the process. Returns when it serves nothing.
-    pub async fn go_down(&self, ending: Termination) {
-        self.engine.go_down(ending).await;
+    pub async fn go_down(&self, termination: Termination) {
+        self.engine.go_down(termination).await;
     }
 
     /// The second part: starts a new process. Returns when it has its sockets.

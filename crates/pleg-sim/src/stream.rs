@@ -9,7 +9,7 @@ use prost::Message as _;
 use tokio::sync::mpsc;
 use tonic::{Response, Status, codegen::BoxStream};
 
-use crate::{delivery::Event, engine::Engine, error::Refusal, lists};
+use crate::{delivery::Event, engine::Engine, error::CallError, lists};
 
 /// One subscription. The runtime notices that it was dropped when it sends the next event.
 struct Subscription {
@@ -44,14 +44,14 @@ pub(crate) async fn subscribe(
                 all.map(move |event| send(&event, limit)).boxed(),
             ))
         }
-        Next::End => Ok(ended()),
-        Next::ProcessEnded if engine.profile.graceful_stop => Ok(ended()),
-        Next::ProcessEnded => Err(Refusal::ShuttingDown.into()),
+        Next::End => Ok(empty_stream()),
+        Next::ProcessEnded if engine.profile.graceful_stop => Ok(empty_stream()),
+        Next::ProcessEnded => Err(CallError::ShuttingDown.into()),
     }
 }
 
 /// A stream that ends immediately with OK.
-pub(crate) fn ended<T: Send + 'static>() -> Response<BoxStream<T>> {
+pub(crate) fn empty_stream<T: Send + 'static>() -> Response<BoxStream<T>> {
     Response::new(stream::empty().boxed())
 }
 

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use pleg_cri::v1;
 
 use crate::{
-    error::Refusal,
+    error::CallError,
     id::image_id,
-    profile::{NO_TIME, StatusScope},
+    profile::{GO_ZERO_TIME, StatusScope},
     world::{Container, Sandbox, World, namespaces},
 };
 
@@ -39,17 +39,17 @@ impl World {
 
     /// Newest first, as in CRI-O; containerd has no order.
     fn statuses(&self, of: impl Fn(&Container) -> bool) -> Vec<v1::ContainerStatus> {
-        let its = self.containers.iter().filter(|(_, c)| of(c));
-        let mut statuses: Vec<_> = its.map(|(id, c)| c.status(id)).collect();
+        let matching = self.containers.iter().filter(|(_, c)| of(c));
+        let mut statuses: Vec<_> = matching.map(|(id, c)| c.status(id)).collect();
         statuses.sort_by_key(|c| std::cmp::Reverse(c.created_at));
         statuses
     }
 
-    pub(crate) fn sandbox_status(&self, id: &str) -> Result<v1::PodSandboxStatus, Refusal> {
+    pub(crate) fn sandbox_status(&self, id: &str) -> Result<v1::PodSandboxStatus, CallError> {
         self.sandbox(id).map(|s| s.status(id))
     }
 
-    pub(crate) fn container_status(&self, id: &str) -> Result<v1::ContainerStatus, Refusal> {
+    pub(crate) fn container_status(&self, id: &str) -> Result<v1::ContainerStatus, CallError> {
         self.container(id).map(|c| c.status(id))
     }
 
@@ -110,7 +110,7 @@ impl Sandbox {
             metadata: self.config.metadata.clone(),
             state: self.state().into(),
             created_at: if self.removing {
-                NO_TIME
+                GO_ZERO_TIME
             } else {
                 self.created_at
             },

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use pleg_cri::v1::{self, ContainerState, NamespaceMode};
 
 use crate::{
-    error::Refusal,
+    error::CallError,
     id::{Rng, image_id},
     programs::ExitStatus,
     script::{START_FAILED, Script},
@@ -77,14 +77,14 @@ impl World {
         config: v1::PodSandboxConfig,
         handler: String,
         now: i64,
-    ) -> Result<String, Refusal> {
+    ) -> Result<String, CallError> {
         let metadata = config
             .metadata
             .as_ref()
-            .ok_or(Refusal::Missing("sandbox metadata"))?;
+            .ok_or(CallError::Missing("sandbox metadata"))?;
         let name = sandbox_name(metadata);
         if let Some(by) = self.names.get(&name) {
-            return Err(Refusal::SandboxNameTaken {
+            return Err(CallError::SandboxNameTaken {
                 name,
                 by: by.clone(),
             });
@@ -131,10 +131,10 @@ impl World {
         }
     }
 
-    pub(crate) fn sandbox(&self, id: &str) -> Result<&Sandbox, Refusal> {
+    pub(crate) fn sandbox(&self, id: &str) -> Result<&Sandbox, CallError> {
         self.sandboxes
             .get(id)
-            .ok_or_else(|| Refusal::NoSandbox(id.to_owned()))
+            .ok_or_else(|| CallError::NoSandbox(id.to_owned()))
     }
 
     /// The uid of the pod that a sandbox or container belongs to.
@@ -157,15 +157,15 @@ impl World {
         sandbox_id: &str,
         config: v1::ContainerConfig,
         now: i64,
-    ) -> Result<String, Refusal> {
+    ) -> Result<String, CallError> {
         let sandbox = self.sandbox(sandbox_id)?;
         if !sandbox.ready || sandbox.removing {
-            return Err(Refusal::SandboxNotReady(sandbox_id.to_owned()));
+            return Err(CallError::SandboxNotReady(sandbox_id.to_owned()));
         }
         let metadata = config
             .metadata
             .as_ref()
-            .ok_or(Refusal::Missing("container metadata"))?;
+            .ok_or(CallError::Missing("container metadata"))?;
         let pod = sandbox.config.metadata.clone().unwrap_or_default();
         let name = [
             metadata.name.as_str(),
@@ -176,7 +176,7 @@ impl World {
         ]
         .join("_");
         if let Some(by) = self.names.get(&name) {
-            return Err(Refusal::ContainerNameTaken {
+            return Err(CallError::ContainerNameTaken {
                 name,
                 by: by.clone(),
             });
@@ -201,24 +201,24 @@ impl World {
     }
 
     /// Starts a container and returns what its program does. A failed start leaves it exited.
-    pub(crate) fn start_container(&mut self, id: &str, now: i64) -> Result<Script, Refusal> {
+    pub(crate) fn start_container(&mut self, id: &str, now: i64) -> Result<Script, CallError> {
         let container = self.container(id)?;
         if container.state != ContainerState::ContainerCreated {
-            return Err(Refusal::WrongState(container.state.as_str_name()));
+            return Err(CallError::WrongState(container.state.as_str_name()));
         }
         if !self.sandbox(&container.sandbox)?.ready {
-            return Err(Refusal::SandboxNotReady(container.sandbox.clone()));
+            return Err(CallError::SandboxNotReady(container.sandbox.clone()));
         }
         let container = self.container_mut(id)?;
-        let script = Script::of(&container.config);
+        let script = Script::parse(&container.config);
         if script == Script::FailStart {
-            let refusal = Refusal::StartFailed(id.to_owned());
+            let error = CallError::StartFailed(id.to_owned());
             container.state = ContainerState::ContainerExited;
             container.finished_at = now;
             container.exit_code = START_FAILED;
             container.reason = "StartError";
-            container.message = refusal.to_string();
-            return Err(refusal);
+            container.message = error.to_string();
+            return Err(error);
         }
         container.state = ContainerState::ContainerRunning;
         container.started_at = now;
@@ -257,29 +257,29 @@ impl World {
         Some(container.sandbox)
     }
 
-    pub(crate) fn container(&self, id: &str) -> Result<&Container, Refusal> {
+    pub(crate) fn container(&self, id: &str) -> Result<&Container, CallError> {
         self.containers
             .get(id)
-            .ok_or_else(|| Refusal::NoContainer(id.to_owned()))
+            .ok_or_else(|| CallError::NoContainer(id.to_owned()))
     }
 
-    pub(crate) fn container_mut(&mut self, id: &str) -> Result<&mut Container, Refusal> {
+    pub(crate) fn container_mut(&mut self, id: &str) -> Result<&mut Container, CallError> {
         self.containers
             .get_mut(id)
-            .ok_or_else(|| Refusal::NoContainer(id.to_owned()))
+            .ok_or_else(|| CallError::NoContainer(id.to_owned()))
     }
 
     pub(crate) fn containers_of(&self, sandbox: &str) -> Vec<String> {
-        let its = self.containers.iter().filter(|(_, c)| c.sandbox == sandbox);
-        its.map(|(id, _)| id.clone()).collect()
+        let matching = self.containers.iter().filter(|(_, c)| c.sandbox == sandbox);
+        matching.map(|(id, _)| id.clone()).collect()
     }
 
     // === images ===
 
     /// Pulls an image and returns its id.
-    pub(crate) fn pull(&mut self, spec: v1::ImageSpec) -> Result<String, Refusal> {
+    pub(crate) fn pull(&mut self, spec: v1::ImageSpec) -> Result<String, CallError> {
         if spec.image.is_empty() {
-            return Err(Refusal::Missing("image"));
+            return Err(CallError::Missing("image"));
         }
         let id = image_id(&spec.image);
         let image = v1::Image {
@@ -396,7 +396,7 @@ mod tests {
             .unwrap();
         assert!(matches!(
             world.create_container(&sandbox, container("c", &[]), 11),
-            Err(Refusal::ContainerNameTaken { .. })
+            Err(CallError::ContainerNameTaken { .. })
         ));
         assert_eq!(world.start_container(&id, 12), Ok(Script::Run));
         let again = world.start_container(&id, 13).unwrap_err();
@@ -424,7 +424,7 @@ mod tests {
             .unwrap();
         assert!(matches!(
             world.start_container(&id, 12),
-            Err(Refusal::StartFailed(_))
+            Err(CallError::StartFailed(_))
         ));
         let c = world.container(&id).unwrap();
         assert_eq!(
@@ -434,7 +434,7 @@ mod tests {
         world.sandbox_exited(&sandbox);
         assert!(matches!(
             world.create_container(&sandbox, container("d", &[]), 13),
-            Err(Refusal::SandboxNotReady(_))
+            Err(CallError::SandboxNotReady(_))
         ));
     }
 }

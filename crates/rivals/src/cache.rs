@@ -1,5 +1,5 @@
-//! Upstream's pod cache (reference, 1.10): one lock, a timestamp per entry and one for all, and
-//! whoever waits is woken by whichever of them moves.
+//! Upstream's pod cache (reference, 1.10): one lock, a timestamp per entry and a global timestamp.
+//! A change of either wakes waiters.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -11,10 +11,10 @@ use crate::status::PodStatus;
 use crate::subject::Answer;
 use crate::time::Time;
 
-/// The cache. Many writers: generic and evented both set entries.
+/// The cache. It has several writers: generic and evented both set entries.
 #[derive(Debug)]
 pub struct Cache {
-    /// With events in use, an entry that is newer by its writer's claim is not overwritten.
+    /// With the feature gate EventedPLEG, an entry with a later timestamp is not overwritten.
     rejects_older: bool,
     state: RwLock<State>,
 }
@@ -22,19 +22,19 @@ pub struct Cache {
 #[derive(Debug, Default)]
 struct State {
     entries: BTreeMap<PodUid, Entry>,
-    /// Every pod is as fresh as this: so upstream says, and breaks it by timer (B3).
+    /// Upstream assumes that every pod is at least this fresh, but also sets it by timer (B3).
     global: Option<Time>,
     waiting: BTreeMap<PodUid, Vec<Waiter>>,
 }
 
-/// What is held of one pod.
+/// The cache entry of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The status and the error of the read.
+    /// The status, and the error of the last read.
     pub answer: Answer,
-    /// What its writer claims that it is of.
+    /// The timestamp that the writer set.
     pub modified: Time,
-    /// When a relist of this pod last saw it.
+    /// The start of the last relist of this pod.
     pub observed: Time,
 }
 
@@ -45,7 +45,7 @@ struct Waiter {
 }
 
 impl Cache {
-    /// An empty cache; `rejects_older` with events in use.
+    /// Creates an empty cache. `rejects_older` is the state of the feature gate EventedPLEG.
     #[must_use]
     pub fn new(rejects_older: bool) -> Self {
         Self {
@@ -54,7 +54,7 @@ impl Cache {
         }
     }
 
-    /// What is there; a pod that is not has the default status.
+    /// The cached status, or the default status if the pod is not cached.
     #[must_use]
     pub fn get(&self, uid: &PodUid) -> Answer {
         self.read().answer(uid)
@@ -66,33 +66,33 @@ impl Cache {
         self.read().entries.get(uid).cloned()
     }
 
-    /// The timestamp of all.
+    /// The global timestamp.
     #[must_use]
     pub fn global(&self) -> Option<Time> {
         self.read().global
     }
 
-    /// Waits for an answer strictly newer than `after`; one that is stamped exactly `after` wakes
-    /// it nonetheless if it comes while it waits. Waits for ever (C18).
+    /// Waits for a status that is newer than `after`. A status with the timestamp `after` also ends
+    /// the wait if it is set during the wait. There is no timeout (C18).
     pub async fn newer_than(&self, uid: &PodUid, after: Time) -> Answer {
-        let waits = {
+        let receiver = {
             let mut state = self.write();
             if let Some(answer) = state.newer(uid, after) {
                 return answer;
             }
-            let (answer, waits) = oneshot::channel();
-            let of_pod = state.waiting.entry(uid.clone()).or_default();
-            of_pod.retain(|w| !w.answer.is_closed());
-            of_pod.push(Waiter { after, answer });
-            waits
+            let (answer, receiver) = oneshot::channel();
+            let waiters = state.waiting.entry(uid.clone()).or_default();
+            waiters.retain(|w| !w.answer.is_closed());
+            waiters.push(Waiter { after, answer });
+            receiver
         };
-        match waits.await {
+        match receiver.await {
             Ok(answer) => answer,
-            Err(_the_cache_is_gone) => std::future::pending().await,
+            Err(_cache_dropped) => std::future::pending().await,
         }
     }
 
-    /// Stores what was read; whether it was taken.
+    /// Sets the status of a pod. Returns false if it was rejected as older.
     pub fn set(
         &self,
         uid: &PodUid,
@@ -115,7 +115,7 @@ impl Cache {
         true
     }
 
-    /// A relist of this pod that began then has changed nothing.
+    /// Notes that a relist of this pod, which began at that time, found no change.
     pub fn set_observed(&self, uid: &PodUid, at: Time) {
         let mut state = self.write();
         if let Some(entry) = state.entries.get_mut(uid) {
@@ -124,17 +124,17 @@ impl Cache {
         state.notify(uid, at);
     }
 
-    /// Forgets a pod: nobody is told, and nothing remembers that it was there (B2).
+    /// Deletes the entry of a pod. Waiters are not notified, and there is no tombstone (B2).
     pub fn delete(&self, uid: &PodUid) {
         self.write().entries.remove(uid);
     }
 
-    /// Everything is as fresh as that, whoever says so; it may go backwards (B3).
+    /// Sets the global timestamp. It may go backwards (B3).
     pub fn update_time(&self, at: Time) {
         let mut state = self.write();
         state.global = Some(at);
-        let waited_for: Vec<PodUid> = state.waiting.keys().cloned().collect();
-        for uid in waited_for {
+        let uids: Vec<PodUid> = state.waiting.keys().cloned().collect();
+        for uid in uids {
             state.notify(&uid, at);
         }
     }
@@ -153,7 +153,7 @@ impl State {
         match self.entries.get(uid) {
             Some(entry) => entry.answer.clone(),
             None => Answer {
-                status: Arc::new(PodStatus::nothing(uid.clone())),
+                status: Arc::new(PodStatus::empty(uid.clone())),
                 error: None,
             },
         }
@@ -161,31 +161,31 @@ impl State {
 
     fn newer(&self, uid: &PodUid, after: Time) -> Option<Answer> {
         let is_newer = |at: Time| at > after;
-        let by_all = self.global.is_some_and(is_newer);
-        let by_itself = self
+        let global_is_newer = self.global.is_some_and(is_newer);
+        let entry_is_newer = self
             .entries
             .get(uid)
             .is_some_and(|e| is_newer(e.modified) || is_newer(e.observed));
-        (by_all || by_itself).then(|| self.answer(uid))
+        (global_is_newer || entry_is_newer).then(|| self.answer(uid))
     }
 
-    /// Wakes those who wait for `at` or earlier.
+    /// Answers the waiters for `at` or an earlier time.
     fn notify(&mut self, uid: &PodUid, at: Time) {
         let Some(waiting) = self.waiting.remove(uid) else {
             return;
         };
         let answer = self.answer(uid);
-        let mut still = Vec::new();
+        let mut remaining = Vec::new();
         for waiter in waiting {
             if at < waiter.after {
-                still.push(waiter);
+                remaining.push(waiter);
             } else {
-                // One who has given up takes no answer.
+                // The waiter may have been cancelled.
                 let _ = waiter.answer.send(answer.clone());
             }
         }
-        if !still.is_empty() {
-            self.waiting.insert(uid.clone(), still);
+        if !remaining.is_empty() {
+            self.waiting.insert(uid.clone(), remaining);
         }
     }
 }

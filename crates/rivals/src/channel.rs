@@ -1,4 +1,4 @@
-//! The one channel of lifecycle events: bounded, and what does not fit is gone for good (C3).
+//! The channel of lifecycle events. It is bounded, and events that do not fit are lost (C3).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,10 +7,10 @@ use pleg_core::{Id, LifecycleType, PodUid};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
-/// How many events the channel holds (plegChannelCapacity).
+/// The capacity of the channel (plegChannelCapacity).
 pub(crate) const CAPACITY: usize = 1000;
 
-/// A pod lifecycle event as upstream's kubelet takes it.
+/// A pod lifecycle event in the form of upstream's kubelet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Event {
@@ -18,11 +18,11 @@ pub struct Event {
     pub uid: PodUid,
     /// What happened. ContainerChanged is never sent.
     pub event: LifecycleType,
-    /// The container or sandbox; none for PodSync.
+    /// The container or sandbox; `None` for PodSync.
     pub data: Option<Id>,
 }
 
-/// The consumer's end.
+/// The receiver of lifecycle events.
 #[derive(Debug)]
 pub struct Fifo(Receiver);
 
@@ -33,7 +33,7 @@ enum Receiver {
 }
 
 impl Fifo {
-    /// The next event, or `None` once the generator is gone. Dropping the future loses nothing.
+    /// The next event, or `None` after the generator has ended. Dropping the future loses no event.
     pub async fn next(&mut self) -> Option<Event> {
         match &mut self.0 {
             Receiver::Port(queue) => queue.recv().await,
@@ -41,7 +41,7 @@ impl Fifo {
         }
     }
 
-    /// What is there now, without waiting.
+    /// The next event, if there is one now.
     pub fn try_next(&mut self) -> Option<Event> {
         match &mut self.0 {
             Receiver::Port(queue) => queue.try_recv().ok(),
@@ -64,7 +64,7 @@ impl From<pleg::FifoEvent> for Event {
     }
 }
 
-/// The generators' end; clones share it, as upstream's two generators do.
+/// The sender of lifecycle events. Clones send to the same channel, as upstream's two generators do.
 #[derive(Clone, Debug)]
 pub(crate) struct Channel {
     queue: mpsc::Sender<Event>,
@@ -81,7 +81,7 @@ pub(crate) fn channel(capacity: usize) -> (Channel, Fifo) {
 }
 
 impl Channel {
-    /// Never waits: an event that does not fit is counted and gone.
+    /// Never waits: an event that does not fit is counted and lost.
     pub(crate) fn send(&self, event: Event) {
         if let Err(TrySendError::Full(_)) = self.queue.try_send(event) {
             self.discarded.fetch_add(1, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! Upstream's evented PLEG of 1.26 to 1.36 ("classic"): events write the cache and the channel
-//! beside a generic PLEG that is slowed down (reference, 2.1).
+//! Upstream's evented PLEG of 1.26 to 1.36 ("classic"): events write to the cache and to the
+//! channel, and so does a generic PLEG with a long period (reference, 2.1).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,113 +14,113 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::cache::Cache;
 use crate::channel::{CAPACITY, Channel, Event, Fifo};
 use crate::inspect::addresses;
-use crate::relister::{Gate, Limits, Relister, Setup, Stamps};
+use crate::relister::{Gate, Limits, Relister, RelisterConfig, StatusTimestamps};
 use crate::status::{PodStatus, newest_first};
-use crate::stream::{ATTEMPTS, RECEIVED, receive};
+use crate::stream::{MAX_ATTEMPTS, QUEUE_CAPACITY, receive};
 use crate::subject::{Answer, Subject, Unhealthy};
 use crate::time::Time;
 
-/// After this long whoever waits is released, evidence or not (globalCacheUpdatePeriod).
-const RELEASE: Duration = Duration::from_secs(5);
-/// The generic PLEG beside a stream.
+/// The period in which a timer releases waiters without a read (globalCacheUpdatePeriod).
+const CACHE_UPDATE_PERIOD: Duration = Duration::from_secs(5);
+/// The limits of the generic PLEG while there is a stream.
 const SLOW: Limits = Limits {
     period: Duration::from_secs(300),
     threshold: Duration::from_secs(600),
 };
-/// The generic PLEG once the stream was given up.
+/// The limits of the generic PLEG after the stream was given up.
 const FAST: Limits = Limits {
     period: Duration::from_secs(1),
     threshold: Duration::from_secs(180),
 };
 
-/// What the releases of the classic design differ in. The default is 1.36 on containerd.
+/// The differences between releases of the classic design. The default is 1.36 on containerd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventedSettings {
     /// Whether pod workers ask for a status newer than their last sync (k#120942, 1.29).
-    pub barrier: bool,
-    /// Gate PLEGOnDemandRelist (1.36).
+    pub newer_than_last_sync: bool,
+    /// The feature gate PLEGOnDemandRelist (1.36).
     pub on_demand: bool,
-    /// What the runtime's statuses are stamped with.
-    pub stamps: Stamps,
+    /// The timestamps of the runtime's statuses.
+    pub timestamps: StatusTimestamps,
 }
 
 impl Default for EventedSettings {
     fn default() -> Self {
         Self {
-            barrier: true,
+            newer_than_last_sync: true,
             on_demand: true,
-            stamps: Stamps::Absent,
+            timestamps: StatusTimestamps::Absent,
         }
     }
 }
 
-/// Upstream's classic evented PLEG with the generic one that it owns. When it is dropped, its
-/// tasks end.
+/// Upstream's classic evented PLEG, with the generic PLEG that it owns. Dropping it ends its tasks.
 #[derive(Debug)]
 pub struct Evented<R> {
     inner: Arc<Inner<R>>,
-    barrier: bool,
-    _ends: DropGuard,
+    newer_than_last_sync: bool,
+    _cancel_on_drop: DropGuard,
 }
 
 #[derive(Debug)]
 struct Inner<R> {
     relister: Arc<Relister<R>>,
-    /// Ends what runs only while events are in use.
+    /// Stops the task that runs only while events are in use.
     stop: CancellationToken,
-    calls: AtomicU64,
+    subscribes: AtomicU64,
 }
 
 impl<R: Runtime> Evented<R> {
-    /// Starts it: the list first, then the stream (B11). Call it within a tokio runtime.
+    /// Starts the generator: first the list, then the stream (B11). Must be called inside a tokio
+    /// runtime.
     pub fn start(runtime: R, settings: &EventedSettings) -> (Self, Fifo) {
-        let setup = Setup {
+        let config = RelisterConfig {
             limits: SLOW,
-            gate: Gate::on(settings.stamps),
+            gate: Gate::on(settings.timestamps),
             on_demand: settings.on_demand,
             capacity: CAPACITY,
         };
-        let (relister, fifo) = Relister::new(runtime, setup);
+        let (relister, fifo) = Relister::new(runtime, config);
         let inner = Arc::new(Inner {
-            stop: relister.end.child_token(),
+            stop: relister.cancel.child_token(),
             relister,
-            calls: AtomicU64::new(0),
+            subscribes: AtomicU64::new(0),
         });
         let relister = &inner.relister;
         relister.start();
-        let (send, mut received) = mpsc::channel(RECEIVED);
-        let watches = inner.clone();
-        relister.spawn(async move { watches.watch(send).await });
-        let handles = relister.clone();
+        let (send, mut received) = mpsc::channel(QUEUE_CAPACITY);
+        let watcher = inner.clone();
+        relister.spawn(async move { watcher.watch(send).await });
+        let handler = relister.clone();
         relister.spawn(async move {
             while let Some(event) = received.recv().await {
-                handle(&handles.cache, &handles.channel, &event);
+                handle(&handler.cache, &handler.channel, &event);
             }
         });
-        let releases = inner.clone();
-        relister.spawn(async move { releases.release().await });
-        let ends = relister.end.clone().drop_guard();
+        let updater = inner.clone();
+        relister.spawn(async move { updater.update_cache_time().await });
+        let cancel_on_drop = relister.cancel.clone().drop_guard();
         let evented = Self {
             inner,
-            barrier: settings.barrier,
-            _ends: ends,
+            newer_than_last_sync: settings.newer_than_last_sync,
+            _cancel_on_drop: cancel_on_drop,
         };
         (evented, fifo)
     }
 
-    /// How often the stream was asked for.
+    /// How often the generator has subscribed.
     #[must_use]
-    pub fn calls(&self) -> u64 {
-        self.inner.calls.load(Ordering::Relaxed)
+    pub fn subscribes(&self) -> u64 {
+        self.inner.subscribes.load(Ordering::Relaxed)
     }
 
-    /// Whether events are still in use: once they are not, they never are again (A7).
+    /// Whether events are still in use. After they were given up, they are never used again (A7).
     #[must_use]
     pub fn in_use(&self) -> bool {
         self.inner.relister.gate.in_use.load(Ordering::Acquire)
     }
 
-    /// The cache that both write.
+    /// The cache, which the events and the generic PLEG write.
     #[must_use]
     pub fn cache(&self) -> &Cache {
         &self.inner.relister.cache
@@ -128,44 +128,46 @@ impl<R: Runtime> Evented<R> {
 }
 
 impl<R: Runtime> Inner<R> {
-    /// Asks for the stream, five times in all and each time at once, with a relist after each
-    /// end: before the stream is asked for again, not after (B11).
+    /// Subscribes, five times in total and without pauses. Relists after each end of the stream,
+    /// before it subscribes again and not after (B11).
     async fn watch(&self, received: mpsc::Sender<RuntimeEvent>) {
-        for _ in 0..ATTEMPTS {
-            self.calls.fetch_add(1, Ordering::Relaxed);
-            // However long it lived, it counts.
+        for _ in 0..MAX_ATTEMPTS {
+            self.subscribes.fetch_add(1, Ordering::Relaxed);
+            // A stream counts as an attempt even if it was established for a long time.
             receive(&*self.relister.runtime, &received).await;
             self.relister.relist().await;
         }
         self.fall_back();
     }
 
-    /// The stream is given up, until the kubelet is restarted.
+    /// Gives up the stream until the kubelet restarts.
     fn fall_back(&self) {
         self.relister.gate.in_use.store(false, Ordering::Release);
         self.stop.cancel();
         self.relister.stop();
-        self.relister.update(FAST);
+        self.relister.set_limits(FAST);
         self.relister.start();
     }
 
-    /// Says every five seconds that everything is as fresh as now, having asked nobody (A2, B3).
-    async fn release(&self) {
+    /// Marks the whole cache as current every five seconds, without a read (A2, B3).
+    async fn update_cache_time(&self) {
         let clock = self.relister.clock.clock();
         let forever = async {
             loop {
                 self.relister.cache.update_time(self.relister.clock.now());
-                clock.sleep_until(clock.now().after(RELEASE)).await;
+                clock
+                    .sleep_until(clock.now().after(CACHE_UPDATE_PERIOD))
+                    .await;
             }
         };
         self.stop.run_until_cancelled(forever).await;
     }
 }
 
-/// One event: its statuses into the cache, its type into the channel.
+/// Handles an event: writes its statuses to the cache and sends its type to the channel.
 fn handle(cache: &Cache, channel: &Channel, event: &RuntimeEvent) {
-    let Some((uid, status)) = status_of(event) else {
-        // Without a sandbox's metadata an event is passed over (A11).
+    let Some((uid, status)) = status_from_event(event) else {
+        // An event without sandbox metadata is ignored (A11).
         return;
     };
     let mut status = status;
@@ -173,46 +175,46 @@ fn handle(cache: &Cache, channel: &Channel, event: &RuntimeEvent) {
     if before.error.is_none() {
         status.keep_addresses(&before.status.ips);
     }
-    let told = if event.event == EventType::Deleted {
-        // The pod's entry goes with whichever sandbox is deleted (B6); a deleted container leaves
-        // the entry as it is (B5).
+    let accepted = if event.event == EventType::Deleted {
+        // The deletion of any sandbox deletes the pod's entry (B6). The deletion of a container does
+        // not change the entry (B5).
         if status.sandboxes.iter().any(|s| s.id == event.id) {
             cache.delete(&uid);
         }
         true
     } else {
-        // The runtime's stamp decides, and it is later than what was read (B4).
+        // The runtime's timestamp decides, and it is later than the read of the statuses (B4).
         let at = Time::from_nanos(event.created_at);
         cache.set(&uid, Arc::new(status), None, at)
     };
-    if told {
-        for what in lifecycle(event.event) {
+    if accepted {
+        for lifecycle_type in lifecycle_types(event.event) {
             channel.send(Event {
                 uid: uid.clone(),
-                event: *what,
+                event: *lifecycle_type,
                 data: Some(event.id.clone()),
             });
         }
     }
 }
 
-const fn lifecycle(event: EventType) -> &'static [LifecycleType] {
+const fn lifecycle_types(event: EventType) -> &'static [LifecycleType] {
     use LifecycleType::{ContainerDied, ContainerRemoved, ContainerStarted};
     match event {
         EventType::Started => &[ContainerStarted],
         EventType::Stopped => &[ContainerDied],
         EventType::Deleted => &[ContainerDied, ContainerRemoved],
-        // Created writes the cache only; other numbers say nothing.
+        // Created only writes the cache. Unknown types are ignored.
         _ => &[],
     }
 }
 
-/// A pod's status out of an event: its one sandbox and that one's containers are all that there
-/// is, and none of them is marked active (B7).
-fn status_of(event: &RuntimeEvent) -> Option<(PodUid, PodStatus)> {
+/// Makes a pod's status from an event. It contains only the event's sandbox and the containers of
+/// that sandbox, and no active containers (B7).
+fn status_from_event(event: &RuntimeEvent) -> Option<(PodUid, PodStatus)> {
     let sandbox = event.sandbox.clone()?;
     let uid = sandbox.identity.pod.clone()?;
-    let mut status = PodStatus::nothing(uid.clone());
+    let mut status = PodStatus::empty(uid.clone());
     status.namespace = sandbox.identity.namespace.clone().unwrap_or_default();
     status.name = sandbox.identity.pod_name.clone().unwrap_or_default();
     if sandbox.shown == Shown::Running {
@@ -254,8 +256,8 @@ impl<R: Runtime> Subject for Evented<R> {
         self.inner.relister.request_reinspect(uid);
     }
 
-    /// Both checks are registered with the kubelet, for ever: the generic one's, and whether the
-    /// channel is full (B1).
+    /// The kubelet always uses both checks: that of the generic PLEG, and whether the channel is
+    /// full (B1).
     fn healthy(&self) -> Result<(), Unhealthy> {
         self.inner.relister.healthy()?;
         if self.inner.relister.channel.is_full() {
@@ -270,7 +272,11 @@ impl<R: Runtime> Subject for Evented<R> {
     }
 
     fn last_sync_time(&self, ended: Instant) -> Instant {
-        if self.barrier { ended } else { Instant::ORIGIN }
+        if self.newer_than_last_sync {
+            ended
+        } else {
+            Instant::ORIGIN
+        }
     }
 
     async fn shutdown(&self) {

@@ -1,4 +1,4 @@
-//! Upstream's generic PLEG as of 1.36: lists every second, and on demand one pod at once.
+//! Upstream's generic PLEG of 1.36: lists every second, and relists one pod on demand.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,19 +10,20 @@ use tokio_util::sync::DropGuard;
 
 use crate::cache::Cache;
 use crate::channel::{CAPACITY, Fifo};
-use crate::relister::{Gate, Limits, Relister, Setup};
+use crate::relister::{Gate, Limits, Relister, RelisterConfig};
 use crate::subject::{Answer, Subject, Unhealthy};
 
-/// The defaults are upstream's.
+/// The settings of [`Generic`]. The defaults are upstream's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GenericSettings {
-    /// From the end of one relist to the begin of the next (genericPlegRelistPeriod).
+    /// The time between the end of a relist and the start of the next (genericPlegRelistPeriod).
     pub period: Duration,
-    /// Without a successful list for longer, the node is not ready (genericPlegRelistThreshold).
+    /// The node is not ready after that time without a successful list
+    /// (genericPlegRelistThreshold).
     pub threshold: Duration,
-    /// Gate PLEGOnDemandRelist (1.36): whether a pod can be relisted alone.
+    /// The feature gate PLEGOnDemandRelist (1.36): whether a single pod can be relisted.
     pub on_demand: bool,
-    /// How many events the channel holds (plegChannelCapacity).
+    /// The capacity of the channel (plegChannelCapacity).
     pub capacity: usize,
 }
 
@@ -37,24 +38,25 @@ impl Default for GenericSettings {
     }
 }
 
-/// Upstream's generic PLEG. When it is dropped, its tasks end.
+/// Upstream's generic PLEG. Dropping it ends its tasks.
 #[derive(Debug)]
 pub struct Generic<R> {
     relister: Arc<Relister<R>>,
-    _ends: DropGuard,
+    _cancel_on_drop: DropGuard,
 }
 
 impl<R: Runtime> Generic<R> {
-    /// One that relists by itself, at once and then every period. Call it within a tokio runtime.
+    /// Starts a generator that relists at once and then periodically. Must be called inside a tokio
+    /// runtime.
     pub fn start(runtime: R, settings: GenericSettings) -> (Self, Fifo) {
         let (generic, fifo) = Self::by_hand(runtime, settings);
         generic.relister.start();
         (generic, fifo)
     }
 
-    /// One that relists only when it is told to.
+    /// Creates a generator that relists only when [`relist`](Self::relist) is called.
     pub fn by_hand(runtime: R, settings: GenericSettings) -> (Self, Fifo) {
-        let setup = Setup {
+        let config = RelisterConfig {
             limits: Limits {
                 period: settings.period,
                 threshold: settings.threshold,
@@ -63,21 +65,21 @@ impl<R: Runtime> Generic<R> {
             on_demand: settings.on_demand,
             capacity: settings.capacity,
         };
-        let (relister, fifo) = Relister::new(runtime, setup);
-        let ends = relister.end.clone().drop_guard();
+        let (relister, fifo) = Relister::new(runtime, config);
+        let cancel_on_drop = relister.cancel.clone().drop_guard();
         let generic = Self {
             relister,
-            _ends: ends,
+            _cancel_on_drop: cancel_on_drop,
         };
         (generic, fifo)
     }
 
-    /// Lists the node and acts on what has changed; returns when everything was inspected.
+    /// Lists the node and handles all changes. Returns when all changed pods were inspected.
     pub async fn relist(&self) {
         self.relister.relist().await;
     }
 
-    /// Its cache.
+    /// The cache.
     #[must_use]
     pub fn cache(&self) -> &Cache {
         &self.relister.cache

@@ -1,5 +1,5 @@
-//! Upstream's evented PLEG of 1.37 ("hint"): an event that something stopped asks for a relist of
-//! its pod, and that is all; the generic PLEG stays as it is (reference, 2.2).
+//! Upstream's evented PLEG of 1.37 ("hint"): a STOPPED event only requests a relist of its pod. The
+//! generic PLEG is unchanged (reference, 2.2).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,18 +12,18 @@ use tokio::sync::mpsc;
 use tokio_util::sync::DropGuard;
 
 use crate::channel::{CAPACITY, Fifo};
-use crate::relister::{Gate, Limits, Relister, Setup};
-use crate::stream::{ATTEMPTS, RECEIVED, receive};
+use crate::relister::{Gate, Limits, Relister, RelisterConfig};
+use crate::stream::{MAX_ATTEMPTS, QUEUE_CAPACITY, receive};
 use crate::subject::{Answer, Subject, Unhealthy};
 
-/// The defaults are upstream's.
+/// The settings of [`Hint`]. The defaults are upstream's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HintSettings {
-    /// From the end of one relist of the node to the begin of the next.
+    /// The time between the end of a relist of the node and the start of the next.
     pub period: Duration,
-    /// Without a successful list for longer, the node is not ready.
+    /// The node is not ready after that time without a successful list.
     pub threshold: Duration,
-    /// How often the stream is asked for in all, each time at once.
+    /// How often the generator subscribes in total, without pauses.
     pub attempts: u32,
 }
 
@@ -32,23 +32,23 @@ impl Default for HintSettings {
         Self {
             period: Duration::from_secs(1),
             threshold: Duration::from_secs(180),
-            attempts: ATTEMPTS,
+            attempts: MAX_ATTEMPTS,
         }
     }
 }
 
-/// Upstream's hint design with the generic PLEG beside it. When it is dropped, its tasks end.
+/// Upstream's hint design, with the generic PLEG. Dropping it ends its tasks.
 #[derive(Debug)]
 pub struct Hint<R> {
     relister: Arc<Relister<R>>,
-    calls: Arc<AtomicU64>,
-    _ends: DropGuard,
+    subscribes: Arc<AtomicU64>,
+    _cancel_on_drop: DropGuard,
 }
 
 impl<R: Runtime> Hint<R> {
-    /// Starts it. Call it within a tokio runtime.
+    /// Starts the generator. Must be called inside a tokio runtime.
     pub fn start(runtime: R, settings: &HintSettings) -> (Self, Fifo) {
-        let setup = Setup {
+        let config = RelisterConfig {
             limits: Limits {
                 period: settings.period,
                 threshold: settings.threshold,
@@ -57,41 +57,44 @@ impl<R: Runtime> Hint<R> {
             on_demand: true,
             capacity: CAPACITY,
         };
-        let (relister, fifo) = Relister::new(runtime, setup);
+        let (relister, fifo) = Relister::new(runtime, config);
         relister.start();
-        let calls = Arc::new(AtomicU64::new(0));
-        let (send, mut received) = mpsc::channel(RECEIVED);
-        let (runtime, counts, attempts) =
-            (relister.runtime.clone(), calls.clone(), settings.attempts);
+        let subscribes = Arc::new(AtomicU64::new(0));
+        let (send, mut received) = mpsc::channel(QUEUE_CAPACITY);
+        let (runtime, counter, attempts) = (
+            relister.runtime.clone(),
+            subscribes.clone(),
+            settings.attempts,
+        );
         relister.spawn(async move {
-            // No pause, and no attempt is ever given back (A7, B15).
+            // There is no pause, and a successful attempt counts, too (A7, B15).
             for _ in 0..attempts {
-                counts.fetch_add(1, Ordering::Relaxed);
+                counter.fetch_add(1, Ordering::Relaxed);
                 receive(&*runtime, &send).await;
             }
         });
-        let asks = relister.clone();
+        let requester = relister.clone();
         relister.spawn(async move {
             while let Some(event) = received.recv().await {
                 let pod = event.sandbox.and_then(|s| s.identity.pod);
                 if let (EventType::Stopped, Some(uid)) = (event.event, pod) {
-                    asks.request_relist(&uid);
+                    requester.request_relist(&uid);
                 }
             }
         });
-        let ends = relister.end.clone().drop_guard();
+        let cancel_on_drop = relister.cancel.clone().drop_guard();
         let hint = Self {
             relister,
-            calls,
-            _ends: ends,
+            subscribes,
+            _cancel_on_drop: cancel_on_drop,
         };
         (hint, fifo)
     }
 
-    /// How often the stream was asked for.
+    /// How often the generator has subscribed.
     #[must_use]
-    pub fn calls(&self) -> u64 {
-        self.calls.load(Ordering::Relaxed)
+    pub fn subscribes(&self) -> u64 {
+        self.subscribes.load(Ordering::Relaxed)
     }
 }
 

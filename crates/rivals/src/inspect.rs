@@ -1,4 +1,4 @@
-//! Upstream's reads: two lists, and the statuses of one pod one after the other.
+//! Upstream's reads: the two lists, and the statuses of a pod, one after the other.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -11,23 +11,27 @@ use crate::record::Pod;
 use crate::status::{PodStatus, newest_first};
 use crate::time::Time;
 
-/// The deadline of one call (runtimeRequestTimeout). There is none for an inspection (C2).
-const CALL: Duration = Duration::from_secs(120);
+/// The deadline of a call (runtimeRequestTimeout). An inspection has no deadline (C2).
+const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
 async fn call<T>(
     operation: &'static str,
     call: impl Future<Output = Result<T, CallError>>,
 ) -> Result<T, CallError> {
-    match tokio::time::timeout(CALL, call).await {
+    match tokio::time::timeout(CALL_TIMEOUT, call).await {
         Ok(answer) => answer,
         Err(_) => {
             let kind = CallErrorKind::DeadlineExceeded;
-            Err(CallError::new(operation, kind, "no answer in two minutes"))
+            Err(CallError::new(
+                operation,
+                kind,
+                "no response within two minutes",
+            ))
         }
     }
 }
 
-/// Lists sandboxes, then containers, and sorts them into pods.
+/// Lists sandboxes, then containers, and groups them by pod.
 pub(crate) async fn list<R: Runtime>(
     runtime: &R,
     scope: &Scope,
@@ -40,7 +44,7 @@ pub(crate) async fn list<R: Runtime>(
     let mut pods: BTreeMap<PodUid, Pod> = BTreeMap::new();
     for report in rows {
         let Some(uid) = report.identity.pod.clone() else {
-            // Without metadata: nobody's.
+            // Without metadata the pod is unknown.
             continue;
         };
         let pod = pods.entry(uid).or_insert_with_key(|uid| Pod {
@@ -69,22 +73,23 @@ pub(crate) async fn list<R: Runtime>(
 
 /// How the statuses of a pod are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Style {
+pub(crate) enum InspectMode {
     /// All sandboxes, then all containers.
-    Plain,
-    /// With the gate EventedPLEG on: the containers are read beside the newest sandbox, so that
-    /// a pod without one, or with one that is just gone, seems to have none (A5's kin).
+    Generic,
+    /// With the feature gate EventedPLEG: the containers are read with the newest sandbox, so a pod
+    /// without a sandbox, or whose sandbox was just removed, seems to have no containers (similar
+    /// to A5).
     Evented,
 }
 
-/// Reads the statuses of one pod, one call after the other. NotFound leaves a member out, any
-/// other failure fails the whole pod (C2).
+/// Reads the statuses of a pod, one call after the other. NotFound omits a sandbox or container, any
+/// other error fails the inspection of the pod (C2).
 pub(crate) async fn inspect<R: Runtime>(
     runtime: &R,
     pod: &Pod,
-    style: Style,
+    mode: InspectMode,
 ) -> Result<PodStatus, CallError> {
-    let mut status = PodStatus::nothing(pod.uid.clone());
+    let mut status = PodStatus::empty(pod.uid.clone());
     status.namespace = pod.namespace.clone();
     status.name = pod.name.clone();
     let mut newest_found = false;
@@ -99,7 +104,7 @@ pub(crate) async fn inspect<R: Runtime>(
         }
         status.sandboxes.push(sandbox);
     }
-    if style == Style::Plain || newest_found {
+    if mode == InspectMode::Generic || newest_found {
         for row in &pod.containers {
             let read = call("ContainerStatus", runtime.container_status(&row.id)).await;
             status.containers.extend(unless_not_found(read)?);
@@ -118,7 +123,7 @@ pub(crate) async fn inspect<R: Runtime>(
     Ok(status)
 }
 
-/// The addresses in a sandbox's status.
+/// The addresses in the status of a sandbox.
 pub(crate) fn addresses(sandbox: &Report) -> Vec<pleg_core::Text> {
     match &sandbox.details {
         pleg_core::Details::Sandbox(details) => details.ips.to_vec(),

@@ -1,4 +1,4 @@
-//! Our own generator behind the same trait, so that one scenario or benchmark runs on both.
+//! This project's generator with the same trait, so that a scenario or benchmark runs on both.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,27 +12,27 @@ use crate::channel::Fifo;
 use crate::status::PodStatus;
 use crate::subject::{Answer, Subject, Unhealthy};
 
-/// How long one may wait: for ever, as far as anybody here cares.
-const FOR_EVER: Duration = Duration::from_secs(24 * 3600);
+/// The timeout of a waiter. Longer than any test or benchmark.
+const NO_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
-/// Our own generator, with upstream's channel as its consumer's end.
+/// This project's generator, with upstream's channel of lifecycle events.
 #[derive(Debug)]
 pub struct Ours {
     pleg: Pleg,
 }
 
 impl Ours {
-    /// Starts it. Call it within a tokio runtime.
+    /// Starts the generator. Must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// If a setting cannot be used.
+    /// If a setting is not valid.
     pub fn start<R: Runtime>(mut builder: pleg::Builder<R>) -> Result<(Self, Fifo), StartError> {
         let fifo = Fifo::ours(builder.upstream_fifo());
         let pleg = builder.spawn()?;
         Ok((Self { pleg }, fifo))
     }
 
-    /// The generator itself: a benchmark may want it without the translation.
+    /// The generator itself, for benchmarks without the conversion to upstream's types.
     #[must_use]
     pub const fn pleg(&self) -> &Pleg {
         &self.pleg
@@ -57,20 +57,20 @@ impl Subject for Ours {
     }
 
     async fn newer_than(&self, uid: &PodUid, after: Instant) -> Answer {
-        match self.pleg.newer_than(uid, after, FOR_EVER).await {
+        match self.pleg.newer_than(uid, after, NO_TIMEOUT).await {
             Ok(view) => answer(&view),
             Err(WaitError::Read { error, last_good }) => Answer {
                 error: Some(error),
                 ..answer(&last_good)
             },
-            // It has shut down, or nothing came for ever: upstream waits on.
+            // After a shutdown or a timeout, upstream keeps waiting.
             Err(_) => std::future::pending().await,
         }
     }
 
     fn request_relist(&self, uid: &PodUid) {
         let (pleg, uid) = (self.pleg.clone(), uid.clone());
-        // Nobody wants the answer.
+        // The answer is not used.
         tokio::spawn(async move { _ = pleg.request_relist(&uid).await });
     }
 
@@ -81,10 +81,10 @@ impl Subject for Ours {
 
     fn healthy(&self) -> Result<(), Unhealthy> {
         let ready = self.pleg.health().ready();
-        ready.map_err(|why| Unhealthy(why.to_string()))
+        ready.map_err(|reason| Unhealthy(reason.to_string()))
     }
 
-    /// Ours counts them in a metric only.
+    /// This generator counts them only in a metric.
     fn discarded(&self) -> Option<u64> {
         None
     }
@@ -95,12 +95,12 @@ impl Subject for Ours {
 }
 
 fn answer(view: &PodView) -> Answer {
-    let of = &*view.status;
-    let mut status = PodStatus::nothing(of.uid.clone());
-    status.namespace = of.namespace.clone();
-    status.name = of.name.clone();
-    status.ips = of.ips.to_vec();
-    for sandbox in &of.sandboxes {
+    let pod = &*view.status;
+    let mut status = PodStatus::empty(pod.uid.clone());
+    status.namespace = pod.namespace.clone();
+    status.name = pod.name.clone();
+    status.ips = pod.ips.to_vec();
+    for sandbox in &pod.sandboxes {
         status.sandboxes.push(Report {
             id: sandbox.id.clone(),
             shown: match sandbox.state {
@@ -111,12 +111,12 @@ fn answer(view: &PodView) -> Answer {
             identity: Identity {
                 attempt: sandbox.attempt,
                 created_at: sandbox.created_at,
-                ..identity(Kind::Sandbox, of)
+                ..identity(Kind::Sandbox, pod)
             },
             details: Details::Sandbox(sandbox.details.clone()),
         });
     }
-    for container in &of.containers {
+    for container in &pod.containers {
         status.containers.push(Report {
             id: container.id.clone(),
             shown: shown(container.state),
@@ -125,7 +125,7 @@ fn answer(view: &PodView) -> Answer {
                 name: Some(container.name.clone()),
                 attempt: container.attempt,
                 created_at: container.created_at,
-                ..identity(Kind::Container, of)
+                ..identity(Kind::Container, pod)
             },
             details: Details::Container(container.details.clone()),
         });
@@ -135,7 +135,7 @@ fn answer(view: &PodView) -> Answer {
     }
     Answer {
         status: Arc::new(status),
-        error: of.error.as_deref().cloned(),
+        error: pod.error.as_deref().cloned(),
     }
 }
 

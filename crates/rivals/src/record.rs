@@ -1,4 +1,4 @@
-//! What the last two lists showed, and upstream's table of what that means (reference, 1.6).
+//! The pods in the last two lists, and upstream's table of transitions (reference, 1.6).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,13 +7,13 @@ use pleg_core::{Id, LifecycleType, PodUid, Report, Shown, Text};
 use crate::channel::Event;
 use crate::time::Time;
 
-/// The state of a container or sandbox, to upstream's table.
+/// The state of a container or sandbox in upstream's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     NonExistent,
     Running,
     Exited,
-    /// Created is unknown, too.
+    /// Also stands for created.
     Unknown,
 }
 
@@ -27,7 +27,7 @@ impl State {
     }
 }
 
-/// A pod as one list showed it.
+/// A pod in a list.
 #[derive(Clone, Debug)]
 pub(crate) struct Pod {
     pub(crate) uid: PodUid,
@@ -37,7 +37,7 @@ pub(crate) struct Pod {
     pub(crate) sandboxes: Vec<Report>,
     /// Newest first.
     pub(crate) containers: Vec<Report>,
-    /// Taken by the kubelet before the list's first call.
+    /// The time on the kubelet's clock before the list's first call.
     pub(crate) timestamp: Time,
 }
 
@@ -49,7 +49,7 @@ impl Pod {
     }
 }
 
-/// One pod: what its last list that was acted on showed, and what the present one shows.
+/// A pod in the last list that was handled, and in the current list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record {
     old: Option<Pod>,
@@ -57,7 +57,8 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// What happened between the two: per id, containers before sandboxes, the old ones first.
+    /// The events for the changes between the two lists, by id: containers before sandboxes, ids of
+    /// the old list first.
     pub(crate) fn events(&self, uid: &PodUid) -> Vec<Event> {
         let mut seen = BTreeSet::new();
         let pods = [&self.old, &self.current].into_iter().flatten();
@@ -78,7 +79,7 @@ impl Record {
     }
 }
 
-/// Upstream's table.
+/// Upstream's table of transitions.
 const fn transition(old: State, new: State) -> &'static [LifecycleType] {
     use LifecycleType::{ContainerChanged, ContainerDied, ContainerRemoved, ContainerStarted};
     use State::{Exited, NonExistent, Running, Unknown};
@@ -94,12 +95,12 @@ const fn transition(old: State, new: State) -> &'static [LifecycleType] {
     }
 }
 
-/// All pods.
+/// The records of all pods.
 #[derive(Debug, Default)]
 pub(crate) struct Records(BTreeMap<PodUid, Record>);
 
 impl Records {
-    /// A list of the node: what it does not show is not there.
+    /// Sets the current list of the node. Pods that are not in the list do not exist.
     pub(crate) fn set_all(&mut self, pods: Vec<Pod>) {
         for record in self.0.values_mut() {
             record.current = None;
@@ -109,7 +110,7 @@ impl Records {
         }
     }
 
-    /// One pod was listed.
+    /// Sets the current list of one pod.
     pub(crate) fn set(&mut self, pod: Pod) {
         let record = self.0.entry(pod.uid.clone()).or_default();
         record.current = Some(pod);
@@ -123,7 +124,7 @@ impl Records {
         self.0.get(uid)
     }
 
-    /// The present list was acted on.
+    /// Notes that the current list of the pod was handled.
     pub(crate) fn advance(&mut self, uid: &PodUid) {
         let Some(record) = self.0.get_mut(uid) else {
             return;

@@ -1,5 +1,5 @@
-//! Upstream's generic PLEG as a machine: the worker loop, the relist of the node and of one pod
-//! (reference, 1.3 to 1.9). [`Generic`](crate::Generic) is it alone; the other two own one.
+//! The implementation of upstream's generic PLEG: the worker loop, the relist of the node and the
+//! relist of a pod (reference, 1.3 to 1.9). All three ports use it.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,31 +14,30 @@ use tokio_util::task::TaskTracker;
 
 use crate::cache::Cache;
 use crate::channel::{Channel, Event, Fifo, channel};
-use crate::inspect::{Style, inspect, list};
+use crate::inspect::{InspectMode, inspect, list};
 use crate::record::{Pod, Records};
 use crate::subject::Unhealthy;
 use crate::time::{KubeletClock, Time};
 
-/// How many requests to relist a pod may wait.
-const REQUESTS: usize = 200;
+/// The maximum number of pending requests to relist a pod.
+const MAX_REQUESTS: usize = 200;
 
-/// What stands in a status for the time at which the runtime read it (PodSandboxStatus's
-/// timestamp), where the feature gate EventedPLEG is on.
+/// The timestamp of a status (in PodSandboxStatus), with the feature gate EventedPLEG.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Stamps {
-    /// Nothing, as in containerd: [`Time::ZERO`] is what the cache compares (A4).
+pub enum StatusTimestamps {
+    /// None, as in containerd. The cache compares [`Time::ZERO`] (A4).
     #[default]
     Absent,
-    /// The moment before the read, as in CRI-O.
+    /// The time before the read, as in CRI-O.
     AtRead,
 }
 
-/// What the kubelet knows of the feature gate EventedPLEG.
+/// The state of the feature gate EventedPLEG.
 #[derive(Debug)]
 pub(crate) struct Gate {
     pub(crate) enabled: bool,
     pub(crate) in_use: AtomicBool,
-    pub(crate) stamps: Stamps,
+    pub(crate) timestamps: StatusTimestamps,
 }
 
 impl Gate {
@@ -46,15 +45,15 @@ impl Gate {
         Self {
             enabled: false,
             in_use: AtomicBool::new(false),
-            stamps: Stamps::Absent,
+            timestamps: StatusTimestamps::Absent,
         }
     }
 
-    pub(crate) const fn on(stamps: Stamps) -> Self {
+    pub(crate) const fn on(timestamps: StatusTimestamps) -> Self {
         Self {
             enabled: true,
             in_use: AtomicBool::new(true),
-            stamps,
+            timestamps,
         }
     }
 
@@ -63,21 +62,21 @@ impl Gate {
     }
 }
 
-/// How often, and when that is too rare.
+/// The period of relists, and the threshold of the health check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// From the end of one relist to the begin of the next.
+    /// The time between the end of a relist and the start of the next.
     pub(crate) period: Duration,
-    /// Without a successful list for longer, unhealthy.
+    /// The generator is unhealthy after that time without a successful list.
     pub(crate) threshold: Duration,
 }
 
-/// What a relister is made of.
+/// The configuration of a relister.
 #[derive(Debug)]
-pub(crate) struct Setup {
+pub(crate) struct RelisterConfig {
     pub(crate) limits: Limits,
     pub(crate) gate: Gate,
-    /// Whether `request_relist` does anything (gate PLEGOnDemandRelist, 1.36).
+    /// Whether `request_relist` has an effect (feature gate PLEGOnDemandRelist, 1.36).
     pub(crate) on_demand: bool,
     pub(crate) capacity: usize,
 }
@@ -95,77 +94,77 @@ pub(crate) struct Relister<R> {
     pub(crate) cache: Cache,
     pub(crate) channel: Channel,
     pub(crate) gate: Gate,
-    /// Ends every task.
-    pub(crate) end: CancellationToken,
+    /// Cancels every task.
+    pub(crate) cancel: CancellationToken,
     pub(crate) tasks: TaskTracker,
     limits: Mutex<Limits>,
     on_demand: bool,
-    /// Upstream's relistLock: held through every call of a relist.
+    /// Upstream's relistLock, which is held during all calls of a relist.
     records: tokio::sync::Mutex<Records>,
     reinspect: Mutex<BTreeSet<PodUid>>,
-    /// When the last relist began whose list succeeded.
-    listed: Mutex<Option<Time>>,
-    ask: mpsc::Sender<Request>,
+    /// The start of the last relist of the node whose list succeeded.
+    last_list: Mutex<Option<Time>>,
+    request_sender: mpsc::Sender<Request>,
     requests: tokio::sync::Mutex<mpsc::Receiver<Request>>,
-    /// Stops the worker that runs, if one does.
+    /// Stops the running worker, if there is one.
     worker: Mutex<Option<CancellationToken>>,
 }
 
 impl<R: Runtime> Relister<R> {
-    pub(crate) fn new(runtime: R, setup: Setup) -> (Arc<Self>, Fifo) {
-        let (channel, fifo) = channel(setup.capacity);
-        let (ask, requests) = mpsc::channel(REQUESTS);
+    pub(crate) fn new(runtime: R, config: RelisterConfig) -> (Arc<Self>, Fifo) {
+        let (channel, fifo) = channel(config.capacity);
+        let (request_sender, requests) = mpsc::channel(MAX_REQUESTS);
         let relister = Self {
             runtime: Arc::new(runtime),
             clock: KubeletClock::start(),
-            cache: Cache::new(setup.gate.enabled),
+            cache: Cache::new(config.gate.enabled),
             channel,
-            gate: setup.gate,
-            end: CancellationToken::new(),
+            gate: config.gate,
+            cancel: CancellationToken::new(),
             tasks: TaskTracker::new(),
-            limits: Mutex::new(setup.limits),
-            on_demand: setup.on_demand,
+            limits: Mutex::new(config.limits),
+            on_demand: config.on_demand,
             records: tokio::sync::Mutex::default(),
             reinspect: Mutex::default(),
-            listed: Mutex::new(None),
-            ask,
+            last_list: Mutex::new(None),
+            request_sender,
             requests: tokio::sync::Mutex::new(requests),
             worker: Mutex::new(None),
         };
         (Arc::new(relister), fifo)
     }
 
-    /// Runs a task until it is over or everything ends; a call that it awaits is dropped then.
+    /// Runs a task until it completes or the relister shuts down, which drops the task.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let end = self.end.clone();
+        let cancel = self.cancel.clone();
         self.tasks.spawn(async move {
-            end.run_until_cancelled(task).await;
+            cancel.run_until_cancelled(task).await;
         });
     }
 
-    /// Starts the worker, unless it runs. Its first relist comes at once.
+    /// Starts the worker, unless it runs already. The worker relists at once.
     pub(crate) fn start(self: &Arc<Self>) {
         let mut worker = lock(&self.worker);
         if worker.is_none() {
             let stop = CancellationToken::new();
             *worker = Some(stop.clone());
             let relister = self.clone();
-            self.spawn(async move { relister.work(&stop).await });
+            self.spawn(async move { relister.run_worker(&stop).await });
         }
     }
 
-    /// Stops the worker; a relist under way still ends.
+    /// Stops the worker after the relist in progress.
     pub(crate) fn stop(&self) {
         if let Some(stop) = lock(&self.worker).take() {
             stop.cancel();
         }
     }
 
-    pub(crate) fn update(&self, limits: Limits) {
+    pub(crate) fn set_limits(&self, limits: Limits) {
         *lock(&self.limits) = limits;
     }
 
-    async fn work(&self, stop: &CancellationToken) {
+    async fn run_worker(&self, stop: &CancellationToken) {
         let mut requests = self.requests.lock().await;
         let clock = self.clock.clock();
         let mut due = clock.now();
@@ -179,8 +178,8 @@ impl<R: Runtime> Relister<R> {
                     due = clock.now().after(period);
                 }
                 Some(request) = requests.recv() => {
-                    // One made before the last list began was served by it.
-                    if Some(request.at) > self.listed() {
+                    // A list that began after the request has served it.
+                    if Some(request.at) > self.last_list() {
                         self.relist_pod(&request.uid).await;
                     }
                 }
@@ -188,25 +187,25 @@ impl<R: Runtime> Relister<R> {
         }
     }
 
-    /// Lists the node and acts on what has changed.
+    /// Lists the node and handles all changes.
     pub(crate) async fn relist(&self) {
         let mut records = self.records.lock().await;
         let began = self.clock.now();
         let Ok(pods) = list(&*self.runtime, &Scope::Node, began).await else {
-            // Nothing is known, nothing moves; the next one will tell.
+            // A failed list changes nothing.
             return;
         };
-        *lock(&self.listed) = Some(began);
+        *lock(&self.last_list) = Some(began);
         records.set_all(pods);
         for uid in records.uids() {
             self.reconcile(&mut records, &uid).await;
         }
-        // Whether the inspections succeeded or not.
+        // Even if inspections failed.
         self.cache.update_time(began);
     }
 
-    /// Lists one pod and acts on what has changed. One that is not there any more is left to the
-    /// next relist of the node (C16).
+    /// Lists a pod and handles its changes. A pod that no longer exists is left to the next relist
+    /// of the node (C16).
     async fn relist_pod(&self, uid: &PodUid) {
         let mut records = self.records.lock().await;
         let began = self.clock.now();
@@ -227,18 +226,18 @@ impl<R: Runtime> Relister<R> {
             return;
         };
         let mut events = record.events(uid);
-        let asked = lock(&self.reinspect).remove(uid);
-        if events.is_empty() && !asked {
+        let reinspect_requested = lock(&self.reinspect).remove(uid);
+        if events.is_empty() && !reinspect_requested {
             return;
         }
         match self.update_cache(uid, record.current.as_ref()).await {
             Err(_) => {
-                // The change is found again by the next relist: the record does not advance.
+                // The record does not advance, so the next relist finds the change again.
                 lock(&self.reinspect).insert(uid.clone());
                 return;
             }
-            // The cache has something newer. The change is not told, and the wish to reinspect
-            // is forgotten (B8).
+            // The cache has a newer entry. No event is sent, and the request to reinspect is
+            // dropped (B8).
             Ok(false) if self.gate.enabled => return,
             Ok(_) => {}
         }
@@ -249,7 +248,7 @@ impl<R: Runtime> Relister<R> {
                 data: None,
             });
         }
-        // Before anything is sent: what does not fit is never found again (C3).
+        // The record advances before events are sent: an event that does not fit is lost (C3).
         records.advance(uid);
         for event in events {
             if event.event != LifecycleType::ContainerChanged {
@@ -258,25 +257,25 @@ impl<R: Runtime> Relister<R> {
         }
     }
 
-    /// Whether the cache took it.
+    /// Returns false if the cache rejected the status as older.
     async fn update_cache(&self, uid: &PodUid, pod: Option<&Pod>) -> Result<bool, CallError> {
         let Some(pod) = pod else {
             self.cache.delete(uid);
             return Ok(true);
         };
-        let style = if self.gate.enabled {
-            Style::Evented
+        let mode = if self.gate.enabled {
+            InspectMode::Evented
         } else {
-            Style::Plain
+            InspectMode::Generic
         };
         let read_at = self.clock.now();
-        match inspect(&*self.runtime, pod, style).await {
+        match inspect(&*self.runtime, pod, mode).await {
             Ok(mut status) => {
                 let before = self.cache.get(uid);
                 if before.error.is_none() {
                     status.keep_addresses(&before.status.ips);
                 }
-                if self.gate.enabled && self.gate.stamps == Stamps::AtRead {
+                if self.gate.enabled && self.gate.timestamps == StatusTimestamps::AtRead {
                     status.timestamp = read_at;
                 }
                 let at = if self.gate.in_use() {
@@ -288,9 +287,9 @@ impl<R: Runtime> Relister<R> {
             }
             Err(error) => {
                 // The last good status is overwritten (C6).
-                let nothing = Arc::new(crate::PodStatus::nothing(uid.clone()));
-                let said = Some(error.clone());
-                self.cache.set(uid, nothing, said, pod.timestamp);
+                let empty = Arc::new(crate::PodStatus::empty(uid.clone()));
+                self.cache
+                    .set(uid, empty, Some(error.clone()), pod.timestamp);
                 Err(error)
             }
         }
@@ -302,8 +301,8 @@ impl<R: Runtime> Relister<R> {
                 uid: uid.clone(),
                 at: self.clock.now(),
             };
-            // One that does not fit is gone.
-            let _ = self.ask.try_send(request);
+            // A request that does not fit is dropped.
+            let _ = self.request_sender.try_send(request);
         }
     }
 
@@ -312,10 +311,10 @@ impl<R: Runtime> Relister<R> {
     }
 
     pub(crate) fn healthy(&self) -> Result<(), Unhealthy> {
-        let Some(listed) = self.listed() else {
+        let Some(last_list) = self.last_list() else {
             return Err(Unhealthy("pleg has yet to be successful".to_owned()));
         };
-        let ago = self.clock.now().as_nanos() - listed.as_nanos();
+        let ago = self.clock.now().as_nanos() - last_list.as_nanos();
         let ago = Duration::from_nanos(ago.try_into().unwrap_or(0));
         let threshold = lock(&self.limits).threshold;
         if ago > threshold {
@@ -327,13 +326,13 @@ impl<R: Runtime> Relister<R> {
     }
 
     pub(crate) async fn shutdown(&self) {
-        self.end.cancel();
+        self.cancel.cancel();
         self.tasks.close();
         self.tasks.wait().await;
     }
 
-    fn listed(&self) -> Option<Time> {
-        *lock(&self.listed)
+    fn last_list(&self) -> Option<Time> {
+        *lock(&self.last_list)
     }
 }
 

@@ -1,17 +1,17 @@
-//! How upstream receives: one call, and every message into a queue, waiting where it is full.
+//! Upstream's event receiver: it puts every event into a queue, and waits while the queue is full.
 
 use futures::StreamExt;
 use pleg_core::{CallError, RuntimeEvent};
 use pleg_runtime::Runtime;
 use tokio::sync::mpsc;
 
-/// How often the call is made in all (eventedPlegMaxStreamRetries).
-pub(crate) const ATTEMPTS: u32 = 5;
-/// How many received events wait for the one who handles them.
-pub(crate) const RECEIVED: usize = 1000;
+/// How often the generator subscribes in total (eventedPlegMaxStreamRetries).
+pub(crate) const MAX_ATTEMPTS: u32 = 5;
+/// The capacity of the queue of received events.
+pub(crate) const QUEUE_CAPACITY: usize = 1000;
 
-/// Receives until the stream is over. That it ended in good order is an error, too; `None` stands
-/// for it.
+/// Receives events until the stream ends. Returns the error, or `None` if the stream ended with OK,
+/// which upstream treats as an error, too.
 pub(crate) async fn receive<R: Runtime>(
     runtime: &R,
     received: &mpsc::Sender<RuntimeEvent>,
@@ -22,7 +22,7 @@ pub(crate) async fn receive<R: Runtime>(
     };
     while let Some(item) = stream.next().await {
         match item {
-            // While this waits, nobody drains the stream.
+            // While this waits, the stream is not drained.
             Ok(event) => received.send(event).await.ok()?,
             Err(error) => return Some(error),
         }

@@ -1,4 +1,4 @@
-//! What a test or a benchmark does with a generator, whichever it is.
+//! The interface of a generator to tests and benchmarks.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -8,61 +8,63 @@ use pleg_runtime::clock::Clock;
 
 use crate::status::PodStatus;
 
-/// What a cache answers: a status, and the error of the read that was to bring it.
+/// The cached status of a pod, and the error of the last read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The status. The ports overwrite it when a read fails, ours keeps the last good one.
+    /// The status. If a read fails, the ports overwrite it; [`Ours`](crate::Ours) keeps the last
+    /// good status.
     pub status: Arc<PodStatus>,
-    /// How the last read of the pod failed, if it did.
+    /// The error of the last read of the pod, if it failed.
     pub error: Option<CallError>,
 }
 
-/// The generator says that the node should not be relied on.
+/// The generator reports that it is not healthy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unhealthy(pub(crate) String);
 
-/// A running generator under a test or a benchmark. Its lifecycle events come out of the
-/// [`Fifo`](crate::Fifo) that was made with it.
+/// A running generator in a test or a benchmark. It sends its lifecycle events to the
+/// [`Fifo`](crate::Fifo) that was created with it.
 pub trait Subject: Send + Sync + 'static {
-    /// A short name.
+    /// The name of the generator.
     fn name(&self) -> &'static str;
 
     /// The clock whose instants [`newer_than`](Self::newer_than) compares.
     fn clock(&self) -> Clock;
 
-    /// The wall clock by which the generator judges what a runtime stamps: a runtime on the same
-    /// node stamps its events with this.
+    /// The wall clock that the generator compares with timestamps of the runtime. A runtime on the
+    /// same node uses this clock for the timestamps of its events.
     fn wall(&self) -> WallTime;
 
-    /// What is cached of the pod.
+    /// The cached status of the pod.
     fn get(&self, uid: &PodUid) -> Answer;
 
-    /// What is cached of the pod once that is newer than `after`, as the generator understands
-    /// it. Waits for ever; dropping the future only gives up the answer.
+    /// Waits until the cached status of the pod is newer than `after`, by the rules of the
+    /// generator. There is no timeout. Dropping the future only cancels the wait.
     fn newer_than(&self, uid: &PodUid, after: Instant) -> impl Future<Output = Answer> + Send;
 
-    /// Asks for a read of the pod soon.
+    /// Requests a relist of the pod.
     fn request_relist(&self, uid: &PodUid);
 
-    /// Asks for a PodSync of the pod after its next read.
+    /// Requests a PodSync of the pod after its next inspection.
     fn request_reinspect(&self, uid: &PodUid);
 
-    /// Whether the kubelet may go on.
+    /// The health check of the kubelet.
     ///
     /// # Errors
-    /// Why not.
+    /// If the generator is not healthy.
     fn healthy(&self) -> Result<(), Unhealthy>;
 
-    /// How many events did not fit into the channel, where that is counted.
+    /// The number of events that did not fit into the channel, if the generator counts them.
     fn discarded(&self) -> Option<u64>;
 
-    /// What a pod worker of that release asks to be newer than, after a sync that ended at
-    /// `ended`. Before k#120942 (1.29) a kubelet with events asked for nothing (A1).
+    /// The time that a pod worker of the release passes to [`newer_than`](Self::newer_than) after a
+    /// sync that ended at `ended`. Before k#120942 (1.29), a kubelet with events did not require a
+    /// newer status (A1).
     fn last_sync_time(&self, ended: Instant) -> Instant {
         ended
     }
 
-    /// Ends it; returns when none of its tasks is left.
+    /// Stops the generator. Returns when all of its tasks have ended.
     fn shutdown(&self) -> impl Future<Output = ()> + Send;
 }

@@ -1,19 +1,18 @@
-//! Upstream's one notion of time, in which the kubelet's own instants and the runtime's wall clock
-//! are compared as if they were the same (the fault behind A3, A4, A6 and B4).
+//! Upstream's time. It compares times of the kubelet's clock with timestamps of the runtime's wall
+//! clock, which is the cause of A3, A4, A6 and B4.
 
 use pleg_core::{Instant, WallTime};
 use pleg_runtime::clock::{Clock, wall};
 
-/// What upstream has where a time is meant, whoever read it on whichever clock: nanoseconds since
-/// the Unix epoch.
+/// A time of either clock, in nanoseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(i64);
 
 impl Time {
-    /// Before everything: what upstream stores where nobody said a time.
+    /// Go's zero time, which upstream uses for a missing time. It is before all other times.
     pub const ZERO: Self = Self(i64::MIN);
 
-    /// So many nanoseconds after the epoch, whoever says so.
+    /// Creates a time from nanoseconds since the epoch.
     pub const fn from_nanos(nanos: i64) -> Self {
         Self(nanos)
     }
@@ -24,8 +23,8 @@ impl Time {
     }
 }
 
-/// A kubelet's clock: it starts at the wall clock's time and goes on with tokio's clock, so that
-/// under paused time both stand still together.
+/// The kubelet's clock. It starts with the time of the wall clock and advances with tokio's clock,
+/// so that it stands still in paused time.
 #[derive(Clone, Copy, Debug)]
 pub struct KubeletClock {
     clock: Clock,
@@ -34,7 +33,7 @@ pub struct KubeletClock {
 }
 
 impl KubeletClock {
-    /// A clock that starts now.
+    /// Creates a clock that starts now.
     #[must_use]
     pub fn start() -> Self {
         let clock = Clock::start();
@@ -45,26 +44,26 @@ impl KubeletClock {
         }
     }
 
-    /// Now, as upstream compares it.
+    /// The current time.
     #[must_use]
     pub fn now(&self) -> Time {
         self.time(self.clock.now())
     }
 
-    /// An instant of [`clock`](Self::clock), as upstream compares it.
+    /// Converts an instant of [`clock`](Self::clock).
     #[must_use]
     pub fn time(&self, at: Instant) -> Time {
         let since = i64::try_from(at.as_nanos()).unwrap_or(i64::MAX);
         Time(self.origin.saturating_add(since))
     }
 
-    /// Now, as the wall clock beside it shows.
+    /// The current wall clock time.
     #[must_use]
     pub fn wall(&self) -> WallTime {
         WallTime::from_nanos(self.now().as_nanos())
     }
 
-    /// The clock that tells instants.
+    /// The clock for instants.
     #[must_use]
     pub const fn clock(&self) -> Clock {
         self.clock

@@ -1,5 +1,4 @@
-//! Bad input gets a clear message and the exit code of a failure within 15 s: never a panic,
-//! never a hang. The command itself is run, as a person would.
+//! With bad input, the command fails within 15 s with a clear message. It never panics or hangs.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -8,21 +7,21 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use crate::support::{Place, pleg};
+use crate::support::{TestDir, pleg};
 use pleg::runtime::clock::Clock;
 use pleg_cri::v1;
 use pleg_cri::v1::runtime_service_server::{RuntimeService, RuntimeServiceServer};
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
 
-/// Runs it to its end, which must come within 15 s.
-fn end_of(mut command: Command) -> Output {
+/// Runs the command, which must exit within 15 s.
+fn run(mut command: Command) -> Output {
     let child = command.spawn().expect("the command starts");
     let id = child.id();
     let (done, ended) = std::sync::mpsc::channel::<()>();
     let watchdog = std::thread::spawn(move || {
         if ended.recv_timeout(Duration::from_secs(15)).is_err() {
-            // It hangs: end it, and let the assertion on its exit code say so.
+            // The command hangs. Kill it; the check of the exit code then fails.
             let _ = Command::new("kill")
                 .args(["-KILL", &id.to_string()])
                 .status();
@@ -34,38 +33,38 @@ fn end_of(mut command: Command) -> Output {
     output
 }
 
-/// It fails, in time, with one clear message that holds all of `words`.
+/// Checks that the command fails in time, with a message that contains all of `words`.
 #[track_caller]
 fn fails_with(command: Command, words: &[&str]) {
-    let output = end_of(command);
-    let said = String::from_utf8_lossy(&output.stderr);
+    let output = run(command);
+    let message = String::from_utf8_lossy(&output.stderr);
     assert!(
         matches!(output.status.code(), Some(1 | 2)),
-        "{:?}: {said}",
+        "{:?}: {message}",
         output.status
     );
-    assert!(!said.contains("panicked"), "{said}");
+    assert!(!message.contains("panicked"), "{message}");
     for word in words {
-        assert!(said.contains(word), "{word:?} is not in: {said}");
+        assert!(message.contains(word), "{word:?} is not in: {message}");
     }
 }
 
-/// The same of what does not get better by waiting: within 5 s.
+/// The same for a permanent error: within 5 s.
 #[track_caller]
 fn fails_at_once_with(command: Command, words: &[&str]) {
     let clock = Clock::start();
-    let asked = clock.now();
+    let started = clock.now();
     fails_with(command, words);
-    let took = clock.now().since(asked);
+    let took = clock.now().since(started);
     assert!(took < Duration::from_secs(5), "{took:?}");
 }
 
 fn pods_at(path: &Path) -> Command {
-    pleg(&["pods", "-r", path.to_str().expect("text")])
+    pleg(&["pods", "-r", path.to_str().expect("UTF-8")])
 }
 
 #[test]
-fn wrong_scheme() {
+fn unsupported_scheme_fails() {
     fails_with(
         pleg(&["watch", "-r", "tcp://127.0.0.1:1234"]),
         &["tcp", "unix://"],
@@ -73,39 +72,39 @@ fn wrong_scheme() {
     fails_with(pleg(&["pods", "-r", ""]), &["runtime-endpoint"]);
 }
 
-/// Only what may pass is waited for, for ten seconds; both at the same time.
+/// These errors may be temporary, so the command waits for ten seconds.
 #[test]
-fn missing_and_silent_sockets_are_waited_for() {
-    let place = Place::new();
-    let silent = place.path("silent.sock");
+fn missing_or_silent_socket_fails_after_ten_seconds() {
+    let dir = TestDir::new();
+    let silent = dir.path("silent.sock");
     let _listener = UnixListener::bind(&silent).expect("bound");
-    let (silent, missing) = (pods_at(&silent), pods_at(&place.path("none.sock")));
+    let (silent, missing) = (pods_at(&silent), pods_at(&dir.path("none.sock")));
     std::thread::scope(|threads| {
-        threads.spawn(|| fails_with(silent, &["says nothing", "silent.sock", "10 s"]));
+        threads.spawn(|| fails_with(silent, &["does not respond", "silent.sock", "10 s"]));
         threads.spawn(|| fails_with(missing, &["no socket", "none.sock", "10 s"]));
     });
 }
 
 #[test]
-fn a_plain_file_and_a_directory() {
-    let place = Place::new();
-    std::fs::write(place.path("file"), "x").expect("written");
-    fails_at_once_with(pods_at(&place.path("file")), &["file", "socket"]);
-    fails_at_once_with(pods_at(place.dir()), &["directory", "socket"]);
+fn file_or_directory_fails_at_once() {
+    let dir = TestDir::new();
+    std::fs::write(dir.path("file"), "x").expect("written");
+    fails_at_once_with(pods_at(&dir.path("file")), &["file", "socket"]);
+    fails_at_once_with(pods_at(dir.root()), &["directory", "socket"]);
 }
 
 #[test]
-fn no_permission() {
-    // Root passes every door, so another user knocks: with setpriv, where we are root.
-    let place = Place::new();
+fn missing_permission_fails_at_once() {
+    // Root has every permission, so the command runs as another user, with setpriv.
+    let dir = TestDir::new();
     let open = |p: &Path, mode| {
         std::fs::set_permissions(p, std::fs::Permissions::from_mode(mode)).expect("set");
     };
-    open(place.dir(), 0o755);
-    let socket = place.path("closed.sock");
+    open(dir.root(), 0o755);
+    let socket = dir.path("closed.sock");
     let _listener = UnixListener::bind(&socket).expect("bound");
     open(&socket, 0o600);
-    let copy = place.path("pleg");
+    let copy = dir.path("pleg");
     std::fs::copy(env!("CARGO_BIN_EXE_pleg"), &copy).expect("copied");
     open(&copy, 0o755);
     let am_root = std::fs::read_to_string("/proc/self/status")
@@ -130,19 +129,19 @@ fn no_permission() {
 }
 
 #[test]
-fn an_http_server_and_garbage() {
+fn other_protocol_fails_at_once() {
     for (answer, words) in [
         (
             &b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"[..],
-            ["no container runtime", "HTTP/1"],
+            ["not a container runtime", "HTTP/1"],
         ),
         (
             &b"\x00\xff\x13\x37garbage that is no protocol at all\n"[..],
-            ["no container runtime", "socket"],
+            ["not a container runtime", "socket"],
         ),
     ] {
-        let place = Place::new();
-        let socket = place.path("other.sock");
+        let dir = TestDir::new();
+        let socket = dir.path("other.sock");
         let listener = UnixListener::bind(&socket).expect("bound");
         std::thread::spawn(move || {
             for stream in listener.incoming() {
@@ -156,16 +155,16 @@ fn an_http_server_and_garbage() {
 }
 
 #[test]
-fn a_message_over_the_limit() {
-    let place = Place::new();
-    let socket = place.path("huge.sock");
+fn message_above_limit_fails_at_once() {
+    let dir = TestDir::new();
+    let socket = dir.path("huge.sock");
     let serving = serve(&socket);
     fails_at_once_with(pods_at(&socket), &["ListPodSandbox", "16777216"]);
     drop(serving);
 }
 
 #[test]
-fn unknown_flags_and_commands() {
+fn unknown_flag_or_command_fails() {
     fails_with(pleg(&["watch", "--frobnicate"]), &["--frobnicate", "Usage"]);
     fails_with(pleg(&["dance"]), &["dance", "Usage"]);
     fails_with(pleg(&["watch", "-o", "yaml"]), &["yaml", "json"]);
@@ -174,7 +173,7 @@ fn unknown_flags_and_commands() {
 }
 
 #[test]
-fn invalid_durations_and_settings() {
+fn invalid_duration_or_setting_fails() {
     fails_with(pleg(&["watch", "--for", "soon"]), &["soon", "10s"]);
     fails_with(pleg(&["watch", "--for", "0s"]), &["zero"]);
     fails_with(
@@ -197,20 +196,20 @@ fn invalid_durations_and_settings() {
 }
 
 #[test]
-fn a_socket_that_is_taken_and_a_place_that_is_none() {
-    let place = Place::new();
-    let socket = place.path("taken.sock");
+fn socket_in_use_or_in_missing_directory_fails() {
+    let dir = TestDir::new();
+    let socket = dir.path("taken.sock");
     let _listener = UnixListener::bind(&socket).expect("bound");
-    let at = |p: &Path| pleg(&["sim", "--socket", p.to_str().expect("text")]);
+    let at = |p: &Path| pleg(&["sim", "--socket", p.to_str().expect("UTF-8")]);
     fails_with(at(&socket), &["taken.sock"]);
-    fails_with(at(&place.path("no/such/dir.sock")), &["dir.sock"]);
+    fails_with(at(&dir.path("no/such/dir.sock")), &["dir.sock"]);
 }
 
 #[test]
-fn a_simulated_runtime_that_there_is_none_of() {
-    let place = Place::new();
-    let socket = place.path("cri.sock");
-    let socket = socket.to_str().expect("text");
+fn invalid_simulated_runtime_fails() {
+    let dir = TestDir::new();
+    let socket = dir.path("cri.sock");
+    let socket = socket.to_str().expect("UTF-8");
     let sim = |more: &[&str]| pleg(&[&["sim", "--socket", socket], more].concat());
     fails_with(pleg(&["sim"]), &["--socket"]);
     fails_with(
@@ -235,7 +234,7 @@ fn a_simulated_runtime_that_there_is_none_of() {
     fails_with(pleg(&ctl[..2]), &["--socket"]);
 }
 
-/// A runtime whose list of sandboxes is over the limit of 16 MiB.
+/// A runtime whose list of sandboxes is larger than the limit of 16 MiB.
 #[derive(Debug)]
 struct Huge;
 
@@ -262,7 +261,7 @@ impl RuntimeService for Huge {
     }
 }
 
-/// Serves [`Huge`] until what is returned is dropped.
+/// Serves [`Huge`] until the returned runtime is dropped.
 fn serve(socket: &Path) -> tokio::runtime::Runtime {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let _entered = runtime.enter();

@@ -1,5 +1,4 @@
-//! The commands as people and programs run them, beside a simulated runtime with pods that a
-//! small kubelet makes.
+//! Runs the commands with a simulated runtime, whose pods a test kubelet creates.
 
 #![allow(
     clippy::large_futures,

@@ -1,4 +1,4 @@
-//! What becomes of the odd things that runtimes send.
+//! Tests of the conversion, with regular and irregular input.
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
@@ -6,7 +6,7 @@ use super::*;
 
 const T: i64 = 1_700_000_000_000_000_000;
 
-/// What `convert` gives, and the kinds of irregular input that it counted.
+/// The result of `convert`, and the irregular input that it counted, by kind.
 fn counted<R>(convert: impl FnOnce() -> R) -> (R, Vec<(String, u64)>) {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
@@ -103,7 +103,7 @@ fn sandbox_details(report: Report) -> Arc<SandboxDetails> {
 }
 
 #[test]
-fn a_sandbox_is_named_by_its_metadata() {
+fn sandbox_identity_comes_from_metadata() {
     let report = regular(|| sandbox_status(sandbox())).unwrap();
     assert_eq!(report.id.as_str(), "s");
     assert_eq!(report.shown, Shown::Running);
@@ -124,7 +124,7 @@ fn a_sandbox_is_named_by_its_metadata() {
 }
 
 #[test]
-fn a_sandbox_without_metadata_is_named_by_its_labels_or_by_nothing() {
+fn sandbox_without_metadata_is_identified_by_labels() {
     let bare = v1::PodSandboxStatus {
         metadata: None,
         ..sandbox()
@@ -141,7 +141,7 @@ fn a_sandbox_without_metadata_is_named_by_its_labels_or_by_nothing() {
 }
 
 #[test]
-fn sandbox_states_are_mapped_as_upstream_maps_them() {
+fn sandbox_states_are_mapped_as_in_kubelet() {
     for (state, shown) in [(0, Shown::Running), (1, Shown::Exited)] {
         let status = v1::PodSandboxStatus { state, ..sandbox() };
         assert_eq!(regular(|| sandbox_status(status)).unwrap().shown, shown);
@@ -166,7 +166,7 @@ fn sandbox_states_are_mapped_as_upstream_maps_them() {
 }
 
 #[test]
-fn container_states_are_mapped_and_unknown_is_regular() {
+fn container_states_are_mapped_and_unknown_is_not_irregular() {
     let states = [
         Shown::Created,
         Shown::Running,
@@ -196,7 +196,7 @@ fn container_states_are_mapped_and_unknown_is_regular() {
 }
 
 #[test]
-fn a_container_is_named_by_its_labels_and_only_a_row_knows_its_sandbox() {
+fn container_is_identified_by_labels_and_only_row_has_sandbox() {
     let report = regular(|| container_status(container(v1::ContainerState::ContainerRunning)));
     let identity = report.unwrap().identity;
     assert_eq!(
@@ -227,7 +227,7 @@ fn a_container_is_named_by_its_labels_and_only_a_row_knows_its_sandbox() {
 }
 
 #[test]
-fn an_exit_code_is_one_only_after_the_exit() {
+fn exit_code_is_set_only_after_exit() {
     for (state, code) in [
         (v1::ContainerState::ContainerCreated, None),
         (v1::ContainerState::ContainerRunning, None),
@@ -240,7 +240,7 @@ fn an_exit_code_is_one_only_after_the_exit() {
 }
 
 #[test]
-fn the_details_of_a_container_are_all_there() {
+fn container_details_are_complete() {
     let linux = v1::LinuxContainerResources {
         cpu_quota: 50_000,
         memory_limit_in_bytes: 1 << 20,
@@ -288,7 +288,7 @@ fn the_details_of_a_container_are_all_there() {
 }
 
 #[test]
-fn a_sandbox_has_the_addresses_that_are_some() {
+fn invalid_addresses_are_dropped() {
     let ip = |ip: &str| v1::PodIp { ip: ip.into() };
     let network = v1::PodSandboxNetworkStatus {
         ip: "10.0.0.1".into(),
@@ -308,8 +308,8 @@ fn a_sandbox_has_the_addresses_that_are_some() {
 }
 
 #[test]
-fn absurd_times_are_no_times() {
-    // Go's zero time, none at all, seconds, milliseconds.
+fn implausible_times_are_ignored() {
+    // Go's zero time, zero, seconds, milliseconds.
     for created_at in [
         -6_795_364_578_871_345_152,
         0,
@@ -334,7 +334,7 @@ fn absurd_times_are_no_times() {
 }
 
 #[test]
-fn what_names_nothing_is_dropped_and_counted() {
+fn element_without_id_is_dropped_and_counted() {
     for (dropped, kinds) in [
         counted(|| {
             sandbox_row(v1::PodSandbox {
@@ -358,11 +358,11 @@ fn what_names_nothing_is_dropped_and_counted() {
             sandbox_status(status).is_none()
         }),
         counted(|| {
-            let nameless = v1::ContainerEventResponse {
+            let without_id = v1::ContainerEventResponse {
                 container_id: String::new(),
                 ..event()
             };
-            super::event(nameless).is_none()
+            super::event(without_id).is_none()
         }),
     ] {
         assert!(dropped);
@@ -371,7 +371,7 @@ fn what_names_nothing_is_dropped_and_counted() {
 }
 
 #[test]
-fn a_complete_event_is_regular() {
+fn complete_event_is_regular() {
     let event = regular(|| super::event(event())).unwrap();
     assert_eq!((event.id.as_str(), event.event), ("c", EventType::Stopped));
     assert_eq!(event.created_at, T);
@@ -381,7 +381,7 @@ fn a_complete_event_is_regular() {
 
 /// cri-o#9663.
 #[test]
-fn an_event_keeps_what_is_beside_an_empty_container_status() {
+fn event_keeps_other_statuses_beside_empty_one() {
     let mut sent = event();
     sent.containers_statuses.insert(
         0,
@@ -396,7 +396,7 @@ fn an_event_keeps_what_is_beside_an_empty_container_status() {
 }
 
 #[test]
-fn an_event_without_its_sandbox_or_its_subject_is_an_event() {
+fn event_without_sandbox_or_subject_status_is_kept() {
     let sent = v1::ContainerEventResponse {
         pod_sandbox_status: None,
         ..event()
@@ -413,7 +413,7 @@ fn an_event_without_its_sandbox_or_its_subject_is_an_event() {
     assert!(event_.unwrap().containers.is_empty());
     assert_eq!(kinds, one("no_subject_status"));
 
-    // A DELETED need not show what is gone; a sandbox's event needs no container.
+    // DELETED needs no status of its subject. An event of a sandbox needs no container status.
     let deleted = v1::ContainerEventResponse {
         container_event_type: v1::ContainerEventType::ContainerDeletedEvent.into(),
         containers_statuses: vec![],
@@ -432,7 +432,7 @@ fn an_event_without_its_sandbox_or_its_subject_is_an_event() {
 }
 
 #[test]
-fn a_sandbox_status_without_an_id_is_none() {
+fn sandbox_status_without_id_is_none() {
     let sent = v1::ContainerEventResponse {
         pod_sandbox_status: Some(Default::default()),
         ..event()
@@ -446,7 +446,7 @@ fn a_sandbox_status_without_an_id_is_none() {
 }
 
 #[test]
-fn an_event_of_an_unknown_type_is_handed_on() {
+fn event_of_unknown_type_is_passed_on() {
     let sent = v1::ContainerEventResponse {
         container_event_type: 42,
         ..event()

@@ -1,14 +1,14 @@
-//! What an event's message says, field by field, where it lies: nothing is copied, and nothing is
-//! judged. What is not read (mounts, users, the image's annotations) is skipped by its length,
-//! unseen.
+//! The fields of an event message, borrowed from the buffer. Nothing is copied or validated. Fields
+//! that are not used (mounts, users, the annotations of the image) are skipped by their length and
+//! not parsed.
 
 use smallvec::SmallVec;
 
-use crate::wire::{Fields, Pair, Unusual, Value};
+use crate::wire::{Fallback, Fields, Pair, Value};
 
 pub(super) type Pairs<'a> = SmallVec<[Pair<'a>; 8]>;
 
-/// An event as it lies in its message.
+/// The fields of an event.
 #[derive(Default)]
 pub(super) struct Event<'a> {
     pub(super) id: &'a [u8],
@@ -19,9 +19,9 @@ pub(super) struct Event<'a> {
 }
 
 impl<'a> Event<'a> {
-    pub(super) fn read(message: &'a [u8]) -> Result<Self, Unusual> {
+    pub(super) fn read(message: &'a [u8]) -> Result<Self, Fallback> {
         let mut event = Self::default();
-        let mut fields = Fields::of(message);
+        let mut fields = Fields::new(message);
         while let Some((number, value)) = fields.next()? {
             match number {
                 1 => once_text(&mut event.id, value)?,
@@ -36,31 +36,33 @@ impl<'a> Event<'a> {
     }
 }
 
-/// The second of two messages in one field would have to be merged with the first.
-fn once<T>(slot: &mut Option<T>, value: T) -> Result<(), Unusual> {
+/// Sets a message field. Protobuf merges a repeated occurrence with the first; that is left to
+/// prost.
+fn once<T>(slot: &mut Option<T>, value: T) -> Result<(), Fallback> {
     match slot.replace(value) {
         None => Ok(()),
-        Some(_) => Err(Unusual),
+        Some(_) => Err(Fallback),
     }
 }
 
-/// Of two texts in one field the last one counts, and the first one must be a text, too.
+/// Sets a string field. The last of several occurrences counts, but all must be UTF-8; that is left
+/// to prost.
 #[inline]
-fn once_text<'a>(slot: &mut &'a [u8], value: Value<'a>) -> Result<(), Unusual> {
+fn once_text<'a>(slot: &mut &'a [u8], value: Value<'a>) -> Result<(), Fallback> {
     match std::mem::replace(slot, value.bytes()?) {
         [] => Ok(()),
-        _ => Err(Unusual),
+        _ => Err(Fallback),
     }
 }
 
-/// A sandbox's status as it lies in its message.
+/// The fields of a sandbox status.
 #[derive(Default)]
 pub(super) struct Sandbox<'a> {
     pub(super) id: &'a [u8],
     pub(super) metadata: Metadata<'a>,
     pub(super) state: i32,
     pub(super) created_at: i64,
-    /// The primary one first; none of them empty.
+    /// The primary address first, without empty ones.
     pub(super) ips: SmallVec<[&'a [u8]; 2]>,
     pub(super) labels: Pairs<'a>,
     pub(super) annotations: Pairs<'a>,
@@ -77,20 +79,20 @@ pub(super) struct Metadata<'a> {
 }
 
 impl<'a> Sandbox<'a> {
-    fn read(message: &'a [u8]) -> Result<Self, Unusual> {
+    fn read(message: &'a [u8]) -> Result<Self, Fallback> {
         let mut sandbox = Self {
             size: message.len(),
             ..Self::default()
         };
         let (mut metadata, mut network) = (None, None);
-        let mut fields = Fields::of(message);
+        let mut fields = Fields::new(message);
         while let Some((number, value)) = fields.next()? {
             match number {
                 1 => once_text(&mut sandbox.id, value)?,
                 2 => once(&mut metadata, Metadata::read(value.bytes()?)?)?,
                 3 => sandbox.state = value.varint()? as i32,
                 4 => sandbox.created_at = value.varint()? as i64,
-                5 => once(&mut network, said_addresses(value.bytes()?)?)?,
+                5 => once(&mut network, addresses(value.bytes()?)?)?,
                 7 => sandbox.labels.push(pair(value)?),
                 8 => sandbox.annotations.push(pair(value)?),
                 9 => once_text(&mut sandbox.runtime_handler, value)?,
@@ -104,9 +106,9 @@ impl<'a> Sandbox<'a> {
 }
 
 impl<'a> Metadata<'a> {
-    fn read(message: &'a [u8]) -> Result<Self, Unusual> {
+    fn read(message: &'a [u8]) -> Result<Self, Fallback> {
         let mut metadata = Self::default();
-        let mut fields = Fields::of(message);
+        let mut fields = Fields::new(message);
         while let Some((number, value)) = fields.next()? {
             match number {
                 1 => once_text(&mut metadata.name, value)?,
@@ -120,13 +122,13 @@ impl<'a> Metadata<'a> {
     }
 }
 
-fn said_addresses(network: &[u8]) -> Result<SmallVec<[&[u8]; 2]>, Unusual> {
+fn addresses(network: &[u8]) -> Result<SmallVec<[&[u8]; 2]>, Fallback> {
     let (mut first, mut ips) = (&[][..], SmallVec::new());
-    let mut fields = Fields::of(network);
+    let mut fields = Fields::new(network);
     while let Some((number, value)) = fields.next()? {
         match number {
             1 => once_text(&mut first, value)?,
-            2 => ips.push(only_text(value.bytes()?)?),
+            2 => ips.push(first_text(value.bytes()?)?),
             _ => {}
         }
     }
@@ -135,10 +137,10 @@ fn said_addresses(network: &[u8]) -> Result<SmallVec<[&[u8]; 2]>, Unusual> {
     Ok(ips)
 }
 
-/// A message of which only its first field is read, a text.
-fn only_text(message: &[u8]) -> Result<&[u8], Unusual> {
+/// The first field of a message, a string. Other fields are ignored.
+fn first_text(message: &[u8]) -> Result<&[u8], Fallback> {
     let mut text = &[][..];
-    let mut fields = Fields::of(message);
+    let mut fields = Fields::new(message);
     while let Some((number, value)) = fields.next()? {
         if number == 1 {
             once_text(&mut text, value)?;
@@ -147,7 +149,7 @@ fn only_text(message: &[u8]) -> Result<&[u8], Unusual> {
     Ok(text)
 }
 
-/// An entry of a map as most of them are: a key, then a value, both of less than 128 bytes.
+/// Parses a map entry in the most frequent form: a key, then a value, both shorter than 128 bytes.
 #[inline]
 fn short_pair(entry: &[u8]) -> Option<Pair<'_>> {
     let [0x0a, length @ ..0x80, rest @ ..] = entry else {
@@ -162,14 +164,14 @@ fn short_pair(entry: &[u8]) -> Option<Pair<'_>> {
     }
 }
 
-/// An entry of a map.
-fn pair(entry: Value<'_>) -> Result<Pair<'_>, Unusual> {
+/// Parses a map entry.
+fn pair(entry: Value<'_>) -> Result<Pair<'_>, Fallback> {
     let entry = entry.bytes()?;
     if let Some(pair) = short_pair(entry) {
         return Ok(pair);
     }
     let (mut key, mut text) = (&[][..], &[][..]);
-    let mut fields = Fields::of(entry);
+    let mut fields = Fields::new(entry);
     while let Some((number, value)) = fields.next()? {
         match number {
             1 => once_text(&mut key, value)?,
@@ -180,7 +182,7 @@ fn pair(entry: Value<'_>) -> Result<Pair<'_>, Unusual> {
     Ok((key, text))
 }
 
-/// A container's status as it lies in its message.
+/// The fields of a container status.
 #[derive(Default)]
 pub(super) struct Container<'a> {
     pub(super) id: &'a [u8],
@@ -204,13 +206,13 @@ pub(super) struct Container<'a> {
 }
 
 impl<'a> Container<'a> {
-    fn read(message: &'a [u8]) -> Result<Self, Unusual> {
+    fn read(message: &'a [u8]) -> Result<Self, Fallback> {
         let mut container = Self {
             size: message.len(),
             ..Self::default()
         };
         let (mut metadata, mut image, mut resources) = (None, None, None);
-        let mut fields = Fields::of(message);
+        let mut fields = Fields::new(message);
         while let Some((number, value)) = fields.next()? {
             match number {
                 1 => once_text(&mut container.id, value)?,
@@ -220,7 +222,7 @@ impl<'a> Container<'a> {
                 5 => container.started_at = value.varint()? as i64,
                 6 => container.finished_at = value.varint()? as i64,
                 7 => container.exit_code = value.varint()? as i32,
-                8 => once(&mut image, only_text(value.bytes()?)?)?,
+                8 => once(&mut image, first_text(value.bytes()?)?)?,
                 9 => once_text(&mut container.image_ref, value)?,
                 10 => once_text(&mut container.reason, value)?,
                 11 => once_text(&mut container.message, value)?,
@@ -239,9 +241,9 @@ impl<'a> Container<'a> {
     }
 }
 
-fn name_and_attempt(metadata: &[u8]) -> Result<(&[u8], u32), Unusual> {
+fn name_and_attempt(metadata: &[u8]) -> Result<(&[u8], u32), Fallback> {
     let (mut name, mut attempt) = (&[][..], 0);
-    let mut fields = Fields::of(metadata);
+    let mut fields = Fields::new(metadata);
     while let Some((number, value)) = fields.next()? {
         match number {
             1 => once_text(&mut name, value)?,
@@ -252,7 +254,7 @@ fn name_and_attempt(metadata: &[u8]) -> Result<(&[u8], u32), Unusual> {
     Ok((name, attempt))
 }
 
-/// The resources of a container on Linux as they lie in their message.
+/// The Linux resources of a container.
 #[derive(Default)]
 pub(super) struct Linux<'a> {
     pub(super) cpu_period: i64,
@@ -265,9 +267,9 @@ pub(super) struct Linux<'a> {
     pub(super) unified: SmallVec<[Pair<'a>; 1]>,
 }
 
-fn linux(resources: &[u8]) -> Result<Option<Linux<'_>>, Unusual> {
+fn linux(resources: &[u8]) -> Result<Option<Linux<'_>>, Fallback> {
     let mut linux = None;
-    let mut fields = Fields::of(resources);
+    let mut fields = Fields::new(resources);
     while let Some((number, value)) = fields.next()? {
         if number == 1 {
             once(&mut linux, Linux::read(value.bytes()?)?)?;
@@ -277,9 +279,9 @@ fn linux(resources: &[u8]) -> Result<Option<Linux<'_>>, Unusual> {
 }
 
 impl<'a> Linux<'a> {
-    fn read(message: &'a [u8]) -> Result<Self, Unusual> {
+    fn read(message: &'a [u8]) -> Result<Self, Fallback> {
         let mut linux = Self::default();
-        let mut fields = Fields::of(message);
+        let mut fields = Fields::new(message);
         while let Some((number, value)) = fields.next()? {
             match number {
                 1 => linux.cpu_period = value.varint()? as i64,

@@ -1,11 +1,11 @@
-//! The calls: lists streamed and not, statuses, deadlines, limits, reconnecting.
+//! Calls: streaming and unary lists, statuses, deadlines, limits, reconnecting.
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::common::{Fake, Told, client, config, container, sandbox};
+use crate::common::{Fake, FakeState, client, config, container, sandbox};
 use pleg_cri::{ConfigError, CriRuntime, v1};
 use pleg_runtime::core::{CallError, CallErrorKind, Id, Kind};
 use pleg_runtime::{Row, Runtime, Scope};
@@ -29,59 +29,60 @@ async fn containers(runtime: &CriRuntime) -> Result<Vec<String>, CallError> {
         .map(|()| ids)
 }
 
-fn some_rows() -> Told {
-    Told {
+fn three_rows() -> FakeState {
+    FakeState {
         sandboxes: ["s1", "s2", "s3"].map(sandbox).into(),
         containers: ["c1", "c2", "c3"].map(container).into(),
-        ..Told::default()
+        ..FakeState::default()
     }
 }
 
-/// A restart may cost the one call that finds the old connection dead; then there is a new one.
+/// Waits until a call succeeds. After a restart of the runtime, one call may fail because the old
+/// connection is broken.
 async fn reconnected(runtime: &CriRuntime) {
-    let all = async { while runtime.version().await.is_err() {} };
-    tokio::time::timeout(Duration::from_secs(10), all)
+    let success = async { while runtime.version().await.is_err() {} };
+    tokio::time::timeout(Duration::from_secs(10), success)
         .await
-        .expect("it reconnects by itself");
+        .expect("the client reconnects");
 }
 
-/// Whoever embeds the client may make its connections: one for all calls, one for each stream.
+/// There is one connection for all calls and one for each stream.
 #[tokio::test]
-async fn connections_may_be_made_by_the_embedder() {
+async fn connector_of_embedder_makes_every_connection() {
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("elsewhere");
-    let _serving = Fake::told(some_rows()).serve(&path);
-    let (made, allowed) = (
+    let path = dir.path().join("other");
+    let _serving = Fake::new(three_rows()).serve(&path);
+    let (connections, allowed) = (
         Arc::new(AtomicU64::new(0)),
         Arc::new(AtomicBool::new(false)),
     );
     let connect = {
-        let (made, allowed) = (made.clone(), allowed.clone());
+        let (connections, allowed) = (connections.clone(), allowed.clone());
         move || {
-            let (made, allowed, path) = (made.clone(), allowed.clone(), path.clone());
+            let (connections, allowed, path) = (connections.clone(), allowed.clone(), path.clone());
             async move {
                 if !allowed.load(Ordering::Relaxed) {
                     return Err(io::ErrorKind::PermissionDenied.into());
                 }
-                made.fetch_add(1, Ordering::Relaxed);
+                connections.fetch_add(1, Ordering::Relaxed);
                 tokio::net::UnixStream::connect(path).await
             }
         }
     };
     let runtime = CriRuntime::with_connector(config(Path::new("/a/name")), connect).unwrap();
-    let refused = runtime.version().await.unwrap_err();
-    assert_eq!(refused.kind, CallErrorKind::PermissionDenied, "{refused}");
+    let error = runtime.version().await.unwrap_err();
+    assert_eq!(error.kind, CallErrorKind::PermissionDenied, "{error}");
     assert!(runtime.subscribe().await.is_err());
     allowed.store(true, Ordering::Relaxed);
     assert_eq!(sandboxes(&runtime).await.unwrap(), ["s1", "s2", "s3"]);
     assert_eq!(containers(&runtime).await.unwrap(), ["c1", "c2", "c3"]);
-    assert_eq!(made.load(Ordering::Relaxed), 1);
+    assert_eq!(connections.load(Ordering::Relaxed), 1);
     let _streams = (runtime.subscribe().await, runtime.subscribe().await);
-    assert_eq!(made.load(Ordering::Relaxed), 3);
+    assert_eq!(connections.load(Ordering::Relaxed), 3);
 }
 
 #[tokio::test]
-async fn a_runtime_says_its_version() {
+async fn version_is_returned() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let _serving = Fake::default().serve(&path);
@@ -93,7 +94,7 @@ async fn a_runtime_says_its_version() {
 }
 
 #[tokio::test]
-async fn connecting_is_lazy_and_repeated() {
+async fn client_connects_lazily_and_reconnects() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let runtime = client(&path);
@@ -113,12 +114,12 @@ async fn connecting_is_lazy_and_repeated() {
 }
 
 #[tokio::test]
-async fn a_connection_that_is_cut_under_a_call_is_unavailable() {
+async fn connection_lost_during_call_is_unavailable() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
-    let fake = Fake::told(Told {
+    let fake = Fake::new(FakeState {
         status_hangs: true,
-        ..Told::default()
+        ..FakeState::default()
     });
     let serving = fake.serve(&path);
     let runtime = client(&path);
@@ -134,10 +135,10 @@ async fn a_connection_that_is_cut_under_a_call_is_unavailable() {
 }
 
 #[tokio::test]
-async fn lists_fall_back_to_unary_and_ask_again_on_the_next_connection() {
+async fn list_falls_back_to_unary_once_per_connection() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
-    let fake = Fake::told(some_rows());
+    let fake = Fake::new(three_rows());
     let serving = fake.serve(&path);
     let runtime = client(&path);
     assert_eq!(sandboxes(&runtime).await.unwrap(), ["s1", "s2", "s3"]);
@@ -149,7 +150,7 @@ async fn lists_fall_back_to_unary_and_ask_again_on_the_next_connection() {
         "ListContainers",
         "ListPodSandbox",
     ];
-    assert_eq!(fake.calls(), calls, "asked once");
+    assert_eq!(fake.calls(), calls, "streaming is tried once");
     // The runtime is upgraded in place.
     drop(serving);
     fake.lock().stream = Some(vec![Ok(2), Ok(2)]);
@@ -162,12 +163,12 @@ async fn lists_fall_back_to_unary_and_ask_again_on_the_next_connection() {
 }
 
 #[tokio::test]
-async fn an_empty_streamed_list_is_a_list() {
+async fn streaming_list_without_pages_is_empty_list() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
-    let fake = Fake::told(Told {
+    let fake = Fake::new(FakeState {
         stream: Some(vec![]),
-        ..some_rows()
+        ..three_rows()
     });
     let _serving = fake.serve(&path);
     assert!(sandboxes(&client(&path)).await.unwrap().is_empty());
@@ -175,13 +176,13 @@ async fn an_empty_streamed_list_is_a_list() {
 }
 
 #[tokio::test]
-async fn unimplemented_instead_of_the_first_page_falls_back_and_after_it_does_not() {
+async fn unimplemented_falls_back_only_before_first_page() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let unimplemented = || Err(Status::unimplemented("changed my mind"));
-    let fake = Fake::told(Told {
+    let fake = Fake::new(FakeState {
         stream: Some(vec![Ok(1), unimplemented()]),
-        ..some_rows()
+        ..three_rows()
     });
     let _serving = fake.serve(&path);
     let runtime = client(&path);
@@ -195,13 +196,13 @@ async fn unimplemented_instead_of_the_first_page_falls_back_and_after_it_does_no
 }
 
 #[tokio::test]
-async fn a_partial_stream_is_an_error() {
+async fn streaming_list_that_breaks_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
-    let broken = vec![Ok(2), Err(Status::internal("disk on fire"))];
-    let fake = Fake::told(Told {
+    let broken = vec![Ok(2), Err(Status::internal("disk failure"))];
+    let fake = Fake::new(FakeState {
         stream: Some(broken),
-        ..some_rows()
+        ..three_rows()
     });
     let _serving = fake.serve(&path);
     let error = containers(&client(&path)).await.unwrap_err();
@@ -209,27 +210,27 @@ async fn a_partial_stream_is_an_error() {
         (error.operation, error.kind),
         ("ListContainers", CallErrorKind::Failed)
     );
-    assert_eq!(&*error.message, "disk on fire");
+    assert_eq!(&*error.message, "disk failure");
 }
 
 #[tokio::test]
-async fn a_stream_that_is_cut_or_hangs_is_an_error() {
+async fn streaming_list_that_hangs_or_is_cut_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
-    let fake = Fake::told(Told {
+    let fake = Fake::new(FakeState {
         stream: Some(vec![Ok(2)]),
         stream_hangs: true,
-        ..some_rows()
+        ..three_rows()
     });
     let serving = fake.serve(&path);
     let config = config(&path).with_call_deadline(Duration::from_millis(300));
-    let hasty = CriRuntime::new(config).unwrap();
-    let error = containers(&hasty).await.unwrap_err();
+    let impatient = CriRuntime::new(config).unwrap();
+    let error = containers(&impatient).await.unwrap_err();
     assert_eq!(error.kind, CallErrorKind::DeadlineExceeded, "{error:?}");
 
     let runtime = client(&path);
-    let (handed, mut rows) = tokio::sync::mpsc::unbounded_channel();
-    let mut row = |_: Row<'_>| handed.send(()).unwrap();
+    let (row_received, mut rows) = tokio::sync::mpsc::unbounded_channel();
+    let mut row = |_: Row<'_>| row_received.send(()).unwrap();
     let cut = async {
         rows.recv().await;
         drop(serving);
@@ -243,14 +244,14 @@ async fn a_stream_that_is_cut_or_hangs_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_message_over_the_limit_is_too_large_and_the_connection_lives_on() {
+async fn message_above_limit_is_too_large_and_connection_stays_open() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let mut large = container("c1");
     large.annotations.insert("a".into(), "x".repeat(2 << 20));
-    let fake = Fake::told(Told {
+    let fake = Fake::new(FakeState {
         containers: vec![large],
-        ..some_rows()
+        ..three_rows()
     });
     let _serving = fake.serve(&path);
     let limited = CriRuntime::new(config(&path).with_message_limit(1 << 20)).unwrap();
@@ -271,45 +272,31 @@ async fn a_message_over_the_limit_is_too_large_and_the_connection_lives_on() {
 }
 
 #[tokio::test]
-async fn a_scope_becomes_a_filter() {
+async fn scope_is_sent_as_filter() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
-    let fake = Fake::told(some_rows());
+    let fake = Fake::new(three_rows());
     let _serving = fake.serve(&path);
     let runtime = client(&path);
     for scope in [Scope::Node, Scope::Pod("uid".into())] {
         runtime.list_sandboxes(&scope, &mut |_| ()).await.unwrap();
         runtime.list_containers(&scope, &mut |_| ()).await.unwrap();
     }
-    let told = fake.lock();
+    let state = fake.lock();
     let selector = [("io.kubernetes.pod.uid".to_owned(), "uid".to_owned())];
-    let of_pod = |labels: &std::collections::BTreeMap<_, _>| *labels == selector.clone().into();
-    assert!(of_pod(
-        &told
-            .sandbox_filters
-            .last()
-            .unwrap()
-            .as_ref()
-            .unwrap()
-            .label_selector
-    ));
-    assert!(of_pod(
-        &told
-            .container_filters
-            .last()
-            .unwrap()
-            .as_ref()
-            .unwrap()
-            .label_selector
-    ));
+    let selector: std::collections::BTreeMap<_, _> = selector.into();
+    let sandboxes = state.sandbox_filters.last().unwrap().as_ref().unwrap();
+    let containers = state.container_filters.last().unwrap().as_ref().unwrap();
+    assert_eq!(sandboxes.label_selector, selector);
+    assert_eq!(containers.label_selector, selector);
     assert_eq!(
-        (&told.sandbox_filters[0], &told.container_filters[0]),
+        (&state.sandbox_filters[0], &state.container_filters[0]),
         (&None, &None)
     );
 }
 
 #[tokio::test]
-async fn statuses_are_read_and_their_absence_has_a_kind() {
+async fn status_errors_have_their_kinds() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let fake = Fake::default();
@@ -358,12 +345,12 @@ async fn statuses_are_read_and_their_absence_has_a_kind() {
 }
 
 #[tokio::test]
-async fn a_call_that_hangs_ends_at_its_deadline() {
+async fn hanging_call_ends_at_deadline() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
-    let fake = Fake::told(Told {
+    let fake = Fake::new(FakeState {
         status_hangs: true,
-        ..Told::default()
+        ..FakeState::default()
     });
     let _serving = fake.serve(&path);
     let config = config(&path).with_call_deadline(Duration::from_millis(200));
@@ -377,7 +364,7 @@ async fn a_call_that_hangs_ends_at_its_deadline() {
 }
 
 #[test]
-fn outside_of_tokio_there_is_no_client_and_no_panic() {
+fn client_outside_of_tokio_is_an_error() {
     let error = CriRuntime::new(config("/run/x.sock".as_ref())).unwrap_err();
     assert_eq!(error, ConfigError::NoRuntime);
 }

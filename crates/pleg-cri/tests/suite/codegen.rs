@@ -1,24 +1,25 @@
-//! The generated wire types are the proto's, to the letter.
+//! Checks that the committed wire types are those that the proto generates.
 //!
-//! Generates `src/generated/runtime.v1.rs` anew and compares. With `PLEG_BLESS=1` it writes
-//! the file instead. This is the generator: there is no build script and no protoc.
+//! The test generates `src/generated/runtime.v1.rs` and compares it with the committed file. With
+//! `PLEG_BLESS=1` it writes the file. This is the only generator: there is no build script and no
+//! protoc.
 
 use std::{
     env, fs, io,
     path::{Path, PathBuf},
 };
 
-/// What is compiled, below `proto/`.
+/// The input, relative to `proto/`.
 const PROTO: &str = "runtime/v1/api.proto";
-/// What comes out, below this crate.
+/// The output, relative to this crate.
 const GENERATED: &str = "src/generated/runtime.v1.rs";
 
 #[test]
 fn generated_code_is_current() {
     let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join(GENERATED);
-    let fresh = generate();
+    let generated = generate();
     if env::var_os("PLEG_BLESS").is_some_and(|v| v != "0") {
-        fs::write(&committed, fresh).expect("the generated file can be written");
+        fs::write(&committed, generated).expect("the generated file can be written");
         return;
     }
     let old = match fs::read_to_string(&committed) {
@@ -26,12 +27,12 @@ fn generated_code_is_current() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
         Err(error) => panic!("{}: {error}", committed.display()),
     };
-    let differs = old.lines().zip(fresh.lines()).position(|(a, b)| a != b);
+    let differs = old.lines().zip(generated.lines()).position(|(a, b)| a != b);
     assert!(
-        old == fresh,
+        old == generated,
         "{GENERATED} is not what proto/{PROTO} gives (first at line {}); run\n    \
          PLEG_BLESS=1 cargo test -p pleg-cri --test suite codegen",
-        differs.unwrap_or_else(|| old.lines().count().min(fresh.lines().count())) + 1,
+        differs.unwrap_or_else(|| old.lines().count().min(generated.lines().count())) + 1,
     );
 }
 
@@ -43,11 +44,11 @@ fn generate() -> String {
     tonic_prost_build::configure()
         .build_client(true)
         .build_server(true)
-        // Connecting is the client's own business: unix sockets, and no TLS.
+        // The client connects itself: unix sockets, no TLS.
         .build_transport(false)
-        // Equal messages print and encode equally, whatever their maps hold.
+        // Equal messages have the same debug output and encoding, in spite of maps.
         .btree_map(".")
-        // A server that leaves a call out answers Unimplemented.
+        // A server returns Unimplemented for calls that it does not define.
         .generate_default_stubs(true)
         .server_mod_attribute("runtime.v1", "#[cfg(feature = \"server\")]")
         .out_dir(dir.path())

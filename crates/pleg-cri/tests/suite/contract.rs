@@ -1,9 +1,8 @@
-//! The proto says nothing about the wire that the facts do not say.
+//! Checks `api.proto` against the facts about CRI v1.
 //!
-//! `proto/runtime/v1/facts.tsv` holds the CRI v1 contract as facts: rpcs, enum values, fields.
-//! Whatever `api.proto` declares must be among them exactly, and a message or enum it declares
-//! must have all of its fields or values, or reserve their numbers. The proto may leave whole
-//! messages and rpcs out.
+//! `proto/runtime/v1/facts.tsv` lists the rpcs, enum values and fields of CRI v1. Everything that
+//! `api.proto` declares must be in this list. A message or enum in `api.proto` must declare all of
+//! its fields or values, or reserve their numbers. Complete messages and rpcs may be missing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,20 +17,20 @@ use protox::prost_reflect::{
 
 const PACKAGE: &str = "runtime.v1";
 
-/// (service, method) → (request, response); "stream " stands before a streamed one.
+/// (service, method) → (request, response). A streamed message has the prefix "stream ".
 type Rpcs = BTreeMap<(String, String), (String, String)>;
-/// Number → (name, type as the facts write it).
+/// Number → (name, type in the notation of the facts).
 type Fields = BTreeMap<u32, (String, String)>;
 /// Number → name.
 type Values = BTreeMap<i32, String>;
 
-/// One side of the comparison.
+/// The proto or the facts.
 #[derive(Default)]
 struct Contract {
     rpcs: Rpcs,
     messages: BTreeMap<String, Fields>,
     enums: BTreeMap<String, Values>,
-    /// Numbers that a message or an enum keeps free on purpose.
+    /// The reserved numbers of a message or an enum.
     reserved: BTreeMap<String, BTreeSet<i64>>,
 }
 
@@ -51,7 +50,7 @@ fn facts(text: &str) -> Contract {
                 let old = all
                     .rpcs
                     .insert(key, (request.to_owned(), response.to_owned()));
-                assert!(old.is_none(), "facts line {}: said twice", at + 1);
+                assert!(old.is_none(), "facts line {}: duplicate rpc", at + 1);
             }
             ["enum", name, n, value] => {
                 all.enums
@@ -63,12 +62,12 @@ fn facts(text: &str) -> Contract {
                 let n = u32::try_from(number(n)).expect("field numbers are positive");
                 let fields = all.messages.entry(message.to_owned()).or_default();
                 let old = fields.insert(n, (name.to_owned(), kind.to_owned()));
-                assert!(old.is_none(), "facts line {}: number {n} twice", at + 1);
+                assert!(old.is_none(), "facts line {}: duplicate number {n}", at + 1);
             }
             ["message", name] => {
                 all.messages.entry(name.to_owned()).or_default();
             }
-            _ => panic!("facts line {} is none: {line:?}", at + 1),
+            _ => panic!("facts line {} is not valid: {line:?}", at + 1),
         }
     }
     all
@@ -81,7 +80,7 @@ fn declared(pool: &DescriptorPool) -> Contract {
     for service in pool.services() {
         add_service(&mut all, &service);
     }
-    // Nested ones are among them; of a map, only its field is part of the contract.
+    // This includes nested messages. A map entry is part of its field.
     for message in pool.all_messages().filter(|m| !m.is_map_entry()) {
         add_message(&mut all, &message);
     }
@@ -130,7 +129,7 @@ fn add_enum(all: &mut Contract, enumeration: &EnumDescriptor) {
     all.reserved.entry(name).or_default().extend(reserved);
 }
 
-/// The type of a field as the facts write it.
+/// The type of a field in the notation of the facts.
 fn type_of(field: &FieldDescriptor) -> String {
     let mut text = match field.kind() {
         Kind::Message(entry) if entry.is_map_entry() => format!(
@@ -179,12 +178,12 @@ fn local(full: &str) -> String {
 
 // === the comparison ===
 
-/// Everything wrong with what is declared; empty if nothing is.
-fn wrongs(declared: &Contract, facts: &Contract) -> Vec<String> {
+/// All differences from the facts.
+fn differences(declared: &Contract, facts: &Contract) -> Vec<String> {
     let mut wrong = Vec::new();
     for (key @ (service, name), here) in &declared.rpcs {
         match facts.rpcs.get(key) {
-            None => wrong.push(format!("rpc {service}.{name}: the facts know no such call")),
+            None => wrong.push(format!("rpc {service}.{name}: not in the facts")),
             Some(fact) if fact != here => {
                 wrong.push(format!(
                     "rpc {service}.{name}: {here:?}, in the facts {fact:?}"
@@ -226,7 +225,7 @@ fn compare(
     wrong: &mut Vec<String>,
 ) {
     let Some(fact) = fact else {
-        wrong.push(format!("{what} {name}: the facts do not know it"));
+        wrong.push(format!("{what} {name}: not in the facts"));
         return;
     };
     for (number, text) in here {
@@ -234,9 +233,9 @@ fn compare(
             None => wrong.push(format!(
                 "{what} {name}: {number} ({text}) is not in the facts"
             )),
-            Some(said) if said != text => {
+            Some(other) if other != text => {
                 wrong.push(format!(
-                    "{what} {name}: {number} is `{text}`, in the facts `{said}`"
+                    "{what} {name}: {number} is `{text}`, in the facts `{other}`"
                 ));
             }
             Some(_) => {}
@@ -245,7 +244,7 @@ fn compare(
     for (number, text) in fact {
         if !here.contains_key(number) && !reserved.contains(number) {
             wrong.push(format!(
-                "{what} {name}: {number} ({text}) is neither there nor reserved"
+                "{what} {name}: {number} ({text}) is neither declared nor reserved"
             ));
         }
     }
@@ -260,23 +259,23 @@ fn repository_file(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// What a proto of that text declares.
+/// The declarations of a proto with that text.
 fn compile(text: &str) -> Contract {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    fs::write(dir.path().join("it.proto"), text).expect("the proto can be written");
-    let set = protox::compile(["it.proto"], [dir.path()]).expect("the proto compiles");
+    fs::write(dir.path().join("test.proto"), text).expect("the proto can be written");
+    let set = protox::compile(["test.proto"], [dir.path()]).expect("the proto compiles");
     declared(&DescriptorPool::from_file_descriptor_set(set).expect("valid descriptors"))
 }
 
 fn check(text: &str) -> Vec<String> {
-    wrongs(
+    differences(
         &compile(text),
         &facts(&repository_file("runtime/v1/facts.tsv")),
     )
 }
 
 #[test]
-fn the_proto_is_the_contract() {
+fn proto_agrees_with_facts() {
     let wrong = check(&repository_file("runtime/v1/api.proto"));
     assert!(
         wrong.is_empty(),
@@ -286,7 +285,7 @@ fn the_proto_is_the_contract() {
 }
 
 #[test]
-fn the_proto_declares_what_we_need() {
+fn proto_declares_the_required_messages() {
     let declared = compile(&repository_file("runtime/v1/api.proto"));
     assert_eq!(declared.rpcs.len(), 27);
     assert!(
@@ -298,9 +297,9 @@ fn the_proto_declares_what_we_need() {
     assert!(declared.reserved["ContainerConfig"].contains(&16));
 }
 
-/// Each deliberate mistake is reported, and nothing but it.
+/// Each deliberate mistake is reported, and nothing else.
 #[test]
-fn a_wrong_proto_is_reported() {
+fn mistake_in_proto_is_reported() {
     let proto = repository_file("runtime/v1/api.proto");
     let mistakes = [
         (

@@ -1,5 +1,5 @@
-//! The decoder of events against prost and the plain conversion: on what runtimes send, in any
-//! order of fields, on what was cut or altered on the way, and with what it has seen before.
+//! Compares the event decoder with prost and the conversion: on valid messages with any order of
+//! fields, on truncated and altered messages, and after previous messages.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +9,21 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use prost::Message as _;
 
-/// What prost and the conversion say.
-fn plain(message: &[u8]) -> Result<Option<RuntimeEvent>, prost::DecodeError> {
+/// The result of prost and the conversion.
+fn reference(message: &[u8]) -> Result<Option<RuntimeEvent>, prost::DecodeError> {
     v1::ContainerEventResponse::decode(message).map(convert::event)
 }
 
-/// The decoder says what prost and the conversion say. Only where prost finds fault with a field
-/// that nobody reads, it may see an event: that which the fields that are read tell.
+/// Checks that the decoder returns the same as prost and the conversion. If prost rejects a field
+/// that is not used, the decoder may return an event: that of the fields that are used.
 fn check(decoder: &mut EventDecoder, message: &[u8]) -> Result<(), TestCaseError> {
     let decoded = decoder.read(message);
-    match (plain(message), decoded) {
-        (Err(_), Ok(seen)) => {
-            let read = read::Event::decode(message);
-            prop_assert_eq!(read.map(|e| convert::event(e.whole())), Ok(seen));
+    match (reference(message), decoded) {
+        (Err(_), Ok(event)) => {
+            let used = used_fields::Event::decode(message);
+            prop_assert_eq!(used.map(|e| convert::event(e.into_message())), Ok(event));
         }
-        (plain, decoded) => prop_assert_eq!(decoded, plain),
+        (expected, decoded) => prop_assert_eq!(decoded, expected),
     }
     Ok(())
 }
@@ -32,61 +32,62 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn what_runtimes_send_means_the_same(
+    fn valid_message_decodes_as_by_prost(
         events in prop::collection::vec((event(), any::<u64>()), 1..6),
     ) {
         let mut decoder = EventDecoder::new();
         for (event, order) in events {
             let message = event.encode_to_vec();
-            prop_assert_eq!(decoder.read(&message), plain(&message));
+            prop_assert_eq!(decoder.read(&message), reference(&message));
             let message = shuffled(&message, order, 2);
-            prop_assert!(plain(&message).is_ok());
-            prop_assert_eq!(decoder.read(&message), plain(&message));
+            prop_assert!(reference(&message).is_ok());
+            prop_assert_eq!(decoder.read(&message), reference(&message));
         }
     }
 
     #[test]
-    fn what_was_altered_is_refused_alike(
+    fn altered_message_decodes_as_by_prost(
         event in event(),
         order in any::<u64>(),
         edits in prop::collection::vec((any::<Index>(), edit()), 1..4),
     ) {
         let mut decoder = EventDecoder::new();
-        let sound = event.encode_to_vec();
-        check(&mut decoder, &sound)?;
-        let mut message = shuffled(&sound, order, 2);
+        let valid = event.encode_to_vec();
+        check(&mut decoder, &valid)?;
+        let mut message = shuffled(&valid, order, 2);
         for (at, edit) in edits {
             apply(&mut message, at, edit);
             check(&mut decoder, &message)?;
         }
-        // Nothing of it stays with the decoder.
-        check(&mut decoder, &sound)?;
+        // The altered messages left nothing in the decoder.
+        check(&mut decoder, &valid)?;
     }
 
     #[test]
-    fn any_bytes_are_refused_alike(message in prop::collection::vec(any::<u8>(), 0..64)) {
+    fn arbitrary_bytes_decode_as_by_prost(message in prop::collection::vec(any::<u8>(), 0..64)) {
         check(&mut EventDecoder::new(), &message)?;
     }
 }
 
-/// All lengths of one message, and every bit of it.
+/// Every length of a message, and every bit of it.
 #[test]
-fn what_is_cut_or_has_one_bit_turned_is_refused_alike() {
+fn truncated_or_bit_flipped_message_decodes_as_by_prost() {
     let mut decoder = EventDecoder::new();
     let message = sample().encode_to_vec();
     for length in 0..message.len() {
-        check(&mut decoder, &message[..length]).expect("the same");
+        check(&mut decoder, &message[..length]).expect("the same result");
     }
     for bit in 0..message.len() * 8 {
         let mut message = message.clone();
         message[bit / 8] ^= 1 << (bit % 8);
-        check(&mut decoder, &message).expect("the same");
+        check(&mut decoder, &message).expect("the same result");
     }
 }
 
-/// As many pairs as before, all of them known, and yet other labels: one key comes twice.
+/// The second message has as many pairs as the first, and all of them are known, but the labels
+/// differ: one key is there twice.
 #[test]
-fn a_key_that_comes_twice_counts_once() {
+fn duplicate_label_key_counts_once() {
     let with = |labels: &[(&str, &str)]| {
         let labels = labels
             .iter()
@@ -98,28 +99,31 @@ fn a_key_that_comes_twice_counts_once() {
         };
         status.encode_to_vec()
     };
-    let again = |status: &[u8]| {
+    let with_duplicate = |status: &[u8]| {
         let entry = fields(status).last().expect("a label").1.to_vec();
         [status, &entry].concat()
     };
     let mut decoder = EventDecoder::new();
-    for status in [with(&[("a", "1"), ("b", "2")]), again(&with(&[("a", "1")]))] {
+    for status in [
+        with(&[("a", "1"), ("b", "2")]),
+        with_duplicate(&with(&[("a", "1")])),
+    ] {
         let length = u8::try_from(status.len()).expect("a short one");
         let message = [b"\x0a\x02s1\x22", &[length][..], &status].concat();
         let decoded = decoder.read(&message);
-        assert_eq!(decoded, plain(&message));
+        assert_eq!(decoded, reference(&message));
         assert!(matches!(decoded, Ok(Some(event)) if event.sandbox.is_some()));
     }
-    // Also the value that does not count must be a text.
+    // A value that the duplicate overrides must be UTF-8, too.
     let entries = b"\x3a\x06\x0a\x01a\x12\x01\xff\x3a\x06\x0a\x01a\x12\x011";
     let message = [&b"\x0a\x02s1\x22\x14\x0a\x02s1"[..], entries].concat();
-    assert!(plain(&message).is_err());
-    assert_eq!(decoder.read(&message), plain(&message));
+    assert!(reference(&message).is_err());
+    assert_eq!(decoder.read(&message), reference(&message));
 }
 
-/// What is told again is not made again, unless it was told as deleted.
+/// An unchanged status shares its details with the previous one, unless DELETED came in between.
 #[test]
-fn what_is_told_again_is_shared() {
+fn unchanged_status_is_shared() {
     let mut decoder = EventDecoder::new();
     let mut read = |event: &v1::ContainerEventResponse| {
         let message = event.encode_to_vec();
@@ -138,9 +142,12 @@ fn what_is_told_again_is_shared() {
         ..sample()
     };
     read(&deleted);
-    let anew = read(&sample());
-    assert_eq!(one, anew);
-    assert!(!std::sync::Arc::ptr_eq(&details(&one), &details(&anew)));
+    let after_deleted = read(&sample());
+    assert_eq!(one, after_deleted);
+    assert!(!std::sync::Arc::ptr_eq(
+        &details(&one),
+        &details(&after_deleted)
+    ));
 }
 
 fn sample() -> v1::ContainerEventResponse {
@@ -204,7 +211,7 @@ fn edit() -> impl Strategy<Value = Edit> {
         any::<u8>().prop_map(Edit::Insert),
         Just(Edit::Remove),
         Just(Edit::Cut),
-        any::<Index>().prop_map(Edit::Again),
+        any::<Index>().prop_map(Edit::Duplicate),
     ]
 }
 
@@ -214,8 +221,8 @@ enum Edit {
     Insert(u8),
     Remove,
     Cut,
-    /// A whole field a second time: its number and wire type are right.
-    Again(Index),
+    /// Appends a copy of a field, with a valid number and wire type.
+    Duplicate(Index),
 }
 
 fn apply(message: &mut Vec<u8>, at: Index, edit: Edit) {
@@ -228,17 +235,18 @@ fn apply(message: &mut Vec<u8>, at: Index, edit: Edit) {
         Edit::Insert(byte) => message.insert(place, byte),
         Edit::Remove => drop(message.remove(place)),
         Edit::Cut => message.truncate(place),
-        Edit::Again(which) => {
+        Edit::Duplicate(which) => {
             let fields = fields(message);
             if !fields.is_empty() {
-                let again = fields[which.index(fields.len())].1.to_vec();
-                message.extend(again);
+                let duplicate = fields[which.index(fields.len())].1.to_vec();
+                message.extend(duplicate);
             }
         }
     }
 }
 
-/// The fields of a message: where its payload begins, if it has one, and all of its bytes.
+/// The fields of a message: the offset of the payload, if the field is length-delimited, and all
+/// bytes of the field.
 fn fields(mut message: &[u8]) -> Vec<(Option<usize>, &[u8])> {
     let mut fields = Vec::new();
     while !message.is_empty() {
@@ -271,7 +279,7 @@ fn fields(mut message: &[u8]) -> Vec<(Option<usize>, &[u8])> {
     fields
 }
 
-/// The same message, its fields in another order, those of its statuses too.
+/// The same message with its fields in another order, including the fields of its statuses.
 fn shuffled(message: &[u8], order: u64, depth: usize) -> Vec<u8> {
     let mut fields: Vec<Vec<u8>> = fields(message)
         .into_iter()
@@ -284,12 +292,12 @@ fn shuffled(message: &[u8], order: u64, depth: usize) -> Vec<u8> {
             _ => field.to_vec(),
         })
         .collect();
-    let mut dice = order | 1;
+    let mut random = order | 1;
     for n in (1..fields.len()).rev() {
-        dice = dice
+        random = random
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
-        fields.swap(n, (dice >> 33) as usize % (n + 1));
+        fields.swap(n, (random >> 33) as usize % (n + 1));
     }
     fields.concat()
 }
@@ -444,8 +452,8 @@ fn event() -> impl Strategy<Value = v1::ContainerEventResponse> {
     )
 }
 
-/// The contract, reduced to the fields that are read.
-mod read {
+/// The event messages, reduced to the fields that are used.
+mod used_fields {
     use std::collections::BTreeMap;
 
     use pleg_cri::v1;
@@ -553,7 +561,7 @@ mod read {
     }
 
     impl Event {
-        pub(crate) fn whole(self) -> v1::ContainerEventResponse {
+        pub(crate) fn into_message(self) -> v1::ContainerEventResponse {
             v1::ContainerEventResponse {
                 container_id: self.id,
                 container_event_type: self.kind,
@@ -569,13 +577,17 @@ mod read {
                     annotations: s.annotations,
                     runtime_handler: s.handler,
                 }),
-                containers_statuses: self.containers.into_iter().map(Container::whole).collect(),
+                containers_statuses: self
+                    .containers
+                    .into_iter()
+                    .map(Container::into_message)
+                    .collect(),
             }
         }
     }
 
     impl Container {
-        fn whole(self) -> v1::ContainerStatus {
+        fn into_message(self) -> v1::ContainerStatus {
             let linux = |l: Linux| v1::LinuxContainerResources {
                 cpu_period: l.cpu_period,
                 cpu_quota: l.cpu_quota,

@@ -1,10 +1,10 @@
-//! Everything that can be at the other end of a path, and the sentence that is said of it.
+//! The error of `diagnose` for everything that a path can lead to.
 use std::convert::Infallible;
 use std::path::Path;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::common::{Fake, Serving, Told, client, serve, threads};
+use crate::common::{Fake, FakeState, Serving, client, serve, spawn_server};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use pleg_cri::v1::image_service_server::{ImageService, ImageServiceServer};
@@ -18,7 +18,7 @@ use tonic::codegen::{Service, http};
 use tonic::server::NamedService;
 use tonic::transport::Server;
 
-/// The error at that path: in time, in one line, and it says where.
+/// The error of the path. Checks that it comes in time, is a single line and names the endpoint.
 async fn error_at(path: &Path) -> ConnectError {
     let error = diagnose_in_time(path).await.unwrap_err();
     let text = error.to_string();
@@ -37,28 +37,31 @@ async fn diagnose_in_time(path: &Path) -> Result<RuntimeVersion, ConnectError> {
         .expect("in time")
 }
 
-/// A server that treats each connection so.
-fn each<F>(path: &Path, treat: impl Fn(UnixStream) -> F + Send + Sync + Clone + 'static) -> Serving
+/// Serves serve_each connection with `handle`.
+fn serve_each<F>(
+    path: &Path,
+    handle: impl Fn(UnixStream) -> F + Send + Sync + Clone + 'static,
+) -> Serving
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    threads(path, move |listener: UnixListener| async move {
+    spawn_server(path, move |listener: UnixListener| async move {
         while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(treat(stream));
+            tokio::spawn(handle(stream));
         }
     })
 }
 
 #[track_caller]
-fn assert_no_cri(error: &ConnectError, what_it_is: &str) {
+fn assert_not_cri(error: &ConnectError, expected: &str) {
     let ConnectError::NotCri { what, .. } = error else {
         panic!("{error:?}")
     };
-    assert!(what.contains(what_it_is), "{what}");
+    assert!(what.contains(expected), "{what}");
 }
 
 #[tokio::test]
-async fn a_runtime_is_well() {
+async fn runtime_returns_version() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let _serving = Fake::default().serve(&path);
@@ -68,7 +71,7 @@ async fn a_runtime_is_well() {
 }
 
 #[tokio::test]
-async fn nothing_is_there() {
+async fn missing_path_is_missing() {
     let dir = tempfile::tempdir().unwrap();
     for path in ["s", "no/such/dir/s"].map(|name| dir.path().join(name)) {
         assert!(matches!(
@@ -85,7 +88,7 @@ async fn nothing_is_there() {
 }
 
 #[tokio::test]
-async fn it_is_no_socket() {
+async fn file_or_directory_is_not_a_socket() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
     std::fs::write(&path, "").unwrap();
@@ -94,7 +97,7 @@ async fn it_is_no_socket() {
         matches!(
             error,
             ConnectError::NotASocket {
-                what: "a plain file",
+                what: "a regular file",
                 ..
             }
         ),
@@ -116,7 +119,7 @@ async fn it_is_no_socket() {
         matches!(
             error,
             ConnectError::NotASocket {
-                what: "no socket",
+                what: "not a socket",
                 ..
             }
         ),
@@ -125,93 +128,96 @@ async fn it_is_no_socket() {
 }
 
 #[tokio::test]
-async fn it_is_a_socket_of_another_kind() {
+async fn datagram_socket_cannot_be_connected() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let _datagrams = tokio::net::UnixDatagram::bind(&path).unwrap();
-    assert!(matches!(error_at(&path).await, ConnectError::Dial { .. }));
+    assert!(matches!(
+        error_at(&path).await,
+        ConnectError::Connect { .. }
+    ));
 }
 
 #[tokio::test]
-async fn nobody_listens() {
+async fn stale_socket_is_not_listening() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     drop(UnixListener::bind(&path).unwrap());
     assert!(matches!(
         error_at(&path).await,
-        ConnectError::NobodyListens { .. }
+        ConnectError::NotListening { .. }
     ));
 }
 
 #[tokio::test]
-async fn it_is_silent() {
+async fn server_without_response_is_silent() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
-    // Never accepted: the system answers for it.
+    // The kernel completes the connection without accept.
     let listener = UnixListener::bind(&path).unwrap();
     assert!(matches!(error_at(&path).await, ConnectError::Silent { .. }));
     drop(listener);
     let path = dir.path().join("t");
-    let _serving = each(&path, |mut stream| async move {
-        let mut heard = Vec::new();
-        let _ = stream.read_to_end(&mut heard).await;
+    let _serving = serve_each(&path, |mut stream| async move {
+        let mut received = Vec::new();
+        let _ = stream.read_to_end(&mut received).await;
     });
     assert!(matches!(error_at(&path).await, ConnectError::Silent { .. }));
 }
 
 #[tokio::test]
-async fn it_hangs_up() {
+async fn closed_connection_is_not_cri() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
-    let _serving = each(&path, |stream| async move { drop(stream) });
-    assert_no_cri(&error_at(&path).await, "hangs up");
+    let _serving = serve_each(&path, |stream| async move { drop(stream) });
+    assert_not_cri(&error_at(&path).await, "closes the connection");
 }
 
 #[tokio::test]
-async fn it_speaks_http_1() {
-    const ANSWER: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 3\r\n\r\nno\n";
-    for hangs_up in [false, true] {
+async fn http_1_server_is_not_cri() {
+    const RESPONSE: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 3\r\n\r\nno\n";
+    for disconnects in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
-        let _serving = each(&path, move |mut stream| async move {
-            let mut heard = Vec::new();
-            while !heard.ends_with(b"\r\n\r\n") {
-                heard.push(stream.read_u8().await.unwrap());
+        let _serving = serve_each(&path, move |mut stream| async move {
+            let mut received = Vec::new();
+            while !received.ends_with(b"\r\n\r\n") {
+                received.push(stream.read_u8().await.unwrap());
             }
-            stream.write_all(ANSWER).await.unwrap();
-            if !hangs_up {
-                let _ = stream.read_to_end(&mut heard).await;
+            stream.write_all(RESPONSE).await.unwrap();
+            if !disconnects {
+                let _ = stream.read_to_end(&mut received).await;
             }
         });
-        assert_no_cri(&error_at(&path).await, "HTTP/1");
+        assert_not_cri(&error_at(&path).await, "HTTP/1");
     }
 }
 
 #[tokio::test]
-async fn it_speaks_garbage() {
-    // More than an HTTP/2 frame's head, less, and a lot; one that then waits and one that goes.
-    let lots: &[u8] = &[0xff; 100_000];
-    for garbage in [&b"SSH-2.0-OpenSSH_9.7\r\n"[..], b"\x1b[31m", lots] {
-        for hangs_up in [false, true] {
+async fn unknown_protocol_is_not_cri() {
+    // Longer and shorter than an HTTP/2 frame header, and very long. With and without disconnect.
+    let long: &[u8] = &[0xff; 100_000];
+    for garbage in [&b"SSH-2.0-OpenSSH_9.7\r\n"[..], b"\x1b[31m", long] {
+        for disconnects in [false, true] {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("s");
-            let _serving = each(&path, move |mut stream| async move {
+            let _serving = serve_each(&path, move |mut stream| async move {
                 let _ = stream.write_all(garbage).await;
-                if !hangs_up {
+                if !disconnects {
                     let _ = stream.read_to_end(&mut Vec::new()).await;
                 }
             });
-            assert_no_cri(&error_at(&path).await, "it says \"");
+            assert_not_cri(&error_at(&path).await, "it sends \"");
         }
     }
 }
 
 #[tokio::test]
-async fn it_speaks_http_2_but_no_grpc() {
-    for (body, what_it_is) in [("", "not gRPC"), ("nothing here", "no version")] {
+async fn http_2_server_without_grpc_is_not_cri() {
+    for (body, expected) in [("", "not gRPC"), ("nothing here", "not valid")] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
-        let _serving = each(&path, move |stream| async move {
+        let _serving = serve_each(&path, move |stream| async move {
             let service = hyper::service::service_fn(|_: hyper::Request<Incoming>| async {
                 let response = hyper::Response::builder().status(404);
                 Ok::<_, Infallible>(response.body(body.to_owned()).unwrap())
@@ -219,17 +225,17 @@ async fn it_speaks_http_2_but_no_grpc() {
             let http2 = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
             let _ = http2.serve_connection(TokioIo::new(stream), service).await;
         });
-        assert_no_cri(&error_at(&path).await, what_it_is);
+        assert_not_cri(&error_at(&path).await, expected);
     }
 }
 
 #[tokio::test]
-async fn it_never_says_its_version() {
+async fn hanging_version_is_unresponsive() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
-    let _serving = Fake::told(Told {
+    let _serving = Fake::new(FakeState {
         version_hangs: true,
-        ..Told::default()
+        ..FakeState::default()
     })
     .serve(&path);
     assert!(matches!(
@@ -239,14 +245,14 @@ async fn it_never_says_its_version() {
 }
 
 #[tokio::test]
-async fn it_is_starting() {
+async fn starting_runtime_is_starting() {
     for code in [tonic::Code::Unknown, tonic::Code::Unavailable] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         let starting = Some(Status::new(code, "server is not initialized yet"));
-        let _serving = Fake::told(Told {
+        let _serving = Fake::new(FakeState {
             version: starting,
-            ..Told::default()
+            ..FakeState::default()
         })
         .serve(&path);
         assert!(matches!(
@@ -257,13 +263,13 @@ async fn it_is_starting() {
 }
 
 #[tokio::test]
-async fn it_answers_with_an_error() {
+async fn version_error_is_failed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let version = Some(Status::internal("no\x07idea\n"));
-    let _serving = Fake::told(Told {
+    let _serving = Fake::new(FakeState {
         version,
-        ..Told::default()
+        ..FakeState::default()
     })
     .serve(&path);
     let error = error_at(&path).await;
@@ -275,25 +281,28 @@ struct Images;
 impl ImageService for Images {}
 
 #[tokio::test]
-async fn its_cri_is_switched_off() {
+async fn grpc_server_without_runtime_service_is_cri_disabled() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let _serving = serve(
         &path,
         Server::builder().add_service(ImageServiceServer::new(Images)),
     );
-    assert!(matches!(error_at(&path).await, ConnectError::CriOff { .. }));
+    assert!(matches!(
+        error_at(&path).await,
+        ConnectError::CriDisabled { .. }
+    ));
 }
 
-/// The runtime service under its old name; the messages of `Version` are the same.
+/// The runtime service with the name of v1alpha2. The messages of `Version` are the same.
 #[derive(Clone)]
-struct Old(RuntimeServiceServer<Fake>);
+struct V1Alpha2(RuntimeServiceServer<Fake>);
 
-impl NamedService for Old {
+impl NamedService for V1Alpha2 {
     const NAME: &'static str = "runtime.v1alpha2.RuntimeService";
 }
 
-impl<B> Service<http::Request<B>> for Old
+impl<B> Service<http::Request<B>> for V1Alpha2
 where
     RuntimeServiceServer<Fake>: Service<http::Request<B>>,
 {
@@ -313,10 +322,10 @@ where
 }
 
 #[tokio::test]
-async fn it_speaks_only_v1alpha2() {
+async fn v1alpha2_runtime_is_only_v1alpha2() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
-    let old = Old(RuntimeServiceServer::new(Fake::default()));
+    let old = V1Alpha2(RuntimeServiceServer::new(Fake::default()));
     let _serving = serve(&path, Server::builder().add_service(old));
     let error = error_at(&path).await;
     assert!(

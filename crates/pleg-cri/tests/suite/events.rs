@@ -1,7 +1,7 @@
-//! The event stream: when it opens, what it hands over, how it ends.
+//! The event stream: its start, its events and its end.
 use std::time::Duration;
 
-use crate::common::{Fake, Told, client, config, event};
+use crate::common::{Fake, FakeState, client, config, event};
 use futures::StreamExt;
 use pleg_cri::{CriRuntime, Events, v1};
 use pleg_runtime::Runtime;
@@ -12,16 +12,16 @@ use tonic::Status;
 
 type Sent = Result<v1::ContainerEventResponse, Status>;
 
-const A_WHILE: Duration = Duration::from_millis(150);
+const SHORT: Duration = Duration::from_millis(150);
 const LONG: Duration = Duration::from_secs(10);
 
 fn fake() -> (Fake, mpsc::Sender<Sent>) {
     let (sender, receiver) = mpsc::channel(16);
     (
-        Fake::told(Told {
+        Fake::new(FakeState {
             events: Some(receiver),
-            withhold_head: true,
-            ..Told::default()
+            delay_headers: true,
+            ..FakeState::default()
         }),
         sender,
     )
@@ -36,25 +36,25 @@ async fn next_id(events: &mut Events) -> String {
 }
 
 #[tokio::test]
-async fn the_stream_is_pending_until_the_first_event_and_then_delivers_in_order() {
+async fn stream_is_pending_until_first_event_and_delivers_in_order() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let (fake, sender) = fake();
     let _serving = fake.serve(&path);
-    // The deadline of calls is not the stream's.
-    let hasty = config(&path).with_call_deadline(Duration::from_millis(20));
-    let runtime = CriRuntime::new(hasty).unwrap();
+    // The deadline of calls does not apply to the stream.
+    let config = config(&path).with_call_deadline(Duration::from_millis(20));
+    let runtime = CriRuntime::new(config).unwrap();
     let mut events = runtime.subscribe().await.unwrap();
-    timeout(A_WHILE, std::future::pending::<()>())
+    timeout(SHORT, std::future::pending::<()>())
         .await
         .unwrap_err();
     assert!(
         fake.calls().is_empty(),
-        "nothing is issued before the first poll"
+        "the call starts with the first poll"
     );
-    timeout(A_WHILE, events.next())
+    timeout(SHORT, events.next())
         .await
-        .expect_err("nothing to tell yet");
+        .expect_err("no event yet");
     assert_eq!(fake.calls(), ["GetContainerEvents"]);
     for id in ["a", "b", "c"] {
         sender.send(Ok(event(id))).await.unwrap();
@@ -65,13 +65,13 @@ async fn the_stream_is_pending_until_the_first_event_and_then_delivers_in_order(
         (next_id(&mut events).await, next_id(&mut events).await),
         ("b".into(), "c".into())
     );
-    timeout(A_WHILE, events.next())
+    timeout(SHORT, events.next())
         .await
-        .expect_err("nothing more yet");
+        .expect_err("no more events");
 }
 
 #[tokio::test]
-async fn the_end_is_none_and_stays_none() {
+async fn ended_stream_keeps_returning_none() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let (fake, sender) = fake();
@@ -85,7 +85,7 @@ async fn the_end_is_none_and_stays_none() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_switched_off_ends_at_once() {
+async fn disabled_stream_ends_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let (fake, sender) = fake();
@@ -96,7 +96,7 @@ async fn a_stream_that_is_switched_off_ends_at_once() {
 }
 
 #[tokio::test]
-async fn an_error_is_told_and_then_it_is_over() {
+async fn stream_ends_after_error() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let (fake, sender) = fake();
@@ -112,7 +112,7 @@ async fn an_error_is_told_and_then_it_is_over() {
         ("GetContainerEvents", CallErrorKind::Failed)
     );
     assert!(next(&mut events).await.is_none());
-    // The fake has no second stream to give.
+    // The fake has only one stream.
     let mut events = runtime.subscribe().await.unwrap();
     let error = next(&mut events).await.unwrap().unwrap_err();
     assert_eq!(error.kind, CallErrorKind::Unimplemented);
@@ -120,30 +120,34 @@ async fn an_error_is_told_and_then_it_is_over() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_cut_is_unavailable_whether_it_lived_or_not() {
-    for lived in [false, true] {
+async fn lost_stream_is_unavailable_before_and_after_first_event() {
+    for had_event in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         let (fake, sender) = fake();
         let serving = fake.serve(&path);
         let mut events = client(&path).subscribe().await.unwrap();
-        if lived {
+        if had_event {
             sender.send(Ok(event("a"))).await.unwrap();
             assert_eq!(next_id(&mut events).await, "a");
         } else {
-            timeout(A_WHILE, events.next())
+            timeout(SHORT, events.next())
                 .await
-                .expect_err("nothing to tell yet");
+                .expect_err("no event yet");
         }
         drop(serving);
         let error = next(&mut events).await.unwrap().unwrap_err();
-        assert_eq!(error.kind, CallErrorKind::Unavailable, "{lived} {error:?}");
+        assert_eq!(
+            error.kind,
+            CallErrorKind::Unavailable,
+            "{had_event} {error:?}"
+        );
         assert!(next(&mut events).await.is_none());
     }
 }
 
 #[tokio::test]
-async fn an_event_over_the_limit_ends_the_stream() {
+async fn event_above_limit_ends_stream() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let (fake, sender) = fake();
@@ -157,7 +161,7 @@ async fn an_event_over_the_limit_ends_the_stream() {
 }
 
 #[tokio::test]
-async fn an_event_about_nothing_is_left_out() {
+async fn event_without_id_is_skipped() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let (fake, sender) = fake();
@@ -169,7 +173,7 @@ async fn an_event_about_nothing_is_left_out() {
 }
 
 #[tokio::test]
-async fn there_is_no_stream_without_a_connection() {
+async fn subscribe_without_connection_is_unavailable() {
     let dir = tempfile::tempdir().unwrap();
     let error = client(&dir.path().join("s")).subscribe().await.unwrap_err();
     assert_eq!(

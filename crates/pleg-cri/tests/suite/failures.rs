@@ -1,7 +1,7 @@
-//! The failure catalogue at the CRI client: what a runtime says and what it may not be taken for.
-//! Each test says what upstream Kubernetes does and what happens here; `docs/failures.md` is the
-//! whole table.
-use crate::common::{Fake, Told, client, config, container, event, sandbox};
+//! The entries of the failure catalogue that concern the CRI client: responses of a runtime that
+//! must not be misread. Each test describes what upstream Kubernetes does and what happens here.
+//! `docs/failures.md` has the complete table.
+use crate::common::{Fake, FakeState, client, config, container, event, sandbox};
 use futures::StreamExt;
 use pleg_cri::{CriRuntime, v1};
 use pleg_runtime::core::{CallError, CallErrorKind, EventType, Report, Shown, WallTime};
@@ -9,8 +9,8 @@ use pleg_runtime::{Row, Runtime, Scope};
 use tonic::Status;
 
 const NOW: i64 = 1_700_000_000_000_000_000;
-/// What containerd ≥ 2 makes of Go's zero time.
-const ABSURD: i64 = -6_795_364_578_871_345_152;
+/// Go's zero time, as containerd ≥ 2 sends it.
+const GO_ZERO_TIME: i64 = -6_795_364_578_871_345_152;
 
 async fn containers(runtime: &CriRuntime, scope: &Scope) -> Result<Vec<Report>, CallError> {
     let mut rows = Vec::new();
@@ -19,15 +19,16 @@ async fn containers(runtime: &CriRuntime, scope: &Scope) -> Result<Vec<Report>, 
     listed.map(|()| rows)
 }
 
-/// Upstream: nanoseconds were read as seconds, which made times of the far future (k#124297).
-/// Here: a time is in nanoseconds or it is no time; nothing of its unit is guessed (law 7).
+/// Upstream: nanoseconds were read as seconds, which gave times in the far future (k#124297).
+/// Here: a time that is not plausible in nanoseconds is ignored; the unit is not guessed (invariant
+/// 7).
 #[tokio::test]
 async fn a3_a_time_in_another_unit_is_no_time() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let stamps = [
         (0, None),
-        (ABSURD, None),
+        (GO_ZERO_TIME, None),
         (NOW / 1_000_000_000, None),
         (NOW / 1_000_000, None),
         (NOW / 1_000, None),
@@ -48,9 +49,9 @@ async fn a3_a_time_in_another_unit_is_no_time() {
     }
 }
 
-/// Upstream: PodSandboxStatus.timestamp, in whatever unit or none, decided which status is the
-/// newer one (k#126414, k#127195, k#127814).
-/// Here: it is not read; our own clock says when a call began (law 3).
+/// Upstream: PodSandboxStatus.timestamp, in any unit or zero, decided which status is newer
+/// (k#126414, k#127195, k#127814).
+/// Here: it is not read; the local clock tells when a call began (invariant 3).
 #[tokio::test]
 async fn a4_the_timestamp_of_a_sandbox_status_is_not_read() {
     let dir = tempfile::tempdir().unwrap();
@@ -65,16 +66,16 @@ async fn a4_the_timestamp_of_a_sandbox_status_is_not_read() {
     let _serving = fake.serve(&path);
     let runtime = client(&path);
     let plain = runtime.sandbox_status(&"s".into()).await.unwrap();
-    for timestamp in [ABSURD, NOW / 1_000_000_000, NOW, i64::MAX] {
-        fake.lock().beside_sandbox = (timestamp, Vec::new());
+    for timestamp in [GO_ZERO_TIME, NOW / 1_000_000_000, NOW, i64::MAX] {
+        fake.lock().timestamp_and_containers = (timestamp, Vec::new());
         let report = runtime.sandbox_status(&"s".into()).await.unwrap();
         assert_eq!(report, plain, "{timestamp}");
     }
 }
 
-/// Upstream: a timestamp without container statuses was believed to say that the pod has no
-/// containers (k#129818, containerd#10728).
-/// Here: containers are known from ListContainers and their own statuses alone (law 7).
+/// Upstream: a timestamp without container statuses was read as a pod without containers
+/// (k#129818, containerd#10728).
+/// Here: containers are known only from ListContainers and ContainerStatus (invariant 7).
 #[tokio::test]
 async fn a5_containers_come_from_their_own_list() {
     let dir = tempfile::tempdir().unwrap();
@@ -95,24 +96,20 @@ async fn a5_containers_come_from_their_own_list() {
         id: "c3".into(),
         ..Default::default()
     };
-    for beside in [Vec::new(), vec![third]] {
-        fake.lock().beside_sandbox = (NOW, beside);
+    for container_statuses in [Vec::new(), vec![third]] {
+        fake.lock().timestamp_and_containers = (NOW, container_statuses);
         let report = runtime.sandbox_status(&"s".into()).await.unwrap();
-        assert_eq!(
-            report.id.as_str(),
-            "s",
-            "a sandbox's status is of the sandbox"
-        );
+        assert_eq!(report.id.as_str(), "s", "the report is that of the sandbox");
         let rows = containers(&runtime, &Scope::Pod("p".into())).await.unwrap();
         let ids: Vec<_> = rows.iter().map(|row| row.id.as_str()).collect();
         assert_eq!(ids, ["c1", "c2"]);
     }
 }
 
-/// Upstream: a list over 16 MiB, some 11,000 containers, fails every relist until the node is
+/// Upstream: a list above 16 MiB, about 11,000 containers, fails every relist until the node is
 /// NotReady (k#63858, k#90340; KEP-5825).
-/// Here: lists are streamed where that is offered, the limit can be set, what is over it is an
-/// error of its own, and a stream that breaks has listed nothing (law 5).
+/// Here: streaming lists are used where the runtime has them, the limit is configurable, a larger
+/// message has its own error kind, and a list that breaks is not a complete list (invariant 5).
 #[tokio::test]
 async fn c9_a_list_over_the_limit() {
     let dir = tempfile::tempdir().unwrap();
@@ -123,10 +120,10 @@ async fn c9_a_list_over_the_limit() {
         row.annotations.insert("a".into(), "x".repeat(256 << 10));
         row
     };
-    let fake = Fake::told(Told {
+    let fake = Fake::new(FakeState {
         containers: (0..6).map(large).collect(),
         sandboxes: vec![sandbox("s")],
-        ..Told::default()
+        ..FakeState::default()
     });
     let serving = fake.serve(&path);
     let limited = CriRuntime::new(config(&path).with_message_limit(1 << 20)).unwrap();
@@ -138,7 +135,7 @@ async fn c9_a_list_over_the_limit() {
     let larger = CriRuntime::new(config(&path).with_message_limit(2 << 20)).unwrap();
     assert_eq!(containers(&larger, &Scope::Node).await.unwrap().len(), 6);
 
-    // The runtime that comes back with streaming lists is asked for them.
+    // The runtime restarts with support for streaming lists, which the client then uses.
     drop(serving);
     fake.lock().stream = Some(vec![Ok(3), Ok(3)]);
     let _serving = fake.serve(&path);
@@ -152,18 +149,19 @@ async fn c9_a_list_over_the_limit() {
     );
 }
 
-/// Upstream: a state that is not known makes the conversion panic, and the kubelet with it.
-/// Here: an unknown number is UNKNOWN, or a mere hint, and all others count (law 7).
+/// Upstream: the conversion of an unknown state panics, and the kubelet exits.
+/// Here: an unknown state is UNKNOWN, an event of unknown type only causes an inspection, and all
+/// other elements are used (invariant 7).
 #[tokio::test]
 async fn c17_an_unknown_number_is_no_panic() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let (sender, receiver) = tokio::sync::mpsc::channel(4);
-    let odd = v1::Container {
+    let unknown = v1::Container {
         state: 42,
         ..container("c1")
     };
-    let fine = v1::Container {
+    let known = v1::Container {
         state: v1::ContainerState::ContainerExited.into(),
         ..container("c2")
     };
@@ -172,15 +170,15 @@ async fn c17_an_unknown_number_is_no_panic() {
         state,
         ..Default::default()
     };
-    let fake = Fake::told(Told {
-        containers: vec![odd, fine],
+    let fake = Fake::new(FakeState {
+        containers: vec![unknown, known],
         sandboxes: vec![v1::PodSandbox {
             state: -1,
             ..sandbox("s")
         }],
         container_statuses: [("c1".into(), Some(status(i32::MAX)))].into(),
         events: Some(receiver),
-        ..Told::default()
+        ..FakeState::default()
     });
     let _serving = fake.serve(&path);
     let runtime = client(&path);
@@ -196,13 +194,13 @@ async fn c17_an_unknown_number_is_no_panic() {
     assert_eq!(sandboxes, [Shown::Unknown]);
 
     let mut events = runtime.subscribe().await.unwrap();
-    let odd = v1::ContainerEventResponse {
+    let unknown = v1::ContainerEventResponse {
         container_event_type: 42,
         containers_statuses: vec![status(42)],
         ..event("c1")
     };
-    sender.send(Ok(odd)).await.unwrap();
-    let told = events.next().await.unwrap().unwrap();
-    assert_eq!(told.event, EventType::Other(42));
-    assert_eq!(told.containers[0].shown, Shown::Unknown);
+    sender.send(Ok(unknown)).await.unwrap();
+    let received = events.next().await.unwrap().unwrap();
+    assert_eq!(received.event, EventType::Other(42));
+    assert_eq!(received.containers[0].shown, Shown::Unknown);
 }

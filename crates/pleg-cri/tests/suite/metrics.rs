@@ -1,8 +1,8 @@
-//! What is counted of the calls, under upstream's names.
+//! The metrics of calls, with the kubelet's names.
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::common::{Fake, Told, client, config, event};
+use crate::common::{Fake, FakeState, client, config, event};
 use futures::{FutureExt, StreamExt};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use pleg_cri::CriRuntime;
@@ -41,7 +41,7 @@ fn expected(counts: &[(&str, &str, u64)]) -> BTreeMap<(String, String), u64> {
 }
 
 #[tokio::test]
-async fn operations_are_counted_by_upstreams_names() {
+async fn operations_have_the_kubelets_metrics() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _recording = metrics::set_default_local_recorder(&recorder);
@@ -91,15 +91,15 @@ async fn operations_are_counted_by_upstreams_names() {
 }
 
 #[tokio::test]
-async fn an_operation_that_hangs_is_counted_before_it_ends_and_failed_when_given_up() {
+async fn hanging_operation_is_counted_at_once_and_fails_when_cancelled() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _recording = metrics::set_default_local_recorder(&recorder);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
-    let fake = Fake::told(Told {
+    let fake = Fake::new(FakeState {
         status_hangs: true,
-        ..Told::default()
+        ..FakeState::default()
     });
     let _serving = fake.serve(&path);
     let runtime = client(&path);
@@ -111,18 +111,18 @@ async fn an_operation_that_hangs_is_counted_before_it_ends_and_failed_when_given
         expected(&[(TOTAL, "container_status", 1)])
     );
     drop(call);
-    let given_up = expected(&[
+    let cancelled = expected(&[
         (DURATION, "container_status", 1),
         (ERRORS, "container_status", 1),
     ]);
     let seen = counts(&snapshotter);
     assert!(
-        given_up.iter().all(|(key, n)| seen.get(key) == Some(n)),
+        cancelled.iter().all(|(key, n)| seen.get(key) == Some(n)),
         "{seen:?}"
     );
 
-    let hasty = config(&path).with_call_deadline(Duration::from_millis(50));
-    CriRuntime::new(hasty)
+    let config = config(&path).with_call_deadline(Duration::from_millis(50));
+    CriRuntime::new(config)
         .unwrap()
         .container_status(&id)
         .await
@@ -136,16 +136,16 @@ async fn an_operation_that_hangs_is_counted_before_it_ends_and_failed_when_given
 }
 
 #[tokio::test]
-async fn a_stream_that_its_reader_drops_has_not_failed() {
+async fn dropped_stream_is_not_counted_as_failed() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _recording = metrics::set_default_local_recorder(&recorder);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let (sender, receiver) = tokio::sync::mpsc::channel(1);
-    let fake = Fake::told(Told {
+    let fake = Fake::new(FakeState {
         events: Some(receiver),
-        ..Told::default()
+        ..FakeState::default()
     });
     let _serving = fake.serve(&path);
     let mut events = client(&path).subscribe().await.unwrap();

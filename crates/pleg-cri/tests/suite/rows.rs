@@ -1,5 +1,5 @@
-//! Rows of lists against prost and the plain conversion of the whole list: the same rows, the same
-//! errors, and the same id and state before a row is decoded as a whole.
+//! Compares the row decoder with prost and the conversion of the complete list: the same rows, the
+//! same errors, and the same id and state before and after a row is decoded completely.
 use std::collections::BTreeMap;
 
 use pleg_cri::{convert, rows, v1};
@@ -14,14 +14,14 @@ type Rows = fn(Bytes, &mut dyn FnMut(Row<'_>)) -> Result<(), DecodeError>;
 
 type Decode = fn(&[u8]) -> Result<Vec<Report>, DecodeError>;
 
-/// All rows, decoded; what a row says before it is decoded is what it says after.
+/// Decodes all rows. Checks that id, kind and state are the same before and after decoding.
 fn read(rows: Rows, message: &[u8]) -> Result<Vec<Report>, DecodeError> {
     let mut all = Vec::new();
     rows(Bytes::copy_from_slice(message), &mut |row| {
-        let said = (row.id().to_owned(), row.kind(), row.shown());
+        let partial = (row.id().to_owned(), row.kind(), row.shown());
         if let Some(report) = row.report() {
             let (id, kind) = (report.id.to_string(), report.identity.kind);
-            assert_eq!(said, (id, kind, report.shown));
+            assert_eq!(partial, (id, kind, report.shown));
             all.push(report);
         }
     })?;
@@ -41,8 +41,8 @@ fn decoded_containers(message: &[u8]) -> Result<Vec<Report>, DecodeError> {
         .collect())
 }
 
-/// Row by row and as a whole, any bytes are the same rows or none.
-fn the_same(message: &[u8]) {
+/// Checks that the row decoder and prost return the same rows, or that both fail.
+fn assert_same(message: &[u8]) {
     let both: [(Rows, Decode); 2] = [
         (rows::sandboxes, decoded_sandboxes),
         (rows::containers, decoded_containers),
@@ -136,7 +136,7 @@ fn containers() -> impl Strategy<Value = Vec<u8>> {
         .prop_map(|containers| v1::ListContainersResponse { containers }.encode_to_vec())
 }
 
-/// A field of bytes.
+/// A length-delimited field.
 fn field(number: u32, value: &[u8]) -> Vec<u8> {
     let mut field = Vec::new();
     let wire = prost::encoding::WireType::LengthDelimited;
@@ -146,28 +146,28 @@ fn field(number: u32, value: &[u8]) -> Vec<u8> {
     field
 }
 
-/// A list of that one row.
-fn listed(row: &[u8]) -> Vec<u8> {
+/// An encoded list with one row.
+fn list_of(row: &[u8]) -> Vec<u8> {
     field(1, row)
 }
 
 proptest! {
     #[test]
-    fn a_skimmed_list_is_the_decoded_one(sandboxes in sandboxes(), containers in containers()) {
+    fn valid_list_decodes_as_by_prost(sandboxes in sandboxes(), containers in containers()) {
         prop_assert_eq!(read(rows::sandboxes, &sandboxes)?, decoded_sandboxes(&sandboxes)?);
         prop_assert_eq!(read(rows::containers, &containers)?, decoded_containers(&containers)?);
     }
 
     #[test]
-    fn what_is_cut_off_is_malformed_as_it_is_to_prost(
+    fn truncated_list_decodes_as_by_prost(
         message in prop_oneof![sandboxes(), containers()],
         at in any::<prop::sample::Index>(),
     ) {
-        the_same(&message[..at.index(message.len() + 1)]);
+        assert_same(&message[..at.index(message.len() + 1)]);
     }
 
     #[test]
-    fn what_is_changed_anywhere_is_what_it_is_to_prost(
+    fn altered_list_decodes_as_by_prost(
         message in prop_oneof![sandboxes(), containers()],
         changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
@@ -178,26 +178,26 @@ proptest! {
                 message[at] = byte;
             }
         }
-        the_same(&message);
+        assert_same(&message);
     }
 
     #[test]
-    fn any_bytes_are_what_they_are_to_prost(bytes in vec(any::<u8>(), 0..200)) {
-        the_same(&bytes);
-        the_same(&listed(&bytes));
+    fn arbitrary_bytes_decode_as_by_prost(bytes in vec(any::<u8>(), 0..200)) {
+        assert_same(&bytes);
+        assert_same(&list_of(&bytes));
     }
 
-    /// The last value of a field that comes twice counts.
+    /// The last occurrence of a field counts.
     #[test]
-    fn row_with_a_field_twice_is_decoded_as_by_prost(row in container(), again in container()) {
-        let twice = [row.encode_to_vec(), again.encode_to_vec()].concat();
-        the_same(&listed(&twice));
+    fn row_with_duplicate_fields_decodes_as_by_prost(first in container(), second in container()) {
+        let both = [first.encode_to_vec(), second.encode_to_vec()].concat();
+        assert_same(&list_of(&both));
     }
 }
 
-/// A field in another wire type is an error, and never the same as that field left empty.
+/// A field with another wire type is an error. It is never read as an empty field.
 #[test]
-fn a_field_of_a_wrong_type_is_not_an_empty_one() {
+fn field_of_wrong_wire_type_is_an_error() {
     let row = v1::Container {
         id: "c".into(),
         ..Default::default()
@@ -210,15 +210,15 @@ fn a_field_of_a_wrong_type_is_not_an_empty_one() {
             vec![(number as u8) << 3, 0]
         };
         bytes.extend(wrong);
-        let message = listed(&bytes);
-        the_same(&message);
-        // prost takes any number before a map's entry for its length.
+        let message = list_of(&bytes);
+        assert_same(&message);
+        // For a map field, prost does not check the wire type and reads the varint as a length.
         let is_map = number == 8 || number == 9;
         let error = read(rows::containers, &message).is_err();
         assert_eq!(error, !is_map, "{number}");
     }
     for map in [8, 9] {
-        let swallows_the_id = [&[map << 3, 3], &*row.encode_to_vec()].concat();
-        the_same(&listed(&swallows_the_id));
+        let contains_the_id = [&[map << 3, 3], &*row.encode_to_vec()].concat();
+        assert_same(&list_of(&contains_the_id));
     }
 }

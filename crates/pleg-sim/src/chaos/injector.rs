@@ -17,12 +17,12 @@ use tonic::{Code, Status};
 use super::{CallChaos, Chaos, Hang, KnobError, Rate, knobs::snake};
 use crate::{
     id::Rng,
-    profile::{NO_TIME, Profile},
+    profile::{GO_ZERO_TIME, Profile},
     views::Snapshot,
 };
 
-/// By how much an event is larger if `oversize.bytes` is not set.
-const OVERSIZE: usize = 5_000_000;
+/// The additional size of an event if `oversize.bytes` is not set.
+const DEFAULT_OVERSIZE: usize = 5_000_000;
 const SECOND_SUBSCRIBER: &str = "second_subscriber";
 const HOUR: i64 = 3_600_000_000_000;
 
@@ -32,7 +32,7 @@ pub(crate) struct Injector {
     /// The simulated runtime, if a second subscriber takes no events from others there.
     no_second_subscriber: Option<String>,
     /// Changes whenever a knob is set.
-    set: watch::Sender<u64>,
+    changes: watch::Sender<u64>,
     clock: Clock,
 }
 
@@ -43,11 +43,12 @@ struct State {
     /// The number of cases that each knob decided since it was set.
     cases: HashMap<String, u64>,
     fired: BTreeMap<String, u64>,
-    /// When hangs were set: those set by name, and all others.
-    since: HashMap<String, Instant>,
-    all_since: Instant,
-    /// The statuses that the last event of each sandbox carried.
-    shown: HashMap<String, Snapshot>,
+    /// When hangs were set with [`Injector::set`], by name.
+    set_at: HashMap<String, Instant>,
+    /// When all knobs were last replaced.
+    replaced_at: Instant,
+    /// The statuses of the last event of each sandbox.
+    last_statuses: HashMap<String, Snapshot>,
 }
 
 /// How an event is published.
@@ -67,12 +68,12 @@ impl Injector {
                 rng: Rng::new(seed.rotate_left(32)),
                 cases: HashMap::new(),
                 fired: BTreeMap::new(),
-                since: HashMap::new(),
-                all_since: clock.tokio(clock.now()),
-                shown: HashMap::new(),
+                set_at: HashMap::new(),
+                replaced_at: clock.tokio(clock.now()),
+                last_statuses: HashMap::new(),
             }),
             no_second_subscriber: profile.no_second_subscriber(),
-            set: watch::Sender::default(),
+            changes: watch::Sender::default(),
             clock,
         };
         injector.replace(chaos);
@@ -98,12 +99,12 @@ impl Injector {
         let now = self.now();
         let mut state = self.state();
         state.cases.clear();
-        state.since.clear();
-        state.all_since = now;
-        state.shown.clear();
+        state.set_at.clear();
+        state.replaced_at = now;
+        state.last_statuses.clear();
         state.chaos = chaos;
         drop(state);
-        self.set.send_modify(|n| *n = n.wrapping_add(1));
+        self.changes.send_modify(|n| *n = n.wrapping_add(1));
     }
 
     /// Sets one knob and leaves the others unchanged.
@@ -114,9 +115,9 @@ impl Injector {
         let name = self.try_set(&mut chaos, knob)?;
         state.chaos = chaos;
         state.cases.remove(&name);
-        state.since.insert(name, now);
+        state.set_at.insert(name, now);
         drop(state);
-        self.set.send_modify(|n| *n = n.wrapping_add(1));
+        self.changes.send_modify(|n| *n = n.wrapping_add(1));
         Ok(())
     }
 
@@ -156,23 +157,23 @@ impl Injector {
         method: &'static str,
         pod: Option<&str>,
     ) -> Result<(), Status> {
-        let mut set = self.set.subscribe();
+        let mut changes = self.changes.subscribe();
         let mut hung = false;
         loop {
-            set.borrow_and_update();
-            let Some(until) = self.hangs(method, pod, &mut hung) else {
+            changes.borrow_and_update();
+            let Some(until) = self.hangs_until(method, pod, &mut hung) else {
                 break;
             };
-            let over = async {
+            let hang_end = async {
                 match until {
                     Some(until) => tokio::time::sleep_until(until).await,
                     None => std::future::pending().await,
                 }
             };
             tokio::select! {
-                () = over => {}
+                () = hang_end => {}
                 // An error means that the simulator is gone, and the call with it.
-                _ = set.changed() => {}
+                _ = changes.changed() => {}
             }
         }
         let (latency, failure) = self.state().latency_and_failure(method, pod);
@@ -186,7 +187,7 @@ impl Injector {
     }
 
     /// Until when a call hangs: `None` if it does not hang, `Some(None)` if there is no end.
-    fn hangs(
+    fn hangs_until(
         &self,
         method: &'static str,
         pod: Option<&str>,
@@ -200,7 +201,7 @@ impl Injector {
                 None => continue,
                 Some(Hang::On) => None,
                 Some(Hang::For(span)) => {
-                    let since = state.since.get(&name).unwrap_or(&state.all_since);
+                    let since = state.set_at.get(&name).unwrap_or(&state.replaced_at);
                     let until = since.checked_add(span);
                     if until.is_some_and(|until| until <= now) {
                         continue;
@@ -236,7 +237,7 @@ impl Injector {
                 event.pod_sandbox_status.clone(),
                 event.containers_statuses.clone(),
             );
-            let before = state.shown.insert(sandbox.to_owned(), now);
+            let before = state.last_statuses.insert(sandbox.to_owned(), now);
             if let Some((status, containers)) = before
                 && state.roll("freeze", chaos.freeze)
             {
@@ -257,7 +258,7 @@ impl Injector {
             event.created_at = 0;
         }
         if state.roll("stamp.negative", chaos.stamp_negative) {
-            event.created_at = NO_TIME;
+            event.created_at = GO_ZERO_TIME;
         }
         if state.roll("stamp.seconds", chaos.stamp_seconds) {
             event.created_at /= 1_000_000_000;
@@ -266,7 +267,7 @@ impl Injector {
             event.created_at = event.created_at.saturating_add(HOUR);
         }
         if state.roll("oversize", chaos.oversize) {
-            let bytes = "x".repeat(chaos.oversize_bytes.unwrap_or(OVERSIZE));
+            let bytes = "x".repeat(chaos.oversize_bytes.unwrap_or(DEFAULT_OVERSIZE));
             let status = event.pod_sandbox_status.get_or_insert_default();
             status
                 .annotations

@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use super::{
     CallChaos, Chaos, Failure, Hang, Rate,
-    values::{BYTES, CODES, DURATION, NUMBER, RATE, bytes, code_name, count, flag, rate, span},
+    values::{BYTES, CODES, DURATION, NUMBER, RATE, bytes, code_name, count, duration, flag, rate},
 };
 
 /// A knob that does not belong to calls.
@@ -27,35 +27,35 @@ const fn knob(name: &'static str, slot: Slot, about: &'static str) -> Knob {
     Knob { name, about, slot }
 }
 
-use Slot::{Bytes, Flag, Number, Rate as Often, Span};
+use Slot::{Bytes, Flag, Number, Rate as RateSlot, Span};
 
 #[rustfmt::skip]
 pub(super) const KNOBS: &[Knob] = &[
-    knob("drop", Often(|c| &mut c.events.drop), "an event is lost"),
-    knob("duplicate", Often(|c| &mut c.events.duplicate), "an event is sent twice"),
-    knob("swap", Often(|c| &mut c.events.swap), "an event is sent after the next one"),
-    knob("freeze", Often(|c| &mut c.events.freeze), "an event carries the statuses of the previous one"),
-    knob("sandbox.nil", Often(|c| &mut c.events.nil_sandbox), "an event has no sandbox status"),
-    knob("containers.empty", Often(|c| &mut c.events.no_containers), "an event has no container statuses"),
-    knob("containers.hole", Often(|c| &mut c.events.hole), "an event has an empty container status"),
-    knob("stamp.zero", Often(|c| &mut c.events.stamp_zero), "an event's created_at is 0"),
-    knob("stamp.negative", Often(|c| &mut c.events.stamp_negative), "… is Go's zero time, which is negative"),
-    knob("stamp.seconds", Often(|c| &mut c.events.stamp_seconds), "… is in seconds"),
-    knob("stamp.future", Often(|c| &mut c.events.stamp_future), "… is one hour in the future"),
+    knob("drop", RateSlot(|c| &mut c.events.drop), "an event is lost"),
+    knob("duplicate", RateSlot(|c| &mut c.events.duplicate), "an event is sent twice"),
+    knob("swap", RateSlot(|c| &mut c.events.swap), "an event is sent after the next one"),
+    knob("freeze", RateSlot(|c| &mut c.events.freeze), "an event carries the statuses of the previous one"),
+    knob("sandbox.nil", RateSlot(|c| &mut c.events.nil_sandbox), "an event has no sandbox status"),
+    knob("containers.empty", RateSlot(|c| &mut c.events.no_containers), "an event has no container statuses"),
+    knob("containers.hole", RateSlot(|c| &mut c.events.hole), "an event has an empty container status"),
+    knob("stamp.zero", RateSlot(|c| &mut c.events.stamp_zero), "an event's created_at is 0"),
+    knob("stamp.negative", RateSlot(|c| &mut c.events.stamp_negative), "… is Go's zero time, which is negative"),
+    knob("stamp.seconds", RateSlot(|c| &mut c.events.stamp_seconds), "… is in seconds"),
+    knob("stamp.future", RateSlot(|c| &mut c.events.stamp_future), "… is one hour in the future"),
     knob("stamp.pause", Span(|c| &mut c.events.stamp_pause), "events wait between the copy of their statuses and their timestamp"),
-    knob("oversize", Often(|c| &mut c.events.oversize), "an event is 5 MB larger"),
+    knob("oversize", RateSlot(|c| &mut c.events.oversize), "an event is 5 MB larger"),
     knob("oversize.bytes", Bytes(|c| &mut c.events.oversize_bytes), "… or by this size"),
-    knob("second_subscriber", Often(|c| &mut c.events.second_subscriber), "a second subscriber takes an event (only where each goes to one subscriber)"),
+    knob("second_subscriber", RateSlot(|c| &mut c.events.second_subscriber), "a second subscriber takes an event (only where each goes to one subscriber)"),
     knob("stream.end_after", Number(|c| &mut c.events.end_after), "event streams end with OK after that many events"),
     knob("stream.mute", Flag(|c| &mut c.events.mute), "current event streams stay open and never deliver anything again"),
-    knob("list.empty", Often(|c| &mut c.lists.empty), "a list is answered with no items"),
+    knob("list.empty", RateSlot(|c| &mut c.lists.empty), "a list is answered with no items"),
     knob("list.pad", Bytes(|c| &mut c.lists.pad), "every item of a list is larger by this size"),
     knob("list.limit", Bytes(|c| &mut c.lists.limit), "larger list responses fail (instead of the runtime's own limit)"),
     knob("list.page", Number(|c| &mut c.lists.page), "the number of items per page of a streaming list"),
-    knob("list.empty_page", Often(|c| &mut c.lists.empty_page), "a streaming list starts with an empty page"),
+    knob("list.empty_page", RateSlot(|c| &mut c.lists.empty_page), "a streaming list starts with an empty page"),
     knob("list.break_after", Number(|c| &mut c.lists.break_after), "streaming lists fail after that many pages"),
     knob("list.unimplemented", Flag(|c| &mut c.lists.unimplemented), "streaming lists are not implemented"),
-    knob("status.not_found", Often(|c| &mut c.lists.not_found), "the status of an existing id is NotFound"),
+    knob("status.not_found", RateSlot(|c| &mut c.lists.not_found), "the status of an existing id is NotFound"),
 ];
 
 /// The faults of calls.
@@ -142,7 +142,7 @@ pub struct KnobHelp {
 pub fn help() -> Vec<KnobHelp> {
     let knobs = KNOBS.iter().map(|knob| KnobHelp {
         usage: match knob.slot {
-            Often(_) => format!("{}=RATE", knob.name),
+            RateSlot(_) => format!("{}=RATE", knob.name),
             Flag(_) => format!("{}=on", knob.name),
             Number(_) => format!("{}=NUMBER", knob.name),
             Bytes(_) => format!("{}=BYTES", knob.name),
@@ -167,41 +167,41 @@ impl Chaos {
     pub fn set(&mut self, text: &str) -> Result<String, KnobError> {
         let (name, value) = text.split_once('=').unwrap_or((text, "on"));
         let (name, value) = (name.trim(), value.trim());
-        let wrong = |wanted| KnobError::Value {
+        let invalid = |wanted| KnobError::Value {
             knob: name.to_owned(),
             value: value.to_owned(),
             wanted,
         };
         let Some(knob) = KNOBS.iter().find(|k| k.name == name) else {
-            let (calls, of, what) = self.calls_named(name)?;
-            set_calls(calls, what, value).map_err(wrong)?;
-            self.tidy();
-            return Ok(format!("{of}.{what}"));
+            let (calls, group, fault) = self.parse_call_knob(name)?;
+            set_calls(calls, fault, value).map_err(invalid)?;
+            self.remove_empty_groups();
+            return Ok(format!("{group}.{fault}"));
         };
         match knob.slot {
-            Often(slot) => *slot(self) = rate(value).ok_or_else(|| wrong(RATE))?,
-            Flag(slot) => *slot(self) = flag(value).ok_or_else(|| wrong("on or off"))?,
-            Number(slot) => *slot(self) = count(value).ok_or_else(|| wrong(NUMBER))?,
-            Bytes(slot) => *slot(self) = bytes(value).ok_or_else(|| wrong(BYTES))?,
-            Span(slot) => *slot(self) = span(value).ok_or_else(|| wrong(DURATION))?,
+            RateSlot(slot) => *slot(self) = rate(value).ok_or_else(|| invalid(RATE))?,
+            Flag(slot) => *slot(self) = flag(value).ok_or_else(|| invalid("on or off"))?,
+            Number(slot) => *slot(self) = count(value).ok_or_else(|| invalid(NUMBER))?,
+            Bytes(slot) => *slot(self) = bytes(value).ok_or_else(|| invalid(BYTES))?,
+            Span(slot) => *slot(self) = duration(value).ok_or_else(|| invalid(DURATION))?,
         }
         Ok(knob.name.to_owned())
     }
 
     /// The group of calls that a knob names, the name of the group, and the fault to set.
-    fn calls_named<'a>(
+    fn parse_call_knob<'a>(
         &mut self,
         name: &'a str,
     ) -> Result<(&mut CallChaos, String, &'a str), KnobError> {
         let unknown = || KnobError::Unknown {
             name: name.to_owned(),
-            near: near(name),
+            near: similar_knobs(name),
         };
-        let (of, what) = name.rsplit_once('.').ok_or_else(unknown)?;
-        if !CALL_KNOBS.iter().any(|(n, ..)| *n == what) {
+        let (group, fault) = name.rsplit_once('.').ok_or_else(unknown)?;
+        if !CALL_KNOBS.iter().any(|(n, ..)| *n == fault) {
             return Err(unknown());
         }
-        let (calls, of) = match (of, of.strip_prefix("pod.")) {
+        let (calls, group) = match (group, group.strip_prefix("pod.")) {
             ("all", _) => (&mut self.all_calls, "all".to_owned()),
             (_, Some("*")) => (&mut self.all_pods, "pod.*".to_owned()),
             (_, Some(uid)) if !uid.is_empty() => (
@@ -209,16 +209,16 @@ impl Chaos {
                 format!("pod.{uid}"),
             ),
             _ => {
-                let method = METHODS.iter().find(|m| snake(m) == of || **m == of);
+                let method = METHODS.iter().find(|m| snake(m) == group || **m == group);
                 let method = method.ok_or_else(unknown)?;
                 (self.calls.entry(method).or_default(), snake(method))
             }
         };
-        Ok((calls, of, what))
+        Ok((calls, group, fault))
     }
 
     /// Removes groups without faults.
-    fn tidy(&mut self) {
+    fn remove_empty_groups(&mut self) {
         self.calls.retain(|_, calls| !calls.is_off());
         self.pods.retain(|_, calls| !calls.is_off());
     }
@@ -246,7 +246,7 @@ impl fmt::Display for Chaos {
         for knob in KNOBS {
             let name = knob.name;
             match knob.slot {
-                Often(slot) => match *slot(&mut chaos) {
+                RateSlot(slot) => match *slot(&mut chaos) {
                     Rate::Never => {}
                     rate => writeln!(f, "{name}={rate}")?,
                 },
@@ -261,9 +261,9 @@ impl fmt::Display for Chaos {
                     }
                 }
                 Span(slot) => {
-                    let span = *slot(&mut chaos);
-                    if !span.is_zero() {
-                        writeln!(f, "{name}={span:?}")?;
+                    let duration = *slot(&mut chaos);
+                    if !duration.is_zero() {
+                        writeln!(f, "{name}={duration:?}")?;
                     }
                 }
             }
@@ -275,7 +275,7 @@ impl fmt::Display for Chaos {
             match calls.hang {
                 None => {}
                 Some(Hang::On) => writeln!(f, "{name}.hang=on")?,
-                Some(Hang::For(span)) => writeln!(f, "{name}.hang={span:?}")?,
+                Some(Hang::For(duration)) => writeln!(f, "{name}.hang={duration:?}")?,
             }
             if let Some(Failure { code, rate }) = calls.fail {
                 writeln!(f, "{name}.fail={}@{rate}", code_name(code))?;
@@ -285,13 +285,13 @@ impl fmt::Display for Chaos {
     }
 }
 
-fn set_calls(calls: &mut CallChaos, what: &str, value: &str) -> Result<(), &'static str> {
-    match what {
-        "latency" => calls.latency = span(value).ok_or(DURATION)?,
+fn set_calls(calls: &mut CallChaos, fault: &str, value: &str) -> Result<(), &'static str> {
+    match fault {
+        "latency" => calls.latency = duration(value).ok_or(DURATION)?,
         "hang" => {
-            calls.hang = match (flag(value), span(value)) {
+            calls.hang = match (flag(value), duration(value)) {
                 (Some(on), _) => on.then_some(Hang::On),
-                (None, Some(span)) => Some(Hang::For(span)),
+                (None, Some(duration)) => Some(Hang::For(duration)),
                 (None, None) => return Err("on, off, or a duration, such as 10s"),
             }
         }
@@ -324,7 +324,7 @@ pub(super) fn snake(method: &str) -> String {
 }
 
 /// The knobs with a similar name, or all knobs.
-fn near(name: &str) -> String {
+fn similar_knobs(name: &str) -> String {
     let first = name.split(['.', '_']).next().unwrap_or(name);
     let knobs = KNOBS.iter().map(|k| k.name.to_owned());
     let calls = METHODS.iter().map(|m| format!("{}.hang", snake(m)));

@@ -16,7 +16,7 @@ use tonic::Code;
 pub use self::knobs::{KnobError, KnobHelp, help};
 pub(crate) use self::{
     injector::{Injector, Publish},
-    values::span,
+    values::duration,
 };
 
 /// The faults that the runtime shows. The default is none.

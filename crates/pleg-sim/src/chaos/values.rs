@@ -84,7 +84,7 @@ pub(super) fn bytes(text: &str) -> Option<Option<usize>> {
     }
 }
 
-pub(crate) fn span(text: &str) -> Option<Duration> {
+pub(crate) fn duration(text: &str) -> Option<Duration> {
     if text == "off" {
         return Some(Duration::ZERO);
     }

@@ -19,7 +19,7 @@ use crate::id::Rng;
 /// How many events a subscriber may leave unread before it blocks the runtime.
 const BUFFER: usize = 100;
 /// How long an event is kept while there is no subscriber.
-const HOLD: Duration = Duration::from_secs(5 * 60);
+const RETENTION: Duration = Duration::from_secs(5 * 60);
 
 #[derive(Debug)]
 pub(super) struct Broadcast {
@@ -39,8 +39,8 @@ struct Queue {
 #[derive(Debug)]
 struct Subscriber {
     channel: mpsc::Sender<Event>,
-    /// The stream has failed; the subscriber's own task noticed it.
-    gone: CancellationToken,
+    /// The stream has failed, which the subscriber's task has noticed.
+    disconnected: CancellationToken,
     /// The number of events that were sent to the channel after the stream failed.
     sent_after_failure: usize,
 }
@@ -66,7 +66,7 @@ impl Broadcast {
         queue.subscribers.push(subscriber);
         let newest = queue.subscribers.len() - 1;
         while let Some((since, event)) = queue.held.pop_front() {
-            if !self.offer(&mut queue, newest, &event).await {
+            if !self.send(&mut queue, newest, &event).await {
                 queue.subscribers.remove(newest);
                 queue.held.push_front((since, event));
                 break;
@@ -75,15 +75,15 @@ impl Broadcast {
         self.count(&queue);
     }
 
-    /// Sends an event to one subscriber. Returns false if the subscriber is gone.
-    async fn offer(&self, queue: &mut Queue, at: usize, event: &Event) -> bool {
+    /// Sends an event to one subscriber. Returns false if the subscriber is disconnected.
+    async fn send(&self, queue: &mut Queue, at: usize, event: &Event) -> bool {
         let sends = queue.rng.below(2) == 0;
         let Some(subscriber) = queue.subscribers.get_mut(at) else {
             return false;
         };
-        if subscriber.gone.is_cancelled() {
-            // The channel may still have capacity, and Go's select picks a ready case at random:
-            // with even odds the event is lost in the channel.
+        if subscriber.disconnected.is_cancelled() {
+            // The channel may still have capacity, and Go's select picks a ready case at random. In
+            // half of the cases, the event is sent to the channel and lost.
             subscriber.sent_after_failure += 1;
             return sends && subscriber.sent_after_failure <= BUFFER;
         }
@@ -91,13 +91,13 @@ impl Broadcast {
             biased;
             () = self.context.stop.cancelled() => true,
             sent = subscriber.channel.send(Arc::clone(event)) => sent.is_ok(),
-            () = subscriber.gone.cancelled() => false,
+            () = subscriber.disconnected.cancelled() => false,
         }
     }
 
     fn discard_old(&self, queue: &mut Queue) {
         let now = self.context.now();
-        let old = |(since, _): &(Instant, _)| now.duration_since(*since) >= HOLD;
+        let old = |(since, _): &(Instant, _)| now.duration_since(*since) >= RETENTION;
         while queue.held.front().is_some_and(old) {
             queue.held.pop_front();
             self.context.count(|counts| counts.discarded += 1);
@@ -119,7 +119,7 @@ impl Delivery for Broadcast {
         let mut queue = self.queue.lock().await;
         let mut at = 0;
         while at < queue.subscribers.len() {
-            if self.offer(&mut queue, at, &event).await {
+            if self.send(&mut queue, at, &event).await {
                 at += 1;
             } else {
                 queue.subscribers.remove(at);
@@ -137,23 +137,23 @@ impl Delivery for Broadcast {
 
     async fn serve(&self, out: mpsc::Sender<Event>) {
         let (channel, mut events) = mpsc::channel(BUFFER);
-        let gone = CancellationToken::new();
+        let disconnected = CancellationToken::new();
         let add = self.add(Subscriber {
             channel,
-            gone: gone.clone(),
+            disconnected: disconnected.clone(),
             sent_after_failure: 0,
         });
-        let pass_on = async move {
+        let forward = async move {
             while let Some(event) = events.recv().await {
                 if out.send(event).await.is_err() {
                     break;
                 }
             }
-            gone.cancel();
+            disconnected.cancel();
         };
         tokio::select! {
             () = self.context.stop.cancelled() => {}
-            _ = futures::future::join(add, pass_on) => {}
+            _ = futures::future::join(add, forward) => {}
         }
     }
 }

@@ -1,9 +1,9 @@
 //! One queue of 1000 events for all subscribers: containerd 1.7, and CRI-O up to 1.27.
 //!
-//! This is a Go channel. Receivers wait in waiting, and each event goes to the first of them only. A
-//! handler does not check whether its client is still connected, so a dead subscriber waits in waiting
-//! like any other, and the event that reveals its end is lost. An event that finds the queue full
-//! is dropped; the runtime never waits. Queued events do not expire.
+//! The queue is a Go channel. Receivers wait in order, and each event goes to the first of them
+//! only. A handler does not check whether its client is still connected, so a dead subscriber waits
+//! like any other, and the event that reveals the disconnect is lost. An event is dropped if the
+//! queue is full; the runtime never waits. Queued events do not expire.
 //!
 //! The knob `second_subscriber` adds a subscriber that takes a share of the events. It takes an
 //! event before the event is queued, so its share does not depend on the other subscribers.
@@ -15,7 +15,7 @@ use std::{
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Context, Delivery, Event, QUEUE};
+use super::{Context, Delivery, Event, QUEUE_CAPACITY};
 
 #[derive(Debug)]
 pub(super) struct Competing {
@@ -26,7 +26,7 @@ pub(super) struct Competing {
 #[derive(Debug, Default)]
 struct Channel {
     queue: VecDeque<Event>,
-    /// Receivers in line.
+    /// The waiting receivers, in order.
     waiting: VecDeque<oneshot::Sender<Event>>,
     handlers: usize,
 }
@@ -51,7 +51,7 @@ impl Competing {
         });
     }
 
-    /// The next event, or a receiver that waits in line for one.
+    /// The next event, or a waiting receiver for one.
     fn receive(&self) -> Result<Event, oneshot::Receiver<Event>> {
         let mut channel = self.channel();
         if let Some(event) = channel.queue.pop_front() {
@@ -96,14 +96,14 @@ impl Delivery for Competing {
         let mut unsent = Some(event);
         while let Some(event) = unsent.take() {
             let Some(sender) = channel.waiting.pop_front() else {
-                let full = channel.queue.len() >= QUEUE;
+                let full = channel.queue.len() >= QUEUE_CAPACITY;
                 if !full {
                     channel.queue.push_back(event);
                 }
                 self.count(&channel, u64::from(full));
                 return;
             };
-            // Only a shutdown leaves a closed receiver in the line.
+            // A waiting receiver is closed only after a shutdown.
             unsent = sender.send(event).err();
         }
     }

@@ -23,7 +23,7 @@ use self::{broadcast::Broadcast, competing::Competing, draining::Draining};
 use crate::{chaos::Injector, profile::StreamKind};
 
 /// The queue capacity of containerd 1.7 and CRI-O.
-const QUEUE: usize = 1000;
+const QUEUE_CAPACITY: usize = 1000;
 
 pub(crate) type Event = Arc<ContainerEventResponse>;
 
@@ -67,12 +67,12 @@ impl Context {
         self.clock.tokio(self.clock.now())
     }
 
-    /// Updates the counters, unless the process has ended: the next process counts anew.
-    fn count(&self, how: impl FnOnce(&mut Counts)) {
+    /// Updates the counters, unless the process has ended: the next process uses the same counters.
+    fn count(&self, update: impl FnOnce(&mut Counts)) {
         self.counts.send_if_modified(|counts| {
             let before = *counts;
             if !self.stop.is_cancelled() {
-                how(counts);
+                update(counts);
             }
             *counts != before
         });

@@ -7,24 +7,24 @@ use tonic::Code;
 #[tokio::test]
 async fn status_calls_return_every_field() {
     let sim = sim().build();
-    let mut cri = Client::of(&sim).await;
+    let mut cri = Client::connect(&sim).await;
     let s = cri.run("p").await;
     let request = v1::PodSandboxStatusRequest {
         pod_sandbox_id: s.clone(),
         verbose: false,
     };
-    let answer = cri
+    let response = cri
         .0
         .pod_sandbox_status(request)
         .await
         .unwrap()
         .into_inner();
     assert_eq!(
-        (answer.timestamp, answer.containers_statuses.len()),
+        (response.timestamp, response.containers_statuses.len()),
         (0, 0),
         "containerd fills neither"
     );
-    let status = answer.status.unwrap();
+    let status = response.status.unwrap();
     assert_eq!(status.metadata, pod_config("p").metadata);
     assert_eq!(status.labels["pod"], "p");
     assert_eq!(status.network.unwrap().ip, "10.88.0.1");
@@ -102,17 +102,17 @@ async fn status_calls_return_every_field() {
 }
 
 #[tokio::test]
-async fn impossible_calls_are_rejected_with_the_codes_of_containerd() {
+async fn invalid_calls_are_rejected_with_codes_of_containerd() {
     let sim = sim().build();
-    let mut cri = Client::of(&sim).await;
+    let mut cri = Client::connect(&sim).await;
     let s = cri.run("p").await;
-    let taken = cri.try_run("p").await.unwrap_err();
-    assert_eq!(taken.code(), Code::Unknown);
+    let error = cri.try_run("p").await.unwrap_err();
+    assert_eq!(error.code(), Code::Unknown);
     assert!(
-        taken
+        error
             .message()
             .starts_with("failed to reserve sandbox name \"p_default_uid-p_0\""),
-        "{taken}"
+        "{error}"
     );
 
     let unknown = "0".repeat(64);
@@ -156,15 +156,15 @@ async fn impossible_calls_are_rejected_with_the_codes_of_containerd() {
     };
     let again = cri.0.start_container(request).await.unwrap_err();
     assert_eq!(again.message(), "container is in CONTAINER_RUNNING state");
-    // A command in a container exits as it says, and sends no event.
+    // `ExecSync` returns the exit code that the command specifies, and sends no event.
     for (command, code) in [("true", 0), ("sh -c exit 3", 3)] {
         let request = v1::ExecSyncRequest {
             container_id: a.clone(),
             cmd: command.split_whitespace().map(str::to_owned).collect(),
             ..Default::default()
         };
-        let answer = cri.0.exec_sync(request).await.unwrap().into_inner();
-        assert_eq!(answer.exit_code, code, "{command}");
+        let response = cri.0.exec_sync(request).await.unwrap().into_inner();
+        assert_eq!(response.exit_code, code, "{command}");
     }
     cri.stop(&a, 0).await;
     let request = v1::ExecSyncRequest {
@@ -241,7 +241,7 @@ async fn same_seed_gives_same_ids() {
     let mut ids = Vec::new();
     for _ in 0..2 {
         let sim = sim().build();
-        ids.push(Client::of(&sim).await.run("p").await);
+        ids.push(Client::connect(&sim).await.run("p").await);
         sim.shutdown().await;
     }
     assert_eq!(ids[0], ids[1]);

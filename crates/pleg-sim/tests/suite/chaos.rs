@@ -6,31 +6,33 @@ use pleg_cri::v1::{self, ContainerEventResponse, GetEventsRequest};
 use pleg_sim::{Chaos, Hang, KnobError, Mode, Rate, Sim};
 use tonic::{Code, Status};
 
-use crate::common::{Client, Events, golden, idle, sim, sim_of, soon};
+use crate::common::{
+    Client, Events, event_text, is_pending_when_idle, sim, sim_with_mode, with_timeout,
+};
 
-/// A simulator with those knobs, a subscriber and a client.
-async fn with(knobs: &[&str]) -> (Sim, Events, Client) {
+/// A simulator with the knobs, a subscriber and a client.
+async fn sim_with_knobs(knobs: &[&str]) -> (Sim, Events, Client) {
     let mut chaos = Chaos::default();
     for knob in knobs {
         chaos.set(knob).unwrap();
     }
     let sim = sim().chaos(chaos).build();
     let events = Events::subscribe(&sim).await;
-    let cri = Client::of(&sim).await;
+    let cri = Client::connect(&sim).await;
     (sim, events, cri)
 }
 
-/// The events of a pod's start, where the knob fires for the third one, CREATED(A).
-async fn third(knob: &str) -> (Vec<ContainerEventResponse>, Vec<String>) {
-    let (sim, mut events, mut cri) = with(&[&format!("{knob}=#3")]).await;
+/// The events of a pod's start. The knob fires for the third event, CREATED(A).
+async fn start_events_with(knob: &str) -> (Vec<ContainerEventResponse>, Vec<String>) {
+    let (sim, mut events, mut cri) = sim_with_knobs(&[&format!("{knob}=#3")]).await;
     let s = cri.run("p").await;
     let a = cri.create_and_start(&s, "a", "").await;
     let names = [(s.as_str(), "S"), (&a, "A")];
     let (mut raw, mut received) = (Vec::new(), Vec::new());
     while !events.is_silent().await {
         // `is_silent` keeps the event that it received.
-        let event = events.taken();
-        received.push(golden(&event, &names));
+        let event = events.take_kept();
+        received.push(event_text(&event, &names));
         raw.push(event);
     }
     assert_eq!(sim.fired()[knob], 1);
@@ -48,11 +50,11 @@ const START: [&str; 4] = [
 #[tokio::test(start_paused = true)]
 async fn event_is_lost_sent_twice_or_swapped() {
     let [s1, s2, a1, a2] = START;
-    assert_eq!(third("drop").await.1, [s1, s2, a2]);
-    assert_eq!(third("duplicate").await.1, [s1, s2, a1, a1, a2]);
-    assert_eq!(third("swap").await.1, [s1, s2, a2, a1]);
-    // The last event has no next one and is sent all the same.
-    let (sim, mut events, mut cri) = with(&["swap=#2"]).await;
+    assert_eq!(start_events_with("drop").await.1, [s1, s2, a2]);
+    assert_eq!(start_events_with("duplicate").await.1, [s1, s2, a1, a1, a2]);
+    assert_eq!(start_events_with("swap").await.1, [s1, s2, a2, a1]);
+    // There is no next event after the last one, so it is sent after a timeout.
+    let (sim, mut events, mut cri) = sim_with_knobs(&["swap=#2"]).await;
     let s = cri.run("p").await;
     let received = events.next_as_text(2, &[(&s, "S")]).await;
     assert_eq!(received, [s1, s2]);
@@ -63,11 +65,14 @@ async fn event_is_lost_sent_twice_or_swapped() {
 async fn event_carries_missing_or_old_statuses() {
     let [s1, s2, _, a2] = START;
     assert_eq!(
-        third("sandbox.nil").await.1[2],
+        start_events_with("sandbox.nil").await.1[2],
         "CREATED(A) nil [A:CREATED]"
     );
-    assert_eq!(third("containers.empty").await.1[2], "CREATED(A) READY []");
-    let (raw, received) = third("containers.hole").await;
+    assert_eq!(
+        start_events_with("containers.empty").await.1[2],
+        "CREATED(A) READY []"
+    );
+    let (raw, received) = start_events_with("containers.hole").await;
     assert_eq!(received[2], "CREATED(A) READY [?:CREATED, A:CREATED]");
     assert!(
         raw[2]
@@ -76,9 +81,9 @@ async fn event_carries_missing_or_old_statuses() {
             .any(|c| c.id.is_empty() && c.metadata.is_none())
     );
     // The first event has no previous one, so cases are counted from the second.
-    let (_, received) = third("freeze").await;
+    let (_, received) = start_events_with("freeze").await;
     assert_eq!(received, [s1, s2, START[2], "STARTED(A) READY [A:CREATED]"]);
-    let (raw, received) = third("oversize").await;
+    let (raw, received) = start_events_with("oversize").await;
     assert_eq!(received[3], a2);
     let bytes = prost::Message::encoded_len(&raw[2]);
     assert!((5_000_000..5_001_000).contains(&bytes), "{bytes}");
@@ -94,10 +99,14 @@ async fn timestamp_is_invalid() {
         ("stamp.seconds", 1_700_000_000),
         ("stamp.future", now + 3_600_000_000_000),
     ] {
-        let (raw, received) = third(knob).await;
-        assert_eq!(received, START, "only the stamp is wrong");
-        let off = raw[2].created_at - expected;
-        assert!((0..1000).contains(&off), "{knob}: {}", raw[2].created_at);
+        let (raw, received) = start_events_with(knob).await;
+        assert_eq!(received, START, "only the timestamp differs");
+        let difference = raw[2].created_at - expected;
+        assert!(
+            (0..1000).contains(&difference),
+            "{knob}: {}",
+            raw[2].created_at
+        );
         assert!((now..now + 1000).contains(&raw[3].created_at));
     }
 }
@@ -105,7 +114,7 @@ async fn timestamp_is_invalid() {
 /// A pause between the statuses and the timestamp: the later timestamp shows the older state.
 #[tokio::test(start_paused = true)]
 async fn statuses_are_older_than_the_timestamp() {
-    let (sim, mut events, mut cri) = with(&["stamp.pause=1s"]).await;
+    let (sim, mut events, mut cri) = sim_with_knobs(&["stamp.pause=1s"]).await;
     let s = cri.run("p").await;
     let a = cri.create(&s, "a", 0, "app exit 1 500").await;
     cri.start(&a).await;
@@ -113,7 +122,7 @@ async fn statuses_are_older_than_the_timestamp() {
     let mut received = Vec::new();
     for _ in 0..5 {
         let event = events.next().await;
-        received.push((golden(&event, &names), event.created_at));
+        received.push((event_text(&event, &names), event.created_at));
     }
     assert_eq!(received[3].0, "STARTED(A) READY [A:RUNNING]");
     assert_eq!(received[4].0, "STOPPED(A) READY [A:EXITED=1 Error]");
@@ -128,30 +137,35 @@ async fn statuses_are_older_than_the_timestamp() {
 
 #[tokio::test(start_paused = true)]
 async fn stream_ends_early_or_is_muted() {
-    let (sim, mut events, mut cri) = with(&["stream.end_after=1"]).await;
+    let (sim, mut events, mut cri) = sim_with_knobs(&["stream.end_after=1"]).await;
     cri.run("p").await;
     events.next().await;
     assert!(events.try_next().await.unwrap().is_none(), "a clean end");
     sim.set_knob("stream.end_after=0").unwrap();
-    let mut at_once = soon(cri.0.get_container_events(GetEventsRequest {}))
+    let mut at_once = with_timeout(cri.0.get_container_events(GetEventsRequest {}))
         .await
         .unwrap();
-    assert!(soon(at_once.get_mut().message()).await.unwrap().is_none());
+    assert!(
+        with_timeout(at_once.get_mut().message())
+            .await
+            .unwrap()
+            .is_none()
+    );
     assert_eq!(sim.fired()["stream.end_after"], 2);
     sim.shutdown().await;
 
     // A muted stream stays muted; a later stream is not.
-    let (sim, mut dead, mut cri) = with(&["stream.mute"]).await;
+    let (sim, mut muted, mut cri) = sim_with_knobs(&["stream.mute"]).await;
     cri.run("p").await;
-    assert!(idle(&mut std::future::pending::<()>()).await);
+    assert!(is_pending_when_idle(&mut std::future::pending::<()>()).await);
     sim.set_chaos(Chaos::default());
     cri.run("q").await;
-    assert!(dead.is_silent().await);
+    assert!(muted.is_silent().await);
     assert_eq!(sim.subscribers(), 1, "the runtime notices nothing");
     let mut live = Events::subscribe(&sim).await;
     let r = cri.run("r").await;
     assert_eq!(live.next().await.container_id, r);
-    assert!(dead.is_silent().await);
+    assert!(muted.is_silent().await);
     sim.shutdown().await;
 }
 
@@ -160,13 +174,13 @@ async fn stream_ends_early_or_is_muted() {
 async fn rate_hits_same_events_for_same_seed() {
     let mut runs = Vec::new();
     for _ in 0..2 {
-        let (sim, mut events, mut cri) = with(&["drop=20%"]).await;
+        let (sim, mut events, mut cri) = sim_with_knobs(&["drop=20%"]).await;
         for n in 0..200 {
             cri.run(&n.to_string()).await;
         }
         let mut stamps = Vec::new();
         while !events.is_silent().await {
-            stamps.push(events.taken().created_at);
+            stamps.push(events.take_kept().created_at);
         }
         let lost = sim.fired()["drop"];
         assert_eq!(stamps.len() as u64 + lost, 400);
@@ -197,7 +211,7 @@ async fn within(time: Duration, what: impl Future) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn call_is_delayed_or_fails() {
-    let (sim, _events, mut cri) = with(&["version.latency=2s", "all.latency=1s"]).await;
+    let (sim, _events, mut cri) = sim_with_knobs(&["version.latency=2s", "all.latency=1s"]).await;
     assert!(!within(Duration::from_millis(2990), version(&mut cri)).await);
     assert!(within(Duration::from_millis(3010), version(&mut cri)).await);
     assert!(within(Duration::from_millis(1010), listed(&mut cri)).await);
@@ -220,7 +234,7 @@ async fn call_is_delayed_or_fails() {
 /// containerd #9770: lists hang for a while, and then all proceed.
 #[tokio::test(start_paused = true)]
 async fn list_hangs_until_duration_ends_or_knob_is_off() {
-    let (sim, _events, mut cri) = with(&[]).await;
+    let (sim, _events, mut cri) = sim_with_knobs(&[]).await;
     sim.set_knob("list_containers.hang=10s").unwrap();
     tokio::time::advance(Duration::from_secs(4)).await;
     version(&mut cri).await.unwrap();
@@ -242,15 +256,18 @@ async fn list_hangs_until_duration_ends_or_knob_is_off() {
     let mut waiting = Box::pin(async move { listed(&mut cri).await });
     assert!(!within(Duration::from_secs(3600), &mut waiting).await);
     sim.set_knob("drop=5%").unwrap();
-    assert!(idle(&mut waiting).await, "that was another knob");
+    assert!(
+        is_pending_when_idle(&mut waiting).await,
+        "another knob has no effect"
+    );
     sim.set_knob("list_containers.hang=off").unwrap();
-    assert_eq!(soon(waiting).await.unwrap(), 0);
+    assert_eq!(with_timeout(waiting).await.unwrap(), 0);
     sim.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn calls_that_name_a_pod_hang() {
-    let (sim, _events, mut cri) = with(&["pod.uid-p.hang"]).await;
+    let (sim, _events, mut cri) = sim_with_knobs(&["pod.uid-p.hang"]).await;
     let (p, q) = (cri.run("p").await, cri.run("q").await);
     let sandbox = |id: &str| {
         let (mut cri, id) = (cri.clone(), id.to_owned());
@@ -277,12 +294,12 @@ async fn calls_that_name_a_pod_hang() {
 async fn pages(cri: &mut Client) -> (Vec<usize>, Result<(), Status>) {
     let mut sizes = Vec::new();
     let request = v1::StreamContainersRequest::default();
-    let mut stream = match soon(cri.0.stream_containers(request)).await {
+    let mut stream = match with_timeout(cri.0.stream_containers(request)).await {
         Ok(stream) => stream.into_inner(),
         Err(status) => return (sizes, Err(status)),
     };
     loop {
-        match soon(stream.message()).await {
+        match with_timeout(stream.message()).await {
             Ok(Some(page)) => sizes.push(page.containers.len()),
             Ok(None) => return (sizes, Ok(())),
             Err(status) => return (sizes, Err(status)),
@@ -292,7 +309,7 @@ async fn pages(cri: &mut Client) -> (Vec<usize>, Result<(), Status>) {
 
 #[tokio::test(start_paused = true)]
 async fn streaming_list_follows_page_knobs() {
-    let (sim, _events, mut cri) = with(&[]).await;
+    let (sim, _events, mut cri) = sim_with_knobs(&[]).await;
     let s = cri.run("p").await;
     for n in 0..5 {
         cri.create(&s, &format!("c{n}"), 0, "").await;
@@ -334,8 +351,8 @@ async fn streaming_list_follows_page_knobs() {
 #[tokio::test(start_paused = true)]
 async fn list_above_message_limit_fails() {
     for (mode, limit) in [(Mode::Containerd2, 16 << 20), (Mode::Crio, 80 << 20)] {
-        let sim = sim_of(mode);
-        let mut cri = Client::of(&sim).await;
+        let sim = sim_with_mode(mode);
+        let mut cri = Client::connect(&sim).await;
         cri.0 = cri.0.max_decoding_message_size(usize::MAX);
         let s = cri.run("p").await;
         for n in 0..4 {
@@ -364,7 +381,7 @@ async fn list_above_message_limit_fails() {
 
 #[tokio::test(start_paused = true)]
 async fn status_of_existing_id_is_not_found() {
-    let (sim, _events, mut cri) = with(&["status.not_found=#2"]).await;
+    let (sim, _events, mut cri) = sim_with_knobs(&["status.not_found=#2"]).await;
     let s = cri.run("p").await;
     let a = cri.create(&s, "a", 0, "").await;
     cri.sandbox_status(&s).await.unwrap();
@@ -380,10 +397,9 @@ async fn status_of_existing_id_is_not_found() {
     sim.shutdown().await;
 }
 
-/// As plain data, in code.
 #[tokio::test(start_paused = true)]
 async fn invalid_knob_changes_nothing() {
-    let (sim, mut events, mut cri) = with(&[]).await;
+    let (sim, mut events, mut cri) = sim_with_knobs(&[]).await;
     let mut chaos = Chaos::default();
     chaos.events.duplicate = Rate::ALWAYS;
     sim.set_chaos(chaos.clone());
@@ -395,6 +411,6 @@ async fn invalid_knob_changes_nothing() {
     assert!(events.is_silent().await);
     let rejected = sim.set_knob("duplicate=often");
     assert!(matches!(rejected, Err(KnobError::Value { .. })));
-    assert_eq!(sim.chaos(), chaos, "a wrong knob changes nothing");
+    assert_eq!(sim.chaos(), chaos, "an invalid knob changes nothing");
     sim.shutdown().await;
 }

@@ -21,11 +21,11 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 
-/// Long enough for any machine, short enough to notice a hang.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The timeout of all waits. Longer than any wait takes if the test passes.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// In paused time, this elapses when every task is idle. Longer than any timer of the simulator.
-const SILENCE: Duration = Duration::from_millis(200);
+/// In paused time, this elapses when every task is idle. Longer than the timers that tests wait for.
+const IDLE: Duration = Duration::from_millis(200);
 
 /// A simulator whose wall clock counts 1, 2, 3, … from a valid time, so that timestamps differ.
 pub fn sim() -> SimBuilder {
@@ -36,33 +36,35 @@ pub fn sim() -> SimBuilder {
 }
 
 /// A simulator of that mode.
-pub fn sim_of(mode: Mode) -> Sim {
+pub fn sim_with_mode(mode: Mode) -> Sim {
     sim().mode(mode).build()
 }
 
 /// Fails the test instead of hanging.
-pub async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, what).await.expect("in time")
+pub async fn with_timeout<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(TIMEOUT, future)
+        .await
+        .expect("in time")
 }
 
 /// Whether the future is still pending when every task is idle. Only for a current-thread runtime
 /// in paused time, where the time-out elapses when every task is idle.
-pub async fn idle<F: Future + Unpin>(what: &mut F) -> bool {
-    tokio::time::timeout(Duration::from_millis(10), what)
+pub async fn is_pending_when_idle<F: Future + Unpin>(future: &mut F) -> bool {
+    tokio::time::timeout(Duration::from_millis(10), future)
         .await
         .is_err()
 }
 
 pub async fn connect(sim: &Sim) -> Channel {
-    let (ours, theirs) = tokio::io::duplex(64 << 10);
-    sim.serve_stream(theirs);
-    channel(ours).await
+    let (client, server) = tokio::io::duplex(64 << 10);
+    sim.serve_stream(server);
+    channel(client).await
 }
 
 /// A client over a unix socket.
-pub async fn over_socket(path: &std::path::Path) -> Client {
+pub async fn connect_unix(path: &std::path::Path) -> Client {
     let endpoint = Endpoint::try_from(format!("unix://{}", path.display())).unwrap();
-    let channel = soon(endpoint.connect()).await.unwrap();
+    let channel = with_timeout(endpoint.connect()).await.unwrap();
     Client(RuntimeServiceClient::new(channel))
 }
 
@@ -78,12 +80,12 @@ async fn channel(io: DuplexStream) -> Channel {
         .unwrap()
 }
 
-/// A CRI client with shorthands for requests.
+/// A CRI client with short forms of requests.
 #[derive(Clone)]
 pub struct Client(pub RuntimeServiceClient<Channel>);
 
 impl Client {
-    pub async fn of(sim: &Sim) -> Self {
+    pub async fn connect(sim: &Sim) -> Self {
         Self(RuntimeServiceClient::new(connect(sim).await))
     }
 
@@ -105,7 +107,7 @@ impl Client {
     }
 
     pub async fn run(&mut self, pod: &str) -> String {
-        soon(self.try_run(pod)).await.unwrap()
+        with_timeout(self.try_run(pod)).await.unwrap()
     }
 
     pub async fn create(
@@ -120,7 +122,7 @@ impl Client {
             config: Some(container_config(name, attempt, command)),
             ..Default::default()
         };
-        soon(self.0.create_container(request))
+        with_timeout(self.0.create_container(request))
             .await
             .unwrap()
             .into_inner()
@@ -131,7 +133,7 @@ impl Client {
         let request = v1::StartContainerRequest {
             container_id: id.to_owned(),
         };
-        soon(self.0.start_container(request)).await.unwrap();
+        with_timeout(self.0.start_container(request)).await.unwrap();
     }
 
     pub async fn create_and_start(&mut self, sandbox: &str, name: &str, command: &str) -> String {
@@ -145,35 +147,43 @@ impl Client {
             container_id: id.to_owned(),
             timeout,
         };
-        soon(self.0.stop_container(request)).await.unwrap();
+        with_timeout(self.0.stop_container(request)).await.unwrap();
     }
 
     pub async fn remove(&mut self, id: &str) {
         let request = v1::RemoveContainerRequest {
             container_id: id.to_owned(),
         };
-        soon(self.0.remove_container(request)).await.unwrap();
+        with_timeout(self.0.remove_container(request))
+            .await
+            .unwrap();
     }
 
     pub async fn stop_sandbox(&mut self, id: &str) {
         let request = v1::StopPodSandboxRequest {
             pod_sandbox_id: id.to_owned(),
         };
-        soon(self.0.stop_pod_sandbox(request)).await.unwrap();
+        with_timeout(self.0.stop_pod_sandbox(request))
+            .await
+            .unwrap();
     }
 
     pub async fn remove_sandbox(&mut self, id: &str) {
         let request = v1::RemovePodSandboxRequest {
             pod_sandbox_id: id.to_owned(),
         };
-        soon(self.0.remove_pod_sandbox(request)).await.unwrap();
+        with_timeout(self.0.remove_pod_sandbox(request))
+            .await
+            .unwrap();
     }
 
     pub async fn try_start(&mut self, id: &str) -> Result<(), Status> {
         let request = v1::StartContainerRequest {
             container_id: id.to_owned(),
         };
-        soon(self.0.start_container(request)).await.map(drop)
+        with_timeout(self.0.start_container(request))
+            .await
+            .map(drop)
     }
 
     pub async fn sandbox_status(
@@ -184,7 +194,9 @@ impl Client {
             pod_sandbox_id: id.to_owned(),
             verbose: false,
         };
-        Ok(soon(self.0.pod_sandbox_status(request)).await?.into_inner())
+        Ok(with_timeout(self.0.pod_sandbox_status(request))
+            .await?
+            .into_inner())
     }
 
     pub async fn status(&mut self, id: &str) -> Result<v1::ContainerStatus, Status> {
@@ -192,7 +204,7 @@ impl Client {
             container_id: id.to_owned(),
             verbose: false,
         };
-        Ok(soon(self.0.container_status(request))
+        Ok(with_timeout(self.0.container_status(request))
             .await?
             .into_inner()
             .status
@@ -203,7 +215,7 @@ impl Client {
         let request = v1::ListPodSandboxRequest {
             filter: Some(filter),
         };
-        soon(self.0.list_pod_sandbox(request))
+        with_timeout(self.0.list_pod_sandbox(request))
             .await
             .unwrap()
             .into_inner()
@@ -214,7 +226,7 @@ impl Client {
         let request = v1::ListContainersRequest {
             filter: Some(filter),
         };
-        soon(self.0.list_containers(request))
+        with_timeout(self.0.list_containers(request))
             .await
             .unwrap()
             .into_inner()
@@ -261,34 +273,34 @@ pub fn container_config(name: &str, attempt: u32, command: &str) -> v1::Containe
 }
 
 type Stream = Streaming<v1::ContainerEventResponse>;
-type Taken = Result<Option<v1::ContainerEventResponse>, Status>;
+type NextEvent = Result<Option<v1::ContainerEventResponse>, Status>;
 
 /// A subscriber that reads. The stream exists once the first event has arrived.
 pub struct Events {
     call: tokio::task::JoinHandle<Result<Stream, Status>>,
     stream: Option<Stream>,
-    /// What [`Events::is_silent`] received.
-    taken: Option<Taken>,
+    /// The event that [`Events::is_silent`] received.
+    kept: Option<NextEvent>,
 }
 
 impl Events {
     /// Subscribes on a separate connection, and waits until the runtime has registered it.
     pub async fn subscribe(sim: &Sim) -> Self {
         let before = sim.subscribers();
-        let mut client = Client::of(sim).await;
+        let mut client = Client::connect(sim).await;
         client.0 = client.0.max_decoding_message_size(16 << 20);
         let call = tokio::spawn(async move {
-            let answer = client
+            let response = client
                 .0
                 .get_container_events(v1::GetEventsRequest {})
                 .await?;
-            Ok(answer.into_inner())
+            Ok(response.into_inner())
         });
-        soon(sim.wait_for_subscribers(before + 1)).await;
+        with_timeout(sim.wait_for_subscribers(before + 1)).await;
         Self {
             call,
             stream: None,
-            taken: None,
+            kept: None,
         }
     }
 
@@ -297,17 +309,17 @@ impl Events {
         self.call.is_finished()
     }
 
-    async fn take(&mut self) -> Taken {
+    async fn receive(&mut self) -> NextEvent {
         if self.stream.is_none() {
             self.stream = Some((&mut self.call).await.unwrap()?);
         }
         self.stream.as_mut().unwrap().message().await
     }
 
-    pub async fn try_next(&mut self) -> Taken {
-        match self.taken.take() {
-            Some(taken) => taken,
-            None => soon(self.take()).await,
+    pub async fn try_next(&mut self) -> NextEvent {
+        match self.kept.take() {
+            Some(kept) => kept,
+            None => with_timeout(self.receive()).await,
         }
     }
 
@@ -319,25 +331,25 @@ impl Events {
     pub async fn next_as_text(&mut self, count: usize, names: &[(&str, &str)]) -> Vec<String> {
         let mut all = Vec::new();
         for _ in 0..count {
-            all.push(golden(&self.next().await, names));
+            all.push(event_text(&self.next().await, names));
         }
         all
     }
 
-    /// Whether no event arrives until every task is idle (see [`idle`]). An event that arrives is
-    /// kept.
+    /// Whether no event arrives until every task is idle (see [`is_pending_when_idle`]). Keeps an
+    /// event that arrives.
     pub async fn is_silent(&mut self) -> bool {
-        if self.taken.is_none() {
-            let taken = tokio::time::timeout(SILENCE, self.take()).await;
-            self.taken = taken.ok();
+        if self.kept.is_none() {
+            let received = tokio::time::timeout(IDLE, self.receive()).await;
+            self.kept = received.ok();
         }
-        self.taken.is_none()
+        self.kept.is_none()
     }
 
     /// The event that [`Events::is_silent`] kept.
-    pub fn taken(&mut self) -> v1::ContainerEventResponse {
-        let taken = self.taken.take().expect("it was not silent");
-        taken.unwrap().expect("an event")
+    pub fn take_kept(&mut self) -> v1::ContainerEventResponse {
+        let kept = self.kept.take().expect("a kept event");
+        kept.unwrap().expect("an event")
     }
 
     /// Drops the client.
@@ -348,7 +360,7 @@ impl Events {
 }
 
 /// An event as text: TYPE(subject) sandbox state [container:state…], with names instead of ids.
-pub fn golden(event: &v1::ContainerEventResponse, names: &[(&str, &str)]) -> String {
+pub fn event_text(event: &v1::ContainerEventResponse, names: &[(&str, &str)]) -> String {
     let name = |id: &str| {
         names
             .iter()

@@ -6,12 +6,12 @@ use tokio::{
     net::UnixStream,
 };
 
-use crate::common::{Client, Events, sim_of, soon};
+use crate::common::{Client, Events, sim_with_mode, with_timeout};
 
 #[tokio::test(start_paused = true)]
 async fn every_command_has_its_effect() {
-    let sim = sim_of(Mode::Containerd2);
-    let mut cri = Client::of(&sim).await;
+    let sim = sim_with_mode(Mode::Containerd2);
+    let mut cri = Client::connect(&sim).await;
     let s = cri.run("p").await;
     let a = cri.create_and_start(&s, "a", "").await;
     let b = cri.create_and_start(&s, "b", "").await;
@@ -39,7 +39,7 @@ async fn every_command_has_its_effect() {
     // By the prefix of an id.
     sim.control(&format!("exit {} 7", &a[..12])).await.unwrap();
     sim.control(&format!("oom {b}")).await.unwrap();
-    soon(sim.wait_for_exit(&b)).await;
+    with_timeout(sim.wait_for_exit(&b)).await;
     assert_eq!(cri.status(&a).await.unwrap().exit_code, 7);
     sim.control(&format!("kill-sandbox {s}")).await.unwrap();
     let mut events = Events::subscribe(&sim).await;
@@ -63,8 +63,8 @@ async fn every_command_has_its_effect() {
 
 #[tokio::test(start_paused = true)]
 async fn invalid_command_returns_error_and_changes_nothing() {
-    let sim = sim_of(Mode::Containerd2);
-    let mut cri = Client::of(&sim).await;
+    let sim = sim_with_mode(Mode::Containerd2);
+    let mut cri = Client::connect(&sim).await;
     let s = cri.run("p").await;
     let a = cri.create(&s, "a", 0, "").await;
     for (line, part) in [
@@ -113,7 +113,7 @@ async fn invalid_command_returns_error_and_changes_nothing() {
 async fn control_socket_answers_each_line() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("sim.sock.ctl");
-    let sim = sim_of(Mode::Crio);
+    let sim = sim_with_mode(Mode::Crio);
     let serving = sim.serve_control(&path).unwrap();
     assert!(matches!(
         sim.serve_control(&path),
@@ -126,14 +126,14 @@ async fn control_socket_answers_each_line() {
             .write_all(line.as_bytes())
             .await
             .unwrap();
-        let mut answer = Vec::new();
+        let mut response = Vec::new();
         loop {
             let mut line = String::new();
-            assert!(soon(connection.read_line(&mut line)).await.unwrap() > 0);
+            assert!(with_timeout(connection.read_line(&mut line)).await.unwrap() > 0);
             let last = line == "ok\n" || line.starts_with("error: ");
-            answer.push(line);
+            response.push(line);
             if last {
-                return answer;
+                return response;
             }
         }
     };
@@ -144,14 +144,16 @@ async fn control_socket_answers_each_line() {
     );
     assert!(send("drop=5\n").await[0].starts_with("error: drop=5: not a rate"));
     assert_eq!(send("calm\n").await, ["ok\n"]);
-    // A line without an end is not a command, and does not use more memory.
+    // A line without a newline is limited in size, and is not a valid command.
     let mut flood = UnixStream::connect(&path).await.unwrap();
-    soon(flood.write_all(&[b'x'; 200_000])).await.unwrap();
+    with_timeout(flood.write_all(&[b'x'; 200_000]))
+        .await
+        .unwrap();
     let mut start = [0; 6];
-    soon(flood.read_exact(&mut start)).await.unwrap();
+    with_timeout(flood.read_exact(&mut start)).await.unwrap();
     assert_eq!(&start, b"error:");
     drop(flood);
-    soon(serving.stop()).await;
+    with_timeout(serving.stop()).await;
     assert!(!path.exists());
-    soon(sim.shutdown()).await;
+    with_timeout(sim.shutdown()).await;
 }

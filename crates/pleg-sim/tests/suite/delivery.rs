@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use crate::common::{Client, Events, idle, sim, soon};
+use crate::common::{Client, Events, is_pending_when_idle, sim, with_timeout};
 use futures::StreamExt as _;
 use pleg_cri::v1::{self, GetEventsRequest, runtime_service_server::RuntimeService as _};
 use tonic::{Code, Request};
@@ -11,7 +11,7 @@ use tonic::{Code, Request};
 async fn response_headers_arrive_with_first_event() {
     let sim = sim().build();
     let mut events = Events::subscribe(&sim).await;
-    let mut cri = Client::of(&sim).await;
+    let mut cri = Client::connect(&sim).await;
     let version = cri
         .0
         .version(v1::VersionRequest::default())
@@ -26,7 +26,7 @@ async fn response_headers_arrive_with_first_event() {
         ("containerd", "v1")
     );
     // Every task is idle, and there is no response.
-    assert!(idle(&mut std::future::pending::<()>()).await);
+    assert!(is_pending_when_idle(&mut std::future::pending::<()>()).await);
     assert!(!events.has_headers());
     let s = cri.run("p").await;
     assert_eq!(events.next().await.container_id, s);
@@ -39,7 +39,7 @@ async fn every_subscriber_gets_every_event() {
     let sim = sim().build();
     let mut one = Events::subscribe(&sim).await;
     let mut two = Events::subscribe(&sim).await;
-    let mut cri = Client::of(&sim).await;
+    let mut cri = Client::connect(&sim).await;
     let s = cri.run("p").await;
     let a = cri.create_and_start(&s, "a", "").await;
     let names = [(s.as_str(), "S"), (&a, "A")];
@@ -52,7 +52,7 @@ async fn every_subscriber_gets_every_event() {
 #[tokio::test(start_paused = true)]
 async fn events_are_kept_five_minutes_for_next_subscriber() {
     let sim = sim().build();
-    let mut cri = Client::of(&sim).await;
+    let mut cri = Client::connect(&sim).await;
     let old = cri.run("old").await;
     tokio::time::advance(Duration::from_secs(299)).await;
     let new = cri.run("new").await;
@@ -81,15 +81,15 @@ async fn dead_subscriber_loses_at_least_one_event() {
     let events = Events::subscribe(&sim).await;
     events.disconnect().await;
     // Every task is idle, and the runtime has not noticed.
-    assert!(idle(&mut std::future::pending::<()>()).await);
+    assert!(is_pending_when_idle(&mut std::future::pending::<()>()).await);
     assert_eq!(sim.subscribers(), 1);
-    let mut cri = Client::of(&sim).await;
+    let mut cri = Client::connect(&sim).await;
     let mut sent = 0;
     while sim.held_events() == 0 {
         cri.run(&format!("p{sent}")).await;
         sent += 2;
-        assert!(idle(&mut std::future::pending::<()>()).await);
-        assert!(sent < 50, "it is noticed some time");
+        assert!(is_pending_when_idle(&mut std::future::pending::<()>()).await);
+        assert!(sent < 50, "never noticed");
     }
     assert_eq!(sim.subscribers(), 0);
     assert!(sim.held_events() < sent, "at least the first event is lost");
@@ -110,13 +110,13 @@ async fn dead_subscriber_loses_varying_number_of_events() {
     for seed in 0..16 {
         let sim = sim().seed(seed).build();
         Events::subscribe(&sim).await.disconnect().await;
-        let mut cri = Client::of(&sim).await;
+        let mut cri = Client::connect(&sim).await;
         let mut sent = 0;
         while sim.held_events() == 0 {
-            assert!(idle(&mut std::future::pending::<()>()).await);
+            assert!(is_pending_when_idle(&mut std::future::pending::<()>()).await);
             cri.run(&format!("p{sent}")).await;
             sent += 2;
-            assert!(sent < 50, "it is noticed some time");
+            assert!(sent < 50, "never noticed");
         }
         lost.insert(sent - sim.held_events());
         sim.shutdown().await;
@@ -129,7 +129,7 @@ async fn dead_subscriber_loses_varying_number_of_events() {
 async fn slow_subscriber_blocks_the_runtime() {
     let sim = sim().build();
     let service = sim.service();
-    let mut cri = Client::of(&sim).await;
+    let mut cri = Client::connect(&sim).await;
     // In-process: no socket buffers between the runtime and its subscriber.
     let subscribing = tokio::spawn({
         let service = service.clone();
@@ -139,13 +139,13 @@ async fn slow_subscriber_blocks_the_runtime() {
                 .await
         }
     });
-    soon(sim.wait_for_subscribers(1)).await;
+    with_timeout(sim.wait_for_subscribers(1)).await;
     let mut pods = 0;
     let mut blocked = loop {
         let mut client = cri.clone();
         let name = format!("p{pods}");
         let mut run = tokio::spawn(async move { client.try_run(&name).await });
-        if idle(&mut run).await {
+        if is_pending_when_idle(&mut run).await {
             break run;
         }
         pods += 1;
@@ -164,25 +164,25 @@ async fn slow_subscriber_blocks_the_runtime() {
     // When the subscriber reads, everything proceeds.
     let mut events = subscribing.await.unwrap().unwrap().into_inner();
     for _ in 0..2 * (pods + 1) {
-        soon(events.next()).await.unwrap().unwrap();
+        with_timeout(events.next()).await.unwrap().unwrap();
     }
-    soon(blocked).await.unwrap().unwrap();
-    soon(sim.shutdown()).await;
-    assert!(soon(events.next()).await.is_none());
+    with_timeout(blocked).await.unwrap().unwrap();
+    with_timeout(sim.shutdown()).await;
+    assert!(with_timeout(events.next()).await.is_none());
 }
 
 /// A blocked runtime can still be shut down.
 #[tokio::test(start_paused = true)]
 async fn shutdown_of_blocked_runtime_leaves_no_task() {
     let sim = sim().build();
-    let cri = Client::of(&sim).await;
+    let cri = Client::connect(&sim).await;
     let service = sim.service();
     let subscribing = tokio::spawn(async move {
         service
             .get_container_events(Request::new(GetEventsRequest {}))
             .await
     });
-    soon(sim.wait_for_subscribers(1)).await;
+    with_timeout(sim.wait_for_subscribers(1)).await;
     for n in 0.. {
         let mut client = cri.clone();
         let mut run = tokio::spawn(async move {
@@ -190,16 +190,16 @@ async fn shutdown_of_blocked_runtime_leaves_no_task() {
             client.create_and_start(&s, "a", "").await;
             Ok::<_, tonic::Status>(s)
         });
-        if idle(&mut run).await {
+        if is_pending_when_idle(&mut run).await {
             run.abort();
             let _ = run.await;
             break;
         }
     }
-    drop(soon(subscribing).await);
-    soon(sim.shutdown()).await;
+    drop(with_timeout(subscribing).await);
+    with_timeout(sim.shutdown()).await;
     drop(cri);
-    assert!(idle(&mut std::future::pending::<()>()).await);
+    assert!(is_pending_when_idle(&mut std::future::pending::<()>()).await);
     assert_eq!(
         tokio::runtime::Handle::current()
             .metrics()
@@ -213,7 +213,7 @@ async fn cut_connection_ends_stream_with_error() {
     let sim = sim().build();
     let mut events = Events::subscribe(&sim).await;
     let mut waiting = Events::subscribe(&sim).await;
-    let mut cri = Client::of(&sim).await;
+    let mut cri = Client::connect(&sim).await;
     let s = cri.run("p").await;
     events.next().await;
     events.next().await;
@@ -222,7 +222,7 @@ async fn cut_connection_ends_stream_with_error() {
     assert_ne!(error.code(), Code::Ok);
     waiting.next().await;
     // A new connection sees the same node.
-    let mut cri = Client::of(&sim).await;
+    let mut cri = Client::connect(&sim).await;
     assert_eq!(
         cri.sandboxes(v1::PodSandboxFilter::default()).await[0].id,
         s

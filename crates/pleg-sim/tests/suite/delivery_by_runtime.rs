@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use crate::common::{Client, Events, idle, over_socket, sim, sim_of, soon};
+use crate::common::{
+    Client, Events, connect_unix, is_pending_when_idle, sim, sim_with_mode, with_timeout,
+};
 use pleg_cri::v1::{self, GetEventsRequest, runtime_service_server::RuntimeService as _};
 use pleg_sim::{ContainersWhileDown, Mode, Phase, Restart, Sim, Termination};
 use tonic::{Code, Request};
 
 /// Creates pods named by number, with two events each (CRI-O: one).
-async fn pods(cri: &mut Client, count: usize) -> Vec<String> {
+async fn run_pods(cri: &mut Client, count: usize) -> Vec<String> {
     let mut ids = Vec::new();
     for n in 0..count {
         ids.push(cri.run(&n.to_string()).await);
@@ -24,7 +26,7 @@ async fn subscribe_and_do_not_read(sim: &Sim) -> tokio::task::JoinHandle<()> {
         let _stream = call.await;
         std::future::pending::<()>().await;
     });
-    soon(sim.wait_for_subscribers(before + 1)).await;
+    with_timeout(sim.wait_for_subscribers(before + 1)).await;
     task
 }
 
@@ -33,20 +35,20 @@ async fn subscribe_and_do_not_read(sim: &Sim) -> tokio::task::JoinHandle<()> {
 #[tokio::test(start_paused = true)]
 async fn each_event_goes_to_one_of_two_subscribers() {
     for sim in [
-        sim_of(Mode::Containerd17),
+        sim_with_mode(Mode::Containerd17),
         sim().mode(Mode::Crio).runtime_version("1.27.5").build(),
     ] {
         let mut one = Events::subscribe(&sim).await;
         let mut two = Events::subscribe(&sim).await;
-        let mut cri = Client::of(&sim).await;
-        let ids = pods(&mut cri, 4).await;
+        let mut cri = Client::connect(&sim).await;
+        let ids = run_pods(&mut cri, 4).await;
         let per_pod = if sim.mode() == Mode::Crio { 1 } else { 2 };
         let mut subjects = Vec::new();
         for events in [&mut one, &mut two] {
-            let mut taken = 0;
-            while taken < 2 * per_pod {
+            let mut received = 0;
+            while received < 2 * per_pod {
                 subjects.push(events.next().await.container_id);
-                taken += 1;
+                received += 1;
             }
             assert!(events.is_silent().await, "the other subscriber got these");
         }
@@ -64,15 +66,15 @@ async fn each_event_goes_to_one_of_two_subscribers() {
 
 #[tokio::test(start_paused = true)]
 async fn each_dead_subscriber_loses_one_event() {
-    let sim = sim_of(Mode::Containerd17);
+    let sim = sim_with_mode(Mode::Containerd17);
     for _ in 0..3 {
         Events::subscribe(&sim).await.disconnect().await;
     }
     let mut alive = Events::subscribe(&sim).await;
-    assert!(idle(&mut std::future::pending::<()>()).await);
+    assert!(is_pending_when_idle(&mut std::future::pending::<()>()).await);
     assert_eq!(sim.subscribers(), 4, "the runtime has not noticed");
-    let mut cri = Client::of(&sim).await;
-    let ids = pods(&mut cri, 2).await;
+    let mut cri = Client::connect(&sim).await;
+    let ids = run_pods(&mut cri, 2).await;
     let first = alive.next().await;
     assert_eq!(first.container_id, ids[1]);
     assert_eq!(
@@ -90,9 +92,9 @@ async fn each_dead_subscriber_loses_one_event() {
 
 #[tokio::test(start_paused = true)]
 async fn full_queue_drops_newest_events_and_keeps_old_ones() {
-    let sim = sim_of(Mode::Containerd17);
-    let mut cri = Client::of(&sim).await;
-    let ids = pods(&mut cri, 501).await;
+    let sim = sim_with_mode(Mode::Containerd17);
+    let mut cri = Client::connect(&sim).await;
+    let ids = run_pods(&mut cri, 501).await;
     assert_eq!((sim.held_events(), sim.dropped_events()), (1000, 2));
     tokio::time::advance(Duration::from_secs(3 * 24 * 3600)).await;
     let mut events = Events::subscribe(&sim).await;
@@ -108,10 +110,10 @@ async fn full_queue_drops_newest_events_and_keeps_old_ones() {
 
 #[tokio::test(start_paused = true)]
 async fn slow_subscriber_fills_queue_and_does_not_block_runtime() {
-    let sim = sim_of(Mode::Containerd17);
+    let sim = sim_with_mode(Mode::Containerd17);
     let slow = subscribe_and_do_not_read(&sim).await;
-    let mut cri = Client::of(&sim).await;
-    pods(&mut cri, 510).await;
+    let mut cri = Client::connect(&sim).await;
+    run_pods(&mut cri, 510).await;
     assert_eq!(sim.held_events(), 1000);
     // In transit: one with the handler, the others in its connection.
     let lost = sim.dropped_events();
@@ -124,10 +126,10 @@ async fn slow_subscriber_fills_queue_and_does_not_block_runtime() {
 
 #[tokio::test(start_paused = true)]
 async fn crio_sends_every_event_to_every_subscriber() {
-    let sim = sim_of(Mode::Crio);
-    let mut cri = Client::of(&sim).await;
+    let sim = sim_with_mode(Mode::Crio);
+    let mut cri = Client::connect(&sim).await;
     // Events wait for the first subscriber.
-    let ids = pods(&mut cri, 3).await;
+    let ids = run_pods(&mut cri, 3).await;
     assert_eq!(sim.held_events(), 3);
     let mut one = Events::subscribe(&sim).await;
     for id in &ids {
@@ -144,9 +146,9 @@ async fn crio_sends_every_event_to_every_subscriber() {
 
 #[tokio::test(start_paused = true)]
 async fn crio_drops_newest_events_before_first_subscriber() {
-    let sim = sim_of(Mode::Crio);
-    let mut cri = Client::of(&sim).await;
-    let ids = pods(&mut cri, 1002).await;
+    let sim = sim_with_mode(Mode::Crio);
+    let mut cri = Client::connect(&sim).await;
+    let ids = run_pods(&mut cri, 1002).await;
     assert_eq!((sim.held_events(), sim.dropped_events()), (1000, 2));
     let mut events = Events::subscribe(&sim).await;
     for id in &ids[..1000] {
@@ -158,11 +160,11 @@ async fn crio_drops_newest_events_before_first_subscriber() {
 
 #[tokio::test(start_paused = true)]
 async fn crio_loses_events_after_last_subscriber_left() {
-    let sim = sim_of(Mode::Crio);
-    let mut cri = Client::of(&sim).await;
+    let sim = sim_with_mode(Mode::Crio);
+    let mut cri = Client::connect(&sim).await;
     Events::subscribe(&sim).await.disconnect().await;
-    let lost = pods(&mut cri, 5).await;
-    assert!(idle(&mut std::future::pending::<()>()).await);
+    let lost = run_pods(&mut cri, 5).await;
+    assert!(is_pending_when_idle(&mut std::future::pending::<()>()).await);
     assert_eq!(
         (sim.subscribers(), sim.held_events(), sim.dropped_events()),
         (0, 0, 5)
@@ -177,12 +179,12 @@ async fn crio_loses_events_after_last_subscriber_left() {
 
 #[tokio::test(start_paused = true)]
 async fn crio_slow_subscriber_delays_all_others() {
-    let sim = sim_of(Mode::Crio);
+    let sim = sim_with_mode(Mode::Crio);
     let slow = subscribe_and_do_not_read(&sim).await;
     let mut live = Events::subscribe(&sim).await;
-    let mut cri = Client::of(&sim).await;
+    let mut cri = Client::connect(&sim).await;
     // The runtime itself never waits.
-    pods(&mut cri, 1100).await;
+    run_pods(&mut cri, 1100).await;
     let mut received = 0;
     while !live.is_silent().await {
         live.next().await;
@@ -207,24 +209,24 @@ async fn crio_slow_subscriber_delays_all_others() {
 
 #[tokio::test(start_paused = true)]
 async fn disabled_stream_ends_immediately_with_ok() {
-    let sim = sim_of(Mode::CrioDisabled);
-    let mut cri = Client::of(&sim).await;
+    let sim = sim_with_mode(Mode::CrioDisabled);
+    let mut cri = Client::connect(&sim).await;
     cri.run("p").await;
-    let mut stream = soon(cri.0.get_container_events(GetEventsRequest {}))
+    let mut stream = with_timeout(cri.0.get_container_events(GetEventsRequest {}))
         .await
         .unwrap()
         .into_inner();
-    assert!(soon(stream.message()).await.unwrap().is_none());
+    assert!(with_timeout(stream.message()).await.unwrap().is_none());
     assert_eq!((sim.held_events(), sim.subscribers()), (0, 0));
     sim.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn containerd_1_6_has_no_stream() {
-    let sim = sim_of(Mode::Unimplemented);
-    let mut cri = Client::of(&sim).await;
+    let sim = sim_with_mode(Mode::Unimplemented);
+    let mut cri = Client::connect(&sim).await;
     cri.run("p").await;
-    let rejected = soon(cri.0.get_container_events(GetEventsRequest {}))
+    let rejected = with_timeout(cri.0.get_container_events(GetEventsRequest {}))
         .await
         .unwrap_err();
     assert_eq!(rejected.code(), Code::Unimplemented);
@@ -251,25 +253,31 @@ async fn streaming_lists_exist_by_version() {
         (Mode::CrioDisabled, "1.36.0", true),
     ] {
         let sim = sim().mode(mode).runtime_version(version).build();
-        let mut cri = Client::of(&sim).await;
+        let mut cri = Client::connect(&sim).await;
         let sandboxes = cri
             .0
             .stream_pod_sandboxes(v1::StreamPodSandboxesRequest::default());
-        let sandboxes = soon(sandboxes).await.map(drop).map_err(|s| s.code());
+        let sandboxes = with_timeout(sandboxes)
+            .await
+            .map(drop)
+            .map_err(|s| s.code());
         let containers = cri
             .0
             .stream_containers(v1::StreamContainersRequest::default());
-        let containers = soon(containers).await.map(drop).map_err(|s| s.code());
+        let containers = with_timeout(containers)
+            .await
+            .map(drop)
+            .map_err(|s| s.code());
         let expected = if has {
             Ok(())
         } else {
             Err(Code::Unimplemented)
         };
         assert_eq!((sandboxes, containers), (expected, expected), "{version}");
-        let answer = soon(cri.0.version(v1::VersionRequest::default()))
+        let response = with_timeout(cri.0.version(v1::VersionRequest::default()))
             .await
             .unwrap();
-        assert_eq!(answer.into_inner().runtime_version, version);
+        assert_eq!(response.into_inner().runtime_version, version);
         sim.shutdown().await;
     }
 }
@@ -280,13 +288,13 @@ async fn streaming_lists_exist_by_version() {
 async fn starting_containerd_fails_every_call() {
     for (version, code) in [("1.7.24", Code::Unknown), ("v2.4.0", Code::Unavailable)] {
         let sim = sim().mode(Mode::Starting).runtime_version(version).build();
-        let mut cri = Client::of(&sim).await;
-        let rejected = soon(cri.0.version(v1::VersionRequest::default()))
+        let mut cri = Client::connect(&sim).await;
+        let rejected = with_timeout(cri.0.version(v1::VersionRequest::default()))
             .await
             .unwrap_err();
         assert_eq!(rejected.code(), code);
         assert_eq!(rejected.message(), "server is not initialized yet");
-        let stream = soon(cri.0.get_container_events(GetEventsRequest {})).await;
+        let stream = with_timeout(cri.0.get_container_events(GetEventsRequest {})).await;
         assert_eq!(stream.unwrap_err().code(), code);
         assert_eq!(cri.try_run("p").await.unwrap_err().code(), code);
         assert_eq!(sim.phase(), Phase::Starting);
@@ -301,7 +309,7 @@ async fn starting_containerd_fails_every_call() {
 async fn silent_socket_accepts_and_does_not_respond() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("sim.sock");
-    let sim = sim_of(Mode::Silent);
+    let sim = sim_with_mode(Mode::Silent);
     let serving = sim.serve_unix(&path, std::future::pending()).unwrap();
     let mut raw = tokio::net::UnixStream::connect(&path).await.unwrap();
     let mut byte = [0];
@@ -314,8 +322,8 @@ async fn silent_socket_accepts_and_does_not_respond() {
     );
     sim.ready();
     // The server sends its settings first.
-    assert_eq!(soon(received).await.unwrap(), 1);
-    soon(serving.stop()).await;
+    assert_eq!(with_timeout(received).await.unwrap(), 1);
+    with_timeout(serving.stop()).await;
     sim.shutdown().await;
 }
 
@@ -324,36 +332,36 @@ async fn silent_socket_accepts_and_does_not_respond() {
 async fn containerd_restart_breaks_streams_and_forgets_events() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("sim.sock");
-    for ending in [Termination::Sigterm, Termination::Sigkill] {
-        let sim = sim_of(Mode::Containerd2);
+    for termination in [Termination::Sigterm, Termination::Sigkill] {
+        let sim = sim_with_mode(Mode::Containerd2);
         let serving = sim.serve_unix(&path, std::future::pending()).unwrap();
-        let mut cri = over_socket(&path).await;
+        let mut cri = connect_unix(&path).await;
         let s = cri.run("p").await;
         let a = cri.create_and_start(&s, "a", "").await;
         let b = cri.create_and_start(&s, "b", "").await;
         assert!(sim.held_events() > 0);
-        let mut stream = soon(cri.0.get_container_events(GetEventsRequest {}))
+        let mut stream = with_timeout(cri.0.get_container_events(GetEventsRequest {}))
             .await
             .unwrap()
             .into_inner();
         for _ in 0..6 {
-            soon(stream.message()).await.unwrap().unwrap();
+            with_timeout(stream.message()).await.unwrap().unwrap();
         }
-        soon(sim.go_down(ending)).await;
+        with_timeout(sim.go_down(termination)).await;
         assert!(
-            soon(stream.message()).await.is_err(),
+            with_timeout(stream.message()).await.is_err(),
             "the stream does not end with OK"
         );
         assert_eq!(
             path.exists(),
-            ending == Termination::Sigkill,
+            termination == Termination::Sigkill,
             "a killed process leaves its socket file"
         );
         let rejected = tokio::net::UnixStream::connect(&path)
             .await
             .unwrap_err()
             .kind();
-        let expected = if ending == Termination::Sigkill {
+        let expected = if termination == Termination::Sigkill {
             std::io::ErrorKind::ConnectionRefused
         } else {
             std::io::ErrorKind::NotFound
@@ -363,10 +371,10 @@ async fn containerd_restart_breaks_streams_and_forgets_events() {
             sim.kill_container(&a, 3),
             "it exits while there is no process"
         );
-        soon(sim.wait_for_exit(&a)).await;
-        soon(sim.come_up()).await;
-        let mut cri = over_socket(&path).await;
-        let rejected = soon(cri.0.version(v1::VersionRequest::default()))
+        with_timeout(sim.wait_for_exit(&a)).await;
+        with_timeout(sim.come_up()).await;
+        let mut cri = connect_unix(&path).await;
+        let rejected = with_timeout(cri.0.version(v1::VersionRequest::default()))
             .await
             .unwrap_err();
         assert_eq!(rejected.code(), Code::Unavailable);
@@ -384,7 +392,7 @@ async fn containerd_restart_breaks_streams_and_forgets_events() {
         let mut events = Events::subscribe(&sim).await;
         cri.stop(&b, 0).await;
         assert_eq!(events.next().await.container_id, b);
-        soon(serving.stop()).await;
+        with_timeout(serving.stop()).await;
         sim.shutdown().await;
     }
 }
@@ -392,22 +400,22 @@ async fn containerd_restart_breaks_streams_and_forgets_events() {
 /// CRI-O: streams end with OK, then the socket does not respond for a while.
 #[tokio::test(start_paused = true)]
 async fn crio_graceful_stop_ends_streams_with_ok() {
-    let sim = sim_of(Mode::Crio);
+    let sim = sim_with_mode(Mode::Crio);
     let mut streaming = Events::subscribe(&sim).await;
-    let mut cri = Client::of(&sim).await;
+    let mut cri = Client::connect(&sim).await;
     let s = cri.run("p").await;
     streaming.next().await;
     let mut pending = Events::subscribe(&sim).await;
-    soon(sim.go_down(Termination::Sigterm)).await;
+    with_timeout(sim.go_down(Termination::Sigterm)).await;
     assert!(streaming.try_next().await.unwrap().is_none());
     assert!(pending.try_next().await.unwrap().is_none());
-    soon(sim.come_up()).await;
-    let connecting = Client::of(&sim);
-    let mut asking = Box::pin(async { connecting.await.try_run("silence").await });
-    assert!(idle(&mut asking).await);
-    drop(asking);
+    with_timeout(sim.come_up()).await;
+    let connecting = Client::connect(&sim);
+    let mut request = Box::pin(async { connecting.await.try_run("silence").await });
+    assert!(is_pending_when_idle(&mut request).await);
+    drop(request);
     sim.ready();
-    let mut cri = Client::of(&sim).await;
+    let mut cri = Client::connect(&sim).await;
     assert_eq!(
         cri.sandboxes(v1::PodSandboxFilter::default()).await[0].id,
         s
@@ -416,7 +424,7 @@ async fn crio_graceful_stop_ends_streams_with_ok() {
     let mut events = Events::subscribe(&sim).await;
     cri.run("q").await;
     events.next().await;
-    soon(sim.go_down(Termination::Sigkill)).await;
+    with_timeout(sim.go_down(Termination::Sigkill)).await;
     let end = loop {
         match events.try_next().await {
             Ok(Some(_)) => {}
@@ -434,8 +442,8 @@ async fn container_exit_while_runtime_is_down_sends_no_event() {
         (ContainersWhileDown::Exit(9), (9, "Error")),
         (ContainersWhileDown::Lost, (255, "Unknown")),
     ] {
-        let sim = sim_of(Mode::Containerd17);
-        let mut cri = Client::of(&sim).await;
+        let sim = sim_with_mode(Mode::Containerd17);
+        let mut cri = Client::connect(&sim).await;
         let s = cri.run("p").await;
         let a = cri.create_and_start(&s, "a", "").await;
         let restart = Restart {
@@ -444,8 +452,8 @@ async fn container_exit_while_runtime_is_down_sends_no_event() {
             containers: meanwhile,
             ..Restart::default()
         };
-        soon(sim.restart(restart)).await;
-        let mut cri = Client::of(&sim).await;
+        with_timeout(sim.restart(restart)).await;
+        let mut cri = Client::connect(&sim).await;
         let status = cri.status(&a).await.unwrap();
         assert_eq!((status.exit_code, status.reason.as_str()), end);
         assert_eq!(sim.held_events(), 0, "no event is queued");

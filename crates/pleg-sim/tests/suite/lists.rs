@@ -1,6 +1,6 @@
 //! List calls: filters, pages and cost.
 
-use crate::common::{Client, sim, soon};
+use crate::common::{Client, sim, with_timeout};
 use pleg_cri::v1::{
     self, ContainerFilter, ContainerState, ContainerStateValue, PodSandboxFilter, PodSandboxState,
     PodSandboxStateValue,
@@ -9,7 +9,7 @@ use pleg_cri::v1::{
 #[tokio::test]
 async fn filtered_list_returns_only_matching_items() {
     let sim = sim().build();
-    let mut cri = Client::of(&sim).await;
+    let mut cri = Client::connect(&sim).await;
     let (p, q) = (cri.run("p").await, cri.run("q").await);
     let a = cri.create_and_start(&p, "a", "").await;
     let b = cri.create(&p, "b", 0, "").await;
@@ -106,7 +106,7 @@ async fn filtered_list_returns_only_matching_items() {
 async fn list_visits_every_item_with_any_filter() {
     const PODS: u64 = 12;
     let sim = sim().build();
-    let mut cri = Client::of(&sim).await;
+    let mut cri = Client::connect(&sim).await;
     let (mut sandbox, mut container) = (String::new(), String::new());
     for n in 0..PODS {
         sandbox = cri.run(&n.to_string()).await;
@@ -146,7 +146,9 @@ async fn list_visits_every_item_with_any_filter() {
         let request = v1::StreamPodSandboxesRequest {
             filter: Some(filter.clone()),
         };
-        soon(cri.0.stream_pod_sandboxes(request)).await.unwrap();
+        with_timeout(cri.0.stream_pod_sandboxes(request))
+            .await
+            .unwrap();
         assert_eq!(sim.visited_items() - before, 2 * PODS, "{filter:?}");
     }
     for (filter, rows) in [
@@ -189,7 +191,9 @@ async fn list_visits_every_item_with_any_filter() {
         let request = v1::StreamContainersRequest {
             filter: Some(filter.clone()),
         };
-        soon(cri.0.stream_containers(request)).await.unwrap();
+        with_timeout(cri.0.stream_containers(request))
+            .await
+            .unwrap();
         assert_eq!(sim.visited_items() - before, 2 * PODS, "{filter:?}");
     }
 
@@ -203,7 +207,7 @@ async fn list_visits_every_item_with_any_filter() {
 #[tokio::test]
 async fn streaming_list_returns_pages_and_no_page_when_empty() {
     let sim = sim().build();
-    let mut cri = Client::of(&sim).await;
+    let mut cri = Client::connect(&sim).await;
     let mut pages = cri
         .0
         .stream_pod_sandboxes(v1::StreamPodSandboxesRequest::default())
@@ -211,8 +215,8 @@ async fn streaming_list_returns_pages_and_no_page_when_empty() {
         .unwrap()
         .into_inner();
     assert!(
-        soon(pages.message()).await.unwrap().is_none(),
-        "no row, no page"
+        with_timeout(pages.message()).await.unwrap().is_none(),
+        "an empty list has no page"
     );
 
     let s = cri.run("p").await;
@@ -225,7 +229,7 @@ async fn streaming_list_returns_pages_and_no_page_when_empty() {
         .unwrap()
         .into_inner();
     assert_eq!(
-        soon(pages.message())
+        with_timeout(pages.message())
             .await
             .unwrap()
             .unwrap()
@@ -233,7 +237,7 @@ async fn streaming_list_returns_pages_and_no_page_when_empty() {
             .len(),
         2
     );
-    assert!(soon(pages.message()).await.unwrap().is_none());
+    assert!(with_timeout(pages.message()).await.unwrap().is_none());
     let mut pages = cri
         .0
         .stream_pod_sandboxes(v1::StreamPodSandboxesRequest::default())
@@ -241,7 +245,12 @@ async fn streaming_list_returns_pages_and_no_page_when_empty() {
         .unwrap()
         .into_inner();
     assert_eq!(
-        soon(pages.message()).await.unwrap().unwrap().pod_sandboxes[0].id,
+        with_timeout(pages.message())
+            .await
+            .unwrap()
+            .unwrap()
+            .pod_sandboxes[0]
+            .id,
         s
     );
     sim.shutdown().await;

@@ -3,20 +3,20 @@
 
 use pleg_sim::{Chaos, KnobError, Mode, Rate, Sim};
 
-use crate::common::{Client, Events, sim, sim_of};
+use crate::common::{Client, Events, sim, sim_with_mode};
 
 const KNOB: &str = "second_subscriber";
 
-/// The timestamps of the events that come until nothing more can come.
+/// The timestamps of the events that arrive until every task is idle.
 async fn timestamps(events: &mut Events) -> Vec<i64> {
     let mut all = Vec::new();
     while !events.is_silent().await {
-        all.push(events.taken().created_at);
+        all.push(events.take_kept().created_at);
     }
     all
 }
 
-fn taken(sim: &Sim) -> usize {
+fn events_taken(sim: &Sim) -> usize {
     let fired = sim.fired().get(KNOB).copied().unwrap_or_default();
     usize::try_from(fired).unwrap()
 }
@@ -30,15 +30,15 @@ async fn run_pods(cri: &mut Client, names: std::ops::Range<usize>) {
 #[tokio::test(start_paused = true)]
 async fn second_subscriber_takes_its_share_while_it_is_on() {
     for sim in [
-        sim_of(Mode::Containerd17),
+        sim_with_mode(Mode::Containerd17),
         sim().mode(Mode::Crio).runtime_version("1.27.5").build(),
     ] {
         let per_pod = if sim.mode() == Mode::Crio { 1 } else { 2 };
         let mut events = Events::subscribe(&sim).await;
-        let mut cri = Client::of(&sim).await;
+        let mut cri = Client::connect(&sim).await;
         run_pods(&mut cri, 0..10).await;
         assert_eq!(timestamps(&mut events).await.len(), 10 * per_pod);
-        assert_eq!(taken(&sim), 0);
+        assert_eq!(events_taken(&sim), 0);
 
         sim.control("second_subscriber=50%").await.unwrap();
         let shown = sim.control("show").await.unwrap();
@@ -49,17 +49,21 @@ async fn second_subscriber_takes_its_share_while_it_is_on() {
         run_pods(&mut cri, 10..210).await;
         let left = timestamps(&mut events).await;
         let total = 200 * per_pod;
-        assert_eq!(left.len() + taken(&sim), total, "each event goes to one");
-        let percent = 100 * taken(&sim) / total;
+        assert_eq!(
+            left.len() + events_taken(&sim),
+            total,
+            "each event goes to one"
+        );
+        let percent = 100 * events_taken(&sim) / total;
         assert!((35..65).contains(&percent), "{percent} %");
         assert_eq!((sim.held_events(), sim.dropped_events()), (0, 0));
         assert_eq!(sim.subscribers(), 1, "it is not counted");
 
         sim.control("second_subscriber=off").await.unwrap();
-        let before = taken(&sim);
+        let before = events_taken(&sim);
         run_pods(&mut cri, 210..220).await;
         assert_eq!(timestamps(&mut events).await.len(), 10 * per_pod);
-        assert_eq!(taken(&sim), before);
+        assert_eq!(events_taken(&sim), before);
         sim.shutdown().await;
     }
 }
@@ -71,7 +75,7 @@ async fn second_subscriber_takes_the_same_events_for_the_same_seed() {
         let sim = sim().mode(Mode::Containerd17).seed(seed).build();
         sim.set_knob("second_subscriber=50%").unwrap();
         let mut events = Events::subscribe(&sim).await;
-        run_pods(&mut Client::of(&sim).await, 0..50).await;
+        run_pods(&mut Client::connect(&sim).await, 0..50).await;
         runs.push(timestamps(&mut events).await);
         sim.shutdown().await;
     }
@@ -81,11 +85,11 @@ async fn second_subscriber_takes_the_same_events_for_the_same_seed() {
 
 #[tokio::test(start_paused = true)]
 async fn second_subscriber_that_takes_everything_leaves_nothing_queued() {
-    let sim = sim_of(Mode::Containerd17);
-    let mut cri = Client::of(&sim).await;
+    let sim = sim_with_mode(Mode::Containerd17);
+    let mut cri = Client::connect(&sim).await;
     sim.set_knob(KNOB).unwrap();
     run_pods(&mut cri, 0..3).await;
-    assert_eq!((sim.held_events(), taken(&sim)), (0, 6));
+    assert_eq!((sim.held_events(), events_taken(&sim)), (0, 6));
     let mut events = Events::subscribe(&sim).await;
     run_pods(&mut cri, 3..6).await;
     assert!(events.is_silent().await);
@@ -93,7 +97,7 @@ async fn second_subscriber_that_takes_everything_leaves_nothing_queued() {
     sim.set_knob("second_subscriber=#2").unwrap();
     run_pods(&mut cri, 6..8).await;
     assert_eq!(timestamps(&mut events).await.len(), 3);
-    assert_eq!(taken(&sim), 13);
+    assert_eq!(events_taken(&sim), 13);
     sim.shutdown().await;
 }
 
@@ -142,9 +146,9 @@ async fn second_subscriber_as_plain_data_has_no_effect_on_broadcast() {
     chaos.events.second_subscriber = Rate::ALWAYS;
     let sim = sim().mode(Mode::Containerd2).chaos(chaos).build();
     let mut events = Events::subscribe(&sim).await;
-    run_pods(&mut Client::of(&sim).await, 0..2).await;
+    run_pods(&mut Client::connect(&sim).await, 0..2).await;
     assert_eq!(timestamps(&mut events).await.len(), 4);
-    assert_eq!(taken(&sim), 0);
+    assert_eq!(events_taken(&sim), 0);
     sim.set_knob("duplicate=5%").unwrap();
     sim.shutdown().await;
 }

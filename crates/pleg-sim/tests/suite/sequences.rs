@@ -1,18 +1,19 @@
-//! The events of a pod's life and their order, on containerd 2.
+//! The events of a pod's lifecycle and their order, on containerd 2.
 
 use crate::common::{Client, Events, sim};
 use pleg_cri::v1::{ContainerFilter, ContainerState, PodSandboxFilter, PodSandboxState};
 
-const GONE: i64 = -6_795_364_578_871_345_152;
+/// Go's zero time, as containerd 2 sends it.
+const GO_ZERO_TIME: i64 = -6_795_364_578_871_345_152;
 
 /// A pod is created, restarts a container, and is stopped and removed.
 #[tokio::test]
 async fn pod_with_restart_and_removal_sends_events_in_order() {
     let sim = sim().build();
     let mut events = Events::subscribe(&sim).await;
-    let mut cri = Client::of(&sim).await;
+    let mut cri = Client::connect(&sim).await;
 
-    // A pod with two containers. The first exits when the test says so.
+    // A pod with two containers. The test makes the first exit.
     let s = cri.run("p").await;
     let a = cri.create(&s, "a", 0, "app").await;
     cri.start(&a).await;
@@ -81,11 +82,11 @@ async fn pod_with_restart_and_removal_sends_events_in_order() {
     );
     let last = events.next().await;
     assert_eq!(
-        crate::common::golden(&last, &names),
+        crate::common::event_text(&last, &names),
         "DELETED(S) NOTREADY []"
     );
     let status = last.pod_sandbox_status.unwrap();
-    assert_eq!(status.created_at, GONE);
+    assert_eq!(status.created_at, GO_ZERO_TIME);
     assert_eq!(status.metadata.unwrap().uid, "uid-p");
     assert!(cri.sandboxes(PodSandboxFilter::default()).await.is_empty());
 
@@ -103,7 +104,7 @@ async fn pod_with_restart_and_removal_sends_events_in_order() {
 async fn removal_of_running_pod_stops_everything_first() {
     let sim = sim().build();
     let mut events = Events::subscribe(&sim).await;
-    let mut cri = Client::of(&sim).await;
+    let mut cri = Client::connect(&sim).await;
     let s = cri.run("p").await;
     let a = cri.create_and_start(&s, "a", "ignore-term").await;
     let names = [(s.as_str(), "S"), (&a, "A")];
@@ -126,7 +127,7 @@ async fn removal_of_running_pod_stops_everything_first() {
 async fn killed_sandbox_leaves_containers_running() {
     let sim = sim().build();
     let mut events = Events::subscribe(&sim).await;
-    let mut cri = Client::of(&sim).await;
+    let mut cri = Client::connect(&sim).await;
     let s = cri.run("p").await;
     let a = cri.create_and_start(&s, "a", "").await;
     let names = [(s.as_str(), "S"), (&a, "A")];
@@ -135,7 +136,7 @@ async fn killed_sandbox_leaves_containers_running() {
     sim.kill_sandbox(&s);
     let event = events.next().await;
     assert_eq!(
-        crate::common::golden(&event, &names),
+        crate::common::event_text(&event, &names),
         "STOPPED(S) NOTREADY [A:RUNNING]"
     );
     assert!(
@@ -163,7 +164,7 @@ async fn killed_sandbox_leaves_containers_running() {
 async fn events_are_stamped_after_their_statuses() {
     let sim = sim().build();
     let mut events = Events::subscribe(&sim).await;
-    let mut cri = Client::of(&sim).await;
+    let mut cri = Client::connect(&sim).await;
     let s = cri.run("p").await;
     cri.create_and_start(&s, "a", "exit 3").await;
     let mut last = 0;
@@ -188,7 +189,7 @@ async fn events_are_stamped_after_their_statuses() {
 async fn containers_exit_as_their_commands_say() {
     let sim = sim().build();
     let mut events = Events::subscribe(&sim).await;
-    let mut cri = Client::of(&sim).await;
+    let mut cri = Client::connect(&sim).await;
     let s = cri.run("p").await;
     let zero = cri.create_and_start(&s, "zero", "app exit 0 50").await;
     let late = cri
@@ -198,17 +199,17 @@ async fn containers_exit_as_their_commands_say() {
     let stopped = cri
         .create_and_start(&s, "stopped", "app exit 1 3600000")
         .await;
-    cri.stop(&hard, 10).await; // a grace that it ignores
+    cri.stop(&hard, 10).await; // it ignores SIGTERM
     cri.stop(&stopped, 10).await;
-    let mut ends = Vec::new();
-    while ends.len() < 4 {
+    let mut stopped_ids = Vec::new();
+    while stopped_ids.len() < 4 {
         let event = events.next().await;
         if event.container_event_type() == pleg_cri::v1::ContainerEventType::ContainerStoppedEvent {
-            ends.push(event.container_id);
+            stopped_ids.push(event.container_id);
         }
     }
     assert_eq!(
-        ends,
+        stopped_ids,
         [zero.clone(), hard.clone(), stopped.clone(), late.clone()]
     );
     for (id, code, reason) in [
@@ -228,7 +229,7 @@ async fn containers_exit_as_their_commands_say() {
 async fn failed_start_sends_no_event() {
     let sim = sim().build();
     let mut events = Events::subscribe(&sim).await;
-    let mut cri = Client::of(&sim).await;
+    let mut cri = Client::connect(&sim).await;
     let s = cri.run("p").await;
     let a = cri.create(&s, "a", 0, "fail-start").await;
     let request = pleg_cri::v1::StartContainerRequest {

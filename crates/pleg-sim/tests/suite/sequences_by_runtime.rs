@@ -1,13 +1,14 @@
-//! The event sequences of a pod's life, by runtime.
+//! The event sequences of a pod's lifecycle, by runtime.
 //!
 //! The steps are the same for every runtime, and the expected events are written out for each. The
 //! test waits for the event of an exit before the next step, so that only one order is possible.
 
-use crate::common::{Client, Events, golden, pod_config, sim, sim_of};
+use crate::common::{Client, Events, event_text, pod_config, sim, sim_with_mode};
 use pleg_cri::v1::{self, ContainerEventType as Kind};
 use pleg_sim::{Mode, Sim};
 
-const GONE: i64 = -6_795_364_578_871_345_152;
+/// Go's zero time, as containerd 2 sends it.
+const GO_ZERO_TIME: i64 = -6_795_364_578_871_345_152;
 
 /// Records the events of a simulator as text.
 struct Recorder {
@@ -19,10 +20,10 @@ struct Recorder {
 }
 
 impl Recorder {
-    async fn of(sim: Sim) -> Self {
+    async fn new(sim: Sim) -> Self {
         Self {
             events: Events::subscribe(&sim).await,
-            cri: Client::of(&sim).await,
+            cri: Client::connect(&sim).await,
             sim,
             names: Vec::new(),
             recorded: Vec::new(),
@@ -59,14 +60,14 @@ impl Recorder {
         let mut last = None;
         for _ in 0..count {
             let event = self.events.next().await;
-            self.recorded.push(golden(&event, &names));
+            self.recorded.push(event_text(&event, &names));
             last = Some(event);
         }
         last.unwrap()
     }
 
-    /// Everything recorded so far. Asserts that no more events come.
-    async fn all(&mut self) -> Vec<String> {
+    /// Takes all recorded events. Asserts that no more events arrive.
+    async fn take_all(&mut self) -> Vec<String> {
         assert!(self.events.is_silent().await, "after {:?}", self.recorded);
         std::mem::take(&mut self.recorded)
     }
@@ -74,36 +75,36 @@ impl Recorder {
 
 /// Two containers, an exit, a restart, and the removal of everything. `removals` is the number of
 /// events of the last call.
-async fn pod_life(mut t: Recorder, starts: usize, removals: usize) -> Vec<String> {
-    let s = t.run("S", 0).await;
-    let a = t.start(&s, "A", 0).await;
-    let b = t.start(&s, "B", 0).await;
-    t.record(starts + 4).await;
-    assert!(t.sim.kill_container(&a, 1));
-    t.record(1).await;
-    let a1 = t.start(&s, "A'", 1).await;
-    t.cri.remove(&a).await;
-    t.record(3).await;
-    t.cri.stop(&a1, 10).await;
-    t.record(1).await;
-    t.cri.stop(&b, 0).await;
-    t.record(1).await;
-    t.cri.stop_sandbox(&s).await;
-    t.record(1).await;
-    t.cri.stop_sandbox(&s).await;
-    t.cri.remove(&a1).await;
-    t.cri.remove(&b).await;
-    t.cri.remove_sandbox(&s).await;
-    t.cri.remove_sandbox(&s).await;
-    t.record(2).await;
+async fn pod_lifecycle(mut recorder: Recorder, starts: usize, removals: usize) -> Vec<String> {
+    let s = recorder.run("S", 0).await;
+    let a = recorder.start(&s, "A", 0).await;
+    let b = recorder.start(&s, "B", 0).await;
+    recorder.record(starts + 4).await;
+    assert!(recorder.sim.kill_container(&a, 1));
+    recorder.record(1).await;
+    let a1 = recorder.start(&s, "A'", 1).await;
+    recorder.cri.remove(&a).await;
+    recorder.record(3).await;
+    recorder.cri.stop(&a1, 10).await;
+    recorder.record(1).await;
+    recorder.cri.stop(&b, 0).await;
+    recorder.record(1).await;
+    recorder.cri.stop_sandbox(&s).await;
+    recorder.record(1).await;
+    recorder.cri.stop_sandbox(&s).await;
+    recorder.cri.remove(&a1).await;
+    recorder.cri.remove(&b).await;
+    recorder.cri.remove_sandbox(&s).await;
+    recorder.cri.remove_sandbox(&s).await;
+    recorder.record(2).await;
     if removals > 0 {
-        let last = t.record(removals).await;
+        let last = recorder.record(removals).await;
         let created_at = last.pod_sandbox_status.map(|s| s.created_at);
-        let nil = t.sim.mode() == Mode::Containerd17;
-        assert_eq!(created_at, (!nil).then_some(GONE));
+        let nil = recorder.sim.mode() == Mode::Containerd17;
+        assert_eq!(created_at, (!nil).then_some(GO_ZERO_TIME));
     }
-    let recorded = t.all().await;
-    t.sim.shutdown().await;
+    let recorded = recorder.take_all().await;
+    recorder.sim.shutdown().await;
     recorded
 }
 
@@ -125,8 +126,9 @@ const CONTAINERD: [&str; 14] = [
 ];
 
 #[tokio::test(start_paused = true)]
-async fn pod_life_on_containerd_1_7() {
-    let recorded = pod_life(Recorder::of(sim_of(Mode::Containerd17)).await, 2, 1).await;
+async fn pod_lifecycle_on_containerd_1_7() {
+    let recorded =
+        pod_lifecycle(Recorder::new(sim_with_mode(Mode::Containerd17)).await, 2, 1).await;
     assert_eq!(recorded[..14], CONTAINERD);
     assert_eq!(
         recorded[14..],
@@ -135,8 +137,8 @@ async fn pod_life_on_containerd_1_7() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pod_life_on_containerd_2() {
-    let recorded = pod_life(Recorder::of(sim_of(Mode::Containerd2)).await, 2, 1).await;
+async fn pod_lifecycle_on_containerd_2() {
+    let recorded = pod_lifecycle(Recorder::new(sim_with_mode(Mode::Containerd2)).await, 2, 1).await;
     assert_eq!(recorded[..14], CONTAINERD);
     let end = ["DELETED(B) NOTREADY []", "DELETED(S) NOTREADY []"];
     assert_eq!(recorded[14..], end);
@@ -144,10 +146,10 @@ async fn pod_life_on_containerd_2() {
 
 /// The same except for the sandbox: no event for its creation and its removal.
 #[tokio::test(start_paused = true)]
-async fn pod_life_on_crio() {
+async fn pod_lifecycle_on_crio() {
     for version in ["1.36.3", "1.30.1", "1.28.0", "1.27.1"] {
         let sim = sim().mode(Mode::Crio).runtime_version(version).build();
-        let recorded = pod_life(Recorder::of(sim).await, 1, 0).await;
+        let recorded = pod_lifecycle(Recorder::new(sim).await, 1, 0).await;
         assert_eq!(recorded[..13], CONTAINERD[1..], "{version}");
         assert_eq!(recorded[13..], ["DELETED(B) NOTREADY []"], "{version}");
     }
@@ -158,15 +160,15 @@ async fn pod_life_on_crio() {
 async fn crio_sends_empty_status_for_removed_container() {
     for (version, empty) in [("1.30.9", 0), ("1.31.0", 1), ("1.34.11", 1), ("1.35.0", 0)] {
         let sim = sim().mode(Mode::Crio).runtime_version(version).build();
-        let mut t = Recorder::of(sim).await;
-        let s = t.run("S", 0).await;
-        let a = t.create(&s, "A", 0).await;
-        t.cri.remove(&a).await;
-        let event = t.record(3).await;
+        let mut recorder = Recorder::new(sim).await;
+        let s = recorder.run("S", 0).await;
+        let a = recorder.create(&s, "A", 0).await;
+        recorder.cri.remove(&a).await;
+        let event = recorder.record(3).await;
         assert_eq!(event.container_event_type(), Kind::ContainerDeletedEvent);
-        let holes = event.containers_statuses.iter().filter(|c| c.id.is_empty());
-        assert_eq!(holes.count(), empty, "{version}");
-        t.sim.shutdown().await;
+        let empty_statuses = event.containers_statuses.iter().filter(|c| c.id.is_empty());
+        assert_eq!(empty_statuses.count(), empty, "{version}");
+        recorder.sim.shutdown().await;
     }
 }
 
@@ -174,13 +176,13 @@ async fn crio_sends_empty_status_for_removed_container() {
 #[tokio::test(start_paused = true)]
 async fn old_crio_sends_deleted_for_stopped_container() {
     let sim = sim().mode(Mode::Crio).runtime_version("1.27.0").build();
-    let mut t = Recorder::of(sim).await;
-    let s = t.run("S", 0).await;
-    let a = t.start(&s, "A", 0).await;
-    t.record(3).await;
-    t.cri.stop(&a, 0).await;
-    t.record(2).await;
-    let mut recorded = t.all().await.split_off(3);
+    let mut recorder = Recorder::new(sim).await;
+    let s = recorder.run("S", 0).await;
+    let a = recorder.start(&s, "A", 0).await;
+    recorder.record(3).await;
+    recorder.cri.stop(&a, 0).await;
+    recorder.record(2).await;
+    let mut recorded = recorder.take_all().await.split_off(3);
     recorded.sort();
     let exited = "READY [A:EXITED=137 Error]";
     assert_eq!(
@@ -190,7 +192,7 @@ async fn old_crio_sends_deleted_for_stopped_container() {
             format!("STOPPED(A) {exited}")
         ]
     );
-    t.sim.shutdown().await;
+    recorder.sim.shutdown().await;
 }
 
 /// The removal of a running pod: only containerd sends DELETED for its containers.
@@ -213,13 +215,13 @@ async fn removal_of_running_pod_by_runtime() {
         ),
         (Mode::Crio, 3, &[]),
     ] {
-        let mut t = Recorder::of(sim_of(mode)).await;
-        let s = t.run("S", 0).await;
-        t.start(&s, "A", 0).await;
-        t.record(starts).await;
-        t.cri.remove_sandbox(&s).await;
-        t.record(2 + removals.len()).await;
-        let recorded = t.all().await.split_off(starts);
+        let mut recorder = Recorder::new(sim_with_mode(mode)).await;
+        let s = recorder.run("S", 0).await;
+        recorder.start(&s, "A", 0).await;
+        recorder.record(starts).await;
+        recorder.cri.remove_sandbox(&s).await;
+        recorder.record(2 + removals.len()).await;
+        let recorded = recorder.take_all().await.split_off(starts);
         assert_eq!(recorded[2..], *removals, "{mode}");
         // CRI-O sends STOPPED of the sandbox within the call, which may overtake the container's.
         let mut ends = recorded[..2].to_vec();
@@ -230,7 +232,7 @@ async fn removal_of_running_pod_by_runtime() {
         } else {
             assert_eq!(ends, stopped, "{mode}");
         }
-        t.sim.shutdown().await;
+        recorder.sim.shutdown().await;
     }
 }
 
@@ -242,44 +244,44 @@ async fn second_sandbox_shows_containers_by_runtime() {
         (Mode::Containerd2, 2, "[B:RUNNING]"),
         (Mode::Crio, 1, "[A:EXITED=137 Error, B:RUNNING]"),
     ] {
-        let mut t = Recorder::of(sim_of(mode)).await;
-        let s = t.run("S", 0).await;
-        t.start(&s, "A", 0).await;
-        t.record(first + 2).await;
-        t.cri.stop_sandbox(&s).await;
-        t.record(2).await;
-        let s2 = t.run("S2", 1).await;
-        t.start(&s2, "B", 0).await;
-        let last = t.record(first + 2).await;
+        let mut recorder = Recorder::new(sim_with_mode(mode)).await;
+        let s = recorder.run("S", 0).await;
+        recorder.start(&s, "A", 0).await;
+        recorder.record(first + 2).await;
+        recorder.cri.stop_sandbox(&s).await;
+        recorder.record(2).await;
+        let s2 = recorder.run("S2", 1).await;
+        recorder.start(&s2, "B", 0).await;
+        let last = recorder.record(first + 2).await;
         assert_eq!(last.pod_sandbox_status.unwrap().id, s2);
-        let recorded = t.all().await;
+        let recorded = recorder.take_all().await;
         assert_eq!(
             *recorded.last().unwrap(),
             format!("STARTED(B) READY {shown}"),
             "{mode}"
         );
-        t.sim.shutdown().await;
+        recorder.sim.shutdown().await;
     }
 }
 
 /// A failed start sends no event. containerd keeps the container, CRI-O removes it.
 #[tokio::test(start_paused = true)]
 async fn failed_start_sends_no_event_by_runtime() {
-    for (mode, starts, stays) in [
+    for (mode, starts, is_kept) in [
         (Mode::Containerd17, 2, true),
         (Mode::Containerd2, 2, true),
         (Mode::Crio, 1, false),
     ] {
-        let mut t = Recorder::of(sim_of(mode)).await;
-        let s = t.run("S", 0).await;
-        let a = t.cri.create(&s, "a", 0, "fail-start").await;
-        t.cri.try_start(&a).await.unwrap_err();
-        t.record(starts + 1).await;
-        t.all().await;
-        let status = t.cri.status(&a).await.ok();
-        let expected = stays.then(|| (128, "StartError".to_owned()));
+        let mut recorder = Recorder::new(sim_with_mode(mode)).await;
+        let s = recorder.run("S", 0).await;
+        let a = recorder.cri.create(&s, "a", 0, "fail-start").await;
+        recorder.cri.try_start(&a).await.unwrap_err();
+        recorder.record(starts + 1).await;
+        recorder.take_all().await;
+        let status = recorder.cri.status(&a).await.ok();
+        let expected = is_kept.then(|| (128, "StartError".to_owned()));
         assert_eq!(status.map(|s| (s.exit_code, s.reason)), expected, "{mode}");
-        t.sim.shutdown().await;
+        recorder.sim.shutdown().await;
     }
 }
 
@@ -293,25 +295,27 @@ async fn oom_reason_is_in_event_by_version() {
         (Mode::Crio, "1.36.3", "OOMKilled"),
     ] {
         let sim = sim().mode(mode).runtime_version(version).build();
-        let mut t = Recorder::of(sim).await;
-        let s = t.run("S", 0).await;
-        let a = t.start(&s, "A", 0).await;
-        t.record(if mode == Mode::Crio { 3 } else { 4 }).await;
-        assert!(t.sim.oom_kill_container(&a));
-        let event = t.record(1).await;
+        let mut recorder = Recorder::new(sim).await;
+        let s = recorder.run("S", 0).await;
+        let a = recorder.start(&s, "A", 0).await;
+        recorder
+            .record(if mode == Mode::Crio { 3 } else { 4 })
+            .await;
+        assert!(recorder.sim.oom_kill_container(&a));
+        let event = recorder.record(1).await;
         assert_eq!(event.containers_statuses[0].reason, recorded, "{version}");
-        t.all().await;
-        let status = t.cri.status(&a).await.unwrap();
+        recorder.take_all().await;
+        let status = recorder.cri.status(&a).await.unwrap();
         assert_eq!(
             (status.exit_code, status.reason.as_str()),
             (137, "OOMKilled"),
             "{version}"
         );
-        t.sim.shutdown().await;
+        recorder.sim.shutdown().await;
     }
 }
 
-fn shared(mut config: v1::PodSandboxConfig) -> v1::PodSandboxConfig {
+fn with_shared_processes(mut config: v1::PodSandboxConfig) -> v1::PodSandboxConfig {
     let options = v1::NamespaceOption {
         pid: v1::NamespaceMode::Pod.into(),
         ..Default::default()
@@ -334,26 +338,30 @@ async fn killed_pause_process_by_runtime() {
     for mode in [Mode::Containerd17, Mode::Containerd2, Mode::Crio] {
         let crio = mode == Mode::Crio;
         for shares in [false, true] {
-            let mut t = Recorder::of(sim_of(mode)).await;
+            let mut recorder = Recorder::new(sim_with_mode(mode)).await;
             let config = pod_config("p");
-            let config = if shares { shared(config) } else { config };
-            let s = t.cri.try_run_as(config).await.unwrap();
-            t.names.push((s.clone(), "S"));
-            t.start(&s, "A", 0).await;
-            t.record(if crio { 3 } else { 4 }).await;
-            t.recorded.clear();
-            assert_eq!(t.sim.kill_sandbox(&s), shares || !crio, "{mode}");
-            assert!(!t.sim.kill_sandbox(&s), "once");
+            let config = if shares {
+                with_shared_processes(config)
+            } else {
+                config
+            };
+            let s = recorder.cri.try_run_as(config).await.unwrap();
+            recorder.names.push((s.clone(), "S"));
+            recorder.start(&s, "A", 0).await;
+            recorder.record(if crio { 3 } else { 4 }).await;
+            recorder.recorded.clear();
+            assert_eq!(recorder.sim.kill_sandbox(&s), shares || !crio, "{mode}");
+            assert!(!recorder.sim.kill_sandbox(&s), "once");
             if shares {
-                t.record(2).await;
-                let recorded = t.all().await;
+                recorder.record(2).await;
+                let recorded = recorder.take_all().await;
                 let mut subjects: Vec<_> = recorded.iter().map(|e| &e[..10]).collect();
                 subjects.sort_unstable();
                 assert_eq!(subjects, ["STOPPED(A)", "STOPPED(S)"], "{mode}");
             } else if crio {
-                assert!(t.all().await.is_empty());
+                assert!(recorder.take_all().await.is_empty());
             } else {
-                let event = t.record(1).await;
+                let event = recorder.record(1).await;
                 assert!(
                     !event
                         .pod_sandbox_status
@@ -363,9 +371,13 @@ async fn killed_pause_process_by_runtime() {
                         .ip
                         .is_empty()
                 );
-                assert_eq!(t.all().await, ["STOPPED(S) NOTREADY [A:RUNNING]"], "{mode}");
+                assert_eq!(
+                    recorder.take_all().await,
+                    ["STOPPED(S) NOTREADY [A:RUNNING]"],
+                    "{mode}"
+                );
             }
-            t.sim.shutdown().await;
+            recorder.sim.shutdown().await;
         }
     }
 }
@@ -383,17 +395,17 @@ async fn pod_sandbox_status_by_version() {
         (Mode::CrioDisabled, "1.36.3", 0, 0),
     ] {
         let sim = sim().mode(mode).runtime_version(version).build();
-        let mut cri = Client::of(&sim).await;
+        let mut cri = Client::connect(&sim).await;
         let s = cri.run("p").await;
         cri.create_and_start(&s, "a", "").await;
-        let answer = cri.sandbox_status(&s).await.unwrap();
-        let later = answer.timestamp - since;
+        let response = cri.sandbox_status(&s).await.unwrap();
+        let later = response.timestamp - since;
         assert!(
             (0..1000).contains(&later) && (since > 0 || later == 0),
             "{version}: {later}"
         );
-        assert_eq!(answer.containers_statuses.len(), containers, "{version}");
-        assert_eq!(answer.status.unwrap().id, s);
+        assert_eq!(response.containers_statuses.len(), containers, "{version}");
+        assert_eq!(response.status.unwrap().id, s);
         sim.shutdown().await;
     }
 }

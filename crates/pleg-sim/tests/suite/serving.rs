@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, os::unix::net::UnixListener, sync::Arc, time::Duration};
 
-use crate::common::{Client, Events, idle, over_socket, sim, soon};
+use crate::common::{Client, Events, connect_unix, is_pending_when_idle, sim, with_timeout};
 use pleg_cri::v1::{self, ContainerEventType as Kind};
 use pleg_sim::{Call, CallFault, Delivery, Faults, Sim, SimError, WorkloadConfig};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -14,12 +14,12 @@ async fn socket_is_served_again_after_stop() {
     let path = dir.path().join("sim.sock");
     let sim = sim().build();
     let serving = sim.serve_unix(&path, std::future::pending()).unwrap();
-    let s = over_socket(&path).await.run("p").await;
+    let s = connect_unix(&path).await.run("p").await;
     assert!(matches!(
         sim.serve_unix(&path, std::future::pending()),
         Err(SimError::InUse { .. })
     ));
-    soon(serving.stop()).await;
+    with_timeout(serving.stop()).await;
     assert!(!path.exists());
 
     // A socket file that no process listens on is replaced; the node is unchanged.
@@ -27,15 +27,15 @@ async fn socket_is_served_again_after_stop() {
     assert!(path.exists());
     let (end, ended) = tokio::sync::oneshot::channel::<()>();
     let serving = sim.serve_unix(&path, async { drop(ended.await) }).unwrap();
-    let mut cri = over_socket(&path).await;
+    let mut cri = connect_unix(&path).await;
     assert_eq!(
         cri.sandboxes(v1::PodSandboxFilter::default()).await[0].id,
         s
     );
     end.send(()).unwrap();
-    soon(serving.stopped()).await;
+    with_timeout(serving.stopped()).await;
     assert!(!path.exists());
-    soon(sim.shutdown()).await;
+    with_timeout(sim.shutdown()).await;
 }
 
 #[tokio::test]
@@ -47,16 +47,16 @@ async fn file_that_is_not_a_socket_is_not_replaced() {
     let rejected = sim.serve_unix(&path, std::future::pending());
     assert!(matches!(rejected, Err(SimError::NotASocket { .. })));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
-    let nowhere = dir.path().join("no/where");
-    let rejected = sim.serve_unix(&nowhere, std::future::pending());
+    let missing = dir.path().join("missing/socket");
+    let rejected = sim.serve_unix(&missing, std::future::pending());
     assert!(matches!(rejected, Err(SimError::Io { what: "bind", .. })));
 }
 
 /// Each kind of fault once.
 #[derive(Debug)]
-struct Bad;
+struct EveryFault;
 
-impl Faults for Bad {
+impl Faults for EveryFault {
     fn before(&self, call: Call<'_>) -> CallFault {
         match call.method {
             "Version" => CallFault::Fail(Status::unavailable("server is not initialized yet")),
@@ -89,8 +89,8 @@ impl Faults for Bad {
 
 #[tokio::test(start_paused = true)]
 async fn faults_in_code_apply_to_calls_and_events() {
-    let sim = sim().faults(Arc::new(Bad)).build();
-    let mut cri = Client::of(&sim).await;
+    let sim = sim().faults(Arc::new(EveryFault)).build();
+    let mut cri = Client::connect(&sim).await;
     let rejected = cri
         .0
         .version(v1::VersionRequest::default())
@@ -98,8 +98,8 @@ async fn faults_in_code_apply_to_calls_and_events() {
         .unwrap_err();
     assert_eq!(rejected.code(), Code::Unavailable);
     let list = cri.0.list_pod_sandbox(v1::ListPodSandboxRequest::default());
-    let begun = tokio::time::timeout(Duration::from_secs(29), list).await;
-    assert!(begun.is_err(), "it takes 30 s");
+    let result = tokio::time::timeout(Duration::from_secs(29), list).await;
+    assert!(result.is_err(), "the call takes 30 s");
     let list = cri.0.list_containers(v1::ListContainersRequest::default());
     assert!(
         tokio::time::timeout(Duration::from_secs(3600), list)
@@ -121,7 +121,7 @@ async fn faults_in_code_apply_to_calls_and_events() {
         ["DELETED(S) nil []", "STARTED(S) READY []"],
         "the late event shows the old state"
     );
-    soon(sim.shutdown()).await;
+    with_timeout(sim.shutdown()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -148,10 +148,10 @@ async fn workload_continues_with_its_pods_after_stop() {
     assert_eq!(kinds.len(), 4, "all kinds of events");
     assert!(codes.contains(&0) && codes.len() > 2, "{codes:?}");
     assert!(restarted);
-    soon(workload.stop()).await;
+    with_timeout(workload.stop()).await;
 
-    // It is stopped; a new workload continues with its pods.
-    let mut cri = Client::of(&sim).await;
+    // A new workload continues with the pods of the first.
+    let mut cri = Client::connect(&sim).await;
     let before = cri.sandboxes(v1::PodSandboxFilter::default()).await;
     assert!(!before.is_empty() && before.len() <= 4);
     let workload = sim.spawn_workload(config);
@@ -159,35 +159,38 @@ async fn workload_continues_with_its_pods_after_stop() {
         events.next().await;
     }
     assert!(cri.sandboxes(v1::PodSandboxFilter::default()).await.len() <= 4);
-    soon(workload.stop()).await;
-    soon(sim.shutdown()).await;
-    assert!(idle(&mut std::future::pending::<()>()).await);
+    with_timeout(workload.stop()).await;
+    with_timeout(sim.shutdown()).await;
+    assert!(is_pending_when_idle(&mut std::future::pending::<()>()).await);
 }
 
-/// More than one keepalive ping in five minutes: the fourth closes the connection.
+/// The fourth ping within five minutes closes the connection.
 #[tokio::test]
 async fn too_many_pings_close_the_connection() {
-    let (mut ours, theirs) = tokio::io::duplex(64 << 10);
+    let (mut client, server) = tokio::io::duplex(64 << 10);
     let sim = sim().build();
-    sim.serve_stream(theirs);
-    ours.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+    sim.serve_stream(server);
+    client
+        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
         .await
         .unwrap();
-    ours.write_all(b"\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    client.write_all(b"\0\0\0\x04\0\0\0\0\0").await.unwrap();
     let ping = b"\0\0\x08\x06\0\0\0\0\0 a ping ";
     for _ in 0..3 {
-        ours.write_all(ping).await.unwrap();
+        client.write_all(ping).await.unwrap();
     }
     let mut received = Vec::new();
-    let end = ours.read_to_end(&mut received);
+    let end = client.read_to_end(&mut received);
     assert!(
         tokio::time::timeout(Duration::from_millis(200), end)
             .await
             .is_err(),
         "the connection is still open"
     );
-    ours.write_all(ping).await.unwrap();
-    soon(ours.read_to_end(&mut received)).await.unwrap();
+    client.write_all(ping).await.unwrap();
+    with_timeout(client.read_to_end(&mut received))
+        .await
+        .unwrap();
     assert!(
         received.ends_with(b"\0\0\0\x0btoo_many_pings"),
         "{received:?}"

@@ -12,29 +12,33 @@ use tokio::{
 };
 use tonic::{Request, Status};
 
-use crate::common::{Client, idle, over_socket, sim, soon};
+use crate::common::{Client, connect_unix, is_pending_when_idle, sim, with_timeout};
 
-/// Longer than any grace period, in paused time.
-const BOUND: Duration = Duration::from_secs(5);
+/// In paused time. Longer than any grace period.
+const MAX_SHUTDOWN: Duration = Duration::from_secs(5);
 
-async fn bounded<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(BOUND, what).await.expect("bounded")
+async fn bounded<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(MAX_SHUTDOWN, future)
+        .await
+        .expect("in time")
 }
 
 /// Makes every `ListContainers` hang, and counts them.
 #[derive(Debug, Default)]
-struct ListsHang {
+struct HangingLists {
     hung: watch::Sender<usize>,
 }
 
-impl ListsHang {
+impl HangingLists {
     async fn wait_for(&self, count: usize) {
         let mut hung = self.hung.subscribe();
-        soon(hung.wait_for(|now| *now >= count)).await.unwrap();
+        with_timeout(hung.wait_for(|now| *now >= count))
+            .await
+            .unwrap();
     }
 }
 
-impl Faults for ListsHang {
+impl Faults for HangingLists {
     fn before(&self, call: Call<'_>) -> CallFault {
         if call.method == "ListContainers" {
             self.hung.send_modify(|count| *count += 1);
@@ -53,10 +57,10 @@ async fn with_hung_call(
     JoinHandle<Result<(), Status>>,
     Client,
 ) {
-    let faults = Arc::new(ListsHang::default());
+    let faults = Arc::new(HangingLists::default());
     let sim = sim().faults(faults.clone()).build();
     let serving = sim.serve_unix(path, std::future::pending()).unwrap();
-    let cri = over_socket(path).await;
+    let cri = connect_unix(path).await;
     let mut client = cri.clone();
     let call = tokio::spawn(async move {
         let request = v1::ListContainersRequest::default();
@@ -71,10 +75,13 @@ async fn serving_stops_while_a_call_hangs() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("sim.sock");
     let (sim, serving, call, _cri) = with_hung_call(&path).await;
-    soon(serving.stop()).await;
+    with_timeout(serving.stop()).await;
     assert!(!path.exists());
-    assert!(soon(call).await.unwrap().is_err(), "the connection is cut");
-    soon(sim.shutdown()).await;
+    assert!(
+        with_timeout(call).await.unwrap().is_err(),
+        "the connection is cut"
+    );
+    with_timeout(sim.shutdown()).await;
 }
 
 #[tokio::test]
@@ -84,24 +91,29 @@ async fn shutdown_ends_hung_calls_and_removes_sockets() {
     let control = dir.path().join("sim.sock.ctl");
     let (sim, serving, call, _cri) = with_hung_call(&path).await;
     let controlling = sim.serve_control(&control).unwrap();
-    // A control command that takes an hour is no reason to wait either.
+    // A control command that takes an hour does not delay the shutdown.
     let mut connection = UnixStream::connect(&control).await.unwrap();
     connection.write_all(b"restart down=60m\n").await.unwrap();
-    assert!(soon(call).await.unwrap().is_err(), "the runtime went down");
-    soon(sim.shutdown()).await;
+    assert!(
+        with_timeout(call).await.unwrap().is_err(),
+        "the runtime went down"
+    );
+    with_timeout(sim.shutdown()).await;
     assert!(!path.exists() && !control.exists());
     let mut response = Vec::new();
-    soon(connection.read_to_end(&mut response)).await.unwrap();
-    soon(serving.stopped()).await;
-    soon(controlling.stopped()).await;
+    with_timeout(connection.read_to_end(&mut response))
+        .await
+        .unwrap();
+    with_timeout(serving.stopped()).await;
+    with_timeout(controlling.stopped()).await;
 }
 
-/// CRI-O waits for its clients, but not for ever.
+/// CRI-O waits for its clients, with a timeout.
 #[tokio::test(start_paused = true)]
 async fn graceful_stop_is_bounded_while_a_call_hangs() {
-    let faults = Arc::new(ListsHang::default());
+    let faults = Arc::new(HangingLists::default());
     let sim = sim().mode(Mode::Crio).faults(faults.clone()).build();
-    let mut cri = Client::of(&sim).await;
+    let mut cri = Client::connect(&sim).await;
     let call = tokio::spawn(async move {
         let request = v1::ListContainersRequest::default();
         cri.0.list_containers(request).await.map(drop)
@@ -114,7 +126,7 @@ async fn graceful_stop_is_bounded_while_a_call_hangs() {
 
 #[tokio::test(start_paused = true)]
 async fn workload_stops_while_its_call_hangs() {
-    let faults = Arc::new(ListsHang::default());
+    let faults = Arc::new(HangingLists::default());
     let sim = sim().faults(faults.clone()).build();
     let workload = sim.spawn_workload(WorkloadConfig::default());
     faults.wait_for(1).await;
@@ -127,7 +139,7 @@ async fn workload_stops_while_the_creation_of_its_pods_hangs() {
     let sim = sim().build();
     sim.set_knob("run_pod_sandbox.hang").unwrap();
     let workload = sim.spawn_workload(WorkloadConfig::default().pods(100).full());
-    assert!(idle(&mut Box::pin(workload.filled())).await);
+    assert!(is_pending_when_idle(&mut Box::pin(workload.filled())).await);
     assert_eq!(sim.fired()["run_pod_sandbox.hang"], 1);
     bounded(workload.stop()).await;
     bounded(sim.shutdown()).await;
@@ -139,7 +151,7 @@ async fn wait_for_filled_workload_ends_with_shutdown() {
     sim.set_knob("all.hang").unwrap();
     let workload = sim.spawn_workload(WorkloadConfig::default().full());
     let mut filled = Box::pin(workload.filled());
-    assert!(idle(&mut filled).await);
+    assert!(is_pending_when_idle(&mut filled).await);
     bounded(sim.shutdown()).await;
     bounded(filled).await;
 }
@@ -153,12 +165,12 @@ async fn workload_stops_while_a_slow_subscriber_blocks_the_runtime() {
         let _stream = call.await;
         std::future::pending::<()>().await;
     });
-    soon(sim.wait_for_subscribers(1)).await;
+    with_timeout(sim.wait_for_subscribers(1)).await;
     // Far more events than the subscriber's buffer holds.
     let workload = sim.spawn_workload(WorkloadConfig::default().pods(100).full());
     assert!(
-        idle(&mut Box::pin(workload.filled())).await,
-        "it is blocked"
+        is_pending_when_idle(&mut Box::pin(workload.filled())).await,
+        "the workload is blocked"
     );
     bounded(workload.stop()).await;
     bounded(sim.shutdown()).await;

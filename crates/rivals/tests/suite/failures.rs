@@ -1,5 +1,5 @@
-//! Entries of the failure catalogue on upstream's designs and on ours: one scenario each, run on
-//! both. That the port fails as upstream did is the evidence that the scenario can fail.
+//! Entries of the failure catalogue. Each scenario runs on upstream's design and on this project's
+//! generator. The port fails as upstream does, which proves that the scenario can fail.
 
 mod further;
 mod read;

@@ -1,5 +1,5 @@
-//! Upstream's scenarios of the pod cache, K1 to K8 (container/cache_test.go of Kubernetes 1.36.2),
-//! on the port: it is right where upstream is right.
+//! Upstream's tests of the pod cache, K1 to K8 (container/cache_test.go of Kubernetes 1.36.2), on the
+//! port.
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use rivals::{Answer, Cache, PodStatus, Time};
 
 const SECOND: i64 = 1_000_000_000;
 
-/// The instant from which the scenarios count, so many seconds later.
+/// The reference time of the tests, plus that many seconds.
 fn t(seconds: i64) -> Time {
     Time::from_nanos(1_700_000_000 * SECOND + seconds * SECOND)
 }
@@ -19,7 +19,7 @@ fn pod() -> PodUid {
 }
 
 fn status(name: &str) -> Arc<PodStatus> {
-    let mut status = PodStatus::nothing(pod());
+    let mut status = PodStatus::empty(pod());
     status.name = name.into();
     Arc::new(status)
 }
@@ -28,12 +28,12 @@ fn set(cache: &Cache, at: Time) {
     assert!(cache.set(&pod(), status("p"), None, at));
 }
 
-/// `getIfNewerThan`: what there is without waiting.
+/// `getIfNewerThan`: the status, if no wait is necessary.
 fn if_newer(cache: &Cache, uid: &PodUid, after: Time) -> Option<Answer> {
     cache.newer_than(uid, after).now_or_never()
 }
 
-/// K1, TestCacheNotInitialized: without a global timestamp nothing is newer than anything.
+/// K1, TestCacheNotInitialized: without a global timestamp, no status is newer than any time.
 #[test]
 fn k1_cache_not_initialized() {
     let cache = Cache::new(false);
@@ -58,21 +58,22 @@ fn k2_get_if_newer_than_when_pod_exists() {
     }
 }
 
-/// K3, TestGetPodNewerThanWhenPodDoesNotExist: before the global timestamp the default status,
-/// after it nothing yet.
+/// K3, TestGetPodNewerThanWhenPodDoesNotExist: the default status for a time before the global
+/// timestamp, none for a time after it.
 #[test]
 fn k3_get_newer_than_when_pod_does_not_exist() {
     let cache = Cache::new(false);
     cache.update_time(t(0));
-    let nothing = if_newer(&cache, &pod(), t(-1)).unwrap();
-    assert_eq!(*nothing.status, PodStatus::nothing(pod()));
+    let empty = if_newer(&cache, &pod(), t(-1)).unwrap();
+    assert_eq!(*empty.status, PodStatus::empty(pod()));
     assert_eq!(if_newer(&cache, &pod(), t(1)), None);
 }
 
-/// K4, TestCacheSetAndGet: status and error as they are, also together, also at the zero time.
+/// K4, TestCacheSetAndGet: the status and the error that were set, separately or together, with the
+/// zero time.
 #[test]
 fn k4_cache_set_and_get() {
-    let error = || CallError::new("ContainerStatus", CallErrorKind::Failed, "as scripted");
+    let error = || CallError::new("ContainerStatus", CallErrorKind::Failed, "test error");
     for (name, error) in [
         ("one", None),
         ("two", Some(error())),
@@ -92,19 +93,19 @@ fn k4_cache_set_and_get() {
 #[test]
 fn k5_k6_get_and_delete() {
     let cache = Cache::new(false);
-    let nothing = Answer {
-        status: Arc::new(PodStatus::nothing(pod())),
+    let empty = Answer {
+        status: Arc::new(PodStatus::empty(pod())),
         error: None,
     };
-    assert_eq!(cache.get(&pod()), nothing);
+    assert_eq!(cache.get(&pod()), empty);
     set(&cache, t(0));
-    assert_ne!(cache.get(&pod()), nothing);
+    assert_ne!(cache.get(&pod()), empty);
     cache.delete(&pod());
-    assert_eq!(cache.get(&pod()), nothing);
+    assert_eq!(cache.get(&pod()), empty);
 }
 
-/// K7, TestRegisterNotification: one who waits for g+1 is notified by a Set stamped g+1, another
-/// one by a global timestamp g+2; but who comes later is not answered by an equal stamp.
+/// K7, TestRegisterNotification: a waiter for g+1 is notified by a Set with the timestamp g+1, and a
+/// waiter for g+2 by the global timestamp g+2. A later waiter is not answered by an equal timestamp.
 #[tokio::test]
 async fn k7_register_notification() {
     let cache = Cache::new(false);
@@ -122,7 +123,7 @@ async fn k7_register_notification() {
 }
 
 /// K8, TestGetNewerThan, its five cases: blocked, still blocked at min − 1 s, unblocked at
-/// min + 1 s with the right id, and then answered at once.
+/// min + 1 s with the correct id, and afterwards answered at once.
 #[tokio::test]
 async fn k8_get_newer_than() {
     type Act = fn(&Cache, Time);
@@ -153,15 +154,15 @@ async fn k8_get_newer_than() {
     }
 }
 
-/// With the gate EventedPLEG on, what is older by its stamp is rejected; an equal stamp
-/// overwrites. With it off, everything overwrites.
+/// With the feature gate EventedPLEG, a status with an older timestamp is rejected, and one with an
+/// equal timestamp overwrites the entry. Without it, every status overwrites the entry.
 #[test]
-fn older_is_rejected_with_events_in_use() {
+fn older_status_is_rejected_with_gate() {
     for gate in [true, false] {
         let cache = Cache::new(gate);
         set(&cache, t(0));
-        let taken = cache.set(&pod(), status("older"), None, t(-1));
-        assert_eq!(taken, !gate);
+        let accepted = cache.set(&pod(), status("older"), None, t(-1));
+        assert_eq!(accepted, !gate);
         assert!(cache.set(&pod(), status("equal"), None, t(0)));
         assert_eq!(&*cache.get(&pod()).status.name, "equal");
     }

@@ -1,8 +1,8 @@
-//! Upstream's scenarios of its evented PLEGs, E1 to E7 (evented_test.go), on the ports, and that
-//! each of them leaves nothing behind. E2 is of a metric that the port does not have.
+//! Upstream's tests of its evented PLEGs, E1 to E7 (evented_test.go), on the ports, and tests that
+//! each port ends all of its tasks. E2 tests a metric that the port does not have.
 use crate::support::{
-    MINUTE, MS, Node, Op, SECOND, container, drain, evented_1_36, exited, generic, hint, ours,
-    pass, pod, sandbox, settled, soon, until,
+    MINUTE, MS, Node, Op, SECOND, container, drain, evented_1_36, exited, generic, hint, ours, pod,
+    sandbox, sleep, wait_until, wait_until_ready, with_timeout,
 };
 use pleg_core::{Details, EventType, RuntimeEvent, SandboxDetails, Shown};
 use rivals::{Fifo, Hint, HintSettings, Subject};
@@ -13,23 +13,23 @@ async fn e1_healthy() {
     let node = Node::new();
     node.run_pod("p");
     let (evented, mut fifo) = evented_1_36(&node);
-    settled(&evented, &node, "p").await;
+    wait_until_ready(&evented, &node, "p").await;
     assert_eq!(drain(&mut fifo).len(), 2);
     let event = node.event(EventType::Started, "p-c", evented.wall());
     for n in 1..=1000 {
         assert_eq!(evented.healthy(), Ok(()), "{n}");
-        node.tell(&event);
-        pass(&evented, MS).await;
+        node.send_event(&event);
+        sleep(&evented, MS).await;
     }
     let text = evented.healthy().unwrap_err().to_string();
     assert!(text.contains("full"), "{text}");
     assert!(fifo.try_next().is_some());
     assert_eq!(evented.healthy(), Ok(()));
-    soon(evented.shutdown()).await;
+    with_timeout(evented.shutdown()).await;
 }
 
-/// E3, TestEventedPLEG_getPodIPs: new addresses; none while a sandbox is ready; none if none were
-/// known; the last ones once no sandbox is ready.
+/// E3, TestEventedPLEG_getPodIPs: the new addresses; no addresses while a sandbox is ready and has
+/// none, or if none were known; the last addresses if no sandbox is ready.
 #[tokio::test(start_paused = true)]
 async fn e3_addresses() {
     let with = |ips: &[&str], shown| {
@@ -44,7 +44,7 @@ async fn e3_addresses() {
     let node = Node::new();
     node.run_sandbox("p");
     let (evented, _fifo) = evented_1_36(&node);
-    settled(&evented, &node, "p").await;
+    wait_until_ready(&evented, &node, "p").await;
     for (ips, shown, expected) in [
         (&[][..], Shown::Exited, &[][..]),
         (&["10.0.0.1"], Shown::Running, &["10.0.0.1"]),
@@ -53,22 +53,22 @@ async fn e3_addresses() {
         (&[], Shown::Exited, &["10.0.0.2"]),
     ] {
         node.put(with(ips, shown));
-        node.tell(&node.event(EventType::Stopped, "p-s", evented.wall()));
-        pass(&evented, MS).await;
+        node.send_event(&node.event(EventType::Stopped, "p-s", evented.wall()));
+        sleep(&evented, MS).await;
         let ips = evented.get(&"p".into()).status.ips.clone();
         let ips: Vec<&str> = ips.iter().map(|ip| &**ip).collect();
         assert_eq!(ips, expected);
     }
-    soon(evented.shutdown()).await;
+    with_timeout(evented.shutdown()).await;
 }
 
-/// The types of classic events, and that the cache is written before they are sent.
+/// The cache is written before the lifecycle events are sent.
 #[tokio::test(start_paused = true)]
-async fn what_classic_events_announce() {
+async fn classic_event_types_are_announced() {
     let node = Node::new();
     node.run_sandbox("p");
     let (evented, mut fifo) = evented_1_36(&node);
-    settled(&evented, &node, "p").await;
+    wait_until_ready(&evented, &node, "p").await;
     assert_eq!(drain(&mut fifo), ["p Started p-s"]);
     for (event, shown, announced) in [
         (EventType::Created, Shown::Created, &[][..]),
@@ -82,18 +82,18 @@ async fn what_classic_events_announce() {
         (EventType::Other(9), Shown::Exited, &[]),
     ] {
         node.put(container("p", "c", shown));
-        node.tell(&node.event(event, "p-c", evented.wall()));
-        pass(&evented, MS).await;
+        node.send_event(&node.event(event, "p-c", evented.wall()));
+        sleep(&evented, MS).await;
         assert_eq!(crate::support::cached(&evented, "p", "c"), Some(shown));
         assert_eq!(drain(&mut fifo), announced, "{event:?}");
     }
-    soon(evented.shutdown()).await;
+    with_timeout(evented.shutdown()).await;
 }
 
-/// E4 and E5, TestEventedPLEGRetryExhaustion… and …RetriesWhenStreamClosesWithoutError: however
-/// the stream ends, it is asked for so often in all, at once, and no more.
+/// E4 and E5, TestEventedPLEGRetryExhaustion… and …RetriesWhenStreamClosesWithoutError: the
+/// generator subscribes a fixed number of times in total, without pauses, and then gives up.
 #[tokio::test(start_paused = true)]
-async fn e4_e5_the_hint_gives_up() {
+async fn e4_e5_hint_gives_up_after_all_attempts() {
     for attempts in [1, 2] {
         let node = Node::new();
         node.fail(Op::Subscribe);
@@ -102,27 +102,27 @@ async fn e4_e5_the_hint_gives_up() {
             ..HintSettings::default()
         };
         let (hint, _fifo) = Hint::start(node.clone(), &settings);
-        pass(&hint, MS).await;
-        assert_eq!(hint.calls(), u64::from(attempts));
-        pass(&hint, MINUTE).await;
-        assert_eq!(hint.calls(), u64::from(attempts));
-        assert_eq!(hint.healthy(), Ok(()), "the lists go on");
-        soon(hint.shutdown()).await;
+        sleep(&hint, MS).await;
+        assert_eq!(hint.subscribes(), u64::from(attempts));
+        sleep(&hint, MINUTE).await;
+        assert_eq!(hint.subscribes(), u64::from(attempts));
+        assert_eq!(hint.healthy(), Ok(()), "lists continue");
+        with_timeout(hint.shutdown()).await;
     }
 }
 
 /// E7, TestProcessCRIEventsRequestsRelistOnlyForStoppedEvents.
 #[tokio::test(start_paused = true)]
-async fn e7_only_stopped_asks_for_a_relist() {
+async fn e7_only_stopped_requests_relist() {
     let node = Node::new();
     node.run_pod("p");
     let (hint, _fifo) = hint(&node);
-    settled(&hint, &node, "p").await;
-    let bare = |event: RuntimeEvent| RuntimeEvent {
+    wait_until_ready(&hint, &node, "p").await;
+    let without_sandbox = |event: RuntimeEvent| RuntimeEvent {
         sandbox: None,
         ..event
     };
-    let without_statuses = |event: RuntimeEvent| RuntimeEvent {
+    let without_containers = |event: RuntimeEvent| RuntimeEvent {
         containers: vec![],
         ..event
     };
@@ -130,65 +130,66 @@ async fn e7_only_stopped_asks_for_a_relist() {
     let of = |event| node.event(event, "p-c", hint.wall());
     for (event, relists) in [
         (of(EventType::Stopped), 1),
-        (without_statuses(of(EventType::Stopped)), 1),
-        (bare(of(EventType::Stopped)), 0),
+        (without_containers(of(EventType::Stopped)), 1),
+        (without_sandbox(of(EventType::Stopped)), 0),
         (of(EventType::Started), 0),
         (of(EventType::Deleted), 0),
     ] {
-        let before = node.asked(&pod("p"));
-        node.tell(&event);
-        pass(&hint, MS).await;
-        assert_eq!(node.asked(&pod("p")) - before, relists, "{event:?}");
+        let before = node.reads(&pod("p"));
+        node.send_event(&event);
+        sleep(&hint, MS).await;
+        assert_eq!(node.reads(&pod("p")) - before, relists, "{event:?}");
     }
     assert_eq!(crate::support::cached(&hint, "p", "c"), Some(Shown::Exited));
-    soon(hint.shutdown()).await;
+    with_timeout(hint.shutdown()).await;
 }
 
-/// How soon a container's end is announced of which the runtime tells.
-async fn told<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> std::time::Duration {
+/// Returns the time until the exit of a container, with a STOPPED event, is announced.
+async fn exit_announced_after<S: Subject>(
+    start: impl FnOnce(&Node) -> (S, Fifo),
+) -> std::time::Duration {
     let node = Node::new();
     node.run_pod("p");
     let (subject, mut fifo) = start(&node);
-    until(&subject, || !subject.get(&"p".into()).status.is_nothing()).await;
-    pass(&subject, 500 * MS).await;
+    wait_until(&subject, || !subject.get(&"p".into()).status.is_empty()).await;
+    sleep(&subject, 500 * MS).await;
     node.put(exited("p", "c", 1));
-    node.tell(&node.event(EventType::Stopped, "p-c", subject.wall()));
-    let told = || drain(&mut fifo).iter().any(|e| e == "p Died p-c");
-    let took = until(&subject, told).await.unwrap();
-    // E6, TestEventedPLEGWatcherStopsWhenContextIsCanceled, and the rest: nothing is left.
-    soon(subject.shutdown()).await;
+    node.send_event(&node.event(EventType::Stopped, "p-c", subject.wall()));
+    let announced = || drain(&mut fifo).iter().any(|e| e == "p Died p-c");
+    let took = wait_until(&subject, announced).await.unwrap();
+    // E6, TestEventedPLEGWatcherStopsWhenContextIsCanceled, and all other tasks: none is left.
+    with_timeout(subject.shutdown()).await;
     assert_eq!(node.streams(), 0);
     drop(subject);
-    assert!(node.is_let_go());
+    assert!(node.is_released());
     took
 }
 
-/// What each design is for: where an event tells of a death, all but the polling one know at once.
-/// And when it is shut down (E6), nothing is left of it.
+/// All designs except for the generic one announce it at once. After a shutdown, no task is left
+/// (E6).
 #[tokio::test(start_paused = true)]
-async fn a_death_is_told_at_once() {
-    assert!(told(evented_1_36).await <= MS);
-    assert!(told(hint).await <= MS);
-    assert!(told(ours).await <= MS);
-    let polled = told(generic).await;
+async fn stopped_event_is_announced_at_once() {
+    assert!(exit_announced_after(evented_1_36).await <= MS);
+    assert!(exit_announced_after(hint).await <= MS);
+    assert!(exit_announced_after(ours).await <= MS);
+    let polled = exit_announced_after(generic).await;
     assert!((400 * MS..SECOND).contains(&polled), "{polled:?}");
 }
 
-/// One that is dropped ends by itself.
 #[tokio::test(start_paused = true)]
-async fn a_dropped_one_ends() {
-    async fn dropped<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) {
+async fn dropped_generator_ends_its_tasks() {
+    async fn drop_generator<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) {
         let node = Node::new();
         node.run_pod("p");
         let (subject, fifo) = start(&node);
-        pass(&subject, 10 * SECOND).await;
+        sleep(&subject, 10 * SECOND).await;
         let clock = subject.clock();
         drop((subject, fifo));
         clock.sleep_until(clock.now().after(SECOND)).await;
-        assert!(node.is_let_go());
+        assert!(node.is_released());
     }
-    dropped(generic).await;
-    dropped(evented_1_36).await;
-    dropped(hint).await;
-    dropped(ours).await;
+    drop_generator(generic).await;
+    drop_generator(evented_1_36).await;
+    drop_generator(hint).await;
+    drop_generator(ours).await;
 }

@@ -1,9 +1,10 @@
-//! Upstream's scenarios of the generic PLEG, G1 to G18 as far as they say something of the port
-//! (generic_test.go of Kubernetes 1.36.2): it is right where upstream is right.
+//! Upstream's tests of the generic PLEG, those of G1 to G18 that apply to the port (generic_test.go
+//! of Kubernetes 1.36.2).
 use std::time::Duration;
 
 use crate::support::{
-    MINUTE, MS, Node, SECOND, container, drain, exited, pass, pod, sandbox, soon, until,
+    MINUTE, MS, Node, SECOND, container, drain, exited, pod, sandbox, sleep, wait_until,
+    with_timeout,
 };
 use pleg_core::{Details, Report, SandboxDetails, Shown};
 use rivals::{Fifo, Generic, GenericSettings, Subject};
@@ -12,7 +13,7 @@ fn by_hand(node: &Node) -> (Generic<Node>, Fifo) {
     Generic::by_hand(node.clone(), GenericSettings::default())
 }
 
-/// What a relist announces, sorted: between pods upstream has no order.
+/// Relists and returns the lifecycle events, sorted: upstream has no order between pods.
 async fn relist(generic: &Generic<Node>, fifo: &mut Fifo) -> Vec<String> {
     generic.relist().await;
     let mut all = drain(fifo);
@@ -20,34 +21,35 @@ async fn relist(generic: &Generic<Node>, fifo: &mut Fifo) -> Vec<String> {
     all
 }
 
-/// G1's node and, with `later`, G3's; the things are containers, or sandboxes (G12).
-fn deploy(node: &Node, thing: fn(&str, &str, Shown) -> Report, later: bool) {
-    let (running, ended, unknown) = (Shown::Running, Shown::Exited, Shown::Unknown);
+/// Sets the node's state of G1 or, with `later`, of G3. `create` makes containers, or sandboxes
+/// (G12).
+fn set_node_state(node: &Node, create: fn(&str, &str, Shown) -> Report, later: bool) {
+    let (running, exited, unknown) = (Shown::Running, Shown::Exited, Shown::Unknown);
     if later {
         node.remove("p1-c1");
-        node.put(thing("p1", "c2", ended));
-        node.put(thing("p1", "c3", running));
+        node.put(create("p1", "c2", exited));
+        node.put(create("p1", "c3", running));
         node.remove("p2-c1");
-        node.put(thing("p2", "c4", running));
+        node.put(create("p2", "c4", running));
     } else {
-        node.put(thing("p1", "c1", ended));
-        node.put(thing("p1", "c2", running));
-        node.put(thing("p1", "c3", unknown));
-        node.put(thing("p2", "c1", ended));
+        node.put(create("p1", "c1", exited));
+        node.put(create("p1", "c2", running));
+        node.put(create("p1", "c3", unknown));
+        node.put(create("p2", "c1", exited));
     }
 }
 
 /// G1 to G3, TestRelisting, and G12 with sandboxes.
 #[tokio::test(start_paused = true)]
 async fn g1_g2_g3_g12_relisting() {
-    for thing in [container, sandbox] {
+    for create in [container, sandbox] {
         let node = Node::new();
         let (generic, mut fifo) = by_hand(&node);
-        deploy(&node, thing, false);
+        set_node_state(&node, create, false);
         let first = ["p1 Died p1-c1", "p1 Started p1-c2", "p2 Died p2-c1"];
         assert_eq!(relist(&generic, &mut fifo).await, first);
         assert!(relist(&generic, &mut fifo).await.is_empty());
-        deploy(&node, thing, true);
+        set_node_state(&node, create, true);
         let second = [
             "p1 Died p1-c2",
             "p1 Removed p1-c1",
@@ -59,8 +61,8 @@ async fn g1_g2_g3_g12_relisting() {
     }
 }
 
-/// G4, TestEventChannelFull: five events for a channel of four; nobody blocks, and the fifth is
-/// gone for good.
+/// G4, TestEventChannelFull: five events for a channel with a capacity of four. Nothing blocks, and
+/// the fifth event is lost.
 #[tokio::test(start_paused = true)]
 async fn g4_event_channel_full() {
     let node = Node::new();
@@ -69,15 +71,15 @@ async fn g4_event_channel_full() {
         ..GenericSettings::default()
     };
     let (generic, mut fifo) = Generic::by_hand(node.clone(), settings);
-    deploy(&node, container, false);
+    set_node_state(&node, container, false);
     assert_eq!(relist(&generic, &mut fifo).await.len(), 3);
-    deploy(&node, container, true);
+    set_node_state(&node, container, true);
     assert_eq!(relist(&generic, &mut fifo).await.len(), 4);
     assert_eq!(generic.discarded(), Some(1));
     assert!(relist(&generic, &mut fifo).await.is_empty());
 }
 
-/// G5 and G6, TestDetectingContainerDeaths: containers and whole pods that go unseen have died.
+/// G5 and G6, TestDetectingContainerDeaths: containers and pods that disappear have died.
 #[tokio::test(start_paused = true)]
 async fn g5_g6_detecting_container_deaths() {
     for relists in [1, 3] {
@@ -102,8 +104,8 @@ async fn g5_g6_detecting_container_deaths() {
     }
 }
 
-/// G7 and G8, TestRelistWithCache: a pod whose inspection fails has the error for a status and no
-/// event; the next relist inspects that one again, and only that.
+/// G7 and G8, TestRelistWithCache: if the inspection of a pod fails, the error is cached and no event
+/// is sent. The next relist inspects this pod again, and no other.
 #[tokio::test(start_paused = true)]
 async fn g7_g8_relist_with_cache() {
     let node = Node::new();
@@ -114,9 +116,9 @@ async fn g7_g8_relist_with_cache() {
     let started = ["p0 Started p0-c", "p0 Started p0-s"];
     assert_eq!(relist(&generic, &mut fifo).await, started);
     let failed = generic.get(&"p1".into());
-    assert!(failed.error.is_some() && failed.status.is_nothing());
+    assert!(failed.error.is_some() && failed.status.is_empty());
     let before = generic.get(&"p0".into());
-    assert!(before.error.is_none() && !before.status.is_nothing());
+    assert!(before.error.is_none() && !before.status.is_empty());
     node.succeed(&pod("p1"));
     let started = ["p1 Started p1-c", "p1 Started p1-s"];
     assert_eq!(relist(&generic, &mut fifo).await, started);
@@ -128,19 +130,18 @@ async fn g7_g8_relist_with_cache() {
     );
 }
 
-/// TestGetPodStatusWithNotFoundError: a container that goes between the list and its status is left
-/// out, and that is no failure.
+/// TestGetPodStatusWithNotFoundError: this is not an error.
 #[tokio::test(start_paused = true)]
-async fn what_is_gone_meanwhile_is_left_out() {
+async fn container_removed_before_its_status_call_is_omitted() {
     let node = Node::new();
     let (generic, _fifo) = by_hand(&node);
     node.run_pod("p");
-    node.take(pod("p"), SECOND);
-    let goes = async {
-        pass(&generic, 500 * MS).await;
+    node.delay(pod("p"), SECOND);
+    let removal = async {
+        sleep(&generic, 500 * MS).await;
         node.remove("p-c");
     };
-    tokio::join!(generic.relist(), goes);
+    tokio::join!(generic.relist(), removal);
     let answer = generic.get(&"p".into());
     assert_eq!(answer.error, None);
     assert_eq!(answer.status.sandboxes.len(), 1);
@@ -157,33 +158,33 @@ async fn g9_remove_cache_entry() {
     node.remove("p-c");
     relist(&generic, &mut fifo).await;
     let answer = generic.get(&"p".into());
-    assert!(answer.status.is_nothing() && answer.error.is_none());
+    assert!(answer.status.is_empty() && answer.error.is_none());
     assert_eq!(generic.cache().entry(&"p".into()), None);
 }
 
-/// G10, TestHealthy: not before the first relist, for three minutes after each.
+/// G10, TestHealthy: unhealthy before the first relist, healthy for three minutes after each.
 #[tokio::test(start_paused = true)]
 async fn g10_healthy() {
     let node = Node::new();
     let (generic, _fifo) = by_hand(&node);
     let never = "pleg has yet to be successful";
     assert_eq!(generic.healthy().unwrap_err().to_string(), never);
-    pass(&generic, 10 * MINUTE).await;
+    sleep(&generic, 10 * MINUTE).await;
     assert_eq!(generic.healthy().unwrap_err().to_string(), never);
     generic.relist().await;
-    pass(&generic, MINUTE).await;
+    sleep(&generic, MINUTE).await;
     assert_eq!(generic.healthy(), Ok(()));
-    // One that fails does not count (C11).
+    // A failed relist does not count (C11).
     node.fail(crate::support::Op::List);
     generic.relist().await;
-    pass(&generic, 2 * MINUTE + MS).await;
+    sleep(&generic, 2 * MINUTE + MS).await;
     let text = generic.healthy().unwrap_err().to_string();
     assert!(text.starts_with("pleg was last seen active 180."), "{text}");
     assert!(text.ends_with("ago; threshold is 180s"), "{text}");
 }
 
-/// G11, TestReinspect: a wish is served by one inspection and a PodSync; it survives a failed
-/// one; without a wish nothing is inspected.
+/// G11, TestReinspect: a request causes one inspection and a PodSync. It stays pending if the
+/// inspection fails. Without a request, nothing is inspected.
 #[tokio::test(start_paused = true)]
 async fn g11_reinspect() {
     let node = Node::new();
@@ -204,7 +205,7 @@ async fn g11_reinspect() {
     assert!(relist(&generic, &mut fifo).await.is_empty());
 }
 
-/// G13, TestRelistIPChange: a pod that has ended keeps its address.
+/// G13, TestRelistIPChange: a terminated pod keeps its addresses.
 #[tokio::test(start_paused = true)]
 async fn g13_addresses_are_kept() {
     let node = Node::new();
@@ -227,8 +228,8 @@ async fn g13_addresses_are_kept() {
     assert_eq!(generic.get(&"p".into()).status.ips, ips);
 }
 
-/// G15, TestWorkerLoop: a pod that is relisted on demand answers who waits for it, and nobody
-/// else; without the gate (before 1.36) it waits for the next relist of the node.
+/// G15, TestWorkerLoop: a relist of a pod on demand answers the waiters of this pod only. Without
+/// the feature gate (before 1.36), they wait for the next relist of the node.
 #[tokio::test(start_paused = true)]
 async fn g15_on_demand() {
     for on_demand in [true, false] {
@@ -241,30 +242,30 @@ async fn g15_on_demand() {
             ..GenericSettings::default()
         };
         let (generic, mut fifo) = Generic::start(node.clone(), settings);
-        pass(&generic, SECOND).await;
+        sleep(&generic, SECOND).await;
         drain(&mut fifo);
         let now = generic.clock().now();
         generic.request_relist(&"p1".into());
         let waited = |uid: &'static str| {
             let generic = &generic;
             async move {
-                soon(generic.newer_than(&uid.into(), now)).await;
+                with_timeout(generic.newer_than(&uid.into(), now)).await;
                 generic.clock().now().since(now)
             }
         };
         let (first, second): (Duration, Duration) = tokio::join!(waited("p1"), waited("p2"));
         assert_eq!(first <= MS, on_demand, "{first:?}");
         assert!((900 * MS..=1001 * MS).contains(&second), "{second:?}");
-        assert_eq!(node.asked(&pod("p1")), usize::from(on_demand));
+        assert_eq!(node.reads(&pod("p1")), usize::from(on_demand));
         assert!(drain(&mut fifo).is_empty());
-        soon(generic.shutdown()).await;
+        with_timeout(generic.shutdown()).await;
     }
 }
 
-/// G16 and G17, TestWorkerLoop: while one pod is relisted, the node's turn and a request for
-/// another pod come. The node goes first; the request is older than that, and is dropped.
+/// G16 and G17, TestWorkerLoop: during the relist of a pod, the relist of the node becomes due, and
+/// another pod's relist is requested. The node is relisted first; the older request is dropped.
 #[tokio::test(start_paused = true)]
-async fn g16_g17_a_request_that_was_served() {
+async fn g16_g17_request_served_by_node_relist_is_dropped() {
     let node = Node::new();
     node.run_pod("p1");
     node.run_pod("p2");
@@ -273,21 +274,21 @@ async fn g16_g17_a_request_that_was_served() {
         ..GenericSettings::default()
     };
     let (generic, _fifo) = Generic::start(node.clone(), settings);
-    pass(&generic, SECOND).await;
-    node.take(pod("p1"), 3 * SECOND);
+    sleep(&generic, SECOND).await;
+    node.delay(pod("p1"), 3 * SECOND);
     generic.request_relist(&"p1".into());
-    pass(&generic, 100 * MS).await;
+    sleep(&generic, 100 * MS).await;
     let before = generic.clock().now();
     generic.request_relist(&"p2".into());
-    soon(generic.newer_than(&"p2".into(), before)).await;
-    assert_eq!(node.asked(&crate::support::Op::List), 2);
-    pass(&generic, SECOND).await;
-    assert_eq!(node.asked(&pod("p2")), 0);
-    assert_eq!(node.asked(&pod("p1")), 1);
-    soon(generic.shutdown()).await;
+    with_timeout(generic.newer_than(&"p2".into(), before)).await;
+    assert_eq!(node.reads(&crate::support::Op::List), 2);
+    sleep(&generic, SECOND).await;
+    assert_eq!(node.reads(&pod("p2")), 0);
+    assert_eq!(node.reads(&pod("p1")), 1);
+    with_timeout(generic.shutdown()).await;
 }
 
-/// G18, TestWorkerLoop: a wish to reinspect is served by the pod's own relist, at once.
+/// G18, TestWorkerLoop: the relist of the pod serves a request to reinspect, at once.
 #[tokio::test(start_paused = true)]
 async fn g18_reinspected_on_demand() {
     let node = Node::new();
@@ -297,12 +298,12 @@ async fn g18_reinspected_on_demand() {
         ..GenericSettings::default()
     };
     let (generic, mut fifo) = Generic::start(node.clone(), settings);
-    pass(&generic, SECOND).await;
+    sleep(&generic, SECOND).await;
     drain(&mut fifo);
     generic.request_reinspect(&"p".into());
     generic.request_relist(&"p".into());
-    let told = || drain(&mut fifo) == ["p PodSync"];
-    assert!(until(&generic, told).await.unwrap() <= MS);
-    assert_eq!(node.asked(&crate::support::Op::List), 1);
-    soon(generic.shutdown()).await;
+    let announced = || drain(&mut fifo) == ["p PodSync"];
+    assert!(wait_until(&generic, announced).await.unwrap() <= MS);
+    assert_eq!(node.reads(&crate::support::Op::List), 1);
+    with_timeout(generic.shutdown()).await;
 }

@@ -1,10 +1,10 @@
-//! `pleg bench`: what it measures, and that it changes nothing.
+//! `pleg bench`: its measurements, and that it does not change the node.
 
 use pleg_tests::kubelet::Life;
 use serde_json::Value;
 
-use super::run::{Running, Sim, word};
-use crate::support::Place;
+use super::run::{Running, Sim, arg};
+use crate::support::TestDir;
 
 fn number(of: &Value, field: &str) -> f64 {
     let number = of[field].as_f64();
@@ -12,7 +12,7 @@ fn number(of: &Value, field: &str) -> f64 {
 }
 
 #[tokio::test]
-async fn a_simulated_node_is_measured_in_each_mode() {
+async fn simulated_node_is_measured_in_each_mode() {
     let args = [
         "bench",
         "--sim=containerd-1.7",
@@ -22,18 +22,18 @@ async fn a_simulated_node_is_measured_in_each_mode() {
         "3s",
     ];
     let mut bench = Running::start(&[&args[..], &["-o", "json"]].concat());
-    let said = bench.said().await.expect("it says what it does");
-    assert!(said.contains("a simulated node"), "{said}");
+    let message = bench.message().await.expect("a message");
+    assert!(message.contains("a simulated node"), "{message}");
     for mode in ["evented", "polling"] {
-        let line = bench.line().await.expect("an object a mode");
-        let cost: Value = serde_json::from_str(&line).expect("one JSON object a line");
+        let line = bench.line().await.expect("an object per mode");
+        let cost: Value = serde_json::from_str(&line).expect("one JSON object per line");
         assert_eq!(cost["mode"], mode);
         assert!(number(&cost, "seconds") >= 3.0, "{cost}");
         assert!(
             number(&cost, "pods") >= 29.0,
-            "they are there from the start: {cost}"
+            "all pods exist from the start: {cost}"
         );
-        // Each list is two calls; at this period there are few, and not none.
+        // A relist makes two list calls. In three seconds there are a few relists.
         assert!((2.0..=12.0).contains(&number(&cost, "lists")), "{cost}");
         assert!(number(&cost, "cpuMs") > 0.0, "{cost}");
         assert!(number(&cost, "wakeUps") > 0.0, "{cost}");
@@ -45,20 +45,19 @@ async fn a_simulated_node_is_measured_in_each_mode() {
     assert_eq!((end.code(), &*end.out), (Some(0), ""), "{}", end.err);
 }
 
-/// Of a runtime of somebody else's it only reads.
 #[tokio::test]
-async fn a_runtime_stays_as_it_is() {
-    let sim = Sim::up().await;
-    let pod = sim.kubelet.run_pod("web").await.expect("it runs");
+async fn bench_does_not_change_the_runtime() {
+    let sim = Sim::start().await;
+    let pod = sim.kubelet.run_pod("web").await.expect("run");
     let life = Life::UntilStopped;
     let id = sim
         .kubelet
         .create(&pod, "app", 0, life)
         .await
-        .expect("made");
+        .expect("created");
     sim.kubelet.start(&id).await.expect("started");
-    let before = sim.kubelet.container_status(&id).await.expect("asked");
-    let end = sim.ask(&["bench", "--for", "1s"]).end().await;
+    let before = sim.kubelet.container_status(&id).await.expect("a status");
+    let end = sim.run(&["bench", "--for", "1s"]).end().await;
     assert_eq!(end.code(), Some(0), "{}", end.err);
     let headings: Vec<&str> = end
         .out
@@ -67,27 +66,27 @@ async fn a_runtime_stays_as_it_is() {
         .unwrap_or("")
         .split_whitespace()
         .collect();
-    assert_eq!(headings, ["1", "PODS", "EVENTED", "POLLING", "TIMES"]);
+    assert_eq!(headings, ["1", "PODS", "EVENTED", "POLLING", "RATIO"]);
     assert!(end.out.contains("calls to the runtime"), "{}", end.out);
     assert!(!end.out.contains('\u{1b}'), "colours are for terminals");
-    let after = sim.kubelet.container_status(&id).await.expect("asked");
+    let after = sim.kubelet.container_status(&id).await.expect("a status");
     assert_eq!(before, after);
 }
 
 #[tokio::test]
-async fn what_cannot_be_measured_is_told() {
-    let place = Place::new();
-    let nowhere = format!("unix://{}", word(&place.path("cri.sock")));
+async fn bench_without_runtime_fails() {
+    let dir = TestDir::new();
+    let nowhere = format!("unix://{}", arg(&dir.path("cri.sock")));
     let end = Running::start(&["bench", "-r", &nowhere]).end().await;
     assert_eq!((end.code(), &*end.out), (Some(1), ""));
     assert!(end.err.contains("there is no socket at"), "{}", end.err);
 }
 
-/// Ctrl-C ends it at once, and the simulated node with it.
+/// The simulated node ends, too.
 #[tokio::test]
-async fn it_ends_with_a_signal() {
+async fn bench_ends_on_sigint() {
     let mut bench = Running::start(&["bench", "--sim", "--pods", "5"]);
-    assert!(bench.said().await.is_some());
+    assert!(bench.message().await.is_some());
     bench.signal("INT").await;
     assert_eq!(bench.end().await.code(), Some(130));
 }

@@ -1,17 +1,17 @@
-//! `pleg pods`: every sandbox and container, once.
+//! `pleg pods`: shows every sandbox and container.
 
 use pleg_tests::kubelet::Life;
 use pleg_tests::lives;
 use serde_json::Value;
 
-use super::run::{Running, Sim, word};
+use super::run::{Running, Sim, arg};
 use crate::support::pleg;
 
-/// A pod whose containers run, have ended and were only created, and one that was stopped.
+/// A pod with a running, an exited and a created container, and a stopped pod.
 async fn two_pods() -> Sim {
-    let sim = Sim::up().await;
+    let sim = Sim::start().await;
     let kubelet = &sim.kubelet;
-    let web = kubelet.run_pod("web").await.expect("it runs");
+    let web = kubelet.run_pod("web").await.expect("run");
     for (name, life) in [
         ("app", Life::UntilStopped),
         (
@@ -22,28 +22,28 @@ async fn two_pods() -> Sim {
             },
         ),
     ] {
-        let id = kubelet.create(&web, name, 0, life).await.expect("made");
+        let id = kubelet.create(&web, name, 0, life).await.expect("created");
         kubelet.start(&id).await.expect("started");
         if life != Life::UntilStopped {
-            lives::ended(kubelet, &id).await.expect("ended");
+            lives::ended(kubelet, &id).await.expect("exited");
         }
     }
     let later = kubelet.create(&web, "later", 2, Life::UntilStopped).await;
-    later.expect("made");
-    let old = kubelet.run_pod("old").await.expect("it runs");
+    later.expect("created");
+    let old = kubelet.run_pod("old").await.expect("run");
     kubelet.stop_pod(&old).await.expect("stopped");
     sim
 }
 
 #[tokio::test]
-async fn json_shows_everything() {
+async fn json_contains_every_sandbox_and_container() {
     let sim = two_pods().await;
-    let end = sim.ask(&["pods", "-o", "json"]).end().await;
+    let end = sim.run(&["pods", "-o", "json"]).end().await;
     assert_eq!((end.code(), &*end.err), (Some(0), ""));
     let pods: Vec<Value> = end
         .out
         .lines()
-        .map(|l| serde_json::from_str(l).expect("one object a line"))
+        .map(|l| serde_json::from_str(l).expect("one object per line"))
         .collect();
     let names: Vec<_> = pods.iter().map(|p| p["pod"]["name"].as_str()).collect();
     assert_eq!(names, [Some("old"), Some("web")], "sorted");
@@ -61,7 +61,10 @@ async fn json_shows_everything() {
         all.find(|c| c["name"] == name).expect("it is shown")
     };
     assert_eq!(of("app")["state"], "Running");
-    assert!(of("app").get("exitCode").is_none(), "it runs: {web}");
+    assert!(
+        of("app").get("exitCode").is_none(),
+        "a running container has no exit code: {web}"
+    );
     assert_eq!(of("job")["state"], "Exited");
     assert_eq!(of("job")["exitCode"], 3);
     assert_eq!(of("job")["reason"], "Error");
@@ -70,9 +73,9 @@ async fn json_shows_everything() {
 }
 
 #[tokio::test]
-async fn the_table_shows_everything() {
+async fn table_contains_every_sandbox_and_container() {
     let sim = two_pods().await;
-    let end = sim.ask(&["pods"]).end().await;
+    let end = sim.run(&["pods"]).end().await;
     assert_eq!((end.code(), &*end.err), (Some(0), ""));
     assert!(!end.out.contains('\u{1b}'), "no colours in a pipe");
     let rows: Vec<Vec<&str>> = end
@@ -110,18 +113,18 @@ async fn the_table_shows_everything() {
 }
 
 #[tokio::test]
-async fn no_pods_is_an_answer() {
-    let sim = Sim::up().await;
-    let end = sim.ask(&["pods", "-o", "json"]).end().await;
+async fn node_without_pods_is_not_an_error() {
+    let sim = Sim::start().await;
+    let end = sim.run(&["pods", "-o", "json"]).end().await;
     assert_eq!((end.code(), &*end.out, &*end.err), (Some(0), "", ""));
-    let end = sim.ask(&["pods"]).end().await;
+    let end = sim.run(&["pods"]).end().await;
     assert_eq!((end.code(), &*end.err), (Some(0), "no pods\n"));
 }
 
 #[tokio::test]
-async fn the_environment_names_the_runtime() {
+async fn runtime_endpoint_is_read_from_environment() {
     let sim = two_pods().await;
-    let endpoint = format!("unix://{}", word(&sim.socket));
+    let endpoint = format!("unix://{}", arg(&sim.socket));
     for args in [&["pods"][..], &["pods", "--mode", "polling"]] {
         let mut command = pleg(args);
         command.env("CONTAINER_RUNTIME_ENDPOINT", &endpoint);
@@ -129,7 +132,7 @@ async fn the_environment_names_the_runtime() {
         assert_eq!((end.code(), &*end.err), (Some(0), ""));
         assert!(end.out.contains("test/web"), "{}", end.out);
     }
-    // The flag is meant more.
+    // The flag overrides the environment.
     let mut command = pleg(&["pods", "-r", &endpoint]);
     command.env("CONTAINER_RUNTIME_ENDPOINT", "unix:///nowhere/x.sock");
     let end = Running::spawn(command).end().await;

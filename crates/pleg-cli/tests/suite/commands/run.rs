@@ -1,4 +1,4 @@
-//! A command that runs while the test does something, and a runtime for it.
+//! A running command, and a simulated runtime for it.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -9,25 +9,25 @@ use pleg_tests::kubelet::Kubelet;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
-use crate::support::{Place, pleg};
+use crate::support::{TestDir, pleg};
 
-/// How long anything may take that happens at once when all is well.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+/// The timeout of all waits. Longer than any wait takes if the test passes.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A running command; killed if the test forgets it.
+/// A running command. It is killed when this is dropped.
 pub(crate) struct Running {
     child: Child,
-    /// `None` once it is closed.
+    /// `None` after it was closed.
     out: Option<BufReader<ChildStdout>>,
     err: BufReader<ChildStderr>,
 }
 
-/// How it ended, and what it had said that nobody had read.
+/// The exit status of a command, and its output that the test has not read.
 pub(crate) struct End {
     pub(crate) status: ExitStatus,
     pub(crate) out: String,
     pub(crate) err: String,
-    /// From when its end was awaited.
+    /// The time between the call of [`Running::end`] and the exit.
     pub(crate) took: Duration,
 }
 
@@ -37,9 +37,9 @@ impl End {
     }
 }
 
-/// The word for a path on a command line.
-pub(crate) fn word(path: &Path) -> &str {
-    path.to_str().expect("a path that is text")
+/// The path as a command line argument.
+pub(crate) fn arg(path: &Path) -> &str {
+    path.to_str().expect("a UTF-8 path")
 }
 
 impl Running {
@@ -49,7 +49,10 @@ impl Running {
 
     pub(crate) fn spawn(command: std::process::Command) -> Self {
         let mut command = Command::from(command);
-        let mut child = command.kill_on_drop(true).spawn().expect("it starts");
+        let mut child = command
+            .kill_on_drop(true)
+            .spawn()
+            .expect("the command starts");
         Self {
             out: child.stdout.take().map(BufReader::new),
             err: BufReader::new(child.stderr.take().expect("piped")),
@@ -57,110 +60,110 @@ impl Running {
         }
     }
 
-    /// The next line of its output; `None` at the end.
+    /// The next line of standard output; `None` at the end.
     pub(crate) async fn line(&mut self) -> Option<String> {
-        line(self.out.as_mut().expect("it is open")).await
+        line(self.out.as_mut().expect("standard output is open")).await
     }
 
-    /// The next line that it says on standard error.
-    pub(crate) async fn said(&mut self) -> Option<String> {
+    /// The next line of standard error; `None` at the end.
+    pub(crate) async fn message(&mut self) -> Option<String> {
         line(&mut self.err).await
     }
 
-    /// Nobody reads its output any more.
+    /// Closes the reading end of standard output.
     pub(crate) fn close_output(&mut self) {
         self.out = None;
     }
 
-    /// Sends it a signal, by its name.
+    /// Sends a signal, such as `INT`.
     pub(crate) async fn signal(&self, name: &str) {
-        let id = self.child.id().expect("it runs").to_string();
+        let id = self.child.id().expect("the command runs").to_string();
         let sent = Command::new("kill").args(["-s", name, &id]).status().await;
         assert!(sent.is_ok_and(|s| s.success()), "{name} is sent");
     }
 
-    /// Its end, which must come soon.
+    /// Waits for the exit, with a timeout.
     pub(crate) async fn end(mut self) -> End {
         let clock = Clock::start();
-        let asked = clock.now();
+        let began = clock.now();
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let ending = async {
-            let reading = async {
+            let read_out = async {
                 if let Some(open) = &mut self.out {
-                    open.read_to_end(&mut out).await.expect("it is read");
+                    open.read_to_end(&mut out).await.expect("the output");
                 }
             };
-            let hearing = self.err.read_to_end(&mut err);
-            let ((), _, status) = tokio::join!(reading, hearing, self.child.wait());
-            status.expect("it ends")
+            let read_err = self.err.read_to_end(&mut err);
+            let ((), _, status) = tokio::join!(read_out, read_err, self.child.wait());
+            status.expect("an exit status")
         };
-        let ended = tokio::time::timeout(SOON, ending).await;
+        let ended = tokio::time::timeout(TIMEOUT, ending).await;
         let (out, err) = (text(&out), text(&err));
         let Ok(status) = ended else {
-            panic!("it does not end; it said {out:?} and {err:?}");
+            panic!("the command does not exit; its output is {out:?} and {err:?}");
         };
         End {
             status,
             out,
             err,
-            took: clock.now().since(asked),
+            took: clock.now().since(began),
         }
     }
 }
 
 async fn line(from: &mut (impl AsyncBufRead + Unpin)) -> Option<String> {
     let mut line = Vec::new();
-    let read = tokio::time::timeout(SOON, from.read_until(b'\n', &mut line)).await;
-    read.expect("a line comes soon").expect("it is read");
+    let read = tokio::time::timeout(TIMEOUT, from.read_until(b'\n', &mut line)).await;
+    read.expect("a line in time").expect("the line");
     let line = text(&line);
     (!line.is_empty()).then(|| line.trim_end_matches('\n').to_owned())
 }
 
 fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).expect("what it says is text")
+    String::from_utf8(bytes.to_vec()).expect("the output is UTF-8")
 }
 
-/// `pleg sim --empty` at a socket of its own.
+/// A running `pleg sim --empty`, and a test kubelet for it.
 pub(crate) struct Sim {
     pub(crate) socket: PathBuf,
     pub(crate) kubelet: Kubelet,
     _running: Running,
-    place: Place,
+    dir: TestDir,
 }
 
 impl Sim {
-    pub(crate) async fn up() -> Self {
-        let place = Place::new();
-        let socket = place.path("cri.sock");
+    pub(crate) async fn start() -> Self {
+        let dir = TestDir::new();
+        let socket = dir.path("cri.sock");
         let running = serve(&socket).await;
         Self {
-            kubelet: kubelet(&socket, place.dir()),
+            kubelet: kubelet(&socket, dir.root()),
             socket,
             _running: running,
-            place,
+            dir,
         }
     }
 
-    /// A command that asks this runtime.
-    pub(crate) fn ask(&self, args: &[&str]) -> Running {
-        let args = [args, &["-r", word(&self.socket)]].concat();
+    /// Runs a command with this runtime's endpoint.
+    pub(crate) fn run(&self, args: &[&str]) -> Running {
+        let args = [args, &["-r", arg(&self.socket)]].concat();
         Running::start(&args)
     }
 
-    pub(crate) fn place(&self) -> &Place {
-        &self.place
+    pub(crate) fn dir(&self) -> &TestDir {
+        &self.dir
     }
 }
 
-/// Runs `pleg sim --empty` there, and waits until it listens.
+/// Runs `pleg sim --empty` on the socket, and waits until it listens.
 pub(crate) async fn serve(socket: &Path) -> Running {
-    let mut running = Running::start(&["sim", "--empty", "--socket", word(socket)]);
-    let said = running.said().await.expect("it says where it listens");
-    assert!(said.contains(word(socket)), "{said}");
+    let mut running = Running::start(&["sim", "--empty", "--socket", arg(socket)]);
+    let message = running.message().await.expect("the socket");
+    assert!(message.contains(arg(socket)), "{message}");
     running
 }
 
 pub(crate) fn kubelet(socket: &Path, logs: &Path) -> Kubelet {
-    let endpoint = word(socket).parse().expect("an endpoint");
+    let endpoint = arg(socket).parse().expect("an endpoint");
     Kubelet::at(&endpoint, "app:1", "", logs).expect("a kubelet")
 }

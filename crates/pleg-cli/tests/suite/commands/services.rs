@@ -1,4 +1,4 @@
-//! `pleg agent` and `pleg sim`: what they serve, and how they are stopped.
+//! `pleg agent` and `pleg sim`: their endpoints, and how they stop.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use pleg_tests::wait::until;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::run::{Running, SOON, Sim, kubelet, serve, word};
-use crate::support::Place;
+use super::run::{Running, Sim, TIMEOUT, arg, kubelet, serve};
+use crate::support::TestDir;
 
-/// An agent, and where it serves.
+/// A running agent and its address.
 struct Agent {
     running: Running,
     address: String,
@@ -20,35 +20,39 @@ impl Agent {
     async fn start(args: &[&str]) -> Self {
         let args = [&["agent", "--listen", "127.0.0.1:0"], args].concat();
         let mut running = Running::start(&args);
-        // It may have logged something before.
-        let said = loop {
-            let said = running.said().await.expect("it says where it serves");
-            if said.contains("http://") {
-                break said;
+        // There may be log messages before the address.
+        let message = loop {
+            let message = running.message().await.expect("the address");
+            if message.contains("http://") {
+                break message;
             }
         };
-        let (_, rest) = said.split_once("http://").expect("an address");
-        let (address, _) = rest.split_once(' ').expect("and more");
+        let (_, rest) = message.split_once("http://").expect("an address");
+        let (address, _) = rest.split_once(' ').expect("more text");
         let address = address.to_owned();
-        assert!(!address.ends_with(":0"), "the port that it got: {said}");
+        assert!(!address.ends_with(":0"), "the actual port: {message}");
         Self { running, address }
     }
 
-    /// The code, the head and the body of an answer.
+    /// The status code, the headers and the body of a response.
     async fn get(&self, path: &str) -> (u16, String, String) {
-        let asking = async {
+        let call = async {
             let mut stream = TcpStream::connect(&self.address).await?;
-            let ask = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-            stream.write_all(ask.as_bytes()).await?;
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).await?;
-            std::io::Result::Ok(answer)
+            let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+            stream.write_all(request.as_bytes()).await?;
+            let mut response = String::new();
+            stream.read_to_string(&mut response).await?;
+            std::io::Result::Ok(response)
         };
-        let answer = tokio::time::timeout(SOON, asking).await;
-        let answer = answer.expect("in time").expect("an answer");
-        let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
-        let code = head.split(' ').nth(1).and_then(|c| c.parse().ok());
-        (code.expect("a code"), head.to_lowercase(), body.to_owned())
+        let response = tokio::time::timeout(TIMEOUT, call).await;
+        let response = response.expect("in time").expect("a response");
+        let (headers, body) = response.split_once("\r\n\r\n").expect("headers and a body");
+        let code = headers.split(' ').nth(1).and_then(|c| c.parse().ok());
+        (
+            code.expect("a code"),
+            headers.to_lowercase(),
+            body.to_owned(),
+        )
     }
 
     /// The value of one metric.
@@ -59,7 +63,7 @@ impl Agent {
         lines.find_map(|l| l.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
     }
 
-    /// A service manager stops it.
+    /// Stops the agent with SIGTERM.
     async fn stop(self) {
         self.running.signal("TERM").await;
         let end = self.running.end().await;
@@ -68,12 +72,12 @@ impl Agent {
     }
 }
 
-/// It waits for its runtime for ever, and says not ready meanwhile.
+/// It waits without a timeout and reports not ready.
 #[tokio::test]
-async fn the_agent_waits_for_its_runtime() {
-    let place = Place::new();
-    let socket = place.path("cri.sock");
-    let agent = Agent::start(&["-r", word(&socket)]).await;
+async fn agent_waits_for_its_runtime() {
+    let dir = TestDir::new();
+    let socket = dir.path("cri.sock");
+    let agent = Agent::start(&["-r", arg(&socket)]).await;
     let (code, _, body) = agent.get("/healthz").await;
     assert_eq!((code, &*body), (200, "ok\n"));
     let (code, _, body) = agent.get("/readyz").await;
@@ -83,30 +87,30 @@ async fn the_agent_waits_for_its_runtime() {
     assert_eq!(agent.metric("pleg_ready").await, Some(0.0));
 
     let sim = serve(&socket).await;
-    until(SOON, "it is ready", || async {
+    until(TIMEOUT, "ready", || async {
         let (code, _, body) = agent.get("/readyz").await;
         (code == 200 && body.starts_with("ok\n")).then_some(())
     })
     .await
     .expect("ready");
-    until(SOON, "the metric says so, too", || async {
+    until(TIMEOUT, "the metric", || async {
         (agent.metric("pleg_ready").await == Some(1.0)).then_some(())
     })
     .await
     .expect("shown");
 
-    let kubelet = kubelet(&socket, place.dir());
-    let pod = kubelet.run_pod("a-secret-name").await.expect("it runs");
+    let kubelet = kubelet(&socket, dir.root());
+    let pod = kubelet.run_pod("a-secret-name").await.expect("run");
     let id = kubelet.create(&pod, "app", 0, Life::UntilStopped).await;
-    kubelet.start(&id.expect("made")).await.expect("started");
+    kubelet.start(&id.expect("created")).await.expect("started");
     let running = "kubelet_running_containers{container_state=\"running\"}";
-    for (name, due) in [
+    for (name, expected) in [
         (running, 1.0),
         ("kubelet_pleg_relist_interval_seconds_count", 1.0),
     ] {
-        until(SOON, name, || async {
+        until(TIMEOUT, name, || async {
             let value = agent.metric(name).await;
-            (value >= Some(due)).then_some(())
+            (value >= Some(expected)).then_some(())
         })
         .await
         .expect("counted");
@@ -134,13 +138,13 @@ async fn the_agent_waits_for_its_runtime() {
     ] {
         assert!(metrics.contains(name), "{name} is not in\n{metrics}");
     }
-    for secret in ["a-secret-name", word(&socket)] {
+    for secret in ["a-secret-name", arg(&socket)] {
         assert!(!metrics.contains(secret), "{secret} is in\n{metrics}");
     }
-    // A runtime that goes away makes it neither dead nor, for three minutes, unready.
+    // After the runtime stops, the agent stays alive, and stays ready for three minutes.
     sim.signal("TERM").await;
     assert_eq!(sim.end().await.code(), Some(0));
-    until(SOON, "the loss is told of", || async {
+    until(TIMEOUT, "a degraded reason", || async {
         let (code, _, body) = agent.get("/readyz").await;
         assert_eq!(code, 200, "{body}");
         body.contains("degraded: no event stream").then_some(())
@@ -150,27 +154,26 @@ async fn the_agent_waits_for_its_runtime() {
     agent.stop().await;
 }
 
-/// A call to the runtime that hangs does not hold up its end.
 #[tokio::test]
-async fn the_agent_stops_while_its_runtime_hangs() {
-    let place = Place::new();
-    let socket = place.path("silent.sock");
+async fn agent_stops_while_a_call_to_the_runtime_hangs() {
+    let dir = TestDir::new();
+    let socket = dir.path("silent.sock");
     let _listener = std::os::unix::net::UnixListener::bind(&socket).expect("bound");
-    let agent = Agent::start(&["-r", word(&socket), "--probe-period", "1s"]).await;
-    until(SOON, "a list hangs", || async {
-        let for_long = agent.metric("pleg_list_in_flight_seconds").await;
-        (for_long > Some(0.0)).then_some(())
+    let agent = Agent::start(&["-r", arg(&socket), "--probe-period", "1s"]).await;
+    until(TIMEOUT, "a hanging list", || async {
+        let seconds = agent.metric("pleg_list_in_flight_seconds").await;
+        (seconds > Some(0.0)).then_some(())
     })
     .await
-    .expect("gauges move while a call hangs");
+    .expect("gauges change while a call hangs");
     assert_eq!(agent.get("/healthz").await.0, 200);
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn the_agent_watches_the_embedded_runtime_too() {
+async fn agent_supports_the_embedded_runtime() {
     let agent = Agent::start(&["--sim", "--mode", "polling"]).await;
-    until(SOON, "it is ready", || async {
+    until(TIMEOUT, "ready", || async {
         let (code, _, body) = agent.get("/readyz").await;
         ((code, &*body) == (200, "ok\n")).then_some(())
     })
@@ -179,32 +182,31 @@ async fn the_agent_watches_the_embedded_runtime_too() {
     agent.stop().await;
 }
 
-/// Several times: it was a matter of luck once.
+/// Several times, because there was a race once.
 #[tokio::test]
-async fn the_simulated_runtime_takes_its_socket_with_it() {
+async fn simulated_runtime_removes_its_socket_on_exit() {
     for (signal, code) in [("TERM", 0), ("INT", 130)].repeat(4) {
-        let sim = Sim::up().await;
-        let socket = sim.place().path("second.sock");
+        let sim = Sim::start().await;
+        let socket = sim.dir().path("second.sock");
         let running = serve(&socket).await;
         running.signal(signal).await;
         let end = running.end().await;
         assert_eq!(end.code(), Some(code), "{}", end.err);
         assert!(end.took < Duration::from_secs(2), "{:?}", end.took);
         assert!(!socket.exists(), "after {signal}");
-        assert!(sim.socket.exists(), "the other one is left alone");
+        assert!(sim.socket.exists(), "another runtime's socket remains");
     }
 }
 
-/// Without `--empty` pods come by themselves, the same ones of one seed.
 #[tokio::test]
-async fn the_simulated_runtime_lives() {
-    let place = Place::new();
+async fn simulated_workload_has_same_ids_for_same_seed() {
+    let dir = TestDir::new();
     let mut first_ids = Vec::new();
     for seed in ["7", "7", "8"] {
-        let socket = place.path("cri.sock");
-        let mut running = Running::start(&["sim", "--socket", word(&socket), "--seed", seed]);
-        running.said().await.expect("it says where it listens");
-        let mut watch = Running::start(&["watch", "-o", "json", "-r", word(&socket)]);
+        let socket = dir.path("cri.sock");
+        let mut running = Running::start(&["sim", "--socket", arg(&socket), "--seed", seed]);
+        running.message().await.expect("the socket");
+        let mut watch = Running::start(&["watch", "-o", "json", "-r", arg(&socket)]);
         let event: serde_json::Value =
             serde_json::from_str(&watch.line().await.expect("an event")).expect("JSON");
         first_ids.push(event["id"].to_string());

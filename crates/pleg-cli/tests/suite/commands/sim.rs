@@ -1,23 +1,23 @@
-//! `pleg sim` in its modes, `pleg sim ctl`, and a client that has nothing of ours.
+//! `pleg sim` in its modes, `pleg sim ctl`, and a client that shares no code with this project.
 
 use std::path::Path;
 use std::process::Stdio;
 
 use pleg_tests::kubelet::Life;
 
-use super::run::{Running, Sim, kubelet, word};
-use crate::support::Place;
+use super::run::{Running, Sim, arg, kubelet};
+use crate::support::TestDir;
 
-/// `pleg sim ctl` there; what it said.
+/// Runs `pleg sim ctl` and returns its output.
 async fn ctl(socket: &Path, command: &[&str]) -> String {
-    let args = [&["sim", "ctl", "--socket", word(socket)], command].concat();
+    let args = [&["sim", "ctl", "--socket", arg(socket)], command].concat();
     let end = Running::start(&args).end().await;
     assert_eq!(end.code(), Some(0), "{command:?}: {}", end.err);
     end.out
 }
 
 async fn ctl_fails(socket: &Path, command: &[&str]) -> String {
-    let args = [&["sim", "ctl", "--socket", word(socket)], command].concat();
+    let args = [&["sim", "ctl", "--socket", arg(socket)], command].concat();
     let end = Running::start(&args).end().await;
     assert_eq!(end.code(), Some(1), "{command:?}");
     assert_eq!(end.out, "");
@@ -25,15 +25,15 @@ async fn ctl_fails(socket: &Path, command: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn a_simulated_runtime_is_commanded_while_it_runs() {
-    let place = Place::new();
-    let socket = place.path("cri.sock");
+async fn ctl_commands_take_effect_at_run_time() {
+    let dir = TestDir::new();
+    let socket = dir.path("cri.sock");
     let flags = ["--mode", "crio", "--runtime-version", "1.31.0"];
     let chaos = ["--chaos", "version.fail=internal@#1", "--chaos", "drop=#1"];
-    let start = ["sim", "--empty", "--socket", word(&socket)];
+    let start = ["sim", "--empty", "--socket", arg(&socket)];
     let mut running = Running::start(&[&start[..], &flags, &chaos].concat());
-    let said = running.said().await.expect("it says where it listens");
-    assert!(said.contains("(crio)"), "{said}");
+    let message = running.message().await.expect("the mode and the socket");
+    assert!(message.contains("(crio)"), "{message}");
     let shown = ctl(&socket, &[]).await;
     assert_eq!(
         shown,
@@ -43,20 +43,20 @@ async fn a_simulated_runtime_is_commanded_while_it_runs() {
          chaos:\n  drop=#1\n  version.fail=internal@#1\n"
     );
 
-    let kubelet = kubelet(&socket, place.dir());
-    let pod = kubelet.run_pod("web").await.expect("it runs");
+    let kubelet = kubelet(&socket, dir.root());
+    let pod = kubelet.run_pod("web").await.expect("run");
     let id = kubelet
         .create(&pod, "app", 0, Life::UntilStopped)
         .await
-        .expect("it is created");
-    kubelet.start(&id).await.expect("it starts");
+        .expect("created");
+    kubelet.start(&id).await.expect("started");
     assert_eq!(ctl(&socket, &["calm"]).await, "");
     assert_eq!(ctl(&socket, &["exit", id.as_str(), "7"]).await, "");
     let shown = ctl(&socket, &["show"]).await;
     assert!(shown.contains("1 sandboxes, 1 containers\n"), "{shown}");
     assert!(shown.ends_with("no chaos\nfired:\n  drop 1\n"), "{shown}");
 
-    let pods = Running::start(&["pods", "-o", "json", "-r", word(&socket)])
+    let pods = Running::start(&["pods", "-o", "json", "-r", arg(&socket)])
         .end()
         .await;
     let pods: serde_json::Value =
@@ -73,27 +73,23 @@ async fn a_simulated_runtime_is_commanded_while_it_runs() {
             .await
             .ends_with("  list_containers.hang=on\nfired:\n  drop 1\n")
     );
-    let wrong = ctl_fails(&socket, &["drop=often"]).await;
+    let error = ctl_fails(&socket, &["drop=often"]).await;
     assert!(
-        wrong.contains("drop=often: not a rate, such as 5%"),
-        "{wrong}"
+        error.contains("drop=often: not a rate, such as 5%"),
+        "{error}"
     );
-    let wrong = ctl_fails(&socket, &["restart", "soon"]).await;
-    assert!(wrong.contains("restart: it takes no \"soon\""), "{wrong}");
+    let error = ctl_fails(&socket, &["restart", "soon"]).await;
+    assert!(error.contains("restart: it takes no \"soon\""), "{error}");
 
     running.signal("TERM").await;
     assert_eq!(running.end().await.code(), Some(0));
-    assert!(!place.path("cri.sock.ctl").exists());
-    let wrong = ctl_fails(&socket, &["show"]).await;
-    assert!(
-        wrong.contains("no simulated runtime takes commands on"),
-        "{wrong}"
-    );
+    assert!(!dir.path("cri.sock.ctl").exists());
+    let error = ctl_fails(&socket, &["show"]).await;
+    assert!(error.contains("no simulated runtime listens on"), "{error}");
 }
 
-/// What differs without a stream shows in what `watch` says of where its news come from.
 #[tokio::test]
-async fn every_mode_that_serves_can_be_watched() {
+async fn watch_shows_events_in_every_mode() {
     for mode in [
         "containerd-1.7",
         "containerd-2",
@@ -109,19 +105,19 @@ async fn every_mode_that_serves_can_be_watched() {
     }
 }
 
-/// A client in plain python, with an HTTP/2 and a protobuf of its own.
+/// The client is written in Python, with its own HTTP/2 and protobuf code.
 #[tokio::test]
-async fn another_client_drives_it() {
-    let sim = Sim::up().await;
-    let pod = sim.kubelet.run_pod("web").await.expect("it runs");
+async fn independent_client_is_served() {
+    let sim = Sim::start().await;
+    let pod = sim.kubelet.run_pod("web").await.expect("run");
     let id = sim
         .kubelet
         .create(&pod, "app", 0, Life::UntilStopped)
         .await
-        .expect("it is created");
-    sim.kubelet.start(&id).await.expect("it starts");
+        .expect("created");
+    sim.kubelet.start(&id).await.expect("started");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/containerd/cri.py");
-    for (command, ends_well) in [
+    for (command, succeeds) in [
         (&["ready"][..], true),
         (&["image", "app:1"], false),
         (&["remove-pods"], true),
@@ -134,9 +130,9 @@ async fn another_client_drives_it() {
             .output()
             .await
             .expect("python3 runs");
-        let said = String::from_utf8_lossy(&client.stderr);
-        assert_eq!(client.status.success(), ends_well, "{command:?}: {said}");
+        let message = String::from_utf8_lossy(&client.stderr);
+        assert_eq!(client.status.success(), succeeds, "{command:?}: {message}");
     }
-    let left = sim.kubelet.container_status(&id).await.expect("it answers");
+    let left = sim.kubelet.container_status(&id).await.expect("a status");
     assert!(left.is_none(), "{left:?}");
 }

@@ -1,4 +1,4 @@
-//! `pleg watch`: what it prints, and how it ends.
+//! `pleg watch`: its output, and how it ends.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,16 +7,16 @@ use pleg_tests::kubelet::{Kubelet, Life, Pod};
 use pleg_tests::lives;
 use serde_json::Value;
 
-use super::run::{Running, Sim, word};
-use crate::support::{Place, pleg};
+use super::run::{Running, Sim, arg};
+use crate::support::{TestDir, pleg};
 
-/// A pod with a container that ends.
+/// A pod with a container that exits.
 async fn crashing_pod(kubelet: &Kubelet, name: &str, code: i32) -> Pod {
-    let pod = kubelet.run_pod(name).await.expect("it runs");
+    let pod = kubelet.run_pod(name).await.expect("run");
     let life = Life::Exit { code, after_ms: 30 };
-    let id = kubelet.create(&pod, "job", 0, life).await.expect("made");
+    let id = kubelet.create(&pod, "job", 0, life).await.expect("created");
     kubelet.start(&id).await.expect("started");
-    lives::ended(kubelet, &id).await.expect("ended");
+    lives::ended(kubelet, &id).await.expect("exited");
     pod
 }
 
@@ -27,14 +27,14 @@ async fn remove(kubelet: &Kubelet, pod: &Pod) {
 
 #[track_caller]
 fn object(line: &str) -> Value {
-    let value: Value = serde_json::from_str(line).expect("one JSON object a line");
+    let value: Value = serde_json::from_str(line).expect("one JSON object per line");
     assert!(value.is_object(), "{line}");
     value
 }
 
-/// Exactly these fields, and in them what belongs there.
+/// Checks the fields of an event and their values.
 #[track_caller]
-fn has_the_fields_of_an_event(event: &Value) {
+fn check_event_fields(event: &Value) {
     let keys = |of: &Value| -> BTreeSet<String> {
         let object = of.as_object().expect("an object");
         object.keys().cloned().collect()
@@ -50,8 +50,8 @@ fn has_the_fields_of_an_event(event: &Value) {
     assert!(keys.is_subset(&known), "{event}");
     assert_eq!(pod, set(&["uid", "namespace", "name"]), "{event}");
 
-    let word = |of: &Value| of.as_str().expect("text").to_owned();
-    let time = word(&event["time"]);
+    let text = |of: &Value| of.as_str().expect("text").to_owned();
+    let time = text(&event["time"]);
     assert!(time.ends_with('Z'), "{time} is UTC");
     time.parse::<jiff::Timestamp>().expect("RFC 3339");
     let types = "ContainerStarted ContainerDied ContainerRemoved ContainerChanged PodSync";
@@ -59,7 +59,7 @@ fn has_the_fields_of_an_event(event: &Value) {
     let sources = ["stream", "relist", "inspection"];
     assert!(sources.iter().any(|s| event["source"] == *s), "{event}");
     if event["type"] != "PodSync" {
-        assert_eq!(word(&event["id"]).len(), 64, "{event}");
+        assert_eq!(text(&event["id"]).len(), 64, "{event}");
         let named = event.get("name").is_some();
         assert_eq!(event["kind"], if named { "container" } else { "sandbox" });
     }
@@ -69,22 +69,25 @@ fn has_the_fields_of_an_event(event: &Value) {
 }
 
 #[tokio::test]
-async fn json_is_one_object_a_line() {
-    let sim = Sim::up().await;
+async fn json_is_one_object_per_line() {
+    let sim = Sim::start().await;
     crashing_pod(&sim.kubelet, "before", 3).await;
-    let mut watch = sim.ask(&["watch", "-o", "json"]);
+    let mut watch = sim.run(&["watch", "-o", "json"]);
 
-    // What exists at the start comes first, from the list, though the runtime replays all that
-    // it held until somebody subscribed.
+    // The pods that exist at the start are shown first, from the list, although the runtime replays
+    // the events from before the subscribe.
     let mut at_start = Vec::new();
     for _ in 0..2 {
         let event = object(&watch.line().await.expect("an event"));
-        has_the_fields_of_an_event(&event);
+        check_event_fields(&event);
         assert_eq!(event["source"], "relist", "{event}");
         assert_eq!(event["pod"]["name"], "before", "{event}");
         assert_eq!(event["pod"]["namespace"], "test", "{event}");
         assert_eq!(event["pod"]["uid"], "uid-before", "{event}");
-        assert!(event.get("latencyMs").is_none(), "found, not detected");
+        assert!(
+            event.get("latencyMs").is_none(),
+            "it happened before the start"
+        );
         at_start.push(event);
     }
     at_start.sort_by_key(|e| e["kind"].to_string());
@@ -92,19 +95,19 @@ async fn json_is_one_object_a_line() {
         panic!("two");
     };
     assert_eq!(sandbox["type"], "ContainerStarted");
-    assert_eq!(job["type"], "ContainerDied", "it ended before: {job}");
+    assert_eq!(job["type"], "ContainerDied", "it exited before: {job}");
     assert_eq!(
         (&job["exitCode"], &job["reason"]),
         (&3.into(), &"Error".into())
     );
 
-    // What happens then comes from the stream.
+    // Later changes come from the stream.
     let pod = crashing_pod(&sim.kubelet, "during", 5).await;
     remove(&sim.kubelet, &pod).await;
-    let mut told = Vec::new();
-    while !told.ends_with(&["ContainerRemoved sandbox".to_owned()]) {
+    let mut events = Vec::new();
+    while !events.ends_with(&["ContainerRemoved sandbox".to_owned()]) {
         let event = object(&watch.line().await.expect("an event"));
-        has_the_fields_of_an_event(&event);
+        check_event_fields(&event);
         let what = format!("{} {}", event["type"], event["kind"]).replace('"', "");
         if what == "ContainerDied container" {
             assert_eq!(event["exitCode"], 5, "{event}");
@@ -114,7 +117,7 @@ async fn json_is_one_object_a_line() {
             assert!(event.get("latencyMs").is_some(), "{event}");
         }
         assert_eq!(event["pod"]["name"], "during", "{event}");
-        told.push(what);
+        events.push(what);
     }
     for once in [
         "ContainerStarted sandbox",
@@ -124,7 +127,11 @@ async fn json_is_one_object_a_line() {
         "ContainerRemoved container",
         "ContainerRemoved sandbox",
     ] {
-        assert_eq!(told.iter().filter(|t| *t == once).count(), 1, "{told:?}");
+        assert_eq!(
+            events.iter().filter(|t| *t == once).count(),
+            1,
+            "{events:?}"
+        );
     }
     watch.signal("INT").await;
     let end = watch.end().await;
@@ -132,17 +139,17 @@ async fn json_is_one_object_a_line() {
     assert_eq!((&*end.out, &*end.err), ("", ""));
 }
 
-/// Names with which a runtime, or who starts a pod on it, could take over a terminal.
+/// The names of pods and containers may contain escape sequences for the terminal.
 #[tokio::test]
-async fn what_a_terminal_would_obey_is_never_printed() {
-    let sim = Sim::up().await;
+async fn control_characters_are_never_printed() {
+    let sim = Sim::start().await;
     let (pod_name, name) = ("\u{1b}[31mred", "\u{9b}2J\u{202e}\u{7f}");
-    let pod = sim.kubelet.run_pod(pod_name).await.expect("it runs");
+    let pod = sim.kubelet.run_pod(pod_name).await.expect("run");
     let id = sim
         .kubelet
         .create(&pod, name, 0, Life::UntilStopped)
         .await
-        .expect("made");
+        .expect("created");
     sim.kubelet.start(&id).await.expect("started");
     for command in ["watch", "pods"] {
         for output in ["json", "table"] {
@@ -150,7 +157,7 @@ async fn what_a_terminal_would_obey_is_never_printed() {
             if command == "watch" {
                 args.extend(["--for", "1s"]);
             }
-            let end = sim.ask(&args).end().await;
+            let end = sim.run(&args).end().await;
             let (code, out) = (end.code(), end.out);
             assert_eq!(code, Some(0), "{command} {output}: {}", end.err);
             let raw = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
@@ -173,10 +180,10 @@ async fn what_a_terminal_would_obey_is_never_printed() {
 }
 
 #[tokio::test]
-async fn the_table_is_aligned_and_without_colours_in_a_pipe() {
-    let sim = Sim::up().await;
+async fn table_is_aligned_and_without_colours_in_a_pipe() {
+    let sim = Sim::start().await;
     crashing_pod(&sim.kubelet, "one", 7).await;
-    let end = sim.ask(&["watch", "--for", "1s"]).end().await;
+    let end = sim.run(&["watch", "--for", "1s"]).end().await;
     assert_eq!((end.code(), &*end.err), (Some(0), ""));
     assert!(!end.out.contains('\u{1b}'), "{:?}", end.out);
     let lines: Vec<&str> = end.out.lines().collect();
@@ -186,7 +193,7 @@ async fn the_table_is_aligned_and_without_colours_in_a_pipe() {
     assert_eq!(rows.len(), 2, "\n{}", end.out);
     let column = |name: &str| heading.find(name).expect("a column");
     let died = rows.iter().find(|r| r.contains("ContainerDied"));
-    let died = died.expect("the job's end");
+    let died = died.expect("the job's exit");
     for (name, value) in [
         ("TYPE", "ContainerDied "),
         ("POD", "test/one "),
@@ -199,22 +206,21 @@ async fn the_table_is_aligned_and_without_colours_in_a_pipe() {
     }
 }
 
-/// In the embedded runtime pods come and go by themselves; with the command goes its socket.
 #[tokio::test]
-async fn the_embedded_runtime_lives_and_leaves_nothing() {
-    let place = Place::new();
+async fn embedded_runtime_has_workload_and_removes_its_socket() {
+    let dir = TestDir::new();
     let watch = |args: &[&str]| {
         let mut command = pleg(&[&["watch", "--sim"], args].concat());
-        command.env("TMPDIR", place.dir());
+        command.env("TMPDIR", dir.root());
         Running::spawn(command)
     };
-    let left = || std::fs::read_dir(place.dir()).expect("listed").count();
+    let left = || std::fs::read_dir(dir.root()).expect("listed").count();
     let end = watch(&["-o", "json", "--for", "3s"]).end().await;
     assert_eq!((end.code(), &*end.err), (Some(0), ""));
     assert!(end.took >= Duration::from_secs(3), "{:?}", end.took);
     assert!(end.took < Duration::from_secs(8), "{:?}", end.took);
     let events: Vec<Value> = end.out.lines().map(object).collect();
-    events.iter().for_each(has_the_fields_of_an_event);
+    events.iter().for_each(check_event_fields);
     assert!(
         events.iter().any(|e| e["source"] == "stream"),
         "{}",
@@ -233,11 +239,11 @@ async fn the_embedded_runtime_lives_and_leaves_nothing() {
     }
 }
 
-/// While nothing happens there is nothing that would notice it later.
+/// There are no events, so nothing else would end the command.
 #[tokio::test]
-async fn ctrl_c_ends_it_at_once() {
-    let sim = Sim::up().await;
-    let mut watch = sim.ask(&["watch"]);
+async fn watch_ends_on_sigint_at_once() {
+    let sim = Sim::start().await;
+    let mut watch = sim.run(&["watch"]);
     watch.line().await.expect("a heading");
     watch.signal("INT").await;
     let end = watch.end().await;
@@ -246,14 +252,14 @@ async fn ctrl_c_ends_it_at_once() {
 }
 
 #[tokio::test]
-async fn ctrl_c_ends_it_while_it_waits_for_a_silent_runtime() {
-    let place = Place::new();
-    let socket = place.path("silent.sock");
+async fn commands_end_on_sigint_while_waiting_for_runtime() {
+    let dir = TestDir::new();
+    let socket = dir.path("silent.sock");
     let _listener = std::os::unix::net::UnixListener::bind(&socket).expect("bound");
     let interrupted = async |command| {
-        let mut running = Running::start(&[command, "-r", word(&socket)]);
-        let said = running.said().await.expect("it says that it waits");
-        assert!(said.contains("says nothing"), "{said}");
+        let mut running = Running::start(&[command, "-r", arg(&socket)]);
+        let message = running.message().await.expect("a notice");
+        assert!(message.contains("does not respond"), "{message}");
         running.signal("INT").await;
         let end = running.end().await;
         assert_eq!(end.code(), Some(130), "{}", end.err);
@@ -262,13 +268,13 @@ async fn ctrl_c_ends_it_while_it_waits_for_a_silent_runtime() {
     tokio::join!(interrupted("watch"), interrupted("pods"));
 }
 
-/// As with `pleg watch | head -1`.
+/// As in `pleg watch | head -1`.
 #[tokio::test]
-async fn it_ends_quietly_when_nobody_reads_any_more() {
-    let sim = Sim::up().await;
+async fn watch_ends_without_error_when_output_is_closed() {
+    let sim = Sim::start().await;
     crashing_pod(&sim.kubelet, "one", 1).await;
     for output in ["json", "table"] {
-        let mut watch = sim.ask(&["watch", "-o", output]);
+        let mut watch = sim.run(&["watch", "-o", output]);
         watch.line().await.expect("a line");
         watch.close_output();
         crashing_pod(&sim.kubelet, output, 1).await;
@@ -278,7 +284,7 @@ async fn it_ends_quietly_when_nobody_reads_any_more() {
 }
 
 #[tokio::test]
-async fn without_any_socket_it_says_so_in_one_line() {
+async fn missing_runtime_is_reported_in_one_line() {
     let known = pleg_cri::well_known();
     if let Some(found) = known
         .iter()
@@ -295,8 +301,12 @@ async fn without_any_socket_it_says_so_in_one_line() {
         "{}",
         end.err
     );
-    assert!(end.out.contains("demo/"), "the embedded one: {}", end.out);
-    // Whoever asks what exists is not told of what does not.
+    assert!(
+        end.out.contains("demo/"),
+        "the embedded runtime: {}",
+        end.out
+    );
+    // `pods` does not show simulated pods in this case.
     let end = Running::start(&["pods"]).end().await;
     assert_eq!(end.code(), Some(1), "{}", end.err);
     assert!(

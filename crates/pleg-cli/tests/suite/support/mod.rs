@@ -1,11 +1,11 @@
-//! The command as a person would run it, and a place for sockets.
+//! Runs the command, and provides directories for sockets.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-/// The command with these arguments, and an environment that names no runtime.
+/// The command with these arguments. The environment does not configure a runtime.
 pub(crate) fn pleg(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pleg"));
     command
@@ -18,12 +18,12 @@ pub(crate) fn pleg(args: &[&str]) -> Command {
     command
 }
 
-/// A directory that goes with the test.
-pub(crate) struct Place {
+/// A temporary directory of a test.
+pub(crate) struct TestDir {
     dir: TempDir,
 }
 
-impl Place {
+impl TestDir {
     pub(crate) fn new() -> Self {
         let dir = tempfile::Builder::new().prefix("pleg").tempdir();
         Self {
@@ -31,11 +31,11 @@ impl Place {
         }
     }
 
-    pub(crate) fn dir(&self) -> &Path {
+    pub(crate) fn root(&self) -> &Path {
         self.dir.path()
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.dir().join(name)
+        self.root().join(name)
     }
 }

@@ -1,4 +1,4 @@
-//! A runtime of the tests' own: real gRPC on a real socket, doing as it is told.
+//! A fake runtime: gRPC on a unix socket, with configured behavior.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::collections::BTreeMap;
@@ -17,28 +17,28 @@ use tonic::codegen::BoxStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
-type Answer<T> = Result<Response<T>, Status>;
+type CallResult<T> = Result<Response<T>, Status>;
 
-/// What the runtime does.
+/// The configured behavior of the fake runtime, and the calls that it received.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct FakeState {
     pub(crate) version: Option<Status>,
     pub(crate) version_hangs: bool,
     pub(crate) sandboxes: Vec<v1::PodSandbox>,
     pub(crate) containers: Vec<v1::Container>,
-    /// Pages of a streaming list, each of them or an error; `None`: not offered.
+    /// The pages of a streaming list: the number of rows, or an error. `None`: not implemented.
     pub(crate) stream: Option<Vec<Result<usize, Status>>>,
     /// The streaming lists stay open after their pages.
     pub(crate) stream_hangs: bool,
     pub(crate) sandbox_statuses: BTreeMap<String, Option<v1::PodSandboxStatus>>,
     pub(crate) container_statuses: BTreeMap<String, Option<v1::ContainerStatus>>,
     pub(crate) status_hangs: bool,
-    /// What comes beside every sandbox status: its timestamp and its container statuses.
-    pub(crate) beside_sandbox: (i64, Vec<v1::ContainerStatus>),
-    /// The stream of events, for one subscriber; `None`: not offered.
+    /// The timestamp and the container statuses of every `PodSandboxStatus` response.
+    pub(crate) timestamp_and_containers: (i64, Vec<v1::ContainerStatus>),
+    /// The event stream, for one subscriber. `None`: not implemented.
     pub(crate) events: Option<mpsc::Receiver<Result<v1::ContainerEventResponse, Status>>>,
-    /// Withhold the head of the answer until the first event, as grpc-go does.
-    pub(crate) withhold_head: bool,
+    /// Sends the response headers with the first event, as grpc-go does.
+    pub(crate) delay_headers: bool,
     /// The calls so far, and the filters of the lists.
     pub(crate) calls: Vec<&'static str>,
     pub(crate) sandbox_filters: Vec<Option<v1::PodSandboxFilter>>,
@@ -46,28 +46,28 @@ pub(crate) struct Told {
 }
 
 #[derive(Clone, Default)]
-pub(crate) struct Fake(Arc<Mutex<Told>>);
+pub(crate) struct Fake(Arc<Mutex<FakeState>>);
 
 impl Fake {
-    pub(crate) fn told(told: Told) -> Self {
-        Self(Arc::new(Mutex::new(told)))
+    pub(crate) fn new(state: FakeState) -> Self {
+        Self(Arc::new(Mutex::new(state)))
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Told> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, FakeState> {
         self.0.lock().unwrap()
     }
 
-    fn called(&self, call: &'static str) -> MutexGuard<'_, Told> {
-        let mut told = self.lock();
-        told.calls.push(call);
-        told
+    fn record_call(&self, call: &'static str) -> MutexGuard<'_, FakeState> {
+        let mut state = self.lock();
+        state.calls.push(call);
+        state
     }
 
     pub(crate) fn calls(&self) -> Vec<&'static str> {
         std::mem::take(&mut self.lock().calls)
     }
 
-    /// Serves on that path, in threads of its own.
+    /// Serves on a socket, in a separate thread.
     pub(crate) fn serve(&self, path: &Path) -> Serving {
         let service = RuntimeServiceServer::new(self.clone());
         let service = service.max_encoding_message_size(usize::MAX);
@@ -77,10 +77,10 @@ impl Fake {
 
 #[tonic::async_trait]
 impl RuntimeService for Fake {
-    async fn version(&self, _: Request<v1::VersionRequest>) -> Answer<v1::VersionResponse> {
+    async fn version(&self, _: Request<v1::VersionRequest>) -> CallResult<v1::VersionResponse> {
         let (error, hangs) = {
-            let mut told = self.called("Version");
-            (told.version.take(), told.version_hangs)
+            let mut state = self.record_call("Version");
+            (state.version.take(), state.version_hangs)
         };
         hang_if(hangs).await;
         error.map_or(Ok(()), Err)?;
@@ -95,21 +95,21 @@ impl RuntimeService for Fake {
     async fn list_pod_sandbox(
         &self,
         request: Request<v1::ListPodSandboxRequest>,
-    ) -> Answer<v1::ListPodSandboxResponse> {
-        let mut told = self.called("ListPodSandbox");
-        told.sandbox_filters.push(request.into_inner().filter);
+    ) -> CallResult<v1::ListPodSandboxResponse> {
+        let mut state = self.record_call("ListPodSandbox");
+        state.sandbox_filters.push(request.into_inner().filter);
         Ok(Response::new(v1::ListPodSandboxResponse {
-            items: told.sandboxes.clone(),
+            items: state.sandboxes.clone(),
         }))
     }
 
     async fn stream_pod_sandboxes(
         &self,
         request: Request<v1::StreamPodSandboxesRequest>,
-    ) -> Answer<BoxStream<v1::StreamPodSandboxesResponse>> {
-        let mut told = self.called("StreamPodSandboxes");
-        told.sandbox_filters.push(request.into_inner().filter);
-        pages(&told, &told.sandboxes, |pod_sandboxes| {
+    ) -> CallResult<BoxStream<v1::StreamPodSandboxesResponse>> {
+        let mut state = self.record_call("StreamPodSandboxes");
+        state.sandbox_filters.push(request.into_inner().filter);
+        pages(&state, &state.sandboxes, |pod_sandboxes| {
             v1::StreamPodSandboxesResponse { pod_sandboxes }
         })
     }
@@ -117,21 +117,21 @@ impl RuntimeService for Fake {
     async fn list_containers(
         &self,
         request: Request<v1::ListContainersRequest>,
-    ) -> Answer<v1::ListContainersResponse> {
-        let mut told = self.called("ListContainers");
-        told.container_filters.push(request.into_inner().filter);
+    ) -> CallResult<v1::ListContainersResponse> {
+        let mut state = self.record_call("ListContainers");
+        state.container_filters.push(request.into_inner().filter);
         Ok(Response::new(v1::ListContainersResponse {
-            containers: told.containers.clone(),
+            containers: state.containers.clone(),
         }))
     }
 
     async fn stream_containers(
         &self,
         request: Request<v1::StreamContainersRequest>,
-    ) -> Answer<BoxStream<v1::StreamContainersResponse>> {
-        let mut told = self.called("StreamContainers");
-        told.container_filters.push(request.into_inner().filter);
-        pages(&told, &told.containers, |containers| {
+    ) -> CallResult<BoxStream<v1::StreamContainersResponse>> {
+        let mut state = self.record_call("StreamContainers");
+        state.container_filters.push(request.into_inner().filter);
+        pages(&state, &state.containers, |containers| {
             v1::StreamContainersResponse { containers }
         })
     }
@@ -139,12 +139,16 @@ impl RuntimeService for Fake {
     async fn pod_sandbox_status(
         &self,
         request: Request<v1::PodSandboxStatusRequest>,
-    ) -> Answer<v1::PodSandboxStatusResponse> {
+    ) -> CallResult<v1::PodSandboxStatusResponse> {
         let id = request.into_inner().pod_sandbox_id;
         let (status, (timestamp, containers_statuses), hangs) = {
-            let told = self.called("PodSandboxStatus");
-            let status = told.sandbox_statuses.get(&id).cloned();
-            (status, told.beside_sandbox.clone(), told.status_hangs)
+            let state = self.record_call("PodSandboxStatus");
+            let status = state.sandbox_statuses.get(&id).cloned();
+            (
+                status,
+                state.timestamp_and_containers.clone(),
+                state.status_hangs,
+            )
         };
         hang_if(hangs).await;
         let status = status.ok_or_else(|| Status::not_found(format!("no sandbox {id}")))?;
@@ -159,11 +163,14 @@ impl RuntimeService for Fake {
     async fn container_status(
         &self,
         request: Request<v1::ContainerStatusRequest>,
-    ) -> Answer<v1::ContainerStatusResponse> {
+    ) -> CallResult<v1::ContainerStatusResponse> {
         let id = request.into_inner().container_id;
         let (status, hangs) = {
-            let told = self.called("ContainerStatus");
-            (told.container_statuses.get(&id).cloned(), told.status_hangs)
+            let state = self.record_call("ContainerStatus");
+            (
+                state.container_statuses.get(&id).cloned(),
+                state.status_hangs,
+            )
         };
         hang_if(hangs).await;
         let status = status.ok_or_else(|| Status::not_found(format!("no container {id}")))?;
@@ -176,14 +183,14 @@ impl RuntimeService for Fake {
     async fn get_container_events(
         &self,
         _: Request<v1::GetEventsRequest>,
-    ) -> Answer<BoxStream<v1::ContainerEventResponse>> {
-        let (events, withhold) = {
-            let mut told = self.called("GetContainerEvents");
-            (told.events.take(), told.withhold_head)
+    ) -> CallResult<BoxStream<v1::ContainerEventResponse>> {
+        let (events, delay_headers) = {
+            let mut state = self.record_call("GetContainerEvents");
+            (state.events.take(), state.delay_headers)
         };
         let events = events.ok_or_else(|| Status::unimplemented("no events here"))?;
         let mut events = ReceiverStream::new(events).peekable();
-        if withhold {
+        if delay_headers {
             std::pin::Pin::new(&mut events).peek().await;
         }
         Ok(Response::new(events.boxed()))
@@ -196,13 +203,13 @@ async fn hang_if(hangs: bool) {
     }
 }
 
-/// The rows, cut into pages as told.
+/// The rows in the configured pages.
 fn pages<Row: Clone, Page: Send + 'static>(
-    told: &Told,
+    state: &FakeState,
     rows: &[Row],
     page: impl Fn(Vec<Row>) -> Page,
-) -> Answer<BoxStream<Page>> {
-    let pages = told
+) -> CallResult<BoxStream<Page>> {
+    let pages = state
         .stream
         .as_ref()
         .ok_or_else(|| Status::unimplemented("no streaming lists"))?;
@@ -215,13 +222,13 @@ fn pages<Row: Clone, Page: Send + 'static>(
         })
         .collect();
     let pages = stream::iter(pages);
-    Ok(Response::new(match told.stream_hangs {
+    Ok(Response::new(match state.stream_hangs {
         true => pages.chain(stream::pending()).boxed(),
         false => pages.boxed(),
     }))
 }
 
-/// A server under way; dropping it cuts every connection, as a kill would.
+/// A running server. Dropping it breaks every connection, as a kill does.
 pub(crate) struct Serving {
     runtime: Option<tokio::runtime::Runtime>,
     path: PathBuf,
@@ -237,7 +244,7 @@ impl Drop for Serving {
 }
 
 pub(crate) fn serve(path: &Path, router: tonic::transport::server::Router) -> Serving {
-    threads(path, move |listener| async move {
+    spawn_server(path, move |listener| async move {
         let incoming = UnixListenerStream::new(listener);
         router
             .serve_with_incoming(incoming)
@@ -246,8 +253,8 @@ pub(crate) fn serve(path: &Path, router: tonic::transport::server::Router) -> Se
     })
 }
 
-/// Runs something on a listening socket, in threads of its own.
-pub(crate) fn threads<F>(path: &Path, server: impl FnOnce(UnixListener) -> F) -> Serving
+/// Runs a server on a listening socket, in a separate thread.
+pub(crate) fn spawn_server<F>(path: &Path, server: impl FnOnce(UnixListener) -> F) -> Serving
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -267,12 +274,16 @@ where
 }
 
 pub(crate) fn config(path: &Path) -> CriConfig {
-    let endpoint = path.to_str().expect("a sane path").parse().expect("a path");
+    let endpoint = path
+        .to_str()
+        .expect("a UTF-8 path")
+        .parse()
+        .expect("a path");
     CriConfig::new(endpoint).with_call_deadline(Duration::from_secs(10))
 }
 
 pub(crate) fn client(path: &Path) -> CriRuntime {
-    CriRuntime::new(config(path)).expect("sane settings")
+    CriRuntime::new(config(path)).expect("valid settings")
 }
 
 pub(crate) fn sandbox(id: &str) -> v1::PodSandbox {

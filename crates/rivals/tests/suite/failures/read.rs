@@ -1,4 +1,4 @@
-//! What was found by reading the classic evented PLEG (B).
+//! Failures that were found by reading the code of the classic evented PLEG (B).
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use pleg_core::{EventType, Shown};
 use rivals::{Fifo, Subject};
 
 use crate::support::{
-    Deed, MINUTE, MS, Node, Op, PodWorker, SECOND, SyncLoop, attempt, cached, container, drain,
-    evented_1_35, evented_1_36, evented_on_crio, exited, forget, generic, ours, pass, sandbox,
-    settled, soon, until,
+    Action, MINUTE, MS, Node, Op, PodWorker, SECOND, SyncLoop, attempt, cached, container, discard,
+    drain, evented_1_35, evented_1_36, evented_on_crio, exited, generic, ours, sandbox, sleep,
+    wait_until, wait_until_ready, with_timeout,
 };
 
-/// A kubelet starts on a node with 1,200 things to announce. How many lifecycle events its sync
-/// loop has taken in two minutes, and whether it may go on.
+/// A kubelet starts on a node with 1,200 sandboxes and containers. Returns how many lifecycle events
+/// its sync loop took within two minutes, and whether the generator is healthy.
 async fn full_channel<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> (usize, bool) {
     let node = Node::new();
     for n in 0..600 {
@@ -22,190 +22,189 @@ async fn full_channel<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> (us
     let mut sync_loop = SyncLoop::default();
     sync_loop.run(&subject, &mut fifo, 2 * MINUTE).await;
     let healthy = subject.healthy().is_ok();
-    soon(subject.shutdown()).await;
+    with_timeout(subject.shutdown()).await;
     (sync_loop.taken, healthy)
 }
 
-/// B1. Upstream: a full channel is unhealthy, and an unhealthy kubelet takes nothing out of the
-/// channel: for ever. Ours: how much waits for a consumer is no matter of health.
+/// B1. Upstream: a full channel makes the kubelet unhealthy, and an unhealthy kubelet takes no events
+/// from the channel, so this never ends. Ours: a slow consumer does not affect health.
 #[tokio::test(start_paused = true)]
 async fn b1_health_and_channel_deadlock() {
     assert_eq!(full_channel(evented_1_36).await, (0, false));
     assert_eq!(
         full_channel(generic).await,
         (1000, true),
-        "not by its channel alone"
+        "a full channel alone is not unhealthy"
     );
     assert_eq!(full_channel(ours).await, (1000, true));
 }
 
-/// What a late event of a pod that is gone brings back.
+/// Whether a late event of a removed pod adds the pod to the cache again.
 #[derive(Debug, PartialEq, Eq)]
-struct Ghost {
-    after_a_second: bool,
-    after_twenty_minutes: bool,
+struct LateEvent {
+    cached_after_one_second: bool,
+    cached_after_twenty_minutes: bool,
     announced: Vec<String>,
 }
 
-/// A pod is gone, and that was noticed; then comes the STOPPED of its container, which was held
-/// up.
-async fn late_event<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> Ghost {
+/// A pod is removed, and the generator has noticed it. Then a late STOPPED event of its container
+/// arrives.
+async fn late_event<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> LateEvent {
     let node = Node::new();
     node.run_pod("p");
     let (subject, mut fifo) = start(&node);
-    settled(&subject, &node, "p").await;
+    wait_until_ready(&subject, &node, "p").await;
     node.put(exited("p", "c", 0));
     let stopped = node.event(EventType::Stopped, "p-c", subject.wall());
     node.remove("p-c");
     node.remove("p-s");
-    pass(&subject, 5 * MINUTE + SECOND).await;
-    let there = || !subject.get(&"p".into()).status.is_nothing();
-    assert!(!there(), "its end was noticed");
-    forget(&mut fifo);
-    node.tell(&stopped);
-    pass(&subject, SECOND).await;
-    let after_a_second = there();
-    pass(&subject, 20 * MINUTE).await;
-    let ghost = Ghost {
-        after_a_second,
-        after_twenty_minutes: there(),
+    sleep(&subject, 5 * MINUTE + SECOND).await;
+    let is_cached = || !subject.get(&"p".into()).status.is_empty();
+    assert!(!is_cached(), "the removal was noticed");
+    discard(&mut fifo);
+    node.send_event(&stopped);
+    sleep(&subject, SECOND).await;
+    let cached_after_one_second = is_cached();
+    sleep(&subject, 20 * MINUTE).await;
+    let result = LateEvent {
+        cached_after_one_second,
+        cached_after_twenty_minutes: is_cached(),
         announced: drain(&mut fifo),
     };
-    soon(subject.shutdown()).await;
-    ghost
+    with_timeout(subject.shutdown()).await;
+    result
 }
 
-/// B2. Upstream: nothing remembers that the pod is gone, so the event puts it back, and no list
-/// ever takes it away again. Ours: a removed id stays removed; that its exit code is known now is
-/// a PodSync.
+/// B2. Upstream: there are no tombstones, so the event adds the pod again, and no list removes it.
+/// Ours: a removed id stays removed, and the exit code that is now known causes a PodSync.
 #[tokio::test(start_paused = true)]
 async fn b2_ghost_entries() {
-    let upstream = Ghost {
-        after_a_second: true,
-        after_twenty_minutes: true,
+    let upstream = LateEvent {
+        cached_after_one_second: true,
+        cached_after_twenty_minutes: true,
         announced: vec!["p Died p-c".to_owned()],
     };
     assert_eq!(late_event(evented_1_36).await, upstream);
-    let ours_says = Ghost {
-        after_a_second: false,
-        after_twenty_minutes: false,
+    let expected = LateEvent {
+        cached_after_one_second: false,
+        cached_after_twenty_minutes: false,
         announced: vec!["p PodSync".to_owned()],
     };
-    assert_eq!(late_event(ours).await, ours_says);
+    assert_eq!(late_event(ours).await, expected);
 }
 
-/// A container comes to run, untold. Whether a status that claims to be newer than that shows it.
-async fn newer_than_the_change<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> bool {
+/// A container starts without an event. Returns whether a status newer than the start shows it.
+async fn newer_status_shows_change<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> bool {
     let node = Node::new();
     node.run_sandbox("p");
     let (subject, _fifo) = start(&node);
-    settled(&subject, &node, "p").await;
+    wait_until_ready(&subject, &node, "p").await;
     node.put(container("p", "c", Shown::Running));
-    pass(&subject, MS).await;
+    sleep(&subject, MS).await;
     let after = subject.clock().now();
-    let answer = soon(subject.newer_than(&"p".into(), after)).await;
-    soon(subject.shutdown()).await;
+    let answer = with_timeout(subject.newer_than(&"p".into(), after)).await;
+    with_timeout(subject.shutdown()).await;
     answer.status.container("c").is_some()
 }
 
-/// While a list of the node takes 6 s, one asks twice for the same pod, newer than the same
-/// instant: at 5.5 s and at 6.5 s. How long each waits.
-async fn asked_twice<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> [Duration; 2] {
+/// While a list of the node takes 6 s, two waiters ask for the same pod, newer than the same
+/// instant: at 5.5 s and at 6.5 s. Returns how long each waits.
+async fn two_waiters<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> [Duration; 2] {
     let node = Node::new();
-    node.take(Op::List, 3 * SECOND);
+    node.delay(Op::List, 3 * SECOND);
     let (subject, _fifo) = start(&node);
     let clock = subject.clock();
-    pass(&subject, SECOND).await;
+    sleep(&subject, SECOND).await;
     let after = clock.now();
     let mut waits = [4500 * MS, SECOND];
     for wait in &mut waits {
-        pass(&subject, *wait).await;
-        let asked = clock.now();
-        soon(subject.newer_than(&"p".into(), after)).await;
-        *wait = clock.now().since(asked);
+        sleep(&subject, *wait).await;
+        let began = clock.now();
+        with_timeout(subject.newer_than(&"p".into(), after)).await;
+        *wait = clock.now().since(began);
     }
-    soon(subject.shutdown()).await;
+    with_timeout(subject.shutdown()).await;
     waits
 }
 
-/// B3. Upstream: a timer claims every five seconds that everything was seen just now, and the list
-/// that ends later takes the claim back. Ours: only a read makes anything fresher, and what was
-/// answered once is answered again.
+/// B3. Upstream: a timer marks everything as current every five seconds, and a list that ends later
+/// sets the time back. Ours: only a read advances freshness, and a request that was answered once is
+/// answered again.
 #[tokio::test(start_paused = true)]
 async fn b3_freshness_by_timer() {
-    assert!(!newer_than_the_change(evented_1_35).await);
-    assert!(newer_than_the_change(ours).await);
-    let [first, again] = asked_twice(evented_1_35).await;
-    assert!(first <= MS && again >= 3 * SECOND, "{first:?}, {again:?}");
-    let [first, again] = asked_twice(ours).await;
-    assert!(first <= MS && again <= MS, "{first:?}, {again:?}");
+    assert!(!newer_status_shows_change(evented_1_35).await);
+    assert!(newer_status_shows_change(ours).await);
+    let [first, second] = two_waiters(evented_1_35).await;
+    assert!(first <= MS && second >= 3 * SECOND, "{first:?}, {second:?}");
+    let [first, second] = two_waiters(ours).await;
+    assert!(first <= MS && second <= MS, "{first:?}, {second:?}");
 }
 
-/// When the runtime stamps an event.
+/// When the runtime takes the timestamp of an event.
 #[derive(Clone, Copy, Debug)]
-enum Stamped {
-    /// When it reads the statuses. None does.
-    AtReading,
-    /// When it sends.
-    AtSending,
+enum Timestamp {
+    /// When it reads the statuses. No runtime does this.
+    AtRead,
+    /// When it sends the event.
+    AtSend,
 }
 
-/// A list shows that a container has ended; then comes an event whose statuses were read earlier.
-/// What the cache shows at once and after 20 minutes, and what was announced.
-async fn read_before_the_list<S: Subject>(
+/// A list shows that a container has exited. Then an event arrives whose statuses were read earlier.
+/// Returns the cached state at once and after 20 minutes, and the lifecycle events.
+async fn event_older_than_list<S: Subject>(
     start: impl FnOnce(&Node) -> (S, Fifo),
-    stamped: Stamped,
+    timestamp: Timestamp,
 ) -> (Option<Shown>, Option<Shown>, Vec<String>) {
     let node = Node::new();
     node.run_pod("p");
     let mut started = node.event(EventType::Started, "p-c", pleg_runtime::clock::wall());
     node.put(exited("p", "c", 7));
     let (subject, mut fifo) = start(&node);
-    settled(&subject, &node, "p").await;
-    if matches!(stamped, Stamped::AtSending) {
+    wait_until_ready(&subject, &node, "p").await;
+    if matches!(timestamp, Timestamp::AtSend) {
         started.created_at = subject.wall().as_nanos();
     }
-    node.tell(&started);
-    pass(&subject, MS).await;
+    node.send_event(&started);
+    sleep(&subject, MS).await;
     let at_once = cached(&subject, "p", "c");
-    pass(&subject, 20 * MINUTE).await;
+    sleep(&subject, 20 * MINUTE).await;
     let later = cached(&subject, "p", "c");
-    soon(subject.shutdown()).await;
+    with_timeout(subject.shutdown()).await;
     let mut announced = drain(&mut fifo);
     announced.retain(|e| e.ends_with("p-c"));
     (at_once, later, announced)
 }
 
-/// B4. Upstream: the runtime's stamp decides which is newer, so the older statuses win, and as
-/// the lists show no change nothing mends it. Ours: a container that has ended stays ended.
+/// B4. Upstream: the runtime's timestamp decides which status is newer, so the older statuses win,
+/// and later lists show no change and do not correct it. Ours: an exited container stays exited.
 #[tokio::test(start_paused = true)]
 async fn b4_older_data_with_a_newer_stamp() {
-    let runs = Some(Shown::Running);
-    let told = ["p Died p-c", "p Started p-c"].map(str::to_owned).to_vec();
-    let wrong = (runs, runs, told);
-    let ended = Some(Shown::Exited);
-    let right = (ended, ended, vec!["p Died p-c".to_owned()]);
-    let upstream = read_before_the_list(evented_on_crio, Stamped::AtSending).await;
+    let running = Some(Shown::Running);
+    let events = ["p Died p-c", "p Started p-c"].map(str::to_owned).to_vec();
+    let wrong = (running, running, events);
+    let exited = Some(Shown::Exited);
+    let right = (exited, exited, vec!["p Died p-c".to_owned()]);
+    let upstream = event_older_than_list(evented_on_crio, Timestamp::AtSend).await;
     assert_eq!(upstream, wrong);
-    let upstream = read_before_the_list(evented_on_crio, Stamped::AtReading).await;
-    assert_eq!(upstream, right, "it is the stamp");
-    // On containerd no stamp protects what a list has shown.
-    let upstream = read_before_the_list(evented_1_35, Stamped::AtReading).await;
+    let upstream = event_older_than_list(evented_on_crio, Timestamp::AtRead).await;
+    assert_eq!(upstream, right, "the timestamp decides");
+    // On containerd, statuses from lists have no timestamp, so any event overwrites them.
+    let upstream = event_older_than_list(evented_1_35, Timestamp::AtRead).await;
     assert_eq!(upstream, wrong);
-    for stamped in [Stamped::AtSending, Stamped::AtReading] {
+    for timestamp in [Timestamp::AtSend, Timestamp::AtRead] {
         assert_eq!(
-            read_before_the_list(ours, stamped).await,
+            event_older_than_list(ours, timestamp).await,
             right,
-            "{stamped:?}"
+            "{timestamp:?}"
         );
     }
 }
 
-/// A pod runs in its second sandbox when the first one is deleted. How many sandboxes and
-/// containers the cache shows then, and what the pod's worker does.
+/// The first sandbox of a pod is deleted while the pod runs in its second sandbox. Returns the
+/// number of cached sandboxes and containers, and the actions of the pod's worker.
 async fn old_sandbox_deleted<S: Subject>(
     start: impl FnOnce(&Node) -> (S, Fifo),
-) -> (usize, usize, Vec<Deed>) {
+) -> (usize, usize, Vec<Action>) {
     let node = Node::new();
     node.put(sandbox("p", "s0", Shown::Exited));
     node.put(attempt(sandbox("p", "s1", Shown::Running), 1));
@@ -213,112 +212,113 @@ async fn old_sandbox_deleted<S: Subject>(
     running.identity.sandbox = Some("p-s1".into());
     node.put(running);
     let (subject, _fifo) = start(&node);
-    settled(&subject, &node, "p").await;
+    wait_until_ready(&subject, &node, "p").await;
     let deleted = node.event(EventType::Deleted, "p-s0", subject.wall());
     node.remove("p-s0");
-    node.tell(&deleted);
-    pass(&subject, MS).await;
+    node.send_event(&deleted);
+    sleep(&subject, MS).await;
     let status = subject.get(&"p".into()).status;
-    let deeds = PodWorker::new(&subject, &node, "p", &[]).sync().await;
-    soon(subject.shutdown()).await;
-    (status.sandboxes.len(), status.containers.len(), deeds)
+    let actions = PodWorker::new(&subject, &node, "p", &[]).sync().await;
+    with_timeout(subject.shutdown()).await;
+    (status.sandboxes.len(), status.containers.len(), actions)
 }
 
-/// B6. Upstream: the DELETED of an old sandbox deletes all that is known of the pod, so a second
-/// pod is started beside the running one. Ours: it removes that sandbox.
+/// B6. Upstream: DELETED of an old sandbox deletes the cache entry of the pod, so the pod is started
+/// a second time. Ours: only that sandbox is removed.
 #[tokio::test(start_paused = true)]
 async fn b6_an_old_sandbox_takes_the_pod_with_it() {
-    let all_anew = vec![Deed::CreatedSandbox, Deed::CreatedContainer];
-    assert_eq!(old_sandbox_deleted(evented_1_36).await, (0, 0, all_anew));
+    let recreated = vec![Action::CreatedSandbox, Action::CreatedContainer];
+    assert_eq!(old_sandbox_deleted(evented_1_36).await, (0, 0, recreated));
     assert_eq!(old_sandbox_deleted(ours).await, (1, 1, vec![]));
 }
 
-/// A pod of which an event has told, so that its entry is by an event.
-async fn told_by_event<S: Subject>(node: &Node, subject: &S, fifo: &mut Fifo) {
-    settled(subject, node, "p").await;
-    node.tell(&node.event(EventType::Started, "p-c", subject.wall()));
-    pass(subject, 10 * MS).await;
-    forget(fifo);
+/// Makes an event write the cache entry of the pod.
+async fn cache_from_event<S: Subject>(node: &Node, subject: &S, fifo: &mut Fifo) {
+    wait_until_ready(subject, node, "p").await;
+    node.send_event(&node.event(EventType::Started, "p-c", subject.wall()));
+    sleep(subject, 10 * MS).await;
+    discard(fifo);
 }
 
-/// After how long a container's end is announced of which no event came, and a PodSync that was
-/// asked for.
-async fn found_by_a_list<S: Subject>(start: impl Fn(&Node) -> (S, Fifo)) -> [Option<Duration>; 2] {
+/// Returns the time until the exit of a container without an event is announced, and the time until
+/// a requested PodSync is announced.
+async fn found_by_list<S: Subject>(start: impl Fn(&Node) -> (S, Fifo)) -> [Option<Duration>; 2] {
     let mut took = [None; 2];
     for (nth, awaited) in ["p Died p-c", "p PodSync"].into_iter().enumerate() {
         let node = Node::new();
         node.run_pod("p");
         let (subject, mut fifo) = start(&node);
-        told_by_event(&node, &subject, &mut fifo).await;
+        cache_from_event(&node, &subject, &mut fifo).await;
         if nth == 0 {
             node.put(exited("p", "c", 9));
         } else {
             subject.request_reinspect(&"p".into());
         }
-        let told = || drain(&mut fifo).iter().any(|e| e == awaited);
-        took[nth] = until(&subject, told).await;
-        soon(subject.shutdown()).await;
+        let announced = || drain(&mut fifo).iter().any(|e| e == awaited);
+        took[nth] = wait_until(&subject, announced).await;
+        with_timeout(subject.shutdown()).await;
     }
     took
 }
 
-/// How often a container's start is announced of which an event came, within ten minutes.
+/// Returns how often the start of a container is announced within ten minutes after its event.
 async fn announced_starts<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> usize {
     let node = Node::new();
     node.run_sandbox("p");
     let (subject, mut fifo) = start(&node);
-    settled(&subject, &node, "p").await;
-    forget(&mut fifo);
+    wait_until_ready(&subject, &node, "p").await;
+    discard(&mut fifo);
     node.put(container("p", "c", Shown::Running));
-    node.tell(&node.event(EventType::Started, "p-c", subject.wall()));
-    pass(&subject, 10 * MINUTE).await;
-    soon(subject.shutdown()).await;
+    node.send_event(&node.event(EventType::Started, "p-c", subject.wall()));
+    sleep(&subject, 10 * MINUTE).await;
+    with_timeout(subject.shutdown()).await;
     let all = drain(&mut fifo);
     all.iter().filter(|e| *e == "p Started p-c").count()
 }
 
-/// B8. Upstream: two that write and do not know of each other: what a list finds is rejected by
-/// the cache and never announced (on containerd), or announced a second time (on CRI-O). Ours: one
-/// record of what was announced, whoever saw it first.
+/// B8. Upstream: two independent writers: a change that a list finds is rejected by the cache and
+/// never announced (on containerd), or announced a second time (on CRI-O). Ours: one record of what
+/// was announced, for all sources.
 #[tokio::test(start_paused = true)]
 async fn b8_two_writers() {
-    assert_eq!(found_by_a_list(evented_1_36).await, [None, None]);
-    let [died, synced] = found_by_a_list(ours).await;
+    assert_eq!(found_by_list(evented_1_36).await, [None, None]);
+    let [died, synced] = found_by_list(ours).await;
     assert!(died.unwrap() <= 11 * SECOND, "{died:?}");
     assert!(synced.unwrap() <= MS, "{synced:?}");
     assert_eq!(announced_starts(evented_on_crio).await, 2);
     assert_eq!(announced_starts(ours).await, 1);
 }
 
-/// The stream is cut, and is back after 100 ms; in between a container ends, and nobody keeps the
-/// event. After how long its end is announced.
-async fn gap<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> Option<Duration> {
+/// The stream breaks and is back after 100 ms. A container exits in between, and its event is lost.
+/// Returns the time until the exit is announced.
+async fn exit_during_reconnect<S: Subject>(
+    start: impl FnOnce(&Node) -> (S, Fifo),
+) -> Option<Duration> {
     let node = Node::new();
     node.run_pod("p");
     let (subject, mut fifo) = start(&node);
-    settled(&subject, &node, "p").await;
-    forget(&mut fifo);
-    node.take(Op::Subscribe, 100 * MS);
-    node.cut();
-    pass(&subject, 50 * MS).await;
+    wait_until_ready(&subject, &node, "p").await;
+    discard(&mut fifo);
+    node.delay(Op::Subscribe, 100 * MS);
+    node.break_streams();
+    sleep(&subject, 50 * MS).await;
     assert_eq!(node.streams(), 0);
     node.put(exited("p", "c", 1));
-    let told = || drain(&mut fifo).iter().any(|e| e == "p Died p-c");
-    let took = until(&subject, told).await;
-    soon(subject.shutdown()).await;
+    let announced = || drain(&mut fifo).iter().any(|e| e == "p Died p-c");
+    let took = wait_until(&subject, announced).await;
+    with_timeout(subject.shutdown()).await;
     took
 }
 
-/// B11. Upstream: relists, then asks for the stream again: what falls in between is not known for
-/// five minutes. Ours: asks for the stream, then lists, and lists every second until the stream
-/// has been checked.
+/// B11. Upstream: relists, then subscribes again: a change in between is unknown for five minutes.
+/// Ours: subscribes, then lists, and lists every second until the stream has been checked.
 #[tokio::test(start_paused = true)]
 async fn b11_the_gap_of_a_reconnect() {
-    let upstream = gap(evented_1_36).await.unwrap();
+    let upstream = exit_during_reconnect(evented_1_36).await.unwrap();
     assert!(
         (299 * SECOND..301 * SECOND).contains(&upstream),
         "{upstream:?}"
     );
-    let ours = gap(ours).await.unwrap();
+    let ours = exit_during_reconnect(ours).await.unwrap();
     assert!(ours <= 2 * SECOND, "{ours:?}");
 }

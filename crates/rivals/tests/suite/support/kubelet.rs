@@ -1,28 +1,28 @@
-//! The kubelet's side: what a pod worker does with the status that it is given, and the loop that
-//! takes lifecycle events while it is healthy.
+//! The kubelet: a pod worker that acts on the pod's status, and the sync loop that takes lifecycle
+//! events while the kubelet is healthy.
 
 use std::time::Duration;
 
 use pleg_core::{EventType, Instant, PodUid, Shown};
 use rivals::{Fifo, PodStatus, Subject};
 
-use super::{MS, Node, SECOND, attempt, container, pass, sandbox, soon};
+use super::{MS, Node, SECOND, attempt, container, sandbox, sleep, with_timeout};
 
-/// What SyncPod did to the pod.
+/// What a sync did to the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Deed {
+pub(crate) enum Action {
     CreatedSandbox,
     CreatedContainer,
 }
 
-/// The worker of one pod that wants one container `c`, to be restarted always.
+/// The worker of a pod with one container `c` and the restart policy Always.
 pub(crate) struct PodWorker<'a, S> {
     subject: &'a S,
     node: &'a Node,
     uid: &'a str,
     last_sync: Instant,
     created: u32,
-    /// Which events come of what this worker does; the others are late.
+    /// The events that the runtime sends for this worker's calls. Other events are late.
     events: &'static [EventType],
 }
 
@@ -43,36 +43,35 @@ impl<'a, S: Subject> PodWorker<'a, S> {
         }
     }
 
-    /// One sync: waits for a status newer than the last sync and acts on it, as upstream's
-    /// computePodActions and SyncPod do. Afterwards a sync that did something asks for a relist of
-    /// the pod (1.36).
-    pub(crate) async fn sync(&mut self) -> Vec<Deed> {
+    /// Waits for a status newer than the last sync and acts on it, like upstream's computePodActions
+    /// and SyncPod. After an action, requests a relist of the pod (1.36).
+    pub(crate) async fn sync(&mut self) -> Vec<Action> {
         let uid = PodUid::from(self.uid);
-        let answer = soon(self.subject.newer_than(&uid, self.last_sync)).await;
+        let answer = with_timeout(self.subject.newer_than(&uid, self.last_sync)).await;
         assert_eq!(answer.error, None, "no read fails here");
-        let deeds = wanted(&answer.status);
-        for deed in &deeds {
-            self.perform(deed);
+        let actions = compute_actions(&answer.status);
+        for action in &actions {
+            self.perform(action);
         }
-        // A sync takes a moment.
-        pass(self.subject, 50 * MS).await;
+        // A sync takes some time.
+        sleep(self.subject, 50 * MS).await;
         self.last_sync = self.subject.last_sync_time(self.subject.clock().now());
-        if !deeds.is_empty() {
+        if !actions.is_empty() {
             self.subject.request_relist(&uid);
         }
-        deeds
+        actions
     }
 
-    fn perform(&mut self, deed: &Deed) {
+    fn perform(&mut self, action: &Action) {
         self.created += 1;
         let nth = self.created;
-        match deed {
-            Deed::CreatedSandbox => {
+        match action {
+            Action::CreatedSandbox => {
                 let name = format!("s{nth}");
                 self.node
                     .put(attempt(sandbox(self.uid, &name, Shown::Running), nth));
             }
-            Deed::CreatedContainer => {
+            Action::CreatedContainer => {
                 let id = format!("{}-c{nth}", self.uid);
                 for (shown, event) in [
                     (Shown::Created, EventType::Created),
@@ -83,7 +82,7 @@ impl<'a, S: Subject> PodWorker<'a, S> {
                     self.node.put(report);
                     if self.events.contains(&event) {
                         let stamp = self.subject.wall();
-                        self.node.tell(&self.node.event(event, &id, stamp));
+                        self.node.send_event(&self.node.event(event, &id, stamp));
                     }
                 }
             }
@@ -91,24 +90,25 @@ impl<'a, S: Subject> PodWorker<'a, S> {
     }
 }
 
-/// What the pod needs by that status.
-fn wanted(status: &PodStatus) -> Vec<Deed> {
+/// The actions that the pod needs in that status.
+fn compute_actions(status: &PodStatus) -> Vec<Action> {
     let active = status.sandboxes.first();
     if active.is_none_or(|s| s.shown != Shown::Running) {
-        return vec![Deed::CreatedSandbox, Deed::CreatedContainer];
+        return vec![Action::CreatedSandbox, Action::CreatedContainer];
     }
     match status.container("c").map(|c| c.shown) {
         Some(Shown::Running) => vec![],
-        // None yet, or ended, or, to upstream, one that was created and never started.
-        _ => vec![Deed::CreatedContainer],
+        // No container, an exited one, or one that was created and not started: upstream replaces
+        // it.
+        _ => vec![Action::CreatedContainer],
     }
 }
 
-/// The loop that hands lifecycle events to pod workers. While anything is unhealthy it does
-/// nothing at all but sleep, 100 ms and then longer, to 5 s.
+/// The loop that takes lifecycle events for pod workers. While a generator is unhealthy it only
+/// sleeps, 100 ms doubling to 5 s.
 #[derive(Debug, Default)]
 pub(crate) struct SyncLoop {
-    /// Lifecycle events that it took.
+    /// The number of lifecycle events that the loop took.
     pub(crate) taken: usize,
 }
 
@@ -119,12 +119,12 @@ impl SyncLoop {
         let mut pause = 100 * MS;
         while clock.now() < end {
             if subject.healthy().is_err() {
-                pass(subject, pause).await;
+                sleep(subject, pause).await;
                 pause = (pause * 2).min(5 * SECOND);
                 continue;
             }
             pause = 100 * MS;
-            // Its own tick comes every second.
+            // The loop has a tick of one second.
             if let Ok(Some(_)) = tokio::time::timeout(SECOND, fifo.next()).await {
                 self.taken += 1;
             }

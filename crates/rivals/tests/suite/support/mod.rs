@@ -1,5 +1,6 @@
-//! A runtime made by hand, the kubelet's side as far as the failures need it, and how each subject
-//! is started. Time is paused: it passes when everybody waits, and everybody's wall clock with it.
+//! A fake runtime, the parts of the kubelet that the failures need, and functions that start each
+//! generator. The tests use paused time: it advances when all tasks wait, and so does every wall
+//! clock.
 
 mod kubelet;
 mod node;
@@ -10,11 +11,11 @@ use pleg::Pleg;
 use pleg_core::{ContainerDetails, Details, Identity, Kind, Report, Shown, WallTime};
 use pleg_runtime::clock::{Clock, wall};
 use rivals::{
-    Evented, EventedSettings, Fifo, Generic, GenericSettings, Hint, HintSettings, Ours, Stamps,
-    Subject,
+    Evented, EventedSettings, Fifo, Generic, GenericSettings, Hint, HintSettings, Ours,
+    StatusTimestamps, Subject,
 };
 
-pub(crate) use kubelet::{Deed, PodWorker, SyncLoop};
+pub(crate) use kubelet::{Action, PodWorker, SyncLoop};
 pub(crate) use node::{Node, Op, pod};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
@@ -31,7 +32,7 @@ pub(crate) fn container(uid: &str, name: &str, shown: Shown) -> Report {
     report(Kind::Container, uid, name, shown)
 }
 
-/// The same, ended.
+/// An exited container.
 pub(crate) fn exited(uid: &str, name: &str, code: i32) -> Report {
     let details = ContainerDetails {
         exit_code: Some(code),
@@ -44,7 +45,7 @@ pub(crate) fn exited(uid: &str, name: &str, code: i32) -> Report {
     }
 }
 
-/// As the nth one of its name.
+/// Sets the attempt and the matching creation time.
 pub(crate) fn attempt(mut report: Report, nth: u32) -> Report {
     report.identity.attempt = nth;
     let created = 1_700_000_000_000_000_000 + i64::from(nth) * 1_000_000_000;
@@ -72,7 +73,7 @@ fn report(kind: Kind, uid: &str, name: &str, shown: Shown) -> Report {
 }
 
 impl Node {
-    /// A pod with a ready sandbox and nothing in it.
+    /// A pod with a ready sandbox `UID-s` and no container.
     pub(crate) fn run_sandbox(&self, uid: &str) {
         self.put(sandbox(uid, "s", Shown::Running));
     }
@@ -84,23 +85,23 @@ impl Node {
     }
 }
 
-/// Our own.
+/// This project's generator.
 pub(crate) fn ours(node: &Node) -> (Ours, Fifo) {
     let clock = Clock::start_at(wall());
     Ours::start(Pleg::builder(node.clone()).clock(clock)).unwrap()
 }
 
-/// Upstream's classic design with containerd, as of 1.26 to 1.28.
+/// Upstream's classic design of 1.26 to 1.28, with containerd.
 pub(crate) fn evented_1_28(node: &Node) -> (Evented<Node>, Fifo) {
     let settings = EventedSettings {
-        barrier: false,
+        newer_than_last_sync: false,
         on_demand: false,
         ..EventedSettings::default()
     };
     Evented::start(node.clone(), &settings)
 }
 
-/// As of 1.29 to 1.35.
+/// Upstream's classic design of 1.29 to 1.35.
 pub(crate) fn evented_1_35(node: &Node) -> (Evented<Node>, Fifo) {
     let settings = EventedSettings {
         on_demand: false,
@@ -109,45 +110,45 @@ pub(crate) fn evented_1_35(node: &Node) -> (Evented<Node>, Fifo) {
     Evented::start(node.clone(), &settings)
 }
 
-/// As of 1.36.
+/// Upstream's classic design of 1.36.
 pub(crate) fn evented_1_36(node: &Node) -> (Evented<Node>, Fifo) {
     Evented::start(node.clone(), &EventedSettings::default())
 }
 
-/// As of 1.36, with CRI-O, which stamps its statuses.
+/// Upstream's classic design of 1.36, with CRI-O, whose statuses have timestamps.
 pub(crate) fn evented_on_crio(node: &Node) -> (Evented<Node>, Fifo) {
     let settings = EventedSettings {
-        stamps: Stamps::AtRead,
+        timestamps: StatusTimestamps::AtRead,
         ..EventedSettings::default()
     };
     Evented::start(node.clone(), &settings)
 }
 
-/// Upstream's generic design as of 1.36.
+/// Upstream's generic design of 1.36.
 pub(crate) fn generic(node: &Node) -> (Generic<Node>, Fifo) {
     Generic::start(node.clone(), GenericSettings::default())
 }
 
-/// Upstream's hint design as of 1.37.
+/// Upstream's hint design of 1.37.
 pub(crate) fn hint(node: &Node) -> (Hint<Node>, Fifo) {
     Hint::start(node.clone(), &HintSettings::default())
 }
 
-/// Lets so much time pass.
-pub(crate) async fn pass<S: Subject>(subject: &S, time: Duration) {
+/// Waits for that time.
+pub(crate) async fn sleep<S: Subject>(subject: &S, time: Duration) {
     let clock = subject.clock();
     clock.sleep_until(clock.now().after(time)).await;
 }
 
-/// Lets time pass until that is so, at most 20 minutes; how long it took, to the millisecond
-/// within the first ten seconds, then to the tenth of a second.
-pub(crate) async fn until<S: Subject>(
+/// Waits until the condition holds, at most 20 minutes. Returns the time it took, with a resolution
+/// of 1 ms in the first ten seconds and of 100 ms afterwards.
+pub(crate) async fn wait_until<S: Subject>(
     subject: &S,
-    mut so: impl FnMut() -> bool,
+    mut condition: impl FnMut() -> bool,
 ) -> Option<Duration> {
     let clock = subject.clock();
     let began = clock.now();
-    while !so() {
+    while !condition() {
         if clock.now().since(began) > 20 * MINUTE {
             return None;
         }
@@ -158,22 +159,22 @@ pub(crate) async fn until<S: Subject>(
     Some(clock.now().since(began))
 }
 
-/// Fails the test rather than hang.
-pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(20 * MINUTE, what)
+/// Fails the test instead of hanging.
+pub(crate) async fn with_timeout<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(20 * MINUTE, future)
         .await
         .expect("in time")
 }
 
-/// Until the stream is drained and what there is is cached.
-pub(crate) async fn settled<S: Subject>(subject: &S, node: &Node, uid: &str) {
-    let cached = || !subject.get(&uid.into()).status.is_nothing();
-    let took = until(subject, || node.streams() == 1 && cached()).await;
-    assert!(took.is_some(), "it never settled");
-    pass(subject, 10 * MS).await;
+/// Waits until the generator has subscribed and the pod is cached.
+pub(crate) async fn wait_until_ready<S: Subject>(subject: &S, node: &Node, uid: &str) {
+    let cached = || !subject.get(&uid.into()).status.is_empty();
+    let took = wait_until(subject, || node.streams() == 1 && cached()).await;
+    assert!(took.is_some(), "not ready in time");
+    sleep(subject, 10 * MS).await;
 }
 
-/// `p Died p-c`, `p PodSync`, as far as they are there.
+/// The available lifecycle events as text: `p Died p-c`, `p PodSync`.
 pub(crate) fn drain(fifo: &mut Fifo) -> Vec<String> {
     let all = std::iter::from_fn(|| fifo.try_next());
     all.map(|e| {
@@ -186,12 +187,12 @@ pub(crate) fn drain(fifo: &mut Fifo) -> Vec<String> {
     .collect()
 }
 
-/// Forgets what was announced so far.
-pub(crate) fn forget(fifo: &mut Fifo) {
+/// Discards the available lifecycle events.
+pub(crate) fn discard(fifo: &mut Fifo) {
     while fifo.try_next().is_some() {}
 }
 
-/// The state in which the cache shows a container by that name.
+/// The cached state of the container with that name.
 pub(crate) fn cached<S: Subject>(subject: &S, uid: &str, name: &str) -> Option<Shown> {
     let answer = subject.get(&uid.into());
     answer.status.container(name).map(|r| r.shown)

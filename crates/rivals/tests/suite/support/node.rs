@@ -1,5 +1,5 @@
-//! A runtime made by hand: what there is, which calls fail or take their time, and an event stream
-//! that says what the test lets it say.
+//! A fake runtime: the test sets the sandboxes and containers, makes calls fail or take time, and
+//! sends the events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,7 +13,7 @@ use pleg_runtime::clock::Clock;
 use pleg_runtime::{Row, Runtime, RuntimeVersion, Scope};
 use tokio::sync::watch;
 
-/// What can be asked of the runtime, as far as a test cares.
+/// The operations of the runtime that a test can count, delay and make fail.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Op {
     /// A list of the node.
@@ -31,14 +31,14 @@ pub(crate) fn pod(uid: &str) -> Op {
 #[derive(Default)]
 struct State {
     ids: BTreeMap<Id, Report>,
-    /// How often the first call of an operation was made.
-    asked: BTreeMap<Op, usize>,
-    fails: BTreeSet<Op>,
-    takes: BTreeMap<Op, Duration>,
+    /// How often each operation was started, counted by its first call.
+    reads: BTreeMap<Op, usize>,
+    failing: BTreeSet<Op>,
+    latency: BTreeMap<Op, Duration>,
     streams: Vec<UnboundedSender<Result<RuntimeEvent, CallError>>>,
 }
 
-/// The runtime. Clones are the same one.
+/// The fake runtime. Clones share the same state.
 #[derive(Clone)]
 pub(crate) struct Node(Arc<Inner>);
 
@@ -66,7 +66,7 @@ impl Node {
         self.0.changed.send_replace(());
     }
 
-    /// Now there is this id, or it is in this state.
+    /// Adds or replaces a sandbox or container.
     pub(crate) fn put(&self, report: Report) {
         self.change(|s| _ = s.ids.insert(report.id.clone(), report));
     }
@@ -81,38 +81,38 @@ impl Node {
         of_kind.map(|r| r.id.clone()).collect()
     }
 
-    /// Such calls fail, until they succeed again.
+    /// Makes the calls of an operation fail until [`Node::succeed`].
     pub(crate) fn fail(&self, op: Op) {
-        self.change(|s| _ = s.fails.insert(op));
+        self.change(|s| _ = s.failing.insert(op));
     }
 
     pub(crate) fn succeed(&self, op: &Op) {
-        self.change(|s| assert!(s.fails.remove(op)));
+        self.change(|s| assert!(s.failing.remove(op)));
     }
 
-    /// Such calls take so long. They show what there is when they begin.
-    pub(crate) fn take(&self, op: Op, time: Duration) {
-        self.change(|s| _ = s.takes.insert(op, time));
+    /// Makes the calls of an operation take that long. They return the state at their start.
+    pub(crate) fn delay(&self, op: Op, time: Duration) {
+        self.change(|s| _ = s.latency.insert(op, time));
     }
 
-    /// How often that was asked.
-    pub(crate) fn asked(&self, op: &Op) -> usize {
-        self.state().asked.get(op).copied().unwrap_or(0)
+    /// How often the operation was started.
+    pub(crate) fn reads(&self, op: &Op) -> usize {
+        self.state().reads.get(op).copied().unwrap_or(0)
     }
 
-    /// Whether nobody but the test holds the runtime.
-    pub(crate) fn is_let_go(&self) -> bool {
+    /// Whether only the test still holds the runtime.
+    pub(crate) fn is_released(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
 
-    /// Streams that somebody drains.
+    /// The number of open event streams.
     pub(crate) fn streams(&self) -> usize {
         let mut state = self.state();
         state.streams.retain(|s| !s.is_closed());
         state.streams.len()
     }
 
-    /// The event that containerd would make of what there is now: the statuses of one sandbox.
+    /// The event that containerd would send now, with the statuses of one sandbox.
     pub(crate) fn event(&self, event: EventType, id: &str, created_at: WallTime) -> RuntimeEvent {
         let state = self.state();
         let of = |id: &Id| state.ids.get(id).cloned();
@@ -128,21 +128,21 @@ impl Node {
         }
     }
 
-    /// Sends it to whoever has subscribed; nobody else will ever see it.
-    pub(crate) fn tell(&self, event: &RuntimeEvent) {
+    /// Sends an event to the current subscribers.
+    pub(crate) fn send_event(&self, event: &RuntimeEvent) {
         self.send(&Ok(event.clone()));
     }
 
-    /// The connection of every stream breaks.
-    pub(crate) fn cut(&self) {
-        let why = error("GetContainerEvents", CallErrorKind::Unavailable);
-        self.send(&Err(why));
+    /// Breaks every event stream.
+    pub(crate) fn break_streams(&self) {
+        let error = error("GetContainerEvents", CallErrorKind::Unavailable);
+        self.send(&Err(error));
         self.change(|s| s.streams.clear());
     }
 
     fn send(&self, item: &Result<RuntimeEvent, CallError>) {
         for stream in &self.state().streams {
-            // A stream that was dropped meanwhile takes nothing.
+            // The subscriber may have dropped the stream.
             let _ = stream.unbounded_send(item.clone());
         }
     }
@@ -160,7 +160,7 @@ impl Node {
         Op::Pod(uid.unwrap_or_else(|| PodUid::from(id)))
     }
 
-    /// A call that answers with what there is when it begins, in its own time.
+    /// A call. It takes the configured time and returns the state at its start.
     async fn call<T>(
         &self,
         operation: &'static str,
@@ -168,20 +168,20 @@ impl Node {
         first: bool,
         answer: impl FnOnce(&State) -> Result<T, CallErrorKind>,
     ) -> Result<T, CallError> {
-        let (takes, answer) = {
+        let (latency, answer) = {
             let mut state = self.state();
             if first {
-                *state.asked.entry(op.clone()).or_default() += 1;
+                *state.reads.entry(op.clone()).or_default() += 1;
             }
-            let fails = state.fails.contains(&op);
+            let fails = state.failing.contains(&op);
             let answer = if fails {
                 Err(CallErrorKind::Unavailable)
             } else {
                 answer(&state)
             };
-            (state.takes.get(&op).copied(), answer)
+            (state.latency.get(&op).copied(), answer)
         };
-        if let Some(time) = takes {
+        if let Some(time) = latency {
             let clock = self.0.clock;
             clock.sleep_until(clock.now().after(time)).await;
         }
@@ -218,7 +218,7 @@ impl Node {
 }
 
 fn error(operation: &'static str, kind: CallErrorKind) -> CallError {
-    CallError::new(operation, kind, "as scripted")
+    CallError::new(operation, kind, "test error")
 }
 
 impl Runtime for Node {
@@ -258,7 +258,7 @@ impl Runtime for Node {
 
     async fn version(&self) -> Result<RuntimeVersion, CallError> {
         Ok(RuntimeVersion {
-            name: "hand".to_owned(),
+            name: "fake".to_owned(),
             version: "1".to_owned(),
             api: "v1".to_owned(),
         })

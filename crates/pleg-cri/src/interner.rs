@@ -1,0 +1,374 @@
+//! Caches that let equal values share one allocation.
+//!
+//! [`Interner`] holds values that many pods of a workload have in common: image names, namespaces,
+//! labels and resources. [`LastReports`] holds the last report of each recent id.
+//!
+//! Both are bounded in number and in size. The event stream has its own, so that its reader waits
+//! for no lock that is held elsewhere (invariant 8).
+
+use std::borrow::Borrow;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher as _, Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pleg_runtime::core::{Id, LabelKeys, Labels, Packing, Report, Resources, Text};
+use rapidhash::fast::GlobalState;
+
+use crate::convert::POD_UID;
+use crate::wire::{Fallback, Pair, text};
+
+/// The number of cache slots for texts, and for labels. Each slot has two entries.
+const SLOTS: usize = 256;
+/// The maximum length of an interned text, in bytes.
+const MAX_TEXT: usize = 256;
+/// The maximum number of interned key lists, and of interned resources.
+const RING_CAPACITY: usize = 64;
+/// The number of ids whose last report is kept at least, enough for a node with a thousand pods.
+/// Decoding an event of another id takes 50 % longer.
+const MAX_REPORTS: usize = 2048;
+/// The maximum encoded size of a report that is kept, in bytes.
+const MAX_REPORT: usize = 16 << 10;
+
+/// Interned texts, labels and resources. The pods of a workload have many of them in common. Labels
+/// with different values share their keys.
+#[derive(Debug, Default)]
+pub struct Interner {
+    hashes: GlobalState,
+    texts: Cache<Text>,
+    labels: Cache<Labels>,
+    keys: Ring<Keys>,
+    resources: Ring<Arc<Resources>>,
+    packing: Packing,
+}
+
+/// The keys of some labels.
+#[derive(Debug)]
+struct Keys {
+    keys: LabelKeys,
+    /// One of the keys is the pod uid, so no other pod has the same labels.
+    contains_pod_uid: bool,
+}
+
+impl Keys {
+    /// Whether these are the keys of the pairs, in this order.
+    fn match_pairs(&self, pairs: &[Pair<'_>]) -> bool {
+        let keys = self.keys.as_slice();
+        let mut both = keys.iter().zip(pairs);
+        keys.len() == pairs.len() && both.all(|(key, (other, _))| key.as_bytes() == *other)
+    }
+}
+
+/// Locks the interner. The lock is held for one row or status at a time.
+pub(crate) fn lock(interner: &Mutex<Interner>) -> MutexGuard<'_, Interner> {
+    interner.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Interner {
+    /// Returns the interned text. For texts that many ids have in common.
+    pub(crate) fn text(&mut self, bytes: &[u8]) -> Result<Text, Fallback> {
+        if bytes.is_empty() {
+            return Ok(Text::default());
+        }
+        if bytes.len() > MAX_TEXT {
+            return Ok(text(bytes)?.into());
+        }
+        let hash = self.hashes.hash_one(bytes);
+        let equals = |interned: &Text| interned.as_bytes() == bytes;
+        self.texts
+            .get_or_insert(hash, equals, || Ok(text(bytes)?.into()))
+    }
+
+    /// Returns the interned labels, or new labels with interned keys. The last of several pairs
+    /// with the same key counts.
+    pub(crate) fn labels(&mut self, pairs: &mut [Pair<'_>]) -> Result<Labels, Fallback> {
+        if pairs.is_empty() {
+            return Ok(Labels::default());
+        }
+        pairs.sort_by_key(|(key, _)| *key);
+        let Some(keys) = self.keys.0.iter().find(|keys| keys.match_pairs(pairs)) else {
+            return self.labels_with_new_keys(pairs);
+        };
+        let values = pairs.iter().map(|(_, value)| *value);
+        let is_long = values.clone().any(|value| value.len() > MAX_TEXT);
+        let packed = self.packing.pack(values).ok_or(Fallback)?;
+        let make = || Labels::under(&keys.keys, &packed).ok_or(Fallback);
+        if keys.contains_pod_uid || is_long {
+            return make();
+        }
+        let hash = self.hashes.hash_one(packed.as_str());
+        let equals = |interned: &Labels| interned.are(&keys.keys, &packed);
+        self.labels.get_or_insert(hash, equals, make)
+    }
+
+    #[cold]
+    fn labels_with_new_keys(&mut self, pairs: &[Pair<'_>]) -> Result<Labels, Fallback> {
+        // A value that a duplicate key overrides must be UTF-8, too.
+        for (_, value) in pairs {
+            text(value)?;
+        }
+        let mut unique = pairs.to_vec();
+        Labels::sort(&mut unique);
+        // The keys may be known without the duplicates.
+        if !self.keys.0.iter().any(|keys| keys.match_pairs(&unique)) {
+            for (key, _) in &unique {
+                text(key)?;
+            }
+            let keys = Keys {
+                keys: LabelKeys::of(&unique, |(key, _)| self.text(key).unwrap_or_default()),
+                contains_pod_uid: unique.iter().any(|(key, _)| *key == POD_UID.as_bytes()),
+            };
+            self.keys.push(keys);
+        }
+        self.labels(&mut unique)
+    }
+
+    /// Returns the interned resources.
+    pub(crate) fn resources(&mut self, resources: Resources) -> Arc<Resources> {
+        if let Some(interned) = self.resources.0.iter().find(|r| ***r == resources) {
+            return interned.clone();
+        }
+        let interned = Arc::new(resources);
+        self.resources.push(interned.clone());
+        interned
+    }
+}
+
+/// A ring buffer of [`RING_CAPACITY`] values. A new value replaces the oldest.
+#[derive(Debug)]
+struct Ring<T>(VecDeque<T>);
+
+impl<T> Default for Ring<T> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<T> Ring<T> {
+    fn push(&mut self, value: T) {
+        if self.0.len() >= RING_CAPACITY {
+            self.0.pop_back();
+        }
+        self.0.push_front(value);
+    }
+}
+
+/// A cache with two entries per slot. The hash of a value selects the slot. A new value replaces
+/// the second entry, and a hit in the second entry swaps the two.
+#[derive(Debug)]
+struct Cache<T>(Vec<[Option<T>; 2]>);
+
+impl<T> Default for Cache<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T: Clone> Cache<T> {
+    fn get_or_insert<E>(
+        &mut self,
+        hash: u64,
+        equals: impl Fn(&T) -> bool,
+        make: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        if self.0.is_empty() {
+            self.0.resize_with(SLOTS, || [None, None]);
+        }
+        let Some([first, second]) = self.0.get_mut(hash as usize % SLOTS) else {
+            return make();
+        };
+        if let Some(found) = first.as_ref().filter(|value| equals(value)) {
+            return Ok(found.clone());
+        }
+        if let Some(found) = second.take_if(|value| equals(value)) {
+            *second = first.replace(found.clone());
+            return Ok(found);
+        }
+        let entry = if first.is_none() { first } else { second };
+        let value = make()?;
+        Ok(entry.insert(value).clone())
+    }
+}
+
+/// The last report of each id that recent events showed. A deleted id is removed.
+#[derive(Debug, Default)]
+pub(crate) struct LastReports(LruMap<Key, Box<Report>>);
+
+/// An id that can be looked up by its bytes.
+#[derive(Debug, PartialEq, Eq)]
+struct Key(Id);
+
+impl Borrow<[u8]> for Key {
+    fn borrow(&self) -> &[u8] {
+        self.0.as_str().as_bytes()
+    }
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.as_str().as_bytes().hash(state);
+    }
+}
+
+impl LastReports {
+    pub(crate) fn get(&mut self, id: &[u8]) -> Option<&Report> {
+        self.0.get(id, MAX_REPORTS).map(|report| &**report)
+    }
+
+    pub(crate) fn insert(&mut self, report: &Report, size: usize) {
+        if size <= MAX_REPORT {
+            let id = Key(report.id.clone());
+            self.0.insert(id, Box::new(report.clone()), MAX_REPORTS);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, id: &[u8]) {
+        self.0.new.remove(id);
+        self.0.old.remove(id);
+    }
+}
+
+/// A map that drops the entries that were not used recently. It has two generations: when the new
+/// one is full, it becomes the old one, and the previous old one is dropped.
+#[derive(Debug)]
+struct LruMap<K, V> {
+    new: HashMap<K, V, GlobalState>,
+    old: HashMap<K, V, GlobalState>,
+}
+
+impl<K, V> Default for LruMap<K, V> {
+    fn default() -> Self {
+        Self {
+            new: HashMap::default(),
+            old: HashMap::default(),
+        }
+    }
+}
+
+impl<K: Hash + Eq, V> LruMap<K, V> {
+    fn get<Q: Hash + Eq + ?Sized>(&mut self, key: &Q, capacity: usize) -> Option<&V>
+    where
+        K: Borrow<Q>,
+    {
+        self.rotate(capacity);
+        if !self.old.is_empty()
+            && let Some((key, value)) = self.old.remove_entry(key)
+        {
+            self.new.insert(key, value);
+        }
+        self.new.get(key)
+    }
+
+    fn insert(&mut self, key: K, value: V, capacity: usize) {
+        self.rotate(capacity);
+        self.new.insert(key, value);
+    }
+
+    fn rotate(&mut self, capacity: usize) {
+        if self.new.len() >= capacity {
+            self.old = std::mem::take(&mut self.new);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pleg_runtime::core::{Details, Identity, Kind, Shown};
+
+    use super::*;
+
+    fn labels(interner: &mut Interner, pairs: &[(&str, &str)]) -> Labels {
+        let pairs = pairs.iter().map(|(k, v)| (k.as_bytes(), v.as_bytes()));
+        interner.labels(&mut pairs.collect::<Vec<_>>()).unwrap()
+    }
+
+    #[test]
+    fn equal_texts_are_shared() {
+        let mut interner = Interner::default();
+        let mut text = |text: &str| interner.text(text.as_bytes()).unwrap();
+        let one = text("registry.example/app:1");
+        assert!(Text::ptr_eq(&one, &text("registry.example/app:1")));
+        let long = "x".repeat(MAX_TEXT + 1);
+        assert!(!Text::ptr_eq(&text(&long), &text(&long)));
+        assert_eq!(interner.text(b"\xff"), Err(Fallback));
+    }
+
+    #[test]
+    fn equal_label_keys_are_shared_in_any_order() {
+        let mut interner = Interner::default();
+        let one = labels(&mut interner, &[("a", "1"), ("b", "2")]);
+        let other = labels(&mut interner, &[("b", "3"), ("a", "4")]);
+        assert_eq!(other, Labels::from([("a", "4"), ("b", "3")]));
+        assert!(one.keys().ptr_eq(other.keys()));
+        // The last of two pairs with the same key counts, and the keys are the same as before.
+        let duplicate = labels(&mut interner, &[("a", "5"), ("b", "6"), ("a", "7")]);
+        assert_eq!(duplicate, Labels::from([("a", "7"), ("b", "6")]));
+        assert_eq!(interner.keys.0.len(), 1);
+        assert_eq!(
+            interner.labels(&mut [(b"a", b"\xc3"), (b"b", b"\xa9")]),
+            Err(Fallback)
+        );
+    }
+
+    #[test]
+    fn equal_labels_and_resources_are_shared() {
+        let mut interner = Interner::default();
+        let mut value = |value| {
+            let labels = labels(&mut interner, &[("a", value)]);
+            labels.get("a").map(str::as_ptr)
+        };
+        assert_eq!(value("1"), value("1"));
+        assert_ne!(value("1"), value("2"));
+        let resources = |cpu_shares| Resources {
+            cpu_shares,
+            ..Resources::default()
+        };
+        let one = interner.resources(resources(1));
+        assert!(Arc::ptr_eq(&one, &interner.resources(resources(1))));
+        assert_eq!(interner.resources(resources(2)).cpu_shares, 2);
+    }
+
+    /// These labels differ between pods and would displace labels that pods have in common.
+    #[test]
+    fn labels_with_pod_uid_are_not_interned() {
+        let mut interner = Interner::default();
+        labels(&mut interner, &[(POD_UID, "1")]);
+        assert!(interner.labels.0.is_empty());
+        assert_eq!(interner.keys.0.len(), 1);
+    }
+
+    #[test]
+    fn last_reports_are_bounded_and_removable() {
+        let mut reports = LastReports::default();
+        let report = |n: usize| Report {
+            id: n.to_string().into(),
+            shown: Shown::Running,
+            identity: Identity::unknown(Kind::Sandbox),
+            details: Details::none(Kind::Sandbox),
+        };
+        for n in 0..3 * MAX_REPORTS {
+            reports.insert(&report(n), 0);
+        }
+        assert_eq!(reports.get(b"0"), None);
+        let last = (3 * MAX_REPORTS - 1).to_string();
+        assert!(reports.get(last.as_bytes()).is_some());
+        assert!(reports.0.new.len() + reports.0.old.len() <= 2 * MAX_REPORTS);
+        reports.remove(last.as_bytes());
+        assert_eq!(reports.get(last.as_bytes()), None);
+        reports.insert(&report(0), MAX_REPORT + 1);
+        assert_eq!(reports.get(b"0"), None);
+    }
+
+    #[test]
+    fn interner_is_bounded_and_keeps_used_entries() {
+        let mut interner = Interner::default();
+        let used = interner.text(b"used").unwrap();
+        for n in 0..10 * SLOTS {
+            let n = n.to_string();
+            interner.text(n.as_bytes()).unwrap();
+            labels(&mut interner, &[(&n, "")]);
+            assert!(Text::ptr_eq(&used, &interner.text(b"used").unwrap()));
+        }
+        assert_eq!(interner.texts.0.len(), SLOTS);
+        assert_eq!(interner.keys.0.len(), RING_CAPACITY);
+    }
+}
