@@ -1,4 +1,4 @@
-//! What waits between the reader of the event stream and the writer (law 8).
+//! What waits between the reader of the event stream and the writer (invariant 8).
 //!
 //! The reader never waits, so what waits for the writer must be bounded. Up to a bound it is an
 //! ordinary queue. Beyond that, arrivals are joined per subject and event type, so that applying
@@ -166,7 +166,7 @@ enum Slot {
     Created,
     Started,
     Stopped,
-    /// A DELETED whose own statuses still show its subject is only a hint (law 6). It must not
+    /// A DELETED whose own statuses still show its subject is only a hint (invariant 6). It must not
     /// make one out of a true DELETED by being joined with it.
     DeletedButShown,
     Deleted,
@@ -231,7 +231,7 @@ fn join(kept: &mut Arrival, later: Arrival) -> u64 {
 }
 
 /// Whether one report can stand for both: the same id, shown in the same state. What shows
-/// another state stays apart, because that it was seen matters (law 8), also for UNKNOWN.
+/// another state stays apart, because that it was seen matters (invariant 8), also for UNKNOWN.
 fn same(a: &Report, b: &Report) -> bool {
     a.id == b.id && a.shown == b.shown
 }

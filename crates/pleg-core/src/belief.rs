@@ -1,4 +1,4 @@
-//! What supports a believed state, and when reads may overrule it (law 2).
+//! What supports a believed state, and when reads may overrule it (invariant 2).
 //!
 //! Runtimes and events can be wrong. A state is overruled only when every call that has shown it
 //! shows an earlier one twice, far enough apart; a state known only from events, by either call.

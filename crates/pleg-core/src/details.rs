@@ -3,7 +3,7 @@
 //! An inspection beats every event: what an event says then only fills what is empty. Where it says
 //! something else, the pod is inspected again, for an event's statuses were read before it was
 //! stamped, and nobody knows how long before. OOMKilled beats any reason. Nothing that a runtime may leave out
-//! erases anything (law 7), but for a sandbox's addresses, which an inspection may show gone.
+//! erases anything (invariant 7), but for a sandbox's addresses, which an inspection may show gone.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Tombstones and their age (law 6): an id that was removed stays removed for as long as any
+//! Tombstones and their age (invariant 6): an id that was removed stays removed for as long as any
 //! runtime may replay an event about it.
 
 use std::collections::VecDeque;

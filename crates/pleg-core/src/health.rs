@@ -1,4 +1,4 @@
-//! Health: a struct of instants and states, from which the reader computes readiness (law 12).
+//! Health: a struct of instants and states, from which the reader computes readiness (invariant 12).
 //!
 //! A dead writer cannot look ready, because it writes no "ready": it writes when its next work is
 //! due.

@@ -1,4 +1,4 @@
-//! What waits for one subscriber (law 9): whoever keeps up gets every announcement; for whoever
+//! What waits for one subscriber (invariant 9): whoever keeps up gets every announcement; for whoever
 //! lags, what it has not taken is coalesced per id, and what matters is never lost in silence.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

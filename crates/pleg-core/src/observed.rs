@@ -2,7 +2,7 @@
 //!
 //! One [`Report`] says what one answer of the runtime said about one id, whether it came in a
 //! list row, in a status or inside an event. A field that a runtime left out is `None` or empty,
-//! and is never read as "nothing there" (law 7).
+//! and is never read as "nothing there" (invariant 7).
 
 use std::sync::Arc;
 
@@ -233,7 +233,7 @@ pub struct List {
     /// Stamped after the last one.
     pub ended: Instant,
     /// All sandboxes and all containers, or why there are none: a list that is not complete says
-    /// nothing at all (law 5).
+    /// nothing at all (invariant 5).
     pub rows: Result<Rows, CallError>,
 }
 

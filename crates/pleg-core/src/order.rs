@@ -1,4 +1,4 @@
-//! The lifecycle order (law 2): for one id, state only moves forward.
+//! The lifecycle order (invariant 2): for one id, state only moves forward.
 
 use crate::ids::Kind;
 use crate::observed::{EventType, Shown};

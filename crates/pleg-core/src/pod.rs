@@ -81,7 +81,7 @@ impl Pod {
     }
 
     /// The answer to a waiter whose own read showed ids that are believed removed, or left out ids
-    /// that are believed to exist: until it is decided, it is shown what its read showed (law 2).
+    /// that are believed to exist: until it is decided, it is shown what its read showed (invariant 2).
     pub(crate) fn assemble_with(
         &self,
         uid: &PodUid,

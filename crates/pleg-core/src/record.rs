@@ -26,7 +26,7 @@ pub(crate) struct Record {
     position: Option<Position>,
     belief: Belief,
     /// When it was first learned of: absence in a list is evidence only for what was learned
-    /// before the list began (law 5).
+    /// before the list began (invariant 5).
     pub(crate) learned: Instant,
     /// How often reads have overruled what was believed of it.
     incarnation: u32,
@@ -37,7 +37,7 @@ pub(crate) struct Record {
     pub(crate) reports: Reports,
     /// What it came to is announced once its own status was read, or cannot be had.
     held: bool,
-    /// Believed from an event and not settled yet (law 6).
+    /// Believed from an event and not settled yet (invariant 6).
     pub(crate) provisional: bool,
     /// Two reads listed it, and its status call said NotFound.
     pub(crate) unsettled: bool,
@@ -71,7 +71,7 @@ pub(crate) struct Grave {
     pub(crate) laid: Duration,
 }
 
-/// UNKNOWN lies over the position and never moves it (law 2).
+/// UNKNOWN lies over the position and never moves it (invariant 2).
 ///
 /// It is laid when anything first says UNKNOWN; where that is an event or a list row, the pod is made
 /// dirty for it once.

@@ -27,8 +27,8 @@ pub struct PodStatus {
     /// The pod's addresses: those of the active sandbox; once no sandbox is ready any more, the
     /// last ones known (upstream keeps them for the containers that still end).
     pub ips: Box<[Text]>,
-    /// The error of the last read of this pod, if it failed. The status beside it is the last
-    /// good one.
+    /// The error of the last read of this pod, if its lists failed, or of the first of its ids whose
+    /// status failed. The status beside it is the last good one.
     pub error: Option<Arc<CallError>>,
 }
 
@@ -78,7 +78,9 @@ pub struct PodView {
     /// It shows all that a read begun at this instant would have shown. `None`: known only from
     /// events, no read has confirmed it yet. No event, no timer and no peer's clock moves it.
     pub as_of: Option<Instant>,
-    /// When the read of the details (exit codes, addresses, resources) began.
+    /// When the read began that returned the details (exit codes, addresses, resources): of the
+    /// pod's ids, the one that was read least recently. `None` if one of them was never read, or
+    /// nothing of the pod exists.
     pub inspected: Option<Instant>,
 }
 

@@ -1,5 +1,5 @@
 //! What is known of the event stream: whether it stands, since when, and which events on it are
-//! plausible news (law 6).
+//! plausible news (invariant 6).
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Terminal records: how containers ended, kept beyond their removal (law 9).
+//! Terminal records: how containers ended, kept beyond their removal (invariant 9).
 //!
 //! Upstream forgets an exit code when the container is removed before a worker has read it
 //! (k#104107). Here the last three ends per (pod, container name) stay, beside the pod's status

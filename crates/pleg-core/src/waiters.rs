@@ -1,4 +1,4 @@
-//! Who waits for newer evidence, and which read serves whom (laws 3 and 4).
+//! Who waits for newer evidence, and which read serves whom (invariants 3 and 4).
 
 use std::collections::BTreeMap;
 

@@ -3,7 +3,7 @@
 //!
 //! [`run`] is the whole of it. It judges nothing: what arrives is stamped and handed on, in the
 //! order of its arrival. It never waits for who takes it, because a subscriber that stops reading
-//! blocks containerd's own container creation (law 8); what the taker leaves behind is joined per
+//! blocks containerd's own container creation (invariant 8); what the taker leaves behind is joined per
 //! id until it comes back.
 //!
 //! May touch: the [`Runtime`] that it was given, through [`Runtime::subscribe`] alone, and the

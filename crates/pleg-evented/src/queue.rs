@@ -1,7 +1,7 @@
 //! What waits for the writer: events and changes of the stream, in order and bounded.
 //!
 //! Events are bounded by [`Backlog`], each stream's by themselves: whether an event is plausible
-//! is judged by its own stream's subscribe (law 6). Changes are bounded here: of connections that
+//! is judged by its own stream's subscribe (invariant 6). Changes are bounded here: of connections that
 //! could not be had in a row only the last is told, and a stream that began and ended while
 //! nobody looked is not told at all, but for its events. Pure; no clock.
 

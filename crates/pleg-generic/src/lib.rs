@@ -2,8 +2,8 @@
 //! as observations.
 //!
 //! A [`Reader`] decides nothing. It stamps when a read began and ended (a status is "as of t" only
-//! if the read that showed it began after t, law 3), keeps every call within a deadline, and says
-//! honestly what it could not read: a partial list is an error and no rows (law 5), a partial
+//! if the read that showed it began after t, invariant 3), keeps every call within a deadline, and says
+//! honestly what it could not read: a partial list is an error and no rows (invariant 5), a partial
 //! inspection is what was read and an error. Every future here may be dropped at any time; then
 //! nothing has happened.
 //!

@@ -1,7 +1,7 @@
 //! The only place that reads a clock.
 //!
 //! Instants come from tokio's clock, so that paused time in a test is the truth for everyone;
-//! the wall clock is read once per subscribe and once per received event (law 6, latency) and
+//! the wall clock is read once per subscribe and once per received event (invariant 6, latency) and
 //! for display.
 
 use std::time::Duration;
@@ -33,7 +33,7 @@ impl Clock {
     /// the host's does.
     ///
     /// For tests and simulations on paused time: there the instants run ahead of the host's wall
-    /// clock, which must look as if it had been set back (law 6).
+    /// clock, which must look as if it had been set back (invariant 6).
     #[must_use]
     pub fn start_at(wall: WallTime) -> Self {
         let clock = Self::start();

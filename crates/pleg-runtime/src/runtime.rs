@@ -39,7 +39,7 @@ pub trait Runtime: Send + Sync + 'static {
     /// Hands over every sandbox in `scope`, one by one.
     ///
     /// # Errors
-    /// If the list is not complete; rows handed over before that are worth nothing (law 5).
+    /// If the list is not complete; rows handed over before that are worth nothing (invariant 5).
     fn list_sandboxes(
         &self,
         scope: &Scope,
@@ -49,7 +49,7 @@ pub trait Runtime: Send + Sync + 'static {
     /// Hands over every container in `scope`, one by one.
     ///
     /// # Errors
-    /// If the list is not complete; rows handed over before that are worth nothing (law 5).
+    /// If the list is not complete; rows handed over before that are worth nothing (invariant 5).
     fn list_containers(
         &self,
         scope: &Scope,

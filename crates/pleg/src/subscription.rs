@@ -1,5 +1,5 @@
 //! Subscriptions: any number of consumers, none of which can hold up the writer or lose what
-//! matters (law 9).
+//! matters (invariant 9).
 
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError, Weak};

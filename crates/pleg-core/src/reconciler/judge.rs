@@ -74,7 +74,7 @@ impl Reconciler {
     }
 
     /// An answer names the pod of an id for which its sandbox's id had to stand. The first sane
-    /// value is believed, whenever it comes (law 7): the id moves, a sandbox with its containers.
+    /// value is believed, whenever it comes (invariant 7): the id moves, a sandbox with its containers.
     ///
     /// So does a container that was found by its label, once its sandbox is known to belong to
     /// another pod.

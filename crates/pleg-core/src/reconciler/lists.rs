@@ -270,7 +270,7 @@ impl Reconciler {
     }
 
     /// The list confirms the freshness of pods that it shows unchanged and to which nothing is
-    /// owed (law 3).
+    /// owed (invariant 3).
     fn confirm(&mut self, now: Instant, list: &List, moved: &BTreeSet<PodUid>) {
         let is_owed = |uid: &PodUid, pod: &Pod| {
             moved.contains(uid)

@@ -1,6 +1,6 @@
 //! The machine that merges both sources into one truth.
 //!
-//! The files of this room, in the order of one observation's way through it: [`events`](self),
+//! The files of this module, in the order of one observation's way through it: [`events`](self),
 //! `lists` and `reads` take observations in, `judge` applies them to the records, `publish` turns what
 //! changed into cache writes and announcements, `timers` holds what is to happen later.
 
@@ -558,7 +558,7 @@ impl Reconciler {
                 Some(PodView::new(status, pod.as_of, self.inspected(uid)))
             }
             // A complete list is news of every pod that it does not show, unless we believe in
-            // the pod's end since the list began only: an event satisfies nobody (law 4).
+            // the pod's end since the list began only: an event satisfies nobody (invariant 4).
             None => {
                 let as_of = self.relist.complete().filter(|&as_of| as_of > after)?;
                 if self.departed.contains_key(uid) || self.desk.owes(uid) {

@@ -16,7 +16,7 @@ use crate::time::Instant;
 
 impl Reconciler {
     /// Publishes every pod that the present input touched. The cache is written before the
-    /// announcement (law 9).
+    /// announcement (invariant 9).
     pub(super) fn publish(&mut self, now: Instant) {
         for (uid, touched) in std::mem::take(&mut self.touched) {
             let events = self.announcements(now, &uid, &touched);
@@ -43,7 +43,7 @@ impl Reconciler {
             } else if !was_there && !self.departed.contains_key(uid) {
                 // Reads show something of it that is believed removed. Until that is decided the
                 // cache holds the nothing that we believe in, as of no read that shows more: a
-                // sweep vouches for pods that the cache does not hold (law 3).
+                // sweep vouches for pods that the cache does not hold (invariant 3).
                 self.departed.insert(uid.clone(), now);
                 let nothing = Arc::new(PodStatus::nothing(uid.clone()));
                 let view = PodView::new(nothing, pod.as_of, None);

@@ -336,7 +336,7 @@ impl Reconciler {
     }
 
     /// An id that was held, that no list of the inspection shows and whose own status call says
-    /// NotFound, is removed (law 5).
+    /// NotFound, is removed (invariant 5).
     fn apply_gone(&mut self, now: Instant, uid: &PodUid, inspection: &Inspection) {
         for id in &inspection.gone {
             let Some(record) = self.records.get_mut(id) else {
@@ -392,7 +392,7 @@ impl Reconciler {
     }
 
     /// The ids that the inspection should have shown and did not: listed, and then NotFound. What is
-    /// believed of them is from before it began, so the pod is not as of its begin (law 3).
+    /// believed of them is from before it began, so the pod is not as of its begin (invariant 3).
     fn left_out(&self, uid: &PodUid, inspection: &Inspection) -> BTreeSet<Id> {
         let members = self.pods.get(uid).into_iter().flat_map(|pod| &pod.members);
         members

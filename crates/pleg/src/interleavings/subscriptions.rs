@@ -19,7 +19,7 @@ fn subscribe_then_snapshot_misses_nothing() {
             let (published, subscribers) = (published.clone(), subscribers.clone());
             let view = view.clone();
             move || {
-                // The order in which the machine wants it: the cache first (law 9).
+                // The order in which the machine wants it: the cache first (invariant 9).
                 published.put("p".into(), view);
                 subscribers.announce(&announcement(LifecycleType::ContainerStarted, 1));
                 subscribers.close();
