@@ -19,8 +19,8 @@ use std::time::Duration;
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use pleg_core::{
     Arrival, ContainerDetails, Details, EventType, Id, Identity, Inspection, Instant, Kind,
-    KnownIds, List, Output, PodUid, Reconciler, Report, Rows, RuntimeEvent, SandboxDetails,
-    Settings, Shown, StreamChange, WallTime,
+    KnownIds, List, Output, PodUid, Reconciler, Report, ReportedState, Rows, RuntimeEvent,
+    SandboxDetails, Settings, StreamChange, WallTime,
 };
 
 const PODS: u64 = 1000;
@@ -35,12 +35,12 @@ fn uid(n: u64) -> PodUid {
     PodUid::from(format!("{n:08}-0000-4000-8000-000000000000"))
 }
 
-fn report(kind: Kind, n: u64, shown: Shown) -> Report {
+fn report(kind: Kind, n: u64, shown: ReportedState) -> Report {
     let sandbox = id("a", n);
     let (own, details) = match kind {
         Kind::Sandbox => (sandbox.clone(), Details::from(SandboxDetails::default())),
         Kind::Container => {
-            let exit_code = (shown == Shown::Exited).then_some(1);
+            let exit_code = (shown == ReportedState::Exited).then_some(1);
             let details = ContainerDetails {
                 image: "registry.example/app:1".into(),
                 exit_code,
@@ -68,8 +68,8 @@ fn report(kind: Kind, n: u64, shown: Shown) -> Report {
 fn rows() -> Vec<Report> {
     let of = |n| {
         [
-            report(Kind::Sandbox, n, Shown::Running),
-            report(Kind::Container, n, Shown::Running),
+            report(Kind::Sandbox, n, ReportedState::Running),
+            report(Kind::Container, n, ReportedState::Running),
         ]
     };
     (0..PODS).flat_map(of).collect()
@@ -130,8 +130,8 @@ fn stopped(n: u64, at: Instant) -> Arrival {
             id: id("b", n),
             event: EventType::Stopped,
             created_at: wall.as_nanos(),
-            sandbox: Some(report(Kind::Sandbox, n, Shown::Running)),
-            containers: vec![report(Kind::Container, n, Shown::Exited)],
+            sandbox: Some(report(Kind::Sandbox, n, ReportedState::Running)),
+            containers: vec![report(Kind::Container, n, ReportedState::Exited)],
         },
         arrived: at,
         wall,

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use pleg::core::{
-    ContainerState, Id, Kind, LifecycleType, PodLifecycleEvent, PodView, Report, SandboxState,
-    Shown,
+    ContainerState, Id, Kind, LifecycleType, PodLifecycleEvent, PodView, Report, ReportedState,
+    SandboxState,
 };
 use pleg::runtime::{Runtime, Scope};
 use pleg::{Delivery, Pleg, Subscription};
@@ -165,10 +165,10 @@ fn end_told(log: &Log, id: &Id) -> bool {
     use pleg::core::EventType::Deleted;
     let is_removal = |heard: &&Heard| heard.id == *id && heard.event == Deleted;
     let until_removed = log.events.iter().take_while(|heard| !is_removal(heard));
-    let read = matches!(log.read_first.get(id), Some((Shown::Exited, _)));
+    let read = matches!(log.read_first.get(id), Some((ReportedState::Exited, _)));
     read || until_removed
         .into_iter()
-        .any(|h| h.shows(id, Shown::Exited))
+        .any(|h| h.shows(id, ReportedState::Exited))
 }
 
 /// Whether the stream or a read told of the end of an id before anything in the stream showed the
@@ -177,14 +177,14 @@ fn end_told(log: &Log, id: &Id) -> bool {
 fn end_before_start(log: &Log, id: &Id) -> bool {
     use pleg::core::EventType::{Started, Stopped};
     let read_ended = match log.read_first.get(id) {
-        Some((Shown::Exited, heard)) => Some(*heard),
+        Some((ReportedState::Exited, heard)) => Some(*heard),
         _ => None,
     };
     for (before, heard) in log.events.iter().enumerate() {
         if read_ended.is_some_and(|heard| heard <= before) {
             return true;
         }
-        if heard.shows(id, Shown::Running) || (heard.id == *id && heard.event == Started) {
+        if heard.shows(id, ReportedState::Running) || (heard.id == *id && heard.event == Started) {
             return false;
         }
         if heard.id == *id && heard.event == Stopped {
@@ -198,7 +198,7 @@ fn end_before_start(log: &Log, id: &Id) -> bool {
 ///
 /// # Errors
 /// If it cannot be listed.
-pub async fn listing<R: Runtime>(runtime: &R) -> anyhow::Result<BTreeMap<Id, Shown>> {
+pub async fn listing<R: Runtime>(runtime: &R) -> anyhow::Result<BTreeMap<Id, ReportedState>> {
     let mut rows: Vec<Report> = Vec::new();
     runtime
         .list_sandboxes(&Scope::Node, &mut |row| rows.extend(row.report()))
@@ -210,26 +210,26 @@ pub async fn listing<R: Runtime>(runtime: &R) -> anyhow::Result<BTreeMap<Id, Sho
 }
 
 /// What the cache holds: the state of every id.
-pub fn cached(pleg: &Pleg) -> BTreeMap<Id, Shown> {
+pub fn cached(pleg: &Pleg) -> BTreeMap<Id, ReportedState> {
     pleg.snapshot().iter().flat_map(states).collect()
 }
 
 /// The state of every id in a view.
-pub fn states(view: &PodView) -> Vec<(Id, Shown)> {
+pub fn states(view: &PodView) -> Vec<(Id, ReportedState)> {
     let sandboxes = view.status.sandboxes.iter().map(|s| {
         let shown = match s.state {
-            SandboxState::Ready => Shown::Running,
-            SandboxState::NotReady => Shown::Exited,
-            _ => Shown::Unknown,
+            SandboxState::Ready => ReportedState::Running,
+            SandboxState::NotReady => ReportedState::Exited,
+            _ => ReportedState::Unknown,
         };
         (s.id.clone(), shown)
     });
     let containers = view.status.containers.iter().map(|c| {
         let shown = match c.state {
-            ContainerState::Created => Shown::Created,
-            ContainerState::Running => Shown::Running,
-            ContainerState::Exited => Shown::Exited,
-            _ => Shown::Unknown,
+            ContainerState::Created => ReportedState::Created,
+            ContainerState::Running => ReportedState::Running,
+            ContainerState::Exited => ReportedState::Exited,
+            _ => ReportedState::Unknown,
         };
         (c.id.clone(), shown)
     });

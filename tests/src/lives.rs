@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use futures::{StreamExt, TryStreamExt};
-use pleg::core::{Cause, Id, LifecycleType, Shown};
+use pleg::core::{Cause, Id, LifecycleType, ReportedState};
 use pleg::{Pleg, Subscription};
 use pleg_cri::v1::ContainerState;
 
@@ -128,7 +128,7 @@ pub async fn removals_are_announced(
 /// What a listing shows and was not announced as such, and what was announced, is not listed any
 /// more, and was not announced as removed.
 pub fn unannounced(
-    listed: &BTreeMap<Id, Shown>,
+    listed: &BTreeMap<Id, ReportedState>,
     deeds: &Deeds,
     announced: &Announced,
 ) -> Vec<String> {
@@ -136,8 +136,8 @@ pub fn unannounced(
     for (id, deed) in deeds {
         let said = announced.types(id);
         let due = match listed.get(id) {
-            Some(Shown::Running) => LifecycleType::ContainerStarted,
-            Some(Shown::Exited) => LifecycleType::ContainerDied,
+            Some(ReportedState::Running) => LifecycleType::ContainerStarted,
+            Some(ReportedState::Exited) => LifecycleType::ContainerDied,
             // Of what came and went unseen nothing is said.
             None if !said.is_empty() => LifecycleType::ContainerRemoved,
             _ => continue,

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::Stream;
-use pleg::core::{CallError, EventType, Id, Report, RuntimeEvent, Shown};
+use pleg::core::{CallError, EventType, Id, Report, ReportedState, RuntimeEvent};
 use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope, clock};
 use tokio::sync::watch;
 
@@ -33,7 +33,7 @@ pub struct Heard {
     /// Its type.
     pub event: EventType,
     /// What its statuses show of each id.
-    pub shown: Vec<(Id, Shown)>,
+    pub shown: Vec<(Id, ReportedState)>,
     /// From the runtime's stamp to its arrival here, by one wall clock.
     pub late: Duration,
 }
@@ -45,7 +45,7 @@ impl Heard {
     }
 
     /// Whether one of its statuses shows the id so.
-    pub fn shows(&self, id: &Id, how: Shown) -> bool {
+    pub fn shows(&self, id: &Id, how: ReportedState) -> bool {
         self.shown.iter().any(|(i, s)| i == id && *s == how)
     }
 }
@@ -59,7 +59,7 @@ pub struct Log {
     pub events: Vec<Heard>,
     /// What reads showed first of each id, running or ended, and how many events had been heard
     /// before.
-    pub read_first: BTreeMap<Id, (Shown, usize)>,
+    pub read_first: BTreeMap<Id, (ReportedState, usize)>,
     /// Events that are lost before they are heard.
     lose: BTreeSet<(Id, EventType)>,
     /// How many were.
@@ -132,8 +132,8 @@ impl<R: Runtime> Tap<R> {
         }
     }
 
-    fn read(&self, id: &Id, shown: Shown) {
-        if matches!(shown, Shown::Running | Shown::Exited) {
+    fn read(&self, id: &Id, shown: ReportedState) {
+        if matches!(shown, ReportedState::Running | ReportedState::Exited) {
             let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
             let first = (shown, log.events.len());
             log.read_first.entry(id.clone()).or_insert(first);

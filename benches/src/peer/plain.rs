@@ -8,7 +8,8 @@
 //! as they are.
 
 use pleg_core::{
-    CallError, ContainerDetails, Id, Identity, Kind, Report, SandboxDetails, Shown, WallTime,
+    CallError, ContainerDetails, Id, Identity, Kind, Report, ReportedState, SandboxDetails,
+    WallTime,
 };
 use pleg_cri::CriRuntime;
 use pleg_cri::v1::{self, ContainerState as State, PodSandboxState};
@@ -44,8 +45,8 @@ fn each<T: Message + Default>(mut list: &[u8], mut row: impl FnMut(&T)) -> Resul
 /// `toRuntimeSandbox`, as far as the seam goes.
 fn sandbox(of: &v1::PodSandbox, row: Rows<'_>) {
     let shown = match of.state() {
-        PodSandboxState::SandboxReady => Shown::Running,
-        PodSandboxState::SandboxNotready => Shown::Exited,
+        PodSandboxState::SandboxReady => ReportedState::Running,
+        PodSandboxState::SandboxNotready => ReportedState::Exited,
     };
     let report = || {
         let metadata = of.metadata.as_ref()?;
@@ -69,10 +70,10 @@ fn sandbox(of: &v1::PodSandbox, row: Rows<'_>) {
 /// `toKubeContainer` and `getContainerInfoFromLabels`, likewise.
 fn container(of: &v1::Container, row: Rows<'_>) {
     let shown = match of.state() {
-        State::ContainerCreated => Shown::Created,
-        State::ContainerRunning => Shown::Running,
-        State::ContainerExited => Shown::Exited,
-        State::ContainerUnknown => Shown::Unknown,
+        State::ContainerCreated => ReportedState::Created,
+        State::ContainerRunning => ReportedState::Running,
+        State::ContainerExited => ReportedState::Exited,
+        State::ContainerUnknown => ReportedState::Unknown,
     };
     let label = |key| of.labels.get(key).map(String::as_str);
     let report = || {
@@ -169,8 +170,8 @@ mod tests {
         assert_eq!(
             all.iter().map(said).collect::<Vec<_>>(),
             [
-                ("a".to_owned(), Shown::Running, pod.clone()),
-                ("b".to_owned(), Shown::Exited, pod),
+                ("a".to_owned(), ReportedState::Running, pod.clone()),
+                ("b".to_owned(), ReportedState::Exited, pod),
             ]
         );
         let cut = list.get(..list.len() - 1).unwrap();

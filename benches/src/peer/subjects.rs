@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use pleg::{ContainerState, Delivery, Pleg, Subscription};
-use pleg_core::{Cause, Details, Id, LifecycleType, Mode, PodUid, Shown, WallTime};
+use pleg_core::{Cause, Details, Id, LifecycleType, Mode, PodUid, ReportedState, WallTime};
 use pleg_cri::v1::ContainerState as State;
 use pleg_runtime::Runtime;
 use rivals::{
@@ -204,10 +204,10 @@ where
                 continue;
             };
             let (state, since) = match report.shown {
-                Shown::Created => (State::ContainerCreated, report.identity.created_at),
-                Shown::Running => (State::ContainerRunning, details.started_at),
-                Shown::Exited => (State::ContainerExited, details.finished_at),
-                Shown::Unknown => (State::ContainerUnknown, None),
+                ReportedState::Created => (State::ContainerCreated, report.identity.created_at),
+                ReportedState::Running => (State::ContainerRunning, details.started_at),
+                ReportedState::Exited => (State::ContainerExited, details.finished_at),
+                ReportedState::Unknown => (State::ContainerUnknown, None),
             };
             row(Row {
                 id: &report.id,

@@ -275,7 +275,7 @@ mod tests {
 
     use super::*;
     use crate::ids::Kind;
-    use crate::observed::{Details, Shown};
+    use crate::observed::{Details, ReportedState};
     use crate::status::ContainerDetails;
     use crate::time::WallTime;
 
@@ -296,7 +296,7 @@ mod tests {
         }
     }
 
-    fn report(kind: Kind, id: &str, shown: Shown) -> Report {
+    fn report(kind: Kind, id: &str, shown: ReportedState) -> Report {
         let identity = Identity::unknown(kind);
         Report {
             id: id.into(),
@@ -316,7 +316,7 @@ mod tests {
         let details = Details::from(details);
         Report {
             details,
-            ..report(Kind::Container, id, Shown::Exited)
+            ..report(Kind::Container, id, ReportedState::Exited)
         }
     }
 
@@ -428,7 +428,7 @@ mod tests {
         for kind in [Kind::Sandbox, Kind::Container] {
             let mut backlog = Backlog::new(0, 9);
             for (pod_name, attempt) in said {
-                let mut row = report(kind, "x", Shown::Running);
+                let mut row = report(kind, "x", ReportedState::Running);
                 row.identity.pod_name = pod_name.map(Into::into);
                 row.identity.attempt = attempt;
                 let mut arrival = arrival(0, "a", EventType::Started, Vec::new());
@@ -515,7 +515,7 @@ mod tests {
             for report in event.sandbox.iter().chain(&event.containers) {
                 let known = model.entry(report.id.clone()).or_default();
                 match report.shown {
-                    Shown::Unknown => known.1 = true,
+                    ReportedState::Unknown => known.1 = true,
                     shown => known.0.extend([shown as u8 + 1]),
                 }
                 if let Details::Container(details) = &report.details {
@@ -534,7 +534,7 @@ mod tests {
     /// Details are rare, so that one that was lost is missed.
     fn container() -> impl Strategy<Value = Report> {
         (ids(), 0..4_usize, 0..40_u8).prop_map(|(n, shown, rarity)| {
-            use Shown::{Created, Exited, Running, Unknown};
+            use ReportedState::{Created, Exited, Running, Unknown};
             let row = match rarity {
                 0 => exited(&format!("c{n}"), Some(i32::from(n)), "Error"),
                 1 => exited(&format!("c{n}"), None, "OOMKilled"),
@@ -557,7 +557,11 @@ mod tests {
             let event = [Created, Started, Stopped, Deleted, Other(9)][event];
             let mut arrival = arrival(0, &format!("c{n}"), event, rows);
             arrival.event.sandbox = sandbox.map(|(n, ready)| {
-                let shown = if ready { Shown::Running } else { Shown::Exited };
+                let shown = if ready {
+                    ReportedState::Running
+                } else {
+                    ReportedState::Exited
+                };
                 report(Kind::Sandbox, &format!("s{n}"), shown)
             });
             arrival

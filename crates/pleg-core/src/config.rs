@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::desk::Lanes;
 use crate::relist::Periods;
+use crate::scheduler::Lanes;
 
 /// Where the reconciler hears from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -1,7 +1,7 @@
 //! What the reconciler counts. Plain numbers since the start; the driver makes metrics of them.
 
-use crate::desk::Cause;
 use crate::pending::ExpectedEvent;
+use crate::scheduler::Cause;
 
 /// Numbers since the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -20,13 +20,11 @@
 //! ```
 
 mod backlog;
-mod belief;
 mod config;
 mod counters;
-mod desk;
 mod details;
 mod error;
-mod graves;
+mod evidence;
 mod health;
 mod ids;
 mod inbox;
@@ -43,16 +41,17 @@ mod reconciler;
 mod record;
 mod records;
 mod relist;
+mod scheduler;
 mod status;
 mod stream;
 mod terminal;
 mod time;
+mod tombstones;
 mod waiters;
 
 pub use backlog::Backlog;
 pub use config::{InvalidSetting, Mode, Settings};
 pub use counters::Counters;
-pub use desk::{Cause, Causes};
 pub use error::{CallError, CallErrorKind};
 pub use health::{Degraded, Health, NotReady, PodName};
 pub use ids::{Id, Kind, PodUid};
@@ -62,12 +61,14 @@ pub use lifecycle::{LifecycleType, PodLifecycleEvent, Source, Subject};
 pub use loss::StreamLoss;
 pub use observed::{
     Arrival, Details, EventType, FailedStatus, HeldId, Identity, Inspection, KnownIds, List,
-    Reading, Report, Rows, RuntimeEvent, Shown, StreamChange, StreamEnd, Ticket, Version,
+    Report, ReportedState, Rows, RuntimeEvent, StatusRead, StreamChange, StreamEnd, Ticket,
+    Version,
 };
 pub use pending::ExpectedEvent;
 pub use pod_read::{PodCall, PodRead};
 pub use profile::EventProfile;
-pub use reconciler::{Census, Confirmed, Output, Reconciler};
+pub use reconciler::{Confirmed, Output, Reconciler, StateCounts};
+pub use scheduler::{Cause, Causes};
 pub use status::{
     ContainerDetails, ContainerState, ContainerStatus, KnownState, PodStatus, PodView, Resources,
     SandboxDetails, SandboxState, SandboxStatus, Text,

@@ -16,7 +16,7 @@ use crate::time::{Instant, WallTime};
 /// A sandbox is shown as `Running` where the runtime says READY and as `Exited` where it says
 /// NOTREADY, as upstream maps them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Shown {
+pub enum ReportedState {
     /// A container that exists and has not been started.
     Created,
     /// A running container, a ready sandbox.
@@ -120,7 +120,7 @@ pub struct Report {
     /// The id. Never empty.
     pub id: Id,
     /// Its state.
-    pub shown: Shown,
+    pub shown: ReportedState,
     /// Who it is.
     pub identity: Identity,
     /// What else was said; a list row says less than a status.
@@ -279,7 +279,7 @@ impl KnownIds {
 pub struct Rows {
     known: KnownIds,
     /// The listed state of each known id; `None` if it is not listed.
-    states: Box<[Option<Shown>]>,
+    states: Box<[Option<ReportedState>]>,
     new: Vec<Report>,
 }
 
@@ -308,7 +308,7 @@ impl Rows {
     /// If it did not, or if the id was listed before, returns false: the row must be decoded as a
     /// whole, and pushed.
     #[must_use]
-    pub fn state_of(&mut self, id: &str, kind: Kind, shown: Shown) -> bool {
+    pub fn state_of(&mut self, id: &str, kind: Kind, shown: ReportedState) -> bool {
         let Some(place) = self.known.place(id, kind) else {
             return false;
         };
@@ -338,7 +338,7 @@ impl Rows {
     }
 
     /// Each id that the request named, with its listed state.
-    pub(crate) fn known(&self) -> impl Iterator<Item = (&Id, Kind, Option<Shown>)> {
+    pub(crate) fn known(&self) -> impl Iterator<Item = (&Id, Kind, Option<ReportedState>)> {
         let ids = self.known.0.iter().zip(&self.states);
         ids.map(|((id, kind), state)| (id, *kind, *state))
     }
@@ -388,7 +388,7 @@ pub struct HeldId {
     /// Sandbox or container.
     pub kind: Kind,
     /// The recorded state. Where the lists show it, the id has not changed.
-    pub shown: Shown,
+    pub shown: ReportedState,
     /// Its status is to be read even if the id has not changed.
     pub owed: bool,
 }
@@ -423,7 +423,7 @@ pub struct Inspection {
     pub denied: Vec<Report>,
     /// Every id whose status was not read, because the lists of this inspection showed it in the
     /// state that the request gave.
-    pub unchanged: Vec<(Id, Shown)>,
+    pub unchanged: Vec<(Id, ReportedState)>,
     /// Every status call that failed in another way.
     pub failed: Vec<FailedStatus>,
     /// Why a list of the inspection failed. If one did, the inspection says nothing but the
@@ -450,7 +450,7 @@ impl Inspection {
 
 /// One status, read for itself: no freshness and no absence follow.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Reading {
+pub struct StatusRead {
     /// Which request this answers.
     pub ticket: Ticket,
     /// Stamped before the call.

@@ -1,7 +1,7 @@
 //! The lifecycle order (invariant 2): for one id, state only moves forward.
 
 use crate::ids::Kind;
-use crate::observed::{EventType, Shown};
+use crate::observed::{EventType, ReportedState};
 
 /// How far an id has come. A sandbox has no `Created`; its READY is `Running`, its NOTREADY
 /// `Exited`.
@@ -18,12 +18,14 @@ pub(crate) enum Position {
 
 impl Position {
     /// The position that a runtime shows; nothing for UNKNOWN, which is outside the order.
-    pub(crate) const fn shown(kind: Kind, shown: Shown) -> Option<Self> {
+    pub(crate) const fn shown(kind: Kind, shown: ReportedState) -> Option<Self> {
         match (shown, kind) {
-            (Shown::Created, Kind::Container) => Some(Self::Created),
-            (Shown::Created, Kind::Sandbox) | (Shown::Running, _) => Some(Self::Running),
-            (Shown::Exited, _) => Some(Self::Exited),
-            (Shown::Unknown, _) => None,
+            (ReportedState::Created, Kind::Container) => Some(Self::Created),
+            (ReportedState::Created, Kind::Sandbox) | (ReportedState::Running, _) => {
+                Some(Self::Running)
+            }
+            (ReportedState::Exited, _) => Some(Self::Exited),
+            (ReportedState::Unknown, _) => None,
         }
     }
 

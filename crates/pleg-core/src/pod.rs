@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::error::CallError;
 use crate::ids::{Id, Ids, Kind, PodUid};
-use crate::observed::{Inspection, Report, Shown};
+use crate::observed::{Inspection, Report, ReportedState};
 use crate::order::Position;
 use crate::record::Record;
 use crate::records::Records;
@@ -23,7 +23,7 @@ pub(crate) struct Pod {
     /// Its ids that exist.
     pub(crate) members: Ids,
     /// Its ids, removed ones too, of which a read contradicts what is believed.
-    pub(crate) denied: Ids,
+    pub(crate) contradicted: Ids,
     /// The freshness that is proved.
     pub(crate) as_of: Option<Instant>,
     pub(crate) error: Option<Arc<CallError>>,
@@ -52,7 +52,7 @@ pub(crate) struct FirstLook {
 impl Pod {
     /// Whether nothing at all has to be remembered of it.
     pub(crate) fn is_gone(&self) -> bool {
-        self.members.is_empty() && self.denied.is_empty()
+        self.members.is_empty() && self.contradicted.is_empty()
     }
 
     /// Takes the pod's names from an answer that has them.
@@ -102,7 +102,7 @@ impl Pod {
             record.is_none_or(|r| !r.is_removed() || read.began > r.recorded_since())
         };
         let failed = read.failed.iter().filter_map(|failed| failed.row.as_ref());
-        let row = |(id, shown): &(Id, Shown)| Some(records.get(id)?.row(id, *shown));
+        let row = |(id, shown): &(Id, ReportedState)| Some(records.get(id)?.row(id, *shown));
         let unchanged: Vec<Report> = read.unchanged.iter().filter_map(row).collect();
         let shown = read.found.iter().chain(&read.denied).chain(failed);
         for report in shown.chain(&unchanged).filter(contradicts) {

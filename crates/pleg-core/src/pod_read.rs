@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::error::{CallError, CallErrorKind};
 use crate::ids::{Id, Kind};
-use crate::observed::{FailedStatus, HeldId, Identity, Inspection, Report, Shown, Ticket};
+use crate::observed::{FailedStatus, HeldId, Identity, Inspection, Report, ReportedState, Ticket};
 use crate::time::Instant;
 
 /// A call of an inspection.
@@ -41,7 +41,7 @@ pub struct PodRead {
 struct Entry {
     kind: Kind,
     /// The recorded state, if the request named the id.
-    held: Option<Shown>,
+    held: Option<ReportedState>,
     /// What a list of this inspection said of it.
     row: Option<Report>,
     /// Its status call was made, or is to be.
@@ -50,7 +50,7 @@ struct Entry {
 }
 
 impl Entry {
-    const fn new(kind: Kind, held: Option<Shown>) -> Self {
+    const fn new(kind: Kind, held: Option<ReportedState>) -> Self {
         Self {
             kind,
             held,

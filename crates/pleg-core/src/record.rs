@@ -6,12 +6,12 @@ mod published;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::belief::{Belief, Call, Verdict};
 use crate::details::{self, Weight};
 use crate::error::CallError;
+use crate::evidence::{Call, Evidence, Verdict};
 use crate::ids::Kind;
 use crate::lifecycle::{LifecycleType, Said, Source};
-use crate::observed::{Details, Identity, Report, Shown};
+use crate::observed::{Details, Identity, Report, ReportedState};
 use crate::order::Position;
 use crate::pending::Reports;
 use crate::status::{ContainerDetails, Text};
@@ -24,7 +24,7 @@ pub(crate) struct Record {
     pub(crate) details: Details,
     /// How far it came; nothing if it was only ever seen as UNKNOWN.
     position: Option<Position>,
-    belief: Belief,
+    evidence: Evidence,
     /// When it was first learned of: absence in a list is evidence only for what was learned
     /// before the list began (invariant 5).
     pub(crate) learned: Instant,
@@ -57,12 +57,12 @@ pub(crate) struct Record {
     /// When the last inspection that spoke of details began.
     read_details: Option<Instant>,
     /// What there is to know only of what is, or was, removed.
-    grave: Option<Box<Grave>>,
+    removal: Option<Box<Removal>>,
 }
 
 /// Of a removal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Grave {
+pub(crate) struct Removal {
     /// When the runtime stamped the event that told of it.
     removed_at: Option<WallTime>,
     /// The begin of the last complete list that showed the id all the same.
@@ -93,7 +93,7 @@ pub(crate) struct Effect {
     /// Its name, its sandbox or the like became known.
     pub(crate) identity: bool,
     /// A read showed an earlier position.
-    pub(crate) denied: Option<Verdict>,
+    pub(crate) contradicted: Option<Verdict>,
     /// The exit code became known after Died was announced.
     pub(crate) late_exit: bool,
     /// A status of the same state says something else than what is recorded.
@@ -108,7 +108,7 @@ impl Effect {
             details: self.details || later.details,
             became_unknown: self.became_unknown || later.became_unknown,
             identity: self.identity || later.identity,
-            denied: later.denied.or(self.denied),
+            contradicted: later.contradicted.or(self.contradicted),
             late_exit: self.late_exit || later.late_exit,
             disputed: self.disputed || later.disputed,
         }
@@ -123,7 +123,7 @@ impl Record {
             identity,
             details,
             position: None,
-            belief: Belief::new(now, None),
+            evidence: Evidence::new(now, None),
             learned: now,
             incarnation: 0,
             seen: [None; 4],
@@ -140,7 +140,7 @@ impl Record {
             unknown: None,
             event_details: None,
             read_details: None,
-            grave: None,
+            removal: None,
         }
     }
 
@@ -170,8 +170,8 @@ impl Record {
     }
 
     /// Whether some read contradicts what is believed, and it is not decided.
-    pub(crate) fn is_denied(&self) -> bool {
-        self.belief.is_denied()
+    pub(crate) fn is_contradicted(&self) -> bool {
+        self.evidence.is_contradicted()
     }
 
     /// Who first showed that position.
@@ -181,7 +181,7 @@ impl Record {
 
     /// Since when its present position is recorded.
     pub(crate) const fn recorded_since(&self) -> Instant {
-        self.belief.since()
+        self.evidence.since()
     }
 
     /// The join: the later position stands. `evidence` is when the read began or the event arrived
@@ -197,12 +197,12 @@ impl Record {
         let mut effect = Effect::default();
         if self.position < Some(to) {
             self.position = Some(to);
-            self.belief = Belief::new(now, call_of(source));
+            self.evidence = Evidence::new(now, call_of(source));
             effect.advanced = Some(to);
             effect.details = self.clear_unknown(evidence);
             if to == Position::Removed {
                 self.unknown = None;
-                self.bury();
+                self.drop_details();
             }
         }
         effect
@@ -222,7 +222,7 @@ impl Record {
             let mut effect = self.join(to, source_of(call), began, now);
             if same {
                 self.reports.shown(self.position);
-                self.belief.confirm(call);
+                self.evidence.confirm(call);
                 effect.details |= self.clear_unknown(began);
             }
             return effect;
@@ -230,13 +230,13 @@ impl Record {
         let Some(believed) = self.position else {
             return Effect::default();
         };
-        let verdict = self.belief.deny(call, began, believed);
+        let verdict = self.evidence.contradict(call, began, believed);
         let details = match verdict {
             Verdict::Stale => false,
             _ => self.clear_unknown(began),
         };
         Effect {
-            denied: Some(verdict),
+            contradicted: Some(verdict),
             details,
             ..Effect::default()
         }
@@ -246,7 +246,7 @@ impl Record {
     pub(crate) fn confirm_absence(&mut self, call: Call) {
         if self.is_removed() {
             self.unsettled = false;
-            self.belief.confirm(call);
+            self.evidence.confirm(call);
         }
     }
 
@@ -259,7 +259,7 @@ impl Record {
         }
         self.incarnation = self.incarnation.saturating_add(1);
         self.position = Some(to);
-        self.belief = Belief::new(now, Some(call));
+        self.evidence = Evidence::new(now, Some(call));
         self.seen = [None; 4];
         self.seen[to as usize] = Some(source_of(call));
         self.said = Said::reborn(to);
@@ -267,8 +267,8 @@ impl Record {
         self.learned = now;
         self.provisional = false;
         self.unsettled = false;
-        if let Some(grave) = &mut self.grave {
-            grave.removed_at = None;
+        if let Some(removal) = &mut self.removal {
+            removal.removed_at = None;
         }
         if to < Position::Exited
             && let Details::Container(c) = &mut self.details
@@ -471,13 +471,13 @@ impl Record {
     }
 
     /// The recorded state, as an answer would show it.
-    pub(crate) fn shown(&self) -> Shown {
+    pub(crate) fn shown(&self) -> ReportedState {
         match self.position {
-            _ if self.unknown.is_some() => Shown::Unknown,
-            None => Shown::Unknown,
-            Some(Position::Created) => Shown::Created,
-            Some(Position::Running) => Shown::Running,
-            Some(Position::Exited | Position::Removed) => Shown::Exited,
+            _ if self.unknown.is_some() => ReportedState::Unknown,
+            None => ReportedState::Unknown,
+            Some(Position::Created) => ReportedState::Created,
+            Some(Position::Running) => ReportedState::Running,
+            Some(Position::Exited | Position::Removed) => ReportedState::Exited,
         }
     }
 
@@ -489,22 +489,22 @@ impl Record {
     /// The runtime's stamp on the event that told of the removal.
     pub(crate) fn removed_at(&mut self, stamp: Option<WallTime>) {
         if stamp.is_some() {
-            let grave = self.grave_mut();
-            grave.removed_at = grave.removed_at.or(stamp);
+            let removal = self.removal_mut();
+            removal.removed_at = removal.removed_at.or(stamp);
         }
     }
 
     /// What is known of its removal.
-    pub(crate) fn grave(&self) -> Grave {
-        self.grave.as_deref().copied().unwrap_or_default()
+    pub(crate) fn removal(&self) -> Removal {
+        self.removal.as_deref().copied().unwrap_or_default()
     }
 
-    pub(crate) fn grave_mut(&mut self) -> &mut Grave {
-        self.grave.get_or_insert_default()
+    pub(crate) fn removal_mut(&mut self) -> &mut Removal {
+        self.removal.get_or_insert_default()
     }
 
     /// Of a removed id only the end is kept.
-    fn bury(&mut self) {
+    fn drop_details(&mut self) {
         self.details = match &self.details {
             Details::Container(c) => Details::from(exit_of(c)),
             Details::Sandbox(_) => Details::none(Kind::Sandbox),

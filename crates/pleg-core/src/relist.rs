@@ -6,9 +6,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::desk::doubled;
 use crate::error::CallErrorKind;
 use crate::observed::Ticket;
+use crate::scheduler::doubled;
 use crate::time::Instant;
 
 /// Periods and deadlines of the relist.

@@ -12,8 +12,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use pleg_runtime::core::{
-    ContainerDetails, Details, EventType, Id, Identity, Kind, Labels, PodUid, Report, Resources,
-    RuntimeEvent, SandboxDetails, Shown, Text, WallTime,
+    ContainerDetails, Details, EventType, Id, Identity, Kind, Labels, PodUid, Report,
+    ReportedState, Resources, RuntimeEvent, SandboxDetails, Text, WallTime,
 };
 use pleg_runtime::{RuntimeVersion, Scope};
 use smallvec::SmallVec;
@@ -233,39 +233,39 @@ fn pod_selector(uid: &PodUid) -> BTreeMap<String, String> {
 }
 
 /// `None` unless the container has exited: a running container has the exit code 0.
-pub(crate) fn exit_code(shown: Shown, code: i32) -> Option<i32> {
-    (shown == Shown::Exited).then_some(code)
+pub(crate) fn exit_code(shown: ReportedState, code: i32) -> Option<i32> {
+    (shown == ReportedState::Exited).then_some(code)
 }
 
-pub(crate) fn sandbox_shown(state: i32) -> Shown {
+pub(crate) fn sandbox_shown(state: i32) -> ReportedState {
     sandbox_state(state).unwrap_or_else(unknown_number)
 }
 
-pub(crate) fn container_shown(state: i32) -> Shown {
+pub(crate) fn container_shown(state: i32) -> ReportedState {
     container_state(state).unwrap_or_else(unknown_number)
 }
 
 /// Converts the state of a sandbox. `None` if the number is not in the CRI.
-pub(crate) fn sandbox_state(state: i32) -> Option<Shown> {
+pub(crate) fn sandbox_state(state: i32) -> Option<ReportedState> {
     Some(match v1::PodSandboxState::try_from(state).ok()? {
-        v1::PodSandboxState::SandboxReady => Shown::Running,
-        v1::PodSandboxState::SandboxNotready => Shown::Exited,
+        v1::PodSandboxState::SandboxReady => ReportedState::Running,
+        v1::PodSandboxState::SandboxNotready => ReportedState::Exited,
     })
 }
 
 /// Converts the state of a container. `None` if the number is not in the CRI.
-pub(crate) fn container_state(state: i32) -> Option<Shown> {
+pub(crate) fn container_state(state: i32) -> Option<ReportedState> {
     Some(match v1::ContainerState::try_from(state).ok()? {
-        v1::ContainerState::ContainerCreated => Shown::Created,
-        v1::ContainerState::ContainerRunning => Shown::Running,
-        v1::ContainerState::ContainerExited => Shown::Exited,
-        v1::ContainerState::ContainerUnknown => Shown::Unknown,
+        v1::ContainerState::ContainerCreated => ReportedState::Created,
+        v1::ContainerState::ContainerRunning => ReportedState::Running,
+        v1::ContainerState::ContainerExited => ReportedState::Exited,
+        v1::ContainerState::ContainerUnknown => ReportedState::Unknown,
     })
 }
 
-fn unknown_number() -> Shown {
+fn unknown_number() -> ReportedState {
     Irregular::UnknownNumber.count();
-    Shown::Unknown
+    ReportedState::Unknown
 }
 
 fn sandbox_identity(

@@ -11,8 +11,8 @@ mod fields;
 use std::sync::Arc;
 
 use pleg_runtime::core::{
-    ContainerDetails, Details, Identity, Kind, Labels, PodUid, Report, Resources, RuntimeEvent,
-    SandboxDetails, Shown, Text,
+    ContainerDetails, Details, Identity, Kind, Labels, PodUid, Report, ReportedState, Resources,
+    RuntimeEvent, SandboxDetails, Text,
 };
 use prost::{DecodeError, Message as _};
 
@@ -224,7 +224,7 @@ const fn non_empty_id(id: &[u8]) -> Result<&[u8], Fallback> {
 fn report(
     previous: Option<&Report>,
     id: &[u8],
-    shown: Shown,
+    shown: ReportedState,
     identity: Identity,
     details: Details,
 ) -> Result<(Report, bool), Fallback> {

@@ -272,7 +272,7 @@ impl<K: Hash + Eq, V> LruMap<K, V> {
 
 #[cfg(test)]
 mod tests {
-    use pleg_runtime::core::{Details, Identity, Kind, Shown};
+    use pleg_runtime::core::{Details, Identity, Kind, ReportedState};
 
     use super::*;
 
@@ -341,7 +341,7 @@ mod tests {
         let mut reports = LastReports::default();
         let report = |n: usize| Report {
             id: n.to_string().into(),
-            shown: Shown::Running,
+            shown: ReportedState::Running,
             identity: Identity::unknown(Kind::Sandbox),
             details: Details::none(Kind::Sandbox),
         };

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::sync::Mutex;
 
 use pleg_runtime::Row;
-use pleg_runtime::core::{Kind, Report, Shown};
+use pleg_runtime::core::{Kind, Report, ReportedState};
 use prost::bytes::Bytes;
 use prost::{DecodeError, Message};
 
@@ -106,7 +106,7 @@ struct ContainerIdAndState {
 fn rows(
     kind: Kind,
     message: Bytes,
-    id_and_state: impl Fn(Bytes) -> Result<(Bytes, Option<Shown>), DecodeError>,
+    id_and_state: impl Fn(Bytes) -> Result<(Bytes, Option<ReportedState>), DecodeError>,
     complete: impl Fn(&[u8]) -> Result<Option<Report>, DecodeError>,
     row: &mut dyn FnMut(Row<'_>),
 ) -> Result<(), DecodeError> {

@@ -12,13 +12,13 @@
 //! [`Runtime`]: pleg_runtime::Runtime
 //! [`Runtime::subscribe`]: pleg_runtime::Runtime::subscribe
 
-mod end;
+mod backoff;
 mod gauges;
 mod handover;
-mod pace;
 mod policy;
 mod queue;
 mod reader;
+mod stream_end;
 
 use pleg_runtime::core::{Arrival, Instant, StreamChange};
 

@@ -21,9 +21,9 @@ use pleg_runtime::core::{
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::pace::Pace;
+use crate::backoff::Backoff;
 use crate::queue::{Bounds, Kept, Queue};
-use crate::{ObservationSender, ReconnectPolicy, end};
+use crate::{ObservationSender, ReconnectPolicy, stream_end};
 
 /// Subscribes to the runtime's events and hands on what it observes, for ever.
 ///
@@ -51,7 +51,7 @@ pub async fn run<R: Runtime>(
     let mut reader = Reader {
         runtime,
         clock,
-        pace: Pace::new(&policy),
+        backoff: Backoff::new(&policy),
         policy,
         renew,
         outlet,
@@ -83,7 +83,7 @@ struct Over;
 struct Reader<R> {
     runtime: Arc<R>,
     clock: Clock,
-    pace: Pace,
+    backoff: Backoff,
     policy: ReconnectPolicy,
     renew: Arc<Notify>,
     outlet: Outlet,
@@ -128,8 +128,8 @@ impl<R: Runtime> Reader<R> {
             tracing::warn!(%error, "no connection for the event stream");
         }
         let at = self.clock.now();
-        let why = end::of_dial(error);
-        let retry_at = self.pace.after_dial(at, &why);
+        let why = stream_end::of_dial(error);
+        let retry_at = self.backoff.after_dial(at, &why);
         self.outlet
             .change(StreamChange::Ended { at, why, retry_at });
         retry_at
@@ -140,7 +140,7 @@ impl<R: Runtime> Reader<R> {
         let (at, wall) = (self.clock.now(), self.clock.wall());
         // The first poll issues the call. Only then is it true that we have subscribed.
         let mut item = poll_fn(|cx| Poll::Ready(events.poll_next_unpin(cx))).await;
-        self.pace.issued(at);
+        self.backoff.issued(at);
         self.outlet.change(StreamChange::Subscribed { at, wall });
         tracing::info!("subscribed to the event stream");
 
@@ -194,7 +194,7 @@ impl<R: Runtime> Reader<R> {
         let message = format!("the event stream panicked: {text}");
         let error = CallError::new(OPERATION, CallErrorKind::Failed, message);
         let why = StreamEnd::Ended(Some(error));
-        let retry_at = self.pace.after_call(at, at, &why);
+        let retry_at = self.backoff.after_call(at, at, &why);
         self.outlet.queue.clear();
         self.outlet.out.gauges.panicked();
         self.outlet
@@ -215,8 +215,8 @@ impl<R: Runtime> Reader<R> {
     fn ended(&mut self, issued: Instant, delivered: bool, error: Option<CallError>) -> Instant {
         let at = self.clock.now();
         let at_once = at.since(issued) < self.policy.settings().at_once;
-        let why = end::of_call(delivered, at_once, error);
-        let retry_at = self.pace.after_call(issued, at, &why);
+        let why = stream_end::of_call(delivered, at_once, error);
+        let retry_at = self.backoff.after_call(issued, at, &why);
         let retry_in = retry_at.since(at);
         match &why {
             StreamEnd::NeverOffered | StreamEnd::Disabled => {

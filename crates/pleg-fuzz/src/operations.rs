@@ -8,8 +8,8 @@ use std::time::Duration;
 use arbitrary::{Arbitrary, Unstructured};
 use pleg_core::{
     Arrival, ContainerDetails, Details, EventType, Id, Identity, Instant, Kind, Mode, PodRead,
-    PodUid, Report, RuntimeEvent, Settings, Shown, StreamChange, StreamEnd, Ticket, WaiterId,
-    WallTime,
+    PodUid, Report, ReportedState, RuntimeEvent, Settings, StreamChange, StreamEnd, Ticket,
+    WaiterId, WallTime,
 };
 
 use crate::rig::{Asked, Rig, WALL, failure, inspect, not_found};
@@ -62,7 +62,7 @@ impl Name {
         pod(self.0 / (SANDBOXES * OF_SANDBOX))
     }
 
-    fn report(self, shown: Shown, code: Option<i32>, bare: bool) -> Report {
+    fn report(self, shown: ReportedState, code: Option<i32>, bare: bool) -> Report {
         let kind = self.kind();
         let mut identity = Identity {
             attempt: u32::from(self.0),
@@ -77,12 +77,12 @@ impl Name {
         let details = match kind {
             Kind::Sandbox => Details::none(kind),
             Kind::Container => Details::from(ContainerDetails {
-                exit_code: code.filter(|_| shown == Shown::Exited),
+                exit_code: code.filter(|_| shown == ReportedState::Exited),
                 ..ContainerDetails::default()
             }),
         };
         let shown = match (kind, shown) {
-            (Kind::Sandbox, Shown::Created) => Shown::Running,
+            (Kind::Sandbox, ReportedState::Created) => ReportedState::Running,
             (_, shown) => shown,
         };
         Report {
@@ -116,7 +116,7 @@ enum How {
     Unknown,
 }
 
-impl From<How> for Shown {
+impl From<How> for ReportedState {
     fn from(how: How) -> Self {
         match how {
             How::Created => Self::Created,
@@ -515,8 +515,8 @@ impl Stage {
         self.rig.input(|m, now| m.handle_backlog(now, false));
         // UNKNOWN is a fault, too: it supports no position against which anything were decided.
         for report in self.exists.values_mut() {
-            if report.shown == Shown::Unknown {
-                report.shown = Shown::Exited;
+            if report.shown == ReportedState::Unknown {
+                report.shown = ReportedState::Exited;
             }
         }
         let exists = self.all();
@@ -526,9 +526,9 @@ impl Stage {
             .iter()
             .map(|(name, report)| {
                 let state = match report.shown {
-                    Shown::Created => Some(State::Created),
-                    Shown::Running => Some(State::Running),
-                    Shown::Exited | Shown::Unknown => Some(State::Exited),
+                    ReportedState::Created => Some(State::Created),
+                    ReportedState::Running => Some(State::Running),
+                    ReportedState::Exited | ReportedState::Unknown => Some(State::Exited),
                 };
                 (name.id(), (name.pod(), state))
             })

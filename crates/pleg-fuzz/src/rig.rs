@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pleg_core::{
     CallError, CallErrorKind, HeldId, Id, Inspection, Instant, Kind, List, Output, PodCall,
-    PodRead, PodUid, Reading, Reconciler, Report, Settings, Ticket, Version, WallTime,
+    PodRead, PodUid, Reconciler, Report, Settings, StatusRead, Ticket, Version, WallTime,
 };
 
 use crate::witness::Witness;
@@ -115,7 +115,7 @@ impl Rig {
         let due = self.machine.poll_timeout();
         assert!(listing || due.is_some(), "no list will ever be made again");
         assert_eq!(due, self.twin.poll_timeout());
-        self.witness.between_inputs(&self.machine.census());
+        self.witness.between_inputs(&self.machine.state_counts());
         let health = self.machine.health(self.now);
         let _ = (health.ready(self.now), health.degraded(self.now));
     }
@@ -188,13 +188,13 @@ impl Rig {
     ) {
         self.tell(|| format!("status {} begun {began:?}: {report:?}", ticket.get()));
         self.witness.status_read(began);
-        let reading = Reading {
+        let reading = StatusRead {
             ticket,
             began,
             ended: self.now,
             report,
         };
-        self.act(|machine, now| machine.handle_reading(now, reading.clone()));
+        self.act(|machine, now| machine.handle_status_read(now, reading.clone()));
     }
 
     pub(crate) fn version(&mut self, ticket: Ticket, outcome: Result<(), CallError>) {

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pleg_core::{
-    CallError, Census, ContainerState, Id, Instant, LifecycleType, Output, PodLifecycleEvent,
-    PodStatus, PodUid, PodView, SandboxState, Settings, TerminalRecord, Ticket, WaiterId,
+    CallError, ContainerState, Id, Instant, LifecycleType, Output, PodLifecycleEvent, PodStatus,
+    PodUid, PodView, SandboxState, Settings, StateCounts, TerminalRecord, Ticket, WaiterId,
 };
 
 /// The states that are shown of an id, whatever its kind.
@@ -133,12 +133,12 @@ impl Witness {
     pub(crate) fn output(&mut self, now: Instant, output: &Output) {
         match output {
             Output::Publish { uid, view } => self.published(now, uid, view),
-            Output::Withdraw { uid } => {
+            Output::Remove { uid } => {
                 let nothing = Arc::new(PodStatus::nothing(uid.clone()));
                 let view = self.cache.get_mut(uid).expect("a pod that is withdrawn");
                 *view = PodView::new(nothing, view.as_of, view.inspected);
             }
-            Output::Swept { as_of, gone } => {
+            Output::ListApplied { as_of, gone } => {
                 assert!(self.lists.contains(as_of), "swept as of no list: {as_of:?}");
                 for uid in gone {
                     let view = self.cache.remove(uid);
@@ -146,7 +146,7 @@ impl Witness {
                     assert!(nothing, "{uid} is swept away and exists");
                 }
             }
-            Output::Confirm { as_of, pods } => {
+            Output::Refresh { as_of, pods } => {
                 assert!(self.lists.contains(as_of), "confirmed as of no list");
                 for uid in &pods.among(self.cache.keys().cloned()) {
                     let view = self.cache.get_mut(uid).expect("a pod that is confirmed");
@@ -291,7 +291,7 @@ impl Witness {
     // --- between inputs ---
 
     /// No id is in two pods.
-    pub(crate) fn between_inputs(&self, census: &Census) {
+    pub(crate) fn between_inputs(&self, state_counts: &StateCounts) {
         let mut shown = BTreeMap::new();
         let mut counted = (0, 0, 0, 0);
         for (uid, view) in &self.cache {
@@ -312,12 +312,12 @@ impl Witness {
         assert_eq!(
             counted,
             (
-                census.created,
-                census.running,
-                census.exited,
-                census.unknown
+                state_counts.created,
+                state_counts.running,
+                state_counts.exited,
+                state_counts.unknown
             ),
-            "the census and the cache differ: {:?}",
+            "the state_counts and the cache differ: {:?}",
             self.cache
         );
     }

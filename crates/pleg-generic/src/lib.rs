@@ -19,7 +19,7 @@ use std::time::Duration;
 use pleg_runtime::clock::Clock;
 use pleg_runtime::core::{
     CallError, CallErrorKind, EventProfile, HeldId, Id, Inspection, Kind, KnownIds, List, PodUid,
-    Reading, Report, Rows, Ticket, Version,
+    Report, Rows, StatusRead, Ticket, Version,
 };
 use pleg_runtime::{Row, Runtime, Scope};
 
@@ -68,13 +68,19 @@ impl<R: Runtime> Reader<R> {
     }
 
     /// Reads one status for itself.
-    pub async fn read(&self, ticket: Ticket, id: &Id, kind: Kind, deadline: Duration) -> Reading {
+    pub async fn read(
+        &self,
+        ticket: Ticket,
+        id: &Id,
+        kind: Kind,
+        deadline: Duration,
+    ) -> StatusRead {
         let began = self.clock.now();
         let limit = Limit::new(&self.clock, deadline);
         let report = limit
             .hold(status_operation(kind), status(&*self.runtime, id, kind))
             .await;
-        Reading {
+        StatusRead {
             ticket,
             began,
             ended: self.clock.now(),

@@ -13,7 +13,7 @@ use pleg_generic::Reader;
 use pleg_runtime::clock::Clock;
 use pleg_runtime::core::{
     CallError, CallErrorKind, Details, HeldId, Id, Identity, Kind, KnownIds, PodUid, Report,
-    RuntimeEvent, Shown, Ticket,
+    ReportedState, RuntimeEvent, Ticket,
 };
 use pleg_runtime::{Row, Runtime, RuntimeVersion, Scope};
 
@@ -171,7 +171,7 @@ impl Runtime for Node {
 fn report(id: &str, kind: Kind) -> Report {
     Report {
         id: id.into(),
-        shown: Shown::Running,
+        shown: ReportedState::Running,
         identity: Identity::unknown(kind),
         details: Details::none(kind),
     }
@@ -182,7 +182,7 @@ fn held(ids: &[(&str, Kind)]) -> Vec<HeldId> {
     let held = |(id, kind): &(&str, Kind)| HeldId {
         id: Id::from(*id),
         kind: *kind,
-        shown: Shown::Running,
+        shown: ReportedState::Running,
         owed: true,
     };
     ids.iter().map(held).collect()

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use pleg_core::{
     CallError, CallErrorKind, Details, EventType, HeldId, Id, Identity, Kind, PodCall, PodRead,
-    PodUid, Report, RuntimeEvent, SandboxDetails, Shown, Text, WallTime,
+    PodUid, Report, ReportedState, RuntimeEvent, SandboxDetails, Text, WallTime,
 };
 
 use crate::dice::Dice;
@@ -37,11 +37,11 @@ pub fn listed(life: &Life, t: u64) -> Option<Report> {
     row(life, gone.map_or(t, |gone| gone - 1))
 }
 
-fn shown(life: &Life, t: u64) -> Option<Shown> {
+fn shown(life: &Life, t: u64) -> Option<ReportedState> {
     match life.at(t)? {
-        State::Created => Some(Shown::Created),
-        State::Running => Some(Shown::Running),
-        State::Exited => Some(Shown::Exited),
+        State::Created => Some(ReportedState::Created),
+        State::Running => Some(ReportedState::Running),
+        State::Exited => Some(ReportedState::Exited),
         State::Gone => None,
     }
 }
@@ -67,7 +67,7 @@ pub fn status(life: &Life, t: u64) -> Option<Report> {
             let mut details = (**none).clone();
             let at = |moment: Option<u64>| WallTime::claimed(WALL + moment? as i64);
             details.started_at = at(life.started.filter(|&m| m <= t));
-            if shown == Shown::Exited {
+            if shown == ReportedState::Exited {
                 details.finished_at = at(life.exited);
                 details.exit_code = Some(life.code);
                 details.reason = text(reason(life, t));
@@ -258,7 +258,7 @@ pub fn spoil(event: &mut RuntimeEvent, dice: &mut Dice, weather: &Weather, tally
             };
         }
         if comes(Fault::UnknownInEvent) {
-            report.shown = Shown::Unknown;
+            report.shown = ReportedState::Unknown;
             report.details = Details::none(report.identity.kind);
         }
     }

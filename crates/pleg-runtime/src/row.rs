@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use pleg_core::{Kind, Report, Shown};
+use pleg_core::{Kind, Report, ReportedState};
 
 /// One row of a list: its id, kind and state at once, everything else on demand.
 ///
@@ -16,7 +16,7 @@ enum What<'a> {
     Encoded {
         id: &'a str,
         kind: Kind,
-        shown: Shown,
+        shown: ReportedState,
         decode: &'a dyn Fn() -> Option<Report>,
     },
 }
@@ -27,7 +27,7 @@ impl<'a> Row<'a> {
     pub const fn encoded(
         id: &'a str,
         kind: Kind,
-        shown: Shown,
+        shown: ReportedState,
         decode: &'a dyn Fn() -> Option<Report>,
     ) -> Self {
         Self(What::Encoded {
@@ -55,7 +55,7 @@ impl<'a> Row<'a> {
     }
 
     /// The state that it shows.
-    pub fn shown(&self) -> Shown {
+    pub fn shown(&self) -> ReportedState {
         match &self.0 {
             What::Report(report) => report.shown,
             What::Encoded { shown, .. } => *shown,

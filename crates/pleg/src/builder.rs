@@ -13,13 +13,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::cache::Published;
-use crate::callers::Callers;
 use crate::driver::Driver;
 use crate::error::StartError;
 use crate::fifo::{Fifo, FifoSender, fifo};
 use crate::handle::{Pleg, Shared};
 use crate::log::HealthLog;
-use crate::outlets::Outlets;
+use crate::outputs::Outputs;
+use crate::requests::Requests;
 use crate::subscription::{Announcer, Subscription};
 use crate::sync::{mpsc, watch};
 
@@ -132,13 +132,13 @@ impl<R: Runtime> Builder<R> {
             drop(observe);
         }
         let subscribers = self.subscribers.subscribers();
-        let to = Outlets {
+        let to = Outputs {
             published: published.clone(),
             subscribers: self.subscribers,
             fifo: self.fifo,
             health,
             counters: counted,
-            callers: Callers::default(),
+            requests: Requests::default(),
             log: HealthLog::default(),
         };
         let reader = Reader::new(self.runtime, clock);

@@ -12,7 +12,7 @@ use crate::sync::{AtomicU64, DashMap};
 /// What the writer has published.
 #[derive(Debug, Default)]
 pub(crate) struct Published {
-    pods: DashMap<PodUid, Shown>,
+    pods: DashMap<PodUid, ReportedState>,
     ends: DashMap<PodUid, Arc<[TerminalRecord]>>,
     /// The begin of the last complete list in nanoseconds; zero if there was none.
     swept: AtomicU64,
@@ -22,14 +22,14 @@ pub(crate) struct Published {
 
 /// What is shown of a pod.
 #[derive(Clone, Debug)]
-struct Shown {
+struct ReportedState {
     view: PodView,
     /// The last list that had confirmed every pod when this was written: it says nothing of this,
     /// a later one does.
     written_after: u64,
 }
 
-impl Shown {
+impl ReportedState {
     /// As fresh as it is, where `confirmed` was read before this was.
     fn view(&self, confirmed: u64) -> PodView {
         let mut view = self.view.clone();
@@ -45,7 +45,7 @@ impl Published {
         let written_after = self.confirmed.load(Ordering::Acquire);
         self.pods.insert(
             uid,
-            Shown {
+            ReportedState {
                 view,
                 written_after,
             },
@@ -58,7 +58,7 @@ impl Published {
         if let Some(mut shown) = self.pods.get_mut(uid) {
             let view = shown.view(confirmed);
             let nothing = Arc::new(PodStatus::nothing(uid.clone()));
-            *shown = Shown {
+            *shown = ReportedState {
                 view: PodView::new(nothing, view.as_of, view.inspected),
                 // No list confirms what it does not show.
                 written_after: u64::MAX,
@@ -71,7 +71,7 @@ impl Published {
         // First, so that whoever misses a pod that goes here also finds that there was a sweep.
         self.swept.store(as_of.as_nanos(), Ordering::Release);
         for uid in gone {
-            let is_nothing = |_: &PodUid, shown: &Shown| shown.view.status.is_nothing();
+            let is_nothing = |_: &PodUid, shown: &ReportedState| shown.view.status.is_nothing();
             self.pods.remove_if(uid, is_nothing);
         }
     }

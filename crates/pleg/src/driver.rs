@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pleg_core::{
-    CallError, CallErrorKind, Counters, EventProfile, Inspection, Instant, List, Output, Reading,
-    Reconciler, StreamChange, StreamState, Ticket, Version,
+    CallError, CallErrorKind, Counters, EventProfile, Inspection, Instant, List, Output,
+    Reconciler, StatusRead, StreamChange, StreamState, Ticket, Version,
 };
 use pleg_evented::{Observations, ReaderGauges, StreamObservation};
 use pleg_generic::Reader;
@@ -19,10 +19,10 @@ use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::callers::Command;
 use crate::log::ListLog;
 use crate::metrics;
-use crate::outlets::Outlets;
+use crate::outputs::Outputs;
+use crate::requests::Command;
 use crate::sync::mpsc;
 
 /// How long the writer sleeps at most.
@@ -39,13 +39,13 @@ pub(crate) struct Driver<R> {
     machine: Reconciler,
     reader: Arc<Reader<R>>,
     clock: Clock,
-    to: Outlets,
+    to: Outputs,
     gauges: Arc<ReaderGauges>,
     /// Ends the present stream, so that it is subscribed again.
     renew: Arc<Notify>,
     profile: Profile,
     reads: Reads,
-    metrics: metrics::Shown,
+    metrics: metrics::MetricsWriter,
     log: ListLog,
 }
 
@@ -54,7 +54,7 @@ impl<R: Runtime> Driver<R> {
         machine: Reconciler,
         reader: Reader<R>,
         clock: Clock,
-        to: Outlets,
+        to: Outputs,
         gauges: Arc<ReaderGauges>,
         renew: Arc<Notify>,
     ) -> Self {
@@ -67,7 +67,7 @@ impl<R: Runtime> Driver<R> {
             renew,
             profile: Profile::Unknown,
             reads: Reads::default(),
-            metrics: metrics::Shown::default(),
+            metrics: metrics::MetricsWriter::default(),
             log: ListLog::default(),
         }
     }
@@ -107,7 +107,7 @@ impl<R: Runtime> Driver<R> {
                 Some(read) = self.reads.next() => self.read_ended(read),
                 Some(command) = commands.recv() => {
                     let now = self.clock.now();
-                    self.to.callers.obey(&mut self.machine, now, command);
+                    self.to.requests.handle(&mut self.machine, now, command);
                 }
                 () = self.clock.sleep_until(due) => {}
             }
@@ -115,7 +115,7 @@ impl<R: Runtime> Driver<R> {
             self.machine.handle_backlog(now, observations.more_wait());
             if self.machine.poll_timeout().is_some_and(|due| due <= now) {
                 // Nothing is read for those who gave up.
-                self.to.callers.forget_the_gone(&mut self.machine);
+                self.to.requests.cancel_abandoned(&mut self.machine);
             }
             self.machine.handle_timeout(now);
             self.perform_all();
@@ -160,7 +160,7 @@ impl<R: Runtime> Driver<R> {
                 metrics::inspected(&inspection);
                 self.machine.handle_inspection(now, *inspection);
             }
-            Read::Reading(reading) => self.machine.handle_reading(now, *reading),
+            Read::StatusRead(reading) => self.machine.handle_status_read(now, *reading),
             Read::Version(version) => self.machine.handle_version(now, version),
             Read::Profile(Ok(profile)) => {
                 self.profile = Profile::Known;
@@ -200,8 +200,13 @@ impl<R: Runtime> Driver<R> {
         let now = self.clock.now();
         let health = self.machine.health(now);
         let counters: Counters = self.machine.counters();
-        self.metrics
-            .show(&health, &counters, self.machine.census(), &self.gauges, now);
+        self.metrics.show(
+            &health,
+            &counters,
+            self.machine.state_counts(),
+            &self.gauges,
+            now,
+        );
         self.to.show(health, counters, now);
     }
 
@@ -241,10 +246,10 @@ impl<R: Runtime> Driver<R> {
             } => {
                 let reader = self.reader.clone();
                 let read = async move {
-                    Read::Reading(Box::new(reader.read(ticket, &id, kind, deadline).await))
+                    Read::StatusRead(Box::new(reader.read(ticket, &id, kind, deadline).await))
                 };
                 self.reads
-                    .start(Asked::Reading(ticket), self.clock.now(), read);
+                    .start(Asked::StatusRead(ticket), self.clock.now(), read);
             }
             Output::Version { ticket, deadline } => {
                 let reader = self.reader.clone();
@@ -266,7 +271,7 @@ impl<R: Runtime> Driver<R> {
 enum Read {
     List(List),
     Inspection(Box<Inspection>),
-    Reading(Box<Reading>),
+    StatusRead(Box<StatusRead>),
     Version(Version),
     Profile(Result<EventProfile, CallError>),
 }
@@ -290,7 +295,7 @@ struct Reads {
 enum Asked {
     List(Ticket),
     Inspection(Ticket),
-    Reading(Ticket),
+    StatusRead(Ticket),
     Version(Ticket),
     Profile,
 }
@@ -352,7 +357,7 @@ impl Reads {
                 ended: began,
                 ..Inspection::new(Some(failed("Inspect")))
             })),
-            Asked::Reading(ticket) => Read::Reading(Box::new(Reading {
+            Asked::StatusRead(ticket) => Read::StatusRead(Box::new(StatusRead {
                 ticket,
                 began,
                 ended: began,

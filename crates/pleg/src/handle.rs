@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::cache::Published;
-use crate::callers::Command;
 use crate::error::{RelistError, WaitError};
+use crate::requests::Command;
 use crate::subscription::{Subscribers, Subscription};
 use crate::sync::{mpsc, oneshot, timeout, watch};
 

@@ -80,7 +80,6 @@
 
 mod builder;
 mod cache;
-mod callers;
 #[cfg(feature = "cri")]
 mod connect;
 mod driver;
@@ -91,7 +90,8 @@ mod handle;
 mod interleavings;
 mod log;
 mod metrics;
-mod outlets;
+mod outputs;
+mod requests;
 mod subscription;
 mod sync;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use pleg_core::{
-    Arrival, Cause, Census, Counters, ExpectedEvent, Health, Inspection, Instant, List,
+    Arrival, Cause, Counters, ExpectedEvent, Health, Inspection, Instant, List, StateCounts,
     StreamChange, StreamEnd, StreamState,
 };
 use pleg_evented::ReaderGauges;
@@ -149,9 +149,9 @@ pub(crate) fn inspected(inspection: &Inspection) {
 
 /// What was last shown, so that only changes are written.
 #[derive(Debug, Default)]
-pub(crate) struct Shown {
+pub(crate) struct MetricsWriter {
     counters: Option<Counters>,
-    census: Option<Census>,
+    state_counts: Option<StateCounts>,
     health: Option<Health>,
     last_list: Option<Instant>,
     waiting: Option<usize>,
@@ -167,7 +167,7 @@ const APART: Duration = Duration::from_millis(100);
 /// How often the gauge of a list that does not end is written.
 const MOVES: Duration = Duration::from_secs(1);
 
-impl Shown {
+impl MetricsWriter {
     pub(crate) fn arrived(&self, arrival: &Arrival) {
         let nanos = arrival
             .wall
@@ -201,7 +201,7 @@ impl Shown {
         &mut self,
         health: &Health,
         counters: &Counters,
-        census: Census,
+        state_counts: StateCounts,
         reader: &ReaderGauges,
         now: Instant,
     ) {
@@ -215,9 +215,9 @@ impl Shown {
             show_counters(counters);
             self.counters = Some(counters.clone());
         }
-        if self.census != Some(census) {
-            show_census(census);
-            self.census = Some(census);
+        if self.state_counts != Some(state_counts) {
+            show_census(state_counts);
+            self.state_counts = Some(state_counts);
         }
         let waiting = reader.waiting();
         if self.waiting != Some(waiting) {
@@ -280,13 +280,13 @@ fn show_counters(c: &Counters) {
     gauge!(TOMBSTONES).set(c.tombstones as f64);
 }
 
-fn show_census(census: Census) {
-    gauge!(RUNNING_PODS).set(census.running_pods as f64);
+fn show_census(state_counts: StateCounts) {
+    gauge!(RUNNING_PODS).set(state_counts.running_pods as f64);
     for (state, n) in [
-        ("created", census.created),
-        ("running", census.running),
-        ("exited", census.exited),
-        ("unknown", census.unknown),
+        ("created", state_counts.created),
+        ("running", state_counts.running),
+        ("exited", state_counts.exited),
+        ("unknown", state_counts.unknown),
     ] {
         // Written when it is zero, too: upstream leaves a state at its last count (C14).
         gauge!(RUNNING_CONTAINERS, "container_state" => state).set(n as f64);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use pleg_core::{EventType, Instant, LifecycleType, PodUid, RuntimeEvent, Shown, WallTime};
+use pleg_core::{EventType, Instant, LifecycleType, PodUid, ReportedState, RuntimeEvent, WallTime};
 use pleg_runtime::Runtime;
 use pleg_runtime::clock::Clock;
 use tokio::sync::mpsc;
@@ -217,7 +217,7 @@ fn status_from_event(event: &RuntimeEvent) -> Option<(PodUid, PodStatus)> {
     let mut status = PodStatus::empty(uid.clone());
     status.namespace = sandbox.identity.namespace.clone().unwrap_or_default();
     status.name = sandbox.identity.pod_name.clone().unwrap_or_default();
-    if sandbox.shown == Shown::Running {
+    if sandbox.shown == ReportedState::Running {
         status.ips = addresses(&sandbox);
     }
     status.sandboxes.push(sandbox);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
 
-use pleg_core::{CallError, CallErrorKind, Kind, PodUid, Report, Shown};
+use pleg_core::{CallError, CallErrorKind, Kind, PodUid, Report, ReportedState};
 use pleg_runtime::{Row, Runtime, Scope};
 
 use crate::record::Pod;
@@ -99,7 +99,7 @@ pub(crate) async fn inspect<R: Runtime>(
             continue;
         };
         newest_found |= nth == 0;
-        if nth == 0 && sandbox.shown == Shown::Running {
+        if nth == 0 && sandbox.shown == ReportedState::Running {
             status.ips = addresses(&sandbox);
         }
         status.sandboxes.push(sandbox);
@@ -112,7 +112,9 @@ pub(crate) async fn inspect<R: Runtime>(
     }
     newest_first(&mut status.containers);
     let active = status.sandboxes.first();
-    let active = active.filter(|s| s.shown == Shown::Running).map(|s| &s.id);
+    let active = active
+        .filter(|s| s.shown == ReportedState::Running)
+        .map(|s| &s.id);
     let is_active = |r: &&Report| active.is_some() && r.identity.sandbox.as_ref() == active;
     status.active = status
         .containers

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pleg::{ContainerState, Pleg, PodView, StartError, WaitError};
-use pleg_core::{Details, Identity, Instant, Kind, PodUid, Report, SandboxState, Shown, WallTime};
+use pleg_core::{
+    Details, Identity, Instant, Kind, PodUid, Report, ReportedState, SandboxState, WallTime,
+};
 use pleg_runtime::Runtime;
 use pleg_runtime::clock::Clock;
 
@@ -104,9 +106,9 @@ fn answer(view: &PodView) -> Answer {
         status.sandboxes.push(Report {
             id: sandbox.id.clone(),
             shown: match sandbox.state {
-                SandboxState::Ready => Shown::Running,
-                SandboxState::NotReady => Shown::Exited,
-                _ => Shown::Unknown,
+                SandboxState::Ready => ReportedState::Running,
+                SandboxState::NotReady => ReportedState::Exited,
+                _ => ReportedState::Unknown,
             },
             identity: Identity {
                 attempt: sandbox.attempt,
@@ -148,11 +150,11 @@ fn identity(kind: Kind, pod: &pleg_core::PodStatus) -> Identity {
     }
 }
 
-const fn shown(state: ContainerState) -> Shown {
+const fn shown(state: ContainerState) -> ReportedState {
     match state {
-        ContainerState::Created => Shown::Created,
-        ContainerState::Running => Shown::Running,
-        ContainerState::Exited => Shown::Exited,
-        _ => Shown::Unknown,
+        ContainerState::Created => ReportedState::Created,
+        ContainerState::Running => ReportedState::Running,
+        ContainerState::Exited => ReportedState::Exited,
+        _ => ReportedState::Unknown,
     }
 }

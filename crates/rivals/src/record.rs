@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pleg_core::{Id, LifecycleType, PodUid, Report, Shown, Text};
+use pleg_core::{Id, LifecycleType, PodUid, Report, ReportedState, Text};
 
 use crate::channel::Event;
 use crate::time::Time;
@@ -18,11 +18,11 @@ enum State {
 }
 
 impl State {
-    const fn of(shown: Shown) -> Self {
+    const fn of(shown: ReportedState) -> Self {
         match shown {
-            Shown::Running => Self::Running,
-            Shown::Exited => Self::Exited,
-            Shown::Created | Shown::Unknown => Self::Unknown,
+            ReportedState::Running => Self::Running,
+            ReportedState::Exited => Self::Exited,
+            ReportedState::Created | ReportedState::Unknown => Self::Unknown,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The status of a pod in upstream's form.
 
-use pleg_core::{Id, PodUid, Report, Shown, Text};
+use pleg_core::{Id, PodUid, Report, ReportedState, Text};
 
 use crate::time::Time;
 
@@ -58,7 +58,7 @@ impl PodStatus {
     /// Upstream keeps the last addresses of a pod without a ready sandbox (reference, 1.8), because
     /// the teardown of the network races with the read of the status.
     pub(crate) fn keep_addresses(&mut self, previous: &[Text]) {
-        let is_ready = |s: &Report| s.shown == Shown::Running;
+        let is_ready = |s: &Report| s.shown == ReportedState::Running;
         if self.ips.is_empty() && !self.sandboxes.iter().any(is_ready) {
             self.ips = previous.to_vec();
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pleg::core::{Id, Mode, Shown};
+use pleg::core::{Id, Mode, ReportedState};
 use pleg_tests::check::{listing, states};
 use pleg_tests::daemon::{Daemon, Version};
 use pleg_tests::kubelet::{Kubelet, Life, Pod};
@@ -45,9 +45,9 @@ async fn read_your_writes(version: Version, mode: Mode) -> anyhow::Result<()> {
         let pod = kubelet.run_pod(&format!("pod-{n}")).await?;
         let id = kubelet.create(&pod, "app", 0, Life::UntilStopped).await?;
         kubelet.start(&id).await?;
-        lagged += follow(&subject, &pod, &id, &[Shown::Running], &mut took).await?;
+        lagged += follow(&subject, &pod, &id, &[ReportedState::Running], &mut took).await?;
         kubelet.stop(&id).await?;
-        lagged += follow(&subject, &pod, &id, &[Shown::Exited], &mut took).await?;
+        lagged += follow(&subject, &pod, &id, &[ReportedState::Exited], &mut took).await?;
         kubelet.remove(&id).await?;
         lagged += follow(&subject, &pod, &id, &[], &mut took).await?;
         kubelet.stop_pod(&pod).await?;
@@ -83,7 +83,7 @@ async fn follow(
     subject: &Subject,
     pod: &Pod,
     id: &Id,
-    expected: &[Shown],
+    expected: &[ReportedState],
     took: &mut Vec<Duration>,
 ) -> anyhow::Result<usize> {
     let pleg = &subject.pleg;
@@ -96,7 +96,7 @@ async fn follow(
         view.as_of >= Some(asked),
         "{view:?} is older than {asked:?}"
     );
-    let shows: Vec<Shown> = states(&view)
+    let shows: Vec<ReportedState> = states(&view)
         .into_iter()
         .filter(|(i, _)| i == id)
         .map(|(_, s)| s)
@@ -106,7 +106,7 @@ async fn follow(
     }
     // Only what the runtime itself still lists, or listed a moment ago, excuses this: the read
     // was made before this one.
-    let lists: Vec<Shown> = listing(&subject.truth)
+    let lists: Vec<ReportedState> = listing(&subject.truth)
         .await?
         .remove(id)
         .into_iter()

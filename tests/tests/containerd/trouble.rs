@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use futures::StreamExt;
-use pleg::core::{Health, Id, Kind, LifecycleType, Mode, Shown, StreamState};
+use pleg::core::{Health, Id, Kind, LifecycleType, Mode, ReportedState, StreamState};
 use pleg::runtime::Runtime;
 use pleg_tests::check::{Announced, cache_is_right, listing};
 use pleg_tests::daemon::{Daemon, Version};
@@ -403,7 +403,7 @@ async fn jobs_end(subject: &Subject, kubelet: &Kubelet) -> anyhow::Result<Vec<St
     let running = || async {
         let listed = listing(&subject.truth).await.ok()?;
         let jobs = deeds.iter().filter(|(_, d)| d.exit_code != 0);
-        let running = jobs.filter(|(id, _)| listed.get(*id) == Some(&Shown::Running));
+        let running = jobs.filter(|(id, _)| listed.get(*id) == Some(&ReportedState::Running));
         Some(running.map(|(_, d)| d.name.clone()).collect::<Vec<_>>())
     };
     let all_ended = || async { running().await.filter(Vec::is_empty).map(drop) };

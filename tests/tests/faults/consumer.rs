@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use pleg::core::{Id, LifecycleType, Settings, Shown};
+use pleg::core::{Id, LifecycleType, ReportedState, Settings};
 use pleg::runtime::Runtime;
 use pleg::runtime::clock::{self, Clock};
 use pleg::{Delivery, Pleg, Subscription};
@@ -308,7 +308,7 @@ impl Told {
     fn judge(
         &self,
         done: &BTreeMap<Id, Done>,
-        listed: &BTreeMap<Id, Shown>,
+        listed: &BTreeMap<Id, ReportedState>,
         has_code: impl Fn(&Id) -> bool,
     ) -> anyhow::Result<u64> {
         let mut unheard = 0;
@@ -330,7 +330,7 @@ impl Told {
             }
             let due = match listed.get(id) {
                 None => LifecycleType::ContainerRemoved,
-                Some(Shown::Running) => LifecycleType::ContainerStarted,
+                Some(ReportedState::Running) => LifecycleType::ContainerStarted,
                 Some(_) => LifecycleType::ContainerDied,
             };
             anyhow::ensure!(

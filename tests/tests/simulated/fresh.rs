@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pleg::core::{Id, Mode, Shown};
+use pleg::core::{Id, Mode, ReportedState};
 use pleg_tests::check::{cache_is_right, states};
 use pleg_tests::kubelet::{Life, Pod};
 use pleg_tests::wait::until_right;
@@ -31,9 +31,9 @@ async fn read_your_writes(mode: Mode) -> anyhow::Result<()> {
         let pod = kubelet.run_pod(&format!("pod-{n}")).await?;
         let id = kubelet.create(&pod, "app", 0, Life::UntilStopped).await?;
         kubelet.start(&id).await?;
-        took.push(follow(&subject, &pod, &id, &[Shown::Running]).await?);
+        took.push(follow(&subject, &pod, &id, &[ReportedState::Running]).await?);
         kubelet.stop(&id).await?;
-        took.push(follow(&subject, &pod, &id, &[Shown::Exited]).await?);
+        took.push(follow(&subject, &pod, &id, &[ReportedState::Exited]).await?);
         kubelet.remove(&id).await?;
         took.push(follow(&subject, &pod, &id, &[]).await?);
         kubelet.stop_pod(&pod).await?;
@@ -64,7 +64,7 @@ async fn follow(
     subject: &Subject,
     pod: &Pod,
     id: &Id,
-    expected: &[Shown],
+    expected: &[ReportedState],
 ) -> anyhow::Result<Duration> {
     let asked = subject.pleg.now();
     let view = subject.pleg.newer_than(&pod.uid, asked, SOON).await?;
@@ -73,7 +73,7 @@ async fn follow(
         view.as_of >= Some(asked),
         "{view:?} is older than {asked:?}"
     );
-    let shows: Vec<Shown> = states(&view)
+    let shows: Vec<ReportedState> = states(&view)
         .into_iter()
         .filter(|(i, _)| i == id)
         .map(|(_, s)| s)

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use pleg::core::{Health, Id, LifecycleType, Mode, Shown, StreamState};
+use pleg::core::{Health, Id, LifecycleType, Mode, ReportedState, StreamState};
 use pleg_tests::check::{Announced, cache_is_right, cached, listing};
 use pleg_tests::kubelet::{Kubelet, Life};
 use pleg_tests::lives::{self, insist};
@@ -54,7 +54,7 @@ async fn served_again_in_mid_churn() -> anyhow::Result<()> {
         let cached = cached(&subject.pleg);
         let all = doomed
             .iter()
-            .all(|id| cached.get(id) == Some(&Shown::Exited));
+            .all(|id| cached.get(id) == Some(&ReportedState::Exited));
         async move { all.then_some(()) }
     })
     .await?;

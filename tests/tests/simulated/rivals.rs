@@ -1,6 +1,6 @@
 //! Upstream's designs run on a runtime over a real socket as ours does: what a benchmark needs.
 
-use pleg::core::{Id, LifecycleType, Shown};
+use pleg::core::{Id, LifecycleType, ReportedState};
 use pleg::{Pleg, PodUid};
 use pleg_cri::CriRuntime;
 use rivals::{Evented, EventedSettings, Fifo, Generic, GenericSettings, Hint, HintSettings};
@@ -21,10 +21,10 @@ async fn one_life<S: Subject>(start: impl FnOnce(CriRuntime) -> (S, Fifo)) -> an
     let id = kubelet.create(&pod, "app", 0, Life::UntilStopped).await?;
     kubelet.start(&id).await?;
     announced(&mut fifo, LifecycleType::ContainerStarted, &id).await?;
-    assert_eq!(cached(&subject, &pod.uid), Some(Shown::Running));
+    assert_eq!(cached(&subject, &pod.uid), Some(ReportedState::Running));
     assert!(node.sim.kill_container(id.as_str(), 3));
     announced(&mut fifo, LifecycleType::ContainerDied, &id).await?;
-    assert_eq!(cached(&subject, &pod.uid), Some(Shown::Exited));
+    assert_eq!(cached(&subject, &pod.uid), Some(ReportedState::Exited));
     tokio::time::timeout(SOON, healthy(&subject)).await?;
     subject.shutdown().await;
     node.down().await;
@@ -50,7 +50,7 @@ async fn announced(fifo: &mut Fifo, what: LifecycleType, id: &Id) -> anyhow::Res
     .await?
 }
 
-fn cached<S: Subject>(subject: &S, uid: &PodUid) -> Option<Shown> {
+fn cached<S: Subject>(subject: &S, uid: &PodUid) -> Option<ReportedState> {
     let answer = subject.get(uid);
     answer.status.container("app").map(|c| c.shown)
 }

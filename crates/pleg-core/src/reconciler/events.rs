@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 
 use super::Reconciler;
 use super::timers::{PROVISIONAL, Timer};
-use crate::desk::Cause;
 use crate::ids::{Id, Kind, PodUid};
 use crate::lifecycle::Source;
 use crate::observed::{Arrival, EventType, Identity, Report, RuntimeEvent};
 use crate::order::Position;
 use crate::record::{Effect, Record};
+use crate::scheduler::Cause;
 use crate::time::{Instant, WallTime};
 
 /// Ids that an event named and of which no pod is known. A complete list begun later shows them
 /// or not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Aside(BTreeMap<Id, Kept>);
+pub(super) struct Orphans(BTreeMap<Id, Kept>);
 
 /// What an event told of an id whose pod is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,7 +24,7 @@ pub(super) struct Kept {
     told: EventType,
 }
 
-impl Aside {
+impl Orphans {
     /// More than this, and the oldest news gives way; the list tells of its id anyway.
     const MOST: usize = 10_000;
 
@@ -128,7 +128,7 @@ impl Reconciler {
         let contradicts = deleted
             && match kind {
                 Some(Kind::Sandbox) => {
-                    own.is_some_and(|r| r.shown == crate::observed::Shown::Running)
+                    own.is_some_and(|r| r.shown == crate::observed::ReportedState::Running)
                 }
                 _ => own.is_some(),
             };
@@ -192,7 +192,7 @@ impl Reconciler {
                 identity.pod = context.pod.clone();
                 self.records
                     .insert(id.clone(), Record::tombstone(identity, now));
-                self.bury(now, id);
+                self.insert_tombstone(now, id);
                 return false;
             }
             let Some(uid) = context.pod.clone().filter(|_| context.plausible) else {
@@ -213,7 +213,7 @@ impl Reconciler {
             // A container's status does not say which sandbox it is in, but the one sandbox status
             // of an event is its subject's.
             record.identity.sandbox = Some(sandbox.id.clone());
-            self.touch(&uid, Source::Stream);
+            self.mark_dirty(&uid, Source::Stream);
         }
         self.join_from_event(context, id, told, None);
         if told == Position::Removed
@@ -229,7 +229,7 @@ impl Reconciler {
     fn is_there_already(&self, id: &Id, told: Position) -> bool {
         self.records.get(id).is_some_and(|r| {
             let owned = r.kind() == Kind::Sandbox || r.identity.sandbox.is_some();
-            r.position() == Some(told) && !r.is_removed() && !r.is_denied() && owned
+            r.position() == Some(told) && !r.is_removed() && !r.is_contradicted() && owned
         })
     }
 
@@ -293,7 +293,11 @@ impl Reconciler {
             return false;
         };
         let pod = report.identity.pod.as_ref();
-        let undisputed = |uid| self.pods.get(uid).is_some_and(|pod| pod.denied.is_empty());
+        let undisputed = |uid| {
+            self.pods
+                .get(uid)
+                .is_some_and(|pod| pod.contradicted.is_empty())
+        };
         if !(record.is_as_told(report) && pod.is_some_and(undisputed)) {
             return false;
         }
@@ -347,7 +351,7 @@ impl Reconciler {
 
     fn keep_aside(&mut self, now: Instant, id: &Id, told: EventType) {
         self.counters.kept_aside += 1;
-        let gave_way = self.aside.keep(id.clone(), now, told);
+        let gave_way = self.orphans.keep(id.clone(), now, told);
         self.counters.aside_dropped += u64::from(gave_way);
         self.list_soon(now);
     }
@@ -386,7 +390,7 @@ impl Reconciler {
             _ if event.sandbox.is_none() => true,
             EventType::Stopped if kind == Some(Kind::Container) => {
                 // STOPPED with a status from before the end, or an unknown one, lacks the exit code.
-                own.is_none_or(|r| r.shown != crate::observed::Shown::Exited)
+                own.is_none_or(|r| r.shown != crate::observed::ReportedState::Exited)
             }
             _ => kind == Some(Kind::Container) && own.is_none(),
         };
@@ -404,7 +408,7 @@ impl Reconciler {
             && record.exit_code().is_none()
             && !record.provisional
             // Of a pod that cannot be read the code cannot be had.
-            && record.identity.pod.as_ref().is_some_and(|uid| !self.desk.is_failing(uid))
+            && record.identity.pod.as_ref().is_some_and(|uid| !self.scheduler.is_failing(uid))
         {
             record.hold();
         }

@@ -3,17 +3,17 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::judge::{Found, ReadAt};
+use super::apply::{Found, ReadAt};
 use super::{Confirmed, Output, Reconciler};
-use crate::belief::Call;
-use crate::desk::Cause;
 use crate::error::CallError;
+use crate::evidence::Call;
 use crate::ids::{Id, PodUid};
 use crate::lifecycle::Source;
-use crate::observed::{List, Report, Rows, Shown};
+use crate::observed::{List, Report, ReportedState, Rows};
 use crate::order::Position;
 use crate::pod::{Pod, Pods};
 use crate::record::Record;
+use crate::scheduler::Cause;
 use crate::status::PodView;
 use crate::time::Instant;
 use crate::waiters::Waiter;
@@ -53,7 +53,7 @@ impl Reconciler {
                 outcome: outcome.clone(),
             });
         }
-        self.clear_graves(now);
+        self.drop_old_tombstones(now);
         self.pump(now);
     }
 
@@ -61,7 +61,7 @@ impl Reconciler {
     fn fail_waiters_for_list(&mut self, now: Instant, list: &List, error: &CallError) {
         let waited_for: Vec<PodUid> = self.waiters.pods().cloned().collect();
         for uid in waited_for {
-            if self.desk.is_asked_for(&uid) {
+            if self.scheduler.is_asked_for(&uid) {
                 continue;
             }
             let fails = |w: &Waiter| w.is_failed_by(list.ticket, list.began);
@@ -78,7 +78,7 @@ impl Reconciler {
     /// would change nothing.
     fn is_unchanged_by(&self, rows: &Rows) -> bool {
         self.records.are_unchanged_by(rows)
-            && self.aside.is_empty()
+            && self.orphans.is_empty()
             && self.exist_undisputed() == Some(rows.len())
     }
 
@@ -86,7 +86,9 @@ impl Reconciler {
     fn exist_undisputed(&self) -> Option<usize> {
         let mut pods = self.pods.values();
         pods.try_fold(0, |exist, pod| {
-            pod.denied.is_empty().then_some(exist + pod.members.len())
+            pod.contradicted
+                .is_empty()
+                .then_some(exist + pod.members.len())
         })
     }
 
@@ -103,14 +105,14 @@ impl Reconciler {
         if !self.is_unchanged_by(rows) {
             self.apply_rows(now, read, rows, &mut moved);
         }
-        self.aside.forget_before(list.began);
+        self.orphans.forget_before(list.began);
         self.unrecorded.forget_before(list.began);
         self.pending.forget_old_misses(now);
         let mut gone = Vec::new();
         self.departed.retain(|uid, since| {
             // The list vouches for nobody's absence of whom it shows something.
             let pod = self.pods.get(uid);
-            let undecided = pod.is_some_and(|pod| !pod.denied.is_empty());
+            let undecided = pod.is_some_and(|pod| !pod.contradicted.is_empty());
             let stays = *since >= list.began || undecided;
             if !stays {
                 gone.push(uid.clone());
@@ -120,7 +122,7 @@ impl Reconciler {
         self.end_outage(now);
         self.relist.succeeded(list.began, list.ended);
         self.publish(now);
-        self.out.push_back(Output::Swept {
+        self.out.push_back(Output::ListApplied {
             as_of: list.began,
             gone,
         });
@@ -134,7 +136,7 @@ impl Reconciler {
             self.unsynced = Some(
                 self.pods
                     .keys()
-                    .filter(|uid| self.desk.owes(uid))
+                    .filter(|uid| self.scheduler.owes(uid))
                     .cloned()
                     .collect(),
             );
@@ -149,7 +151,7 @@ impl Reconciler {
             .is_some_and(|at| at.after(OUTAGES_APART) > now);
         if self.relist.has_failed() && !recently {
             self.backoff_cleared = Some(now);
-            self.desk.clear_backoff();
+            self.scheduler.clear_backoff();
         }
     }
 
@@ -185,8 +187,8 @@ impl Reconciler {
 
     /// Confirms the recorded state of the known ids that are listed so: most rows of most lists.
     /// Returns the others that are listed.
-    fn confirm_rows<'a>(&mut self, rows: &'a Rows, began: Instant) -> Vec<(&'a Id, Shown)> {
-        let disputed = self.pods.values().any(|pod| !pod.denied.is_empty());
+    fn confirm_rows<'a>(&mut self, rows: &'a Rows, began: Instant) -> Vec<(&'a Id, ReportedState)> {
+        let disputed = self.pods.values().any(|pod| !pod.contradicted.is_empty());
         let mut changed = Vec::new();
         // Both are in order of ids: a walk, where a search would be most of the cost.
         let mut records = self.records.iter_mut();
@@ -201,7 +203,7 @@ impl Reconciler {
                     if *other == id
                         && record.is_as_shown(id, kind, shown)
                         && record.recorded_since() < began
-                        && self.aside.told(id).is_none()
+                        && self.orphans.told(id).is_none()
                         && !(disputed && is_disputed(&self.pods, record)) =>
                 {
                     record.supported();
@@ -219,9 +221,9 @@ impl Reconciler {
         row: &Report,
         moved: &mut BTreeSet<PodUid>,
     ) {
-        let aside = self.aside.take(&row.id);
+        let orphan = self.orphans.take(&row.id);
         let found = self.read_report(now, read, row);
-        if let Some(kept) = aside {
+        if let Some(kept) = orphan {
             self.apply_aside(now, &row.id, kept);
         }
         if found == Found::Otherwise
@@ -244,7 +246,7 @@ impl Reconciler {
         let new: BTreeSet<&Id> = rows.new_rows().iter().map(|row| &row.id).collect();
         let mut absent: Vec<(PodUid, Id)> = Vec::new();
         for (uid, pod) in &self.pods {
-            for id in pod.members.union(&pod.denied) {
+            for id in pod.members.union(&pod.contradicted) {
                 let kind = self.records.get(id).map(|record| record.kind());
                 let known = kind.is_some_and(|kind| rows.lists_known(id, kind));
                 if !known && !new.contains(id) {
@@ -275,7 +277,7 @@ impl Reconciler {
         let is_owed = |uid: &PodUid, pod: &Pod| {
             moved.contains(uid)
                 || self.is_owed_a_read(uid, pod)
-                || !pod.denied.is_empty()
+                || !pod.contradicted.is_empty()
                 || pod.recheck_skipped
                 || pod.members.is_empty()
         };
@@ -297,7 +299,7 @@ impl Reconciler {
         };
         if pods != Confirmed::These(Vec::new()) && !self.pods.is_empty() {
             let as_of = list.began;
-            self.out.push_back(Output::Confirm { as_of, pods });
+            self.out.push_back(Output::Refresh { as_of, pods });
         }
         // Those who wait are served by what the list has confirmed, pods that it does not show
         // included.
@@ -319,17 +321,17 @@ impl Reconciler {
     /// owed. A status that failed alone is read again after its backoff; until then it withholds
     /// nothing.
     fn is_owed_a_read(&self, uid: &PodUid, pod: &Pod) -> bool {
-        if !self.desk.owes(uid) {
+        if !self.scheduler.owes(uid) {
             return false;
         }
         let mut records = pod.members.iter().filter_map(|id| self.records.get(id));
         let all_but_failed = records.all(|r| r.error.is_some() || !r.owes_status());
-        self.desk.is_asked_for(uid) || self.error_of(uid).is_none() || !all_but_failed
+        self.scheduler.is_asked_for(uid) || self.error_of(uid).is_none() || !all_but_failed
     }
 
     /// Somebody still waits for a pod for which nothing but this list was asked for.
     fn read_after_list(&mut self, now: Instant, uid: &PodUid, list: &List) {
-        if self.desk.is_asked_for(uid) {
+        if self.scheduler.is_asked_for(uid) {
             return;
         }
         let waiters = self.waiters.of(uid);
@@ -353,5 +355,5 @@ impl Reconciler {
 /// Whether a read contradicts what is believed of something of its pod.
 fn is_disputed(pods: &Pods, record: &Record) -> bool {
     let pod = record.identity.pod.as_ref().and_then(|uid| pods.get(uid));
-    pod.is_none_or(|pod| !pod.denied.is_empty())
+    pod.is_none_or(|pod| !pod.contradicted.is_empty())
 }

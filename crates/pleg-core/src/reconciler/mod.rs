@@ -4,13 +4,13 @@
 //! `lists` and `reads` take observations in, `judge` applies them to the records, `publish` turns what
 //! changed into cache writes and announcements, `timers` holds what is to happen later.
 
-mod census;
+mod apply;
 mod events;
-mod judge;
 mod lists;
 mod probe;
 mod publish;
 mod reads;
+mod state_counts;
 mod stream_check;
 mod timers;
 
@@ -20,9 +20,7 @@ use std::time::Duration;
 
 use crate::config::{InvalidSetting, Mode, Settings};
 use crate::counters::Counters;
-use crate::desk::{Cause, Causes, Desk};
 use crate::error::CallError;
-use crate::graves::Graves;
 use crate::health::{Health, PodName};
 use crate::ids::{Id, Kind, PodUid};
 use crate::lifecycle::PodLifecycleEvent;
@@ -33,16 +31,18 @@ use crate::pod::Pods;
 use crate::profile::EventProfile;
 use crate::records::Records;
 use crate::relist::{RelistSchedule, Trust};
+use crate::scheduler::{Cause, Causes, InspectionScheduler};
 use crate::status::{PodStatus, PodView};
 use crate::stream::Stream;
 use crate::terminal::{TerminalRecord, Terminals};
 use crate::time::Instant;
+use crate::tombstones::Tombstones;
 use crate::waiters::{Waiter, WaiterId, Waiters};
 
-pub use census::Census;
-use events::Aside;
-use judge::Touched;
+use apply::DirtyPod;
+use events::Orphans;
 use probe::Probe;
+pub use state_counts::StateCounts;
 use stream_check::Silence;
 use timers::{Timer, Timers};
 
@@ -70,11 +70,11 @@ pub struct Reconciler {
     pods: Pods,
     /// Pods of which nothing exists since that instant, until a list begun later.
     departed: BTreeMap<PodUid, Instant>,
-    graves: Graves,
-    aside: Aside,
+    tombstones: Tombstones,
+    orphans: Orphans,
     /// Containers whose sandbox is not known yet, by the sandbox.
-    orphans: BTreeMap<Id, BTreeSet<Id>>,
-    desk: Desk,
+    awaiting_sandbox: BTreeMap<Id, BTreeSet<Id>>,
+    scheduler: InspectionScheduler,
     relist: RelistSchedule,
     stream: Stream,
     profile: EventProfile,
@@ -90,16 +90,16 @@ pub struct Reconciler {
     terminals: Terminals,
     timers: Timers,
     /// Single statuses that were asked for, and when.
-    readings: BTreeMap<Ticket, (Id, Instant)>,
+    status_reads: BTreeMap<Ticket, (Id, Instant)>,
     probe: Probe,
     /// What the present input did, per pod; empty between inputs.
-    touched: BTreeMap<PodUid, Box<Touched>>,
+    dirty: BTreeMap<PodUid, Box<DirtyPod>>,
     out: VecDeque<Output>,
     /// The number of the last request to the read side.
     number: u64,
     counters: Counters,
     /// Of what the cache holds.
-    census: Census,
+    state_counts: StateCounts,
     list_error: Option<CallError>,
     behind_since: Option<Instant>,
     /// When an outage last ended the backoff of every pod.
@@ -122,19 +122,19 @@ pub enum Output {
     },
     /// Nothing of the pod exists any more. The cache shows that nothing, as fresh as the pod was,
     /// until a list has swept it.
-    Withdraw {
+    Remove {
         /// The pod.
         uid: PodUid,
     },
     /// A complete list began: pods that are not in the cache do not exist as of then.
-    Swept {
+    ListApplied {
         /// The begin of the list.
         as_of: Instant,
         /// Withdrawn pods whose end the list has confirmed: take them out of the cache.
         gone: Vec<PodUid>,
     },
     /// A list showed these pods unchanged: they are fresh as of its begin.
-    Confirm {
+    Refresh {
         /// The begin of the list.
         as_of: Instant,
         /// The pods.
@@ -246,10 +246,10 @@ impl Reconciler {
             records: Records::default(),
             pods: BTreeMap::new(),
             departed: BTreeMap::new(),
-            graves: Graves::default(),
-            aside: Aside::default(),
-            orphans: BTreeMap::new(),
-            desk: Desk::new(settings.lanes()),
+            tombstones: Tombstones::default(),
+            orphans: Orphans::default(),
+            awaiting_sandbox: BTreeMap::new(),
+            scheduler: InspectionScheduler::new(settings.lanes()),
             relist: RelistSchedule::new(settings.periods(), now),
             stream: Stream::new(settings.mode == Mode::Evented, now),
             profile: EventProfile::UNKNOWN,
@@ -262,13 +262,13 @@ impl Reconciler {
             waiters: Waiters::default(),
             terminals: Terminals::default(),
             timers: Timers::default(),
-            readings: BTreeMap::new(),
+            status_reads: BTreeMap::new(),
             probe: Probe::default(),
-            touched: BTreeMap::new(),
+            dirty: BTreeMap::new(),
             out: VecDeque::new(),
             number: 0,
             counters: Counters::default(),
-            census: Census::default(),
+            state_counts: StateCounts::default(),
             list_error: None,
             behind_since: None,
             backoff_cleared: None,
@@ -346,8 +346,8 @@ impl Reconciler {
     /// always some.
     fn due(&self, now: Instant) -> Instant {
         let inspection = self.settings.inspection_deadline;
-        let readings = self.readings.values().map(|(_, since)| *since);
-        let oldest_read = readings.chain(self.desk.oldest()).min();
+        let status_reads = self.status_reads.values().map(|(_, since)| *since);
+        let oldest_read = status_reads.chain(self.scheduler.oldest()).min();
         [
             self.poll_timeout(),
             self.relist.deadline(),
@@ -363,7 +363,7 @@ impl Reconciler {
     /// Asks for one status.
     fn read_status(&mut self, now: Instant, id: &Id, kind: Kind) -> Ticket {
         let ticket = self.next_ticket();
-        self.readings.insert(ticket, (id.clone(), now));
+        self.status_reads.insert(ticket, (id.clone(), now));
         self.records.attempted(id, now);
         self.out.push_back(Output::Read {
             ticket,
@@ -440,7 +440,7 @@ impl Reconciler {
 
     /// Whether the inspection in flight began after `after`, as far as is known here.
     fn read_under_way_serves(&self, uid: &PodUid, after: Instant) -> bool {
-        self.desk
+        self.scheduler
             .in_flight(uid)
             .is_some_and(|(_, issued)| issued > after)
     }
@@ -471,7 +471,7 @@ impl Reconciler {
 
     /// The present health.
     pub fn health(&self, now: Instant) -> Health {
-        let hung = self.desk.hung();
+        let hung = self.scheduler.hung();
         let failing = self.failing_pods();
         Health {
             due: self.due(now),
@@ -504,7 +504,7 @@ impl Reconciler {
             }
             record.identity.pod.as_ref()
         });
-        self.desk.failing_pods().chain(unsettled).collect()
+        self.scheduler.failing_pods().chain(unsettled).collect()
     }
 
     /// The first of these pods, as health names them.
@@ -523,20 +523,22 @@ impl Reconciler {
     /// What was counted since the start.
     pub fn counters(&self) -> Counters {
         Counters {
-            tombstones: self.graves.len() as u64,
+            tombstones: self.tombstones.len() as u64,
             streams_lost: self.stream.lost(),
             ..self.counters.clone()
         }
     }
 
     /// How many pods, sandboxes and containers exist, by state.
-    pub const fn census(&self) -> Census {
-        self.census
+    pub const fn state_counts(&self) -> StateCounts {
+        self.state_counts
     }
 
     /// Whether nothing is queued, in flight or owed: for tests that wait for quiet.
     pub fn is_idle(&self) -> bool {
-        self.desk.is_idle() && self.readings.is_empty() && self.relist.in_flight().is_none()
+        self.scheduler.is_idle()
+            && self.status_reads.is_empty()
+            && self.relist.in_flight().is_none()
     }
 
     /// How far the stream has been checked.
@@ -561,7 +563,7 @@ impl Reconciler {
             // the pod's end since the list began only: an event satisfies nobody (invariant 4).
             None => {
                 let as_of = self.relist.complete().filter(|&as_of| as_of > after)?;
-                if self.departed.contains_key(uid) || self.desk.owes(uid) {
+                if self.departed.contains_key(uid) || self.scheduler.owes(uid) {
                     return None;
                 }
                 let nothing = Arc::new(PodStatus::nothing(uid.clone()));
@@ -572,7 +574,7 @@ impl Reconciler {
 
     /// Asks for an inspection of the pod.
     fn want(&mut self, now: Instant, uid: &PodUid, cause: Cause) {
-        if let Some(retry_at) = self.desk.want(uid, cause) {
+        if let Some(retry_at) = self.scheduler.want(uid, cause) {
             self.timers
                 .set(retry_at.max(now), Timer::Retry(uid.clone()));
         }
@@ -585,9 +587,9 @@ impl Reconciler {
 
     /// Publishes what the input changed and starts the reads that may start.
     fn pump(&mut self, now: Instant) {
-        if self.graves.len() > self.settings.tombstones_max {
+        if self.tombstones.len() > self.settings.tombstones_max {
             // Removals may come faster than lists.
-            self.clear_graves(now);
+            self.drop_old_tombstones(now);
         }
         self.publish(now);
         let ticket = Ticket(self.number + 1);
@@ -600,13 +602,13 @@ impl Reconciler {
                 known: self.records.known(),
             });
         }
-        while self.desk.can_start() {
+        while self.scheduler.can_start() {
             let ticket = self.next_ticket();
-            let Some(start) = self.desk.start(ticket, now) else {
+            let Some(start) = self.scheduler.start(ticket, now) else {
                 break;
             };
             self.timers.set(
-                now.after(self.desk.slot_time()),
+                now.after(self.scheduler.slot_time()),
                 Timer::Overdue(start.ticket),
             );
             for cause in start.causes.iter() {
@@ -635,12 +637,12 @@ impl Reconciler {
             return Vec::new();
         };
         let state_only = causes.iter().all(Cause::asks_for_state);
-        let repeats = self.desk.may_be_retried(uid, now);
+        let repeats = self.scheduler.may_be_retried(uid, now);
         let open = pod.first_look.as_ref().map(|look| &look.open);
         let held = |id: &Id| {
             let record = self.records.get(id)?;
             let owed = match state_only {
-                _ if pod.denied.contains(id) => true,
+                _ if pod.contradicted.contains(id) => true,
                 _ if open.is_some_and(|open| open.contains(id)) => true,
                 true if record.error.is_some() => repeats,
                 true => record.owes_status(),
@@ -653,6 +655,9 @@ impl Reconciler {
                 owed,
             })
         };
-        pod.members.union(&pod.denied).filter_map(held).collect()
+        pod.members
+            .union(&pod.contradicted)
+            .filter_map(held)
+            .collect()
     }
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use super::timers::Timer;
 use super::{Output, Reconciler};
-use crate::desk::Cause;
 use crate::error::{CallError, CallErrorKind};
 use crate::ids::{Id, Kind};
 use crate::observed::{Ticket, Version};
+use crate::scheduler::Cause;
 use crate::time::Instant;
 
 /// After this long without an answer to the status, `Version` is called beside it.
@@ -79,7 +79,7 @@ impl Reconciler {
         let members = self
             .pods
             .iter()
-            .filter(|(uid, pod)| pod.recheck_due.is_none() && !self.desk.is_backing_off(uid))
+            .filter(|(uid, pod)| pod.recheck_due.is_none() && !self.scheduler.is_backing_off(uid))
             .flat_map(|(_, pod)| &pod.members);
         let attempts = members.filter_map(|id| Some((id, self.records.get(id)?)));
         let (id, record) = attempts.min_by_key(|(_, record)| record.attempted)?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::judge::Touched;
+use super::apply::DirtyPod;
 use super::timers::{TERMINALS, Timer};
 use super::{Output, Reconciler};
 use crate::ids::{Id, Ids, PodUid};
@@ -18,7 +18,7 @@ impl Reconciler {
     /// Publishes every pod that the present input touched. The cache is written before the
     /// announcement (invariant 9).
     pub(super) fn publish(&mut self, now: Instant) {
-        for (uid, touched) in std::mem::take(&mut self.touched) {
+        for (uid, touched) in std::mem::take(&mut self.dirty) {
             let events = self.announcements(now, &uid, &touched);
             self.write_cache(now, &uid);
             self.keep_ends(now, &uid, &events, &touched.details);
@@ -36,10 +36,10 @@ impl Reconciler {
         if pod.members.is_empty() {
             let was = pod.published.take();
             let was_there = was.is_some();
-            self.census.recount(was.as_deref(), None);
+            self.state_counts.recount(was.as_deref(), None);
             if pod.is_gone() {
                 self.pods.remove(uid);
-                self.desk.forget(uid);
+                self.scheduler.forget(uid);
             } else if !was_there && !self.departed.contains_key(uid) {
                 // Reads show something of it that is believed removed. Until that is decided the
                 // cache holds the nothing that we believe in, as of no read that shows more: a
@@ -53,7 +53,7 @@ impl Reconciler {
                 });
             }
             if was_there {
-                self.out.push_back(Output::Withdraw { uid: uid.clone() });
+                self.out.push_back(Output::Remove { uid: uid.clone() });
                 if self.terminals.pod_gone(uid, now) {
                     self.timers
                         .set(now.after(TERMINALS), Timer::ForgetTerminals(uid.clone()));
@@ -65,7 +65,7 @@ impl Reconciler {
         let status = match pod.published.take() {
             Some(old) if *old == status => old,
             old => {
-                self.census.recount(old.as_deref(), Some(&status));
+                self.state_counts.recount(old.as_deref(), Some(&status));
                 Arc::new(status)
             }
         };
@@ -82,7 +82,7 @@ impl Reconciler {
         &mut self,
         now: Instant,
         uid: &PodUid,
-        touched: &Touched,
+        touched: &DirtyPod,
     ) -> Vec<PodLifecycleEvent> {
         let brought = touched.source.unwrap_or(Source::Inspection);
         let mut events = Vec::new();

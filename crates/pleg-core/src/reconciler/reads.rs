@@ -4,18 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::judge::ReadAt;
+use super::apply::ReadAt;
 use super::timers::Timer;
 use super::{Output, Reconciler};
-use crate::belief::Call;
-use crate::desk::{Cause, Outcome};
 use crate::error::{CallError, CallErrorKind};
+use crate::evidence::Call;
 use crate::ids::{Id, PodUid};
 use crate::lifecycle::Source;
-use crate::observed::{Inspection, Reading, Report, Ticket};
+use crate::observed::{Inspection, Report, StatusRead, Ticket};
 use crate::order::Position;
 use crate::pod::FirstLook;
 use crate::record::Record;
+use crate::scheduler::{Cause, Outcome};
 use crate::status::{PodStatus, PodView};
 use crate::time::Instant;
 use crate::waiters::Waiter;
@@ -27,7 +27,7 @@ impl Reconciler {
     /// An inspection has ended.
     pub fn handle_inspection(&mut self, now: Instant, inspection: Inspection) {
         let ticket = inspection.ticket;
-        if !self.desk.is_under_way(ticket) {
+        if !self.scheduler.is_under_way(ticket) {
             return;
         }
         if inspection.error.is_none() || !inspection.found.is_empty() {
@@ -120,7 +120,7 @@ impl Reconciler {
     /// The lists of an inspection were complete, whatever became of its status calls.
     fn complete_inspection(&mut self, now: Instant, inspection: &Inspection) {
         let (ticket, began) = (inspection.ticket, inspection.began);
-        let Some(uid) = self.desk.pod_of(ticket).cloned() else {
+        let Some(uid) = self.scheduler.pod_of(ticket).cloned() else {
             return;
         };
         let checks_stream = self.stream.checks(began);
@@ -137,7 +137,7 @@ impl Reconciler {
             began > r.recorded_since() && found() || denied() || counts && failed()
         });
         let outcome = self.outcome(&uid, inspection, counts);
-        let Some((landed, retry_at)) = self.desk.land(ticket, outcome, now) else {
+        let Some((landed, retry_at)) = self.scheduler.land(ticket, outcome, now) else {
             return;
         };
         if !inspection.failed.is_empty() {
@@ -168,7 +168,7 @@ impl Reconciler {
             changed
         });
         let asked_to_sync = landed.causes.contains(Cause::Reinspect);
-        let touched = self.touch(&uid, Source::Inspection);
+        let touched = self.mark_dirty(&uid, Source::Inspection);
         touched.sync |= asked_to_sync || error_changed;
         self.recheck_with_backoff(now, &uid, !left_out.is_empty() || unsettled);
         self.publish(now);
@@ -318,7 +318,7 @@ impl Reconciler {
         let first = self.pods.get_mut(uid).and_then(|pod| pod.first_look.take());
         let Some(first) = first else { return };
         self.mark_unsettled(&first.open);
-        self.touch(uid, Source::Inspection);
+        self.mark_dirty(uid, Source::Inspection);
         self.publish(now);
         let FirstLook { read, .. } = *first;
         let effective = self.effective_read(uid, &read);
@@ -376,7 +376,9 @@ impl Reconciler {
                 .map(|r| (r.kind(), r.identity.created_at, id.clone()))
         });
         if !released.is_empty() {
-            self.touch(uid, Source::Inspection).ids.extend(released);
+            self.mark_dirty(uid, Source::Inspection)
+                .ids
+                .extend(released);
         }
     }
 
@@ -385,7 +387,7 @@ impl Reconciler {
         let Some(pod) = self.pods.get(uid) else {
             return 0;
         };
-        pod.denied
+        pod.contradicted
             .iter()
             .filter(|id| self.records.get(*id).is_some_and(|r| r.is_removed()))
             .count()
@@ -476,7 +478,9 @@ impl Reconciler {
         let status = match self.pods.get(uid) {
             None => Arc::new(PodStatus::nothing(uid.clone())),
             Some(pod) => match &pod.published {
-                Some(status) if pod.denied.is_empty() && left_out.is_empty() => status.clone(),
+                Some(status) if pod.contradicted.is_empty() && left_out.is_empty() => {
+                    status.clone()
+                }
                 _ => Arc::new(pod.assemble_with(uid, &self.records, inspection, left_out, now)),
             },
         };
@@ -536,8 +540,8 @@ impl Reconciler {
         } else {
             Outcome::RuntimeFailed
         };
-        let began = self.desk.issued(ticket);
-        let Some((landed, retry_at)) = self.desk.land(ticket, outcome, now) else {
+        let began = self.scheduler.issued(ticket);
+        let Some((landed, retry_at)) = self.scheduler.land(ticket, outcome, now) else {
             return;
         };
         let uid = landed.uid;
@@ -552,7 +556,7 @@ impl Reconciler {
             self.release_held(&uid, |_, _| true);
         }
         self.answer_first_look(now, &uid);
-        self.touch(&uid, Source::Inspection);
+        self.mark_dirty(&uid, Source::Inspection);
         self.publish(now);
         let began = began.unwrap_or(now);
         for waiter in self.waiters.take(&uid, |w| w.is_failed_by(ticket, began)) {
@@ -563,30 +567,30 @@ impl Reconciler {
     }
 
     /// A single status has been read. It is joined; no freshness and no absence follow.
-    pub fn handle_reading(&mut self, now: Instant, reading: Reading) {
-        if self.readings.remove(&reading.ticket).is_none() {
+    pub fn handle_status_read(&mut self, now: Instant, status: StatusRead) {
+        if self.status_reads.remove(&status.ticket).is_none() {
             return;
         }
-        if reading.report.is_ok() {
-            self.runtime_answers(now, reading.ended);
+        if status.report.is_ok() {
+            self.runtime_answers(now, status.ended);
         }
-        let error = reading.report.as_ref().err();
-        self.probe_answered(now, reading.ticket, reading.ended, error);
-        if let Ok(report) = &reading.report
+        let error = status.report.as_ref().err();
+        self.probe_answered(now, status.ticket, status.ended, error);
+        if let Ok(report) = &status.report
             && let Some(record) = self.records.get(&report.id)
         {
             let pod = record.identity.pod.clone();
             let read = ReadAt {
                 call: Call::Inspection,
-                began: reading.began,
-                ended: reading.ended,
-                checks_stream: self.stream.checks(reading.began),
+                began: status.began,
+                ended: status.ended,
+                checks_stream: self.stream.checks(status.began),
             };
             self.apply_status(now, read, report);
             if let Some(uid) = &pod {
-                self.touch(uid, Source::Inspection);
+                self.mark_dirty(uid, Source::Inspection);
             }
-            self.release_read(reading.began, std::slice::from_ref(report));
+            self.release_read(status.began, std::slice::from_ref(report));
             if let Some(uid) = pod.filter(|uid| self.trouble(uid).is_some()) {
                 self.recheck_later(now, &uid);
             }
@@ -614,7 +618,7 @@ impl Reconciler {
             return;
         };
         // One that is owed its inspection is enough to know.
-        while waiting.first().is_some_and(|uid| !self.desk.owes(uid)) {
+        while waiting.first().is_some_and(|uid| !self.scheduler.owes(uid)) {
             waiting.pop_first();
         }
         if waiting.is_empty() {

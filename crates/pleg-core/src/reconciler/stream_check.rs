@@ -1,6 +1,6 @@
 //! Whether the stream delivers what it should: reads check it, and it checks itself (invariant 10).
 
-use super::judge::ReadAt;
+use super::apply::ReadAt;
 use super::timers::Timer;
 use super::{Output, Reconciler};
 use crate::ids::{Id, Kind};
@@ -199,7 +199,7 @@ impl Reconciler {
         };
         let record = self.records.get(id).filter(|r| unread(r));
         let pod = record.and_then(|r| r.identity.pod.as_ref());
-        pod.is_some_and(|uid| self.desk.owes(uid))
+        pod.is_some_and(|uid| self.scheduler.owes(uid))
     }
 
     /// An event missed since then, and none arrived: a stream that stays silent is ended like a
@@ -215,7 +215,8 @@ impl Reconciler {
             && silence.renew_from.is_none_or(|from| now >= from);
         if silence.misses >= SILENT_AFTER && may {
             silence.misses = 0;
-            let pause = crate::desk::doubled(RESUBSCRIBE_FIRST, silence.renewed, RESUBSCRIBE_MOST);
+            let pause =
+                crate::scheduler::doubled(RESUBSCRIBE_FIRST, silence.renewed, RESUBSCRIBE_MOST);
             silence.renew_from = Some(now.after(pause));
             silence.renewed = silence.renewed.saturating_add(1);
             self.counters.streams_renewed += 1;

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::{Output, Reconciler};
-use crate::desk::{Cause, doubled};
 use crate::error::{CallError, CallErrorKind};
 use crate::ids::{Id, PodUid};
 use crate::observed::Ticket;
 use crate::order::Position;
 use crate::pending::ExpectedEvent;
 use crate::pod::all_ended;
+use crate::scheduler::{Cause, doubled};
 use crate::time::Instant;
 
 /// How long an id believed from an event may stay unsettled.
@@ -76,7 +76,7 @@ impl Reconciler {
                 Timer::RelistForPending(id, event) => self.relist_for_pending(now, &id, event),
                 Timer::Overdue(ticket) => self.give_back_slot(now, ticket),
                 Timer::Retry(uid) => {
-                    if self.desk.is_to_be_retried(&uid, now) {
+                    if self.scheduler.is_to_be_retried(&uid, now) {
                         self.want(now, &uid, Cause::Retry);
                     }
                 }
@@ -111,10 +111,10 @@ impl Reconciler {
         let settled = record.position() != Some(Position::Exited)
             || record.exit_code() == Some(0)
             || &*record.reason() == crate::details::OOM_KILLED;
-        if settled || self.readings.values().any(|(other, _)| other == id) {
+        if settled || self.status_reads.values().any(|(other, _)| other == id) {
             return;
         }
-        if self.readings.len() >= self.settings.inspections {
+        if self.status_reads.len() >= self.settings.inspections {
             // A thousand bad exits are no thousand calls at a time.
             self.timers
                 .set(now.after(A_MOMENT), Timer::ExitReason(id.clone()));
@@ -126,7 +126,7 @@ impl Reconciler {
     }
 
     fn give_back_slot(&mut self, now: Instant, ticket: Ticket) {
-        if let Some(oldest) = self.desk.overdue(ticket) {
+        if let Some(oldest) = self.scheduler.overdue(ticket) {
             self.counters.inspections_cancelled += 1;
             self.out.push_back(Output::Cancel { ticket: oldest });
             let error = CallError::new(
@@ -166,7 +166,7 @@ impl Reconciler {
     pub(super) fn trouble(&self, uid: &PodUid) -> Option<Cause> {
         let pod = self.pods.get(uid)?;
         let members = || pod.members.iter().filter_map(|id| self.records.get(id));
-        if !pod.denied.is_empty() {
+        if !pod.contradicted.is_empty() {
             Some(Cause::Contradiction)
         } else if members().any(|r| r.is_unknown()) {
             Some(Cause::Unknown)
@@ -178,7 +178,7 @@ impl Reconciler {
     /// Something of the pod stays unknown or contradicted: it is inspected again, with backoff,
     /// unless it is to be already.
     pub(super) fn recheck_later(&mut self, now: Instant, uid: &PodUid) {
-        let (first, most) = self.desk.backoff();
+        let (first, most) = self.scheduler.backoff();
         if let Some(pod) = self.pods.get_mut(uid)
             && pod.recheck_due.is_none()
         {

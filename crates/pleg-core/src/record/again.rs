@@ -1,22 +1,22 @@
 //! What is said of an id once more: a list row or a status that tells nothing new. Most are.
 
 use super::Record;
-use crate::belief::Call;
+use crate::evidence::Call;
 use crate::ids::{Id, Kind, PodUid};
-use crate::observed::{Details, Report, Shown};
+use crate::observed::{Details, Report, ReportedState};
 use crate::order::Position;
 use crate::time::Instant;
 
 impl Record {
     /// Whether a list shows what is believed, undisputed and of a pod whose name is known: it
     /// supports that, and nothing else about the state follows from it.
-    pub(crate) fn is_as_shown(&self, id: &Id, kind: Kind, shown: Shown) -> bool {
+    pub(crate) fn is_as_shown(&self, id: &Id, kind: Kind, shown: ReportedState) -> bool {
         let shown = Position::shown(kind, shown);
         shown.is_some()
             && shown == self.position
             && kind == self.kind()
             && self.unknown.is_none()
-            && !self.is_denied()
+            && !self.is_contradicted()
             && self.named_pod(id).is_some()
     }
 
@@ -46,7 +46,7 @@ impl Record {
     pub(crate) fn supported(&mut self) {
         self.provisional = false;
         self.reports.shown(self.position);
-        self.belief.confirm(Call::List);
+        self.evidence.confirm(Call::List);
     }
 
     /// Whether it exists and its identity is complete: all that a list row of it can say is its
@@ -65,7 +65,7 @@ impl Record {
     }
 
     /// What a list row in that state says of an id whose identity is complete.
-    pub(crate) fn row(&self, id: &Id, shown: Shown) -> Report {
+    pub(crate) fn row(&self, id: &Id, shown: ReportedState) -> Report {
         Report {
             id: id.clone(),
             shown,

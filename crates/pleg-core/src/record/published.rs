@@ -20,7 +20,7 @@ impl Record {
             (LifecycleType::ContainerChanged, _) if self.position == Some(Position::Created) => {
                 self.identity.created_at
             }
-            (LifecycleType::ContainerRemoved, _) => self.grave().removed_at,
+            (LifecycleType::ContainerRemoved, _) => self.removal().removed_at,
             _ => None,
         }
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ids::Id;
-use crate::observed::Shown;
+use crate::observed::ReportedState;
 use crate::status::{ContainerState, KnownState};
 
 const T0: WallTime = WallTime::from_nanos(1_700_000_000_000_000_000);
@@ -23,7 +23,7 @@ fn record() -> Record {
 fn said(details: ContainerDetails) -> Report {
     Report {
         id: "c".into(),
-        shown: Shown::Exited,
+        shown: ReportedState::Exited,
         identity: Identity::unknown(Kind::Container),
         details: Details::from(details),
     }
@@ -212,16 +212,22 @@ fn unknown_is_shown_until_something_newer_is() {
     // A read that shows an earlier state clears it, too, unless it is old news.
     r.lay_unknown(at(20));
     let stale = r.read(Position::Running, Call::Inspection, at(12), at(21));
-    assert_eq!((stale.denied, stale.details), (Some(Verdict::Stale), false));
+    assert_eq!(
+        (stale.contradicted, stale.details),
+        (Some(Verdict::Stale), false)
+    );
     let denied = r.read(Position::Running, Call::Inspection, at(21), at(22));
-    assert!(denied.details && r.is_denied());
+    assert!(denied.details && r.is_contradicted());
     assert_eq!(state(&r), Some(ContainerState::Exited));
     // Old news is also what is newer than the UNKNOWN, but began before the state was believed.
     let mut r = record();
     r.lay_unknown(at(10));
     r.join(Position::Exited, Source::Stream, at(5), at(20));
     let stale = r.read(Position::Running, Call::Inspection, at(15), at(21));
-    assert_eq!((stale.denied, stale.details), (Some(Verdict::Stale), false));
+    assert_eq!(
+        (stale.contradicted, stale.details),
+        (Some(Verdict::Stale), false)
+    );
     let last = Some(KnownState::Exited);
     assert_eq!(state(&r), Some(ContainerState::Unknown { last }));
 }
@@ -239,7 +245,7 @@ fn what_a_call_has_shown_stands_until_that_call_denies_it() {
         r.join(Position::Exited, source, at(1), at(1));
         let denies = |r: &mut Record, call, ms| {
             let effect = r.read(Position::Running, call, at(ms), at(ms + 1));
-            effect.denied == Some(Verdict::Overruled)
+            effect.contradicted == Some(Verdict::Overruled)
         };
         assert!(!denies(&mut r, Call::Inspection, 1_000));
         let overruled = denies(&mut r, Call::Inspection, 2_000);

@@ -11,11 +11,13 @@ use std::sync::Arc;
 use crate::support::{
     MINUTE, SECOND, Stepper, container, exit_code, failure, in_short, ips, sandbox,
 };
-use pleg_core::Shown::{Created, Exited, Running, Unknown};
-use pleg_core::{ContainerState, Inbox, Kind, PodLifecycleEvent, Report, Settings, Shown, Source};
+use pleg_core::ReportedState::{Created, Exited, Running, Unknown};
+use pleg_core::{
+    ContainerState, Inbox, Kind, PodLifecycleEvent, Report, ReportedState, Settings, Source,
+};
 
 /// How an id is made: [`container`] or [`sandbox`].
-type Make = fn(&str, &str, Shown) -> Report;
+type Make = fn(&str, &str, ReportedState) -> Report;
 
 /// The node of G1: P1 {c1 Exited, c2 Running, c3 Unknown}, P2 {c1 Exited}.
 fn first(make: Make) -> Vec<Report> {
@@ -373,15 +375,15 @@ fn g14_running_pods_and_containers_are_counted() {
         sandbox("p2", "p2.s1", Running),
         sandbox("p2", "p2.s2", Exited),
     ]);
-    let census = t.machine.census();
+    let state_counts = t.machine.state_counts();
     assert_eq!(
         (
-            census.exited,
-            census.running,
-            census.unknown,
-            census.created
+            state_counts.exited,
+            state_counts.running,
+            state_counts.unknown,
+            state_counts.created
         ),
         (1, 1, 2, 0)
     );
-    assert_eq!(census.running_pods, 2);
+    assert_eq!(state_counts.running_pods, 2);
 }

@@ -1,7 +1,7 @@
 //! Upstream's scenarios of reinspection, G11 and G19 (generic_test.go of Kubernetes 1.36.2), on our
 //! machine in `Polling` mode: pods that are inspected although no list shows a change.
 use crate::support::{MS, SECOND, Stepper, container, failure, sandbox};
-use pleg_core::Shown::{Running, Unknown};
+use pleg_core::ReportedState::{Running, Unknown};
 use pleg_core::{ContainerState, Instant, Report};
 
 /// A stepper that has relisted once, with nothing left to be taken.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::support::{MS, SECOND, Stepper, container};
 use pleg_core::Instant;
-use pleg_core::Shown::Running;
+use pleg_core::ReportedState::Running;
 
 /// Two running pods, listed and inspected once, every 2 s.
 fn two_pods() -> Stepper {

@@ -106,7 +106,7 @@ fn sandbox_details(report: Report) -> Arc<SandboxDetails> {
 fn sandbox_identity_comes_from_metadata() {
     let report = regular(|| sandbox_status(sandbox())).unwrap();
     assert_eq!(report.id.as_str(), "s");
-    assert_eq!(report.shown, Shown::Running);
+    assert_eq!(report.shown, ReportedState::Running);
     assert_eq!(
         report.identity,
         Identity {
@@ -142,7 +142,7 @@ fn sandbox_without_metadata_is_identified_by_labels() {
 
 #[test]
 fn sandbox_states_are_mapped_as_in_kubelet() {
-    for (state, shown) in [(0, Shown::Running), (1, Shown::Exited)] {
+    for (state, shown) in [(0, ReportedState::Running), (1, ReportedState::Exited)] {
         let status = v1::PodSandboxStatus { state, ..sandbox() };
         assert_eq!(regular(|| sandbox_status(status)).unwrap().shown, shown);
         let row = v1::PodSandbox {
@@ -161,17 +161,17 @@ fn sandbox_states_are_mapped_as_in_kubelet() {
     });
     assert_eq!(
         (report.unwrap().shown, kinds),
-        (Shown::Unknown, one("unknown_number"))
+        (ReportedState::Unknown, one("unknown_number"))
     );
 }
 
 #[test]
 fn container_states_are_mapped_and_unknown_is_not_irregular() {
     let states = [
-        Shown::Created,
-        Shown::Running,
-        Shown::Exited,
-        Shown::Unknown,
+        ReportedState::Created,
+        ReportedState::Running,
+        ReportedState::Exited,
+        ReportedState::Unknown,
     ];
     for (state, shown) in (0..).zip(states) {
         let row = v1::Container {
@@ -191,7 +191,7 @@ fn container_states_are_mapped_and_unknown_is_not_irregular() {
     let (report, kinds) = counted(|| container_row(row));
     assert_eq!(
         (report.unwrap().shown, kinds),
-        (Shown::Unknown, one("unknown_number"))
+        (ReportedState::Unknown, one("unknown_number"))
     );
 }
 

@@ -4,7 +4,7 @@
 use crate::common::{Fake, FakeState, client, config, container, event, sandbox};
 use futures::StreamExt;
 use pleg_cri::{CriRuntime, v1};
-use pleg_runtime::core::{CallError, CallErrorKind, EventType, Report, Shown, WallTime};
+use pleg_runtime::core::{CallError, CallErrorKind, EventType, Report, ReportedState, WallTime};
 use pleg_runtime::{Row, Runtime, Scope};
 use tonic::Status;
 
@@ -184,14 +184,14 @@ async fn c17_an_unknown_number_is_no_panic() {
     let runtime = client(&path);
     let rows = containers(&runtime, &Scope::Node).await.unwrap();
     let shown: Vec<_> = rows.iter().map(|row| row.shown).collect();
-    assert_eq!(shown, [Shown::Unknown, Shown::Exited]);
+    assert_eq!(shown, [ReportedState::Unknown, ReportedState::Exited]);
     let report = runtime.container_status(&"c1".into()).await.unwrap();
-    assert_eq!(report.shown, Shown::Unknown);
+    assert_eq!(report.shown, ReportedState::Unknown);
     let mut sandboxes = Vec::new();
     let mut take = |row: Row<'_>| sandboxes.push(row.shown());
     let listed = runtime.list_sandboxes(&Scope::Node, &mut take).await;
     listed.unwrap();
-    assert_eq!(sandboxes, [Shown::Unknown]);
+    assert_eq!(sandboxes, [ReportedState::Unknown]);
 
     let mut events = runtime.subscribe().await.unwrap();
     let unknown = v1::ContainerEventResponse {
@@ -202,5 +202,5 @@ async fn c17_an_unknown_number_is_no_panic() {
     sender.send(Ok(unknown)).await.unwrap();
     let received = events.next().await.unwrap().unwrap();
     assert_eq!(received.event, EventType::Other(42));
-    assert_eq!(received.containers[0].shown, Shown::Unknown);
+    assert_eq!(received.containers[0].shown, ReportedState::Unknown);
 }

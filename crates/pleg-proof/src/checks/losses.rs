@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use pleg_core::{EventType, Id, Report, RuntimeEvent, Shown};
+use pleg_core::{EventType, Id, Report, ReportedState, RuntimeEvent};
 
 use crate::laws::Lawful;
 use crate::laws::acting as laws;
@@ -72,8 +72,9 @@ impl Losses {
         }
         for report in &event.containers {
             let pending = |l: &Lost| l.pending_since.is_some();
-            self.lost
-                .retain(|l| pending(l) || l.id != report.id || report.shown == Shown::Created);
+            self.lost.retain(|l| {
+                pending(l) || l.id != report.id || report.shown == ReportedState::Created
+            });
         }
         // Another event of the same id says it after all, or makes it pending at another moment.
         let pending = |l: &Lost| l.pending_since.is_some() && l.event != event.event;
@@ -98,8 +99,8 @@ impl Losses {
             }
             let report = reports.iter().find(|r| r.id == lost.id);
             let shown = match report.map(|r| r.shown) {
-                Some(Shown::Running) => lost.event == EventType::Started,
-                Some(Shown::Exited) => lost.event == EventType::Stopped,
+                Some(ReportedState::Running) => lost.event == EventType::Started,
+                Some(ReportedState::Exited) => lost.event == EventType::Stopped,
                 _ => false,
             };
             lost.pending_since = (shown && checks).then_some(now);
@@ -150,7 +151,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn report(shown: Shown) -> Report {
+    fn report(shown: ReportedState) -> Report {
         let kind = Kind::Container;
         Report {
             id: "ctr-0-0".into(),
@@ -187,9 +188,17 @@ mod tests {
     #[test]
     fn lost_event_that_a_list_finds_is_missed() {
         let mut losses = lossy();
-        losses.listed(3 * SECOND, 3 * SECOND + MS, &[report(Shown::Running)]);
+        losses.listed(
+            3 * SECOND,
+            3 * SECOND + MS,
+            &[report(ReportedState::Running)],
+        );
         assert_eq!(missed(&mut losses, true), 0, "it shows nothing new");
-        losses.listed(4 * SECOND, 4 * SECOND + MS, &[report(Shown::Exited)]);
+        losses.listed(
+            4 * SECOND,
+            4 * SECOND + MS,
+            &[report(ReportedState::Exited)],
+        );
         losses.settle(4 * SECOND + SETTLES, |_| true);
         assert_eq!(losses.missed.len(), 0, "it may still come");
         assert_eq!(missed(&mut losses, true), 1);
@@ -199,9 +208,9 @@ mod tests {
     fn status_in_another_event_settles_only_before_the_read() {
         let event = RuntimeEvent {
             id: "ctr-1-0".into(),
-            ..stopped(vec![report(Shown::Exited)])
+            ..stopped(vec![report(ReportedState::Exited)])
         };
-        let list = [report(Shown::Exited)];
+        let list = [report(ReportedState::Exited)];
         let mut before = lossy();
         before.arrive(&event, 3 * SECOND);
         before.listed(4 * SECOND, 4 * SECOND + MS, &list);
@@ -214,7 +223,7 @@ mod tests {
 
     #[test]
     fn removal_and_the_end_of_the_stream_void_what_is_pending() {
-        let list = [report(Shown::Exited)];
+        let list = [report(ReportedState::Exited)];
         let mut removed = lossy();
         removed.listed(4 * SECOND, 4 * SECOND + MS, &list);
         assert_eq!(missed(&mut removed, false), 0);
@@ -226,7 +235,7 @@ mod tests {
 
     #[test]
     fn read_that_checks_no_stream_makes_nothing_pending() {
-        let list = [report(Shown::Exited)];
+        let list = [report(ReportedState::Exited)];
         for (began, complete) in [(2 * SECOND, true), (3 * SECOND, false)] {
             let mut losses = lossy();
             losses.read(began, 4 * SECOND, &list, complete);

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use pleg_core::{
     ContainerState, EventType, Id, Instant, Kind, Output, PodStatus, PodUid, PodView, Report,
-    RuntimeEvent, SandboxState, Shown, Ticket, WaiterId,
+    ReportedState, RuntimeEvent, SandboxState, Ticket, WaiterId,
 };
 
 use crate::faults::Fault;
@@ -39,7 +39,7 @@ pub enum Input {
     Event,
     List,
     Inspection,
-    Reading,
+    StatusRead,
     Question,
     Cancel,
 }
@@ -186,8 +186,8 @@ impl Checks {
         let shown = event.sandbox.iter().chain(&event.containers);
         let own = shown.clone().find(|r| r.id == event.id);
         let deleted = event.event == EventType::Deleted;
-        let gone =
-            own.is_none_or(|r| r.identity.kind == Kind::Sandbox && r.shown != Shown::Running);
+        let gone = own
+            .is_none_or(|r| r.identity.kind == Kind::Sandbox && r.shown != ReportedState::Running);
         let sandbox = own.is_some_and(|r| r.identity.kind == Kind::Sandbox)
             || event.id.as_str().starts_with("sbx");
         let runs =
@@ -216,7 +216,7 @@ impl Checks {
     fn read_one(&mut self, truth: &Truth, report: &Report) -> Option<&mut Book> {
         let book = self.book(truth, &report.id)?;
         book.named = true;
-        book.ran |= report.shown == Shown::Running;
+        book.ran |= report.shown == ReportedState::Running;
         Some(book)
     }
 
@@ -236,7 +236,7 @@ impl Checks {
         failed: bool,
     ) {
         for report in found {
-            let unknown = report.shown == Shown::Unknown;
+            let unknown = report.shown == ReportedState::Unknown;
             if let Some(book) = self.read_one(truth, report)
                 && unknown
             {
@@ -271,12 +271,12 @@ impl Checks {
                 self.tally.path(Path::Published);
                 self.publish(truth, now, uid, view)?;
             }
-            Output::Withdraw { uid } => {
+            Output::Remove { uid } => {
                 self.tally.path(Path::Withdrawn);
                 self.withdraw(truth, now, uid);
             }
-            Output::Swept { as_of, gone } => self.swept(*as_of, gone)?,
-            Output::Confirm { as_of, pods } => {
+            Output::ListApplied { as_of, gone } => self.swept(*as_of, gone)?,
+            Output::Refresh { as_of, pods } => {
                 self.tally.path(Path::Confirmed);
                 self.confirmed(truth, now, *as_of, pods)?;
             }

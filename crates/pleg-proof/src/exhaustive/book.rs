@@ -3,7 +3,7 @@
 
 use pleg_core::{
     ContainerState, Id, Kind, LifecycleType, Output, PodLifecycleEvent, PodView, Report,
-    SandboxState, Shown, WaiterId,
+    ReportedState, SandboxState, WaiterId,
 };
 
 use super::cast::Cast;
@@ -119,7 +119,7 @@ impl Book {
         if let Some(who) = cast.who(&report.id) {
             let noted = &mut self.noted[who];
             (noted.known, noted.named) = (true, Some(now));
-            noted.ran |= report.shown == Shown::Running;
+            noted.ran |= report.shown == ReportedState::Running;
         }
     }
 
@@ -180,7 +180,7 @@ impl Book {
                 let cached = cached(cast, pod, view)?;
                 self.publish(cast, truth, pod, cached)
             }
-            Output::Withdraw { uid } => {
+            Output::Remove { uid } => {
                 let pod = number(cast, uid)?;
                 let Cached {
                     as_of, inspected, ..
@@ -192,11 +192,11 @@ impl Book {
                 };
                 Ok(())
             }
-            Output::Swept { as_of, .. } => match self.truth_at(as_of.as_nanos()) {
+            Output::ListApplied { as_of, .. } => match self.truth_at(as_of.as_nanos()) {
                 Some(_) => Ok(()),
                 None => Err("law 3: swept as of when no read began".into()),
             },
-            Output::Confirm { as_of, pods } => {
+            Output::Refresh { as_of, pods } => {
                 let is_cached = |pod: &usize| !self.cache[*pod].is_nothing();
                 let cached = (0..cast.pods.len()).filter(is_cached);
                 for uid in pods.among(cached.map(|pod| cast.pods[pod].clone())) {
@@ -435,12 +435,12 @@ fn cached(cast: &Cast, pod: usize, view: &PodView) -> Result<Cached, String> {
     Ok(out)
 }
 
-const fn stage_of(shown: Shown) -> Stage {
+const fn stage_of(shown: ReportedState) -> Stage {
     match shown {
-        Shown::Created => Stage::Created,
-        Shown::Running => Stage::Running,
-        Shown::Exited => Stage::Exited,
-        Shown::Unknown => Stage::Absent,
+        ReportedState::Created => Stage::Created,
+        ReportedState::Running => Stage::Running,
+        ReportedState::Exited => Stage::Exited,
+        ReportedState::Unknown => Stage::Absent,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use pleg_core::{
     Confirmed, ContainerDetails, Details, EventType, Id, Identity, Instant, Kind, Output, PodUid,
-    PodView, Report, RuntimeEvent, Shown, WallTime,
+    PodView, Report, ReportedState, RuntimeEvent, WallTime,
 };
 
 use super::script::{Snapshot, Stage, Step, Who};
@@ -76,9 +76,9 @@ impl Cast {
     /// What a list row says.
     pub fn row(&self, who: Who, stage: Stage) -> Option<Report> {
         let shown = match stage {
-            Stage::Created => Shown::Created,
-            Stage::Running => Shown::Running,
-            Stage::Exited => Shown::Exited,
+            Stage::Created => ReportedState::Created,
+            Stage::Running => ReportedState::Running,
+            Stage::Exited => ReportedState::Exited,
             Stage::Absent | Stage::Removed => return None,
         };
         Some(Report {
@@ -155,14 +155,14 @@ impl Cast {
                     show(view)
                 )
             }
-            Output::Withdraw { uid } => format!("withdraws {uid}"),
-            Output::Swept { as_of: at, .. } => {
+            Output::Remove { uid } => format!("withdraws {uid}"),
+            Output::ListApplied { as_of: at, .. } => {
                 format!(
                     "what is not in the cache does not exist, {}",
                     as_of(Some(*at), since)
                 )
             }
-            Output::Confirm { as_of: at, pods } => {
+            Output::Refresh { as_of: at, pods } => {
                 let pods = match pods {
                     Confirmed::All => "every pod".to_owned(),
                     Confirmed::These(pods) => {

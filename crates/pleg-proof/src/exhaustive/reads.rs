@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use pleg_core::{
-    CallError, CallErrorKind, Inspection, Instant, Kind, KnownIds, List, PodCall, PodRead, Reading,
-    Report, Rows, Shown,
+    CallError, CallErrorKind, Inspection, Instant, Kind, KnownIds, List, PodCall, PodRead, Report,
+    ReportedState, Rows, StatusRead,
 };
 
 use super::book::By;
@@ -145,10 +145,10 @@ impl Play<'_> {
         });
         let unchanged = unchanged.iter().filter_map(|(id, shown)| {
             let stage = match shown {
-                Shown::Created => Stage::Created,
-                Shown::Running => Stage::Running,
-                Shown::Exited => Stage::Exited,
-                Shown::Unknown => return None,
+                ReportedState::Created => Stage::Created,
+                ReportedState::Running => Stage::Running,
+                ReportedState::Exited => Stage::Exited,
+                ReportedState::Unknown => return None,
             };
             self.cast.row(self.cast.who(id)?, stage)
         });
@@ -183,13 +183,13 @@ impl Play<'_> {
                 .read(self.cast, now, std::slice::from_ref(report));
         }
         let (began, ended) = (Instant::from_nanos(read.began), self.instant());
-        let reading = Reading {
+        let reading = StatusRead {
             ticket: read.ticket,
             began,
             ended,
             report,
         };
-        self.state.machine.handle_reading(ended, reading);
+        self.state.machine.handle_status_read(ended, reading);
         self.drain(By::Read);
     }
 }

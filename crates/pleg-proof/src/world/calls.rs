@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pleg_core::{
     CallError, CallErrorKind, Details, HeldId, Id, Inspection, Instant, KnownIds, List, Output,
-    PodRead, PodUid, Reading, Report, Rows, Shown, Ticket, Version,
+    PodRead, PodUid, Report, ReportedState, Rows, StatusRead, Ticket, Version,
 };
 
 use super::node::Met;
@@ -268,7 +268,7 @@ impl World {
         }
         for report in reports {
             if self.comes(Fault::UnknownInRead, |d| &mut d.calls) {
-                report.shown = Shown::Unknown;
+                report.shown = ReportedState::Unknown;
                 report.details = Details::none(report.identity.kind);
             }
         }
@@ -396,14 +396,14 @@ impl World {
             let report = std::slice::from_ref(report);
             self.losses.read(call.began, self.now, report, false);
         }
-        let reading = Reading {
+        let reading = StatusRead {
             ticket: call.ticket,
             began: Instant::from_nanos(call.began),
             ended: Instant::from_nanos(call.ended),
             report,
         };
-        self.checks.handed(Input::Reading);
-        self.machine.handle_reading(self.instant(), reading);
+        self.checks.handed(Input::StatusRead);
+        self.machine.handle_status_read(self.instant(), reading);
         self.drain()
     }
 }

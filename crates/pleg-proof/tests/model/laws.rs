@@ -13,7 +13,7 @@ mod watched;
 use std::collections::{BTreeMap, BTreeSet};
 
 use pleg_core::{
-    EventType, Id, Instant, Kind, Output, PodUid, PodView, Report, Settings, Shown, Ticket,
+    EventType, Id, Instant, Kind, Output, PodUid, PodView, Report, ReportedState, Settings, Ticket,
     WaiterId,
 };
 
@@ -121,7 +121,7 @@ pub struct Laws {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Pushed {
     Told(EventType),
-    Shown(Shown),
+    ReportedState(ReportedState),
 }
 
 impl Laws {
@@ -174,7 +174,7 @@ impl Laws {
 
     fn name(&mut self, report: &Report) {
         self.named.insert(report.id.clone());
-        if report.shown == Shown::Running {
+        if report.shown == ReportedState::Running {
             self.ran.insert(report.id.clone());
         }
     }
@@ -189,9 +189,9 @@ impl Laws {
     ) -> Result<(), Broken> {
         match output {
             Output::Publish { uid, view } => self.publish(node, now, uid, view),
-            Output::Withdraw { uid } => self.withdraw(now, uid),
-            Output::Swept { as_of, gone } => self.swept(node, now, *as_of, gone),
-            Output::Confirm { as_of, pods } => self.confirm(node, now, *as_of, pods),
+            Output::Remove { uid } => self.withdraw(now, uid),
+            Output::ListApplied { as_of, gone } => self.swept(node, now, *as_of, gone),
+            Output::Refresh { as_of, pods } => self.confirm(node, now, *as_of, pods),
             Output::Terminals { records, .. } => self.ends(node, records),
             Output::Announce(event) => self.announce(node, event),
             Output::Answer { waiter, answer } => {
@@ -247,11 +247,11 @@ fn told(kind: Kind, event: EventType) -> Option<State> {
     }
 }
 
-const fn shown(shown: Shown) -> Option<State> {
+const fn shown(shown: ReportedState) -> Option<State> {
     match shown {
-        Shown::Created => Some(State::Created),
-        Shown::Running => Some(State::Running),
-        Shown::Exited => Some(State::Exited),
-        Shown::Unknown => None,
+        ReportedState::Created => Some(State::Created),
+        ReportedState::Running => Some(State::Running),
+        ReportedState::Exited => Some(State::Exited),
+        ReportedState::Unknown => None,
     }
 }

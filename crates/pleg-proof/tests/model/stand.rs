@@ -4,8 +4,8 @@
 
 use pleg_core::{
     Arrival, Backlog, CallError, CallErrorKind, HeldId, Id, Inspection, KnownIds, List, Output,
-    PodUid, Reading, Reconciler, Report, Rows, StreamChange, StreamEnd, Ticket, Version, WaiterId,
-    WallTime,
+    PodUid, Reconciler, Report, Rows, StatusRead, StreamChange, StreamEnd, Ticket, Version,
+    WaiterId, WallTime,
 };
 
 use super::laws::{Input, Laws};
@@ -340,9 +340,9 @@ impl Stand {
                 if let Ok(report) = &report {
                     self.laws.status_read(began, report);
                 }
-                self.machine.handle_reading(
+                self.machine.handle_status_read(
                     now,
-                    Reading {
+                    StatusRead {
                         ticket,
                         began: span.0,
                         ended: span.1,

@@ -2,7 +2,7 @@
 
 use pleg_core::{
     CallError, CallErrorKind, ContainerDetails, Details, EventType, HeldId, Identity, Instant,
-    Kind, PodCall, PodRead, PodUid, Report, RuntimeEvent, SandboxDetails, Shown, WallTime,
+    Kind, PodCall, PodRead, PodUid, Report, ReportedState, RuntimeEvent, SandboxDetails, WallTime,
 };
 
 use super::node::{Flavor, Happening, Life, Node, State};
@@ -24,9 +24,9 @@ pub fn wall(ms: u64, offset_ms: i64) -> i64 {
 /// What a list row says.
 pub fn row(life: &Life, t: u64) -> Option<Report> {
     let shown = match life.at(t)? {
-        State::Created => Shown::Created,
-        State::Running => Shown::Running,
-        State::Exited => Shown::Exited,
+        State::Created => ReportedState::Created,
+        State::Running => ReportedState::Running,
+        State::Exited => ReportedState::Exited,
         State::Gone => return None,
     };
     Some(Report {
@@ -56,10 +56,10 @@ pub fn status(life: &Life, t: u64) -> Option<Report> {
             ..SandboxDetails::default()
         }),
         Kind::Container => Details::from(ContainerDetails {
-            exit_code: (report.shown == Shown::Exited).then_some(life.code),
+            exit_code: (report.shown == ReportedState::Exited).then_some(life.code),
             reason: match report.shown {
-                Shown::Exited if life.failed_to_start => "StartError".into(),
-                Shown::Exited => "Error".into(),
+                ReportedState::Exited if life.failed_to_start => "StartError".into(),
+                ReportedState::Exited => "Error".into(),
                 _ => "".into(),
             },
             ..ContainerDetails::default()
@@ -184,6 +184,6 @@ pub fn event(node: &Node, happening: &Happening, how: How, late: bool) -> Runtim
 
 /// The runtime does not know its state.
 pub fn blur(report: &mut Report) {
-    report.shown = Shown::Unknown;
+    report.shown = ReportedState::Unknown;
     report.details = Details::none(report.identity.kind);
 }

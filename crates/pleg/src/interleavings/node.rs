@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pleg_core::{
     Counters, Details, Identity, Inspection, Instant, Kind, List, Output, Reconciler, Report,
-    Settings, Shown, Ticket,
+    ReportedState, Settings, Ticket,
 };
 use pleg_evented::handover;
 use pleg_runtime::clock::Clock;
@@ -16,10 +16,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::cache::Published;
-use crate::callers::{Callers, Command};
 use crate::handle::{Pleg, Shared};
 use crate::log::HealthLog;
-use crate::outlets::Outlets;
+use crate::outputs::Outputs;
+use crate::requests::{Command, Requests};
 use crate::subscription::Announcer;
 use crate::sync::{mpsc, watch};
 
@@ -44,7 +44,7 @@ impl Node {
     pub(super) fn start(&self, pod: &str, id: &str) -> Instant {
         let report = Report {
             id: id.into(),
-            shown: Shown::Running,
+            shown: ReportedState::Running,
             identity: Identity {
                 pod: Some(pod.into()),
                 name: Some(id.into()),
@@ -63,7 +63,7 @@ impl Node {
 pub(super) struct Writer {
     node: Node,
     machine: Reconciler,
-    to: Outlets,
+    to: Outputs,
     commands: mpsc::Receiver<Command>,
     stop: CancellationToken,
     reads: VecDeque<(Output, Instant)>,
@@ -79,13 +79,13 @@ pub(super) fn generator(node: &Node) -> (Pleg, Writer) {
     let (published, announcer) = <(Arc<Published>, Announcer)>::default();
     let subscribers = announcer.subscribers();
     let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-    let to = Outlets {
+    let to = Outputs {
         published: published.clone(),
         subscribers: announcer,
         fifo: None,
         health,
         counters: counted,
-        callers: Callers::default(),
+        requests: Requests::default(),
         log: HealthLog::default(),
     };
     let shared = Shared {
@@ -137,10 +137,10 @@ impl Writer {
                 () = self.stop.cancelled() => break,
                 Some(command) = self.commands.recv() => {
                     let now = self.node.now();
-                    self.to.callers.obey(&mut self.machine, now, command);
+                    self.to.requests.handle(&mut self.machine, now, command);
                 }
             }
-            self.to.callers.forget_the_gone(&mut self.machine);
+            self.to.requests.cancel_abandoned(&mut self.machine);
         }
         self.to.close(&mut self.commands);
     }

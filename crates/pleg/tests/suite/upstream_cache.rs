@@ -134,13 +134,13 @@ async fn k3_get_newer_than_when_pod_does_not_exist() {
 async fn k4_cache_set_and_get() {
     let node = Node::new();
     node.put(with_ip(
-        crate::support::sandbox("p", pleg::core::Shown::Running),
+        crate::support::sandbox("p", pleg::core::ReportedState::Running),
         "10.0.0.1",
     ));
     node.put(crate::support::container(
         "p",
         "c",
-        pleg::core::Shown::Running,
+        pleg::core::ReportedState::Running,
     ));
     node.fail(pod("p"), CallErrorKind::Failed);
     let pleg = synced(&node, rarely()).await;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::support::{MINUTE, Node, SECOND, container, drain, exited, pass, rarely, sandbox, soon};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
-use pleg::core::{LifecycleType, Shown};
+use pleg::core::{LifecycleType, ReportedState};
 use pleg::{Fifo, Pleg};
 
 /// How many events upstream's channel holds (plegChannelCapacity).
@@ -14,14 +14,14 @@ const PODS: usize = 21;
 const CONTAINERS: usize = 50;
 
 /// Each pod has a sandbox and 50 containers.
-fn deploy(node: &Node, shown: Shown) {
+fn deploy(node: &Node, shown: ReportedState) {
     for pod in 0..PODS {
         let uid = format!("p{pod}");
         node.put(sandbox(&uid, shown));
         for c in 0..CONTAINERS {
             let name = format!("c{c}");
             node.put(match shown {
-                Shown::Exited => exited(&uid, &name, 0),
+                ReportedState::Exited => exited(&uid, &name, 0),
                 _ => container(&uid, &name, shown),
             });
         }
@@ -57,7 +57,7 @@ async fn g4_event_channel_full() {
         }
     };
     let node = Node::new();
-    deploy(&node, Shown::Running);
+    deploy(&node, ReportedState::Running);
     let mut builder = Pleg::builder(node.clone()).settings(rarely());
     let mut fifo = builder.upstream_fifo();
     let (mut keeps_up, mut lags) = (builder.subscribe(), builder.subscribe());
@@ -72,7 +72,7 @@ async fn g4_event_channel_full() {
     assert_eq!(discarded(), beyond);
 
     // Nobody takes anything, and everything ends and goes.
-    deploy(&node, Shown::Exited);
+    deploy(&node, ReportedState::Exited);
     soon(pleg.relist_now()).await.unwrap();
     pass(&pleg, SECOND).await;
     assert_eq!(drain(&mut keeps_up).len(), all);

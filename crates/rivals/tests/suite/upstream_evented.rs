@@ -4,7 +4,7 @@ use crate::support::{
     MINUTE, MS, Node, Op, SECOND, container, drain, evented_1_36, exited, generic, hint, ours, pod,
     sandbox, sleep, wait_until, wait_until_ready, with_timeout,
 };
-use pleg_core::{Details, EventType, RuntimeEvent, SandboxDetails, Shown};
+use pleg_core::{Details, EventType, ReportedState, RuntimeEvent, SandboxDetails};
 use rivals::{Fifo, Hint, HintSettings, Subject};
 
 /// E1, TestHealthyEventedPLEG: healthy until the channel is full.
@@ -46,11 +46,11 @@ async fn e3_addresses() {
     let (evented, _fifo) = evented_1_36(&node);
     wait_until_ready(&evented, &node, "p").await;
     for (ips, shown, expected) in [
-        (&[][..], Shown::Exited, &[][..]),
-        (&["10.0.0.1"], Shown::Running, &["10.0.0.1"]),
-        (&[], Shown::Running, &[]),
-        (&["10.0.0.2"], Shown::Running, &["10.0.0.2"]),
-        (&[], Shown::Exited, &["10.0.0.2"]),
+        (&[][..], ReportedState::Exited, &[][..]),
+        (&["10.0.0.1"], ReportedState::Running, &["10.0.0.1"]),
+        (&[], ReportedState::Running, &[]),
+        (&["10.0.0.2"], ReportedState::Running, &["10.0.0.2"]),
+        (&[], ReportedState::Exited, &["10.0.0.2"]),
     ] {
         node.put(with(ips, shown));
         node.send_event(&node.event(EventType::Stopped, "p-s", evented.wall()));
@@ -71,15 +71,19 @@ async fn classic_event_types_are_announced() {
     wait_until_ready(&evented, &node, "p").await;
     assert_eq!(drain(&mut fifo), ["p Started p-s"]);
     for (event, shown, announced) in [
-        (EventType::Created, Shown::Created, &[][..]),
-        (EventType::Started, Shown::Running, &["p Started p-c"]),
-        (EventType::Stopped, Shown::Exited, &["p Died p-c"]),
+        (EventType::Created, ReportedState::Created, &[][..]),
+        (
+            EventType::Started,
+            ReportedState::Running,
+            &["p Started p-c"],
+        ),
+        (EventType::Stopped, ReportedState::Exited, &["p Died p-c"]),
         (
             EventType::Deleted,
-            Shown::Exited,
+            ReportedState::Exited,
             &["p Died p-c", "p Removed p-c"],
         ),
-        (EventType::Other(9), Shown::Exited, &[]),
+        (EventType::Other(9), ReportedState::Exited, &[]),
     ] {
         node.put(container("p", "c", shown));
         node.send_event(&node.event(event, "p-c", evented.wall()));
@@ -140,7 +144,10 @@ async fn e7_only_stopped_requests_relist() {
         sleep(&hint, MS).await;
         assert_eq!(node.reads(&pod("p")) - before, relists, "{event:?}");
     }
-    assert_eq!(crate::support::cached(&hint, "p", "c"), Some(Shown::Exited));
+    assert_eq!(
+        crate::support::cached(&hint, "p", "c"),
+        Some(ReportedState::Exited)
+    );
     with_timeout(hint.shutdown()).await;
 }
 

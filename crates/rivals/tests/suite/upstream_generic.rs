@@ -6,7 +6,7 @@ use crate::support::{
     MINUTE, MS, Node, SECOND, container, drain, exited, pod, sandbox, sleep, wait_until,
     with_timeout,
 };
-use pleg_core::{Details, Report, SandboxDetails, Shown};
+use pleg_core::{Details, Report, ReportedState, SandboxDetails};
 use rivals::{Fifo, Generic, GenericSettings, Subject};
 
 fn by_hand(node: &Node) -> (Generic<Node>, Fifo) {
@@ -23,8 +23,12 @@ async fn relist(generic: &Generic<Node>, fifo: &mut Fifo) -> Vec<String> {
 
 /// Sets the node's state of G1 or, with `later`, of G3. `create` makes containers, or sandboxes
 /// (G12).
-fn set_node_state(node: &Node, create: fn(&str, &str, Shown) -> Report, later: bool) {
-    let (running, exited, unknown) = (Shown::Running, Shown::Exited, Shown::Unknown);
+fn set_node_state(node: &Node, create: fn(&str, &str, ReportedState) -> Report, later: bool) {
+    let (running, exited, unknown) = (
+        ReportedState::Running,
+        ReportedState::Exited,
+        ReportedState::Unknown,
+    );
     if later {
         node.remove("p1-c1");
         node.put(create("p1", "c2", exited));
@@ -85,9 +89,9 @@ async fn g5_g6_detecting_container_deaths() {
     for relists in [1, 3] {
         let node = Node::new();
         let (generic, mut fifo) = by_hand(&node);
-        node.put(container("p", "c1", Shown::Running));
-        node.put(container("p", "c2", Shown::Running));
-        node.put(container("p", "c3", Shown::Exited));
+        node.put(container("p", "c1", ReportedState::Running));
+        node.put(container("p", "c2", ReportedState::Running));
+        node.put(container("p", "c3", ReportedState::Exited));
         for _ in 0..relists {
             relist(&generic, &mut fifo).await;
         }
@@ -153,7 +157,7 @@ async fn container_removed_before_its_status_call_is_omitted() {
 async fn g9_remove_cache_entry() {
     let node = Node::new();
     let (generic, mut fifo) = by_hand(&node);
-    node.put(container("p", "c", Shown::Running));
+    node.put(container("p", "c", ReportedState::Running));
     relist(&generic, &mut fifo).await;
     node.remove("p-c");
     relist(&generic, &mut fifo).await;
@@ -216,13 +220,13 @@ async fn g13_addresses_are_kept() {
     };
     node.put(Report {
         details: Details::from(details),
-        ..sandbox("p", "s", Shown::Running)
+        ..sandbox("p", "s", ReportedState::Running)
     });
-    node.put(container("p", "c", Shown::Running));
+    node.put(container("p", "c", ReportedState::Running));
     relist(&generic, &mut fifo).await;
     let ips = generic.get(&"p".into()).status.ips.clone();
     assert_eq!(ips.len(), 2);
-    node.put(sandbox("p", "s", Shown::Exited));
+    node.put(sandbox("p", "s", ReportedState::Exited));
     node.put(exited("p", "c", 0));
     relist(&generic, &mut fifo).await;
     assert_eq!(generic.get(&"p".into()).status.ips, ips);

@@ -4,7 +4,7 @@
 use std::slice::from_ref;
 use std::time::Duration;
 
-use pleg_core::Shown::{Exited, Running};
+use pleg_core::ReportedState::{Exited, Running};
 use pleg_core::{EventType, LifecycleType, Report, StreamEnd};
 
 use super::life::{c, in_sandbox, life, running, s};
@@ -129,7 +129,7 @@ fn b4_an_older_snapshot_with_a_newer_stamp_changes_nothing() {
             EventType::Other(7),
             "s",
             s(),
-            &[c(pleg_core::Shown::Created)],
+            &[c(pleg_core::ReportedState::Created)],
         );
     }
     assert_eq!(t.get("p").status.containers, read.containers);
@@ -318,8 +318,12 @@ fn b11_what_happens_in_the_gap_is_found_at_once() {
 fn b12_pods_and_containers_are_counted_once() {
     let mut t = Script::confirmed();
     let count = |t: &Script| {
-        let census = t.machine.census();
-        (census.running_pods, census.running, census.exited)
+        let state_counts = t.machine.state_counts();
+        (
+            state_counts.running_pods,
+            state_counts.running,
+            state_counts.exited,
+        )
     };
     for n in 0..5 {
         let (pod, sb, id) = (format!("p{n}"), format!("s{n}"), format!("c{n}"));

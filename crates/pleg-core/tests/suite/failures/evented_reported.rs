@@ -3,7 +3,7 @@
 use std::slice::from_ref;
 use std::time::Duration;
 
-use pleg_core::Shown::{Created as IsCreated, Exited, Running};
+use pleg_core::ReportedState::{Created as IsCreated, Exited, Running};
 use pleg_core::{
     ContainerDetails, ContainerState, Details, EventType, LifecycleType, Resources, RuntimeEvent,
     StreamEnd, StreamState,

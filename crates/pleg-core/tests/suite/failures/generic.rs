@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::slice::from_ref;
 use std::time::Duration;
 
-use pleg_core::Shown::{Created as IsCreated, Exited, Running, Unknown};
+use pleg_core::ReportedState::{Created as IsCreated, Exited, Running, Unknown};
 use pleg_core::{
     CallErrorKind, ContainerDetails, ContainerState, Degraded, Details, EventType, Inbox,
     LifecycleType, Mode, NotReady, Report, Resources, Settings,

@@ -1,7 +1,7 @@
 //! The life of a pod "p" with the sandbox "s" and one container "c" that exits with 3: what the
 //! node shows after each step, and the event that tells of it.
 
-use pleg_core::{ContainerState, EventType, LifecycleType, PodUid, Report, Shown};
+use pleg_core::{ContainerState, EventType, LifecycleType, PodUid, Report, ReportedState};
 
 use crate::script::{Script, exited, sandbox, status};
 use EventType::{Created, Deleted, Started, Stopped};
@@ -15,13 +15,13 @@ pub(crate) struct Step {
 
 /// The ready sandbox, as an event brings it along.
 pub(crate) fn s() -> Option<Report> {
-    Some(sandbox("s", "p", Shown::Running))
+    Some(sandbox("s", "p", ReportedState::Running))
 }
 
 /// The container as its own status shows it.
-pub(crate) fn c(shown: Shown) -> Report {
+pub(crate) fn c(shown: ReportedState) -> Report {
     match shown {
-        Shown::Exited => in_sandbox(exited("c", "p", 3, "Error")),
+        ReportedState::Exited => in_sandbox(exited("c", "p", 3, "Error")),
         shown => in_sandbox(status("c", "p", shown)),
     }
 }
@@ -33,15 +33,15 @@ pub(crate) fn in_sandbox(mut report: Report) -> Report {
 }
 
 pub(crate) fn life() -> Vec<Step> {
-    let ready = || sandbox("s", "p", Shown::Running);
-    let over = sandbox("s", "p", Shown::Exited);
+    let ready = || sandbox("s", "p", ReportedState::Running);
+    let over = sandbox("s", "p", ReportedState::Exited);
     let step = |event, id, node| Step { event, id, node };
     vec![
         step(Created, "s", vec![ready()]),
         step(Started, "s", vec![ready()]),
-        step(Created, "c", vec![ready(), c(Shown::Created)]),
-        step(Started, "c", vec![ready(), c(Shown::Running)]),
-        step(Stopped, "c", vec![ready(), c(Shown::Exited)]),
+        step(Created, "c", vec![ready(), c(ReportedState::Created)]),
+        step(Started, "c", vec![ready(), c(ReportedState::Running)]),
+        step(Stopped, "c", vec![ready(), c(ReportedState::Exited)]),
         step(Deleted, "c", vec![ready()]),
         step(Stopped, "s", vec![over]),
         step(Deleted, "s", vec![]),

@@ -1,9 +1,9 @@
 //! E1 to E3 and E7 (upstream's evented_test.go up to 1.37) and G20 (generic_test.go up to 1.35),
 //! each with its deviation. E4 to E6 are about the reader: `pleg-evented`, tests/failures.rs.
 
-use pleg_core::Shown::{Exited, Running};
+use pleg_core::ReportedState::{Exited, Running};
 use pleg_core::{
-    Degraded, Details, EventType, LifecycleType, Report, SandboxDetails, Settings, Shown,
+    Degraded, Details, EventType, LifecycleType, Report, ReportedState, SandboxDetails, Settings,
 };
 
 use super::life::{c, in_sandbox, running, s};
@@ -55,12 +55,12 @@ fn e2_running_pods_fall_with_the_events() {
             t.event(event, &id, Some(sandbox(&sb, &pod, shown)), &[own]);
         }
         let expected = if count == 5 { 5 } else { 3 };
-        assert_eq!(t.machine.census().running_pods, expected);
+        assert_eq!(t.machine.state_counts().running_pods, expected);
     }
 }
 
 /// A sandbox with addresses and an attempt.
-fn addressed(id: &str, shown: Shown, attempt: u32, ips: &[&str]) -> Report {
+fn addressed(id: &str, shown: ReportedState, attempt: u32, ips: &[&str]) -> Report {
     let mut report = sandbox(id, "p", shown);
     report.identity.attempt = attempt;
     report.details = Details::from(SandboxDetails {

@@ -2,8 +2,8 @@
 //! vouches for, how long an end is kept.
 
 use pleg_core::{
-    Arrival, CallErrorKind, EventType, Instant, LifecycleType, List, Output, Report, RuntimeEvent,
-    Shown, WaiterId, WallTime,
+    Arrival, CallErrorKind, EventType, Instant, LifecycleType, List, Output, Report, ReportedState,
+    RuntimeEvent, WaiterId, WallTime,
 };
 
 use crate::script::{Script, container, exited, sandbox, status};
@@ -11,7 +11,7 @@ use EventType::{Created, Deleted, Started, Stopped};
 use LifecycleType::{ContainerDied, ContainerRemoved, ContainerStarted, PodSync};
 
 fn ready() -> Report {
-    sandbox("s", "p", Shown::Running)
+    sandbox("s", "p", ReportedState::Running)
 }
 
 fn s() -> Option<Report> {
@@ -21,16 +21,26 @@ fn s() -> Option<Report> {
 fn running() -> Script {
     let mut t = Script::confirmed();
     t.event(Created, "s", s(), &[]);
-    t.event(Created, "c", s(), &[status("c", "p", Shown::Created)]);
-    t.event(Started, "c", s(), &[status("c", "p", Shown::Running)]);
+    t.event(
+        Created,
+        "c",
+        s(),
+        &[status("c", "p", ReportedState::Created)],
+    );
+    t.event(
+        Started,
+        "c",
+        s(),
+        &[status("c", "p", ReportedState::Running)],
+    );
     t
 }
 
-fn read(shown: Shown) -> [Report; 2] {
+fn read(shown: ReportedState) -> [Report; 2] {
     [ready(), status("c", "p", shown)]
 }
 
-fn rows(shown: Shown) -> [Report; 2] {
+fn rows(shown: ReportedState) -> [Report; 2] {
     [ready(), container("c", "p", shown)]
 }
 
@@ -73,7 +83,7 @@ fn inspections(t: &mut Script, start: Instant, seconds: u64, found: &[Report]) -
 fn law3_what_is_as_of_an_instant_is_not_newer_than_it() {
     let mut t = running();
     t.wait("p", t.now());
-    t.inspect(&read(Shown::Running), &[]);
+    t.inspect(&read(ReportedState::Running), &[]);
     for pod in ["p", "nobody"] {
         let as_of = t.get(pod).as_of.expect("some read has shown it");
         let before = Instant::from_nanos(as_of.as_nanos() - 1);
@@ -83,7 +93,10 @@ fn law3_what_is_as_of_an_instant_is_not_newer_than_it() {
         let same = t.wait(pod, as_of);
         assert!(t.answer_of(same).is_none(), "{pod}");
         assert_eq!(t.inspections_wanted(), 1, "{pod}");
-        t.inspect(&read(Shown::Running)[..usize::from(pod == "p") * 2], &[]);
+        t.inspect(
+            &read(ReportedState::Running)[..usize::from(pod == "p") * 2],
+            &[],
+        );
         assert!(t.view_for(same).as_of > Some(as_of), "{pod}");
     }
 }
@@ -106,7 +119,7 @@ fn law3_a_list_answers_those_whose_pods_it_confirms() {
             ticket,
             began: later(2),
             ended: later(3),
-            rows: Ok(rows(Shown::Running).into_iter().collect()),
+            rows: Ok(rows(ReportedState::Running).into_iter().collect()),
         };
         t.machine.handle_list(later(3), list);
         t.pass(1);
@@ -127,7 +140,7 @@ fn law11_one_who_counted_on_a_read_that_failed_is_read_for_again() {
     t.inspection_fails(&[]);
     assert!(t.answer_of(first).is_some_and(Result::is_err));
     assert!(t.answer_of(second).is_none());
-    t.inspect(&read(Shown::Running), &[]);
+    t.inspect(&read(ReportedState::Running), &[]);
     assert!(t.view_for(second).as_of > Some(before));
 }
 
@@ -138,8 +151,8 @@ fn section3_a_read_that_was_under_way_releases_nothing() {
     let mut t = running();
     t.relist();
     t.wait("p", t.now());
-    t.list(&rows(Shown::Exited));
-    t.inspect(&read(Shown::Running), &[]);
+    t.list(&rows(ReportedState::Exited));
+    t.inspect(&read(ReportedState::Running), &[]);
     assert_eq!(t.said(ContainerDied, "c"), 0);
     t.inspect(&[ready(), exited("c", "p", 3, "Error")], &[]);
     let died = t.announced.iter().filter(|a| a.0 == ContainerDied);
@@ -151,9 +164,9 @@ fn section3_a_read_that_was_under_way_releases_nothing() {
 fn section3_what_comes_with_a_state_that_is_held_is_told_with_it() {
     let mut t = running();
     t.wait("p", t.now());
-    t.inspect(&read(Shown::Unknown), &[]);
+    t.inspect(&read(ReportedState::Unknown), &[]);
     let before = t.announced.len();
-    t.relist_shows(&rows(Shown::Exited));
+    t.relist_shows(&rows(ReportedState::Exited));
     assert_eq!(t.announced[before..], []);
     t.inspect(&[ready(), exited("c", "p", 3, "Error")], &[]);
     assert_eq!(t.announced.len(), before + 1);
@@ -212,7 +225,7 @@ fn law9_a_pod_that_comes_back_keeps_its_ends() {
     t.event(Created, "s", s(), &[]);
     t.event(Deleted, "s", None, &[]);
     t.pass(300_000);
-    let again = || Some(sandbox("s2", "p", Shown::Running));
+    let again = || Some(sandbox("s2", "p", ReportedState::Running));
     t.event(Created, "s2", again(), &[]);
     t.pass(301_000);
     assert_eq!(t.ends.len(), 1);
@@ -236,7 +249,7 @@ fn law9_an_acknowledged_end_cuts_no_later_one_short() {
             t.drain();
         }
         t.pass(300_000);
-        let again = || Some(sandbox("s2", "p", Shown::Running));
+        let again = || Some(sandbox("s2", "p", ReportedState::Running));
         t.event(Created, "s2", again(), &[]);
         t.event(Deleted, "s2", None, &[]);
         t.pass(599_000);
@@ -250,7 +263,7 @@ fn law9_an_acknowledged_end_cuts_no_later_one_short() {
 /// put it off.
 #[test]
 fn what_a_later_list_shows_does_not_put_off_the_sync() {
-    let pod = |uid: &str| container(&format!("c{uid}"), uid, Shown::Running);
+    let pod = |uid: &str| container(&format!("c{uid}"), uid, ReportedState::Running);
     let mut t = Script::new();
     t.list(&[pod("p")]);
     t.relist_shows(&[pod("p"), pod("q")]);
@@ -269,9 +282,9 @@ fn law5_absence_says_nothing_of_what_was_learned_as_the_read_began() {
 
     let mut t = running();
     t.wait("p", t.now());
-    let new = status("d", "p", Shown::Running);
+    let new = status("d", "p", ReportedState::Running);
     event_at_begin(&mut t, Started, "d", &[new]);
-    t.inspect(&read(Shown::Running), &["d"]);
+    t.inspect(&read(ReportedState::Running), &["d"]);
     assert_eq!(t.get("p").status.containers.len(), 2);
 }
 
@@ -281,9 +294,9 @@ fn law3_what_was_learned_as_the_read_began_is_not_left_out() {
     let mut t = running();
     let asked = t.now();
     let waiter = t.wait("p", asked);
-    let new = status("d", "p", Shown::Running);
+    let new = status("d", "p", ReportedState::Running);
     event_at_begin(&mut t, Started, "d", &[new]);
-    t.inspect(&read(Shown::Running), &[]);
+    t.inspect(&read(ReportedState::Running), &[]);
     assert!(t.get("p").as_of > Some(asked));
     assert_eq!(t.view_for(waiter).status.containers.len(), 2);
 }
@@ -297,11 +310,11 @@ fn law2_a_list_that_began_with_a_removal_does_not_support_it() {
     event_at_begin(&mut t, Deleted, "c", &[]);
     t.pass(1);
     t.wait("p", t.now());
-    t.inspect(&read(Shown::Running), &[]);
+    t.inspect(&read(ReportedState::Running), &[]);
     t.list(&[ready()]);
     assert_eq!(t.machine.counters().contradictions, 1);
     let start = t.now();
-    inspections(&mut t, start, 11, &read(Shown::Running));
+    inspections(&mut t, start, 11, &read(ReportedState::Running));
     assert_eq!(t.machine.counters().overruled, 1);
 }
 
@@ -312,13 +325,13 @@ fn law2_an_inspection_that_began_with_a_removal_does_not_support_it() {
     t.wait("p", t.now());
     event_at_begin(&mut t, Deleted, "c", &[]);
     t.pass(1);
-    t.relist_shows(&rows(Shown::Running));
+    t.relist_shows(&rows(ReportedState::Running));
     t.inspect(&[ready()], &["c"]);
     assert_eq!(t.machine.counters().contradictions, 1);
     for _ in 0..12 {
         t.pass(1_000);
         while t.lists_wanted() > 0 {
-            t.list(&rows(Shown::Running));
+            t.list(&rows(ReportedState::Running));
         }
     }
     assert_eq!(t.machine.counters().overruled, 1);
@@ -331,10 +344,10 @@ fn law2_a_list_that_began_with_a_removal_is_no_support_afterwards() {
     t.relist();
     event_at_begin(&mut t, Deleted, "c", &[]);
     t.list(&[ready()]);
-    t.relist_shows(&rows(Shown::Running));
+    t.relist_shows(&rows(ReportedState::Running));
     let start = t.now();
     t.wait("p", start);
-    inspections(&mut t, start, 11, &read(Shown::Running));
+    inspections(&mut t, start, 11, &read(ReportedState::Running));
     assert_eq!(t.machine.counters().overruled, 1);
 }
 
@@ -344,10 +357,10 @@ fn law2_an_unknown_from_before_a_removal_does_not_contradict_it() {
     let mut t = running();
     t.wait("p", t.now());
     event_at_begin(&mut t, Deleted, "c", &[]);
-    t.inspect(&read(Shown::Unknown), &[]);
+    t.inspect(&read(ReportedState::Unknown), &[]);
     assert_eq!(t.machine.counters().contradictions, 0);
     t.wait("p", t.now());
-    t.inspect(&read(Shown::Unknown), &[]);
+    t.inspect(&read(ReportedState::Unknown), &[]);
     assert_eq!(t.machine.counters().contradictions, 1);
 }
 
@@ -358,21 +371,21 @@ fn law3_a_list_confirms_only_what_it_shows_undisputed() {
     let ended = [exited("c", "p", 0, "Completed")];
     let mut late = running();
     late.wait("p", late.now());
-    late.inspect(&read(Shown::Running), &[]);
+    late.inspect(&read(ReportedState::Running), &[]);
     late.relist();
     late.pass(1);
     late.event(Stopped, "c", s(), &ended);
     let as_of = late.get("p").as_of;
-    late.list(&rows(Shown::Running));
+    late.list(&rows(ReportedState::Running));
     assert_eq!(late.inspections_wanted(), 0);
     assert_eq!(late.get("p").as_of, as_of);
 
     let mut disputed = running();
     disputed.event(Stopped, "c", s(), &ended);
     disputed.wait("p", disputed.now());
-    disputed.inspect(&read(Shown::Running), &[]);
+    disputed.inspect(&read(ReportedState::Running), &[]);
     let as_of = disputed.get("p").as_of;
-    disputed.relist_shows(&rows(Shown::Exited));
+    disputed.relist_shows(&rows(ReportedState::Exited));
     assert_eq!(disputed.inspections_wanted(), 0);
     assert_eq!(disputed.get("p").as_of, as_of);
 }
@@ -403,9 +416,9 @@ fn law10_any_answer_of_an_inspection_ends_an_outage() {
 fn law2_an_unknown_is_inspected_again_and_again() {
     let mut t = running();
     t.wait("p", t.now());
-    t.inspect(&read(Shown::Unknown), &[]);
+    t.inspect(&read(ReportedState::Unknown), &[]);
     let start = t.now();
-    let asked = inspections(&mut t, start, 70, &read(Shown::Unknown));
+    let asked = inspections(&mut t, start, 70, &read(ReportedState::Unknown));
     assert_eq!(asked, [10, 30, 70, 150, 310, 630]);
 }
 
@@ -414,10 +427,15 @@ fn law2_an_unknown_is_inspected_again_and_again() {
 #[test]
 fn law2_a_contradiction_adds_no_backoff_to_that_of_an_unknown() {
     let mut t = running();
-    t.event(Started, "d", s(), &[status("d", "p", Shown::Running)]);
+    t.event(
+        Started,
+        "d",
+        s(),
+        &[status("d", "p", ReportedState::Running)],
+    );
     t.event(Stopped, "d", s(), &[exited("d", "p", 0, "Completed")]);
-    let [sandbox, unknown] = read(Shown::Unknown);
-    let found = [sandbox, unknown, status("d", "p", Shown::Running)];
+    let [sandbox, unknown] = read(ReportedState::Unknown);
+    let found = [sandbox, unknown, status("d", "p", ReportedState::Running)];
     t.wait("p", t.now());
     t.inspect(&found, &[]);
     let start = t.now();
@@ -430,7 +448,7 @@ fn law2_a_contradiction_adds_no_backoff_to_that_of_an_unknown() {
 fn section2_a_pod_that_has_ended_is_looked_for() {
     let mut t = Script::confirmed();
     t.event(Created, "s", s(), &[]);
-    let ended = sandbox("s", "p", Shown::Exited);
+    let ended = sandbox("s", "p", ReportedState::Exited);
     let start = t.now();
     t.event(Stopped, "s", Some(ended.clone()), &[]);
     let asked = inspections(&mut t, start, 130, &[ended]);
@@ -440,15 +458,15 @@ fn section2_a_pod_that_has_ended_is_looked_for() {
 /// Not so one that has begun anew, and not on a stream that tells of removals after all.
 #[test]
 fn section2_only_a_pod_whose_removal_may_be_hidden_is_looked_for() {
-    let ended = sandbox("s", "p", Shown::Exited);
+    let ended = sandbox("s", "p", ReportedState::Exited);
     for begins_anew in [true, false] {
         let mut t = Script::confirmed();
         t.event(Created, "s", s(), &[]);
-        let other = || Some(sandbox("x", "q", Shown::Running));
+        let other = || Some(sandbox("x", "q", ReportedState::Running));
         t.event(Created, "x", other(), &[]);
         t.event(Stopped, "s", Some(ended.clone()), &[]);
         if begins_anew {
-            let again = sandbox("s2", "p", Shown::Running);
+            let again = sandbox("s2", "p", ReportedState::Running);
             t.event(Created, "s2", Some(again), &[]);
         } else {
             t.event(Deleted, "x", None, &[]);

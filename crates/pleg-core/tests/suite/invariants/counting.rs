@@ -1,20 +1,22 @@
 //! What is counted, and what each kind of event makes the machine ask for.
 
-use pleg_core::{CallErrorKind, Cause, EventType, LifecycleType, Settings, Shown, StreamEnd};
+use pleg_core::{
+    CallErrorKind, Cause, EventType, LifecycleType, ReportedState, Settings, StreamEnd,
+};
 
 use crate::script::{Script, container, exited, nameless, sandbox, status};
 use EventType::{Created, Deleted, Other, Started, Stopped};
 use LifecycleType::{ContainerDied, ContainerRemoved};
 
 fn ready() -> Option<pleg_core::Report> {
-    Some(sandbox("s", "p", Shown::Running))
+    Some(sandbox("s", "p", ReportedState::Running))
 }
 
 /// A pod with one running container, told by events.
 fn told() -> Script {
     let mut t = Script::confirmed();
     t.event(Created, "s", ready(), &[]);
-    let running = [status("c", "p", Shown::Running)];
+    let running = [status("c", "p", ReportedState::Running)];
     t.event(Started, "c", ready(), &running);
     t
 }
@@ -22,7 +24,7 @@ fn told() -> Script {
 #[test]
 fn events_are_counted_by_type() {
     let mut t = told();
-    let running = [status("c", "p", Shown::Running)];
+    let running = [status("c", "p", ReportedState::Running)];
     t.event(Stopped, "c", None, &[exited("c", "p", 1, "Error")]);
     t.event(Deleted, "c", None, &[]);
     t.event(Deleted, "x", ready(), &[]);
@@ -43,9 +45,9 @@ fn only_what_is_incomplete_is_asked_for() {
     let cases: [(EventType, &str, bool, Vec<pleg_core::Report>, bool); 12] = [
         (Created, "s", true, vec![], false),
         (Stopped, "s", true, vec![], false),
-        (Started, "c", true, vec![own(Shown::Running)], false),
+        (Started, "c", true, vec![own(ReportedState::Running)], false),
         (Started, "c", true, vec![], true),
-        (Started, "c", false, vec![own(Shown::Running)], true),
+        (Started, "c", false, vec![own(ReportedState::Running)], true),
         (
             Stopped,
             "c",
@@ -53,7 +55,7 @@ fn only_what_is_incomplete_is_asked_for() {
             vec![exited("c", "p", 1, "Error")],
             false,
         ),
-        (Stopped, "c", true, vec![own(Shown::Running)], true),
+        (Stopped, "c", true, vec![own(ReportedState::Running)], true),
         (Stopped, "c", true, vec![], true),
         (
             Stopped,
@@ -64,7 +66,7 @@ fn only_what_is_incomplete_is_asked_for() {
         ),
         (Deleted, "c", true, vec![], false),
         (Deleted, "c", false, vec![], false),
-        (Other(7), "c", true, vec![own(Shown::Running)], true),
+        (Other(7), "c", true, vec![own(ReportedState::Running)], true),
     ];
     for (event, id, with_sandbox, containers, asks) in cases {
         let mut t = told();
@@ -93,9 +95,9 @@ fn nothing_is_asked_about_what_is_gone() {
 #[test]
 fn a_deleted_that_contradicts_itself_is_a_hint() {
     for (id, shown, removed) in [
-        ("s", Shown::Running, false),
-        ("s", Shown::Exited, true),
-        ("c", Shown::Exited, false),
+        ("s", ReportedState::Running, false),
+        ("s", ReportedState::Exited, true),
+        ("c", ReportedState::Exited, false),
     ] {
         let mut t = told();
         match id {
@@ -112,11 +114,16 @@ fn a_deleted_that_contradicts_itself_is_a_hint() {
 #[test]
 fn died_waits_for_its_exit_code() {
     let mut t = told();
-    t.event(Stopped, "c", ready(), &[status("c", "p", Shown::Running)]);
+    t.event(
+        Stopped,
+        "c",
+        ready(),
+        &[status("c", "p", ReportedState::Running)],
+    );
     assert_eq!(t.said(ContainerDied, "c"), 0);
     t.inspect(
         &[
-            sandbox("s", "p", Shown::Running),
+            sandbox("s", "p", ReportedState::Running),
             exited("c", "p", 5, "Error"),
         ],
         &[],
@@ -125,7 +132,7 @@ fn died_waits_for_its_exit_code() {
     assert_eq!(died.map(|a| a.3), Some(Some(5)));
     // A sandbox has no exit code to wait for, and what has its code waits for nothing.
     for (id, sandbox, containers) in [
-        ("s", Some(sandbox("s", "p", Shown::Exited)), vec![]),
+        ("s", Some(sandbox("s", "p", ReportedState::Exited)), vec![]),
         ("c", ready(), vec![exited("c", "p", 5, "Error")]),
     ] {
         let mut t = told();
@@ -154,12 +161,12 @@ fn what_has_no_pod_is_kept_aside() {
     assert_eq!(t.machine.counters().lists, lists + 1);
     // The list shows one of them, and what was told of it is joined.
     t.list(&[
-        sandbox("s", "p", Shown::Running),
-        container("a", "p", Shown::Running),
+        sandbox("s", "p", ReportedState::Running),
+        container("a", "p", ReportedState::Running),
     ]);
     t.inspect(
         &[
-            sandbox("s", "p", Shown::Running),
+            sandbox("s", "p", ReportedState::Running),
             exited("a", "p", 2, "Error"),
         ],
         &[],
@@ -170,7 +177,7 @@ fn what_has_no_pod_is_kept_aside() {
         Created,
         "n",
         None,
-        &[nameless(status("n", "p", Shown::Created))],
+        &[nameless(status("n", "p", ReportedState::Created))],
     );
     assert!(t.machine.counters().kept_aside > 3);
 }
@@ -243,8 +250,8 @@ fn it_is_idle_when_every_read_has_answered() {
     assert!(!t.machine.is_idle());
     t.inspect(
         &[
-            sandbox("s", "p", Shown::Running),
-            status("c", "p", Shown::Running),
+            sandbox("s", "p", ReportedState::Running),
+            status("c", "p", ReportedState::Running),
         ],
         &[],
     );
@@ -254,8 +261,8 @@ fn it_is_idle_when_every_read_has_answered() {
     }
     assert!(!t.machine.is_idle());
     t.list(&[
-        sandbox("s", "p", Shown::Running),
-        container("c", "p", Shown::Running),
+        sandbox("s", "p", ReportedState::Running),
+        container("c", "p", ReportedState::Running),
     ]);
     assert!(t.machine.is_idle());
     t.event(Stopped, "c", ready(), &[exited("c", "p", 1, "Error")]);
@@ -277,8 +284,8 @@ fn those_who_ask_meanwhile_share_the_next_read() {
     t.wait("p", asked);
     assert_eq!(t.inspections_wanted(), 1);
     let node = [
-        sandbox("s", "p", Shown::Running),
-        status("c", "p", Shown::Running),
+        sandbox("s", "p", ReportedState::Running),
+        status("c", "p", ReportedState::Running),
     ];
     t.inspect(&node, &[]);
     t.pass(5);
@@ -300,8 +307,8 @@ fn a_lost_stream_cuts_the_period() {
     let period = |t: &Script| t.machine.health(t.now()).period.as_secs();
     let mut t = told();
     let rows = [
-        sandbox("s", "p", Shown::Running),
-        container("c", "p", Shown::Running),
+        sandbox("s", "p", ReportedState::Running),
+        container("c", "p", ReportedState::Running),
     ];
     t.pass_reading(100_000, &rows, &rows);
     assert!(period(&t) > 10);
@@ -333,7 +340,7 @@ fn a_backlog_is_shown_since_it_began() {
 fn it_is_synced_when_everything_was_inspected() {
     let mut t = Script::new();
     let synced = |t: &Script| t.machine.health(t.now()).synced;
-    let running = |pod: &str| container(&format!("c{pod}"), pod, Shown::Running);
+    let running = |pod: &str| container(&format!("c{pod}"), pod, ReportedState::Running);
     assert!(!synced(&t));
     t.list(&[running("p"), running("q")]);
     assert!(!synced(&t));
@@ -346,19 +353,19 @@ fn it_is_synced_when_everything_was_inspected() {
 /// What a status is made of: the pod's names, the container's sandbox, by whoever told it.
 #[test]
 fn a_status_has_the_names_that_were_told() {
-    let mut named = sandbox("s", "p", Shown::Running);
+    let mut named = sandbox("s", "p", ReportedState::Running);
     named.identity.namespace = Some("ns".into());
     named.identity.pod_name = Some("web".into());
     let mut t = Script::confirmed();
     t.event(Created, "s", Some(named.clone()), &[]);
-    let own = [status("c", "p", Shown::Running)];
+    let own = [status("c", "p", ReportedState::Running)];
     t.event(Started, "c", Some(named.clone()), &own);
     let by_event = t.view().status.clone();
     let mut t = Script::confirmed();
     t.pass_reading(
         2_000,
-        &[named.clone(), container("c", "p", Shown::Running)],
-        &[named, status("c", "p", Shown::Running)],
+        &[named.clone(), container("c", "p", ReportedState::Running)],
+        &[named, status("c", "p", ReportedState::Running)],
     );
     for status in [by_event, t.view().status.clone()] {
         assert_eq!((&*status.namespace, &*status.name), ("ns", "web"));
@@ -377,8 +384,8 @@ fn a_start_that_is_told_late_has_no_exit_code() {
         t.pass(1_000);
     }
     t.list(&[
-        sandbox("s", "p", Shown::Running),
-        container("c", "p", Shown::Running),
+        sandbox("s", "p", ReportedState::Running),
+        container("c", "p", ReportedState::Running),
     ]);
     assert!(t.announced.is_empty(), "held until it is inspected");
     t.event(Stopped, "c", ready(), &[exited("c", "p", 3, "Error")]);

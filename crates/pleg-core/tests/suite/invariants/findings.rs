@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use pleg_core::{
     CallErrorKind, ContainerDetails, ContainerState, Degraded, Details, EventProfile, EventType,
-    Id, Inbox, LifecycleType, Mode, PodView, Report, Resources, SandboxState, Settings, Shown,
-    StreamEnd,
+    Id, Inbox, LifecycleType, Mode, PodView, Report, ReportedState, Resources, SandboxState,
+    Settings, StreamEnd,
 };
 
 use crate::script::{Script, container, exited, sandbox, status};
@@ -16,7 +16,7 @@ use LifecycleType::ContainerDied;
 const MINUTE: u64 = 60_000;
 
 fn s() -> Report {
-    sandbox("s", "p", Shown::Running)
+    sandbox("s", "p", ReportedState::Running)
 }
 
 /// As a list row shows it.
@@ -40,7 +40,7 @@ fn listed_with(settings: Settings, containers: &[&str]) -> Script {
         true => Script::with(settings),
         false => Script::confirmed_with(settings),
     };
-    let running = |id: &&str| container(id, "p", Shown::Running);
+    let running = |id: &&str| container(id, "p", ReportedState::Running);
     t.node = vec![s()];
     t.node.extend(containers.iter().map(running));
     if !polling {
@@ -107,7 +107,7 @@ fn a1_answer_contains_listed_id_without_status() {
 #[test]
 fn a1_answer_contains_new_id_without_status() {
     let mut t = listed(&[]);
-    t.node.push(container("c", "p", Shown::Running));
+    t.node.push(container("c", "p", ReportedState::Running));
     t.hidden = vec!["c".into()];
     let waiter = t.wait("p", t.now());
     t.run(200);
@@ -171,8 +171,13 @@ fn a1_settling_is_announced() {
 #[test]
 fn a1_answer_contains_removed_id_that_is_listed() {
     let mut t = listed(&[]);
-    t.event(Deleted, "s", Some(sandbox("s", "p", Shown::Exited)), &[]);
-    t.node[0] = sandbox("s", "p", Shown::Exited);
+    t.event(
+        Deleted,
+        "s",
+        Some(sandbox("s", "p", ReportedState::Exited)),
+        &[],
+    );
+    t.node[0] = sandbox("s", "p", ReportedState::Exited);
     t.hidden = vec!["s".into()];
     t.pass(5);
     let waiter = t.wait("p", t.now());
@@ -190,11 +195,11 @@ fn restart_after_lost_stop(t: &mut Script) {
     t.relist();
     t.settle();
     let dead = exited("c", "p", 3, "Error");
-    t.node.push(container("d", "p", Shown::Created));
-    let created = [dead.clone(), status("d", "p", Shown::Created)];
+    t.node.push(container("d", "p", ReportedState::Created));
+    let created = [dead.clone(), status("d", "p", ReportedState::Created)];
     t.event(Created, "d", Some(s()), &created);
-    t.node[2] = container("d", "p", Shown::Running);
-    let started = [dead, status("d", "p", Shown::Running)];
+    t.node[2] = container("d", "p", ReportedState::Running);
+    let started = [dead, status("d", "p", ReportedState::Running)];
     t.event(Started, "d", Some(s()), &started);
 }
 
@@ -214,7 +219,12 @@ fn a2_removal_does_not_settle_pending_event() {
         t.machine.handle_profile(t.now(), profile);
         restart_after_lost_stop(&mut t);
         t.node.remove(1);
-        t.event(Deleted, "c", Some(s()), &[status("d", "p", Shown::Running)]);
+        t.event(
+            Deleted,
+            "c",
+            Some(s()),
+            &[status("d", "p", ReportedState::Running)],
+        );
         t.run(6_000);
         assert_eq!(t.missed(), missed, "{profile:?}");
     }
@@ -230,10 +240,10 @@ fn a2_event_of_sibling_during_a_list_does_not_settle_pending_event() {
     t.pass(5);
     let statuses = [
         exited("c", "p", 3, "Error"),
-        status("d", "p", Shown::Created),
+        status("d", "p", ReportedState::Created),
     ];
     t.event(Created, "d", Some(s()), &statuses);
-    t.node.push(container("d", "p", Shown::Created));
+    t.node.push(container("d", "p", ReportedState::Created));
     t.settle();
     t.run(6_000);
     assert_eq!(t.missed(), 1);
@@ -511,19 +521,19 @@ fn memory(view: &PodView) -> i64 {
 fn a7_older_status_in_an_event_does_not_hide_a_resize() {
     for during in [true, false] {
         let mut t = listed(&[]);
-        let old = with_memory(container("c", "p", Shown::Running), 200);
-        t.node = vec![s(), old, container("d", "p", Shown::Running)];
+        let old = with_memory(container("c", "p", ReportedState::Running), 200);
+        t.node = vec![s(), old, container("d", "p", ReportedState::Running)];
         t.relist();
         t.settle();
         assert_eq!(memory(&t.get("p")), 200);
-        t.node[1] = with_memory(container("c", "p", Shown::Running), 400);
+        t.node[1] = with_memory(container("c", "p", ReportedState::Running), 400);
         t.request_reinspect("p");
         if !during {
             t.settle();
             assert_eq!(memory(&t.get("p")), 400);
         }
         t.pass(5);
-        let stale = with_memory(status("c", "p", Shown::Running), 200);
+        let stale = with_memory(status("c", "p", ReportedState::Running), 200);
         let statuses = [stale, exited("d", "p", 0, "Completed")];
         t.event(Stopped, "d", Some(s()), &statuses);
         t.node[2] = ended("d", 0, "Completed");
@@ -545,7 +555,7 @@ fn a7_older_status_in_an_event_does_not_hide_a_resize() {
 fn a10_first_status_releases_died() {
     for reads in [true, false] {
         let mut t = listed(&["c"]);
-        t.relist_shows(&[s(), container("c", "p", Shown::Exited)]);
+        t.relist_shows(&[s(), container("c", "p", ReportedState::Exited)]);
         t.event(Stopped, "c", None, &[]);
         assert_eq!(t.said(ContainerDied, "c"), 0);
         match reads {
@@ -576,8 +586,8 @@ fn a10_partial_inspection_releases_what_it_read() {
     let mut t = listed(&["c", "d"]);
     t.relist_shows(&[
         s(),
-        container("c", "p", Shown::Exited),
-        container("d", "p", Shown::Exited),
+        container("c", "p", ReportedState::Exited),
+        container("d", "p", ReportedState::Exited),
     ]);
     t.inspection_fails(&[ended("c", 3, "Error")]);
     let codes = |id: &str| {
@@ -594,7 +604,12 @@ fn a10_partial_inspection_releases_what_it_read() {
 fn a10_stopped_with_unknown_status_waits_for_the_exit_code() {
     let mut t = listed(&["c"]);
     t.node[1] = ended("c", 3, "Error");
-    t.event(Stopped, "c", Some(s()), &[status("c", "p", Shown::Unknown)]);
+    t.event(
+        Stopped,
+        "c",
+        Some(s()),
+        &[status("c", "p", ReportedState::Unknown)],
+    );
     t.run(3_000);
     let died = t.announced.iter().find(|a| a.0 == ContainerDied);
     assert_eq!(died.map(|a| a.3), Some(Some(3)));
@@ -648,12 +663,17 @@ fn a13_waiter_for_a_future_instant_is_not_failed_by_an_earlier_read() {
 #[test]
 fn a15_container_moves_to_the_pod_of_its_sandbox() {
     let mut t = Script::confirmed();
-    t.node = vec![sandbox("s", "m", Shown::Running)];
+    t.node = vec![sandbox("s", "m", ReportedState::Running)];
     t.relist();
     t.settle();
     t.run(2_000);
-    t.node.push(container("c", "l", Shown::Running));
-    t.event(Started, "c", None, &[status("c", "l", Shown::Running)]);
+    t.node.push(container("c", "l", ReportedState::Running));
+    t.event(
+        Started,
+        "c",
+        None,
+        &[status("c", "l", ReportedState::Running)],
+    );
     t.run(5_000);
     let ids = |t: &Script, pod: &str| -> Vec<Id> {
         let view = t.get(pod);
@@ -667,7 +687,12 @@ fn a15_container_moves_to_the_pod_of_its_sandbox() {
     let mut dead = exited("c", "l", 3, "Error");
     dead.identity.sandbox = Some("s".into());
     t.node[1] = dead;
-    t.event(Stopped, "c", Some(sandbox("s", "m", Shown::Running)), &[]);
+    t.event(
+        Stopped,
+        "c",
+        Some(sandbox("s", "m", ReportedState::Running)),
+        &[],
+    );
     t.run(2_000);
     assert_eq!(t.said(ContainerDied, "c"), 1);
 }
@@ -676,12 +701,17 @@ fn a15_container_moves_to_the_pod_of_its_sandbox() {
 #[test]
 fn a15_container_moves_when_its_sandbox_is_learned() {
     let mut t = Script::confirmed();
-    t.node = vec![container("c", "l", Shown::Running)];
+    t.node = vec![container("c", "l", ReportedState::Running)];
     t.relist();
     t.settle();
     assert_eq!(t.get("l").status.containers.len(), 1);
-    t.node.push(sandbox("s", "m", Shown::Running));
-    t.event(Started, "s", Some(sandbox("s", "m", Shown::Running)), &[]);
+    t.node.push(sandbox("s", "m", ReportedState::Running));
+    t.event(
+        Started,
+        "s",
+        Some(sandbox("s", "m", ReportedState::Running)),
+        &[],
+    );
     t.run(3_000);
     assert_eq!(t.get("m").status.containers.len(), 1);
     assert!(t.get("l").status.is_nothing());

@@ -1,18 +1,18 @@
 //! What one observation of an id does to it and to its pod, and what it is counted as.
 
-use pleg_core::{CallErrorKind, EventType, Id, LifecycleType, Report, Settings, Shown};
+use pleg_core::{CallErrorKind, EventType, Id, LifecycleType, Report, ReportedState, Settings};
 
 use crate::script::{Script, container, exited, nameless, sandbox, status};
 use EventType::{Created, Deleted, Started, Stopped};
 
 fn ready() -> Report {
-    sandbox("s", "p", Shown::Running)
+    sandbox("s", "p", ReportedState::Running)
 }
 
 /// A pod with one running container, read by a list and an inspection.
 fn read() -> Script {
     let mut t = Script::confirmed();
-    let running = container("c", "p", Shown::Running);
+    let running = container("c", "p", ReportedState::Running);
     t.node = vec![ready(), running];
     t.relist();
     t.run(6_000);
@@ -36,8 +36,8 @@ fn what_was_kept_aside_was_heard() {
     t.request_relist("p");
     let all = [
         ready(),
-        status("c", "p", Shown::Running),
-        container("d", "p", Shown::Running),
+        status("c", "p", ReportedState::Running),
+        container("d", "p", ReportedState::Running),
     ];
     t.inspect(&all, &[]);
     let missed = t.missed();
@@ -55,7 +55,7 @@ fn what_was_kept_aside_was_heard() {
 fn only_its_subject_is_settled_by_an_event() {
     for (event, id, looked_at) in [(Created, "s", false), (Started, "c", true)] {
         let mut t = Script::confirmed();
-        let own = [status("c", "p", Shown::Running)];
+        let own = [status("c", "p", ReportedState::Running)];
         t.event(event, id, Some(ready()), if id == "c" { &own } else { &[] });
         assert_eq!(t.inspections_wanted(), 0, "{event:?}");
         t.pass(1_100);
@@ -73,8 +73,8 @@ fn the_removal_of_a_container_does_not_vouch_for_that_of_sandboxes() {
         ((Stopped, "s"), true),
     ] {
         let mut t = read();
-        let gone = sandbox("x", "q", Shown::Exited);
-        let ended = sandbox("s", "p", Shown::Exited);
+        let gone = sandbox("x", "q", ReportedState::Exited);
+        let ended = sandbox("s", "p", ReportedState::Exited);
         let sandbox = if told.1 == "x" { gone } else { ended };
         t.event(
             Stopped,
@@ -86,12 +86,12 @@ fn the_removal_of_a_container_does_not_vouch_for_that_of_sandboxes() {
         t.event(
             Stopped,
             "s",
-            Some(self::sandbox("s", "p", Shown::Exited)),
+            Some(self::sandbox("s", "p", ReportedState::Exited)),
             &[],
         );
         t.event(Deleted, "c", None, &[]);
         while t.inspection_wanted().is_some() {
-            t.inspect(&[self::sandbox("s", "p", Shown::Exited)], &["c"]);
+            t.inspect(&[self::sandbox("s", "p", ReportedState::Exited)], &["c"]);
         }
         t.pass(1_100);
         assert_eq!(t.inspections_wanted() > 0, looked_for, "{told:?}");
@@ -103,8 +103,8 @@ fn the_removal_of_a_container_does_not_vouch_for_that_of_sandboxes() {
 fn a_replayed_event_of_an_unknown_container_makes_its_pod_looked_at() {
     let mut t = read();
     let own = [
-        status("d", "p", Shown::Running),
-        status("c", "p", Shown::Running),
+        status("d", "p", ReportedState::Running),
+        status("c", "p", ReportedState::Running),
     ];
     t.stamped(-60_000, Started, "d", Some(ready()), &own);
     assert_eq!(t.inspections_wanted(), 1);
@@ -136,14 +136,19 @@ fn what_is_kept_aside_is_counted_and_bounded() {
 #[test]
 fn what_lacks_nothing_is_not_counted_as_incomplete() {
     let mut t = read();
-    t.event(Deleted, "c", None, &[status("c", "p", Shown::Running)]);
+    t.event(
+        Deleted,
+        "c",
+        None,
+        &[status("c", "p", ReportedState::Running)],
+    );
     assert_eq!(t.machine.counters().events_incomplete, 0);
     assert_eq!(t.inspections_wanted(), 1);
     t.event(
         Stopped,
         "c",
         Some(ready()),
-        &[status("c", "p", Shown::Unknown)],
+        &[status("c", "p", ReportedState::Unknown)],
     );
     assert_eq!(t.machine.counters().events_incomplete, 1);
 }
@@ -154,13 +159,13 @@ fn what_lacks_nothing_is_not_counted_as_incomplete() {
 fn a_name_moves_those_whose_name_it_is() {
     let anonymous = |id| {
         let sandbox = Some("s".into());
-        let mut report = nameless(container(id, "p", Shown::Running));
+        let mut report = nameless(container(id, "p", ReportedState::Running));
         report.identity.sandbox = sandbox;
         report
     };
     let s = nameless(ready());
     let mut t = Script::confirmed();
-    let c = container("c", "p", Shown::Running);
+    let c = container("c", "p", ReportedState::Running);
     for rows in [
         [s.clone(), anonymous("c"), anonymous("d")],
         [s, c.clone(), anonymous("d")],
@@ -189,14 +194,22 @@ fn a_name_is_published_whoever_tells_it() {
     t.event(Stopped, "d", Some(ready()), std::slice::from_ref(&ended));
     while t.inspection_wanted().is_some() {
         t.inspect(
-            &[ready(), status("c", "p", Shown::Running), ended.clone()],
+            &[
+                ready(),
+                status("c", "p", ReportedState::Running),
+                ended.clone(),
+            ],
             &[],
         );
     }
     t.pass(2_100);
     while t.inspection_wanted().is_some() {
         t.inspect(
-            &[ready(), status("c", "p", Shown::Running), ended.clone()],
+            &[
+                ready(),
+                status("c", "p", ReportedState::Running),
+                ended.clone(),
+            ],
             &[],
         );
     }
@@ -219,7 +232,7 @@ fn a_list_overtaken_by_an_event_confirms_nothing() {
         Some(ready()),
         &[exited("c", "p", 0, "Completed")],
     );
-    t.list(&[ready(), container("c", "p", Shown::Running)]);
+    t.list(&[ready(), container("c", "p", ReportedState::Running)]);
     assert_eq!(t.get("p").as_of, before);
 }
 
@@ -229,7 +242,7 @@ fn a_list_overtaken_by_an_event_confirms_nothing() {
 fn a_contradiction_is_put_to_the_call_that_brought_it() {
     for listed in [true, false] {
         let mut t = read();
-        t.relist_shows(&[ready(), container("c", "p", Shown::Running)]);
+        t.relist_shows(&[ready(), container("c", "p", ReportedState::Running)]);
         t.event(
             Stopped,
             "c",
@@ -238,10 +251,10 @@ fn a_contradiction_is_put_to_the_call_that_brought_it() {
         );
         let lists = t.machine.counters().lists;
         if listed {
-            t.relist_shows(&[ready(), container("c", "p", Shown::Running)]);
+            t.relist_shows(&[ready(), container("c", "p", ReportedState::Running)]);
         } else {
             t.request_relist("p");
-            t.inspect(&[ready(), status("c", "p", Shown::Running)], &[]);
+            t.inspect(&[ready(), status("c", "p", ReportedState::Running)], &[]);
         }
         let counters = t.machine.counters();
         assert_eq!(counters.contradictions, 1);
@@ -280,7 +293,7 @@ fn a_changed_detail_is_announced() {
 #[test]
 fn only_a_container_found_ended_was_missed() {
     let mut t = read();
-    t.node.push(sandbox("x", "q", Shown::Exited));
+    t.node.push(sandbox("x", "q", ReportedState::Exited));
     t.node.push(exited("d", "p", 1, "Error"));
     let [c_started, c_stopped, s_started, s_stopped] = t.machine.counters().missed;
     t.relist();
@@ -304,9 +317,9 @@ fn an_unknown_container_that_ended_is_looked_at() {
 #[test]
 fn unknown_rows_ask_once() {
     let mut t = read();
-    let rows = [ready(), container("c", "p", Shown::Unknown)];
+    let rows = [ready(), container("c", "p", ReportedState::Unknown)];
     t.relist_shows(&rows);
-    t.inspect(&[ready(), status("c", "p", Shown::Unknown)], &[]);
+    t.inspect(&[ready(), status("c", "p", ReportedState::Unknown)], &[]);
     t.relist_shows(&rows);
     assert_eq!(t.inspections_wanted(), 0);
 }
@@ -318,9 +331,9 @@ fn unknown_since_its_end() -> (Script, Report) {
     let mut d = exited("d", "p", 1, "Error");
     d.identity.name = None;
     t.event(Stopped, "d", Some(ready()), std::slice::from_ref(&d));
-    d.shown = Shown::Unknown;
+    d.shown = ReportedState::Unknown;
     t.request_relist("p");
-    let alive = status("c", "p", Shown::Running);
+    let alive = status("c", "p", ReportedState::Running);
     t.inspect(&[ready(), alive, d.clone()], &[]);
     (t, d)
 }
@@ -332,7 +345,7 @@ fn a_detail_of_what_stays_unknown_is_announced() {
     let before = t.said(LifecycleType::PodSync, "p");
     d.details = exited("d", "p", 1, "OOMKilled").details;
     t.request_relist("p");
-    let alive = status("c", "p", Shown::Running);
+    let alive = status("c", "p", ReportedState::Running);
     t.inspect(&[ready(), alive, d], &[]);
     assert_eq!(t.said(LifecycleType::PodSync, "p"), before + 1);
 }

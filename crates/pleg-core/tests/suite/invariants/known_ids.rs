@@ -1,13 +1,13 @@
 //! Lists that say of known ids the state alone: what that counts for.
 
-use pleg_core::{EventType, Report, Shown};
+use pleg_core::{EventType, Report, ReportedState};
 
 use crate::script::{Script, container, exited, sandbox};
 
 fn node() -> [Report; 2] {
     [
-        container("c", "p", Shown::Running),
-        sandbox("s", "p", Shown::Running),
+        container("c", "p", ReportedState::Running),
+        sandbox("s", "p", ReportedState::Running),
     ]
 }
 
@@ -60,7 +60,7 @@ fn known_id_in_recorded_state_confirms_its_pod() {
 fn known_id_in_another_state_is_inspected() {
     let mut t = listed();
     let [_, s] = node();
-    t.relist_shows(&[s, container("c", "p", Shown::Exited)]);
+    t.relist_shows(&[s, container("c", "p", ReportedState::Exited)]);
     assert_eq!(t.inspections_wanted(), 1);
 }
 
@@ -77,7 +77,7 @@ fn known_id_that_is_not_listed_is_removed() {
 fn known_id_that_is_listed_twice_is_in_the_later_state() {
     let mut t = listed();
     let [c, s] = node();
-    t.relist_shows(&[c, s, container("c", "p", Shown::Exited)]);
+    t.relist_shows(&[c, s, container("c", "p", ReportedState::Exited)]);
     assert_eq!(t.inspections_wanted(), 1);
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use pleg_core::{EventType, Inbox, LifecycleType, PodLifecycleEvent, Shown};
+use pleg_core::{EventType, Inbox, LifecycleType, PodLifecycleEvent, ReportedState};
 
 use crate::script::{Script, container, sandbox, status};
 use LifecycleType::{ContainerDied, ContainerRemoved, PodSync};
@@ -12,13 +12,13 @@ use pleg_proof::dice::Dice;
 /// Announcements as the machine makes them: containers of two names come and go.
 fn announcements(dice: &mut Dice) -> Vec<PodLifecycleEvent> {
     let mut t = Script::confirmed();
-    let s = || Some(sandbox("s", "p", Shown::Running));
+    let s = || Some(sandbox("s", "p", ReportedState::Running));
     t.event(EventType::Created, "s", s(), &[]);
     let mut alive: Vec<(String, u64)> = Vec::new();
     for n in 0..dice.between(10, 60) {
         if alive.len() < 4 && dice.percent(50) {
             let id = format!("c{n}");
-            let mut report = status(&id, "p", Shown::Created);
+            let mut report = status(&id, "p", ReportedState::Created);
             report.identity.name = Some(dice.pick(&["a", "b"]).into());
             t.event(EventType::Created, &id, s(), &[report]);
             alive.push((id, 1));
@@ -26,7 +26,10 @@ fn announcements(dice: &mut Dice) -> Vec<PodLifecycleEvent> {
             let at = dice.below(alive.len() as u64) as usize;
             let (id, step) = &mut alive[at];
             let (event, shown) = match step {
-                1 => (EventType::Started, vec![container(id, "p", Shown::Running)]),
+                1 => (
+                    EventType::Started,
+                    vec![container(id, "p", ReportedState::Running)],
+                ),
                 2 => (
                     EventType::Stopped,
                     vec![crate::script::exited(id, "p", 1, "Error")],

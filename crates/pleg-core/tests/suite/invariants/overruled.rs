@@ -1,14 +1,14 @@
 //! Laws 2 and 6: what supports a removal against the reads that show it wrong, what an overruling
 //! is told as and makes looked at, and how long the tombstones of such ids stay.
 
-use pleg_core::{EventType, LifecycleType, Report, Shown};
+use pleg_core::{EventType, LifecycleType, Report, ReportedState};
 
 use crate::script::{Script, container, exited, sandbox, status};
 use EventType::{Created, Deleted, Started, Stopped};
 use LifecycleType::{ContainerChanged, ContainerRemoved, ContainerStarted};
 
 fn ready() -> Report {
-    sandbox("s", "p", Shown::Running)
+    sandbox("s", "p", ReportedState::Running)
 }
 
 /// A pod "p" with the sandbox "s" and the container "c", both running, told by events.
@@ -16,8 +16,18 @@ fn running() -> Script {
     let mut t = Script::confirmed();
     let s = || Some(ready());
     t.event(Created, "s", s(), &[]);
-    t.event(Created, "c", s(), &[status("c", "p", Shown::Created)]);
-    t.event(Started, "c", s(), &[status("c", "p", Shown::Running)]);
+    t.event(
+        Created,
+        "c",
+        s(),
+        &[status("c", "p", ReportedState::Created)],
+    );
+    t.event(
+        Started,
+        "c",
+        s(),
+        &[status("c", "p", ReportedState::Running)],
+    );
     t
 }
 
@@ -29,11 +39,11 @@ fn ended() -> Script {
     t
 }
 
-fn rows(shown: Shown) -> [Report; 2] {
+fn rows(shown: ReportedState) -> [Report; 2] {
     [ready(), container("c", "p", shown)]
 }
 
-fn found(shown: Shown) -> [Report; 2] {
+fn found(shown: ReportedState) -> [Report; 2] {
     [ready(), status("c", "p", shown)]
 }
 
@@ -54,21 +64,24 @@ fn law2_a_list_that_agreed_with_a_removal_must_deny_it_too() {
     let mut t = running();
     t.event(Deleted, "c", Some(ready()), &[]);
     t.relist_shows(&[ready()]);
-    t.relist_shows(&rows(Shown::Running));
+    t.relist_shows(&rows(ReportedState::Running));
     t.wait("p", t.now());
-    pass_inspecting(&mut t, 25_000, &found(Shown::Running));
+    pass_inspecting(&mut t, 25_000, &found(ReportedState::Running));
     assert_eq!(t.machine.counters().overruled, 0);
     // The one under way began too soon after the first.
-    t.list(&rows(Shown::Running));
+    t.list(&rows(ReportedState::Running));
     assert_eq!(t.machine.counters().overruled, 0);
-    t.list(&rows(Shown::Running));
+    t.list(&rows(ReportedState::Running));
     assert_eq!(t.machine.counters().overruled, 1);
 }
 
 /// A new incarnation that runs is told as Started, another one as ContainerChanged.
 #[test]
 fn law2_an_overruling_is_told_by_what_it_leads_to() {
-    for (shown, changed, started) in [(Shown::Running, 0, 1), (Shown::Created, 1, 0)] {
+    for (shown, changed, started) in [
+        (ReportedState::Running, 0, 1),
+        (ReportedState::Created, 1, 0),
+    ] {
         let mut t = ended();
         t.announced.clear();
         t.wait("p", t.now());
@@ -84,18 +97,18 @@ fn law2_an_overruling_is_told_by_what_it_leads_to() {
 #[test]
 fn law2_the_details_of_what_a_list_revived_are_read() {
     let mut by_list = ended();
-    by_list.relist_shows(&rows(Shown::Running));
+    by_list.relist_shows(&rows(ReportedState::Running));
     by_list.pass(100);
-    by_list.inspect(&found(Shown::Running), &[]);
-    by_list.list(&rows(Shown::Running));
+    by_list.inspect(&found(ReportedState::Running), &[]);
+    by_list.list(&rows(ReportedState::Running));
     assert_eq!(by_list.machine.counters().overruled, 1);
     assert_eq!(by_list.inspections_wanted(), 1);
 
     let mut by_inspection = ended();
     by_inspection.wait("p", by_inspection.now());
-    by_inspection.inspect(&found(Shown::Running), &[]);
+    by_inspection.inspect(&found(ReportedState::Running), &[]);
     by_inspection.pass(100);
-    by_inspection.inspect(&found(Shown::Running), &[]);
+    by_inspection.inspect(&found(ReportedState::Running), &[]);
     assert_eq!(by_inspection.machine.counters().overruled, 1);
     assert_eq!(by_inspection.inspections_wanted(), 0);
 }
@@ -107,7 +120,7 @@ fn law6_an_overruled_removal_leaves_no_tombstone() {
     let mut t = running();
     t.event(Deleted, "c", Some(ready()), &[]);
     t.wait("p", t.now());
-    t.node = found(Shown::Running).to_vec();
+    t.node = found(ReportedState::Running).to_vec();
     t.run(300_000);
     assert_eq!(t.machine.counters().overruled, 1);
     let mut removed = t.clone();
@@ -120,7 +133,12 @@ fn law6_an_overruled_removal_leaves_no_tombstone() {
     removed.event(Deleted, "c", Some(ready()), &[]);
     removed.run(400_000);
     assert_eq!(removed.machine.counters().tombstones, 1);
-    removed.event(Started, "c", Some(ready()), &found(Shown::Running)[1..]);
+    removed.event(
+        Started,
+        "c",
+        Some(ready()),
+        &found(ReportedState::Running)[1..],
+    );
     assert_eq!(removed.said(ContainerStarted, "c"), 2);
 }
 
@@ -134,7 +152,7 @@ fn law6_a_tombstone_stays_as_long_as_lists_show_the_id() {
     for _ in 0..1_500 {
         t.pass(1_000);
         while t.lists_wanted() > 0 {
-            t.list(&rows(Shown::Running));
+            t.list(&rows(ReportedState::Running));
         }
         while t.inspection_wanted().is_some() {
             t.inspect(&[ready()], &["c"]);

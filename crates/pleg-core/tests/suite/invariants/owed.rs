@@ -3,7 +3,7 @@
 
 use pleg_core::{
     CallError, CallErrorKind, Degraded, FailedStatus, HeldId, Inspection, Instant, Output, PodRead,
-    Report, Shown, WaiterId,
+    Report, ReportedState, WaiterId,
 };
 
 use crate::script::{Script, container, exited, nameless, sandbox, status};
@@ -16,8 +16,8 @@ fn owed(t: &Script) -> Vec<(String, bool)> {
 
 fn rows() -> [Report; 2] {
     [
-        sandbox("s", "p", Shown::Running),
-        container("c", "p", Shown::Running),
+        sandbox("s", "p", ReportedState::Running),
+        container("c", "p", ReportedState::Running),
     ]
 }
 
@@ -25,8 +25,8 @@ fn rows() -> [Report; 2] {
 fn inspected() -> Script {
     let mut t = Script::confirmed();
     t.node = vec![
-        sandbox("s", "p", Shown::Running),
-        status("c", "p", Shown::Running),
+        sandbox("s", "p", ReportedState::Running),
+        status("c", "p", ReportedState::Running),
     ];
     t.relist();
     t.settle();
@@ -48,7 +48,10 @@ fn waiter_of_an_unchanged_pod_owes_no_status() {
     let waiter = t.wait("p", t.now());
     assert_eq!(owed(&t), [("c".into(), false), ("s".into(), false)]);
     let before = t.get("p").inspected;
-    let unchanged = vec![("c".into(), Shown::Running), ("s".into(), Shown::Running)];
+    let unchanged = vec![
+        ("c".into(), ReportedState::Running),
+        ("s".into(), ReportedState::Running),
+    ];
     t.inspected(Inspection {
         unchanged,
         ..Inspection::new(None)
@@ -75,14 +78,14 @@ fn waiter_for_details_owes_every_status() {
 fn unknown_exit_code_is_owed_until_a_status_succeeds() {
     let mut t = inspected();
     let ended = [
-        sandbox("s", "p", Shown::Running),
-        container("c", "p", Shown::Exited),
+        sandbox("s", "p", ReportedState::Running),
+        container("c", "p", ReportedState::Exited),
     ];
     t.relist();
     t.list(&ended);
     t.inspected(Inspection {
         failed: vec![failed("c", Some(ended[1].clone()))],
-        unchanged: vec![("s".into(), Shown::Running)],
+        unchanged: vec![("s".into(), ReportedState::Running)],
         ..Inspection::new(None)
     });
     t.pass(2_000);
@@ -102,8 +105,11 @@ fn failed_status_does_not_withhold_the_state() {
     let waiter = t.wait("p", t.now());
     let old = t.get("p").inspected;
     t.inspected(Inspection {
-        failed: vec![failed("c", Some(container("c", "p", Shown::Exited)))],
-        unchanged: vec![("s".into(), Shown::Running)],
+        failed: vec![failed(
+            "c",
+            Some(container("c", "p", ReportedState::Exited)),
+        )],
+        unchanged: vec![("s".into(), ReportedState::Running)],
         ..Inspection::new(None)
     });
     let view = t.view_for(waiter);
@@ -129,16 +135,19 @@ fn failed_status_is_repeated_when_its_retry_is_due() {
     let mut t = inspected();
     t.pass(10);
     t.wait("p", t.now());
-    let row = container("c", "p", Shown::Exited);
+    let row = container("c", "p", ReportedState::Exited);
     t.inspected(Inspection {
         failed: vec![failed("c", Some(row))],
-        unchanged: vec![("s".into(), Shown::Running)],
+        unchanged: vec![("s".into(), ReportedState::Running)],
         ..Inspection::new(None)
     });
     t.pass(100);
     let waiter = t.wait("p", t.now());
     assert_eq!(owed(&t), [("c".into(), false), ("s".into(), false)]);
-    let unchanged = vec![("c".into(), Shown::Exited), ("s".into(), Shown::Running)];
+    let unchanged = vec![
+        ("c".into(), ReportedState::Exited),
+        ("s".into(), ReportedState::Running),
+    ];
     t.inspected(Inspection {
         unchanged,
         ..Inspection::new(None)
@@ -159,8 +168,11 @@ fn failed_status_fails_who_waits_for_details() {
     t.pass(10);
     let waiter = t.wait_for_details("p", t.now());
     t.inspected(Inspection {
-        found: vec![sandbox("s", "p", Shown::Running)],
-        failed: vec![failed("c", Some(container("c", "p", Shown::Running)))],
+        found: vec![sandbox("s", "p", ReportedState::Running)],
+        failed: vec![failed(
+            "c",
+            Some(container("c", "p", ReportedState::Running)),
+        )],
         ..Inspection::new(None)
     });
     assert!(t.answer_of(waiter).expect("answered").is_err());
@@ -185,7 +197,7 @@ fn a9_pod_without_a_label_is_read_by_a_complete_list() {
     let unknown = t.wait("q", t.now());
     assert_eq!((t.lists_wanted(), t.inspections_wanted()), (1, 0), "shared");
     let mut shown = t.node.clone();
-    shown.push(unlabelled(sandbox("z", "q", Shown::Running)));
+    shown.push(unlabelled(sandbox("z", "q", ReportedState::Running)));
     t.node = shown.clone();
     t.list(&shown);
     assert!(t.answer_of(known).expect("answered").is_ok());
@@ -205,12 +217,12 @@ fn pod_of_an_id_without_names_is_read_by_a_complete_list() {
     t.event(
         pleg_core::EventType::Started,
         "s",
-        Some(nameless(sandbox("s", "p", Shown::Running))),
+        Some(nameless(sandbox("s", "p", ReportedState::Running))),
         &[],
     );
     t.wait("s", t.now());
     assert_eq!(t.lists_wanted(), 1);
-    t.list(&[sandbox("s", "p", Shown::Running)]);
+    t.list(&[sandbox("s", "p", ReportedState::Running)]);
     t.settle();
     t.pass(10);
     t.wait("p", t.now());
@@ -228,11 +240,11 @@ fn read_of_an_unchanged_pod_makes_two_calls() {
         owed,
     };
     let cases = [
-        (vec![held("c", Shown::Running, false)], vec!["c"], 2),
-        (vec![held("c", Shown::Running, true)], vec!["c"], 3),
-        (vec![held("c", Shown::Created, false)], vec!["c"], 3),
-        (vec![held("d", Shown::Running, false)], vec!["c"], 4),
-        (vec![held("d", Shown::Running, false)], vec![], 3),
+        (vec![held("c", ReportedState::Running, false)], vec!["c"], 2),
+        (vec![held("c", ReportedState::Running, true)], vec!["c"], 3),
+        (vec![held("c", ReportedState::Created, false)], vec!["c"], 3),
+        (vec![held("d", ReportedState::Running, false)], vec!["c"], 4),
+        (vec![held("d", ReportedState::Running, false)], vec![], 3),
         (vec![], vec!["c"], 3),
         (vec![], vec![], 2),
     ];
@@ -245,7 +257,9 @@ fn read_of_an_unchanged_pod_makes_two_calls() {
                 pleg_core::PodCall::Containers => listed.clone(),
                 _ => Vec::new(),
             };
-            let rows = rows.iter().map(|id| container(id, "p", Shown::Running));
+            let rows = rows
+                .iter()
+                .map(|id| container(id, "p", ReportedState::Running));
             read.answered(&call, Ok(rows.collect()));
         }
         assert_eq!(calls, expected, "{held:?} {listed:?}");
@@ -264,6 +278,6 @@ fn request_names_the_recorded_state() {
         _ => None,
     });
     let held = held.expect("an inspection");
-    assert!(held.iter().all(|held| held.shown == Shown::Running));
+    assert!(held.iter().all(|held| held.shown == ReportedState::Running));
     assert!(t.now() > Instant::ORIGIN);
 }

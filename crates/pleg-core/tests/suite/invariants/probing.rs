@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pleg_core::{CallErrorKind, Cause, Degraded, Settings, Shown};
+use pleg_core::{CallErrorKind, Cause, Degraded, ReportedState, Settings};
 
 use crate::script::{Script, sandbox, status};
 
@@ -13,9 +13,9 @@ fn probed() -> Script {
     settings.probe_period = Duration::from_secs(16);
     let mut t = Script::confirmed_with(settings);
     let rows = [
-        sandbox("s", "p", Shown::Running),
-        status("c", "p", Shown::Running),
-        sandbox("z", "q", Shown::Running),
+        sandbox("s", "p", ReportedState::Running),
+        status("c", "p", ReportedState::Running),
+        sandbox("z", "q", ReportedState::Running),
     ];
     t.node = rows.to_vec();
     t.machine.relist_now(t.now(), pleg_core::WaiterId::new(90));
@@ -111,7 +111,7 @@ fn any_answer_since_the_probe_ends_the_silence() {
 #[test]
 fn probe_finds_details_that_changed_without_an_event() {
     let mut t = probed();
-    let mut changed = status("c", "p", Shown::Running);
+    let mut changed = status("c", "p", ReportedState::Running);
     changed.details = pleg_core::Details::from(pleg_core::ContainerDetails {
         message: "resized".into(),
         ..Default::default()

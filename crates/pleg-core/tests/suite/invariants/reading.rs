@@ -1,14 +1,15 @@
 //! Laws 3, 4, 10 and 11: what is read, when, and whom it answers.
 
 use pleg_core::{
-    CallErrorKind, EventType, Instant, LifecycleType, PodUid, Settings, Shown, StreamEnd, WaiterId,
+    CallErrorKind, EventType, Instant, LifecycleType, PodUid, ReportedState, Settings, StreamEnd,
+    WaiterId,
 };
 
 use crate::script::{Script, container, list_deadline, sandbox, status};
 use EventType::{Created, Deleted, Started, Stopped};
 
 fn s() -> Option<pleg_core::Report> {
-    Some(sandbox("s", "p", Shown::Running))
+    Some(sandbox("s", "p", ReportedState::Running))
 }
 
 /// An event that reports a removal satisfies nobody: not even one who asks for a time before it.
@@ -20,7 +21,7 @@ fn law4_a_removal_told_by_an_event_answers_nobody() {
     t.event(Created, "s", s(), &[]);
     t.machine.relist_now(t.now(), WaiterId::new(77));
     t.drain();
-    t.list(&[sandbox("s", "p", Shown::Running)]);
+    t.list(&[sandbox("s", "p", ReportedState::Running)]);
     t.event(Deleted, "s", None, &[]);
     t.wait("p", before);
     assert!(t.answers.is_empty());
@@ -42,7 +43,7 @@ fn law3_old_news_does_not_settle_what_a_list_contradicts() {
     t.event(Deleted, "s", None, &[]);
     let before = t.now();
     t.pass(1000);
-    t.list(&[sandbox("s", "p", Shown::Unknown)]);
+    t.list(&[sandbox("s", "p", ReportedState::Unknown)]);
     t.wait("p", before);
     assert!(t.answers.is_empty(), "{:?}", t.answers);
 }
@@ -56,7 +57,7 @@ fn law3_a_read_that_began_before_answers_nobody_who_asked_later() {
     t.pass(10);
     let late = t.now();
     t.wait("p", late);
-    let found = [sandbox("s", "p", Shown::Running)];
+    let found = [sandbox("s", "p", ReportedState::Running)];
     t.inspect(&found, &[]);
     assert_eq!(t.answers.len(), 1);
     t.inspect(&found, &[]);
@@ -78,7 +79,7 @@ fn law10_lists_do_not_follow_the_events() {
         t.event(
             Created,
             &format!("s{n}"),
-            Some(sandbox(&format!("s{n}"), "p", Shown::Running)),
+            Some(sandbox(&format!("s{n}"), "p", ReportedState::Running)),
             &[],
         );
     }
@@ -200,8 +201,8 @@ fn law10_a_calm_world_costs_nothing() {
     t.event(Started, "s", s(), &[]);
     for n in 0..20 {
         let c = format!("c{n}");
-        t.event(Created, &c, s(), &[status(&c, "p", Shown::Created)]);
-        t.event(Started, &c, s(), &[status(&c, "p", Shown::Running)]);
+        t.event(Created, &c, s(), &[status(&c, "p", ReportedState::Created)]);
+        t.event(Started, &c, s(), &[status(&c, "p", ReportedState::Running)]);
         t.event(
             Stopped,
             &c,
@@ -210,7 +211,7 @@ fn law10_a_calm_world_costs_nothing() {
         );
         t.event(Deleted, &c, s(), &[]);
     }
-    t.pass_reading(400_000, &[sandbox("s", "p", Shown::Running)], &[]);
+    t.pass_reading(400_000, &[sandbox("s", "p", ReportedState::Running)], &[]);
     let after = t.machine.counters();
     assert_eq!(after.inspections - before.inspections, 0);
     assert_eq!(after.exit_reads, 0);
@@ -228,18 +229,28 @@ fn law10_a_calm_world_costs_nothing() {
 fn law10_one_lost_event_is_one_miss() {
     let mut t = Script::confirmed();
     t.event(Created, "s", s(), &[]);
-    t.event(Created, "c", s(), &[status("c", "p", Shown::Created)]);
-    t.event(Started, "c", s(), &[status("c", "p", Shown::Running)]);
+    t.event(
+        Created,
+        "c",
+        s(),
+        &[status("c", "p", ReportedState::Created)],
+    );
+    t.event(
+        Started,
+        "c",
+        s(),
+        &[status("c", "p", ReportedState::Running)],
+    );
     let running = [
-        sandbox("s", "p", Shown::Running),
-        container("c", "p", Shown::Running),
+        sandbox("s", "p", ReportedState::Running),
+        container("c", "p", ReportedState::Running),
     ];
     let ended = [
-        sandbox("s", "p", Shown::Running),
-        container("c", "p", Shown::Exited),
+        sandbox("s", "p", ReportedState::Running),
+        container("c", "p", ReportedState::Exited),
     ];
     let found = [
-        sandbox("s", "p", Shown::Running),
+        sandbox("s", "p", ReportedState::Running),
         crate::script::exited("c", "p", 1, "Error"),
     ];
     t.pass_reading(130_000, &running, &running);
@@ -257,8 +268,8 @@ fn law10_one_lost_event_is_one_miss() {
 #[test]
 fn law10_an_end_that_was_not_read_is_not_judged() {
     let rows = [
-        sandbox("s", "p", Shown::Running),
-        container("c", "p", Shown::Exited),
+        sandbox("s", "p", ReportedState::Running),
+        container("c", "p", ReportedState::Exited),
     ];
     for (code, reason, missed) in [(128, "StartError", 0), (128, "Error", 1)] {
         let mut t = Script::confirmed();
@@ -275,7 +286,7 @@ fn law10_an_end_that_was_not_read_is_not_judged() {
             t.pass(1_000);
         }
         let end = crate::script::exited("c", "p", code, reason);
-        t.inspect(&[sandbox("s", "p", Shown::Running), end], &[]);
+        t.inspect(&[sandbox("s", "p", ReportedState::Running), end], &[]);
         t.pass(1_001);
         assert_eq!(t.missed(), missed, "{reason}");
     }
@@ -286,7 +297,7 @@ fn law10_an_end_that_was_not_read_is_not_judged() {
 fn section2_an_event_that_was_only_a_hint_settles_claims() {
     let mut t = Script::confirmed();
     t.stamped(5_000, Created, "s", s(), &[]);
-    t.inspect(&[sandbox("s", "p", Shown::Running)], &[]);
+    t.inspect(&[sandbox("s", "p", ReportedState::Running)], &[]);
     t.pass(6_000);
     assert_eq!(t.missed(), 0);
 }
@@ -308,7 +319,7 @@ fn law11_a_failing_pod_has_one_backoff() {
             t.inspection_fails(&[]);
         }
         while t.lists_wanted() > 0 {
-            t.list(&[sandbox("s", "p", Shown::Running)]);
+            t.list(&[sandbox("s", "p", ReportedState::Running)]);
         }
     }
     let reads = t.machine.counters().inspections - before;
@@ -324,7 +335,7 @@ fn law11_a_pod_that_can_be_read_again_shows_no_error() {
     t.inspection_fails(&[]);
     assert!(t.view().status.error.is_some());
     t.pass(1_100);
-    t.inspect(&[sandbox("s", "p", Shown::Running)], &[]);
+    t.inspect(&[sandbox("s", "p", ReportedState::Running)], &[]);
     assert!(t.view().status.error.is_none());
     assert_eq!(t.machine.health(t.now()).failing, 0);
 }
@@ -335,11 +346,16 @@ fn law11_a_pod_that_can_be_read_again_shows_no_error() {
 fn section2_pods_that_ended_during_an_outage_are_looked_for() {
     let mut t = Script::confirmed();
     t.event(Created, "s", s(), &[]);
-    t.event(Stopped, "s", Some(sandbox("s", "p", Shown::Exited)), &[]);
+    t.event(
+        Stopped,
+        "s",
+        Some(sandbox("s", "p", ReportedState::Exited)),
+        &[],
+    );
     t.stream_ends(StreamEnd::Ended(None));
-    t.pass_reading(2_000, &[sandbox("s", "p", Shown::Exited)], &[]);
+    t.pass_reading(2_000, &[sandbox("s", "p", ReportedState::Exited)], &[]);
     t.subscribe();
-    t.list(&[sandbox("s", "p", Shown::Exited)]);
+    t.list(&[sandbox("s", "p", ReportedState::Exited)]);
     t.pass(1_100);
     assert_eq!(t.inspection_wanted(), Some(&PodUid::from("p")));
 }
@@ -360,15 +376,25 @@ fn next_list(t: &mut Script, rows: &[pleg_core::Report]) -> u64 {
 #[test]
 fn law10_a_verdict_from_before_a_failed_list_does_not_restore_trust() {
     let mut t = Script::confirmed();
-    let rows = [sandbox("s", "p", Shown::Running)];
-    t.event(Created, "x", Some(sandbox("x", "q", Shown::Running)), &[]);
+    let rows = [sandbox("s", "p", ReportedState::Running)];
+    t.event(
+        Created,
+        "x",
+        Some(sandbox("x", "q", ReportedState::Running)),
+        &[],
+    );
     // The list sees a sandbox of which the events tell only later: its verdict is open.
     next_list(&mut t, &rows);
     t.machine.relist_now(t.now(), WaiterId::new(77));
     t.drain();
     t.list_fails(CallErrorKind::Unavailable);
     // The first call that succeeds brings a list at once, which fails as well.
-    t.event(Started, "x", Some(sandbox("x", "q", Shown::Running)), &[]);
+    t.event(
+        Started,
+        "x",
+        Some(sandbox("x", "q", ReportedState::Running)),
+        &[],
+    );
     t.list_fails(CallErrorKind::Unavailable);
     t.event(Started, "s", s(), &[]);
     let waited = next_list(&mut t, &rows);
@@ -379,7 +405,7 @@ fn law10_a_verdict_from_before_a_failed_list_does_not_restore_trust() {
 #[test]
 fn law10_a_list_that_was_under_way_at_a_miss_does_not_restore_trust() {
     let mut t = Script::confirmed();
-    let rows = [sandbox("s", "p", Shown::Running)];
+    let rows = [sandbox("s", "p", ReportedState::Running)];
     next_list(&mut t, &rows);
     t.inspect(&rows, &[]);
     // Nobody ever tells of the sandbox: 5 s later that is a miss, while a list is under way.
@@ -418,10 +444,15 @@ fn law10_an_unproven_stream_is_not_trusted_beyond_the_longest_period() {
 fn law3_a_pod_is_not_fresh_while_its_read_left_somebody_out() {
     let mut t = Script::confirmed();
     t.event(Created, "s", s(), &[]);
-    t.event(Started, "c", s(), &[status("c", "p", Shown::Running)]);
+    t.event(
+        Started,
+        "c",
+        s(),
+        &[status("c", "p", ReportedState::Running)],
+    );
     let asked = t.now();
     t.wait("p", asked);
-    t.inspect(&[sandbox("s", "p", Shown::Running)], &[]);
+    t.inspect(&[sandbox("s", "p", ReportedState::Running)], &[]);
     assert!(t.view().as_of <= Some(asked), "{:?}", t.view());
     let (_, answer) = t.answers.pop().expect("an answer");
     let view = answer.expect("a view");
@@ -430,13 +461,13 @@ fn law3_a_pod_is_not_fresh_while_its_read_left_somebody_out() {
     t.machine.relist_now(t.now(), WaiterId::new(77));
     t.drain();
     t.list(&[
-        sandbox("s", "p", Shown::Running),
-        container("c", "p", Shown::Running),
+        sandbox("s", "p", ReportedState::Running),
+        container("c", "p", ReportedState::Running),
     ]);
     t.wait("p", asked);
     assert!(t.answers.is_empty(), "{:?}", t.answers);
     // It is looked for again a second later.
     t.pass(1_100);
-    t.inspect(&[sandbox("s", "p", Shown::Running)], &["c"]);
+    t.inspect(&[sandbox("s", "p", ReportedState::Running)], &["c"]);
     assert!(t.view().as_of > Some(asked) && t.view().status.containers.is_empty());
 }

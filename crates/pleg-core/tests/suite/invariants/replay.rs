@@ -1,7 +1,7 @@
 //! Law 6 at the start: a runtime replays what it held while nobody listened, to whoever
 //! subscribes first. What exists then is told by the list.
 
-use pleg_core::{EventType, LifecycleType, Shown, Source};
+use pleg_core::{EventType, LifecycleType, ReportedState, Source};
 
 use crate::script::{Script, exited, sandbox, status};
 use EventType::{Started, Stopped};
@@ -11,7 +11,7 @@ use LifecycleType::{ContainerDied, ContainerStarted};
 const OLD: i64 = -60_000;
 
 fn s() -> Option<pleg_core::Report> {
-    Some(sandbox("s", "p", Shown::Running))
+    Some(sandbox("s", "p", ReportedState::Running))
 }
 
 /// Until the node was listed once, an old event causes no read of its own: the list shows its pod.
@@ -23,7 +23,7 @@ fn law6_a_replay_before_the_first_list_waits_for_it() {
     assert_eq!(t.inspections_wanted(), 0);
     assert!(t.announced.is_empty());
     let node = [
-        sandbox("s", "p", Shown::Running),
+        sandbox("s", "p", ReportedState::Running),
         exited("c", "p", 3, "Error"),
     ];
     t.list(&node);
@@ -48,11 +48,17 @@ fn law6_a_replayed_start_of_what_has_ended_is_not_told() {
     let mut t = Script::new();
     t.subscribe();
     let node = [
-        sandbox("s", "p", Shown::Running),
+        sandbox("s", "p", ReportedState::Running),
         exited("c", "p", 3, "Error"),
     ];
     t.list(&node);
-    t.stamped(OLD, Started, "c", s(), &[status("c", "p", Shown::Running)]);
+    t.stamped(
+        OLD,
+        Started,
+        "c",
+        s(),
+        &[status("c", "p", ReportedState::Running)],
+    );
     t.inspect(&node, &[]);
     assert_eq!(t.said(ContainerDied, "c"), 1);
     assert_eq!(t.said(ContainerStarted, "c"), 0);

@@ -1,6 +1,6 @@
 //! Laws 2, 5, 6 and 7: how observations become state.
 
-use pleg_core::{EventType, LifecycleType, PodUid, SandboxState, Shown};
+use pleg_core::{EventType, LifecycleType, PodUid, ReportedState, SandboxState};
 
 use crate::script::{Script, container, exited, nameless, sandbox, status};
 use EventType::{Created, Deleted, Other, Started, Stopped};
@@ -9,17 +9,27 @@ use LifecycleType::{ContainerChanged, ContainerRemoved, ContainerStarted};
 /// A pod "p" with the sandbox "s" and the container "c", both running, told by events.
 fn running() -> Script {
     let mut t = Script::confirmed();
-    let s = || Some(sandbox("s", "p", Shown::Running));
+    let s = || Some(sandbox("s", "p", ReportedState::Running));
     t.event(Created, "s", s(), &[]);
-    t.event(Created, "c", s(), &[status("c", "p", Shown::Created)]);
-    t.event(Started, "c", s(), &[status("c", "p", Shown::Running)]);
+    t.event(
+        Created,
+        "c",
+        s(),
+        &[status("c", "p", ReportedState::Created)],
+    );
+    t.event(
+        Started,
+        "c",
+        s(),
+        &[status("c", "p", ReportedState::Running)],
+    );
     t
 }
 
 fn rows() -> [pleg_core::Report; 2] {
     [
-        sandbox("s", "p", Shown::Running),
-        container("c", "p", Shown::Running),
+        sandbox("s", "p", ReportedState::Running),
+        container("c", "p", ReportedState::Running),
     ]
 }
 
@@ -30,9 +40,14 @@ fn law6_a_tombstone_that_a_list_in_flight_showed_is_forgotten() {
     t.machine.relist_now(t.now(), pleg_core::WaiterId::new(77));
     t.drain();
     t.pass(2);
-    t.event(Deleted, "c", Some(sandbox("s", "p", Shown::Running)), &[]);
+    t.event(
+        Deleted,
+        "c",
+        Some(sandbox("s", "p", ReportedState::Running)),
+        &[],
+    );
     t.list(&rows());
-    let alive = [sandbox("s", "p", Shown::Running)];
+    let alive = [sandbox("s", "p", ReportedState::Running)];
     for _ in 0..40 {
         t.pass(60_000);
         while t.lists_wanted() > 0 {
@@ -46,12 +61,27 @@ fn law6_a_tombstone_that_a_list_in_flight_showed_is_forgotten() {
 #[test]
 fn law2_a_pod_held_for_a_contradiction_is_let_go_when_that_is_settled() {
     let mut t = Script::confirmed();
-    t.event(Created, "s", Some(sandbox("s", "p", Shown::Running)), &[]);
-    t.event(Stopped, "s", Some(sandbox("s", "p", Shown::Exited)), &[]);
-    t.event(Deleted, "s", Some(sandbox("s", "p", Shown::Exited)), &[]);
+    t.event(
+        Created,
+        "s",
+        Some(sandbox("s", "p", ReportedState::Running)),
+        &[],
+    );
+    t.event(
+        Stopped,
+        "s",
+        Some(sandbox("s", "p", ReportedState::Exited)),
+        &[],
+    );
+    t.event(
+        Deleted,
+        "s",
+        Some(sandbox("s", "p", ReportedState::Exited)),
+        &[],
+    );
     t.machine.relist_now(t.now(), pleg_core::WaiterId::new(77));
     t.drain();
-    t.list(&[sandbox("s", "p", Shown::Exited)]);
+    t.list(&[sandbox("s", "p", ReportedState::Exited)]);
     t.pass_reading(12_000, &[], &[]);
     assert_eq!(t.machine.counters().overruled, 0);
     assert!(
@@ -65,12 +95,17 @@ fn law2_a_pod_held_for_a_contradiction_is_let_go_when_that_is_settled() {
 #[test]
 fn law2_an_unknown_that_is_believed_removed_is_in_the_answer() {
     let mut t = running();
-    t.event(Deleted, "c", Some(sandbox("s", "p", Shown::Running)), &[]);
+    t.event(
+        Deleted,
+        "c",
+        Some(sandbox("s", "p", ReportedState::Running)),
+        &[],
+    );
     t.wait("p", t.now());
     t.inspect(
         &[
-            sandbox("s", "p", Shown::Running),
-            status("c", "p", Shown::Unknown),
+            sandbox("s", "p", ReportedState::Running),
+            status("c", "p", ReportedState::Unknown),
         ],
         &[],
     );
@@ -89,8 +124,8 @@ fn law2_an_older_read_does_not_clear_an_unknown() {
     t.wait("p", t.now());
     t.inspect(
         &[
-            sandbox("s", "p", Shown::Unknown),
-            status("c", "p", Shown::Running),
+            sandbox("s", "p", ReportedState::Unknown),
+            status("c", "p", ReportedState::Running),
         ],
         &[],
     );
@@ -109,12 +144,12 @@ fn law2_an_unknown_from_a_single_status_is_inspected_again() {
     t.event(
         Stopped,
         "c",
-        Some(sandbox("s", "p", Shown::Running)),
+        Some(sandbox("s", "p", ReportedState::Running)),
         &[exited("c", "p", 1, "Error")],
     );
     t.pass(2_000);
     assert!(t.read_wanted());
-    t.read(status("c", "p", Shown::Unknown));
+    t.read(status("c", "p", ReportedState::Unknown));
     t.pass(1_100);
     assert_eq!(t.inspection_wanted(), Some(&PodUid::from("p")));
 }
@@ -123,19 +158,24 @@ fn law2_an_unknown_from_a_single_status_is_inspected_again() {
 #[test]
 fn law2_details_are_read_when_a_row_clears_an_unknown() {
     let mut t = running();
-    t.event(Stopped, "c", Some(sandbox("s", "p", Shown::Running)), &[]);
+    t.event(
+        Stopped,
+        "c",
+        Some(sandbox("s", "p", ReportedState::Running)),
+        &[],
+    );
     t.inspect(
         &[
-            sandbox("s", "p", Shown::Running),
-            status("c", "p", Shown::Unknown),
+            sandbox("s", "p", ReportedState::Running),
+            status("c", "p", ReportedState::Unknown),
         ],
         &[],
     );
     t.machine.relist_now(t.now(), pleg_core::WaiterId::new(77));
     t.drain();
     t.list(&[
-        sandbox("s", "p", Shown::Running),
-        container("c", "p", Shown::Exited),
+        sandbox("s", "p", ReportedState::Running),
+        container("c", "p", ReportedState::Exited),
     ]);
     assert_eq!(t.inspection_wanted(), Some(&PodUid::from("p")));
 }
@@ -146,19 +186,24 @@ fn law2_a_wrong_removal_is_overruled_after_ten_seconds() {
     let mut t = running();
     // Its sandbox is unknown for long: inspected again ever more rarely.
     let unknown = [
-        sandbox("s", "p", Shown::Unknown),
-        status("c", "p", Shown::Running),
+        sandbox("s", "p", ReportedState::Unknown),
+        status("c", "p", ReportedState::Running),
     ];
     t.wait("p", t.now());
     t.pass_reading(
         40_000,
         &[
-            sandbox("s", "p", Shown::Unknown),
-            container("c", "p", Shown::Running),
+            sandbox("s", "p", ReportedState::Unknown),
+            container("c", "p", ReportedState::Running),
         ],
         &unknown,
     );
-    t.event(Deleted, "c", Some(sandbox("s", "p", Shown::Running)), &[]);
+    t.event(
+        Deleted,
+        "c",
+        Some(sandbox("s", "p", ReportedState::Running)),
+        &[],
+    );
     assert_eq!(t.said(ContainerRemoved, "c"), 1);
     t.wait("p", t.now());
     t.pass_reading(10_100, &rows(), &rows());
@@ -170,7 +215,12 @@ fn law2_a_wrong_removal_is_overruled_after_ten_seconds() {
 #[test]
 fn law3_a_list_that_shows_something_of_a_pod_does_not_sweep_it() {
     let mut t = running();
-    t.event(Deleted, "c", Some(sandbox("s", "p", Shown::Running)), &[]);
+    t.event(
+        Deleted,
+        "c",
+        Some(sandbox("s", "p", ReportedState::Running)),
+        &[],
+    );
     t.event(Deleted, "s", None, &[]);
     assert_eq!(t.withdrawn, [PodUid::from("p")]);
     t.relist_shows(&rows());
@@ -187,7 +237,7 @@ fn law3_a_pod_that_is_shown_and_believed_gone_is_as_of_no_list() {
     let mut t = Script::confirmed();
     t.event(Deleted, "s", None, &[]);
     t.pass(1);
-    t.relist_shows(&[sandbox("s", "p", Shown::Running)]);
+    t.relist_shows(&[sandbox("s", "p", ReportedState::Running)]);
     let held = t.published.last().expect("something is published");
     assert!(held.status.is_nothing());
     assert_eq!((&held.status.uid, held.as_of), (&PodUid::from("p"), None));
@@ -201,10 +251,15 @@ fn law3_a_pod_that_is_shown_and_believed_gone_is_as_of_no_list() {
 #[test]
 fn law2_each_of_two_wrong_removals_is_overruled_after_ten_seconds() {
     let mut t = running();
-    let s = || Some(sandbox("s", "p", Shown::Running));
-    t.event(Created, "d", s(), &[status("d", "p", Shown::Created)]);
+    let s = || Some(sandbox("s", "p", ReportedState::Running));
+    t.event(
+        Created,
+        "d",
+        s(),
+        &[status("d", "p", ReportedState::Created)],
+    );
     let [first, second] = rows();
-    let all = [first, second, container("d", "p", Shown::Created)];
+    let all = [first, second, container("d", "p", ReportedState::Created)];
     t.event(Deleted, "c", s(), &[]);
     t.relist_shows(&all);
     let tenth_second = t.now().after(std::time::Duration::from_millis(9_998));
@@ -232,7 +287,7 @@ fn law2_each_of_two_wrong_removals_is_overruled_after_ten_seconds() {
 fn law2_a_wrong_removal_is_overruled_after_a_slow_list() {
     let mut t = running();
     t.wait("p", t.now());
-    t.inspect(&[sandbox("s", "p", Shown::Running)], &["c"]);
+    t.inspect(&[sandbox("s", "p", ReportedState::Running)], &["c"]);
     assert_eq!(t.said(ContainerRemoved, "c"), 1);
     while t.lists_wanted() == 0 {
         t.pass(1_000);
@@ -248,7 +303,7 @@ fn law2_a_wrong_removal_is_overruled_after_a_slow_list() {
 #[test]
 fn law7_a_container_that_stood_alone_finds_its_pod() {
     let mut t = Script::confirmed();
-    let alone = nameless(status("c", "p", Shown::Running));
+    let alone = nameless(status("c", "p", ReportedState::Running));
     let mut in_sandbox = alone.clone();
     in_sandbox.identity.sandbox = Some("s".into());
     let node = rows();
@@ -266,7 +321,7 @@ fn law2_an_overruling_knows_what_it_revives() {
     let mut t = Script::confirmed();
     t.event(Deleted, "s", None, &[]);
     t.wait("p", t.now());
-    let found = [sandbox("s", "p", Shown::Running)];
+    let found = [sandbox("s", "p", ReportedState::Running)];
     t.pass_reading(10_500, &found, &found);
     assert_eq!(t.view().status.sandboxes.len(), 1);
 }
@@ -276,7 +331,10 @@ fn law2_an_overruling_knows_what_it_revives() {
 fn law6_an_id_without_a_pod_is_kept_aside_until_a_list() {
     for (event, statuses) in [
         (Other(9), vec![]),
-        (Created, vec![nameless(status("c", "p", Shown::Created))]),
+        (
+            Created,
+            vec![nameless(status("c", "p", ReportedState::Created))],
+        ),
     ] {
         let mut t = Script::confirmed();
         t.event(event, "c", None, &statuses);
@@ -290,7 +348,12 @@ fn law6_an_id_without_a_pod_is_kept_aside_until_a_list() {
 #[test]
 fn law6_what_was_told_of_an_id_kept_aside_counts() {
     let mut t = Script::confirmed();
-    t.event(Created, "s", Some(sandbox("s", "p", Shown::Running)), &[]);
+    t.event(
+        Created,
+        "s",
+        Some(sandbox("s", "p", ReportedState::Running)),
+        &[],
+    );
     t.event(Stopped, "c", None, &[]);
     t.event(Other(9), "c", None, &[]);
     t.pass(1_100);
@@ -307,7 +370,7 @@ fn law6_a_replayed_event_is_a_hint() {
     // Older than anything that is held, from before the subscribe, from the future.
     for stamp in [-3_600_000, -10_000, 5_000] {
         let mut t = Script::confirmed();
-        let s = Some(sandbox("s", "p", Shown::Running));
+        let s = Some(sandbox("s", "p", ReportedState::Running));
         t.stamped(stamp, Created, "s", s, &[]);
         t.inspect(&[], &[]);
         assert!(t.announced.is_empty() && t.published.is_empty(), "{stamp}");
@@ -321,8 +384,8 @@ fn law6_a_provisional_id_is_inspected_after_a_second() {
     t.event(
         Started,
         "s",
-        Some(sandbox("s", "p", Shown::Running)),
-        &[status("c", "p", Shown::Running)],
+        Some(sandbox("s", "p", ReportedState::Running)),
+        &[status("c", "p", ReportedState::Running)],
     );
     t.pass(900);
     assert_eq!(t.inspections_wanted(), 0);
@@ -334,12 +397,12 @@ fn law6_a_provisional_id_is_inspected_after_a_second() {
 #[test]
 fn law7_a_sandbox_status_without_metadata_is_of_the_pod_that_is_known() {
     let mut t = running();
-    let bare = nameless(sandbox("s", "p", Shown::Running));
+    let bare = nameless(sandbox("s", "p", ReportedState::Running));
     t.event(
         Created,
         "d",
         Some(bare),
-        &[nameless(status("d", "p", Shown::Created))],
+        &[nameless(status("d", "p", ReportedState::Created))],
     );
     assert_eq!(t.view().status.uid, PodUid::from("p"));
     assert_eq!(t.view().status.containers.len(), 2);
@@ -352,11 +415,16 @@ fn law7_an_id_moves_to_its_pod_when_that_becomes_known() {
     t.event(
         Created,
         "s",
-        Some(nameless(sandbox("s", "p", Shown::Running))),
+        Some(nameless(sandbox("s", "p", ReportedState::Running))),
         &[],
     );
     assert_eq!(t.view().status.uid, PodUid::from("s"));
-    t.event(Started, "s", Some(sandbox("s", "p", Shown::Running)), &[]);
+    t.event(
+        Started,
+        "s",
+        Some(sandbox("s", "p", ReportedState::Running)),
+        &[],
+    );
     assert_eq!(t.view().status.uid, PodUid::from("p"));
     assert_eq!(t.withdrawn, [PodUid::from("s")]);
     assert_eq!(t.said(ContainerStarted, "s"), 1);
@@ -369,8 +437,8 @@ fn law7_a_container_moves_to_its_pod_when_that_becomes_known() {
     t.event(
         Created,
         "s",
-        Some(nameless(sandbox("s", "p", Shown::Running))),
-        &[nameless(status("c", "p", Shown::Running))],
+        Some(nameless(sandbox("s", "p", ReportedState::Running))),
+        &[nameless(status("c", "p", ReportedState::Running))],
     );
     t.wait("p", t.now());
     t.list(&rows());
@@ -394,8 +462,8 @@ fn section2_identity_that_becomes_known_is_published() {
     t.event(
         Started,
         "s",
-        Some(sandbox("s", "p", Shown::Running)),
-        &[status("c", "p", Shown::Running)],
+        Some(sandbox("s", "p", ReportedState::Running)),
+        &[status("c", "p", ReportedState::Running)],
     );
     t.machine.relist_now(t.now(), pleg_core::WaiterId::new(77));
     t.drain();
@@ -410,8 +478,8 @@ fn law6_a_tombstone_outlives_the_reads_that_began_before_it() {
     let mut settings = pleg_core::Settings::default();
     settings.tombstones_max = 1;
     let mut t = Script::confirmed_with(settings);
-    let ready = || Some(sandbox("s", "p", Shown::Running));
-    let alive = status("c", "p", Shown::Running);
+    let ready = || Some(sandbox("s", "p", ReportedState::Running));
+    let alive = status("c", "p", ReportedState::Running);
     t.event(Created, "s", ready(), &[]);
     t.event(Started, "c", ready(), std::slice::from_ref(&alive));
     t.request_reinspect("p");
@@ -419,7 +487,7 @@ fn law6_a_tombstone_outlives_the_reads_that_began_before_it() {
     for gone in ["c", "x", "y"] {
         t.event(Deleted, gone, ready(), &[]);
     }
-    t.inspect(&[sandbox("s", "p", Shown::Running), alive], &[]);
+    t.inspect(&[sandbox("s", "p", ReportedState::Running), alive], &[]);
     assert!(t.get("p").status.containers.is_empty());
     assert_eq!(t.said(ContainerRemoved, "c"), 1);
     assert_eq!(t.machine.counters().tombstones, 1, "the read is over");
@@ -450,7 +518,12 @@ fn law6_tombstones_stay_within_their_number_between_two_lists() {
     let mut t = Script::confirmed_with(settings);
     for n in 0..30 {
         let id = format!("never-heard-of-{n}");
-        t.event(Deleted, &id, Some(sandbox("s", "p", Shown::Running)), &[]);
+        t.event(
+            Deleted,
+            &id,
+            Some(sandbox("s", "p", ReportedState::Running)),
+            &[],
+        );
         let tombstones = t.machine.counters().tombstones;
         assert!(tombstones <= 10, "{tombstones} tombstones");
     }

@@ -1,20 +1,30 @@
 //! Law 9 and section 3: what is told, once, and with what.
 
-use pleg_core::{EventType, LifecycleType, RuntimeEvent, Shown, WallTime};
+use pleg_core::{EventType, LifecycleType, ReportedState, RuntimeEvent, WallTime};
 
 use crate::script::{Script, exited, nameless, sandbox, status};
 use EventType::{Created, Deleted, Started, Stopped};
 use LifecycleType::{ContainerChanged, ContainerDied, ContainerRemoved, PodSync};
 
 fn s() -> Option<pleg_core::Report> {
-    Some(sandbox("s", "p", Shown::Running))
+    Some(sandbox("s", "p", ReportedState::Running))
 }
 
 fn running() -> Script {
     let mut t = Script::confirmed();
     t.event(Created, "s", s(), &[]);
-    t.event(Created, "c", s(), &[status("c", "p", Shown::Created)]);
-    t.event(Started, "c", s(), &[status("c", "p", Shown::Running)]);
+    t.event(
+        Created,
+        "c",
+        s(),
+        &[status("c", "p", ReportedState::Created)],
+    );
+    t.event(
+        Started,
+        "c",
+        s(),
+        &[status("c", "p", ReportedState::Running)],
+    );
     t
 }
 
@@ -23,7 +33,7 @@ fn running() -> Script {
 #[test]
 fn law9_an_end_goes_with_its_container_to_the_pod_that_is_named_later() {
     let mut t = Script::confirmed();
-    let unnamed = || Some(nameless(sandbox("s", "p", Shown::Running)));
+    let unnamed = || Some(nameless(sandbox("s", "p", ReportedState::Running)));
     let mut end = exited("c", "p", 5, "Error");
     t.event(Created, "s", unnamed(), &[]);
     t.event(Stopped, "c", unnamed(), &[nameless(end.clone())]);
@@ -82,7 +92,7 @@ fn section2_the_reason_of_an_exit_is_read_again_after_two_seconds() {
     t.event(Stopped, "c", s(), &[]);
     t.inspect(
         &[
-            sandbox("s", "p", Shown::Running),
+            sandbox("s", "p", ReportedState::Running),
             exited("c", "p", 137, "Error"),
         ],
         &[],
@@ -164,9 +174,14 @@ fn law11_reads_of_exit_reasons_are_bounded() {
     let mut t = Script::confirmed();
     for n in 0..40 {
         let (pod, sb, c) = (format!("p{n}"), format!("s{n}"), format!("c{n}"));
-        let ready = || Some(sandbox(&sb, &pod, Shown::Running));
+        let ready = || Some(sandbox(&sb, &pod, ReportedState::Running));
         t.event(Created, &sb, ready(), &[]);
-        t.event(Created, &c, ready(), &[status(&c, &pod, Shown::Created)]);
+        t.event(
+            Created,
+            &c,
+            ready(),
+            &[status(&c, &pod, ReportedState::Created)],
+        );
         t.event(Stopped, &c, ready(), &[exited(&c, &pod, 1, "Error")]);
     }
     t.pass(3_000);

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use pleg_core::{CallErrorKind, EventType, LifecycleType, PodStatus, Report, Shown, StreamEnd};
+use pleg_core::{
+    CallErrorKind, EventType, LifecycleType, PodStatus, Report, ReportedState, StreamEnd,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -16,7 +18,7 @@ const IDS: [&str; 4] = ["s", "s2", "c", "d"];
 #[derive(Clone, Debug)]
 enum Step {
     /// The node changes.
-    Is(Index, Option<Shown>),
+    Is(Index, Option<ReportedState>),
     /// An event, true or not.
     Told(Index, EventType, bool),
     Listed,
@@ -31,10 +33,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let id = any::<Index>;
     let shown = select(vec![
         None,
-        Some(Shown::Created),
-        Some(Shown::Running),
-        Some(Shown::Exited),
-        Some(Shown::Unknown),
+        Some(ReportedState::Created),
+        Some(ReportedState::Running),
+        Some(ReportedState::Exited),
+        Some(ReportedState::Unknown),
     ]);
     let event = select(vec![
         EventType::Created,
@@ -55,9 +57,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// What exists, and in which state.
-type Node = BTreeMap<&'static str, Shown>;
+type Node = BTreeMap<&'static str, ReportedState>;
 
-fn report(id: &str, shown: Shown) -> Report {
+fn report(id: &str, shown: ReportedState) -> Report {
     match id.starts_with('s') {
         true => sandbox(id, "p", shown),
         false => container(id, "p", shown),

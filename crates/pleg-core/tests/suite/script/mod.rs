@@ -9,7 +9,7 @@ use std::time::Duration;
 use pleg_core::{
     Arrival, CallError, CallErrorKind, ContainerDetails, Details, EventType, HeldId, Id, Identity,
     Inspection, Instant, Kind, KnownIds, LifecycleType, List, Output, PodLifecycleEvent, PodStatus,
-    PodUid, PodView, Reading, Reconciler, Report, Rows, RuntimeEvent, Settings, Shown,
+    PodUid, PodView, Reconciler, Report, ReportedState, Rows, RuntimeEvent, Settings, StatusRead,
     StreamChange, StreamEnd, TerminalRecord, Ticket, Version, WaiterId, WallTime,
 };
 
@@ -365,9 +365,9 @@ impl Script {
         let began = self.now();
         self.pass(1);
         let ended = self.now();
-        self.machine.handle_reading(
+        self.machine.handle_status_read(
             ended,
-            Reading {
+            StatusRead {
                 ticket,
                 began,
                 ended,
@@ -542,13 +542,13 @@ impl Script {
                     self.published.push(view.clone());
                     self.cache.insert(uid, view);
                 }
-                Output::Swept { as_of, gone } => {
+                Output::ListApplied { as_of, gone } => {
                     self.swept_as_of = Some(as_of);
                     self.swept.extend(gone.iter().cloned());
                     self.cache
                         .retain(|uid, view| !(gone.contains(uid) && view.status.is_nothing()));
                 }
-                Output::Confirm { as_of, pods } => {
+                Output::Refresh { as_of, pods } => {
                     for uid in pods.among(self.cache.keys().cloned()) {
                         let view = self.cache.get_mut(&uid).expect("it was published");
                         view.as_of = view.as_of.max(Some(as_of));
@@ -558,7 +558,7 @@ impl Script {
                     self.ends = records.to_vec();
                     self.ends_of.insert(uid, records.to_vec());
                 }
-                Output::Withdraw { uid } => {
+                Output::Remove { uid } => {
                     let view = self.cache.get_mut(&uid).expect("it was published");
                     *view = PodView::new(nothing(&uid), view.as_of, view.inspected);
                     self.withdrawn.push(uid);
@@ -593,19 +593,19 @@ pub(crate) fn list_deadline(machine: &mut Reconciler) -> Option<Duration> {
     None
 }
 
-pub(crate) fn sandbox(id: &str, pod: &str, shown: Shown) -> Report {
+pub(crate) fn sandbox(id: &str, pod: &str, shown: ReportedState) -> Report {
     report(Kind::Sandbox, id, pod, shown)
 }
 
 /// A container in the sandbox "s" as a list row shows it.
-pub(crate) fn container(id: &str, pod: &str, shown: Shown) -> Report {
+pub(crate) fn container(id: &str, pod: &str, shown: ReportedState) -> Report {
     let mut report = report(Kind::Container, id, pod, shown);
     report.identity.sandbox = Some("s".into());
     report
 }
 
 /// A container as its status shows it: that does not say which sandbox it is in.
-pub(crate) fn status(id: &str, pod: &str, shown: Shown) -> Report {
+pub(crate) fn status(id: &str, pod: &str, shown: ReportedState) -> Report {
     report(Kind::Container, id, pod, shown)
 }
 
@@ -617,7 +617,7 @@ pub(crate) fn exited(id: &str, pod: &str, code: i32, reason: &str) -> Report {
     });
     Report {
         details,
-        ..status(id, pod, Shown::Exited)
+        ..status(id, pod, ReportedState::Exited)
     }
 }
 
@@ -630,7 +630,7 @@ pub(crate) fn nameless(mut report: Report) -> Report {
     report
 }
 
-fn report(kind: Kind, id: &str, pod: &str, shown: Shown) -> Report {
+fn report(kind: Kind, id: &str, pod: &str, shown: ReportedState) -> Report {
     let identity = Identity {
         pod: Some(pod.into()),
         namespace: Some("ns".into()),

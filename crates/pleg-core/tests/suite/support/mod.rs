@@ -8,8 +8,8 @@ use std::time::Duration;
 use pleg_core::{
     CallError, CallErrorKind, Cause, ContainerDetails, Details, Health, HeldId, Id, Identity,
     Inspection, Instant, Kind, LifecycleType, List, Mode, Output, PodLifecycleEvent, PodStatus,
-    PodUid, PodView, Reconciler, Report, SandboxDetails, Settings, Shown, TerminalRecord, Ticket,
-    WaiterId, WallTime,
+    PodUid, PodView, Reconciler, Report, ReportedState, SandboxDetails, Settings, TerminalRecord,
+    Ticket, WaiterId, WallTime,
 };
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
@@ -17,16 +17,16 @@ pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
 /// A container of a pod as a runtime shows it. Its name is its id.
-pub(crate) fn container(pod: &str, id: &str, shown: Shown) -> Report {
+pub(crate) fn container(pod: &str, id: &str, shown: ReportedState) -> Report {
     report(Kind::Container, pod, id, shown)
 }
 
 /// A sandbox of a pod; READY is `Running`, NOTREADY `Exited`.
-pub(crate) fn sandbox(pod: &str, id: &str, shown: Shown) -> Report {
+pub(crate) fn sandbox(pod: &str, id: &str, shown: ReportedState) -> Report {
     report(Kind::Sandbox, pod, id, shown)
 }
 
-fn report(kind: Kind, pod: &str, id: &str, shown: Shown) -> Report {
+fn report(kind: Kind, pod: &str, id: &str, shown: ReportedState) -> Report {
     let name = (kind == Kind::Container).then(|| id.into());
     let identity = Identity {
         pod: Some(pod.into()),
@@ -159,16 +159,16 @@ impl Stepper {
         while let Some(output) = self.machine.poll_output() {
             match output {
                 Output::Publish { uid, view } => _ = self.cache.insert(uid, view),
-                Output::Withdraw { uid } => {
+                Output::Remove { uid } => {
                     let view = self.cache.get_mut(&uid).expect("it was published");
                     *view = PodView::new(nothing(&uid), view.as_of, view.inspected);
                 }
-                Output::Swept { as_of, gone } => {
+                Output::ListApplied { as_of, gone } => {
                     self.swept = Some(as_of);
                     self.cache
                         .retain(|uid, view| !(gone.contains(uid) && view.status.is_nothing()));
                 }
-                Output::Confirm { as_of, pods } => {
+                Output::Refresh { as_of, pods } => {
                     for uid in pods.among(self.cache.keys().cloned()) {
                         let view = self.cache.get_mut(&uid).expect("it was published");
                         view.as_of = view.as_of.max(Some(as_of));

@@ -2,7 +2,7 @@
 
 use pleg_core::{
     ContainerDetails, Id, Identity, Inspection, Instant, Kind, List, Output, PodStatus, Reconciler,
-    Report, SandboxDetails, Settings, Shown, WallTime,
+    Report, ReportedState, SandboxDetails, Settings, WallTime,
 };
 
 use super::{Policy, Spec, Step, decide};
@@ -32,7 +32,7 @@ fn identity(kind: Kind, attempt: u32, created: i64) -> Identity {
     }
 }
 
-fn sandbox(id: &str, shown: Shown, attempt: u32) -> Report {
+fn sandbox(id: &str, shown: ReportedState, attempt: u32) -> Report {
     let kind = Kind::Sandbox;
     Report {
         id: id.into(),
@@ -43,7 +43,13 @@ fn sandbox(id: &str, shown: Shown, attempt: u32) -> Report {
 }
 
 /// A container of the name `app`.
-fn app(id: &str, sandbox: &str, shown: Shown, attempt: u32, exit_code: Option<i32>) -> Report {
+fn app(
+    id: &str,
+    sandbox: &str,
+    shown: ReportedState,
+    attempt: u32,
+    exit_code: Option<i32>,
+) -> Report {
     let identity = Identity {
         sandbox: Some(sandbox.into()),
         name: Some("app".into()),
@@ -118,17 +124,17 @@ fn pod_without_sandbox_gets_sandbox_and_containers() {
 #[test]
 fn created_container_is_started() {
     let pod = [
-        sandbox("s", Shown::Running, 0),
-        app("c", "s", Shown::Created, 0, None),
+        sandbox("s", ReportedState::Running, 0),
+        app("c", "s", ReportedState::Created, 0, None),
     ];
     assert_eq!(steps(Some(&APP), &pod), [Step::Start(id("c"))]);
 }
 
 #[test]
 fn running_and_unknown_containers_are_left_alone() {
-    for shown in [Shown::Running, Shown::Unknown] {
+    for shown in [ReportedState::Running, ReportedState::Unknown] {
         let pod = [
-            sandbox("s", Shown::Running, 0),
+            sandbox("s", ReportedState::Running, 0),
             app("c", "s", shown, 0, None),
         ];
         assert_eq!(steps(Some(&APP), &pod), [], "{shown:?}");
@@ -149,8 +155,8 @@ fn exited_container_is_restarted_by_policy_and_exit_code() {
     ];
     for (spec, exit_code, expected) in cases {
         let pod = [
-            sandbox("s", Shown::Running, 0),
-            app("c", "s", Shown::Exited, 2, exit_code),
+            sandbox("s", ReportedState::Running, 0),
+            app("c", "s", ReportedState::Exited, 2, exit_code),
         ];
         let steps = steps(Some(&spec), &pod);
         assert_eq!(steps, expected, "{:?} {exit_code:?}", spec.policy);
@@ -160,10 +166,10 @@ fn exited_container_is_restarted_by_policy_and_exit_code() {
 #[test]
 fn surplus_exited_containers_are_removed_and_the_newest_is_kept() {
     let pod = [
-        sandbox("s", Shown::Running, 0),
-        app("a", "s", Shown::Exited, 0, Some(1)),
-        app("b", "s", Shown::Exited, 1, Some(1)),
-        app("c", "s", Shown::Running, 2, None),
+        sandbox("s", ReportedState::Running, 0),
+        app("a", "s", ReportedState::Exited, 0, Some(1)),
+        app("b", "s", ReportedState::Exited, 1, Some(1)),
+        app("c", "s", ReportedState::Running, 2, None),
     ];
     assert_eq!(steps(Some(&APP), &pod), [Step::Remove(id("a"))]);
 }
@@ -172,10 +178,10 @@ fn surplus_exited_containers_are_removed_and_the_newest_is_kept() {
 #[test]
 fn late_created_container_is_removed_while_another_runs() {
     let pod = [
-        sandbox("s", Shown::Running, 0),
-        app("a", "s", Shown::Running, 0, None),
-        app("b", "s", Shown::Created, 1, None),
-        app("c", "s", Shown::Exited, 2, Some(0)),
+        sandbox("s", ReportedState::Running, 0),
+        app("a", "s", ReportedState::Running, 0, None),
+        app("b", "s", ReportedState::Created, 1, None),
+        app("c", "s", ReportedState::Exited, 2, Some(0)),
     ];
     assert_eq!(steps(Some(&APP), &pod), [Step::Remove(id("b"))]);
 }
@@ -183,8 +189,8 @@ fn late_created_container_is_removed_while_another_runs() {
 #[test]
 fn pod_with_ended_sandbox_is_killed_and_begins_again() {
     let pod = [
-        sandbox("s", Shown::Exited, 4),
-        app("c", "s", Shown::Running, 0, None),
+        sandbox("s", ReportedState::Exited, 4),
+        app("c", "s", ReportedState::Running, 0, None),
     ];
     let kill = Step::Stop(id("c"));
     let run = Step::RunSandbox { attempt: 5 };
@@ -196,8 +202,8 @@ fn pod_with_ended_sandbox_is_killed_and_begins_again() {
 #[test]
 fn pod_with_unknown_sandbox_is_left_alone() {
     let pod = [
-        sandbox("s", Shown::Unknown, 0),
-        app("c", "s", Shown::Exited, 0, Some(1)),
+        sandbox("s", ReportedState::Unknown, 0),
+        app("c", "s", ReportedState::Exited, 0, Some(1)),
     ];
     assert_eq!(steps(Some(&APP), &pod), []);
 }
@@ -205,9 +211,9 @@ fn pod_with_unknown_sandbox_is_left_alone() {
 #[test]
 fn deleted_pod_is_stopped_and_removed() {
     let pod = [
-        sandbox("s", Shown::Running, 0),
-        app("a", "s", Shown::Exited, 0, Some(1)),
-        app("b", "s", Shown::Running, 1, None),
+        sandbox("s", ReportedState::Running, 0),
+        app("a", "s", ReportedState::Exited, 0, Some(1)),
+        app("b", "s", ReportedState::Running, 1, None),
     ];
     let expected = [
         Step::Stop(id("b")),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use pleg_core::{Arrival, EventType, Id, Kind, Report, RuntimeEvent, Shown, WallTime};
+use pleg_core::{Arrival, EventType, Id, Kind, Report, ReportedState, RuntimeEvent, WallTime};
 
 use super::cached::seen;
 use super::{Laws, Pushed, hold, told};
@@ -101,7 +101,7 @@ impl Laws {
         let reports = || event.sandbox.iter().chain(&event.containers);
         let own = reports().find(|r| r.id == event.id);
         let contradicts = event.event == EventType::Deleted
-            && own.is_some_and(|r| kind == Kind::Container || r.shown == Shown::Running);
+            && own.is_some_and(|r| kind == Kind::Container || r.shown == ReportedState::Running);
         let told = told(kind, event.event);
         if !contradicts && told > life.and_then(|l| l.at(now)) {
             self.lied.insert(event.id.clone(), now);
@@ -218,6 +218,6 @@ impl Laws {
 fn kept(event: &RuntimeEvent) -> Vec<(Id, Pushed)> {
     let told = (event.id.clone(), Pushed::Told(event.event));
     let reports = event.sandbox.iter().chain(&event.containers);
-    let shown = reports.map(|r| (r.id.clone(), Pushed::Shown(r.shown)));
+    let shown = reports.map(|r| (r.id.clone(), Pushed::ReportedState(r.shown)));
     shown.chain([told]).collect()
 }

@@ -2,8 +2,8 @@
 //! shows it already.
 
 use pleg::core::{
-    ContainerState, EventType, Kind, LifecycleType, PodLifecycleEvent, Report, SandboxState,
-    Settings, Shown, Source,
+    ContainerState, EventType, Kind, LifecycleType, PodLifecycleEvent, Report, ReportedState,
+    SandboxState, Settings, Source,
 };
 use pleg::{Delivery, Pleg};
 
@@ -45,22 +45,28 @@ async fn a_life_is_announced_as_it_happens() {
     );
     let life: [Step; 10] = [
         (
-            Some(sandbox("p", Shown::Running)),
+            Some(sandbox("p", ReportedState::Running)),
             Created,
             "p-s",
             "p Started p-s",
             "running",
         ),
-        (Some(sandbox("p", Shown::Running)), Started, "p-s", "", ""),
         (
-            Some(container("p", "c", Shown::Created)),
+            Some(sandbox("p", ReportedState::Running)),
+            Started,
+            "p-s",
+            "",
+            "",
+        ),
+        (
+            Some(container("p", "c", ReportedState::Created)),
             Created,
             "p-c",
             "p Changed p-c",
             "created",
         ),
         (
-            Some(container("p", "c", Shown::Running)),
+            Some(container("p", "c", ReportedState::Running)),
             Started,
             "p-c",
             "p Started p-c",
@@ -76,7 +82,7 @@ async fn a_life_is_announced_as_it_happens() {
         (Some(exited("p", "c", 3)), Stopped, "p-c", "", ""),
         (None, Deleted, "p-c", "p Removed p-c", "gone"),
         (
-            Some(sandbox("p", Shown::Exited)),
+            Some(sandbox("p", ReportedState::Exited)),
             Stopped,
             "p-s",
             "p Died p-s",
@@ -159,12 +165,12 @@ async fn every_subscriber_gets_everything() {
     let node = Node::new();
     let pleg = synced(&node, Settings::default()).await;
     let mut early = [pleg.subscribe(), pleg.subscribe()];
-    node.put_and_tell(sandbox("p", Shown::Running), Started);
+    node.put_and_tell(sandbox("p", ReportedState::Running), Started);
     for subscription in &mut early {
         assert_eq!(in_short(&next(subscription).await), "p Started p-s");
     }
     let mut late = pleg.subscribe();
-    node.put_and_tell(sandbox("p", Shown::Exited), Stopped);
+    node.put_and_tell(sandbox("p", ReportedState::Exited), Stopped);
     for subscription in early.iter_mut().chain([&mut late]) {
         assert_eq!(in_short(&next(subscription).await), "p Died p-s");
         assert!(drain(subscription).is_empty());
@@ -203,7 +209,7 @@ async fn one_that_lags_behind_what_is_kept_is_told() {
     let node = Node::new();
     let pleg = synced(&node, Settings::default()).await;
     let (mut lags, mut keeps_up) = (pleg.subscribe(), pleg.subscribe());
-    node.put_and_tell(sandbox("p", Shown::Running), Started);
+    node.put_and_tell(sandbox("p", ReportedState::Running), Started);
     next(&mut keeps_up).await;
     for n in 0..LIVES {
         let mut ended = exited("p", &format!("c{n}"), 0);

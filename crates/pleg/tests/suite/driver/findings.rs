@@ -10,7 +10,7 @@ use futures::{Stream, StreamExt as _};
 use pleg::Pleg;
 use pleg::core::{
     CallError, CallErrorKind, ContainerDetails, ContainerState, Details, EventType, Id,
-    LifecycleType, PodView, Report, Resources, RuntimeEvent, Shown,
+    LifecycleType, PodView, Report, ReportedState, Resources, RuntimeEvent,
 };
 use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope};
 
@@ -136,7 +136,7 @@ async fn a8_builder_that_does_not_spawn_ends_subscriptions() {
 }
 
 fn with_memory(uid: &str, name: &str, limit: i64) -> Report {
-    let mut report = container(uid, name, Shown::Running);
+    let mut report = container(uid, name, ReportedState::Running);
     let resources = Resources {
         memory_limit: limit,
         ..Resources::default()
@@ -160,7 +160,7 @@ async fn a7_event_during_an_inspection_does_not_hide_a_resize() {
     let node = Node::new();
     node.run_pod("p1");
     node.put(with_memory("p1", "c", 200));
-    node.put(container("p1", "d", Shown::Running));
+    node.put(container("p1", "d", ReportedState::Running));
     let pleg = synced(&node, settings(|_| ())).await;
     assert_eq!(memory(&pleg.get(&"p1".into()), "p1-c"), 200);
     node.take(pod("p1"), 50 * MS);
@@ -226,7 +226,7 @@ async fn a14_silent_stream_is_subscribed_again() {
     node.run_pod("p1");
     let pleg = synced(&node, settings(|_| ())).await;
     for n in 0..10 {
-        node.put(container("p1", &format!("k{n}"), Shown::Running));
+        node.put(container("p1", &format!("k{n}"), ReportedState::Running));
         pass(&pleg, 30 * SECOND).await;
     }
     assert!(node.asked(&Op::Subscribe) > 1);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pleg::core::{EventType, Mode, Settings, Shown};
+use pleg::core::{EventType, Mode, ReportedState, Settings};
 use pleg::{Pleg, ReconnectSettings, WaitError};
 
 use crate::support::{
@@ -191,7 +191,7 @@ async fn ends_are_kept_until_they_are_acknowledged() {
     let node = Node::new();
     let pleg = synced(&node, Settings::default()).await;
     let uid = "p".into();
-    node.put_and_tell(sandbox("p", Shown::Running), EventType::Started);
+    node.put_and_tell(sandbox("p", ReportedState::Running), EventType::Started);
     // Five lives of one name: the last three are kept.
     for n in 0..5 {
         let named = |mut report: pleg::core::Report| {
@@ -200,7 +200,7 @@ async fn ends_are_kept_until_they_are_acknowledged() {
         };
         let name = format!("c{n}");
         node.put_and_tell(
-            named(container("p", &name, Shown::Running)),
+            named(container("p", &name, ReportedState::Running)),
             EventType::Started,
         );
         node.put_and_tell(named(exited("p", &name, n)), EventType::Stopped);
@@ -229,7 +229,7 @@ async fn ends_are_kept_until_they_are_acknowledged() {
     pleg.acknowledge(&"p-c3".into()).await;
     pleg.acknowledge(&"nobody".into()).await;
     until(&pleg, || codes() == [2, 4]).await;
-    node.put(sandbox("p", Shown::Exited));
+    node.put(sandbox("p", ReportedState::Exited));
     node.remove_and_tell("p-s");
     until(&pleg, || pleg.get(&uid).status.is_nothing()).await;
     assert_eq!(

@@ -1,7 +1,8 @@
 //! When the runtime is in trouble: hung pods, hung lists, lost streams, and what health says.
 
 use pleg::core::{
-    CallErrorKind, Degraded, EventType, Mode, NotReady, Shown, Source, StreamEnd, StreamState,
+    CallErrorKind, Degraded, EventType, Mode, NotReady, ReportedState, Source, StreamEnd,
+    StreamState,
 };
 use pleg::{Pleg, WaitError};
 
@@ -368,7 +369,7 @@ async fn a_cut_stream_falls_back_to_lists_and_comes_back() {
     assert!(took <= SECOND, "{took:?}");
     pass(&pleg, 10 * SECOND).await;
     assert!(node.asked(&Op::List) >= lists + 10);
-    node.put(container("p", "c2", Shown::Running));
+    node.put(container("p", "c2", ReportedState::Running));
     let event = next(&mut subscription).await;
     assert_eq!(
         (in_short(&event).as_str(), event.source),
@@ -384,7 +385,10 @@ async fn a_cut_stream_falls_back_to_lists_and_comes_back() {
     assert!(node.asked(&Op::List) > lists, "subscribe, then list");
     // An id that no list has shown.
     drain(&mut subscription);
-    node.put_and_tell(container("p", "c3", Shown::Running), EventType::Started);
+    node.put_and_tell(
+        container("p", "c3", ReportedState::Running),
+        EventType::Started,
+    );
     let event = next(&mut subscription).await;
     assert_eq!(
         (in_short(&event).as_str(), event.source),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pleg::core::{CallErrorKind, EventType, Instant, PodUid, Settings, Shown};
+use pleg::core::{CallErrorKind, EventType, Instant, PodUid, ReportedState, Settings};
 use pleg::{Pleg, WaitError};
 
 use crate::support::{
@@ -188,7 +188,7 @@ async fn a_failed_read_is_an_answer() {
     assert_eq!(pleg.now(), after, "nothing was waited for");
 
     node.succeed(&pod("p"));
-    node.put(container("p", "c2", Shown::Running));
+    node.put(container("p", "c2", ReportedState::Running));
     let view = soon(pleg.newer_than(&uid, pleg.now(), MINUTE))
         .await
         .unwrap();

@@ -1,6 +1,6 @@
 //! A and B: the evented PLEG.
 
-use pleg::core::{CallErrorKind, EventType, ExpectedEvent, Settings, Shown, Source};
+use pleg::core::{CallErrorKind, EventType, ExpectedEvent, ReportedState, Settings, Source};
 use pleg::{Pleg, ReconnectSettings};
 
 use super::{is_confirmed, is_degraded, recorder, take_gauge};
@@ -21,8 +21,14 @@ async fn a7_events_come_back_after_any_outage() {
     let mut subscription = pleg.subscribe();
     for (n, outage) in [400 * MS, 10 * SECOND, 20 * MINUTE].into_iter().enumerate() {
         let (told, found) = (format!("told{n}"), format!("found{n}"));
-        node.put_and_tell(container("p", &told, Shown::Running), EventType::Started);
-        node.put_and_tell(container("p", &found, Shown::Running), EventType::Started);
+        node.put_and_tell(
+            container("p", &told, ReportedState::Running),
+            EventType::Started,
+        );
+        node.put_and_tell(
+            container("p", &found, ReportedState::Running),
+            EventType::Started,
+        );
         pass(&pleg, 5 * MINUTE).await;
         assert!(pleg.health().current().period >= 10 * SECOND);
         drain(&mut subscription);
@@ -68,8 +74,8 @@ async fn b1_a_full_queue_stops_nobody() {
     let node = Node::new();
     for pod in 0..30 {
         let uid = format!("p{pod}");
-        node.put(sandbox(&uid, Shown::Running));
-        (0..50).for_each(|c| node.put(container(&uid, &format!("c{c}"), Shown::Running)));
+        node.put(sandbox(&uid, ReportedState::Running));
+        (0..50).for_each(|c| node.put(container(&uid, &format!("c{c}"), ReportedState::Running)));
     }
     let mut builder = Pleg::builder(node.clone());
     let (mut fifo, mut ours) = (builder.upstream_fifo(), builder.subscribe());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pleg::core::{CallErrorKind, EventType, Mode, Settings, Shown, Source};
+use pleg::core::{CallErrorKind, EventType, Mode, ReportedState, Settings, Source};
 use pleg::{Pleg, WaitError};
 
 use super::{is_degraded, recorder, take_gauge};
@@ -143,9 +143,15 @@ async fn c12_every_transition_is_reported() {
     let pleg = builder.spawn().unwrap();
     soon(pleg.wait_until_synced()).await.unwrap();
     until(&pleg, || node.streams() == 1).await;
-    node.put_and_tell(sandbox("p", Shown::Running), EventType::Created);
-    node.put_and_tell(container("p", "c", Shown::Created), EventType::Created);
-    node.put_and_tell(container("p", "c", Shown::Running), EventType::Started);
+    node.put_and_tell(sandbox("p", ReportedState::Running), EventType::Created);
+    node.put_and_tell(
+        container("p", "c", ReportedState::Created),
+        EventType::Created,
+    );
+    node.put_and_tell(
+        container("p", "c", ReportedState::Running),
+        EventType::Started,
+    );
     node.put_and_tell(exited("p", "c", 5), EventType::Stopped);
     node.remove_and_tell("p-c");
     let mut reported = Vec::new();
@@ -189,7 +195,7 @@ async fn c13_no_step_waits_for_the_next_list() {
         let uid = "p".into();
         let steps: [fn(&Node); 4] = [
             |node| node.put(exited("p", "c", 0)),
-            |node| node.put(sandbox("p", Shown::Exited)),
+            |node| node.put(sandbox("p", ReportedState::Exited)),
             |node| node.remove("p-c"),
             |node| node.remove("p-s"),
         ];
@@ -222,7 +228,7 @@ async fn c14_a_count_falls_to_zero() {
     pass(&pleg, 2 * SECOND).await;
     let running = |state| take_gauge(&snapshotter, "kubelet_running_containers", Some(state));
     assert!(running("running") < 0.5);
-    node.put(container("p", "d", Shown::Running));
+    node.put(container("p", "d", ReportedState::Running));
     pass(&pleg, 2 * SECOND).await;
     let all = snapshotter.snapshot().into_vec();
     let states = all
@@ -230,7 +236,7 @@ async fn c14_a_count_falls_to_zero() {
         .filter(|(key, ..)| key.key().name() == "kubelet_running_containers");
     assert_eq!(states.count(), 4);
     // Written as one before it is taken.
-    node.put(container("p", "e", Shown::Running));
+    node.put(container("p", "e", ReportedState::Running));
     pass(&pleg, 2 * SECOND).await;
     assert!((running("running") - 2.0).abs() < 0.5);
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use pleg::core::{
     ContainerDetails, Details, Identity, Instant, Kind, Mode, PodLifecycleEvent, PodUid, PodView,
-    Report, SandboxDetails, Settings, Shown, WallTime,
+    Report, ReportedState, SandboxDetails, Settings, WallTime,
 };
 use pleg::{Delivery, Pleg, Subscription, WaitError};
 use tokio::task::JoinHandle;
@@ -23,12 +23,12 @@ pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
 /// The sandbox `UID-s` of a pod.
-pub(crate) fn sandbox(uid: &str, shown: Shown) -> Report {
+pub(crate) fn sandbox(uid: &str, shown: ReportedState) -> Report {
     report(Kind::Sandbox, uid, "s", shown)
 }
 
 /// The container `UID-NAME` of a pod.
-pub(crate) fn container(uid: &str, name: &str, shown: Shown) -> Report {
+pub(crate) fn container(uid: &str, name: &str, shown: ReportedState) -> Report {
     report(Kind::Container, uid, name, shown)
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn exited(uid: &str, name: &str, code: i32) -> Report {
     };
     Report {
         details: Details::from(details),
-        ..container(uid, name, Shown::Exited)
+        ..container(uid, name, ReportedState::Exited)
     }
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn with_ip(mut report: Report, ip: &str) -> Report {
     report
 }
 
-fn report(kind: Kind, uid: &str, name: &str, shown: Shown) -> Report {
+fn report(kind: Kind, uid: &str, name: &str, shown: ReportedState) -> Report {
     let of_container = kind == Kind::Container;
     let identity = Identity {
         pod: Some(uid.into()),

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use pleg::core::{
-    CallError, CallErrorKind, Details, EventType, Id, Instant, Kind, PodUid, Report, RuntimeEvent,
-    Shown,
+    CallError, CallErrorKind, Details, EventType, Id, Instant, Kind, PodUid, Report, ReportedState,
+    RuntimeEvent,
 };
 use pleg::runtime::clock::{Clock, wall};
 use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope};
@@ -86,8 +86,8 @@ impl Node {
 
     /// A pod with a sandbox `UID-s` and one container `UID-c`, both running.
     pub(crate) fn run_pod(&self, uid: &str) {
-        self.put(sandbox(uid, Shown::Running));
-        self.put(container(uid, "c", Shown::Running));
+        self.put(sandbox(uid, ReportedState::Running));
+        self.put(container(uid, "c", ReportedState::Running));
     }
 
     /// Such calls do not answer, until they are let.

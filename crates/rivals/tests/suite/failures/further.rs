@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use pleg_core::{ContainerDetails, Details, EventType, Resources, RuntimeEvent, Shown};
+use pleg_core::{ContainerDetails, Details, EventType, ReportedState, Resources, RuntimeEvent};
 use rivals::{Fifo, Subject};
 
 use crate::support::{
@@ -64,12 +64,12 @@ async fn a12_a_lost_event() {
 /// statuses. Returns the cached state ten minutes later.
 async fn started_after_stopped<S: Subject>(
     start: impl FnOnce(&Node) -> (S, Fifo),
-) -> Option<Shown> {
+) -> Option<ReportedState> {
     let node = Node::new();
     node.run_sandbox("p");
     let (subject, _fifo) = start(&node);
     wait_until_ready(&subject, &node, "p").await;
-    node.put(container("p", "c", Shown::Running));
+    node.put(container("p", "c", ReportedState::Running));
     let mut started = node.event(EventType::Started, "p-c", subject.wall());
     node.put(exited("p", "c", 1));
     node.send_event(&node.event(EventType::Stopped, "p-c", subject.wall()));
@@ -88,9 +88,12 @@ async fn started_after_stopped<S: Subject>(
 async fn a15_started_after_stopped() {
     assert_eq!(
         started_after_stopped(evented_1_36).await,
-        Some(Shown::Running)
+        Some(ReportedState::Running)
     );
-    assert_eq!(started_after_stopped(ours).await, Some(Shown::Exited));
+    assert_eq!(
+        started_after_stopped(ours).await,
+        Some(ReportedState::Exited)
+    );
 }
 
 /// A container exits during the first subscribe. Returns the time until the cache shows it.
@@ -102,9 +105,9 @@ async fn exit_during_first_subscribe<S: Subject>(
     node.delay(Op::Subscribe, 100 * MS);
     let (subject, _fifo) = start(&node);
     sleep(&subject, 50 * MS).await;
-    assert_eq!(cached(&subject, "p", "c"), Some(Shown::Running));
+    assert_eq!(cached(&subject, "p", "c"), Some(ReportedState::Running));
     node.put(exited("p", "c", 1));
-    let ended = || cached(&subject, "p", "c") == Some(Shown::Exited);
+    let ended = || cached(&subject, "p", "c") == Some(ReportedState::Exited);
     let took = wait_until(&subject, ended).await;
     with_timeout(subject.shutdown()).await;
     took
@@ -127,7 +130,7 @@ async fn resized<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> Option<D
     node.run_pod("p");
     let (subject, _fifo) = start(&node);
     wait_until_ready(&subject, &node, "p").await;
-    let mut larger = container("p", "c", Shown::Running);
+    let mut larger = container("p", "c", ReportedState::Running);
     larger.details = Details::from(ContainerDetails {
         resources: Some(
             Resources {
@@ -191,10 +194,10 @@ async fn b5_removed_and_still_cached() {
 /// Returns the number of cached sandboxes, containers and active containers.
 async fn two_sandboxes<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> [usize; 3] {
     let node = Node::new();
-    node.put(sandbox("p", "s", Shown::Exited));
+    node.put(sandbox("p", "s", ReportedState::Exited));
     node.put(exited("p", "old", 0));
-    node.put(attempt(sandbox("p", "s1", Shown::Running), 1));
-    let mut running = container("p", "c", Shown::Running);
+    node.put(attempt(sandbox("p", "s1", ReportedState::Running), 1));
+    let mut running = container("p", "c", ReportedState::Running);
     running.identity.sandbox = Some("p-s1".into());
     node.put(running);
     let (subject, _fifo) = start(&node);
@@ -344,8 +347,14 @@ async fn between_two_lists<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -
     sleep(&subject, 100 * MS).await;
     discard(&mut fifo);
     for (report, event) in [
-        (container("p", "c", Shown::Created), EventType::Created),
-        (container("p", "c", Shown::Running), EventType::Started),
+        (
+            container("p", "c", ReportedState::Created),
+            EventType::Created,
+        ),
+        (
+            container("p", "c", ReportedState::Running),
+            EventType::Started,
+        ),
         (exited("p", "c", 3), EventType::Stopped),
     ] {
         node.put(report);
@@ -381,7 +390,7 @@ async fn termination_step<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) ->
     let began = subject.clock().now();
     let answer = with_timeout(subject.newer_than(&"p".into(), began)).await;
     let container = answer.status.container("c").map(|c| c.shown);
-    assert_eq!(container, Some(Shown::Exited));
+    assert_eq!(container, Some(ReportedState::Exited));
     let took = subject.clock().now().since(began);
     with_timeout(subject.shutdown()).await;
     took

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pleg_core::{EventType, Shown};
+use pleg_core::{EventType, ReportedState};
 use rivals::{Fifo, Subject};
 
 use crate::support::{
@@ -99,7 +99,7 @@ async fn newer_status_shows_change<S: Subject>(start: impl FnOnce(&Node) -> (S, 
     node.run_sandbox("p");
     let (subject, _fifo) = start(&node);
     wait_until_ready(&subject, &node, "p").await;
-    node.put(container("p", "c", Shown::Running));
+    node.put(container("p", "c", ReportedState::Running));
     sleep(&subject, MS).await;
     let after = subject.clock().now();
     let answer = with_timeout(subject.newer_than(&"p".into(), after)).await;
@@ -154,7 +154,7 @@ enum Timestamp {
 async fn event_older_than_list<S: Subject>(
     start: impl FnOnce(&Node) -> (S, Fifo),
     timestamp: Timestamp,
-) -> (Option<Shown>, Option<Shown>, Vec<String>) {
+) -> (Option<ReportedState>, Option<ReportedState>, Vec<String>) {
     let node = Node::new();
     node.run_pod("p");
     let mut started = node.event(EventType::Started, "p-c", pleg_runtime::clock::wall());
@@ -179,10 +179,10 @@ async fn event_older_than_list<S: Subject>(
 /// and later lists show no change and do not correct it. Ours: an exited container stays exited.
 #[tokio::test(start_paused = true)]
 async fn b4_older_data_with_a_newer_stamp() {
-    let running = Some(Shown::Running);
+    let running = Some(ReportedState::Running);
     let events = ["p Died p-c", "p Started p-c"].map(str::to_owned).to_vec();
     let wrong = (running, running, events);
-    let exited = Some(Shown::Exited);
+    let exited = Some(ReportedState::Exited);
     let right = (exited, exited, vec!["p Died p-c".to_owned()]);
     let upstream = event_older_than_list(evented_on_crio, Timestamp::AtSend).await;
     assert_eq!(upstream, wrong);
@@ -206,9 +206,9 @@ async fn old_sandbox_deleted<S: Subject>(
     start: impl FnOnce(&Node) -> (S, Fifo),
 ) -> (usize, usize, Vec<Action>) {
     let node = Node::new();
-    node.put(sandbox("p", "s0", Shown::Exited));
-    node.put(attempt(sandbox("p", "s1", Shown::Running), 1));
-    let mut running = container("p", "c", Shown::Running);
+    node.put(sandbox("p", "s0", ReportedState::Exited));
+    node.put(attempt(sandbox("p", "s1", ReportedState::Running), 1));
+    let mut running = container("p", "c", ReportedState::Running);
     running.identity.sandbox = Some("p-s1".into());
     node.put(running);
     let (subject, _fifo) = start(&node);
@@ -268,7 +268,7 @@ async fn announced_starts<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) ->
     let (subject, mut fifo) = start(&node);
     wait_until_ready(&subject, &node, "p").await;
     discard(&mut fifo);
-    node.put(container("p", "c", Shown::Running));
+    node.put(container("p", "c", ReportedState::Running));
     node.send_event(&node.event(EventType::Started, "p-c", subject.wall()));
     sleep(&subject, 10 * MINUTE).await;
     with_timeout(subject.shutdown()).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pleg_core::{EventType, Kind, Shown};
+use pleg_core::{EventType, Kind, ReportedState};
 use rivals::{Fifo, Subject};
 
 use crate::support::{
@@ -112,7 +112,7 @@ async fn event_during_sync<S: Subject>(
     let answer = with_timeout(subject.newer_than(&"p".into(), sync_ended)).await;
     let waited = subject.clock().now().since(sync_ended);
     let container = answer.status.container("c").map(|c| c.shown);
-    assert_eq!(container, Some(Shown::Exited));
+    assert_eq!(container, Some(ReportedState::Exited));
     with_timeout(subject.shutdown()).await;
     (waited, node.reads(&pod("p")) - reads)
 }

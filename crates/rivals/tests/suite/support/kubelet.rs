@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use pleg_core::{EventType, Instant, PodUid, Shown};
+use pleg_core::{EventType, Instant, PodUid, ReportedState};
 use rivals::{Fifo, PodStatus, Subject};
 
 use super::{MS, Node, SECOND, attempt, container, sandbox, sleep, with_timeout};
@@ -68,14 +68,16 @@ impl<'a, S: Subject> PodWorker<'a, S> {
         match action {
             Action::CreatedSandbox => {
                 let name = format!("s{nth}");
-                self.node
-                    .put(attempt(sandbox(self.uid, &name, Shown::Running), nth));
+                self.node.put(attempt(
+                    sandbox(self.uid, &name, ReportedState::Running),
+                    nth,
+                ));
             }
             Action::CreatedContainer => {
                 let id = format!("{}-c{nth}", self.uid);
                 for (shown, event) in [
-                    (Shown::Created, EventType::Created),
-                    (Shown::Running, EventType::Started),
+                    (ReportedState::Created, EventType::Created),
+                    (ReportedState::Running, EventType::Started),
                 ] {
                     let mut report = attempt(container(self.uid, "c", shown), nth);
                     report.id = id.as_str().into();
@@ -93,11 +95,11 @@ impl<'a, S: Subject> PodWorker<'a, S> {
 /// The actions that the pod needs in that status.
 fn compute_actions(status: &PodStatus) -> Vec<Action> {
     let active = status.sandboxes.first();
-    if active.is_none_or(|s| s.shown != Shown::Running) {
+    if active.is_none_or(|s| s.shown != ReportedState::Running) {
         return vec![Action::CreatedSandbox, Action::CreatedContainer];
     }
     match status.container("c").map(|c| c.shown) {
-        Some(Shown::Running) => vec![],
+        Some(ReportedState::Running) => vec![],
         // No container, an exited one, or one that was created and not started: upstream replaces
         // it.
         _ => vec![Action::CreatedContainer],

@@ -8,7 +8,7 @@ mod node;
 use std::time::Duration;
 
 use pleg::Pleg;
-use pleg_core::{ContainerDetails, Details, Identity, Kind, Report, Shown, WallTime};
+use pleg_core::{ContainerDetails, Details, Identity, Kind, Report, ReportedState, WallTime};
 use pleg_runtime::clock::{Clock, wall};
 use rivals::{
     Evented, EventedSettings, Fifo, Generic, GenericSettings, Hint, HintSettings, Ours,
@@ -23,12 +23,12 @@ pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
 /// A sandbox of the pod with the id `UID-NAME`.
-pub(crate) fn sandbox(uid: &str, name: &str, shown: Shown) -> Report {
+pub(crate) fn sandbox(uid: &str, name: &str, shown: ReportedState) -> Report {
     report(Kind::Sandbox, uid, name, shown)
 }
 
 /// A container of the pod with the id `UID-NAME`, in the sandbox `UID-s`.
-pub(crate) fn container(uid: &str, name: &str, shown: Shown) -> Report {
+pub(crate) fn container(uid: &str, name: &str, shown: ReportedState) -> Report {
     report(Kind::Container, uid, name, shown)
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn exited(uid: &str, name: &str, code: i32) -> Report {
     };
     Report {
         details: Details::from(details),
-        ..container(uid, name, Shown::Exited)
+        ..container(uid, name, ReportedState::Exited)
     }
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn attempt(mut report: Report, nth: u32) -> Report {
     report
 }
 
-fn report(kind: Kind, uid: &str, name: &str, shown: Shown) -> Report {
+fn report(kind: Kind, uid: &str, name: &str, shown: ReportedState) -> Report {
     let of_container = kind == Kind::Container;
     let identity = Identity {
         pod: Some(uid.into()),
@@ -75,13 +75,13 @@ fn report(kind: Kind, uid: &str, name: &str, shown: Shown) -> Report {
 impl Node {
     /// A pod with a ready sandbox `UID-s` and no container.
     pub(crate) fn run_sandbox(&self, uid: &str) {
-        self.put(sandbox(uid, "s", Shown::Running));
+        self.put(sandbox(uid, "s", ReportedState::Running));
     }
 
     /// A pod with a sandbox `UID-s` and one container `UID-c`, both running.
     pub(crate) fn run_pod(&self, uid: &str) {
         self.run_sandbox(uid);
-        self.put(container(uid, "c", Shown::Running));
+        self.put(container(uid, "c", ReportedState::Running));
     }
 }
 
@@ -193,7 +193,7 @@ pub(crate) fn discard(fifo: &mut Fifo) {
 }
 
 /// The cached state of the container with that name.
-pub(crate) fn cached<S: Subject>(subject: &S, uid: &str, name: &str) -> Option<Shown> {
+pub(crate) fn cached<S: Subject>(subject: &S, uid: &str, name: &str) -> Option<ReportedState> {
     let answer = subject.get(&uid.into());
     answer.status.container(name).map(|r| r.shown)
 }

@@ -5,7 +5,7 @@ use crate::status::{ContainerState, PodStatus, SandboxState};
 /// How many pods, sandboxes and containers exist, by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub struct Census {
+pub struct StateCounts {
     /// Pods with a ready sandbox.
     pub running_pods: u64,
     /// Containers that were created and not started.
@@ -18,7 +18,7 @@ pub struct Census {
     pub unknown: u64,
 }
 
-impl Census {
+impl StateCounts {
     /// The cache holds `now` of a pod of which it held `before`.
     pub(super) fn recount(&mut self, before: Option<&PodStatus>, now: Option<&PodStatus>) {
         let (before, now) = (Self::of(before), Self::of(now));
@@ -38,21 +38,23 @@ impl Census {
     }
 
     fn of(status: Option<&PodStatus>) -> Self {
-        let mut census = Self::default();
-        let Some(status) = status else { return census };
+        let mut state_counts = Self::default();
+        let Some(status) = status else {
+            return state_counts;
+        };
         let ready = SandboxState::Unknown {
             last_ready: Some(true),
         };
         let runs = |s: SandboxState| s == SandboxState::Ready || s == ready;
-        census.running_pods = u64::from(status.sandboxes.iter().any(|s| runs(s.state)));
+        state_counts.running_pods = u64::from(status.sandboxes.iter().any(|s| runs(s.state)));
         for container in &status.containers {
             *match container.state {
-                ContainerState::Created => &mut census.created,
-                ContainerState::Running => &mut census.running,
-                ContainerState::Exited => &mut census.exited,
-                ContainerState::Unknown { .. } => &mut census.unknown,
+                ContainerState::Created => &mut state_counts.created,
+                ContainerState::Running => &mut state_counts.running,
+                ContainerState::Exited => &mut state_counts.exited,
+                ContainerState::Unknown { .. } => &mut state_counts.unknown,
             } += 1;
         }
-        census
+        state_counts
     }
 }

@@ -4,18 +4,18 @@ use std::collections::BTreeSet;
 
 use super::Reconciler;
 use super::timers::{EXIT_REASON, Timer};
-use crate::belief::{Call, Verdict};
-use crate::desk::Cause;
+use crate::evidence::{Call, Verdict};
 use crate::ids::{Id, Ids, Kind, PodUid};
 use crate::lifecycle::Source;
 use crate::observed::{Identity, Report};
 use crate::order::Position;
 use crate::record::{Effect, Record};
+use crate::scheduler::Cause;
 use crate::time::Instant;
 
 /// What one input did to a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Touched {
+pub(super) struct DirtyPod {
     /// Ids of which there may be something to announce, in the order in which they were met.
     pub(super) ids: Vec<Id>,
     /// Ids of which a ContainerChanged is to be announced.
@@ -53,8 +53,8 @@ pub(super) enum Found {
 const WHILE_READING: usize = 100_000;
 
 impl Reconciler {
-    pub(super) fn touch(&mut self, uid: &PodUid, source: Source) -> &mut Touched {
-        let touched = self.touched.entry(uid.clone()).or_default();
+    pub(super) fn mark_dirty(&mut self, uid: &PodUid, source: Source) -> &mut DirtyPod {
+        let touched = self.dirty.entry(uid.clone()).or_default();
         touched.source = Some(source);
         touched
     }
@@ -112,7 +112,7 @@ impl Reconciler {
         for m in moving {
             ends_move |= self.terminals.rehome(&m, named).is_some();
             let old = self.pods.entry(stand_in.clone()).or_default();
-            let (exists, denied) = (old.members.remove(&m), old.denied.remove(&m));
+            let (exists, contradicted) = (old.members.remove(&m), old.contradicted.remove(&m));
             if exists && old.members.is_empty() {
                 self.departed.insert(stand_in.clone(), now);
             }
@@ -132,8 +132,8 @@ impl Reconciler {
                 self.departed.remove(named);
                 pod.members.insert(m.clone());
             }
-            if denied {
-                pod.denied.insert(m);
+            if contradicted {
+                pod.contradicted.insert(m);
             }
         }
         if ends_move {
@@ -141,8 +141,8 @@ impl Reconciler {
             self.show_ends(now, named);
         }
         // What was answered of either pod meanwhile did not show where the ids belong.
-        self.touch(&stand_in, source).sync = true;
-        self.touch(named, source).sync = true;
+        self.mark_dirty(&stand_in, source).sync = true;
+        self.mark_dirty(named, source).sync = true;
         // What the old name was owed.
         self.want(now, named, Cause::Changed);
     }
@@ -196,7 +196,7 @@ impl Reconciler {
             .as_ref()
             .filter(|s| !self.records.contains_key(*s))
         {
-            self.orphans
+            self.awaiting_sandbox
                 .entry(sandbox.clone())
                 .or_default()
                 .insert(id.clone());
@@ -208,7 +208,7 @@ impl Reconciler {
             self.unlabelled.insert(id.clone());
         }
         self.records.insert(id.clone(), record);
-        for container in self.orphans.remove(id).into_iter().flatten() {
+        for container in self.awaiting_sandbox.remove(id).into_iter().flatten() {
             self.rehome(now, (&container, Some(id)), uid, Source::Inspection);
         }
     }
@@ -246,7 +246,7 @@ impl Reconciler {
         let new = record.position().is_none();
         let settled = read.call == Call::Inspection && std::mem::take(&mut record.unsettled);
         let mut effect = record.read(position, read.call, read.began, now);
-        if effect.denied == Some(Verdict::Overruled) {
+        if effect.contradicted == Some(Verdict::Overruled) {
             self.overrule(now, &uid, report, position, read.call);
         }
         if read.call == Call::List && effect.details {
@@ -264,7 +264,7 @@ impl Reconciler {
             effect.disputed |= said.disputed;
         }
         let later_event =
-            effect.denied.is_none() && self.is_shown_by_later_event(read, id, position);
+            effect.contradicted.is_none() && self.is_shown_by_later_event(read, id, position);
         if effect.advanced.is_some() || later_event {
             self.expect_event(read, id, position, new);
         }
@@ -277,9 +277,9 @@ impl Reconciler {
         }
         self.note(now, &uid, id, effect, source_of(read.call));
         if settled {
-            self.touch(&uid, source_of(read.call)).sync = true;
+            self.mark_dirty(&uid, source_of(read.call)).sync = true;
         }
-        if effect.advanced.is_none() && effect.denied.is_none() {
+        if effect.advanced.is_none() && effect.contradicted.is_none() {
             Found::AsBelieved
         } else {
             Found::Otherwise
@@ -304,10 +304,10 @@ impl Reconciler {
         if !record.is_removed() {
             return;
         }
-        if record.grave().listed < before && before > Some(record.recorded_since()) {
+        if record.removal().listed < before && before > Some(record.recorded_since()) {
             record.confirm_absence(Call::List);
         }
-        record.grave_mut().listed = Some(read.began);
+        record.removal_mut().listed = Some(read.began);
     }
 
     /// UNKNOWN in a read: a list row makes the pod dirty once, an inspection is published.
@@ -320,7 +320,7 @@ impl Reconciler {
             if read.began > record.recorded_since() {
                 let source = source_of(read.call);
                 self.contradicted(now, uid, &report.id, None, source);
-                self.touch(uid, source);
+                self.mark_dirty(uid, source);
             }
             return Found::Otherwise;
         }
@@ -350,7 +350,7 @@ impl Reconciler {
             return;
         };
         if !record.is_removed() && record.hint_unknown() {
-            self.touch(uid, source);
+            self.mark_dirty(uid, source);
             self.want(now, uid, Cause::Unknown);
         }
     }
@@ -365,9 +365,9 @@ impl Reconciler {
         self.counters.overruled += 1;
         let pod = self.pods.entry(uid.clone()).or_default();
         pod.members.insert(id.clone());
-        pod.denied.remove(id);
+        pod.contradicted.remove(id);
         self.departed.remove(uid);
-        let touched = self.touch(uid, source_of(call));
+        let touched = self.mark_dirty(uid, source_of(call));
         touched.ids.push(id.clone());
         if to != Position::Running {
             touched.changed.insert(id.clone());
@@ -407,7 +407,7 @@ impl Reconciler {
         effect: Effect,
         source: Source,
     ) {
-        match effect.denied {
+        match effect.contradicted {
             Some(Verdict::Stands { ask_again }) => {
                 self.contradicted(now, uid, id, ask_again, source);
             }
@@ -430,7 +430,7 @@ impl Reconciler {
         if effect == Effect::default() {
             return;
         }
-        let touched = self.touch(uid, source);
+        let touched = self.mark_dirty(uid, source);
         touched.sync |= effect.details;
         if effect.details {
             touched.details.insert(id.clone());
@@ -469,7 +469,7 @@ impl Reconciler {
         self.pods
             .entry(uid.clone())
             .or_default()
-            .denied
+            .contradicted
             .insert(id.clone());
         if let Some(ask_again) = ask_again {
             // At that instant, whatever backoff the pod is under; now, if this read took so long.
@@ -486,14 +486,18 @@ impl Reconciler {
 
     /// A read or an event agrees with what is believed of an id, or the id is forgotten.
     pub(super) fn agreed(&mut self, uid: &PodUid, id: &Id, source: Source) {
-        let Some(pod) = self.pods.get_mut(uid).filter(|pod| !pod.denied.is_empty()) else {
+        let Some(pod) = self
+            .pods
+            .get_mut(uid)
+            .filter(|pod| !pod.contradicted.is_empty())
+        else {
             return;
         };
-        let still = self.records.get(id).is_some_and(|r| r.is_denied());
-        if !still && pod.denied.remove(id) {
+        let still = self.records.get(id).is_some_and(|r| r.is_contradicted());
+        if !still && pod.contradicted.remove(id) {
             // Who was answered meanwhile was shown the id. A pod that was held for this alone is
             // gone now.
-            self.touch(uid, source).sync = true;
+            self.mark_dirty(uid, source).sync = true;
         }
     }
 
@@ -509,37 +513,37 @@ impl Reconciler {
             let (kind, sandbox) = (record.kind(), record.identity.sandbox.clone());
             self.void_suppressed(id, kind);
             if let Some(sandbox) = sandbox
-                && let Some(orphans) = self.orphans.get_mut(&sandbox)
+                && let Some(orphans) = self.awaiting_sandbox.get_mut(&sandbox)
             {
                 orphans.remove(id);
                 if orphans.is_empty() {
-                    self.orphans.remove(&sandbox);
+                    self.awaiting_sandbox.remove(&sandbox);
                 }
             }
         }
         self.judge_lists(now);
-        self.bury(now, id);
+        self.insert_tombstone(now, id);
     }
 
     /// Lays the tombstone of an id that is believed removed.
-    pub(super) fn bury(&mut self, now: Instant, id: &Id) {
+    pub(super) fn insert_tombstone(&mut self, now: Instant, id: &Id) {
         let drained = self.stream.drained(now);
         if let Some(record) = self.records.get_mut(id) {
-            record.grave_mut().laid = drained;
-            self.graves.lay(drained, id.clone());
+            record.removal_mut().laid = drained;
+            self.tombstones.insert(drained, id.clone());
         }
     }
 
     /// Lets go of tombstones that have lived long enough, or are too many.
-    pub(super) fn clear_graves(&mut self, now: Instant) {
+    pub(super) fn drop_old_tombstones(&mut self, now: Instant) {
         let drained = self.stream.drained(now);
         let (age, most) = (self.settings.tombstone_age, self.settings.tombstones_max);
         let list = self.relist.in_flight().map(|(_, since)| since);
-        let reading = list.into_iter().chain(self.desk.oldest()).min();
+        let reading = list.into_iter().chain(self.scheduler.oldest()).min();
         loop {
             // A read that began before the removal may still show what it removed: this one stays
             // until the read has ended (found by seed 183049), within a bound of its own.
-            let oldest = self.graves.oldest().and_then(|id| self.records.get(id));
+            let oldest = self.tombstones.oldest().and_then(|id| self.records.get(id));
             let is_needed = oldest.is_some_and(|r| {
                 r.is_removed() && reading.is_some_and(|began| r.recorded_since() >= began)
             });
@@ -548,18 +552,18 @@ impl Reconciler {
             } else {
                 most
             };
-            let Some((laid, id, dropped)) = self.graves.pop(drained, age, most) else {
+            let Some((laid, id, dropped)) = self.tombstones.pop(drained, age, most) else {
                 break;
             };
             let Some(record) = self.records.get(&id) else {
                 continue;
             };
-            let grave = record.grave();
-            if !record.is_removed() || grave.laid != laid {
+            let removal = record.removal();
+            if !record.is_removed() || removal.laid != laid {
                 continue;
             }
-            if grave.listed.is_some() && grave.listed == self.relist.complete() && !dropped {
-                self.bury(now, &id);
+            if removal.listed.is_some() && removal.listed == self.relist.complete() && !dropped {
+                self.insert_tombstone(now, &id);
                 continue;
             }
             self.counters.tombstones_dropped += u64::from(dropped);

@@ -9,12 +9,12 @@ use crate::ids::Id;
 /// The order in which tombstones were laid. Age counts only time in which the stream was drained
 /// or none was offered: during an outage the runtime may hold events back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Graves {
+pub(crate) struct Tombstones {
     laid: VecDeque<(Duration, Id)>,
 }
 
-impl Graves {
-    pub(crate) fn lay(&mut self, drained: Duration, id: Id) {
+impl Tombstones {
+    pub(crate) fn insert(&mut self, drained: Duration, id: Id) {
         self.laid.push_back((drained, id));
     }
 
@@ -52,18 +52,18 @@ mod tests {
 
     const DAY: Duration = Duration::from_secs(86_400);
 
-    fn laid(at: &[u64]) -> Graves {
-        let mut graves = Graves::default();
+    fn laid(at: &[u64]) -> Tombstones {
+        let mut tombstones = Tombstones::default();
         for &seconds in at {
-            graves.lay(Duration::from_secs(seconds), seconds.to_string().into());
+            tombstones.insert(Duration::from_secs(seconds), seconds.to_string().into());
         }
-        graves
+        tombstones
     }
 
     /// What leaves at 100 s, oldest first, and whether it was dropped before its time.
-    fn leave(mut graves: Graves, age: Duration, most: usize) -> Vec<(u64, bool)> {
+    fn leave(mut tombstones: Tombstones, age: Duration, most: usize) -> Vec<(u64, bool)> {
         let now = Duration::from_secs(100);
-        std::iter::from_fn(|| graves.pop(now, age, most))
+        std::iter::from_fn(|| tombstones.pop(now, age, most))
             .map(|(laid, _, dropped)| (laid.as_secs(), dropped))
             .collect()
     }

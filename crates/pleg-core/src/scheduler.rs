@@ -1,4 +1,4 @@
-//! The inspection desk: which pods are to be inspected, and when a slot is free (invariant 11).
+//! The inspection scheduler: which pods are to be inspected, and when a slot is free (invariant 11).
 //!
 //! At most one inspection of a pod is in flight and one queued. Eight run at a time; one that
 //! takes longer than 250 ms gives its slot back and goes on as overdue, so that a hung pod
@@ -189,9 +189,9 @@ pub(crate) enum Outcome {
     NotRepeated,
 }
 
-/// The desk.
+/// The scheduler.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Desk {
+pub(crate) struct InspectionScheduler {
     lanes: Lanes,
     needs: BTreeMap<PodUid, Need>,
     queues: [VecDeque<PodUid>; 2],
@@ -202,7 +202,7 @@ pub(crate) struct Desk {
     failing: usize,
 }
 
-impl Desk {
+impl InspectionScheduler {
     pub(crate) const fn new(lanes: Lanes) -> Self {
         Self {
             lanes,
@@ -290,7 +290,7 @@ impl Desk {
         None
     }
 
-    /// Whether [`Desk::start`] would start one.
+    /// Whether [`InspectionScheduler::start`] would start one.
     pub(crate) fn can_start(&self) -> bool {
         (!self.queues[0].is_empty() && self.in_slot[0] < self.lanes.slots)
             || (!self.queues[1].is_empty() && self.in_slot[1] < self.lanes.retry_slots)
@@ -506,8 +506,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn desk(most_overdue: usize) -> Desk {
-        Desk::new(Lanes {
+    fn scheduler(most_overdue: usize) -> InspectionScheduler {
+        InspectionScheduler::new(Lanes {
             slots: 1,
             retry_slots: 1,
             slot_time: SECOND / 4,
@@ -523,120 +523,124 @@ mod tests {
 
     #[test]
     fn one_pod_has_one_in_flight_and_one_queued() {
-        let (mut desk, p) = (desk(1), PodUid::from("p"));
-        assert!(desk.is_idle() && !desk.owes(&p));
-        assert_eq!(desk.want(&p, Cause::Changed), None);
-        assert!(!desk.is_idle() && desk.owes(&p) && desk.can_start());
-        assert_eq!(desk.in_flight(&p), None);
-        let start = desk.start(Ticket(1), at(1)).map(|s| s.uid);
-        assert_eq!((start, desk.can_start()), (Some(p.clone()), false));
-        assert_eq!(desk.in_flight(&p), Some((Ticket(1), at(1))));
-        assert!(desk.is_under_way(Ticket(1)) && !desk.is_idle());
-        desk.want(&p, Cause::Waiter);
-        assert_eq!(desk.start(Ticket(2), at(1)), None);
-        let landed = desk
+        let (mut scheduler, p) = (scheduler(1), PodUid::from("p"));
+        assert!(scheduler.is_idle() && !scheduler.owes(&p));
+        assert_eq!(scheduler.want(&p, Cause::Changed), None);
+        assert!(!scheduler.is_idle() && scheduler.owes(&p) && scheduler.can_start());
+        assert_eq!(scheduler.in_flight(&p), None);
+        let start = scheduler.start(Ticket(1), at(1)).map(|s| s.uid);
+        assert_eq!((start, scheduler.can_start()), (Some(p.clone()), false));
+        assert_eq!(scheduler.in_flight(&p), Some((Ticket(1), at(1))));
+        assert!(scheduler.is_under_way(Ticket(1)) && !scheduler.is_idle());
+        scheduler.want(&p, Cause::Waiter);
+        assert_eq!(scheduler.start(Ticket(2), at(1)), None);
+        let landed = scheduler
             .land(Ticket(1), Outcome::Complete, at(2))
             .map(|(l, _)| l.causes);
         assert!(landed.is_some_and(|c| c.contains(Cause::Changed) && !c.contains(Cause::Waiter)));
-        assert!(desk.can_start() && desk.owes(&p));
-        assert!(desk.start(Ticket(2), at(2)).is_some());
-        desk.land(Ticket(2), Outcome::Complete, at(3));
-        assert!(desk.is_idle() && !desk.owes(&p));
-        assert_eq!(desk.land(Ticket(2), Outcome::Complete, at(3)), None);
+        assert!(scheduler.can_start() && scheduler.owes(&p));
+        assert!(scheduler.start(Ticket(2), at(2)).is_some());
+        scheduler.land(Ticket(2), Outcome::Complete, at(3));
+        assert!(scheduler.is_idle() && !scheduler.owes(&p));
+        assert_eq!(scheduler.land(Ticket(2), Outcome::Complete, at(3)), None);
     }
 
     #[test]
     fn a_failing_pod_waits_out_a_backoff_unless_somebody_asks() {
-        let (mut desk, p) = (desk(1), PodUid::from("p"));
+        let (mut scheduler, p) = (scheduler(1), PodUid::from("p"));
         let mut retry_at = Vec::new();
         for n in 1..=4 {
-            desk.want(&p, Cause::Retry);
-            assert!(desk.start(Ticket(n), at(0)).is_some());
+            scheduler.want(&p, Cause::Retry);
+            assert!(scheduler.start(Ticket(n), at(0)).is_some());
             retry_at.push(
-                desk.land(Ticket(n), Outcome::Failed, at(0))
+                scheduler
+                    .land(Ticket(n), Outcome::Failed, at(0))
                     .and_then(|(_, r)| r),
             );
         }
         assert_eq!(retry_at, [1, 2, 4, 4].map(|s| Some(at(s))));
-        assert!(desk.is_failing(&p) && !desk.is_failing(&"q".into()));
-        assert_eq!(desk.failing_pods().count(), 1);
-        assert_eq!(desk.want(&p, Cause::Changed), Some(at(4)));
-        assert!(!desk.can_start());
-        assert!(!desk.is_to_be_retried(&p, at(3)) && desk.is_to_be_retried(&p, at(4)));
-        desk.want(&p, Cause::Waiter);
-        assert!(desk.start(Ticket(9), at(0)).is_some());
-        desk.land(Ticket(9), Outcome::Complete, at(1));
-        assert!(!desk.is_failing(&p));
-        assert_eq!((desk.failing_pods().count(), desk.is_idle()), (0, true));
+        assert!(scheduler.is_failing(&p) && !scheduler.is_failing(&"q".into()));
+        assert_eq!(scheduler.failing_pods().count(), 1);
+        assert_eq!(scheduler.want(&p, Cause::Changed), Some(at(4)));
+        assert!(!scheduler.can_start());
+        assert!(!scheduler.is_to_be_retried(&p, at(3)) && scheduler.is_to_be_retried(&p, at(4)));
+        scheduler.want(&p, Cause::Waiter);
+        assert!(scheduler.start(Ticket(9), at(0)).is_some());
+        scheduler.land(Ticket(9), Outcome::Complete, at(1));
+        assert!(!scheduler.is_failing(&p));
         assert_eq!(
-            (desk.backoff(), desk.slot_time()),
+            (scheduler.failing_pods().count(), scheduler.is_idle()),
+            (0, true)
+        );
+        assert_eq!(
+            (scheduler.backoff(), scheduler.slot_time()),
             ((SECOND, 4 * SECOND), SECOND / 4)
         );
     }
 
     #[test]
     fn one_that_is_overdue_gives_its_slot_back_and_the_oldest_is_given_up() {
-        let mut desk = desk(1);
-        assert_eq!(desk.hung(), []);
+        let mut scheduler = scheduler(1);
+        assert_eq!(scheduler.hung(), []);
         let (a, b) = (PodUid::from("a"), PodUid::from("b"));
         for (n, uid) in ["a", "b"].into_iter().enumerate() {
-            desk.want(&uid.into(), Cause::Changed);
+            scheduler.want(&uid.into(), Cause::Changed);
             assert!(
-                desk.start(Ticket(n as u64), at(n as u64)).is_some(),
+                scheduler.start(Ticket(n as u64), at(n as u64)).is_some(),
                 "{uid}"
             );
-            let cancelled = desk.overdue(Ticket(n as u64));
+            let cancelled = scheduler.overdue(Ticket(n as u64));
             assert_eq!(cancelled, (n == 1).then_some(Ticket(0)));
         }
-        assert_eq!(desk.overdue(Ticket(1)), None, "twice is once");
-        assert_eq!(desk.hung(), [(&a, at(0)), (&b, at(1))]);
-        desk.land(Ticket(0), Outcome::Failed, at(2));
-        assert_eq!(desk.hung(), [(&b, at(1))]);
-        assert!(!desk.is_idle());
-        desk.land(Ticket(1), Outcome::Complete, at(2));
-        assert!(desk.is_idle());
-        desk.want(&"c".into(), Cause::Changed);
-        assert!(desk.can_start(), "no slot is lost");
-        desk.forget(&"c".into());
-        assert!(desk.owes(&"c".into()), "what is queued stays");
-        desk.forget(&"a".into());
-        assert!(!desk.owes(&"a".into()));
+        assert_eq!(scheduler.overdue(Ticket(1)), None, "twice is once");
+        assert_eq!(scheduler.hung(), [(&a, at(0)), (&b, at(1))]);
+        scheduler.land(Ticket(0), Outcome::Failed, at(2));
+        assert_eq!(scheduler.hung(), [(&b, at(1))]);
+        assert!(!scheduler.is_idle());
+        scheduler.land(Ticket(1), Outcome::Complete, at(2));
+        assert!(scheduler.is_idle());
+        scheduler.want(&"c".into(), Cause::Changed);
+        assert!(scheduler.can_start(), "no slot is lost");
+        scheduler.forget(&"c".into());
+        assert!(scheduler.owes(&"c".into()), "what is queued stays");
+        scheduler.forget(&"a".into());
+        assert!(!scheduler.owes(&"a".into()));
     }
 
     #[test]
     fn no_more_start_than_there_are_slots() {
-        let mut desk = desk(1);
-        assert!(!desk.is_under_way(Ticket(1)));
+        let mut scheduler = scheduler(1);
+        assert!(!scheduler.is_under_way(Ticket(1)));
         for n in [1, 2] {
             let uid = PodUid::from(n.to_string());
-            desk.want(&uid, Cause::Changed);
-            assert!(desk.start(Ticket(n), at(0)).is_some());
-            desk.land(Ticket(n), Outcome::Failed, at(0));
+            scheduler.want(&uid, Cause::Changed);
+            assert!(scheduler.start(Ticket(n), at(0)).is_some());
+            scheduler.land(Ticket(n), Outcome::Failed, at(0));
         }
         for uid in ["1", "2"] {
-            assert_eq!(desk.want(&uid.into(), Cause::Waiter), None);
+            assert_eq!(scheduler.want(&uid.into(), Cause::Waiter), None);
         }
-        assert!(desk.start(Ticket(3), at(0)).is_some());
-        assert!(!desk.can_start(), "the lane of retries is full");
-        assert_eq!(desk.start(Ticket(4), at(0)), None);
-        desk.want(&"3".into(), Cause::Changed);
-        assert!(desk.can_start(), "the other one is not");
-        desk.land(Ticket(3), Outcome::Complete, at(1));
-        assert!(desk.start(Ticket(4), at(1)).is_some());
+        assert!(scheduler.start(Ticket(3), at(0)).is_some());
+        assert!(!scheduler.can_start(), "the lane of retries is full");
+        assert_eq!(scheduler.start(Ticket(4), at(0)), None);
+        scheduler.want(&"3".into(), Cause::Changed);
+        assert!(scheduler.can_start(), "the other one is not");
+        scheduler.land(Ticket(3), Outcome::Complete, at(1));
+        assert!(scheduler.start(Ticket(4), at(1)).is_some());
     }
 
     /// A pod is failing if its last inspection failed, not because it is owed one.
     #[test]
     fn a_pod_that_is_owed_an_inspection_is_not_failing() {
-        let (mut desk, p) = (desk(1), PodUid::from("p"));
-        desk.want(&p, Cause::Changed);
+        let (mut scheduler, p) = (scheduler(1), PodUid::from("p"));
+        scheduler.want(&p, Cause::Changed);
         assert_eq!(
-            (desk.failing_pods().count(), desk.is_failing(&p)),
+            (scheduler.failing_pods().count(), scheduler.is_failing(&p)),
             (0, false)
         );
-        assert!(desk.start(Ticket(1), at(0)).is_some());
-        assert_eq!(desk.failing_pods().count(), 0, "it has not answered");
-        desk.land(Ticket(1), Outcome::Failed, at(1));
-        assert_eq!(desk.failing_pods().count(), 1);
+        assert!(scheduler.start(Ticket(1), at(0)).is_some());
+        assert_eq!(scheduler.failing_pods().count(), 0, "it has not answered");
+        scheduler.land(Ticket(1), Outcome::Failed, at(1));
+        assert_eq!(scheduler.failing_pods().count(), 1);
     }
 }

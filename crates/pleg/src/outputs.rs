@@ -5,36 +5,36 @@ use std::sync::Arc;
 use pleg_core::{Counters, Health, Instant, Kind, LifecycleType, Output, PodLifecycleEvent};
 
 use crate::cache::Published;
-use crate::callers::{Callers, Command};
 use crate::fifo::FifoSender;
 use crate::log::HealthLog;
+use crate::requests::{Command, Requests};
 use crate::subscription::Announcer;
 use crate::sync::{mpsc, watch};
 
 #[derive(Debug)]
-pub(crate) struct Outlets {
+pub(crate) struct Outputs {
     pub(crate) published: Arc<Published>,
     pub(crate) subscribers: Announcer,
     pub(crate) fifo: Option<FifoSender>,
     pub(crate) health: watch::Sender<Health>,
     pub(crate) counters: watch::Sender<Counters>,
-    pub(crate) callers: Callers,
+    pub(crate) requests: Requests,
     pub(crate) log: HealthLog,
 }
 
-impl Outlets {
+impl Outputs {
     /// Does what the machine wants done, if that is to tell somebody something; gives back what
     /// it wants read.
     pub(crate) fn tell(&mut self, output: Output) -> Option<Output> {
         match output {
             Output::Publish { uid, view } => self.published.put(uid, view),
-            Output::Withdraw { uid } => self.published.withdraw(&uid),
-            Output::Swept { as_of, gone } => self.published.sweep(as_of, &gone),
-            Output::Confirm { as_of, pods } => self.published.confirm(as_of, &pods),
+            Output::Remove { uid } => self.published.withdraw(&uid),
+            Output::ListApplied { as_of, gone } => self.published.sweep(as_of, &gone),
+            Output::Refresh { as_of, pods } => self.published.confirm(as_of, &pods),
             Output::Terminals { uid, records } => self.published.set_ends(uid, records),
             Output::Announce(event) => self.announce(&event),
-            Output::Answer { waiter, answer } => self.callers.answer(waiter, answer),
-            Output::Listed { waiter, outcome } => self.callers.listed(waiter, outcome),
+            Output::Answer { waiter, answer } => self.requests.answer(waiter, answer),
+            Output::Listed { waiter, outcome } => self.requests.listed(waiter, outcome),
             other => return Some(other),
         }
         None
@@ -84,7 +84,7 @@ impl Outlets {
     pub(crate) fn close(&mut self, commands: &mut mpsc::Receiver<Command>) {
         commands.close();
         while commands.try_recv().is_ok() {}
-        self.callers.dismiss();
+        self.requests.close();
         self.subscribers.close();
     }
 }

@@ -33,7 +33,7 @@ pub(crate) enum Verdict {
 
 /// The grounds on which one position of one id is believed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Belief {
+pub(crate) struct Evidence {
     since: Instant,
     /// Which calls have shown it.
     shown: [bool; 2],
@@ -50,7 +50,7 @@ struct Denial {
     twice: bool,
 }
 
-impl Belief {
+impl Evidence {
     /// Believed since `now`; from an event if no call is named.
     pub(crate) fn new(now: Instant, from: Option<Call>) -> Self {
         Self {
@@ -77,12 +77,12 @@ impl Belief {
     }
 
     /// Whether some call's last word was an earlier position.
-    pub(crate) fn is_denied(&self) -> bool {
+    pub(crate) fn is_contradicted(&self) -> bool {
         self.denied.is_some()
     }
 
     /// A read that began at `began` shows a position before `believed`.
-    pub(crate) fn deny(&mut self, call: Call, began: Instant, believed: Position) -> Verdict {
+    pub(crate) fn contradict(&mut self, call: Call, began: Instant, believed: Position) -> Verdict {
         if began <= self.since {
             return Verdict::Stale;
         }
@@ -140,66 +140,66 @@ mod tests {
 
     #[test]
     fn a_state_from_an_event_is_overruled_by_either_call_twice() {
-        let mut belief = Belief::new(at(1000), None);
+        let mut evidence = Evidence::new(at(1000), None);
         assert_eq!(
-            belief.deny(Call::List, at(1000), Position::Exited),
+            evidence.contradict(Call::List, at(1000), Position::Exited),
             Verdict::Stale
         );
         assert_eq!(
-            belief.deny(Call::List, at(1001), Position::Exited),
+            evidence.contradict(Call::List, at(1001), Position::Exited),
             Verdict::Stands {
                 ask_again: Some(at(1101))
             }
         );
         // One of each call is not twice one call.
         assert!(matches!(
-            belief.deny(Call::Inspection, at(1200), Position::Exited),
+            evidence.contradict(Call::Inspection, at(1200), Position::Exited),
             Verdict::Stands { .. }
         ));
         assert_eq!(
-            belief.deny(Call::List, at(1101), Position::Exited),
+            evidence.contradict(Call::List, at(1101), Position::Exited),
             Verdict::Overruled
         );
     }
 
     #[test]
     fn every_call_that_has_shown_it_must_deny_it() {
-        let mut belief = Belief::new(at(0), Some(Call::List));
-        belief.confirm(Call::Inspection);
-        belief.deny(Call::List, at(1), Position::Exited);
+        let mut evidence = Evidence::new(at(0), Some(Call::List));
+        evidence.confirm(Call::Inspection);
+        evidence.contradict(Call::List, at(1), Position::Exited);
         assert!(matches!(
-            belief.deny(Call::List, at(200), Position::Exited),
+            evidence.contradict(Call::List, at(200), Position::Exited),
             Verdict::Stands { .. }
         ));
-        belief.deny(Call::Inspection, at(201), Position::Exited);
+        evidence.contradict(Call::Inspection, at(201), Position::Exited);
         assert_eq!(
-            belief.deny(Call::Inspection, at(301), Position::Exited),
+            evidence.contradict(Call::Inspection, at(301), Position::Exited),
             Verdict::Overruled
         );
     }
 
     #[test]
     fn a_confirmation_in_between_starts_over() {
-        let mut belief = Belief::new(at(0), None);
-        belief.deny(Call::List, at(1), Position::Exited);
-        belief.confirm(Call::List);
-        assert!(!belief.is_denied());
+        let mut evidence = Evidence::new(at(0), None);
+        evidence.contradict(Call::List, at(1), Position::Exited);
+        evidence.confirm(Call::List);
+        assert!(!evidence.is_contradicted());
         assert!(matches!(
-            belief.deny(Call::List, at(500), Position::Exited),
+            evidence.contradict(Call::List, at(500), Position::Exited),
             Verdict::Stands { ask_again } if ask_again == Some(at(600))
         ));
     }
 
     #[test]
     fn a_removal_takes_ten_seconds_to_overrule() {
-        let mut belief = Belief::new(at(0), None);
-        belief.deny(Call::List, at(1), Position::Removed);
+        let mut evidence = Evidence::new(at(0), None);
+        evidence.contradict(Call::List, at(1), Position::Removed);
         assert!(matches!(
-            belief.deny(Call::List, at(10_000), Position::Removed),
+            evidence.contradict(Call::List, at(10_000), Position::Removed),
             Verdict::Stands { .. }
         ));
         assert_eq!(
-            belief.deny(Call::List, at(10_001), Position::Removed),
+            evidence.contradict(Call::List, at(10_001), Position::Removed),
             Verdict::Overruled
         );
     }

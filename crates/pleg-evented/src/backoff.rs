@@ -16,7 +16,7 @@ use crate::policy::{ReconnectPolicy, ReconnectSettings};
 /// often; a call that ends early costs the runtime a subscriber each time, so it is not. Neither
 /// makes the other wait longer.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct Backoff {
     settings: ReconnectSettings,
     random: SplitMix64,
     /// The last calls, as many as may be issued within a minute.
@@ -33,7 +33,7 @@ struct Dialing {
     backed_off: u32,
 }
 
-impl Pace {
+impl Backoff {
     pub(crate) fn new(policy: &ReconnectPolicy) -> Self {
         let settings = policy.settings().clone();
         let random = SplitMix64(settings.seed);
@@ -145,13 +145,13 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    fn pace(change: impl FnOnce(&mut ReconnectSettings)) -> Pace {
+    fn pace(change: impl FnOnce(&mut ReconnectSettings)) -> Backoff {
         let mut settings = ReconnectSettings {
             jitter_percent: 0,
             ..ReconnectSettings::default()
         };
         change(&mut settings);
-        Pace::new(&ReconnectPolicy::new(settings).unwrap())
+        Backoff::new(&ReconnectPolicy::new(settings).unwrap())
     }
 
     fn at(ms: u32) -> Instant {
@@ -163,7 +163,7 @@ mod tests {
     }
 
     /// The pauses of calls that each end after `life`.
-    fn pauses(pace: &mut Pace, life: Duration, calls: usize) -> Vec<Duration> {
+    fn pauses(pace: &mut Backoff, life: Duration, calls: usize) -> Vec<Duration> {
         let mut now = at(0);
         let mut pauses = Vec::new();
         for _ in 0..calls {

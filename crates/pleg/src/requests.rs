@@ -37,7 +37,7 @@ type Reply = oneshot::Sender<Result<PodView, CallError>>;
 
 /// All who wait. Each is answered once, or told by the end of its channel that no answer comes.
 #[derive(Debug, Default)]
-pub(crate) struct Callers {
+pub(crate) struct Requests {
     waiting: HashMap<WaiterId, Waiting>,
     last: u64,
 }
@@ -48,9 +48,9 @@ enum Waiting {
     List(oneshot::Sender<Result<(), CallError>>),
 }
 
-impl Callers {
+impl Requests {
     /// Hands what is asked to the machine.
-    pub(crate) fn obey(&mut self, machine: &mut Reconciler, now: Instant, command: Command) {
+    pub(crate) fn handle(&mut self, machine: &mut Reconciler, now: Instant, command: Command) {
         match command {
             Command::Wait {
                 uid,
@@ -102,7 +102,7 @@ impl Callers {
     }
 
     /// Cancels the waiters of those who gave up.
-    pub(crate) fn forget_the_gone(&mut self, machine: &mut Reconciler) {
+    pub(crate) fn cancel_abandoned(&mut self, machine: &mut Reconciler) {
         self.waiting.retain(|&waiter, waiting| {
             let gone = match waiting {
                 Waiting::Pod(reply) => reply.is_closed(),
@@ -116,7 +116,7 @@ impl Callers {
     }
 
     /// No answer will come any more.
-    pub(crate) fn dismiss(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.waiting.clear();
     }
 }
