@@ -364,9 +364,14 @@ impl Reconciler {
 
     /// A list shows an id that was kept aside: what the event told of it is joined.
     pub(super) fn apply_aside(&mut self, now: Instant, id: &Id, kept: Kept) {
-        let Some(kind) = self.records.get(id).map(|r| r.kind()) else {
+        let Some(record) = self.records.get(id) else {
             return;
         };
+        if record.incarnation() > 0 && kept.since < record.recorded_since() {
+            // Reads have overruled what was recorded since it arrived, and this with it.
+            return;
+        }
+        let kind = record.kind();
         if let Some(told) = Position::told(kind, kept.told) {
             self.join(now, id, told, Source::Stream, kept.since);
         }
