@@ -57,20 +57,14 @@ impl Reconciler {
         self.pump(now);
     }
 
-    /// The complete list failed that some wait for: those for whose pods nothing else is asked for.
+    /// The complete list failed that some wait for.
     fn fail_waiters_for_list(&mut self, now: Instant, list: &List, error: &CallError) {
-        let waited_for: Vec<PodUid> = self.waiters.pods().cloned().collect();
-        for uid in waited_for {
-            if self.desk.is_asked_for(&uid) {
-                continue;
-            }
+        for uid in std::mem::take(&mut self.read_by_list) {
             let fails = |w: &Waiter| w.is_failed_by(list.ticket, list.began);
             for waiter in self.waiters.take(&uid, fails) {
                 self.answer(waiter.id, Err(error.clone()));
             }
-            if self.waiters.of(&uid).iter().any(|w| w.after <= now) {
-                self.read_for_waiters(now, &uid);
-            }
+            self.ask_again_for_waiters(now, &uid);
         }
     }
 
@@ -311,6 +305,8 @@ impl Reconciler {
                     None => self.waiters.register(&uid, waiter),
                 }
             }
+        }
+        for uid in std::mem::take(&mut self.read_by_list) {
             self.read_after_list(now, &uid, list);
         }
     }
@@ -327,11 +323,9 @@ impl Reconciler {
         self.desk.is_asked_for(uid) || self.error_of(uid).is_none() || !all_but_failed
     }
 
-    /// Somebody still waits for a pod for which nothing but this list was asked for.
+    /// The list that was made for those who wait for the pod has been applied, and has not answered
+    /// them all.
     fn read_after_list(&mut self, now: Instant, uid: &PodUid, list: &List) {
-        if self.desk.is_asked_for(uid) {
-            return;
-        }
         let waiters = self.waiters.of(uid);
         let due = waiters.iter().filter(|w| w.after <= now);
         let served = |w: &Waiter| w.is_served_by(list.ticket, list.began);

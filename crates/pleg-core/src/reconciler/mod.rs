@@ -86,6 +86,8 @@ pub struct Reconciler {
     unsettled: BTreeSet<Id>,
     /// Ids that a list of their pod may not show, for want of a label.
     unlabelled: BTreeSet<Id>,
+    /// Pods for whose waiters a complete list was asked for.
+    read_by_list: BTreeSet<PodUid>,
     waiters: Waiters,
     terminals: Terminals,
     timers: Timers,
@@ -259,6 +261,7 @@ impl Reconciler {
             silence: Silence::default(),
             unsettled: BTreeSet::new(),
             unlabelled: BTreeSet::new(),
+            read_by_list: BTreeSet::new(),
             waiters: Waiters::default(),
             terminals: Terminals::default(),
             timers: Timers::default(),
@@ -428,7 +431,7 @@ impl Reconciler {
         if after > now {
             self.timers.set(after, Timer::Waiter(uid.clone()));
         } else if self.needs_complete_list(uid) {
-            self.relist.by(now);
+            self.read_by_list(now, uid);
             if matches!(cause, Cause::Reinspect | Cause::Details) {
                 self.want(now, uid, cause);
             }

@@ -484,7 +484,7 @@ impl Reconciler {
         PodView::new(status, as_of.map(|(_, began)| began), self.inspected(uid))
     }
 
-    fn ask_again_for_waiters(&mut self, now: Instant, uid: &PodUid) {
+    pub(super) fn ask_again_for_waiters(&mut self, now: Instant, uid: &PodUid) {
         if self.waiters.of(uid).iter().any(|w| w.after <= now) {
             self.read_for_waiters(now, uid);
         }
@@ -497,13 +497,18 @@ impl Reconciler {
         let details = due.any(|w| w.details);
         let by_list = self.needs_complete_list(uid);
         if by_list {
-            self.relist.by(now);
+            self.read_by_list(now, uid);
         }
         if details {
             self.want(now, uid, Cause::Details);
         } else if !by_list {
             self.want(now, uid, Cause::Waiter);
         }
+    }
+
+    pub(super) fn read_by_list(&mut self, now: Instant, uid: &PodUid) {
+        self.relist.by(now);
+        self.read_by_list.insert(uid.clone());
     }
 
     /// Whether a list by the pod's uid, which selects by label, may not show all of the pod: one of
