@@ -147,7 +147,7 @@ fn law2_event_kept_aside_is_overruled_with_what_was_recorded() {
             Tell(A, Some(App), Lie::Stopped),
             deliver(0, How::Whole, false),
             whole(Began::WhenAsked),
-            no_list.clone(),
+            no_list,
             Wait(Nobody, After::Now),
             Create(B, App),
             Tell(B, Some(App), Lie::Stopped),
