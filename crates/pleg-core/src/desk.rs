@@ -1,4 +1,4 @@
-//! The inspection desk: which pods are to be inspected, and when a slot is free (invariant 11).
+//! The inspection scheduler: which pods are to be inspected, and when a slot is free (invariant 11).
 //!
 //! At most one inspection of a pod is in flight and one queued. Eight run at a time; one that
 //! takes longer than 250 ms gives its slot back and goes on as overdue, so that a hung pod
@@ -189,7 +189,7 @@ pub(crate) enum Outcome {
     NotRepeated,
 }
 
-/// The desk.
+/// The scheduler of inspections.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Desk {
     lanes: Lanes,

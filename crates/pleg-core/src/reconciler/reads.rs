@@ -506,6 +506,7 @@ impl Reconciler {
         }
     }
 
+    /// Asks for the complete list that answers those who wait for the pod.
     pub(super) fn read_by_list(&mut self, now: Instant, uid: &PodUid) {
         self.relist.by(now);
         self.read_by_list.insert(uid.clone());
@@ -567,7 +568,8 @@ impl Reconciler {
         self.now_synced(&uid);
     }
 
-    /// A single status has been read. It is joined; no freshness and no absence follow.
+    /// A single status has been read. It is joined. The details of its id are as of this read; no
+    /// freshness of the state and no absence follow.
     pub fn handle_reading(&mut self, now: Instant, reading: Reading) {
         if self.readings.remove(&reading.ticket).is_none() {
             return;
