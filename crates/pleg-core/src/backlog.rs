@@ -242,7 +242,7 @@ fn renew(kept: &mut Report, later: Report) {
     details::merge(&mut kept.details, &later.details, Weight::NewestEvent);
 }
 
-/// Identity is believed from the first answer that has it.
+/// Identity is recorded from the first answer that has it.
 fn identify(kept: &mut Identity, later: Identity) {
     let Identity {
         kind: _,

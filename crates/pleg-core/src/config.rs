@@ -48,7 +48,7 @@ pub struct Settings {
     pub unready_after: Duration,
     /// How long a tombstone lives, in time in which the stream was drained.
     pub tombstone_age: Duration,
-    /// How many tombstones live at most, besides those that were laid while a read was under way:
+    /// How many tombstones live at most, besides those that were inserted while a read was under way:
     /// they outlive it, 100,000 of them at most.
     pub tombstones_max: usize,
 }

@@ -20,9 +20,9 @@ pub struct Counters {
     pub missed: [u64; ExpectedEvent::ALL.len()],
     /// Missed events that arrived within a minute after they had been counted.
     pub missed_withdrawn: u64,
-    /// Reads that contradicted what was believed.
+    /// Reads that contradicted what was recorded.
     pub contradictions: u64,
-    /// Beliefs that reads have overruled.
+    /// Recorded states that reads have overruled.
     pub overruled: u64,
     /// Full lists asked for.
     pub lists: u64,
@@ -38,10 +38,10 @@ pub struct Counters {
     pub inspections_cancelled: u64,
     /// Single statuses read again because the reason of an exit may arrive late.
     pub exit_reads: u64,
-    /// Ids kept aside because no pod of theirs was known.
-    pub kept_aside: u64,
-    /// Ids kept aside that were dropped because there were too many.
-    pub aside_dropped: u64,
+    /// Ids without a pod because no pod of theirs was known.
+    pub orphans: u64,
+    /// Ids without a pod that were dropped because there were too many.
+    pub orphans_dropped: u64,
     /// Tombstones there are.
     pub tombstones: u64,
     /// Tombstones dropped before their time because there were too many.

@@ -36,7 +36,7 @@ pub(crate) fn merge(known: &mut Details, said: &Details, weight: Weight) -> bool
         (Details::Container(known), Details::Container(said)) => {
             merge_shared(known, said, |known| merge_container(known, said, weight))
         }
-        // An id that changes its kind does not exist; the first kind was believed.
+        // An id that changes its kind does not exist; the first kind was recorded.
         _ => false,
     }
 }

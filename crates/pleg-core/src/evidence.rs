@@ -1,4 +1,4 @@
-//! What supports a believed state, and when reads may overrule it (invariant 2).
+//! What supports a recorded state, and when reads may overrule it (invariant 2).
 //!
 //! Runtimes and events can be wrong. A state is overruled only when every call that has shown it
 //! shows an earlier one twice, far enough apart; a state known only from events, by either call.
@@ -22,7 +22,7 @@ impl Call {
 /// What a contradiction came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The read began before the state was believed: late news, no contradiction.
+    /// The read began before the state was recorded: late news, no contradiction.
     Stale,
     /// The later state stands; this call is to be asked again at that instant, unless it has said
     /// all that it can: twice an earlier state.
@@ -31,19 +31,19 @@ pub(crate) enum Verdict {
     Overruled,
 }
 
-/// The grounds on which one position of one id is believed.
+/// The grounds on which one position of one id is recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Evidence {
     since: Instant,
     /// Which calls have shown it.
     shown: [bool; 2],
     /// What each call says against it. Of nearly every id nothing is said.
-    denied: Option<Box<[Option<Denial>; 2]>>,
+    contradictions: Option<Box<[Option<Contradiction>; 2]>>,
 }
 
-/// A call has shown an earlier position, and not shown the believed one again since.
+/// A call has shown an earlier position, and not shown the recorded one again since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Denial {
+struct Contradiction {
     /// When the read began that did so first.
     first: Instant,
     /// It has done so twice, far enough apart.
@@ -51,12 +51,12 @@ struct Denial {
 }
 
 impl Evidence {
-    /// Believed since `now`; from an event if no call is named.
+    /// Recorded since `now`; from an event if no call is named.
     pub(crate) fn new(now: Instant, from: Option<Call>) -> Self {
         Self {
             since: now,
             shown: Call::BOTH.map(|call| from == Some(call)),
-            denied: None,
+            contradictions: None,
         }
     }
 
@@ -65,40 +65,40 @@ impl Evidence {
         self.since
     }
 
-    /// A read shows the believed position.
+    /// A read shows the recorded position.
     pub(crate) fn confirm(&mut self, call: Call) {
         self.shown[call as usize] = true;
-        if let Some(denied) = &mut self.denied {
-            denied[call as usize] = None;
-            if denied.iter().all(Option::is_none) {
-                self.denied = None;
+        if let Some(contradictions) = &mut self.contradictions {
+            contradictions[call as usize] = None;
+            if contradictions.iter().all(Option::is_none) {
+                self.contradictions = None;
             }
         }
     }
 
     /// Whether some call's last word was an earlier position.
     pub(crate) fn is_contradicted(&self) -> bool {
-        self.denied.is_some()
+        self.contradictions.is_some()
     }
 
-    /// A read that began at `began` shows a position before `believed`.
-    pub(crate) fn contradict(&mut self, call: Call, began: Instant, believed: Position) -> Verdict {
+    /// A read that began at `began` shows a position before `recorded`.
+    pub(crate) fn contradict(&mut self, call: Call, began: Instant, recorded: Position) -> Verdict {
         if began <= self.since {
             return Verdict::Stale;
         }
-        let gap = Self::gap(believed);
-        let denial = &mut self.denied.get_or_insert_default()[call as usize];
-        let denial = denial.get_or_insert(Denial {
+        let gap = Self::gap(recorded);
+        let contradiction = &mut self.contradictions.get_or_insert_default()[call as usize];
+        let contradiction = contradiction.get_or_insert(Contradiction {
             first: began,
             twice: false,
         });
-        let first = denial.first;
+        let first = contradiction.first;
         // The instant first + gap is the one that we schedule the second read for; a read that a
         // waiter caused serves the schedule as well, if it began no earlier.
         if began >= first.after(gap) {
-            denial.twice = true;
+            contradiction.twice = true;
         }
-        let ask_again = (!denial.twice).then(|| first.after(gap));
+        let ask_again = (!contradiction.twice).then(|| first.after(gap));
         if self.is_overruled() {
             Verdict::Overruled
         } else {
@@ -108,8 +108,10 @@ impl Evidence {
 
     fn is_overruled(&self) -> bool {
         let twice = |call: Call| {
-            let denied = self.denied.as_ref();
-            denied.is_some_and(|denied| denied[call as usize].is_some_and(|d| d.twice))
+            let contradictions = self.contradictions.as_ref();
+            contradictions.is_some_and(|contradictions| {
+                contradictions[call as usize].is_some_and(|d| d.twice)
+            })
         };
         let known_from_reads = self.shown.contains(&true);
         if known_from_reads {
@@ -120,10 +122,10 @@ impl Evidence {
         }
     }
 
-    /// How far apart two denials must be. containerd ≥ 2 still lists a sandbox for a while after
+    /// How far apart two contradictions must be. containerd ≥ 2 still lists a sandbox for a while after
     /// its DELETED.
-    const fn gap(believed: Position) -> Duration {
-        match believed {
+    const fn gap(recorded: Position) -> Duration {
+        match recorded {
             Position::Removed => Duration::from_secs(10),
             _ => Duration::from_millis(100),
         }

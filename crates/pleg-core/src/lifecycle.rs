@@ -115,14 +115,14 @@ pub struct Subject {
 /// What has been announced of one incarnation of an id: a set of these bits, for there is one of it
 /// for each id of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Said(u8);
+pub(crate) struct Announced(u8);
 
-impl Said {
+impl Announced {
     const CHANGED: u8 = 1;
     const STARTED: u8 = 1 << 1;
     const DIED: u8 = 1 << 2;
     const REMOVED: u8 = 1 << 3;
-    /// Nothing is ever said of it.
+    /// Nothing is ever announced of it.
     const NEVER: u8 = 1 << 4;
 
     /// Of an id that was first learned as removed: nothing is ever said of it.
@@ -174,7 +174,7 @@ impl Said {
         self.has(Self::NEVER)
     }
 
-    /// A new incarnation starts at a position that reads have shown against what was believed:
+    /// A new incarnation starts at a position that reads have shown against what was recorded:
     /// Started if it runs, else ContainerChanged alone (the caller says that one).
     pub(crate) const fn reborn(at: Position) -> Self {
         match at {
@@ -206,7 +206,7 @@ mod tests {
             ),
             (Position::Exited, vec![], vec![ContainerRemoved]),
         ] {
-            let mut said = Said::reborn(at);
+            let mut said = Announced::reborn(at);
             let runs = at == Position::Running;
             assert!(said.next(Some(at), runs).eq(at_once), "at {at:?}");
             assert!(said.next(Some(at), runs).eq([]), "once at {at:?}");

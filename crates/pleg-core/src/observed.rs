@@ -27,7 +27,7 @@ pub enum ReportedState {
     Unknown,
 }
 
-/// Who an id is. Each field is believed once, from the first answer that has it.
+/// Who an id is. Each field is recorded once, from the first answer that has it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// Sandbox or container.
@@ -420,7 +420,7 @@ pub struct Inspection {
     pub gone: Vec<Id>,
     /// The row of every id that a list of this inspection showed and whose own status call said
     /// NotFound.
-    pub denied: Vec<Report>,
+    pub unsettled: Vec<Report>,
     /// Every id whose status was not read, because the lists of this inspection showed it in the
     /// state that the request gave.
     pub unchanged: Vec<(Id, ReportedState)>,
@@ -440,7 +440,7 @@ impl Inspection {
             ended: Instant::ORIGIN,
             found: Vec::new(),
             gone: Vec::new(),
-            denied: Vec::new(),
+            unsettled: Vec::new(),
             unchanged: Vec::new(),
             failed: Vec::new(),
             error,

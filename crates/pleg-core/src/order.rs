@@ -30,7 +30,7 @@ impl Position {
     }
 
     /// The position that an event tells of its subject by its type alone.
-    pub(crate) const fn told(kind: Kind, event: EventType) -> Option<Self> {
+    pub(crate) const fn of_event(kind: Kind, event: EventType) -> Option<Self> {
         match (event, kind) {
             (EventType::Created, Kind::Container) => Some(Self::Created),
             (EventType::Created, Kind::Sandbox) | (EventType::Started, _) => Some(Self::Running),

@@ -22,7 +22,7 @@ pub(crate) struct Pod {
     pub(crate) name: Text,
     /// Its ids that exist.
     pub(crate) members: Ids,
-    /// Its ids, removed ones too, of which a read contradicts what is believed.
+    /// Its ids, removed ones too, of which a read contradicts what is recorded.
     pub(crate) contradicted: Ids,
     /// The freshness that is proved.
     pub(crate) as_of: Option<Instant>,
@@ -36,16 +36,16 @@ pub(crate) struct Pod {
     /// A member was listed and had no status: an inspection is owed.
     pub(crate) recheck_skipped: bool,
     /// A read that listed ids and found no status of them. It is made once more before it answers.
-    pub(crate) first_look: Option<Box<FirstLook>>,
+    pub(crate) first_read: Option<Box<FirstRead>>,
     /// Since when everything of the pod has ended while removals may go untold.
     pub(crate) ended_since: Option<Instant>,
 }
 
 /// A read of which the lists and the status calls disagree.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct FirstLook {
+pub(crate) struct FirstRead {
     pub(crate) read: Inspection,
-    /// The ids that became unsettled by it, if the second look says the same.
+    /// The ids that became unsettled by it, if the second read says the same.
     pub(crate) open: Vec<Id>,
 }
 
@@ -72,7 +72,7 @@ impl Pod {
             .members
             .iter()
             .filter_map(|id| Some((id, &**records.get(id)?)));
-        let mut status = put_together(uid, members);
+        let mut status = assemble_members(uid, members);
         status.namespace = self.namespace.clone();
         status.name = self.name.clone();
         status.error = self.error.clone();
@@ -80,20 +80,20 @@ impl Pod {
         status
     }
 
-    /// The answer to a waiter whose own read showed ids that are believed removed, or left out ids
-    /// that are believed to exist: until it is decided, it is shown what its read showed (invariant 2).
+    /// The answer to a waiter whose own read showed ids that are recorded as removed, or left out ids
+    /// that are recorded to exist: until it is decided, it is shown what its read showed (invariant 2).
     pub(crate) fn assemble_with(
         &self,
         uid: &PodUid,
         records: &Records,
         read: &Inspection,
-        left_out: &BTreeSet<Id>,
+        omitted: &BTreeSet<Id>,
         now: Instant,
     ) -> PodStatus {
         let mut all: BTreeMap<Id, Box<Record>> = self
             .members
             .iter()
-            .filter(|id| !left_out.contains(*id))
+            .filter(|id| !omitted.contains(*id))
             .filter_map(|id| Some((id.clone(), records.get(id)?.clone())))
             .collect();
         // What was removed while the read was under way it does not contradict.
@@ -104,23 +104,23 @@ impl Pod {
         let failed = read.failed.iter().filter_map(|failed| failed.row.as_ref());
         let row = |(id, shown): &(Id, ReportedState)| Some(records.get(id)?.row(id, *shown));
         let unchanged: Vec<Report> = read.unchanged.iter().filter_map(row).collect();
-        let shown = read.found.iter().chain(&read.denied).chain(failed);
+        let shown = read.found.iter().chain(&read.unsettled).chain(failed);
         for report in shown.chain(&unchanged).filter(contradicts) {
             all.entry(report.id.clone()).or_insert_with(|| {
                 let mut record = Record::new(report.identity.clone(), now);
                 match Position::shown(report.identity.kind, report.shown) {
                     Some(p) => record.join(p, crate::lifecycle::Source::Inspection, now, now),
-                    None => record.lay_unknown(now),
+                    None => record.set_unknown(now),
                 };
                 record.details_from_read(report, now);
-                record.unsettled = read.denied.iter().any(|denied| denied.id == report.id);
+                record.unsettled = read.unsettled.iter().any(|row| row.id == report.id);
                 let failed = read.failed.iter().find(|failed| failed.id == report.id);
                 record.error = failed.map(|failed| Arc::new(failed.error.clone()));
                 Box::new(record)
             });
         }
         let all = all.iter().map(|(id, record)| (id, &**record));
-        let mut status = put_together(uid, all);
+        let mut status = assemble_members(uid, all);
         status.namespace = self.namespace.clone();
         status.name = self.name.clone();
         status.error = self.error.clone();
@@ -152,7 +152,7 @@ impl Pod {
     }
 }
 
-fn put_together<'a>(
+fn assemble_members<'a>(
     uid: &PodUid,
     members: impl Iterator<Item = (&'a Id, &'a Record)>,
 ) -> PodStatus {

@@ -177,7 +177,7 @@ impl PodRead {
                     read.found.push(report);
                 }
                 (Some(Err(error)), Some(row)) if error.kind == CallErrorKind::NotFound => {
-                    read.denied.push(row);
+                    read.unsettled.push(row);
                 }
                 (Some(Err(error)), None) if error.kind == CallErrorKind::NotFound => {
                     read.gone.push(id);
@@ -191,7 +191,7 @@ impl PodRead {
         if !complete {
             // No absence follows from lists that are not complete.
             read.gone.clear();
-            read.denied.clear();
+            read.unsettled.clear();
             read.unchanged.clear();
         }
         read

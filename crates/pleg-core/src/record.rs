@@ -1,7 +1,7 @@
-//! One id: how far it came, on what grounds, what is known of it and what was said of it.
+//! One id: how far it came, on what grounds, what is known of it and what was announced of it.
 
-mod again;
 mod published;
+mod repeated;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::details::{self, Weight};
 use crate::error::CallError;
 use crate::evidence::{Call, Evidence, Verdict};
 use crate::ids::Kind;
-use crate::lifecycle::{LifecycleType, Said, Source};
+use crate::lifecycle::{Announced, LifecycleType, Source};
 use crate::observed::{Details, Identity, Report, ReportedState};
 use crate::order::Position;
 use crate::pending::Reports;
@@ -28,16 +28,16 @@ pub(crate) struct Record {
     /// When it was first learned of: absence in a list is evidence only for what was learned
     /// before the list began (invariant 5).
     pub(crate) learned: Instant,
-    /// How often reads have overruled what was believed of it.
+    /// How often reads have overruled what was recorded of it.
     incarnation: u32,
     /// Who first showed each position of this incarnation.
-    seen: [Option<Source>; 4],
-    said: Said,
+    first_source: [Option<Source>; 4],
+    announced: Announced,
     /// Which events about it have arrived.
     pub(crate) reports: Reports,
     /// What it came to is announced once its own status was read, or cannot be had.
     held: bool,
-    /// Believed from an event and not settled yet (invariant 6).
+    /// Recorded from an event and not settled yet (invariant 6).
     pub(crate) provisional: bool,
     /// Two reads listed it, and its status call said NotFound.
     pub(crate) unsettled: bool,
@@ -51,7 +51,7 @@ pub(crate) struct Record {
     pub(crate) error: Option<Arc<CallError>>,
     /// Its label names another pod than its sandbox's.
     pub(crate) mislabelled: bool,
-    unknown: Option<Box<Overlay>>,
+    unknown: Option<Box<UnknownState>>,
     /// When the last event that spoke of details arrived.
     event_details: Option<Instant>,
     /// When the last inspection that spoke of details began.
@@ -63,20 +63,20 @@ pub(crate) struct Record {
 /// Of a removal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Removal {
-    /// When the runtime stamped the event that told of it.
+    /// When the runtime stamped the event that reported it.
     removed_at: Option<WallTime>,
     /// The begin of the last complete list that showed the id all the same.
     pub(crate) listed: Option<Instant>,
-    /// When the tombstone was laid, in drained time.
-    pub(crate) laid: Duration,
+    /// When the tombstone was inserted, in drained time.
+    pub(crate) inserted: Duration,
 }
 
 /// UNKNOWN lies over the position and never moves it (invariant 2).
 ///
-/// It is laid when anything first says UNKNOWN; where that is an event or a list row, the pod is made
+/// It is set when anything first says UNKNOWN; where that is an event or a list row, the pod is made
 /// dirty for it once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Overlay {
+struct UnknownState {
     /// When the last inspection began that said UNKNOWN; since the first one it is published so.
     began: Option<Instant>,
 }
@@ -86,7 +86,7 @@ struct Overlay {
 pub(crate) struct Effect {
     /// It came further.
     pub(crate) advanced: Option<Position>,
-    /// A detail really changed, or an overlay was laid or cleared.
+    /// A detail really changed, or UNKNOWN was set or cleared.
     pub(crate) details: bool,
     /// UNKNOWN was published for the first time in this incarnation.
     pub(crate) became_unknown: bool,
@@ -126,8 +126,8 @@ impl Record {
             evidence: Evidence::new(now, None),
             learned: now,
             incarnation: 0,
-            seen: [None; 4],
-            said: Said::default(),
+            first_source: [None; 4],
+            announced: Announced::default(),
             reports: Reports::default(),
             held: false,
             provisional: false,
@@ -144,11 +144,11 @@ impl Record {
         }
     }
 
-    /// A tombstone for an id that was first learned as removed: nothing is ever said of it.
+    /// A tombstone for an id that was first learned as removed: nothing is ever announced of it.
     pub(crate) fn tombstone(identity: Identity, now: Instant) -> Self {
         let mut record = Self::new(identity, now);
         record.position = Some(Position::Removed);
-        record.said = Said::SILENT;
+        record.announced = Announced::SILENT;
         record
     }
 
@@ -169,14 +169,14 @@ impl Record {
         self.incarnation
     }
 
-    /// Whether some read contradicts what is believed, and it is not decided.
+    /// Whether some read contradicts what is recorded, and it is not decided.
     pub(crate) fn is_contradicted(&self) -> bool {
         self.evidence.is_contradicted()
     }
 
     /// Who first showed that position.
     pub(crate) fn source(&self, position: Position) -> Option<Source> {
-        self.seen[position as usize]
+        self.first_source[position as usize]
     }
 
     /// Since when its present position is recorded.
@@ -193,7 +193,7 @@ impl Record {
         evidence: Instant,
         now: Instant,
     ) -> Effect {
-        self.seen[to as usize].get_or_insert(source);
+        self.first_source[to as usize].get_or_insert(source);
         let mut effect = Effect::default();
         if self.position < Some(to) {
             self.position = Some(to);
@@ -209,7 +209,7 @@ impl Record {
     }
 
     /// What a read showed: a join if it is later, support if it is the same, and evidence
-    /// against what is believed if it is earlier.
+    /// against what is recorded if it is earlier.
     pub(crate) fn read(
         &mut self,
         to: Position,
@@ -227,10 +227,10 @@ impl Record {
             }
             return effect;
         }
-        let Some(believed) = self.position else {
+        let Some(recorded) = self.position else {
             return Effect::default();
         };
-        let verdict = self.evidence.contradict(call, began, believed);
+        let verdict = self.evidence.contradict(call, began, recorded);
         let details = match verdict {
             Verdict::Stale => false,
             _ => self.clear_unknown(began),
@@ -242,7 +242,7 @@ impl Record {
         }
     }
 
-    /// A complete list that began after the removal was believed does not show it.
+    /// A complete list that began after the removal was recorded does not show it.
     pub(crate) fn confirm_absence(&mut self, call: Call) {
         if self.is_removed() {
             self.unsettled = false;
@@ -260,9 +260,9 @@ impl Record {
         self.incarnation = self.incarnation.saturating_add(1);
         self.position = Some(to);
         self.evidence = Evidence::new(now, Some(call));
-        self.seen = [None; 4];
-        self.seen[to as usize] = Some(source_of(call));
-        self.said = Said::reborn(to);
+        self.first_source = [None; 4];
+        self.first_source[to as usize] = Some(source_of(call));
+        self.announced = Announced::reborn(to);
         self.reports.overruled();
         self.learned = now;
         self.provisional = false;
@@ -286,13 +286,13 @@ impl Record {
     /// clear it: the pod would be as of that inspection and show a state from before it. Returns
     /// whether a published UNKNOWN was cleared.
     fn clear_unknown(&mut self, evidence: Instant) -> bool {
-        let newer = |overlay: &mut Box<Overlay>| overlay.began.is_none_or(|b| evidence > b);
+        let newer = |overlay: &mut Box<UnknownState>| overlay.began.is_none_or(|b| evidence > b);
         let cleared = self.unknown.take_if(newer);
         cleared.is_some_and(|overlay| overlay.began.is_some())
     }
 
     /// UNKNOWN from an event or a list row. Whether it is the first since it was last cleared.
-    pub(crate) fn hint_unknown(&mut self) -> bool {
+    pub(crate) fn report_unknown(&mut self) -> bool {
         let first = self.unknown.is_none();
         self.unknown.get_or_insert_default();
         first
@@ -305,7 +305,7 @@ impl Record {
     }
 
     /// UNKNOWN from an inspection.
-    pub(crate) fn lay_unknown(&mut self, began: Instant) -> Effect {
+    pub(crate) fn set_unknown(&mut self, began: Instant) -> Effect {
         let overlay = self.unknown.get_or_insert_default();
         let first = overlay.began.is_none();
         overlay.began = overlay.began.max(Some(began));
@@ -366,7 +366,7 @@ impl Record {
 
     fn take_details(&mut self, report: &Report, weight: Weight, identity: bool) -> Effect {
         let had_exit = self.exit_code().is_some();
-        if self.is_removed() && self.said.is_silent() {
+        if self.is_removed() && self.announced.is_silent() {
             return Effect::default();
         }
         if self.is_removed() {
@@ -420,11 +420,11 @@ impl Record {
         changed
     }
 
-    /// What is to be announced now, in legal order; marks it as said.
+    /// What is to be announced now, in legal order; marks it as announced.
     pub(crate) fn announce(&mut self) -> impl Iterator<Item = LifecycleType> + use<> {
         let position = self.position.filter(|_| !self.is_held());
-        let seen_running = self.seen[Position::Running as usize].is_some();
-        self.said.next(position, seen_running)
+        let seen_running = self.first_source[Position::Running as usize].is_some();
+        self.announced.next(position, seen_running)
     }
 
     /// What it came to is announced only after its own status was read.
@@ -483,10 +483,10 @@ impl Record {
 
     /// Whether its end was announced.
     pub(crate) const fn has_died(&self) -> bool {
-        self.said.has_died()
+        self.announced.has_died()
     }
 
-    /// The runtime's stamp on the event that told of the removal.
+    /// The runtime's stamp on the event that reported the removal.
     pub(crate) fn removed_at(&mut self, stamp: Option<WallTime>) {
         if stamp.is_some() {
             let removal = self.removal_mut();

@@ -161,7 +161,7 @@ impl RelistSchedule {
 
     /// The verdict falls on each list of which nothing is pending any more, where `oldest` is the
     /// oldest event that still is: none was missed, or the list would not wait. The period doubles.
-    pub(crate) fn judge(&mut self, oldest: Option<u64>, trust: Trust) {
+    pub(crate) fn decide_verdicts(&mut self, oldest: Option<u64>, trust: Trust) {
         while let Some(&last) = self.open.front()
             && oldest.is_none_or(|oldest| oldest > last)
         {
@@ -279,10 +279,10 @@ mod tests {
         let mut relist = listed();
         relist.await_verdict(Ticket(1), 3);
         for (oldest, period) in [(Some(1), 1), (Some(3), 1), (Some(4), 2)] {
-            relist.judge(oldest, CHECKED);
+            relist.decide_verdicts(oldest, CHECKED);
             assert_eq!(relist.period(), seconds(period), "{oldest:?}");
         }
-        relist.judge(None, CHECKED);
+        relist.decide_verdicts(None, CHECKED);
         assert_eq!(relist.period(), seconds(2), "once");
     }
 
@@ -291,7 +291,7 @@ mod tests {
         let mut relist = listed();
         relist.await_verdict(Ticket(1), 3);
         relist.shorten();
-        relist.judge(None, CHECKED);
+        relist.decide_verdicts(None, CHECKED);
         assert_eq!(relist.period(), seconds(1));
     }
 
@@ -302,7 +302,7 @@ mod tests {
         relist.shorten();
         relist.succeeded(at(1_000), at(1_100));
         relist.await_verdict(Ticket(1), 0);
-        relist.judge(None, CHECKED);
+        relist.decide_verdicts(None, CHECKED);
         assert_eq!(relist.period(), seconds(1));
     }
 
@@ -335,7 +335,7 @@ mod tests {
             let mut relist = listed();
             for _ in 0..8 {
                 relist.await_verdict(Ticket(1), 0);
-                relist.judge(None, trust);
+                relist.decide_verdicts(None, trust);
             }
             assert_eq!(relist.period(), seconds(longest), "{trust:?}");
         }
@@ -350,7 +350,7 @@ mod tests {
             assert!(relist.start(Ticket(n), began).is_some());
             relist.succeeded(began, began.after(seconds(80)));
             relist.await_verdict(Ticket(n), 0);
-            relist.judge(None, CHECKED);
+            relist.decide_verdicts(None, CHECKED);
         }
         assert_eq!(relist.period(), seconds(20));
         assert_eq!(relist.period + seconds(0), seconds(60));

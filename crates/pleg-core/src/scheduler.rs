@@ -22,7 +22,7 @@ pub enum Cause {
     Incomplete,
     /// An event was a hint only: implausible, or it contradicted itself.
     Hint,
-    /// An id believed from an event was not settled within a second.
+    /// An id recorded from an event was not settled within a second.
     Provisional,
     /// A list row, an event or an inspection said UNKNOWN.
     Unknown,
@@ -34,14 +34,14 @@ pub enum Cause {
     Relist,
     /// `request_reinspect`
     Reinspect,
-    /// A read contradicts what is believed.
+    /// A read contradicts what is recorded.
     Contradiction,
     /// An event says other details than an inspection did.
     Disputed,
     /// A list shows an id of which the status call says NotFound.
     Unsettled,
     /// Everything of the pod has ended and this stream has never told of a sandbox's removal.
-    Vanishing,
+    Ended,
     /// A probe of one of its ids failed or hangs.
     Probe,
     /// The last inspection failed.
@@ -63,7 +63,7 @@ impl Cause {
         Self::Contradiction,
         Self::Disputed,
         Self::Unsettled,
-        Self::Vanishing,
+        Self::Ended,
         Self::Probe,
         Self::Retry,
     ];
@@ -88,7 +88,7 @@ impl Cause {
             Self::Contradiction => "contradiction",
             Self::Disputed => "disputed",
             Self::Unsettled => "unsettled",
-            Self::Vanishing => "vanishing",
+            Self::Ended => "ended",
             Self::Probe => "probe",
             Self::Retry => "retry",
         }
@@ -171,7 +171,7 @@ pub(crate) struct Start {
 
 /// An inspection that has answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Landed {
+pub(crate) struct Finished {
     pub(crate) uid: PodUid,
     pub(crate) causes: Causes,
 }
@@ -189,7 +189,7 @@ pub(crate) enum Outcome {
     NotRepeated,
 }
 
-/// The scheduler.
+/// The scheduler of inspections.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct InspectionScheduler {
     lanes: Lanes,
@@ -218,8 +218,8 @@ impl InspectionScheduler {
     /// Asks for an inspection of a pod.
     ///
     /// A pod whose last read failed is inspected when its backoff is over, unless somebody waits
-    /// for it (a second look is for those who wait). Returns when that is, if it is not now.
-    pub(crate) fn want(&mut self, uid: &PodUid, cause: Cause) -> Option<Instant> {
+    /// for it (a second read is for those who wait). Returns when that is, if it is not now.
+    pub(crate) fn request_inspection(&mut self, uid: &PodUid, cause: Cause) -> Option<Instant> {
         let need = self.needs.entry(uid.clone()).or_default();
         need.wanted.insert(cause);
         if need.queued.is_some() || need.flight.is_some() {
@@ -340,18 +340,18 @@ impl InspectionScheduler {
         });
         self.failing = 0;
         for uid in due {
-            self.want(&uid, Cause::Retry);
+            self.request_inspection(&uid, Cause::Retry);
         }
     }
 
     /// An inspection has answered. `None` if it was cancelled before. The second value is when a
     /// pod that failed is to be tried again.
-    pub(crate) fn land(
+    pub(crate) fn finish(
         &mut self,
         ticket: Ticket,
         outcome: Outcome,
         now: Instant,
-    ) -> Option<(Landed, Option<Instant>)> {
+    ) -> Option<(Finished, Option<Instant>)> {
         let flight = self.flights.remove(&ticket)?;
         self.overdue.remove(&ticket);
         if !flight.overdue {
@@ -389,7 +389,7 @@ impl InspectionScheduler {
             self.enqueue(&flight.uid, Lane::Retry);
         }
         Some((
-            Landed {
+            Finished {
                 uid: flight.uid,
                 causes: flight.causes,
             },
@@ -397,7 +397,7 @@ impl InspectionScheduler {
         ))
     }
 
-    /// Nothing is left of the pod: what it was owed because of a failure is moot.
+    /// Nothing is left of the pod: nothing is owed to it any more.
     pub(crate) fn forget(&mut self, uid: &PodUid) {
         if let Some(need) = self.needs.get(uid)
             && need.queued.is_none()
@@ -525,24 +525,24 @@ mod tests {
     fn one_pod_has_one_in_flight_and_one_queued() {
         let (mut scheduler, p) = (scheduler(1), PodUid::from("p"));
         assert!(scheduler.is_idle() && !scheduler.owes(&p));
-        assert_eq!(scheduler.want(&p, Cause::Changed), None);
+        assert_eq!(scheduler.request_inspection(&p, Cause::Changed), None);
         assert!(!scheduler.is_idle() && scheduler.owes(&p) && scheduler.can_start());
         assert_eq!(scheduler.in_flight(&p), None);
         let start = scheduler.start(Ticket(1), at(1)).map(|s| s.uid);
         assert_eq!((start, scheduler.can_start()), (Some(p.clone()), false));
         assert_eq!(scheduler.in_flight(&p), Some((Ticket(1), at(1))));
         assert!(scheduler.is_under_way(Ticket(1)) && !scheduler.is_idle());
-        scheduler.want(&p, Cause::Waiter);
+        scheduler.request_inspection(&p, Cause::Waiter);
         assert_eq!(scheduler.start(Ticket(2), at(1)), None);
-        let landed = scheduler
-            .land(Ticket(1), Outcome::Complete, at(2))
+        let finished = scheduler
+            .finish(Ticket(1), Outcome::Complete, at(2))
             .map(|(l, _)| l.causes);
-        assert!(landed.is_some_and(|c| c.contains(Cause::Changed) && !c.contains(Cause::Waiter)));
+        assert!(finished.is_some_and(|c| c.contains(Cause::Changed) && !c.contains(Cause::Waiter)));
         assert!(scheduler.can_start() && scheduler.owes(&p));
         assert!(scheduler.start(Ticket(2), at(2)).is_some());
-        scheduler.land(Ticket(2), Outcome::Complete, at(3));
+        scheduler.finish(Ticket(2), Outcome::Complete, at(3));
         assert!(scheduler.is_idle() && !scheduler.owes(&p));
-        assert_eq!(scheduler.land(Ticket(2), Outcome::Complete, at(3)), None);
+        assert_eq!(scheduler.finish(Ticket(2), Outcome::Complete, at(3)), None);
     }
 
     #[test]
@@ -550,23 +550,26 @@ mod tests {
         let (mut scheduler, p) = (scheduler(1), PodUid::from("p"));
         let mut retry_at = Vec::new();
         for n in 1..=4 {
-            scheduler.want(&p, Cause::Retry);
+            scheduler.request_inspection(&p, Cause::Retry);
             assert!(scheduler.start(Ticket(n), at(0)).is_some());
             retry_at.push(
                 scheduler
-                    .land(Ticket(n), Outcome::Failed, at(0))
+                    .finish(Ticket(n), Outcome::Failed, at(0))
                     .and_then(|(_, r)| r),
             );
         }
         assert_eq!(retry_at, [1, 2, 4, 4].map(|s| Some(at(s))));
         assert!(scheduler.is_failing(&p) && !scheduler.is_failing(&"q".into()));
         assert_eq!(scheduler.failing_pods().count(), 1);
-        assert_eq!(scheduler.want(&p, Cause::Changed), Some(at(4)));
+        assert_eq!(
+            scheduler.request_inspection(&p, Cause::Changed),
+            Some(at(4))
+        );
         assert!(!scheduler.can_start());
         assert!(!scheduler.is_to_be_retried(&p, at(3)) && scheduler.is_to_be_retried(&p, at(4)));
-        scheduler.want(&p, Cause::Waiter);
+        scheduler.request_inspection(&p, Cause::Waiter);
         assert!(scheduler.start(Ticket(9), at(0)).is_some());
-        scheduler.land(Ticket(9), Outcome::Complete, at(1));
+        scheduler.finish(Ticket(9), Outcome::Complete, at(1));
         assert!(!scheduler.is_failing(&p));
         assert_eq!(
             (scheduler.failing_pods().count(), scheduler.is_idle()),
@@ -584,7 +587,7 @@ mod tests {
         assert_eq!(scheduler.hung(), []);
         let (a, b) = (PodUid::from("a"), PodUid::from("b"));
         for (n, uid) in ["a", "b"].into_iter().enumerate() {
-            scheduler.want(&uid.into(), Cause::Changed);
+            scheduler.request_inspection(&uid.into(), Cause::Changed);
             assert!(
                 scheduler.start(Ticket(n as u64), at(n as u64)).is_some(),
                 "{uid}"
@@ -594,12 +597,12 @@ mod tests {
         }
         assert_eq!(scheduler.overdue(Ticket(1)), None, "twice is once");
         assert_eq!(scheduler.hung(), [(&a, at(0)), (&b, at(1))]);
-        scheduler.land(Ticket(0), Outcome::Failed, at(2));
+        scheduler.finish(Ticket(0), Outcome::Failed, at(2));
         assert_eq!(scheduler.hung(), [(&b, at(1))]);
         assert!(!scheduler.is_idle());
-        scheduler.land(Ticket(1), Outcome::Complete, at(2));
+        scheduler.finish(Ticket(1), Outcome::Complete, at(2));
         assert!(scheduler.is_idle());
-        scheduler.want(&"c".into(), Cause::Changed);
+        scheduler.request_inspection(&"c".into(), Cause::Changed);
         assert!(scheduler.can_start(), "no slot is lost");
         scheduler.forget(&"c".into());
         assert!(scheduler.owes(&"c".into()), "what is queued stays");
@@ -613,19 +616,22 @@ mod tests {
         assert!(!scheduler.is_under_way(Ticket(1)));
         for n in [1, 2] {
             let uid = PodUid::from(n.to_string());
-            scheduler.want(&uid, Cause::Changed);
+            scheduler.request_inspection(&uid, Cause::Changed);
             assert!(scheduler.start(Ticket(n), at(0)).is_some());
-            scheduler.land(Ticket(n), Outcome::Failed, at(0));
+            scheduler.finish(Ticket(n), Outcome::Failed, at(0));
         }
         for uid in ["1", "2"] {
-            assert_eq!(scheduler.want(&uid.into(), Cause::Waiter), None);
+            assert_eq!(
+                scheduler.request_inspection(&uid.into(), Cause::Waiter),
+                None
+            );
         }
         assert!(scheduler.start(Ticket(3), at(0)).is_some());
         assert!(!scheduler.can_start(), "the lane of retries is full");
         assert_eq!(scheduler.start(Ticket(4), at(0)), None);
-        scheduler.want(&"3".into(), Cause::Changed);
+        scheduler.request_inspection(&"3".into(), Cause::Changed);
         assert!(scheduler.can_start(), "the other one is not");
-        scheduler.land(Ticket(3), Outcome::Complete, at(1));
+        scheduler.finish(Ticket(3), Outcome::Complete, at(1));
         assert!(scheduler.start(Ticket(4), at(1)).is_some());
     }
 
@@ -633,14 +639,14 @@ mod tests {
     #[test]
     fn a_pod_that_is_owed_an_inspection_is_not_failing() {
         let (mut scheduler, p) = (scheduler(1), PodUid::from("p"));
-        scheduler.want(&p, Cause::Changed);
+        scheduler.request_inspection(&p, Cause::Changed);
         assert_eq!(
             (scheduler.failing_pods().count(), scheduler.is_failing(&p)),
             (0, false)
         );
         assert!(scheduler.start(Ticket(1), at(0)).is_some());
         assert_eq!(scheduler.failing_pods().count(), 0, "it has not answered");
-        scheduler.land(Ticket(1), Outcome::Failed, at(1));
+        scheduler.finish(Ticket(1), Outcome::Failed, at(1));
         assert_eq!(scheduler.failing_pods().count(), 1);
     }
 }

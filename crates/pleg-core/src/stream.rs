@@ -139,7 +139,7 @@ impl Stream {
         stood
     }
 
-    /// An event arrived. Returns whether unknown ids that it names may be believed.
+    /// An event arrived. Returns whether unknown ids that it names may be recorded.
     pub(crate) fn arrived(&mut self, arrival: &Arrival) -> bool {
         self.delivered = true;
         self.check_wall_clock(arrival);

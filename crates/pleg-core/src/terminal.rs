@@ -74,7 +74,7 @@ impl Terminals {
 
     /// The id turned out to be of that pod. Returns where its ends were kept until now, if they
     /// were elsewhere.
-    pub(crate) fn rehome(&mut self, id: &Id, to: &PodUid) -> Option<PodUid> {
+    pub(crate) fn move_to_pod(&mut self, id: &Id, to: &PodUid) -> Option<PodUid> {
         let from = self.pod_of.get(id).filter(|from| *from != to)?.clone();
         let records = self.pods.get_mut(&from)?;
         let moved: Vec<_> = records.extract_if(.., |r| r.id == *id).collect();

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use crate::ids::Id;
 
-/// The order in which tombstones were laid. Age counts only time in which the stream was drained
+/// The order in which tombstones were inserted. Age counts only time in which the stream was drained
 /// or none was offered: during an outage the runtime may hold events back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Tombstones {
-    laid: VecDeque<(Duration, Id)>,
+    inserted: VecDeque<(Duration, Id)>,
 }
 
 impl Tombstones {
     pub(crate) fn insert(&mut self, drained: Duration, id: Id) {
-        self.laid.push_back((drained, id));
+        self.inserted.push_back((drained, id));
     }
 
     /// The oldest tombstone, if it is older than `age` or there are more than `most`; the flag
@@ -27,22 +27,24 @@ impl Tombstones {
         age: Duration,
         most: usize,
     ) -> Option<(Duration, Id, bool)> {
-        let (laid, _) = self.laid.front()?;
-        let old = drained.saturating_sub(*laid) >= age;
-        let over = self.laid.len() > most;
+        let (inserted, _) = self.inserted.front()?;
+        let old = drained.saturating_sub(*inserted) >= age;
+        let over = self.inserted.len() > most;
         if !(old || over) {
             return None;
         }
-        self.laid.pop_front().map(|(laid, id)| (laid, id, !old))
+        self.inserted
+            .pop_front()
+            .map(|(inserted, id)| (inserted, id, !old))
     }
 
     /// The id whose tombstone is the oldest.
     pub(crate) fn oldest(&self) -> Option<&Id> {
-        self.laid.front().map(|(_, id)| id)
+        self.inserted.front().map(|(_, id)| id)
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.laid.len()
+        self.inserted.len()
     }
 }
 
@@ -52,7 +54,7 @@ mod tests {
 
     const DAY: Duration = Duration::from_secs(86_400);
 
-    fn laid(at: &[u64]) -> Tombstones {
+    fn inserted(at: &[u64]) -> Tombstones {
         let mut tombstones = Tombstones::default();
         for &seconds in at {
             tombstones.insert(Duration::from_secs(seconds), seconds.to_string().into());
@@ -64,22 +66,22 @@ mod tests {
     fn leave(mut tombstones: Tombstones, age: Duration, most: usize) -> Vec<(u64, bool)> {
         let now = Duration::from_secs(100);
         std::iter::from_fn(|| tombstones.pop(now, age, most))
-            .map(|(laid, _, dropped)| (laid.as_secs(), dropped))
+            .map(|(inserted, _, dropped)| (inserted.as_secs(), dropped))
             .collect()
     }
 
     #[test]
     fn a_tombstone_stays_until_it_is_as_old_as_it_must_get() {
         let age = Duration::from_secs(60);
-        let gone = leave(laid(&[1, 40, 41, 99]), age, 9);
+        let gone = leave(inserted(&[1, 40, 41, 99]), age, 9);
         assert_eq!(gone, [(1, false), (40, false)]);
     }
 
     #[test]
     fn no_more_than_the_bound_stay_and_the_oldest_of_them_are_dropped() {
-        assert_eq!(leave(laid(&[1, 2]), DAY, 2), []);
-        assert_eq!(leave(laid(&[1, 2, 3]), DAY, 2), [(1, true)]);
-        let gone = leave(laid(&[1, 2, 3, 4]), DAY, 2);
+        assert_eq!(leave(inserted(&[1, 2]), DAY, 2), []);
+        assert_eq!(leave(inserted(&[1, 2, 3]), DAY, 2), [(1, true)]);
+        let gone = leave(inserted(&[1, 2, 3, 4]), DAY, 2);
         assert_eq!(gone, [(1, true), (2, true)]);
     }
 }

@@ -275,11 +275,11 @@ fn sandbox_identity(
     interner: &mut Interner,
 ) -> Identity {
     let metadata = metadata.unwrap_or_default();
-    let labelled: Option<PodUid> = label(labels, POD_UID);
-    let pod = non_empty(metadata.uid).or_else(|| labelled.clone());
+    let labelled = labels.get(POD_UID).filter(|uid| !uid.is_empty());
+    let pod: Option<PodUid> = non_empty(metadata.uid).or_else(|| labelled.map(PodUid::from));
     Identity {
         kind: Kind::Sandbox,
-        unlabelled: labelled.is_none() || labelled != pod,
+        unlabelled: labelled.is_none() || labelled != pod.as_ref().map(PodUid::as_str),
         pod,
         namespace: shared_or_label(&metadata.namespace, labels, POD_NAMESPACE, interner),
         pod_name: non_empty(metadata.name).or_else(|| label(labels, POD_NAME)),

@@ -56,7 +56,7 @@ named! {
         ForRelist = "inspected: relist",
         ForReinspect = "inspected: reinspect",
         ForContradiction = "inspected: contradiction",
-        ForVanishing = "inspected: vanishing",
+        ForEnded = "inspected: ended",
         ForRetry = "inspected: retry",
         Overdue = "inspection overdue",
         GivenUp = "inspection given up",
@@ -238,7 +238,7 @@ impl Path {
             Cause::Relist => Self::ForRelist,
             Cause::Reinspect => Self::ForReinspect,
             Cause::Contradiction => Self::ForContradiction,
-            Cause::Vanishing => Self::ForVanishing,
+            Cause::Ended => Self::ForEnded,
             Cause::Retry => Self::ForRetry,
             _ => return None,
         })

@@ -262,7 +262,7 @@ fn show_counters(c: &Counters) {
         ("no_sandbox_status", c.events_without_sandbox),
         ("incomplete", c.events_incomplete),
         ("implausible", c.events_implausible),
-        ("no_pod", c.kept_aside),
+        ("no_pod", c.orphans),
     ] {
         counter!(IRREGULAR, "kind" => kind).absolute(n);
     }

@@ -43,9 +43,9 @@ pub(super) struct ReadAt {
 /// What applying a read to an id came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// As it was believed.
-    AsBelieved,
-    /// It moved the id, or contradicted what was believed, or came too late.
+    /// As it was recorded.
+    AsRecorded,
+    /// It moved the id, or contradicted what was recorded, or came too late.
     Otherwise,
 }
 
@@ -54,9 +54,9 @@ const WHILE_READING: usize = 100_000;
 
 impl Reconciler {
     pub(super) fn mark_dirty(&mut self, uid: &PodUid, source: Source) -> &mut DirtyPod {
-        let touched = self.dirty.entry(uid.clone()).or_default();
-        touched.source = Some(source);
-        touched
+        let dirty = self.dirty.entry(uid.clone()).or_default();
+        dirty.source = Some(source);
+        dirty
     }
 
     /// The pod that an answer names for an id: what is known of it, a sandbox's metadata uid; for
@@ -74,11 +74,11 @@ impl Reconciler {
     }
 
     /// An answer names the pod of an id for which its sandbox's id had to stand. The first sane
-    /// value is believed, whenever it comes (invariant 7): the id moves, a sandbox with its containers.
+    /// value is recorded, whenever it comes (invariant 7): the id moves, a sandbox with its containers.
     ///
     /// So does a container that was found by its label, once its sandbox is known to belong to
     /// another pod.
-    pub(super) fn rehome(
+    pub(super) fn move_to_pod(
         &mut self,
         now: Instant,
         (id, sandbox): (&Id, Option<&Id>),
@@ -108,13 +108,13 @@ impl Reconciler {
         if moving.is_empty() {
             return;
         }
-        let mut ends_move = false;
+        let mut records_move = false;
         for m in moving {
-            ends_move |= self.terminals.rehome(&m, named).is_some();
+            records_move |= self.terminals.move_to_pod(&m, named).is_some();
             let old = self.pods.entry(stand_in.clone()).or_default();
             let (exists, contradicted) = (old.members.remove(&m), old.contradicted.remove(&m));
             if exists && old.members.is_empty() {
-                self.departed.insert(stand_in.clone(), now);
+                self.removed_pods.insert(stand_in.clone(), now);
             }
             let Some(record) = self.records.get_mut(&m) else {
                 continue;
@@ -129,22 +129,22 @@ impl Reconciler {
             let said = &record.identity;
             pod.named(said.namespace.as_ref(), said.pod_name.as_ref());
             if exists {
-                self.departed.remove(named);
+                self.removed_pods.remove(named);
                 pod.members.insert(m.clone());
             }
             if contradicted {
                 pod.contradicted.insert(m);
             }
         }
-        if ends_move {
-            self.show_ends(now, &stand_in);
-            self.show_ends(now, named);
+        if records_move {
+            self.publish_terminal_records(now, &stand_in);
+            self.publish_terminal_records(now, named);
         }
         // What was answered of either pod meanwhile did not show where the ids belong.
         self.mark_dirty(&stand_in, source).sync = true;
         self.mark_dirty(named, source).sync = true;
         // What the old name was owed.
-        self.want(now, named, Cause::Changed);
+        self.request_inspection(now, named, Cause::Changed);
     }
 
     /// The id that stood for the pod of an id until now that its pod is named: its own, or that
@@ -190,7 +190,7 @@ impl Reconciler {
         if let Some((sandbox, _)) = sandbox.and_then(|s| self.records.get_key_value(s)) {
             identity.sandbox = Some(sandbox.clone());
         }
-        self.departed.remove(uid);
+        self.removed_pods.remove(uid);
         if let Some(sandbox) = identity
             .sandbox
             .as_ref()
@@ -209,7 +209,7 @@ impl Reconciler {
         }
         self.records.insert(id.clone(), record);
         for container in self.awaiting_sandbox.remove(id).into_iter().flatten() {
-            self.rehome(now, (&container, Some(id)), uid, Source::Inspection);
+            self.move_to_pod(now, (&container, Some(id)), uid, Source::Inspection);
         }
     }
 
@@ -224,7 +224,7 @@ impl Reconciler {
         }
         if let Some(named) = &named {
             let sandbox = report.identity.sandbox.as_ref();
-            self.rehome(now, (id, sandbox), named, source_of(read.call));
+            self.move_to_pod(now, (id, sandbox), named, source_of(read.call));
         }
         if read.call == Call::List {
             self.listed(id, read);
@@ -251,7 +251,7 @@ impl Reconciler {
         }
         if read.call == Call::List && effect.details {
             // A row cleared what an inspection did not know; the details are still owed.
-            self.want(now, &uid, Cause::Changed);
+            self.request_inspection(now, &uid, Cause::Changed);
         }
         if let Some(record) = self.records.get_mut(id) {
             let said = match read.call {
@@ -273,27 +273,27 @@ impl Reconciler {
             if let Some(record) = self.records.get_mut(id) {
                 record.hold();
             }
-            self.want(now, &uid, Cause::Changed);
+            self.request_inspection(now, &uid, Cause::Changed);
         }
-        self.note(now, &uid, id, effect, source_of(read.call));
+        self.apply_read_effect(now, &uid, id, effect, source_of(read.call));
         if settled {
             self.mark_dirty(&uid, source_of(read.call)).sync = true;
         }
         if effect.advanced.is_none() && effect.contradicted.is_none() {
-            Found::AsBelieved
+            Found::AsRecorded
         } else {
             Found::Otherwise
         }
     }
 
-    /// The pod of an id that is held, also of one whose pod was not known when it was buried.
+    /// The pod of an id that is held, also of one whose pod was not known when it was removed.
     fn pod_of(&mut self, id: &Id, named: Option<PodUid>) -> Option<PodUid> {
         let record = self.records.get_mut(id)?;
         let uid = named.unwrap_or_else(|| PodUid::from(id));
         Some(record.identity.pod.get_or_insert(uid).clone())
     }
 
-    /// Notes what follows from being listed at all. If the id is believed removed and the complete
+    /// Notes what follows from being listed at all. If the id is recorded as removed and the complete
     /// list before did not show it, that one supported the removal, though nobody went through all
     /// tombstones to note it.
     fn listed(&mut self, id: &Id, read: ReadAt) {
@@ -319,7 +319,7 @@ impl Reconciler {
             // No position, so it overrules nothing; but it exists, and that is to be decided.
             if read.began > record.recorded_since() {
                 let source = source_of(read.call);
-                self.contradicted(now, uid, &report.id, None, source);
+                self.add_contradiction(now, uid, &report.id, None, source);
                 self.mark_dirty(uid, source);
             }
             return Found::Otherwise;
@@ -328,34 +328,34 @@ impl Reconciler {
         match read.call {
             Call::List => {
                 let effect = record.details_from_row(report);
-                self.note(now, uid, &report.id, effect, Source::Relist);
-                self.hint_unknown(now, uid, &report.id, Source::Relist);
+                self.apply_read_effect(now, uid, &report.id, effect, Source::Relist);
+                self.report_unknown(now, uid, &report.id, Source::Relist);
             }
             Call::Inspection => {
                 let settled = std::mem::take(&mut record.unsettled);
-                let mut effect = record.lay_unknown(read.began);
+                let mut effect = record.set_unknown(read.began);
                 effect.details |= settled;
                 let said = record.details_from_read(report, read.began);
                 effect.details |= said.details;
                 effect.identity |= said.identity;
-                self.note(now, uid, &report.id, effect, Source::Inspection);
+                self.apply_read_effect(now, uid, &report.id, effect, Source::Inspection);
             }
         }
         Found::Otherwise
     }
 
     /// A list row or an event said UNKNOWN: the pod is inspected for it, once.
-    pub(super) fn hint_unknown(&mut self, now: Instant, uid: &PodUid, id: &Id, source: Source) {
+    pub(super) fn report_unknown(&mut self, now: Instant, uid: &PodUid, id: &Id, source: Source) {
         let Some(record) = self.records.get_mut(id) else {
             return;
         };
-        if !record.is_removed() && record.hint_unknown() {
+        if !record.is_removed() && record.report_unknown() {
             self.mark_dirty(uid, source);
-            self.want(now, uid, Cause::Unknown);
+            self.request_inspection(now, uid, Cause::Unknown);
         }
     }
 
-    /// The reads were right against what was believed: a new incarnation of the id.
+    /// The reads were right against what was recorded: a new incarnation of the id.
     fn overrule(&mut self, now: Instant, uid: &PodUid, by: &Report, to: Position, call: Call) {
         let id = &by.id;
         let Some(record) = self.records.get_mut(id) else {
@@ -366,14 +366,14 @@ impl Reconciler {
         let pod = self.pods.entry(uid.clone()).or_default();
         pod.members.insert(id.clone());
         pod.contradicted.remove(id);
-        self.departed.remove(uid);
-        let touched = self.mark_dirty(uid, source_of(call));
-        touched.ids.push(id.clone());
+        self.removed_pods.remove(uid);
+        let dirty = self.mark_dirty(uid, source_of(call));
+        dirty.ids.push(id.clone());
         if to != Position::Running {
-            touched.changed.insert(id.clone());
+            dirty.changed.insert(id.clone());
         }
         if call == Call::List {
-            self.want(now, uid, Cause::Changed);
+            self.request_inspection(now, uid, Cause::Changed);
         }
     }
 
@@ -389,17 +389,17 @@ impl Reconciler {
         let Some(record) = self.records.get_mut(id) else {
             return Effect::default();
         };
-        // What shows an earlier position neither moves the id nor agrees with what is believed.
+        // What shows an earlier position neither moves the id nor agrees with what is recorded.
         let agrees = record.position() <= Some(to);
         let effect = record.join(to, source, evidence, now);
         if agrees && let Some(uid) = record.identity.pod.clone() {
-            self.note(now, &uid, id, effect, source);
+            self.apply_read_effect(now, &uid, id, effect, source);
         }
         effect
     }
 
     /// Notes what an observation did to an id: what is to be announced, and what follows from it.
-    pub(super) fn note(
+    pub(super) fn apply_read_effect(
         &mut self,
         now: Instant,
         uid: &PodUid,
@@ -409,17 +409,17 @@ impl Reconciler {
     ) {
         match effect.contradicted {
             Some(Verdict::Stands { ask_again }) => {
-                self.contradicted(now, uid, id, ask_again, source);
+                self.add_contradiction(now, uid, id, ask_again, source);
             }
             Some(Verdict::Stale | Verdict::Overruled) => {}
-            None => self.agreed(uid, id, source),
+            None => self.drop_contradiction(uid, id, source),
         }
-        self.follow(now, uid, id, effect, source);
+        self.apply_effect(now, uid, id, effect, source);
     }
 
-    /// What follows from what an observation did to an id, whether it agreed with what is believed
+    /// What follows from what an observation did to an id, whether it agreed with what is recorded
     /// or not.
-    pub(super) fn follow(
+    pub(super) fn apply_effect(
         &mut self,
         now: Instant,
         uid: &PodUid,
@@ -430,23 +430,23 @@ impl Reconciler {
         if effect == Effect::default() {
             return;
         }
-        let touched = self.mark_dirty(uid, source);
-        touched.sync |= effect.details;
+        let dirty = self.mark_dirty(uid, source);
+        dirty.sync |= effect.details;
         if effect.details {
-            touched.details.insert(id.clone());
+            dirty.details.insert(id.clone());
         }
         if effect.advanced.is_some() || effect.became_unknown || effect.late_exit {
-            touched.ids.push(id.clone());
+            dirty.ids.push(id.clone());
         }
         if effect.became_unknown || effect.late_exit {
-            touched.changed.insert(id.clone());
-            touched.sync_too = true;
+            dirty.changed.insert(id.clone());
+            dirty.sync_too = true;
         }
         if effect.disputed {
             if let Some(record) = self.records.get_mut(id) {
                 record.disputed = true;
             }
-            self.want(now, uid, Cause::Disputed);
+            self.request_inspection(now, uid, Cause::Disputed);
         }
         match effect.advanced {
             Some(Position::Removed) => self.removed(now, uid, id),
@@ -455,9 +455,9 @@ impl Reconciler {
         }
     }
 
-    /// A read contradicts what is believed, and it is not decided: the later state stands, and
+    /// A read contradicts what is recorded, and it is not decided: the later state stands, and
     /// the reads are asked again.
-    pub(super) fn contradicted(
+    pub(super) fn add_contradiction(
         &mut self,
         now: Instant,
         uid: &PodUid,
@@ -484,8 +484,8 @@ impl Reconciler {
         }
     }
 
-    /// A read or an event agrees with what is believed of an id, or the id is forgotten.
-    pub(super) fn agreed(&mut self, uid: &PodUid, id: &Id, source: Source) {
+    /// A read or an event agrees with what is recorded of an id, or the id is forgotten.
+    pub(super) fn drop_contradiction(&mut self, uid: &PodUid, id: &Id, source: Source) {
         let Some(pod) = self
             .pods
             .get_mut(uid)
@@ -506,7 +506,7 @@ impl Reconciler {
         if let Some(pod) = self.pods.get_mut(uid) {
             pod.members.remove(id);
             if pod.members.is_empty() {
-                self.departed.insert(uid.clone(), now);
+                self.removed_pods.insert(uid.clone(), now);
             }
         }
         if let Some(record) = self.records.get(id) {
@@ -521,15 +521,15 @@ impl Reconciler {
                 }
             }
         }
-        self.judge_lists(now);
+        self.decide_verdicts(now);
         self.insert_tombstone(now, id);
     }
 
-    /// Lays the tombstone of an id that is believed removed.
+    /// Inserts the tombstone of an id that is recorded as removed.
     pub(super) fn insert_tombstone(&mut self, now: Instant, id: &Id) {
         let drained = self.stream.drained(now);
         if let Some(record) = self.records.get_mut(id) {
-            record.removal_mut().laid = drained;
+            record.removal_mut().inserted = drained;
             self.tombstones.insert(drained, id.clone());
         }
     }
@@ -552,14 +552,14 @@ impl Reconciler {
             } else {
                 most
             };
-            let Some((laid, id, dropped)) = self.tombstones.pop(drained, age, most) else {
+            let Some((inserted, id, dropped)) = self.tombstones.pop(drained, age, most) else {
                 break;
             };
             let Some(record) = self.records.get(&id) else {
                 continue;
             };
             let removal = record.removal();
-            if !record.is_removed() || removal.laid != laid {
+            if !record.is_removed() || removal.inserted != inserted {
                 continue;
             }
             if removal.listed.is_some() && removal.listed == self.relist.complete() && !dropped {
@@ -572,7 +572,7 @@ impl Reconciler {
             self.unsettled.remove(&id);
             self.unlabelled.remove(&id);
             if let Some(uid) = uid {
-                self.agreed(&uid, &id, Source::Relist);
+                self.drop_contradiction(&uid, &id, Source::Relist);
             }
         }
     }

@@ -47,7 +47,7 @@ impl Orphans {
         oldest.is_some_and(|id| self.0.remove(&id).is_some())
     }
 
-    /// What was told of an id that is kept aside.
+    /// What was told of an id that is without a pod.
     pub(super) fn told(&self, id: &Id) -> Option<EventType> {
         self.0.get(id).map(|kept| kept.told)
     }
@@ -151,14 +151,14 @@ impl Reconciler {
         self.counters.events_incomplete += u64::from(missing);
         let Some(uid) = &context.pod else { return };
         if missing {
-            self.want(now, uid, Cause::Incomplete);
+            self.request_inspection(now, uid, Cause::Incomplete);
             self.hold_exit_without_code(event);
         } else if hint && self.relist.complete().is_none() {
             // A runtime replays what it held while nobody listened to whoever subscribes first.
             // Until the node was listed once, the list is the inspection of it all.
             self.list_soon(now);
         } else if hint {
-            self.want(now, uid, Cause::Hint);
+            self.request_inspection(now, uid, Cause::Hint);
         }
     }
 
@@ -171,10 +171,10 @@ impl Reconciler {
     ) -> bool {
         let (now, id) = (context.now, &event.id);
         let known_kind = kind.unwrap_or(Kind::Container);
-        let told = Position::told(known_kind, event.event);
+        let told = Position::of_event(known_kind, event.event);
         let is_known = self.records.contains_key(id);
         if !is_known && context.pod.is_none() && told != Some(Position::Removed) {
-            self.keep_aside(now, id, event.event);
+            self.keep_orphan(now, id, event.event);
             return false;
         }
         let Some(told) = told else {
@@ -235,7 +235,7 @@ impl Reconciler {
 
     /// What one status of an event tells. Whether it is a hint only.
     fn apply_report(&mut self, context: &Context, report: &Report, settles: bool) -> bool {
-        if self.is_old_news(context, report) {
+        if self.is_repetition(context, report) {
             return false;
         }
         let (now, id) = (context.now, &report.id);
@@ -245,13 +245,13 @@ impl Reconciler {
                 record.provisional = false;
             }
             if record.identity.pod.is_none() {
-                // Buried before anybody could say whose it was.
+                // Removed before anybody could say whose it was.
                 return false;
             }
         } else {
             let Some(uid) = named.clone().or_else(|| context.pod.clone()) else {
                 // A container without a sandbox and without a label: only a list knows its pod.
-                self.keep_aside(now, id, EventType::Other(0));
+                self.keep_orphan(now, id, EventType::Other(0));
                 return false;
             };
             if !context.plausible {
@@ -261,7 +261,7 @@ impl Reconciler {
             self.settle_or_watch(now, id, settles);
         }
         if let Some(named) = &named {
-            self.rehome(
+            self.move_to_pod(
                 now,
                 (id, report.identity.sandbox.as_ref()),
                 named,
@@ -281,14 +281,14 @@ impl Reconciler {
             && let Some(uid) = record.identity.pod.clone()
         {
             let effect = record.details_from_event(report, context.arrived);
-            self.follow(now, &uid, id, effect, Source::Stream);
-            self.hint_unknown(now, &uid, id, Source::Stream);
+            self.apply_effect(now, &uid, id, effect, Source::Stream);
+            self.report_unknown(now, &uid, id, Source::Stream);
         }
     }
 
     /// Most statuses of most events were told before: they say what is held, undisputed, of the
     /// same pod. For those nothing is to be done but to note that they came.
-    fn is_old_news(&mut self, context: &Context, report: &Report) -> bool {
+    fn is_repetition(&mut self, context: &Context, report: &Report) -> bool {
         let Some(record) = self.records.get_mut(&report.id) else {
             return false;
         };
@@ -298,10 +298,10 @@ impl Reconciler {
                 .get(uid)
                 .is_some_and(|pod| pod.contradicted.is_empty())
         };
-        if !(record.is_as_told(report) && pod.is_some_and(undisputed)) {
+        if !(record.is_repeated_by(report) && pod.is_some_and(undisputed)) {
             return false;
         }
-        record.told_again(context.arrived);
+        record.repeated(context.arrived);
         true
     }
 
@@ -317,7 +317,7 @@ impl Reconciler {
         let (now, arrived) = (context.now, context.arrived);
         if let Some(record) = self.records.get_mut(id) {
             let said = status.map(|status| record.details_from_event(status, arrived));
-            // A state from before what is believed does not settle whether reads are right.
+            // A state from before what is recorded does not settle whether reads are right.
             let agrees = record.position() <= Some(to);
             // Old news of a state that is over adds nothing to what is to be announced: what had
             // ended before we listened has not started now.
@@ -332,14 +332,14 @@ impl Reconciler {
             let effect = said.into_iter().chain(joined).reduce(Effect::and);
             if let (Some(uid), Some(effect)) = (pod, effect) {
                 if agrees {
-                    self.agreed(&uid, id, Source::Stream);
+                    self.drop_contradiction(&uid, id, Source::Stream);
                 }
-                self.follow(now, &uid, id, effect, Source::Stream);
+                self.apply_effect(now, &uid, id, effect, Source::Stream);
             }
         }
     }
 
-    /// An id believed from an event is settled by its own CREATED or STARTED; otherwise its pod
+    /// An id recorded from an event is settled by its own CREATED or STARTED; otherwise its pod
     /// is inspected a second later, unless something has settled it by then.
     fn settle_or_watch(&mut self, now: Instant, id: &Id, settled: bool) {
         if let Some(record) = self.records.get_mut(id).filter(|_| !settled) {
@@ -349,10 +349,10 @@ impl Reconciler {
         }
     }
 
-    fn keep_aside(&mut self, now: Instant, id: &Id, told: EventType) {
-        self.counters.kept_aside += 1;
+    fn keep_orphan(&mut self, now: Instant, id: &Id, told: EventType) {
+        self.counters.orphans += 1;
         let gave_way = self.orphans.keep(id.clone(), now, told);
-        self.counters.aside_dropped += u64::from(gave_way);
+        self.counters.orphans_dropped += u64::from(gave_way);
         self.list_soon(now);
     }
 
@@ -366,12 +366,17 @@ impl Reconciler {
         self.relist.by(at);
     }
 
-    /// A list shows an id that was kept aside: what the event told of it is joined.
-    pub(super) fn apply_aside(&mut self, now: Instant, id: &Id, kept: Kept) {
-        let Some(kind) = self.records.get(id).map(|r| r.kind()) else {
+    /// A list shows an id that was without a pod: what the event told of it is joined.
+    pub(super) fn apply_orphan(&mut self, now: Instant, id: &Id, kept: Kept) {
+        let Some(record) = self.records.get(id) else {
             return;
         };
-        if let Some(told) = Position::told(kind, kept.told) {
+        if record.incarnation() > 0 && kept.since < record.recorded_since() {
+            // Reads have overruled what was recorded since it arrived, and this with it.
+            return;
+        }
+        let kind = record.kind();
+        if let Some(told) = Position::of_event(kind, kept.told) {
             self.join(now, id, told, Source::Stream, kept.since);
         }
     }

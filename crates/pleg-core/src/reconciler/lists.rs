@@ -57,20 +57,14 @@ impl Reconciler {
         self.pump(now);
     }
 
-    /// The complete list failed that some wait for: those for whose pods nothing else is asked for.
+    /// The complete list failed that some wait for.
     fn fail_waiters_for_list(&mut self, now: Instant, list: &List, error: &CallError) {
-        let waited_for: Vec<PodUid> = self.waiters.pods().cloned().collect();
-        for uid in waited_for {
-            if self.scheduler.is_asked_for(&uid) {
-                continue;
-            }
+        for uid in std::mem::take(&mut self.read_by_list) {
             let fails = |w: &Waiter| w.is_failed_by(list.ticket, list.began);
             for waiter in self.waiters.take(&uid, fails) {
                 self.answer(waiter.id, Err(error.clone()));
             }
-            if self.waiters.of(&uid).iter().any(|w| w.after <= now) {
-                self.read_for_waiters(now, &uid);
-            }
+            self.ask_again_for_waiters(now, &uid);
         }
     }
 
@@ -82,7 +76,7 @@ impl Reconciler {
             && self.exist_undisputed() == Some(rows.len())
     }
 
-    /// How many ids there are, if no read contradicts what is believed of any.
+    /// How many ids there are, if no read contradicts what is recorded of any.
     fn exist_undisputed(&self) -> Option<usize> {
         let mut pods = self.pods.values();
         pods.try_fold(0, |exist, pod| {
@@ -109,7 +103,7 @@ impl Reconciler {
         self.unrecorded.forget_before(list.began);
         self.pending.forget_old_misses(now);
         let mut gone = Vec::new();
-        self.departed.retain(|uid, since| {
+        self.removed_pods.retain(|uid, since| {
             // The list vouches for nobody's absence of whom it shows something.
             let pod = self.pods.get(uid);
             let undecided = pod.is_some_and(|pod| !pod.contradicted.is_empty());
@@ -129,7 +123,7 @@ impl Reconciler {
         self.confirm(now, list, &moved);
         if checks_stream {
             self.relist.await_verdict(list.ticket, self.pending.last());
-            self.judge_lists(now);
+            self.decide_verdicts(now);
         }
         if !self.synced && self.unsynced.is_none() {
             // Everything that this list showed is to be inspected once.
@@ -201,12 +195,12 @@ impl Reconciler {
             match &mut next {
                 Some((other, record))
                     if *other == id
-                        && record.is_as_shown(id, kind, shown)
+                        && record.is_recorded_as(id, kind, shown)
                         && record.recorded_since() < began
                         && self.orphans.told(id).is_none()
                         && !(disputed && is_disputed(&self.pods, record)) =>
                 {
-                    record.supported();
+                    record.confirm_by_list();
                 }
                 _ => changed.push((id, shown)),
             }
@@ -224,7 +218,7 @@ impl Reconciler {
         let orphan = self.orphans.take(&row.id);
         let found = self.read_report(now, read, row);
         if let Some(kept) = orphan {
-            self.apply_aside(now, &row.id, kept);
+            self.apply_orphan(now, &row.id, kept);
         }
         if found == Found::Otherwise
             && let Some(record) = self.records.get(&row.id)
@@ -259,9 +253,9 @@ impl Reconciler {
                 continue;
             };
             if record.is_removed() && began > record.recorded_since() {
-                // As it is believed: what this settles is no reason to doubt the rest of the pod.
+                // As it is recorded: what this settles is no reason to doubt the rest of the pod.
                 record.confirm_absence(Call::List);
-                self.agreed(&uid, &id, Source::Relist);
+                self.drop_contradiction(&uid, &id, Source::Relist);
                 continue;
             }
             moved.insert(uid.clone());
@@ -283,7 +277,7 @@ impl Reconciler {
         };
         let owed = self.pods.iter().filter(|(uid, pod)| is_owed(uid, pod));
         let owed: BTreeSet<PodUid> = owed.map(|(uid, _)| uid.clone()).collect();
-        let every = self.departed.is_empty() && owed.is_empty();
+        let every = self.removed_pods.is_empty() && owed.is_empty();
         let mut these = Vec::new();
         for (uid, pod) in &mut self.pods {
             if (every || !owed.contains(uid)) && pod.as_of < Some(list.began) {
@@ -313,6 +307,8 @@ impl Reconciler {
                     None => self.waiters.register(&uid, waiter),
                 }
             }
+        }
+        for uid in std::mem::take(&mut self.read_by_list) {
             self.read_after_list(now, &uid, list);
         }
     }
@@ -329,17 +325,15 @@ impl Reconciler {
         self.scheduler.is_asked_for(uid) || self.error_of(uid).is_none() || !all_but_failed
     }
 
-    /// Somebody still waits for a pod for which nothing but this list was asked for.
+    /// The list that was made for those who wait for the pod has been applied, and has not answered
+    /// them all.
     fn read_after_list(&mut self, now: Instant, uid: &PodUid, list: &List) {
-        if self.scheduler.is_asked_for(uid) {
-            return;
-        }
         let waiters = self.waiters.of(uid);
         let due = waiters.iter().filter(|w| w.after <= now);
         let served = |w: &Waiter| w.is_served_by(list.ticket, list.began);
         match due.map(served).max() {
             // The list found changes: the statuses of the pod are all that is wanting.
-            Some(true) => self.want(now, uid, Cause::Changed),
+            Some(true) => self.request_inspection(now, uid, Cause::Changed),
             Some(false) => self.read_for_waiters(now, uid),
             None => {}
         }
@@ -352,7 +346,7 @@ impl Reconciler {
     }
 }
 
-/// Whether a read contradicts what is believed of something of its pod.
+/// Whether a read contradicts what is recorded of something of its pod.
 fn is_disputed(pods: &Pods, record: &Record) -> bool {
     let pod = record.identity.pod.as_ref().and_then(|uid| pods.get(uid));
     pod.is_none_or(|pod| !pod.contradicted.is_empty())

@@ -69,7 +69,7 @@ pub struct Reconciler {
     records: Records,
     pods: Pods,
     /// Pods of which nothing exists since that instant, until a list begun later.
-    departed: BTreeMap<PodUid, Instant>,
+    removed_pods: BTreeMap<PodUid, Instant>,
     tombstones: Tombstones,
     orphans: Orphans,
     /// Containers whose sandbox is not known yet, by the sandbox.
@@ -86,6 +86,8 @@ pub struct Reconciler {
     unsettled: BTreeSet<Id>,
     /// Ids that a list of their pod may not show, for want of a label.
     unlabelled: BTreeSet<Id>,
+    /// Pods for whose waiters a complete list was asked for.
+    read_by_list: BTreeSet<PodUid>,
     waiters: Waiters,
     terminals: Terminals,
     timers: Timers,
@@ -245,7 +247,7 @@ impl Reconciler {
         let mut machine = Self {
             records: Records::default(),
             pods: BTreeMap::new(),
-            departed: BTreeMap::new(),
+            removed_pods: BTreeMap::new(),
             tombstones: Tombstones::default(),
             orphans: Orphans::default(),
             awaiting_sandbox: BTreeMap::new(),
@@ -259,6 +261,7 @@ impl Reconciler {
             silence: Silence::default(),
             unsettled: BTreeSet::new(),
             unlabelled: BTreeSet::new(),
+            read_by_list: BTreeSet::new(),
             waiters: Waiters::default(),
             terminals: Terminals::default(),
             timers: Timers::default(),
@@ -314,7 +317,7 @@ impl Reconciler {
                 // What a stream tells of removals is known of that stream only.
                 let ended: Vec<PodUid> = self.pods.keys().cloned().collect();
                 for uid in ended {
-                    self.watch_for_vanishing(now, &uid);
+                    self.watch_ended_pod(now, &uid);
                 }
                 // Subscribe, then list: what happened before the list began, it shows.
                 self.stream_lost();
@@ -428,12 +431,12 @@ impl Reconciler {
         if after > now {
             self.timers.set(after, Timer::Waiter(uid.clone()));
         } else if self.needs_complete_list(uid) {
-            self.relist.by(now);
+            self.read_by_list(now, uid);
             if matches!(cause, Cause::Reinspect | Cause::Details) {
-                self.want(now, uid, cause);
+                self.request_inspection(now, uid, cause);
             }
         } else if cause != Cause::Waiter || !self.read_under_way_serves(uid, after) {
-            self.want(now, uid, cause);
+            self.request_inspection(now, uid, cause);
         }
         self.pump(now);
     }
@@ -559,11 +562,11 @@ impl Reconciler {
                 pod.as_of.filter(|&as_of| as_of > after)?;
                 Some(PodView::new(status, pod.as_of, self.inspected(uid)))
             }
-            // A complete list is news of every pod that it does not show, unless we believe in
+            // A complete list is news of every pod that it does not show, unless is recorded
             // the pod's end since the list began only: an event satisfies nobody (invariant 4).
             None => {
                 let as_of = self.relist.complete().filter(|&as_of| as_of > after)?;
-                if self.departed.contains_key(uid) || self.scheduler.owes(uid) {
+                if self.removed_pods.contains_key(uid) || self.scheduler.owes(uid) {
                     return None;
                 }
                 let nothing = Arc::new(PodStatus::nothing(uid.clone()));
@@ -573,8 +576,8 @@ impl Reconciler {
     }
 
     /// Asks for an inspection of the pod.
-    fn want(&mut self, now: Instant, uid: &PodUid, cause: Cause) {
-        if let Some(retry_at) = self.scheduler.want(uid, cause) {
+    fn request_inspection(&mut self, now: Instant, uid: &PodUid, cause: Cause) {
+        if let Some(retry_at) = self.scheduler.request_inspection(uid, cause) {
             self.timers
                 .set(retry_at.max(now), Timer::Retry(uid.clone()));
         }
@@ -638,7 +641,7 @@ impl Reconciler {
         };
         let state_only = causes.iter().all(Cause::asks_for_state);
         let repeats = self.scheduler.may_be_retried(uid, now);
-        let open = pod.first_look.as_ref().map(|look| &look.open);
+        let open = pod.first_read.as_ref().map(|look| &look.open);
         let held = |id: &Id| {
             let record = self.records.get(id)?;
             let owed = match state_only {

@@ -157,7 +157,7 @@ impl Reconciler {
     fn suspect_pod(&mut self, now: Instant, id: &Id) {
         let record = self.records.get(id);
         if let Some(uid) = record.and_then(|r| r.identity.pod.clone()) {
-            self.want(now, &uid, Cause::Probe);
+            self.request_inspection(now, &uid, Cause::Probe);
         }
     }
 }

@@ -15,20 +15,20 @@ use crate::terminal::TerminalRecord;
 use crate::time::Instant;
 
 impl Reconciler {
-    /// Publishes every pod that the present input touched. The cache is written before the
+    /// Publishes every pod that the present input dirty. The cache is written before the
     /// announcement (invariant 9).
     pub(super) fn publish(&mut self, now: Instant) {
-        for (uid, touched) in std::mem::take(&mut self.dirty) {
-            let events = self.announcements(now, &uid, &touched);
+        for (uid, dirty) in std::mem::take(&mut self.dirty) {
+            let events = self.announcements(now, &uid, &dirty);
             self.write_cache(now, &uid);
-            self.keep_ends(now, &uid, &events, &touched.details);
+            self.keep_terminal_records(now, &uid, &events, &dirty.details);
             self.out.extend(events.into_iter().map(Output::Announce));
         }
         self.check_synced();
     }
 
     fn write_cache(&mut self, now: Instant, uid: &PodUid) {
-        self.watch_for_vanishing(now, uid);
+        self.watch_ended_pod(now, uid);
         let inspected = self.inspected(uid);
         let Some(pod) = self.pods.get_mut(uid) else {
             return;
@@ -40,11 +40,11 @@ impl Reconciler {
             if pod.is_gone() {
                 self.pods.remove(uid);
                 self.scheduler.forget(uid);
-            } else if !was_there && !self.departed.contains_key(uid) {
-                // Reads show something of it that is believed removed. Until that is decided the
-                // cache holds the nothing that we believe in, as of no read that shows more: a
+            } else if !was_there && !self.removed_pods.contains_key(uid) {
+                // Reads show something of it that is recorded as removed. Until that is decided the
+                // cache holds the nothing that is recorded, as of no read that shows more: a
                 // sweep vouches for pods that the cache does not hold (invariant 3).
-                self.departed.insert(uid.clone(), now);
+                self.removed_pods.insert(uid.clone(), now);
                 let nothing = Arc::new(PodStatus::nothing(uid.clone()));
                 let view = PodView::new(nothing, pod.as_of, None);
                 self.out.push_back(Output::Publish {
@@ -82,31 +82,31 @@ impl Reconciler {
         &mut self,
         now: Instant,
         uid: &PodUid,
-        touched: &DirtyPod,
+        dirty: &DirtyPod,
     ) -> Vec<PodLifecycleEvent> {
-        let brought = touched.source.unwrap_or(Source::Inspection);
+        let brought = dirty.source.unwrap_or(Source::Inspection);
         let mut events = Vec::new();
         let pod = self.pods.get(uid).map(|pod| &**pod);
-        for id in &touched.ids {
+        for id in &dirty.ids {
             // One that was met before has announced it all.
             let Some(record) = self.records.get_mut(id) else {
                 continue;
             };
             let due = record.announce();
             events.extend(due.map(|what| {
-                let source = who_showed(record, what).unwrap_or(brought);
+                let source = source_of_event(record, what).unwrap_or(brought);
                 event(now, uid, pod, (id, record), what, source)
             }));
         }
-        for id in &touched.changed {
+        for id in &dirty.changed {
             if let Some(record) = self.records.get(id) {
                 let what = LifecycleType::ContainerChanged;
                 events.push(event(now, uid, pod, (id, record), what, brought));
             }
         }
         // Details that came with a state which is held back are announced with that state.
-        let only_details = touched.sync && events.is_empty() && !self.holds_back(uid);
-        if touched.sync_too || only_details {
+        let only_details = dirty.sync && events.is_empty() && !self.holds_back(uid);
+        if dirty.sync_too || only_details {
             events.push(self.pod_sync(now, uid, brought));
         }
         events
@@ -136,7 +136,7 @@ impl Reconciler {
     }
 
     /// Keeps the ends among what is announced, and what became known of an end later.
-    fn keep_ends(
+    fn keep_terminal_records(
         &mut self,
         now: Instant,
         uid: &PodUid,
@@ -170,19 +170,19 @@ impl Reconciler {
             if let Some(record) = self.records.get(id) {
                 // Its own, should it have moved in this very turn.
                 let pod = record.identity.pod.as_ref().unwrap_or(uid);
-                self.terminals.keep(pod, end_of(id, record, now));
+                self.terminals.keep(pod, terminal_record(id, record, now));
                 pods.push(pod.clone());
             }
         }
         pods.sort_unstable();
         pods.dedup();
         for pod in pods {
-            self.show_ends(now, &pod);
+            self.publish_terminal_records(now, &pod);
         }
     }
 
     /// Shows what is kept of the ends of a pod, for ten minutes if it is gone.
-    pub(super) fn show_ends(&mut self, now: Instant, uid: &PodUid) {
+    pub(super) fn publish_terminal_records(&mut self, now: Instant, uid: &PodUid) {
         let records = self.terminals.of(uid);
         self.out.push_back(Output::Terminals {
             uid: uid.clone(),
@@ -240,7 +240,7 @@ fn names(pod: &Pod) -> (Text, Text) {
     (pod.namespace.clone(), pod.name.clone())
 }
 
-fn end_of(id: &Id, record: &Record, now: Instant) -> TerminalRecord {
+fn terminal_record(id: &Id, record: &Record, now: Instant) -> TerminalRecord {
     TerminalRecord {
         id: id.clone(),
         kind: record.kind(),
@@ -255,7 +255,7 @@ fn end_of(id: &Id, record: &Record, now: Instant) -> TerminalRecord {
 }
 
 /// Who first showed the state that is announced.
-fn who_showed(record: &Record, what: LifecycleType) -> Option<Source> {
+fn source_of_event(record: &Record, what: LifecycleType) -> Option<Source> {
     match what {
         LifecycleType::ContainerStarted => record.source(Position::Running),
         LifecycleType::ContainerDied => record

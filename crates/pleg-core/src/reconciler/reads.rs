@@ -13,7 +13,7 @@ use crate::ids::{Id, PodUid};
 use crate::lifecycle::Source;
 use crate::observed::{Inspection, Report, StatusRead, Ticket};
 use crate::order::Position;
-use crate::pod::FirstLook;
+use crate::pod::FirstRead;
 use crate::record::Record;
 use crate::scheduler::{Cause, Outcome};
 use crate::status::{PodStatus, PodView};
@@ -21,7 +21,7 @@ use crate::time::Instant;
 use crate::waiters::Waiter;
 
 /// How long after a read whose lists and status calls disagree the pod is read once more.
-const SECOND_LOOK: Duration = Duration::from_millis(100);
+const SECOND_READ_AFTER: Duration = Duration::from_millis(100);
 
 impl Reconciler {
     /// An inspection has ended.
@@ -83,9 +83,9 @@ impl Reconciler {
             let Some(record) = self.records.get_mut(id) else {
                 continue;
             };
-            if record.is_as_shown(id, record.kind(), *shown) {
+            if record.is_recorded_as(id, record.kind(), *shown) {
                 if record.recorded_since() < inspection.began {
-                    record.supported();
+                    record.confirm_by_list();
                 }
                 continue;
             }
@@ -133,11 +133,11 @@ impl Reconciler {
         self.release_held(&uid, |id, r| {
             let found = || inspection.found.iter().any(|report| report.id == *id);
             let failed = || inspection.failed.iter().any(|failed| failed.id == *id);
-            let denied = || inspection.denied.iter().any(|row| row.id == *id);
-            began > r.recorded_since() && found() || denied() || counts && failed()
+            let unsettled = || inspection.unsettled.iter().any(|row| row.id == *id);
+            began > r.recorded_since() && found() || unsettled() || counts && failed()
         });
         let outcome = self.outcome(&uid, inspection, counts);
-        let Some((landed, retry_at)) = self.scheduler.land(ticket, outcome, now) else {
+        let Some((finished, retry_at)) = self.scheduler.finish(ticket, outcome, now) else {
             return;
         };
         if !inspection.failed.is_empty() {
@@ -146,15 +146,15 @@ impl Reconciler {
         if let Some(at) = retry_at {
             self.timers.set(at.max(now), Timer::Retry(uid.clone()));
         }
-        let left_out = self.left_out(&uid, inspection);
-        let answers = self.settles_denied(now, &uid, inspection);
+        let omitted = self.omitted(&uid, inspection);
+        let answers = self.settle_second_read(now, &uid, inspection);
         let unsettled = self.is_unsettled(&uid);
         let undecided = self.undecided_removals(&uid);
         let as_of = self
             .effective_read(&uid, inspection)
             .map(|(_, began)| began);
         if let Some(pod) = self.pods.get_mut(&uid)
-            && left_out.is_empty()
+            && omitted.is_empty()
             && answers
             && undecided == 0
         {
@@ -167,15 +167,15 @@ impl Reconciler {
             pod.error = error;
             changed
         });
-        let asked_to_sync = landed.causes.contains(Cause::Reinspect);
-        let touched = self.mark_dirty(&uid, Source::Inspection);
-        touched.sync |= asked_to_sync || error_changed;
-        self.recheck_with_backoff(now, &uid, !left_out.is_empty() || unsettled);
+        let asked_to_sync = finished.causes.contains(Cause::Reinspect);
+        let dirty = self.mark_dirty(&uid, Source::Inspection);
+        dirty.sync |= asked_to_sync || error_changed;
+        self.recheck_with_backoff(now, &uid, !omitted.is_empty() || unsettled);
         self.publish(now);
         if answers {
-            self.answer_inspected(now, &uid, inspection, &left_out);
+            self.answer_inspected(now, &uid, inspection, &omitted);
         }
-        self.now_synced(&uid);
+        self.inspected_once(&uid);
     }
 
     /// How an inspection with complete lists ended, as far as its pod is to be inspected again.
@@ -210,7 +210,7 @@ impl Reconciler {
             ended: inspection.ended,
             checks_stream,
         };
-        for row in &inspection.denied {
+        for row in &inspection.unsettled {
             self.apply_row_without_status(now, uid, read, row);
         }
         for failed in &inspection.failed {
@@ -230,7 +230,7 @@ impl Reconciler {
         if let Some(record) = self.records.get(id).filter(|r| r.is_removed()) {
             // It is listed although it is recorded as removed; that is to be decided.
             if read.began > record.recorded_since() {
-                self.contradicted(now, uid, id, None, Source::Inspection);
+                self.add_contradiction(now, uid, id, None, Source::Inspection);
             }
             return;
         }
@@ -242,14 +242,14 @@ impl Reconciler {
         }
         if let Some(named) = &named {
             let sandbox = row.identity.sandbox.as_ref();
-            self.rehome(now, (id, sandbox), named, Source::Inspection);
+            self.move_to_pod(now, (id, sandbox), named, Source::Inspection);
         }
         // Who it is a row says as well: a container without a name blocks nothing.
         if let Some(record) = self.records.get_mut(id)
             && let Some(of) = record.identity.pod.clone()
         {
             let effect = record.details_from_row(row);
-            self.note(now, &of, id, effect, Source::Inspection);
+            self.apply_read_effect(now, &of, id, effect, Source::Inspection);
         }
         let Some(at) = Position::shown(row.identity.kind, row.shown) else {
             return;
@@ -263,8 +263,8 @@ impl Reconciler {
     /// Whether the inspection answers those who wait. Where a list showed an id and its status call
     /// said NotFound, the pod is read once more first, at least 100 ms later. If that read says the
     /// same, the id stays unsettled until a status succeeds or a read shows it gone.
-    fn settles_denied(&mut self, now: Instant, uid: &PodUid, inspection: &Inspection) -> bool {
-        let open = inspection.denied.iter().filter(|row| {
+    fn settle_second_read(&mut self, now: Instant, uid: &PodUid, inspection: &Inspection) -> bool {
+        let open = inspection.unsettled.iter().filter(|row| {
             let record = self.records.get(&row.id);
             record.is_some_and(|r| !r.unsettled)
         });
@@ -273,24 +273,24 @@ impl Reconciler {
             return true;
         };
         if open.is_empty() {
-            pod.first_look = None;
+            pod.first_read = None;
             return true;
         }
-        if let Some(first) = &pod.first_look {
-            let second = inspection.began >= first.read.ended.after(SECOND_LOOK);
+        if let Some(first) = &pod.first_read {
+            let second = inspection.began >= first.read.ended.after(SECOND_READ_AFTER);
             if second {
-                pod.first_look = None;
+                pod.first_read = None;
                 self.mark_unsettled(&open);
             }
             return second;
         }
-        let again = now.max(inspection.ended.after(SECOND_LOOK));
-        let look = FirstLook {
+        let again = now.max(inspection.ended.after(SECOND_READ_AFTER));
+        let look = FirstRead {
             read: inspection.clone(),
             open,
         };
-        pod.first_look = Some(Box::new(look));
-        self.timers.set(again, Timer::SecondLook(uid.clone()));
+        pod.first_read = Some(Box::new(look));
+        self.timers.set(again, Timer::SecondRead(uid.clone()));
         false
     }
 
@@ -314,13 +314,13 @@ impl Reconciler {
     }
 
     /// The second read failed: the first one answers those whom it serves.
-    fn answer_first_look(&mut self, now: Instant, uid: &PodUid) {
-        let first = self.pods.get_mut(uid).and_then(|pod| pod.first_look.take());
+    fn answer_first_read(&mut self, now: Instant, uid: &PodUid) {
+        let first = self.pods.get_mut(uid).and_then(|pod| pod.first_read.take());
         let Some(first) = first else { return };
         self.mark_unsettled(&first.open);
         self.mark_dirty(uid, Source::Inspection);
         self.publish(now);
-        let FirstLook { read, .. } = *first;
+        let FirstRead { read, .. } = *first;
         let effective = self.effective_read(uid, &read);
         let serves = |w: &Waiter| {
             let newer = effective.is_some_and(|(ticket, at)| w.is_served_by(ticket, at));
@@ -345,7 +345,7 @@ impl Reconciler {
             if record.is_removed() {
                 if inspection.began > record.recorded_since() {
                     record.confirm_absence(Call::Inspection);
-                    self.agreed(uid, id, Source::Inspection);
+                    self.drop_contradiction(uid, id, Source::Inspection);
                 }
             } else if record.learned < inspection.began {
                 let (to, source) = (Position::Removed, Source::Inspection);
@@ -382,7 +382,7 @@ impl Reconciler {
         }
     }
 
-    /// How many ids of the pod are believed removed while reads still show them.
+    /// How many ids of the pod are recorded as removed while reads still show them.
     fn undecided_removals(&self, uid: &PodUid) -> usize {
         let Some(pod) = self.pods.get(uid) else {
             return 0;
@@ -394,8 +394,8 @@ impl Reconciler {
     }
 
     /// The ids that the inspection should have shown and did not: listed, and then NotFound. What is
-    /// believed of them is from before it began, so the pod is not as of its begin (invariant 3).
-    fn left_out(&self, uid: &PodUid, inspection: &Inspection) -> BTreeSet<Id> {
+    /// recorded of them is from before it began, so the pod is not as of its begin (invariant 3).
+    fn omitted(&self, uid: &PodUid, inspection: &Inspection) -> BTreeSet<Id> {
         let members = self.pods.get(uid).into_iter().flat_map(|pod| &pod.members);
         members
             .filter(|id| {
@@ -404,7 +404,7 @@ impl Reconciler {
                     .is_some_and(|r| r.learned < inspection.began)
                     && !inspection.found.iter().any(|f| f.id == **id)
                     && !inspection.gone.contains(id)
-                    && !inspection.denied.iter().any(|row| row.id == **id)
+                    && !inspection.unsettled.iter().any(|row| row.id == **id)
                     && !inspection.unchanged.iter().any(|(other, _)| other == *id)
                     && !inspection.failed.iter().any(|failed| failed.id == **id)
             })
@@ -414,7 +414,7 @@ impl Reconciler {
 
     /// Something stays unknown, contradicted, or was left out: once more, later.
     fn recheck_with_backoff(&mut self, now: Instant, uid: &PodUid, skipped: bool) {
-        if !skipped && self.trouble(uid).is_none() {
+        if !skipped && self.recheck_cause(uid).is_none() {
             if let Some(pod) = self.pods.get_mut(uid) {
                 pod.rechecks = 0;
                 pod.recheck_skipped = false;
@@ -433,7 +433,7 @@ impl Reconciler {
         now: Instant,
         uid: &PodUid,
         inspection: &Inspection,
-        left_out: &BTreeSet<Id>,
+        omitted: &BTreeSet<Id>,
     ) {
         let read = self.effective_read(uid, inspection);
         // One that did not read every status says nothing of the details.
@@ -444,8 +444,8 @@ impl Reconciler {
         };
         let served = self.waiters.take(uid, serves);
         if !served.is_empty() {
-            let view = self.view_of_read(now, uid, inspection, left_out);
-            let failed = status_wanting(inspection);
+            let view = self.view_of_read(now, uid, inspection, omitted);
+            let failed = status_error(inspection);
             for waiter in served {
                 let answer = match failed.clone().filter(|_| waiter.details) {
                     Some(error) => Err(error),
@@ -473,22 +473,20 @@ impl Reconciler {
         now: Instant,
         uid: &PodUid,
         inspection: &Inspection,
-        left_out: &BTreeSet<Id>,
+        omitted: &BTreeSet<Id>,
     ) -> PodView {
         let status = match self.pods.get(uid) {
             None => Arc::new(PodStatus::nothing(uid.clone())),
             Some(pod) => match &pod.published {
-                Some(status) if pod.contradicted.is_empty() && left_out.is_empty() => {
-                    status.clone()
-                }
-                _ => Arc::new(pod.assemble_with(uid, &self.records, inspection, left_out, now)),
+                Some(status) if pod.contradicted.is_empty() && omitted.is_empty() => status.clone(),
+                _ => Arc::new(pod.assemble_with(uid, &self.records, inspection, omitted, now)),
             },
         };
         let as_of = self.effective_read(uid, inspection);
         PodView::new(status, as_of.map(|(_, began)| began), self.inspected(uid))
     }
 
-    fn ask_again_for_waiters(&mut self, now: Instant, uid: &PodUid) {
+    pub(super) fn ask_again_for_waiters(&mut self, now: Instant, uid: &PodUid) {
         if self.waiters.of(uid).iter().any(|w| w.after <= now) {
             self.read_for_waiters(now, uid);
         }
@@ -501,13 +499,19 @@ impl Reconciler {
         let details = due.any(|w| w.details);
         let by_list = self.needs_complete_list(uid);
         if by_list {
-            self.relist.by(now);
+            self.read_by_list(now, uid);
         }
         if details {
-            self.want(now, uid, Cause::Details);
+            self.request_inspection(now, uid, Cause::Details);
         } else if !by_list {
-            self.want(now, uid, Cause::Waiter);
+            self.request_inspection(now, uid, Cause::Waiter);
         }
+    }
+
+    /// Asks for the complete list that answers those who wait for the pod.
+    pub(super) fn read_by_list(&mut self, now: Instant, uid: &PodUid) {
+        self.relist.by(now);
+        self.read_by_list.insert(uid.clone());
     }
 
     /// Whether a list by the pod's uid, which selects by label, may not show all of the pod: one of
@@ -541,10 +545,10 @@ impl Reconciler {
             Outcome::RuntimeFailed
         };
         let began = self.scheduler.issued(ticket);
-        let Some((landed, retry_at)) = self.scheduler.land(ticket, outcome, now) else {
+        let Some((finished, retry_at)) = self.scheduler.finish(ticket, outcome, now) else {
             return;
         };
-        let uid = landed.uid;
+        let uid = finished.uid;
         self.counters.inspections_failed += 1;
         if let Some(at) = retry_at {
             self.timers.set(at, Timer::Retry(uid.clone()));
@@ -555,7 +559,7 @@ impl Reconciler {
         if counts {
             self.release_held(&uid, |_, _| true);
         }
-        self.answer_first_look(now, &uid);
+        self.answer_first_read(now, &uid);
         self.mark_dirty(&uid, Source::Inspection);
         self.publish(now);
         let began = began.unwrap_or(now);
@@ -563,10 +567,11 @@ impl Reconciler {
             self.answer(waiter.id, Err(error.clone()));
         }
         self.ask_again_for_waiters(now, &uid);
-        self.now_synced(&uid);
+        self.inspected_once(&uid);
     }
 
-    /// A single status has been read. It is joined; no freshness and no absence follow.
+    /// A single status has been read. It is joined. The details of its id are as of this read; no
+    /// freshness of the state and no absence follow.
     pub fn handle_status_read(&mut self, now: Instant, status: StatusRead) {
         if self.status_reads.remove(&status.ticket).is_none() {
             return;
@@ -591,7 +596,7 @@ impl Reconciler {
                 self.mark_dirty(uid, Source::Inspection);
             }
             self.release_read(status.began, std::slice::from_ref(report));
-            if let Some(uid) = pod.filter(|uid| self.trouble(uid).is_some()) {
+            if let Some(uid) = pod.filter(|uid| self.recheck_cause(uid).is_some()) {
                 self.recheck_later(now, &uid);
             }
         }
@@ -607,7 +612,7 @@ impl Reconciler {
     }
 
     /// The pod was inspected once, successfully or not.
-    fn now_synced(&mut self, uid: &PodUid) {
+    fn inspected_once(&mut self, uid: &PodUid) {
         if let Some(waiting) = &mut self.unsynced {
             waiting.remove(uid);
         }
@@ -629,11 +634,11 @@ impl Reconciler {
 }
 
 /// Why a status of the pod could not be read, if one could not.
-fn status_wanting(inspection: &Inspection) -> Option<CallError> {
+fn status_error(inspection: &Inspection) -> Option<CallError> {
     let failed = inspection.failed.first().map(|failed| failed.error.clone());
-    let denied = inspection.denied.first().map(|row| {
+    let unsettled = inspection.unsettled.first().map(|row| {
         let message = format!("{} is listed, and has no status", row.id);
         CallError::new("Inspect", CallErrorKind::NotFound, message)
     });
-    failed.or(denied)
+    failed.or(unsettled)
 }

@@ -109,7 +109,7 @@ impl Reconciler {
                 Some(record) => record.reports.set_arrived(expected),
                 None => self.unrecorded.insert(&event.id, expected, arrived),
             }
-            self.judge_lists(now);
+            self.decide_verdicts(now);
         }
         if plausible && self.stream.checks(arrived) {
             self.check_sequence(event, arrived, kind, before);
@@ -159,7 +159,7 @@ impl Reconciler {
     }
 
     /// The time of a pending event is over.
-    pub(super) fn judge_pending(&mut self, now: Instant, id: Id, event: ExpectedEvent) {
+    pub(super) fn decide_pending(&mut self, now: Instant, id: Id, event: ExpectedEvent) {
         if self.pending.due(&id, event).is_none_or(|due| due > now) {
             return;
         }
@@ -187,7 +187,7 @@ impl Reconciler {
             self.relist.shorten();
             self.end_silent_stream(now, since);
         }
-        self.judge_lists(now);
+        self.decide_verdicts(now);
     }
 
     /// Whether a container has ended in an unknown way and the read that is to tell is still owed.
@@ -234,9 +234,9 @@ impl Reconciler {
     }
 
     /// The verdict falls on lists of which nothing is pending any more.
-    pub(super) fn judge_lists(&mut self, now: Instant) {
+    pub(super) fn decide_verdicts(&mut self, now: Instant) {
         let trust = self.trust(now);
-        self.relist.judge(self.pending.oldest(), trust);
+        self.relist.decide_verdicts(self.pending.oldest(), trust);
     }
 
     /// The stream is lost: what it did not report will not be reported. Nothing was missed that the

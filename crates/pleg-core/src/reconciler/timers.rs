@@ -13,17 +13,17 @@ use crate::pod::all_ended;
 use crate::scheduler::{Cause, doubled};
 use crate::time::Instant;
 
-/// How long an id believed from an event may stay unsettled.
+/// How long an id recorded from an event may stay unsettled.
 pub(super) const PROVISIONAL: Duration = Duration::from_secs(1);
 /// When the reason of a non-zero exit is read again (containerd before 2.3 learns of an OOM kill
 /// after it has sent the event).
 pub(super) const EXIT_REASON: Duration = Duration::from_secs(2);
 /// When to look again whether something that is in the way is gone.
-const A_MOMENT: Duration = Duration::from_millis(100);
+const EXIT_READ_RETRY: Duration = Duration::from_millis(100);
 /// How long terminal records outlive their pod.
 pub(super) const TERMINALS: Duration = Duration::from_secs(600);
 /// When a pod that has ended is looked for, since it ended (CRI-O tells of no sandbox's removal).
-const VANISHING: [u64; 6] = [1, 3, 7, 15, 31, 60];
+const ENDED_POD_READS: [u64; 6] = [1, 3, 7, 15, 31, 60];
 
 /// What is to happen.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,8 +35,8 @@ pub(super) enum Timer {
     Overdue(Ticket),
     Retry(PodUid),
     Recheck(PodUid),
-    SecondLook(PodUid),
-    Vanishing(PodUid, Instant),
+    SecondRead(PodUid),
+    EndedPod(PodUid, Instant),
     Waiter(PodUid),
     ForgetTerminals(PodUid),
     Probe,
@@ -72,17 +72,17 @@ impl Reconciler {
             match timer {
                 Timer::Provisional(id) => self.look_at_provisional(now, &id),
                 Timer::ExitReason(id) => self.read_exit_reason(now, &id),
-                Timer::Pending(id, event) => self.judge_pending(now, id, event),
+                Timer::Pending(id, event) => self.decide_pending(now, id, event),
                 Timer::RelistForPending(id, event) => self.relist_for_pending(now, &id, event),
                 Timer::Overdue(ticket) => self.give_back_slot(now, ticket),
                 Timer::Retry(uid) => {
                     if self.scheduler.is_to_be_retried(&uid, now) {
-                        self.want(now, &uid, Cause::Retry);
+                        self.request_inspection(now, &uid, Cause::Retry);
                     }
                 }
                 Timer::Recheck(uid) => self.recheck(now, &uid),
-                Timer::SecondLook(uid) => self.look_again(now, &uid),
-                Timer::Vanishing(uid, since) => self.look_for_vanished(now, &uid, since),
+                Timer::SecondRead(uid) => self.read_second_time(now, &uid),
+                Timer::EndedPod(uid, since) => self.inspect_ended_pod(now, &uid, since),
                 Timer::Waiter(uid) => {
                     if self.waiters.of(&uid).iter().any(|w| w.after <= now) {
                         self.read_for_waiters(now, &uid);
@@ -100,7 +100,7 @@ impl Reconciler {
             return;
         };
         if let Some(uid) = record.identity.pod.clone() {
-            self.want(now, &uid, Cause::Provisional);
+            self.request_inspection(now, &uid, Cause::Provisional);
         }
     }
 
@@ -117,7 +117,7 @@ impl Reconciler {
         if self.status_reads.len() >= self.settings.inspections {
             // A thousand bad exits are no thousand calls at a time.
             self.timers
-                .set(now.after(A_MOMENT), Timer::ExitReason(id.clone()));
+                .set(now.after(EXIT_READ_RETRY), Timer::ExitReason(id.clone()));
             return;
         }
         let kind = record.kind();
@@ -140,13 +140,13 @@ impl Reconciler {
 
     /// Lists and status calls of the pod's last read disagree. Whoever waited for it is answered
     /// also if the pod is gone since.
-    fn look_again(&mut self, now: Instant, uid: &PodUid) {
+    fn read_second_time(&mut self, now: Instant, uid: &PodUid) {
         let open = self
             .pods
             .get(uid)
-            .is_some_and(|pod| pod.first_look.is_some());
+            .is_some_and(|pod| pod.first_read.is_some());
         if open || self.waiters.of(uid).iter().any(|w| w.after <= now) {
-            self.want(now, uid, Cause::Unsettled);
+            self.request_inspection(now, uid, Cause::Unsettled);
         }
     }
 
@@ -156,14 +156,14 @@ impl Reconciler {
         };
         pod.recheck_due = pod.recheck_due.filter(|&due| due > now);
         let skipped = std::mem::take(&mut pod.recheck_skipped).then_some(Cause::Incomplete);
-        if let Some(cause) = self.trouble(uid).or(skipped) {
-            self.want(now, uid, cause);
+        if let Some(cause) = self.recheck_cause(uid).or(skipped) {
+            self.request_inspection(now, uid, cause);
         }
     }
 
     /// Whether something of the pod stays unknown or contradicted, so that it is to be inspected
     /// again.
-    pub(super) fn trouble(&self, uid: &PodUid) -> Option<Cause> {
+    pub(super) fn recheck_cause(&self, uid: &PodUid) -> Option<Cause> {
         let pod = self.pods.get(uid)?;
         let members = || pod.members.iter().filter_map(|id| self.records.get(id));
         if !pod.contradicted.is_empty() {
@@ -190,7 +190,7 @@ impl Reconciler {
     }
 
     /// Watches a pod whose end has begun while this stream may not tell of its removal.
-    pub(super) fn watch_for_vanishing(&mut self, now: Instant, uid: &PodUid) {
+    pub(super) fn watch_ended_pod(&mut self, now: Instant, uid: &PodUid) {
         let Some(pod) = self.pods.get_mut(uid) else {
             return;
         };
@@ -200,12 +200,12 @@ impl Reconciler {
             pod.ended_since = None;
         } else if pod.ended_since.is_none() {
             pod.ended_since = Some(now);
-            let first = now.after(Duration::from_secs(VANISHING[0]));
-            self.timers.set(first, Timer::Vanishing(uid.clone(), now));
+            let first = now.after(Duration::from_secs(ENDED_POD_READS[0]));
+            self.timers.set(first, Timer::EndedPod(uid.clone(), now));
         }
     }
 
-    fn look_for_vanished(&mut self, now: Instant, uid: &PodUid, since: Instant) {
+    fn inspect_ended_pod(&mut self, now: Instant, uid: &PodUid, since: Instant) {
         let current = self
             .pods
             .get(uid)
@@ -217,13 +217,13 @@ impl Reconciler {
             }
             return;
         }
-        self.want(now, uid, Cause::Vanishing);
-        let next = VANISHING
+        self.request_inspection(now, uid, Cause::Ended);
+        let next = ENDED_POD_READS
             .iter()
             .map(|&s| since.after(Duration::from_secs(s)))
             .find(|&t| t > now);
         if let Some(next) = next {
-            self.timers.set(next, Timer::Vanishing(uid.clone(), since));
+            self.timers.set(next, Timer::EndedPod(uid.clone(), since));
         }
     }
 

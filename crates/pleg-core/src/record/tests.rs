@@ -190,9 +190,9 @@ fn unknown_is_shown_until_something_newer_is() {
     assert_eq!(state(&r), Some(ContainerState::Unknown { last: None }));
     r.join(Position::Running, Source::Stream, at(1), at(1));
     assert_eq!(state(&r), Some(ContainerState::Running));
-    let laid = r.lay_unknown(at(10));
+    let laid = r.set_unknown(at(10));
     assert!(laid.details && laid.became_unknown);
-    assert!(!r.lay_unknown(at(9)).became_unknown, "once");
+    assert!(!r.set_unknown(at(9)).became_unknown, "once");
     let last = Some(KnownState::Running);
     for began in [9, 10] {
         let effect = r.read(Position::Running, Call::Inspection, at(began), at(11));
@@ -210,18 +210,18 @@ fn unknown_is_shown_until_something_newer_is() {
         assert_eq!(state(&r), Some(shown), "it only moves forward");
     }
     // A read that shows an earlier state clears it, too, unless it is old news.
-    r.lay_unknown(at(20));
+    r.set_unknown(at(20));
     let stale = r.read(Position::Running, Call::Inspection, at(12), at(21));
     assert_eq!(
         (stale.contradicted, stale.details),
         (Some(Verdict::Stale), false)
     );
-    let denied = r.read(Position::Running, Call::Inspection, at(21), at(22));
-    assert!(denied.details && r.is_contradicted());
+    let contradicted = r.read(Position::Running, Call::Inspection, at(21), at(22));
+    assert!(contradicted.details && r.is_contradicted());
     assert_eq!(state(&r), Some(ContainerState::Exited));
-    // Old news is also what is newer than the UNKNOWN, but began before the state was believed.
+    // Old news is also what is newer than the UNKNOWN, but began before the state was recorded.
     let mut r = record();
-    r.lay_unknown(at(10));
+    r.set_unknown(at(10));
     r.join(Position::Exited, Source::Stream, at(5), at(20));
     let stale = r.read(Position::Running, Call::Inspection, at(15), at(21));
     assert_eq!(
@@ -232,7 +232,7 @@ fn unknown_is_shown_until_something_newer_is() {
     assert_eq!(state(&r), Some(ContainerState::Unknown { last }));
 }
 
-/// The other call alone cannot overrule what a read has shown, however often it denies it; of
+/// The other call alone cannot overrule what a read has shown, however often it contradicts it; of
 /// what only an event told, it can.
 #[test]
 fn what_a_call_has_shown_stands_until_that_call_denies_it() {
@@ -243,16 +243,19 @@ fn what_a_call_has_shown_stands_until_that_call_denies_it() {
     ] {
         let mut r = record();
         r.join(Position::Exited, source, at(1), at(1));
-        let denies = |r: &mut Record, call, ms| {
+        let contradicts = |r: &mut Record, call, ms| {
             let effect = r.read(Position::Running, call, at(ms), at(ms + 1));
             effect.contradicted == Some(Verdict::Overruled)
         };
-        assert!(!denies(&mut r, Call::Inspection, 1_000));
-        let overruled = denies(&mut r, Call::Inspection, 2_000);
+        assert!(!contradicts(&mut r, Call::Inspection, 1_000));
+        let overruled = contradicts(&mut r, Call::Inspection, 2_000);
         assert_eq!(overruled, !stands, "shown by {source}");
         if stands {
-            assert!(!denies(&mut r, Call::List, 3_000));
-            assert!(denies(&mut r, Call::List, 4_000), "both have denied it");
+            assert!(!contradicts(&mut r, Call::List, 3_000));
+            assert!(
+                contradicts(&mut r, Call::List, 4_000),
+                "both have contradicted it"
+            );
         }
     }
 }

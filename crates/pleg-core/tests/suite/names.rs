@@ -51,7 +51,7 @@ fn labels_have_short_lower_case_names() {
             "contradiction",
             "disputed",
             "unsettled",
-            "vanishing",
+            "ended",
             "probe",
             "retry"
         ]

@@ -120,7 +120,7 @@ impl Play<'_> {
         let Inspection {
             found,
             gone,
-            denied,
+            unsettled,
             unchanged,
             ..
         } = &inspection;
@@ -133,12 +133,12 @@ impl Play<'_> {
                 let _ = write!(out, ", {id} gone");
                 out
             });
-            let denied: String = denied.iter().fold(String::new(), |mut out, row| {
+            let unsettled: String = unsettled.iter().fold(String::new(), |mut out, row| {
                 let _ = write!(out, ", {} {:?} without a status", row.id, row.shown);
                 out
             });
             format!(
-                "the inspection begun {} {how}: {}{gone}{denied}",
+                "the inspection begun {} {how}: {}{gone}{unsettled}",
                 p.when(read.began),
                 brief(found)
             )
@@ -154,7 +154,7 @@ impl Play<'_> {
         });
         let shown: Vec<Report> = found
             .iter()
-            .chain(denied)
+            .chain(unsettled)
             .cloned()
             .chain(unchanged)
             .collect();

@@ -303,7 +303,7 @@ impl World {
         let Inspection {
             found,
             gone,
-            denied,
+            unsettled,
             unchanged,
             failed: statuses,
             ..
@@ -318,7 +318,7 @@ impl World {
             )
         });
         let asked = (uid, ticket);
-        let rows = denied
+        let rows = unsettled
             .iter()
             .chain(statuses.iter().filter_map(|s| s.row.as_ref()));
         let unchanged = unchanged.iter().filter_map(|(id, shown)| {
@@ -333,7 +333,7 @@ impl World {
             .inspected(&self.truth, asked, began, &shown, failed);
         if !failed && !given_up {
             let read_all = inspection.unchanged.is_empty();
-            self.checks.unsettled(uid, !denied.is_empty(), read_all);
+            self.checks.unsettled(uid, !unsettled.is_empty(), read_all);
             self.checks.statuses_failed(uid, statuses, read_all);
         }
         self.losses.read(call.began, self.now, &shown, !failed);

@@ -410,7 +410,7 @@ impl World {
         tally.paths(Path::Implausible, implausible);
         let incomplete = since(new.events_incomplete, old.events_incomplete);
         tally.paths(Path::Incomplete, incomplete);
-        tally.paths(Path::KeptAside, since(new.kept_aside, old.kept_aside));
+        tally.paths(Path::KeptAside, since(new.orphans, old.orphans));
         let dropped = since(new.tombstones_dropped, old.tombstones_dropped);
         tally.paths(Path::GraveDropped, dropped);
         tally.paths(Path::ExitRead, since(new.exit_reads, old.exit_reads));

@@ -5,10 +5,10 @@ use super::live;
 use super::node::{Flavor, Node, World};
 use super::ops::Name::{App, Log};
 use super::ops::Op::{
-    Create, Deliver, DeliverAll, FinishInspection, KillSandbox, Relist, RemoveSandbox, Run,
-    Subscribe, Tell, Wait,
+    Advance, Create, Deliver, DeliverAll, FinishInspection, FinishList, KillSandbox, Relist,
+    RemoveSandbox, Run, Start, Subscribe, Tell, Wait,
 };
-use super::ops::Pod::{A, B};
+use super::ops::Pod::{A, B, Nobody};
 use super::ops::{After, Began, How, Lie, Op, Outcome, Sees};
 
 const LYING: World = World {
@@ -114,6 +114,54 @@ fn law1_one_truth_of_what_is_removed_during_a_read() {
             RemoveSandbox(B),
             deliver(0, How::Whole, false),
             finish(Sees::ItsBegin),
+        ],
+    );
+}
+
+/// What an event had told of an id before reads overruled it came to count after that.
+#[test]
+fn law2_event_kept_aside_is_overruled_with_what_was_recorded() {
+    let whole = |began| FinishInspection {
+        n: 0,
+        outcome: Outcome::Whole,
+        began,
+        sees: Sees::ItsEnd,
+    };
+    let no_list = FinishList {
+        outcome: Outcome::Failed,
+        began: Began::WhenAsked,
+        sees: Sees::ItsEnd,
+    };
+    holds(
+        LYING,
+        &[
+            Subscribe,
+            Run(A),
+            Create(A, Log),
+            Advance(9992),
+            Create(A, App),
+            Run(B),
+            Create(B, Log),
+            Start(B, Log),
+            DeliverAll,
+            Tell(A, Some(App), Lie::Stopped),
+            deliver(0, How::Whole, false),
+            whole(Began::WhenAsked),
+            no_list,
+            Wait(Nobody, After::Now),
+            Create(B, App),
+            Tell(B, Some(App), Lie::Stopped),
+            Wait(B, After::Now),
+            whole(Began::WhenAsked),
+            deliver(1, How::Bare, false),
+            Wait(B, After::Now),
+            no_list,
+            Tell(B, Some(App), Lie::Stopped),
+            whole(Began::WhenAsked),
+            DeliverAll,
+            Tell(B, Some(App), Lie::Stopped),
+            whole(Began::Now),
+            Advance(99),
         ],
     );
 }

@@ -156,7 +156,7 @@ fn what_has_no_pod_is_kept_aside() {
         t.event(Stopped, id, None, &[]);
     }
     let counters = t.machine.counters();
-    assert_eq!((counters.kept_aside, counters.aside_dropped), (3, 0));
+    assert_eq!((counters.orphans, counters.orphans_dropped), (3, 0));
     t.pass(1_000);
     assert_eq!(t.machine.counters().lists, lists + 1);
     // The list shows one of them, and what was told of it is joined.
@@ -179,7 +179,7 @@ fn what_has_no_pod_is_kept_aside() {
         None,
         &[nameless(status("n", "p", ReportedState::Created))],
     );
-    assert!(t.machine.counters().kept_aside > 3);
+    assert!(t.machine.counters().orphans > 3);
 }
 
 #[test]

@@ -128,7 +128,7 @@ fn what_is_kept_aside_is_counted_and_bounded() {
         t.event(Started, &format!("c{n}"), None, &[]);
     }
     let counters = t.machine.counters();
-    assert_eq!((counters.kept_aside, counters.aside_dropped), (10_002, 2));
+    assert_eq!((counters.orphans, counters.orphans_dropped), (10_002, 2));
 }
 
 /// A DELETED needs no statuses, and one that its own status contradicts lacks nothing either.

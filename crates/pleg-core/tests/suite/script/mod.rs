@@ -176,12 +176,12 @@ impl Script {
             } else if let Some(asked) = self.inspections.front() {
                 let of_pod = |r: &&Report| r.identity.pod.as_ref() == Some(&asked.uid);
                 let of_pod = self.node.iter().filter(of_pod).cloned();
-                let (denied, found): (Vec<_>, Vec<_>) =
+                let (unsettled, found): (Vec<_>, Vec<_>) =
                     of_pod.partition(|r| self.hidden.contains(&r.id));
                 let shown = |id: &Id| self.node.iter().any(|r| r.id == *id);
                 let gone: Vec<_> = asked.held.iter().filter(|id| !shown(id)).cloned().collect();
                 let gone: Vec<_> = gone.iter().map(Id::as_str).collect();
-                self.inspect_denied(&found, &gone, &denied);
+                self.inspect_unsettled(&found, &gone, &unsettled);
             } else if let Some(id) = self.read_wanted_of() {
                 let seen = |r: &&Report| r.id == id && !self.hidden.contains(&id);
                 let found = self.node.iter().find(seen).cloned();
@@ -316,15 +316,20 @@ impl Script {
 
     /// Answers the oldest inspection that is wanted: begun when it was asked for.
     pub(crate) fn inspect(&mut self, found: &[Report], gone: &[&str]) {
-        self.inspect_denied(found, gone, &[]);
+        self.inspect_unsettled(found, gone, &[]);
     }
 
     /// The same; of these rows the status calls said NotFound.
-    pub(crate) fn inspect_denied(&mut self, found: &[Report], gone: &[&str], denied: &[Report]) {
+    pub(crate) fn inspect_unsettled(
+        &mut self,
+        found: &[Report],
+        gone: &[&str],
+        unsettled: &[Report],
+    ) {
         let mut read = Inspection::new(None);
         read.found = found.to_vec();
         read.gone = gone.iter().map(|&id| id.into()).collect();
-        read.denied = denied.to_vec();
+        read.unsettled = unsettled.to_vec();
         self.inspection_ends(read);
     }
 

@@ -39,7 +39,7 @@ impl Laws {
             ticket,
             found,
             gone,
-            denied,
+            unsettled,
             unchanged,
             ..
         } = inspection;
@@ -53,7 +53,7 @@ impl Laws {
             format!("  inspection of {uid} of {began}: {found}, gone {gone:?}{failed}")
         });
         self.status_reads.insert(instant(began));
-        for report in found.iter().chain(denied) {
+        for report in found.iter().chain(unsettled) {
             self.read(By::Inspection, began, report);
         }
         for (id, shown) in unchanged {

@@ -8,9 +8,9 @@ use crate::order::Position;
 use crate::time::Instant;
 
 impl Record {
-    /// Whether a list shows what is believed, undisputed and of a pod whose name is known: it
+    /// Whether a list shows what is recorded, undisputed and of a pod whose name is known: it
     /// supports that, and nothing else about the state follows from it.
-    pub(crate) fn is_as_shown(&self, id: &Id, kind: Kind, shown: ReportedState) -> bool {
+    pub(crate) fn is_recorded_as(&self, id: &Id, kind: Kind, shown: ReportedState) -> bool {
         let shown = Position::shown(kind, shown);
         shown.is_some()
             && shown == self.position
@@ -29,8 +29,8 @@ impl Record {
 
     /// Whether a status in an event says what is held, and nothing else: joining it would change
     /// nothing.
-    pub(crate) fn is_as_told(&self, report: &Report) -> bool {
-        self.is_as_shown(&report.id, report.identity.kind, report.shown)
+    pub(crate) fn is_repeated_by(&self, report: &Report) -> bool {
+        self.is_recorded_as(&report.id, report.identity.kind, report.shown)
             && self.identity.pod == report.identity.pod
             && !self.provisional
             && self.details == report.details
@@ -38,12 +38,12 @@ impl Record {
     }
 
     /// An event told what is held.
-    pub(crate) fn told_again(&mut self, arrived: Instant) {
+    pub(crate) fn repeated(&mut self, arrived: Instant) {
         self.event_details = self.event_details.max(Some(arrived));
     }
 
-    /// A list shows what is believed.
-    pub(crate) fn supported(&mut self) {
+    /// A list shows what is recorded.
+    pub(crate) fn confirm_by_list(&mut self) {
         self.provisional = false;
         self.reports.shown(self.position);
         self.evidence.confirm(Call::List);
