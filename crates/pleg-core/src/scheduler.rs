@@ -73,6 +73,11 @@ impl Cause {
         matches!(self, Self::Waiter | Self::Relist | Self::Unsettled)
     }
 
+    /// Whether every detail is asked for, too.
+    pub(crate) const fn asks_for_details(self) -> bool {
+        matches!(self, Self::Details | Self::Reinspect)
+    }
+
     /// A short lower-case name, for metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -149,6 +154,8 @@ struct Need {
     /// Failures in a row, whoever failed: they pace the retries.
     attempts: u32,
     retry_at: Option<Instant>,
+    /// The lists of the last inspection failed: until the retry, only those who wait cause another.
+    unlistable: bool,
 }
 
 /// An inspection that was asked for and has not answered.
@@ -181,12 +188,12 @@ pub(crate) struct Finished {
 pub(crate) enum Outcome {
     /// It read everything.
     Complete,
-    /// It failed, and that counts against the pod.
-    Failed,
-    /// It failed while the runtime as a whole does. It is tried again after the same pause.
-    RuntimeFailed,
     /// It read everything but the statuses that failed before, whose backoff is not over.
     NotRepeated,
+    /// Its lists were complete, and a status call failed.
+    StatusFailed,
+    /// A list failed, or the inspection was given up.
+    ListFailed,
 }
 
 /// The scheduler of inspections.
@@ -217,8 +224,9 @@ impl InspectionScheduler {
 
     /// Asks for an inspection of a pod.
     ///
-    /// A pod whose last read failed is inspected when its backoff is over, unless somebody waits
-    /// for it (a second read is for those who wait). Returns when that is, if it is not now.
+    /// A pod whose lists failed last is inspected when its backoff is over, unless somebody waits
+    /// for it (a second read is for those who wait). Returns when that is, if it is not now. A pod
+    /// of which a status failed is inspected at once, without that status.
     pub(crate) fn request_inspection(&mut self, uid: &PodUid, cause: Cause) -> Option<Instant> {
         let need = self.needs.entry(uid.clone()).or_default();
         need.wanted.insert(cause);
@@ -235,7 +243,7 @@ impl InspectionScheduler {
                 | Cause::Retry
         );
         match need.retry_at {
-            Some(at) if !asked_for => Some(at),
+            Some(at) if need.unlistable && !asked_for => Some(at),
             Some(_) => {
                 self.enqueue(uid, Lane::Retry);
                 None
@@ -332,7 +340,7 @@ impl InspectionScheduler {
     pub(crate) fn clear_backoff(&mut self) {
         let mut due = Vec::new();
         self.needs.retain(|uid, need| {
-            (need.failures, need.attempts) = (0, 0);
+            (need.failures, need.attempts, need.unlistable) = (0, 0, false);
             if need.retry_at.take().is_some() && need.queued.is_none() && need.flight.is_none() {
                 due.push(uid.clone());
             }
@@ -344,12 +352,14 @@ impl InspectionScheduler {
         }
     }
 
-    /// An inspection has answered. `None` if it was cancelled before. The second value is when a
-    /// pod that failed is to be tried again.
+    /// An inspection has ended; a failure counts against the pod unless the runtime fails as a
+    /// whole. `None` if it was cancelled before. The second value is when a pod that failed is to be
+    /// tried again.
     pub(crate) fn finish(
         &mut self,
         ticket: Ticket,
         outcome: Outcome,
+        counts: bool,
         now: Instant,
     ) -> Option<(Finished, Option<Instant>)> {
         let flight = self.flights.remove(&ticket)?;
@@ -359,34 +369,32 @@ impl InspectionScheduler {
         }
         let need = self.needs.entry(flight.uid.clone()).or_default();
         need.flight = None;
-        let mut retry_at = None;
+        need.unlistable = outcome == Outcome::ListFailed;
         match outcome {
-            Outcome::Failed => {
-                retry_at = Some(now.after(self.lanes.backoff(need.attempts)));
-                self.failing += usize::from(need.failures == 0);
-                need.failures = need.failures.saturating_add(1);
-                need.attempts = need.attempts.saturating_add(1);
+            Outcome::StatusFailed | Outcome::ListFailed => {
+                // What fails before the retry does not put it off.
+                if need.retry_at.is_none_or(|at| at <= now) {
+                    need.retry_at = Some(now.after(self.lanes.backoff(need.attempts)));
+                    need.attempts = need.attempts.saturating_add(1);
+                }
+                self.failing += usize::from(counts && need.failures == 0);
+                need.failures = need.failures.saturating_add(u32::from(counts));
             }
-            Outcome::RuntimeFailed => {
-                retry_at = Some(now.after(self.lanes.backoff(need.attempts)));
-                need.attempts = need.attempts.saturating_add(1);
-            }
-            Outcome::NotRepeated => retry_at = need.retry_at,
+            Outcome::NotRepeated => {}
             Outcome::Complete => {
                 self.failing -= usize::from(need.failures > 0);
                 (need.failures, need.attempts) = (0, 0);
+                need.retry_at = None;
             }
         }
-        need.retry_at = retry_at;
-        let failed = outcome != Outcome::Complete;
+        let retry_at = need.retry_at;
         let wanted = need.wanted != Causes::default();
-        let repeats = outcome == Outcome::NotRepeated && wanted;
-        if wanted && !failed {
+        if wanted && retry_at.is_none() {
             self.enqueue(&flight.uid, Lane::First);
-        } else if !wanted && !failed {
-            self.needs.remove(&flight.uid);
-        } else if repeats {
+        } else if wanted && !need.unlistable {
             self.enqueue(&flight.uid, Lane::Retry);
+        } else if !wanted && retry_at.is_none() {
+            self.needs.remove(&flight.uid);
         }
         Some((
             Finished {
@@ -432,9 +440,9 @@ impl InspectionScheduler {
         self.needs.get(uid).is_some_and(|n| n.failures > 0)
     }
 
-    /// Whether the pod's last inspection failed and its backoff is not over.
-    pub(crate) fn is_backing_off(&self, uid: &PodUid) -> bool {
-        self.needs.get(uid).is_some_and(|n| n.retry_at.is_some())
+    /// Whether the lists of the pod failed last and its backoff is not over.
+    pub(crate) fn is_unlistable(&self, uid: &PodUid) -> bool {
+        self.needs.get(uid).is_some_and(|n| n.unlistable)
     }
 
     /// Whether the pod's last inspection failed and its backoff is over. A backoff that a later
@@ -535,41 +543,47 @@ mod tests {
         scheduler.request_inspection(&p, Cause::Waiter);
         assert_eq!(scheduler.start(Ticket(2), at(1)), None);
         let finished = scheduler
-            .finish(Ticket(1), Outcome::Complete, at(2))
+            .finish(Ticket(1), Outcome::Complete, true, at(2))
             .map(|(l, _)| l.causes);
         assert!(finished.is_some_and(|c| c.contains(Cause::Changed) && !c.contains(Cause::Waiter)));
         assert!(scheduler.can_start() && scheduler.owes(&p));
         assert!(scheduler.start(Ticket(2), at(2)).is_some());
-        scheduler.finish(Ticket(2), Outcome::Complete, at(3));
+        scheduler.finish(Ticket(2), Outcome::Complete, true, at(3));
         assert!(scheduler.is_idle() && !scheduler.owes(&p));
-        assert_eq!(scheduler.finish(Ticket(2), Outcome::Complete, at(3)), None);
+        assert_eq!(
+            scheduler.finish(Ticket(2), Outcome::Complete, true, at(3)),
+            None
+        );
     }
 
     #[test]
     fn a_failing_pod_waits_out_a_backoff_unless_somebody_asks() {
         let (mut scheduler, p) = (scheduler(1), PodUid::from("p"));
         let mut retry_at = Vec::new();
-        for n in 1..=4 {
+        for (n, due) in [0, 1, 3, 7].into_iter().enumerate() {
+            let ticket = Ticket(n as u64);
             scheduler.request_inspection(&p, Cause::Retry);
-            assert!(scheduler.start(Ticket(n), at(0)).is_some());
-            retry_at.push(
-                scheduler
-                    .finish(Ticket(n), Outcome::Failed, at(0))
-                    .and_then(|(_, r)| r),
-            );
+            assert!(scheduler.start(ticket, at(due)).is_some());
+            let finished = scheduler.finish(ticket, Outcome::ListFailed, true, at(due));
+            retry_at.push(finished.and_then(|(_, retry_at)| retry_at));
         }
-        assert_eq!(retry_at, [1, 2, 4, 4].map(|s| Some(at(s))));
+        assert_eq!(retry_at, [1, 3, 7, 11].map(|s| Some(at(s))));
         assert!(scheduler.is_failing(&p) && !scheduler.is_failing(&"q".into()));
         assert_eq!(scheduler.failing_pods().count(), 1);
-        assert_eq!(
-            scheduler.request_inspection(&p, Cause::Changed),
-            Some(at(4))
-        );
+        let put_off = scheduler.request_inspection(&p, Cause::Changed);
+        assert_eq!(put_off, Some(at(11)));
         assert!(!scheduler.can_start());
-        assert!(!scheduler.is_to_be_retried(&p, at(3)) && scheduler.is_to_be_retried(&p, at(4)));
+        assert!(!scheduler.is_to_be_retried(&p, at(10)) && scheduler.is_to_be_retried(&p, at(11)));
         scheduler.request_inspection(&p, Cause::Waiter);
-        assert!(scheduler.start(Ticket(9), at(0)).is_some());
-        scheduler.finish(Ticket(9), Outcome::Complete, at(1));
+        assert!(scheduler.start(Ticket(8), at(8)).is_some());
+        let failed_again = scheduler.finish(Ticket(8), Outcome::ListFailed, true, at(8));
+        assert_eq!(
+            failed_again.and_then(|(_, retry_at)| retry_at),
+            Some(at(11))
+        );
+        scheduler.request_inspection(&p, Cause::Waiter);
+        assert!(scheduler.start(Ticket(9), at(9)).is_some());
+        scheduler.finish(Ticket(9), Outcome::Complete, true, at(9));
         assert!(!scheduler.is_failing(&p));
         assert_eq!(
             (scheduler.failing_pods().count(), scheduler.is_idle()),
@@ -579,6 +593,20 @@ mod tests {
             (scheduler.backoff(), scheduler.slot_time()),
             ((SECOND, 4 * SECOND), SECOND / 4)
         );
+    }
+
+    #[test]
+    fn a_failing_status_does_not_put_off_the_rest_of_its_pod() {
+        let (mut scheduler, p) = (scheduler(1), PodUid::from("p"));
+        scheduler.request_inspection(&p, Cause::Changed);
+        assert!(scheduler.start(Ticket(1), at(0)).is_some());
+        scheduler.finish(Ticket(1), Outcome::StatusFailed, true, at(0));
+        assert!(scheduler.is_failing(&p) && !scheduler.may_be_retried(&p, at(0)));
+        assert_eq!(scheduler.request_inspection(&p, Cause::Changed), None);
+        assert!(scheduler.start(Ticket(2), at(0)).is_some());
+        scheduler.finish(Ticket(2), Outcome::NotRepeated, true, at(0));
+        assert!(scheduler.is_failing(&p), "it was not read again");
+        assert!(scheduler.is_to_be_retried(&p, at(1)));
     }
 
     #[test]
@@ -597,10 +625,10 @@ mod tests {
         }
         assert_eq!(scheduler.overdue(Ticket(1)), None, "twice is once");
         assert_eq!(scheduler.hung(), [(&a, at(0)), (&b, at(1))]);
-        scheduler.finish(Ticket(0), Outcome::Failed, at(2));
+        scheduler.finish(Ticket(0), Outcome::ListFailed, true, at(2));
         assert_eq!(scheduler.hung(), [(&b, at(1))]);
         assert!(!scheduler.is_idle());
-        scheduler.finish(Ticket(1), Outcome::Complete, at(2));
+        scheduler.finish(Ticket(1), Outcome::Complete, true, at(2));
         assert!(scheduler.is_idle());
         scheduler.request_inspection(&"c".into(), Cause::Changed);
         assert!(scheduler.can_start(), "no slot is lost");
@@ -618,7 +646,7 @@ mod tests {
             let uid = PodUid::from(n.to_string());
             scheduler.request_inspection(&uid, Cause::Changed);
             assert!(scheduler.start(Ticket(n), at(0)).is_some());
-            scheduler.finish(Ticket(n), Outcome::Failed, at(0));
+            scheduler.finish(Ticket(n), Outcome::ListFailed, true, at(0));
         }
         for uid in ["1", "2"] {
             assert_eq!(
@@ -631,7 +659,7 @@ mod tests {
         assert_eq!(scheduler.start(Ticket(4), at(0)), None);
         scheduler.request_inspection(&"3".into(), Cause::Changed);
         assert!(scheduler.can_start(), "the other one is not");
-        scheduler.finish(Ticket(3), Outcome::Complete, at(1));
+        scheduler.finish(Ticket(3), Outcome::Complete, true, at(1));
         assert!(scheduler.start(Ticket(4), at(1)).is_some());
     }
 
@@ -646,7 +674,7 @@ mod tests {
         );
         assert!(scheduler.start(Ticket(1), at(0)).is_some());
         assert_eq!(scheduler.failing_pods().count(), 0, "it has not answered");
-        scheduler.finish(Ticket(1), Outcome::Failed, at(1));
+        scheduler.finish(Ticket(1), Outcome::ListFailed, true, at(1));
         assert_eq!(scheduler.failing_pods().count(), 1);
     }
 }

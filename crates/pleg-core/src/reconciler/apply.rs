@@ -269,10 +269,8 @@ impl Reconciler {
             self.expect_event(read, id, position, new);
         }
         if effect.advanced.is_some() && read.call == Call::List {
-            // Announced after its own status was read, so that Died has its exit code.
-            if let Some(record) = self.records.get_mut(id) {
-                record.hold();
-            }
+            // So that Died has its exit code.
+            self.hold_for_status(id);
             self.request_inspection(now, &uid, Cause::Changed);
         }
         self.apply_read_effect(now, &uid, id, effect, source_of(read.call));
@@ -283,6 +281,20 @@ impl Reconciler {
             Found::AsRecorded
         } else {
             Found::Otherwise
+        }
+    }
+
+    /// What the id came to is announced after its own status was read. Of an id whose status fails,
+    /// and of a pod that cannot be listed, the status cannot be had.
+    pub(super) fn hold_for_status(&mut self, id: &Id) {
+        if let Some(record) = self.records.get_mut(id)
+            && let Some(uid) = &record.identity.pod
+        {
+            let fails = self.scheduler.is_failing(uid)
+                && (record.error.is_some() || self.scheduler.is_unlistable(uid));
+            if !fails {
+                record.hold();
+            }
         }
     }
 

@@ -407,15 +407,13 @@ impl Reconciler {
     /// was just asked for.
     fn hold_exit_without_code(&mut self, event: &RuntimeEvent) {
         if event.event == EventType::Stopped
-            && let Some(record) = self.records.get_mut(&event.id)
+            && let Some(record) = self.records.get(&event.id)
             && record.kind() == Kind::Container
             && record.position() == Some(Position::Exited)
             && record.exit_code().is_none()
             && !record.provisional
-            // Of a pod that cannot be read the code cannot be had.
-            && record.identity.pod.as_ref().is_some_and(|uid| !self.scheduler.is_failing(uid))
         {
-            record.hold();
+            self.hold_for_status(&event.id);
         }
     }
 

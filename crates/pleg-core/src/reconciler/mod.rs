@@ -634,22 +634,23 @@ impl Reconciler {
 
     /// The ids of a pod that is to be inspected: all that exist, and all about which reads
     /// contradict what is recorded. An inspection for those who wait for a state alone reads what is
-    /// owed; any other reads every status.
+    /// owed; any other reads every status. One that failed is repeated when its retry is due, or for
+    /// those who ask for details.
     fn held(&self, now: Instant, uid: &PodUid, causes: Causes) -> Vec<HeldId> {
         let Some(pod) = self.pods.get(uid) else {
             return Vec::new();
         };
         let state_only = causes.iter().all(Cause::asks_for_state);
-        let repeats = self.scheduler.may_be_retried(uid, now);
-        let open = pod.first_read.as_ref().map(|look| &look.open);
+        let repeats =
+            causes.iter().any(Cause::asks_for_details) || self.scheduler.may_be_retried(uid, now);
+        let open = pod.first_read.as_ref().map(|first| &first.open);
         let held = |id: &Id| {
             let record = self.records.get(id)?;
-            let owed = match state_only {
-                _ if pod.contradicted.contains(id) => true,
-                _ if open.is_some_and(|open| open.contains(id)) => true,
-                true if record.error.is_some() => repeats,
-                true => record.owes_status(),
-                false => true,
+            let asked_again =
+                pod.contradicted.contains(id) || open.is_some_and(|open| open.contains(id));
+            let owed = match record.error.is_some() {
+                true => repeats,
+                false => !state_only || asked_again || record.owes_status(),
             };
             Some(HeldId {
                 id: id.clone(),
@@ -658,9 +659,7 @@ impl Reconciler {
                 owed,
             })
         };
-        pod.members
-            .union(&pod.contradicted)
-            .filter_map(held)
-            .collect()
+        let ids = pod.members.union(&pod.contradicted);
+        ids.filter_map(held).collect()
     }
 }

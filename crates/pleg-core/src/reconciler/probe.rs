@@ -73,15 +73,16 @@ impl Reconciler {
         }
     }
 
-    /// The id whose status was asked for least recently. Pods that are inspected again with a
-    /// backoff are left out.
+    /// The id whose status was asked for least recently. Ids that are read again with a backoff are
+    /// left out.
     fn least_recently_attempted(&self) -> Option<(Id, Kind)> {
         let members = self
             .pods
             .iter()
-            .filter(|(uid, pod)| pod.recheck_due.is_none() && !self.scheduler.is_backing_off(uid))
+            .filter(|(uid, pod)| pod.recheck_due.is_none() && !self.scheduler.is_unlistable(uid))
             .flat_map(|(_, pod)| &pod.members);
         let attempts = members.filter_map(|id| Some((id, self.records.get(id)?)));
+        let attempts = attempts.filter(|(_, record)| record.error.is_none());
         let (id, record) = attempts.min_by_key(|(_, record)| record.attempted)?;
         Some((id.clone(), record.kind()))
     }

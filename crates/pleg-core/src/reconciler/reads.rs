@@ -136,8 +136,13 @@ impl Reconciler {
             let unsettled = || inspection.unsettled.iter().any(|row| row.id == *id);
             began > r.recorded_since() && found() || unsettled() || counts && failed()
         });
-        let outcome = self.outcome(&uid, inspection, counts);
-        let Some((finished, retry_at)) = self.scheduler.finish(ticket, outcome, now) else {
+        let outcome = match inspection.failed.is_empty() {
+            false => Outcome::StatusFailed,
+            true if self.error_of(&uid).is_some() => Outcome::NotRepeated,
+            true => Outcome::Complete,
+        };
+        let finished = self.scheduler.finish(ticket, outcome, counts, now);
+        let Some((finished, retry_at)) = finished else {
             return;
         };
         if !inspection.failed.is_empty() {
@@ -160,13 +165,7 @@ impl Reconciler {
         {
             pod.as_of = pod.as_of.max(as_of);
         }
-        let error = self.error_of(&uid);
-        let pod = self.pods.get_mut(&uid);
-        let error_changed = pod.is_some_and(|pod| {
-            let changed = pod.error != error;
-            pod.error = error;
-            changed
-        });
+        let error_changed = self.update_error(&uid);
         let asked_to_sync = finished.causes.contains(Cause::Reinspect);
         let dirty = self.mark_dirty(&uid, Source::Inspection);
         dirty.sync |= asked_to_sync || error_changed;
@@ -178,14 +177,15 @@ impl Reconciler {
         self.inspected_once(&uid);
     }
 
-    /// How an inspection with complete lists ended, as far as its pod is to be inspected again.
-    fn outcome(&self, uid: &PodUid, inspection: &Inspection, counts: bool) -> Outcome {
-        match (inspection.failed.is_empty(), counts) {
-            (false, true) => Outcome::Failed,
-            (false, false) => Outcome::RuntimeFailed,
-            (true, _) if self.error_of(uid).is_some() => Outcome::NotRepeated,
-            (true, _) => Outcome::Complete,
-        }
+    /// The pod shows the error of the first of its statuses that failed. Whether that is another one
+    /// than before.
+    fn update_error(&mut self, uid: &PodUid) -> bool {
+        let error = self.error_of(uid);
+        self.pods.get_mut(uid).is_some_and(|pod| {
+            let changed = pod.error != error;
+            pod.error = error;
+            changed
+        })
     }
 
     /// The error of the first status of the pod that failed.
@@ -539,13 +539,9 @@ impl Reconciler {
     pub(super) fn fail_inspection(&mut self, now: Instant, ticket: Ticket, error: CallError) {
         // Where the runtime fails as a whole, that is not the pod's failure.
         let counts = !self.is_runtime_failing();
-        let outcome = if counts {
-            Outcome::Failed
-        } else {
-            Outcome::RuntimeFailed
-        };
         let began = self.scheduler.issued(ticket);
-        let Some((finished, retry_at)) = self.scheduler.finish(ticket, outcome, now) else {
+        let outcome = Outcome::ListFailed;
+        let Some((finished, retry_at)) = self.scheduler.finish(ticket, outcome, counts, now) else {
             return;
         };
         let uid = finished.uid;
@@ -593,7 +589,9 @@ impl Reconciler {
             };
             self.apply_status(now, read, report);
             if let Some(uid) = &pod {
-                self.mark_dirty(uid, Source::Inspection);
+                // Where its lists fail, that stays its error.
+                let recovered = !self.scheduler.is_unlistable(uid) && self.update_error(uid);
+                self.mark_dirty(uid, Source::Inspection).sync |= recovered;
             }
             self.release_read(status.began, std::slice::from_ref(report));
             if let Some(uid) = pod.filter(|uid| self.recheck_cause(uid).is_some()) {

@@ -2,8 +2,8 @@
 //! is owed to (invariant 3).
 
 use pleg_core::{
-    CallError, CallErrorKind, Degraded, FailedStatus, HeldId, Inspection, Instant, Output, PodRead,
-    Report, ReportedState, WaiterId,
+    CallError, CallErrorKind, Degraded, FailedStatus, HeldId, Inspection, Instant, LifecycleType,
+    Output, PodRead, Report, ReportedState, WaiterId,
 };
 
 use crate::script::{Script, container, exited, nameless, sandbox, status};
@@ -159,6 +159,65 @@ fn failed_status_is_repeated_when_its_retry_is_due() {
         [("c".into(), true), ("s".into(), true)],
         "the retry"
     );
+}
+
+/// A pod with two containers, the status of one of which fails.
+fn pod_with_a_failing_status() -> Script {
+    let mut t = Script::confirmed();
+    t.node = vec![
+        sandbox("s", "p", ReportedState::Running),
+        status("c", "p", ReportedState::Running),
+        status("d", "p", ReportedState::Running),
+    ];
+    t.relist();
+    t.settle();
+    t.pass(10);
+    t.wait_for_details("p", t.now());
+    t.inspected(Inspection {
+        found: vec![t.node[0].clone(), t.node[2].clone()],
+        failed: vec![failed("c", Some(t.node[1].clone()))],
+        ..Inspection::new(None)
+    });
+    t.pass(10);
+    t
+}
+
+/// A failing status is one bad id: what a list shows of the others is announced at once
+/// (invariant 11).
+#[test]
+fn listed_death_beside_a_failing_status_is_announced_at_once() {
+    let mut t = pod_with_a_failing_status();
+    t.relist();
+    let mut rows = t.node.clone();
+    rows[2] = container("d", "p", ReportedState::Exited);
+    t.list(&rows);
+    let owed = owed(&t);
+    assert!(owed.contains(&("c".into(), false)), "its retry is not due");
+    t.inspected(Inspection {
+        found: vec![rows[0].clone(), exited("d", "p", 3, "Error")],
+        unchanged: vec![("c".into(), ReportedState::Running)],
+        ..Inspection::new(None)
+    });
+    assert_eq!(t.said(LifecycleType::ContainerDied, "d"), 1);
+    let d = t
+        .view()
+        .status
+        .containers
+        .iter()
+        .find(|c| c.id.as_str() == "d");
+    assert_eq!(d.and_then(|d| d.details.exit_code), Some(3));
+    assert!(t.view().status.error.is_some(), "c's status still fails");
+}
+
+/// The exit code of a container whose status fails cannot be had: its end does not wait for it.
+#[test]
+fn listed_death_of_a_failing_status_is_announced_without_code() {
+    let mut t = pod_with_a_failing_status();
+    t.relist();
+    let mut rows = t.node.clone();
+    rows[1] = container("c", "p", ReportedState::Exited);
+    t.list(&rows);
+    assert_eq!(t.said(LifecycleType::ContainerDied, "c"), 1);
 }
 
 /// A failed status withholds the details from those who ask for them.

@@ -85,7 +85,7 @@ fn law2_a_pod_held_for_a_contradiction_is_let_go_when_that_is_settled() {
     t.pass_reading(12_000, &[], &[]);
     assert_eq!(t.machine.counters().overruled, 0);
     assert!(
-        format!("{:?}", t.machine).contains("pods: {}, departed: {}"),
+        format!("{:?}", t.machine).contains("pods: {}, removed_pods: {}"),
         "{:?}",
         t.machine
     );
