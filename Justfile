@@ -44,7 +44,7 @@ planted *ARGS:
 
 # The interleavings of the writer with its consumers, under shuttle.
 shuttle SCHEDULES="10000":
-    PLEG_SCHEDULES={{ SCHEDULES }} CARGO_TARGET_DIR=target/shuttle RUSTFLAGS="--cfg shuttle" cargo test -p pleg --no-default-features --lib interleavings
+    PLEG_SCHEDULES={{ SCHEDULES }} RUSTC_WORKSPACE_WRAPPER={{ justfile_directory() }}/scripts/rustc-with-shuttle.sh cargo test -p pleg --no-default-features --lib interleavings
 
 # Fuzz TARGET (event_bytes, list_bytes, operations) for so many seconds; needs cargo-fuzz and a C++ compiler.
 fuzz TARGET SECONDS="60":

@@ -177,6 +177,7 @@ mod tests {
                 reason: "Error".into(),
             }),
             source: Source::Stream,
+            initial: false,
             detected: Instant::from_origin(Duration::from_secs(at)),
             happened_at: None,
         }

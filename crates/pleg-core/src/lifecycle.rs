@@ -87,6 +87,9 @@ pub struct PodLifecycleEvent {
     pub subject: Option<Subject>,
     /// Which source saw it first.
     pub source: Source,
+    /// Whether this is no change: it existed so when the generator started, and the first complete
+    /// list showed it. `happened_at` may be long ago.
+    pub initial: bool,
     /// When we knew, on our monotonic clock.
     pub detected: Instant,
     /// When the runtime says that it happened, where it says so.

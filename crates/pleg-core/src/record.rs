@@ -28,6 +28,10 @@ pub(crate) struct Record {
     /// When it was first learned of: absence in a list is evidence only for what was learned
     /// before the list began (invariant 5).
     pub(crate) learned: Instant,
+    /// The first complete list showed it.
+    pub(crate) in_first_list: bool,
+    /// What it was at the start, where that is known.
+    initial: Option<Position>,
     /// How often reads have overruled what was recorded of it.
     incarnation: u32,
     /// Who first showed each position of this incarnation.
@@ -125,6 +129,8 @@ impl Record {
             position: None,
             evidence: Evidence::new(now, None),
             learned: now,
+            in_first_list: false,
+            initial: None,
             incarnation: 0,
             first_source: [None; 4],
             announced: Announced::default(),
@@ -172,6 +178,28 @@ impl Record {
     /// Whether some read contradicts what is recorded, and it is not decided.
     pub(crate) fn is_contradicted(&self) -> bool {
         self.evidence.is_contradicted()
+    }
+
+    /// The position is what the id had at the start.
+    pub(crate) const fn set_initial(&mut self) {
+        self.initial = self.position;
+    }
+
+    /// Whether it had ended at the start, and not since.
+    pub(crate) fn had_ended_at_start(&self) -> bool {
+        self.initial == Some(Position::Exited)
+    }
+
+    /// Whether what is announced was so at the start.
+    pub(crate) fn is_initial(&self, what: LifecycleType) -> bool {
+        match what {
+            LifecycleType::ContainerStarted => self.initial == Some(Position::Running),
+            LifecycleType::ContainerDied => self.had_ended_at_start(),
+            LifecycleType::ContainerChanged => {
+                self.initial.is_some() && self.initial == self.position
+            }
+            LifecycleType::ContainerRemoved | LifecycleType::PodSync => false,
+        }
     }
 
     /// Who first showed that position.
@@ -258,6 +286,7 @@ impl Record {
             self.details = Details::none(kind);
         }
         self.incarnation = self.incarnation.saturating_add(1);
+        self.initial = None;
         self.position = Some(to);
         self.evidence = Evidence::new(now, Some(call));
         self.first_source = [None; 4];

@@ -201,6 +201,13 @@ impl Pleg {
         self.shared.subscribers.subscribe()
     }
 
+    /// What is announced of one pod from now on: for the worker of that pod. It may subscribe before
+    /// the pod exists, and sees it come again after its end. [`get`](Self::get) shows what is known
+    /// when it subscribes.
+    pub fn subscribe_pod(&self, uid: &PodUid) -> Subscription {
+        self.shared.subscribers.subscribe_pod(uid)
+    }
+
     /// The generator's health.
     pub fn health(&self) -> HealthWatch {
         let mut health = self.shared.health.clone();

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use pleg_core::{Counters, Health, Instant, Kind, LifecycleType, Output, PodLifecycleEvent};
+use pleg_core::{
+    Counters, Health, Instant, Kind, LifecycleType, Output, PodLifecycleEvent, Subject,
+};
 
 use crate::cache::Published;
 use crate::fifo::FifoSender;
@@ -33,6 +35,7 @@ impl Outputs {
             Output::Refresh { as_of, pods } => self.published.confirm(as_of, &pods),
             Output::Terminals { uid, records } => self.published.set_ends(uid, records),
             Output::Announce(event) => self.announce(&event),
+            Output::Synced => self.subscribers.synced(),
             Output::Answer { waiter, answer } => self.requests.answer(waiter, answer),
             Output::Listed { waiter, outcome } => self.requests.listed(waiter, outcome),
             other => return Some(other),
@@ -44,17 +47,7 @@ impl Outputs {
         if event.event == LifecycleType::ContainerDied
             && let Some(subject) = event.subject.as_ref().filter(|s| s.kind == Kind::Container)
         {
-            tracing::info!(
-                pod = %event.uid,
-                namespace = %event.namespace,
-                name = %event.pod_name,
-                container = %subject.name,
-                id = %subject.id,
-                exit_code = subject.exit_code,
-                reason = %subject.reason,
-                source = %event.source,
-                "container died"
-            );
+            log_death(event, subject);
         }
         self.subscribers.announce(event);
         if let Some(fifo) = &self.fifo {
@@ -86,5 +79,29 @@ impl Outputs {
         while commands.try_recv().is_ok() {}
         self.requests.close();
         self.subscribers.close();
+    }
+}
+
+/// Logs the death of a container. What had ended at the start was logged before, by whoever ran
+/// then: an alert on this line is not to fire at each restart of the generator.
+fn log_death(event: &PodLifecycleEvent, subject: &Subject) {
+    macro_rules! log {
+        ($level:ident) => {
+            tracing::$level!(
+                pod = %event.uid,
+                namespace = %event.namespace,
+                name = %event.pod_name,
+                container = %subject.name,
+                id = %subject.id,
+                exit_code = subject.exit_code,
+                reason = %subject.reason,
+                source = %event.source,
+                "container died"
+            )
+        };
+    }
+    match event.initial {
+        true => log!(debug),
+        false => log!(info),
     }
 }

@@ -1,12 +1,13 @@
 //! Subscriptions: any number of consumers, none of which can hold up the writer or lose what
 //! matters (invariant 9).
 
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
 use futures::Stream;
-use pleg_core::{Inbox, PodLifecycleEvent};
+use pleg_core::{Inbox, PodLifecycleEvent, PodUid};
 
 use crate::sync::{Mutex, MutexGuard};
 
@@ -20,6 +21,10 @@ const PLAIN: usize = if cfg!(shuttle) { 4 } else { 1024 };
 pub enum Delivery {
     /// An announced change. The cache shows it already.
     Event(PodLifecycleEvent),
+    /// What existed at the start was announced, each with the mark
+    /// [`initial`](PodLifecycleEvent::initial); what could not be inspected then follows later, with
+    /// the mark. Delivered once; first of all to one who subscribes later.
+    Synced,
     /// The subscriber lagged so far behind that ends were lost to it: it must take a
     /// [`snapshot`](crate::Pleg::snapshot) and go on from there.
     Lagged {
@@ -46,6 +51,9 @@ struct Shared {
 
 #[derive(Debug)]
 struct Slot {
+    /// What was announced before the generator was synced and is not taken yet. Once it is, so is
+    /// [`Delivery::Synced`].
+    before_synced: Option<Inbox>,
     inbox: Inbox,
     waker: Option<Waker>,
     closed: bool,
@@ -94,12 +102,38 @@ impl Stream for Subscription {
 }
 
 impl Slot {
-    fn take(&mut self) -> Option<Delivery> {
-        if let Some(missed) = self.inbox.take_missed() {
-            return Some(Delivery::Lagged { missed });
+    fn new(synced: bool, closed: bool) -> Self {
+        Self {
+            before_synced: synced.then(|| Inbox::new(0)),
+            inbox: Inbox::new(PLAIN),
+            waker: None,
+            closed,
         }
-        self.inbox.pop().map(Delivery::Event)
     }
+
+    fn synced(&mut self) {
+        let before = std::mem::replace(&mut self.inbox, Inbox::new(PLAIN));
+        self.before_synced = Some(before);
+    }
+
+    fn take(&mut self) -> Option<Delivery> {
+        if let Some(before) = &mut self.before_synced {
+            let delivery = take_from(before);
+            if delivery.is_some() {
+                return delivery;
+            }
+            self.before_synced = None;
+            return Some(Delivery::Synced);
+        }
+        take_from(&mut self.inbox)
+    }
+}
+
+fn take_from(inbox: &mut Inbox) -> Option<Delivery> {
+    if let Some(missed) = inbox.take_missed() {
+        return Some(Delivery::Lagged { missed });
+    }
+    inbox.pop().map(Delivery::Event)
 }
 
 /// All subscribers, as whoever announces sees them. When that one is gone, for whatever reason, the
@@ -137,51 +171,94 @@ pub(crate) struct Subscribers {
 
 #[derive(Debug, Default)]
 struct All {
-    subscribers: Vec<Weak<Shared>>,
+    of_all_pods: Vec<Weak<Shared>>,
+    of_one_pod: BTreeMap<PodUid, Vec<Weak<Shared>>>,
+    /// With so many entries in `of_one_pod`, those of ended subscriptions are removed.
+    prune_at: usize,
+    synced: bool,
     closed: bool,
 }
 
 impl Subscribers {
+    /// A subscription of all pods.
     pub(crate) fn subscribe(&self) -> Subscription {
         let mut all = self.lock();
-        let slot = Slot {
-            inbox: Inbox::new(PLAIN),
-            waker: None,
-            closed: all.closed,
-        };
-        let shared = Arc::new(Shared {
-            slot: Mutex::new(slot),
-        });
-        all.subscribers.retain(|s| s.strong_count() > 0);
-        all.subscribers.push(Arc::downgrade(&shared));
+        let shared = all.shared();
+        add(&mut all.of_all_pods, &shared);
         Subscription { shared }
     }
 
-    /// Hands an announcement to everyone. Never waits for anyone.
+    /// A subscription of one pod.
+    pub(crate) fn subscribe_pod(&self, uid: &PodUid) -> Subscription {
+        let mut all = self.lock();
+        let shared = all.shared();
+        if all.of_one_pod.len() >= all.prune_at {
+            let is_used = |one: &Weak<Shared>| one.strong_count() > 0;
+            all.of_one_pod
+                .retain(|_, of_pod| of_pod.iter().any(is_used));
+            // So that the cost of it stays constant per subscription.
+            all.prune_at = 64.max(all.of_one_pod.len() * 2);
+        }
+        add(all.of_one_pod.entry(uid.clone()).or_default(), &shared);
+        Subscription { shared }
+    }
+
+    /// Hands an announcement to everyone who subscribed to its pod. Never waits for anyone.
     pub(crate) fn announce(&self, event: &PodLifecycleEvent) {
-        self.each(|slot| slot.inbox.push(event.clone()));
+        let all = self.lock();
+        let of_pod = all.of_one_pod.get(&event.uid);
+        let subscribers = all.of_all_pods.iter().chain(of_pod.into_iter().flatten());
+        each(subscribers, |slot| slot.inbox.push(event.clone()));
+    }
+
+    /// What existed at the start was announced.
+    pub(crate) fn synced(&self) {
+        let mut all = self.lock();
+        all.synced = true;
+        each(all.subscribers(), Slot::synced);
     }
 
     /// The generator has shut down.
     pub(crate) fn close(&self) {
-        self.lock().closed = true;
-        self.each(|slot| slot.closed = true);
-    }
-
-    fn each(&self, mut act: impl FnMut(&mut Slot)) {
-        for shared in self.lock().subscribers.iter().filter_map(Weak::upgrade) {
-            let waker = {
-                let mut slot = shared.lock();
-                act(&mut slot);
-                slot.waker.take()
-            };
-            if let Some(waker) = waker {
-                waker.wake();
-            }
-        }
+        let mut all = self.lock();
+        all.closed = true;
+        each(all.subscribers(), |slot| slot.closed = true);
     }
 
     fn lock(&self) -> MutexGuard<'_, All> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl All {
+    fn shared(&self) -> Arc<Shared> {
+        Arc::new(Shared {
+            slot: Mutex::new(Slot::new(self.synced, self.closed)),
+        })
+    }
+
+    fn subscribers(&self) -> impl Iterator<Item = &Weak<Shared>> {
+        self.of_all_pods
+            .iter()
+            .chain(self.of_one_pod.values().flatten())
+    }
+}
+
+fn add(subscribers: &mut Vec<Weak<Shared>>, shared: &Arc<Shared>) {
+    subscribers.retain(|s| s.strong_count() > 0);
+    subscribers.push(Arc::downgrade(shared));
+}
+
+/// Changes the slot of each, and wakes who waits for it.
+fn each<'a>(subscribers: impl Iterator<Item = &'a Weak<Shared>>, mut act: impl FnMut(&mut Slot)) {
+    for shared in subscribers.filter_map(Weak::upgrade) {
+        let waker = {
+            let mut slot = shared.lock();
+            act(&mut slot);
+            slot.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
     }
 }

@@ -221,6 +221,9 @@ impl Reconciler {
             let stand_in = || PodUid::from(report.identity.sandbox.as_ref().unwrap_or(id));
             let uid = named.clone().unwrap_or_else(stand_in);
             self.learn(now, id, report.identity.clone(), &uid);
+            if let Some(record) = self.records.get_mut(id) {
+                record.in_first_list = read.call == Call::List && self.relist.complete().is_none();
+            }
         }
         if let Some(named) = &named {
             let sandbox = report.identity.sandbox.as_ref();
@@ -246,6 +249,9 @@ impl Reconciler {
         let new = record.position().is_none();
         let settled = read.call == Call::Inspection && std::mem::take(&mut record.unsettled);
         let mut effect = record.read(position, read.call, read.began, now);
+        if new && record.in_first_list {
+            record.set_initial();
+        }
         if effect.contradicted == Some(Verdict::Overruled) {
             self.overrule(now, &uid, report, position, read.call);
         }
@@ -590,11 +596,11 @@ impl Reconciler {
     }
 
     /// A container has ended: its reason may arrive late, whoever saw the end first. So may its
-    /// code; whether it was a failure is known by then. What had ended before the first list has the
-    /// reason that it will have.
+    /// code; whether it was a failure is known by then. What had ended at the start has the reason
+    /// that it will have.
     fn watch_exit_reason(&mut self, now: Instant, id: &Id) {
-        let is_container = self.records.get(id).map(|r| r.kind()) == Some(Kind::Container);
-        if is_container && self.relist.complete().is_some() {
+        let is_awaited = |r: &Record| r.kind() == Kind::Container && !r.had_ended_at_start();
+        if self.records.get(id).is_some_and(|r| is_awaited(r)) {
             self.timers
                 .set(now.after(EXIT_REASON), Timer::ExitReason(id.clone()));
         }

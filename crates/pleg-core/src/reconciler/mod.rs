@@ -151,6 +151,8 @@ pub enum Output {
     },
     /// Announce this to every subscriber. The cache shows it already.
     Announce(PodLifecycleEvent),
+    /// Every pod of the first complete list was inspected, or could not be, and was announced. Once.
+    Synced,
     /// Answer one who waits.
     Answer {
         /// Who.

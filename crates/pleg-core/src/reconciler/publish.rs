@@ -130,6 +130,7 @@ impl Reconciler {
             pod_name,
             subject: None,
             source,
+            initial: false,
             detected: now,
             happened_at: None,
         }
@@ -231,6 +232,7 @@ fn event(
         pod_name,
         subject: Some(subject),
         source,
+        initial: record.is_initial(event),
         detected: now,
         happened_at: record.happened_at(event),
     }

@@ -627,6 +627,7 @@ impl Reconciler {
         if waiting.is_empty() {
             self.synced = true;
             self.unsynced = None;
+            self.out.push_back(Output::Synced);
         }
     }
 }

@@ -12,6 +12,7 @@
 mod afterwards;
 mod counting;
 mod findings;
+mod initial;
 mod judged;
 mod known_ids;
 mod lagging;

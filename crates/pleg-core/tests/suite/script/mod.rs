@@ -35,6 +35,8 @@ pub(crate) struct Script {
     pub(crate) answers: Vec<(WaiterId, Result<PodView, CallError>)>,
     pub(crate) published: Vec<PodView>,
     pub(crate) withdrawn: Vec<PodUid>,
+    /// How many events had been announced when it was synced.
+    pub(crate) synced_after: Option<usize>,
     /// Pods whose end some list has confirmed.
     pub(crate) swept: Vec<PodUid>,
     pub(crate) cancelled: Vec<Ticket>,
@@ -88,6 +90,7 @@ impl Script {
             answers: Vec::new(),
             published: Vec::new(),
             withdrawn: Vec::new(),
+            synced_after: None,
             swept: Vec::new(),
             cancelled: Vec::new(),
             ends: Vec::new(),
@@ -543,6 +546,10 @@ impl Script {
                     self.announced.push((e.event, id, n, code));
                     self.events.push(e);
                 }
+                Output::Synced => {
+                    assert_eq!(self.synced_after, None, "synced once");
+                    self.synced_after = Some(self.events.len());
+                }
                 Output::Publish { uid, view } => {
                     self.published.push(view.clone());
                     self.cache.insert(uid, view);
@@ -617,6 +624,7 @@ pub(crate) fn status(id: &str, pod: &str, shown: ReportedState) -> Report {
 pub(crate) fn exited(id: &str, pod: &str, code: i32, reason: &str) -> Report {
     let details = Details::from(ContainerDetails {
         exit_code: Some(code),
+        finished_at: Some(WallTime::from_nanos(WALL)),
         reason: reason.into(),
         ..ContainerDetails::default()
     });

@@ -200,6 +200,7 @@ impl Stepper {
                         held,
                     });
                 }
+                Output::Synced => {}
                 other => panic!("not expected while polling: {other:?}"),
             }
         }

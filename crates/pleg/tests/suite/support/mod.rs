@@ -135,17 +135,21 @@ pub(crate) async fn waiting(
     waits
 }
 
-/// The next announcement.
+/// The next announcement, but for `Synced`.
 pub(crate) async fn next(subscription: &mut Subscription) -> PodLifecycleEvent {
-    match soon(subscription.next()).await {
-        Some(Delivery::Event(event)) => event,
-        other => panic!("expected an announcement: {other:?}"),
+    loop {
+        match soon(subscription.next()).await {
+            Some(Delivery::Event(event)) => return event,
+            Some(Delivery::Synced) => {}
+            other => panic!("expected an announcement: {other:?}"),
+        }
     }
 }
 
 /// All that is there, as `p1 Died p1-c`.
 pub(crate) fn drain(subscription: &mut Subscription) -> Vec<String> {
     std::iter::from_fn(|| subscription.try_next())
+        .filter(|delivery| *delivery != Delivery::Synced)
         .map(|delivery| match delivery {
             Delivery::Event(event) => in_short(&event),
             other => panic!("expected announcements: {other:?}"),

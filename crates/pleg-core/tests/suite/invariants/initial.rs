@@ -1,0 +1,157 @@
+//! What existed at the start is marked, and `Synced` follows it (design, section 3).
+
+use pleg_core::{CallErrorKind, EventType, LifecycleType, Report, ReportedState};
+
+use crate::script::{Script, container, exited, sandbox, status};
+
+use LifecycleType::{ContainerChanged, ContainerDied, ContainerRemoved, ContainerStarted};
+
+/// What was announced of one id, and whether it was marked.
+fn marks(t: &Script, id: &str) -> Vec<(LifecycleType, bool)> {
+    let of_id = t.events.iter().filter(|event| {
+        let subject = event.subject.as_ref();
+        subject.is_some_and(|subject| subject.id.as_str() == id)
+    });
+    of_id.map(|event| (event.event, event.initial)).collect()
+}
+
+fn node() -> Vec<Report> {
+    vec![
+        sandbox("s", "p", ReportedState::Running),
+        status("runs", "p", ReportedState::Running),
+        status("waits", "p", ReportedState::Created),
+        exited("ended", "p", 3, "Error"),
+    ]
+}
+
+/// A generator that has just been started on that node.
+fn started_on(node: Vec<Report>) -> Script {
+    let mut t = Script::new();
+    t.node = node;
+    t.settle();
+    t
+}
+
+#[test]
+fn what_the_first_list_shows_is_initial() {
+    let t = started_on(node());
+    assert_eq!(marks(&t, "s"), [(ContainerStarted, true)]);
+    assert_eq!(marks(&t, "runs"), [(ContainerStarted, true)]);
+    assert_eq!(marks(&t, "waits"), [(ContainerChanged, true)]);
+    assert_eq!(marks(&t, "ended"), [(ContainerDied, true)]);
+    let died = t.events.iter().find(|event| event.event == ContainerDied);
+    let died = died.expect("announced");
+    assert!(died.happened_at.is_some(), "with its own finished_at");
+}
+
+#[test]
+fn change_after_the_first_list_is_not_initial() {
+    let mut t = started_on(node());
+    t.node[1] = exited("runs", "p", 1, "Error");
+    t.node[2] = status("waits", "p", ReportedState::Running);
+    t.node.remove(3);
+    t.relist();
+    t.settle();
+    assert_eq!(marks(&t, "runs")[1..], [(ContainerDied, false)]);
+    assert_eq!(marks(&t, "waits")[1..], [(ContainerStarted, false)]);
+    assert_eq!(marks(&t, "ended")[1..], [(ContainerRemoved, false)]);
+}
+
+/// It ran at the start and has ended since: only the first is initial.
+#[test]
+fn death_before_the_first_inspection_is_not_initial() {
+    let mut t = Script::new();
+    t.list(&[
+        sandbox("s", "p", ReportedState::Running),
+        container("c", "p", ReportedState::Running),
+    ]);
+    t.inspect(
+        &[
+            sandbox("s", "p", ReportedState::Running),
+            exited("c", "p", 1, "Error"),
+        ],
+        &[],
+    );
+    let expected = [(ContainerStarted, true), (ContainerDied, false)];
+    assert_eq!(marks(&t, "c"), expected);
+}
+
+/// UNKNOWN is no state: what the first inspection shows is how it was.
+#[test]
+fn unknown_at_the_start_is_initial_when_it_is_known() {
+    let mut t = Script::new();
+    t.list(&[container("c", "p", ReportedState::Unknown)]);
+    t.inspect(&[exited("c", "p", 1, "Error")], &[]);
+    assert_eq!(marks(&t, "c"), [(ContainerDied, true)]);
+}
+
+/// What an event showed before the first list has happened since.
+#[test]
+fn event_before_the_first_list_is_not_initial() {
+    let mut t = Script::new();
+    t.subscribe();
+    let s = sandbox("s", "p", ReportedState::Running);
+    let c = status("c", "p", ReportedState::Running);
+    t.event(EventType::Started, "c", Some(s.clone()), &[c.clone()]);
+    t.node = vec![s, c];
+    t.settle();
+    assert_eq!(marks(&t, "c"), [(ContainerStarted, false)]);
+}
+
+/// What it died of is no news: its reason is not read again 2 s later.
+#[test]
+fn initial_exit_is_not_read_again_for_its_reason() {
+    let mut t = started_on(node());
+    t.pass(3_000);
+    assert_eq!(t.machine.counters().exit_reads, 0);
+}
+
+#[test]
+fn synced_follows_the_last_initial_event() {
+    let mut t = Script::new();
+    t.list(&[
+        sandbox("s", "p", ReportedState::Running),
+        sandbox("z", "q", ReportedState::Running),
+    ]);
+    t.inspect(&[sandbox("s", "p", ReportedState::Running)], &[]);
+    assert_eq!(t.synced_after, None, "q was not inspected");
+    t.inspect(&[sandbox("z", "q", ReportedState::Running)], &[]);
+    assert_eq!(t.synced_after, Some(t.events.len()));
+    assert_eq!(t.events.len(), 2);
+    t.relist();
+    t.settle();
+    assert_eq!(t.synced_after, Some(2), "once");
+}
+
+/// A pod that cannot be inspected does not hold up the others; what it is told of later is initial.
+#[test]
+fn pod_that_fails_does_not_delay_synced() {
+    let mut t = Script::new();
+    t.list(&[container("c", "p", ReportedState::Exited)]);
+    t.inspection_fails(&[]);
+    assert!(t.synced_after.is_some());
+    t.pass(1_500);
+    t.inspect(&[exited("c", "p", 3, "Error")], &[]);
+    assert_eq!(marks(&t, "c")[0], (ContainerDied, true));
+}
+
+/// Until the first list succeeds nothing is known, and nothing is synced.
+#[test]
+fn failed_list_does_not_sync() {
+    let mut t = Script::new();
+    t.list_fails(CallErrorKind::Unavailable);
+    t.pass(100);
+    assert_eq!(t.synced_after, None);
+    t.node = node();
+    t.pass(1_000);
+    t.settle();
+    assert!(t.synced_after.is_some());
+    assert_eq!(marks(&t, "ended"), [(ContainerDied, true)]);
+}
+
+/// An empty node is synced as soon as it was listed.
+#[test]
+fn empty_node_is_synced_by_its_first_list() {
+    let t = started_on(Vec::new());
+    assert_eq!(t.synced_after, Some(0));
+}
