@@ -25,6 +25,7 @@ impl Announced {
         while let Some(delivery) = subscription.try_next() {
             match delivery {
                 Delivery::Event(event) => self.take(event),
+                Delivery::Synced => {}
                 other => self.wrong.push(format!("{other:?}")),
             }
         }

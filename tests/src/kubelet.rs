@@ -12,6 +12,7 @@ use pleg_cri::{CriConfig, CriRuntime, Endpoint, v1};
 use tonic::transport::Channel;
 
 use crate::daemon::Daemon;
+use crate::wait::until;
 
 /// How long any call may take; a halted daemon answers late.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -288,6 +289,7 @@ impl Kubelet {
     /// # Errors
     /// If the runtime does not.
     pub async fn stop(&self, id: &Id) -> anyhow::Result<()> {
+        self.until_it_handles_sigterm(id).await?;
         let request = v1::StopContainerRequest {
             container_id: id.to_string(),
             timeout: 10,
@@ -296,6 +298,47 @@ impl Kubelet {
             .await
             .map(drop)
             .with_context(|| format!("StopContainer {id}"))
+    }
+
+    /// Waits until the program of a container handles SIGTERM: told to end before that, it ends with
+    /// 143, whatever it would have ended with. (The runtime reports a container as started while runc
+    /// is still about to execute its program.) Where the runtime does not name the process, there is
+    /// nothing to wait for.
+    async fn until_it_handles_sigterm(&self, id: &Id) -> anyhow::Result<()> {
+        const SIGTERM: u64 = 1 << 14;
+        until(
+            PATIENCE,
+            "the container's program handles SIGTERM",
+            || async {
+                let process = self.process(id).await;
+                let Ok(status) = std::fs::read_to_string(format!("/proc/{process}/status")) else {
+                    return Some(());
+                };
+                let field = |name| status.lines().find_map(|line| line.strip_prefix(name));
+                let caught = u64::from_str_radix(field("SigCgt:")?.trim(), 16).ok()?;
+                let is_executed = field("Name:")?.trim() == "app";
+                (is_executed && caught & SIGTERM != 0).then_some(())
+            },
+        )
+        .await
+    }
+
+    /// The id of a container's process, from the JSON that containerd adds to a verbose status; 0 if
+    /// there is none.
+    async fn process(&self, id: &Id) -> u32 {
+        let request = v1::ContainerStatusRequest {
+            container_id: id.to_string(),
+            verbose: true,
+        };
+        let answer = self
+            .call(self.client.clone().container_status(request))
+            .await;
+        let process = answer.ok().and_then(|answer| {
+            let (_, after) = answer.info.get("info")?.split_once("\"pid\":")?;
+            let digits = after.trim_start().split(|c: char| !c.is_ascii_digit());
+            digits.into_iter().next()?.parse().ok()
+        });
+        process.unwrap_or(0)
     }
 
     /// RemoveContainer.

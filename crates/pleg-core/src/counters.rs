@@ -38,6 +38,8 @@ pub struct Counters {
     pub inspections_cancelled: u64,
     /// Single statuses read again because the reason of an exit may arrive late.
     pub exit_reads: u64,
+    /// Statuses read as probes of the runtime.
+    pub probes: u64,
     /// Ids without a pod because no pod of theirs was known.
     pub orphans: u64,
     /// Ids without a pod that were dropped because there were too many.

@@ -380,6 +380,8 @@ impl InspectionScheduler {
                 self.failing += usize::from(counts && need.failures == 0);
                 need.failures = need.failures.saturating_add(u32::from(counts));
             }
+            // An outage has ended meanwhile, and the backoff with it.
+            Outcome::NotRepeated if need.retry_at.is_none() => need.wanted.insert(Cause::Retry),
             Outcome::NotRepeated => {}
             Outcome::Complete => {
                 self.failing -= usize::from(need.failures > 0);
@@ -607,6 +609,20 @@ mod tests {
         scheduler.finish(Ticket(2), Outcome::NotRepeated, true, at(0));
         assert!(scheduler.is_failing(&p), "it was not read again");
         assert!(scheduler.is_to_be_retried(&p, at(1)));
+    }
+
+    #[test]
+    fn backoff_cleared_during_an_inspection_repeats_the_failed_status() {
+        let (mut scheduler, p) = (scheduler(1), PodUid::from("p"));
+        scheduler.request_inspection(&p, Cause::Changed);
+        assert!(scheduler.start(Ticket(1), at(0)).is_some());
+        scheduler.finish(Ticket(1), Outcome::StatusFailed, true, at(0));
+        scheduler.request_inspection(&p, Cause::Changed);
+        assert!(scheduler.start(Ticket(2), at(0)).is_some());
+        scheduler.clear_backoff();
+        scheduler.finish(Ticket(2), Outcome::NotRepeated, true, at(1));
+        let retry = scheduler.start(Ticket(3), at(1));
+        assert!(retry.is_some_and(|start| start.causes.contains(Cause::Retry)));
     }
 
     #[test]

@@ -160,7 +160,7 @@ impl<R: Runtime> Driver<R> {
                 metrics::inspected(&inspection);
                 self.machine.handle_inspection(now, *inspection);
             }
-            Read::StatusRead(reading) => self.machine.handle_status_read(now, *reading),
+            Read::Status(reading) => self.machine.handle_status_read(now, *reading),
             Read::Version(version) => self.machine.handle_version(now, version),
             Read::Profile(Ok(profile)) => {
                 self.profile = Profile::Known;
@@ -246,10 +246,10 @@ impl<R: Runtime> Driver<R> {
             } => {
                 let reader = self.reader.clone();
                 let read = async move {
-                    Read::StatusRead(Box::new(reader.read(ticket, &id, kind, deadline).await))
+                    Read::Status(Box::new(reader.read(ticket, &id, kind, deadline).await))
                 };
                 self.reads
-                    .start(Asked::StatusRead(ticket), self.clock.now(), read);
+                    .start(Asked::Status(ticket), self.clock.now(), read);
             }
             Output::Version { ticket, deadline } => {
                 let reader = self.reader.clone();
@@ -271,7 +271,7 @@ impl<R: Runtime> Driver<R> {
 enum Read {
     List(List),
     Inspection(Box<Inspection>),
-    StatusRead(Box<StatusRead>),
+    Status(Box<StatusRead>),
     Version(Version),
     Profile(Result<EventProfile, CallError>),
 }
@@ -295,7 +295,7 @@ struct Reads {
 enum Asked {
     List(Ticket),
     Inspection(Ticket),
-    StatusRead(Ticket),
+    Status(Ticket),
     Version(Ticket),
     Profile,
 }
@@ -357,7 +357,7 @@ impl Reads {
                 ended: began,
                 ..Inspection::new(Some(failed("Inspect")))
             })),
-            Asked::StatusRead(ticket) => Read::StatusRead(Box::new(StatusRead {
+            Asked::Status(ticket) => Read::Status(Box::new(StatusRead {
                 ticket,
                 began,
                 ended: began,

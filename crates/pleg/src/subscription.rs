@@ -233,7 +233,7 @@ impl Subscribers {
 impl All {
     fn shared(&self) -> Arc<Shared> {
         Arc::new(Shared {
-            slot: Mutex::new(Slot::new(self.synced, self.closed)),
+            slot: Mutex::new(Slot::new(self.synced && !self.closed, self.closed)),
         })
     }
 

@@ -85,10 +85,10 @@ fn calls_are_accounted_for(subject: &Subject) {
     for unasked in [Cause::Waiter, Cause::Relist, Cause::Reinspect, Cause::Retry] {
         assert_eq!(by(unasked), 0, "nobody asked for {}", unasked.as_str());
     }
-    // One inspection of these pods lists three times (sandboxes and containers of the pod,
-    // containers of its sandbox) and reads four statuses at most; a late exit reason is one.
-    assert!(calls.pod_lists <= 3 * counters.inspections, "{calls:?}");
-    let statuses = counters.exit_reads + 4 * counters.inspections;
+    // One inspection of these pods lists its sandboxes and its containers and reads four statuses at
+    // most; a late exit reason is one, and so is a probe.
+    assert!(calls.pod_lists <= 2 * counters.inspections, "{calls:?}");
+    let statuses = counters.exit_reads + counters.probes + 4 * counters.inspections;
     assert!(calls.statuses <= statuses, "{calls:?}, {statuses} named");
     assert_eq!(
         counters.missed.iter().sum::<u64>(),

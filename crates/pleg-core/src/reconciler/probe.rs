@@ -65,6 +65,7 @@ impl Reconciler {
         self.probe.suspect = None;
         match self.least_recently_attempted() {
             Some((id, kind)) => {
+                self.counters.probes += 1;
                 let ticket = self.read_status(now, &id, kind);
                 self.probe.status = Some((ticket, id));
                 self.timers.set(now.after(SLOW), Timer::ProbeSlow(ticket));

@@ -335,6 +335,9 @@ impl World {
             let untold = self.truth.exit_one(pod, &mut self.dice.node, now);
             untold.into_iter().next()
         })?;
+        // Of what its worker does now every event arrives: none is taken by the reader of a stream
+        // that has ended since it became calm (containerd 1.x).
+        self.channel.clear_up();
         self.note_happenings(std::slice::from_ref(&untold));
         Some(untold.life)
     }

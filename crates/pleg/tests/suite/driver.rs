@@ -3,5 +3,6 @@ mod events;
 mod findings;
 mod life;
 mod requests;
+mod subscribing;
 mod trouble;
 mod waiting;

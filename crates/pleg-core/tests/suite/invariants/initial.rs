@@ -92,7 +92,12 @@ fn event_before_the_first_list_is_not_initial() {
     t.subscribe();
     let s = sandbox("s", "p", ReportedState::Running);
     let c = status("c", "p", ReportedState::Running);
-    t.event(EventType::Started, "c", Some(s.clone()), &[c.clone()]);
+    t.event(
+        EventType::Started,
+        "c",
+        Some(s.clone()),
+        std::slice::from_ref(&c),
+    );
     t.node = vec![s, c];
     t.settle();
     assert_eq!(marks(&t, "c"), [(ContainerStarted, false)]);

@@ -223,6 +223,7 @@ async fn one_that_lags_behind_what_is_kept_is_told() {
             );
         }
     }
+    assert_eq!(lags.try_next(), Some(Delivery::Synced));
     let Some(Delivery::Lagged { missed }) = lags.try_next() else {
         panic!("it was not told");
     };

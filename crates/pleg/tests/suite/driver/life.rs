@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pleg::core::{EventType, Mode, ReportedState, Settings};
-use pleg::{Pleg, ReconnectSettings, WaitError};
+use pleg::{Delivery, Pleg, ReconnectSettings, WaitError};
 
 use crate::support::{
     MINUTE, MS, Node, Op, SECOND, container, drain, exited, pass, pod, rarely, sandbox, settings,
@@ -85,6 +85,7 @@ async fn dropping_the_last_handle_ends_everything() {
         pass(&another, MINUTE).await;
         let clock = another.clock();
         drop(another);
+        assert_eq!(soon(subscription.next()).await, Some(Delivery::Synced));
         assert_eq!(soon(subscription.next()).await, None);
         while !node.is_let_go() {
             clock.sleep_until(clock.now().after(MS)).await;
