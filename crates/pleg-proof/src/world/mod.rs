@@ -17,8 +17,8 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use pleg_core::{
-    Backlog, CallError, CallErrorKind, Counters, EventType, HeldId, Id, Instant, KnownIds, Mode,
-    PodUid, Reconciler, RuntimeEvent, Settings, Ticket, WaiterId,
+    Backlog, CallError, CallErrorKind, Cause, Counters, EventType, HeldId, Id, Instant, KnownIds,
+    Mode, PodUid, Reconciler, RuntimeEvent, Settings, Ticket, WaiterId,
 };
 
 use crate::checks::{Checks, Duties, Input, Losses, Signs, Subscribers};
@@ -443,6 +443,11 @@ impl World {
     /// The events that were missed, of all kinds.
     pub fn missed(&self) -> u64 {
         self.machine.counters().missed.iter().sum()
+    }
+
+    /// The inspections that were made because somebody waited.
+    pub fn inspections_for_waiters(&self) -> u64 {
+        self.machine.counters().inspections_by_cause[Cause::Waiter as usize]
     }
 
     fn uid(&self, pod: usize) -> PodUid {
