@@ -17,6 +17,12 @@ use crate::wait::until;
 /// How long any call may take; a halted daemon answers late.
 const PATIENCE: Duration = Duration::from_secs(90);
 
+/// Whether the runtime itself reported this error: a call that it did not answer has a source.
+fn runtime_answered(error: &anyhow::Error) -> bool {
+    let status = error.downcast_ref::<tonic::Status>();
+    status.is_some_and(|status| std::error::Error::source(status).is_none())
+}
+
 /// What a container does with its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
@@ -274,14 +280,17 @@ impl Kubelet {
         };
         let started = self
             .call(self.client.clone().start_container(request))
-            .await
-            .with_context(|| format!("StartContainer {id}"));
+            .await;
         self.remember(id, |d| match &started {
             Ok(_) => d.started = true,
+            // A lost connection says nothing about the container.
+            Err(error) if !runtime_answered(error) => {}
             // So the runtime shows one that it could not start.
             Err(_) => d.exit_code = Life::CannotStart.exit_code(),
         });
-        started.map(drop)
+        started
+            .map(drop)
+            .with_context(|| format!("StartContainer {id}"))
     }
 
     /// StopContainer.

@@ -49,6 +49,8 @@ pub(crate) struct Witness {
     said: BTreeMap<Id, BTreeMap<u32, Vec<LifecycleType>>>,
     /// Whether the present input is the answer of a read.
     answers: bool,
+    /// Whether the pods that existed at the start have been announced.
+    synced: bool,
 }
 
 impl Witness {
@@ -68,6 +70,7 @@ impl Witness {
             listening: BTreeSet::new(),
             said: BTreeMap::new(),
             answers: false,
+            synced: false,
         }
     }
 
@@ -181,6 +184,11 @@ impl Witness {
                 let uid = self.inspections.remove(ticket);
                 self.failed
                     .insert(uid.expect("an inspection in flight"), *ticket);
+            }
+            Output::Synced => {
+                assert!(!self.synced, "synced twice");
+                assert!(!self.lists.is_empty(), "synced before a complete list");
+                self.synced = true;
             }
             Output::Resubscribe => {}
             other => panic!("an output that nobody knows: {other:?}"),
