@@ -1,11 +1,11 @@
 //! One pod: its members, its freshness, and how its published status is put together.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::error::CallError;
 use crate::ids::{Id, Ids, Kind, PodUid};
-use crate::observed::{Inspection, Report, ReportedState};
+use crate::observed::Ticket;
 use crate::order::Position;
 use crate::record::Record;
 use crate::records::Records;
@@ -22,8 +22,11 @@ pub(crate) struct Pod {
     pub(crate) name: Text,
     /// Its ids that exist.
     pub(crate) members: Ids,
-    /// Its ids, removed ones too, of which a read contradicts what is recorded.
+    /// Its members of which a read contradicts what is recorded.
     pub(crate) contradicted: Ids,
+    /// Ids that are recorded as removed and that the newest read showed all the same, as it showed
+    /// them. Until that is decided, they are published (invariant 2).
+    pub(crate) reappeared: BTreeMap<Id, Box<Record>>,
     /// The freshness that is proved.
     pub(crate) as_of: Option<Instant>,
     pub(crate) error: Option<Arc<CallError>>,
@@ -44,15 +47,37 @@ pub(crate) struct Pod {
 /// A read of which the lists and the status calls disagree.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FirstRead {
-    pub(crate) read: Inspection,
+    pub(crate) ticket: Ticket,
+    pub(crate) began: Instant,
+    pub(crate) ended: Instant,
     /// The ids that became unsettled by it, if the second read says the same.
     pub(crate) open: Vec<Id>,
 }
 
 impl Pod {
-    /// Whether nothing at all has to be remembered of it.
+    /// Whether nothing of it is recorded or shown any more.
     pub(crate) fn is_gone(&self) -> bool {
-        self.members.is_empty() && self.contradicted.is_empty()
+        self.members.is_empty() && self.reappeared.is_empty()
+    }
+
+    /// Whether a read contradicts what is recorded of one of its ids, and it is not decided.
+    pub(crate) fn is_disputed(&self) -> bool {
+        !self.contradicted.is_empty() || !self.reappeared.is_empty()
+    }
+
+    /// Its ids: those that exist, and those that are recorded as removed and shown all the same.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = &Id> {
+        self.members.iter().chain(self.reappeared.keys())
+    }
+
+    /// What is published of each of its ids.
+    pub(crate) fn shown<'a>(
+        &'a self,
+        records: &'a Records,
+    ) -> impl Iterator<Item = (&'a Id, &'a Record)> {
+        let members = self.members.iter();
+        let members = members.filter_map(|id| Some((id, &**records.get(id)?)));
+        members.chain(self.reappeared.iter().map(|(id, shown)| (id, &**shown)))
     }
 
     /// Takes the pod's names from an answer that has them.
@@ -68,59 +93,7 @@ impl Pod {
 
     /// The pod's status as it is to be published.
     pub(crate) fn assemble(&self, uid: &PodUid, records: &Records) -> PodStatus {
-        let members = self
-            .members
-            .iter()
-            .filter_map(|id| Some((id, &**records.get(id)?)));
-        let mut status = assemble_members(uid, members);
-        status.namespace = self.namespace.clone();
-        status.name = self.name.clone();
-        status.error = self.error.clone();
-        status.ips = self.addresses(&status);
-        status
-    }
-
-    /// The answer to a waiter whose own read showed ids that are recorded as removed, or left out ids
-    /// that are recorded to exist: until it is decided, it is shown what its read showed (invariant 2).
-    pub(crate) fn assemble_with(
-        &self,
-        uid: &PodUid,
-        records: &Records,
-        read: &Inspection,
-        omitted: &BTreeSet<Id>,
-        now: Instant,
-    ) -> PodStatus {
-        let mut all: BTreeMap<Id, Box<Record>> = self
-            .members
-            .iter()
-            .filter(|id| !omitted.contains(*id))
-            .filter_map(|id| Some((id.clone(), records.get(id)?.clone())))
-            .collect();
-        // What was removed while the read was under way it does not contradict.
-        let contradicts = |report: &&Report| {
-            let record = records.get(&report.id);
-            record.is_none_or(|r| !r.is_removed() || read.began > r.recorded_since())
-        };
-        let failed = read.failed.iter().filter_map(|failed| failed.row.as_ref());
-        let row = |(id, shown): &(Id, ReportedState)| Some(records.get(id)?.row(id, *shown));
-        let unchanged: Vec<Report> = read.unchanged.iter().filter_map(row).collect();
-        let shown = read.found.iter().chain(&read.unsettled).chain(failed);
-        for report in shown.chain(&unchanged).filter(contradicts) {
-            all.entry(report.id.clone()).or_insert_with(|| {
-                let mut record = Record::new(report.identity.clone(), now);
-                match Position::shown(report.identity.kind, report.shown) {
-                    Some(p) => record.join(p, crate::lifecycle::Source::Inspection, now, now),
-                    None => record.set_unknown(now),
-                };
-                record.details_from_read(report, now);
-                record.unsettled = read.unsettled.iter().any(|row| row.id == report.id);
-                let failed = read.failed.iter().find(|failed| failed.id == report.id);
-                record.error = failed.map(|failed| Arc::new(failed.error.clone()));
-                Box::new(record)
-            });
-        }
-        let all = all.iter().map(|(id, record)| (id, &**record));
-        let mut status = assemble_members(uid, all);
+        let mut status = assemble_ids(uid, self.shown(records));
         status.namespace = self.namespace.clone();
         status.name = self.name.clone();
         status.error = self.error.clone();
@@ -152,13 +125,10 @@ impl Pod {
     }
 }
 
-fn assemble_members<'a>(
-    uid: &PodUid,
-    members: impl Iterator<Item = (&'a Id, &'a Record)>,
-) -> PodStatus {
+fn assemble_ids<'a>(uid: &PodUid, shown: impl Iterator<Item = (&'a Id, &'a Record)>) -> PodStatus {
     let mut sandboxes = Vec::new();
     let mut containers: Vec<(&Id, &Record)> = Vec::new();
-    for (id, record) in members {
+    for (id, record) in shown {
         match record.kind() {
             Kind::Sandbox => {
                 // Most pods have one.

@@ -5,11 +5,13 @@
 //! changed into cache writes and announcements, `timers` holds what is to happen later.
 
 mod apply;
+mod contradictions;
 mod events;
 mod lists;
 mod probe;
 mod publish;
 mod reads;
+mod removals;
 mod state_counts;
 mod stream_check;
 mod timers;
@@ -29,6 +31,7 @@ use crate::observed::{HeldId, KnownIds, StreamChange, Ticket};
 use crate::pending::{PendingEvents, Unrecorded};
 use crate::pod::Pods;
 use crate::profile::EventProfile;
+use crate::record::Record;
 use crate::records::Records;
 use crate::relist::{RelistSchedule, Trust};
 use crate::scheduler::{Cause, Causes, InspectionScheduler};
@@ -564,8 +567,9 @@ impl Reconciler {
                 pod.as_of.filter(|&as_of| as_of > after)?;
                 Some(PodView::new(status, pod.as_of, self.inspected(uid)))
             }
-            // A complete list is news of every pod that it does not show, unless is recorded
-            // the pod's end since the list began only: an event satisfies nobody (invariant 4).
+            // A complete list is an observation of every pod that it does not show. It answers
+            // nothing about a pod whose end was recorded after the list began: an event does not
+            // satisfy a waiter (invariant 4).
             None => {
                 let as_of = self.relist.complete().filter(|&as_of| as_of > after)?;
                 if self.removed_pods.contains_key(uid) || self.scheduler.owes(uid) {
@@ -634,8 +638,7 @@ impl Reconciler {
         }
     }
 
-    /// The ids of a pod that is to be inspected: all that exist, and all about which reads
-    /// contradict what is recorded. An inspection for those who wait for a state alone reads what is
+    /// The ids of a pod that is to be inspected: all that are published. An inspection for those who wait for a state alone reads what is
     /// owed; any other reads every status. One that failed is repeated when its retry is due, or for
     /// those who ask for details.
     fn held(&self, now: Instant, uid: &PodUid, causes: Causes) -> Vec<HeldId> {
@@ -646,22 +649,23 @@ impl Reconciler {
         let repeats =
             causes.iter().any(Cause::asks_for_details) || self.scheduler.may_be_retried(uid, now);
         let open = pod.first_read.as_ref().map(|first| &first.open);
-        let held = |id: &Id| {
-            let record = self.records.get(id)?;
-            let asked_again =
-                pod.contradicted.contains(id) || open.is_some_and(|open| open.contains(id));
+        let held = |(id, record): (&Id, &Record)| {
+            let asked_again = pod.contradicted.contains(id)
+                || pod.reappeared.contains_key(id)
+                || open.is_some_and(|open| open.contains(id));
             let owed = match record.error.is_some() {
                 true => repeats,
                 false => !state_only || asked_again || record.owes_status(),
             };
-            Some(HeldId {
+            HeldId {
                 id: id.clone(),
                 kind: record.kind(),
                 shown: record.shown(),
                 owed,
-            })
+            }
         };
-        let ids = pod.members.union(&pod.contradicted);
-        ids.filter_map(held).collect()
+        let mut ids: Vec<HeldId> = pod.shown(&self.records).map(held).collect();
+        ids.sort_unstable_by(|a, b| a.id.cmp(&b.id));
+        ids
     }
 }
