@@ -46,10 +46,26 @@ impl Engine {
         Ok(Response::new(response))
     }
 
-    /// A list in pages, if the runtime has streaming lists. An empty list has no page.
+    /// The number of items per page of a streaming list. Fails if the runtime has no streaming
+    /// lists; call this before the list is read, as the runtime reads nothing then.
+    pub(crate) fn page_size(&self, method: &str) -> Result<usize, Status> {
+        let off = self.chaos.value("list.unimplemented", |c| {
+            c.lists.unimplemented.then_some(())
+        });
+        let (None, Some(size)) = (off, self.profile.list_page_size) else {
+            let message = format!("unknown method {method} for service runtime.v1.RuntimeService");
+            return Err(Status::unimplemented(message));
+        };
+        Ok(self
+            .chaos
+            .value("list.page", |c| c.lists.page)
+            .unwrap_or(size))
+    }
+
+    /// A list in pages of that size. An empty list has no page.
     pub(crate) fn pages<R, P>(
         &self,
-        method: &str,
+        size: usize,
         rows: Vec<R>,
         page: impl Fn(Vec<R>) -> P,
     ) -> Result<Response<BoxStream<P>>, Status>
@@ -58,14 +74,6 @@ impl Engine {
         P: Message + 'static,
     {
         let chaos = &self.chaos;
-        let off = chaos.value("list.unimplemented", |c| {
-            c.lists.unimplemented.then_some(())
-        });
-        let (None, Some(size)) = (off, self.profile.list_page_size) else {
-            let message = format!("unknown method {method} for service runtime.v1.RuntimeService");
-            return Err(Status::unimplemented(message));
-        };
-        let size = chaos.value("list.page", |c| c.lists.page).unwrap_or(size);
         let mut pages: Vec<_> = split(rows, size)
             .into_iter()
             .map(|rows| {
