@@ -10,7 +10,6 @@ use std::{
     time::Duration,
 };
 
-use pleg_cri::v1;
 use pleg_runtime::clock::Clock;
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -20,6 +19,7 @@ use crate::{
     chaos::{Chaos, Injector},
     delivery::{Context, Counts},
     error::CallError,
+    events::HeldEvent,
     faults::{Call, CallFault, Faults},
     process::{Phase, Process, Sockets},
     profile::{Profile, StartupBehavior},
@@ -34,8 +34,8 @@ pub(crate) struct Engine {
     pub(crate) chaos: Arc<Injector>,
     /// What a new process of the runtime needs.
     pub(crate) context: Context,
-    /// An event that is published after the next one.
-    pub(crate) swapped: Mutex<Option<(Arc<Process>, v1::ContainerEventResponse)>>,
+    /// An event that is published after the next one (fault `swap`).
+    pub(crate) held_event: Mutex<Option<HeldEvent>>,
     world: Mutex<World>,
     /// The running containers.
     pub(crate) programs: Mutex<HashMap<String, Program>>,
@@ -93,7 +93,7 @@ impl Engine {
             faults,
             chaos: Arc::clone(&context.chaos),
             context,
-            swapped: Mutex::default(),
+            held_event: Mutex::default(),
             world: Mutex::new(World::new(seed)),
             programs: Mutex::default(),
             exit_events: Mutex::default(),

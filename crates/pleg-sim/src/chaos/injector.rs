@@ -14,7 +14,7 @@ use pleg_runtime::clock::Clock;
 use tokio::{sync::watch, time::Instant};
 use tonic::{Code, Status};
 
-use super::{CallChaos, Chaos, Hang, KnobError, Rate, knobs::snake};
+use super::{CallChaos, Chaos, EventChaos, Hang, KnobError, Rate, knobs::snake};
 use crate::{
     id::Rng,
     profile::{GO_ZERO_TIME, Profile},
@@ -24,6 +24,7 @@ use crate::{
 /// The additional size of an event if `oversize.bytes` is not set.
 const DEFAULT_OVERSIZE: usize = 5_000_000;
 const SECOND_SUBSCRIBER: &str = "second_subscriber";
+const SWAP: &str = "swap";
 const HOUR: i64 = 3_600_000_000_000;
 
 #[derive(Debug)]
@@ -228,8 +229,8 @@ impl Injector {
         pause
     }
 
-    /// Changes an event of a sandbox before it is published, and returns how it is published.
-    pub(crate) fn alter_event(&self, sandbox: &str, event: &mut ContainerEventResponse) -> Publish {
+    /// Changes an event of a sandbox before it is published.
+    pub(crate) fn alter_event(&self, sandbox: &str, event: &mut ContainerEventResponse) {
         let mut state = self.state();
         let chaos = state.chaos.events.clone();
         if chaos.freeze != Rate::Never {
@@ -273,15 +274,32 @@ impl Injector {
                 .annotations
                 .insert("pleg-sim/oversize".to_owned(), bytes);
         }
-        if state.roll("drop", chaos.drop) {
+    }
+
+    /// How the next event is published. `swap` is not counted here: it depends on the next event
+    /// (see [`Injector::count_swap`]).
+    pub(crate) fn publish_mode(&self) -> Publish {
+        let mut state = self.state();
+        let EventChaos {
+            drop,
+            duplicate,
+            swap,
+            ..
+        } = state.chaos.events;
+        if state.roll("drop", drop) {
             Publish::Never
-        } else if state.roll("duplicate", chaos.duplicate) {
+        } else if state.roll("duplicate", duplicate) {
             Publish::Twice
-        } else if state.roll("swap", chaos.swap) {
+        } else if state.decide(SWAP, swap) {
             Publish::AfterNext
         } else {
             Publish::Once
         }
+    }
+
+    /// Counts an event that was published after the next one.
+    pub(crate) fn count_swap(&self) {
+        self.state().count(SWAP);
     }
 
     /// Whether an event goes to the second subscriber, where each event goes to one subscriber.
@@ -334,20 +352,26 @@ impl State {
         *self.fired.entry(name.to_owned()).or_default() += 1;
     }
 
+    /// Decides whether the knob fires in this case, and counts it if so.
     fn roll(&mut self, name: &str, rate: Rate) -> bool {
-        let fires = match rate {
-            Rate::Never => return false,
+        let fires = self.decide(name, rate);
+        if fires {
+            self.count(name);
+        }
+        fires
+    }
+
+    /// Decides whether the knob fires in this case.
+    fn decide(&mut self, name: &str, rate: Rate) -> bool {
+        match rate {
+            Rate::Never => false,
             Rate::Millionths(n) => self.rng.below(1_000_000) < u64::from(n),
             Rate::Nth(n) => {
                 let case = self.cases.entry(name.to_owned()).or_default();
                 *case += 1;
                 *case == n
             }
-        };
-        if fires {
-            self.count(name);
         }
-        fires
     }
 
     /// The groups that a call belongs to.

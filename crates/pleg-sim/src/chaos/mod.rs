@@ -47,7 +47,8 @@ pub struct EventChaos {
     pub drop: Rate,
     /// The event is sent twice.
     pub duplicate: Rate,
-    /// The event is sent after the next event, or after 100 ms if there is none.
+    /// The event is sent after the next event, or after 100 ms if there is none. It is counted in
+    /// [`Sim::fired`](crate::Sim::fired) only if it was sent after another event.
     pub swap: Rate,
     /// The event carries the statuses of the sandbox's previous event.
     pub freeze: Rate,

@@ -58,6 +58,38 @@ async fn event_is_lost_sent_twice_or_swapped() {
     let s = cri.run("p").await;
     let received = events.next_as_text(2, &[(&s, "S")]).await;
     assert_eq!(received, [s1, s2]);
+    assert!(!sim.fired().contains_key("swap"), "nothing was swapped");
+    sim.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn swap_of_every_event_swaps_pairs_and_counts_each_pair_once() {
+    let [s1, s2, a1, a2] = START;
+    let (sim, mut events, mut cri) = sim_with_knobs(&["swap"]).await;
+    let s = cri.run("p").await;
+    let a = cri.create_and_start(&s, "a", "").await;
+    let received = events.next_as_text(4, &[(&s, "S"), (&a, "A")]).await;
+    assert_eq!(received, [s2, s1, a2, a1]);
+    assert_eq!(sim.fired()["swap"], 2);
+    sim.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_event_is_not_swapped_with_the_one_before() {
+    let [s1, _, a1, a2] = START;
+    // STARTED(S) is lost; CREATED(S) is held until CREATED(A), and sent after it.
+    let (sim, mut events, mut cri) = sim_with_knobs(&["swap=#1", "drop=#2"]).await;
+    let s = cri.run("p").await;
+    let a = cri.create_and_start(&s, "a", "").await;
+    let names = [(s.as_str(), "S"), (&a, "A")];
+    assert_eq!(events.next_as_text(3, &names).await, [a1, s1, a2]);
+    assert_eq!(sim.fired()["swap"], 1);
+    sim.shutdown().await;
+    // Nothing follows the lost event, so CREATED(S) is sent after the timeout.
+    let (sim, mut events, mut cri) = sim_with_knobs(&["swap=#1", "drop=#2"]).await;
+    let s = cri.run("p").await;
+    assert_eq!(events.next_as_text(1, &[(&s, "S")]).await, [s1]);
+    assert!(!sim.fired().contains_key("swap"), "nothing was swapped");
     sim.shutdown().await;
 }
 
