@@ -28,6 +28,12 @@ const MAX_LINE: u64 = 64 << 10;
 /// The maximum number of concurrent connections. Others wait.
 const MAX_CONNECTIONS: usize = 8;
 
+const RESTART: &str = "restart [kill] [down=5s] [starting=2s] [containers=run|end:CODE|lost]";
+const DOWN: &str = "down [kill]";
+const EXIT: &str = "exit CONTAINER [CODE]";
+const OOM: &str = "oom CONTAINER";
+const KILL_SANDBOX: &str = "kill-sandbox SANDBOX";
+
 /// The commands and their descriptions.
 pub const COMMANDS: &[(&str, &str)] = &[
     (
@@ -41,22 +47,27 @@ pub const COMMANDS: &[(&str, &str)] = &[
     ("calm", "turn all knobs off; hanging calls proceed"),
     ("cut", "cut all connections"),
     (
-        "restart [kill] [down=5s] [starting=2s] [containers=end:CODE|lost]",
-        "restart the runtime; earlier events and those of the downtime are lost",
-    ),
-    ("down [kill], up, ready", "the steps of a restart"),
-    (
-        "exit CONTAINER [CODE]",
-        "make a container exit with 1 or CODE",
+        RESTART,
+        "restart the runtime: with SIGTERM, or with SIGKILL (kill); it is down for a time (down) and \
+         then starts for a time (starting), 0 s by default. Meanwhile the containers keep running \
+         (run, the default), exit with CODE (end:CODE), or exit with an unknown code (lost). \
+         Queued events and those of the downtime are lost",
     ),
     (
-        "oom CONTAINER",
-        "kill a container because it is out of memory",
+        DOWN,
+        "stop the runtime with SIGTERM, or with SIGKILL (kill)",
     ),
     (
-        "kill-sandbox SANDBOX",
-        "kill the pause process of a sandbox",
+        "up",
+        "start a runtime that is down; it does not answer calls yet",
     ),
+    ("ready", "let a runtime that is starting answer calls"),
+    (
+        EXIT,
+        "make a container exit with CODE, 1 by default; CONTAINER is the beginning of its id",
+    ),
+    (OOM, "kill a container because it is out of memory"),
+    (KILL_SANDBOX, "kill the pause process of a sandbox"),
     ("help", "show the commands and the knobs"),
 ];
 
@@ -74,7 +85,7 @@ pub enum ControlError {
     #[error(transparent)]
     Knob(#[from] KnobError),
     /// An argument is missing or not valid.
-    #[error("{command}: {what}; write {usage}")]
+    #[error("{command}: {what}; usage: {usage}")]
     Usage {
         /// The command.
         command: &'static str,
@@ -114,8 +125,7 @@ pub(crate) async fn execute(engine: &Arc<Engine>, line: &str) -> CommandResult {
             empty_response()
         }
         "down" => {
-            let options = parse_restart(rest)?;
-            engine.go_down(options.termination).await;
+            engine.go_down(parse_down(rest)?).await;
             empty_response()
         }
         "up" => {
@@ -130,11 +140,11 @@ pub(crate) async fn execute(engine: &Arc<Engine>, line: &str) -> CommandResult {
         }
         "exit" => exit(engine, rest),
         "oom" => {
-            let [id] = one_id("oom", "oom CONTAINER", rest)?;
+            let [id] = one_id("oom", OOM, rest)?;
             kill(engine, id, ExitStatus::OOM)
         }
         "kill-sandbox" => {
-            let [id] = one_id("kill-sandbox", "kill-sandbox SANDBOX", rest)?;
+            let [id] = one_id("kill-sandbox", KILL_SANDBOX, rest)?;
             let id = find_id(engine.world().sandboxes.keys(), id)?;
             if engine.kill_sandbox(&id) {
                 return empty_response();
@@ -161,12 +171,16 @@ fn is_knob(word: &str) -> bool {
 fn no_arguments(command: &'static str, rest: &[&str]) -> Result<(), ControlError> {
     match rest.first() {
         None => Ok(()),
-        Some(more) => Err(ControlError::Usage {
+        Some(word) => Err(ControlError::Usage {
             command,
-            what: format!("it takes no {more:?}"),
+            what: unexpected(word),
             usage: command,
         }),
     }
+}
+
+fn unexpected(word: &str) -> String {
+    format!("unexpected argument {word:?}")
 }
 
 fn one_id<'a>(
@@ -176,7 +190,7 @@ fn one_id<'a>(
 ) -> Result<[&'a str; 1], ControlError> {
     <[&str; 1]>::try_from(rest).map_err(|_| ControlError::Usage {
         command,
-        what: format!("it takes one id, not {}", rest.len()),
+        what: format!("it takes one id, not {} arguments", rest.len()),
         usage,
     })
 }
@@ -185,19 +199,19 @@ fn exit(engine: &Engine, rest: &[&str]) -> CommandResult {
     let usage_error = |what: String| ControlError::Usage {
         command: "exit",
         what,
-        usage: "exit CONTAINER [CODE], where CODE is 0 to 255",
+        usage: EXIT,
     };
     let (id, code) = match rest {
         [id] => (*id, 1),
         [id, code] => {
             let code: u8 = code
                 .parse()
-                .map_err(|_| usage_error(format!("{code:?} is not an exit code")))?;
+                .map_err(|_| usage_error(format!("{code:?} is not an exit code (0 to 255)")))?;
             (*id, i32::from(code))
         }
         _ => {
             return Err(usage_error(format!(
-                "it takes an id and a code, not {}",
+                "it takes an id and at most one code, not {} arguments",
                 rest.len()
             )));
         }
@@ -211,7 +225,7 @@ fn kill(engine: &Engine, id: &str, exit: ExitStatus) -> CommandResult {
         return empty_response();
     }
     Err(ControlError::Impossible(format!(
-        "container {id} does not run"
+        "container {id} is not running"
     )))
 }
 
@@ -233,12 +247,23 @@ fn find_id<'a>(
     }
 }
 
+fn parse_down(words: &[&str]) -> Result<Termination, ControlError> {
+    match words {
+        [] => Ok(Termination::Sigterm),
+        ["kill"] => Ok(Termination::Sigkill),
+        ["kill", other, ..] | [other, ..] => Err(ControlError::Usage {
+            command: "down",
+            what: unexpected(other),
+            usage: DOWN,
+        }),
+    }
+}
+
 fn parse_restart(words: &[&str]) -> Result<Restart, ControlError> {
-    const USAGE: &str = "restart [kill] [down=5s] [starting=2s] [containers=run|end:CODE|lost]";
     let usage_error = |what: String| ControlError::Usage {
         command: "restart",
         what,
-        usage: USAGE,
+        usage: RESTART,
     };
     let mut options = Restart::default();
     for word in words {
@@ -257,7 +282,7 @@ fn parse_restart(words: &[&str]) -> Result<Restart, ControlError> {
                 let code = code.ok_or_else(|| usage_error(format!("{word:?} is not valid")))?;
                 options.containers = ContainersWhileDown::Exit(i32::from(code));
             }
-            _ => return Err(usage_error(format!("it takes no {word:?}"))),
+            _ => return Err(usage_error(unexpected(word))),
         }
     }
     Ok(options)
@@ -356,6 +381,11 @@ async fn serve_connection(
     let mut read = BufReader::new(read.take(MAX_LINE));
     let mut line = String::new();
     while !stop.is_cancelled() && read.read_line(&mut line).await? > 0 {
+        if !line.ends_with('\n') && read.get_ref().limit() == 0 {
+            // Do not execute a part of a command.
+            let response = format!("error: a command has at most {MAX_LINE} bytes\n");
+            return write.write_all(response.as_bytes()).await;
+        }
         let response = match execute(engine, &line).await {
             Ok(response) => format!("{response}ok\n"),
             Err(error) => format!("error: {error}\n"),

@@ -57,7 +57,7 @@ async fn every_command_has_its_effect() {
     sim.control("ready").await.unwrap();
     assert_eq!(sim.phase(), Phase::Serving);
     let help = sim.control("help").await.unwrap();
-    assert!(help.contains("restart [kill]") && help.contains("list.page=NUMBER"));
+    assert!(help.contains("containers=run|end:CODE|lost") && help.contains("list.page=NUMBER"));
     sim.shutdown().await;
 }
 
@@ -77,27 +77,46 @@ async fn invalid_command_returns_error_and_changes_nothing() {
             "list.pages=3",
             "no knob \"list.pages\"; similar: list.empty",
         ),
-        ("calm down", "calm: it takes no \"down\""),
+        (
+            "calm down",
+            "calm: unexpected argument \"down\"; usage: calm",
+        ),
         (
             "restart now",
-            "restart: it takes no \"now\"; write restart [kill]",
+            "restart: unexpected argument \"now\"; usage: restart [kill]",
         ),
         ("restart down=5", "\"5\" is not a duration"),
         (
             "restart containers=end:x",
             "\"containers=end:x\" is not valid",
         ),
-        ("exit", "it takes an id and a code, not 0"),
+        (
+            "down down=5s",
+            "down: unexpected argument \"down=5s\"; usage: down [kill]",
+        ),
+        ("down starting=2s", "unexpected argument \"starting=2s\""),
+        (
+            "down kill containers=lost",
+            "unexpected argument \"containers=lost\"",
+        ),
+        ("down kill kill", "unexpected argument \"kill\""),
+        ("show all", "show: unexpected argument \"all\""),
+        ("help restart", "help: unexpected argument \"restart\""),
+        ("cut all", "cut: unexpected argument \"all\""),
+        ("up 2s", "up: unexpected argument \"2s\""),
+        ("ready now", "ready: unexpected argument \"now\""),
+        ("exit", "it takes an id and at most one code, not 0"),
         ("exit zz", "no id begins with \"zz\""),
-        ("exit a b c", "it takes an id and a code, not 3"),
+        ("exit a b c", "it takes an id and at most one code, not 3"),
         ("oom", "it takes one id, not 0"),
         ("kill-sandbox zz", "no id begins with"),
     ] {
         let error = sim.control(line).await.unwrap_err().to_string();
         assert!(error.contains(part), "{line}: {error}");
     }
+    assert_eq!(sim.phase(), Phase::Serving);
     let error = sim.control(&format!("exit {a}")).await.unwrap_err();
-    assert!(error.to_string().contains("does not run"));
+    assert!(error.to_string().contains("is not running"));
     let error = sim.control(&format!("exit {a} 256")).await.unwrap_err();
     assert!(error.to_string().contains("not an exit code"));
     assert_eq!(
@@ -144,7 +163,16 @@ async fn control_socket_answers_each_line() {
     );
     assert!(send("drop=5\n").await[0].starts_with("error: drop=5: not a rate"));
     assert_eq!(send("calm\n").await, ["ok\n"]);
-    // A line without a newline is limited in size, and is not a valid command.
+    // A command that is too long is rejected as a whole, even if its beginning is valid.
+    let mut long = BufReader::new(UnixStream::connect(&path).await.unwrap());
+    let knobs = "drop=5% ".repeat((64 << 10) / 8);
+    let write = async { long.get_mut().write_all(knobs.as_bytes()).await.unwrap() };
+    with_timeout(write).await;
+    let mut response = String::new();
+    with_timeout(long.read_line(&mut response)).await.unwrap();
+    assert_eq!(response, "error: a command has at most 65536 bytes\n");
+    assert_eq!(sim.chaos().to_string(), "");
+    // A line without a newline is limited in size.
     let mut flood = UnixStream::connect(&path).await.unwrap();
     with_timeout(flood.write_all(&[b'x'; 200_000]))
         .await
