@@ -107,8 +107,13 @@ async fn watch_shows_events_in_every_mode() {
     ] {
         let sim = format!("--sim={mode}");
         let mut watch = Running::start(&["watch", &sim, "-o", "json"]);
-        let event: serde_json::Value =
-            serde_json::from_str(&watch.line().await.expect("an event")).expect("JSON");
+        let event = loop {
+            let line = watch.line().await.expect("an event");
+            let record: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+            if record["type"] != "Synced" {
+                break record;
+            }
+        };
         assert!(event["pod"].is_object(), "{mode}: {event}");
     }
 }
