@@ -103,6 +103,9 @@ pub(crate) enum Output {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+What existed at the start is shown first, marked initial. The line Synced ends it; changes follow. A
+pod that could not be inspected by then is shown later, marked initial.")]
 pub(crate) struct WatchArgs {
     #[command(flatten)]
     pub(crate) connection: ConnectionArgs,

@@ -48,15 +48,12 @@ pub const COMMANDS: &[(&str, &str)] = &[
     ("cut", "cut all connections"),
     (
         RESTART,
-        "restart the runtime: with SIGTERM, or with SIGKILL (kill); it is down for a time (down) and \
-         then starts for a time (starting), 0 s by default. Meanwhile the containers keep running \
-         (run, the default), exit with CODE (end:CODE), or exit with an unknown code (lost). \
-         Queued events and those of the downtime are lost",
+        "restart the runtime with SIGTERM (kill: with SIGKILL). down and starting are how long it is \
+         down and how long it then starts, 0 s by default. Meanwhile the containers keep running \
+         (containers=run, the default), exit with CODE (end:CODE) or with 255 and the reason \
+         Unknown (lost). Queued events and those of the downtime are lost",
     ),
-    (
-        DOWN,
-        "stop the runtime with SIGTERM, or with SIGKILL (kill)",
-    ),
+    (DOWN, "stop the runtime with SIGTERM (kill: with SIGKILL)"),
     (
         "up",
         "start a runtime that is down; it does not answer calls yet",
