@@ -232,7 +232,7 @@ fn modes() -> impl TypedValueParser<Value = Simulated> {
 
 /// Checks that the text is a valid knob. The knob is set later.
 fn knob(text: &str) -> Result<String, pleg_sim::KnobError> {
-    let mut trial = pleg_sim::Chaos::default();
+    let mut trial = pleg_sim::FaultProfile::default();
     trial.set(text).map(|_| text.to_owned())
 }
 

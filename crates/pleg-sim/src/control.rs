@@ -15,9 +15,9 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    chaos::{self, Chaos, KnobError},
     engine::Engine,
     error::SimError,
+    fault_profile::{self, FaultProfile, KnobError},
     process::{ContainersWhileDown, Restart, Termination},
     programs::ExitStatus,
     server::{Serving, Socket},
@@ -109,7 +109,7 @@ pub(crate) async fn execute(engine: &Arc<Engine>, line: &str) -> CommandResult {
         "help" => no_arguments("help", rest).map(|()| help()),
         "calm" => {
             no_arguments("calm", rest)?;
-            engine.chaos.replace(Chaos::default());
+            engine.injector.replace(FaultProfile::default());
             empty_response()
         }
         "cut" => {
@@ -150,7 +150,7 @@ pub(crate) async fn execute(engine: &Arc<Engine>, line: &str) -> CommandResult {
             Err(ControlError::Impossible(reason))
         }
         word if word.contains(['=', '.']) || words.iter().all(|w| is_knob(w)) => {
-            engine.chaos.set_all(&words)?;
+            engine.injector.set_all(&words)?;
             empty_response()
         }
         word => Err(ControlError::Unknown(word.to_owned())),
@@ -162,7 +162,7 @@ fn empty_response() -> CommandResult {
 }
 
 fn is_knob(word: &str) -> bool {
-    Chaos::default().set(word).is_ok()
+    FaultProfile::default().set(word).is_ok()
 }
 
 fn no_arguments(command: &'static str, rest: &[&str]) -> Result<(), ControlError> {
@@ -265,7 +265,7 @@ fn parse_restart(words: &[&str]) -> Result<Restart, ControlError> {
     let mut options = Restart::default();
     for word in words {
         let duration = |text: &str| {
-            let duration = chaos::duration(text);
+            let duration = fault_profile::duration(text);
             duration.ok_or_else(|| usage_error(format!("{text:?} is not a duration, such as 5s")))
         };
         match word.split_once('=') {
@@ -305,16 +305,16 @@ fn show(engine: &Engine) -> String {
         counts.discarded,
         counts.dropped,
     );
-    let chaos = engine.chaos.chaos().to_string();
-    text.push_str(if chaos.is_empty() {
-        "no chaos\n"
+    let faults = engine.injector.fault_profile().to_string();
+    text.push_str(if faults.is_empty() {
+        "no faults\n"
     } else {
-        "chaos:\n"
+        "faults:\n"
     });
-    for line in chaos.lines() {
+    for line in faults.lines() {
         let _ = writeln!(text, "  {line}");
     }
-    let fired = engine.chaos.fired();
+    let fired = engine.injector.fired();
     if !fired.is_empty() {
         text.push_str("fired:\n");
     }
@@ -330,7 +330,7 @@ fn help() -> String {
         let _ = writeln!(text, "  {command}: {about}");
     }
     text.push_str("knobs:\n");
-    for knob in chaos::help() {
+    for knob in fault_profile::help() {
         let _ = writeln!(text, "  {}: {}", knob.usage, knob.about);
     }
     text

@@ -16,10 +16,10 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::Status;
 
 use crate::{
-    chaos::{Chaos, Injector},
     delivery::{Context, Counts},
     error::CallError,
     events::HeldEvent,
+    fault_profile::{FaultProfile, Injector},
     faults::{Call, CallFault, Faults},
     process::{Phase, Process, Sockets},
     profile::{Profile, StartupBehavior},
@@ -31,7 +31,7 @@ use crate::{
 pub(crate) struct Engine {
     pub(crate) profile: Profile,
     pub(crate) faults: Arc<dyn Faults>,
-    pub(crate) chaos: Arc<Injector>,
+    pub(crate) injector: Arc<Injector>,
     /// What a new process of the runtime needs.
     pub(crate) context: Context,
     /// An event that is published after the next one (fault `swap`).
@@ -74,13 +74,13 @@ impl Engine {
         seed: u64,
         wall: WallClock,
         faults: Arc<dyn Faults>,
-        chaos: Chaos,
+        fault_profile: FaultProfile,
     ) -> Self {
         let stop = CancellationToken::new();
         let counts = watch::Sender::default();
         let (clock, tasks) = (Clock::start(), TaskTracker::new());
         let context = Context {
-            chaos: Arc::new(Injector::new(chaos, &profile, seed, clock)),
+            injector: Arc::new(Injector::new(fault_profile, &profile, seed, clock)),
             counts: counts.clone(),
             clock,
             tasks: tasks.clone(),
@@ -91,7 +91,7 @@ impl Engine {
         Self {
             profile,
             faults,
-            chaos: Arc::clone(&context.chaos),
+            injector: Arc::clone(&context.injector),
             context,
             held_event: Mutex::default(),
             world: Mutex::new(World::new(seed)),
@@ -145,7 +145,7 @@ impl Engine {
         }
         let pod = self.world().pod_of(call.id);
         tokio::select! {
-            result = self.chaos.intercept_call(call.method, pod.as_deref()) => result?,
+            result = self.injector.intercept_call(call.method, pod.as_deref()) => result?,
             () = self.stop.cancelled() => return Err(CallError::ShuttingDown.into()),
         }
         match self.faults.before(call) {

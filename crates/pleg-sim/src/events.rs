@@ -9,9 +9,9 @@ use std::{sync::Arc, time::Duration};
 use pleg_cri::v1::{self, ContainerEventType as Kind};
 
 use crate::{
-    chaos::Publish,
     delivery::Event,
     engine::{Engine, lock},
+    fault_profile::Publish,
     faults::Delivery,
     process::{Phase, Process},
 };
@@ -37,7 +37,7 @@ impl Engine {
             containers_statuses.push(v1::ContainerStatus::default());
         }
         let pause = self.faults.pause_before_stamp(subject, kind);
-        self.pause(pause.max(self.chaos.stamp_pause())).await;
+        self.pause(pause.max(self.injector.stamp_pause())).await;
         let mut event = v1::ContainerEventResponse {
             container_id: subject.to_owned(),
             container_event_type: kind.into(),
@@ -45,7 +45,7 @@ impl Engine {
             pod_sandbox_status,
             containers_statuses,
         };
-        self.chaos.alter_event(sandbox, &mut event);
+        self.injector.alter_event(sandbox, &mut event);
         let delivery = self.faults.event(&mut event);
         let event = Arc::new(event);
         let mode = match delivery {
@@ -59,7 +59,7 @@ impl Engine {
                 return;
             }
             Delivery::Twice => Publish::Twice,
-            Delivery::Once => self.chaos.publish_mode(),
+            Delivery::Once => self.injector.publish_mode(),
         };
         let copies = match mode {
             Publish::Never => return,
@@ -82,7 +82,7 @@ impl Engine {
         if let Some((held_by, held)) = held {
             // After a restart the held event is lost with the old process, so nothing is swapped.
             if Arc::ptr_eq(&held_by, &process) {
-                self.chaos.count_swap();
+                self.injector.count_swap();
             }
             publish(&held_by, held).await;
         }

@@ -1,7 +1,7 @@
 //! Faults that are decided by code.
 //!
 //! Every call passes [`Faults::before`] and every event passes [`Faults::event`]. The default
-//! implementation is a healthy runtime. Faults that are plain data are in [`Chaos`](crate::Chaos).
+//! implementation is a healthy runtime. Faults that are plain data are in [`FaultProfile`](crate::FaultProfile).
 
 use std::{fmt, time::Duration};
 

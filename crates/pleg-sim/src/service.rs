@@ -40,7 +40,7 @@ impl CriService {
     fn reports_not_found(&self) -> bool {
         let engine = &self.engine;
         engine
-            .chaos
+            .injector
             .fires("status.not_found", |c| c.lists.not_found)
     }
 

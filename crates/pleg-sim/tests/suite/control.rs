@@ -24,7 +24,7 @@ async fn every_command_has_its_effect() {
         "mode containerd-2: containerd v2.4.0, serving\n\
          1 sandboxes, 2 containers\n\
          0 subscribers; events: 6 held, 0 discarded, 0 dropped\n\
-         chaos:\n  drop=50%\n  swap=#1\n  pod.uid-p.latency=1s\n"
+         faults:\n  drop=50%\n  swap=#1\n  pod.uid-p.latency=1s\n"
     );
     cri.status(&a).await.unwrap();
     assert!(
@@ -34,7 +34,7 @@ async fn every_command_has_its_effect() {
             .ends_with("fired:\n  pod.uid-p.latency 1\n")
     );
     assert_eq!(sim.control("calm").await.unwrap(), "");
-    assert!(sim.control("show").await.unwrap().contains("no chaos\n"));
+    assert!(sim.control("show").await.unwrap().contains("no faults\n"));
 
     // By the prefix of an id.
     sim.control(&format!("exit {} 7", &a[..12])).await.unwrap();
@@ -120,7 +120,7 @@ async fn invalid_command_returns_error_and_changes_nothing() {
     let error = sim.control(&format!("exit {a} 256")).await.unwrap_err();
     assert!(error.to_string().contains("not an exit code"));
     assert_eq!(
-        sim.chaos().to_string(),
+        sim.fault_profile().to_string(),
         "",
         "an invalid command changes nothing"
     );
@@ -159,7 +159,7 @@ async fn control_socket_answers_each_line() {
     assert_eq!(send("drop=#2 all.hang\n").await, ["ok\n"]);
     assert_eq!(
         send("show\n").await[3..],
-        ["chaos:\n", "  drop=#2\n", "  all.hang=on\n", "ok\n"]
+        ["faults:\n", "  drop=#2\n", "  all.hang=on\n", "ok\n"]
     );
     assert!(send("drop=5\n").await[0].starts_with("error: drop=5: not a rate"));
     assert_eq!(send("calm\n").await, ["ok\n"]);
@@ -171,7 +171,7 @@ async fn control_socket_answers_each_line() {
     let mut response = String::new();
     with_timeout(long.read_line(&mut response)).await.unwrap();
     assert_eq!(response, "error: a command has at most 65536 bytes\n");
-    assert_eq!(sim.chaos().to_string(), "");
+    assert_eq!(sim.fault_profile().to_string(), "");
     // A line without a newline is limited in size.
     let mut flood = UnixStream::connect(&path).await.unwrap();
     with_timeout(flood.write_all(&[b'x'; 200_000]))

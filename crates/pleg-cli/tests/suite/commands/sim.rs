@@ -29,9 +29,9 @@ async fn ctl_commands_take_effect_at_run_time() {
     let dir = TestDir::new();
     let socket = dir.path("cri.sock");
     let flags = ["--mode", "crio", "--runtime-version", "1.31.0"];
-    let chaos = ["--chaos", "version.fail=internal@#1", "--chaos", "drop=#1"];
+    let faults = ["--chaos", "version.fail=internal@#1", "--chaos", "drop=#1"];
     let start = ["sim", "--empty", "--socket", arg(&socket)];
-    let mut running = Running::start(&[&start[..], &flags, &chaos].concat());
+    let mut running = Running::start(&[&start[..], &flags, &faults].concat());
     let message = running.message().await.expect("the mode and the socket");
     assert!(message.contains("(crio)"), "{message}");
     let shown = ctl(&socket, &[]).await;
@@ -40,7 +40,7 @@ async fn ctl_commands_take_effect_at_run_time() {
         "mode crio: cri-o 1.31.0, serving\n\
          0 sandboxes, 0 containers\n\
          0 subscribers; events: 0 held, 0 discarded, 0 dropped\n\
-         chaos:\n  drop=#1\n  version.fail=internal@#1\n"
+         faults:\n  drop=#1\n  version.fail=internal@#1\n"
     );
 
     let kubelet = kubelet(&socket, dir.root());
@@ -54,7 +54,7 @@ async fn ctl_commands_take_effect_at_run_time() {
     assert_eq!(ctl(&socket, &["exit", id.as_str(), "7"]).await, "");
     let shown = ctl(&socket, &["show"]).await;
     assert!(shown.contains("1 sandboxes, 1 containers\n"), "{shown}");
-    assert!(shown.ends_with("no chaos\nfired:\n  drop 1\n"), "{shown}");
+    assert!(shown.ends_with("no faults\nfired:\n  drop 1\n"), "{shown}");
 
     let pods = Running::start(&["pods", "-o", "json", "-r", arg(&socket)])
         .end()
