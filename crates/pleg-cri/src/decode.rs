@@ -137,7 +137,7 @@ impl EventDecoder {
             Some(previous) => Details::Sandbox(previous.clone()),
             None => Details::from(details),
         };
-        let shown = convert::sandbox_shown(status.state);
+        let shown = convert::sandbox_state_or_unknown(status.state);
         let (report, is_unchanged) = report(previous, status.id, shown, identity, details)?;
         if !is_unchanged {
             last_reports.insert(&report, status.size);
@@ -183,7 +183,7 @@ impl EventDecoder {
             attempt: status.attempt,
             created_at: convert::time(status.created_at),
         };
-        let shown = convert::container_shown(status.state);
+        let shown = convert::container_state_or_unknown(status.state);
         let linux = status.resources.as_mut();
         let linux = linux.map(|l| resources(interner, l, old.and_then(|d| d.resources.as_ref())));
         let details = ContainerDetails {
