@@ -64,7 +64,7 @@ pub(crate) fn event_from_parts(
         Ok(v1::ContainerEventType::ContainerStoppedEvent) => EventType::Stopped,
         Ok(v1::ContainerEventType::ContainerDeletedEvent) => EventType::Deleted,
         Err(_) => {
-            Irregular::UnknownNumber.count();
+            Irregular::UnknownEnumValue.count();
             EventType::Other(kind)
         }
     };
@@ -236,11 +236,11 @@ pub(crate) fn exit_code(shown: ReportedState, code: i32) -> Option<i32> {
 }
 
 pub(crate) fn sandbox_state_or_unknown(state: i32) -> ReportedState {
-    sandbox_state(state).unwrap_or_else(unknown_number)
+    sandbox_state(state).unwrap_or_else(unknown_enum_value)
 }
 
 pub(crate) fn container_state_or_unknown(state: i32) -> ReportedState {
-    container_state(state).unwrap_or_else(unknown_number)
+    container_state(state).unwrap_or_else(unknown_enum_value)
 }
 
 /// Converts the state of a sandbox. `None` if the number is not in the CRI.
@@ -261,8 +261,8 @@ pub(crate) fn container_state(state: i32) -> Option<ReportedState> {
     })
 }
 
-fn unknown_number() -> ReportedState {
-    Irregular::UnknownNumber.count();
+fn unknown_enum_value() -> ReportedState {
+    Irregular::UnknownEnumValue.count();
     ReportedState::Unknown
 }
 
@@ -320,7 +320,7 @@ fn addresses(network: v1::PodSandboxNetworkStatus) -> Box<[Text]> {
 pub(crate) fn address(text: &str) -> Option<Text> {
     let is_valid = text.parse::<IpAddr>().is_ok();
     if !is_valid {
-        Irregular::AbsurdAddress.count();
+        Irregular::InvalidAddress.count();
     }
     is_valid.then(|| text.into())
 }
@@ -358,7 +358,7 @@ pub(crate) fn non_empty_id(id: &str) -> Option<&str> {
 pub(crate) fn time(nanos: i64) -> Option<WallTime> {
     let time = WallTime::claimed(nanos);
     if time.is_none() {
-        Irregular::AbsurdTime.count();
+        Irregular::InvalidTime.count();
     }
     time
 }
