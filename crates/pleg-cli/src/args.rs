@@ -88,7 +88,8 @@ pub(crate) struct RuntimeArgs {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Mode {
-    /// The event stream and periodic lists; the period grows while no event is missed
+    /// The event stream and periodic lists; the period grows while no event is missed. On containerd
+    /// 1.x, and on CRI-O up to 1.27, it takes events from other subscribers of the stream
     Evented,
     /// A list every second, like the kubelet's generic PLEG
     Polling,
@@ -150,9 +151,10 @@ pub(crate) struct AgentArgs {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The benchmark only reads lists, statuses and the event stream. It changes nothing on the node. The
-CPU time of the runtime includes the work for its other clients. The first minute is the worst case
-of the evented mode: its relist period grows only while no event is missed.
+The benchmark only reads lists, statuses and the event stream. On containerd 1.x, and on CRI-O up to
+1.27, the evented mode takes events from other subscribers of the stream, such as a kubelet with
+EventedPLEG. The CPU time of the runtime includes the work for its other clients. The first minute is
+the worst case of the evented mode: its relist period grows only while no event is missed.
 
 Examples:
   pleg bench                       the runtime of this node, one minute in each mode

@@ -1,7 +1,7 @@
 //! Configurable faults, as plain data.
 //!
-//! [`FaultProfile`] is the configuration. `knobs` reads and writes it as text, for flags and for control
-//! at run time. `injector` makes the random decisions and counts the faults that fired. The faults
+//! [`FaultProfile`] is the configuration. `knobs` reads and writes it as text, for flags and for
+//! control at run time. `injector` makes the random decisions and counts the faults that fired. The faults
 //! take effect in `events` (events), `stream` (what a subscriber receives), `lists` (list
 //! responses) and `Engine::admit` (every call).
 

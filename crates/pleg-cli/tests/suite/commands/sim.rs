@@ -107,13 +107,7 @@ async fn watch_shows_events_in_every_mode() {
     ] {
         let sim = format!("--sim={mode}");
         let mut watch = Running::start(&["watch", &sim, "-o", "json"]);
-        let event = loop {
-            let line = watch.line().await.expect("an event");
-            let record: serde_json::Value = serde_json::from_str(&line).expect("JSON");
-            if record["type"] != "Synced" {
-                break record;
-            }
-        };
+        let event = watch.event().await;
         assert!(event["pod"].is_object(), "{mode}: {event}");
     }
 }
