@@ -249,7 +249,7 @@ fn sim_help() -> String {
         );
     }
     text.push_str("\nFaults, for --chaos and for pleg sim ctl:\n");
-    for knob in pleg_sim::help() {
+    for knob in pleg_sim::knob_help() {
         let _ = writeln!(text, "  {:<25} {}", knob.usage, knob.about);
     }
     text.push_str(
@@ -268,7 +268,7 @@ Examples:
 
 fn ctl_help() -> String {
     let mut text = String::from("Commands:\n");
-    for (command, about) in pleg_sim::COMMANDS {
+    for (command, about) in pleg_sim::CONTROL_COMMANDS {
         let _ = writeln!(text, "  {command}\n      {about}");
     }
     text.push_str(
@@ -277,7 +277,7 @@ Examples:
   pleg sim ctl --socket /tmp/cri.sock
   pleg sim ctl --socket /tmp/cri.sock drop=5% duplicate=#1
   pleg sim ctl --socket /tmp/cri.sock restart kill down=5s starting=2s
-  echo calm | nc -UN /tmp/cri.sock.ctl",
+  echo reset | nc -UN /tmp/cri.sock.ctl",
     );
     text
 }

@@ -35,7 +35,7 @@ const OOM: &str = "oom CONTAINER";
 const KILL_SANDBOX: &str = "kill-sandbox SANDBOX";
 
 /// The commands and their descriptions.
-pub const COMMANDS: &[(&str, &str)] = &[
+pub const CONTROL_COMMANDS: &[(&str, &str)] = &[
     (
         "show",
         "show the mode, the number of objects, the knobs that are on and what fired",
@@ -44,7 +44,7 @@ pub const COMMANDS: &[(&str, &str)] = &[
         "KNOB=VALUE …",
         "set knobs (all, or none if one is not valid); KNOB=off unsets",
     ),
-    ("calm", "turn all knobs off; hanging calls proceed"),
+    ("reset", "turn all knobs off; hanging calls proceed"),
     ("cut", "cut all connections"),
     (
         RESTART,
@@ -74,7 +74,7 @@ pub const COMMANDS: &[(&str, &str)] = &[
 pub enum ControlError {
     /// The command does not exist.
     #[error(
-        "no command {0:?}; the commands are show, calm, cut, restart, down, up, ready, exit, oom, \
+        "no command {0:?}; the commands are show, reset, cut, restart, down, up, ready, exit, oom, \
              kill-sandbox, help, and knobs as KNOB=VALUE"
     )]
     Unknown(String),
@@ -107,8 +107,8 @@ pub(crate) async fn execute(engine: &Arc<Engine>, line: &str) -> CommandResult {
     match *command {
         "show" => no_arguments("show", rest).map(|()| show(engine)),
         "help" => no_arguments("help", rest).map(|()| help()),
-        "calm" => {
-            no_arguments("calm", rest)?;
+        "reset" => {
+            no_arguments("reset", rest)?;
             engine.injector.replace(FaultProfile::default());
             empty_response()
         }
@@ -326,11 +326,11 @@ fn show(engine: &Engine) -> String {
 
 fn help() -> String {
     let mut text = String::from("commands:\n");
-    for (command, about) in COMMANDS {
+    for (command, about) in CONTROL_COMMANDS {
         let _ = writeln!(text, "  {command}: {about}");
     }
     text.push_str("knobs:\n");
-    for knob in fault_profile::help() {
+    for knob in fault_profile::knob_help() {
         let _ = writeln!(text, "  {}: {}", knob.usage, knob.about);
     }
     text

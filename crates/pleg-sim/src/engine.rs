@@ -22,14 +22,14 @@ use crate::{
     fault_profile::{FaultProfile, Injector},
     faults::{Call, CallFault, Faults},
     process::{Phase, Process, Sockets},
-    profile::{Profile, StartupBehavior},
+    profile::{RuntimeProfile, StartupBehavior},
     programs::Program,
     world::World,
 };
 
 #[derive(Debug)]
 pub(crate) struct Engine {
-    pub(crate) profile: Profile,
+    pub(crate) profile: RuntimeProfile,
     pub(crate) faults: Arc<dyn Faults>,
     pub(crate) injector: Arc<Injector>,
     /// What a new process of the runtime needs.
@@ -69,7 +69,7 @@ impl std::fmt::Debug for Wall {
 
 impl Engine {
     pub(crate) fn new(
-        profile: Profile,
+        profile: RuntimeProfile,
         phase: Phase,
         seed: u64,
         wall: WallClock,

@@ -40,7 +40,7 @@
 //! It is plain data in code ([`SimBuilder::fault_profile`], [`Sim::set_fault_profile`]) and `KNOB=VALUE` as text
 //! ([`Sim::set_knob`], `pleg sim --chaos`). It can be changed at run time ([`Sim::serve_control`],
 //! `pleg sim ctl`). Random decisions follow from the seed. [`Sim::fired`] returns how often each
-//! knob fired. [`help`] returns the complete list:
+//! knob fired. [`knob_help`] returns the complete list:
 //!
 //! | knobs | effect |
 //! | --- | --- |
@@ -108,12 +108,12 @@ mod views;
 mod workload;
 mod world;
 
-pub use control::{COMMANDS, ControlError};
+pub use control::{CONTROL_COMMANDS, ControlError};
 pub use engine::WallClock;
 pub use error::SimError;
 pub use fault_profile::{
     CallFaultProfile, EventFaultProfile, Failure, FaultProfile, Hang, KnobError, KnobHelp,
-    ListFaultProfile, Rate, help,
+    ListFaultProfile, Rate, knob_help,
 };
 pub use faults::{Call, CallFault, Delivery, Faults};
 pub use mode::Mode;

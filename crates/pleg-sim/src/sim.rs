@@ -14,7 +14,7 @@ use crate::{
     faults::{Faults, Healthy},
     mode::Mode,
     process::{Phase, Restart, Termination},
-    profile::Profile,
+    profile::RuntimeProfile,
     programs::ExitStatus,
     server::{self, Serving},
     service::CriService,
@@ -329,7 +329,7 @@ impl SimBuilder {
     #[must_use]
     pub fn build(self) -> Sim {
         let default = self.mode.default_version();
-        let profile = Profile::of(self.mode, self.version.as_deref().unwrap_or(default));
+        let profile = RuntimeProfile::of(self.mode, self.version.as_deref().unwrap_or(default));
         let phase = match self.mode {
             Mode::Starting | Mode::Silent => Phase::Starting,
             _ => Phase::Serving,

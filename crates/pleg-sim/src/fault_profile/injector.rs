@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     id::Rng,
-    profile::{GO_ZERO_TIME, Profile},
+    profile::{GO_ZERO_TIME, RuntimeProfile},
     views::Snapshot,
 };
 
@@ -66,7 +66,7 @@ pub(crate) enum Publish {
 impl Injector {
     pub(crate) fn new(
         fault_profile: FaultProfile,
-        profile: &Profile,
+        profile: &RuntimeProfile,
         seed: u64,
         clock: Clock,
     ) -> Self {

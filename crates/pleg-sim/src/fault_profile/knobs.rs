@@ -139,7 +139,7 @@ pub struct KnobHelp {
 
 /// The descriptions of all knobs.
 #[must_use]
-pub fn help() -> Vec<KnobHelp> {
+pub fn knob_help() -> Vec<KnobHelp> {
     let knobs = KNOBS.iter().map(|knob| KnobHelp {
         usage: match knob.slot {
             RateSlot(_) => format!("{}=RATE", knob.name),

@@ -13,7 +13,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use tonic::Code;
 
-pub use self::knobs::{KnobError, KnobHelp, help};
+pub use self::knobs::{KnobError, KnobHelp, knob_help};
 pub(crate) use self::{
     injector::{Injector, Publish},
     values::duration,

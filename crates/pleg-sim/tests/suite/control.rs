@@ -33,7 +33,7 @@ async fn every_command_has_its_effect() {
             .unwrap()
             .ends_with("fired:\n  pod.uid-p.latency 1\n")
     );
-    assert_eq!(sim.control("calm").await.unwrap(), "");
+    assert_eq!(sim.control("reset").await.unwrap(), "");
     assert!(sim.control("show").await.unwrap().contains("no faults\n"));
 
     // By the prefix of an id.
@@ -70,7 +70,7 @@ async fn invalid_command_returns_error_and_changes_nothing() {
     for (line, part) in [
         (
             "explode",
-            "no command \"explode\"; the commands are show, calm",
+            "no command \"explode\"; the commands are show, reset",
         ),
         ("drop=5% swap=often", "swap=often: not a rate"),
         (
@@ -78,8 +78,8 @@ async fn invalid_command_returns_error_and_changes_nothing() {
             "no knob \"list.pages\"; similar: list.empty",
         ),
         (
-            "calm down",
-            "calm: unexpected argument \"down\"; usage: calm",
+            "reset down",
+            "reset: unexpected argument \"down\"; usage: reset",
         ),
         (
             "restart now",
@@ -162,7 +162,7 @@ async fn control_socket_answers_each_line() {
         ["faults:\n", "  drop=#2\n", "  all.hang=on\n", "ok\n"]
     );
     assert!(send("drop=5\n").await[0].starts_with("error: drop=5: not a rate"));
-    assert_eq!(send("calm\n").await, ["ok\n"]);
+    assert_eq!(send("reset\n").await, ["ok\n"]);
     // A command that is too long is rejected as a whole, even if its beginning is valid.
     let mut long = BufReader::new(UnixStream::connect(&path).await.unwrap());
     let knobs = "drop=5% ".repeat((64 << 10) / 8);

@@ -251,7 +251,7 @@ async fn call_is_delayed_or_fails() {
         (sim.fired()["version.latency"], sim.fired()["all.latency"]),
         (2, 4)
     );
-    sim.control("calm").await.unwrap();
+    sim.control("reset").await.unwrap();
     sim.set_knob("version.fail=unavailable@#2").unwrap();
     version(&mut cri).await.unwrap();
     assert_eq!(

@@ -131,7 +131,7 @@ async fn workload_continues_with_its_pods_after_stop() {
     let config = WorkloadConfig::default()
         .seed(3)
         .pods(4)
-        .pace(Duration::from_secs(1));
+        .step_interval(Duration::from_secs(1));
     let workload = sim.spawn_workload(config.clone());
     let (mut kinds, mut codes) = (BTreeSet::new(), BTreeSet::new());
     let mut restarted = false;

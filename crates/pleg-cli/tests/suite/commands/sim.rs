@@ -50,7 +50,7 @@ async fn ctl_commands_take_effect_at_run_time() {
         .await
         .expect("created");
     kubelet.start(&id).await.expect("started");
-    assert_eq!(ctl(&socket, &["calm"]).await, "");
+    assert_eq!(ctl(&socket, &["reset"]).await, "");
     assert_eq!(ctl(&socket, &["exit", id.as_str(), "7"]).await, "");
     let shown = ctl(&socket, &["show"]).await;
     assert!(shown.contains("1 sandboxes, 1 containers\n"), "{shown}");
