@@ -65,7 +65,8 @@ pub trait Faults: Send + Sync + fmt::Debug + 'static {
         Duration::ZERO
     }
 
-    /// Called before an event is published; may change the event.
+    /// Called before an event is published; may change the event. The knobs `drop`, `duplicate` and
+    /// `swap` apply only to events for which this returns [`Delivery::Once`].
     fn event(&self, event: &mut v1::ContainerEventResponse) -> Delivery {
         let _ = event;
         Delivery::Once
