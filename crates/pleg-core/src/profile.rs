@@ -19,7 +19,7 @@ pub struct EventProfile {
     pub removal_suppresses_stopped: bool,
     /// Each event goes to one subscriber only: a second one takes events from this one
     /// (containerd 1.x, CRI-O up to 1.27). Default: false.
-    pub shares_events_out: bool,
+    pub splits_events_between_subscribers: bool,
     /// A subscriber that disconnects may crash the runtime (cri-o#9004). Default: false.
     pub disconnect_may_crash: bool,
     /// How long after the end of a read, or after a later event, an event may arrive and not count
@@ -33,7 +33,7 @@ impl EventProfile {
         promises_started: false,
         promises_stopped: false,
         removal_suppresses_stopped: true,
-        shares_events_out: false,
+        splits_events_between_subscribers: false,
         disconnect_may_crash: false,
         grace: Duration::from_secs(5),
     };

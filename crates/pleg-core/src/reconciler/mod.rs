@@ -497,7 +497,7 @@ impl Reconciler {
             failing_pods: self.named(failing.into_iter()),
             missed: self.counters.missed.iter().sum(),
             loss: self.loss.of_last_minutes(now),
-            shares_events_out: self.profile.shares_events_out,
+            splits_events_between_subscribers: self.profile.splits_events_between_subscribers,
             synced: self.synced,
             unready_after: self.settings.unready_after,
         }
