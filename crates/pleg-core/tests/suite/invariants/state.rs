@@ -237,6 +237,21 @@ fn removed_pod_that_is_listed_is_published_until_a_list_omits_it() {
     assert_eq!(t.swept, [PodUid::from("p")]);
 }
 
+/// The newest read is the one that began last, not the one that ended last (invariant 2).
+#[test]
+fn removed_id_is_shown_as_the_read_that_began_last_showed_it() {
+    let mut t = running();
+    let s = || sandbox("s", "p", ReportedState::Running);
+    t.event(Deleted, "c", Some(s()), &[]);
+    t.pass(1);
+    t.wait("p", t.now());
+    t.pass(5);
+    t.relist_shows(&rows());
+    t.inspect(&[s(), exited("c", "p", 1, "Error")], &[]);
+    let states: Vec<_> = t.view().status.containers.iter().map(|c| c.state).collect();
+    assert_eq!(states, [pleg_core::ContainerState::Running]);
+}
+
 /// What is first learned of as removed and then listed is published, as of no read: a list does
 /// not confirm a pod of which it contradicts something.
 #[test]
