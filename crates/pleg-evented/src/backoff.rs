@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn short_lives_double_the_pause_up_to_the_cap() {
+    fn short_calls_double_the_pause_up_to_the_maximum() {
         let mut pace = pace(|s| s.subscribes_per_minute = 600);
         let millis: Vec<_> = pauses(&mut pace, MS, 13)
             .iter()
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_minute_of_life_makes_good() {
+    fn call_that_lives_a_minute_resets_the_backoff() {
         let mut pace = pace(|_| ());
         assert_eq!(
             pauses(&mut pace, 59_999 * MS, 3),
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn no_minute_sees_more_calls_than_the_limit() {
+    fn calls_per_minute_do_not_exceed_the_limit() {
         let mut pace = pace(|s| s.backoff_to = 100 * MS);
         let mut calls = Vec::new();
         let mut now = at(0);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn dials_are_tried_often_for_a_while_and_are_no_calls() {
+    fn failed_dials_are_frequent_at_first_and_do_not_count_as_calls() {
         let mut pace = pace(|_| ());
         let mut now = at(0);
         let mut dials = Vec::new();
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_offered_is_probed() {
+    fn stream_that_is_not_offered_is_probed() {
         let mut pace = pace(|_| ());
         for end in [StreamEnd::NeverOffered, StreamEnd::Disabled] {
             pace.issued(at(0));

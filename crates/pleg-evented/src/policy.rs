@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_are_valid_and_what_is_absurd_is_named() {
+    fn defaults_are_valid_and_invalid_settings_are_named() {
         assert!(ReconnectPolicy::new(ReconnectSettings::default()).is_ok());
         type Spoil = fn(&mut ReconnectSettings);
         let spoil: [(&str, Spoil); 6] = [

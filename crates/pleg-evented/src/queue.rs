@@ -253,14 +253,14 @@ mod tests {
     }
 
     #[test]
-    fn of_dials_in_a_row_only_the_last_is_told() {
+    fn only_the_last_of_several_failed_dials_is_kept() {
         let mut queue = Queue::new(SMALL);
         (1..=1000).for_each(|at| queue.change(ended(at)));
         assert_eq!(drain(&mut queue), ["-1", "-1000"]);
     }
 
     #[test]
-    fn streams_that_nobody_saw_leave_only_their_events() {
+    fn stream_that_ended_in_the_queue_leaves_only_its_events() {
         let mut queue = Queue::new(SMALL);
         assert_eq!(
             queue.event(arrival(0, "first", EventType::Created)),
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_is_told_unless_a_subscribe_waits() {
+    fn loss_is_reported_unless_a_subscribe_is_queued() {
         let mut queue = Queue::new(SMALL);
         queue.change(subscribed(1));
         let fill = |queue: &mut Queue, from: u64| -> Vec<Kept> {

@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn the_phase_decides() {
+    fn stream_end_follows_from_the_phase() {
         use CallErrorKind::{Failed, TooLarge, Unavailable, Unimplemented};
         let (never, disabled) = (StreamEnd::NeverOffered, StreamEnd::Disabled);
         let ended = |kind: Option<_>| StreamEnd::Ended(kind.map(error));

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wall_clock_that_was_given_goes_with_the_instants() {
+    fn given_wall_clock_advances_with_the_instants() {
         let given = WallTime::from_nanos(1_700_000_000_000_000_000);
         let clock = Clock::start_at(given);
         for _ in 0..3 {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn else_it_is_the_hosts() {
+    fn default_wall_clock_is_the_hosts() {
         let (before, shown, after) = (wall(), Clock::start().wall(), wall());
         assert!(before <= shown && shown <= after);
     }

@@ -155,7 +155,7 @@ mod tests {
 
     /// One number confirms what is there, and nothing that is written or withdrawn after it.
     #[test]
-    fn all_pods_are_confirmed_and_only_those_there_are() {
+    fn confirming_all_pods_does_not_confirm_later_entries() {
         let (cache, p) = (Published::default(), PodUid::from("p"));
         let put = |as_of| {
             let nothing = Arc::new(PodStatus::nothing(p.clone()));

@@ -166,7 +166,7 @@ fn g4_a_full_inbox_loses_nothing_terminal() {
 /// G5, TestDetectingContainerDeaths/containers: of three containers two vanish, after one relist
 /// and after three.
 #[test]
-fn g5_containers_that_vanish_have_died_and_are_removed() {
+fn g5_containers_no_longer_listed_have_died_and_are_removed() {
     for relists in [1, 3] {
         let mut t = Stepper::polling(defaults);
         t.node.shows = vec![
@@ -185,7 +185,7 @@ fn g5_containers_that_vanish_have_died_and_are_removed() {
 /// G6, TestDetectingContainerDeaths/pods: the whole pod vanishes, after one relist and after
 /// three.
 #[test]
-fn g6_containers_of_a_pod_that_vanishes_have_died_and_are_removed() {
+fn g6_containers_of_a_pod_no_longer_listed_have_died_and_are_removed() {
     for relists in [1, 3] {
         let mut t = Stepper::polling(defaults);
         t.node.shows = vec![container("p", "c2", Running)];
@@ -208,7 +208,7 @@ fn g6_containers_of_a_pod_that_vanishes_have_died_and_are_removed() {
 /// Deviation: upstream announces P1's Started only now. Ours was not withheld, so that there is a
 /// PodSync: the pod can be inspected again. The retry follows a backoff of 1 s, not the relist.
 #[test]
-fn g7_g8_a_pod_that_cannot_be_inspected_keeps_its_error_and_is_tried_again() {
+fn g7_g8_pod_that_cannot_be_inspected_keeps_its_error_and_is_retried() {
     let mut t = Stepper::polling(defaults);
     t.node.shows = vec![
         container("p0", "c0", Running),

@@ -124,7 +124,7 @@ fn g11_a_deleted_pod_needs_no_reinspection() {
 /// announced by upstream's own table (unknown → non-existent); upstream had not recorded it,
 /// because its inspection failed. As upstream 1.36, PodSync tells that the pod can be read again.
 #[test]
-fn g19_a_failed_inspection_is_made_good() {
+fn g19_inspection_succeeds_after_a_failure() {
     let mut t = Stepper::polling(|_| ());
     let infra = container("p", "infra", Running);
     t.node.shows = vec![infra.clone()];

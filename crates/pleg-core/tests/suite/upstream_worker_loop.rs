@@ -28,7 +28,7 @@ fn two_pods() -> Stepper {
 /// G15: both pods are waited for; the request for p1 is executed: p1's waiter is answered, p2's
 /// waits on, as does one for p1 whose time is still to come.
 #[test]
-fn g15_a_read_of_one_pod_answers_those_who_wait_for_that_pod() {
+fn g15_read_of_one_pod_answers_waiters_of_that_pod() {
     let mut t = two_pods();
     let now = t.now;
     let (w1, w2) = (t.wait("p1", now), t.wait("p2", now));
@@ -88,7 +88,7 @@ fn g16_a_list_serves_both_pods_and_inspects_only_what_was_asked_for() {
 /// Deviation: law 3. The list does not answer them, because their reads are under way; those do.
 /// So p1 is inspected for its waiter, upstream's is not. Its status stays the same object.
 #[test]
-fn g16_those_who_wait_are_answered_by_their_own_reads() {
+fn g16_waiters_are_answered_by_their_own_reads() {
     let mut t = two_pods();
     let before = t.get("p1").status;
     let at = t.now.after(1500 * MS);

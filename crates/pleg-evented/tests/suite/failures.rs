@@ -36,7 +36,7 @@ async fn ends(bench: &mut Bench, attempts: usize) -> Vec<StreamEnd> {
 /// restart of containerd that takes 0.4 s uses them up (k#129827, k#129835).
 /// Here: the attempts come at exact instants, with a growing pause and without a last one (law 10).
 #[tokio::test(start_paused = true)]
-async fn a7_the_attempts_never_end() {
+async fn a7_reconnect_attempts_never_end() {
     // It lives for a second, is away for 0.4 s, refuses twice while it starts, and is back.
     let mut script = vec![opens(&[event(), wait(1_000), Step::Fails(DOWN)])];
     script.extend((0..8).map(|_| Dial::Fails(DOWN)));
@@ -73,7 +73,7 @@ async fn a7_the_attempts_never_end() {
 /// (k#132266).
 /// Here: one token ends the reader wherever it is, at once, and nothing of it is left.
 #[tokio::test(start_paused = true)]
-async fn a9_it_can_be_stopped_at_every_step() {
+async fn a9_reader_can_be_stopped_at_every_step() {
     let script = || {
         vec![
             Dial::Fails(DOWN),
@@ -107,7 +107,7 @@ async fn a9_it_can_be_stopped_at_every_step() {
 /// Here: never offered, switched off and lost are told apart; the first two are asked for every
 /// minute, the third at once (law 10).
 #[tokio::test(start_paused = true)]
-async fn a13_three_ways_to_have_no_stream() {
+async fn a13_never_offered_disabled_and_lost_are_distinguished() {
     let never = || opens(&[Step::Fails(CallErrorKind::Unimplemented)]);
     let mut bench = Bench::new((0..4).map(|_| never()).collect(), 8);
     assert_eq!(ends(&mut bench, 4).await, vec![StreamEnd::NeverOffered; 3]);
@@ -132,7 +132,7 @@ async fn a13_three_ways_to_have_no_stream() {
 /// Here: however a stream ends, the attempts of ten minutes are few; the reader makes no call but
 /// the subscribe (the scripted runtime panics at any other), and ends when it is told to (law 8).
 #[tokio::test(start_paused = true)]
-async fn b10_no_end_makes_it_spin_and_nothing_outlives_it() {
+async fn b10_no_stream_end_causes_a_busy_loop() {
     for (dial, most) in [
         ((|| opens(&[])) as fn() -> Dial, 11),
         (|| opens(&[Step::Fails(CallErrorKind::Unimplemented)]), 11),
@@ -156,7 +156,7 @@ async fn b10_no_end_makes_it_spin_and_nothing_outlives_it() {
 /// end the watcher with one log line.
 /// Here: there is no limit. Each end is told with its own error, and the reader goes on.
 #[tokio::test(start_paused = true)]
-async fn e4_errors_are_told_and_never_exhaust_it() {
+async fn e4_every_error_is_reported_and_the_reader_goes_on() {
     let script = vec![
         opens(&[Step::Fails(CallErrorKind::Failed)]),
         opens(&[Step::Fails(DOWN)]),
@@ -173,7 +173,7 @@ async fn e4_errors_are_told_and_never_exhaust_it() {
 /// failed attempt.
 /// Here too it is an end: at once, events are switched off; later, the stream is lost.
 #[tokio::test(start_paused = true)]
-async fn e5_an_end_without_an_error_is_an_end() {
+async fn e5_end_without_an_error_is_a_stream_end() {
     let mut bench = Bench::new(vec![lives(3_000), lives(0), silence()], 8);
     assert_eq!(
         ends(&mut bench, 3).await,
@@ -187,7 +187,7 @@ async fn e5_an_end_without_an_error_is_an_end() {
 /// returns and logs no exhaustion.
 /// Here too: it ends at that instant, and tells of no end of the stream, because it was its own.
 #[tokio::test(start_paused = true)]
-async fn e6_a_blocked_stream_is_cancelled_in_silence() {
+async fn e6_blocked_stream_is_cancelled_without_a_stream_end() {
     let mut bench = Bench::new(vec![silence()], 8);
     let subscribed = bench.change().await;
     assert!(matches!(subscribed, StreamChange::Subscribed { .. }));

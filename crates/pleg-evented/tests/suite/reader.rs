@@ -23,7 +23,7 @@ fn is_subscribed(observation: &StreamObservation) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_pace_of_a_restart() {
+async fn reconnects_after_a_restart_follow_the_backoff() {
     // The daemon is down for 5.2 s, refuses while it starts, then is cut off twice.
     let mut script: Vec<_> = (0..103).map(|_| Dial::Fails(DOWN)).collect();
     script.push(Dial::Opens(vec![Step::Fails(CallErrorKind::Failed)]));
@@ -39,7 +39,7 @@ async fn the_pace_of_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_minute_of_life_resets_the_pace() {
+async fn stream_that_lives_a_minute_resets_the_backoff() {
     let script = vec![
         lives(2000),
         lives(2000),
@@ -55,7 +55,7 @@ async fn a_minute_of_life_resets_the_pace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_subscribes_a_minute() {
+async fn at_most_ten_subscribes_a_minute() {
     let cut = || {
         Dial::Opens(vec![
             Step::Event("a", EventType::Started),
@@ -78,7 +78,7 @@ async fn ten_subscribes_a_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_is_not_offered_is_asked_for_every_minute() {
+async fn stream_that_is_not_offered_is_subscribed_every_minute() {
     let never = CallErrorKind::Unimplemented;
     let script = vec![
         Dial::Opens(vec![Step::Fails(never)]),
@@ -101,7 +101,7 @@ async fn a_stream_that_is_not_offered_is_asked_for_every_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_comes_after_the_events_and_says_when_it_goes_on() {
+async fn stream_end_follows_its_events_and_gives_the_retry_time() {
     let wait = |ms| Step::Wait(Duration::from_millis(ms));
     let script = vec![
         Dial::Opens(vec![
@@ -156,7 +156,7 @@ async fn the_end_comes_after_the_events_and_says_when_it_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_hangs_is_given_up() {
+async fn connection_that_hangs_ends_at_its_deadline() {
     let mut bench = Bench::new(vec![Dial::Hangs], 1);
     let StreamEnd::Refused(error) = why(bench.change().await) else {
         panic!()
@@ -168,7 +168,7 @@ async fn a_connection_that_hangs_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stalled_writer_stalls_nobody_and_loses_nothing() {
+async fn stalled_writer_does_not_block_the_stream_or_lose_events() {
     const LIVES: u64 = 20_000;
     let script = vec![Dial::Opens(vec![
         Step::Burst(LIVES),
@@ -229,7 +229,7 @@ async fn a_stalled_writer_stalls_nobody_and_loses_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_ids_than_can_be_kept_end_the_stream_so_that_a_list_follows() {
+async fn overflowing_queue_ends_the_stream() {
     let mut bench = Bench::new(
         vec![Dial::Opens(vec![
             Step::Wait(Duration::from_secs(1)),
@@ -254,7 +254,7 @@ async fn more_ids_than_can_be_kept_end_the_stream_so_that_a_list_follows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_while_the_writer_is_stalled_stays_small() {
+async fn outage_while_the_writer_is_stalled_stays_bounded() {
     let flap = |_| {
         Dial::Opens(vec![
             Step::Event("a", EventType::Stopped),
@@ -288,7 +288,7 @@ async fn an_outage_while_the_writer_is_stalled_stays_small() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_stops_wherever_it_waits() {
+async fn shutdown_ends_the_reader_wherever_it_waits() {
     let event = || Step::Event("a", EventType::Created);
     for (script, capacity) in [
         (vec![Dial::Hangs], 1),
@@ -306,7 +306,7 @@ async fn it_stops_wherever_it_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_stops_when_nobody_can_take_anything_any_more() {
+async fn reader_ends_when_the_writer_is_gone() {
     for step in [Step::Silence, Step::Event("a", EventType::Created)] {
         let Bench { out, reader, .. } = Bench::new(vec![Dial::Opens(vec![step, Step::Silence])], 1);
         drop(out);

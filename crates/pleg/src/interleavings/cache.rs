@@ -11,7 +11,7 @@ use crate::cache::Published;
 /// A reader never sees a pod become less fresh: not when it goes, and not when a list has swept
 /// it away; and what a list has shown before it is swept is there.
 #[test]
-fn freshness_never_goes_back() {
+fn as_of_never_goes_back() {
     let first = something("p", 5);
     explore(move || {
         let published = Arc::new(Published::default());
@@ -53,7 +53,7 @@ fn freshness_never_goes_back() {
 /// A list that confirms every pod there is confirms none that came after it, whenever somebody
 /// looks, and none of it is taken back.
 #[test]
-fn a_list_confirms_only_what_was_there() {
+fn list_does_not_confirm_a_later_pod() {
     let (first, listed) = (something("p", 5), something("q", 14));
     explore(move || {
         let published = Arc::new(Published::default());

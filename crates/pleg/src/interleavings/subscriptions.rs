@@ -42,7 +42,7 @@ fn subscribe_then_snapshot_misses_nothing() {
 /// A subscriber that waits is woken for everything, in order, and at the end; one that comes
 /// while the generator ends is told of the end.
 #[test]
-fn a_subscriber_is_woken_for_everything() {
+fn waiting_subscriber_gets_every_event_and_the_end() {
     const EVENTS: u64 = 3;
     explore(|| {
         let subscribers = Arc::new(Subscribers::default());
@@ -77,7 +77,7 @@ fn a_subscriber_is_woken_for_everything() {
 
 /// A subscriber that lags is told of every end, or that it missed one.
 #[test]
-fn one_that_lags_knows_what_it_missed() {
+fn lagging_subscriber_gets_every_end_or_lagged() {
     const ENDS: u64 = 9;
     explore(|| {
         let subscribers = Arc::new(Subscribers::default());

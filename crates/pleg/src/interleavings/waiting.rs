@@ -14,7 +14,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// Whoever has changed something and asks for a view that is newer sees it, however many others
 /// do the same.
 #[test]
-fn one_reads_what_one_has_written() {
+fn newer_than_shows_the_callers_own_change() {
     explore(|| {
         shuttle::future::block_on(async {
             let node = Node::default();
@@ -43,7 +43,7 @@ fn one_reads_what_one_has_written() {
 
 /// Whoever waits when the generator shuts down, or asks while it does, is told so.
 #[test]
-fn a_shutdown_leaves_nobody_waiting() {
+fn shutdown_ends_every_wait() {
     explore(|| {
         shuttle::future::block_on(async {
             let node = Node::default();
@@ -84,7 +84,7 @@ fn a_shutdown_leaves_nobody_waiting() {
 
 /// Whoever gives up waiting takes nobody along.
 #[test]
-fn one_that_gives_up_harms_nobody() {
+fn dropped_wait_does_not_affect_other_waiters() {
     explore(|| {
         shuttle::future::block_on(async {
             let node = Node::default();
@@ -114,7 +114,7 @@ fn one_that_gives_up_harms_nobody() {
 
 /// The cache counts as synced when it holds what exists, and whoever waits for that learns it.
 #[test]
-fn whoever_waits_for_the_sync_finds_everything() {
+fn wait_until_synced_returns_with_a_complete_cache() {
     explore(|| {
         shuttle::future::block_on(async {
             let node = Node::default();

@@ -17,7 +17,7 @@ use LifecycleType::{ContainerDied, ContainerRemoved, ContainerStarted, PodSync};
 /// Here: a removed id stays removed for as long as runtimes replay, and an event that is older than
 /// the stream is no news (law 6).
 #[test]
-fn b2_a_late_event_revives_no_pod() {
+fn b2_late_event_does_not_restore_a_removed_pod() {
     for told in [false, true] {
         // Just now, four minutes late, and replayed by a stream that began since.
         for (later_ms, again) in [(0, false), (240_000, false), (240_000, true)] {
@@ -179,7 +179,7 @@ fn second() -> [Report; 2] {
 /// second sandbox runs.
 /// Here: it removes that sandbox (law 2).
 #[test]
-fn b6_the_end_of_an_old_sandbox_is_not_the_pods() {
+fn b6_removal_of_an_old_sandbox_does_not_remove_the_pod() {
     for carried in [true, false] {
         let mut t = running();
         let [ready, container] = second();
@@ -361,7 +361,7 @@ fn b12_pods_and_containers_are_counted_once() {
 /// of 200 is 200 of them, or some are dropped in silence; other types wait for the next relist.
 /// Here: a complete event needs no read; what needs one shares it; every type counts (laws 8, 11).
 #[test]
-fn b15_a_burst_of_crashes_is_few_reads() {
+fn b15_burst_of_crashes_causes_few_reads() {
     let crash = |t: &mut Script, complete: bool| {
         let before = t.machine.counters().inspections;
         for n in 0..200 {

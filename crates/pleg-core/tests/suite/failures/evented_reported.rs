@@ -342,7 +342,7 @@ fn a12_one_lost_event_changes_nothing_after_one_list() {
 /// Here: events are joined, so that told twice is told once, and a DELETED whose own statuses
 /// still show its subject is a hint only (laws 2, 6).
 #[test]
-fn a14_an_event_told_twice_is_told_once() {
+fn a14_duplicate_event_is_announced_once() {
     let run = |times: usize| {
         let mut t = Script::confirmed();
         for step in &life() {

@@ -124,7 +124,7 @@ fn c3_a_full_inbox_still_signals_every_pod() {
 /// Here: events tell all of it, and how it ended is kept; without events it leaves no half of a
 /// story: the end of what was known is announced once (laws 2, 9).
 #[test]
-fn c4_a_life_between_two_lists() {
+fn c4_container_that_lives_between_two_lists_is_announced() {
     let mut t = Script::confirmed();
     t.run(130_000);
     let lists = t.machine.counters().lists;
@@ -414,7 +414,7 @@ fn c16_a_relist_of_a_pod_sees_its_end() {
 /// reading).
 /// Here: it is read for like any other, answered, and forgotten (laws 4, 11).
 #[test]
-fn c20_a_request_for_nobody_leaves_nothing() {
+fn c20_reinspection_of_an_unknown_uid_leaves_no_state() {
     for mut t in [Script::confirmed(), polling()] {
         t.run(5_000);
         for _ in 0..3 {
@@ -489,7 +489,7 @@ fn c21_what_never_ran_is_not_started() {
 /// Here: only the monotonic clock orders; after a step of the wall clock unknown ids are hints
 /// until a list, and nothing else changes (law 6, design section 5).
 #[test]
-fn c22_a_step_of_the_wall_clock_orders_nothing() {
+fn c22_wall_clock_step_changes_no_order() {
     const DAY: i64 = 24 * 3_600_000;
     for step in [DAY, -DAY, 2_000, -2_000] {
         let mut t = running();

@@ -14,7 +14,7 @@ use LifecycleType::PodSync;
 /// E1, upstream's TestHealthyEventedPLEG: healthy with 5 of 100 events waiting, unhealthy with 100.
 /// Here: events that wait are reported as a backlog within 3 s and never unready the node (law 12).
 #[test]
-fn e1_a_backlog_is_reported_and_unreadies_nothing() {
+fn e1_backlog_is_reported_and_the_node_stays_ready() {
     let mut t = Script::confirmed();
     let degraded = |t: &Script| {
         let health = t.machine.health(t.now());
@@ -74,7 +74,7 @@ fn addressed(id: &str, shown: ReportedState, attempt: u32, ips: &[&str]) -> Repo
 /// sandbox is ready; none where there never were any; the old ones once no sandbox is ready.
 /// Here the same, from events and from reads.
 #[test]
-fn e3_addresses_of_a_pod() {
+fn e3_pod_addresses_follow_the_sandboxes() {
     let shown = |t: &Script| -> Vec<String> {
         t.get("p")
             .status
@@ -128,7 +128,7 @@ fn e3_addresses_of_a_pod() {
 /// sandbox has no metadata.
 /// Here: every type advances state by itself; a read is for what an event leaves out.
 #[test]
-fn e7_a_read_is_for_what_an_event_leaves_out() {
+fn e7_only_incomplete_events_cause_a_read() {
     let reads_after = |event, sandbox: Option<Report>, own: Option<Report>| {
         let mut t = running();
         t.event(event, "c", sandbox, own.as_slice());

@@ -80,7 +80,7 @@ fn inspections(t: &mut Script, start: Instant, seconds: u64, found: &[Report]) -
 /// Newer is strictly newer, of a pod that is there and of one that is not; what is newer already
 /// is answered without a read.
 #[test]
-fn law3_what_is_as_of_an_instant_is_not_newer_than_it() {
+fn status_as_of_an_instant_is_not_newer_than_it() {
     let mut t = running();
     t.wait("p", t.now());
     t.inspect(&read(ReportedState::Running), &[]);
@@ -104,7 +104,7 @@ fn law3_what_is_as_of_an_instant_is_not_newer_than_it() {
 /// A list that began after the instant that somebody waits for is the answer, whether its pod is
 /// there or not, also where it lands before that instant's timer was run.
 #[test]
-fn law3_a_list_answers_those_whose_pods_it_confirms() {
+fn list_answers_waiters_of_pods_that_it_confirms() {
     for pod in ["p", "nobody"] {
         let mut t = running();
         let (asked, waiter) = (t.now(), WaiterId::new(1));
@@ -131,7 +131,7 @@ fn law3_a_list_answers_those_whose_pods_it_confirms() {
 /// One for whom the read under way would do, and that read fails: it is read again at once, not
 /// after the pod's backoff.
 #[test]
-fn law11_one_who_counted_on_a_read_that_failed_is_read_for_again() {
+fn failed_shared_read_is_repeated_at_once_for_the_other_waiter() {
     let mut t = running();
     let before = t.now();
     t.pass(5);
@@ -147,7 +147,7 @@ fn law11_one_who_counted_on_a_read_that_failed_is_read_for_again() {
 /// A state that a row showed waits for a read that was asked for after it: one that was under way
 /// does not know the exit code.
 #[test]
-fn section3_a_read_that_was_under_way_releases_nothing() {
+fn inspection_begun_before_a_list_does_not_release_its_died() {
     let mut t = running();
     t.relist();
     t.wait("p", t.now());
@@ -161,7 +161,7 @@ fn section3_a_read_that_was_under_way_releases_nothing() {
 
 /// A row that clears an UNKNOWN and moves the id: nothing is said before the read that it wants.
 #[test]
-fn section3_what_comes_with_a_state_that_is_held_is_told_with_it() {
+fn changes_beside_a_held_announcement_are_announced_with_it() {
     let mut t = running();
     t.wait("p", t.now());
     t.inspect(&read(ReportedState::Unknown), &[]);
@@ -175,7 +175,7 @@ fn section3_what_comes_with_a_state_that_is_held_is_told_with_it() {
 
 /// Whoever hears of a pod is told its name, at its end too.
 #[test]
-fn section3_an_announcement_names_its_pod() {
+fn announcement_names_its_pod() {
     let mut named = ready();
     named.identity.namespace = Some("ns".into());
     named.identity.pod_name = Some("web".into());
@@ -196,7 +196,7 @@ fn section3_an_announcement_names_its_pod() {
 
 /// The end that is kept says whether the container is still there.
 #[test]
-fn law9_an_end_that_is_kept_hears_of_its_removal() {
+fn terminal_record_is_marked_when_its_container_is_removed() {
     let mut t = running();
     t.event(Stopped, "c", s(), &[exited("c", "p", 1, "Error")]);
     assert!(!t.ends[0].removed);
@@ -206,7 +206,7 @@ fn law9_an_end_that_is_kept_hears_of_its_removal() {
 }
 
 #[test]
-fn law9_ends_are_kept_for_ten_minutes_after_their_pod() {
+fn terminal_records_are_kept_for_ten_minutes_after_their_pod() {
     let mut t = Script::confirmed();
     t.event(Created, "s", s(), &[]);
     t.pass(700_000);
@@ -220,7 +220,7 @@ fn law9_ends_are_kept_for_ten_minutes_after_their_pod() {
 /// The ten minutes of a pod's first end are over: it has come back, and then it has not been gone
 /// for that long again.
 #[test]
-fn law9_a_pod_that_comes_back_keeps_its_ends() {
+fn pod_that_returns_keeps_its_terminal_records() {
     let mut t = Script::confirmed();
     t.event(Created, "s", s(), &[]);
     t.event(Deleted, "s", None, &[]);
@@ -239,7 +239,7 @@ fn law9_a_pod_that_comes_back_keeps_its_ends() {
 /// A pod's ends were acknowledged, and it comes and ends once more at one stroke: that end has
 /// its own ten minutes.
 #[test]
-fn law9_an_acknowledged_end_cuts_no_later_one_short() {
+fn acknowledged_terminal_record_does_not_shorten_a_later_one() {
     for acknowledged in [false, true] {
         let mut t = Script::confirmed();
         t.event(Created, "s", s(), &[]);
@@ -262,7 +262,7 @@ fn law9_an_acknowledged_end_cuts_no_later_one_short() {
 /// Synced means that what the first list showed was inspected; a pod that is new since does not
 /// put it off.
 #[test]
-fn what_a_later_list_shows_does_not_put_off_the_sync() {
+fn pod_new_in_a_later_list_does_not_delay_synced() {
     let pod = |uid: &str| container(&format!("c{uid}"), uid, ReportedState::Running);
     let mut t = Script::new();
     t.list(&[pod("p")]);
@@ -273,7 +273,7 @@ fn what_a_later_list_shows_does_not_put_off_the_sync() {
 
 /// What was learned when the read began was not known before.
 #[test]
-fn law5_absence_says_nothing_of_what_was_learned_as_the_read_began() {
+fn absence_does_not_remove_an_id_learned_at_the_begin_of_the_read() {
     let mut t = Script::confirmed();
     t.relist();
     event_at_begin(&mut t, Created, "s", &[]);
@@ -290,7 +290,7 @@ fn law5_absence_says_nothing_of_what_was_learned_as_the_read_began() {
 
 /// Nor has a read left out what was learned as it began: the pod is as of it.
 #[test]
-fn law3_what_was_learned_as_the_read_began_is_not_left_out() {
+fn id_learned_at_the_begin_of_a_read_is_not_left_out_of_it() {
     let mut t = running();
     let asked = t.now();
     let waiter = t.wait("p", asked);
@@ -304,7 +304,7 @@ fn law3_what_was_learned_as_the_read_began_is_not_left_out() {
 /// A list that began as a removal was told knows nothing of it: it does not stand by it against
 /// the inspections.
 #[test]
-fn law2_a_list_that_began_with_a_removal_does_not_support_it() {
+fn list_begun_at_the_instant_of_a_removal_does_not_support_it() {
     let mut t = running();
     t.relist();
     event_at_begin(&mut t, Deleted, "c", &[]);
@@ -320,7 +320,7 @@ fn law2_a_list_that_began_with_a_removal_does_not_support_it() {
 
 /// Nor does such an inspection against the lists.
 #[test]
-fn law2_an_inspection_that_began_with_a_removal_does_not_support_it() {
+fn inspection_begun_at_the_instant_of_a_removal_does_not_support_it() {
     let mut t = running();
     t.wait("p", t.now());
     event_at_begin(&mut t, Deleted, "c", &[]);
@@ -339,7 +339,7 @@ fn law2_an_inspection_that_began_with_a_removal_does_not_support_it() {
 
 /// Nor does it once a later list shows what it did not.
 #[test]
-fn law2_a_list_that_began_with_a_removal_is_no_support_afterwards() {
+fn later_contradicting_list_does_not_make_the_first_list_support_a_removal() {
     let mut t = running();
     t.relist();
     event_at_begin(&mut t, Deleted, "c", &[]);
@@ -353,7 +353,7 @@ fn law2_a_list_that_began_with_a_removal_is_no_support_afterwards() {
 
 /// An inspection that began as a removal was told does not contradict it, be it with UNKNOWN.
 #[test]
-fn law2_an_unknown_from_before_a_removal_does_not_contradict_it() {
+fn unknown_from_a_read_begun_at_a_removal_does_not_contradict_it() {
     let mut t = running();
     t.wait("p", t.now());
     event_at_begin(&mut t, Deleted, "c", &[]);
@@ -367,7 +367,7 @@ fn law2_an_unknown_from_before_a_removal_does_not_contradict_it() {
 /// A list vouches for no pod of which it shows less than is believed, nor for one that an
 /// inspection disputes.
 #[test]
-fn law3_a_list_confirms_only_what_it_shows_undisputed() {
+fn list_does_not_confirm_a_contradicted_pod() {
     let ended = [exited("c", "p", 0, "Completed")];
     let mut late = running();
     late.wait("p", late.now());
@@ -393,7 +393,7 @@ fn law3_a_list_confirms_only_what_it_shows_undisputed() {
 /// An inspection that succeeds is a sign of life whatever it shows, and so is one status of an
 /// inspection that fails; a failure alone is none.
 #[test]
-fn law10_any_answer_of_an_inspection_ends_an_outage() {
+fn any_status_of_an_inspection_ends_an_outage() {
     let out = || {
         let mut t = Script::confirmed();
         t.relist();
@@ -413,7 +413,7 @@ fn law10_any_answer_of_an_inspection_ends_an_outage() {
 }
 
 #[test]
-fn law2_an_unknown_is_inspected_again_and_again() {
+fn unknown_is_inspected_again_with_backoff() {
     let mut t = running();
     t.wait("p", t.now());
     t.inspect(&read(ReportedState::Unknown), &[]);
@@ -425,7 +425,7 @@ fn law2_an_unknown_is_inspected_again_and_again() {
 /// A contradiction is asked about when it is due; the backoff for what is unknown goes on beside
 /// it, and there is one only.
 #[test]
-fn law2_a_contradiction_adds_no_backoff_to_that_of_an_unknown() {
+fn contradiction_beside_unknown_adds_no_second_backoff() {
     let mut t = running();
     t.event(
         Started,
@@ -445,7 +445,7 @@ fn law2_a_contradiction_adds_no_backoff_to_that_of_an_unknown() {
 
 /// A pod that has ended on a stream that hides removals is looked for six times.
 #[test]
-fn section2_a_pod_that_has_ended_is_looked_for() {
+fn ended_pod_is_inspected_six_times_for_removal() {
     let mut t = Script::confirmed();
     t.event(Created, "s", s(), &[]);
     let ended = sandbox("s", "p", ReportedState::Exited);
@@ -457,7 +457,7 @@ fn section2_a_pod_that_has_ended_is_looked_for() {
 
 /// Not so one that has begun anew, and not on a stream that tells of removals after all.
 #[test]
-fn section2_only_a_pod_whose_removal_may_be_hidden_is_looked_for() {
+fn restarted_pod_or_reported_removal_causes_no_inspection_for_removal() {
     let ended = sandbox("s", "p", ReportedState::Exited);
     for begins_anew in [true, false] {
         let mut t = Script::confirmed();

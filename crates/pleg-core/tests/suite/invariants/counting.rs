@@ -40,7 +40,7 @@ fn events_are_counted_by_type() {
 
 /// A complete event makes nobody ask; one that lacks something makes one inspection, for that.
 #[test]
-fn only_what_is_incomplete_is_asked_for() {
+fn only_incomplete_events_cause_an_inspection() {
     let own = |shown| status("c", "p", shown);
     let cases: [(EventType, &str, bool, Vec<pleg_core::Report>, bool); 12] = [
         (Created, "s", true, vec![], false),
@@ -83,7 +83,7 @@ fn only_what_is_incomplete_is_asked_for() {
 
 /// Of what is gone nothing is missing.
 #[test]
-fn nothing_is_asked_about_what_is_gone() {
+fn event_of_a_removed_id_causes_no_inspection() {
     let mut t = told();
     t.event(Deleted, "c", ready(), &[]);
     t.event(Stopped, "c", None, &[]);
@@ -93,7 +93,7 @@ fn nothing_is_asked_about_what_is_gone() {
 
 /// A DELETED that its own event contradicts is a hint: a ready sandbox, any container.
 #[test]
-fn a_deleted_that_contradicts_itself_is_a_hint() {
+fn deleted_that_contradicts_itself_is_a_hint() {
     for (id, shown, removed) in [
         ("s", ReportedState::Running, false),
         ("s", ReportedState::Exited, true),
@@ -149,7 +149,7 @@ fn died_waits_for_its_exit_code() {
 
 /// Ids without a pod are kept aside, counted, and cause one list a second at most.
 #[test]
-fn what_has_no_pod_is_kept_aside() {
+fn ids_without_a_pod_cause_one_list_a_second() {
     let mut t = Script::confirmed();
     let lists = t.machine.counters().lists;
     for id in ["a", "b", "c"] {
@@ -214,7 +214,7 @@ fn reads_are_counted() {
 
 /// Too many that hang: the oldest is given up, as failed and as cancelled.
 #[test]
-fn one_that_is_given_up_is_counted() {
+fn cancelled_inspection_is_counted_as_failed() {
     let mut settings = Settings::default();
     (settings.inspections, settings.overdue_max) = (1, 1);
     let mut t = Script::confirmed_with(settings);
@@ -231,7 +231,7 @@ fn one_that_is_given_up_is_counted() {
 
 /// A read of a non-zero exit's reason is counted, and made once.
 #[test]
-fn a_late_reason_is_read_once() {
+fn exit_reason_is_read_again_once() {
     for (code, reason, reads) in [(1, "Error", 1), (0, "Completed", 0), (137, "OOMKilled", 0)] {
         let mut t = told();
         t.event(Stopped, "c", ready(), &[exited("c", "p", code, reason)]);
@@ -243,7 +243,7 @@ fn a_late_reason_is_read_once() {
 
 /// It is idle when nothing is queued, in flight or owed.
 #[test]
-fn it_is_idle_when_every_read_has_answered() {
+fn reconciler_is_idle_when_every_read_has_answered() {
     let mut t = told();
     assert!(t.machine.is_idle());
     t.wait("p", t.now());
@@ -274,7 +274,7 @@ fn it_is_idle_when_every_read_has_answered() {
 
 /// One read answers all who asked before it was asked for, and no more reads are made for them.
 #[test]
-fn those_who_ask_meanwhile_share_the_next_read() {
+fn waiters_during_a_read_share_the_next_read() {
     let mut t = told();
     let asked = t.now();
     t.wait("p", asked);
@@ -303,7 +303,7 @@ fn those_who_ask_meanwhile_share_the_next_read() {
 
 /// A lost stream cuts the period of the list; a new one causes a list at once.
 #[test]
-fn a_lost_stream_cuts_the_period() {
+fn lost_stream_shortens_the_period() {
     let period = |t: &Script| t.machine.health(t.now()).period.as_secs();
     let mut t = told();
     let rows = [
@@ -324,7 +324,7 @@ fn a_lost_stream_cuts_the_period() {
 
 /// What waits at the reader shows in the health, since when it began to.
 #[test]
-fn a_backlog_is_shown_since_it_began() {
+fn health_shows_since_when_a_backlog_exists() {
     let mut t = told();
     let began = t.now();
     t.machine.handle_backlog(began, true);
@@ -337,7 +337,7 @@ fn a_backlog_is_shown_since_it_began() {
 
 /// It counts as synced when all that the first list showed was inspected once.
 #[test]
-fn it_is_synced_when_everything_was_inspected() {
+fn synced_after_every_listed_pod_was_inspected() {
     let mut t = Script::new();
     let synced = |t: &Script| t.machine.health(t.now()).synced;
     let running = |pod: &str| container(&format!("c{pod}"), pod, ReportedState::Running);
@@ -352,7 +352,7 @@ fn it_is_synced_when_everything_was_inspected() {
 
 /// What a status is made of: the pod's names, the container's sandbox, by whoever told it.
 #[test]
-fn a_status_has_the_names_that_were_told() {
+fn status_has_the_names_of_event_and_list() {
     let mut named = sandbox("s", "p", ReportedState::Running);
     named.identity.namespace = Some("ns".into());
     named.identity.pod_name = Some("web".into());
@@ -378,7 +378,7 @@ fn a_status_has_the_names_that_were_told() {
 /// Of what a list row showed running and an event shows ended, Started comes first and knows
 /// nothing of the end.
 #[test]
-fn a_start_that_is_told_late_has_no_exit_code() {
+fn started_announced_after_the_exit_has_no_exit_code() {
     let mut t = Script::confirmed();
     while t.lists_wanted() == 0 {
         t.pass(1_000);

@@ -118,7 +118,7 @@ fn a1_answer_contains_new_id_without_status() {
 
 /// The second read finds the status, or that the id is gone: nothing is unsettled.
 #[test]
-fn a1_second_read_settles() {
+fn a1_second_read_settles_the_id() {
     for gone in [true, false] {
         let mut t = listed(&["c"]);
         t.hidden = vec!["c".into()];

@@ -33,7 +33,7 @@ fn started_on(node: Vec<Report>) -> Script {
 }
 
 #[test]
-fn what_the_first_list_shows_is_initial() {
+fn ids_in_the_first_list_are_initial() {
     let t = started_on(node());
     assert_eq!(marks(&t, "s"), [(ContainerStarted, true)]);
     assert_eq!(marks(&t, "runs"), [(ContainerStarted, true)]);

@@ -50,7 +50,7 @@ fn announcements(dice: &mut Dice) -> Vec<PodLifecycleEvent> {
 }
 
 #[test]
-fn law9_one_that_lags_misses_no_end_in_silence() {
+fn lagging_inbox_counts_every_lost_died_and_removed() {
     for seed in 0..300 {
         let mut dice = Dice::new(seed);
         let pushed = announcements(&mut dice);

@@ -60,7 +60,7 @@ fn pass_inspecting(t: &mut Script, ms: u64, found: &[Report]) {
 /// A list that did not show what an event had told as removed has shown the removal: it must show
 /// the id twice itself before that is overruled, whatever the inspections say.
 #[test]
-fn law2_a_list_that_agreed_with_a_removal_must_deny_it_too() {
+fn list_that_supported_a_removal_must_contradict_it_twice() {
     let mut t = running();
     t.event(Deleted, "c", Some(ready()), &[]);
     t.relist_shows(&[ready()]);
@@ -77,7 +77,7 @@ fn law2_a_list_that_agreed_with_a_removal_must_deny_it_too() {
 
 /// A new incarnation that runs is told as Started, another one as ContainerChanged.
 #[test]
-fn law2_an_overruling_is_told_by_what_it_leads_to() {
+fn overruling_is_announced_by_the_new_state() {
     for (shown, changed, started) in [
         (ReportedState::Running, 0, 1),
         (ReportedState::Created, 1, 0),
@@ -95,7 +95,7 @@ fn law2_an_overruling_is_told_by_what_it_leads_to() {
 /// Rows say no details: after a list has overruled something, its pod is inspected. An inspection
 /// has read them already.
 #[test]
-fn law2_the_details_of_what_a_list_revived_are_read() {
+fn overruling_by_a_list_causes_an_inspection() {
     let mut by_list = ended();
     by_list.relist_shows(&rows(ReportedState::Running));
     by_list.pass(100);
@@ -116,7 +116,7 @@ fn law2_the_details_of_what_a_list_revived_are_read() {
 /// What was revived has no tombstone: it stays when that of its removal would have gone, and when
 /// it is removed again, it stays removed for ten minutes from then.
 #[test]
-fn law6_an_overruled_removal_leaves_no_tombstone() {
+fn overruled_removal_leaves_no_tombstone() {
     let mut t = running();
     t.event(Deleted, "c", Some(ready()), &[]);
     t.wait("p", t.now());
@@ -145,7 +145,7 @@ fn law6_an_overruled_removal_leaves_no_tombstone() {
 /// A runtime whose lists go on showing what its status calls say is gone: it stays removed, however
 /// long they do.
 #[test]
-fn law6_a_tombstone_stays_as_long_as_lists_show_the_id() {
+fn tombstone_lives_as_long_as_lists_show_the_id() {
     let mut t = running();
     t.wait("p", t.now());
     t.inspect(&[ready()], &["c"]);

@@ -222,7 +222,7 @@ fn listed_death_of_a_failing_status_is_announced_without_code() {
 
 /// A failed status withholds the details from those who ask for them.
 #[test]
-fn failed_status_fails_who_waits_for_details() {
+fn failed_status_fails_a_waiter_for_details() {
     let mut t = inspected();
     t.pass(10);
     let waiter = t.wait_for_details("p", t.now());

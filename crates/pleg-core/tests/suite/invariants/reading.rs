@@ -14,7 +14,7 @@ fn s() -> Option<pleg_core::Report> {
 
 /// An event that reports a removal satisfies nobody: not even one who asks for a time before it.
 #[test]
-fn law4_a_removal_told_by_an_event_answers_nobody() {
+fn event_with_a_removal_answers_no_waiter() {
     let mut t = Script::confirmed();
     let before = t.now();
     t.pass(5);
@@ -33,7 +33,7 @@ fn law4_a_removal_told_by_an_event_answers_nobody() {
 /// something of an id that is believed removed, so it vouches for no absence of its pod, whatever was
 /// told of the id before (found by seed 10221874, where a STARTED had been kept aside).
 #[test]
-fn law3_old_news_does_not_settle_what_a_list_contradicts() {
+fn orphan_event_does_not_resolve_a_contradiction_by_a_list() {
     let mut t = Script::confirmed();
     t.machine.relist_now(t.now(), WaiterId::new(77));
     t.drain();
@@ -50,7 +50,7 @@ fn law3_old_news_does_not_settle_what_a_list_contradicts() {
 
 /// One who waits while a read is in flight that began too early gets the next one.
 #[test]
-fn law3_a_read_that_began_before_answers_nobody_who_asked_later() {
+fn read_begun_earlier_does_not_answer_a_later_waiter() {
     let mut t = Script::confirmed();
     t.event(Created, "s", s(), &[]);
     t.wait("p", t.now());
@@ -67,7 +67,7 @@ fn law3_a_read_that_began_before_answers_nobody_who_asked_later() {
 
 /// Lists that fail at once while events go on: one at once, then one a second.
 #[test]
-fn law10_lists_do_not_follow_the_events() {
+fn failing_lists_run_once_a_second_however_many_events_arrive() {
     let mut t = Script::confirmed();
     t.pass(60_000);
     let mut lists = 0;
@@ -89,7 +89,7 @@ fn law10_lists_do_not_follow_the_events() {
 /// Events that only a list can explain cause one list a second, however many they are; where lists
 /// fail, each that failed at its time is followed by one that runs at once.
 #[test]
-fn law10_what_only_a_list_explains_causes_one_a_second() {
+fn orphan_events_cause_one_list_a_second() {
     for (fails, most) in [(false, 4), (true, 9)] {
         let mut t = Script::confirmed();
         t.pass(60_000);
@@ -114,7 +114,7 @@ fn law10_what_only_a_list_explains_causes_one_a_second() {
 
 /// After an outage a list runs at once with the first call that succeeds.
 #[test]
-fn law10_after_an_outage_a_list_runs_at_once() {
+fn first_successful_call_after_an_outage_starts_a_list() {
     let mut t = Script::confirmed();
     t.machine.relist_now(t.now(), WaiterId::new(77));
     t.drain();
@@ -129,7 +129,7 @@ fn law10_after_an_outage_a_list_runs_at_once() {
 
 /// An inspection that we give up is no sign of life.
 #[test]
-fn law10_an_inspection_given_up_revives_nothing() {
+fn cancelled_inspection_does_not_end_an_outage() {
     let mut settings = Settings::default();
     settings.overdue_max = 1;
     let mut t = Script::confirmed_with(settings);
@@ -145,7 +145,7 @@ fn law10_an_inspection_given_up_revives_nothing() {
 
 /// A deadline that has grown with the lists grows from there.
 #[test]
-fn section6_a_deadline_doubles_after_each_time_out() {
+fn list_deadline_doubles_after_each_timeout() {
     let mut settings = Settings::default();
     settings.probe_period = std::time::Duration::from_secs(24 * 3600);
     let origin = Instant::from_nanos(1);
@@ -183,7 +183,7 @@ fn section6_a_deadline_doubles_after_each_time_out() {
 
 /// A probe for events that are switched off is no lost stream.
 #[test]
-fn law10_a_stream_that_is_not_offered_is_not_lost() {
+fn disabled_stream_is_not_counted_as_lost() {
     let mut t = Script::new();
     t.list(&[]);
     t.subscribe();
@@ -194,7 +194,7 @@ fn law10_a_stream_that_is_not_offered_is_not_lost() {
 /// In a calm world nothing is read but rare lists, the one look for an OOM kill, and the probes
 /// for a removal that this stream may hide.
 #[test]
-fn law10_a_calm_world_costs_nothing() {
+fn complete_events_cause_no_inspection_and_no_miss() {
     let mut t = Script::confirmed();
     let before = t.machine.counters();
     t.event(Created, "s", s(), &[]);
@@ -226,7 +226,7 @@ fn law10_a_calm_world_costs_nothing() {
 
 /// One event that is lost is one miss, five seconds later, and the period is short again.
 #[test]
-fn law10_one_lost_event_is_one_miss() {
+fn one_lost_event_is_one_miss() {
     let mut t = Script::confirmed();
     t.event(Created, "s", s(), &[]);
     t.event(
@@ -266,7 +266,7 @@ fn law10_one_lost_event_is_one_miss() {
 /// What a list finds ended is judged when its end was read: one that could not be started tells
 /// nobody, any other was missed (found by seed 2288336: the read was given up and came late).
 #[test]
-fn law10_an_end_that_was_not_read_is_not_judged() {
+fn exit_found_by_a_list_is_judged_after_its_status_was_read() {
     let rows = [
         sandbox("s", "p", ReportedState::Running),
         container("c", "p", ReportedState::Exited),
@@ -294,7 +294,7 @@ fn law10_an_end_that_was_not_read_is_not_judged() {
 
 /// An event that was not believed has arrived all the same: what it told is no miss.
 #[test]
-fn section2_an_event_that_was_only_a_hint_settles_claims() {
+fn implausible_event_settles_pending_event() {
     let mut t = Script::confirmed();
     t.stamped(5_000, Created, "s", s(), &[]);
     t.inspect(&[sandbox("s", "p", ReportedState::Running)], &[]);
@@ -304,7 +304,7 @@ fn section2_an_event_that_was_only_a_hint_settles_claims() {
 
 /// Reads that waiters cause while a pod fails do not multiply its retries.
 #[test]
-fn law11_a_failing_pod_has_one_backoff() {
+fn waiters_do_not_multiply_retries_of_a_failing_pod() {
     let mut t = Script::confirmed();
     t.event(Created, "s", s(), &[]);
     for _ in 0..10 {
@@ -331,7 +331,7 @@ fn law11_a_failing_pod_has_one_backoff() {
 
 /// Law 12 needs a pod that is well again to say so.
 #[test]
-fn law11_a_pod_that_can_be_read_again_shows_no_error() {
+fn successful_inspection_clears_the_error() {
     let mut t = Script::confirmed();
     t.event(Created, "s", s(), &[]);
     t.wait("p", t.now());
@@ -346,7 +346,7 @@ fn law11_a_pod_that_can_be_read_again_shows_no_error() {
 /// CRI-O tells no removal of a sandbox: pods that have ended are looked for, also those that ended
 /// while the stream was down.
 #[test]
-fn section2_pods_that_ended_during_an_outage_are_looked_for() {
+fn pod_that_ended_during_an_outage_is_inspected_for_removal() {
     let mut t = Script::confirmed();
     t.event(Created, "s", s(), &[]);
     t.event(
@@ -377,7 +377,7 @@ fn next_list(t: &mut Script, rows: &[pleg_core::Report]) -> u64 {
 
 /// A list that failed cuts the period; the verdict on an older list made it longer again.
 #[test]
-fn law10_a_verdict_from_before_a_failed_list_does_not_restore_trust() {
+fn verdict_on_a_list_before_a_failed_list_does_not_lengthen_the_period() {
     let mut t = Script::confirmed();
     let rows = [sandbox("s", "p", ReportedState::Running)];
     t.event(
@@ -406,7 +406,7 @@ fn law10_a_verdict_from_before_a_failed_list_does_not_restore_trust() {
 
 /// A miss cuts the period; a list that was under way then made it longer again.
 #[test]
-fn law10_a_list_that_was_under_way_at_a_miss_does_not_restore_trust() {
+fn list_in_flight_at_a_miss_does_not_lengthen_the_period() {
     let mut t = Script::confirmed();
     let rows = [sandbox("s", "p", ReportedState::Running)];
     next_list(&mut t, &rows);
@@ -430,7 +430,7 @@ fn law10_a_list_that_was_under_way_at_a_miss_does_not_restore_trust() {
 /// A stream that has told nothing is trusted for 10 s, but no longer than for the longest period:
 /// where that is set short, a quiet node became unready.
 #[test]
-fn law10_an_unproven_stream_is_not_trusted_beyond_the_longest_period() {
+fn period_of_an_unproven_stream_does_not_exceed_the_maximum() {
     let mut settings = Settings::default();
     settings.relist_period_max = std::time::Duration::from_secs(4);
     settings.unready_after = std::time::Duration::from_secs(6);
@@ -444,7 +444,7 @@ fn law10_an_unproven_stream_is_not_trusted_beyond_the_longest_period() {
 /// A container that is removed while its pod is inspected was listed and has no status: what was
 /// believed of it is older than the read, so the pod is not as of its begin.
 #[test]
-fn law3_a_pod_is_not_fresh_while_its_read_left_somebody_out() {
+fn read_that_leaves_out_a_held_id_does_not_confirm_its_pod() {
     let mut t = Script::confirmed();
     t.event(Created, "s", s(), &[]);
     t.event(

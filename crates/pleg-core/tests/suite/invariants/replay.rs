@@ -16,7 +16,7 @@ fn s() -> Option<pleg_core::Report> {
 
 /// Until the node was listed once, an old event causes no read of its own: the list shows its pod.
 #[test]
-fn law6_a_replay_before_the_first_list_waits_for_it() {
+fn replay_before_the_first_list_waits_for_it() {
     let mut t = Script::new();
     t.subscribe();
     t.stamped(OLD, Stopped, "c", s(), &[exited("c", "p", 3, "Error")]);
@@ -35,7 +35,7 @@ fn law6_a_replay_before_the_first_list_waits_for_it() {
 
 /// After the first list, the same event is a hint to inspect.
 #[test]
-fn law6_a_replay_after_the_first_list_is_a_hint() {
+fn replay_after_the_first_list_is_a_hint() {
     let mut t = Script::confirmed();
     t.stamped(OLD, Stopped, "c", s(), &[exited("c", "p", 3, "Error")]);
     assert_eq!(t.inspections_wanted(), 1);
@@ -44,7 +44,7 @@ fn law6_a_replay_after_the_first_list_is_a_hint() {
 /// What had ended before we listened has not started now: old news of a state that is over is
 /// not announced.
 #[test]
-fn law6_a_replayed_start_of_what_has_ended_is_not_told() {
+fn replayed_started_of_an_exited_container_is_not_announced() {
     let mut t = Script::new();
     t.subscribe();
     let node = [

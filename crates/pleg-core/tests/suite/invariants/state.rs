@@ -35,7 +35,7 @@ fn rows() -> [pleg_core::Report; 2] {
 
 /// A tombstone that the list in flight still showed was re-laid for ever.
 #[test]
-fn law6_a_tombstone_that_a_list_in_flight_showed_is_forgotten() {
+fn tombstone_shown_by_a_list_in_flight_expires() {
     let mut t = running();
     t.machine.relist_now(t.now(), pleg_core::WaiterId::new(77));
     t.drain();
@@ -59,7 +59,7 @@ fn law6_a_tombstone_that_a_list_in_flight_showed_is_forgotten() {
 
 /// containerd 2 lists a sandbox for a moment after its DELETED: the pod was held for ever.
 #[test]
-fn law2_a_pod_held_for_a_contradiction_is_let_go_when_that_is_settled() {
+fn pod_kept_for_a_contradiction_is_removed_when_it_is_decided() {
     let mut t = Script::confirmed();
     t.event(
         Created,
@@ -93,7 +93,7 @@ fn law2_a_pod_held_for_a_contradiction_is_let_go_when_that_is_settled() {
 
 /// UNKNOWN is no position, but who shows it exists: an answer must not say that it is gone.
 #[test]
-fn law2_an_unknown_that_is_believed_removed_is_in_the_answer() {
+fn removed_id_inspected_as_unknown_is_in_the_answer() {
     let mut t = running();
     t.event(
         Deleted,
@@ -116,7 +116,7 @@ fn law2_an_unknown_that_is_believed_removed_is_in_the_answer() {
 
 /// A list from before an inspection that said UNKNOWN does not know better than it.
 #[test]
-fn law2_an_older_read_does_not_clear_an_unknown() {
+fn older_list_does_not_clear_unknown() {
     let mut t = running();
     t.machine.relist_now(t.now(), pleg_core::WaiterId::new(77));
     t.drain();
@@ -139,7 +139,7 @@ fn law2_an_older_read_does_not_clear_an_unknown() {
 
 /// A single status that says UNKNOWN is published, so it must be asked again.
 #[test]
-fn law2_an_unknown_from_a_single_status_is_inspected_again() {
+fn unknown_from_a_status_read_is_inspected_again() {
     let mut t = running();
     t.event(
         Stopped,
@@ -156,7 +156,7 @@ fn law2_an_unknown_from_a_single_status_is_inspected_again() {
 
 /// A row that clears an UNKNOWN says no details: the exit code was never read.
 #[test]
-fn law2_details_are_read_when_a_row_clears_an_unknown() {
+fn list_row_that_clears_unknown_causes_an_inspection() {
     let mut t = running();
     t.event(
         Stopped,
@@ -182,7 +182,7 @@ fn law2_details_are_read_when_a_row_clears_an_unknown() {
 
 /// The second denial of a removal comes after 10 s, also where the pod is under a long backoff.
 #[test]
-fn law2_a_wrong_removal_is_overruled_after_ten_seconds() {
+fn wrong_removal_is_overruled_after_ten_seconds_despite_a_backoff() {
     let mut t = running();
     // Its sandbox is unknown for long: inspected again ever more rarely.
     let unknown = [
@@ -213,7 +213,7 @@ fn law2_a_wrong_removal_is_overruled_after_ten_seconds() {
 
 /// A list that shows something of a pod in whose end we believe does not vouch for that end.
 #[test]
-fn law3_a_list_that_shows_something_of_a_pod_does_not_sweep_it() {
+fn list_that_shows_an_id_of_a_removed_pod_does_not_confirm_its_end() {
     let mut t = running();
     t.event(
         Deleted,
@@ -233,7 +233,7 @@ fn law3_a_list_that_shows_something_of_a_pod_does_not_sweep_it() {
 /// A sweep vouches for pods that the cache does not hold: one of which the list showed something
 /// must be held, be it as nothing.
 #[test]
-fn law3_a_pod_that_is_shown_and_believed_gone_is_as_of_no_list() {
+fn removed_pod_that_a_list_shows_is_published_without_as_of() {
     let mut t = Script::confirmed();
     t.event(Deleted, "s", None, &[]);
     t.pass(1);
@@ -249,7 +249,7 @@ fn law3_a_pod_that_is_shown_and_believed_gone_is_as_of_no_list() {
 /// The second denial is asked for, also where the read in between took so long that its time has
 /// come already.
 #[test]
-fn law2_each_of_two_wrong_removals_is_overruled_after_ten_seconds() {
+fn each_of_two_wrong_removals_is_overruled_after_ten_seconds() {
     let mut t = running();
     let s = || Some(sandbox("s", "p", ReportedState::Running));
     t.event(
@@ -284,7 +284,7 @@ fn law2_each_of_two_wrong_removals_is_overruled_after_ten_seconds() {
 /// The list that contradicts a removal took so long that the instant of the second one has passed
 /// when it ends: the pod is inspected all the same, or the removal were never decided.
 #[test]
-fn law2_a_wrong_removal_is_overruled_after_a_slow_list() {
+fn wrong_removal_is_overruled_after_a_slow_list() {
     let mut t = running();
     t.wait("p", t.now());
     t.inspect(&[sandbox("s", "p", ReportedState::Running)], &["c"]);
@@ -301,7 +301,7 @@ fn law2_a_wrong_removal_is_overruled_after_a_slow_list() {
 /// A container for which its own id stands in, as no answer named its sandbox or its pod, moves to
 /// its pod once one does, though its sandbox was named before.
 #[test]
-fn law7_a_container_that_stood_alone_finds_its_pod() {
+fn container_without_sandbox_and_pod_moves_to_its_pod() {
     let mut t = Script::confirmed();
     let alone = nameless(status("c", "p", ReportedState::Running));
     let mut in_sandbox = alone.clone();
@@ -317,7 +317,7 @@ fn law7_a_container_that_stood_alone_finds_its_pod() {
 
 /// Of a DELETED that came alone, sandbox or container was a guess.
 #[test]
-fn law2_an_overruling_knows_what_it_revives() {
+fn overruled_removal_of_an_unknown_kind_restores_the_sandbox() {
     let mut t = Script::confirmed();
     t.event(Deleted, "s", None, &[]);
     t.wait("p", t.now());
@@ -328,7 +328,7 @@ fn law2_an_overruling_knows_what_it_revives() {
 
 /// An event without a pod is kept aside whatever its type, and never gets a pod of its own.
 #[test]
-fn law6_an_id_without_a_pod_is_kept_aside_until_a_list() {
+fn id_without_a_pod_is_kept_as_orphan_until_a_list() {
     for (event, statuses) in [
         (Other(9), vec![]),
         (
@@ -346,7 +346,7 @@ fn law6_an_id_without_a_pod_is_kept_aside_until_a_list() {
 
 /// What was told of an id that was kept aside is joined when a list shows it.
 #[test]
-fn law6_what_was_told_of_an_id_kept_aside_counts() {
+fn event_of_an_orphan_is_joined_when_a_list_shows_its_id() {
     let mut t = Script::confirmed();
     t.event(
         Created,
@@ -366,7 +366,7 @@ fn law6_what_was_told_of_an_id_kept_aside_counts() {
 
 /// A replay names ids that are long gone: believed only if they are plausible.
 #[test]
-fn law6_a_replayed_event_is_a_hint() {
+fn implausible_event_of_an_unknown_id_only_causes_an_inspection() {
     // Older than anything that is held, from before the subscribe, from the future.
     for stamp in [-3_600_000, -10_000, 5_000] {
         let mut t = Script::confirmed();
@@ -379,7 +379,7 @@ fn law6_a_replayed_event_is_a_hint() {
 
 /// What only came along is looked at a second later.
 #[test]
-fn law6_a_provisional_id_is_inspected_after_a_second() {
+fn provisional_id_is_inspected_after_a_second() {
     let mut t = Script::confirmed();
     t.event(
         Started,
@@ -395,7 +395,7 @@ fn law6_a_provisional_id_is_inspected_after_a_second() {
 
 /// An event about a container whose sandbox is not told its pod by name still finds it.
 #[test]
-fn law7_a_sandbox_status_without_metadata_is_of_the_pod_that_is_known() {
+fn sandbox_status_without_metadata_belongs_to_the_known_pod() {
     let mut t = running();
     let bare = nameless(sandbox("s", "p", ReportedState::Running));
     t.event(
@@ -410,7 +410,7 @@ fn law7_a_sandbox_status_without_metadata_is_of_the_pod_that_is_known() {
 
 /// A pod that nobody named is the sandbox's id, until somebody names it.
 #[test]
-fn law7_an_id_moves_to_its_pod_when_that_becomes_known() {
+fn sandbox_moves_to_its_pod_when_the_pod_becomes_known() {
     let mut t = Script::confirmed();
     t.event(
         Created,
@@ -432,7 +432,7 @@ fn law7_an_id_moves_to_its_pod_when_that_becomes_known() {
 
 /// So does a container that an event brought along, though nobody said which sandbox it is in.
 #[test]
-fn law7_a_container_moves_to_its_pod_when_that_becomes_known() {
+fn container_moves_to_its_pod_when_the_pod_becomes_known() {
     let mut t = Script::confirmed();
     t.event(
         Created,
@@ -449,7 +449,7 @@ fn law7_a_container_moves_to_its_pod_when_that_becomes_known() {
 
 /// A container's status does not say which sandbox it is in; the event does.
 #[test]
-fn section2_a_container_told_by_an_event_is_active_at_once() {
+fn container_from_an_event_is_active_at_once() {
     let t = running();
     assert!(t.view().status.containers[0].active);
     assert_eq!(t.inspections_wanted(), 0);
@@ -457,7 +457,7 @@ fn section2_a_container_told_by_an_event_is_active_at_once() {
 
 /// A name or a sandbox that becomes known later is published.
 #[test]
-fn section2_identity_that_becomes_known_is_published() {
+fn identity_that_becomes_known_is_published() {
     let mut t = Script::confirmed();
     t.event(
         Started,
@@ -474,7 +474,7 @@ fn section2_identity_that_becomes_known_is_published() {
 /// Law 6: a read that began before a removal may still show what was removed. Its tombstone
 /// outlives the read, however many there are (found by seed 183049).
 #[test]
-fn law6_a_tombstone_outlives_the_reads_that_began_before_it() {
+fn tombstone_outlives_reads_begun_before_it() {
     let mut settings = pleg_core::Settings::default();
     settings.tombstones_max = 1;
     let mut t = Script::confirmed_with(settings);
@@ -495,7 +495,7 @@ fn law6_a_tombstone_outlives_the_reads_that_began_before_it() {
 
 /// Law 6: nor is there no end to them while a read hangs.
 #[test]
-fn law6_tombstones_are_bounded_while_a_read_hangs() {
+fn tombstones_are_bounded_while_a_read_hangs() {
     let mut settings = pleg_core::Settings::default();
     settings.tombstones_max = 1;
     let mut t = Script::confirmed_with(settings);
@@ -512,7 +512,7 @@ fn law6_tombstones_are_bounded_while_a_read_hangs() {
 
 /// Tombstones over their number went with the next list only, however many there were by then.
 #[test]
-fn law6_tombstones_stay_within_their_number_between_two_lists() {
+fn tombstones_do_not_exceed_their_maximum_between_lists() {
     let mut settings = pleg_core::Settings::default();
     settings.tombstones_max = 10;
     let mut t = Script::confirmed_with(settings);

@@ -31,7 +31,7 @@ fn running() -> Script {
 /// An end that was told before the pod was named is kept with the pod, and nowhere else: what is
 /// learned of it later would be missing there (found by seed 409336).
 #[test]
-fn law9_an_end_goes_with_its_container_to_the_pod_that_is_named_later() {
+fn terminal_record_moves_with_its_container_to_the_pod_named_later() {
     let mut t = Script::confirmed();
     let unnamed = || Some(nameless(sandbox("s", "p", ReportedState::Running)));
     let mut end = exited("c", "p", 5, "Error");
@@ -56,7 +56,7 @@ fn law9_an_end_goes_with_its_container_to_the_pod_that_is_named_later() {
 
 /// An id first learned as removed stays silent, also when its exit is told afterwards.
 #[test]
-fn section3_an_id_first_learned_as_removed_stays_silent() {
+fn id_first_learned_as_removed_is_never_announced() {
     let mut t = Script::confirmed();
     t.event(Deleted, "c", s(), &[]);
     t.announced.clear();
@@ -71,7 +71,7 @@ fn section3_an_id_first_learned_as_removed_stays_silent() {
 
 /// Exit details are kept even when they arrive after the removal, and said.
 #[test]
-fn section2_an_exit_code_that_comes_after_the_removal_is_said() {
+fn exit_code_after_the_removal_is_announced() {
     let mut t = running();
     t.event(Deleted, "c", s(), &[]);
     assert_eq!(
@@ -87,7 +87,7 @@ fn section2_an_exit_code_that_comes_after_the_removal_is_said() {
 
 /// The reason of an exit may arrive late, also where the STOPPED came without the status.
 #[test]
-fn section2_the_reason_of_an_exit_is_read_again_after_two_seconds() {
+fn exit_reason_is_read_again_after_two_seconds() {
     let mut t = running();
     t.event(Stopped, "c", s(), &[]);
     t.inspect(
@@ -107,7 +107,7 @@ fn section2_the_reason_of_an_exit_is_read_again_after_two_seconds() {
 
 /// An exit that is known to be clean is not read again.
 #[test]
-fn section2_a_clean_exit_is_not_read_again() {
+fn zero_exit_is_not_read_again() {
     let mut t = running();
     t.event(Stopped, "c", s(), &[exited("c", "p", 0, "Completed")]);
     t.pass(5_000);
@@ -116,7 +116,7 @@ fn section2_a_clean_exit_is_not_read_again() {
 
 /// A Died does not wait for the code of a pod that cannot be read.
 #[test]
-fn section3_a_death_in_a_failing_pod_is_told_at_once() {
+fn died_of_a_failing_pod_is_announced_at_once() {
     let mut t = running();
     t.wait("p", t.now());
     t.inspection_fails(&[]);
@@ -126,7 +126,7 @@ fn section3_a_death_in_a_failing_pod_is_told_at_once() {
 
 /// Its exit code is said when some read brings it.
 #[test]
-fn section3_an_exit_code_that_a_read_brings_after_the_death_is_said() {
+fn exit_code_read_after_died_is_announced() {
     let mut t = running();
     t.wait("p", t.now());
     t.inspection_fails(&[]);
@@ -140,7 +140,7 @@ fn section3_an_exit_code_that_a_read_brings_after_the_death_is_said() {
 
 /// When something was removed is the stamp of the event that told of its removal.
 #[test]
-fn section3_a_removal_has_the_stamp_of_its_own_event() {
+fn removed_has_the_timestamp_of_its_own_event() {
     let mut t = running();
     let removed = WallTime::from_nanos(1_700_000_000_123_456_789);
     t.deliver(RuntimeEvent {
@@ -156,7 +156,7 @@ fn section3_a_removal_has_the_stamp_of_its_own_event() {
 
 /// An end that was acknowledged does not come back with its removal.
 #[test]
-fn law9_an_acknowledged_end_stays_acknowledged() {
+fn acknowledged_terminal_record_does_not_return_with_the_removal() {
     let mut t = running();
     t.event(Stopped, "c", s(), &[exited("c", "p", 1, "Error")]);
     assert_eq!(t.ends.len(), 1);
@@ -170,7 +170,7 @@ fn law9_an_acknowledged_end_stays_acknowledged() {
 
 /// A thousand bad exits are not read again all at a time.
 #[test]
-fn law11_reads_of_exit_reasons_are_bounded() {
+fn concurrent_exit_reason_reads_are_bounded() {
     let mut t = Script::confirmed();
     for n in 0..40 {
         let (pod, sb, c) = (format!("p{n}"), format!("s{n}"), format!("c{n}"));

@@ -156,7 +156,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn states_of_known_ids_say_what_whole_rows_say(steps in steps()) {
+    fn states_of_known_ids_equal_rows_decoded_in_full(steps in steps()) {
         let (mut states, mut rows) = (Side::new(false), Side::new(true));
         let mut node = Node::new();
         for step in &steps {

@@ -31,7 +31,7 @@ fn cached(pleg: &Pleg, event: &PodLifecycleEvent) -> &'static str {
 /// A life on the stream: each step is announced at once, in order, after the cache was written,
 /// and costs no call.
 #[tokio::test(start_paused = true)]
-async fn a_life_is_announced_as_it_happens() {
+async fn events_of_a_container_are_announced_in_order() {
     let node = Node::new();
     let pleg = synced(&node, Settings::default()).await;
     let mut subscription = pleg.subscribe();
@@ -130,7 +130,7 @@ async fn a_life_is_announced_as_it_happens() {
 
 /// What exists at the start is announced first, from lists, after its inspection.
 #[tokio::test(start_paused = true)]
-async fn what_exists_at_the_start_is_announced_first() {
+async fn ids_that_exist_at_the_start_are_announced_first() {
     let node = Node::new();
     node.run_pod("p");
     node.put(exited("p", "old", 7));
@@ -161,7 +161,7 @@ async fn what_exists_at_the_start_is_announced_first() {
 
 /// Several subscribers each get all of it; one that comes later gets what comes later.
 #[tokio::test(start_paused = true)]
-async fn every_subscriber_gets_everything() {
+async fn every_subscriber_gets_every_event() {
     let node = Node::new();
     let pleg = synced(&node, Settings::default()).await;
     let mut early = [pleg.subscribe(), pleg.subscribe()];
@@ -180,7 +180,7 @@ async fn every_subscriber_gets_everything() {
 /// An exit whose reason comes late (containerd before 2.3 sends the event before it learns of the
 /// OOM kill) is read once, 2 s later, and announced as a PodSync.
 #[tokio::test(start_paused = true)]
-async fn a_reason_that_comes_late_is_read_once() {
+async fn late_exit_reason_is_read_once() {
     let node = Node::new();
     node.run_pod("p");
     let pleg = synced(&node, Settings::default()).await;
@@ -204,7 +204,7 @@ async fn a_reason_that_comes_late_is_read_once() {
 /// A subscriber that takes nothing while one name ends more often than is kept is told so first;
 /// then come the last three ends. One that keeps up is not.
 #[tokio::test(start_paused = true)]
-async fn one_that_lags_behind_what_is_kept_is_told() {
+async fn subscriber_beyond_the_bound_gets_lagged() {
     const LIVES: u64 = 1500;
     let node = Node::new();
     let pleg = synced(&node, Settings::default()).await;

@@ -12,7 +12,7 @@ use crate::support::{
 
 /// A shutdown drops every call, leaves no task, and ends subscriptions after what was announced.
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_leaves_nothing() {
+async fn shutdown_ends_all_calls_tasks_and_subscriptions() {
     for mode in [Mode::Evented, Mode::Polling] {
         let node = Node::new();
         node.run_pod("p");
@@ -49,7 +49,7 @@ async fn a_shutdown_leaves_nothing() {
 
 /// The same on several threads, where a call may take its time to be dropped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shutdown_waits_for_what_it_drops() {
+async fn shutdown_waits_for_dropped_calls() {
     let node = Node::new();
     node.run_pod("p");
     let pleg = Pleg::builder(node.clone()).spawn().unwrap();
@@ -70,7 +70,7 @@ async fn a_shutdown_waits_for_what_it_drops() {
 
 /// Dropping the last handle ends everything.
 #[tokio::test(start_paused = true)]
-async fn dropping_the_last_handle_ends_everything() {
+async fn dropping_the_last_handle_ends_the_generator() {
     for mode in [Mode::Evented, Mode::Polling] {
         let node = Node::new();
         node.run_pod("p");
@@ -117,7 +117,7 @@ async fn health_is_watched() {
 
 /// It waits for its runtime for ever: nothing answers at first.
 #[tokio::test(start_paused = true)]
-async fn a_runtime_may_come_late() {
+async fn generator_waits_for_a_runtime_that_starts_later() {
     let node = Node::new();
     node.run_pod("p");
     node.fail(Op::List, pleg::core::CallErrorKind::Unavailable);
@@ -135,7 +135,7 @@ async fn a_runtime_may_come_late() {
 
 /// Synced means: a complete list was read and everything that it showed was inspected, or tried.
 #[tokio::test(start_paused = true)]
-async fn synced_means_listed_and_inspected() {
+async fn synced_after_the_first_list_and_its_inspections() {
     let node = Node::new();
     ["p", "q"].iter().for_each(|uid| node.run_pod(uid));
     node.put(exited("q", "old", 4));
@@ -188,7 +188,7 @@ async fn synced_means_listed_and_inspected() {
 /// How a container ended is kept beyond its removal, until it is acknowledged or its pod is gone
 /// for ten minutes.
 #[tokio::test(start_paused = true)]
-async fn ends_are_kept_until_they_are_acknowledged() {
+async fn terminal_records_are_kept_until_acknowledged() {
     let node = Node::new();
     let pleg = synced(&node, Settings::default()).await;
     let uid = "p".into();

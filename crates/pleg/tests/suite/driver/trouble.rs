@@ -30,7 +30,7 @@ fn polling() -> pleg::core::Settings {
 /// Law 11: a pod whose reads hang delays nobody; its waiter gets the error after 5 s, its last
 /// good status stays beside the error, and it is reported within 3 s without unreadying the node.
 #[tokio::test(start_paused = true)]
-async fn a_hung_pod_is_one_hung_pod() {
+async fn hung_pod_does_not_delay_other_pods() {
     let node = Node::new();
     (0..12).for_each(|n| node.run_pod(&format!("p{n}")));
     let pleg = synced(&node, polling()).await;
@@ -88,7 +88,7 @@ async fn a_hung_pod_is_one_hung_pod() {
 
 /// At most so many inspections are overdue; then the oldest is given up, as failed.
 #[tokio::test(start_paused = true)]
-async fn too_many_hung_pods_cost_the_oldest() {
+async fn too_many_hung_pods_cancel_the_oldest_inspection() {
     let node = Node::new();
     (0..3).for_each(|n| node.run_pod(&format!("p{n}")));
     let few = settings(|s| {
@@ -118,7 +118,7 @@ async fn too_many_hung_pods_cost_the_oldest() {
 /// Law 12: a list that hangs is reported within 3 s; the node stays ready for 3 min, and then says
 /// why not in upstream's words. Afterwards all is well by itself.
 #[tokio::test(start_paused = true)]
-async fn a_hung_list_is_reported_and_does_not_unready() {
+async fn hung_list_is_reported_and_the_node_stays_ready() {
     for mode in [Mode::Evented, Mode::Polling] {
         let node = Node::new();
         node.run_pod("p");
@@ -308,7 +308,7 @@ async fn version_alone_without_an_answer_is_no_silence() {
 
 /// A runtime that panics in a call has failed that call, no more.
 #[tokio::test(start_paused = true)]
-async fn a_call_that_panics_has_failed() {
+async fn panicking_call_counts_as_failed() {
     let node = Node::new();
     ["p", "q"].iter().for_each(|uid| node.run_pod(uid));
     let pleg = synced(&node, polling()).await;
@@ -344,7 +344,7 @@ fn is_confirmed(pleg: &Pleg) -> bool {
 /// Law 10: a stream that is cut is reported, lists run every second until it is back, and then
 /// events are used again.
 #[tokio::test(start_paused = true)]
-async fn a_cut_stream_falls_back_to_lists_and_comes_back() {
+async fn lost_stream_is_replaced_by_lists_until_it_returns() {
     let node = Node::new();
     node.run_pod("p");
     let pleg = synced(&node, settings(|_| ())).await;
@@ -403,7 +403,7 @@ async fn a_cut_stream_falls_back_to_lists_and_comes_back() {
 
 /// Law 12: a call that is late is the first sign, for the very first stream too.
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_cannot_be_opened_is_reported() {
+async fn stream_that_cannot_be_opened_is_reported() {
     let node = Node::new();
     node.hang(Op::Subscribe);
     let pleg = synced(&node, settings(|_| ())).await;
@@ -418,7 +418,7 @@ async fn a_stream_that_cannot_be_opened_is_reported() {
 /// A stream that the runtime does not offer: lists every second, and the stream is asked for again
 /// every 60 s, for ever.
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_is_not_offered_is_asked_for_again() {
+async fn stream_that_is_not_offered_is_subscribed_again() {
     let node = Node::new();
     node.run_pod("p");
     node.fail(Op::Subscribe, CallErrorKind::Unimplemented);
@@ -440,7 +440,7 @@ async fn a_stream_that_is_not_offered_is_asked_for_again() {
 /// What no event told is found by a list, announced, and counted as missed; the period, which had
 /// grown, is short again.
 #[tokio::test(start_paused = true)]
-async fn a_missed_event_is_found_and_counted() {
+async fn missed_event_is_found_and_counted() {
     let node = Node::new();
     node.run_pod("p");
     let pleg = synced(&node, settings(|_| ())).await;
@@ -473,7 +473,7 @@ async fn a_missed_event_is_found_and_counted() {
 /// On a quiet node the writer's next work is always known. Whoever holds only what a writer wrote
 /// last sees that the work is overdue.
 #[tokio::test(start_paused = true)]
-async fn work_that_is_overdue_makes_the_node_unready() {
+async fn overdue_work_makes_the_node_unready() {
     let node = Node::new();
     node.run_pod("p");
     let pleg = synced(&node, settings(|_| ())).await;

@@ -21,7 +21,7 @@ async fn one_pod(settings: Settings) -> (Node, Pleg, PodUid) {
 
 /// Read your writes: the answer is a read of the pod begun after the instant.
 #[tokio::test(start_paused = true)]
-async fn the_pod_is_read_and_the_answer_shows_it() {
+async fn newer_than_is_answered_by_a_read() {
     for settings in [Settings::default(), rarely()] {
         let (node, pleg, uid) = one_pod(settings).await;
         let reads = node.asked(&pod("p"));
@@ -48,7 +48,7 @@ async fn the_pod_is_read_and_the_answer_shows_it() {
 
 /// Law 4: no event satisfies a waiter, not even one that reports a removal.
 #[tokio::test(start_paused = true)]
-async fn an_event_answers_nobody() {
+async fn event_answers_no_waiter() {
     let (node, pleg, uid) = one_pod(Settings::default()).await;
     // No read of any kind answers.
     node.hang(pod("p"));
@@ -82,7 +82,7 @@ async fn an_event_answers_nobody() {
 /// One read for all who wait and asked before it began; one that is older than an asker does not
 /// serve that one.
 #[tokio::test(start_paused = true)]
-async fn a_read_is_shared() {
+async fn waiters_share_a_read() {
     let (node, pleg, _) = one_pod(rarely()).await;
     let reads = node.asked(&pod("p"));
     node.hang(pod("p"));
@@ -112,7 +112,7 @@ async fn a_read_is_shared() {
 /// A uid that was never heard of is read for like any other: "as of then, nothing", or what the
 /// node has that no list has shown yet.
 #[tokio::test(start_paused = true)]
-async fn an_unheard_of_uid_is_read() {
+async fn unknown_uid_is_read() {
     let (node, pleg, _) = one_pod(rarely()).await;
     let after = pleg.now();
     let view = soon(pleg.newer_than(&"new".into(), after, SECOND))
@@ -135,7 +135,7 @@ async fn an_unheard_of_uid_is_read() {
 
 /// An instant in the future is read for when it comes, not before.
 #[tokio::test(start_paused = true)]
-async fn a_future_instant_is_read_for_when_it_comes() {
+async fn waiter_for_a_future_instant_is_read_for_at_that_instant() {
     let (node, pleg, uid) = one_pod(rarely()).await;
     let reads = node.asked(&pod("p"));
     let after = pleg.now().after(5 * SECOND);
@@ -155,7 +155,7 @@ async fn a_future_instant_is_read_for_when_it_comes() {
 
 /// The deadline holds, to the millisecond.
 #[tokio::test(start_paused = true)]
-async fn a_deadline_holds() {
+async fn newer_than_fails_at_its_deadline() {
     let (node, pleg, uid) = one_pod(rarely()).await;
     node.hang(pod("p"));
     for within in [Duration::ZERO, 20 * MS, 3 * SECOND] {
@@ -169,7 +169,7 @@ async fn a_deadline_holds() {
 /// The error of its own read, with the last good view beside it; the next one who asks is read
 /// for without awaiting the backoff.
 #[tokio::test(start_paused = true)]
-async fn a_failed_read_is_an_answer() {
+async fn failed_read_answers_with_the_last_good_view() {
     let (node, pleg, uid) = one_pod(rarely()).await;
     let good = pleg.get(&uid);
     node.fail(pod("p"), CallErrorKind::Failed);
@@ -201,7 +201,7 @@ async fn a_failed_read_is_an_answer() {
 
 /// Whoever waits is told at once when the generator shuts down, whatever they wait for.
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_wakes_everyone() {
+async fn shutdown_ends_all_waits() {
     let (node, pleg, uid) = one_pod(rarely()).await;
     node.hang(pod("p"));
     node.hang(Op::List);

@@ -14,7 +14,7 @@ use crate::support::{
 /// Here: while the stream is down lists run every second; whenever it is back, however long that
 /// took, events are used again and the lists grow rare again (law 10).
 #[tokio::test(start_paused = true)]
-async fn a7_events_come_back_after_any_outage() {
+async fn a7_events_are_used_again_after_any_outage() {
     let node = Node::new();
     node.run_pod("p");
     let pleg = synced(&node, Settings::default()).await;
@@ -70,7 +70,7 @@ async fn a7_events_come_back_after_any_outage() {
 /// taking from the channel: it stays full until a restart (k#72482 again; k#104117).
 /// Here: a queue is no part of readiness, so whoever takes only while ready goes on (laws 9, 12).
 #[tokio::test(start_paused = true)]
-async fn b1_a_full_queue_stops_nobody() {
+async fn b1_full_queue_does_not_affect_readiness() {
     let node = Node::new();
     for pod in 0..30 {
         let uid = format!("p{pod}");

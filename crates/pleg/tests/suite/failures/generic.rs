@@ -20,7 +20,7 @@ fn polling() -> Settings {
 /// Here: it gives its slot back after 250 ms; every other pod is up to date in the same cycle, and
 /// the hung one is named (laws 11, 12).
 #[tokio::test(start_paused = true)]
-async fn c2_one_hung_pod_of_many() {
+async fn c2_one_hung_pod_does_not_delay_the_others() {
     let node = Node::new();
     let uids: Vec<_> = ('a'..='z').map(String::from).collect();
     uids.iter().for_each(|uid| node.run_pod(uid));
@@ -114,7 +114,7 @@ async fn c5_the_exit_code_outlives_the_container() {
 /// Here: a list that failed says nothing. What is known stays, events go on, and health says what
 /// failed (laws 5, 12).
 #[tokio::test(start_paused = true)]
-async fn c9_a_list_that_fails_takes_nothing_away() {
+async fn c9_failed_list_removes_nothing() {
     let node = Node::new();
     node.run_pod("p");
     let pleg = synced(&node, Settings::default()).await;
@@ -246,7 +246,7 @@ async fn c14_a_count_falls_to_zero() {
 /// Here: it ends at its deadline, when it is dropped, and at a shutdown; whoever gave up is not
 /// read for.
 #[tokio::test(start_paused = true)]
-async fn c18_waiting_can_be_given_up() {
+async fn c18_wait_ends_at_deadline_drop_and_shutdown() {
     let node = Node::new();
     node.run_pod("p");
     let pleg = synced(&node, rarely()).await;
