@@ -1,4 +1,4 @@
-//! Those who wait: for a view, for the first list, for the end.
+//! Waiters: for a view, for the first list, for the shutdown.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::error::WaitError;
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Whoever has changed something and asks for a view that is newer sees it, however many others
+/// A caller that has changed something and asks for a newer view sees its change, however many others
 /// do the same.
 #[test]
 fn newer_than_shows_the_callers_own_change() {
@@ -29,7 +29,7 @@ fn newer_than_shows_the_callers_own_change() {
                     let view = view.expect("an answer");
                     assert!(view.status.container(id).is_some(), "{id} in {view:?}");
                     assert!(view.as_of > Some(since));
-                    // Whoever was answered finds no less in the cache.
+                    // The cache shows at least what the answer showed.
                     assert!(pleg.get(&pod.into()).status.container(id).is_some());
                 })
             });
@@ -41,7 +41,7 @@ fn newer_than_shows_the_callers_own_change() {
     });
 }
 
-/// Whoever waits when the generator shuts down, or asks while it does, is told so.
+/// A waiter gets `Closed` when the generator shuts down, also if it asks during the shutdown.
 #[test]
 fn shutdown_ends_every_wait() {
     explore(|| {
@@ -52,7 +52,7 @@ fn shutdown_ends_every_wait() {
             let waits = spawn({
                 let pleg = pleg.clone();
                 async move {
-                    // It asks for the future: no read answers it.
+                    // The instant is in the future, so no read answers.
                     let later = Instant::from_nanos(u64::MAX);
                     pleg.newer_than(&"p".into(), later, DEADLINE).await
                 }
@@ -82,7 +82,7 @@ fn shutdown_ends_every_wait() {
     });
 }
 
-/// Whoever gives up waiting takes nobody along.
+/// A dropped wait does not affect other waiters.
 #[test]
 fn dropped_wait_does_not_affect_other_waiters() {
     explore(|| {
@@ -112,7 +112,7 @@ fn dropped_wait_does_not_affect_other_waiters() {
     });
 }
 
-/// The cache counts as synced when it holds what exists, and whoever waits for that learns it.
+/// `wait_until_synced` returns when the cache shows what exists.
 #[test]
 fn wait_until_synced_returns_with_a_complete_cache() {
     explore(|| {
