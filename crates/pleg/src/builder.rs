@@ -23,7 +23,8 @@ use crate::requests::Requests;
 use crate::subscription::{Announcer, Subscription};
 use crate::sync::{mpsc, watch};
 
-/// How many observations of the stream may wait for the writer before the reader joins further ones.
+/// How many observations of the stream may wait for the writer before the reader joins further
+/// ones.
 const STREAM_QUEUE: usize = 256;
 /// How many commands may wait for the writer before callers wait.
 const COMMAND_QUEUE: usize = 256;
@@ -82,8 +83,8 @@ impl<R: Runtime> Builder<R> {
         self
     }
 
-    /// The clock that it uses; by default a new one. A test on paused time needs one whose wall clock
-    /// advances with the paused time ([`Clock::start_at`]).
+    /// The clock that it uses; by default a new one. A test on paused time needs one whose wall
+    /// clock advances with the paused time ([`Clock::start_at`]).
     #[must_use]
     pub const fn clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
@@ -96,16 +97,16 @@ impl<R: Runtime> Builder<R> {
         self.subscribers.subscribe()
     }
 
-    /// A queue of announcements with upstream's semantics, from the start. There is one such queue; a
-    /// second call replaces it.
+    /// A queue of announcements with upstream's semantics, from the start. There is one such queue;
+    /// a second call replaces it.
     pub fn upstream_fifo(&mut self) -> Fifo {
         let (sender, queue) = fifo();
         self.fifo = Some(sender);
         queue
     }
 
-    /// Starts the generator on the current tokio runtime. The container runtime need not be running:
-    /// the generator waits for it for ever.
+    /// Starts the generator on the current tokio runtime. The container runtime need not be
+    /// running: the generator waits for it for ever.
     ///
     /// # Errors
     /// If a setting is invalid.

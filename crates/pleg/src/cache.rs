@@ -77,8 +77,8 @@ impl Published {
 
     /// A list showed these pods unchanged.
     ///
-    /// If these are all pods, only one number is stored, and readers compare it. So confirming a quiet
-    /// node does not write every entry.
+    /// If these are all pods, only one number is stored, and readers compare it. So confirming a
+    /// quiet node does not write every entry.
     pub(crate) fn confirm(&self, as_of: Instant, pods: &Confirmed) {
         match pods {
             Confirmed::All => {
@@ -114,8 +114,8 @@ impl Published {
                 return shown.view(confirmed);
             }
             // If it was read before the map, it may be older than a removal from the map; if after,
-            // newer than a pod that appeared. Both reads must agree. Lists are a second apart, so this
-            // loop ends.
+            // newer than a pod that appeared. Both reads must agree. Lists are a second apart, so
+            // this loop ends.
             if self.swept() == swept {
                 return PodView::new(Arc::new(PodStatus::nothing(uid.clone())), swept, None);
             }

@@ -7,8 +7,8 @@ use crate::handle::Pleg;
 
 /// An invalid endpoint or CRI configuration.
 ///
-/// A runtime that does not respond is not such an error: the generator connects lazily and waits for
-/// its runtime for ever. `pleg_cri::diagnose` finds out what is wrong with an endpoint.
+/// A runtime that does not respond is not such an error: the generator connects lazily and waits
+/// for its runtime for ever. `pleg_cri::diagnose` finds out what is wrong with an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct ConnectError {

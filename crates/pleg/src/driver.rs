@@ -1,5 +1,5 @@
-//! The one writer (invariant 1): a task that owns the reconciler, feeds it with the observations of the
-//! sources and performs its outputs. It makes no call itself and waits for no consumer.
+//! The one writer (invariant 1): a task that owns the reconciler, feeds it with the observations of
+//! the sources and performs its outputs. It makes no call itself and waits for no consumer.
 
 use std::collections::HashMap;
 use std::future::Future;

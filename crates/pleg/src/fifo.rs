@@ -1,4 +1,5 @@
-//! Announcements with upstream's semantics: one bounded queue; an event that does not fit is dropped.
+//! Announcements with upstream's semantics: one bounded queue; an event that does not fit is
+//! dropped.
 
 use pleg_core::{Id, LifecycleType, PodLifecycleEvent, PodUid};
 use tokio::sync::mpsc;
@@ -65,8 +66,8 @@ impl FifoSender {
     }
 }
 
-/// Upstream filters ContainerChanged. If a container goes back to running, upstream sends Started; a
-/// new incarnation that runs is announced as Started, too.
+/// Upstream filters ContainerChanged. If a container goes back to running, upstream sends Started;
+/// a new incarnation that runs is announced as Started, too.
 fn as_upstream_sends(announced: &PodLifecycleEvent) -> Option<FifoEvent> {
     if announced.event == LifecycleType::ContainerChanged {
         return None;

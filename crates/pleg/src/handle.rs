@@ -20,7 +20,8 @@ use crate::sync::{mpsc, oneshot, timeout, watch};
 
 /// A running pod lifecycle event generator.
 ///
-/// Cheap to clone. It stops when [`shutdown`](Self::shutdown) is called or the last handle is dropped.
+/// Cheap to clone. It stops when [`shutdown`](Self::shutdown) is called or the last handle is
+/// dropped.
 #[derive(Clone, Debug)]
 pub struct Pleg {
     pub(crate) shared: Arc<Shared>,
@@ -59,18 +60,19 @@ impl Pleg {
     /// something in the runtime and must not act on a status from before that change.
     ///
     /// Answered at once if such a read was made already. Otherwise one read of this pod is made and
-    /// shared by all waiters that asked before it began. It makes two calls if nothing changed in the
-    /// pod. No event and no timer answers a waiter. If `after` is in the future, the pod is read when
-    /// that instant comes. For an unknown uid the answer is that the pod does not exist.
+    /// shared by all waiters that asked before it began. It makes two calls if nothing changed in
+    /// the pod. No event and no timer answers a waiter. If `after` is in the future, the pod is
+    /// read when that instant comes. For an unknown uid the answer is that the pod does not exist.
     ///
     /// The states are newer than `after`. The details of an id that did not change may be older:
     /// [`inspected`](PodView::inspected) is their instant, and
-    /// [`details_newer_than`](Self::details_newer_than) requests newer ones. If the status call of an
-    /// id failed, the error is beside that id; its state is the later of recorded and listed state.
+    /// [`details_newer_than`](Self::details_newer_than) requests newer ones. If the status call of
+    /// an id failed, the error is beside that id; its state is the later of recorded and listed
+    /// state.
     ///
     /// # Errors
-    /// If the pod cannot be listed (with the last good view beside the error), if there is no answer
-    /// within `within`, or, at once, if the generator shuts down.
+    /// If the pod cannot be listed (with the last good view beside the error), if there is no
+    /// answer within `within`, or, at once, if the generator shuts down.
     ///
     /// # Cancel safety
     /// Dropping the future only gives up the answer.
@@ -87,8 +89,8 @@ impl Pleg {
         self.wait(uid, after, within, false).await
     }
 
-    /// Like [`newer_than`](Self::newer_than), but every status is read after `after`: for details that
-    /// change without a change of state, such as resources and addresses.
+    /// Like [`newer_than`](Self::newer_than), but every status is read after `after`: for details
+    /// that change without a change of state, such as resources and addresses.
     ///
     /// # Errors
     /// Those of [`newer_than`](Self::newer_than), and if one of the statuses cannot be read.
@@ -140,8 +142,8 @@ impl Pleg {
         self.answer(uid, answer)
     }
 
-    /// Reads the pod now and announces PodSync even if nothing changed: for changes of details, such
-    /// as resources. If the read finds a change of state, that is announced instead.
+    /// Reads the pod now and announces PodSync even if nothing changed: for changes of details,
+    /// such as resources. If the read finds a change of state, that is announced instead.
     ///
     /// # Errors
     /// If the read fails, or the generator shuts down.
@@ -205,8 +207,8 @@ impl Pleg {
 
     /// Subscribes to the announcements of one pod from now on: for the worker of that pod.
     ///
-    /// The pod need not exist yet. The subscription continues if the pod is removed and created again
-    /// with the same uid. [`get`](Self::get) shows the status at the time of the call.
+    /// The pod need not exist yet. The subscription continues if the pod is removed and created
+    /// again with the same uid. [`get`](Self::get) shows the status at the time of the call.
     pub fn subscribe_pod(&self, uid: &PodUid) -> Subscription {
         self.shared.subscribers.subscribe_pod(uid)
     }
@@ -303,8 +305,8 @@ impl HealthWatch {
         health
     }
 
-    /// Whether the generator is ready. Computed with the caller's present time, so a dead writer does
-    /// not look ready.
+    /// Whether the generator is ready. Computed with the caller's present time, so a dead writer
+    /// does not look ready.
     ///
     /// # Errors
     /// The reason, if it is not ready.

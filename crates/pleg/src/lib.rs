@@ -78,9 +78,9 @@
 //!
 //! # Crates
 //!
-//! [`core`] merges the sources; it is a deterministic state machine without I/O. [`runtime`] has the
-//! [`Runtime`](runtime::Runtime) trait that a container runtime implements. The feature `cri` (on by
-//! default) adds a CRI client; only it links tonic and prost.
+//! [`core`] merges the sources; it is a deterministic state machine without I/O. [`runtime`] has
+//! the [`Runtime`](runtime::Runtime) trait that a container runtime implements. The feature `cri`
+//! (on by default) adds a CRI client; only it links tonic and prost.
 
 mod builder;
 mod cache;

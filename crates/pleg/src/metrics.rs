@@ -1,5 +1,5 @@
-//! Metrics, through the `metrics` facade. Upstream's metrics have upstream's names, all others begin
-//! with `pleg_`. Labels never contain a pod, container, endpoint or error text.
+//! Metrics, through the `metrics` facade. Upstream's metrics have upstream's names, all others
+//! begin with `pleg_`. Labels never contain a pod, container, endpoint or error text.
 
 use std::time::Duration;
 
@@ -197,8 +197,8 @@ impl MetricsWriter {
         }
     }
 
-    /// When [`show`](Self::show) must be called even if nothing else happens: a write was postponed,
-    /// or a list is in flight, whose gauge grows.
+    /// When [`show`](Self::show) must be called even if nothing else happens: a write was
+    /// postponed, or a list is in flight, whose gauge grows.
     pub(crate) const fn due(&self) -> Option<Instant> {
         self.due
     }

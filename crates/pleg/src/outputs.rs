@@ -25,7 +25,8 @@ pub(crate) struct Outputs {
 }
 
 impl Outputs {
-    /// Performs an output that is for consumers. Returns any other output: a request to the read side.
+    /// Performs an output that is for consumers. Returns any other output: a request to the read
+    /// side.
     pub(crate) fn tell(&mut self, output: Output) -> Option<Output> {
         match output {
             Output::Publish { uid, view } => self.published.put(uid, view),

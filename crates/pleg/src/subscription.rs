@@ -137,8 +137,8 @@ fn take_from(inbox: &mut Inbox) -> Option<Delivery> {
     inbox.pop().map(Delivery::Event)
 }
 
-/// The writer's handle to all subscribers. When it is dropped, the subscriptions end: a builder that
-/// never spawned, a writer that panicked, a tokio runtime that was dropped.
+/// The writer's handle to all subscribers. When it is dropped, the subscriptions end: a builder
+/// that never spawned, a writer that panicked, a tokio runtime that was dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Announcer(Arc<Subscribers>);
 

@@ -9,8 +9,8 @@ use super::samples::{announcement, something};
 use crate::cache::Published;
 use crate::subscription::{Delivery, Subscribers};
 
-/// A consumer that subscribes and then takes a snapshot misses nothing: a change is in the snapshot or
-/// is announced.
+/// A consumer that subscribes and then takes a snapshot misses nothing: a change is in the snapshot
+/// or is announced.
 #[test]
 fn subscribe_then_snapshot_misses_nothing() {
     let view = something("p", 5);
@@ -40,8 +40,8 @@ fn subscribe_then_snapshot_misses_nothing() {
     });
 }
 
-/// A waiting subscriber is woken for every announcement, in order, and at the end. A subscription made
-/// while the generator stops ends, too.
+/// A waiting subscriber is woken for every announcement, in order, and at the end. A subscription
+/// made while the generator stops ends, too.
 #[test]
 fn waiting_subscriber_gets_every_event_and_the_end() {
     const EVENTS: u64 = 3;

@@ -11,8 +11,8 @@ use crate::error::WaitError;
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// A caller that has changed something and asks for a newer view sees its change, however many others
-/// do the same.
+/// A caller that has changed something and asks for a newer view sees its change, however many
+/// others do the same.
 #[test]
 fn newer_than_shows_the_callers_own_change() {
     explore(|| {
