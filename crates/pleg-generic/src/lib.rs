@@ -37,8 +37,8 @@ impl<R: Runtime> Reader<R> {
 
     /// Lists the whole node: all sandboxes, then all containers, in upstream's order.
     ///
-    /// `deadline` covers both calls. If either fails or times out, there are no rows. Of the `known` ids
-    /// only the state is decoded.
+    /// `deadline` covers both calls. If either fails or times out, there are no rows. Of the
+    /// `known` ids only the state is decoded.
     pub async fn list(&self, ticket: Ticket, deadline: Duration, known: KnownIds) -> List {
         let began = self.clock.now();
         let limit = Limit::new(&self.clock, deadline);
@@ -54,8 +54,8 @@ impl<R: Runtime> Reader<R> {
     /// Inspects one pod: lists its sandboxes and containers by its uid, and reads the status of
     /// each id that is owed one, that the lists show new or changed, or that they do not show.
     ///
-    /// `held` are the ids that the caller holds for the pod. `deadline` covers the whole inspection;
-    /// calls that are not answered by then have failed.
+    /// `held` are the ids that the caller holds for the pod. `deadline` covers the whole
+    /// inspection; calls that are not answered by then have failed.
     pub async fn inspect(
         &self,
         ticket: Ticket,

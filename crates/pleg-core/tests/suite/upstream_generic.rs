@@ -1,5 +1,5 @@
 //! Upstream's scenarios of the generic PLEG, G1 to G10 and G12 to G14 (generic_test.go of
-//! Kubernetes 1.36.2), on our machine in `Polling` mode. Where a law of our design demands
+//! Kubernetes 1.36.2), on our reconciler in `Polling` mode. Where a invariant requires
 //! another outcome, the deviation is written beside the test, and our outcome is what is asserted.
 //! G11 and G19 are in upstream_reinspection.rs, G15 to G18 in upstream_worker_loop.rs.
 //!
@@ -38,8 +38,8 @@ fn second(make: Make) -> Vec<Report> {
     ]
 }
 
-/// Deviation: upstream generates ContainerChanged for c3 and never sends it. Law 2 announces an
-/// UNKNOWN that an inspection has confirmed, once, as ContainerChanged with a PodSync.
+/// Deviation: upstream generates ContainerChanged for c3 and never sends it. Invariant 2 announces
+/// an UNKNOWN that an inspection has confirmed, once, as ContainerChanged with a PodSync.
 const FIRST: [&str; 5] = [
     "p1 Changed p1.c3",
     "p1 Died p1.c1",
@@ -92,8 +92,8 @@ fn g2_a_relist_that_shows_nothing_new_announces_nothing() {
         t.relist();
         assert!(t.said().is_empty());
     }
-    // P2, where all is known, costs no inspection. Deviation: P1 does, because law 2 inspects an
-    // UNKNOWN again, with backoff; upstream leaves it until its state changes.
+    // P2, where all is known, costs no inspection. Deviation: P1 does, because invariant 2 inspects
+    // an UNKNOWN again, with backoff; upstream leaves it until its state changes.
     let inspected = t.inspections();
     assert!(
         inspected.iter().all(|i| i == "p1 (unknown)"),
@@ -118,7 +118,8 @@ fn g3_the_second_relist_announces_what_has_changed() {
 /// G4, TestEventChannelFull: five events for a channel of four; exactly four arrive. Here for our
 /// own subscriptions; the adapter with upstream's channel is in `pleg`, tests/upstream_fifo.rs.
 ///
-/// Deviation: law 9. What does not fit is coalesced per id, and no Died and no Removed is lost.
+/// Deviation: invariant 9. What does not fit is coalesced per id, and no Died and no Removed is
+/// lost.
 #[test]
 fn g4_a_full_inbox_loses_nothing_terminal() {
     let mut t = Stepper::polling(defaults);
@@ -199,8 +200,8 @@ fn g6_containers_of_a_pod_no_longer_listed_have_died_and_are_removed() {
 
 /// G7, TestRelistWithCache: of two running pods one cannot be inspected.
 ///
-/// Deviation: upstream caches (empty status, error) for P1 and announces nothing of it until it
-/// can be inspected. Law 11: what the list showed of P1 stays beside the error; design section 3:
+/// Deviation: upstream caches (empty status, error) for P1 and announces nothing of it until it can
+/// be inspected. Invariant 11: what the list showed of P1 stays beside the error; design section 3:
 /// a state learned from a list row is announced after its first inspection, successful or failed.
 ///
 /// G8, ″: the next relists inspect P1 alone, successfully.

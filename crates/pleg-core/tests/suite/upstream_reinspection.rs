@@ -17,9 +17,9 @@ fn after_a_relist(shows: Vec<Report>) -> Stepper {
 /// G11, TestReinspect: a pod is inspected although nothing changed if that was asked for, or if
 /// its last inspection failed; a success announces PodSync, a failure nothing.
 ///
-/// Deviations: law 11 keeps the last good status beside the error, upstream caches (nil, error).
-/// Ours reads when it is asked, upstream with the next relist; a failure is tried again after a
-/// backoff. Our pod has a sandbox: one without any id does not exist in a runtime.
+/// Deviations: invariant 11 keeps the last good status beside the error, upstream caches (nil,
+/// error). Ours reads when it is asked, upstream with the next relist; a failure is tried again
+/// after a backoff. Our pod has a sandbox: one without any id does not exist in a runtime.
 #[test]
 fn g11_a_pod_is_reinspected_when_asked_or_after_a_failure() {
     for (asked, failed_before, succeeds, inspected, announces) in [
@@ -86,8 +86,8 @@ fn g11_a_pod_is_reinspected_when_asked_or_after_a_failure() {
 /// inspection, with a PodSync, and the cache is empty.
 ///
 /// Deviation: after a failure there is no PodSync, for our pod's end is announced by itself. A
-/// request is answered, for unknown pods too (design section 3), and law 3 wants a read for that;
-/// it finds nothing.
+/// request is answered, for unknown pods too (design section 3), and invariant 3 wants a read for
+/// that; it finds nothing.
 #[test]
 fn g11_a_deleted_pod_needs_no_reinspection() {
     let mut t = after_a_relist(vec![sandbox("p", "s", Running)]);
@@ -119,9 +119,9 @@ fn g11_a_deleted_pod_needs_no_reinspection() {
 /// unknown state besides and cannot be inspected; then that container is gone and the inspection
 /// succeeds: it is cached, without an event (1.36: with a PodSync).
 ///
-/// Deviations: law 11 keeps the last good status beside the error, with the transient container
-/// as unknown, and retries after a backoff. The transient container was seen, so that its end is
-/// announced by upstream's own table (unknown → non-existent); upstream had not recorded it,
+/// Deviations: invariant 11 keeps the last good status beside the error, with the transient
+/// container as unknown, and retries after a backoff. The transient container was seen, so that its
+/// end is announced by upstream's own table (unknown → non-existent); upstream had not recorded it,
 /// because its inspection failed. As upstream 1.36, PodSync tells that the pod can be read again.
 #[test]
 fn g19_inspection_succeeds_after_a_failure() {

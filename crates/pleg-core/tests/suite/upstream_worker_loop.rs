@@ -1,10 +1,10 @@
 //! Upstream's worker loop, G15 to G18 (TestWorkerLoop of Kubernetes 1.36.2, period 2 s): requests
-//! for single pods and those who wait for newer statuses, on our machine in `Polling` mode.
+//! for single pods and those who wait for newer statuses, on our reconciler in `Polling` mode.
 //!
 //! Deviation, in all of them: upstream's waiters wait for whatever list or request comes. Here a
-//! waiter causes a read of its pod (law 4), and a list confirms no pod that is owed one (law 3):
-//! whoever waits is answered by a read of the pod itself. Requests are executed when they are
-//! made; none waits behind a timer and becomes stale.
+//! waiter causes a read of its pod (invariant 4), and a list confirms no pod that is owed one
+//! (invariant 3): whoever waits is answered by a read of the pod itself. Requests are executed when
+//! they are made; none waits behind a timer and becomes stale.
 use std::sync::Arc;
 
 use crate::support::{MS, SECOND, Stepper, container};
@@ -85,8 +85,8 @@ fn g16_a_list_serves_both_pods_and_inspects_only_what_was_asked_for() {
 
 /// G16, the waiters of p1 and p2 whose time comes together with the list.
 ///
-/// Deviation: law 3. The list does not answer them, because their reads are under way; those do.
-/// So p1 is inspected for its waiter, upstream's is not. Its status stays the same object.
+/// Deviation: invariant 3. The list does not answer them, because their reads are in flight; those
+/// do. So p1 is inspected for its waiter, upstream's is not. Its status stays the same object.
 #[test]
 fn g16_waiters_are_answered_by_their_own_reads() {
     let mut t = two_pods();
@@ -114,9 +114,9 @@ fn g16_waiters_are_answered_by_their_own_reads() {
 
 /// G17: the request for p2, made before the global relist, is drained without a read of p2.
 ///
-/// Deviation: law 3 asks for a read begun after the request, and ours is made at once: it is the
-/// list that comes later. What there is to save is saved: requests of one moment that find a read
-/// not yet begun share it, and no read follows when all are answered.
+/// Deviation: invariant 3 asks for a read begun after the request, and ours is made at once: it is
+/// the list that comes later. What there is to save is saved: requests of one moment that find a
+/// read not yet begun share it, and no read follows when all are answered.
 #[test]
 fn g17_no_request_is_left_behind() {
     let mut t = two_pods();

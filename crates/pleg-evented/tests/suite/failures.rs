@@ -32,9 +32,12 @@ async fn ends(bench: &mut Bench, attempts: usize) -> Vec<StreamEnd> {
     ends
 }
 
-/// Upstream: five attempts without a pause, and events are off until the kubelet restarts; a
-/// restart of containerd that takes 0.4 s uses them up (k#129827, k#129835).
-/// Here: the attempts come at exact instants, with a growing pause and without a last one (law 10).
+/// Upstream: Five attempts without a pause, then no events until the kubelet restarts. A restart of
+/// containerd takes longer than five attempts. The same in 1.37. (k#129827, k#129835)
+///
+/// Here: The pauses grow to 60 s and there is no last attempt. An event does not reset the backoff,
+/// a minute of life does. Meanwhile the node is relisted every second; when the stream returns it
+/// is used again. (invariant 10)
 #[tokio::test(start_paused = true)]
 async fn a7_reconnect_attempts_never_end() {
     // It lives for a second, is away for 0.4 s, refuses twice while it starts, and is back.
@@ -68,10 +71,11 @@ async fn a7_reconnect_attempts_never_end() {
     bench.stop().await;
 }
 
-/// Upstream: the consumer ends when the channel is closed, and the channel is closed when the
-/// consumer has ended; under pressure it is sent on after it was closed, and the kubelet panics
-/// (k#132266).
-/// Here: one token ends the reader wherever it is, at once, and nothing of it is left.
+/// Upstream: The consumer ends when the channel is closed, and the channel is closed when the
+/// consumer has ended. Under load an event is sent after the close: panic. (k#132266, k#134549)
+///
+/// Here: One cancellation token ends the reader at any step, at once; no call, stream or task is
+/// left.
 #[tokio::test(start_paused = true)]
 async fn a9_reader_can_be_stopped_at_every_step() {
     let script = || {
@@ -102,10 +106,11 @@ async fn a9_reader_can_be_stopped_at_every_step() {
     reader.await.unwrap();
 }
 
-/// Upstream: a stream that ends with OK at once, because events are switched off, is asked for
-/// again without a pause (cri-o#7164); it is the same as one that broke.
-/// Here: never offered, switched off and lost are told apart; the first two are asked for every
-/// minute, the third at once (law 10).
+/// Upstream: If events are disabled, the stream ends at once with OK, and the kubelet subscribes
+/// again in a loop. (cri-o#7164, #7257)
+///
+/// Here: Never offered, disabled and lost are distinguished. After the first two, the reader
+/// subscribes again once a minute. (invariant 10)
 #[tokio::test(start_paused = true)]
 async fn a13_never_offered_disabled_and_lost_are_distinguished() {
     let never = || opens(&[Step::Fails(CallErrorKind::Unimplemented)]);
@@ -127,10 +132,11 @@ async fn a13_never_offered_disabled_and_lost_are_distinguished() {
     bench.stop().await;
 }
 
-/// Upstream: after the last attempt the watching goroutine stays for ever, or spins where generic
-/// polling is in use already; a relist inside its loop stalls the reading.
-/// Here: however a stream ends, the attempts of ten minutes are few; the reader makes no call but
-/// the subscribe (the scripted runtime panics at any other), and ends when it is told to (law 8).
+/// Upstream: After the last attempt the watcher goroutine stays for ever, or spins; a list inside
+/// its loop blocks the stream. (found by reading)
+///
+/// Here: Ten minutes of any failure cause few attempts. The reader makes no call but the subscribe;
+/// a hung list does not block it. (invariant 8)
 #[tokio::test(start_paused = true)]
 async fn b10_no_stream_end_causes_a_busy_loop() {
     for (dial, most) in [
@@ -152,9 +158,11 @@ async fn b10_no_stream_end_causes_a_busy_loop() {
     }
 }
 
-/// E4, upstream's RetryExhaustionClosesEventChannelAndLogsLastError: two errors and a limit of two
-/// end the watcher with one log line.
-/// Here: there is no limit. Each end is told with its own error, and the reader goes on.
+/// E4, upstream's RetryExhaustionClosesEventChannelAndLogsLastError (1.37): Two errors with a limit
+/// of two end the watcher, with one log line.
+///
+/// Here: attempts are not limited; see A7. What applies: each stream end is reported with its own
+/// error, and the reader goes on.
 #[tokio::test(start_paused = true)]
 async fn e4_every_error_is_reported_and_the_reader_goes_on() {
     let script = vec![
@@ -169,9 +177,10 @@ async fn e4_every_error_is_reported_and_the_reader_goes_on() {
     bench.stop().await;
 }
 
-/// E5, upstream's WatcherRetriesWhenStreamClosesWithoutError: an end without an error is one more
-/// failed attempt.
-/// Here too it is an end: at once, events are switched off; later, the stream is lost.
+/// E5, upstream's WatcherRetriesWhenStreamClosesWithoutError (1.37): An end without an error counts
+/// as one more failed attempt.
+///
+/// Here: It is a stream end, but one of two kinds; see A13.
 #[tokio::test(start_paused = true)]
 async fn e5_end_without_an_error_is_a_stream_end() {
     let mut bench = Bench::new(vec![lives(3_000), lives(0), silence()], 8);
@@ -183,9 +192,10 @@ async fn e5_end_without_an_error_is_a_stream_end() {
     bench.stop().await;
 }
 
-/// E6, upstream's WatcherStopsWhenContextIsCanceled: a blocked stream is cancelled; the watcher
-/// returns and logs no exhaustion.
-/// Here too: it ends at that instant, and tells of no end of the stream, because it was its own.
+/// E6, upstream's WatcherStopsWhenContextIsCanceled (1.37): A blocked stream is cancelled, and
+/// nothing is logged.
+///
+/// Here: The same, at that instant.
 #[tokio::test(start_paused = true)]
 async fn e6_blocked_stream_is_cancelled_without_a_stream_end() {
     let mut bench = Bench::new(vec![silence()], 8);

@@ -1,4 +1,4 @@
-//! The failure catalogue on the whole generator, over a runtime made by hand in paused time: the
+//! The failure catalogue on the whole generator, over a hand-written runtime in paused time: the
 //! entries that are about the driver, its consumers, its health or its metrics. Each test says
 //! what upstream Kubernetes does and what happens here; `docs/failures.md` is the whole table.
 mod evented;

@@ -3,7 +3,7 @@
 //! hand does here: `Set` is a read of the pod (`request_relist`), `UpdateTime` a full list
 //! (`relist_now`), `Delete` a list that no longer shows it.
 //!
-//! Deviation, wherever upstream blocks until something happens to come: law 4. Whoever waits
+//! Deviation, wherever upstream blocks until something happens to come: invariant 4. Whoever waits
 //! causes a read of the pod; "blocks" is shown here with reads that do not answer.
 use crate::support::{
     MINUTE, MS, Node, Op, SECOND, error, pass, pod, rarely, soon, synced, waiting, with_ip,
@@ -41,8 +41,8 @@ async fn k1_cache_not_initialized() {
     let view = pleg.get(&uid);
     assert!(view.status.is_nothing());
     assert_eq!((view.as_of, view.inspected), (None, None));
-    // Deviation: law 4. The wait has caused a read of the pod, and that proves something about
-    // this pod although no list has ever succeeded.
+    // Deviation: invariant 4. The wait has caused a read of the pod, and that proves something
+    // about this pod although no list has ever succeeded.
     node.unhang(&pod("p"));
     let view = soon(pleg.newer_than(&uid, Instant::ORIGIN, MINUTE))
         .await
@@ -129,7 +129,7 @@ async fn k3_get_newer_than_when_pod_does_not_exist() {
 /// K4, TestCacheSetAndGet: status and error are stored as they are, also an error with a status,
 /// also with a zero time.
 ///
-/// Deviation: law 11. An error never replaces a status: the last good one stays beside it.
+/// Deviation: invariant 11. An error never replaces a status: the last good one stays beside it.
 #[tokio::test(start_paused = true)]
 async fn k4_cache_set_and_get() {
     let node = Node::new();
@@ -211,8 +211,9 @@ async fn k6_delete() {
 /// K7, TestRegisterNotification: one who waits for g+1 is notified by a Set stamped g+1 (not only
 /// by a later one); another one by UpdateTime(g+2).
 ///
-/// Deviations: law 3. "At t" is enough only for a read issued after the waiter had registered: the
-/// one that it causes itself. And a list answers nobody whose own read is under way.
+/// Deviations: invariant 3. "At t" is enough only for a read issued after the waiter had
+/// registered: the one that it causes itself. And a list answers nobody whose own read is in
+/// flight.
 #[tokio::test(start_paused = true)]
 async fn k7_register_notification() {
     let node = Node::new();
@@ -239,8 +240,9 @@ async fn k7_register_notification() {
 /// SetObservedTime or an UpdateTime at min − 1 s leaves it blocked, one at min + 1 s unblocks it
 /// with the right id, and then a second call returns at once. The pod exists or not.
 ///
-/// Deviations: law 4, it is unblocked by a read of its own, begun at min. SetObservedTime is no
-/// case of its own here: a read of the pod is a Set, changed or not, and works for a missing pod.
+/// Deviations: invariant 4, it is unblocked by a read of its own, begun at min. SetObservedTime is
+/// no case of its own here: a read of the pod is a Set, changed or not, and works for a missing
+/// pod.
 #[tokio::test(start_paused = true)]
 async fn k8_get_newer_than() {
     for exists in [true, false] {

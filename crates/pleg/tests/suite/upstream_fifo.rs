@@ -41,8 +41,8 @@ fn take(fifo: &mut Fifo) -> Vec<String> {
 /// G4, TestEventChannelFull: five events for a channel of four: exactly four arrive, some of the
 /// five, and nobody blocks. Here 1071 for the channel of 1000; 71 are counted as discarded.
 ///
-/// Deviation: law 9, for our own subscriptions: they get all, and once they lag by more than is
-/// kept as it came, no Died and no Removed is missing.
+/// Deviation: invariant 9, for our own subscriptions: they get all, and once they lag by more than
+/// is kept as it came, no Died and no Removed is missing.
 #[tokio::test(start_paused = true)]
 async fn g4_event_channel_full() {
     let recorder = DebuggingRecorder::new();

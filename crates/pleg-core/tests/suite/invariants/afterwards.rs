@@ -128,7 +128,7 @@ fn list_answers_waiters_of_pods_that_it_confirms() {
     }
 }
 
-/// One for whom the read under way would do, and that read fails: it is read again at once, not
+/// One for whom the read in flight would do, and that read fails: it is read again at once, not
 /// after the pod's backoff.
 #[test]
 fn failed_shared_read_is_repeated_at_once_for_the_other_waiter() {
@@ -144,7 +144,7 @@ fn failed_shared_read_is_repeated_at_once_for_the_other_waiter() {
     assert!(t.view_for(second).as_of > Some(before));
 }
 
-/// A state that a row showed waits for a read that was asked for after it: one that was under way
+/// A state that a row showed waits for a read that was asked for after it: one that was in flight
 /// does not know the exit code.
 #[test]
 fn inspection_begun_before_a_list_does_not_release_its_died() {
@@ -364,7 +364,7 @@ fn unknown_from_a_read_begun_at_a_removal_does_not_contradict_it() {
     assert_eq!(t.machine.counters().contradictions, 1);
 }
 
-/// A list vouches for no pod of which it shows less than is believed, nor for one that an
+/// A list vouches for no pod of which it shows less than is recorded, nor for one that an
 /// inspection disputes.
 #[test]
 fn list_does_not_confirm_a_contradicted_pod() {

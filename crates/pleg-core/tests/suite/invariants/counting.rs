@@ -279,7 +279,7 @@ fn waiters_during_a_read_share_the_next_read() {
     let asked = t.now();
     t.wait("p", asked);
     t.pass(5);
-    // An instant before the read that is under way was asked for: it serves.
+    // An instant before the read that is in flight was asked for: it serves.
     t.wait("p", asked);
     t.wait("p", asked);
     assert_eq!(t.inspections_wanted(), 1);

@@ -84,8 +84,8 @@ fn is_unsettled(view: &PodView, id: &str) -> Option<bool> {
     Some(all.find(|c| c.id.as_str() == id)?.unsettled)
 }
 
-/// A list shows a running container and its status call says NotFound: the answer contains it, after
-/// the pod was read once more.
+/// A list shows a running container and its status call says NotFound: the answer contains it,
+/// after the pod was read once more.
 #[test]
 fn a1_answer_contains_listed_id_without_status() {
     let mut t = listed(&["c"]);
@@ -230,7 +230,7 @@ fn a2_removal_does_not_settle_pending_event() {
     }
 }
 
-/// Statuses inside an event that arrived while a list was under way do not stand for the event
+/// Statuses inside an event that arrived while a list was in flight do not stand for the event
 /// about the dead container either.
 #[test]
 fn a2_event_of_sibling_during_a_list_does_not_settle_pending_event() {
@@ -515,7 +515,7 @@ fn memory(view: &PodView) -> i64 {
         .memory_limit
 }
 
-/// A resize is read, and an event with statuses from before it arrives while the read is under way,
+/// A resize is read, and an event with statuses from before it arrives while the read is in flight,
 /// or after it.
 #[test]
 fn a7_older_status_in_an_event_does_not_hide_a_resize() {
@@ -549,7 +549,7 @@ fn a7_older_status_in_an_event_does_not_hide_a_resize() {
     }
 }
 
-/// A list showed the end; its inspection is under way; an event without statuses arrives; the
+/// A list showed the end; its inspection is in flight; an event without statuses arrives; the
 /// inspection reads the code, or fails.
 #[test]
 fn a10_first_status_releases_died() {
@@ -566,7 +566,7 @@ fn a10_first_status_releases_died() {
     }
 }
 
-/// An inspection is under way when an event without statuses arrives. It reads the status of the
+/// An inspection is in flight when an event without statuses arrives. It reads the status of the
 /// container that has ended.
 #[test]
 fn a10_inspection_under_way_releases_died() {

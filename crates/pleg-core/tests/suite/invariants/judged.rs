@@ -28,7 +28,8 @@ fn ids(t: &Script, pod: &str) -> Vec<Id> {
     ids
 }
 
-/// Law 10: what an event told of an id without a known pod is no miss when an inspection shows it.
+/// Invariant 10: what an event told of an id without a known pod is no miss when an inspection
+/// shows it.
 #[test]
 fn event_of_an_orphan_is_no_miss_when_an_inspection_shows_its_id() {
     let mut t = read();
@@ -50,7 +51,7 @@ fn event_of_an_orphan_is_no_miss_when_an_inspection_shows_its_id() {
     assert_eq!(t.missed(), missed);
 }
 
-/// Law 6: an event settles its own subject, not the sandbox that it brings along.
+/// Invariant 6: an event settles its own subject, not the sandbox that it brings along.
 #[test]
 fn event_confirms_only_its_subject() {
     for (event, id, looked_at) in [(Created, "s", false), (Started, "c", true)] {
@@ -153,8 +154,8 @@ fn deleted_without_statuses_is_not_counted_as_incomplete() {
     assert_eq!(t.machine.counters().events_incomplete, 1);
 }
 
-/// Law 7: a container that names its pod moves there alone; a sandbox takes along what stood under
-/// its name. Where something is left, nothing has departed.
+/// Invariant 7: a container that names its pod moves there alone; a sandbox takes along what stood
+/// under its name. Where something is left, nothing has departed.
 #[test]
 fn pod_name_moves_only_ids_that_it_names() {
     let anonymous = |id| {
@@ -219,7 +220,7 @@ fn name_from_a_status_read_is_published() {
     assert_eq!(d.map(|c| &*c.name), Some("d"));
 }
 
-/// Law 3: a list that shows less than an event has told since does not vouch for the pod.
+/// Invariant 3: a list that shows less than an event has told since does not vouch for the pod.
 #[test]
 fn list_overtaken_by_an_event_confirms_nothing() {
     let mut t = read();
@@ -288,8 +289,8 @@ fn changed_detail_is_announced_as_pod_sync() {
     assert_eq!(t.said(LifecycleType::PodSync, "p"), before + 1);
 }
 
-/// Law 10: a container that a list finds ended has ended unheard; of a sandbox that nobody saw
-/// ready nothing was to be heard.
+/// Invariant 10: a container that a list finds ended has ended unheard; of a sandbox that nobody
+/// saw ready nothing was to be heard.
 #[test]
 fn container_found_exited_is_missed_and_sandbox_first_seen_not_ready_is_not() {
     let mut t = read();
@@ -302,7 +303,7 @@ fn container_found_exited_is_missed_and_sandbox_first_seen_not_ready_is_not() {
     assert_eq!(t.machine.counters().missed, found);
 }
 
-/// Law 6: an end settles nothing of what was unknown before.
+/// Invariant 6: an end settles nothing of what was unknown before.
 #[test]
 fn stopped_of_an_unknown_container_is_provisional() {
     let mut t = read();

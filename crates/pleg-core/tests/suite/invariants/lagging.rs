@@ -1,4 +1,4 @@
-//! Law 9: what a subscriber that lags may miss, over random lives and random readers.
+//! Invariant 9: what a subscriber that lags may miss, over random lives and random readers.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Laws 2 and 6: what supports a removal against the reads that show it wrong, what an overruling
-//! is told as and makes looked at, and how long the tombstones of such ids stay.
+//! Invariants 2 and 6: what supports a removal against the reads that show it wrong, what an
+//! overruling is told as and makes looked at, and how long the tombstones of such ids stay.
 
 use pleg_core::{EventType, LifecycleType, Report, ReportedState};
 
@@ -68,7 +68,7 @@ fn list_that_supported_a_removal_must_contradict_it_twice() {
     t.wait("p", t.now());
     pass_inspecting(&mut t, 25_000, &found(ReportedState::Running));
     assert_eq!(t.machine.counters().overruled, 0);
-    // The one under way began too soon after the first.
+    // The one in flight began too soon after the first.
     t.list(&rows(ReportedState::Running));
     assert_eq!(t.machine.counters().overruled, 0);
     t.list(&rows(ReportedState::Running));

@@ -1,4 +1,4 @@
-//! Laws 3, 4, 10 and 11: what is read, when, and whom it answers.
+//! Invariants 3, 4, 10 and 11: what is read, when, and which waiters it answers.
 
 use pleg_core::{
     CallErrorKind, EventType, Instant, LifecycleType, PodUid, ReportedState, Settings, StreamEnd,
@@ -29,9 +29,9 @@ fn event_with_a_removal_answers_no_waiter() {
     assert!(t.answers[0].1.as_ref().is_ok_and(|v| v.status.is_nothing()));
 }
 
-/// What is older than what is believed does not settle whether a read was right: a list shows
-/// something of an id that is believed removed, so it vouches for no absence of its pod, whatever was
-/// told of the id before (found by seed 10221874, where a STARTED had been kept aside).
+/// What is older than what is recorded does not settle whether a read was right: a list shows
+/// something of an id that is recorded removed, so it vouches for no absence of its pod, whatever
+/// was told of the id before (found by seed 10221874, where a STARTED had been kept aside).
 #[test]
 fn orphan_event_does_not_resolve_a_contradiction_by_a_list() {
     let mut t = Script::confirmed();
@@ -329,7 +329,7 @@ fn waiters_do_not_multiply_retries_of_a_failing_pod() {
     );
 }
 
-/// Law 12 needs a pod that is well again to say so.
+/// Invariant 12 needs a pod that is well again to say so.
 #[test]
 fn successful_inspection_clears_the_error() {
     let mut t = Script::confirmed();
@@ -404,14 +404,14 @@ fn verdict_on_a_list_before_a_failed_list_does_not_lengthen_the_period() {
     assert!(waited <= 1_000, "{waited} ms after a list that failed");
 }
 
-/// A miss cuts the period; a list that was under way then made it longer again.
+/// A miss cuts the period; a list that was in flight then made it longer again.
 #[test]
 fn list_in_flight_at_a_miss_does_not_lengthen_the_period() {
     let mut t = Script::confirmed();
     let rows = [sandbox("s", "p", ReportedState::Running)];
     next_list(&mut t, &rows);
     t.inspect(&rows, &[]);
-    // Nobody ever tells of the sandbox: 5 s later that is a miss, while a list is under way.
+    // Nobody ever tells of the sandbox: 5 s later that is a miss, while a list is in flight.
     t.pass(4_500);
     while t.lists_wanted() > 1 {
         t.list(&rows);

@@ -1,4 +1,4 @@
-//! Law 6 at the start: a runtime replays what it held while nobody listened, to whoever
+//! Invariant 6 at the start: a runtime replays what it held while nobody listened, to whoever
 //! subscribes first. What exists then is told by the list.
 
 use pleg_core::{EventType, LifecycleType, ReportedState, Source};

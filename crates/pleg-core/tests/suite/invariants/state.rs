@@ -1,4 +1,4 @@
-//! Laws 2, 5, 6 and 7: how observations become state.
+//! Invariants 2, 5, 6 and 7: how observations become state.
 
 use pleg_core::{EventType, LifecycleType, PodUid, ReportedState, SandboxState};
 
@@ -471,7 +471,7 @@ fn identity_that_becomes_known_is_published() {
     assert!(t.view().status.containers[0].active);
 }
 
-/// Law 6: a read that began before a removal may still show what was removed. Its tombstone
+/// Invariant 6: a read that began before a removal may still show what was removed. Its tombstone
 /// outlives the read, however many there are (found by seed 183049).
 #[test]
 fn tombstone_outlives_reads_begun_before_it() {
@@ -493,7 +493,7 @@ fn tombstone_outlives_reads_begun_before_it() {
     assert_eq!(t.machine.counters().tombstones, 1, "the read is over");
 }
 
-/// Law 6: nor is there no end to them while a read hangs.
+/// Invariant 6: nor is there no end to them while a read hangs.
 #[test]
 fn tombstones_are_bounded_while_a_read_hangs() {
     let mut settings = pleg_core::Settings::default();

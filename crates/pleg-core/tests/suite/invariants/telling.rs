@@ -1,4 +1,4 @@
-//! Law 9 and section 3: what is told, once, and with what.
+//! Invariant 9 and section 3: what is told, once, and with what.
 
 use pleg_core::{EventType, LifecycleType, ReportedState, RuntimeEvent, WallTime};
 

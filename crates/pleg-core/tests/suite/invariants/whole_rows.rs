@@ -135,7 +135,7 @@ impl Side {
         }
     }
 
-    /// What is believed, without when that was proved.
+    /// What is recorded, without when that was proved.
     fn believed(&self) -> (PodStatus, bool) {
         let view = self.t.get("p");
         ((*view.status).clone(), view.as_of.is_some())

@@ -207,7 +207,7 @@ impl Stepper {
     }
 
     /// Notes an announcement. The cache must show it already, and an id dies before it is
-    /// removed and says nothing twice (law 9).
+    /// removed and says nothing twice (invariant 9).
     fn announce(&mut self, event: PodLifecycleEvent) {
         use LifecycleType::{ContainerDied, ContainerRemoved, ContainerStarted};
         if let Some(subject) = &event.subject {

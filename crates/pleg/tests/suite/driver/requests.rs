@@ -59,7 +59,7 @@ async fn the_node_is_listed_when_asked_for() {
     assert_eq!(pleg.snapshot().len(), 1, "a failed list says nothing");
 }
 
-/// Requests of one moment share one read; one that is under way serves none of them.
+/// Requests of one moment share one read; one that is in flight serves none of them.
 #[tokio::test(start_paused = true)]
 async fn requests_are_coalesced() {
     let node = Node::new();

@@ -27,8 +27,9 @@ fn polling() -> pleg::core::Settings {
     settings(|s| s.mode = Mode::Polling)
 }
 
-/// Law 11: a pod whose reads hang delays nobody; its waiter gets the error after 5 s, its last
-/// good status stays beside the error, and it is reported within 3 s without unreadying the node.
+/// Invariant 11: a pod whose reads hang delays nobody; its waiter gets the error after 5 s, its
+/// last good status stays beside the error, and it is reported within 3 s without unreadying the
+/// node.
 #[tokio::test(start_paused = true)]
 async fn hung_pod_does_not_delay_other_pods() {
     let node = Node::new();
@@ -115,8 +116,8 @@ async fn too_many_hung_pods_cancel_the_oldest_inspection() {
     assert_eq!(pleg.counters().inspections_cancelled, 1);
 }
 
-/// Law 12: a list that hangs is reported within 3 s; the node stays ready for 3 min, and then says
-/// why not in upstream's words. Afterwards all is well by itself.
+/// Invariant 12: a list that hangs is reported within 3 s; the node stays ready for 3 min, and then
+/// says why not in upstream's words. Afterwards all is well by itself.
 #[tokio::test(start_paused = true)]
 async fn hung_list_is_reported_and_the_node_stays_ready() {
     for mode in [Mode::Evented, Mode::Polling] {
@@ -156,8 +157,8 @@ async fn hung_list_is_reported_and_the_node_stays_ready() {
     }
 }
 
-/// A list that fails is reported at once and tried again after a second; law 10: the first call
-/// that succeeds afterwards brings a list at once.
+/// A list that fails is reported at once and tried again after a second; invariant 10: the first
+/// call that succeeds afterwards brings a list at once.
 #[tokio::test(start_paused = true)]
 async fn after_an_outage_a_list_runs_with_the_first_call_that_succeeds() {
     let node = Node::new();
@@ -341,8 +342,8 @@ fn is_confirmed(pleg: &Pleg) -> bool {
     confirmed(&pleg.health().current().stream)
 }
 
-/// Law 10: a stream that is cut is reported, lists run every second until it is back, and then
-/// events are used again.
+/// Invariant 10: a stream that is cut is reported, lists run every second until it is back, and
+/// then events are used again.
 #[tokio::test(start_paused = true)]
 async fn lost_stream_is_replaced_by_lists_until_it_returns() {
     let node = Node::new();
@@ -401,7 +402,7 @@ async fn lost_stream_is_replaced_by_lists_until_it_returns() {
     assert_eq!(pleg.counters().missed.iter().sum::<u64>(), 0);
 }
 
-/// Law 12: a call that is late is the first sign, for the very first stream too.
+/// Invariant 12: a call that is late is the first sign, for the very first stream too.
 #[tokio::test(start_paused = true)]
 async fn stream_that_cannot_be_opened_is_reported() {
     let node = Node::new();

@@ -46,7 +46,7 @@ async fn newer_than_is_answered_by_a_read() {
     }
 }
 
-/// Law 4: no event satisfies a waiter, not even one that reports a removal.
+/// Invariant 4: no event satisfies a waiter, not even one that reports a removal.
 #[tokio::test(start_paused = true)]
 async fn event_answers_no_waiter() {
     let (node, pleg, uid) = one_pod(Settings::default()).await;

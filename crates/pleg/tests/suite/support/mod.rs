@@ -1,9 +1,10 @@
-//! A runtime made by hand, in memory, and a generator on top of it. Time is paused: it passes when
+//! A hand-written runtime, in memory, and a generator on top of it. Time is paused: it passes when
 //! everybody waits.
 //!
 //! Our wall clock does not stand still with it. To the generator a wait of more than a second
-//! therefore looks like a step of the wall clock (law 6), after which no event about an unknown id
-//! is plausible until a list has begun. Tests that tell of new ids do so before they wait.
+//! therefore looks like a step of the wall clock (invariant 6), after which no event about an
+//! unknown id is plausible until a list has begun. Tests that tell of new ids do so before they
+//! wait.
 
 mod node;
 

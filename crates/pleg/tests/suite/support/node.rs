@@ -1,4 +1,4 @@
-//! The runtime made by hand: what there is, who asked for it, and which calls hang, fail or panic.
+//! The hand-written runtime: what there is, who asked for it, and which calls hang, fail or panic.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
