@@ -1,8 +1,9 @@
-//! The machine that merges both sources into one truth.
+//! The reconciler, which merges both sources.
 //!
-//! The files of this module, in the order of one observation's way through it: [`events`](self),
-//! `lists` and `reads` take observations in, `judge` applies them to the records, `publish` turns what
-//! changed into cache writes and announcements, `timers` holds what is to happen later.
+//! The files of this module, in the order of the path of one observation: `events`, `lists` and
+//! `reads` take observations in, `apply` applies them to the records, `publish` turns changes into
+//! cache writes and announcements, `timers` holds what is due later. `probe` probes the runtime,
+//! and `stream_check` checks the stream.
 
 mod apply;
 mod events;
