@@ -1,4 +1,4 @@
-//! What comes out: cache writes, then announcements, pod by pod.
+//! Outputs: cache writes, then announcements, pod by pod.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::terminal::TerminalRecord;
 use crate::time::Instant;
 
 impl Reconciler {
-    /// Publishes every pod that the present input dirty. The cache is written before the
+    /// Publishes every pod that the present input marked dirty. The cache is written before the
     /// announcement (invariant 9).
     pub(super) fn publish(&mut self, now: Instant) {
         for (uid, dirty) in std::mem::take(&mut self.dirty) {
@@ -41,9 +41,10 @@ impl Reconciler {
                 self.pods.remove(uid);
                 self.scheduler.forget(uid);
             } else if !was_there && !self.removed_pods.contains_key(uid) {
-                // Reads show something of it that is recorded as removed. Until that is decided the
-                // cache holds the nothing that is recorded, as of no read that shows more: a
-                // sweep vouches for pods that the cache does not hold (invariant 3).
+                // Reads show an id of the pod that is recorded as removed. Until that is decided,
+                // the cache holds the pod as not existing, with an `as_of` from before those reads:
+                // a list would otherwise confirm the absence of a pod that is not in the cache
+                // (invariant 3).
                 self.removed_pods.insert(uid.clone(), now);
                 let nothing = Arc::new(PodStatus::nothing(uid.clone()));
                 let view = PodView::new(nothing, pod.as_of, None);
@@ -77,7 +78,7 @@ impl Reconciler {
         });
     }
 
-    /// What is to be announced of the pod, in legal order.
+    /// The announcements for the pod, in legal order.
     fn announcements(
         &mut self,
         now: Instant,
@@ -88,7 +89,7 @@ impl Reconciler {
         let mut events = Vec::new();
         let pod = self.pods.get(uid).map(|pod| &**pod);
         for id in &dirty.ids {
-            // One that was met before has announced it all.
+            // If the id occurs twice, the first occurrence announces everything.
             let Some(record) = self.records.get_mut(id) else {
                 continue;
             };
@@ -104,7 +105,7 @@ impl Reconciler {
                 events.push(event(now, uid, pod, (id, record), what, brought));
             }
         }
-        // Details that came with a state which is held back are announced with that state.
+        // Changed details beside a waiting announcement are announced with it.
         let only_details = dirty.sync && events.is_empty() && !self.holds_back(uid);
         if dirty.sync_too || only_details {
             events.push(self.pod_sync(now, uid, brought));
@@ -112,7 +113,7 @@ impl Reconciler {
         events
     }
 
-    /// Whether something of the pod is announced after its next inspection.
+    /// Whether the announcements of an id of the pod wait for its status.
     fn holds_back(&self, uid: &PodUid) -> bool {
         let members = self.pods.get(uid).into_iter().flat_map(|pod| &pod.members);
         members
@@ -136,7 +137,8 @@ impl Reconciler {
         }
     }
 
-    /// Keeps the ends among what is announced, and what became known of an end later.
+    /// Adds terminal records for the announced ends, and updates those whose details became known
+    /// later.
     fn keep_terminal_records(
         &mut self,
         now: Instant,
@@ -153,8 +155,8 @@ impl Reconciler {
         }
         for event in events {
             let Some(s) = &event.subject else { continue };
-            // Removed adds to an end that is kept; one that was acknowledged stays so. Died always
-            // comes before it.
+            // Removed only updates an existing terminal record: Died always comes before it, and an
+            // acknowledged record must not return.
             let is_end = match event.event {
                 LifecycleType::ContainerDied => true,
                 LifecycleType::ContainerRemoved => {
@@ -169,7 +171,7 @@ impl Reconciler {
         let mut pods = Vec::new();
         for id in &ends {
             if let Some(record) = self.records.get(id) {
-                // Its own, should it have moved in this very turn.
+                // Its own pod, in case it moved in this turn.
                 let pod = record.identity.pod.as_ref().unwrap_or(uid);
                 self.terminals.keep(pod, terminal_record(id, record, now));
                 pods.push(pod.clone());
@@ -182,7 +184,7 @@ impl Reconciler {
         }
     }
 
-    /// Shows what is kept of the ends of a pod, for ten minutes if it is gone.
+    /// Publishes the terminal records of a pod. If the pod is gone, they expire after ten minutes.
     pub(super) fn publish_terminal_records(&mut self, now: Instant, uid: &PodUid) {
         let records = self.terminals.of(uid);
         self.out.push_back(Output::Terminals {
@@ -197,7 +199,7 @@ impl Reconciler {
     }
 }
 
-/// What is announced of an id of that pod, if the pod is held.
+/// The announcement for an id of that pod.
 fn event(
     now: Instant,
     uid: &PodUid,
@@ -256,7 +258,7 @@ fn terminal_record(id: &Id, record: &Record, now: Instant) -> TerminalRecord {
     }
 }
 
-/// Who first showed the state that is announced.
+/// The source that showed the announced state first.
 fn source_of_event(record: &Record, what: LifecycleType) -> Option<Source> {
     match what {
         LifecycleType::ContainerStarted => record.source(Position::Running),
