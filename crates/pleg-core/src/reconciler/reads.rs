@@ -1,4 +1,4 @@
-//! What the read side hands over of one pod: inspections, single statuses.
+//! Reads of one pod: inspections and single statuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::status::{PodStatus, PodView};
 use crate::time::Instant;
 use crate::waiters::Waiter;
 
-/// How long after a read whose lists and status calls disagree the pod is read once more.
+/// If lists and status calls disagree, the pod is read again this long after the read.
 const SECOND_READ_AFTER: Duration = Duration::from_millis(100);
 
 impl Reconciler {
@@ -43,7 +43,8 @@ impl Reconciler {
         self.pump(now);
     }
 
-    /// Joins every status that was read. Partial or not, what was read was so.
+    /// Joins every status that was read. That does not depend on whether the inspection was
+    /// complete.
     fn apply_found(&mut self, now: Instant, inspection: &Inspection, checks_stream: bool) {
         let read = ReadAt {
             call: Call::Inspection,
@@ -57,8 +58,7 @@ impl Reconciler {
         self.release_read(read.began, &inspection.found);
     }
 
-    /// Joins a status that was read for itself. Its details are as of that read, unless they are
-    /// disputed.
+    /// Joins a status. The details are as of its read, unless they are disputed.
     fn apply_status(&mut self, now: Instant, read: ReadAt, report: &Report) {
         if let Some(record) = self.records.get_mut(&report.id) {
             (record.disputed, record.error) = (false, None);
@@ -71,7 +71,7 @@ impl Reconciler {
         }
     }
 
-    /// Ids that the lists showed in the recorded state, and to which no status was owed.
+    /// Applies the ids that the lists showed in the recorded state, and whose status was not owed.
     fn apply_unchanged(&mut self, now: Instant, inspection: &Inspection) {
         let read = ReadAt {
             call: Call::List,
@@ -89,13 +89,13 @@ impl Reconciler {
                 }
                 continue;
             }
-            // Something has shown another state since the lists were asked for.
+            // The record has changed since the lists were requested.
             let row = record.row(id, *shown);
             self.read_report(now, read, &row);
         }
     }
 
-    /// Announcements that wait for one of these statuses wait no longer.
+    /// Releases announcements that wait for one of these statuses.
     fn release_read(&mut self, began: Instant, statuses: &[Report]) {
         let mut released: BTreeMap<PodUid, BTreeSet<&Id>> = BTreeMap::new();
         for report in statuses {
@@ -111,13 +111,13 @@ impl Reconciler {
         }
     }
 
-    /// Whether the runtime as a whole fails: the last list, or the last probe. A status code alone
-    /// never says so.
+    /// Whether the runtime as a whole fails: the last list or the last probe failed. A status code
+    /// alone never means that.
     pub(super) const fn is_runtime_failing(&self) -> bool {
         self.relist.has_failed() || self.probe.silent_since().is_some()
     }
 
-    /// The lists of an inspection were complete, whatever became of its status calls.
+    /// The lists of an inspection were complete, whether or not its status calls succeeded.
     fn complete_inspection(&mut self, now: Instant, inspection: &Inspection) {
         let (ticket, began) = (inspection.ticket, inspection.began);
         let Some(uid) = self.scheduler.pod_of(ticket).cloned() else {
@@ -128,7 +128,7 @@ impl Reconciler {
         self.apply_listed(now, &uid, inspection, checks_stream);
         self.apply_unchanged(now, inspection);
         self.apply_gone(now, &uid, inspection);
-        // Where the runtime fails as a whole, that is not the pod's failure.
+        // While the runtime as a whole fails, failures do not count against the pod.
         let counts = !self.is_runtime_failing();
         self.release_held(&uid, |id, r| {
             let found = || inspection.found.iter().any(|report| report.id == *id);
@@ -177,8 +177,8 @@ impl Reconciler {
         self.inspected_once(&uid);
     }
 
-    /// The pod shows the error of the first of its statuses that failed. Whether that is another one
-    /// than before.
+    /// Sets the pod's error to that of the first id whose status failed. Returns whether it
+    /// changed.
     fn update_error(&mut self, uid: &PodUid) -> bool {
         let error = self.error_of(uid);
         self.pods.get_mut(uid).is_some_and(|pod| {
@@ -188,15 +188,15 @@ impl Reconciler {
         })
     }
 
-    /// The error of the first status of the pod that failed.
+    /// The error of the first id of the pod whose status failed.
     pub(super) fn error_of(&self, uid: &PodUid) -> Option<Arc<CallError>> {
         let members = self.pods.get(uid).into_iter().flat_map(|pod| &pod.members);
         let mut records = members.filter_map(|id| self.records.get(id));
         records.find_map(|record| record.error.clone())
     }
 
-    /// Ids that a list of the inspection showed and of which it has no status: they are in the
-    /// listed state, or a later one (invariant 3).
+    /// Applies the ids that a list of the inspection showed and that have no status: they are in
+    /// the listed state, or a later one (invariant 3).
     fn apply_listed(
         &mut self,
         now: Instant,
@@ -228,7 +228,7 @@ impl Reconciler {
     fn apply_row_without_status(&mut self, now: Instant, uid: &PodUid, read: ReadAt, row: &Report) {
         let id = &row.id;
         if let Some(record) = self.records.get(id).filter(|r| r.is_removed()) {
-            // It is listed although it is recorded as removed; that is to be decided.
+            // It is listed although it is recorded as removed, which is a contradiction.
             if read.began > record.recorded_since() {
                 self.add_contradiction(now, uid, id, None, Source::Inspection);
             }
@@ -244,7 +244,8 @@ impl Reconciler {
             let sandbox = row.identity.sandbox.as_ref();
             self.move_to_pod(now, (id, sandbox), named, Source::Inspection);
         }
-        // Who it is a row says as well: a container without a name blocks nothing.
+        // The row also has identity fields: a container without a name would not block another of
+        // its name.
         if let Some(record) = self.records.get_mut(id)
             && let Some(of) = record.identity.pod.clone()
         {
@@ -260,9 +261,9 @@ impl Reconciler {
         }
     }
 
-    /// Whether the inspection answers those who wait. Where a list showed an id and its status call
-    /// said NotFound, the pod is read once more first, at least 100 ms later. If that read says the
-    /// same, the id stays unsettled until a status succeeds or a read shows it gone.
+    /// Returns whether the inspection answers waiters. If a list showed an id and its status call
+    /// returned NotFound, the pod is read once more first, at least 100 ms later. If the second
+    /// read returns the same, the id is unsettled until a status succeeds or a read shows it gone.
     fn settle_second_read(&mut self, now: Instant, uid: &PodUid, inspection: &Inspection) -> bool {
         let open = inspection.unsettled.iter().filter(|row| {
             let record = self.records.get(&row.id);
@@ -306,14 +307,14 @@ impl Reconciler {
         }
     }
 
-    /// Whether something of the pod is listed and has no status.
+    /// Whether an id of the pod is unsettled.
     fn is_unsettled(&self, uid: &PodUid) -> bool {
         let members = self.pods.get(uid).into_iter().flat_map(|pod| &pod.members);
         let mut records = members.filter_map(|id| self.records.get(id));
         records.any(|r| r.unsettled)
     }
 
-    /// The second read failed: the first one answers those whom it serves.
+    /// The second read failed: the first one answers the waiters that it serves.
     fn answer_first_read(&mut self, now: Instant, uid: &PodUid) {
         let first = self.pods.get_mut(uid).and_then(|pod| pod.first_read.take());
         let Some(first) = first else { return };
@@ -335,7 +336,7 @@ impl Reconciler {
         }
     }
 
-    /// An id that was held, that no list of the inspection shows and whose own status call says
+    /// An id that was held, that no list of the inspection shows, and whose status call returned
     /// NotFound, is removed (invariant 5).
     fn apply_gone(&mut self, now: Instant, uid: &PodUid, inspection: &Inspection) {
         for id in &inspection.gone {
@@ -354,7 +355,7 @@ impl Reconciler {
         }
     }
 
-    /// What was held back of these ids of the pod may be announced.
+    /// Releases the waiting announcements of these ids of the pod.
     fn release_held(&mut self, uid: &PodUid, released: impl Fn(&Id, &Record) -> bool) {
         let is_released = released;
         let Some(pod) = self.pods.get(uid) else {
@@ -369,7 +370,7 @@ impl Reconciler {
                 released.push(id.clone());
             }
         }
-        // As they came about: the sandbox before its containers.
+        // In creation order: the sandbox before its containers.
         released.sort_by_key(|id| {
             self.records
                 .get(id)
@@ -382,7 +383,7 @@ impl Reconciler {
         }
     }
 
-    /// How many ids of the pod are recorded as removed while reads still show them.
+    /// The number of ids of the pod that are recorded as removed while reads still show them.
     fn undecided_removals(&self, uid: &PodUid) -> usize {
         let Some(pod) = self.pods.get(uid) else {
             return 0;
@@ -393,8 +394,8 @@ impl Reconciler {
             .count()
     }
 
-    /// The ids that the inspection should have shown and did not: listed, and then NotFound. What is
-    /// recorded of them is from before it began, so the pod is not as of its begin (invariant 3).
+    /// The ids about which the inspection says nothing although it should. Their records are from
+    /// before it began, so the pod is not as of its begin (invariant 3).
     fn omitted(&self, uid: &PodUid, inspection: &Inspection) -> BTreeSet<Id> {
         let members = self.pods.get(uid).into_iter().flat_map(|pod| &pod.members);
         members
@@ -412,7 +413,7 @@ impl Reconciler {
             .collect()
     }
 
-    /// Something stays unknown, contradicted, or was left out: once more, later.
+    /// If an id stays unknown or contradicted, or was left out, the pod is inspected again later.
     fn recheck_with_backoff(&mut self, now: Instant, uid: &PodUid, skipped: bool) {
         if !skipped && self.recheck_cause(uid).is_none() {
             if let Some(pod) = self.pods.get_mut(uid) {
@@ -427,7 +428,7 @@ impl Reconciler {
         self.recheck_later(now, uid);
     }
 
-    /// Answers all whom this read serves, with what it showed.
+    /// Answers all waiters that this read serves, with what it showed.
     fn answer_inspected(
         &mut self,
         now: Instant,
@@ -436,7 +437,7 @@ impl Reconciler {
         omitted: &BTreeSet<Id>,
     ) {
         let read = self.effective_read(uid, inspection);
-        // One that did not read every status says nothing of the details.
+        // An inspection that did not read every status does not answer waiters for details.
         let read_all = inspection.unchanged.is_empty();
         let serves = |w: &Waiter| {
             let newer = read.is_some_and(|(ticket, at)| w.is_served_by(ticket, at));
@@ -457,8 +458,9 @@ impl Reconciler {
         self.ask_again_for_waiters(now, uid);
     }
 
-    /// The read that an answer from this inspection is as of. Where it takes a complete list beside
-    /// it to show all of the pod, that is the older of the two; none if there was no such list.
+    /// The read that an answer from this inspection is as of. If a complete list is needed in
+    /// addition to show the whole pod, that is the older of the two; `None` if there was no such
+    /// list.
     fn effective_read(&self, uid: &PodUid, inspection: &Inspection) -> Option<(Ticket, Instant)> {
         let own = (inspection.ticket, inspection.began);
         if !self.needs_complete_list(uid) {
@@ -492,8 +494,8 @@ impl Reconciler {
         }
     }
 
-    /// Asks for the read that answers those who wait for the pod: an inspection, or a complete list
-    /// where a list of one pod may not show all of it.
+    /// Requests the read that answers the pod's waiters: an inspection, or a complete list if a
+    /// list of the pod may not show all of it.
     pub(super) fn read_for_waiters(&mut self, now: Instant, uid: &PodUid) {
         let mut due = self.waiters.of(uid).iter().filter(|w| w.after <= now);
         let details = due.any(|w| w.details);
@@ -508,14 +510,14 @@ impl Reconciler {
         }
     }
 
-    /// Asks for the complete list that answers those who wait for the pod.
+    /// Requests the complete list that answers the pod's waiters.
     pub(super) fn read_by_list(&mut self, now: Instant, uid: &PodUid) {
         self.relist.by(now);
         self.read_by_list.insert(uid.clone());
     }
 
-    /// Whether a list by the pod's uid, which selects by label, may not show all of the pod: one of
-    /// its ids has no such label, or another pod's; or nothing is known of the pod while such ids
+    /// Whether a list by the pod's uid, which selects by label, may not show the whole pod: one of
+    /// its ids has no such label, or one of another pod; or the pod is unknown while such ids
     /// exist.
     pub(super) fn needs_complete_list(&self, uid: &PodUid) -> bool {
         let unlabelled = |id: &Id| {
@@ -528,16 +530,16 @@ impl Reconciler {
         }
     }
 
-    /// The begin of the read that the details of the pod are as of: the least of its ids.
+    /// The begin of the read of the pod's details: that of the id that was read least recently.
     pub(super) fn inspected(&self, uid: &PodUid) -> Option<Instant> {
         let members = self.pods.get(uid).into_iter().flat_map(|pod| &pod.members);
         let records = members.filter_map(|id| self.records.get(id));
         records.map(|record| record.inspected).min().flatten()
     }
 
-    /// An inspection failed, was partial, or was given up.
+    /// An inspection failed in its lists, or was cancelled.
     pub(super) fn fail_inspection(&mut self, now: Instant, ticket: Ticket, error: CallError) {
-        // Where the runtime fails as a whole, that is not the pod's failure.
+        // While the runtime as a whole fails, failures do not count against the pod.
         let counts = !self.is_runtime_failing();
         let began = self.scheduler.issued(ticket);
         let outcome = Outcome::ListFailed;
@@ -566,8 +568,8 @@ impl Reconciler {
         self.inspected_once(&uid);
     }
 
-    /// A single status has been read. It is joined. The details of its id are as of this read; no
-    /// freshness of the state and no absence follow.
+    /// A status call has ended. Its status is joined, and the details of its id are as of this
+    /// read. It proves no freshness of the state and no absence.
     pub fn handle_status_read(&mut self, now: Instant, status: StatusRead) {
         if self.status_reads.remove(&status.ticket).is_none() {
             return;
@@ -589,7 +591,7 @@ impl Reconciler {
             };
             self.apply_status(now, read, report);
             if let Some(uid) = &pod {
-                // Where its lists fail, that stays its error.
+                // If the lists of the pod fail, their error stays.
                 let recovered = !self.scheduler.is_unlistable(uid) && self.update_error(uid);
                 self.mark_dirty(uid, Source::Inspection).sync |= recovered;
             }
@@ -609,7 +611,7 @@ impl Reconciler {
         self.out.push_back(Output::Answer { waiter, answer });
     }
 
-    /// The pod was inspected once, successfully or not.
+    /// The pod was inspected once, or failed once.
     fn inspected_once(&mut self, uid: &PodUid) {
         if let Some(waiting) = &mut self.unsynced {
             waiting.remove(uid);
@@ -620,7 +622,7 @@ impl Reconciler {
         let Some(waiting) = &mut self.unsynced else {
             return;
         };
-        // One that is owed its inspection is enough to know.
+        // One pod that is still owed its inspection is enough to know.
         while waiting.first().is_some_and(|uid| !self.scheduler.owes(uid)) {
             waiting.pop_first();
         }
@@ -632,7 +634,7 @@ impl Reconciler {
     }
 }
 
-/// Why a status of the pod could not be read, if one could not.
+/// The error of the first status call that failed, if any.
 fn status_error(inspection: &Inspection) -> Option<CallError> {
     let failed = inspection.failed.first().map(|failed| failed.error.clone());
     let unsettled = inspection.unsettled.first().map(|row| {
