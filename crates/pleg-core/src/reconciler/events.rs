@@ -225,8 +225,7 @@ impl Reconciler {
         false
     }
 
-    /// Whether the subject already has that position, uncontradicted, and the event adds no
-    /// details.
+    /// Whether the subject already has that position, uncontradicted, and its sandbox is known.
     fn is_there_already(&self, id: &Id, told: Position) -> bool {
         self.records.get(id).is_some_and(|r| {
             let owned = r.kind() == Kind::Sandbox || r.identity.sandbox.is_some();
