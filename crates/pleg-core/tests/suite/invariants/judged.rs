@@ -1,4 +1,4 @@
-//! What one observation of an id does to it and to its pod, and what it is counted as.
+//! The effects of one observation on an id and its pod, and the counters.
 
 use pleg_core::{CallErrorKind, EventType, Id, LifecycleType, Report, ReportedState, Settings};
 
@@ -28,8 +28,7 @@ fn ids(t: &Script, pod: &str) -> Vec<Id> {
     ids
 }
 
-/// Invariant 10: what an event told of an id without a known pod is no miss when an inspection
-/// shows it.
+/// Invariant 10: the event of an orphan is no miss when an inspection shows the id.
 #[test]
 fn event_of_an_orphan_is_no_miss_when_an_inspection_shows_its_id() {
     let mut t = read();
@@ -51,7 +50,7 @@ fn event_of_an_orphan_is_no_miss_when_an_inspection_shows_its_id() {
     assert_eq!(t.missed(), missed);
 }
 
-/// Invariant 6: an event settles its own subject, not the sandbox that it brings along.
+/// Invariant 6: an event confirms its own subject, not the sandbox whose status it carries.
 #[test]
 fn event_confirms_only_its_subject() {
     for (event, id, looked_at) in [(Created, "s", false), (Started, "c", true)] {
@@ -64,8 +63,8 @@ fn event_confirms_only_its_subject() {
     }
 }
 
-/// CRI-O tells of the removal of containers and not of sandboxes: only a sandbox's DELETED shows
-/// that this stream tells of those as well.
+/// CRI-O reports the removal of containers and not of sandboxes: only a sandbox's DELETED shows
+/// that this stream reports sandbox removals.
 #[test]
 fn only_a_sandbox_deleted_proves_that_the_stream_reports_sandbox_removals() {
     for (told, looked_for) in [
@@ -99,7 +98,7 @@ fn only_a_sandbox_deleted_proves_that_the_stream_reports_sandbox_removals() {
     }
 }
 
-/// Old news is no state, but a reason to look, whatever else came along.
+/// An implausible event records no state, but causes an inspection, whatever statuses it carries.
 #[test]
 fn implausible_event_of_an_unknown_container_causes_an_inspection() {
     let mut t = read();
@@ -111,7 +110,7 @@ fn implausible_event_of_an_unknown_container_causes_an_inspection() {
     assert_eq!(t.inspections_wanted(), 1);
 }
 
-/// The reason of an exit may arrive late, also after an end that an event told alone.
+/// The reason of an exit may arrive late, also after a STOPPED without statuses.
 #[test]
 fn exit_reason_is_read_again_after_stopped_without_statuses() {
     let mut t = read();
@@ -121,7 +120,7 @@ fn exit_reason_is_read_again_after_stopped_without_statuses() {
     assert_eq!(t.reads_wanted(), 1);
 }
 
-/// What is kept aside is bounded, and what gives way is counted.
+/// The number of orphans is bounded, and dropped ones are counted.
 #[test]
 fn orphans_are_counted_and_bounded() {
     let mut t = Script::confirmed();
@@ -132,8 +131,8 @@ fn orphans_are_counted_and_bounded() {
     assert_eq!((counters.orphans, counters.orphans_dropped), (10_002, 2));
 }
 
-/// A DELETED needs no statuses, and one that its own status contradicts lacks nothing either.
-/// A STOPPED with UNKNOWN lacks the exit code.
+/// A DELETED needs no statuses, and one that its own status contradicts is not incomplete either. A
+/// STOPPED with UNKNOWN lacks the exit code.
 #[test]
 fn deleted_without_statuses_is_not_counted_as_incomplete() {
     let mut t = read();
@@ -154,8 +153,8 @@ fn deleted_without_statuses_is_not_counted_as_incomplete() {
     assert_eq!(t.machine.counters().events_incomplete, 1);
 }
 
-/// Invariant 7: a container that names its pod moves there alone; a sandbox takes along what stood
-/// under its name. Where something is left, nothing has departed.
+/// Invariant 7: a container that names its pod moves there alone; a sandbox moves with its
+/// containers. A pod that still has an id is not removed.
 #[test]
 fn pod_name_moves_only_ids_that_it_names() {
     let anonymous = |id| {
@@ -186,7 +185,7 @@ fn pod_name_moves_only_ids_that_it_names() {
     assert_eq!(ids(&t, "p"), ["c".into(), "d".into(), "s".into()]);
 }
 
-/// A name that only a single read tells is published.
+/// A name that only a status read returns is published.
 #[test]
 fn name_from_a_status_read_is_published() {
     let mut t = read();
@@ -220,7 +219,7 @@ fn name_from_a_status_read_is_published() {
     assert_eq!(d.map(|c| &*c.name), Some("d"));
 }
 
-/// Invariant 3: a list that shows less than an event has told since does not vouch for the pod.
+/// Invariant 3: a list that shows an earlier state than an event since does not confirm the pod.
 #[test]
 fn list_overtaken_by_an_event_confirms_nothing() {
     let mut t = read();
@@ -237,8 +236,8 @@ fn list_overtaken_by_an_event_confirms_nothing() {
     assert_eq!(t.get("p").as_of, before);
 }
 
-/// A contradiction is counted, and the call that brought it is asked again: a list's by a list,
-/// an inspection's by an inspection.
+/// A contradiction is counted, and the same kind of call is repeated: a list for a list, an
+/// inspection for an inspection.
 #[test]
 fn contradiction_is_repeated_by_the_same_kind_of_call() {
     for listed in [true, false] {
@@ -265,7 +264,7 @@ fn contradiction_is_repeated_by_the_same_kind_of_call() {
     }
 }
 
-/// A tombstone that gives way to a newer one before its time is counted.
+/// A tombstone that is dropped early for a newer one is counted.
 #[test]
 fn tombstones_over_the_maximum_are_dropped_and_counted() {
     let mut settings = Settings::default();
@@ -278,7 +277,7 @@ fn tombstones_over_the_maximum_are_dropped_and_counted() {
     assert_eq!((counters.tombstones, counters.tombstones_dropped), (2, 3));
 }
 
-/// A detail that an event changed is announced as PodSync.
+/// A detail that a status read changed is announced as PodSync.
 #[test]
 fn changed_detail_is_announced_as_pod_sync() {
     let mut t = read();
@@ -289,8 +288,8 @@ fn changed_detail_is_announced_as_pod_sync() {
     assert_eq!(t.said(LifecycleType::PodSync, "p"), before + 1);
 }
 
-/// Invariant 10: a container that a list finds ended has ended unheard; of a sandbox that nobody
-/// saw ready nothing was to be heard.
+/// Invariant 10: a container that a list finds exited is a miss; for a sandbox that was never seen
+/// ready no event was expected.
 #[test]
 fn container_found_exited_is_missed_and_sandbox_first_seen_not_ready_is_not() {
     let mut t = read();
@@ -303,7 +302,7 @@ fn container_found_exited_is_missed_and_sandbox_first_seen_not_ready_is_not() {
     assert_eq!(t.machine.counters().missed, found);
 }
 
-/// Invariant 6: an end settles nothing of what was unknown before.
+/// Invariant 6: a STOPPED does not confirm an id that was unknown.
 #[test]
 fn stopped_of_an_unknown_container_is_provisional() {
     let mut t = read();
@@ -314,7 +313,7 @@ fn stopped_of_an_unknown_container_is_provisional() {
     assert_eq!(t.inspections_wanted(), 1);
 }
 
-/// UNKNOWN makes the pod looked at once, not by every list.
+/// UNKNOWN in list rows causes one inspection, not one per list.
 #[test]
 fn unknown_row_causes_one_inspection() {
     let mut t = read();
@@ -325,8 +324,8 @@ fn unknown_row_causes_one_inspection() {
     assert_eq!(t.inspections_wanted(), 0);
 }
 
-/// A container "d" that an event without its name told as ended and an inspection as UNKNOWN, and
-/// its status with UNKNOWN.
+/// A container "d" that an event without its name reported as exited and an inspection as UNKNOWN,
+/// and its status with UNKNOWN.
 fn unknown_since_its_end() -> (Script, Report) {
     let mut t = read();
     let mut d = exited("d", "p", 1, "Error");
@@ -339,7 +338,7 @@ fn unknown_since_its_end() -> (Script, Report) {
     (t, d)
 }
 
-/// A detail that comes with a further UNKNOWN is announced.
+/// A changed detail in a repeated UNKNOWN is announced.
 #[test]
 fn changed_detail_of_an_unknown_container_is_announced() {
     let (mut t, mut d) = unknown_since_its_end();
@@ -351,7 +350,7 @@ fn changed_detail_of_an_unknown_container_is_announced() {
     assert_eq!(t.said(LifecycleType::PodSync, "p"), before + 1);
 }
 
-/// A name that comes with a further UNKNOWN is published, also by the read of a single status.
+/// A name in a repeated UNKNOWN is published, also from a single status.
 #[test]
 fn name_of_an_unknown_container_is_published() {
     let (mut t, mut d) = unknown_since_its_end();

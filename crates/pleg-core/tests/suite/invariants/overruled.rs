@@ -1,5 +1,5 @@
-//! Invariants 2 and 6: what supports a removal against the reads that show it wrong, what an
-//! overruling is told as and makes looked at, and how long the tombstones of such ids stay.
+//! Invariants 2 and 6: what supports a removal against contradicting reads, what an overruling
+//! announces and causes, and how long the tombstones of such ids stay.
 
 use pleg_core::{EventType, LifecycleType, Report, ReportedState};
 
@@ -11,7 +11,7 @@ fn ready() -> Report {
     sandbox("s", "p", ReportedState::Running)
 }
 
-/// A pod "p" with the sandbox "s" and the container "c", both running, told by events.
+/// A pod "p" with the sandbox "s" and the container "c", both running, reported by events.
 fn running() -> Script {
     let mut t = Script::confirmed();
     let s = || Some(ready());
@@ -31,7 +31,7 @@ fn running() -> Script {
     t
 }
 
-/// The same, and the container has ended.
+/// The same, and the container has exited.
 fn ended() -> Script {
     let mut t = running();
     let own = [exited("c", "p", 0, "Completed")];
@@ -47,7 +47,7 @@ fn found(shown: ReportedState) -> [Report; 2] {
     [ready(), status("c", "p", shown)]
 }
 
-/// Time passes; every inspection is answered with `found`, and no list.
+/// Time passes; every inspection returns `found`, and no list is answered.
 fn pass_inspecting(t: &mut Script, ms: u64, found: &[Report]) {
     for _ in 0..ms {
         t.pass(1);
@@ -57,8 +57,8 @@ fn pass_inspecting(t: &mut Script, ms: u64, found: &[Report]) {
     }
 }
 
-/// A list that did not show what an event had told as removed has shown the removal: it must show
-/// the id twice itself before that is overruled, whatever the inspections say.
+/// A list that did not show an id which an event reported as removed supports the removal: lists
+/// must show the id twice before that is overruled, whatever the inspections show.
 #[test]
 fn list_that_supported_a_removal_must_contradict_it_twice() {
     let mut t = running();
@@ -75,7 +75,7 @@ fn list_that_supported_a_removal_must_contradict_it_twice() {
     assert_eq!(t.machine.counters().overruled, 1);
 }
 
-/// A new incarnation that runs is told as Started, another one as ContainerChanged.
+/// A new incarnation that runs is announced as Started, another one as ContainerChanged.
 #[test]
 fn overruling_is_announced_by_the_new_state() {
     for (shown, changed, started) in [
@@ -92,8 +92,8 @@ fn overruling_is_announced_by_the_new_state() {
     }
 }
 
-/// Rows say no details: after a list has overruled something, its pod is inspected. An inspection
-/// has read them already.
+/// Rows have no details: after a list has overruled a state, the pod is inspected. An inspection
+/// has read the details already.
 #[test]
 fn overruling_by_a_list_causes_an_inspection() {
     let mut by_list = ended();
@@ -113,7 +113,7 @@ fn overruling_by_a_list_causes_an_inspection() {
     assert_eq!(by_inspection.inspections_wanted(), 0);
 }
 
-/// What was revived has no tombstone: it stays when that of its removal would have gone, and when
+/// A new incarnation has no tombstone: it stays when the old tombstone would have expired, and when
 /// it is removed again, it stays removed for ten minutes from then.
 #[test]
 fn overruled_removal_leaves_no_tombstone() {
@@ -142,8 +142,8 @@ fn overruled_removal_leaves_no_tombstone() {
     assert_eq!(removed.said(ContainerStarted, "c"), 2);
 }
 
-/// A runtime whose lists go on showing what its status calls say is gone: it stays removed, however
-/// long they do.
+/// Lists go on showing an id whose status call returns NotFound: it stays removed for as long as
+/// they do.
 #[test]
 fn tombstone_lives_as_long_as_lists_show_the_id() {
     let mut t = running();

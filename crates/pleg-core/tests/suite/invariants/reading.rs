@@ -1,4 +1,4 @@
-//! Invariants 3, 4, 10 and 11: what is read, when, and which waiters it answers.
+//! Invariants 3, 4, 10 and 11: which reads are made, when, and which waiters they answer.
 
 use pleg_core::{
     CallErrorKind, EventType, Instant, LifecycleType, PodUid, ReportedState, Settings, StreamEnd,
@@ -12,7 +12,7 @@ fn s() -> Option<pleg_core::Report> {
     Some(sandbox("s", "p", ReportedState::Running))
 }
 
-/// An event that reports a removal satisfies nobody: not even one who asks for a time before it.
+/// An event that reports a removal satisfies no waiter, not even one for an earlier instant.
 #[test]
 fn event_with_a_removal_answers_no_waiter() {
     let mut t = Script::confirmed();
@@ -29,16 +29,16 @@ fn event_with_a_removal_answers_no_waiter() {
     assert!(t.answers[0].1.as_ref().is_ok_and(|v| v.status.is_nothing()));
 }
 
-/// What is older than what is recorded does not settle whether a read was right: a list shows
-/// something of an id that is recorded removed, so it vouches for no absence of its pod, whatever
-/// was told of the id before (found by seed 10221874, where a STARTED had been kept aside).
+/// An event of an earlier state than the recorded one does not resolve a contradiction: a list
+/// shows an id that is recorded as removed, so it does not confirm the end of its pod, although an
+/// earlier STARTED of that id was kept as orphan (found by seed 10221874).
 #[test]
 fn orphan_event_does_not_resolve_a_contradiction_by_a_list() {
     let mut t = Script::confirmed();
     t.machine.relist_now(t.now(), WaiterId::new(77));
     t.drain();
     t.list(&[]);
-    // The list that is to tell of it comes a second after that one.
+    // The list for the orphan runs a second after the first list.
     t.event(Started, "s", None, &[]);
     t.event(Deleted, "s", None, &[]);
     let before = t.now();
@@ -48,7 +48,7 @@ fn orphan_event_does_not_resolve_a_contradiction_by_a_list() {
     assert!(t.answers.is_empty(), "{:?}", t.answers);
 }
 
-/// One who waits while a read is in flight that began too early gets the next one.
+/// A waiter that asks while a read is in flight that began too early gets the next read.
 #[test]
 fn read_begun_earlier_does_not_answer_a_later_waiter() {
     let mut t = Script::confirmed();
@@ -65,7 +65,7 @@ fn read_begun_earlier_does_not_answer_a_later_waiter() {
     assert!(t.answers[1].1.as_ref().is_ok_and(|v| v.as_of > Some(late)));
 }
 
-/// Lists that fail at once while events go on: one at once, then one a second.
+/// Lists fail at once while events arrive: one list at once, then one a second.
 #[test]
 fn failing_lists_run_once_a_second_however_many_events_arrive() {
     let mut t = Script::confirmed();
@@ -86,8 +86,8 @@ fn failing_lists_run_once_a_second_however_many_events_arrive() {
     assert!((3..=9).contains(&lists), "{lists} lists in three seconds");
 }
 
-/// Events that only a list can explain cause one list a second, however many they are; where lists
-/// fail, each that failed at its time is followed by one that runs at once.
+/// Orphan events cause one list a second, however many they are. If lists fail, each scheduled one
+/// is followed by one that runs at once.
 #[test]
 fn orphan_events_cause_one_list_a_second() {
     for (fails, most) in [(false, 4), (true, 9)] {
@@ -112,7 +112,7 @@ fn orphan_events_cause_one_list_a_second() {
     }
 }
 
-/// After an outage a list runs at once with the first call that succeeds.
+/// After an outage a list runs at once with the first successful call.
 #[test]
 fn first_successful_call_after_an_outage_starts_a_list() {
     let mut t = Script::confirmed();
@@ -127,7 +127,7 @@ fn first_successful_call_after_an_outage_starts_a_list() {
     assert_eq!(t.lists_wanted(), 1);
 }
 
-/// An inspection that we give up is no sign of life.
+/// A cancelled inspection does not show that the runtime answers.
 #[test]
 fn cancelled_inspection_does_not_end_an_outage() {
     let mut settings = Settings::default();
@@ -143,7 +143,7 @@ fn cancelled_inspection_does_not_end_an_outage() {
     assert_eq!(t.lists_wanted(), 0);
 }
 
-/// A deadline that has grown with the lists grows from there.
+/// A deadline that has grown with slow lists doubles from there.
 #[test]
 fn list_deadline_doubles_after_each_timeout() {
     let mut settings = Settings::default();
@@ -181,7 +181,7 @@ fn list_deadline_doubles_after_each_timeout() {
     assert_eq!(deadlines, [10, 60, 120, 120]);
 }
 
-/// A probe for events that are switched off is no lost stream.
+/// A subscribe to a disabled stream is not a lost stream.
 #[test]
 fn disabled_stream_is_not_counted_as_lost() {
     let mut t = Script::new();
@@ -191,8 +191,8 @@ fn disabled_stream_is_not_counted_as_lost() {
     assert_eq!(t.machine.counters().streams_lost, 0);
 }
 
-/// In a calm world nothing is read but rare lists, the one look for an OOM kill, and the probes
-/// for a removal that this stream may hide.
+/// While the stream is complete, the only reads are rare lists and the inspections for a removal
+/// that this stream may not report.
 #[test]
 fn complete_events_cause_no_inspection_and_no_miss() {
     let mut t = Script::confirmed();
@@ -224,7 +224,7 @@ fn complete_events_cause_no_inspection_and_no_miss() {
     );
 }
 
-/// One event that is lost is one miss, five seconds later, and the period is short again.
+/// One lost event is one miss, five seconds later, and the period is short again.
 #[test]
 fn one_lost_event_is_one_miss() {
     let mut t = Script::confirmed();
@@ -263,8 +263,9 @@ fn one_lost_event_is_one_miss() {
     assert_eq!(t.missed(), 1);
 }
 
-/// What a list finds ended is judged when its end was read: one that could not be started tells
-/// nobody, any other was missed (found by seed 2288336: the read was given up and came late).
+/// An exit found by a list is judged when its status was read: a container that failed to start
+/// sends no event, any other exit was missed (found by seed 2288336: the read was cancelled and
+/// came late).
 #[test]
 fn exit_found_by_a_list_is_judged_after_its_status_was_read() {
     let rows = [
@@ -292,7 +293,7 @@ fn exit_found_by_a_list_is_judged_after_its_status_was_read() {
     }
 }
 
-/// An event that was not believed has arrived all the same: what it told is no miss.
+/// An implausible event has arrived all the same: what it reported is no miss.
 #[test]
 fn implausible_event_settles_pending_event() {
     let mut t = Script::confirmed();
@@ -329,7 +330,7 @@ fn waiters_do_not_multiply_retries_of_a_failing_pod() {
     );
 }
 
-/// Invariant 12 needs a pod that is well again to say so.
+/// When the pod can be read again, health no longer reports it (invariant 12).
 #[test]
 fn successful_inspection_clears_the_error() {
     let mut t = Script::confirmed();
@@ -343,7 +344,7 @@ fn successful_inspection_clears_the_error() {
     assert_eq!(t.machine.health(t.now()).failing, 0);
 }
 
-/// CRI-O tells no removal of a sandbox: pods that have ended are looked for, also those that ended
+/// CRI-O does not report the removal of a sandbox: ended pods are inspected, also those that ended
 /// while the stream was down.
 #[test]
 fn pod_that_ended_during_an_outage_is_inspected_for_removal() {
@@ -363,7 +364,7 @@ fn pod_that_ended_during_an_outage_is_inspected_for_removal() {
     assert_eq!(t.inspection_wanted(), Some(&PodUid::from("p")));
 }
 
-/// How long until the next list is asked for, in milliseconds; it is answered.
+/// How long until the next list is requested, in milliseconds. The list is answered.
 fn next_list(t: &mut Script, rows: &[pleg_core::Report]) -> u64 {
     let mut waited = 0;
     while t.lists_wanted() == 0 {
@@ -375,7 +376,7 @@ fn next_list(t: &mut Script, rows: &[pleg_core::Report]) -> u64 {
     waited
 }
 
-/// A list that failed cuts the period; the verdict on an older list made it longer again.
+/// A failed list shortens the period; the verdict on an older list made it longer again.
 #[test]
 fn verdict_on_a_list_before_a_failed_list_does_not_lengthen_the_period() {
     let mut t = Script::confirmed();
@@ -386,12 +387,12 @@ fn verdict_on_a_list_before_a_failed_list_does_not_lengthen_the_period() {
         Some(sandbox("x", "q", ReportedState::Running)),
         &[],
     );
-    // The list sees a sandbox of which the events tell only later: its verdict is open.
+    // The list shows a sandbox that events report only later, so its verdict waits.
     next_list(&mut t, &rows);
     t.machine.relist_now(t.now(), WaiterId::new(77));
     t.drain();
     t.list_fails(CallErrorKind::Unavailable);
-    // The first call that succeeds brings a list at once, which fails as well.
+    // The first successful call starts a list at once, which fails as well.
     t.event(
         Started,
         "x",
@@ -404,14 +405,14 @@ fn verdict_on_a_list_before_a_failed_list_does_not_lengthen_the_period() {
     assert!(waited <= 1_000, "{waited} ms after a list that failed");
 }
 
-/// A miss cuts the period; a list that was in flight then made it longer again.
+/// A miss shortens the period; a list that was in flight made it longer again.
 #[test]
 fn list_in_flight_at_a_miss_does_not_lengthen_the_period() {
     let mut t = Script::confirmed();
     let rows = [sandbox("s", "p", ReportedState::Running)];
     next_list(&mut t, &rows);
     t.inspect(&rows, &[]);
-    // Nobody ever tells of the sandbox: 5 s later that is a miss, while a list is in flight.
+    // No event reports the sandbox: 5 s later that is a miss, while a list is in flight.
     t.pass(4_500);
     while t.lists_wanted() > 1 {
         t.list(&rows);
@@ -427,8 +428,8 @@ fn list_in_flight_at_a_miss_does_not_lengthen_the_period() {
     assert!(waited <= 1_000, "{waited} ms after a miss");
 }
 
-/// A stream that has told nothing is trusted for 10 s, but no longer than for the longest period:
-/// where that is set short, a quiet node became unready.
+/// Before the first event the longest period is 10 s, but not more than `relist_period_max`: with a
+/// short maximum, a quiet node became unready.
 #[test]
 fn period_of_an_unproven_stream_does_not_exceed_the_maximum() {
     let mut settings = Settings::default();
@@ -441,8 +442,8 @@ fn period_of_an_unproven_stream_does_not_exceed_the_maximum() {
     }
 }
 
-/// A container that is removed while its pod is inspected was listed and has no status: what was
-/// believed of it is older than the read, so the pod is not as of its begin.
+/// A container that is removed during an inspection was listed and has no status. Its record is
+/// older than the read, so the pod is not as of the begin of the read.
 #[test]
 fn read_that_leaves_out_a_held_id_does_not_confirm_its_pod() {
     let mut t = Script::confirmed();
@@ -460,7 +461,7 @@ fn read_that_leaves_out_a_held_id_does_not_confirm_its_pod() {
     let (_, answer) = t.answers.pop().expect("an answer");
     let view = answer.expect("a view");
     assert!(view.as_of > Some(asked) && view.status.containers.is_empty());
-    // Nor does a list confirm it that began before the end of "c".
+    // A list that began before the end of "c" does not confirm it either.
     t.machine.relist_now(t.now(), WaiterId::new(77));
     t.drain();
     t.list(&[
@@ -469,7 +470,7 @@ fn read_that_leaves_out_a_held_id_does_not_confirm_its_pod() {
     ]);
     t.wait("p", asked);
     assert!(t.answers.is_empty(), "{:?}", t.answers);
-    // It is looked for again a second later.
+    // The pod is inspected again a second later.
     t.pass(1_100);
     t.inspect(&[sandbox("s", "p", ReportedState::Running)], &["c"]);
     assert!(t.view().as_of > Some(asked) && t.view().status.containers.is_empty());

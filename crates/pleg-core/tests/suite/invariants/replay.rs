@@ -1,5 +1,5 @@
-//! Invariant 6 at the start: a runtime replays what it held while nobody listened, to whoever
-//! subscribes first. What exists then is told by the list.
+//! Invariant 6 at the start: a runtime replays the events that it held to the first subscriber. The
+//! list shows what exists then.
 
 use pleg_core::{EventType, LifecycleType, ReportedState, Source};
 
@@ -7,14 +7,14 @@ use crate::script::{Script, exited, sandbox, status};
 use EventType::{Started, Stopped};
 use LifecycleType::{ContainerDied, ContainerStarted};
 
-/// A minute old: from long before the subscribe.
+/// A minute old, from long before the subscribe.
 const OLD: i64 = -60_000;
 
 fn s() -> Option<pleg_core::Report> {
     Some(sandbox("s", "p", ReportedState::Running))
 }
 
-/// Until the node was listed once, an old event causes no read of its own: the list shows its pod.
+/// Before the first complete list, an old event causes no inspection: the list shows its pod.
 #[test]
 fn replay_before_the_first_list_waits_for_it() {
     let mut t = Script::new();
@@ -33,7 +33,7 @@ fn replay_before_the_first_list_waits_for_it() {
     assert!(t.events.iter().all(|e| e.source == Source::Relist));
 }
 
-/// After the first list, the same event is a hint to inspect.
+/// After the first list, the same event is a hint and causes an inspection.
 #[test]
 fn replay_after_the_first_list_is_a_hint() {
     let mut t = Script::confirmed();
@@ -41,8 +41,7 @@ fn replay_after_the_first_list_is_a_hint() {
     assert_eq!(t.inspections_wanted(), 1);
 }
 
-/// What had ended before we listened has not started now: old news of a state that is over is
-/// not announced.
+/// A container that had exited before the subscribe is not announced as started by an old event.
 #[test]
 fn replayed_started_of_an_exited_container_is_not_announced() {
     let mut t = Script::new();

@@ -6,7 +6,7 @@ use crate::script::{Script, container, exited, nameless, sandbox, status};
 use EventType::{Created, Deleted, Other, Started, Stopped};
 use LifecycleType::{ContainerChanged, ContainerRemoved, ContainerStarted};
 
-/// A pod "p" with the sandbox "s" and the container "c", both running, told by events.
+/// A pod "p" with the sandbox "s" and the container "c", both running, reported by events.
 fn running() -> Script {
     let mut t = Script::confirmed();
     let s = || Some(sandbox("s", "p", ReportedState::Running));
@@ -33,7 +33,7 @@ fn rows() -> [pleg_core::Report; 2] {
     ]
 }
 
-/// A tombstone that the list in flight still showed was re-laid for ever.
+/// A tombstone that a list in flight still showed was inserted again for ever.
 #[test]
 fn tombstone_shown_by_a_list_in_flight_expires() {
     let mut t = running();
@@ -57,7 +57,7 @@ fn tombstone_shown_by_a_list_in_flight_expires() {
     assert_eq!(t.machine.counters().tombstones, 0);
 }
 
-/// containerd 2 lists a sandbox for a moment after its DELETED: the pod was held for ever.
+/// containerd 2 lists a sandbox for a moment after its DELETED: the pod was kept for ever.
 #[test]
 fn pod_kept_for_a_contradiction_is_removed_when_it_is_decided() {
     let mut t = Script::confirmed();
@@ -91,7 +91,7 @@ fn pod_kept_for_a_contradiction_is_removed_when_it_is_decided() {
     );
 }
 
-/// UNKNOWN is no position, but who shows it exists: an answer must not say that it is gone.
+/// UNKNOWN is no position, but it shows that the id exists: the answer must contain it.
 #[test]
 fn removed_id_inspected_as_unknown_is_in_the_answer() {
     let mut t = running();
@@ -114,7 +114,7 @@ fn removed_id_inspected_as_unknown_is_in_the_answer() {
     assert_ne!(t.view().as_of, Some(t.now()));
 }
 
-/// A list from before an inspection that said UNKNOWN does not know better than it.
+/// A list from before an inspection that returned UNKNOWN does not clear UNKNOWN.
 #[test]
 fn older_list_does_not_clear_unknown() {
     let mut t = running();
@@ -137,7 +137,7 @@ fn older_list_does_not_clear_unknown() {
     assert_eq!(t.said(ContainerChanged, "s"), 1);
 }
 
-/// A single status that says UNKNOWN is published, so it must be asked again.
+/// UNKNOWN from a single status is published, so the pod must be inspected again.
 #[test]
 fn unknown_from_a_status_read_is_inspected_again() {
     let mut t = running();
@@ -154,7 +154,7 @@ fn unknown_from_a_status_read_is_inspected_again() {
     assert_eq!(t.inspection_wanted(), Some(&PodUid::from("p")));
 }
 
-/// A row that clears an UNKNOWN says no details: the exit code was never read.
+/// A row that clears UNKNOWN has no details: the exit code was never read.
 #[test]
 fn list_row_that_clears_unknown_causes_an_inspection() {
     let mut t = running();
@@ -180,11 +180,11 @@ fn list_row_that_clears_unknown_causes_an_inspection() {
     assert_eq!(t.inspection_wanted(), Some(&PodUid::from("p")));
 }
 
-/// The second denial of a removal comes after 10 s, also where the pod is under a long backoff.
+/// The second contradiction of a removal comes after 10 s, also if the pod has a long backoff.
 #[test]
 fn wrong_removal_is_overruled_after_ten_seconds_despite_a_backoff() {
     let mut t = running();
-    // Its sandbox is unknown for long: inspected again ever more rarely.
+    // Its sandbox stays unknown: it is inspected with a growing backoff.
     let unknown = [
         sandbox("s", "p", ReportedState::Unknown),
         status("c", "p", ReportedState::Running),
@@ -211,7 +211,7 @@ fn wrong_removal_is_overruled_after_ten_seconds_despite_a_backoff() {
     assert_eq!(t.said(ContainerStarted, "c"), 2);
 }
 
-/// A list that shows something of a pod in whose end we believe does not vouch for that end.
+/// A list that shows an id of a pod that is recorded as removed does not confirm the pod's end.
 #[test]
 fn list_that_shows_an_id_of_a_removed_pod_does_not_confirm_its_end() {
     let mut t = running();
@@ -230,8 +230,8 @@ fn list_that_shows_an_id_of_a_removed_pod_does_not_confirm_its_end() {
     assert_eq!(t.swept, [PodUid::from("p")]);
 }
 
-/// A sweep vouches for pods that the cache does not hold: one of which the list showed something
-/// must be held, be it as nothing.
+/// A list confirms the absence of pods that are not in the cache: so a pod of which the list showed
+/// an id must be in the cache, also if it is recorded as not existing.
 #[test]
 fn removed_pod_that_a_list_shows_is_published_without_as_of() {
     let mut t = Script::confirmed();
@@ -246,8 +246,8 @@ fn removed_pod_that_a_list_shows_is_published_without_as_of() {
     assert_eq!(t.swept, [PodUid::from("p")]);
 }
 
-/// The second denial is asked for, also where the read in between took so long that its time has
-/// come already.
+/// The second contradiction is requested also if its instant has passed, because the read in
+/// between took that long.
 #[test]
 fn each_of_two_wrong_removals_is_overruled_after_ten_seconds() {
     let mut t = running();
@@ -281,8 +281,8 @@ fn each_of_two_wrong_removals_is_overruled_after_ten_seconds() {
     assert_eq!(t.machine.counters().overruled, 2);
 }
 
-/// The list that contradicts a removal took so long that the instant of the second one has passed
-/// when it ends: the pod is inspected all the same, or the removal were never decided.
+/// The list that contradicts a removal took so long that the instant of the second read has passed
+/// when it ends: the pod is inspected all the same. Otherwise the removal would never be decided.
 #[test]
 fn wrong_removal_is_overruled_after_a_slow_list() {
     let mut t = running();
@@ -298,8 +298,8 @@ fn wrong_removal_is_overruled_after_a_slow_list() {
     assert_eq!(t.said(ContainerStarted, "c"), 2);
 }
 
-/// A container for which its own id stands in, as no answer named its sandbox or its pod, moves to
-/// its pod once one does, though its sandbox was named before.
+/// A container whose own id is used as pod uid, because no answer named its sandbox or its pod,
+/// moves to its pod when one does, also if its sandbox was named before.
 #[test]
 fn container_without_sandbox_and_pod_moves_to_its_pod() {
     let mut t = Script::confirmed();
@@ -315,7 +315,7 @@ fn container_without_sandbox_and_pod_moves_to_its_pod() {
     assert_eq!(t.withdrawn, ["c".into()]);
 }
 
-/// Of a DELETED that came alone, sandbox or container was a guess.
+/// For a DELETED without statuses, the kind was a guess.
 #[test]
 fn overruled_removal_of_an_unknown_kind_restores_the_sandbox() {
     let mut t = Script::confirmed();
@@ -326,7 +326,7 @@ fn overruled_removal_of_an_unknown_kind_restores_the_sandbox() {
     assert_eq!(t.view().status.sandboxes.len(), 1);
 }
 
-/// An event without a pod is kept aside whatever its type, and never gets a pod of its own.
+/// An id without a pod is kept as orphan whatever the event type, and never gets a pod of its own.
 #[test]
 fn id_without_a_pod_is_kept_as_orphan_until_a_list() {
     for (event, statuses) in [
@@ -344,7 +344,7 @@ fn id_without_a_pod_is_kept_as_orphan_until_a_list() {
     }
 }
 
-/// What was told of an id that was kept aside is joined when a list shows it.
+/// The event of an orphan is joined when a list shows its id.
 #[test]
 fn event_of_an_orphan_is_joined_when_a_list_shows_its_id() {
     let mut t = Script::confirmed();
@@ -364,10 +364,10 @@ fn event_of_an_orphan_is_joined_when_a_list_shows_its_id() {
     assert_eq!(t.missed(), 0);
 }
 
-/// A replay names ids that are long gone: believed only if they are plausible.
+/// A replay names ids that were removed long ago: only plausible events are recorded.
 #[test]
 fn implausible_event_of_an_unknown_id_only_causes_an_inspection() {
-    // Older than anything that is held, from before the subscribe, from the future.
+    // Older than containerd holds events, from before the subscribe, from the future.
     for stamp in [-3_600_000, -10_000, 5_000] {
         let mut t = Script::confirmed();
         let s = Some(sandbox("s", "p", ReportedState::Running));
@@ -377,7 +377,7 @@ fn implausible_event_of_an_unknown_id_only_causes_an_inspection() {
     }
 }
 
-/// What only came along is looked at a second later.
+/// A container that is not the subject of its event is inspected a second later.
 #[test]
 fn provisional_id_is_inspected_after_a_second() {
     let mut t = Script::confirmed();
@@ -393,7 +393,8 @@ fn provisional_id_is_inspected_after_a_second() {
     assert_eq!(t.inspections_wanted(), 1);
 }
 
-/// An event about a container whose sandbox is not told its pod by name still finds it.
+/// A container belongs to its sandbox's pod, also if the sandbox status in the event lacks
+/// metadata.
 #[test]
 fn sandbox_status_without_metadata_belongs_to_the_known_pod() {
     let mut t = running();
@@ -408,7 +409,7 @@ fn sandbox_status_without_metadata_belongs_to_the_known_pod() {
     assert_eq!(t.view().status.containers.len(), 2);
 }
 
-/// A pod that nobody named is the sandbox's id, until somebody names it.
+/// The sandbox's id is used as pod uid until an answer names the pod.
 #[test]
 fn sandbox_moves_to_its_pod_when_the_pod_becomes_known() {
     let mut t = Script::confirmed();
@@ -430,7 +431,7 @@ fn sandbox_moves_to_its_pod_when_the_pod_becomes_known() {
     assert_eq!(t.said(ContainerStarted, "s"), 1);
 }
 
-/// So does a container that an event brought along, though nobody said which sandbox it is in.
+/// So does a container from an event that did not name its sandbox.
 #[test]
 fn container_moves_to_its_pod_when_the_pod_becomes_known() {
     let mut t = Script::confirmed();
@@ -447,7 +448,7 @@ fn container_moves_to_its_pod_when_the_pod_becomes_known() {
     assert_eq!(t.withdrawn, [PodUid::from("s")]);
 }
 
-/// A container's status does not say which sandbox it is in; the event does.
+/// A container status does not name its sandbox; the event does.
 #[test]
 fn container_from_an_event_is_active_at_once() {
     let t = running();
@@ -471,8 +472,8 @@ fn identity_that_becomes_known_is_published() {
     assert!(t.view().status.containers[0].active);
 }
 
-/// Invariant 6: a read that began before a removal may still show what was removed. Its tombstone
-/// outlives the read, however many there are (found by seed 183049).
+/// Invariant 6: a read that began before a removal may still show the removed id. Its tombstone
+/// outlives the read, however many tombstones there are (found by seed 183049).
 #[test]
 fn tombstone_outlives_reads_begun_before_it() {
     let mut settings = pleg_core::Settings::default();
@@ -493,7 +494,7 @@ fn tombstone_outlives_reads_begun_before_it() {
     assert_eq!(t.machine.counters().tombstones, 1, "the read is over");
 }
 
-/// Invariant 6: nor is there no end to them while a read hangs.
+/// Invariant 6: the number of tombstones is bounded while a read hangs.
 #[test]
 fn tombstones_are_bounded_while_a_read_hangs() {
     let mut settings = pleg_core::Settings::default();
@@ -510,7 +511,7 @@ fn tombstones_are_bounded_while_a_read_hangs() {
     assert_eq!(t.machine.counters().tombstones, 100_001);
 }
 
-/// Tombstones over their number went with the next list only, however many there were by then.
+/// Tombstones over the maximum were dropped only with the next list, however many there were.
 #[test]
 fn tombstones_do_not_exceed_their_maximum_between_lists() {
     let mut settings = pleg_core::Settings::default();

@@ -1,4 +1,4 @@
-//! Invariant 9 and section 3: what is told, once, and with what.
+//! Invariant 9 and the rules of announcements: what is announced, once, and with which data.
 
 use pleg_core::{EventType, LifecycleType, ReportedState, RuntimeEvent, WallTime};
 
@@ -28,8 +28,8 @@ fn running() -> Script {
     t
 }
 
-/// An end that was told before the pod was named is kept with the pod, and nowhere else: what is
-/// learned of it later would be missing there (found by seed 409336).
+/// The terminal record of a container that exited before its pod was named moves to that pod.
+/// Otherwise it would miss later details (found by seed 409336).
 #[test]
 fn terminal_record_moves_with_its_container_to_the_pod_named_later() {
     let mut t = Script::confirmed();
@@ -54,7 +54,7 @@ fn terminal_record_moves_with_its_container_to_the_pod_named_later() {
     assert_eq!(t.ends_of.get("p").map(|ends| ends[0].removed), Some(true));
 }
 
-/// An id first learned as removed stays silent, also when its exit is told afterwards.
+/// An id first learned as removed is never announced, also if its exit is reported afterwards.
 #[test]
 fn id_first_learned_as_removed_is_never_announced() {
     let mut t = Script::confirmed();
@@ -69,7 +69,7 @@ fn id_first_learned_as_removed_is_never_announced() {
     assert_eq!(t.said(PodSync, "p"), 0);
 }
 
-/// Exit details are kept even when they arrive after the removal, and said.
+/// Exit details that arrive after the removal are kept and announced.
 #[test]
 fn exit_code_after_the_removal_is_announced() {
     let mut t = running();
@@ -85,7 +85,7 @@ fn exit_code_after_the_removal_is_announced() {
     );
 }
 
-/// The reason of an exit may arrive late, also where the STOPPED came without the status.
+/// The reason of an exit may arrive late, also after a STOPPED without statuses.
 #[test]
 fn exit_reason_is_read_again_after_two_seconds() {
     let mut t = running();
@@ -105,7 +105,7 @@ fn exit_reason_is_read_again_after_two_seconds() {
     assert!(!t.read_wanted());
 }
 
-/// An exit that is known to be clean is not read again.
+/// A zero exit is not read again.
 #[test]
 fn zero_exit_is_not_read_again() {
     let mut t = running();
@@ -114,7 +114,7 @@ fn zero_exit_is_not_read_again() {
     assert!(!t.read_wanted());
 }
 
-/// A Died does not wait for the code of a pod that cannot be read.
+/// Died does not wait for the exit code of a pod that cannot be read.
 #[test]
 fn died_of_a_failing_pod_is_announced_at_once() {
     let mut t = running();
@@ -124,7 +124,7 @@ fn died_of_a_failing_pod_is_announced_at_once() {
     assert_eq!(t.said(ContainerDied, "c"), 1);
 }
 
-/// Its exit code is said when some read brings it.
+/// Its exit code is announced when a read returns it.
 #[test]
 fn exit_code_read_after_died_is_announced() {
     let mut t = running();
@@ -138,7 +138,7 @@ fn exit_code_read_after_died_is_announced() {
     assert_eq!(said, [(ContainerChanged, Some(3)), (PodSync, None)]);
 }
 
-/// When something was removed is the stamp of the event that told of its removal.
+/// `happened_at` of a removal is the timestamp of the event that reported it.
 #[test]
 fn removed_has_the_timestamp_of_its_own_event() {
     let mut t = running();
@@ -154,7 +154,7 @@ fn removed_has_the_timestamp_of_its_own_event() {
     assert_eq!(last, Some((ContainerRemoved, Some(removed))));
 }
 
-/// An end that was acknowledged does not come back with its removal.
+/// An acknowledged terminal record does not return with the removal.
 #[test]
 fn acknowledged_terminal_record_does_not_return_with_the_removal() {
     let mut t = running();
@@ -168,7 +168,7 @@ fn acknowledged_terminal_record_does_not_return_with_the_removal() {
     assert!(t.ends.is_empty());
 }
 
-/// A thousand bad exits are not read again all at a time.
+/// The reasons of a thousand failed containers are not all read at once.
 #[test]
 fn concurrent_exit_reason_reads_are_bounded() {
     let mut t = Script::confirmed();

@@ -1,4 +1,4 @@
-//! `newer_than`: who waits, which read answers, and what never does.
+//! `newer_than`: which read answers a waiter, and what never answers it.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ async fn one_pod(settings: Settings) -> (Node, Pleg, PodUid) {
     (node, pleg, "p".into())
 }
 
-/// Read your writes: the answer is a read of the pod begun after the instant.
+/// The answer is from a read of the pod begun after the instant.
 #[tokio::test(start_paused = true)]
 async fn newer_than_is_answered_by_a_read() {
     for settings in [Settings::default(), rarely()] {
@@ -36,7 +36,7 @@ async fn newer_than_is_answered_by_a_read() {
         // The sandbox has not changed: its status was not read again.
         assert!(view.inspected < view.as_of);
         assert_eq!(node.asked(&pod("p")) - reads, 1);
-        // What was read is there for the next one, at once.
+        // A second caller with the same instant is answered from the cache, at once.
         let before = Instant::from_nanos(after.as_nanos() - 1);
         assert_eq!(
             soon(pleg.newer_than(&uid, before, SECOND)).await.unwrap(),
@@ -50,7 +50,7 @@ async fn newer_than_is_answered_by_a_read() {
 #[tokio::test(start_paused = true)]
 async fn event_answers_no_waiter() {
     let (node, pleg, uid) = one_pod(Settings::default()).await;
-    // No read of any kind answers.
+    // No read of any kind answers now.
     node.hang(pod("p"));
     node.hang(Op::List);
     let after = pleg.now();
@@ -79,8 +79,8 @@ async fn event_answers_no_waiter() {
     assert!(view.status.is_nothing() && view.as_of >= Some(after));
 }
 
-/// One read for all who wait and asked before it began; one that is older than an asker does not
-/// serve that one.
+/// One read answers all waiters that asked before it began. It does not answer a waiter that asked
+/// later.
 #[tokio::test(start_paused = true)]
 async fn waiters_share_a_read() {
     let (node, pleg, _) = one_pod(rarely()).await;
@@ -109,7 +109,7 @@ async fn waiters_share_a_read() {
     assert_eq!(node.asked(&pod("p")) - reads, 2);
 }
 
-/// A uid that was never heard of is read for like any other: "as of then, nothing", or what the
+/// An unknown uid is read like any other: the answer is that the pod does not exist, or what the
 /// node has that no list has shown yet.
 #[tokio::test(start_paused = true)]
 async fn unknown_uid_is_read() {
@@ -133,7 +133,7 @@ async fn unknown_uid_is_read() {
     assert_eq!(pleg.get(&"new".into()), view);
 }
 
-/// An instant in the future is read for when it comes, not before.
+/// For an instant in the future the pod is read when the instant comes, not before.
 #[tokio::test(start_paused = true)]
 async fn waiter_for_a_future_instant_is_read_for_at_that_instant() {
     let (node, pleg, uid) = one_pod(rarely()).await;
@@ -142,7 +142,7 @@ async fn waiter_for_a_future_instant_is_read_for_at_that_instant() {
     let view = soon(pleg.newer_than(&uid, after, MINUTE)).await.unwrap();
     assert_eq!((view.as_of, pleg.now()), (Some(after), after));
     assert_eq!(node.asked(&pod("p")) - reads, 1);
-    // Whoever gives up before its time is not read for.
+    // Nothing is read for a waiter that was dropped before its instant.
     let after = pleg.now().after(10 * SECOND);
     let gives_up = soon(pleg.newer_than(&uid, after, SECOND)).await;
     assert_eq!(
@@ -153,7 +153,7 @@ async fn waiter_for_a_future_instant_is_read_for_at_that_instant() {
     assert_eq!(node.asked(&pod("p")) - reads, 1);
 }
 
-/// The deadline holds, to the millisecond.
+/// The deadline is exact to the millisecond.
 #[tokio::test(start_paused = true)]
 async fn newer_than_fails_at_its_deadline() {
     let (node, pleg, uid) = one_pod(rarely()).await;
@@ -166,8 +166,8 @@ async fn newer_than_fails_at_its_deadline() {
     }
 }
 
-/// The error of its own read, with the last good view beside it; the next one who asks is read
-/// for without awaiting the backoff.
+/// The waiter gets the error of its own read, with the last good view. For the next waiter the pod
+/// is read again without waiting for the backoff.
 #[tokio::test(start_paused = true)]
 async fn failed_read_answers_with_the_last_good_view() {
     let (node, pleg, uid) = one_pod(rarely()).await;
@@ -199,7 +199,7 @@ async fn failed_read_answers_with_the_last_good_view() {
     );
 }
 
-/// Whoever waits is told at once when the generator shuts down, whatever they wait for.
+/// All waiters are answered at once when the generator shuts down.
 #[tokio::test(start_paused = true)]
 async fn shutdown_ends_all_waits() {
     let (node, pleg, uid) = one_pod(rarely()).await;
@@ -225,7 +225,7 @@ async fn shutdown_ends_all_waits() {
     }
     assert_eq!(soon(relist).await.unwrap(), Err(WaitError::Closed));
     assert_eq!(soon(list).await.unwrap(), Err(pleg::RelistError::Closed));
-    // And whoever comes later.
+    // So are later callers.
     let late = pleg.newer_than(&uid, pleg.now(), MINUTE).await;
     assert_eq!(late, Err(WaitError::Closed));
     assert_eq!(pleg.now(), at, "at once");
