@@ -1,5 +1,4 @@
-//! What a read says when all goes well, and what it says when it does not: against a runtime made
-//! by hand, in paused time.
+//! Results of reads, successful and failed, with a hand-written runtime in paused time.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,12 +18,12 @@ use pleg_runtime::{Row, Runtime, RuntimeVersion, Scope};
 
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// A node written down by hand: rows for the lists, answers for the statuses.
+/// A hand-written node: rows for the lists, answers for the statuses.
 #[derive(Default)]
 struct Node {
     rows: Vec<Report>,
     statuses: BTreeMap<Id, Report>,
-    /// Operations that fail, after their rows were handed over, or hang.
+    /// Operations that hang, or that fail after their rows were passed.
     fails: BTreeMap<&'static str, CallErrorKind>,
     hangs: BTreeSet<&'static str>,
     /// Ids whose status hangs or fails.
@@ -44,7 +43,7 @@ impl Node {
         self.status(id, kind)
     }
 
-    /// A status without a row; as in CRI it does not say the sandbox.
+    /// A status without a row. As in CRI it does not name the sandbox.
     fn status(mut self, id: &str, kind: Kind) -> Self {
         self.statuses.insert(id.into(), report(id, kind));
         self
@@ -177,7 +176,7 @@ fn report(id: &str, kind: Kind) -> Report {
     }
 }
 
-/// Ids that are held as running, whose statuses are owed.
+/// Ids that are held as running and whose statuses are owed.
 fn held(ids: &[(&str, Kind)]) -> Vec<HeldId> {
     let held = |(id, kind): &(&str, Kind)| HeldId {
         id: Id::from(*id),
@@ -280,7 +279,7 @@ async fn container_status_takes_its_sandbox_from_the_list_row() {
     assert_eq!(a.identity.pod, Some(pod()));
 }
 
-/// Nothing but the two lists where the lists show what is held.
+/// Only the two lists, if they show what is held.
 #[tokio::test(start_paused = true)]
 async fn unchanged_pod_takes_two_calls() {
     let (node, reader) = Node::one_pod().reader();

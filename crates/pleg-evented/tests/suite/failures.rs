@@ -1,5 +1,5 @@
-//! The failure catalogue at the stream's reader: when it asks again, how it ends. Each test says
-//! what upstream Kubernetes does and what happens here; `docs/failures.md` is the whole table.
+//! The failure catalogue for the stream reader: when it reconnects, how it ends. Each test says
+//! what upstream Kubernetes does and what happens here; `docs/failures.md` has the whole table.
 use std::time::Duration;
 
 use pleg_evented::StreamObservation;
@@ -21,7 +21,7 @@ fn wait(millis: u64) -> Step {
     Step::Wait(Duration::from_millis(millis))
 }
 
-/// The ends that are told until so many attempts were made.
+/// The stream ends that are reported until `attempts` attempts were made.
 async fn ends(bench: &mut Bench, attempts: usize) -> Vec<StreamEnd> {
     let mut ends = Vec::new();
     while bench.dialed().len() < attempts {
@@ -57,7 +57,7 @@ async fn a7_reconnect_attempts_never_end() {
     assert_eq!(bench.dialed().len(), 12, "it stands");
     bench.stop().await;
 
-    // Streams that deliver an event and break at once: an event resets nothing.
+    // Streams that deliver an event and break at once: an event does not reset the backoff.
     let script = (0..40)
         .map(|_| opens(&[event(), Step::Fails(DOWN)]))
         .collect();
@@ -65,7 +65,7 @@ async fn a7_reconnect_attempts_never_end() {
     let at = bench.attempts(40).await;
     let doubling = [0, 0, 100, 300, 700, 1_500, 3_100, 6_300, 12_700, 25_500];
     assert_eq!(at[..10], doubling);
-    // Not an eleventh within the minute; then 51.2 s, and 60 s for ever.
+    // No eleventh within the minute; then 51.2 s, and 60 s for ever.
     assert_eq!(at[10..13], [60_000, 111_200, 171_200]);
     assert!(at[12..].windows(2).all(|w| w[1] - w[0] == 60_000));
     bench.stop().await;
@@ -89,18 +89,18 @@ async fn a9_reader_can_be_stopped_at_every_step() {
         ]
     };
     for millis in 0..=500 {
-        // With room for all that is told, and with nobody who takes anything.
+        // With room in the channel, and with a writer that takes nothing.
         for capacity in [10_000, 1] {
             let bench = Bench::new(script(), capacity);
             bench.idle(millis).await;
             bench.stop().await;
         }
     }
-    // All of the script was reached.
+    // The whole script was reached.
     let bench = Bench::new(script(), 1);
     bench.idle(500).await;
     assert_eq!(bench.dialed().len(), 6);
-    // Whoever listened goes away first: it ends by itself.
+    // The writer is dropped first: the reader ends by itself.
     let Bench { out, reader, .. } = bench;
     drop(out);
     reader.await.unwrap();
@@ -147,7 +147,7 @@ async fn b10_no_stream_end_causes_a_busy_loop() {
             || opens(&[event(), Step::Fails(CallErrorKind::TooLarge)]),
             25,
         ),
-        // A hundred within five seconds, then ever fewer.
+        // A hundred within five seconds, then fewer and fewer.
         (|| Dial::Fails(DOWN), 125),
     ] {
         let bench = Bench::new((0..10_000).map(|_| dial()).collect(), 1);

@@ -1,4 +1,4 @@
-//! The reader on scripted runtimes: when it tries again, what it hands over, how it stops.
+//! The reader on scripted runtimes: when it reconnects, what it hands over, how it stops.
 use std::time::Duration;
 
 use pleg_evented::{ReconnectSettings, StreamObservation};
@@ -33,7 +33,8 @@ async fn reconnects_after_a_restart_follow_the_backoff() {
     let at = bench.attempts(107).await;
     let often: Vec<_> = (0..=100).map(|n| n * 50).collect();
     assert_eq!(at[..101], often);
-    // Backed off twice; then three calls: again at once, after 100 ms, after a life and 200 ms.
+    // Two dials with backoff; then three calls: at once, after 100 ms, and after its life plus 200
+    // ms.
     assert_eq!(at[101..], [5100, 5300, 5700, 5700, 5800, 5800 + 1500 + 200]);
     bench.stop().await;
 }
@@ -176,7 +177,7 @@ async fn stalled_writer_does_not_block_the_stream_or_lose_events() {
         Step::Wait(Duration::from_secs(2)),
     ])];
     let mut bench = Bench::new(script, 1);
-    // Nobody takes anything, and yet the stream is drained to its end and the next one begins.
+    // The writer takes nothing, and yet the stream is drained to its end and the next one begins.
     while bench.dialed().len() < 2 {
         bench.idle(1).await;
     }
@@ -218,7 +219,7 @@ async fn stalled_writer_does_not_block_the_stream_or_lose_events() {
         }
     }
     assert!(ids.into_iter().all(|n| seen[n as usize] == [true; 2]));
-    // The last one counts as handled when the next one is asked for.
+    // The last observation counts as handled when the next one is requested.
     assert!(bench.gauges.waiting_since().is_some());
     assert_eq!(bench.out.try_recv(), None);
     assert_eq!(
@@ -300,7 +301,7 @@ async fn shutdown_ends_the_reader_wherever_it_waits() {
         let bench = Bench::new(script, capacity);
         bench.idle(120).await;
         bench.stop().await;
-        // Even before it has begun.
+        // Also before it has begun.
         Bench::new(Vec::new(), 1).stop().await;
     }
 }
@@ -323,7 +324,7 @@ async fn panicking_stream_is_subscribed_again() {
     ];
     let mut bench = Bench::new(script, 1);
     assert!(is_subscribed(&bench.next().await));
-    // The event that was not taken yet may be lost with the stream; the list that follows tells.
+    // An event that was not taken yet may be lost with the stream; the list that follows covers it.
     let ended = loop {
         if let StreamObservation::Change(change) = bench.next().await {
             break change;
@@ -347,7 +348,7 @@ async fn stream_that_panics_at_once_is_backed_off() {
     bench.stop().await;
 }
 
-/// Finding A14: the writer ends a stream that reports nothing while reads show changes.
+/// Finding A14: the writer ends a stream that reports no event while reads show changes.
 #[tokio::test(start_paused = true)]
 async fn notified_reader_ends_the_stream_and_subscribes_again() {
     let mut bench = Bench::new(vec![silence(), silence()], 1);

@@ -52,7 +52,7 @@ fn b2_late_event_does_not_restore_a_removed_pod() {
             }
             t.run(10_000);
             assert!(t.get("p").status.is_nothing());
-            // Where nobody had told of the end, its exit code may still become known.
+            // If the exit was not reported, its exit code may still become known.
             let starts = [ContainerStarted, ContainerDied, ContainerRemoved];
             let after = &t.announced[announced..];
             assert!(
@@ -93,7 +93,7 @@ fn b3_freshness_is_a_read_and_never_goes_back() {
     t.tell(Started, "d");
     let view = t.get("p");
     assert_eq!((view.as_of, view.status.containers.len()), (fresh, 2));
-    // Time, and events, and a list that fails.
+    // Time passes, events arrive, and a list fails.
     for _ in 0..20 {
         t.pass(60_000);
         t.tell(Started, "c");
@@ -299,7 +299,7 @@ fn b11_what_happens_in_the_gap_is_found_at_once() {
             t.stream_ends(StreamEnd::Ended(None));
             t.run(700);
         }
-        // Lists have run, the stream does not stand, and no event will tell of this.
+        // Lists have run, the stream is down, and no event will report this.
         t.node = vec![sandbox("s", "p", Running), c(Exited)];
         t.pass(100);
         let subscribed = t.now();
@@ -312,7 +312,7 @@ fn b11_what_happens_in_the_gap_is_found_at_once() {
         assert_eq!(code, Some(3));
         t.run(10_000);
         assert_eq!(t.missed(), 0, "the stream did not have it");
-        // What an event tells after the list has begun, that list does not take away (invariant 5).
+        // The list does not remove an id that an event reported after the list began (invariant 5).
         t.relist();
         t.pass(5);
         t.event(Started, "d", s(), &[in_sandbox(status("d", "p", Running))]);
@@ -416,7 +416,7 @@ fn b15_burst_of_crashes_causes_few_reads() {
             .filter(|(what, ..)| *what == ContainerDied);
         assert_eq!(died.clone().count(), 200);
         assert!(died.clone().all(|(.., code)| *code == Some(1)));
-        // Requests of one moment share a read too.
+        // Requests made at the same time share a read, too.
         let (before, asked) = (t.machine.counters().inspections, t.now());
         let requests: Vec<_> = (0..200).map(|_| t.request_relist("p")).collect();
         t.settle();

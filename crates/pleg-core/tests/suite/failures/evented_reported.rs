@@ -28,14 +28,14 @@ fn a1_no_sync_sees_a_status_from_before_the_last_one() {
     t.relist();
     let early = t.wait("p", t.now());
     t.pass(5);
-    // The first sync has created "c" now. The runtime says nothing of it.
+    // The first sync has created "c" now. No event reports it.
     let after = t.now();
     let sync = t.wait("p", after);
     let before = [sandbox("s", "p", Running)];
     t.list(&before);
     t.inspect(&before, &[]);
     assert!(t.answer_of(early).is_some());
-    // An event whose snapshot was taken before, and much time.
+    // An event with statuses from before, and time passes.
     t.event(Started, "s", s(), &[]);
     t.pass(10_000);
     assert_eq!(t.answer_of(sync), None);
@@ -142,7 +142,7 @@ fn a4_no_stamp_decides_between_an_event_and_a_read() {
             t.stamped(event_ms, Started, "c", Some(ready.clone()), &[c(Running)]);
             assert_eq!(t.shows("p"), Some(ContainerState::Exited), "{event_ms}");
             assert_eq!(t.get("p").as_of, read.as_of);
-            // And one that is news, however it is stamped.
+            // And a new one, with any timestamp.
             t.node[0].shown = Exited;
             t.stamped(
                 event_ms,
@@ -265,7 +265,7 @@ fn a10_an_event_after_a_failed_inspection_finds_a_status() {
         Some(3)
     );
 
-    // At the start, where nothing good was ever read.
+    // At the start, when there is no last good status.
     let mut t = Script::new();
     t.list(&[sandbox("s", "p", Running)]);
     t.inspection_fails(&[]);
@@ -297,7 +297,7 @@ fn a11_an_event_without_a_sandbox_status_is_not_dropped() {
     t.event(Deleted, "s", None, &[]);
     assert!(t.get("p").status.is_nothing());
 
-    // Ids that nobody has heard of: a hundred of them are one list.
+    // Unknown ids: a hundred of them cause one list.
     let mut t = Script::confirmed();
     t.run(30_000);
     let lists = t.machine.counters().lists;
@@ -311,7 +311,7 @@ fn a11_an_event_without_a_sandbox_status_is_not_dropped() {
     assert!((1..=2).contains(&(t.machine.counters().lists - lists)));
     assert_eq!(t.shows("p"), Some(ContainerState::Exited));
     assert_eq!(t.said(ContainerDied, "c"), 1);
-    // A DELETED of one is a tombstone and costs nothing.
+    // A DELETED of an unknown id becomes a tombstone and causes no read.
     let before = t.machine.counters();
     t.event(Deleted, "y", None, &[]);
     t.pass(1_000);
@@ -331,7 +331,7 @@ fn a11_an_event_without_a_sandbox_status_is_not_dropped() {
 /// another event reported are no misses. (invariant 10)
 #[test]
 fn a12_one_lost_event_changes_nothing_after_one_list() {
-    // Two events tell that a sandbox is ready; CREATED and removals are not counted.
+    // Two events report that a sandbox is ready; CREATED and removals are not counted.
     const MISSED: [u64; 8] = [0, 0, 0, 1, 1, 0, 1, 0];
     let run = |lost: Option<usize>| {
         let mut t = Script::confirmed();
@@ -436,7 +436,7 @@ fn a15_every_order_ends_the_same() {
                     t.event(event, "c", s(), own.as_slice());
                 }
             }
-            // An id that was first heard of as removed stays silent.
+            // An id first learned as removed is never announced.
             let silent = order[0] == 3 && !(at == 0 && shown.is_some());
             let once = usize::from(!silent);
             let end = t.ends.iter().find(|r| r.id.as_str() == "c");

@@ -103,7 +103,7 @@ fn c3_a_full_inbox_still_signals_every_pod() {
     t.events.drain(..).for_each(|event| inbox.push(event));
     let signalled: BTreeSet<_> = drain(&mut inbox).into_iter().map(|(_, uid)| uid).collect();
     assert_eq!(signalled.len(), 5);
-    // They all go, and others come; nobody takes anything meanwhile.
+    // All are removed and others are created, while the consumer takes nothing.
     t.node = (5..10)
         .map(|n| sandbox(&format!("s{n}"), &format!("p{n}"), Running))
         .collect();
@@ -159,14 +159,14 @@ fn c4_container_that_lives_between_two_lists_is_announced() {
         (end, "Error", true)
     );
 
-    // No event tells of it, and no list shows it: nothing is said.
+    // No event reports it, and no list shows it: nothing is announced.
     let mut t = polled();
     let announced = t.announced.len();
     t.node.push(in_sandbox(exited("d", "p", 1, "Error")));
     t.node.pop();
     t.run(10_000);
     assert_eq!(t.announced.len(), announced);
-    // What was known, ended and was removed.
+    // A known container exits and is removed.
     t.node.pop();
     t.run(10_000);
     let told: Vec<_> = t.announced[announced..]
@@ -267,13 +267,13 @@ fn c8_a_change_of_resources_is_announced() {
     t.wait("p", t.now());
     t.settle();
     assert_eq!(t.said(PodSync, "p"), 1, "nothing changed");
-    // Who asks for a reinspection is told, changed or not; and once if it has.
+    // A reinspection always announces PodSync, and only one if something changed.
     t.request_reinspect("p");
     t.settle();
     assert_eq!(t.said(PodSync, "p"), 2);
     resize(&mut t, 2);
     let request = t.request_reinspect("p");
-    // A list that runs meanwhile shows the pod unchanged, and does not stand for it.
+    // A list meanwhile shows the pod unchanged, and does not replace the reinspection.
     t.pass(5);
     t.relist();
     let rows = [sandbox("s", "p", Running), c(Running)];
@@ -411,8 +411,8 @@ fn c16_a_relist_of_a_pod_sees_its_end() {
         }
         assert_eq!(t.machine.counters().lists, lists);
     }
-    // An id that the list of the pod leaves out and whose own status is not said to be NotFound is
-    // not gone.
+    // An id that the list of the pod leaves out, and whose status call did not return NotFound, is
+    // not removed.
     let mut t = running();
     t.request_relist("p");
     t.inspect(&[], &[]);
@@ -432,7 +432,7 @@ fn c20_reinspection_of_an_unknown_uid_leaves_no_state() {
             t.settle();
             assert!(t.view_for(request).status.is_nothing());
         }
-        // One whose reads fail is forgotten when nothing is known of it.
+        // A pod whose reads fail is dropped if nothing of it is known.
         t.request_reinspect("nobody");
         t.inspection_fails(&[]);
         t.run(70_000);
@@ -482,7 +482,7 @@ fn c21_what_never_ran_is_not_started() {
         (0, 1)
     );
 
-    // The same where a list saw it first.
+    // The same if a list showed it first.
     let mut t = polling();
     t.node = vec![
         sandbox("s", "p", Running),
@@ -523,7 +523,7 @@ fn c22_wall_clock_step_changes_no_order() {
             (steady.now(), steady.get("p")),
             "{step}"
         );
-        // An unknown id is not believed on its word, but read.
+        // An unknown id from an event is not recorded, but read.
         let d = in_sandbox(status("d", "p", Running));
         t.event(Started, "d", s(), from_ref(&d));
         assert_eq!(t.said(ContainerStarted, "d"), 0);

@@ -145,7 +145,7 @@ fn e7_only_incomplete_events_cause_a_read() {
     assert_eq!(reads_after(Stopped, s(), None), 1, "its exit code");
     assert_eq!(reads_after(Started, s(), Some(c(Running))), 0);
     assert_eq!(reads_after(Deleted, s(), None), 0);
-    // Without metadata the id says whose it is.
+    // Without metadata the pod is found by the id.
     let bare = || s().map(nameless);
     assert_eq!(reads_after(Stopped, bare(), ended(2, "Error")), 0);
     assert_eq!(
@@ -153,7 +153,7 @@ fn e7_only_incomplete_events_cause_a_read() {
         1,
         "no sandbox status"
     );
-    // In none of the cases does anybody wait for the next list.
+    // In none of the cases is the next list needed.
     let mut t = running();
     let lists = t.machine.counters().lists;
     t.event(Stopped, "c", bare(), ended(2, "Error").as_slice());
@@ -180,7 +180,7 @@ fn g20_conditions_are_asked_for_again_by_the_caller() {
     let before = reads(&t);
     t.run(10_000);
     assert_eq!(reads(&t), before);
-    // One that is met at the third look, one that is never met, two at a time.
+    // One condition that holds at the third read, one that never holds, two at a time.
     for look in 1..=3 {
         let [one, other] = [t.request_reinspect("p"), t.request_reinspect("p")];
         t.settle();

@@ -63,7 +63,7 @@ async fn a7_events_are_used_again_after_any_outage() {
         assert_eq!(in_short(&event), format!("p Died p-{told}"));
         assert_eq!(event.source, Source::Stream);
     }
-    // What ended during an outage is no event that was missed.
+    // A container that exited during an outage is no miss.
     let missed = pleg.counters().missed;
     assert_eq!(missed[ExpectedEvent::ContainerStopped as usize], 0);
 }

@@ -91,7 +91,7 @@ async fn c5_the_exit_code_outlives_the_container() {
             node.remove("p-c");
             pass(&pleg, SECOND + 10 * MS).await;
         }
-        // Only now does the worker look.
+        // Only now does the worker check.
         let view = soon(pleg.newer_than(&"p".into(), pleg.now(), SECOND))
             .await
             .unwrap();
@@ -232,7 +232,7 @@ async fn c14_a_count_falls_to_zero() {
     node.run_pod("p");
     let pleg = synced(&node, polling()).await;
     pass(&pleg, 2 * SECOND).await;
-    // Nobody takes the gauge meanwhile: it would keep its one.
+    // The gauge is not taken meanwhile, so it would keep its value of one.
     node.put(exited("p", "c", 0));
     pass(&pleg, 2 * SECOND).await;
     let running = |state| take_gauge(&snapshotter, "kubelet_running_containers", Some(state));
@@ -274,7 +274,7 @@ async fn c18_wait_ends_at_deadline_drop_and_shutdown() {
     pass(&pleg, 30 * SECOND).await;
     assert_eq!(node.asked(&pod("p")), reads);
 
-    // Nothing answers any more.
+    // The runtime does not answer any more.
     node.hang(pod("p"));
     node.hang(Op::List);
     for within in [Duration::ZERO, SECOND] {
@@ -301,7 +301,7 @@ async fn c19_slow_statuses_do_not_slow_the_list() {
     ["p", "q"].iter().for_each(|uid| node.run_pod(uid));
     let pleg = synced(&node, rarely()).await;
     pass(&pleg, SECOND).await;
-    // Every status call of p takes so long.
+    // Every status call of p takes this long.
     node.take(pod("p"), SECOND);
     ["p", "q"]
         .iter()
