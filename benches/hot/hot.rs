@@ -23,7 +23,7 @@ use pleg_core::{
     Arrival, Id, Inspection, Instant, KnownIds, List, Output, Reconciler, Report, Rows,
     RuntimeEvent, Settings, StreamChange, Ticket, WallTime,
 };
-use pleg_cri::convert::{self, Pool};
+use pleg_cri::convert::{self, Interner};
 use pleg_cri::{EventDecoder, rows, v1};
 use pleg_runtime::Row;
 use prost::Message as _;
@@ -231,13 +231,13 @@ fn stopped_one_by_one(rounds: usize) -> Walked {
 fn list_convert(rounds: usize) -> Walked {
     let sandbox = typical::sandbox_row(7).encode_to_vec();
     let container = typical::container_row(7).encode_to_vec();
-    let pool = &mut Pool::default();
+    let interner = &mut Interner::default();
     counted(|| {
         for _ in 0..rounds {
             let row = v1::PodSandbox::decode(&*sandbox).expect("a message");
-            black_box(convert::sandbox_row_with(row, pool));
+            black_box(convert::sandbox_row_with(row, interner));
             let row = v1::Container::decode(&*container).expect("a message");
-            black_box(convert::container_row_with(row, pool));
+            black_box(convert::container_row_with(row, interner));
         }
     })
 }
@@ -281,13 +281,13 @@ fn audit_in_full(rounds: usize) -> Walked {
 }
 
 fn rows() -> Vec<Report> {
-    let pool = &mut Pool::default();
+    let interner = &mut Interner::default();
     let sandboxes = (0..PODS).map(typical::sandbox_row);
     let mut rows: Vec<_> = sandboxes
-        .filter_map(|row| convert::sandbox_row_with(row, pool))
+        .filter_map(|row| convert::sandbox_row_with(row, interner))
         .collect();
     let containers = (0..PODS).map(typical::container_row);
-    rows.extend(containers.filter_map(|row| convert::container_row_with(row, pool)));
+    rows.extend(containers.filter_map(|row| convert::container_row_with(row, interner)));
     rows
 }
 
@@ -369,12 +369,12 @@ impl Node {
 
 /// What the status calls answer.
 fn statuses() -> BTreeMap<Id, Report> {
-    let mut pool = Pool::default();
+    let mut interner = Interner::default();
     let of = |n| {
         let running = v1::ContainerState::ContainerRunning;
         [
-            convert::sandbox_status_with(typical::sandbox_status(n), &mut pool),
-            convert::container_status_with(typical::container_status(n, running), &mut pool),
+            convert::sandbox_status_with(typical::sandbox_status(n), &mut interner),
+            convert::container_status_with(typical::container_status(n, running), &mut interner),
         ]
     };
     let all = (0..PODS).flat_map(of).flatten();

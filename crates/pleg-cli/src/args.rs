@@ -88,7 +88,8 @@ pub(crate) struct RuntimeArgs {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Mode {
-    /// The event stream and periodic lists; the period grows while no event is missed
+    /// The event stream and periodic lists; the period grows while no event is missed. On containerd
+    /// 1.x, and on CRI-O up to 1.27, it takes events from other subscribers of the stream
     Evented,
     /// A list every second, like the kubelet's generic PLEG
     Polling,
@@ -103,6 +104,9 @@ pub(crate) enum Output {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+What existed at the start is shown first, marked initial. The line Synced ends it; changes follow. A
+pod that could not be inspected by then is shown later, marked initial.")]
 pub(crate) struct WatchArgs {
     #[command(flatten)]
     pub(crate) connection: ConnectionArgs,
@@ -147,9 +151,10 @@ pub(crate) struct AgentArgs {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The benchmark only reads lists, statuses and the event stream. It changes nothing on the node. The
-CPU time of the runtime includes the work for its other clients. The first minute is the worst case
-of the evented mode: its relist period grows only while no event is missed.
+The benchmark only reads lists, statuses and the event stream. On containerd 1.x, and on CRI-O up to
+1.27, the evented mode takes events from other subscribers of the stream, such as a kubelet with
+EventedPLEG. The CPU time of the runtime includes the work for its other clients. The first minute is
+the worst case of the evented mode: its relist period grows only while no event is missed.
 
 Examples:
   pleg bench                       the runtime of this node, one minute in each mode
@@ -229,7 +234,7 @@ fn modes() -> impl TypedValueParser<Value = Simulated> {
 
 /// Checks that the text is a valid knob. The knob is set later.
 fn knob(text: &str) -> Result<String, pleg_sim::KnobError> {
-    let mut trial = pleg_sim::Chaos::default();
+    let mut trial = pleg_sim::FaultProfile::default();
     trial.set(text).map(|_| text.to_owned())
 }
 
@@ -244,7 +249,7 @@ fn sim_help() -> String {
         );
     }
     text.push_str("\nFaults, for --chaos and for pleg sim ctl:\n");
-    for knob in pleg_sim::help() {
+    for knob in pleg_sim::knob_help() {
         let _ = writeln!(text, "  {:<25} {}", knob.usage, knob.about);
     }
     text.push_str(
@@ -263,7 +268,7 @@ Examples:
 
 fn ctl_help() -> String {
     let mut text = String::from("Commands:\n");
-    for (command, about) in pleg_sim::COMMANDS {
+    for (command, about) in pleg_sim::CONTROL_COMMANDS {
         let _ = writeln!(text, "  {command}\n      {about}");
     }
     text.push_str(
@@ -272,7 +277,7 @@ Examples:
   pleg sim ctl --socket /tmp/cri.sock
   pleg sim ctl --socket /tmp/cri.sock drop=5% duplicate=#1
   pleg sim ctl --socket /tmp/cri.sock restart kill down=5s starting=2s
-  echo calm | nc -UN /tmp/cri.sock.ctl",
+  echo reset | nc -UN /tmp/cri.sock.ctl",
     );
     text
 }

@@ -171,7 +171,9 @@ async fn receive(
 ) {
     let started = pleg.clock().wall();
     while let Some(delivery) = events.next().await {
-        if let Delivery::Event(event) = delivery {
+        if let Delivery::Event(event) = delivery
+            && !event.initial
+        {
             *announced += 1;
             latencies.extend(Detection::new(&event, pleg.clock(), started).latency_ms);
         }

@@ -11,6 +11,9 @@ use serde::Serialize;
 
 use crate::text::SafeJson;
 
+/// The type of the record that follows the initial events.
+pub(crate) const SYNCED: &str = "Synced";
+
 /// Writes an object and a newline.
 pub(crate) fn line(out: &mut impl Write, object: &impl Serialize) -> io::Result<()> {
     let mut serializer = serde_json::Serializer::with_formatter(&mut *out, SafeJson);
@@ -40,6 +43,8 @@ pub(crate) struct Event<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'a str>,
     source: &'static str,
+    /// It is not a change: what the pod was when this command started.
+    initial: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     exit_code: Option<i32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -63,9 +68,29 @@ impl<'a> Event<'a> {
             kind: subject.map(|s| kind(s.kind)),
             name: subject.map(|s| &*s.name).filter(|n| !n.is_empty()),
             source: event.source.as_str(),
+            initial: event.initial,
             exit_code: subject.and_then(|s| s.exit_code),
             reason: subject.map(|s| &*s.reason).filter(|r| !r.is_empty()),
             latency_ms: at.latency_ms,
+        }
+    }
+}
+
+/// The record that follows the initial events. Its type is `Synced`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Synced {
+    time: String,
+    r#type: &'static str,
+    /// The number of pods on the node.
+    pods: usize,
+}
+
+impl Synced {
+    pub(crate) fn new(at: WallTime, pods: usize) -> Self {
+        Self {
+            time: utc(at).to_string(),
+            r#type: SYNCED,
+            pods,
         }
     }
 }

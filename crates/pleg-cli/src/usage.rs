@@ -4,8 +4,10 @@ use std::fs;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusHandle;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::{SysconfVar, sysconf};
 use pleg_cri::Endpoint;
-use rustix::time::{ClockId, clock_gettime};
 use tokio::net::UnixStream;
 
 /// The resources used since the start of the process.
@@ -13,7 +15,8 @@ use tokio::net::UnixStream;
 pub(crate) struct Usage {
     /// The CPU time of this process.
     pub(crate) cpu: Duration,
-    /// The voluntary context switches of this process.
+    /// The voluntary context switches of all threads of this process, including threads that have
+    /// ended.
     pub(crate) wake_ups: u64,
     /// The CPU time of the runtime, if it is known.
     pub(crate) runtime_cpu: Option<Duration>,
@@ -30,13 +33,9 @@ pub(crate) struct Calls {
 
 impl Usage {
     pub(crate) fn now(runtime: Option<u32>, metrics: &PrometheusHandle) -> Self {
-        let used = clock_gettime(ClockId::ProcessCPUTime);
-        let cpu = Duration::new(
-            u64::try_from(used.tv_sec).unwrap_or(0),
-            u32::try_from(used.tv_nsec).unwrap_or(0),
-        );
+        let cpu = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID);
         Self {
-            cpu,
+            cpu: cpu.map_or(Duration::ZERO, Duration::from),
             wake_ups: wake_ups(),
             runtime_cpu: runtime.and_then(cpu_of),
             calls: Calls::now(metrics),
@@ -88,18 +87,10 @@ pub(crate) async fn server_of(endpoint: &Endpoint) -> Option<u32> {
     u32::try_from(stream.peer_cred().ok()?.pid()?).ok()
 }
 
+/// `/proc/self/task` would not show the threads that have ended; tokio ends idle blocking threads.
 fn wake_ups() -> u64 {
-    let Ok(tasks) = fs::read_dir("/proc/self/task") else {
-        return 0;
-    };
-    let of_task = |task: fs::DirEntry| -> Option<u64> {
-        let status = fs::read_to_string(task.path().join("status")).ok()?;
-        let line = status
-            .lines()
-            .find(|l| l.starts_with("voluntary_ctxt_switches"))?;
-        line.split_whitespace().nth(1)?.parse().ok()
-    };
-    tasks.flatten().filter_map(of_task).sum()
+    let switches = getrusage(UsageWho::RUSAGE_SELF).map(|u| u.voluntary_context_switches());
+    switches.map_or(0, |n| u64::try_from(n).unwrap_or(0))
 }
 
 /// The CPU time of another process, with the resolution of a clock tick.
@@ -109,6 +100,45 @@ fn cpu_of(pid: u32) -> Option<Duration> {
     let (_, rest) = stat.rsplit_once(')')?;
     let ticks = |field: usize| rest.split_whitespace().nth(field)?.parse::<u64>().ok();
     let (user, system) = (ticks(11)?, ticks(12)?);
-    let second = rustix::param::clock_ticks_per_second().max(1);
+    let second = sysconf(SysconfVar::CLK_TCK).ok()??;
+    let second = u64::try_from(second).ok().filter(|ticks| *ticks > 0)?;
     Some(Duration::from_millis((user + system) * 1000 / second))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    /// The voluntary context switches of the calling thread.
+    fn own_wake_ups() -> u64 {
+        let usage = getrusage(UsageWho::RUSAGE_THREAD).expect("it has no invalid argument");
+        u64::try_from(usage.voluntary_context_switches()).expect("not negative")
+    }
+
+    #[test]
+    fn wake_ups_of_ended_thread_are_counted() {
+        let before = wake_ups();
+        let blocking = thread::spawn(|| {
+            for _ in 0..50 {
+                thread::park_timeout(Duration::from_millis(1));
+            }
+            own_wake_ups()
+        });
+        let of_thread = blocking.join().expect("it does not panic");
+        assert!(of_thread >= 40, "{of_thread}");
+        let counted = wake_ups() - before;
+        assert!(counted >= of_thread, "{counted} of {of_thread}");
+    }
+
+    #[test]
+    fn cpu_time_of_own_process_is_read_from_proc() {
+        let used = cpu_of(std::process::id()).expect("its own stat is readable");
+        let clock = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).expect("a valid clock");
+        assert!(
+            used <= Duration::from(clock) + Duration::from_millis(20),
+            "{used:?}"
+        );
+    }
 }

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use anstyle::AnsiColor;
-use pleg::core::{LifecycleType, PodLifecycleEvent, Settings, Source};
+use pleg::core::{LifecycleType, PodLifecycleEvent, Settings, Source, WallTime};
 use pleg::{Delivery, Pleg, Subscription};
 
 use crate::args::{Output, WatchArgs};
@@ -46,6 +46,13 @@ async fn show(pleg: &Pleg, events: &mut Subscription, output: Output) -> anyhow:
                     Output::Table => columns.event(&event, &at)?,
                 }
             }
+            Delivery::Synced => {
+                let (at, pods) = (pleg.clock().wall(), pleg.snapshot().len());
+                match output {
+                    Output::Json => json::line(&mut io::stdout(), &json::Synced::new(at, pods))?,
+                    Output::Table => columns.synced(at, pods)?,
+                }
+            }
             Delivery::Lagged { missed } => {
                 notice(&format!(
                     "the output was too slow: {missed} exits and removals are not shown"
@@ -56,6 +63,10 @@ async fn show(pleg: &Pleg, events: &mut Subscription, output: Output) -> anyhow:
     }
     Ok(())
 }
+
+/// Stands in the time column for an event that is not a change: what existed at the start. The time
+/// of its detection says nothing.
+const INITIAL: &str = "initial";
 
 const HEADINGS: [&str; 9] = [
     "TIME", "TYPE", "POD", "KIND", "NAME", "ID", "SOURCE", "LATENCY", "EXIT",
@@ -107,8 +118,13 @@ impl Columns {
             Source::Stream => Cell::new(event.source.as_str()),
             _ => Cell::new(event.source.as_str()).style(dim()),
         };
+        let time = if event.initial {
+            INITIAL.to_owned()
+        } else {
+            time_of_day(at.utc)
+        };
         self.row(&[
-            Cell::new(&at.utc.strftime("%H:%M:%S%.3f").to_string()).style(dim()),
+            Cell::new(&time).style(dim()),
             Cell::new(event.event.as_str()).style(style),
             Cell::new(&pod),
             Cell::new(subject.map_or("", |s| json::kind(s.kind))).style(dim()),
@@ -120,11 +136,25 @@ impl Columns {
         ])
     }
 
+    /// The end of the initial events.
+    fn synced(&self, at: WallTime, pods: usize) -> io::Result<()> {
+        let pods = match pods {
+            1 => "1 pod".to_owned(),
+            n => format!("{n} pods"),
+        };
+        let cells = [&time_of_day(json::utc(at)), json::SYNCED, &pods];
+        self.row(&cells.map(|text| Cell::new(text).style(dim())))
+    }
+
     fn row(&self, cells: &[Cell]) -> io::Result<()> {
         let mut out = anstream::stdout().lock();
         table::row(&mut out, cells, &self.widths)?;
         out.flush()
     }
+}
+
+fn time_of_day(time: jiff::Timestamp) -> String {
+    time.strftime("%H:%M:%S%.3f").to_string()
 }
 
 /// The first 12 characters of an id, as in crictl.

@@ -57,9 +57,9 @@ pub struct Health {
     pub missed: u64,
     /// Expected and missed events of the last ten minutes.
     pub loss: StreamLoss,
-    /// Whether this runtime sends each event to one subscriber only.
-    pub shares_events_out: bool,
-    /// A complete list was read, and each pod in it was inspected or failed once.
+    /// Each event of this runtime goes to one subscriber only.
+    pub splits_events_between_subscribers: bool,
+    /// A complete list was read and everything that it showed has been inspected.
     pub synced: bool,
     /// The node is not ready after this time without a complete list.
     pub unready_after: Duration,
@@ -142,7 +142,7 @@ impl Health {
         if self.loss.is_lossy() {
             out.push(Degraded::StreamLossy {
                 loss: self.loss,
-                shares_events_out: self.shares_events_out,
+                splits_events_between_subscribers: self.splits_events_between_subscribers,
             });
         }
         if let Some(since) = self.behind_since.filter(|&s| now.since(s) >= POD_SLOW) {
@@ -232,9 +232,9 @@ pub enum Degraded {
     StreamLossy {
         /// Expected and missed events of the last ten minutes.
         loss: StreamLoss,
-        /// Whether this runtime sends each event to one subscriber only. Then another subscriber,
-        /// such as a kubelet with EventedPLEG or a second agent, is the likely cause.
-        shares_events_out: bool,
+        /// Each event of this runtime goes to one subscriber only. Another one, such as a kubelet
+        /// with EventedPLEG or a second agent, is the likely cause.
+        splits_events_between_subscribers: bool,
     },
     /// Events wait to be applied.
     Backlog {
@@ -296,7 +296,7 @@ impl fmt::Display for Degraded {
             Self::StreamDown { .. } => f.write_str("no event stream; lists alone keep the cache"),
             Self::StreamLossy {
                 loss: StreamLoss { expected, missed },
-                shares_events_out,
+                splits_events_between_subscribers,
             } => {
                 let percent = 100.0 * *missed as f64 / (*expected).max(1) as f64;
                 write!(
@@ -304,7 +304,7 @@ impl fmt::Display for Degraded {
                     "the event stream lost {missed} of {expected} events in 10 min ({percent:.1} %); \
                      relisting every second"
                 )?;
-                if *shares_events_out {
+                if *splits_events_between_subscribers {
                     f.write_str(
                         "; this runtime sends each event to one subscriber only, so another \
                          subscriber is the likely cause",
@@ -388,7 +388,7 @@ mod tests {
             failing_pods: Vec::new(),
             missed: 0,
             loss: StreamLoss::default(),
-            shares_events_out: false,
+            splits_events_between_subscribers: false,
             synced: true,
             unready_after: 180 * SECOND,
         }

@@ -170,20 +170,6 @@ impl Ids {
         self.0.binary_search(id).is_ok()
     }
 
-    /// The ids that are in either set, in order.
-    pub(crate) fn union<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a Id> {
-        let (mut these, mut those) = (self.iter().peekable(), other.iter().peekable());
-        std::iter::from_fn(move || match (these.peek(), those.peek()) {
-            (Some(this), Some(that)) if this == that => {
-                those.next();
-                these.next()
-            }
-            (Some(this), Some(that)) if that < this => those.next(),
-            (Some(_), _) => these.next(),
-            (None, _) => those.next(),
-        })
-    }
-
     pub(crate) const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -237,10 +223,6 @@ mod tests {
                 }
                 prop_assert!(few.iter().eq(&set));
                 prop_assert!(set.iter().all(|id| few.contains(id)));
-                let (others, b, c) = (&mut Ids::default(), Id::from("b"), Id::from("c"));
-                others.insert(c.clone());
-                others.insert(b.clone());
-                prop_assert!(few.union(others).eq(set.union(&[b, c].into())));
                 prop_assert_eq!(few.is_empty(), set.is_empty());
             }
         }

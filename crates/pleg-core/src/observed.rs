@@ -445,6 +445,15 @@ impl Inspection {
             error,
         }
     }
+
+    /// Whether the inspection says something of the id.
+    pub fn names(&self, id: &Id) -> bool {
+        self.found.iter().any(|report| report.id == *id)
+            || self.gone.contains(id)
+            || self.unsettled.iter().any(|row| row.id == *id)
+            || self.unchanged.iter().any(|(other, _)| other == id)
+            || self.failed.iter().any(|failed| failed.id == *id)
+    }
 }
 
 /// The read of a single status. It proves no freshness and no absence.

@@ -1,11 +1,11 @@
 //! One pod: its members, its freshness, and its published status.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::error::CallError;
 use crate::ids::{Id, Ids, Kind, PodUid};
-use crate::observed::{Inspection, Report, ReportedState};
+use crate::observed::Ticket;
 use crate::order::Position;
 use crate::record::Record;
 use crate::records::Records;
@@ -22,9 +22,12 @@ pub(crate) struct Pod {
     pub(crate) name: Text,
     /// Its ids that exist.
     pub(crate) members: Ids,
-    /// Its ids, including removed ones, of which a read contradicts the record.
+    /// Its members of which a read contradicts what is recorded.
     pub(crate) contradicted: Ids,
-    /// The proven freshness of the state.
+    /// Ids that are recorded as removed and that the newest read showed all the same, as it showed
+    /// them. Until that is decided, they are published (invariant 2).
+    pub(crate) reappeared: BTreeMap<Id, Box<Record>>,
+    /// The freshness that is proved.
     pub(crate) as_of: Option<Instant>,
     pub(crate) error: Option<Arc<CallError>>,
     /// The status in the cache.
@@ -45,15 +48,37 @@ pub(crate) struct Pod {
 /// A read whose lists and status calls disagree.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FirstRead {
-    pub(crate) read: Inspection,
-    /// The ids that become unsettled if the second read shows the same.
+    pub(crate) ticket: Ticket,
+    pub(crate) began: Instant,
+    pub(crate) ended: Instant,
+    /// The ids that became unsettled by it, if the second read says the same.
     pub(crate) open: Vec<Id>,
 }
 
 impl Pod {
-    /// Whether nothing needs to be kept for the pod.
+    /// Whether nothing of it is recorded or shown any more.
     pub(crate) fn is_gone(&self) -> bool {
-        self.members.is_empty() && self.contradicted.is_empty()
+        self.members.is_empty() && self.reappeared.is_empty()
+    }
+
+    /// Whether a read contradicts what is recorded of one of its ids, and it is not decided.
+    pub(crate) fn is_disputed(&self) -> bool {
+        !self.contradicted.is_empty() || !self.reappeared.is_empty()
+    }
+
+    /// Its ids: those that exist, and those that are recorded as removed and shown all the same.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = &Id> {
+        self.members.iter().chain(self.reappeared.keys())
+    }
+
+    /// What is published of each of its ids.
+    pub(crate) fn shown<'a>(
+        &'a self,
+        records: &'a Records,
+    ) -> impl Iterator<Item = (&'a Id, &'a Record)> {
+        let members = self.members.iter();
+        let members = members.filter_map(|id| Some((id, &**records.get(id)?)));
+        members.chain(self.reappeared.iter().map(|(id, shown)| (id, &**shown)))
     }
 
     /// Sets the pod's names from an answer that has them.
@@ -69,60 +94,7 @@ impl Pod {
 
     /// The pod's status as it is to be published.
     pub(crate) fn assemble(&self, uid: &PodUid, records: &Records) -> PodStatus {
-        let members = self
-            .members
-            .iter()
-            .filter_map(|id| Some((id, &**records.get(id)?)));
-        let mut status = assemble_members(uid, members);
-        status.namespace = self.namespace.clone();
-        status.name = self.name.clone();
-        status.error = self.error.clone();
-        status.ips = self.addresses(&status);
-        status
-    }
-
-    /// The answer to a waiter whose own read showed ids that are recorded as removed, or left out
-    /// ids that are recorded as existing. Until that is decided, the answer shows what the read
-    /// showed (invariant 2).
-    pub(crate) fn assemble_with(
-        &self,
-        uid: &PodUid,
-        records: &Records,
-        read: &Inspection,
-        omitted: &BTreeSet<Id>,
-        now: Instant,
-    ) -> PodStatus {
-        let mut all: BTreeMap<Id, Box<Record>> = self
-            .members
-            .iter()
-            .filter(|id| !omitted.contains(*id))
-            .filter_map(|id| Some((id.clone(), records.get(id)?.clone())))
-            .collect();
-        // An id that was removed during the read does not contradict it.
-        let contradicts = |report: &&Report| {
-            let record = records.get(&report.id);
-            record.is_none_or(|r| !r.is_removed() || read.began > r.recorded_since())
-        };
-        let failed = read.failed.iter().filter_map(|failed| failed.row.as_ref());
-        let row = |(id, shown): &(Id, ReportedState)| Some(records.get(id)?.row(id, *shown));
-        let unchanged: Vec<Report> = read.unchanged.iter().filter_map(row).collect();
-        let shown = read.found.iter().chain(&read.unsettled).chain(failed);
-        for report in shown.chain(&unchanged).filter(contradicts) {
-            all.entry(report.id.clone()).or_insert_with(|| {
-                let mut record = Record::new(report.identity.clone(), now);
-                match Position::shown(report.identity.kind, report.shown) {
-                    Some(p) => record.join(p, crate::lifecycle::Source::Inspection, now, now),
-                    None => record.set_unknown(now),
-                };
-                record.details_from_read(report, now);
-                record.unsettled = read.unsettled.iter().any(|row| row.id == report.id);
-                let failed = read.failed.iter().find(|failed| failed.id == report.id);
-                record.error = failed.map(|failed| Arc::new(failed.error.clone()));
-                Box::new(record)
-            });
-        }
-        let all = all.iter().map(|(id, record)| (id, &**record));
-        let mut status = assemble_members(uid, all);
+        let mut status = assemble_ids(uid, self.shown(records));
         status.namespace = self.namespace.clone();
         status.name = self.name.clone();
         status.error = self.error.clone();
@@ -154,13 +126,10 @@ impl Pod {
     }
 }
 
-fn assemble_members<'a>(
-    uid: &PodUid,
-    members: impl Iterator<Item = (&'a Id, &'a Record)>,
-) -> PodStatus {
+fn assemble_ids<'a>(uid: &PodUid, shown: impl Iterator<Item = (&'a Id, &'a Record)>) -> PodStatus {
     let mut sandboxes = Vec::new();
     let mut containers: Vec<(&Id, &Record)> = Vec::new();
-    for (id, record) in members {
+    for (id, record) in shown {
         match record.kind() {
             Kind::Sandbox => {
                 // Most pods have one sandbox.

@@ -18,10 +18,8 @@ use pleg_runtime::core::{
 use pleg_runtime::{RuntimeVersion, Scope};
 use smallvec::SmallVec;
 
+pub use crate::interner::Interner;
 use crate::metrics::Irregular;
-// The public name; this crate says `Interner`.
-pub use crate::interner::Interner as Pool;
-use crate::interner::Interner;
 use crate::v1;
 use crate::wire::Pair;
 
@@ -66,7 +64,7 @@ pub(crate) fn event_from_parts(
         Ok(v1::ContainerEventType::ContainerStoppedEvent) => EventType::Stopped,
         Ok(v1::ContainerEventType::ContainerDeletedEvent) => EventType::Deleted,
         Err(_) => {
-            Irregular::UnknownNumber.count();
+            Irregular::UnknownEnumValue.count();
             EventType::Other(kind)
         }
     };
@@ -97,7 +95,7 @@ pub fn sandbox_row_with(row: v1::PodSandbox, interner: &mut Interner) -> Option<
     let labels = labels(&row.labels, interner);
     Some(Report {
         id: id(row.id)?,
-        shown: sandbox_shown(row.state),
+        shown: sandbox_state_or_unknown(row.state),
         identity: sandbox_identity(row.metadata, &labels, row.created_at, interner),
         details: Details::from(SandboxDetails {
             ips: Box::default(),
@@ -121,7 +119,7 @@ pub fn sandbox_status_with(
     let labels = labels(&status.labels, interner);
     Some(Report {
         id: id(status.id)?,
-        shown: sandbox_shown(status.state),
+        shown: sandbox_state_or_unknown(status.state),
         identity: sandbox_identity(status.metadata, &labels, status.created_at, interner),
         details: Details::from(SandboxDetails {
             ips: status.network.map(addresses).unwrap_or_default(),
@@ -146,7 +144,7 @@ pub fn container_row_with(row: v1::Container, interner: &mut Interner) -> Option
     };
     Some(Report {
         id: id(row.id)?,
-        shown: container_shown(row.state),
+        shown: container_state_or_unknown(row.state),
         identity,
         details: Details::from(ContainerDetails {
             image: shared(&row.image.unwrap_or_default().image, interner),
@@ -171,7 +169,7 @@ pub fn container_status_with(
     interner: &mut Interner,
 ) -> Option<Report> {
     let labels = labels(&status.labels, interner);
-    let shown = container_shown(status.state);
+    let shown = container_state_or_unknown(status.state);
     Some(Report {
         id: id(status.id)?,
         shown,
@@ -237,12 +235,12 @@ pub(crate) fn exit_code(shown: ReportedState, code: i32) -> Option<i32> {
     (shown == ReportedState::Exited).then_some(code)
 }
 
-pub(crate) fn sandbox_shown(state: i32) -> ReportedState {
-    sandbox_state(state).unwrap_or_else(unknown_number)
+pub(crate) fn sandbox_state_or_unknown(state: i32) -> ReportedState {
+    sandbox_state(state).unwrap_or_else(unknown_enum_value)
 }
 
-pub(crate) fn container_shown(state: i32) -> ReportedState {
-    container_state(state).unwrap_or_else(unknown_number)
+pub(crate) fn container_state_or_unknown(state: i32) -> ReportedState {
+    container_state(state).unwrap_or_else(unknown_enum_value)
 }
 
 /// Converts the state of a sandbox. `None` if the number is not in the CRI.
@@ -263,8 +261,8 @@ pub(crate) fn container_state(state: i32) -> Option<ReportedState> {
     })
 }
 
-fn unknown_number() -> ReportedState {
-    Irregular::UnknownNumber.count();
+fn unknown_enum_value() -> ReportedState {
+    Irregular::UnknownEnumValue.count();
     ReportedState::Unknown
 }
 
@@ -322,7 +320,7 @@ fn addresses(network: v1::PodSandboxNetworkStatus) -> Box<[Text]> {
 pub(crate) fn address(text: &str) -> Option<Text> {
     let is_valid = text.parse::<IpAddr>().is_ok();
     if !is_valid {
-        Irregular::AbsurdAddress.count();
+        Irregular::InvalidAddress.count();
     }
     is_valid.then(|| text.into())
 }
@@ -360,7 +358,7 @@ pub(crate) fn non_empty_id(id: &str) -> Option<&str> {
 pub(crate) fn time(nanos: i64) -> Option<WallTime> {
     let time = WallTime::claimed(nanos);
     if time.is_none() {
-        Irregular::AbsurdTime.count();
+        Irregular::InvalidTime.count();
     }
     time
 }

@@ -111,11 +111,11 @@ impl EventDecoder {
         } = status.metadata;
         let previous_identity = previous.map(|r| &r.identity);
         let labelled = or_label(&[], &labels, POD_UID);
-        let named = or_label(uid, &labels, POD_UID);
+        let pod_uid = or_label(uid, &labels, POD_UID);
         let identity = Identity {
             kind: Kind::Sandbox,
-            unlabelled: labelled.is_none() || labelled != named,
-            pod: pod(named, previous_identity)?,
+            unlabelled: labelled.is_none() || labelled != pod_uid,
+            pod: pod(pod_uid, previous_identity)?,
             namespace: self::namespace(
                 interner,
                 or_label(namespace, &labels, POD_NAMESPACE),
@@ -137,7 +137,7 @@ impl EventDecoder {
             Some(previous) => Details::Sandbox(previous.clone()),
             None => Details::from(details),
         };
-        let shown = convert::sandbox_shown(status.state);
+        let shown = convert::sandbox_state_or_unknown(status.state);
         let (report, is_unchanged) = report(previous, status.id, shown, identity, details)?;
         if !is_unchanged {
             last_reports.insert(&report, status.size);
@@ -151,15 +151,19 @@ impl EventDecoder {
             last_reports,
         } = self;
         let previous = last_reports.get(non_empty_id(status.id)?);
-        let old = previous.and_then(|r| match &r.details {
+        let previous_details = previous.and_then(|r| match &r.details {
             Details::Container(details) => Some(details),
             Details::Sandbox(_) => None,
         });
-        let labels = labels(interner, &mut status.labels, old.map(|d| &d.labels))?;
+        let labels = labels(
+            interner,
+            &mut status.labels,
+            previous_details.map(|d| &d.labels),
+        )?;
         let annotations = self::labels(
             interner,
             &mut status.annotations,
-            old.map(|d| &d.annotations),
+            previous_details.map(|d| &d.annotations),
         )?;
         let previous_identity = previous.map(|r| &r.identity);
         let name = shared(
@@ -183,27 +187,42 @@ impl EventDecoder {
             attempt: status.attempt,
             created_at: convert::time(status.created_at),
         };
-        let shown = convert::container_shown(status.state);
+        let shown = convert::container_state_or_unknown(status.state);
         let linux = status.resources.as_mut();
-        let linux = linux.map(|l| resources(interner, l, old.and_then(|d| d.resources.as_ref())));
+        let linux = linux.map(|l| {
+            resources(
+                interner,
+                l,
+                previous_details.and_then(|d| d.resources.as_ref()),
+            )
+        });
         let details = ContainerDetails {
             started_at: convert::time_unless_zero(status.started_at),
             finished_at: convert::time_unless_zero(status.finished_at),
             exit_code: convert::exit_code(shown, status.exit_code),
-            reason: shared(interner, status.reason, old.map(|d| &d.reason))?,
-            message: unshared(status.message, old.map(|d| &d.message))?,
-            image: shared(interner, status.image, old.map(|d| &d.image))?,
-            image_ref: shared(interner, status.image_ref, old.map(|d| &d.image_ref))?,
-            image_id: shared(interner, status.image_id, old.map(|d| &d.image_id))?,
-            log_path: unshared(status.log_path, old.map(|d| &d.log_path))?,
+            reason: shared(interner, status.reason, previous_details.map(|d| &d.reason))?,
+            message: unshared(status.message, previous_details.map(|d| &d.message))?,
+            image: shared(interner, status.image, previous_details.map(|d| &d.image))?,
+            image_ref: shared(
+                interner,
+                status.image_ref,
+                previous_details.map(|d| &d.image_ref),
+            )?,
+            image_id: shared(
+                interner,
+                status.image_id,
+                previous_details.map(|d| &d.image_id),
+            )?,
+            log_path: unshared(status.log_path, previous_details.map(|d| &d.log_path))?,
             resources: linux.transpose()?,
             labels,
             annotations,
         };
-        let details = match old.filter(|old| ***old == details) {
-            Some(old) => Details::Container(old.clone()),
-            None => Details::from(details),
-        };
+        let details =
+            match previous_details.filter(|previous_details| ***previous_details == details) {
+                Some(previous_details) => Details::Container(previous_details.clone()),
+                None => Details::from(details),
+            };
         let (report, is_unchanged) = report(previous, status.id, shown, identity, details)?;
         if !is_unchanged {
             last_reports.insert(&report, status.size);

@@ -228,7 +228,8 @@ impl LastReports {
 }
 
 /// A map that drops the entries that were not used recently. It has two generations: when the new
-/// one is full, it becomes the old one, and the previous old one is dropped.
+/// one is full, it becomes the old one, and the previous old one is dropped. A key is in at most one
+/// of them.
 #[derive(Debug)]
 struct LruMap<K, V> {
     new: HashMap<K, V, GlobalState>,
@@ -260,6 +261,8 @@ impl<K: Hash + Eq, V> LruMap<K, V> {
 
     fn insert(&mut self, key: K, value: V, capacity: usize) {
         self.rotate(capacity);
+        // Otherwise `get` would find the earlier value there and prefer it.
+        self.old.remove(&key);
         self.new.insert(key, value);
     }
 
@@ -356,6 +359,18 @@ mod tests {
         assert_eq!(reports.get(last.as_bytes()), None);
         reports.insert(&report(0), MAX_REPORT + 1);
         assert_eq!(reports.get(b"0"), None);
+    }
+
+    /// An insertion may start a new generation while the old one has a value of the same key.
+    #[test]
+    fn newer_value_replaces_older_one_in_either_generation() {
+        let mut map = LruMap::default();
+        let capacity = 2;
+        map.insert("a", 1, capacity);
+        map.insert("b", 1, capacity);
+        map.insert("a", 2, capacity);
+        assert_eq!(map.get("a", capacity), Some(&2));
+        assert_eq!(map.get("a", capacity), Some(&2));
     }
 
     #[test]

@@ -94,11 +94,11 @@ pub(crate) enum Irregular {
     /// An event, other than DELETED, whose statuses do not show its subject.
     NoSubjectStatus,
     /// A state or an event type whose number is not in the CRI.
-    UnknownNumber,
+    UnknownEnumValue,
     /// A timestamp outside of the plausible range.
-    AbsurdTime,
+    InvalidTime,
     /// An address that is not an IP address.
-    AbsurdAddress,
+    InvalidAddress,
 }
 
 impl Irregular {
@@ -107,9 +107,9 @@ impl Irregular {
             Self::NoId => "no_id",
             Self::NoSandboxStatus => "no_sandbox_status",
             Self::NoSubjectStatus => "no_subject_status",
-            Self::UnknownNumber => "unknown_number",
-            Self::AbsurdTime => "absurd_time",
-            Self::AbsurdAddress => "absurd_address",
+            Self::UnknownEnumValue => "unknown_enum_value",
+            Self::InvalidTime => "invalid_time",
+            Self::InvalidAddress => "invalid_address",
         };
         counter!(IRREGULAR, "kind" => kind).increment(1);
     }

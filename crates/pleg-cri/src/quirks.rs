@@ -19,24 +19,24 @@ pub struct Quirk {
     /// The affected versions.
     pub versions: &'static str,
     /// The behavior of the runtime.
-    pub quirk: &'static str,
+    pub behavior: &'static str,
     /// How this project handles it.
-    pub what_we_do: &'static str,
+    pub handling: &'static str,
 }
 
 const fn quirk(
     name: &'static str,
     runtime: &'static str,
     versions: &'static str,
-    quirk: &'static str,
-    what_we_do: &'static str,
+    behavior: &'static str,
+    handling: &'static str,
 ) -> Quirk {
     Quirk {
         name,
         runtime,
         versions,
-        quirk,
-        what_we_do,
+        behavior,
+        handling,
     }
 }
 
@@ -50,10 +50,10 @@ pub fn event_profile(runtime: &RuntimeVersion) -> EventProfile {
             profile.promises_started = true;
             profile.promises_stopped = true;
             profile.removal_suppresses_stopped = false;
-            profile.shares_events_out = version < Some((2, 0));
+            profile.splits_events_between_subscribers = version < Some((2, 0));
         }
         "cri-o" => {
-            profile.shares_events_out = version < Some((1, 28));
+            profile.splits_events_between_subscribers = version < Some((1, 28));
             profile.disconnect_may_crash = (Some((1, 28))..Some((1, 33))).contains(&version);
         }
         _ => {}
@@ -302,20 +302,19 @@ pub const QUIRKS: &[Quirk] = &[
 /// The table as Markdown.
 pub fn table() -> String {
     let mut table =
-        "| quirk | runtime | versions | what it does | what we do |\n|---|---|---|---|---|\n"
-            .to_owned();
+        "| quirk | runtime | versions | behavior | handling |\n|---|---|---|---|---|\n".to_owned();
     for Quirk {
         name,
         runtime,
         versions,
-        quirk,
-        what_we_do,
+        behavior,
+        handling,
     } in QUIRKS
     {
         // Writing to a string cannot fail.
         let _ = writeln!(
             table,
-            "| {name} | {runtime} | {versions} | {quirk} | {what_we_do} |"
+            "| {name} | {runtime} | {versions} | {behavior} | {handling} |"
         );
     }
     table
@@ -349,7 +348,10 @@ mod tests {
             ("2.4.0-beta.1", false),
         ] {
             let containerd = profile("containerd", version);
-            assert_eq!(containerd.shares_events_out, shared, "{version}");
+            assert_eq!(
+                containerd.splits_events_between_subscribers, shared,
+                "{version}"
+            );
             assert!(containerd.promises_stopped && !containerd.removal_suppresses_stopped);
         }
         for (version, shared, crashes) in [
@@ -359,7 +361,10 @@ mod tests {
             ("1.33.0", false, false),
         ] {
             let crio = profile("cri-o", version);
-            let (s, c) = (crio.shares_events_out, crio.disconnect_may_crash);
+            let (s, c) = (
+                crio.splits_events_between_subscribers,
+                crio.disconnect_may_crash,
+            );
             assert_eq!((s, c), (shared, crashes), "{version}");
             assert!(!crio.promises_stopped && crio.removal_suppresses_stopped);
         }

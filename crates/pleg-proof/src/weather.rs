@@ -44,7 +44,7 @@ impl Flavor {
             profile.promises_started = true;
             profile.promises_stopped = true;
             profile.removal_suppresses_stopped = false;
-            profile.shares_events_out = matches!(self, Self::Containerd17);
+            profile.splits_events_between_subscribers = matches!(self, Self::Containerd17);
         }
         profile
     }

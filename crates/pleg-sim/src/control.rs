@@ -15,9 +15,9 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    chaos::{self, Chaos, KnobError},
     engine::Engine,
     error::SimError,
+    fault_profile::{self, FaultProfile, KnobError},
     process::{ContainersWhileDown, Restart, Termination},
     programs::ExitStatus,
     server::{Serving, Socket},
@@ -28,8 +28,14 @@ const MAX_LINE: u64 = 64 << 10;
 /// The maximum number of concurrent connections. Others wait.
 const MAX_CONNECTIONS: usize = 8;
 
+const RESTART: &str = "restart [kill] [down=5s] [starting=2s] [containers=run|end:CODE|lost]";
+const DOWN: &str = "down [kill]";
+const EXIT: &str = "exit CONTAINER [CODE]";
+const OOM: &str = "oom CONTAINER";
+const KILL_SANDBOX: &str = "kill-sandbox SANDBOX";
+
 /// The commands and their descriptions.
-pub const COMMANDS: &[(&str, &str)] = &[
+pub const CONTROL_COMMANDS: &[(&str, &str)] = &[
     (
         "show",
         "show the mode, the number of objects, the knobs that are on and what fired",
@@ -38,25 +44,27 @@ pub const COMMANDS: &[(&str, &str)] = &[
         "KNOB=VALUE …",
         "set knobs (all, or none if one is not valid); KNOB=off unsets",
     ),
-    ("calm", "turn all knobs off; hanging calls proceed"),
+    ("reset", "turn all knobs off; hanging calls proceed"),
     ("cut", "cut all connections"),
     (
-        "restart [kill] [down=5s] [starting=2s] [containers=end:CODE|lost]",
-        "restart the runtime; earlier events and those of the downtime are lost",
+        RESTART,
+        "restart the runtime with SIGTERM (kill: with SIGKILL). down and starting are how long it is \
+         down and how long it then starts, 0 s by default. Meanwhile the containers keep running \
+         (containers=run, the default), exit with CODE (end:CODE) or with 255 and the reason \
+         Unknown (lost). Queued events and those of the downtime are lost",
     ),
-    ("down [kill], up, ready", "the steps of a restart"),
+    (DOWN, "stop the runtime with SIGTERM (kill: with SIGKILL)"),
     (
-        "exit CONTAINER [CODE]",
-        "make a container exit with 1 or CODE",
+        "up",
+        "start a runtime that is down; it does not answer calls yet",
     ),
+    ("ready", "let a runtime that is starting answer calls"),
     (
-        "oom CONTAINER",
-        "kill a container because it is out of memory",
+        EXIT,
+        "make a container exit with CODE, 1 by default; CONTAINER is the beginning of its id",
     ),
-    (
-        "kill-sandbox SANDBOX",
-        "kill the pause process of a sandbox",
-    ),
+    (OOM, "kill a container because it is out of memory"),
+    (KILL_SANDBOX, "kill the pause process of a sandbox"),
     ("help", "show the commands and the knobs"),
 ];
 
@@ -66,7 +74,7 @@ pub const COMMANDS: &[(&str, &str)] = &[
 pub enum ControlError {
     /// The command does not exist.
     #[error(
-        "no command {0:?}; the commands are show, calm, cut, restart, down, up, ready, exit, oom, \
+        "no command {0:?}; the commands are show, reset, cut, restart, down, up, ready, exit, oom, \
              kill-sandbox, help, and knobs as KNOB=VALUE"
     )]
     Unknown(String),
@@ -74,7 +82,7 @@ pub enum ControlError {
     #[error(transparent)]
     Knob(#[from] KnobError),
     /// An argument is missing or not valid.
-    #[error("{command}: {what}; write {usage}")]
+    #[error("{command}: {what}; usage: {usage}")]
     Usage {
         /// The command.
         command: &'static str,
@@ -99,9 +107,9 @@ pub(crate) async fn execute(engine: &Arc<Engine>, line: &str) -> CommandResult {
     match *command {
         "show" => no_arguments("show", rest).map(|()| show(engine)),
         "help" => no_arguments("help", rest).map(|()| help()),
-        "calm" => {
-            no_arguments("calm", rest)?;
-            engine.chaos.replace(Chaos::default());
+        "reset" => {
+            no_arguments("reset", rest)?;
+            engine.injector.replace(FaultProfile::default());
             empty_response()
         }
         "cut" => {
@@ -114,8 +122,7 @@ pub(crate) async fn execute(engine: &Arc<Engine>, line: &str) -> CommandResult {
             empty_response()
         }
         "down" => {
-            let options = parse_restart(rest)?;
-            engine.go_down(options.termination).await;
+            engine.go_down(parse_down(rest)?).await;
             empty_response()
         }
         "up" => {
@@ -130,11 +137,11 @@ pub(crate) async fn execute(engine: &Arc<Engine>, line: &str) -> CommandResult {
         }
         "exit" => exit(engine, rest),
         "oom" => {
-            let [id] = one_id("oom", "oom CONTAINER", rest)?;
+            let [id] = one_id("oom", OOM, rest)?;
             kill(engine, id, ExitStatus::OOM)
         }
         "kill-sandbox" => {
-            let [id] = one_id("kill-sandbox", "kill-sandbox SANDBOX", rest)?;
+            let [id] = one_id("kill-sandbox", KILL_SANDBOX, rest)?;
             let id = find_id(engine.world().sandboxes.keys(), id)?;
             if engine.kill_sandbox(&id) {
                 return empty_response();
@@ -143,7 +150,7 @@ pub(crate) async fn execute(engine: &Arc<Engine>, line: &str) -> CommandResult {
             Err(ControlError::Impossible(reason))
         }
         word if word.contains(['=', '.']) || words.iter().all(|w| is_knob(w)) => {
-            engine.chaos.set_all(&words)?;
+            engine.injector.set_all(&words)?;
             empty_response()
         }
         word => Err(ControlError::Unknown(word.to_owned())),
@@ -155,18 +162,22 @@ fn empty_response() -> CommandResult {
 }
 
 fn is_knob(word: &str) -> bool {
-    Chaos::default().set(word).is_ok()
+    FaultProfile::default().set(word).is_ok()
 }
 
 fn no_arguments(command: &'static str, rest: &[&str]) -> Result<(), ControlError> {
     match rest.first() {
         None => Ok(()),
-        Some(more) => Err(ControlError::Usage {
+        Some(word) => Err(ControlError::Usage {
             command,
-            what: format!("it takes no {more:?}"),
+            what: unexpected(word),
             usage: command,
         }),
     }
+}
+
+fn unexpected(word: &str) -> String {
+    format!("unexpected argument {word:?}")
 }
 
 fn one_id<'a>(
@@ -176,7 +187,7 @@ fn one_id<'a>(
 ) -> Result<[&'a str; 1], ControlError> {
     <[&str; 1]>::try_from(rest).map_err(|_| ControlError::Usage {
         command,
-        what: format!("it takes one id, not {}", rest.len()),
+        what: format!("it takes one id, not {} arguments", rest.len()),
         usage,
     })
 }
@@ -185,19 +196,19 @@ fn exit(engine: &Engine, rest: &[&str]) -> CommandResult {
     let usage_error = |what: String| ControlError::Usage {
         command: "exit",
         what,
-        usage: "exit CONTAINER [CODE], where CODE is 0 to 255",
+        usage: EXIT,
     };
     let (id, code) = match rest {
         [id] => (*id, 1),
         [id, code] => {
             let code: u8 = code
                 .parse()
-                .map_err(|_| usage_error(format!("{code:?} is not an exit code")))?;
+                .map_err(|_| usage_error(format!("{code:?} is not an exit code (0 to 255)")))?;
             (*id, i32::from(code))
         }
         _ => {
             return Err(usage_error(format!(
-                "it takes an id and a code, not {}",
+                "it takes an id and at most one code, not {} arguments",
                 rest.len()
             )));
         }
@@ -211,7 +222,7 @@ fn kill(engine: &Engine, id: &str, exit: ExitStatus) -> CommandResult {
         return empty_response();
     }
     Err(ControlError::Impossible(format!(
-        "container {id} does not run"
+        "container {id} is not running"
     )))
 }
 
@@ -233,17 +244,28 @@ fn find_id<'a>(
     }
 }
 
+fn parse_down(words: &[&str]) -> Result<Termination, ControlError> {
+    match words {
+        [] => Ok(Termination::Sigterm),
+        ["kill"] => Ok(Termination::Sigkill),
+        ["kill", other, ..] | [other, ..] => Err(ControlError::Usage {
+            command: "down",
+            what: unexpected(other),
+            usage: DOWN,
+        }),
+    }
+}
+
 fn parse_restart(words: &[&str]) -> Result<Restart, ControlError> {
-    const USAGE: &str = "restart [kill] [down=5s] [starting=2s] [containers=run|end:CODE|lost]";
     let usage_error = |what: String| ControlError::Usage {
         command: "restart",
         what,
-        usage: USAGE,
+        usage: RESTART,
     };
     let mut options = Restart::default();
     for word in words {
         let duration = |text: &str| {
-            let duration = chaos::duration(text);
+            let duration = fault_profile::duration(text);
             duration.ok_or_else(|| usage_error(format!("{text:?} is not a duration, such as 5s")))
         };
         match word.split_once('=') {
@@ -257,7 +279,7 @@ fn parse_restart(words: &[&str]) -> Result<Restart, ControlError> {
                 let code = code.ok_or_else(|| usage_error(format!("{word:?} is not valid")))?;
                 options.containers = ContainersWhileDown::Exit(i32::from(code));
             }
-            _ => return Err(usage_error(format!("it takes no {word:?}"))),
+            _ => return Err(usage_error(unexpected(word))),
         }
     }
     Ok(options)
@@ -283,16 +305,16 @@ fn show(engine: &Engine) -> String {
         counts.discarded,
         counts.dropped,
     );
-    let chaos = engine.chaos.chaos().to_string();
-    text.push_str(if chaos.is_empty() {
-        "no chaos\n"
+    let faults = engine.injector.fault_profile().to_string();
+    text.push_str(if faults.is_empty() {
+        "no faults\n"
     } else {
-        "chaos:\n"
+        "faults:\n"
     });
-    for line in chaos.lines() {
+    for line in faults.lines() {
         let _ = writeln!(text, "  {line}");
     }
-    let fired = engine.chaos.fired();
+    let fired = engine.injector.fired();
     if !fired.is_empty() {
         text.push_str("fired:\n");
     }
@@ -304,11 +326,11 @@ fn show(engine: &Engine) -> String {
 
 fn help() -> String {
     let mut text = String::from("commands:\n");
-    for (command, about) in COMMANDS {
+    for (command, about) in CONTROL_COMMANDS {
         let _ = writeln!(text, "  {command}: {about}");
     }
     text.push_str("knobs:\n");
-    for knob in chaos::help() {
+    for knob in fault_profile::knob_help() {
         let _ = writeln!(text, "  {}: {}", knob.usage, knob.about);
     }
     text
@@ -356,6 +378,11 @@ async fn serve_connection(
     let mut read = BufReader::new(read.take(MAX_LINE));
     let mut line = String::new();
     while !stop.is_cancelled() && read.read_line(&mut line).await? > 0 {
+        if !line.ends_with('\n') && read.get_ref().limit() == 0 {
+            // Do not execute a part of a command.
+            let response = format!("error: a command has at most {MAX_LINE} bytes\n");
+            return write.write_all(response.as_bytes()).await;
+        }
         let response = match execute(engine, &line).await {
             Ok(response) => format!("{response}ok\n"),
             Err(error) => format!("error: {error}\n"),

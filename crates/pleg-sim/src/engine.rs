@@ -10,32 +10,32 @@ use std::{
     time::Duration,
 };
 
-use pleg_cri::v1;
 use pleg_runtime::clock::Clock;
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::Status;
 
 use crate::{
-    chaos::{Chaos, Injector},
     delivery::{Context, Counts},
     error::CallError,
+    events::HeldEvent,
+    fault_profile::{FaultProfile, Injector},
     faults::{Call, CallFault, Faults},
     process::{Phase, Process, Sockets},
-    profile::{Profile, StartupBehavior},
+    profile::{RuntimeProfile, StartupBehavior},
     programs::Program,
     world::World,
 };
 
 #[derive(Debug)]
 pub(crate) struct Engine {
-    pub(crate) profile: Profile,
+    pub(crate) profile: RuntimeProfile,
     pub(crate) faults: Arc<dyn Faults>,
-    pub(crate) chaos: Arc<Injector>,
+    pub(crate) injector: Arc<Injector>,
     /// What a new process of the runtime needs.
     pub(crate) context: Context,
-    /// An event that is published after the next one.
-    pub(crate) swapped: Mutex<Option<(Arc<Process>, v1::ContainerEventResponse)>>,
+    /// An event that is published after the next one (fault `swap`).
+    pub(crate) held_event: Mutex<Option<HeldEvent>>,
     world: Mutex<World>,
     /// The running containers.
     pub(crate) programs: Mutex<HashMap<String, Program>>,
@@ -69,18 +69,18 @@ impl std::fmt::Debug for Wall {
 
 impl Engine {
     pub(crate) fn new(
-        profile: Profile,
+        profile: RuntimeProfile,
         phase: Phase,
         seed: u64,
         wall: WallClock,
         faults: Arc<dyn Faults>,
-        chaos: Chaos,
+        fault_profile: FaultProfile,
     ) -> Self {
         let stop = CancellationToken::new();
         let counts = watch::Sender::default();
         let (clock, tasks) = (Clock::start(), TaskTracker::new());
         let context = Context {
-            chaos: Arc::new(Injector::new(chaos, &profile, seed, clock)),
+            injector: Arc::new(Injector::new(fault_profile, &profile, seed, clock)),
             counts: counts.clone(),
             clock,
             tasks: tasks.clone(),
@@ -91,9 +91,9 @@ impl Engine {
         Self {
             profile,
             faults,
-            chaos: Arc::clone(&context.chaos),
+            injector: Arc::clone(&context.injector),
             context,
-            swapped: Mutex::default(),
+            held_event: Mutex::default(),
             world: Mutex::new(World::new(seed)),
             programs: Mutex::default(),
             exit_events: Mutex::default(),
@@ -145,7 +145,7 @@ impl Engine {
         }
         let pod = self.world().pod_of(call.id);
         tokio::select! {
-            result = self.chaos.intercept_call(call.method, pod.as_deref()) => result?,
+            result = self.injector.intercept_call(call.method, pod.as_deref()) => result?,
             () = self.stop.cancelled() => return Err(CallError::ShuttingDown.into()),
         }
         match self.faults.before(call) {

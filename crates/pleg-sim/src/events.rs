@@ -9,14 +9,18 @@ use std::{sync::Arc, time::Duration};
 use pleg_cri::v1::{self, ContainerEventType as Kind};
 
 use crate::{
-    chaos::Publish,
+    delivery::Event,
     engine::{Engine, lock},
+    fault_profile::Publish,
     faults::Delivery,
     process::{Phase, Process},
 };
 
-/// How long a swapped event waits for the next one.
+/// How long an event waits for the next one, with which it is swapped.
 const SWAP_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// An event that waits for the next one, and the process that publishes it.
+pub(crate) type HeldEvent = (Arc<Process>, Event);
 
 impl Engine {
     /// Copies the current statuses, takes the timestamp and publishes the event. Waits where the
@@ -33,7 +37,7 @@ impl Engine {
             containers_statuses.push(v1::ContainerStatus::default());
         }
         let pause = self.faults.pause_before_stamp(subject, kind);
-        self.pause(pause.max(self.chaos.stamp_pause())).await;
+        self.pause(pause.max(self.injector.stamp_pause())).await;
         let mut event = v1::ContainerEventResponse {
             container_id: subject.to_owned(),
             container_event_type: kind.into(),
@@ -41,45 +45,60 @@ impl Engine {
             pod_sandbox_status,
             containers_statuses,
         };
-        let publish_mode = self.chaos.alter_event(sandbox, &mut event);
-        match (self.faults.event(&mut event), publish_mode) {
-            (Delivery::Drop, _) | (_, Publish::Never) => {}
-            (Delivery::Later(time), _) => {
+        self.injector.alter_event(sandbox, &mut event);
+        let delivery = self.faults.event(&mut event);
+        let event = Arc::new(event);
+        let mode = match delivery {
+            Delivery::Drop => Publish::Never,
+            Delivery::Later(time) => {
                 let engine = Arc::clone(self);
                 self.tasks.spawn(async move {
                     engine.pause(time).await;
                     publish(&process, event).await;
                 });
-            }
-            (Delivery::Twice, _) | (_, Publish::Twice) => {
-                publish(&process, event.clone()).await;
-                publish(&process, event).await;
-            }
-            (Delivery::Once, Publish::AfterNext) => {
-                self.publish_swapped().await;
-                self.swap(process, event);
                 return;
             }
-            (Delivery::Once, Publish::Once) => publish(&process, event).await,
+            Delivery::Twice => Publish::Twice,
+            Delivery::Once => self.injector.publish_mode(),
+        };
+        let copies = match mode {
+            Publish::Never => return,
+            Publish::Once | Publish::AfterNext => 1,
+            Publish::Twice => 2,
+        };
+        let held = {
+            let mut slot = lock(&self.held_event);
+            if slot.is_none() && mode == Publish::AfterNext {
+                *slot = Some((process, Arc::clone(&event)));
+                drop(slot);
+                self.release_after_timeout(event);
+                return;
+            }
+            slot.take()
+        };
+        for _ in 0..copies {
+            publish(&process, Arc::clone(&event)).await;
         }
-        self.publish_swapped().await;
+        if let Some((held_by, held)) = held {
+            // After a restart the held event is lost with the old process, so nothing is swapped.
+            if Arc::ptr_eq(&held_by, &process) {
+                self.injector.count_swap();
+            }
+            publish(&held_by, held).await;
+        }
     }
 
-    /// Keeps an event until the next one is published, or for [`SWAP_TIMEOUT`].
-    fn swap(self: &Arc<Self>, process: Arc<Process>, event: v1::ContainerEventResponse) {
-        *lock(&self.swapped) = Some((process, event));
+    /// Publishes the held event after [`SWAP_TIMEOUT`], unless another event was published first.
+    fn release_after_timeout(self: &Arc<Self>, event: Event) {
         let engine = Arc::clone(self);
         self.tasks.spawn(async move {
             engine.pause(SWAP_TIMEOUT).await;
-            engine.publish_swapped().await;
+            let is_same = |(_, held): &mut HeldEvent| Arc::ptr_eq(held, &event);
+            let held = lock(&engine.held_event).take_if(is_same);
+            if let Some((process, event)) = held {
+                publish(&process, event).await;
+            }
         });
-    }
-
-    async fn publish_swapped(&self) {
-        let swapped = lock(&self.swapped).take();
-        if let Some((process, event)) = swapped {
-            publish(&process, event).await;
-        }
     }
 
     /// CRI-O sends no event for a sandbox that is gone, and no STOPPED for a container that is
@@ -94,11 +113,11 @@ impl Engine {
     }
 }
 
-async fn publish(process: &Process, event: v1::ContainerEventResponse) {
+async fn publish(process: &Process, event: Event) {
     tracing::debug!(
         id = event.container_id,
         kind = event.container_event_type().as_str_name(),
         "event"
     );
-    process.delivery.publish(Arc::new(event)).await;
+    process.delivery.publish(event).await;
 }

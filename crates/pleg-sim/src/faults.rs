@@ -1,7 +1,7 @@
 //! Faults that are decided by code.
 //!
 //! Every call passes [`Faults::before`] and every event passes [`Faults::event`]. The default
-//! implementation is a healthy runtime. Faults that are plain data are in [`Chaos`](crate::Chaos).
+//! implementation is a healthy runtime. Faults that are plain data are in [`FaultProfile`](crate::FaultProfile).
 
 use std::{fmt, time::Duration};
 
@@ -65,7 +65,8 @@ pub trait Faults: Send + Sync + fmt::Debug + 'static {
         Duration::ZERO
     }
 
-    /// Called before an event is published; may change the event.
+    /// Called before an event is published; may change the event. The knobs `drop`, `duplicate` and
+    /// `swap` apply only to events for which this returns [`Delivery::Once`].
     fn event(&self, event: &mut v1::ContainerEventResponse) -> Delivery {
         let _ = event;
         Delivery::Once

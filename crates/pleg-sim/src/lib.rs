@@ -36,11 +36,11 @@
 //!
 //! # Faults
 //!
-//! [`Chaos`] describes the faults that the runtime shows in addition to the behavior of its mode.
-//! It is plain data in code ([`SimBuilder::chaos`], [`Sim::set_chaos`]) and `KNOB=VALUE` as text
+//! [`FaultProfile`] describes the faults that the runtime shows in addition to the behavior of its mode.
+//! It is plain data in code ([`SimBuilder::fault_profile`], [`Sim::set_fault_profile`]) and `KNOB=VALUE` as text
 //! ([`Sim::set_knob`], `pleg sim --chaos`). It can be changed at run time ([`Sim::serve_control`],
 //! `pleg sim ctl`). Random decisions follow from the seed. [`Sim::fired`] returns how often each
-//! knob fired. [`help`] returns the complete list:
+//! knob fired. [`knob_help`] returns the complete list:
 //!
 //! | knobs | effect |
 //! | --- | --- |
@@ -82,13 +82,13 @@
 //!
 //! The simulator does not use `pleg-core`: it shares no code with the state machine that it tests.
 
-mod chaos;
 mod connection;
 mod control;
 mod delivery;
 mod engine;
 mod error;
 mod events;
+mod fault_profile;
 mod faults;
 mod id;
 mod lists;
@@ -108,12 +108,13 @@ mod views;
 mod workload;
 mod world;
 
-pub use chaos::{
-    CallChaos, Chaos, EventChaos, Failure, Hang, KnobError, KnobHelp, ListChaos, Rate, help,
-};
-pub use control::{COMMANDS, ControlError};
+pub use control::{CONTROL_COMMANDS, ControlError};
 pub use engine::WallClock;
 pub use error::SimError;
+pub use fault_profile::{
+    CallFaultProfile, EventFaultProfile, Failure, FaultProfile, Hang, KnobError, KnobHelp,
+    ListFaultProfile, Rate, knob_help,
+};
 pub use faults::{Call, CallFault, Delivery, Faults};
 pub use mode::Mode;
 pub use process::{ContainersWhileDown, Phase, Restart, Termination};

@@ -28,10 +28,10 @@ impl Row for v1::Container {
 impl Engine {
     /// Applies faults to the items of a response.
     pub(crate) fn apply_list_faults<R: Row>(&self, mut rows: Vec<R>) -> Vec<R> {
-        if self.chaos.fires("list.empty", |c| c.lists.empty) {
+        if self.injector.fires("list.empty", |c| c.lists.empty) {
             rows.clear();
         }
-        if let Some(bytes) = self.chaos.value("list.pad", |c| c.lists.pad) {
+        if let Some(bytes) = self.injector.value("list.pad", |c| c.lists.pad) {
             let pad = "x".repeat(bytes);
             for row in &mut rows {
                 row.annotate("pleg-sim/pad", &pad);
@@ -46,10 +46,26 @@ impl Engine {
         Ok(Response::new(response))
     }
 
-    /// A list in pages, if the runtime has streaming lists. An empty list has no page.
+    /// The number of items per page of a streaming list. Fails if the runtime has no streaming
+    /// lists; call this before the list is read, as the runtime reads nothing then.
+    pub(crate) fn page_size(&self, method: &str) -> Result<usize, Status> {
+        let off = self.injector.value("list.unimplemented", |c| {
+            c.lists.unimplemented.then_some(())
+        });
+        let (None, Some(size)) = (off, self.profile.list_page_size) else {
+            let message = format!("unknown method {method} for service runtime.v1.RuntimeService");
+            return Err(Status::unimplemented(message));
+        };
+        Ok(self
+            .injector
+            .value("list.page", |c| c.lists.page)
+            .unwrap_or(size))
+    }
+
+    /// A list in pages of that size. An empty list has no page.
     pub(crate) fn pages<R, P>(
         &self,
-        method: &str,
+        size: usize,
         rows: Vec<R>,
         page: impl Fn(Vec<R>) -> P,
     ) -> Result<Response<BoxStream<P>>, Status>
@@ -57,15 +73,7 @@ impl Engine {
         R: Row,
         P: Message + 'static,
     {
-        let chaos = &self.chaos;
-        let off = chaos.value("list.unimplemented", |c| {
-            c.lists.unimplemented.then_some(())
-        });
-        let (None, Some(size)) = (off, self.profile.list_page_size) else {
-            let message = format!("unknown method {method} for service runtime.v1.RuntimeService");
-            return Err(Status::unimplemented(message));
-        };
-        let size = chaos.value("list.page", |c| c.lists.page).unwrap_or(size);
+        let injector = &self.injector;
         let mut pages: Vec<_> = split(rows, size)
             .into_iter()
             .map(|rows| {
@@ -73,13 +81,13 @@ impl Engine {
                 self.check_limit(&page).map(|()| page)
             })
             .collect();
-        if chaos.fires("list.empty_page", |c| c.lists.empty_page) {
+        if injector.fires("list.empty_page", |c| c.lists.empty_page) {
             pages.insert(0, Ok(page(Vec::new())));
         }
-        let breaks = |c: &crate::Chaos| c.lists.break_after.filter(|n| *n <= pages.len());
-        if let Some(count) = chaos.value("list.break_after", breaks) {
+        let breaks = |c: &crate::FaultProfile| c.lists.break_after.filter(|n| *n <= pages.len());
+        if let Some(count) = injector.value("list.break_after", breaks) {
             pages.truncate(count);
-            pages.push(Err(Status::internal("chaos: this list fails")));
+            pages.push(Err(Status::internal("injected fault: this list fails")));
         }
         // A stream ends at its first error.
         let last = pages.iter().position(Result::is_err);
@@ -89,9 +97,12 @@ impl Engine {
 
     fn check_limit(&self, message: &impl Message) -> Result<(), Status> {
         let size = message.encoded_len();
-        let knob = |c: &crate::Chaos| c.lists.limit.filter(|limit| size > *limit);
-        let (set, own) = (self.chaos.chaos().lists.limit, self.profile.message_limit);
-        match self.chaos.value("list.limit", knob) {
+        let knob = |c: &crate::FaultProfile| c.lists.limit.filter(|limit| size > *limit);
+        let (set, own) = (
+            self.injector.fault_profile().lists.limit,
+            self.profile.message_limit,
+        );
+        match self.injector.value("list.limit", knob) {
             Some(limit) => Err(too_large(size, limit)),
             None if set.is_none() && size > own => Err(too_large(size, own)),
             None => Ok(()),

@@ -64,8 +64,8 @@ impl Mode {
             Self::Crio => "no events for the removal of a pod; unread events are lost",
             Self::CrioDisabled => "CRI-O's default: the event stream ends immediately with OK",
             Self::Unimplemented => "containerd 1.6: no event stream",
-            Self::Starting => "containerd that is not initialized, until `ctl ready`",
-            Self::Silent => "CRI-O whose socket accepts and does not respond, until `ctl ready`",
+            Self::Starting => "containerd during startup: every call fails until `ctl ready`",
+            Self::Silent => "CRI-O during startup: no call is answered until `ctl ready`",
         }
     }
 

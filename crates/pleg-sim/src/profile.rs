@@ -12,7 +12,7 @@ use crate::{mode::Mode, version::Version};
 pub(crate) const GO_ZERO_TIME: i64 = -6_795_364_578_871_345_152;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Profile {
+pub(crate) struct RuntimeProfile {
     /// For messages.
     pub(crate) mode: Mode,
     /// The runtime name and version that `Version` returns.
@@ -109,7 +109,7 @@ pub(crate) enum StartupBehavior {
     Silent,
 }
 
-impl Profile {
+impl RuntimeProfile {
     /// The profile of the given version, or of the nearest version that belongs to the mode.
     pub(crate) fn of(mode: Mode, version: &str) -> Self {
         let known = mode.version(version);
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn containerd_profile_follows_version() {
-        let of = |v| Profile::of(Mode::Containerd2, v);
+        let of = |v| RuntimeProfile::of(Mode::Containerd2, v);
         for (version, timestamp) in [
             ("v2.0.0", Timestamp::Nanos),
             ("v2.0.2", Timestamp::Nanos),
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(of("v2.3.4").list_page_size, None);
         assert_eq!(of("v2.4.0-beta.0").list_page_size, Some(5000));
         assert!(!of("v2.2.7").oom_reason_in_event && of("v2.3.0").oom_reason_in_event);
-        let old = Profile::of(Mode::Starting, "1.7.24");
+        let old = RuntimeProfile::of(Mode::Starting, "1.7.24");
         assert_eq!(old.startup, StartupBehavior::Fails(Code::Unknown));
         assert_eq!(
             of("v2.1.0").startup,
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn crio_profile_follows_version() {
-        let of = |v| Profile::of(Mode::Crio, v);
+        let of = |v| RuntimeProfile::of(Mode::Crio, v);
         for (version, timestamp) in [
             ("1.28.3", Timestamp::Seconds),
             ("1.29.8", Timestamp::Seconds),
@@ -307,16 +307,19 @@ mod tests {
     /// `Version` returns the given one.
     #[test]
     fn unknown_version_gets_nearest_profile_of_mode() {
-        let profile = Profile::of(Mode::Containerd2, "1.6.0");
+        let profile = RuntimeProfile::of(Mode::Containerd2, "1.6.0");
         assert_eq!(
             (profile.stream, profile.version.as_str()),
             (StreamKind::Broadcast, "1.6.0")
         );
         assert_eq!(
-            Profile::of(Mode::Containerd17, "v9.9.9").stream,
+            RuntimeProfile::of(Mode::Containerd17, "v9.9.9").stream,
             StreamKind::Competing
         );
-        assert_eq!(Profile::of(Mode::Crio, "soon").list_page_size, Some(3000));
+        assert_eq!(
+            RuntimeProfile::of(Mode::Crio, "soon").list_page_size,
+            Some(3000)
+        );
         assert!(Mode::Containerd2.check_version("1.6.0").is_err());
         for mode in Mode::ALL {
             assert!(mode.check_version(mode.default_version()).is_ok(), "{mode}");

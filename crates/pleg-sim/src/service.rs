@@ -40,7 +40,7 @@ impl CriService {
     fn reports_not_found(&self) -> bool {
         let engine = &self.engine;
         engine
-            .chaos
+            .injector
             .fires("status.not_found", |c| c.lists.not_found)
     }
 
@@ -199,13 +199,13 @@ impl RuntimeService for CriService {
         request: Request<v1::StreamPodSandboxesRequest>,
     ) -> CallResult<BoxStream<v1::StreamPodSandboxesResponse>> {
         self.admit("StreamPodSandboxes", "").await?;
+        let page_size = self.engine.page_size("StreamPodSandboxes")?;
         let filter = request.into_inner().filter;
         let rows = self.engine.world().sandbox_rows(filter.as_ref());
         let rows = self.engine.apply_list_faults(rows);
-        self.engine
-            .pages("StreamPodSandboxes", rows, |pod_sandboxes| {
-                v1::StreamPodSandboxesResponse { pod_sandboxes }
-            })
+        self.engine.pages(page_size, rows, |pod_sandboxes| {
+            v1::StreamPodSandboxesResponse { pod_sandboxes }
+        })
     }
 
     async fn update_pod_sandbox_resources(
@@ -309,12 +309,14 @@ impl RuntimeService for CriService {
         request: Request<v1::StreamContainersRequest>,
     ) -> CallResult<BoxStream<v1::StreamContainersResponse>> {
         self.admit("StreamContainers", "").await?;
+        let page_size = self.engine.page_size("StreamContainers")?;
         let filter = request.into_inner().filter;
         let rows = self.engine.world().container_rows(filter.as_ref());
         let rows = self.engine.apply_list_faults(rows);
-        self.engine.pages("StreamContainers", rows, |containers| {
-            v1::StreamContainersResponse { containers }
-        })
+        self.engine
+            .pages(page_size, rows, |containers| v1::StreamContainersResponse {
+                containers,
+            })
     }
 
     async fn update_container_resources(

@@ -6,15 +6,15 @@ use pleg_runtime::clock;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
-    chaos::{Chaos, KnobError},
     control::{self, ControlError},
     delivery::Counts,
     engine::{Engine, WallClock},
     error::SimError,
+    fault_profile::{FaultProfile, KnobError},
     faults::{Faults, Healthy},
     mode::Mode,
     process::{Phase, Restart, Termination},
-    profile::Profile,
+    profile::RuntimeProfile,
     programs::ExitStatus,
     server::{self, Serving},
     service::CriService,
@@ -102,30 +102,30 @@ impl Sim {
 
     /// The configured faults.
     #[must_use]
-    pub fn chaos(&self) -> Chaos {
-        self.engine.chaos.chaos()
+    pub fn fault_profile(&self) -> FaultProfile {
+        self.engine.injector.fault_profile()
     }
 
     /// Replaces all configured faults. Hanging calls proceed unless the new configuration makes
     /// them hang.
-    pub fn set_chaos(&self, chaos: Chaos) {
-        self.engine.chaos.replace(chaos);
+    pub fn set_fault_profile(&self, profile: FaultProfile) {
+        self.engine.injector.replace(profile);
     }
 
-    /// Sets one knob from text, in the syntax of [`Chaos::set`]. The others stay unchanged.
+    /// Sets one knob from text, in the syntax of [`FaultProfile::set`]. The others stay unchanged.
     ///
     /// # Errors
     ///
     /// If the knob does not exist, the value is not valid for it, or it has no effect in the
     /// simulated runtime.
     pub fn set_knob(&self, knob: &str) -> Result<(), KnobError> {
-        self.engine.chaos.set(knob)
+        self.engine.injector.set(knob)
     }
 
     /// How often each knob has fired, by name. A knob that never fired is absent.
     #[must_use]
     pub fn fired(&self) -> BTreeMap<String, u64> {
-        self.engine.chaos.fired()
+        self.engine.injector.fired()
     }
 
     /// The number of sandboxes and containers that `ListPodSandbox`, `ListContainers` and their
@@ -260,7 +260,7 @@ pub struct SimBuilder {
     version: Option<String>,
     wall: WallClock,
     faults: Arc<dyn Faults>,
-    chaos: Chaos,
+    fault_profile: FaultProfile,
 }
 
 impl std::fmt::Debug for SimBuilder {
@@ -280,7 +280,7 @@ impl Default for SimBuilder {
             version: None,
             wall: Arc::new(|| clock::wall().as_nanos()),
             faults: Arc::new(Healthy),
-            chaos: Chaos::default(),
+            fault_profile: FaultProfile::default(),
         }
     }
 }
@@ -314,8 +314,8 @@ impl SimBuilder {
     }
 
     /// The configured faults; none by default.
-    pub fn chaos(mut self, chaos: Chaos) -> Self {
-        self.chaos = chaos;
+    pub fn fault_profile(mut self, profile: FaultProfile) -> Self {
+        self.fault_profile = profile;
         self
     }
 
@@ -329,7 +329,7 @@ impl SimBuilder {
     #[must_use]
     pub fn build(self) -> Sim {
         let default = self.mode.default_version();
-        let profile = Profile::of(self.mode, self.version.as_deref().unwrap_or(default));
+        let profile = RuntimeProfile::of(self.mode, self.version.as_deref().unwrap_or(default));
         let phase = match self.mode {
             Mode::Starting | Mode::Silent => Phase::Starting,
             _ => Phase::Serving,
@@ -340,7 +340,7 @@ impl SimBuilder {
             self.seed,
             self.wall,
             self.faults,
-            self.chaos,
+            self.fault_profile,
         );
         Sim {
             engine: Arc::new(engine),

@@ -65,13 +65,13 @@ enum Next {
 impl Subscription {
     async fn next(&mut self) -> Next {
         loop {
-            if self.engine.chaos.ends_after(self.delivered) {
+            if self.engine.injector.ends_after(self.delivered) {
                 return Next::End;
             }
             let Some(event) = self.events.recv().await else {
                 return Next::ProcessEnded;
             };
-            self.mute = self.mute || self.engine.chaos.mutes();
+            self.mute = self.mute || self.engine.injector.mutes();
             if !self.mute {
                 self.delivered += 1;
                 return Next::Event(event);

@@ -53,7 +53,7 @@ pub struct WorkloadConfig {
     /// created one by one.
     pub full: bool,
     /// The mean time between two steps; 1.5 s by default.
-    pub pace: Duration,
+    pub step_interval: Duration,
     /// The namespace of its pods; `demo` by default.
     pub namespace: String,
 }
@@ -64,7 +64,7 @@ impl Default for WorkloadConfig {
             seed: 0,
             pods: 6,
             full: false,
-            pace: Duration::from_millis(1500),
+            step_interval: Duration::from_millis(1500),
             namespace: "demo".to_owned(),
         }
     }
@@ -94,8 +94,8 @@ impl WorkloadConfig {
 
     /// Sets the mean time between two steps.
     #[must_use]
-    pub fn pace(mut self, pace: Duration) -> Self {
-        self.pace = pace;
+    pub fn step_interval(mut self, interval: Duration) -> Self {
+        self.step_interval = interval;
         self
     }
 }
@@ -190,9 +190,9 @@ impl Workload {
             if let Err(status) = self.step().await {
                 tracing::debug!(%status, "a step of the workload failed");
             }
-            // Between 50 % and 150 % of the pace.
+            // Between 50 % and 150 % of the configured interval.
             let percent = u32::try_from(50 + self.rng.below(101)).unwrap_or(100);
-            let time = self.config.pace.saturating_mul(percent) / 100;
+            let time = self.config.step_interval.saturating_mul(percent) / 100;
             tokio::select! {
                 () = self.engine.pause(time) => {}
                 () = stop.cancelled() => {}

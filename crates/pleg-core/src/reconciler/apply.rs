@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Reconciler;
+use super::contradictions::StatusCall;
 use super::timers::{EXIT_REASON, Timer};
 use crate::evidence::{Call, Verdict};
 use crate::ids::{Id, Ids, Kind, PodUid};
@@ -48,9 +49,6 @@ pub(super) enum Found {
     /// The read moved the id, contradicted the record, or began too early.
     Otherwise,
 }
-
-/// How many tombstones beyond the maximum may stay for reads in flight.
-const WHILE_READING: usize = 100_000;
 
 impl Reconciler {
     pub(super) fn mark_dirty(&mut self, uid: &PodUid, source: Source) -> &mut DirtyPod {
@@ -114,9 +112,7 @@ impl Reconciler {
             records_move |= self.terminals.move_to_pod(&m, named).is_some();
             let old = self.pods.entry(stand_in.clone()).or_default();
             let (exists, contradicted) = (old.members.remove(&m), old.contradicted.remove(&m));
-            if exists && old.members.is_empty() {
-                self.removed_pods.insert(stand_in.clone(), now);
-            }
+            let reappeared = old.reappeared.remove(&m);
             let Some(record) = self.records.get_mut(&m) else {
                 continue;
             };
@@ -130,8 +126,11 @@ impl Reconciler {
             let said = &record.identity;
             pod.named(said.namespace.as_ref(), said.pod_name.as_ref());
             if exists {
-                self.removed_pods.remove(named);
                 pod.members.insert(m.clone());
+            }
+            if let Some(mut shown) = reappeared {
+                shown.identity.pod = Some(named.clone());
+                pod.reappeared.insert(m.clone(), shown);
             }
             if contradicted {
                 pod.contradicted.insert(m);
@@ -189,7 +188,6 @@ impl Reconciler {
         if let Some((sandbox, _)) = sandbox.and_then(|s| self.records.get_key_value(s)) {
             identity.sandbox = Some(sandbox.clone());
         }
-        self.removed_pods.remove(uid);
         if let Some(sandbox) = identity
             .sandbox
             .as_ref()
@@ -254,6 +252,9 @@ impl Reconciler {
         if effect.contradicted == Some(Verdict::Overruled) {
             self.overrule(now, &uid, report, position, read.call);
         }
+        if matches!(effect.contradicted, Some(Verdict::Stands { .. })) {
+            self.reappear(&uid, read, report, StatusCall::of(read.call));
+        }
         if read.call == Call::List && effect.details {
             // A row cleared an UNKNOWN of an inspection; the details are still owed.
             self.request_inspection(now, &uid, Cause::Changed);
@@ -303,28 +304,11 @@ impl Reconciler {
         }
     }
 
-    /// The pod of a held id, also if the pod was not known when the id was removed.
-    fn pod_of(&mut self, id: &Id, named: Option<PodUid>) -> Option<PodUid> {
+    /// The pod of an id that is held, also of one whose pod was not known when it was removed.
+    pub(super) fn pod_of(&mut self, id: &Id, named: Option<PodUid>) -> Option<PodUid> {
         let record = self.records.get_mut(id)?;
         let uid = named.unwrap_or_else(|| PodUid::from(id));
         Some(record.identity.pod.get_or_insert(uid).clone())
-    }
-
-    /// Records that a list shows the id. If the id is recorded as removed and the complete list
-    /// before did not show it, that list supported the removal; it was not noted then, to avoid a
-    /// walk over all tombstones.
-    fn listed(&mut self, id: &Id, read: ReadAt) {
-        let before = self.relist.complete();
-        let Some(record) = self.records.get_mut(id) else {
-            return;
-        };
-        if !record.is_removed() {
-            return;
-        }
-        if record.removal().listed < before && before > Some(record.recorded_since()) {
-            record.confirm_absence(Call::List);
-        }
-        record.removal_mut().listed = Some(read.began);
     }
 
     /// UNKNOWN in a read: a list row makes the pod dirty once, an inspection is published.
@@ -336,9 +320,8 @@ impl Reconciler {
             // UNKNOWN has no position, so it overrules nothing. But the id exists, which is a
             // contradiction.
             if read.began > record.recorded_since() {
-                let source = source_of(read.call);
-                self.add_contradiction(now, uid, &report.id, None, source);
-                self.mark_dirty(uid, source);
+                self.reappear(uid, read, report, StatusCall::of(read.call));
+                self.add_contradiction(now, uid, &report.id, None, source_of(read.call));
             }
             return Found::Otherwise;
         }
@@ -373,29 +356,7 @@ impl Reconciler {
         }
     }
 
-    /// The record is overruled: a new incarnation of the id begins.
-    fn overrule(&mut self, now: Instant, uid: &PodUid, by: &Report, to: Position, call: Call) {
-        let id = &by.id;
-        let Some(record) = self.records.get_mut(id) else {
-            return;
-        };
-        record.overrule(by.identity.kind, to, call, now);
-        self.counters.overruled += 1;
-        let pod = self.pods.entry(uid.clone()).or_default();
-        pod.members.insert(id.clone());
-        pod.contradicted.remove(id);
-        self.removed_pods.remove(uid);
-        let dirty = self.mark_dirty(uid, source_of(call));
-        dirty.ids.push(id.clone());
-        if to != Position::Running {
-            dirty.changed.insert(id.clone());
-        }
-        if call == Call::List {
-            self.request_inspection(now, uid, Cause::Changed);
-        }
-    }
-
-    /// Moves an id forward, if its position is earlier.
+    /// Moves an id forward, if it is not there yet.
     pub(super) fn join(
         &mut self,
         now: Instant,
@@ -473,132 +434,9 @@ impl Reconciler {
         }
     }
 
-    /// A read contradicts the record, and it is not decided: the later state stands, and the read
-    /// is repeated.
-    pub(super) fn add_contradiction(
-        &mut self,
-        now: Instant,
-        uid: &PodUid,
-        id: &Id,
-        ask_again: Option<Instant>,
-        source: Source,
-    ) {
-        self.counters.contradictions += 1;
-        self.pods
-            .entry(uid.clone())
-            .or_default()
-            .contradicted
-            .insert(id.clone());
-        if let Some(ask_again) = ask_again {
-            // At that instant, regardless of a backoff of the pod; now, if this read took that
-            // long.
-            let at = ask_again.max(now);
-            if source == Source::Relist {
-                self.relist.by(at);
-            }
-            self.timers.set(at, Timer::Recheck(uid.clone()));
-        } else {
-            // This kind of call has contradicted twice; the other kind may still be missing.
-            self.recheck_later(now, uid);
-        }
-    }
-
-    /// An observation agrees with the record of an id, or the record is dropped.
-    pub(super) fn drop_contradiction(&mut self, uid: &PodUid, id: &Id, source: Source) {
-        let Some(pod) = self
-            .pods
-            .get_mut(uid)
-            .filter(|pod| !pod.contradicted.is_empty())
-        else {
-            return;
-        };
-        let still = self.records.get(id).is_some_and(|r| r.is_contradicted());
-        if !still && pod.contradicted.remove(id) {
-            // Answers given meanwhile showed the id. A pod that was kept only for this
-            // contradiction is removed now.
-            self.mark_dirty(uid, source).sync = true;
-        }
-    }
-
-    /// The id was removed: its record becomes its tombstone.
-    fn removed(&mut self, now: Instant, uid: &PodUid, id: &Id) {
-        if let Some(pod) = self.pods.get_mut(uid) {
-            pod.members.remove(id);
-            if pod.members.is_empty() {
-                self.removed_pods.insert(uid.clone(), now);
-            }
-        }
-        if let Some(record) = self.records.get(id) {
-            let (kind, sandbox) = (record.kind(), record.identity.sandbox.clone());
-            self.void_suppressed(id, kind);
-            if let Some(sandbox) = sandbox
-                && let Some(orphans) = self.awaiting_sandbox.get_mut(&sandbox)
-            {
-                orphans.remove(id);
-                if orphans.is_empty() {
-                    self.awaiting_sandbox.remove(&sandbox);
-                }
-            }
-        }
-        self.decide_verdicts(now);
-        self.insert_tombstone(now, id);
-    }
-
-    /// Inserts the tombstone of an id that is recorded as removed.
-    pub(super) fn insert_tombstone(&mut self, now: Instant, id: &Id) {
-        let drained = self.stream.drained(now);
-        if let Some(record) = self.records.get_mut(id) {
-            record.removal_mut().inserted = drained;
-            self.tombstones.insert(drained, id.clone());
-        }
-    }
-
-    /// Drops tombstones that have lived long enough, or are too many.
-    pub(super) fn drop_old_tombstones(&mut self, now: Instant) {
-        let drained = self.stream.drained(now);
-        let (age, most) = (self.settings.tombstone_age, self.settings.tombstones_max);
-        let list = self.relist.in_flight().map(|(_, since)| since);
-        let reading = list.into_iter().chain(self.scheduler.oldest()).min();
-        loop {
-            // A read that began before the removal may still show the id, so the tombstone stays
-            // until that read has ended (found by seed 183049), up to a separate bound.
-            let oldest = self.tombstones.oldest().and_then(|id| self.records.get(id));
-            let is_needed = oldest.is_some_and(|r| {
-                r.is_removed() && reading.is_some_and(|began| r.recorded_since() >= began)
-            });
-            let most = if is_needed {
-                most.saturating_add(WHILE_READING)
-            } else {
-                most
-            };
-            let Some((inserted, id, dropped)) = self.tombstones.pop(drained, age, most) else {
-                break;
-            };
-            let Some(record) = self.records.get(&id) else {
-                continue;
-            };
-            let removal = record.removal();
-            if !record.is_removed() || removal.inserted != inserted {
-                continue;
-            }
-            if removal.listed.is_some() && removal.listed == self.relist.complete() && !dropped {
-                self.insert_tombstone(now, &id);
-                continue;
-            }
-            self.counters.tombstones_dropped += u64::from(dropped);
-            let uid = record.identity.pod.clone();
-            self.records.remove(&id);
-            self.unsettled.remove(&id);
-            self.unlabelled.remove(&id);
-            if let Some(uid) = uid {
-                self.drop_contradiction(&uid, &id, Source::Relist);
-            }
-        }
-    }
-
-    /// A container exited: the reason may arrive late, whichever source showed the exit first
-    /// (containerd before 2.3), and so may the exit code. The status is read again later. A
-    /// container that had exited before the start already has its final reason.
+    /// A container has ended: its reason may arrive late, whoever saw the end first. So may its
+    /// code; whether it was a failure is known by then. What had ended at the start has the reason
+    /// that it will have.
     fn watch_exit_reason(&mut self, now: Instant, id: &Id) {
         let is_awaited = |r: &Record| r.kind() == Kind::Container && !r.had_ended_at_start();
         if self.records.get(id).is_some_and(|r| is_awaited(r)) {

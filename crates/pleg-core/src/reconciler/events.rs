@@ -293,11 +293,7 @@ impl Reconciler {
             return false;
         };
         let pod = report.identity.pod.as_ref();
-        let undisputed = |uid| {
-            self.pods
-                .get(uid)
-                .is_some_and(|pod| pod.contradicted.is_empty())
-        };
+        let undisputed = |uid| self.pods.get(uid).is_some_and(|pod| !pod.is_disputed());
         if !(record.is_repeated_by(report) && pod.is_some_and(undisputed)) {
             return false;
         }

@@ -80,9 +80,8 @@ impl Reconciler {
     fn exist_undisputed(&self) -> Option<usize> {
         let mut pods = self.pods.values();
         pods.try_fold(0, |exist, pod| {
-            pod.contradicted
-                .is_empty()
-                .then_some(exist + pod.members.len())
+            let undisputed = !pod.is_disputed();
+            undisputed.then_some(exist + pod.members.len())
         })
     }
 
@@ -102,20 +101,17 @@ impl Reconciler {
         self.orphans.forget_before(list.began);
         self.unrecorded.forget_before(list.began);
         self.pending.forget_old_misses(now);
+        self.end_outage(now);
+        self.relist.succeeded(list.began, list.ended);
+        self.publish(now);
         let mut gone = Vec::new();
         self.removed_pods.retain(|uid, since| {
-            // A list does not confirm the end of a pod of which it shows an id.
-            let pod = self.pods.get(uid);
-            let undecided = pod.is_some_and(|pod| !pod.contradicted.is_empty());
-            let stays = *since >= list.began || undecided;
+            let stays = *since >= list.began;
             if !stays {
                 gone.push(uid.clone());
             }
             stays
         });
-        self.end_outage(now);
-        self.relist.succeeded(list.began, list.ended);
-        self.publish(now);
         self.out.push_back(Output::ListApplied {
             as_of: list.began,
             gone,
@@ -182,7 +178,7 @@ impl Reconciler {
     /// Confirms the recorded state of the known ids that are listed with it, which are most rows of
     /// most lists. Returns the other listed ids.
     fn confirm_rows<'a>(&mut self, rows: &'a Rows, began: Instant) -> Vec<(&'a Id, ReportedState)> {
-        let disputed = self.pods.values().any(|pod| !pod.contradicted.is_empty());
+        let disputed = self.pods.values().any(|pod| pod.is_disputed());
         let mut changed = Vec::new();
         // Both are sorted by id: a merge, because searching would be most of the cost.
         let mut records = self.records.iter_mut();
@@ -240,7 +236,7 @@ impl Reconciler {
         let new: BTreeSet<&Id> = rows.new_rows().iter().map(|row| &row.id).collect();
         let mut absent: Vec<(PodUid, Id)> = Vec::new();
         for (uid, pod) in &self.pods {
-            for id in pod.members.union(&pod.contradicted) {
+            for id in pod.ids() {
                 let kind = self.records.get(id).map(|record| record.kind());
                 let known = kind.is_some_and(|kind| rows.lists_known(id, kind));
                 if !known && !new.contains(id) {
@@ -253,9 +249,8 @@ impl Reconciler {
                 continue;
             };
             if record.is_removed() && began > record.recorded_since() {
-                // The absence agrees with the record, so it casts no doubt on the rest of the pod.
-                record.confirm_absence(Call::List);
-                self.drop_contradiction(&uid, &id, Source::Relist);
+                // As it is recorded: what this settles is no reason to doubt the rest of the pod.
+                self.confirm_absence(&uid, &id, Call::List, began);
                 continue;
             }
             moved.insert(uid.clone());
@@ -271,9 +266,8 @@ impl Reconciler {
         let is_owed = |uid: &PodUid, pod: &Pod| {
             moved.contains(uid)
                 || self.is_owed_a_read(uid, pod)
-                || !pod.contradicted.is_empty()
+                || pod.is_disputed()
                 || pod.recheck_skipped
-                || pod.members.is_empty()
         };
         let owed = self.pods.iter().filter(|(uid, pod)| is_owed(uid, pod));
         let owed: BTreeSet<PodUid> = owed.map(|(uid, _)| uid.clone()).collect();
@@ -331,8 +325,8 @@ impl Reconciler {
         let due = waiters.iter().filter(|w| w.after <= now);
         let served = |w: &Waiter| w.is_served_by(list.ticket, list.began);
         match due.map(served).max() {
-            // The list found changes: only the statuses of the pod are missing.
-            Some(true) => self.request_inspection(now, uid, Cause::Changed),
+            // The list found changes, and the pod's statuses are owed. No backoff delays a waiter.
+            Some(true) => self.request_inspection(now, uid, Cause::Waiter),
             Some(false) => self.read_for_waiters(now, uid),
             None => {}
         }
@@ -348,5 +342,5 @@ impl Reconciler {
 /// Whether a read contradicts the record of an id in its pod.
 fn is_disputed(pods: &Pods, record: &Record) -> bool {
     let pod = record.identity.pod.as_ref().and_then(|uid| pods.get(uid));
-    pod.is_none_or(|pod| !pod.contradicted.is_empty())
+    pod.is_none_or(|pod| pod.is_disputed())
 }

@@ -1,16 +1,19 @@
 //! The reconciler, which merges both sources.
 //!
 //! The files of this module, in the order of the path of one observation: `events`, `lists` and
-//! `reads` take observations in, `apply` applies them to the records, `publish` turns changes into
-//! cache writes and announcements, `timers` holds what is due later. `probe` probes the runtime,
-//! and `stream_check` checks the stream.
+//! `reads` take observations in, `apply` applies them to the records, `contradictions` and
+//! `removals` handle contradicted and removed ids, `publish` turns changes into cache writes and
+//! announcements, `timers` holds what is due later. `probe` probes the runtime, and `stream_check`
+//! checks the stream.
 
 mod apply;
+mod contradictions;
 mod events;
 mod lists;
 mod probe;
 mod publish;
 mod reads;
+mod removals;
 mod state_counts;
 mod stream_check;
 mod timers;
@@ -30,6 +33,7 @@ use crate::observed::{HeldId, KnownIds, StreamChange, Ticket};
 use crate::pending::{PendingEvents, Unrecorded};
 use crate::pod::Pods;
 use crate::profile::EventProfile;
+use crate::record::Record;
 use crate::records::Records;
 use crate::relist::{RelistSchedule, Trust};
 use crate::scheduler::{Cause, Causes, InspectionScheduler};
@@ -495,7 +499,7 @@ impl Reconciler {
             failing_pods: self.named(failing.into_iter()),
             missed: self.counters.missed.iter().sum(),
             loss: self.loss.of_last_minutes(now),
-            shares_events_out: self.profile.shares_events_out,
+            splits_events_between_subscribers: self.profile.splits_events_between_subscribers,
             synced: self.synced,
             unready_after: self.settings.unready_after,
         }
@@ -565,9 +569,9 @@ impl Reconciler {
                 pod.as_of.filter(|&as_of| as_of > after)?;
                 Some(PodView::new(status, pod.as_of, self.inspected(uid)))
             }
-            // A complete list proves that a pod which it does not show does not exist, unless the
-            // pod's end was recorded since that list began: that came from an event, and an event
-            // satisfies no waiter (invariant 4).
+            // A complete list is an observation of every pod that it does not show. It answers
+            // nothing about a pod whose end was recorded after the list began: an event does not
+            // satisfy a waiter (invariant 4).
             None => {
                 let as_of = self.relist.complete().filter(|&as_of| as_of > after)?;
                 if self.removed_pods.contains_key(uid) || self.scheduler.owes(uid) {
@@ -636,9 +640,9 @@ impl Reconciler {
         }
     }
 
-    /// The ids of a pod that is to be inspected: all that exist, and all that reads contradict. If
-    /// every cause needs only the state, only owed statuses are read; otherwise every status. A
-    /// failed status is read again when its retry is due, or for a waiter that needs details.
+    /// The ids of a pod that is to be inspected: all that are published. If every cause needs only the
+    /// state, only owed statuses are read; otherwise every status. A failed status is read again when
+    /// its retry is due, or for a waiter that needs details.
     fn held(&self, now: Instant, uid: &PodUid, causes: Causes) -> Vec<HeldId> {
         let Some(pod) = self.pods.get(uid) else {
             return Vec::new();
@@ -647,22 +651,23 @@ impl Reconciler {
         let repeats =
             causes.iter().any(Cause::asks_for_details) || self.scheduler.may_be_retried(uid, now);
         let open = pod.first_read.as_ref().map(|first| &first.open);
-        let held = |id: &Id| {
-            let record = self.records.get(id)?;
-            let asked_again =
-                pod.contradicted.contains(id) || open.is_some_and(|open| open.contains(id));
+        let held = |(id, record): (&Id, &Record)| {
+            let asked_again = pod.contradicted.contains(id)
+                || pod.reappeared.contains_key(id)
+                || open.is_some_and(|open| open.contains(id));
             let owed = match record.error.is_some() {
                 true => repeats,
                 false => !state_only || asked_again || record.owes_status(),
             };
-            Some(HeldId {
+            HeldId {
                 id: id.clone(),
                 kind: record.kind(),
                 shown: record.shown(),
                 owed,
-            })
+            }
         };
-        let ids = pod.members.union(&pod.contradicted);
-        ids.filter_map(held).collect()
+        let mut ids: Vec<HeldId> = pod.shown(&self.records).map(held).collect();
+        ids.sort_unstable_by(|a, b| a.id.cmp(&b.id));
+        ids
     }
 }

@@ -10,12 +10,12 @@ use crate::lifecycle::{LifecycleType, PodLifecycleEvent, Source, Subject};
 use crate::order::Position;
 use crate::pod::Pod;
 use crate::record::Record;
-use crate::status::{PodStatus, PodView, Text};
+use crate::status::{PodView, Text};
 use crate::terminal::TerminalRecord;
 use crate::time::Instant;
 
 impl Reconciler {
-    /// Publishes every pod that the present input marked dirty. The cache is written before the
+    /// Publishes every pod that the present input made dirty. The cache is written before the
     /// announcement (invariant 9).
     pub(super) fn publish(&mut self, now: Instant) {
         for (uid, dirty) in std::mem::take(&mut self.dirty) {
@@ -33,27 +33,13 @@ impl Reconciler {
         let Some(pod) = self.pods.get_mut(uid) else {
             return;
         };
-        if pod.members.is_empty() {
+        if pod.is_gone() {
             let was = pod.published.take();
-            let was_there = was.is_some();
             self.state_counts.recount(was.as_deref(), None);
-            if pod.is_gone() {
-                self.pods.remove(uid);
-                self.scheduler.forget(uid);
-            } else if !was_there && !self.removed_pods.contains_key(uid) {
-                // Reads show an id of the pod that is recorded as removed. Until that is decided,
-                // the cache holds the pod as not existing, with an `as_of` from before those reads:
-                // a list would otherwise confirm the absence of a pod that is not in the cache
-                // (invariant 3).
-                self.removed_pods.insert(uid.clone(), now);
-                let nothing = Arc::new(PodStatus::nothing(uid.clone()));
-                let view = PodView::new(nothing, pod.as_of, None);
-                self.out.push_back(Output::Publish {
-                    uid: uid.clone(),
-                    view,
-                });
-            }
-            if was_there {
+            self.pods.remove(uid);
+            self.scheduler.forget(uid);
+            self.removed_pods.insert(uid.clone(), now);
+            if was.is_some() {
                 self.out.push_back(Output::Remove { uid: uid.clone() });
                 if self.terminals.pod_gone(uid, now) {
                     self.timers
@@ -62,6 +48,7 @@ impl Reconciler {
             }
             return;
         }
+        self.removed_pods.remove(uid);
         let status = pod.assemble(uid, &self.records);
         let status = match pod.published.take() {
             Some(old) if *old == status => old,
@@ -191,7 +178,7 @@ impl Reconciler {
             uid: uid.clone(),
             records,
         });
-        let gone = self.pods.get(uid).is_none_or(|p| p.members.is_empty());
+        let gone = self.pods.get(uid).is_none_or(|p| p.is_gone());
         if gone && self.terminals.pod_gone(uid, now) {
             self.timers
                 .set(now.after(TERMINALS), Timer::ForgetTerminals(uid.clone()));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::apply::ReadAt;
+use super::contradictions::StatusCall;
 use super::timers::Timer;
 use super::{Output, Reconciler};
 use crate::error::{CallError, CallErrorKind};
@@ -151,28 +152,27 @@ impl Reconciler {
         if let Some(at) = retry_at {
             self.timers.set(at.max(now), Timer::Retry(uid.clone()));
         }
-        let omitted = self.omitted(&uid, inspection);
-        let answers = self.settle_second_read(now, &uid, inspection);
+        let omits = self.omits_known(&uid, inspection);
+        let is_first_read = !self.settle_second_read(now, &uid, inspection);
+        let answers = !is_first_read && !omits;
         let unsettled = self.is_unsettled(&uid);
-        let undecided = self.undecided_removals(&uid);
-        let as_of = self
-            .effective_read(&uid, inspection)
-            .map(|(_, began)| began);
+        let read = self.effective_read(&uid, (inspection.ticket, inspection.began));
         if let Some(pod) = self.pods.get_mut(&uid)
-            && omitted.is_empty()
             && answers
-            && undecided == 0
         {
-            pod.as_of = pod.as_of.max(as_of);
+            pod.as_of = pod.as_of.max(read.map(|(_, began)| began));
         }
         let error_changed = self.update_error(&uid);
         let asked_to_sync = finished.causes.contains(Cause::Reinspect);
         let dirty = self.mark_dirty(&uid, Source::Inspection);
         dirty.sync |= asked_to_sync || error_changed;
-        self.recheck_with_backoff(now, &uid, !omitted.is_empty() || unsettled);
+        self.recheck_with_backoff(now, &uid, omits || unsettled);
         self.publish(now);
         if answers {
-            self.answer_inspected(now, &uid, inspection, &omitted);
+            self.answer_inspected(&uid, inspection, read);
+        }
+        if !is_first_read {
+            self.ask_again_for_waiters(now, &uid);
         }
         self.inspected_once(&uid);
     }
@@ -211,11 +211,12 @@ impl Reconciler {
             checks_stream,
         };
         for row in &inspection.unsettled {
-            self.apply_row_without_status(now, uid, read, row);
+            self.apply_row_without_status(now, uid, read, row, StatusCall::NotFound);
         }
         for failed in &inspection.failed {
             if let Some(row) = &failed.row {
-                self.apply_row_without_status(now, uid, read, row);
+                let status = StatusCall::Failed(&failed.error);
+                self.apply_row_without_status(now, uid, read, row, status);
             }
             if let Some(record) = self.records.get_mut(&failed.id)
                 && !record.is_removed()
@@ -225,12 +226,22 @@ impl Reconciler {
         }
     }
 
-    fn apply_row_without_status(&mut self, now: Instant, uid: &PodUid, read: ReadAt, row: &Report) {
+    fn apply_row_without_status(
+        &mut self,
+        now: Instant,
+        uid: &PodUid,
+        read: ReadAt,
+        row: &Report,
+        status: StatusCall<'_>,
+    ) {
         let id = &row.id;
         if let Some(record) = self.records.get(id).filter(|r| r.is_removed()) {
             // It is listed although it is recorded as removed, which is a contradiction.
             if read.began > record.recorded_since() {
-                self.add_contradiction(now, uid, id, None, Source::Inspection);
+                let named = self.pod_named_by(id, &row.identity);
+                let of = self.pod_of(id, named).unwrap_or_else(|| uid.clone());
+                self.reappear(&of, read, row, status);
+                self.add_contradiction(now, &of, id, None, Source::Inspection);
             }
             return;
         }
@@ -278,7 +289,7 @@ impl Reconciler {
             return true;
         }
         if let Some(first) = &pod.first_read {
-            let second = inspection.began >= first.read.ended.after(SECOND_READ_AFTER);
+            let second = inspection.began >= first.ended.after(SECOND_READ_AFTER);
             if second {
                 pod.first_read = None;
                 self.mark_unsettled(&open);
@@ -287,7 +298,9 @@ impl Reconciler {
         }
         let again = now.max(inspection.ended.after(SECOND_READ_AFTER));
         let look = FirstRead {
-            read: inspection.clone(),
+            ticket: inspection.ticket,
+            began: inspection.began,
+            ended: inspection.ended,
             open,
         };
         pod.first_read = Some(Box::new(look));
@@ -321,15 +334,14 @@ impl Reconciler {
         self.mark_unsettled(&first.open);
         self.mark_dirty(uid, Source::Inspection);
         self.publish(now);
-        let FirstRead { read, .. } = *first;
-        let effective = self.effective_read(uid, &read);
+        let read = self.effective_read(uid, (first.ticket, first.began));
         let serves = |w: &Waiter| {
-            let newer = effective.is_some_and(|(ticket, at)| w.is_served_by(ticket, at));
+            let newer = read.is_some_and(|(ticket, at)| w.is_served_by(ticket, at));
             newer && !w.details
         };
         let served = self.waiters.take(uid, serves);
         if !served.is_empty() {
-            let view = self.view_of_read(now, uid, &read, &BTreeSet::new());
+            let view = self.view_of_read(uid, read);
             for waiter in served {
                 self.answer(waiter.id, Ok(view.clone()));
             }
@@ -344,10 +356,7 @@ impl Reconciler {
                 continue;
             };
             if record.is_removed() {
-                if inspection.began > record.recorded_since() {
-                    record.confirm_absence(Call::Inspection);
-                    self.drop_contradiction(uid, id, Source::Inspection);
-                }
+                self.confirm_absence(uid, id, Call::Inspection, inspection.began);
             } else if record.learned < inspection.began {
                 let (to, source) = (Position::Removed, Source::Inspection);
                 self.join(now, id, to, source, inspection.began);
@@ -383,34 +392,17 @@ impl Reconciler {
         }
     }
 
-    /// The number of ids of the pod that are recorded as removed while reads still show them.
-    fn undecided_removals(&self, uid: &PodUid) -> usize {
+    /// Whether the inspection says nothing of an id that was known when it began: one that became
+    /// known after the inspection was requested. It proves nothing of such an id (invariant 3).
+    fn omits_known(&self, uid: &PodUid, inspection: &Inspection) -> bool {
         let Some(pod) = self.pods.get(uid) else {
-            return 0;
+            return false;
         };
-        pod.contradicted
-            .iter()
-            .filter(|id| self.records.get(*id).is_some_and(|r| r.is_removed()))
-            .count()
-    }
-
-    /// The ids about which the inspection says nothing although it should. Their records are from
-    /// before it began, so the pod is not as of its begin (invariant 3).
-    fn omitted(&self, uid: &PodUid, inspection: &Inspection) -> BTreeSet<Id> {
-        let members = self.pods.get(uid).into_iter().flat_map(|pod| &pod.members);
-        members
-            .filter(|id| {
-                self.records
-                    .get(*id)
-                    .is_some_and(|r| r.learned < inspection.began)
-                    && !inspection.found.iter().any(|f| f.id == **id)
-                    && !inspection.gone.contains(id)
-                    && !inspection.unsettled.iter().any(|row| row.id == **id)
-                    && !inspection.unchanged.iter().any(|(other, _)| other == *id)
-                    && !inspection.failed.iter().any(|failed| failed.id == **id)
-            })
-            .cloned()
-            .collect()
+        let is_omitted = |id: &&Id| {
+            let record = self.records.get(*id);
+            record.is_some_and(|r| r.learned < inspection.began) && !inspection.names(id)
+        };
+        pod.members.iter().any(|id| is_omitted(&id))
     }
 
     /// If an id stays unknown or contradicted, or was left out, the pod is inspected again later.
@@ -428,41 +420,37 @@ impl Reconciler {
         self.recheck_later(now, uid);
     }
 
-    /// Answers all waiters that this read serves, with what it showed.
+    /// Answers the waiters that this read serves.
     fn answer_inspected(
         &mut self,
-        now: Instant,
         uid: &PodUid,
         inspection: &Inspection,
-        omitted: &BTreeSet<Id>,
+        read: Option<(Ticket, Instant)>,
     ) {
-        let read = self.effective_read(uid, inspection);
-        // An inspection that did not read every status does not answer waiters for details.
+        // One that did not read every status says nothing of the details.
         let read_all = inspection.unchanged.is_empty();
         let serves = |w: &Waiter| {
             let newer = read.is_some_and(|(ticket, at)| w.is_served_by(ticket, at));
             newer && (read_all || !w.details)
         };
         let served = self.waiters.take(uid, serves);
-        if !served.is_empty() {
-            let view = self.view_of_read(now, uid, inspection, omitted);
-            let failed = status_error(inspection);
-            for waiter in served {
-                let answer = match failed.clone().filter(|_| waiter.details) {
-                    Some(error) => Err(error),
-                    None => Ok(view.clone()),
-                };
-                self.answer(waiter.id, answer);
-            }
+        if served.is_empty() {
+            return;
         }
-        self.ask_again_for_waiters(now, uid);
+        let view = self.view_of_read(uid, read);
+        let failed = status_error(inspection);
+        for waiter in served {
+            let answer = match failed.clone().filter(|_| waiter.details) {
+                Some(error) => Err(error),
+                None => Ok(view.clone()),
+            };
+            self.answer(waiter.id, answer);
+        }
     }
 
-    /// The read that an answer from this inspection is as of. If a complete list is needed in
-    /// addition to show the whole pod, that is the older of the two; `None` if there was no such
-    /// list.
-    fn effective_read(&self, uid: &PodUid, inspection: &Inspection) -> Option<(Ticket, Instant)> {
-        let own = (inspection.ticket, inspection.began);
+    /// The read that an answer from this inspection is as of. Where it takes a complete list beside
+    /// it to show all of the pod, that is the older of the two; none if there was no such list.
+    fn effective_read(&self, uid: &PodUid, own: (Ticket, Instant)) -> Option<(Ticket, Instant)> {
         if !self.needs_complete_list(uid) {
             return Some(own);
         }
@@ -470,22 +458,11 @@ impl Reconciler {
         Some(if list.1 < own.1 { list } else { own })
     }
 
-    fn view_of_read(
-        &self,
-        now: Instant,
-        uid: &PodUid,
-        inspection: &Inspection,
-        omitted: &BTreeSet<Id>,
-    ) -> PodView {
-        let status = match self.pods.get(uid) {
-            None => Arc::new(PodStatus::nothing(uid.clone())),
-            Some(pod) => match &pod.published {
-                Some(status) if pod.contradicted.is_empty() && omitted.is_empty() => status.clone(),
-                _ => Arc::new(pod.assemble_with(uid, &self.records, inspection, omitted, now)),
-            },
-        };
-        let as_of = self.effective_read(uid, inspection);
-        PodView::new(status, as_of.map(|(_, began)| began), self.inspected(uid))
+    /// What is published of the pod, as of that read.
+    fn view_of_read(&self, uid: &PodUid, read: Option<(Ticket, Instant)>) -> PodView {
+        let published = self.pods.get(uid).and_then(|pod| pod.published.clone());
+        let status = published.unwrap_or_else(|| Arc::new(PodStatus::nothing(uid.clone())));
+        PodView::new(status, read.map(|(_, began)| began), self.inspected(uid))
     }
 
     pub(super) fn ask_again_for_waiters(&mut self, now: Instant, uid: &PodUid) {
@@ -532,9 +509,9 @@ impl Reconciler {
 
     /// The begin of the read of the pod's details: that of the id that was read least recently.
     pub(super) fn inspected(&self, uid: &PodUid) -> Option<Instant> {
-        let members = self.pods.get(uid).into_iter().flat_map(|pod| &pod.members);
-        let records = members.filter_map(|id| self.records.get(id));
-        records.map(|record| record.inspected).min().flatten()
+        let pod = self.pods.get(uid).into_iter();
+        let shown = pod.flat_map(|pod| pod.shown(&self.records));
+        shown.map(|(_, record)| record.inspected).min().flatten()
     }
 
     /// An inspection failed in its lists, or was cancelled.

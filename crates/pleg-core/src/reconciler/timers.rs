@@ -167,7 +167,7 @@ impl Reconciler {
     pub(super) fn recheck_cause(&self, uid: &PodUid) -> Option<Cause> {
         let pod = self.pods.get(uid)?;
         let members = || pod.members.iter().filter_map(|id| self.records.get(id));
-        if !pod.contradicted.is_empty() {
+        if pod.is_disputed() {
             Some(Cause::Contradiction)
         } else if members().any(|r| r.is_unknown()) {
             Some(Cause::Unknown)

@@ -161,7 +161,7 @@ fn sandbox_states_are_mapped_as_in_kubelet() {
     });
     assert_eq!(
         (report.unwrap().shown, kinds),
-        (ReportedState::Unknown, one("unknown_number"))
+        (ReportedState::Unknown, one("unknown_enum_value"))
     );
 }
 
@@ -191,7 +191,7 @@ fn container_states_are_mapped_and_unknown_is_not_irregular() {
     let (report, kinds) = counted(|| container_row(row));
     assert_eq!(
         (report.unwrap().shown, kinds),
-        (ReportedState::Unknown, one("unknown_number"))
+        (ReportedState::Unknown, one("unknown_enum_value"))
     );
 }
 
@@ -304,7 +304,7 @@ fn invalid_addresses_are_dropped() {
         ips.iter().map(|ip| &**ip).collect::<Vec<_>>(),
         ["10.0.0.1", "fd00::1"]
     );
-    assert_eq!(kinds, one("absurd_address"));
+    assert_eq!(kinds, one("invalid_address"));
 }
 
 #[test]
@@ -322,7 +322,7 @@ fn implausible_times_are_ignored() {
         };
         let (report, kinds) = counted(|| sandbox_status(status));
         assert_eq!(report.unwrap().identity.created_at, None);
-        assert_eq!(kinds, one("absurd_time"));
+        assert_eq!(kinds, one("invalid_time"));
     }
     let status = v1::ContainerStatus {
         finished_at: -1,
@@ -330,7 +330,7 @@ fn implausible_times_are_ignored() {
     };
     let (report, kinds) = counted(|| container_status(status));
     assert_eq!(container_details(report.unwrap()).finished_at, None);
-    assert_eq!(kinds, one("absurd_time"));
+    assert_eq!(kinds, one("invalid_time"));
 }
 
 #[test]
@@ -453,5 +453,5 @@ fn event_of_unknown_type_is_passed_on() {
     };
     let (event, kinds) = counted(|| super::event(sent));
     assert_eq!(event.unwrap().event, EventType::Other(42));
-    assert_eq!(kinds, one("unknown_number"));
+    assert_eq!(kinds, one("unknown_enum_value"));
 }

@@ -37,7 +37,7 @@ async fn diagnose_in_time(path: &Path) -> Result<RuntimeVersion, ConnectError> {
         .expect("in time")
 }
 
-/// Serves serve_each connection with `handle`.
+/// Passes each connection to `handle`.
 fn serve_each<F>(
     path: &Path,
     handle: impl Fn(UnixStream) -> F + Send + Sync + Clone + 'static,
@@ -71,7 +71,7 @@ async fn runtime_returns_version() {
 }
 
 #[tokio::test]
-async fn missing_path_is_missing() {
+async fn missing_path_returns_missing() {
     let dir = tempfile::tempdir().unwrap();
     for path in ["s", "no/such/dir/s"].map(|name| dir.path().join(name)) {
         assert!(matches!(
@@ -88,7 +88,7 @@ async fn missing_path_is_missing() {
 }
 
 #[tokio::test]
-async fn file_or_directory_is_not_a_socket() {
+async fn file_or_directory_returns_not_a_socket() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
     std::fs::write(&path, "").unwrap();
@@ -128,7 +128,7 @@ async fn file_or_directory_is_not_a_socket() {
 }
 
 #[tokio::test]
-async fn datagram_socket_cannot_be_connected() {
+async fn datagram_socket_returns_connect_error() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let _datagrams = tokio::net::UnixDatagram::bind(&path).unwrap();
@@ -139,7 +139,7 @@ async fn datagram_socket_cannot_be_connected() {
 }
 
 #[tokio::test]
-async fn stale_socket_is_not_listening() {
+async fn stale_socket_returns_not_listening() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     drop(UnixListener::bind(&path).unwrap());
@@ -150,7 +150,7 @@ async fn stale_socket_is_not_listening() {
 }
 
 #[tokio::test]
-async fn server_without_response_is_silent() {
+async fn server_without_response_returns_silent() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     // The kernel completes the connection without accept.
@@ -166,7 +166,7 @@ async fn server_without_response_is_silent() {
 }
 
 #[tokio::test]
-async fn closed_connection_is_not_cri() {
+async fn closed_connection_returns_not_cri() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let _serving = serve_each(&path, |stream| async move { drop(stream) });
@@ -174,7 +174,7 @@ async fn closed_connection_is_not_cri() {
 }
 
 #[tokio::test]
-async fn http_1_server_is_not_cri() {
+async fn http_1_server_returns_not_cri() {
     const RESPONSE: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 3\r\n\r\nno\n";
     for disconnects in [false, true] {
         let dir = tempfile::tempdir().unwrap();
@@ -194,7 +194,7 @@ async fn http_1_server_is_not_cri() {
 }
 
 #[tokio::test]
-async fn unknown_protocol_is_not_cri() {
+async fn unknown_protocol_returns_not_cri() {
     // Longer and shorter than an HTTP/2 frame header, and very long. With and without disconnect.
     let long: &[u8] = &[0xff; 100_000];
     for garbage in [&b"SSH-2.0-OpenSSH_9.7\r\n"[..], b"\x1b[31m", long] {
@@ -213,7 +213,7 @@ async fn unknown_protocol_is_not_cri() {
 }
 
 #[tokio::test]
-async fn http_2_server_without_grpc_is_not_cri() {
+async fn http_2_server_without_grpc_returns_not_cri() {
     for (body, expected) in [("", "not gRPC"), ("nothing here", "not valid")] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
@@ -230,7 +230,7 @@ async fn http_2_server_without_grpc_is_not_cri() {
 }
 
 #[tokio::test]
-async fn hanging_version_is_unresponsive() {
+async fn hanging_version_returns_unresponsive() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let _serving = Fake::new(FakeState {
@@ -245,7 +245,7 @@ async fn hanging_version_is_unresponsive() {
 }
 
 #[tokio::test]
-async fn starting_runtime_is_starting() {
+async fn starting_runtime_returns_starting() {
     for code in [tonic::Code::Unknown, tonic::Code::Unavailable] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
@@ -263,7 +263,7 @@ async fn starting_runtime_is_starting() {
 }
 
 #[tokio::test]
-async fn version_error_is_failed() {
+async fn version_error_returns_failed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let version = Some(Status::internal("no\x07idea\n"));
@@ -281,7 +281,7 @@ struct Images;
 impl ImageService for Images {}
 
 #[tokio::test]
-async fn grpc_server_without_runtime_service_is_cri_disabled() {
+async fn grpc_server_without_runtime_service_returns_cri_disabled() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let _serving = serve(
@@ -322,7 +322,7 @@ where
 }
 
 #[tokio::test]
-async fn v1alpha2_runtime_is_only_v1alpha2() {
+async fn v1alpha2_runtime_returns_only_v1alpha2() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let old = V1Alpha2(RuntimeServiceServer::new(Fake::default()));

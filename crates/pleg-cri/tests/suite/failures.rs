@@ -23,7 +23,7 @@ async fn containers(runtime: &CriRuntime, scope: &Scope) -> Result<Vec<Report>, 
 /// Here: a time that is not plausible in nanoseconds is ignored; the unit is not guessed (invariant
 /// 7).
 #[tokio::test]
-async fn a3_a_time_in_another_unit_is_no_time() {
+async fn a3_time_in_another_unit_is_ignored() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let stamps = [
@@ -53,7 +53,7 @@ async fn a3_a_time_in_another_unit_is_no_time() {
 /// (k#126414, k#127195, k#127814).
 /// Here: it is not read; the local clock tells when a call began (invariant 3).
 #[tokio::test]
-async fn a4_the_timestamp_of_a_sandbox_status_is_not_read() {
+async fn a4_timestamp_of_sandbox_status_is_ignored() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let status = v1::PodSandboxStatus {
@@ -77,7 +77,7 @@ async fn a4_the_timestamp_of_a_sandbox_status_is_not_read() {
 /// (k#129818, containerd#10728).
 /// Here: containers are known only from ListContainers and ContainerStatus (invariant 7).
 #[tokio::test]
-async fn a5_containers_come_from_their_own_list() {
+async fn a5_containers_come_from_list_containers_only() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let fake = Fake::default();
@@ -111,7 +111,7 @@ async fn a5_containers_come_from_their_own_list() {
 /// Here: streaming lists are used where the runtime has them, the limit is configurable, a larger
 /// message has its own error kind, and a list that breaks is not a complete list (invariant 5).
 #[tokio::test]
-async fn c9_a_list_over_the_limit() {
+async fn c9_list_above_limit_is_too_large_unless_streamed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     // 1.5 MiB in all, for a limit of 1 MiB.
@@ -153,7 +153,7 @@ async fn c9_a_list_over_the_limit() {
 /// Here: an unknown state is UNKNOWN, an event of unknown type only causes an inspection, and all
 /// other elements are used (invariant 7).
 #[tokio::test]
-async fn c17_an_unknown_number_is_no_panic() {
+async fn c17_unknown_enum_value_is_unknown_state_or_other_event() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let (sender, receiver) = tokio::sync::mpsc::channel(4);

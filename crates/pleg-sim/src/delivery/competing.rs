@@ -89,7 +89,7 @@ impl Competing {
 #[tonic::async_trait]
 impl Delivery for Competing {
     async fn publish(&self, event: Event) {
-        if self.context.chaos.second_subscriber_takes() {
+        if self.context.injector.second_subscriber_takes() {
             return;
         }
         let mut channel = self.channel();

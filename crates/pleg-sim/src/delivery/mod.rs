@@ -20,7 +20,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{broadcast::Broadcast, competing::Competing, draining::Draining};
-use crate::{chaos::Injector, profile::StreamKind};
+use crate::{fault_profile::Injector, profile::StreamKind};
 
 /// The queue capacity of containerd 1.7 and CRI-O.
 const QUEUE_CAPACITY: usize = 1000;
@@ -53,7 +53,7 @@ pub(crate) struct Counts {
 /// What a delivery needs from the simulator.
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
-    pub(crate) chaos: Arc<Injector>,
+    pub(crate) injector: Arc<Injector>,
     pub(crate) counts: watch::Sender<Counts>,
     pub(crate) clock: Clock,
     pub(crate) tasks: TaskTracker,

@@ -24,7 +24,7 @@ async fn every_command_has_its_effect() {
         "mode containerd-2: containerd v2.4.0, serving\n\
          1 sandboxes, 2 containers\n\
          0 subscribers; events: 6 held, 0 discarded, 0 dropped\n\
-         chaos:\n  drop=50%\n  swap=#1\n  pod.uid-p.latency=1s\n"
+         faults:\n  drop=50%\n  swap=#1\n  pod.uid-p.latency=1s\n"
     );
     cri.status(&a).await.unwrap();
     assert!(
@@ -33,8 +33,8 @@ async fn every_command_has_its_effect() {
             .unwrap()
             .ends_with("fired:\n  pod.uid-p.latency 1\n")
     );
-    assert_eq!(sim.control("calm").await.unwrap(), "");
-    assert!(sim.control("show").await.unwrap().contains("no chaos\n"));
+    assert_eq!(sim.control("reset").await.unwrap(), "");
+    assert!(sim.control("show").await.unwrap().contains("no faults\n"));
 
     // By the prefix of an id.
     sim.control(&format!("exit {} 7", &a[..12])).await.unwrap();
@@ -57,7 +57,7 @@ async fn every_command_has_its_effect() {
     sim.control("ready").await.unwrap();
     assert_eq!(sim.phase(), Phase::Serving);
     let help = sim.control("help").await.unwrap();
-    assert!(help.contains("restart [kill]") && help.contains("list.page=NUMBER"));
+    assert!(help.contains("containers=run|end:CODE|lost") && help.contains("list.page=NUMBER"));
     sim.shutdown().await;
 }
 
@@ -70,38 +70,57 @@ async fn invalid_command_returns_error_and_changes_nothing() {
     for (line, part) in [
         (
             "explode",
-            "no command \"explode\"; the commands are show, calm",
+            "no command \"explode\"; the commands are show, reset",
         ),
         ("drop=5% swap=often", "swap=often: not a rate"),
         (
             "list.pages=3",
             "no knob \"list.pages\"; similar: list.empty",
         ),
-        ("calm down", "calm: it takes no \"down\""),
+        (
+            "reset down",
+            "reset: unexpected argument \"down\"; usage: reset",
+        ),
         (
             "restart now",
-            "restart: it takes no \"now\"; write restart [kill]",
+            "restart: unexpected argument \"now\"; usage: restart [kill]",
         ),
         ("restart down=5", "\"5\" is not a duration"),
         (
             "restart containers=end:x",
             "\"containers=end:x\" is not valid",
         ),
-        ("exit", "it takes an id and a code, not 0"),
+        (
+            "down down=5s",
+            "down: unexpected argument \"down=5s\"; usage: down [kill]",
+        ),
+        ("down starting=2s", "unexpected argument \"starting=2s\""),
+        (
+            "down kill containers=lost",
+            "unexpected argument \"containers=lost\"",
+        ),
+        ("down kill kill", "unexpected argument \"kill\""),
+        ("show all", "show: unexpected argument \"all\""),
+        ("help restart", "help: unexpected argument \"restart\""),
+        ("cut all", "cut: unexpected argument \"all\""),
+        ("up 2s", "up: unexpected argument \"2s\""),
+        ("ready now", "ready: unexpected argument \"now\""),
+        ("exit", "it takes an id and at most one code, not 0"),
         ("exit zz", "no id begins with \"zz\""),
-        ("exit a b c", "it takes an id and a code, not 3"),
+        ("exit a b c", "it takes an id and at most one code, not 3"),
         ("oom", "it takes one id, not 0"),
         ("kill-sandbox zz", "no id begins with"),
     ] {
         let error = sim.control(line).await.unwrap_err().to_string();
         assert!(error.contains(part), "{line}: {error}");
     }
+    assert_eq!(sim.phase(), Phase::Serving);
     let error = sim.control(&format!("exit {a}")).await.unwrap_err();
-    assert!(error.to_string().contains("does not run"));
+    assert!(error.to_string().contains("is not running"));
     let error = sim.control(&format!("exit {a} 256")).await.unwrap_err();
     assert!(error.to_string().contains("not an exit code"));
     assert_eq!(
-        sim.chaos().to_string(),
+        sim.fault_profile().to_string(),
         "",
         "an invalid command changes nothing"
     );
@@ -140,11 +159,20 @@ async fn control_socket_answers_each_line() {
     assert_eq!(send("drop=#2 all.hang\n").await, ["ok\n"]);
     assert_eq!(
         send("show\n").await[3..],
-        ["chaos:\n", "  drop=#2\n", "  all.hang=on\n", "ok\n"]
+        ["faults:\n", "  drop=#2\n", "  all.hang=on\n", "ok\n"]
     );
     assert!(send("drop=5\n").await[0].starts_with("error: drop=5: not a rate"));
-    assert_eq!(send("calm\n").await, ["ok\n"]);
-    // A line without a newline is limited in size, and is not a valid command.
+    assert_eq!(send("reset\n").await, ["ok\n"]);
+    // A command that is too long is rejected as a whole, even if its beginning is valid.
+    let mut long = BufReader::new(UnixStream::connect(&path).await.unwrap());
+    let knobs = "drop=5% ".repeat((64 << 10) / 8);
+    let write = async { long.get_mut().write_all(knobs.as_bytes()).await.unwrap() };
+    with_timeout(write).await;
+    let mut response = String::new();
+    with_timeout(long.read_line(&mut response)).await.unwrap();
+    assert_eq!(response, "error: a command has at most 65536 bytes\n");
+    assert_eq!(sim.fault_profile().to_string(), "");
+    // A line without a newline is limited in size.
     let mut flood = UnixStream::connect(&path).await.unwrap();
     with_timeout(flood.write_all(&[b'x'; 200_000]))
         .await

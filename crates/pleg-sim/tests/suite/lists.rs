@@ -5,6 +5,8 @@ use pleg_cri::v1::{
     self, ContainerFilter, ContainerState, ContainerStateValue, PodSandboxFilter, PodSandboxState,
     PodSandboxStateValue,
 };
+use pleg_sim::Mode;
+use tonic::Code;
 
 #[tokio::test]
 async fn filtered_list_returns_only_matching_items() {
@@ -202,6 +204,33 @@ async fn list_visits_every_item_with_any_filter() {
     cri.status(&container).await.unwrap();
     assert_eq!(sim.visited_items(), before, "status calls visit no list");
     sim.shutdown().await;
+}
+
+/// A runtime that does not know the method reads no list.
+#[tokio::test]
+async fn unimplemented_streaming_list_visits_no_item_and_fires_no_list_fault() {
+    let old = sim()
+        .mode(Mode::Containerd2)
+        .runtime_version("v2.3.4")
+        .build();
+    let turned_off = sim().build();
+    turned_off.set_knob("list.unimplemented").unwrap();
+    for sim in [old, turned_off] {
+        sim.set_knob("list.empty").unwrap();
+        let mut cri = Client::connect(&sim).await;
+        let s = cri.run("p").await;
+        cri.create(&s, "a", 0, "").await;
+        let before = sim.visited_items();
+        let request = v1::StreamPodSandboxesRequest::default();
+        let refused = with_timeout(cri.0.stream_pod_sandboxes(request)).await;
+        assert_eq!(refused.unwrap_err().code(), Code::Unimplemented);
+        let request = v1::StreamContainersRequest::default();
+        let refused = with_timeout(cri.0.stream_containers(request)).await;
+        assert_eq!(refused.unwrap_err().code(), Code::Unimplemented);
+        assert_eq!(sim.visited_items(), before);
+        assert!(!sim.fired().contains_key("list.empty"));
+        sim.shutdown().await;
+    }
 }
 
 #[tokio::test]

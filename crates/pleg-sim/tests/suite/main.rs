@@ -8,11 +8,11 @@
 )]
 
 mod calls;
-mod chaos;
 mod common;
 mod control;
 mod delivery;
 mod delivery_by_runtime;
+mod fault_profile;
 mod lists;
 mod second_subscriber;
 mod sequences;

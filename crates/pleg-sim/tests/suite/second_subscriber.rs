@@ -1,7 +1,7 @@
 //! The knob `second_subscriber`: another subscriber takes a share of the events, where each event
 //! goes to one subscriber only.
 
-use pleg_sim::{Chaos, KnobError, Mode, Rate, Sim};
+use pleg_sim::{FaultProfile, KnobError, Mode, Rate, Sim};
 
 use crate::common::{Client, Events, sim, sim_with_mode};
 
@@ -43,7 +43,7 @@ async fn second_subscriber_takes_its_share_while_it_is_on() {
         sim.control("second_subscriber=50%").await.unwrap();
         let shown = sim.control("show").await.unwrap();
         assert!(
-            shown.contains("chaos:\n  second_subscriber=50%\n"),
+            shown.contains("faults:\n  second_subscriber=50%\n"),
             "{shown}"
         );
         run_pods(&mut cri, 10..210).await;
@@ -134,7 +134,11 @@ async fn second_subscriber_is_rejected_where_it_takes_nothing() {
         let line = "drop=5% second_subscriber=50%";
         let rejected = sim.control(line).await.unwrap_err().to_string();
         assert!(rejected.contains(why), "{rejected}");
-        assert_eq!(sim.chaos(), Chaos::default(), "no knob was set");
+        assert_eq!(
+            sim.fault_profile(),
+            FaultProfile::default(),
+            "no knob was set"
+        );
         sim.set_knob("second_subscriber=off").unwrap();
         sim.shutdown().await;
     }
@@ -142,9 +146,9 @@ async fn second_subscriber_is_rejected_where_it_takes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn second_subscriber_as_plain_data_has_no_effect_on_broadcast() {
-    let mut chaos = Chaos::default();
-    chaos.events.second_subscriber = Rate::ALWAYS;
-    let sim = sim().mode(Mode::Containerd2).chaos(chaos).build();
+    let mut profile = FaultProfile::default();
+    profile.events.second_subscriber = Rate::ALWAYS;
+    let sim = sim().mode(Mode::Containerd2).fault_profile(profile).build();
     let mut events = Events::subscribe(&sim).await;
     run_pods(&mut Client::connect(&sim).await, 0..2).await;
     assert_eq!(timestamps(&mut events).await.len(), 4);

@@ -125,13 +125,36 @@ async fn faults_in_code_apply_to_calls_and_events() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn knobs_are_not_counted_for_events_that_code_decides() {
+    let sim = sim().faults(Arc::new(EveryFault)).build();
+    sim.set_knob("duplicate").unwrap();
+    let mut cri = Client::connect(&sim).await;
+    let mut events = Events::subscribe(&sim).await;
+    let s = cri.run("p").await;
+    cri.stop_sandbox(&s).await;
+    let names = [(s.as_str(), "S")];
+    assert_eq!(
+        events.next_as_text(2, &names).await,
+        ["STOPPED(S) NOTREADY []"; 2]
+    );
+    assert_eq!(sim.fired().get("duplicate"), None);
+    cri.remove_sandbox(&s).await;
+    assert_eq!(
+        events.next_as_text(2, &names).await,
+        ["DELETED(S) nil []"; 2]
+    );
+    assert_eq!(sim.fired().get("duplicate"), Some(&1));
+    with_timeout(sim.shutdown()).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn workload_continues_with_its_pods_after_stop() {
     let sim = Sim::builder().seed(1).build();
     let mut events = Events::subscribe(&sim).await;
     let config = WorkloadConfig::default()
         .seed(3)
         .pods(4)
-        .pace(Duration::from_secs(1));
+        .step_interval(Duration::from_secs(1));
     let workload = sim.spawn_workload(config.clone());
     let (mut kinds, mut codes) = (BTreeSet::new(), BTreeSet::new());
     let mut restarted = false;

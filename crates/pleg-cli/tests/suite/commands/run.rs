@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use pleg::runtime::clock::Clock;
 use pleg_tests::kubelet::Kubelet;
+use serde_json::Value;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
@@ -63,6 +64,17 @@ impl Running {
     /// The next line of standard output; `None` at the end.
     pub(crate) async fn line(&mut self) -> Option<String> {
         line(self.out.as_mut().expect("standard output is open")).await
+    }
+
+    /// The next event of `pleg watch -o json`.
+    pub(crate) async fn event(&mut self) -> Value {
+        loop {
+            let line = self.line().await.expect("an event");
+            let record: Value = serde_json::from_str(&line).expect("JSON");
+            if record["type"] != "Synced" {
+                return record;
+            }
+        }
     }
 
     /// The next line of standard error; `None` at the end.

@@ -207,9 +207,7 @@ async fn simulated_workload_has_same_ids_for_same_seed() {
         let mut running = Running::start(&["sim", "--socket", arg(&socket), "--seed", seed]);
         running.message().await.expect("the socket");
         let mut watch = Running::start(&["watch", "-o", "json", "-r", arg(&socket)]);
-        let event: serde_json::Value =
-            serde_json::from_str(&watch.line().await.expect("an event")).expect("JSON");
-        first_ids.push(event["id"].to_string());
+        first_ids.push(watch.event().await["id"].to_string());
         running.signal("TERM").await;
         running.end().await;
     }

@@ -41,7 +41,7 @@ fn check_event_fields(event: &Value) {
     };
     let set = |words: &[&str]| words.iter().map(ToString::to_string).collect();
     let (always, sometimes): (BTreeSet<String>, BTreeSet<String>) = (
-        set(&["time", "type", "pod", "source"]),
+        set(&["time", "type", "pod", "source", "initial"]),
         set(&["id", "kind", "name", "exitCode", "reason", "latencyMs"]),
     );
     let (keys, pod) = (keys(event), keys(&event["pod"]));
@@ -68,6 +68,16 @@ fn check_event_fields(event: &Value) {
     }
 }
 
+/// Checks the fields of the record that follows the initial events.
+#[track_caller]
+fn check_synced_fields(record: &Value) {
+    let keys: Vec<&String> = record.as_object().expect("an object").keys().collect();
+    assert_eq!(keys, ["pods", "time", "type"], "{record}");
+    assert_eq!(record["type"], "Synced");
+    let time = record["time"].as_str().expect("text");
+    time.parse::<jiff::Timestamp>().expect("RFC 3339");
+}
+
 #[tokio::test]
 async fn json_is_one_object_per_line() {
     let sim = Sim::start().await;
@@ -81,6 +91,7 @@ async fn json_is_one_object_per_line() {
         let event = object(&watch.line().await.expect("an event"));
         check_event_fields(&event);
         assert_eq!(event["source"], "relist", "{event}");
+        assert_eq!(event["initial"], true, "{event}");
         assert_eq!(event["pod"]["name"], "before", "{event}");
         assert_eq!(event["pod"]["namespace"], "test", "{event}");
         assert_eq!(event["pod"]["uid"], "uid-before", "{event}");
@@ -101,6 +112,10 @@ async fn json_is_one_object_per_line() {
         (&3.into(), &"Error".into())
     );
 
+    let synced = object(&watch.line().await.expect("the end of the initial events"));
+    check_synced_fields(&synced);
+    assert_eq!(synced["pods"], 1);
+
     // Later changes come from the stream.
     let pod = crashing_pod(&sim.kubelet, "during", 5).await;
     remove(&sim.kubelet, &pod).await;
@@ -117,6 +132,7 @@ async fn json_is_one_object_per_line() {
             assert!(event.get("latencyMs").is_some(), "{event}");
         }
         assert_eq!(event["pod"]["name"], "during", "{event}");
+        assert_eq!(event["initial"], false, "{event}");
         events.push(what);
     }
     for once in [
@@ -190,7 +206,10 @@ async fn table_is_aligned_and_without_colours_in_a_pipe() {
     let [heading, rows @ ..] = &lines[..] else {
         panic!("no heading");
     };
-    assert_eq!(rows.len(), 2, "\n{}", end.out);
+    let [events @ .., synced] = rows else {
+        panic!("no rows");
+    };
+    assert_eq!(events.len(), 2, "\n{}", end.out);
     let column = |name: &str| heading.find(name).expect("a column");
     let died = rows.iter().find(|r| r.contains("ContainerDied"));
     let died = died.expect("the job's exit");
@@ -203,6 +222,42 @@ async fn table_is_aligned_and_without_colours_in_a_pipe() {
         ("EXIT", "7 Error"),
     ] {
         assert!(died[column(name)..].starts_with(value), "{}", end.out);
+    }
+    assert!(
+        events.iter().all(|e| e.starts_with("initial ")),
+        "{}",
+        end.out
+    );
+    assert!(
+        synced[column("TYPE")..].starts_with("Synced "),
+        "{}",
+        end.out
+    );
+    assert_eq!(&synced[column("POD")..], "1 pod", "{}", end.out);
+}
+
+#[tokio::test]
+async fn table_shows_time_of_changes_and_marks_initial_events() {
+    let sim = Sim::start().await;
+    crashing_pod(&sim.kubelet, "before", 7).await;
+    let mut watch = sim.run(&["watch"]);
+    watch.line().await.expect("a heading");
+    let starts_with_time = |line: &str| line.as_bytes().first().is_some_and(u8::is_ascii_digit);
+    loop {
+        let line = watch.line().await.expect("a line");
+        if line.contains(" Synced ") {
+            assert!(starts_with_time(&line), "{line}");
+            break;
+        }
+        assert!(line.starts_with("initial "), "{line}");
+    }
+    crashing_pod(&sim.kubelet, "during", 5).await;
+    loop {
+        let line = watch.line().await.expect("a line");
+        assert!(starts_with_time(&line), "{line}");
+        if line.contains("test/during ") && line.contains("5 Error") {
+            break;
+        }
     }
 }
 
@@ -220,6 +275,10 @@ async fn embedded_runtime_has_workload_and_removes_its_socket() {
     assert!(end.took >= Duration::from_secs(3), "{:?}", end.took);
     assert!(end.took < Duration::from_secs(8), "{:?}", end.took);
     let events: Vec<Value> = end.out.lines().map(object).collect();
+    let (synced, events): (Vec<Value>, Vec<Value>) =
+        events.into_iter().partition(|e| e["type"] == "Synced");
+    assert_eq!(synced.len(), 1, "{}", end.out);
+    synced.iter().for_each(check_synced_fields);
     events.iter().for_each(check_event_fields);
     assert!(
         events.iter().any(|e| e["source"] == "stream"),
@@ -245,6 +304,8 @@ async fn watch_ends_on_sigint_at_once() {
     let sim = Sim::start().await;
     let mut watch = sim.run(&["watch"]);
     watch.line().await.expect("a heading");
+    let synced = watch.line().await.expect("the end of the initial events");
+    assert!(synced.ends_with("Synced            0 pods"), "{synced}");
     watch.signal("INT").await;
     let end = watch.end().await;
     assert_eq!((end.code(), &*end.out, &*end.err), (Some(130), "", ""));

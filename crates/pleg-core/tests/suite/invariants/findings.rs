@@ -58,7 +58,7 @@ fn containerd() -> EventProfile {
     profile.promises_started = true;
     profile.promises_stopped = true;
     profile.removal_suppresses_stopped = false;
-    profile.shares_events_out = true;
+    profile.splits_events_between_subscribers = true;
     profile
 }
 

@@ -269,7 +269,38 @@ fn a9_pod_without_a_label_is_read_by_a_complete_list() {
     assert!(t.answer_of(waiter).expect("answered").is_err());
 }
 
-/// An event without names does not show whether there is a label.
+/// A waiter is not delayed by the backoff of its pod, whichever read has to answer it.
+#[test]
+fn waiter_of_a_changed_pod_without_a_label_does_not_wait_out_the_backoff() {
+    let unlabelled = |mut report: Report| {
+        report.identity.unlabelled = true;
+        report
+    };
+    let mut t = Script::confirmed();
+    t.node = rows().map(unlabelled).to_vec();
+    t.relist();
+    t.settle();
+    t.pass(10);
+    t.request_reinspect("p");
+    let shown = t.node.clone();
+    t.list(&shown);
+    t.inspection_fails(&[]);
+    let waiter = t.wait("p", t.now());
+    let ended = [
+        shown[0].clone(),
+        unlabelled(container("c", "p", ReportedState::Exited)),
+    ];
+    t.list(&ended);
+    assert_eq!(t.inspection_wanted(), Some(&"p".into()));
+    t.inspect(
+        &[shown[0].clone(), unlabelled(exited("c", "p", 3, "Error"))],
+        &[],
+    );
+    let view = t.view_for(waiter);
+    assert_eq!(view.status.containers[0].details.exit_code, Some(3));
+}
+
+/// An event without names leaves open whether there is a label.
 #[test]
 fn pod_of_an_id_without_names_is_read_by_a_complete_list() {
     let mut t = Script::confirmed();

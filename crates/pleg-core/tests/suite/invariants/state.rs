@@ -211,9 +211,10 @@ fn wrong_removal_is_overruled_after_ten_seconds_despite_a_backoff() {
     assert_eq!(t.said(ContainerStarted, "c"), 2);
 }
 
-/// A list that shows an id of a pod that is recorded as removed does not confirm the pod's end.
+/// A pod that is recorded as gone and listed all the same is published as the newest read showed it,
+/// until a list does not show it (invariant 2).
 #[test]
-fn list_that_shows_an_id_of_a_removed_pod_does_not_confirm_its_end() {
+fn removed_pod_that_is_listed_is_published_until_a_list_omits_it() {
     let mut t = running();
     t.event(
         Deleted,
@@ -226,20 +227,41 @@ fn list_that_shows_an_id_of_a_removed_pod_does_not_confirm_its_end() {
     t.relist_shows(&rows());
     t.relist_shows(&rows());
     assert_eq!(t.swept, []);
+    let status = &t.view().status;
+    let running = |c: &pleg_core::ContainerStatus| c.state == pleg_core::ContainerState::Running;
+    assert!(status.active_sandbox().is_some() && status.containers.iter().all(running));
+    assert_eq!(status.containers.len(), 1);
+    t.relist_shows(&[]);
+    assert_eq!(t.withdrawn, [PodUid::from("p"), PodUid::from("p")]);
     t.relist_shows(&[]);
     assert_eq!(t.swept, [PodUid::from("p")]);
 }
 
-/// A list confirms the absence of pods that are not in the cache: so a pod of which the list showed
-/// an id must be in the cache, also if it is recorded as not existing.
+/// The newest read is the one that began last, not the one that ended last (invariant 2).
 #[test]
-fn removed_pod_that_a_list_shows_is_published_without_as_of() {
+fn removed_id_is_shown_as_the_read_that_began_last_showed_it() {
+    let mut t = running();
+    let s = || sandbox("s", "p", ReportedState::Running);
+    t.event(Deleted, "c", Some(s()), &[]);
+    t.pass(1);
+    t.wait("p", t.now());
+    t.pass(5);
+    t.relist_shows(&rows());
+    t.inspect(&[s(), exited("c", "p", 1, "Error")], &[]);
+    let states: Vec<_> = t.view().status.containers.iter().map(|c| c.state).collect();
+    assert_eq!(states, [pleg_core::ContainerState::Running]);
+}
+
+/// What is first learned of as removed and then listed is published, as of no read: a list does
+/// not confirm a pod of which it contradicts something.
+#[test]
+fn id_first_learned_as_removed_is_published_if_it_is_listed() {
     let mut t = Script::confirmed();
     t.event(Deleted, "s", None, &[]);
     t.pass(1);
     t.relist_shows(&[sandbox("s", "p", ReportedState::Running)]);
     let held = t.published.last().expect("something is published");
-    assert!(held.status.is_nothing());
+    assert!(held.status.active_sandbox().is_some());
     assert_eq!((&held.status.uid, held.as_of), (&PodUid::from("p"), None));
     t.relist_shows(&[]);
     t.relist_shows(&[]);

@@ -62,8 +62,10 @@ pub struct News {
     told: Option<State>,
     /// Its own statuses still show what it says is deleted.
     contradicts: bool,
-    /// The cache showed the subject before.
+    /// The cache showed the subject before, and not as one that is recorded as removed.
     was_shown: bool,
+    /// It was recorded as removed before.
+    was_gone: bool,
     /// Nothing had ever named the subject, and the event names its pod.
     is_new: bool,
     /// Ids that it names and that nothing had named before.
@@ -114,6 +116,7 @@ impl Laws {
             .cloned()
             .collect();
         let new = strangers.contains(&event.id);
+        let was_gone = self.is_gone(&event.id);
         if told == Some(State::Gone) && !contradicts {
             if new {
                 self.silent.insert(event.id.clone());
@@ -135,7 +138,8 @@ impl Laws {
             id: event.id.clone(),
             told,
             contradicts,
-            was_shown: self.shown(&event.id).is_some(),
+            was_shown: self.shown(&event.id).is_some() && !was_gone,
+            was_gone,
             is_new: new && names_its_pod,
             strangers,
         };
@@ -154,6 +158,12 @@ impl Laws {
     fn shown(&self, id: &Id) -> Option<(Option<State>, bool)> {
         let mut views = self.cache.values();
         views.find_map(|v| seen(&v.status).get(id).map(|s| (s.state, s.unknown)))
+    }
+
+    /// Whether it is recorded as removed, though the newest read may show it.
+    fn is_gone(&self, id: &Id) -> bool {
+        let believed = self.believed.get(id);
+        believed.is_some_and(|(state, _)| *state == State::Gone)
     }
 
     /// The machine has applied it.
@@ -180,7 +190,7 @@ impl Laws {
         };
         if told == State::Gone {
             hold!(
-                now_shown.is_none(),
+                now_shown.is_none() || news.was_gone,
                 "law2-joined-at-once",
                 "{now_shown:?} after {news:?}"
             );

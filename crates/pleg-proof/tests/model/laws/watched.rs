@@ -185,8 +185,10 @@ impl Laws {
         for asked in self.waiting.values().filter(|a| a.after <= now) {
             let in_flight = self.flights.values().any(|(uid, _)| *uid == asked.uid);
             let last = self.watch.inspected.get(&asked.uid).copied();
-            let since = asked.asked.max(asked.after).max(last.unwrap_or_default());
-            // A pod with an id that has no label is read by a complete list.
+            // A pod with an id that has no label is read by a complete list, and its statuses then.
+            let listed = self.watch.ended * u64::from(self.unlabelled);
+            let read = last.unwrap_or_default().max(listed);
+            let since = asked.asked.max(asked.after).max(read);
             let by_list = self.unlabelled && listing;
             let is_read = in_flight || by_list || now <= since + 3_000;
             hold!(

@@ -1,9 +1,9 @@
-//! Knobs: the text syntax of [`Chaos`], defined in one table. Pure.
+//! Knobs: the text syntax of [`FaultProfile`], defined in one table. Pure.
 
 use std::{fmt, time::Duration};
 
 use super::{
-    CallChaos, Chaos, Failure, Hang, Rate,
+    CallFaultProfile, Failure, FaultProfile, Hang, Rate,
     values::{BYTES, CODES, DURATION, NUMBER, RATE, bytes, code_name, count, duration, flag, rate},
 };
 
@@ -16,11 +16,11 @@ pub(super) struct Knob {
 
 /// Where the value is stored, and its type.
 enum Slot {
-    Rate(fn(&mut Chaos) -> &mut Rate),
-    Flag(fn(&mut Chaos) -> &mut bool),
-    Number(fn(&mut Chaos) -> &mut Option<usize>),
-    Bytes(fn(&mut Chaos) -> &mut Option<usize>),
-    Span(fn(&mut Chaos) -> &mut Duration),
+    Rate(fn(&mut FaultProfile) -> &mut Rate),
+    Flag(fn(&mut FaultProfile) -> &mut bool),
+    Number(fn(&mut FaultProfile) -> &mut Option<usize>),
+    Bytes(fn(&mut FaultProfile) -> &mut Option<usize>),
+    Span(fn(&mut FaultProfile) -> &mut Duration),
 }
 
 const fn knob(name: &'static str, slot: Slot, about: &'static str) -> Knob {
@@ -37,20 +37,20 @@ pub(super) const KNOBS: &[Knob] = &[
     knob("freeze", RateSlot(|c| &mut c.events.freeze), "an event carries the statuses of the previous one"),
     knob("sandbox.nil", RateSlot(|c| &mut c.events.nil_sandbox), "an event has no sandbox status"),
     knob("containers.empty", RateSlot(|c| &mut c.events.no_containers), "an event has no container statuses"),
-    knob("containers.hole", RateSlot(|c| &mut c.events.hole), "an event has an empty container status"),
+    knob("containers.hole", RateSlot(|c| &mut c.events.hole), "an event has an additional, empty container status"),
     knob("stamp.zero", RateSlot(|c| &mut c.events.stamp_zero), "an event's created_at is 0"),
-    knob("stamp.negative", RateSlot(|c| &mut c.events.stamp_negative), "… is Go's zero time, which is negative"),
-    knob("stamp.seconds", RateSlot(|c| &mut c.events.stamp_seconds), "… is in seconds"),
-    knob("stamp.future", RateSlot(|c| &mut c.events.stamp_future), "… is one hour in the future"),
+    knob("stamp.negative", RateSlot(|c| &mut c.events.stamp_negative), "an event's created_at is Go's zero time, which is negative"),
+    knob("stamp.seconds", RateSlot(|c| &mut c.events.stamp_seconds), "an event's created_at is in seconds"),
+    knob("stamp.future", RateSlot(|c| &mut c.events.stamp_future), "an event's created_at is one hour in the future"),
     knob("stamp.pause", Span(|c| &mut c.events.stamp_pause), "events wait between the copy of their statuses and their timestamp"),
-    knob("oversize", RateSlot(|c| &mut c.events.oversize), "an event is 5 MB larger"),
-    knob("oversize.bytes", Bytes(|c| &mut c.events.oversize_bytes), "… or by this size"),
-    knob("second_subscriber", RateSlot(|c| &mut c.events.second_subscriber), "a second subscriber takes an event (only where each goes to one subscriber)"),
+    knob("oversize", RateSlot(|c| &mut c.events.oversize), "an event is larger, by 5 MB or oversize.bytes"),
+    knob("oversize.bytes", Bytes(|c| &mut c.events.oversize_bytes), "the size that oversize adds"),
+    knob("second_subscriber", RateSlot(|c| &mut c.events.second_subscriber), "a second subscriber takes an event (containerd 1.x, CRI-O up to 1.27)"),
     knob("stream.end_after", Number(|c| &mut c.events.end_after), "event streams end with OK after that many events"),
-    knob("stream.mute", Flag(|c| &mut c.events.mute), "current event streams stay open and never deliver anything again"),
+    knob("stream.mute", Flag(|c| &mut c.events.mute), "the current event streams stay open and deliver nothing from now on"),
     knob("list.empty", RateSlot(|c| &mut c.lists.empty), "a list is answered with no items"),
     knob("list.pad", Bytes(|c| &mut c.lists.pad), "every item of a list is larger by this size"),
-    knob("list.limit", Bytes(|c| &mut c.lists.limit), "larger list responses fail (instead of the runtime's own limit)"),
+    knob("list.limit", Bytes(|c| &mut c.lists.limit), "list responses above this size fail (instead of the runtime's limit)"),
     knob("list.page", Number(|c| &mut c.lists.page), "the number of items per page of a streaming list"),
     knob("list.empty_page", RateSlot(|c| &mut c.lists.empty_page), "a streaming list starts with an empty page"),
     knob("list.break_after", Number(|c| &mut c.lists.break_after), "streaming lists fail after that many pages"),
@@ -139,7 +139,7 @@ pub struct KnobHelp {
 
 /// The descriptions of all knobs.
 #[must_use]
-pub fn help() -> Vec<KnobHelp> {
+pub fn knob_help() -> Vec<KnobHelp> {
     let knobs = KNOBS.iter().map(|knob| KnobHelp {
         usage: match knob.slot {
             RateSlot(_) => format!("{}=RATE", knob.name),
@@ -157,7 +157,7 @@ pub fn help() -> Vec<KnobHelp> {
     knobs.chain(calls).collect()
 }
 
-impl Chaos {
+impl FaultProfile {
     /// Sets one knob from text: `KNOB=VALUE`, `KNOB` (the same as `KNOB=on`) or `KNOB=off`. Returns
     /// the name under which the knob is shown and counted.
     ///
@@ -192,7 +192,7 @@ impl Chaos {
     fn parse_call_knob<'a>(
         &mut self,
         name: &'a str,
-    ) -> Result<(&mut CallChaos, String, &'a str), KnobError> {
+    ) -> Result<(&mut CallFaultProfile, String, &'a str), KnobError> {
         let unknown = || KnobError::Unknown {
             name: name.to_owned(),
             near: similar_knobs(name),
@@ -224,7 +224,7 @@ impl Chaos {
     }
 
     /// Every group of calls, with its name.
-    fn all_call_chaos(&self) -> impl Iterator<Item = (String, &CallChaos)> {
+    fn all_call_fault_profiles(&self) -> impl Iterator<Item = (String, &CallFaultProfile)> {
         let fixed = [("all", &self.all_calls), ("pod.*", &self.all_pods)];
         let fixed = fixed
             .into_iter()
@@ -239,36 +239,36 @@ impl Chaos {
 }
 
 /// One knob per line, only those that are on.
-impl fmt::Display for Chaos {
+impl fmt::Display for FaultProfile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The table returns mutable slots, so this needs a copy.
-        let mut chaos = self.clone();
+        let mut profile = self.clone();
         for knob in KNOBS {
             let name = knob.name;
             match knob.slot {
-                RateSlot(slot) => match *slot(&mut chaos) {
+                RateSlot(slot) => match *slot(&mut profile) {
                     Rate::Never => {}
                     rate => writeln!(f, "{name}={rate}")?,
                 },
                 Flag(slot) => {
-                    if *slot(&mut chaos) {
+                    if *slot(&mut profile) {
                         writeln!(f, "{name}=on")?;
                     }
                 }
                 Number(slot) | Bytes(slot) => {
-                    if let Some(number) = slot(&mut chaos) {
+                    if let Some(number) = slot(&mut profile) {
                         writeln!(f, "{name}={number}")?;
                     }
                 }
                 Span(slot) => {
-                    let duration = *slot(&mut chaos);
+                    let duration = *slot(&mut profile);
                     if !duration.is_zero() {
                         writeln!(f, "{name}={duration:?}")?;
                     }
                 }
             }
         }
-        for (name, calls) in self.all_call_chaos() {
+        for (name, calls) in self.all_call_fault_profiles() {
             if !calls.latency.is_zero() {
                 writeln!(f, "{name}.latency={:?}", calls.latency)?;
             }
@@ -285,7 +285,7 @@ impl fmt::Display for Chaos {
     }
 }
 
-fn set_calls(calls: &mut CallChaos, fault: &str, value: &str) -> Result<(), &'static str> {
+fn set_calls(calls: &mut CallFaultProfile, fault: &str, value: &str) -> Result<(), &'static str> {
     match fault {
         "latency" => calls.latency = duration(value).ok_or(DURATION)?,
         "hang" => {
@@ -350,8 +350,8 @@ mod tests {
 
     #[test]
     fn every_knob_is_displayed_as_it_is_parsed() {
-        let mut chaos = Chaos::default();
-        assert_eq!(chaos.to_string(), "");
+        let mut profile = FaultProfile::default();
+        assert_eq!(profile.to_string(), "");
         let all = "drop=5%\nduplicate=0.1%\nswap=#3\nfreeze=100%\nsandbox.nil=1%\n\
                    containers.empty=2%\ncontainers.hole=3%\nstamp.zero=4%\nstamp.negative=5%\n\
                    stamp.seconds=6%\nstamp.future=7%\nstamp.pause=50ms\noversize=#1\n\
@@ -361,10 +361,10 @@ mod tests {
                    all.latency=20ms\npod.*.hang=on\nlist_containers.hang=180s\n\
                    version.fail=unavailable@10%\npod.u-1.hang=on\n";
         for line in all.lines() {
-            let name = chaos.set(line).unwrap();
+            let name = profile.set(line).unwrap();
             assert!(line.starts_with(&name), "{line}");
         }
-        assert_eq!(chaos.to_string(), all);
+        assert_eq!(profile.to_string(), all);
         assert_eq!(
             all.lines()
                 .filter(|l| KNOBS.iter().any(|k| l.starts_with(&format!("{}=", k.name))))
@@ -373,16 +373,16 @@ mod tests {
         );
         for line in all.lines() {
             let (name, _) = line.split_once('=').unwrap();
-            chaos.set(&format!("{name}=off")).unwrap();
+            profile.set(&format!("{name}=off")).unwrap();
         }
-        assert_eq!(chaos, Chaos::default());
+        assert_eq!(profile, FaultProfile::default());
     }
 
     #[test]
     fn values_are_parsed_with_their_units() {
         let set = |text: &str| {
-            let mut chaos = Chaos::default();
-            chaos.set(text).map(|_| chaos)
+            let mut profile = FaultProfile::default();
+            profile.set(text).map(|_| profile)
         };
         assert_eq!(set("drop").unwrap().events.drop, Rate::ALWAYS);
         assert_eq!(set("drop=0%").unwrap().events.drop, Rate::Never);
@@ -404,7 +404,7 @@ mod tests {
 
     #[test]
     fn errors_name_the_value_and_what_is_allowed() {
-        let error = |text: &str| Chaos::default().set(text).unwrap_err().to_string();
+        let error = |text: &str| FaultProfile::default().set(text).unwrap_err().to_string();
         assert_eq!(
             error("drop=often"),
             "drop=often: not a rate, such as 5%, 0.1%, on, off, or #3 for the third from now"

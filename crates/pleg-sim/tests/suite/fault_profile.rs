@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pleg_cri::v1::{self, ContainerEventResponse, GetEventsRequest};
-use pleg_sim::{Chaos, Hang, KnobError, Mode, Rate, Sim};
+use pleg_sim::{FaultProfile, Hang, KnobError, Mode, Rate, Sim};
 use tonic::{Code, Status};
 
 use crate::common::{
@@ -12,11 +12,11 @@ use crate::common::{
 
 /// A simulator with the knobs, a subscriber and a client.
 async fn sim_with_knobs(knobs: &[&str]) -> (Sim, Events, Client) {
-    let mut chaos = Chaos::default();
+    let mut profile = FaultProfile::default();
     for knob in knobs {
-        chaos.set(knob).unwrap();
+        profile.set(knob).unwrap();
     }
-    let sim = sim().chaos(chaos).build();
+    let sim = sim().fault_profile(profile).build();
     let events = Events::subscribe(&sim).await;
     let cri = Client::connect(&sim).await;
     (sim, events, cri)
@@ -58,6 +58,38 @@ async fn event_is_lost_sent_twice_or_swapped() {
     let s = cri.run("p").await;
     let received = events.next_as_text(2, &[(&s, "S")]).await;
     assert_eq!(received, [s1, s2]);
+    assert!(!sim.fired().contains_key("swap"), "nothing was swapped");
+    sim.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn swap_of_every_event_swaps_pairs_and_counts_each_pair_once() {
+    let [s1, s2, a1, a2] = START;
+    let (sim, mut events, mut cri) = sim_with_knobs(&["swap"]).await;
+    let s = cri.run("p").await;
+    let a = cri.create_and_start(&s, "a", "").await;
+    let received = events.next_as_text(4, &[(&s, "S"), (&a, "A")]).await;
+    assert_eq!(received, [s2, s1, a2, a1]);
+    assert_eq!(sim.fired()["swap"], 2);
+    sim.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_event_is_not_swapped_with_the_one_before() {
+    let [s1, _, a1, a2] = START;
+    // STARTED(S) is lost; CREATED(S) is held until CREATED(A), and sent after it.
+    let (sim, mut events, mut cri) = sim_with_knobs(&["swap=#1", "drop=#2"]).await;
+    let s = cri.run("p").await;
+    let a = cri.create_and_start(&s, "a", "").await;
+    let names = [(s.as_str(), "S"), (&a, "A")];
+    assert_eq!(events.next_as_text(3, &names).await, [a1, s1, a2]);
+    assert_eq!(sim.fired()["swap"], 1);
+    sim.shutdown().await;
+    // Nothing follows the lost event, so CREATED(S) is sent after the timeout.
+    let (sim, mut events, mut cri) = sim_with_knobs(&["swap=#1", "drop=#2"]).await;
+    let s = cri.run("p").await;
+    assert_eq!(events.next_as_text(1, &[(&s, "S")]).await, [s1]);
+    assert!(!sim.fired().contains_key("swap"), "nothing was swapped");
     sim.shutdown().await;
 }
 
@@ -158,7 +190,7 @@ async fn stream_ends_early_or_is_muted() {
     let (sim, mut muted, mut cri) = sim_with_knobs(&["stream.mute"]).await;
     cri.run("p").await;
     assert!(is_pending_when_idle(&mut std::future::pending::<()>()).await);
-    sim.set_chaos(Chaos::default());
+    sim.set_fault_profile(FaultProfile::default());
     cri.run("q").await;
     assert!(muted.is_silent().await);
     assert_eq!(sim.subscribers(), 1, "the runtime notices nothing");
@@ -219,7 +251,7 @@ async fn call_is_delayed_or_fails() {
         (sim.fired()["version.latency"], sim.fired()["all.latency"]),
         (2, 4)
     );
-    sim.control("calm").await.unwrap();
+    sim.control("reset").await.unwrap();
     sim.set_knob("version.fail=unavailable@#2").unwrap();
     version(&mut cri).await.unwrap();
     assert_eq!(
@@ -252,7 +284,7 @@ async fn list_hangs_until_duration_ends_or_knob_is_off() {
     // Without a duration, calls hang until the knob is turned off. Then those that waited proceed.
     sim.set_knob("list_containers.hang").unwrap();
     let expected = Some(Hang::On);
-    assert_eq!(sim.chaos().calls["ListContainers"].hang, expected);
+    assert_eq!(sim.fault_profile().calls["ListContainers"].hang, expected);
     let mut waiting = Box::pin(async move { listed(&mut cri).await });
     assert!(!within(Duration::from_secs(3600), &mut waiting).await);
     sim.set_knob("drop=5%").unwrap();
@@ -283,7 +315,7 @@ async fn calls_that_name_a_pod_hang() {
         (sim.fired()["pod.uid-p.hang"], sim.fired()["pod.*.hang"]),
         (1, 1)
     );
-    sim.set_chaos(Chaos::default());
+    sim.set_fault_profile(FaultProfile::default());
     assert!(within(Duration::from_millis(10), sandbox(&p)).await);
     sim.shutdown().await;
 }
@@ -400,10 +432,10 @@ async fn status_of_existing_id_is_not_found() {
 #[tokio::test(start_paused = true)]
 async fn invalid_knob_changes_nothing() {
     let (sim, mut events, mut cri) = sim_with_knobs(&[]).await;
-    let mut chaos = Chaos::default();
-    chaos.events.duplicate = Rate::ALWAYS;
-    sim.set_chaos(chaos.clone());
-    assert_eq!(sim.chaos(), chaos);
+    let mut profile = FaultProfile::default();
+    profile.events.duplicate = Rate::ALWAYS;
+    sim.set_fault_profile(profile.clone());
+    assert_eq!(sim.fault_profile(), profile);
     cri.run("p").await;
     for _ in 0..4 {
         events.next().await;
@@ -411,6 +443,10 @@ async fn invalid_knob_changes_nothing() {
     assert!(events.is_silent().await);
     let rejected = sim.set_knob("duplicate=often");
     assert!(matches!(rejected, Err(KnobError::Value { .. })));
-    assert_eq!(sim.chaos(), chaos, "an invalid knob changes nothing");
+    assert_eq!(
+        sim.fault_profile(),
+        profile,
+        "an invalid knob changes nothing"
+    );
     sim.shutdown().await;
 }

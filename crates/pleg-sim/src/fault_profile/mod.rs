@@ -1,7 +1,7 @@
 //! Configurable faults, as plain data.
 //!
-//! [`Chaos`] is the configuration. `knobs` reads and writes it as text, for flags and for control
-//! at run time. `injector` makes the random decisions and counts the faults that fired. The faults
+//! [`FaultProfile`] is the configuration. `knobs` reads and writes it as text, for flags and for
+//! control at run time. `injector` makes the random decisions and counts the faults that fired. The faults
 //! take effect in `events` (events), `stream` (what a subscriber receives), `lists` (list
 //! responses) and `Engine::admit` (every call).
 
@@ -13,7 +13,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use tonic::Code;
 
-pub use self::knobs::{KnobError, KnobHelp, help};
+pub use self::knobs::{KnobError, KnobHelp, knob_help};
 pub(crate) use self::{
     injector::{Injector, Publish},
     values::duration,
@@ -21,33 +21,34 @@ pub(crate) use self::{
 
 /// The faults that the runtime shows. The default is none.
 ///
-/// As text it is one `KNOB=VALUE` per line, in the syntax of [`Chaos::set`].
+/// As text it is one `KNOB=VALUE` per line, in the syntax of [`FaultProfile::set`].
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub struct Chaos {
+pub struct FaultProfile {
     /// Faults of events.
-    pub events: EventChaos,
+    pub events: EventFaultProfile,
     /// Faults of list and status responses.
-    pub lists: ListChaos,
+    pub lists: ListFaultProfile,
     /// Faults of calls, by method name as in the CRI (`ListContainers`).
-    pub calls: BTreeMap<&'static str, CallChaos>,
+    pub calls: BTreeMap<&'static str, CallFaultProfile>,
     /// Faults of every call.
-    pub all_calls: CallChaos,
+    pub all_calls: CallFaultProfile,
     /// Faults of calls that name a sandbox or container of a pod, by the pod's uid.
-    pub pods: BTreeMap<String, CallChaos>,
+    pub pods: BTreeMap<String, CallFaultProfile>,
     /// Faults of calls that name any sandbox or container.
-    pub all_pods: CallChaos,
+    pub all_pods: CallFaultProfile,
 }
 
 /// Faults of events. Each applies to each event once.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub struct EventChaos {
+pub struct EventFaultProfile {
     /// The event is lost.
     pub drop: Rate,
     /// The event is sent twice.
     pub duplicate: Rate,
-    /// The event is sent after the next event, or after 100 ms if there is none.
+    /// The event is sent after the next event, or after 100 ms if there is none. It is counted in
+    /// [`Sim::fired`](crate::Sim::fired) only if it was sent after another event.
     pub swap: Rate,
     /// The event carries the statuses of the sandbox's previous event.
     pub freeze: Rate,
@@ -89,7 +90,7 @@ pub struct EventChaos {
 /// Faults of list and status responses.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub struct ListChaos {
+pub struct ListFaultProfile {
     /// A list is answered with OK and no items.
     pub empty: Rate,
     /// Every item is larger by that many bytes.
@@ -112,7 +113,7 @@ pub struct ListChaos {
 /// Faults of calls.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub struct CallChaos {
+pub struct CallFaultProfile {
     /// Each call takes that much longer.
     pub latency: Duration,
     /// Calls hang.
@@ -176,7 +177,7 @@ impl fmt::Display for Rate {
     }
 }
 
-impl CallChaos {
+impl CallFaultProfile {
     fn is_off(&self) -> bool {
         *self == Self::default()
     }

@@ -1,4 +1,4 @@
-//! Applies [`Chaos`]: makes the random decisions, counts the faults that fired, and measures how
+//! Applies [`FaultProfile`]: makes the random decisions, counts the faults that fired, and measures how
 //! long calls hang.
 //!
 //! All decisions use one random number generator, seeded from the simulator's seed.
@@ -14,16 +14,19 @@ use pleg_runtime::clock::Clock;
 use tokio::{sync::watch, time::Instant};
 use tonic::{Code, Status};
 
-use super::{CallChaos, Chaos, Hang, KnobError, Rate, knobs::snake};
+use super::{
+    CallFaultProfile, EventFaultProfile, FaultProfile, Hang, KnobError, Rate, knobs::snake,
+};
 use crate::{
     id::Rng,
-    profile::{GO_ZERO_TIME, Profile},
+    profile::{GO_ZERO_TIME, RuntimeProfile},
     views::Snapshot,
 };
 
 /// The additional size of an event if `oversize.bytes` is not set.
 const DEFAULT_OVERSIZE: usize = 5_000_000;
 const SECOND_SUBSCRIBER: &str = "second_subscriber";
+const SWAP: &str = "swap";
 const HOUR: i64 = 3_600_000_000_000;
 
 #[derive(Debug)]
@@ -38,7 +41,7 @@ pub(crate) struct Injector {
 
 #[derive(Debug)]
 struct State {
-    chaos: Chaos,
+    fault_profile: FaultProfile,
     rng: Rng,
     /// The number of cases that each knob decided since it was set.
     cases: HashMap<String, u64>,
@@ -61,10 +64,15 @@ pub(crate) enum Publish {
 }
 
 impl Injector {
-    pub(crate) fn new(chaos: Chaos, profile: &Profile, seed: u64, clock: Clock) -> Self {
+    pub(crate) fn new(
+        fault_profile: FaultProfile,
+        profile: &RuntimeProfile,
+        seed: u64,
+        clock: Clock,
+    ) -> Self {
         let injector = Self {
             state: Mutex::new(State {
-                chaos: Chaos::default(),
+                fault_profile: FaultProfile::default(),
                 rng: Rng::new(seed.rotate_left(32)),
                 cases: HashMap::new(),
                 fired: BTreeMap::new(),
@@ -76,7 +84,7 @@ impl Injector {
             changes: watch::Sender::default(),
             clock,
         };
-        injector.replace(chaos);
+        injector.replace(fault_profile);
         injector
     }
 
@@ -90,19 +98,19 @@ impl Injector {
 
     // === configuration ===
 
-    pub(crate) fn chaos(&self) -> Chaos {
-        self.state().chaos.clone()
+    pub(crate) fn fault_profile(&self) -> FaultProfile {
+        self.state().fault_profile.clone()
     }
 
     /// Replaces all knobs. Hangs start now, and cases are counted from now.
-    pub(crate) fn replace(&self, chaos: Chaos) {
+    pub(crate) fn replace(&self, fault_profile: FaultProfile) {
         let now = self.now();
         let mut state = self.state();
         state.cases.clear();
         state.set_at.clear();
         state.replaced_at = now;
         state.last_statuses.clear();
-        state.chaos = chaos;
+        state.fault_profile = fault_profile;
         drop(state);
         self.changes.send_modify(|n| *n = n.wrapping_add(1));
     }
@@ -111,9 +119,9 @@ impl Injector {
     pub(crate) fn set(&self, knob: &str) -> Result<(), KnobError> {
         let now = self.now();
         let mut state = self.state();
-        let mut chaos = state.chaos.clone();
-        let name = self.try_set(&mut chaos, knob)?;
-        state.chaos = chaos;
+        let mut fault_profile = state.fault_profile.clone();
+        let name = self.try_set(&mut fault_profile, knob)?;
+        state.fault_profile = fault_profile;
         state.cases.remove(&name);
         state.set_at.insert(name, now);
         drop(state);
@@ -123,7 +131,7 @@ impl Injector {
 
     /// Sets several knobs, or none if one of them is not valid.
     pub(crate) fn set_all(&self, knobs: &[&str]) -> Result<(), KnobError> {
-        let mut trial = self.chaos();
+        let mut trial = self.fault_profile();
         for knob in knobs {
             self.try_set(&mut trial, knob)?;
         }
@@ -131,9 +139,9 @@ impl Injector {
     }
 
     /// Sets one knob, unless it has no effect in the simulated runtime.
-    fn try_set(&self, chaos: &mut Chaos, knob: &str) -> Result<String, KnobError> {
-        let name = chaos.set(knob)?;
-        let is_on = chaos.events.second_subscriber != Rate::Never;
+    fn try_set(&self, fault_profile: &mut FaultProfile, knob: &str) -> Result<String, KnobError> {
+        let name = fault_profile.set(knob)?;
+        let is_on = fault_profile.events.second_subscriber != Rate::Never;
         match &self.no_second_subscriber {
             Some(runtime) if name == SECOND_SUBSCRIBER && is_on => Err(KnobError::Mode {
                 knob: name,
@@ -182,7 +190,7 @@ impl Injector {
             self.clock.sleep_until(until).await;
         }
         failure.map_or(Ok(()), |code| {
-            Err(Status::new(code, "chaos: this call fails"))
+            Err(Status::new(code, "injected fault: this call fails"))
         })
     }
 
@@ -221,67 +229,84 @@ impl Injector {
 
     pub(crate) fn stamp_pause(&self) -> Duration {
         let mut state = self.state();
-        let pause = state.chaos.events.stamp_pause;
+        let pause = state.fault_profile.events.stamp_pause;
         if !pause.is_zero() {
             state.count("stamp.pause");
         }
         pause
     }
 
-    /// Changes an event of a sandbox before it is published, and returns how it is published.
-    pub(crate) fn alter_event(&self, sandbox: &str, event: &mut ContainerEventResponse) -> Publish {
+    /// Changes an event of a sandbox before it is published.
+    pub(crate) fn alter_event(&self, sandbox: &str, event: &mut ContainerEventResponse) {
         let mut state = self.state();
-        let chaos = state.chaos.events.clone();
-        if chaos.freeze != Rate::Never {
+        let faults = state.fault_profile.events.clone();
+        if faults.freeze != Rate::Never {
             let now = (
                 event.pod_sandbox_status.clone(),
                 event.containers_statuses.clone(),
             );
             let before = state.last_statuses.insert(sandbox.to_owned(), now);
             if let Some((status, containers)) = before
-                && state.roll("freeze", chaos.freeze)
+                && state.fires("freeze", faults.freeze)
             {
                 event.pod_sandbox_status = status;
                 event.containers_statuses = containers;
             }
         }
-        if state.roll("sandbox.nil", chaos.nil_sandbox) {
+        if state.fires("sandbox.nil", faults.nil_sandbox) {
             event.pod_sandbox_status = None;
         }
-        if state.roll("containers.empty", chaos.no_containers) {
+        if state.fires("containers.empty", faults.no_containers) {
             event.containers_statuses.clear();
         }
-        if state.roll("containers.hole", chaos.hole) {
+        if state.fires("containers.hole", faults.hole) {
             event.containers_statuses.push(ContainerStatus::default());
         }
-        if state.roll("stamp.zero", chaos.stamp_zero) {
+        if state.fires("stamp.zero", faults.stamp_zero) {
             event.created_at = 0;
         }
-        if state.roll("stamp.negative", chaos.stamp_negative) {
+        if state.fires("stamp.negative", faults.stamp_negative) {
             event.created_at = GO_ZERO_TIME;
         }
-        if state.roll("stamp.seconds", chaos.stamp_seconds) {
+        if state.fires("stamp.seconds", faults.stamp_seconds) {
             event.created_at /= 1_000_000_000;
         }
-        if state.roll("stamp.future", chaos.stamp_future) {
+        if state.fires("stamp.future", faults.stamp_future) {
             event.created_at = event.created_at.saturating_add(HOUR);
         }
-        if state.roll("oversize", chaos.oversize) {
-            let bytes = "x".repeat(chaos.oversize_bytes.unwrap_or(DEFAULT_OVERSIZE));
+        if state.fires("oversize", faults.oversize) {
+            let bytes = "x".repeat(faults.oversize_bytes.unwrap_or(DEFAULT_OVERSIZE));
             let status = event.pod_sandbox_status.get_or_insert_default();
             status
                 .annotations
                 .insert("pleg-sim/oversize".to_owned(), bytes);
         }
-        if state.roll("drop", chaos.drop) {
+    }
+
+    /// How the next event is published. `swap` is not counted here: it depends on the next event
+    /// (see [`Injector::count_swap`]).
+    pub(crate) fn publish_mode(&self) -> Publish {
+        let mut state = self.state();
+        let EventFaultProfile {
+            drop,
+            duplicate,
+            swap,
+            ..
+        } = state.fault_profile.events;
+        if state.fires("drop", drop) {
             Publish::Never
-        } else if state.roll("duplicate", chaos.duplicate) {
+        } else if state.fires("duplicate", duplicate) {
             Publish::Twice
-        } else if state.roll("swap", chaos.swap) {
+        } else if state.decide(SWAP, swap) {
             Publish::AfterNext
         } else {
             Publish::Once
         }
+    }
+
+    /// Counts an event that was published after the next one.
+    pub(crate) fn count_swap(&self) {
+        self.state().count(SWAP);
     }
 
     /// Whether an event goes to the second subscriber, where each event goes to one subscriber.
@@ -292,7 +317,7 @@ impl Injector {
     /// Whether a subscriber receives nothing from now on.
     pub(crate) fn mutes(&self) -> bool {
         let mut state = self.state();
-        let mute = state.chaos.events.mute;
+        let mute = state.fault_profile.events.mute;
         if mute {
             state.count("stream.mute");
         }
@@ -302,7 +327,11 @@ impl Injector {
     /// Whether a stream that has delivered that many events ends.
     pub(crate) fn ends_after(&self, events: usize) -> bool {
         let mut state = self.state();
-        let ends = state.chaos.events.end_after.is_some_and(|n| events >= n);
+        let ends = state
+            .fault_profile
+            .events
+            .end_after
+            .is_some_and(|n| events >= n);
         if ends {
             state.count("stream.end_after");
         }
@@ -312,16 +341,20 @@ impl Injector {
     // === lists ===
 
     /// Whether the knob fires in this case.
-    pub(crate) fn fires(&self, name: &'static str, rate: impl Fn(&Chaos) -> Rate) -> bool {
+    pub(crate) fn fires(&self, name: &'static str, rate: impl Fn(&FaultProfile) -> Rate) -> bool {
         let mut state = self.state();
-        let rate = rate(&state.chaos);
-        state.roll(name, rate)
+        let rate = rate(&state.fault_profile);
+        state.fires(name, rate)
     }
 
     /// The value of a knob, counted as fired if the knob is on.
-    pub(crate) fn value<T>(&self, name: &str, of: impl Fn(&Chaos) -> Option<T>) -> Option<T> {
+    pub(crate) fn value<T>(
+        &self,
+        name: &str,
+        of: impl Fn(&FaultProfile) -> Option<T>,
+    ) -> Option<T> {
         let mut state = self.state();
-        let value = of(&state.chaos);
+        let value = of(&state.fault_profile);
         if value.is_some() {
             state.count(name);
         }
@@ -334,32 +367,42 @@ impl State {
         *self.fired.entry(name.to_owned()).or_default() += 1;
     }
 
-    fn roll(&mut self, name: &str, rate: Rate) -> bool {
-        let fires = match rate {
-            Rate::Never => return false,
-            Rate::Millionths(n) => self.rng.below(1_000_000) < u64::from(n),
-            Rate::Nth(n) => {
-                let case = self.cases.entry(name.to_owned()).or_default();
-                *case += 1;
-                *case == n
-            }
-        };
+    /// Decides whether the knob fires in this case, and counts it if so.
+    fn fires(&mut self, name: &str, rate: Rate) -> bool {
+        let fires = self.decide(name, rate);
         if fires {
             self.count(name);
         }
         fires
     }
 
+    /// Decides whether the knob fires in this case.
+    fn decide(&mut self, name: &str, rate: Rate) -> bool {
+        match rate {
+            Rate::Never => false,
+            Rate::Millionths(n) => self.rng.below(1_000_000) < u64::from(n),
+            Rate::Nth(n) => {
+                let case = self.cases.entry(name.to_owned()).or_default();
+                *case += 1;
+                *case == n
+            }
+        }
+    }
+
     /// The groups that a call belongs to.
-    fn groups_for(&self, method: &'static str, pod: Option<&str>) -> Vec<(String, CallChaos)> {
-        let chaos = &self.chaos;
-        let mut groups = vec![("all".to_owned(), chaos.all_calls.clone())];
-        if let Some(calls) = chaos.calls.get(method) {
+    fn groups_for(
+        &self,
+        method: &'static str,
+        pod: Option<&str>,
+    ) -> Vec<(String, CallFaultProfile)> {
+        let profile = &self.fault_profile;
+        let mut groups = vec![("all".to_owned(), profile.all_calls.clone())];
+        if let Some(calls) = profile.calls.get(method) {
             groups.push((snake(method), calls.clone()));
         }
         if let Some(uid) = pod {
-            groups.push(("pod.*".to_owned(), chaos.all_pods.clone()));
-            if let Some(calls) = chaos.pods.get(uid) {
+            groups.push(("pod.*".to_owned(), profile.all_pods.clone()));
+            if let Some(calls) = profile.pods.get(uid) {
                 groups.push((format!("pod.{uid}"), calls.clone()));
             }
         }
@@ -380,7 +423,7 @@ impl State {
                 latency = latency.saturating_add(calls.latency);
             }
             if let Some(fail) = calls.fail
-                && self.roll(&format!("{name}.fail"), fail.rate)
+                && self.fires(&format!("{name}.fail"), fail.rate)
             {
                 failure = Some(fail.code);
             }
