@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Plants deliberate defects, one at a time, and sees that each is caught by what its law names.
+"""Applies seeded bugs, one at a time, and checks that the assertion that each names catches it.
 
-A defect is a source patch in a TOML file (crates/pleg-proof/planted.toml says how it is written),
-so the code itself stays clean. Each is applied to a copy of the crates, never to the tree.
+A seeded bug is a source patch in a TOML file (crates/pleg-proof/planted.toml describes the format).
+Each is applied to a copy of the crates, never to the tree.
 
   planted.py --check                 every patch still applies, exactly once (fast; for CI);
                                      lists all that do not
-  planted.py [NAME...]               plant all defects, or these, and print what became of them
+  planted.py [NAME...]               apply all bugs, or these, and print the results
   planted.py --file FILE [...]       of another file; may be given several times
-  planted.py --write                 the same, and write the table to docs/planted.md
+  planted.py --write                 the same, and write docs/planted.md
 
-Exits with 1 if a defect survives or is caught by something else than it names. The copy and its
+Exits with 1 if a bug is not caught by the assertion or test that it names. The copy and its
 build are kept in --dir (default: a directory of its own under the system's temporary one), so
 that a second run builds little; delete it when done.
 """
@@ -317,7 +317,7 @@ def mistakes(defects: list[Defect]) -> list[str]:
 def tell(defect: Defect, fate: Fate) -> None:
     verdict = "caught" if fate.caught else "NOT CAUGHT"
     steps = "".join(f"\n    {step}" for step in fate.shrunk)
-    print(f"{defect.name} (law {defect.law}): {verdict}: {fate.broke}; {fate.tries}; "
+    print(f"{defect.name} (invariant {defect.law}): {verdict}: {fate.broke}; {fate.tries}; "
           f"{fate.seconds:.0f} s{steps}", flush=True)
 
 
@@ -331,7 +331,7 @@ def catcher_of(defect: Defect) -> str:
 
 def table(fates: list[tuple[Defect, Fate]]) -> str:
     lines = [
-        "| law | defect | what is wrong then | caught by | which broke | tries until caught |",
+        "| invariant | seeded bug | effect | caught by | failed assertion or test | tries until caught |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for defect, fate in sorted(fates, key=lambda f: f[0].law):
@@ -341,19 +341,19 @@ def table(fates: list[tuple[Defect, Fate]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGE = """# Planted faults
+PAGE = """# Seeded bugs
 
-Does the proof notice when something is wrong? Each row is a deliberate defect, planted into a copy
-of the code as a source patch (`crates/pleg-proof/planted.toml`, `weakened.toml`), and the assertion
-or test that caught it: the one that its law names, no other. Written by
-`scripts/planted.py --write`; `scripts/planted.py --check` holds in CI that every patch still
-applies. Random worlds count from seed 0; the model test draws its sequences from one fixed seed,
-first honest ones, then those in which events lie.
+Each row is a seeded bug, applied to a copy of the code as a source patch
+(`crates/pleg-proof/planted.toml`, `weakened.toml`), and the assertion or test that caught it. Only the
+assertion that the bug names counts. This page is written by `scripts/planted.py --write`;
+`scripts/planted.py --check` verifies in CI that every patch still applies. Random worlds start at seed 0.
+The model test generates its sequences from one fixed seed: first sequences in which events are true, then
+sequences in which events may be false.
 
 {table}
-## What a defect shrinks to
+## Shortest failing sequences
 
-The model test prints the shortest sequence that it finds. Of the defects above:
+The model test prints the shortest sequence that it finds. For the bugs above:
 
 {shrunk}"""
 
@@ -394,7 +394,7 @@ def main() -> int:
         raise Wrong(f"{len(wrong)} of {len(chosen)} patches do not apply:\n  " + "\n  ".join(wrong))
     laws = sorted({defect.law for defect in chosen})
     if args.check:
-        print(f"{len(chosen)} planted faults apply, of laws {', '.join(map(str, laws))}")
+        print(f"{len(chosen)} seeded bugs apply, of invariants {', '.join(map(str, laws))}")
         return 0
     copies: Queue[Copy] = Queue()
     for n in range(args.jobs):

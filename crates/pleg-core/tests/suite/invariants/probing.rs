@@ -9,7 +9,7 @@ use crate::script::{Script, sandbox, status};
 /// Pods `p` and `q` with a sandbox each and a container in `p`, all inspected.
 fn probed() -> Script {
     let mut settings = Settings::default();
-    // Another period than the default, which the scripts switch off.
+    // Not the default period, which the scripts disable.
     settings.probe_period = Duration::from_secs(16);
     let mut t = Script::confirmed_with(settings);
     let rows = [
@@ -24,7 +24,7 @@ fn probed() -> Script {
     t
 }
 
-/// Every id is attempted once in as many probes as there are ids, and not twice in a row.
+/// In as many probes as there are ids, each id is attempted once, and none twice in a row.
 #[test]
 fn probe_reads_the_status_attempted_least_recently() {
     let mut t = probed();
@@ -75,7 +75,7 @@ fn answered_version_means_that_the_pod_hangs() {
     assert_eq!(t.machine.health(t.now()).silent_since, None);
 }
 
-/// Whoever refuses a call works.
+/// A runtime that refuses a call works.
 #[test]
 fn refused_status_or_version_is_no_silence() {
     for kind in [CallErrorKind::NotFound, CallErrorKind::Failed] {
@@ -93,7 +93,7 @@ fn refused_status_or_version_is_no_silence() {
     assert_eq!(t.machine.health(t.now()).silent_since, None);
 }
 
-/// An answer to another call that ended after the probe began is one, too.
+/// So is an answer to another call that ended after the probe began.
 #[test]
 fn any_answer_since_the_probe_ends_the_silence() {
     let mut t = probed();
@@ -107,7 +107,7 @@ fn any_answer_since_the_probe_ends_the_silence() {
     assert_eq!(t.machine.health(t.now()).silent_since, None);
 }
 
-/// Details that change without an event are found by the probe, within a round.
+/// The probe finds details that change without an event, within one round.
 #[test]
 fn probe_finds_details_that_changed_without_an_event() {
     let mut t = probed();
@@ -124,7 +124,7 @@ fn probe_finds_details_that_changed_without_an_event() {
     assert_eq!(&*t.get("p").status.containers[0].details.message, "resized");
 }
 
-/// Something is always due: within the probe's period, or at the deadline of a call.
+/// Something is always due: within the probe period, or at the deadline of a call.
 #[test]
 fn work_is_always_due() {
     let mut t = probed();
