@@ -1,6 +1,7 @@
 //! Gauges of the reader and of the channel to the writer, for health and metrics.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use pleg_runtime::core::Instant;
 
@@ -51,7 +52,8 @@ impl ReaderGauges {
     /// handled all.
     pub fn waiting_since(&self) -> Option<Instant> {
         let handled = self.handled.load(Relaxed);
-        let nanos = if self.handed.load(Relaxed) > handled {
+        // Together with the store in `handed`: a count that is read comes with its instant.
+        let nanos = if self.handed.load(Acquire) > handled {
             self.handed_at[self.place(handled)].load(Relaxed)
         } else {
             self.queued_since.load(Relaxed)
@@ -93,7 +95,7 @@ impl ReaderGauges {
         self.queued.store(queued, Relaxed);
         let number = self.handed.load(Relaxed);
         self.handed_at[self.place(number)].store(at.as_nanos(), Relaxed);
-        self.handed.store(number + 1, Relaxed);
+        self.handed.store(number + 1, Release);
     }
 
     /// The writer has handled `count` observations.

@@ -31,6 +31,9 @@ const LISTS_FAILED: &str = "pleg_lists_failed_total";
 const INSPECTIONS: &str = "pleg_inspections_total";
 const INSPECTION_CAUSES: &str = "pleg_inspection_causes_total";
 const INSPECTIONS_FAILED: &str = "pleg_inspections_failed_total";
+const INSPECTIONS_CANCELLED: &str = "pleg_inspections_cancelled_total";
+const PROBES: &str = "pleg_probes_total";
+const ORPHANS_DROPPED: &str = "pleg_events_without_pod_dropped_total";
 const EXIT_READS: &str = "pleg_exit_reason_reads_total";
 const IRREGULAR: &str = "pleg_irregular_events_total";
 const STREAMS_LOST: &str = "pleg_streams_lost_total";
@@ -93,6 +96,15 @@ pub(crate) fn describe() {
         "Inspections by cause; one may have several causes."
     );
     describe_counter!(INSPECTIONS_FAILED, "Inspections that failed.");
+    describe_counter!(
+        INSPECTIONS_CANCELLED,
+        "Inspections that were cancelled because too many were overdue."
+    );
+    describe_counter!(PROBES, "Status calls that probed the runtime.");
+    describe_counter!(
+        ORPHANS_DROPPED,
+        "Ids named by events without a pod that were dropped because there were too many."
+    );
     describe_counter!(
         EXIT_READS,
         "Status calls because the reason of an exit may arrive late."
@@ -278,6 +290,9 @@ fn show_counters(c: &Counters) {
     counter!(LISTS_FAILED).absolute(c.lists_failed);
     counter!(INSPECTIONS).absolute(c.inspections);
     counter!(INSPECTIONS_FAILED).absolute(c.inspections_failed);
+    counter!(INSPECTIONS_CANCELLED).absolute(c.inspections_cancelled);
+    counter!(PROBES).absolute(c.probes);
+    counter!(ORPHANS_DROPPED).absolute(c.orphans_dropped);
     counter!(EXIT_READS).absolute(c.exit_reads);
     counter!(STREAMS_LOST).absolute(c.streams_lost);
     counter!(STREAMS_RENEWED).absolute(c.streams_renewed);

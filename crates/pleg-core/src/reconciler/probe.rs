@@ -40,6 +40,11 @@ impl Probe {
         self.silent_since
     }
 
+    /// Whether that status call is the one of the probe.
+    pub(super) fn is_status_call(&self, ticket: Ticket) -> bool {
+        self.status.as_ref().is_some_and(|(own, _)| *own == ticket)
+    }
+
     /// Something arrived from the runtime at that instant.
     pub(super) fn heard(&mut self, at: Instant) {
         if self.asked.is_some_and(|asked| asked <= at) {

@@ -115,7 +115,9 @@ impl Reconciler {
         if settled || self.status_reads.values().any(|(other, _)| other == id) {
             return;
         }
-        if self.status_reads.len() >= self.settings.inspections {
+        let tickets = self.status_reads.keys();
+        let exit_reads = tickets.filter(|&&ticket| !self.probe.is_status_call(ticket));
+        if exit_reads.count() >= self.settings.inspections {
             // Many containers may fail at once; the number of concurrent status calls is bounded.
             self.timers
                 .set(now.after(EXIT_READ_RETRY), Timer::ExitReason(id.clone()));

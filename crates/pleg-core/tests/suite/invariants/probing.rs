@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use pleg_core::{CallErrorKind, Cause, Degraded, ReportedState, Settings};
+use pleg_core::{CallErrorKind, Cause, Degraded, EventType, ReportedState, Settings};
 
-use crate::script::{Script, sandbox, status};
+use crate::script::{Script, exited, sandbox, status};
 
 /// Pods `p` and `q` with a sandbox each and a container in `p`, all inspected.
 fn probed() -> Script {
-    let mut settings = Settings::default();
+    probed_with(Settings::default())
+}
+
+fn probed_with(mut settings: Settings) -> Script {
     // Not the default period, which the scripts disable.
     settings.probe_period = Duration::from_secs(16);
     let mut t = Script::confirmed_with(settings);
@@ -37,6 +40,20 @@ fn probe_reads_the_status_attempted_least_recently() {
     round.sort();
     assert_eq!(round, ["c", "s", "z"]);
     assert_eq!(read[3..], read[..3]);
+}
+
+/// The bound of the reads of exit reasons does not count the probe.
+#[test]
+fn hanging_probe_does_not_delay_the_read_of_an_exit_reason() {
+    let mut settings = Settings::default();
+    settings.inspections = 1;
+    let mut t = probed_with(settings);
+    let probed = t.next_probe();
+    let s = sandbox("s", "p", ReportedState::Running);
+    let ended = [exited("c", "p", 137, "Error")];
+    t.event(EventType::Stopped, "c", Some(s), &ended);
+    t.pass(2_000);
+    assert_eq!(t.reads_wanted(), 2, "the probe of {probed} and the exit");
 }
 
 #[test]
