@@ -112,18 +112,20 @@ impl Reconciler {
         let settled = record.position() != Some(Position::Exited)
             || record.exit_code() == Some(0)
             || &*record.reason() == crate::details::OOM_KILLED;
-        if settled || self.status_reads.values().any(|(other, _)| other == id) {
+        if settled {
             return;
         }
-        let tickets = self.status_reads.keys();
-        let exit_reads = tickets.filter(|&&ticket| !self.probe.is_status_call(ticket));
-        if exit_reads.count() >= self.settings.inspections {
-            // Many containers may fail at once; the number of concurrent status calls is bounded.
+        let kind = record.kind();
+        // Many containers may fail at once; the number of concurrent status calls is bounded. A
+        // status call about this id that is in flight began before the reason had time to arrive.
+        let is_exit_read = |ticket: &&Ticket| !self.probe.is_status_call(**ticket);
+        let exit_reads = self.status_reads.keys().filter(is_exit_read).count();
+        let is_in_flight = self.status_reads.values().any(|(other, _)| other == id);
+        if is_in_flight || exit_reads >= self.settings.inspections {
             self.timers
                 .set(now.after(EXIT_READ_RETRY), Timer::ExitReason(id.clone()));
             return;
         }
-        let kind = record.kind();
         self.counters.exit_reads += 1;
         self.read_status(now, id, kind);
     }

@@ -48,12 +48,36 @@ fn hanging_probe_does_not_delay_the_read_of_an_exit_reason() {
     let mut settings = Settings::default();
     settings.inspections = 1;
     let mut t = probed_with(settings);
-    let probed = t.next_probe();
+    while t.next_probe() == "c" {
+        t.probe_answers();
+    }
     let s = sandbox("s", "p", ReportedState::Running);
     let ended = [exited("c", "p", 137, "Error")];
     t.event(EventType::Stopped, "c", Some(s), &ended);
     t.pass(2_000);
-    assert_eq!(t.reads_wanted(), 2, "the probe of {probed} and the exit");
+    assert_eq!(t.reads_wanted(), 2, "the probe and the exit");
+}
+
+/// The probe asked before the container ended: its answer may lack the reason.
+#[test]
+fn exit_reason_is_read_after_a_probe_of_the_same_container_has_ended() {
+    let mut t = probed();
+    while t.next_probe() != "c" {
+        t.probe_answers();
+    }
+    let s = sandbox("s", "p", ReportedState::Running);
+    let ended = exited("c", "p", 137, "Error");
+    t.event(
+        EventType::Stopped,
+        "c",
+        Some(s),
+        std::slice::from_ref(&ended),
+    );
+    t.pass(2_000);
+    assert_eq!(t.reads_wanted(), 1);
+    t.read(ended);
+    t.pass(2_000);
+    assert_eq!(t.reads_wanted(), 1);
 }
 
 #[test]
