@@ -2,6 +2,7 @@
 
 use pleg_core::{LifecycleType, PodLifecycleEvent};
 
+use super::cached::PATIENCE_OF_REMOVAL;
 use super::{Checks, states};
 use crate::laws::{self, Lawful};
 use crate::tally::Path;
@@ -44,6 +45,18 @@ impl Checks {
                     format!("{what} of incarnation {n} of {id}, which nobody lied about"),
                 );
             }
+            let now = event.detected.as_nanos();
+            let vanished = book.vanished.take().filter(|_| !book.silent);
+            if let Some((gone, _)) = vanished
+                && now < gone + PATIENCE_OF_REMOVAL
+            {
+                let after = (now - gone) / 1_000_000;
+                return fails(
+                    laws::PATIENCE,
+                    format!("the removal of {id} is overruled after {after} ms"),
+                );
+            }
+            book.silent = false;
             book.incarnation = subject.incarnation;
             let back = book.removed || !(book.started || book.died || book.changed);
             (book.started, book.died, book.removed) = (false, false, false);

@@ -15,7 +15,7 @@ use crate::truth::{State, Truth};
 
 /// How long a believed state, and a believed removal, may not be overruled.
 const PATIENCE: u64 = 100_000_000;
-const PATIENCE_OF_REMOVAL: u64 = 10_000_000_000;
+pub(super) const PATIENCE_OF_REMOVAL: u64 = 10_000_000_000;
 
 impl Checks {
     pub(super) fn publish(
@@ -85,22 +85,22 @@ impl Checks {
         let Some(book) = self.book(truth, id) else {
             return Ok(());
         };
-        book.published = true;
         book.home = Some(uid.clone());
-        if let Some((gone, from)) = book.vanished.take() {
-            if gone == now && from != *uid {
-                // The pod has become known for whom the sandbox's own id had to stand.
-            } else if !lies {
+        if let Some(deleted) = book.deleted.filter(|_| !book.published) {
+            // First learned as removed.
+            book.vanished.get_or_insert((deleted, uid.clone()));
+        }
+        if let Some((gone, from)) = &book.vanished {
+            if *gone == now && from != uid {
+                // Its pod became known; until then the id of its sandbox stood for that.
+                book.vanished = None;
+            } else if book.read <= Some(Instant::from_nanos(*gone)) {
                 return fails(
                     laws::GRAVE,
-                    format!("{id} was removed and is published again"),
+                    format!("{id} was removed and is published, and no newer read showed it"),
                 );
-            } else if now < gone + PATIENCE_OF_REMOVAL {
-                let after = (now - gone) / 1_000_000;
-                return fails(
-                    laws::PATIENCE,
-                    format!("the removal of {id} is overruled after {after} ms"),
-                );
+            } else {
+                return Ok(());
             }
         } else if let (Some(position), Some((before, since))) = (position, book.shown)
             && position < before
@@ -119,6 +119,7 @@ impl Checks {
                 );
             }
         }
+        book.published = true;
         let unsure = book.unsure.is_some();
         if let Some(position) = position
             && book.shown.is_none_or(|(before, _)| before != position)
@@ -204,7 +205,8 @@ impl Checks {
                 && let Some(book) = self.book(truth, id)
                 && book.home.as_ref() == Some(&old.uid)
             {
-                book.vanished = Some((now, old.uid.clone()));
+                // A removed id may have been shown by reads for a while.
+                book.vanished.get_or_insert((now, old.uid.clone()));
                 book.shown = None;
             }
         }

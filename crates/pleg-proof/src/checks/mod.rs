@@ -66,6 +66,8 @@ struct Book {
     /// A removal was the first that was told of it.
     silent: bool,
     published: bool,
+    /// When an event first reported its removal.
+    deleted: Option<u64>,
     /// When somebody was last told that it ended or is removed.
     ended_told: Option<Instant>,
     /// When the last inspection began that showed it as unknown. Law 2 lets an event that
@@ -76,8 +78,11 @@ struct Book {
     shown: Option<(State, u64)>,
     /// The pod in which the cache showed it last.
     home: Option<PodUid>,
-    /// When the cache showed it no longer, and in which pod it was.
+    /// When the cache showed it no longer, and in which pod it was; until it is announced as the next
+    /// incarnation.
     vanished: Option<(u64, PodUid)>,
+    /// When the newest read began that showed it.
+    read: Option<Instant>,
     incarnation: u32,
     /// What was announced of this incarnation.
     started: bool,
@@ -117,8 +122,6 @@ pub struct Checks {
     pub tally: Tally,
     /// Events may have told of what did not happen.
     lies: bool,
-    /// Lists may show what is removed.
-    lingers: bool,
     /// Ids may be known without a label: their pods are read by complete lists.
     pub nameless: bool,
     cache: ByPod<PodView>,
@@ -149,12 +152,11 @@ pub struct Checks {
 }
 
 impl Checks {
-    pub fn new(history: History, weather: &Weather, lingers: bool) -> Self {
+    pub fn new(history: History, weather: &Weather) -> Self {
         Self {
             history,
             lies: weather.lies(),
             nameless: weather.percent(Fault::Nameless) > 0,
-            lingers,
             ..Self::default()
         }
     }
@@ -195,6 +197,9 @@ impl Checks {
         if let Some(book) = self.book(truth, &event.id) {
             book.silent |= deleted && !book.named && gone;
             book.ran |= runs;
+            if deleted && gone {
+                book.deleted.get_or_insert(now.as_nanos());
+            }
             if matches!(event.event, EventType::Stopped | EventType::Deleted) {
                 book.ended_told = Some(now);
             }
@@ -210,7 +215,14 @@ impl Checks {
 
     pub fn status_read(&mut self, truth: &Truth, began: Instant, report: &Report) {
         self.status_reads.insert(began);
-        self.read_one(truth, report);
+        self.read_at(truth, began, report);
+    }
+
+    /// A read that began then shows the id.
+    fn read_at(&mut self, truth: &Truth, began: Instant, report: &Report) -> Option<&mut Book> {
+        let book = self.read_one(truth, report)?;
+        book.read = book.read.max(Some(began));
+        Some(book)
     }
 
     fn read_one(&mut self, truth: &Truth, report: &Report) -> Option<&mut Book> {
@@ -223,7 +235,7 @@ impl Checks {
     pub fn list_read(&mut self, truth: &Truth, began: Instant, rows: &[Report]) {
         self.lists.add(began);
         for row in rows {
-            self.read_one(truth, row);
+            self.read_at(truth, began, row);
         }
     }
 
@@ -237,7 +249,7 @@ impl Checks {
     ) {
         for report in found {
             let unknown = report.shown == ReportedState::Unknown;
-            if let Some(book) = self.read_one(truth, report)
+            if let Some(book) = self.read_at(truth, began, report)
                 && unknown
             {
                 book.unsure = Some(began);

@@ -186,7 +186,7 @@ impl World {
         let mut world = Self {
             machine,
             truth: Truth::new(lingers, plan.flavor.is_crio()),
-            checks: Checks::new(history, &weather, lingers),
+            checks: Checks::new(history, &weather),
             now,
             dice: Chances {
                 node: dice(1),
