@@ -410,7 +410,8 @@ impl Reconciler {
             return;
         }
         let dirty = self.mark_dirty(uid, source);
-        dirty.sync |= effect.details;
+        // A consumer can do nothing with a container whose name it does not know.
+        dirty.sync |= effect.details || effect.identity;
         if effect.details {
             dirty.details.insert(id.clone());
         }

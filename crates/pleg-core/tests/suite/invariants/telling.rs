@@ -28,6 +28,27 @@ fn running() -> Script {
     t
 }
 
+/// A kubelet cannot start a container whose name it does not know: when it becomes known, that is
+/// announced (found by seed 30461).
+#[test]
+fn name_that_becomes_known_after_the_state_is_announced_as_pod_sync() {
+    let mut t = Script::confirmed();
+    t.event(Created, "s", s(), &[]);
+    t.event(Created, "c", s(), &[]);
+    assert_eq!(t.said(ContainerChanged, "c"), 1);
+    let before = t.said(PodSync, "p");
+    let named = status("c", "p", ReportedState::Created);
+    t.inspect(
+        &[sandbox("s", "p", ReportedState::Running), named.clone()],
+        &[],
+    );
+    assert_eq!(
+        Some(&t.view().status.containers[0].name),
+        named.identity.name.as_ref()
+    );
+    assert_eq!(t.said(PodSync, "p"), before + 1);
+}
+
 /// The terminal record of a container that exited before its pod was named moves to that pod.
 /// Otherwise it would miss later details (found by seed 409336).
 #[test]
