@@ -67,6 +67,16 @@ impl Identity {
         }
     }
 
+    /// Whether it tells which container of its pod this is, and which of those of one name is the
+    /// newest: what decides about the start of another one.
+    pub(crate) const fn tells_apart(&self) -> bool {
+        let is_named = match self.kind {
+            Kind::Sandbox => true,
+            Kind::Container => self.sandbox.is_some() && self.name.is_some(),
+        };
+        is_named && self.created_at.is_some()
+    }
+
     /// Whether `said` has no field that is missing here.
     pub(crate) const fn knows(&self, said: &Self) -> bool {
         const fn fills<T>(known: &Option<T>, said: &Option<T>) -> bool {

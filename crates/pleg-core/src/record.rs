@@ -487,8 +487,11 @@ impl Record {
             && self.exit_code().is_none()
             && !read_since;
         let never_told = self.read_details.is_none() && self.event_details.is_none();
+        // A container without a name does not block the start of another one.
+        let never_identified = self.read_details.is_none() && !self.identity.tells_apart();
         self.position.is_none()
             || never_told
+            || never_identified
             || self.unknown.is_some()
             || self.held
             || self.provisional

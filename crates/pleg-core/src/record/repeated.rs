@@ -51,14 +51,10 @@ impl Record {
     /// Whether it exists and its identity is complete: then a list row can only report a state.
     pub(crate) fn is_known_to_exist(&self, id: &Id) -> bool {
         let known = &self.identity;
-        let own = match known.kind {
-            Kind::Sandbox => true,
-            Kind::Container => known.sandbox.is_some() && known.name.is_some(),
-        };
-        own && !self.is_removed()
+        known.tells_apart()
+            && !self.is_removed()
             && known.namespace.is_some()
             && known.pod_name.is_some()
-            && known.created_at.is_some()
             && self.named_pod(id).is_some()
     }
 

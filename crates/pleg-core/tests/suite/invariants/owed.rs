@@ -2,8 +2,8 @@
 //! (invariant 3).
 
 use pleg_core::{
-    CallError, CallErrorKind, Degraded, FailedStatus, HeldId, Inspection, Instant, LifecycleType,
-    Output, PodRead, Report, ReportedState, WaiterId,
+    CallError, CallErrorKind, Degraded, EventType, FailedStatus, HeldId, Inspection, Instant,
+    LifecycleType, Output, PodRead, Report, ReportedState, WaiterId,
 };
 
 use crate::script::{Script, container, exited, nameless, sandbox, status};
@@ -267,6 +267,27 @@ fn a9_pod_without_a_label_is_read_by_a_complete_list() {
     let waiter = t.wait("p", t.now());
     t.list_fails(CallErrorKind::Unavailable);
     assert!(t.answer_of(waiter).expect("answered").is_err());
+}
+
+/// A container without a name does not block the start of another one: an answer reads the status
+/// of one whose name no event has reported (found by seed 12151).
+#[test]
+fn status_of_a_running_container_without_a_name_is_owed() {
+    let mut t = Script::confirmed();
+    let s = || sandbox("s", "p", ReportedState::Running);
+    let running = || status("c", "p", ReportedState::Running);
+    let mut unnamed = running();
+    unnamed.identity.name = None;
+    t.event(EventType::Created, "s", Some(s()), &[]);
+    t.event(EventType::Created, "c", Some(s()), &[]);
+    t.event(EventType::Started, "c", Some(s()), &[unnamed]);
+    // What the event that lacked the status has caused.
+    t.inspection_fails(&[]);
+    let waiter = t.wait("p", t.now());
+    assert_eq!(owed(&t), [("c".into(), true), ("s".into(), false)]);
+    t.inspect(&[s(), running()], &[]);
+    let name = t.view_for(waiter).status.containers[0].name.clone();
+    assert_eq!(Some(name), running().identity.name);
 }
 
 /// A waiter is not delayed by the backoff of its pod, whichever read has to answer it.
