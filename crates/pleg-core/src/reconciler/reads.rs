@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::apply::ReadAt;
 use super::contradictions::StatusCall;
+use super::probe::is_silence;
 use super::timers::Timer;
 use super::{Output, Reconciler};
 use crate::error::{CallError, CallErrorKind};
@@ -551,8 +552,10 @@ impl Reconciler {
         if self.status_reads.remove(&status.ticket).is_none() {
             return;
         }
-        if status.report.is_ok() {
-            self.runtime_answers(now, status.ended);
+        match &status.report {
+            Ok(_) => self.runtime_answers(now, status.ended),
+            Err(error) if is_silence(error.kind) => {}
+            Err(_) => self.probe.heard(status.ended),
         }
         let error = status.report.as_ref().err();
         self.probe_answered(now, status.ticket, status.ended, error);
