@@ -111,8 +111,9 @@ impl Begins {
         self.0.iter().rev().any(|&b| b == t)
     }
 
-    fn any_after(&self, t: Instant) -> bool {
-        self.0.back().is_some_and(|&b| b > t)
+    /// The first one after that instant.
+    fn first_after(&self, t: Instant) -> Option<Instant> {
+        self.0.iter().copied().find(|&began| began > t)
     }
 }
 
@@ -175,6 +176,12 @@ impl Checks {
 
     fn look(&self, truth: &Truth, id: &Id) -> Option<&Book> {
         self.books.get(truth.handle(id)?)
+    }
+
+    /// Whether reads have overruled what was recorded of the id.
+    pub fn is_reborn(&self, truth: &Truth, id: &Id) -> bool {
+        self.look(truth, id)
+            .is_some_and(|book| book.incarnation > 0)
     }
 
     // --- what goes in ---

@@ -8,6 +8,9 @@ use crate::runtime::pod_of;
 use crate::tally::Path;
 use crate::truth::Truth;
 
+/// The deadlines of a list and of an inspection.
+const LIST_AND_INSPECTION: u64 = 15_000_000_000;
+
 impl Checks {
     /// Somebody asks. `urgent`: the pod is well, and so is the runtime.
     pub fn asked(
@@ -160,7 +163,7 @@ impl Checks {
             } else {
                 (laws::ANSWERED, nanos)
             };
-            if now > since + most && !self.waits_for_list(since) {
+            if now > since + most && !self.waits_for_list(now, since) {
                 let what = format!("kept waiting: {asked:?}");
                 return Err(law.broken(what).of(pod_of(&asked.pod)));
             }
@@ -168,9 +171,12 @@ impl Checks {
         Ok(())
     }
 
-    /// Whether who has waited since then may wait for a complete list that has not come.
-    pub fn waits_for_list(&self, since: u64) -> bool {
-        self.nameless && !self.lists.any_after(Instant::from_nanos(since))
+    /// Whether a waiter since then may wait for a complete list, or for the inspection that follows
+    /// a complete list which shows changes.
+    pub fn waits_for_list(&self, now: u64, since: u64) -> bool {
+        let list = self.lists.first_after(Instant::from_nanos(since));
+        let is_recent = |began: Instant| now < began.as_nanos() + LIST_AND_INSPECTION;
+        self.nameless && list.is_none_or(is_recent)
     }
 
     /// # Errors

@@ -356,7 +356,7 @@ impl World {
         };
         laws::WORKER_ANSWERED
             .holds(
-                now < since + DEADLINE || self.checks.waits_for_list(since),
+                now < since + DEADLINE || self.checks.waits_for_list(now, since),
                 || format!("{waiter:?} has not been answered by its deadline"),
             )
             .map_err(|broken| broken.of(Some(pod)))?;
