@@ -213,6 +213,10 @@ impl Reconciler {
         };
         for row in &inspection.unsettled {
             self.apply_row_without_status(now, uid, read, row, StatusCall::NotFound);
+            // NotFound is an answer: the call does not fail any more.
+            if let Some(record) = self.records.get_mut(&row.id) {
+                record.error = None;
+            }
         }
         for failed in &inspection.failed {
             if let Some(row) = &failed.row {
