@@ -46,7 +46,9 @@ impl Checks {
                 );
             }
             let now = event.detected.as_nanos();
-            let vanished = book.vanished.take().filter(|_| !book.silent);
+            // One that is in the cache: others were reborn before they were removed.
+            let vanished = book.vanished.take_if(|_| cached.is_some());
+            let vanished = vanished.filter(|_| !book.silent);
             if let Some((gone, _)) = vanished
                 && now < gone + PATIENCE_OF_REMOVAL
             {
