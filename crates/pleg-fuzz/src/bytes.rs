@@ -1,4 +1,4 @@
-//! Bytes as a runtime might send them: decoded, converted and handed to the machine as
+//! Bytes as a runtime might send them: decoded, converted and handed to the reconciler as
 //! `pleg-cri` does.
 //!
 //! The input is a row of messages, each behind two bytes that say its length (little endian; what
@@ -13,7 +13,7 @@ use pleg_cri::convert;
 use pleg_cri::v1;
 use prost::Message;
 
-use crate::rig::{Asked, Rig};
+use crate::harness::{Asked, Harness};
 
 const MS: Duration = Duration::from_millis(1);
 /// How much of an input is looked at: more of the same shows nothing new.
@@ -23,38 +23,38 @@ const MOST_MESSAGES: usize = 64;
 /// comes on a new stream.
 pub fn event_bytes(data: &[u8]) {
     let exists = node();
-    let mut rig = Rig::new(Settings::default());
-    subscribe(&mut rig);
-    rig.settle(&exists, MS);
+    let mut harness = Harness::new(Settings::default());
+    subscribe(&mut harness);
+    harness.settle(&exists, MS);
     for message in messages(data) {
-        rig.pass(5 * MS);
+        harness.pass(5 * MS);
         match v1::ContainerEventResponse::decode(message) {
             Ok(message) => {
                 // An event without an id means nothing; the client drops it.
                 if let Some(event) = convert::event(message) {
-                    arrive(&mut rig, event);
+                    arrive(&mut harness, event);
                 }
             }
             Err(error) => {
-                let (at, why) = (rig.now(), error.to_string());
+                let (at, why) = (harness.now(), error.to_string());
                 let why = CallError::new("GetContainerEvents", CallErrorKind::Malformed, why);
                 let ended = StreamChange::Ended {
                     at,
                     why: StreamEnd::Ended(Some(why)),
                     retry_at: at,
                 };
-                rig.input(|machine, now| machine.handle_stream(now, ended.clone()));
-                subscribe(&mut rig);
+                harness.input(|reconciler, now| reconciler.handle_stream(now, ended.clone()));
+                subscribe(&mut harness);
             }
         }
     }
-    rig.settle(&exists, Duration::from_secs(200));
+    harness.settle(&exists, Duration::from_secs(200));
 }
 
 /// Lists, a response of sandboxes and one of containers in turn. The last one stays true.
 pub fn list_bytes(data: &[u8]) {
-    let mut rig = Rig::new(Settings::default());
-    subscribe(&mut rig);
+    let mut harness = Harness::new(Settings::default());
+    subscribe(&mut harness);
     let mut exists = Vec::new();
     let mut messages = messages(data);
     while let Some(sandboxes) = messages.next() {
@@ -64,20 +64,20 @@ pub fn list_bytes(data: &[u8]) {
         }
         // A list is always due sooner or later; what is asked for meanwhile is answered from it.
         for _ in 0..1000 {
-            match rig.reads.pop_front() {
+            match harness.reads.pop_front() {
                 Some(Asked::List(ticket, began)) => {
                     let failed = |e: prost::DecodeError| {
                         CallError::new("ListContainers", CallErrorKind::Malformed, e.to_string())
                     };
-                    rig.list(ticket, began, read.map_err(failed));
+                    harness.list(ticket, began, read.map_err(failed));
                     break;
                 }
-                Some(asked) => rig.answer(asked, &exists),
-                None => rig.pass(100 * MS),
+                Some(asked) => harness.answer(asked, &exists),
+                None => harness.pass(100 * MS),
             }
         }
     }
-    rig.settle(&exists, Duration::from_secs(200));
+    harness.settle(&exists, Duration::from_secs(200));
 }
 
 fn rows(sandboxes: &[u8], containers: &[u8]) -> Result<Vec<Report>, prost::DecodeError> {
@@ -103,20 +103,20 @@ fn messages(data: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(next).take(MOST_MESSAGES)
 }
 
-fn subscribe(rig: &mut Rig) {
-    let (at, wall) = (rig.now(), rig.wall());
-    rig.input(|machine, now| {
-        machine.handle_stream(now, StreamChange::Subscribed { at, wall });
+fn subscribe(harness: &mut Harness) {
+    let (at, wall) = (harness.now(), harness.wall());
+    harness.input(|reconciler, now| {
+        reconciler.handle_stream(now, StreamChange::Subscribed { at, wall });
     });
 }
 
-fn arrive(rig: &mut Rig, event: RuntimeEvent) {
+fn arrive(harness: &mut Harness, event: RuntimeEvent) {
     let arrival = Arrival {
         event,
-        arrived: rig.now(),
-        wall: rig.wall(),
+        arrived: harness.now(),
+        wall: harness.wall(),
     };
-    rig.input(|machine, now| machine.handle_event(now, arrival.clone()));
+    harness.input(|reconciler, now| reconciler.handle_event(now, arrival.clone()));
 }
 
 /// The node on which the events arrive: one pod, with one container, as the seeds know it.
@@ -129,7 +129,7 @@ fn node() -> Vec<Report> {
             namespace: "ns".to_owned(),
             attempt: 0,
         }),
-        created_at: crate::rig::WALL,
+        created_at: crate::harness::WALL_ORIGIN,
         ..v1::PodSandbox::default()
     };
     let container = v1::Container {
@@ -140,7 +140,7 @@ fn node() -> Vec<Report> {
             attempt: 0,
         }),
         state: v1::ContainerState::ContainerRunning.into(),
-        created_at: crate::rig::WALL,
+        created_at: crate::harness::WALL_ORIGIN,
         labels: [("io.kubernetes.pod.uid".to_owned(), "u1".to_owned())].into(),
         ..v1::Container::default()
     };

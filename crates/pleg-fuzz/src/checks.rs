@@ -1,4 +1,4 @@
-//! What must be true of everything that comes out of the machine, whatever went in: a consumer's
+//! What must be true of everything that comes out of the reconciler, whatever went in: a consumer's
 //! book of what was asked, read, cached, announced and answered.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ pub(crate) enum State {
     Exited,
 }
 
-/// One who waits for a pod.
+/// A waiter for a pod.
 #[derive(Debug)]
 struct Asked {
     uid: PodUid,
@@ -28,7 +28,7 @@ struct Asked {
 }
 
 #[derive(Debug)]
-pub(crate) struct Witness {
+pub(crate) struct Checks {
     most_in_flight: usize,
     cache: BTreeMap<PodUid, PodView>,
     newest: Ticket,
@@ -41,19 +41,19 @@ pub(crate) struct Witness {
     list_failed: Ticket,
     /// When reads began that may have returned a status.
     status_reads: BTreeSet<Instant>,
-    /// The newest inspection of a pod that failed or was given up.
+    /// The newest inspection of a pod that failed or was cancelled.
     failed: BTreeMap<PodUid, Ticket>,
     waiting: BTreeMap<WaiterId, Asked>,
-    listening: BTreeSet<WaiterId>,
+    list_waiters: BTreeSet<WaiterId>,
     /// What was announced, per incarnation of an id.
-    said: BTreeMap<Id, BTreeMap<u32, Vec<LifecycleType>>>,
+    announced: BTreeMap<Id, BTreeMap<u32, Vec<LifecycleType>>>,
     /// Whether the present input is the answer of a read.
     answers: bool,
     /// Whether the pods that existed at the start have been announced.
     synced: bool,
 }
 
-impl Witness {
+impl Checks {
     pub(crate) fn new(settings: &Settings) -> Self {
         Self {
             most_in_flight: settings.inspections + settings.retries + settings.overdue_max,
@@ -67,8 +67,8 @@ impl Witness {
             status_reads: BTreeSet::new(),
             failed: BTreeMap::new(),
             waiting: BTreeMap::new(),
-            listening: BTreeSet::new(),
-            said: BTreeMap::new(),
+            list_waiters: BTreeSet::new(),
+            announced: BTreeMap::new(),
             answers: false,
             synced: false,
         }
@@ -76,7 +76,7 @@ impl Witness {
 
     // --- what goes in ---
 
-    pub(crate) const fn an_event_or_a_timer(&mut self) {
+    pub(crate) const fn other_input(&mut self) {
         self.answers = false;
     }
 
@@ -122,13 +122,13 @@ impl Witness {
         self.waiting.insert(waiter, asked);
     }
 
-    pub(crate) fn listens(&mut self, waiter: WaiterId) {
-        self.listening.insert(waiter);
+    pub(crate) fn list_waiter_added(&mut self, waiter: WaiterId) {
+        self.list_waiters.insert(waiter);
     }
 
     pub(crate) fn cancelled(&mut self, waiter: WaiterId) {
         self.waiting.remove(&waiter);
-        self.listening.remove(&waiter);
+        self.list_waiters.remove(&waiter);
     }
 
     // --- what comes out ---
@@ -157,11 +157,14 @@ impl Witness {
                     view.as_of = view.as_of.max(Some(*as_of));
                 }
             }
-            Output::Terminals { uid, records } => ends_are_few(uid, records),
+            Output::Terminals { uid, records } => terminal_records_bounded(uid, records),
             Output::Announce(event) => self.announced(now, event),
             Output::Answer { waiter, answer } => self.answered(*waiter, answer),
             Output::Listed { waiter, .. } => {
-                assert!(self.listening.remove(waiter), "{waiter:?} does not listen");
+                assert!(
+                    self.list_waiters.remove(waiter),
+                    "{waiter:?} does not listen"
+                );
             }
             Output::List {
                 ticket, deadline, ..
@@ -169,17 +172,19 @@ impl Witness {
                 assert!(self.list.is_none(), "a second list is asked for");
                 assert!(!deadline.is_zero());
                 self.list = Some(*ticket);
-                self.numbered(*ticket);
+                self.check_ticket(*ticket);
             }
             Output::Inspect { ticket, uid, .. } => {
                 let twice = self.inspections.values().any(|u| u == uid);
-                assert!(!twice, "{uid} is inspected twice at a time (law 11)");
+                assert!(!twice, "{uid} is inspected twice at a time (invariant 11)");
                 self.inspections.insert(*ticket, uid.clone());
                 let flying = self.inspections.len();
                 assert!(flying <= self.most_in_flight, "{flying} inspections fly");
-                self.numbered(*ticket);
+                self.check_ticket(*ticket);
             }
-            Output::Read { ticket, .. } | Output::Version { ticket, .. } => self.numbered(*ticket),
+            Output::Read { ticket, .. } | Output::Version { ticket, .. } => {
+                self.check_ticket(*ticket)
+            }
             Output::Cancel { ticket } => {
                 let uid = self.inspections.remove(ticket);
                 self.failed
@@ -195,20 +200,20 @@ impl Witness {
         }
     }
 
-    fn numbered(&mut self, ticket: Ticket) {
+    fn check_ticket(&mut self, ticket: Ticket) {
         assert!(ticket > self.newest, "{ticket:?} comes after its successor");
         self.newest = ticket;
     }
 
     fn published(&mut self, now: Instant, uid: &PodUid, view: &PodView) {
         assert_eq!(*uid, view.status.uid, "published under another pod's name");
-        self.evidenced(now, uid, view);
+        self.check_as_of(now, uid, view);
         if let Some(old) = self.cache.get(uid)
             && !old.status.is_nothing()
         {
             assert!(
                 view.as_of >= old.as_of,
-                "{uid} was as of {:?} and is as of {:?} (law 3)",
+                "{uid} was as of {:?} and is as of {:?} (invariant 3)",
                 old.as_of,
                 view.as_of
             );
@@ -223,8 +228,8 @@ impl Witness {
         self.cache.insert(uid.clone(), view.clone());
     }
 
-    /// Freshness is the begin of a complete read (law 3).
-    fn evidenced(&self, now: Instant, uid: &PodUid, view: &PodView) {
+    /// Freshness is the begin of a complete read (invariant 3).
+    fn check_as_of(&self, now: Instant, uid: &PodUid, view: &PodView) {
         let of_pod = |t: &Instant| self.inspected.get(uid).is_some_and(|i| i.contains(t));
         if let Some(as_of) = view.as_of {
             assert!(as_of <= now, "{uid} is as of the future");
@@ -246,10 +251,10 @@ impl Witness {
             assert_eq!(event.event, LifecycleType::PodSync, "{event:?}");
             return;
         };
-        let of_id = self.said.entry(subject.id.clone()).or_default();
+        let of_id = self.announced.entry(subject.id.clone()).or_default();
         let latest = of_id.keys().next_back().copied().unwrap_or_default();
         assert!(subject.incarnation >= latest, "a former life of {event:?}");
-        let said = of_id.entry(subject.incarnation).or_default();
+        let announced = of_id.entry(subject.incarnation).or_default();
         let rank = |what| match what {
             ContainerStarted => 1,
             ContainerDied => 2,
@@ -257,13 +262,13 @@ impl Witness {
             _ => 0,
         };
         if rank(event.event) > 0 {
-            let highest = said.iter().map(|&e| rank(e)).max().unwrap_or_default();
+            let highest = announced.iter().map(|&e| rank(e)).max().unwrap_or_default();
             assert!(
                 rank(event.event) > highest,
-                "{event:?} comes after {said:?} (law 9)"
+                "{event:?} comes after {announced:?} (invariant 9)"
             );
         }
-        said.push(event.event);
+        announced.push(event.event);
         let cached = self.cache.get(&event.uid);
         let shown = cached.and_then(|v| states(&v.status).find(|(id, _)| *id == subject.id));
         match event.event {
@@ -277,15 +282,15 @@ impl Witness {
     }
 
     fn answered(&mut self, waiter: WaiterId, answer: &Result<PodView, CallError>) {
-        let asked = self.waiting.remove(&waiter).expect("one who waits");
+        let asked = self.waiting.remove(&waiter).expect("a waiter");
         match answer {
             Ok(view) => {
-                assert!(self.answers, "answered by what is no read (law 4)");
+                assert!(self.answers, "answered by what is no read (invariant 4)");
                 assert_eq!(view.status.uid, asked.uid, "answered with another pod");
                 let as_of = view.as_of.expect("an answer is as fresh as a read");
                 let newer = as_of > asked.after || (as_of == asked.after && as_of >= asked.at);
-                assert!(newer, "{asked:?} is answered as of {as_of:?} (law 3)");
-                self.evidenced(as_of, &asked.uid, view);
+                assert!(newer, "{asked:?} is answered as of {as_of:?} (invariant 3)");
+                self.check_as_of(as_of, &asked.uid, view);
             }
             Err(_) => {
                 let newest = self.failed.get(&asked.uid);
@@ -331,10 +336,10 @@ impl Witness {
     }
 
     /// Everybody whose instant has come is answered.
-    pub(crate) fn nobody_waits(&self, now: Instant) {
+    pub(crate) fn all_answered(&self, now: Instant) {
         let waits = self.waiting.values().find(|asked| asked.after < now);
         assert!(waits.is_none(), "still waits: {waits:?}");
-        assert!(self.listening.is_empty(), "still listens");
+        assert!(self.list_waiters.is_empty(), "still listens");
     }
 
     /// What the cache shows, by id; no state where it is unknown.
@@ -350,8 +355,8 @@ impl Witness {
     }
 }
 
-/// Three of each name at most (law 9).
-fn ends_are_few(uid: &PodUid, records: &[TerminalRecord]) {
+/// Three of each name at most (invariant 9).
+fn terminal_records_bounded(uid: &PodUid, records: &[TerminalRecord]) {
     for record in records {
         let same = |r: &&TerminalRecord| (r.kind, &r.name) == (record.kind, &record.name);
         let count = records.iter().filter(same).count();

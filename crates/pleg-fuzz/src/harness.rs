@@ -1,4 +1,4 @@
-//! The machine on the bench, and a twin that gets the same: equal inputs must give equal outputs.
+//! The reconciler on the bench, and a twin that gets the same: equal inputs must give equal outputs.
 //! Time passes only when the rig is told so; reads wait until they are answered.
 
 use std::collections::VecDeque;
@@ -9,10 +9,10 @@ use pleg_core::{
     PodRead, PodUid, Reconciler, Report, Settings, StatusRead, Ticket, Version, WallTime,
 };
 
-use crate::witness::Witness;
+use crate::checks::Checks;
 
 /// Our wall clock at the origin.
-pub(crate) const WALL: i64 = 1_700_000_000_000_000_000;
+pub(crate) const WALL_ORIGIN: i64 = 1_700_000_000_000_000_000;
 /// No input may cause more outputs than this: the worlds here are small.
 const MOST_OUTPUTS: usize = 4096;
 /// Nor may more reads than this follow from each other while no time passes.
@@ -29,38 +29,38 @@ pub(crate) enum Asked {
     Version(Ticket),
 }
 
-pub(crate) struct Rig {
-    machine: Reconciler,
-    twin: Reconciler,
+pub(crate) struct Harness {
+    reconciler: Reconciler,
+    second: Reconciler,
     now: Instant,
-    pub(crate) witness: Witness,
+    pub(crate) checks: Checks,
     /// In the order in which they were asked for.
     pub(crate) reads: VecDeque<Asked>,
-    tells: bool,
+    logs: bool,
 }
 
-impl Rig {
+impl Harness {
     pub(crate) fn new(settings: Settings) -> Self {
         let now = Instant::from_nanos(1_000_000_000);
-        let witness = Witness::new(&settings);
-        let machine = Reconciler::new(settings.clone(), now).expect("settings that are valid");
-        let twin = Reconciler::new(settings, now).expect("the same settings");
-        let mut rig = Self {
-            machine,
-            twin,
+        let checks = Checks::new(&settings);
+        let reconciler = Reconciler::new(settings.clone(), now).expect("settings that are valid");
+        let second = Reconciler::new(settings, now).expect("the same settings");
+        let mut harness = Self {
+            reconciler,
+            second,
             now,
-            witness,
+            checks,
             reads: VecDeque::new(),
-            tells: std::env::var_os("PLEG_FUZZ_TELL").is_some(),
+            logs: std::env::var_os("PLEG_FUZZ_TELL").is_some(),
         };
-        rig.drain();
-        rig
+        harness.drain();
+        harness
     }
 
     /// With `PLEG_FUZZ_TELL` set, one reads what happens.
     #[allow(clippy::print_stdout, reason = "for whoever looks into a finding")]
-    pub(crate) fn tell(&self, what: impl FnOnce() -> String) {
-        if self.tells {
+    pub(crate) fn log(&self, what: impl FnOnce() -> String) {
+        if self.logs {
             println!("{:>14.6} {}", self.now.as_nanos() as f64 / 1e9, what());
         }
     }
@@ -70,19 +70,19 @@ impl Rig {
     }
 
     pub(crate) fn wall(&self) -> WallTime {
-        WallTime::from_nanos(WALL).after(self.now.since(Instant::ORIGIN))
+        WallTime::from_nanos(WALL_ORIGIN).after(self.now.since(Instant::ORIGIN))
     }
 
     /// An input that is neither a read's answer nor a question.
     pub(crate) fn input(&mut self, act: impl Fn(&mut Reconciler, Instant)) {
-        self.witness.an_event_or_a_timer();
+        self.checks.other_input();
         self.act(act);
     }
 
     /// Anything. The witness was told what it is.
     pub(crate) fn act(&mut self, act: impl Fn(&mut Reconciler, Instant)) {
-        act(&mut self.machine, self.now);
-        act(&mut self.twin, self.now);
+        act(&mut self.reconciler, self.now);
+        act(&mut self.second, self.now);
         self.drain();
     }
 
@@ -90,7 +90,7 @@ impl Rig {
     pub(crate) fn pass(&mut self, time: Duration) {
         let until = self.now.after(time);
         let mut at_once = 0;
-        while let Some(due) = self.machine.poll_timeout().filter(|&due| due <= until) {
+        while let Some(due) = self.reconciler.poll_timeout().filter(|&due| due <= until) {
             at_once = if due > self.now { 0 } else { at_once + 1 };
             assert!(at_once < MOST_TIMEOUTS, "time stands still at {due:?}");
             self.now = self.now.max(due);
@@ -102,21 +102,21 @@ impl Rig {
     fn drain(&mut self) {
         let mut outputs = 0;
         loop {
-            let output = self.machine.poll_output();
-            assert_eq!(output, self.twin.poll_output(), "the twins differ");
+            let output = self.reconciler.poll_output();
+            assert_eq!(output, self.second.poll_output(), "the twins differ");
             let Some(output) = output else { break };
             outputs += 1;
             assert!(outputs < MOST_OUTPUTS, "outputs without end");
-            self.tell(|| format!("  > {output:?}"));
-            self.witness.output(self.now, &output);
+            self.log(|| format!("  > {output:?}"));
+            self.checks.output(self.now, &output);
             self.note(output);
         }
         let listing = self.reads.iter().any(|r| matches!(r, Asked::List(..)));
-        let due = self.machine.poll_timeout();
+        let due = self.reconciler.poll_timeout();
         assert!(listing || due.is_some(), "no list will ever be made again");
-        assert_eq!(due, self.twin.poll_timeout());
-        self.witness.between_inputs(&self.machine.state_counts());
-        let health = self.machine.health(self.now);
+        assert_eq!(due, self.second.poll_timeout());
+        self.checks.between_inputs(&self.reconciler.state_counts());
+        let health = self.reconciler.health(self.now);
         let _ = (health.ready(self.now), health.degraded(self.now));
     }
 
@@ -145,15 +145,15 @@ impl Rig {
         began: Instant,
         rows: Result<Vec<Report>, CallError>,
     ) {
-        self.tell(|| format!("list {} begun {began:?}: {rows:?}", ticket.get()));
-        self.witness.list_read(ticket, began, rows.is_ok());
+        self.log(|| format!("list {} begun {began:?}: {rows:?}", ticket.get()));
+        self.checks.list_read(ticket, began, rows.is_ok());
         let list = List {
             ticket,
             began,
             ended: self.now,
             rows: rows.map(|rows| rows.into_iter().collect()),
         };
-        self.act(|machine, now| machine.handle_list(now, list.clone()));
+        self.act(|reconciler, now| reconciler.handle_list(now, list.clone()));
     }
 
     /// The inspection ends; it fails with `error` if there is one.
@@ -174,27 +174,27 @@ impl Rig {
                 ..Inspection::new(error)
             };
         }
-        self.tell(|| format!("{inspection:?}"));
-        self.witness
+        self.log(|| format!("{inspection:?}"));
+        self.checks
             .pod_read(ticket, began, inspection.error.is_none());
-        self.act(|machine, now| machine.handle_inspection(now, inspection.clone()));
+        self.act(|reconciler, now| reconciler.handle_inspection(now, inspection.clone()));
     }
 
-    pub(crate) fn reading(
+    pub(crate) fn status_read(
         &mut self,
         ticket: Ticket,
         began: Instant,
         report: Result<Report, CallError>,
     ) {
-        self.tell(|| format!("status {} begun {began:?}: {report:?}", ticket.get()));
-        self.witness.status_read(began);
-        let reading = StatusRead {
+        self.log(|| format!("status {} begun {began:?}: {report:?}", ticket.get()));
+        self.checks.status_read(began);
+        let status_read = StatusRead {
             ticket,
             began,
             ended: self.now,
             report,
         };
-        self.act(|machine, now| machine.handle_status_read(now, reading.clone()));
+        self.act(|reconciler, now| reconciler.handle_status_read(now, status_read.clone()));
     }
 
     pub(crate) fn version(&mut self, ticket: Ticket, outcome: Result<(), CallError>) {
@@ -203,7 +203,7 @@ impl Rig {
             ended: self.now,
             outcome,
         };
-        self.act(|machine, now| machine.handle_version(now, version.clone()));
+        self.act(|reconciler, now| reconciler.handle_version(now, version.clone()));
     }
 
     /// Answers a read as a runtime would on which exactly this exists.
@@ -216,7 +216,7 @@ impl Rig {
             }
             Asked::Read(ticket, at, id) => {
                 let report = exists.iter().find(|r| r.id == id).cloned();
-                self.reading(ticket, at, report.ok_or_else(not_found));
+                self.status_read(ticket, at, report.ok_or_else(not_found));
             }
             Asked::Version(ticket) => self.version(ticket, Ok(())),
         }
@@ -232,13 +232,13 @@ impl Rig {
                 assert!(at_once < MOST_READS, "reads without end");
                 self.answer(asked, exists);
             }
-            let due = self.machine.poll_timeout().filter(|&due| due <= until);
+            let due = self.reconciler.poll_timeout().filter(|&due| due <= until);
             let Some(due) = due else { break };
             self.pass(due.since(self.now));
         }
-        self.witness.nobody_waits(self.now);
-        assert!(self.machine.is_idle(), "something is owed for ever");
-        assert!(self.machine == self.twin, "the twins differ");
+        self.checks.all_answered(self.now);
+        assert!(self.reconciler.is_idle(), "something is owed for ever");
+        assert!(self.reconciler == self.second, "the twins differ");
     }
 }
 

@@ -1,13 +1,13 @@
-//! What the fuzzers call: three functions that take any bytes and panic if a law breaks.
+//! What the fuzzers call: three functions that take any bytes and panic if a invariant breaks.
 //!
 //! `fuzz/` hands them what libFuzzer invents; `tests/corpus.rs` hands them the seeds and what once
 //! broke something, on every run of the tests. So neither can rot without the other.
 //!
 //! * [`event_bytes`]: messages of the event stream as a runtime might send them;
 //! * [`list_bytes`]: lists, likewise;
-//! * [`operations`]: anything that the driver may do to the machine, in any order.
+//! * [`operations`]: anything that the driver may do to the reconciler, in any order.
 //!
-//! The rooms: `rig` drives the machine and its twin, `witness` knows what must be true of what
+//! The rooms: `harness` drives the reconciler and its twin, `checks` knows what must be true of what
 //! comes out whatever went in, `bytes` and `operations` are the ways in. Nothing here uses the
 //! core's order or merge.
 
@@ -21,9 +21,9 @@
 
 #[cfg(feature = "bytes")]
 mod bytes;
+mod checks;
+mod harness;
 mod operations;
-mod rig;
-mod witness;
 
 #[cfg(feature = "bytes")]
 pub use bytes::{event_bytes, list_bytes};

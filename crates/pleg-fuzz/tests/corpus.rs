@@ -45,7 +45,7 @@ fn replay(target: &str, run: fn(&[u8])) {
 
 /// The seeds in the tree are those that `seeds.rs` makes.
 #[cfg(feature = "bytes")]
-fn up_to_date(target: &str, made: Vec<(&str, Vec<u8>)>) {
+fn seeds_are_current(target: &str, made: Vec<(&str, Vec<u8>)>) {
     let made: BTreeMap<String, Vec<u8>> = made
         .into_iter()
         .map(|(name, bytes)| (name.to_owned(), bytes))
@@ -64,14 +64,14 @@ fn up_to_date(target: &str, made: Vec<(&str, Vec<u8>)>) {
 #[test]
 #[cfg(feature = "bytes")]
 fn events() {
-    up_to_date("event_bytes", seeds::events());
+    seeds_are_current("event_bytes", seeds::events());
     replay("event_bytes", pleg_fuzz::event_bytes);
 }
 
 #[test]
 #[cfg(feature = "bytes")]
 fn lists() {
-    up_to_date("list_bytes", seeds::lists());
+    seeds_are_current("list_bytes", seeds::lists());
     replay("list_bytes", pleg_fuzz::list_bytes);
 }
 
@@ -83,15 +83,9 @@ fn operations() {
 /// Any bytes are operations: many rows of them, of any length (`PLEG_FUZZ_ROWS=n` for more).
 #[test]
 fn operations_by_chance() {
-    let mut state = 1_u64;
+    let mut rng = oorandom::Rand64::new(1);
     for n in 0..number("PLEG_FUZZ_ROWS").unwrap_or(1500) {
-        let next = || {
-            // Xorshift: what matters is that it is the same on every run.
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state.to_le_bytes()
-        };
+        let next = || rng.rand_u64().to_le_bytes();
         let bytes: Vec<u8> = std::iter::repeat_with(next)
             .take(4 + n % 150)
             .flatten()

@@ -5,34 +5,34 @@ use std::fmt;
 
 use pleg_core::{Cause, Degraded, ExpectedEvent, LifecycleType, StreamEnd};
 
+use crate::fault_profile::RuntimeKind;
 use crate::faults::{Fault, named};
-use crate::weather::Flavor;
 
 named! {
     /// A transition or a way of recovery.
-    Path {
-        SaidStarted = "announced ContainerStarted",
-        SaidDied = "announced ContainerDied",
-        SaidRemoved = "announced ContainerRemoved",
-        SaidChanged = "announced ContainerChanged",
-        SaidSync = "announced PodSync",
+    CoverPoint {
+        AnnouncedStarted = "announced ContainerStarted",
+        AnnouncedDied = "announced ContainerDied",
+        AnnouncedRemoved = "announced ContainerRemoved",
+        AnnouncedChanged = "announced ContainerChanged",
+        AnnouncedSync = "announced PodSync",
         Published = "published",
-        Withdrawn = "withdrawn",
-        SweptAway = "swept out of the cache",
-        Confirmed = "confirmed by a list",
-        Renewed = "a silent stream ended by us",
+        PodRemoved = "withdrawn",
+        PodForgotten = "swept out of the cache",
+        PodRefreshed = "confirmed by a list",
+        StreamRenewed = "a silent stream ended by us",
         KnownIds = "lists that say of known ids the state alone",
         ShownUnknown = "published as unknown",
         UnknownCleared = "unknown no more",
         Overruled = "overruled",
-        RebornRunning = "reborn as Started",
-        RebornOther = "reborn as ContainerChanged",
+        ReincarnatedStarted = "reborn as Started",
+        ReincarnatedChanged = "reborn as ContainerChanged",
         Contradicted = "contradicted",
         StreamUp = "stream subscribed",
         StreamConfirmed = "stream confirmed",
         StreamProven = "stream proven",
         StreamRefused = "stream refused",
-        StreamCut = "stream cut before its first event",
+        StreamCut = "stream disconnected before its first event",
         StreamEnded = "stream ended after its first event",
         StreamNotOffered = "stream not offered",
         StreamDisabled = "stream disabled",
@@ -45,8 +45,8 @@ named! {
         MissedSandboxStopped = "missed a sandbox's end",
         Implausible = "event implausible",
         Incomplete = "event incomplete",
-        KeptAside = "id kept aside",
-        GraveDropped = "tombstone dropped at the cap",
+        OrphanEvent = "id kept aside",
+        TombstoneDropped = "tombstone dropped at the cap",
         ForChanged = "inspected: changed",
         ForIncomplete = "inspected: incomplete",
         ForHint = "inspected: hint",
@@ -59,9 +59,9 @@ named! {
         ForEnded = "inspected: ended",
         ForRetry = "inspected: retry",
         Overdue = "inspection overdue",
-        GivenUp = "inspection given up",
+        InspectionCancelled = "inspection cancelled",
         ExitRead = "exit reason read again",
-        LateReason = "reason of an exit corrected",
+        ReasonCorrected = "reason of an exit corrected",
         AnsweredAtOnce = "waiter answered from the cache",
         AnsweredByInspection = "waiter answered by an inspection",
         AnsweredWithError = "waiter answered with an error",
@@ -72,8 +72,8 @@ named! {
         Acknowledged = "end acknowledged",
         JoinedInBacklog = "joined between reader and writer",
         BacklogOverflowed = "backlog over its bound: subscribed anew",
-        Coalesced = "coalesced for one who lags",
-        ToldToLag = "told that it lags",
+        Coalesced = "coalesced for a lagging subscriber",
+        LaggedReported = "told that it lags",
         Unready = "not ready",
         ReadyAgain = "ready again",
         DegradedStream = "degraded: stream down",
@@ -82,14 +82,14 @@ named! {
         DegradedListFailed = "degraded: list failed",
         DegradedPodsHung = "degraded: pods hung",
         DegradedPodsFailing = "degraded: pods failing",
-        WellAgain = "degraded no more",
-        FromBefore = "worker: pods from before",
+        NoLongerDegraded = "degraded no more",
+        InheritedPods = "worker: pods from before",
         SpecNew = "worker: new pod",
         SpecDeleted = "worker: pod deleted",
         WorkerEnded = "worker: pod ended",
         WorkerWaits = "worker: waits",
         WorkerWaitFailed = "worker: waits failed",
-        WorkerGaveUp = "worker: waits cancelled",
+        WorkerCancelled = "worker: waits cancelled",
         OperationIssued = "worker: operations",
         OperationFailed = "worker: operations failed",
         OperationRefused = "worker: operations refused by the runtime",
@@ -106,55 +106,55 @@ named! {
 
 /// What came of some worlds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tally {
+pub struct Coverage {
     /// Discrete steps: operations of the node, messages sent and delivered, calls that ended,
-    /// questions, changes of the stream, timers of the machine.
+    /// questions, changes of the stream, timers of the reconciler.
     pub steps: u64,
     /// CRI events that reached the reader.
     pub events: u64,
     /// Calls to the runtime that ended: lists, inspections, readings.
     pub lists: u64,
     pub inspections: u64,
-    pub readings: u64,
+    pub status_reads: u64,
     /// Simulated nanoseconds; and those of them in which the node was at work.
     pub nanos: u64,
     pub busy_nanos: u64,
     /// Views, announcements and answers that were checked.
     pub checked: u64,
     pub faults: [u64; Fault::COUNT],
-    pub paths: [u64; Path::COUNT],
-    pub worlds: [u64; Flavor::COUNT],
+    pub points: [u64; CoverPoint::COUNT],
+    pub worlds: [u64; RuntimeKind::COUNT],
 }
 
-impl Default for Tally {
+impl Default for Coverage {
     fn default() -> Self {
         Self {
             steps: 0,
             events: 0,
             lists: 0,
             inspections: 0,
-            readings: 0,
+            status_reads: 0,
             nanos: 0,
             busy_nanos: 0,
             checked: 0,
             faults: [0; Fault::COUNT],
-            paths: [0; Path::COUNT],
-            worlds: [0; Flavor::COUNT],
+            points: [0; CoverPoint::COUNT],
+            worlds: [0; RuntimeKind::COUNT],
         }
     }
 }
 
-impl Tally {
+impl Coverage {
     pub const fn fault(&mut self, fault: Fault) {
         self.faults[fault as usize] += 1;
     }
 
-    pub const fn path(&mut self, path: Path) {
-        self.paths[path as usize] += 1;
+    pub const fn hit(&mut self, point: CoverPoint) {
+        self.points[point as usize] += 1;
     }
 
-    pub const fn paths(&mut self, path: Path, times: u64) {
-        self.paths[path as usize] += times;
+    pub const fn hit_times(&mut self, point: CoverPoint, times: u64) {
+        self.points[point as usize] += times;
     }
 
     /// Adds what came of other worlds.
@@ -163,22 +163,22 @@ impl Tally {
         self.events += other.events;
         self.lists += other.lists;
         self.inspections += other.inspections;
-        self.readings += other.readings;
+        self.status_reads += other.status_reads;
         self.nanos += other.nanos;
         self.busy_nanos += other.busy_nanos;
         self.checked += other.checked;
         add(&mut self.faults, &other.faults);
-        add(&mut self.paths, &other.paths);
+        add(&mut self.points, &other.points);
         add(&mut self.worlds, &other.worlds);
     }
 
     /// What never came.
-    pub fn never(&self) -> Vec<&'static str> {
+    pub fn uncovered(&self) -> Vec<&'static str> {
         let faults = Fault::ALL.iter().zip(self.faults);
         let faults = faults.map(|(fault, n)| (fault.name(), n));
-        let paths = Path::ALL.iter().map(|p| p.name()).zip(self.paths);
-        let worlds = Flavor::ALL.iter().map(|w| w.name()).zip(self.worlds);
-        let all = faults.chain(paths).chain(worlds);
+        let points = CoverPoint::ALL.iter().map(|p| p.name()).zip(self.points);
+        let worlds = RuntimeKind::ALL.iter().map(|w| w.name()).zip(self.worlds);
+        let all = faults.chain(points).chain(worlds);
         all.filter(|(_, n)| *n == 0).map(|(name, _)| name).collect()
     }
 
@@ -194,7 +194,7 @@ fn add(sum: &mut [u64], other: &[u64]) {
     }
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for Coverage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let table = |f: &mut fmt::Formatter<'_>, title, rows: &mut dyn Iterator<Item = _>| {
             writeln!(f, "{title}:")?;
@@ -204,7 +204,7 @@ impl fmt::Display for Tally {
             Ok(())
         };
         let counts = |counts: &[u64]| counts.to_vec();
-        let names: Vec<&str> = Flavor::ALL.iter().map(|w| w.name()).collect();
+        let names: Vec<&str> = RuntimeKind::ALL.iter().map(|w| w.name()).collect();
         table(
             f,
             "worlds by runtime",
@@ -216,16 +216,16 @@ impl fmt::Display for Tally {
             "faults",
             &mut names.into_iter().zip(counts(&self.faults)),
         )?;
-        let names: Vec<&str> = Path::ALL.iter().map(|w| w.name()).collect();
+        let names: Vec<&str> = CoverPoint::ALL.iter().map(|w| w.name()).collect();
         table(
             f,
             "transitions and recoveries",
-            &mut names.into_iter().zip(counts(&self.paths)),
+            &mut names.into_iter().zip(counts(&self.points)),
         )
     }
 }
 
-impl Path {
+impl CoverPoint {
     /// An inspection for that cause.
     pub const fn inspected_for(cause: Cause) -> Option<Self> {
         Some(match cause {
@@ -245,13 +245,13 @@ impl Path {
     }
 
     /// An announcement of that type.
-    pub const fn said(what: LifecycleType) -> Option<Self> {
+    pub const fn announced(what: LifecycleType) -> Option<Self> {
         Some(match what {
-            LifecycleType::ContainerStarted => Self::SaidStarted,
-            LifecycleType::ContainerDied => Self::SaidDied,
-            LifecycleType::ContainerRemoved => Self::SaidRemoved,
-            LifecycleType::ContainerChanged => Self::SaidChanged,
-            LifecycleType::PodSync => Self::SaidSync,
+            LifecycleType::ContainerStarted => Self::AnnouncedStarted,
+            LifecycleType::ContainerDied => Self::AnnouncedDied,
+            LifecycleType::ContainerRemoved => Self::AnnouncedRemoved,
+            LifecycleType::ContainerChanged => Self::AnnouncedChanged,
+            LifecycleType::PodSync => Self::AnnouncedSync,
             _ => return None,
         })
     }

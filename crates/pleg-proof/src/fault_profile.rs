@@ -4,15 +4,15 @@ use std::ops::RangeInclusive;
 
 use pleg_core::EventProfile;
 
-use crate::dice::Dice;
 use crate::faults::{Fault, named};
+use crate::rng::Rng;
 
 pub const MS: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000 * MS;
 
 named! {
     /// Which runtime is played.
-    Flavor {
+    RuntimeKind {
         /// A sandbox's DELETED comes without its status; statuses are the sandbox's; one queue,
         /// for which subscribers compete.
         Containerd17 = "containerd-1.7",
@@ -31,7 +31,7 @@ named! {
     }
 }
 
-impl Flavor {
+impl RuntimeKind {
     /// Whether it is CRI-O.
     pub const fn is_crio(self) -> bool {
         matches!(self, Self::Crio | Self::CrioDisabled)
@@ -57,7 +57,7 @@ impl Flavor {
 
 /// The faults of a world.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Weather {
+pub struct FaultProfile {
     pub name: &'static str,
     /// Until an event arrives, in milliseconds.
     pub delay: RangeInclusive<u64>,
@@ -65,9 +65,9 @@ pub struct Weather {
     percent: [u8; Fault::COUNT],
 }
 
-impl Weather {
+impl FaultProfile {
     /// Every event arrives once, whole, and soon; every call succeeds.
-    pub const FAIR: Self = Self {
+    pub const NONE: Self = Self {
         name: "fair",
         delay: 0..=3,
         percent: [0; Fault::COUNT],
@@ -89,90 +89,118 @@ impl Weather {
 
     /// The faults that may come.
     pub fn faults(&self) -> impl Iterator<Item = Fault> + '_ {
-        let comes = |f: &Fault| self.percent(*f) > 0;
-        Fault::ALL.iter().copied().filter(comes)
+        let inject = |f: &Fault| self.percent(*f) > 0;
+        Fault::ALL.iter().copied().filter(inject)
     }
 
     fn named(name: &'static str, slowest: u64) -> Self {
         Self {
             name,
             delay: 0..=slowest,
-            ..Self::FAIR
+            ..Self::NONE
         }
     }
 
-    /// One kind of weather or another, for that runtime.
-    pub fn of(dice: &mut Dice, flavor: Flavor) -> Self {
+    /// One kind of fault profile or another, for that runtime.
+    pub fn random(rng: &mut Rng, runtime: RuntimeKind) -> Self {
         use Fault::*;
-        let weather = match dice.below(12) {
-            0 => Self::FAIR.with(3, &[GivesUp]),
+        let fault_profile = match rng.below(12) {
+            0 => Self::NONE.with(3, &[WaiterCancels]),
             // Nothing is lost: there can be no miss.
             1 => Self::named("late", 50)
-                .with(30, &[Late, Swapped, Stale])
-                .with(20, &[Doubled, SlowRead])
-                .with(10, &[BusyWriter, Lingers]),
+                .with(30, &[Late, Reordered, Stale])
+                .with(20, &[Duplicated, SlowRead])
+                .with(10, &[BusyWriter, ListedAfterRemoval]),
             2 => Self::named("lossy", 20)
                 .with(30, &[Dropped])
-                .with(10, &[Late, Swapped, SlowRead, NilSandbox, NilStatuses])
-                .with(3, &[Cut])
-                .with(5, &[EmptyElement, Rival]),
+                .with(10, &[Late, Reordered, SlowRead, NilSandbox, NilStatuses])
+                .with(3, &[Disconnect])
+                .with(5, &[EmptyElement, SecondSubscriber]),
             3 => Self::named("broken calls", 20)
                 .with(40, &[SlowRead])
                 .with(25, &[ListFails])
                 .with(15, &[InspectionFails, InspectionPartial])
-                .with(10, &[UnknownInRead, Dropped, ReadingFails, ListLost])
+                .with(10, &[UnknownInRead, Dropped, StatusReadFails, ListLost])
                 .with(5, &[InspectionHangs, ListHangs])
-                .with(2, &[Cut]),
+                .with(2, &[Disconnect]),
             // Every second pod cannot be read, lists fail at once, and events go on.
             4 => Self::named("deaf", 3)
                 .with(90, &[ListFails])
                 .with(70, &[InspectionFails]),
             5 => Self::named("restarts", 10)
                 .with(6, &[Restart])
-                .with(5, &[Cut])
+                .with(5, &[Disconnect])
                 .with(20, &[SlowRead]),
             6 => Self::named("silence", 3)
                 .with(6, &[SilentStream])
-                .with(4, &[Rival, Cut]),
+                .with(4, &[SecondSubscriber, Disconnect]),
             7 => Self::named("hung", 3)
                 .with(8, &[HungPod])
-                .with(3, &[HungPods, ListOutage]),
+                .with(3, &[AllPodsHung, ListOutage]),
             8 => Self::named("storms", 3)
-                .with(12, &[Storm])
+                .with(12, &[Burst])
                 .with(8, &[BusyWriter])
-                .with(10, &[Swapped]),
-            _ => Self::named("wild", dice.pick(&[3, 50, 200]))
+                .with(10, &[Reordered]),
+            _ => Self::named("wild", rng.pick(&[3, 50, 200]))
                 .with(20, &[Late, Stale, SlowRead])
-                .with(15, &[Dropped, Doubled])
-                .with(10, &[Swapped, AbsurdStamp, ListFails, InspectionFails])
+                .with(15, &[Dropped, Duplicated])
+                .with(
+                    10,
+                    &[Reordered, InvalidTimestamp, ListFails, InspectionFails],
+                )
                 .with(8, &[NilSandbox, NilStatuses, InspectionPartial])
-                .with(5, &[Nameless, UnknownInEvent, UnknownInRead, BusyWriter])
-                .with(5, &[ReadingFails, Lingers, GivesUp, ListLost])
-                .with(3, &[Cut, StrangeType, EmptyElement])
-                .with(2, &[ClockStep, InspectionHangs, Storm, Restart])
-                .with(1, &[SilentStream, Rival, HungPod, HungPods, ListOutage])
+                .with(
+                    5,
+                    &[MissingMetadata, UnknownInEvent, UnknownInRead, BusyWriter],
+                )
+                .with(
+                    5,
+                    &[StatusReadFails, ListedAfterRemoval, WaiterCancels, ListLost],
+                )
+                .with(3, &[Disconnect, UnknownEventType, EmptyElement])
+                .with(2, &[ClockStep, InspectionHangs, Burst, Restart])
+                .with(
+                    1,
+                    &[
+                        SilentStream,
+                        SecondSubscriber,
+                        HungPod,
+                        AllPodsHung,
+                        ListOutage,
+                    ],
+                )
                 .with(1, &[ListHangs])
-                .with(if dice.percent(40) { 4 } else { 0 }, &[Lie]),
+                .with(if rng.percent(40) { 4 } else { 0 }, &[FalseEvent]),
         };
-        let without: &[Fault] = match flavor {
-            Flavor::Containerd17 => &[Lingers, EmptyElement],
-            Flavor::Containerd2 => &[Rival, EmptyElement],
-            Flavor::Crio | Flavor::CrioDisabled => &[Lingers, Rival],
-            Flavor::Unimplemented | Flavor::Polled => &[Rival, EmptyElement],
+        let without: &[Fault] = match runtime {
+            RuntimeKind::Containerd17 => &[ListedAfterRemoval, EmptyElement],
+            RuntimeKind::Containerd2 => &[SecondSubscriber, EmptyElement],
+            RuntimeKind::Crio | RuntimeKind::CrioDisabled => {
+                &[ListedAfterRemoval, SecondSubscriber]
+            }
+            RuntimeKind::Unimplemented | RuntimeKind::Polled => &[SecondSubscriber, EmptyElement],
         };
-        weather.with(0, without)
+        fault_profile.with(0, without)
     }
 
     /// Whether every event is sure to arrive, whole and in time.
     pub fn loses_nothing(&self) -> bool {
         use Fault::*;
-        let harmless = [Late, Swapped, Doubled, Stale, SlowRead, BusyWriter, Lingers];
-        let harmless = |f| harmless.contains(&f) || matches!(f, GivesUp | Storm);
+        let harmless = [
+            Late,
+            Reordered,
+            Duplicated,
+            Stale,
+            SlowRead,
+            BusyWriter,
+            ListedAfterRemoval,
+        ];
+        let harmless = |f| harmless.contains(&f) || matches!(f, WaiterCancels | Burst);
         self.faults().all(harmless)
     }
 
     /// Whether events may tell of what did not happen.
-    pub const fn lies(&self) -> bool {
-        self.percent(Fault::Lie) > 0
+    pub const fn false_events(&self) -> bool {
+        self.percent(Fault::FalseEvent) > 0
     }
 }

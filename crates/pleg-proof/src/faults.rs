@@ -38,11 +38,11 @@ named! {
         /// Seconds late.
         Late = "late",
         /// Overtaken by what happened right after it.
-        Swapped = "swapped",
+        Reordered = "swapped",
         /// Never delivered.
         Dropped = "dropped",
         /// Delivered twice.
-        Doubled = "doubled",
+        Duplicated = "doubled",
         /// The statuses were read long before the event was stamped.
         Stale = "stale",
         /// No sandbox status.
@@ -52,13 +52,13 @@ named! {
         /// One element of the statuses is empty (CRI-O 1.31 to 1.34).
         EmptyElement = "empty-element",
         /// A stamp that is none.
-        AbsurdStamp = "absurd-stamp",
+        InvalidTimestamp = "absurd-stamp",
         /// A status without metadata or labels.
-        Nameless = "nameless",
+        MissingMetadata = "nameless",
         /// A status that says UNKNOWN.
         UnknownInEvent = "unknown-in-event",
         /// An event type that this contract does not know.
-        StrangeType = "strange-type",
+        UnknownEventType = "strange-type",
         // --- per read ---
         /// A list fails at once.
         ListFails = "list-fails",
@@ -73,24 +73,24 @@ named! {
         /// An inspection does not answer before its deadline.
         InspectionHangs = "inspection-hangs",
         /// The read of a single status fails.
-        ReadingFails = "reading-fails",
+        StatusReadFails = "reading-fails",
         /// A read takes seconds.
         SlowRead = "slow-read",
         /// A row or status of a read says UNKNOWN.
         UnknownInRead = "unknown-in-read",
         /// A list still shows a sandbox after its DELETED (containerd 2).
-        Lingers = "lingers",
+        ListedAfterRemoval = "lingers",
         /// A status call says NotFound for an id that the list of the same read shows.
         StatusNotFound = "status-not-found",
         /// The status call of one id of an inspection fails, or is not answered in time.
         StatusFails = "status-fails",
         // --- per operation of the node ---
         /// An event of something that did not happen.
-        Lie = "lie",
+        FalseEvent = "lie",
         /// The wall clock steps.
         ClockStep = "clock-step",
         /// The stream breaks; the runtime does not notice before it sends.
-        Cut = "cut",
+        Disconnect = "disconnected",
         // --- per event at the reader ---
         /// The writer has something else to do for a while.
         BusyWriter = "busy-writer",
@@ -100,22 +100,22 @@ named! {
         /// The call stands and nothing ever comes.
         SilentStream = "silent-stream",
         /// Another subscriber takes its share (containerd 1.7).
-        Rival = "rival",
+        SecondSubscriber = "rival",
         /// One pod's calls hang for a while.
         HungPod = "hung-pod",
         /// All pods' calls hang for a while.
-        HungPods = "hung-pods",
+        AllPodsHung = "hung-pods",
         /// All lists hang or fail for a while.
         ListOutage = "list-outage",
         /// A great deal happens at once.
-        Storm = "storm",
+        Burst = "storm",
         /// The runtime goes away for up to a minute.
         Outage = "outage",
         /// The status calls of an id say NotFound for a while, though lists show it.
         StatusHidden = "status-hidden",
         // --- per question ---
-        /// Whoever waits gives up.
-        GivesUp = "gives-up",
+        /// The waiter gives up.
+        WaiterCancels = "gives-up",
         // --- per operation of a worker ---
         /// An operation fails at once, and nothing is done.
         OperationFails = "operation-fails",
@@ -125,25 +125,25 @@ named! {
         EffectLate = "effect-late",
         // --- what follows from the above ---
         /// A dead subscriber took the event.
-        EatenByTheDead = "eaten-by-the-dead",
-        /// A rival took the event.
-        Stolen = "stolen",
+        TakenByDeadSubscriber = "eaten-by-the-dead",
+        /// A second subscriber took the event.
+        TakenBySecondSubscriber = "stolen",
         /// Nobody listened, and this runtime holds nothing.
-        ToldToNobody = "told-to-nobody",
+        SentWithoutSubscriber = "told-to-nobody",
         /// The runtime's own queue was full: the newest is dropped.
         QueueFull = "queue-full",
         /// What was held for more than 5 minutes is discarded.
-        HeldTooLong = "held-too-long",
+        BufferedTooLong = "held-too-long",
         /// What was told while nobody listened comes now.
         Replayed = "replayed",
         /// It happened while the runtime was down.
-        Untold = "untold",
+        WhileRuntimeDown = "untold",
         /// The runtime cannot restore it, and it is gone without a word.
-        Vanished = "vanished",
+        SandboxLost = "vanished",
         /// The runtime restarted before an operation took effect.
-        OperationCut = "operation-cut",
+        OperationAborted = "operation-disconnected",
         /// The runtime restarted after an operation took effect and before it returned.
-        ReplyCut = "reply-cut",
+        ReplyAborted = "reply-disconnected",
         /// The runtime could not start the container.
         StartError = "start-error",
         /// The reason of an exit changed after its event.

@@ -1,7 +1,7 @@
-//! The proof of the laws: random worlds in which the truth is known (`truth`), told badly
-//! (`runtime`, `weather`), and compared with what comes out of the machine (`checks`).
+//! The proof of the invariants: random worlds in which the oracle is known (`oracle`), told badly
+//! (`runtime`, `fault_profile`), and compared with what comes out of the reconciler (`checks`).
 //!
-//! Nothing here shares the core's idea of order or merging; of the core it uses the machine and
+//! Nothing here shares the core's idea of order or merging; of the core it uses the reconciler and
 //! the types of what goes in and comes out.
 
 #![allow(
@@ -10,18 +10,18 @@
     reason = "an unpublished proof: each module says what it is"
 )]
 
+pub mod assertions;
 pub mod checks;
-pub mod dice;
+pub mod coverage;
 pub mod exhaustive;
+pub mod fault_profile;
 pub mod faults;
-pub mod history;
-pub mod laws;
+pub mod oracle;
 pub mod plan;
+pub mod rng;
 pub mod runtime;
 pub mod shrink;
+pub mod simulation;
 pub mod soak;
-pub mod story;
-pub mod tally;
-pub mod truth;
-pub mod weather;
+pub mod trace;
 pub mod world;

@@ -1,16 +1,16 @@
-//! The truth: what really happened on the node, as a timeline per id. Trivially correct, and it
+//! The oracle: what really happened on the node, as a timeline per id. Trivially correct, and it
 //! shares nothing with the core but the names of ids.
 //!
-//! An id carries its place in the truth and its pod (`ctr-17-3` is life 17, of pod 3), so that
+//! An id carries its place in the oracle and its pod (`ctr-17-3` is life 17, of pod 3), so that
 //! nobody has to search for it.
 
 mod operations;
 
 use pleg_core::{Details, EventType, Id, Identity, Kind, Text, WallTime};
 
-use crate::dice::Dice;
-use crate::runtime::WALL;
-use crate::weather::SECOND;
+use crate::fault_profile::SECOND;
+use crate::rng::Rng;
+use crate::runtime::WALL_ORIGIN;
 
 pub use operations::{Done, Operation, Refused};
 
@@ -20,12 +20,12 @@ pub enum State {
     Created,
     Running,
     Exited,
-    Gone,
+    Removed,
 }
 
 /// The life of one id. Times are nanoseconds.
 #[derive(Clone, Debug)]
-pub struct Life {
+pub struct Object {
     pub id: Id,
     pub kind: Kind,
     pub pod: usize,
@@ -39,27 +39,27 @@ pub struct Life {
     pub reason: &'static str,
     pub removed: Option<u64>,
     /// How long lists still show it after that.
-    pub lingers: u64,
+    pub listed_after_removal: u64,
     /// What answers say of it, whatever its state.
-    pub said: Said,
+    pub reported: Reported,
 }
 
 /// What a runtime says of an id in every answer; shared, so that answers are cheap.
 #[derive(Clone, Debug)]
-pub struct Said {
+pub struct Reported {
     pub identity: Identity,
     pub details: Details,
     pub address: Text,
 }
 
-impl Life {
+impl Object {
     /// The state at `t`; none before it was created.
     pub fn at(&self, t: u64) -> Option<State> {
         let since = |moment: Option<u64>| moment.is_some_and(|m| m <= t);
         if t < self.created {
             None
         } else if since(self.removed) {
-            Some(State::Gone)
+            Some(State::Removed)
         } else if since(self.exited) {
             Some(State::Exited)
         } else if since(self.started) {
@@ -77,9 +77,9 @@ impl Life {
 
 /// Something that a runtime may tell as an event.
 #[derive(Clone, Debug)]
-pub struct Happening {
+pub struct Transition {
     pub at: u64,
-    pub life: usize,
+    pub object: usize,
     pub event: EventType,
     /// It happened inside the removal of the sandbox (CRI-O tells none of that).
     pub inside_removal: bool,
@@ -87,22 +87,22 @@ pub struct Happening {
 
 /// The node.
 #[derive(Clone, Debug, Default)]
-pub struct Truth {
-    pub lives: Vec<Life>,
+pub struct Oracle {
+    pub objects: Vec<Object>,
     /// Whether sandboxes are listed for a while after their removal (containerd 2).
-    pub lingering: bool,
+    pub lists_removed_sandboxes: bool,
     /// Whether a container that cannot be started is removed (CRI-O).
     pub failed_start_removes: bool,
     /// How many containers could not be started.
     pub failed_starts: u64,
     /// Every container that is started starts, and none ends at once.
     pub reliable: bool,
-    pods: Vec<OfPod>,
+    pods: Vec<PodObjects>,
 }
 
 /// What there is of one pod.
 #[derive(Clone, Debug, Default)]
-struct OfPod {
+struct PodObjects {
     /// Its lives that exist or have ended lately, oldest first.
     recent: Vec<usize>,
     /// How many there were of each name; sandboxes have none.
@@ -116,28 +116,28 @@ pub const NAMES: [&str; 3] = ["app", "log", "net"];
 const STEP: u64 = 1_000_000;
 /// No answer and no event shows what was removed longer ago than this: the longest a list may
 /// take, and some more.
-const LATELY: u64 = 150 * SECOND;
+const RETENTION: u64 = 150 * SECOND;
 
-impl Truth {
+impl Oracle {
     /// A node on which nothing has happened yet, of a runtime that does these things.
-    pub fn new(lingering: bool, failed_start_removes: bool) -> Self {
+    pub fn new(lists_removed_sandboxes: bool, failed_start_removes: bool) -> Self {
         Self {
-            lingering,
+            lists_removed_sandboxes,
             failed_start_removes,
             ..Self::default()
         }
     }
 
-    pub fn life(&self, id: &Id) -> Option<&Life> {
-        self.lives.get(Self::place(id)?).filter(|l| l.id == *id)
+    pub fn object(&self, id: &Id) -> Option<&Object> {
+        self.objects.get(Self::index(id)?).filter(|l| l.id == *id)
     }
 
-    /// The place of an id in `lives`, if it has one.
-    pub fn handle(&self, id: &Id) -> Option<usize> {
-        Self::place(id).filter(|&n| self.lives.get(n).is_some_and(|l| l.id == *id))
+    /// The place of an id in `objects`, if it has one.
+    pub fn index_of(&self, id: &Id) -> Option<usize> {
+        Self::index(id).filter(|&n| self.objects.get(n).is_some_and(|l| l.id == *id))
     }
 
-    fn place(id: &Id) -> Option<usize> {
+    fn index(id: &Id) -> Option<usize> {
         let digits = id.as_str().get(4..)?.bytes();
         digits
             .take_while(|&b| b != b'-')
@@ -153,34 +153,34 @@ impl Truth {
     }
 
     /// The lives of a pod that exist or have ended lately, oldest first.
-    pub fn recent(&self, pod: usize) -> impl Iterator<Item = &Life> {
+    pub fn recent(&self, pod: usize) -> impl Iterator<Item = &Object> {
         let recent = self.pods.get(pod).map_or(&[][..], |p| &p.recent);
-        recent.iter().map(|&n| &self.lives[n])
+        recent.iter().map(|&n| &self.objects[n])
     }
 
     /// The lives of the node that exist or have ended lately.
-    pub fn all_recent(&self) -> impl Iterator<Item = &Life> {
+    pub fn all_recent(&self) -> impl Iterator<Item = &Object> {
         (0..self.pods.len()).flat_map(|pod| self.recent(pod))
     }
 
     /// What exists of a pod at `t`, which is not long ago.
-    pub fn of_pod(&self, pod: usize, t: u64) -> impl Iterator<Item = &Life> {
+    pub fn of_pod(&self, pod: usize, t: u64) -> impl Iterator<Item = &Object> {
         self.recent(pod).filter(move |l| l.exists(t))
     }
 
-    fn born(
+    fn create(
         &mut self,
         (kind, pod, name): (Kind, usize, &'static str),
         sandbox: Option<Id>,
         attempt: Option<u32>,
         t: u64,
     ) -> usize {
-        let n = self.lives.len();
+        let n = self.objects.len();
         let letter = if kind == Kind::Sandbox { "sbx" } else { "ctr" };
         if self.pods.len() <= pod {
-            self.pods.resize_with(pod + 1, OfPod::default);
+            self.pods.resize_with(pod + 1, PodObjects::default);
         }
-        self.tidy(pod, t);
+        self.prune(pod, t);
         let of_pod = &mut self.pods[pod];
         of_pod.recent.push(n);
         let number = 1 + NAMES.iter().position(|&other| other == name).unwrap_or(0);
@@ -188,8 +188,8 @@ impl Truth {
         let attempt = attempt.unwrap_or(of_pod.attempts[number]);
         of_pod.attempts[number] += 1;
         let ready = kind == Kind::Sandbox;
-        let said = Said::of(kind, pod, name, sandbox.clone(), attempt, t);
-        self.lives.push(Life {
+        let reported = Reported::new(kind, pod, name, sandbox.clone(), attempt, t);
+        self.objects.push(Object {
             id: format!("{letter}-{n}-{pod}").into(),
             kind,
             pod,
@@ -202,206 +202,206 @@ impl Truth {
             code: 0,
             reason: "Completed",
             removed: None,
-            lingers: 0,
-            said,
+            listed_after_removal: 0,
+            reported,
         });
         n
     }
 
     /// Forgets in every pod what ended long ago.
-    pub fn tidy_all(&mut self, t: u64) {
+    pub fn prune_all(&mut self, t: u64) {
         for pod in 0..self.pods.len() {
-            self.tidy(pod, t);
+            self.prune(pod, t);
         }
     }
 
-    fn tidy(&mut self, pod: usize, t: u64) {
-        let lives = &self.lives;
-        let lately = |n: &usize| lives[*n].removed.is_none_or(|gone| gone + LATELY > t);
+    fn prune(&mut self, pod: usize, t: u64) {
+        let objects = &self.objects;
+        let lately = |n: &usize| objects[*n].removed.is_none_or(|gone| gone + RETENTION > t);
         self.pods[pod].recent.retain(lately);
     }
 
-    fn alive(&self, pod: usize, kind: Kind, t: u64) -> Vec<usize> {
+    fn existing_of_kind(&self, pod: usize, kind: Kind, t: u64) -> Vec<usize> {
         let recent = self.pods.get(pod).map_or(&[][..], |p| &p.recent);
-        let of_kind = |n: &usize| self.lives[*n].kind == kind && self.lives[*n].exists(t);
+        let of_kind = |n: &usize| self.objects[*n].kind == kind && self.objects[*n].exists(t);
         recent.iter().copied().filter(of_kind).collect()
     }
 
     /// Something happens to the pod at `t`: what, chance says. Returns what can be told of it and
     /// when it was over.
-    pub fn act(&mut self, pod: usize, dice: &mut Dice, t: u64) -> (Vec<Happening>, u64) {
-        let mut news = News {
+    pub fn random_step(&mut self, pod: usize, rng: &mut Rng, t: u64) -> (Vec<Transition>, u64) {
+        let mut log = TransitionLog {
             at: t,
-            happenings: Vec::new(),
+            transitions: Vec::new(),
         };
-        let sandboxes = self.alive(pod, Kind::Sandbox, t);
+        let sandboxes = self.existing_of_kind(pod, Kind::Sandbox, t);
         let ready = sandboxes
             .iter()
             .copied()
-            .find(|&n| self.lives[n].at(t) == Some(State::Running));
-        let containers = self.alive(pod, Kind::Container, t);
-        match (dice.below(12), ready) {
+            .find(|&n| self.objects[n].at(t) == Some(State::Running));
+        let containers = self.existing_of_kind(pod, Kind::Container, t);
+        match (rng.below(12), ready) {
             (0..=5, None) => {
-                let n = self.born((Kind::Sandbox, pod, ""), None, None, t);
-                news.tell(n, EventType::Created);
-                news.tell(n, EventType::Started);
+                let n = self.create((Kind::Sandbox, pod, ""), None, None, t);
+                log.push(n, EventType::Created);
+                log.push(n, EventType::Started);
             }
             (0..=2, Some(s)) => {
-                let sandbox = self.lives[s].id.clone();
-                let name = dice.pick(&NAMES[..2]);
-                let n = self.born((Kind::Container, pod, name), Some(sandbox), None, t);
-                news.tell(n, EventType::Created);
-                if dice.percent(50) {
-                    self.start(n, dice, &mut news);
+                let sandbox = self.objects[s].id.clone();
+                let name = rng.pick(&NAMES[..2]);
+                let n = self.create((Kind::Container, pod, name), Some(sandbox), None, t);
+                log.push(n, EventType::Created);
+                if rng.percent(50) {
+                    self.start(n, rng, &mut log);
                 }
             }
             (3..=7, _) if !containers.is_empty() => {
-                let n = dice.pick(&containers);
-                match self.lives[n].at(t) {
-                    Some(State::Created) if ready.is_some() => self.start(n, dice, &mut news),
-                    Some(State::Running) => self.exit(n, dice.pick(&[0, 1, 137]), &mut news),
-                    Some(State::Exited | State::Created) => self.remove(n, false, &mut news),
+                let n = rng.pick(&containers);
+                match self.objects[n].at(t) {
+                    Some(State::Created) if ready.is_some() => self.start(n, rng, &mut log),
+                    Some(State::Running) => self.exit(n, rng.pick(&[0, 1, 137]), &mut log),
+                    Some(State::Exited | State::Created) => self.remove(n, false, &mut log),
                     _ => {}
                 }
             }
-            (8 | 9, Some(s)) => self.stop(s, dice, &mut news),
-            (10, Some(s)) if dice.percent(20) => {
+            (8 | 9, Some(s)) => self.stop(s, rng, &mut log),
+            (10, Some(s)) if rng.percent(20) => {
                 // Its process is killed: the containers go on.
-                self.lives[s].exited = Some(news.at);
-                news.tell(s, EventType::Stopped);
+                self.objects[s].exited = Some(log.at);
+                log.push(s, EventType::Stopped);
             }
             // What is left of an earlier sandbox is cleared away.
             (11, Some(_)) if sandboxes.len() > 1 => {
-                let ended = |n: &usize| self.lives[*n].at(t) == Some(State::Exited);
+                let ended = |n: &usize| self.objects[*n].at(t) == Some(State::Exited);
                 let ended: Vec<usize> = sandboxes.into_iter().filter(ended).collect();
                 if !ended.is_empty() {
-                    self.remove_sandbox(dice.pick(&ended), &mut news);
+                    self.remove_sandbox(rng.pick(&ended), &mut log);
                 }
             }
             (10 | 11, None) if !sandboxes.is_empty() => {
-                let s = dice.pick(&sandboxes);
-                self.remove_sandbox(s, &mut news);
+                let s = rng.pick(&sandboxes);
+                self.remove_sandbox(s, &mut log);
             }
             _ => {}
         }
-        (news.happenings, news.at)
+        (log.transitions, log.at)
     }
 
     /// Everything is stopped and removed.
-    pub fn end(&mut self, pods: usize, dice: &mut Dice, t: u64) -> (Vec<Happening>, u64) {
-        let mut news = News {
+    pub fn remove_all(&mut self, pods: usize, rng: &mut Rng, t: u64) -> (Vec<Transition>, u64) {
+        let mut log = TransitionLog {
             at: t,
-            happenings: Vec::new(),
+            transitions: Vec::new(),
         };
         for pod in 0..pods {
-            for s in self.alive(pod, Kind::Sandbox, t) {
-                if self.lives[s].at(t) == Some(State::Running) {
-                    self.stop(s, dice, &mut news);
+            for s in self.existing_of_kind(pod, Kind::Sandbox, t) {
+                if self.objects[s].at(t) == Some(State::Running) {
+                    self.stop(s, rng, &mut log);
                 }
-                self.remove_sandbox(s, &mut news);
+                self.remove_sandbox(s, &mut log);
             }
         }
-        (news.happenings, news.at)
+        (log.transitions, log.at)
     }
 
     /// A container of the pod ends by itself, if one runs.
-    pub fn exit_one(&mut self, pod: usize, dice: &mut Dice, t: u64) -> Vec<Happening> {
-        let mut news = News {
+    pub fn exit_one(&mut self, pod: usize, rng: &mut Rng, t: u64) -> Vec<Transition> {
+        let mut log = TransitionLog {
             at: t,
-            happenings: Vec::new(),
+            transitions: Vec::new(),
         };
-        let mut running = self.alive(pod, Kind::Container, t);
-        running.retain(|&n| self.lives[n].at(t) == Some(State::Running));
+        let mut running = self.existing_of_kind(pod, Kind::Container, t);
+        running.retain(|&n| self.objects[n].at(t) == Some(State::Running));
         if !running.is_empty() {
-            self.exit(dice.pick(&running), dice.pick(&[0, 1, 137]), &mut news);
+            self.exit(rng.pick(&running), rng.pick(&[0, 1, 137]), &mut log);
         }
-        news.happenings
+        log.transitions
     }
 
     /// A sandbox of the pod is gone with all that was in it, without a word. Whether there was one.
-    pub fn vanish(&mut self, pod: usize, dice: &mut Dice, t: u64) -> bool {
-        let sandboxes = self.alive(pod, Kind::Sandbox, t);
+    pub fn lose_sandbox(&mut self, pod: usize, rng: &mut Rng, t: u64) -> bool {
+        let sandboxes = self.existing_of_kind(pod, Kind::Sandbox, t);
         if sandboxes.is_empty() {
             return false;
         }
-        let sandbox = dice.pick(&sandboxes);
+        let sandbox = rng.pick(&sandboxes);
         for n in self.containers_of(sandbox, t) {
-            self.lives[n].removed = Some(t);
+            self.objects[n].removed = Some(t);
         }
-        self.lives[sandbox].removed = Some(t);
+        self.objects[sandbox].removed = Some(t);
         true
     }
 
-    fn start(&mut self, n: usize, dice: &mut Dice, news: &mut News) {
-        if !self.reliable && dice.percent(10) {
+    fn start(&mut self, n: usize, rng: &mut Rng, log: &mut TransitionLog) {
+        if !self.reliable && rng.percent(10) {
             // The runtime cannot start it, and tells nothing of it.
             self.failed_starts += 1;
-            let life = &mut self.lives[n];
+            let object = &mut self.objects[n];
             if self.failed_start_removes {
-                life.removed = Some(news.at);
+                object.removed = Some(log.at);
             } else {
-                life.exited = Some(news.at);
-                (life.code, life.reason) = (128, "StartError");
+                object.exited = Some(log.at);
+                (object.code, object.reason) = (128, "StartError");
             }
-            news.at += STEP;
+            log.at += STEP;
             return;
         }
-        self.lives[n].started = Some(news.at);
-        news.tell(n, EventType::Started);
-        if !self.reliable && dice.percent(15) {
-            self.exit(n, 1, news);
+        self.objects[n].started = Some(log.at);
+        log.push(n, EventType::Started);
+        if !self.reliable && rng.percent(15) {
+            self.exit(n, 1, log);
         }
     }
 
-    fn exit(&mut self, n: usize, code: i32, news: &mut News) {
-        let life = &mut self.lives[n];
-        life.exited = Some(news.at);
-        life.code = code;
-        life.reason = ["Error", "Completed"][usize::from(code == 0)];
-        news.tell(n, EventType::Stopped);
+    fn exit(&mut self, n: usize, code: i32, log: &mut TransitionLog) {
+        let object = &mut self.objects[n];
+        object.exited = Some(log.at);
+        object.code = code;
+        object.reason = ["Error", "Completed"][usize::from(code == 0)];
+        log.push(n, EventType::Stopped);
     }
 
     fn containers_of(&self, s: usize, t: u64) -> Vec<usize> {
-        let sandbox = &self.lives[s];
-        let mut inside = self.alive(sandbox.pod, Kind::Container, t);
-        inside.retain(|&n| self.lives[n].sandbox.as_ref() == Some(&sandbox.id));
+        let sandbox = &self.objects[s];
+        let mut inside = self.existing_of_kind(sandbox.pod, Kind::Container, t);
+        inside.retain(|&n| self.objects[n].sandbox.as_ref() == Some(&sandbox.id));
         inside
     }
 
-    fn stop(&mut self, s: usize, dice: &mut Dice, news: &mut News) {
-        for n in self.containers_of(s, news.at) {
-            if self.lives[n].at(news.at) == Some(State::Running) {
-                self.exit(n, dice.pick(&[0, 137]), news);
+    fn stop(&mut self, s: usize, rng: &mut Rng, log: &mut TransitionLog) {
+        for n in self.containers_of(s, log.at) {
+            if self.objects[n].at(log.at) == Some(State::Running) {
+                self.exit(n, rng.pick(&[0, 137]), log);
             }
         }
-        self.lives[s].exited = Some(news.at);
-        news.tell(s, EventType::Stopped);
+        self.objects[s].exited = Some(log.at);
+        log.push(s, EventType::Stopped);
     }
 
-    fn remove(&mut self, n: usize, inside: bool, news: &mut News) {
-        self.lives[n].removed = Some(news.at);
-        news.tell(n, EventType::Deleted);
-        if let Some(last) = news.happenings.last_mut() {
+    fn remove(&mut self, n: usize, inside: bool, log: &mut TransitionLog) {
+        self.objects[n].removed = Some(log.at);
+        log.push(n, EventType::Deleted);
+        if let Some(last) = log.transitions.last_mut() {
             last.inside_removal = inside;
         }
     }
 
-    fn remove_sandbox(&mut self, s: usize, news: &mut News) {
-        for n in self.containers_of(s, news.at) {
-            if self.lives[n].at(news.at) == Some(State::Running) {
-                self.exit(n, 137, news);
+    fn remove_sandbox(&mut self, s: usize, log: &mut TransitionLog) {
+        for n in self.containers_of(s, log.at) {
+            if self.objects[n].at(log.at) == Some(State::Running) {
+                self.exit(n, 137, log);
             }
-            self.remove(n, true, news);
+            self.remove(n, true, log);
         }
-        self.remove(s, true, news);
-        if self.lingering {
-            self.lives[s].lingers = self.lives[s].created % 6_000 * STEP;
+        self.remove(s, true, log);
+        if self.lists_removed_sandboxes {
+            self.objects[s].listed_after_removal = self.objects[s].created % 6_000 * STEP;
         }
     }
 }
 
-impl Said {
-    fn of(
+impl Reported {
+    fn new(
         kind: Kind,
         pod: usize,
         name: &'static str,
@@ -417,7 +417,7 @@ impl Said {
                 sandbox,
                 name: (kind == Kind::Container).then(|| name.into()),
                 attempt,
-                created_at: WallTime::claimed(WALL + created as i64),
+                created_at: WallTime::claimed(WALL_ORIGIN + created as i64),
                 ..Identity::unknown(kind)
             },
             details: Details::none(kind),
@@ -427,16 +427,16 @@ impl Said {
 }
 
 /// What one operation of the runtime does, step by step.
-struct News {
+struct TransitionLog {
     at: u64,
-    happenings: Vec<Happening>,
+    transitions: Vec<Transition>,
 }
 
-impl News {
-    fn tell(&mut self, life: usize, event: EventType) {
-        self.happenings.push(Happening {
+impl TransitionLog {
+    fn push(&mut self, object: usize, event: EventType) {
+        self.transitions.push(Transition {
             at: self.at,
-            life,
+            object,
             event,
             inside_removal: false,
         });

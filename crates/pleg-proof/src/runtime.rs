@@ -1,4 +1,4 @@
-//! The runtime as the machine meets it: what it answers and what it tells, out of the truth.
+//! The runtime as the reconciler meets it: what it answers and what it tells, out of the oracle.
 
 use std::sync::LazyLock;
 
@@ -7,14 +7,14 @@ use pleg_core::{
     PodUid, Report, ReportedState, RuntimeEvent, SandboxDetails, Text, WallTime,
 };
 
-use crate::dice::Dice;
+use crate::coverage::Coverage;
+use crate::fault_profile::{FaultProfile, MS, RuntimeKind, SECOND};
 use crate::faults::Fault;
-use crate::tally::Tally;
-use crate::truth::{Happening, Life, State, Truth};
-use crate::weather::{Flavor, MS, SECOND, Weather};
+use crate::oracle::{Object, Oracle, State, Transition};
+use crate::rng::Rng;
 
 /// The wall clock at the origin of the monotonic one.
-pub const WALL: i64 = 1_700_000_000_000_000_000;
+pub const WALL_ORIGIN: i64 = 1_700_000_000_000_000_000;
 
 /// The uid of a pod.
 pub fn uid(pod: usize) -> PodUid {
@@ -30,71 +30,71 @@ pub fn pod_of(uid: &PodUid) -> Option<usize> {
 const OOM: u64 = SECOND;
 
 /// What a list row says, also of what lists still show after its removal.
-pub fn listed(life: &Life, t: u64) -> Option<Report> {
-    let gone = life
+pub fn list_row(object: &Object, t: u64) -> Option<Report> {
+    let gone = object
         .removed
-        .filter(|&gone| gone <= t && t < gone + life.lingers);
-    row(life, gone.map_or(t, |gone| gone - 1))
+        .filter(|&gone| gone <= t && t < gone + object.listed_after_removal);
+    row(object, gone.map_or(t, |gone| gone - 1))
 }
 
-fn shown(life: &Life, t: u64) -> Option<ReportedState> {
-    match life.at(t)? {
+fn shown(object: &Object, t: u64) -> Option<ReportedState> {
+    match object.at(t)? {
         State::Created => Some(ReportedState::Created),
         State::Running => Some(ReportedState::Running),
         State::Exited => Some(ReportedState::Exited),
-        State::Gone => None,
+        State::Removed => None,
     }
 }
 
-fn row(life: &Life, t: u64) -> Option<Report> {
+fn row(object: &Object, t: u64) -> Option<Report> {
     Some(Report {
-        id: life.id.clone(),
-        shown: shown(life, t)?,
-        identity: life.said.identity.clone(),
-        details: life.said.details.clone(),
+        id: object.id.clone(),
+        shown: shown(object, t)?,
+        identity: object.reported.identity.clone(),
+        details: object.reported.details.clone(),
     })
 }
 
 /// What a status says. A container's does not say which sandbox it is in.
-pub fn status(life: &Life, t: u64) -> Option<Report> {
-    let shown = shown(life, t)?;
-    let details = match &life.said.details {
+pub fn status(object: &Object, t: u64) -> Option<Report> {
+    let shown = shown(object, t)?;
+    let details = match &object.reported.details {
         Details::Sandbox(none) => Details::from(SandboxDetails {
-            ips: [address(life)].into(),
+            ips: [address(object)].into(),
             ..(**none).clone()
         }),
         Details::Container(none) => {
             let mut details = (**none).clone();
-            let at = |moment: Option<u64>| WallTime::claimed(WALL + moment? as i64);
-            details.started_at = at(life.started.filter(|&m| m <= t));
+            let at = |moment: Option<u64>| WallTime::claimed(WALL_ORIGIN + moment? as i64);
+            details.started_at = at(object.started.filter(|&m| m <= t));
             if shown == ReportedState::Exited {
-                details.finished_at = at(life.exited);
-                details.exit_code = Some(life.code);
-                details.reason = text(reason(life, t));
+                details.finished_at = at(object.exited);
+                details.exit_code = Some(object.code);
+                details.reason = text(reason(object, t));
             }
             Details::from(details)
         }
     };
     Some(Report {
-        id: life.id.clone(),
+        id: object.id.clone(),
         shown,
         identity: Identity {
             sandbox: None,
-            ..life.said.identity.clone()
+            ..object.reported.identity.clone()
         },
         details,
     })
 }
 
-pub fn address(life: &Life) -> Text {
-    life.said.address.clone()
+pub fn address(object: &Object) -> Text {
+    object.reported.address.clone()
 }
 
 /// The reason of an exit as the runtime gives it at `t`.
-pub fn reason(life: &Life, t: u64) -> &'static str {
-    match life.exited {
-        Some(at) if life.code == 137 && t >= at + OOM => OOM_KILLED,
-        _ => life.reason,
+pub fn reason(object: &Object, t: u64) -> &'static str {
+    match object.exited {
+        Some(at) if object.code == 137 && t >= at + OOM => OOM_KILLED,
+        _ => object.reason,
     }
 }
 
@@ -109,13 +109,17 @@ fn text(reason: &str) -> Text {
 }
 
 /// Both lists of the node, each true for its own moment.
-pub fn list(truth: &Truth, sandboxes_at: u64, containers_at: u64) -> Vec<Report> {
-    let at = |life: &Life| match life.kind {
+pub fn list(oracle: &Oracle, sandboxes_at: u64, containers_at: u64) -> Vec<Report> {
+    let at = |object: &Object| match object.kind {
         Kind::Sandbox => sandboxes_at,
         Kind::Container => containers_at,
     };
-    let mut rows = Vec::with_capacity(truth.all_recent().count());
-    rows.extend(truth.all_recent().filter_map(|life| listed(life, at(life))));
+    let mut rows = Vec::with_capacity(oracle.all_recent().count());
+    rows.extend(
+        oracle
+            .all_recent()
+            .filter_map(|object| list_row(object, at(object))),
+    );
     rows
 }
 
@@ -123,22 +127,22 @@ pub fn list(truth: &Truth, sandboxes_at: u64, containers_at: u64) -> Vec<Report>
 /// of this id fails so; it is asked about each, and told whether a list of this inspection shows
 /// the id.
 pub fn inspect(
-    truth: &Truth,
-    dice: &mut Dice,
+    oracle: &Oracle,
+    rng: &mut Rng,
     fails: &mut dyn FnMut(&Id, bool) -> Option<CallError>,
     pod: &PodUid,
     held: &[HeldId],
     (began, ended): (u64, u64),
 ) -> PodRead {
-    let lists_at = dice.between(began, ended);
+    let lists_at = rng.between(began, ended);
     let mut read = PodRead::new(held);
-    let rows_of = |kind: Kind, dice: &mut Dice| {
-        let at = dice.between(began, lists_at);
+    let rows_of = |kind: Kind, rng: &mut Rng| {
+        let at = rng.between(began, lists_at);
         let place = pod_of(pod);
-        let lives = place.into_iter().flat_map(|place| truth.recent(place));
-        let of_kind = lives.filter(|life| life.kind == kind);
+        let objects = place.into_iter().flat_map(|place| oracle.recent(place));
+        let of_kind = objects.filter(|object| object.kind == kind);
         of_kind
-            .filter_map(|life| listed(life, at))
+            .filter_map(|object| list_row(object, at))
             .collect::<Vec<Report>>()
     };
     let mut rows: Vec<Report> = Vec::new();
@@ -147,15 +151,15 @@ pub fn inspect(
             PodCall::Sandboxes | PodCall::Containers => {
                 let sandboxes = call == PodCall::Sandboxes;
                 let kind = [Kind::Container, Kind::Sandbox][usize::from(sandboxes)];
-                let of_kind = rows_of(kind, dice);
+                let of_kind = rows_of(kind, rng);
                 rows.extend(of_kind.iter().cloned());
                 Ok(of_kind)
             }
             PodCall::Status(id, _) => {
                 let is_owed = held.iter().any(|held| held.id == *id && held.owed);
                 let from = if is_owed { began } else { lists_at };
-                let at = dice.between(from, ended);
-                let found = truth.life(id).and_then(|life| status(life, at));
+                let at = rng.between(from, ended);
+                let found = oracle.object(id).and_then(|object| status(object, at));
                 let listed = rows.iter().any(|row| row.id == *id);
                 match (fails(id, listed), found) {
                     (Some(error), _) => Err(error),
@@ -174,28 +178,28 @@ fn error_of(kind: CallErrorKind) -> CallError {
 }
 
 /// Whether this runtime tells of that at all.
-pub fn tells(flavor: Flavor, truth: &Truth, happening: &Happening) -> bool {
-    let sandbox = truth.lives[happening.life].kind == Kind::Sandbox;
-    match (flavor, happening.event) {
-        (Flavor::Crio, EventType::Created) => !sandbox,
-        (Flavor::Crio, EventType::Deleted) => !(sandbox || happening.inside_removal),
-        _ => flavor.streams(),
+pub fn emits_event(runtime: RuntimeKind, oracle: &Oracle, transition: &Transition) -> bool {
+    let sandbox = oracle.objects[transition.object].kind == Kind::Sandbox;
+    match (runtime, transition.event) {
+        (RuntimeKind::Crio, EventType::Created) => !sandbox,
+        (RuntimeKind::Crio, EventType::Deleted) => !(sandbox || transition.inside_removal),
+        _ => runtime.streams(),
     }
 }
 
 /// The event of a happening with statuses as they were at `snapshot`, stamped at `stamped`.
 pub fn event(
-    truth: &Truth,
-    flavor: Flavor,
-    (subject, what): (&Life, EventType),
+    oracle: &Oracle,
+    runtime: RuntimeKind,
+    (subject, what): (&Object, EventType),
     snapshot: u64,
     stamped: i64,
 ) -> RuntimeEvent {
     let sandbox_id = subject.sandbox.as_ref().unwrap_or(&subject.id);
-    let sandbox = truth.life(sandbox_id).and_then(|s| {
+    let sandbox = oracle.object(sandbox_id).and_then(|s| {
         let at = match s.removed {
             // containerd 2 reads the status before it deletes the entry.
-            Some(gone) if what == EventType::Deleted && flavor == Flavor::Containerd2 => {
+            Some(gone) if what == EventType::Deleted && runtime == RuntimeKind::Containerd2 => {
                 snapshot.min(gone - 1)
             }
             _ => snapshot,
@@ -203,8 +207,8 @@ pub fn event(
         status(s, at)
     });
     // containerd tells of the sandbox, CRI-O of the pod.
-    let told = |l: &&Life| flavor.is_crio() || l.sandbox.as_ref() == Some(sandbox_id);
-    let containers = truth
+    let told = |l: &&Object| runtime.is_crio() || l.sandbox.as_ref() == Some(sandbox_id);
+    let containers = oracle
         .recent(subject.pod)
         .filter(|l| l.kind == Kind::Container)
         .filter(told)
@@ -227,55 +231,60 @@ pub fn event(
     }
 }
 
-/// What the weather makes of an event before it leaves the runtime.
-pub fn spoil(event: &mut RuntimeEvent, dice: &mut Dice, weather: &Weather, tally: &mut Tally) {
-    let mut comes = |fault| {
-        let percent = weather.percent(fault);
-        let comes = percent > 0 && dice.percent(percent);
-        if comes {
-            tally.fault(fault);
+/// What the fault profile makes of an event before it leaves the runtime.
+pub fn apply_event_faults(
+    event: &mut RuntimeEvent,
+    rng: &mut Rng,
+    fault_profile: &FaultProfile,
+    coverage: &mut Coverage,
+) {
+    let mut inject = |fault| {
+        let percent = fault_profile.percent(fault);
+        let inject = percent > 0 && rng.percent(percent);
+        if inject {
+            coverage.fault(fault);
         }
-        comes
+        inject
     };
-    if comes(Fault::NilSandbox) {
+    if inject(Fault::NilSandbox) {
         event.sandbox = None;
     }
-    if comes(Fault::NilStatuses) {
+    if inject(Fault::NilStatuses) {
         event.containers.clear();
     }
-    if comes(Fault::EmptyElement) {
+    if inject(Fault::EmptyElement) {
         // It is dropped where the wire is read.
         event.containers.pop();
     }
-    if comes(Fault::StrangeType) {
+    if inject(Fault::UnknownEventType) {
         event.event = EventType::Other(7);
     }
     for report in event.sandbox.iter_mut().chain(&mut event.containers) {
-        if comes(Fault::Nameless) {
+        if inject(Fault::MissingMetadata) {
             report.identity = Identity {
                 unlabelled: true,
                 ..Identity::unknown(report.identity.kind)
             };
         }
-        if comes(Fault::UnknownInEvent) {
+        if inject(Fault::UnknownInEvent) {
             report.shown = ReportedState::Unknown;
             report.details = Details::none(report.identity.kind);
         }
     }
-    if comes(Fault::AbsurdStamp) {
+    if inject(Fault::InvalidTimestamp) {
         let stamped = event.created_at;
         let seconds = stamped / SECOND as i64;
         let future = stamped + 3600 * SECOND as i64;
         let zero = -6_795_364_578_871_345_152;
-        event.created_at = dice.pick(&[0, zero, seconds, future, i64::MAX, i64::MIN]);
+        event.created_at = rng.pick(&[0, zero, seconds, future, i64::MAX, i64::MIN]);
     }
 }
 
 /// How long a call takes.
-pub fn duration(dice: &mut Dice, slow: bool, longest: u64) -> u64 {
+pub fn duration(rng: &mut Rng, slow: bool, longest: u64) -> u64 {
     if slow {
-        dice.between(100 * MS, longest)
+        rng.between(100 * MS, longest)
     } else {
-        dice.between(0, 20 * MS)
+        rng.between(0, 20 * MS)
     }
 }

@@ -4,17 +4,17 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// The lines, their hash, or nothing.
 #[derive(Clone, Debug, Default)]
-pub enum History {
+pub enum Trace {
     #[default]
     Off,
-    Kept(Vec<(u64, String)>),
+    Recorded(Vec<(u64, String)>),
     Hashed(Box<DefaultHasher>, u64),
 }
 
-impl History {
+impl Trace {
     /// One that keeps its lines.
-    pub const fn kept() -> Self {
-        Self::Kept(Vec::new())
+    pub const fn recording() -> Self {
+        Self::Recorded(Vec::new())
     }
 
     /// One that keeps only the hash of its lines.
@@ -23,10 +23,10 @@ impl History {
     }
 
     /// Something happened at `now`.
-    pub fn note(&mut self, now: u64, line: impl FnOnce() -> String) {
+    pub fn log(&mut self, now: u64, line: impl FnOnce() -> String) {
         match self {
             Self::Off => {}
-            Self::Kept(lines) => lines.push((now, line())),
+            Self::Recorded(lines) => lines.push((now, line())),
             Self::Hashed(hasher, lines) => {
                 (now, line()).hash(hasher);
                 *lines += 1;
@@ -63,7 +63,7 @@ impl History {
     }
 
     fn lines(&self, wanted: impl Fn(&str) -> bool) -> String {
-        let Self::Kept(lines) = self else {
+        let Self::Recorded(lines) = self else {
             return String::new();
         };
         let mut text = String::new();
@@ -84,18 +84,18 @@ fn pod_named(word: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::History;
+    use super::Trace;
 
     #[test]
     fn lines_about_other_pods_are_left_out() {
-        let mut history = History::kept();
-        history.note(1_000_000_000, || "publish pod-3 sbx-0-3:Ready".to_owned());
-        history.note(2_000_000_000, || "publish pod-13 sbx-1-13:Ready".to_owned());
-        history.note(3_000_000_000, || {
+        let mut trace = Trace::recording();
+        trace.log(1_000_000_000, || "publish pod-3 sbx-0-3:Ready".to_owned());
+        trace.log(2_000_000_000, || "publish pod-13 sbx-1-13:Ready".to_owned());
+        trace.log(3_000_000_000, || {
             "list [sbx-0-3:Running sbx-1-13:Running]".to_owned()
         });
-        history.note(4_000_000_000, || "cut".to_owned());
-        let about = history.about(3);
+        trace.log(4_000_000_000, || "disconnected".to_owned());
+        let about = trace.about(3);
         assert_eq!(about.lines().count(), 3, "{about}");
         assert!(!about.contains("pod-13"));
     }

@@ -3,93 +3,98 @@
 use pleg_core::{LifecycleType, PodLifecycleEvent};
 
 use super::{Checks, states};
-use crate::laws::{self, Lawful};
-use crate::tally::Path;
-use crate::truth::{State, Truth};
+use crate::assertions::{self, CheckResult};
+use crate::coverage::CoverPoint;
+use crate::oracle::{Oracle, State};
 
 impl Checks {
-    pub(super) fn announce(&mut self, truth: &Truth, event: &PodLifecycleEvent) -> Lawful {
+    pub(super) fn announce(&mut self, oracle: &Oracle, event: &PodLifecycleEvent) -> CheckResult {
         use LifecycleType::{ContainerChanged, ContainerDied, ContainerRemoved, ContainerStarted};
-        if let Some(path) = Path::said(event.event) {
-            self.tally.path(path);
+        if let Some(point) = CoverPoint::announced(event.event) {
+            self.coverage.hit(point);
         }
         let Some(subject) = &event.subject else {
             return Ok(());
         };
         let (id, what) = (&subject.id, event.event);
-        let Some(life) = truth.life(id) else {
+        let Some(object) = oracle.object(id) else {
             let what = format!("{id} is announced and never existed");
-            return Err(laws::INVENTED.broken(what));
+            return Err(assertions::NOTHING_INVENTED.violated(what));
         };
-        let fails = |law: laws::Assertion, what: String| Err(law.broken(what).of(Some(life.pod)));
+        let fails = |assertion: assertions::Assertion, what: String| {
+            Err(assertion.violated(what).in_pod(Some(object.pod)))
+        };
         let cached = self.cache.get(&event.uid);
         let cached = cached.and_then(|v| states(&v.status).find(|(other, _)| *other == id));
         let cached = cached.map(|(_, state)| state);
-        let lies = self.lies;
-        let Some(book) = self.book(truth, id) else {
+        let false_events = self.false_events;
+        let Some(record) = self.record_mut(oracle, id) else {
             return Ok(());
         };
-        if book.silent && subject.incarnation == 0 {
+        if record.first_seen_removed && subject.incarnation == 0 {
             return fails(
-                laws::SILENT,
+                assertions::FIRST_SEEN_REMOVED,
                 format!("{what} of {id}, which was first learned as removed"),
             );
         }
-        if subject.incarnation != book.incarnation {
+        if subject.incarnation != record.incarnation {
             // One that is overruled before it was announced is announced no more.
-            if subject.incarnation < book.incarnation || !lies {
+            if subject.incarnation < record.incarnation || !false_events {
                 let n = subject.incarnation;
                 return fails(
-                    laws::REBORN,
+                    assertions::INCARNATION,
                     format!("{what} of incarnation {n} of {id}, which nobody lied about"),
                 );
             }
-            book.incarnation = subject.incarnation;
-            let back = book.removed || !(book.started || book.died || book.changed);
-            (book.started, book.died, book.removed) = (false, false, false);
-            (book.changed, book.code) = (false, false);
+            record.incarnation = subject.incarnation;
+            let back = record.removed || !(record.started || record.died || record.changed);
+            (record.started, record.died, record.removed) = (false, false, false);
+            (record.changed, record.code) = (false, false);
             self.present += u64::from(back);
-            self.tally.path(match what {
-                ContainerStarted => Path::RebornRunning,
-                _ => Path::RebornOther,
+            self.coverage.hit(match what {
+                ContainerStarted => CoverPoint::ReincarnatedStarted,
+                _ => CoverPoint::ReincarnatedChanged,
             });
         }
-        let Some(book) = self.book(truth, id) else {
+        let Some(record) = self.record_mut(oracle, id) else {
             return Ok(());
         };
-        let first = !(book.started || book.died || book.removed || book.changed);
+        let first = !(record.started || record.died || record.removed || record.changed);
         let (twice, late) = match what {
-            ContainerStarted => (book.started, book.died || book.removed),
-            ContainerDied => (book.died, book.removed),
-            ContainerRemoved => (book.removed, false),
+            ContainerStarted => (record.started, record.died || record.removed),
+            ContainerDied => (record.died, record.removed),
+            ContainerRemoved => (record.removed, false),
             _ => (false, false),
         };
         if twice {
-            return fails(laws::ONCE, format!("{what} of {id} is announced twice"));
+            return fails(
+                assertions::ONCE,
+                format!("{what} of {id} is announced twice"),
+            );
         }
         // What is reborn may be shown as ended at once; that is no news then.
-        let untold = what == ContainerRemoved && !book.died && book.incarnation == 0;
-        if late || untold {
-            let (died, removed) = (book.died, book.removed);
+        let without_event = what == ContainerRemoved && !record.died && record.incarnation == 0;
+        if late || without_event {
+            let (died, removed) = (record.died, record.removed);
             return fails(
-                laws::ORDER,
+                assertions::IN_ORDER,
                 format!("{what} of {id} when died was {died} and removed {removed}"),
             );
         }
         match what {
-            ContainerStarted => book.started = true,
-            ContainerDied => book.died = true,
-            ContainerRemoved => book.removed = true,
-            ContainerChanged => book.changed = true,
+            ContainerStarted => record.started = true,
+            ContainerDied => record.died = true,
+            ContainerRemoved => record.removed = true,
+            ContainerChanged => record.changed = true,
             _ => {}
         }
-        let ran = book.ran;
+        let seen_running = record.seen_running;
         self.present += u64::from(first && subject.incarnation == 0);
         let gone = u64::from(what == ContainerRemoved);
         self.present = self.present.saturating_sub(gone);
-        if what == ContainerStarted && !ran {
+        if what == ContainerStarted && !seen_running {
             return fails(
-                laws::RAN,
+                assertions::STARTED_WAS_SEEN,
                 format!("{id} started, and nothing has shown it running"),
             );
         }
@@ -100,23 +105,23 @@ impl Checks {
         };
         if wrong {
             return fails(
-                laws::CACHE_FIRST,
+                assertions::CACHE_FIRST,
                 format!("{what} of {id} is announced and the cache shows {cached:?}"),
             );
         }
         let now = event.detected.as_nanos();
-        if what == ContainerRemoved && !lies && life.exists(now) {
+        if what == ContainerRemoved && !false_events && object.exists(now) {
             return fails(
-                laws::ALIVE,
+                assertions::EXISTING_NOT_REMOVED,
                 format!("{id} is announced as removed and exists"),
             );
         }
         if let Some(code) = subject.exit_code
-            && code != life.code
+            && code != object.code
         {
-            let real = life.code;
+            let real = object.code;
             return fails(
-                laws::EXIT_CODE,
+                assertions::TRUE_EXIT_CODE,
                 format!("{id} is announced with exit code {code}, it is {real}"),
             );
         }

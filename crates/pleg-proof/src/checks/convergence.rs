@@ -1,70 +1,73 @@
-//! What must be true when it is quiet again: the cache equals the truth, everything has been said,
+//! What must be true when it is quiet again: the cache equals the oracle, everything has been said,
 //! everybody has been answered.
 
 use pleg_core::{LifecycleType, SandboxState};
 
-use super::{Book, Checks, states};
-use crate::laws::{self, Lawful};
+use super::{Checks, IdRecord, states};
+use crate::assertions::{self, CheckResult};
+use crate::oracle::{Object, Oracle, State};
 use crate::runtime::pod_of;
-use crate::truth::{Life, State, Truth};
 
 impl Checks {
     /// # Errors
-    /// The cache is not equal to the truth.
-    pub fn equals(&self, truth: &Truth, now: u64, in_detail: bool) -> Lawful {
-        let mut shown: Vec<Option<(Option<usize>, Option<State>)>> = vec![None; truth.lives.len()];
+    /// The cache is not equal to the oracle.
+    pub fn equals_oracle(&self, oracle: &Oracle, now: u64, in_detail: bool) -> CheckResult {
+        let mut shown: Vec<Option<(Option<usize>, Option<State>)>> =
+            vec![None; oracle.objects.len()];
         for (uid, view) in self.cache.iter() {
             for (id, state) in states(&view.status) {
-                let place = truth.handle(id).and_then(|n| shown.get_mut(n));
+                let place = oracle.index_of(id).and_then(|n| shown.get_mut(n));
                 let Some(place) = place else {
-                    return Err(laws::INVENTED.broken(format!("{id} is shown")));
+                    return Err(assertions::NOTHING_INVENTED.violated(format!("{id} is shown")));
                 };
                 if place.replace((pod_of(&uid), state)).is_some() {
                     let what = format!("{id} is shown in two pods");
-                    return Err(laws::HOME.broken(what).of(pod_of(&uid)));
+                    return Err(assertions::OWN_POD.violated(what).in_pod(pod_of(&uid)));
                 }
             }
         }
-        for (life, held) in truth.lives.iter().zip(shown) {
-            let real = life.at(now).filter(|&s| s != State::Gone);
-            let real = real.map(|s| (Some(life.pod), Some(s)));
+        for (object, held) in oracle.objects.iter().zip(shown) {
+            let real = object.at(now).filter(|&s| s != State::Removed);
+            let real = real.map(|s| (Some(object.pod), Some(s)));
             if real != held {
-                let what = format!("{} is {real:?} and is shown as {held:?}", life.id);
-                return Err(laws::SETTLED.broken(what).of(Some(life.pod)));
+                let what = format!("{} is {real:?} and is shown as {held:?}", object.id);
+                return Err(assertions::CACHE_CONVERGES
+                    .violated(what)
+                    .in_pod(Some(object.pod)));
             }
         }
         if in_detail {
-            self.details_equal(truth)?;
+            self.details_equal(oracle)?;
         }
         Ok(())
     }
 
-    fn details_equal(&self, truth: &Truth) -> Lawful {
+    fn details_equal(&self, oracle: &Oracle) -> CheckResult {
         for (uid, view) in self.cache.iter() {
             let of = pod_of(&uid);
-            let fails = |what: String| Err(laws::COMPLETE_DETAILS.broken(what).of(of));
+            let fails = |what: String| Err(assertions::DETAILS_COMPLETE.violated(what).in_pod(of));
             let newest = view.status.sandboxes.first();
             let newest = newest.filter(|s| s.state == SandboxState::Ready);
             for c in &view.status.containers {
-                let Some(life) = truth.life(&c.id) else {
+                let Some(object) = oracle.object(&c.id) else {
                     continue;
                 };
-                let (id, code) = (&c.id, life.exited.map(|_| life.code));
-                let said = c.details.exit_code;
-                if said != code {
+                let (id, code) = (&c.id, object.exited.map(|_| object.code));
+                let reported = c.details.exit_code;
+                if reported != code {
                     return fails(format!(
-                        "{id} is shown with exit code {said:?}, it is {code:?}"
+                        "{id} is shown with exit code {reported:?}, it is {code:?}"
                     ));
                 }
-                let active = newest.is_some_and(|s| Some(&s.id) == life.sandbox.as_ref());
-                if (c.active, &c.sandbox, &*c.name) != (active, &life.sandbox, life.name) {
+                let active = newest.is_some_and(|s| Some(&s.id) == object.sandbox.as_ref());
+                if (c.active, &c.sandbox, &*c.name) != (active, &object.sandbox, object.name) {
                     let (sandbox, active) = (&c.sandbox, c.active);
                     return fails(format!("{id} is shown in {sandbox:?}, active: {active}"));
                 }
             }
             if let Some(error) = &view.status.error {
                 let what = format!("{uid} still shows {error:?}");
-                return Err(laws::ALIVE_AND_WELL.broken(what).of(of));
+                return Err(assertions::RECOVERED.violated(what).in_pod(of));
             }
         }
         Ok(())
@@ -72,28 +75,32 @@ impl Checks {
 
     /// # Errors
     /// Something that was to be announced has not been, or somebody is not answered.
-    pub fn complete(&self, truth: &Truth, now: u64) -> Lawful {
-        for (life, book) in truth.lives.iter().zip(&self.books) {
-            if book.published {
-                book.all_said(life, now)?;
+    pub fn all_done(&self, oracle: &Oracle, now: u64) -> CheckResult {
+        for (object, record) in oracle.objects.iter().zip(&self.records) {
+            if record.published {
+                record.all_announced(object, now)?;
             }
         }
         self.all_answered(now)
     }
 }
 
-impl Book {
-    fn all_said(&self, life: &Life, now: u64) -> Lawful {
+impl IdRecord {
+    fn all_announced(&self, object: &Object, now: u64) -> CheckResult {
         use LifecycleType::{ContainerDied, ContainerRemoved, ContainerStarted};
-        let (id, state) = (&life.id, life.at(now));
-        let (due, said) = match state {
+        let (id, state) = (&object.id, object.at(now));
+        let (due, reported) = match state {
             Some(State::Running) => (ContainerStarted, self.started),
             Some(State::Exited) => (ContainerDied, self.died || self.incarnation > 0),
-            Some(State::Gone) => (ContainerRemoved, self.removed),
+            Some(State::Removed) => (ContainerRemoved, self.removed),
             _ => return Ok(()),
         };
-        let fails = |what: String| Err(laws::ALL_SAID.broken(what).of(Some(life.pod)));
-        if !said {
+        let fails = |what: String| {
+            Err(assertions::ALL_ANNOUNCED
+                .violated(what)
+                .in_pod(Some(object.pod)))
+        };
+        if !reported {
             return fails(format!("{id} is {state:?}, and {due} was never announced"));
         }
         if self.started && self.removed && !self.died {

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use pleg_core::{EventType, Id, Report, ReportedState, RuntimeEvent};
 
-use crate::laws::Lawful;
-use crate::laws::acting as laws;
-use crate::weather::SECOND;
+use crate::assertions::CheckResult;
+use crate::assertions::workers as assertions;
+use crate::fault_profile::SECOND;
 
 /// A container's STARTED or STOPPED that the present stream has lost.
 #[derive(Debug)]
@@ -134,9 +134,9 @@ impl Losses {
 
     /// # Errors
     /// It keeps losing, and lists are rarer than one a second.
-    pub fn polled(&self, period: Duration) -> Lawful {
+    pub fn polled(&self, period: Duration) -> CheckResult {
         let polled = period <= Duration::from_secs(1);
-        laws::LOSSY_POLLED.holds(polled || !self.keeps_losing(), || {
+        assertions::LOSSY_POLLED.holds(polled || !self.keeps_losing(), || {
             let (missed, arrived) = (self.missed.len(), self.arrived.len());
             format!("{missed} events were missed beside {arrived} that came, and lists are {period:?} apart")
         })

@@ -1,4 +1,4 @@
-//! What the machine asks of the read side: lists in time and not too many, inspections within
+//! What the reconciler asks of the read side: lists in time and not too many, inspections within
 //! their slots, retries with a backoff.
 
 use std::collections::VecDeque;
@@ -6,14 +6,14 @@ use std::collections::VecDeque;
 use pleg_core::{Cause, Causes, FailedStatus, PodUid, Ticket};
 
 use super::Checks;
-use crate::laws::{self, Lawful};
+use crate::assertions::{self, CheckResult};
+use crate::coverage::CoverPoint;
+use crate::fault_profile::{MS, SECOND};
 use crate::runtime::pod_of;
-use crate::tally::Path;
-use crate::weather::{MS, SECOND};
 
 /// Our own book of the lists and of how many inspections may run.
 #[derive(Debug)]
-pub struct Duties {
+pub struct ReadSchedule {
     slots: usize,
     most_overdue: usize,
     longest: u64,
@@ -28,10 +28,10 @@ pub struct Duties {
 
 const SLOT: u64 = 250 * MS;
 /// Why a list is allowed beside the periodic ones stays good for so long: the longest list that
-/// may be under way meanwhile.
+/// may be in flight meanwhile.
 const ALLOWED: u64 = 130 * SECOND;
 
-impl Duties {
+impl ReadSchedule {
     pub const fn new(now: u64, slots: usize, most_overdue: usize, longest: u64) -> Self {
         Self {
             slots,
@@ -46,16 +46,16 @@ impl Duties {
     }
 
     /// Trust is lost: a list within a second.
-    pub fn distrust(&mut self, now: u64, why: &'static str) {
+    pub fn require_list(&mut self, now: u64, why: &'static str) {
         self.due.get_or_insert((now + SECOND, why));
     }
 
-    /// Somebody asks for a list, or a stream was subscribed to.
-    pub fn allow_one(&mut self, now: u64) {
+    /// A consumer asks for a list, or a stream was subscribed to.
+    pub fn allow_list(&mut self, now: u64) {
         self.allowed.push_back(now);
     }
 
-    pub fn list_asked(&mut self, now: u64, ticket: Ticket) -> Lawful {
+    pub fn list_asked(&mut self, now: u64, ticket: Ticket) -> CheckResult {
         self.in_time(now)?;
         self.under_way = Some(ticket);
         self.due = None;
@@ -69,7 +69,7 @@ impl Duties {
         // One a second, one at once after a failure, one against each of a few contradictions,
         // one for those who ask or subscribe.
         let (lists, allowed) = (self.lists.len(), 5 + self.allowed.len());
-        laws::NOT_TOO_MANY_LISTS.holds(lists <= allowed, || {
+        assertions::LIST_RATE_LIMITED.holds(lists <= allowed, || {
             format!("{lists} lists within a second, {allowed} allowed")
         })
     }
@@ -81,7 +81,7 @@ impl Duties {
             *due = now + SECOND;
         }
         if failed {
-            self.distrust(now, "a list failed");
+            self.require_list(now, "a list failed");
         }
     }
 
@@ -92,19 +92,19 @@ impl Duties {
 
     /// # Errors
     /// A list is too far away.
-    pub fn in_time(&self, now: u64) -> Lawful {
+    pub fn in_time(&self, now: u64) -> CheckResult {
         if self.under_way.is_some() {
             return Ok(());
         }
         if let Some((due, why)) = self.due {
-            laws::SHORTENED.holds(now <= due, || {
+            assertions::PERIOD_SHORTENED.holds(now <= due, || {
                 let late = (now - due) / MS;
                 format!("{why}, and the next list is {late} ms late")
             })?;
         }
-        laws::LISTED.holds(now <= self.last_ended + self.longest, || {
+        assertions::LIST_IN_TIME.holds(now <= self.last_ended + self.longest, || {
             let ago = (now - self.last_ended) / MS;
-            format!("the last list ended {ago} ms ago and none is under way")
+            format!("the last list ended {ago} ms ago and none is in flight")
         })
     }
 }
@@ -119,32 +119,32 @@ impl Checks {
         now: u64,
         (uid, ticket): (&PodUid, Ticket),
         causes: Causes,
-        duties: &Duties,
-    ) -> Lawful {
+        read_schedule: &ReadSchedule,
+    ) -> CheckResult {
         for cause in causes.iter() {
-            if let Some(path) = Path::inspected_for(cause) {
-                self.tally.path(path);
+            if let Some(point) = CoverPoint::inspected_for(cause) {
+                self.coverage.hit(point);
             }
         }
         let twice = self.under_way.values().any(|(other, _)| other == uid);
-        laws::ONE_PER_POD.holds(!twice, || format!("{uid} is inspected twice at a time"))?;
+        assertions::ONE_PER_POD.holds(!twice, || format!("{uid} is inspected twice at a time"))?;
         self.under_way.insert(ticket, (uid.clone(), now));
         self.last_inspection = self.last_inspection.max(ticket);
         let in_slot = self.under_way.values().filter(|(_, t)| now < t + SLOT);
-        let (in_slot, slots) = (in_slot.count(), duties.slots);
-        laws::SLOTS.holds(in_slot <= slots, || {
+        let (in_slot, slots) = (in_slot.count(), read_schedule.slots);
+        assertions::SLOTS.holds(in_slot <= slots, || {
             format!("{in_slot} inspections in {slots} slots")
         })?;
         let overdue = self.under_way.values().filter(|(_, t)| now > t + SLOT);
-        let (overdue, most) = (overdue.count(), duties.most_overdue);
-        laws::SLOTS.holds(overdue <= most, || {
+        let (overdue, most) = (overdue.count(), read_schedule.most_overdue);
+        assertions::SLOTS.holds(overdue <= most, || {
             format!("{overdue} inspections are overdue, {most} may be")
         })?;
         self.retried(now, uid, causes)
     }
 
     /// A backoff is kept, however many reads fail in between.
-    fn retried(&mut self, now: u64, uid: &PodUid, causes: Causes) -> Lawful {
+    fn retried(&mut self, now: u64, uid: &PodUid, causes: Causes) -> CheckResult {
         if causes.iter().ne([Cause::Retry]) {
             return Ok(());
         }
@@ -152,14 +152,14 @@ impl Checks {
         recent.retain(|&t| t + 10 * SECOND > now);
         recent.push_back(now);
         let times = recent.len();
-        laws::BACKOFF
+        assertions::BACKOFF
             .holds(times <= 6, || {
                 format!("{uid} is retried {times} times in 10 s")
             })
-            .map_err(|broken| broken.of(pod_of(uid)))
+            .map_err(|violation| violation.in_pod(pod_of(uid)))
     }
 
-    /// When the oldest inspection under way was asked for.
+    /// When the oldest inspection in flight was asked for.
     pub fn oldest_inspection(&self) -> Option<u64> {
         self.under_way.values().map(|(_, t)| *t).min()
     }
@@ -168,7 +168,7 @@ impl Checks {
     pub fn count_overdue(&mut self, now: u64) {
         let overdue = self.under_way.values().filter(|(_, t)| now > t + SLOT);
         let overdue = overdue.count() as u64;
-        self.tally.paths(Path::Overdue, overdue);
+        self.coverage.hit_times(CoverPoint::Overdue, overdue);
     }
 
     /// How many ids are announced and not announced as removed.
@@ -176,9 +176,9 @@ impl Checks {
         self.present
     }
 
-    /// A read that was given up is a failed one, whatever it answers.
-    pub fn given_up(&mut self, ticket: Ticket) {
-        self.tally.path(Path::GivenUp);
+    /// A read that was cancelled is a failed one, whatever it answers.
+    pub fn inspection_cancelled(&mut self, ticket: Ticket) {
+        self.coverage.hit(CoverPoint::InspectionCancelled);
         if let Some((uid, _)) = self.under_way.remove(&ticket) {
             self.failing.insert(uid.clone());
             self.failed.insert(&uid, ticket);
@@ -215,7 +215,7 @@ impl Checks {
         }
     }
 
-    /// Whether that inspection was asked for and not given up.
+    /// Whether that inspection was asked for and not cancelled.
     pub fn is_under_way(&self, ticket: Ticket) -> bool {
         self.under_way.contains_key(&ticket)
     }

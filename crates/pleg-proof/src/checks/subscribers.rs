@@ -2,9 +2,9 @@
 
 use pleg_core::{Id, Inbox, LifecycleType, PodLifecycleEvent};
 
-use crate::laws::{self, Lawful};
+use crate::assertions::{self, CheckResult};
+use crate::coverage::{CoverPoint, Coverage};
 use crate::runtime::pod_of;
-use crate::tally::{Path, Tally};
 
 /// All subscribers of a world.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub struct Subscribers {
 #[derive(Debug)]
 struct Lagging {
     inbox: Inbox,
-    plain: usize,
+    capacity: usize,
     /// What was announced since it last took anything.
     since: Vec<PodLifecycleEvent>,
     coalesced: u64,
@@ -26,11 +26,14 @@ struct Lagging {
 }
 
 impl Subscribers {
-    /// One that keeps up, and one that lags for each bound.
-    pub fn new(plain: &[usize]) -> Self {
+    /// One that keeps up, and a lagging subscriber for each bound.
+    pub fn new(capacity: &[usize]) -> Self {
         Self {
             prompt: Inbox::new(1 << 16),
-            lagging: plain.iter().map(|&plain| Lagging::new(plain)).collect(),
+            lagging: capacity
+                .iter()
+                .map(|&capacity| Lagging::new(capacity))
+                .collect(),
         }
     }
 
@@ -42,19 +45,19 @@ impl Subscribers {
     /// many names each, one of them the sandbox's.
     ///
     /// # Errors
-    /// The one that keeps up does not get it, or too much waits for one that lags.
+    /// The one that keeps up does not get it, or too much waits for a lagging subscriber.
     pub fn announce(
         &mut self,
         event: &PodLifecycleEvent,
         present: u64,
         (pods, names): (usize, usize),
-    ) -> Lawful {
+    ) -> CheckResult {
         self.prompt.push(event.clone());
         let got = self.prompt.pop();
         let (missed, more) = (self.prompt.take_missed(), self.prompt.pop());
-        laws::INBOX.holds(
+        assertions::INBOX.holds(
             got.as_ref() == Some(event) && missed.is_none() && more.is_none(),
-            || format!("one who keeps up gets {got:?} and not {event:?}"),
+            || format!("a subscriber that keeps up gets {got:?} and not {event:?}"),
         )?;
         for one in &mut self.lagging {
             one.inbox.push(event.clone());
@@ -64,11 +67,11 @@ impl Subscribers {
             // one time of tidying up and the next.
             let names = (names * pods) as u64;
             one.present = one.present.max(present);
-            let kept = 3 * one.present + 3 * 2 * names + pods as u64 + 8;
-            let bound = (one.plain as u64).max(2 * kept) + 1;
+            let recording = 3 * one.present + 3 * 2 * names + pods as u64 + 8;
+            let bound = (one.capacity as u64).max(2 * recording) + 1;
             let waits = one.inbox.len() as u64;
-            laws::INBOX_BOUNDED.holds(waits <= bound, || {
-                format!("{waits} wait for one who lags, {present} exist in {pods} pods")
+            assertions::INBOX_BOUNDED.holds(waits <= bound, || {
+                format!("{waits} wait for a lagging subscriber, {present} exist in {pods} pods")
             })?;
         }
         Ok(())
@@ -78,33 +81,33 @@ impl Subscribers {
     ///
     /// # Errors
     /// It has lost something and is not told.
-    pub fn take(&mut self, which: usize, tally: &mut Tally) -> Lawful {
+    pub fn take(&mut self, which: usize, coverage: &mut Coverage) -> CheckResult {
         let most = self.lagging.len().max(1);
         match self.lagging.get_mut(which % most) {
-            Some(one) => one.take(tally),
+            Some(one) => one.take(coverage),
             None => Ok(()),
         }
     }
 }
 
 impl Lagging {
-    const fn new(plain: usize) -> Self {
+    const fn new(capacity: usize) -> Self {
         Self {
-            inbox: Inbox::new(plain),
-            plain,
+            inbox: Inbox::new(capacity),
+            capacity,
             since: Vec::new(),
             coalesced: 0,
             present: 0,
         }
     }
 
-    fn take(&mut self, tally: &mut Tally) -> Lawful {
+    fn take(&mut self, coverage: &mut Coverage) -> CheckResult {
         let missed = self.inbox.take_missed().unwrap_or(0);
-        tally.paths(Path::ToldToLag, u64::from(missed > 0));
+        coverage.hit_times(CoverPoint::LaggedReported, u64::from(missed > 0));
         let got: Vec<PodLifecycleEvent> = std::iter::from_fn(|| self.inbox.pop()).collect();
         let coalesced = self.inbox.coalesced() - self.coalesced;
         self.coalesced = self.inbox.coalesced();
-        tally.paths(Path::Coalesced, coalesced);
+        coverage.hit_times(CoverPoint::Coalesced, coalesced);
         let since = std::mem::take(&mut self.since);
         self.present = 0;
         // What comes out is what went in, in order, with gaps. Looked at from the end: of two that
@@ -113,12 +116,13 @@ impl Lagging {
         let mut came = vec![false; since.len()];
         for event in got.iter().rev() {
             let Some((n, _)) = all.find(|(_, e)| *e == event) else {
-                let what = format!("one who lags gets {event:?} twice, late or out of nothing");
-                return Err(laws::INBOX.broken(what).of(pod_of(&event.uid)));
+                let what =
+                    format!("a lagging subscriber gets {event:?} twice, late or out of nothing");
+                return Err(assertions::INBOX.violated(what).in_pod(pod_of(&event.uid)));
             };
             came[n] = true;
         }
-        let mut told_to_be_lost: Vec<(&Id, u32)> = Vec::new();
+        let mut lost: Vec<(&Id, u32)> = Vec::new();
         for (n, event) in since.iter().enumerate() {
             let Some(s) = event.subject.as_ref().filter(|_| !came[n]) else {
                 continue;
@@ -132,15 +136,15 @@ impl Lagging {
                 .iter()
                 .any(|e| e.subject.as_ref().is_some_and(|other| other.id == s.id));
             if matters || !later {
-                told_to_be_lost.push((&s.id, s.incarnation));
+                lost.push((&s.id, s.incarnation));
             }
         }
-        told_to_be_lost.sort_unstable();
-        told_to_be_lost.dedup();
-        if told_to_be_lost.len() as u64 > missed {
+        lost.sort_unstable();
+        lost.dedup();
+        if lost.len() as u64 > missed {
             let announced = since.iter().zip(&came).filter_map(|(event, came)| {
                 let s = event.subject.as_ref()?;
-                let lost = told_to_be_lost.iter().any(|(id, _)| **id == s.id);
+                let lost = lost.iter().any(|(id, _)| **id == s.id);
                 let (id, n) = (&s.id, s.incarnation);
                 lost.then(|| {
                     format!(
@@ -152,9 +156,9 @@ impl Lagging {
             });
             let announced: Vec<String> = announced.collect();
             let what = format!(
-                "one who lags misses {told_to_be_lost:?} and is told of {missed}: {announced:?}"
+                "a lagging subscriber misses {lost:?} and is told of {missed}: {announced:?}"
             );
-            return Err(laws::INBOX.broken(what));
+            return Err(assertions::INBOX.violated(what));
         }
         Ok(())
     }

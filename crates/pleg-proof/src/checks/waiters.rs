@@ -2,15 +2,15 @@
 
 use pleg_core::{CallError, Id, Instant, PodUid, PodView, WaiterId};
 
-use super::{Asked, Checks, Input, states};
-use crate::laws::{self, Lawful};
+use super::{Checks, Input, Waiter, states};
+use crate::assertions::{self, CheckResult};
+use crate::coverage::CoverPoint;
+use crate::oracle::Oracle;
 use crate::runtime::pod_of;
-use crate::tally::Path;
-use crate::truth::Truth;
 
 impl Checks {
-    /// Somebody asks. `urgent`: the pod is well, and so is the runtime.
-    pub fn asked(
+    /// A consumer asks. `urgent`: the pod is well, and so is the runtime.
+    pub fn waiter_added(
         &mut self,
         waiter: WaiterId,
         pod: &PodUid,
@@ -18,7 +18,7 @@ impl Checks {
         urgent: bool,
     ) {
         let (pod, number) = (pod.clone(), self.last_inspection);
-        let asked = Asked {
+        let asked = Waiter {
             pod,
             after,
             asked,
@@ -41,66 +41,72 @@ impl Checks {
 
     pub(super) fn answer(
         &mut self,
-        truth: &Truth,
+        oracle: &Oracle,
         now: u64,
         waiter: WaiterId,
         answer: &Result<PodView, CallError>,
-    ) -> Lawful {
+    ) -> CheckResult {
         let Some(asked) = self.waiting.remove(&waiter) else {
             let what = format!("{waiter:?} is answered and does not wait");
-            return Err(laws::ANSWERED_ONCE.broken(what));
+            return Err(assertions::ANSWERED_ONCE.violated(what));
         };
         let of = pod_of(&asked.pod);
         match answer {
             Ok(view) => self
-                .answered(truth, now, &asked, view)
-                .map_err(|broken| broken.of(of)),
+                .answered(oracle, now, &asked, view)
+                .map_err(|violation| violation.in_pod(of)),
             Err(_) => {
-                self.tally.path(Path::AnsweredWithError);
+                self.coverage.hit(CoverPoint::AnsweredWithError);
                 // A pod that is read by a complete list shares its error.
                 if self.input == Some(Input::List) {
                     return Ok(());
                 }
                 let failed = self.failed.get(&asked.pod);
-                laws::OWN_ERROR
+                assertions::OWN_ERROR
                     .holds(failed.is_some_and(|&t| t > asked.number), || {
                         format!("{waiter:?} gets an error of no read that it caused")
                     })
-                    .map_err(|broken| broken.of(of))
+                    .map_err(|violation| violation.in_pod(of))
             }
         }
     }
 
-    fn answered(&mut self, truth: &Truth, now: u64, asked: &Asked, view: &PodView) -> Lawful {
-        let path = match self.input {
-            Some(Input::Question) => Some(Path::AnsweredAtOnce),
-            Some(Input::Inspection) => Some(Path::AnsweredByInspection),
-            // By the laws a list may; whoever waits has an inspection under way, which comes first.
+    fn answered(
+        &mut self,
+        oracle: &Oracle,
+        now: u64,
+        asked: &Waiter,
+        view: &PodView,
+    ) -> CheckResult {
+        let point = match self.input {
+            Some(Input::Request) => Some(CoverPoint::AnsweredAtOnce),
+            Some(Input::Inspection) => Some(CoverPoint::AnsweredByInspection),
+            // By the invariants a list may; the waiter has an inspection in flight, which comes first.
             Some(Input::List) => None,
-            // The read that was to confirm it was given up: the one before answers.
+            // The read that was to confirm it was cancelled: the one before answers.
             Some(Input::Timer) if self.was_inspected(asked, view) => None,
             other => {
                 let what = format!("{asked:?} is answered after {other:?}");
-                return Err(laws::ANSWERED_BY_READ.broken(what));
+                return Err(assertions::ONLY_READS_ANSWER.violated(what));
             }
         };
-        if let Some(path) = path {
-            self.tally.path(path);
+        if let Some(point) = point {
+            self.coverage.hit(point);
         }
         if asked.after > asked.asked {
-            self.tally.path(Path::AnsweredFuture);
+            self.coverage.hit(CoverPoint::AnsweredFuture);
         }
         if view.status.is_nothing() {
-            self.tally.path(Path::AnsweredNothing);
+            self.coverage.hit(CoverPoint::AnsweredNothing);
         }
         let Some(as_of) = view.as_of.filter(|&t| t >= asked.after) else {
             let as_of = view.as_of;
             let what = format!("{asked:?} is answered as of {as_of:?}");
-            return Err(laws::ANSWER_FRESH.broken(what));
+            return Err(assertions::NEWER_THAN_ASKED.violated(what));
         };
         if as_of == asked.after && as_of < asked.asked {
             let what = format!("{asked:?} is answered by a read that did not begin after");
-            return Err(laws::ANSWER_FRESH.broken(what));
+            return Err(assertions::NEWER_THAN_ASKED.violated(what));
         }
         // Until a contradiction is decided, an answer shows every id that its own read showed.
         if let (Some(Input::Inspection), Some((began, found))) = (self.input, &self.last_found)
@@ -108,28 +114,28 @@ impl Checks {
         {
             for id in found {
                 // What was removed since the read began, it cannot contradict.
-                let removed = self.look(truth, id).is_none_or(|book| {
-                    let vanished = book.vanished.as_ref().map(|(gone, _)| *gone);
-                    let told = book.ended_told.map(Instant::as_nanos);
-                    vanished.max(told) >= Some(began.as_nanos())
+                let removed = self.lookup(oracle, id).is_none_or(|record| {
+                    let left_cache = record.left_cache.as_ref().map(|(gone, _)| *gone);
+                    let reported_end = record.end_reported.map(Instant::as_nanos);
+                    left_cache.max(reported_end) >= Some(began.as_nanos())
                 });
                 let shows = states(&view.status).any(|(other, _)| other == id);
-                let excused = removed || !self.is_home(truth, id, &asked.pod);
-                laws::EFFECT_SHOWN.holds(shows || excused, || {
+                let excused = removed || !self.belongs_to(oracle, id, &asked.pod);
+                assertions::ANSWER_SHOWS_READ.holds(shows || excused, || {
                     format!("{asked:?} is not shown {id}, which its own read showed")
                 })?;
             }
         }
-        if !(self.lies || self.lingers) {
-            self.one_truth(asked, view)?;
+        if !(self.false_events || self.listed_after_removal) {
+            self.answer_equals_cache(asked, view)?;
         }
         let known = self.cache.get(&asked.pod);
         let known = known.map(|k| (k.as_of, k.inspected));
-        self.fresh(truth, now, &asked.pod, view, known)
+        self.fresh(oracle, now, &asked.pod, view, known)
     }
 
     /// Whether a complete inspection of the pod began when the view is as of.
-    fn was_inspected(&self, asked: &Asked, view: &PodView) -> bool {
+    fn was_inspected(&self, asked: &Waiter, view: &PodView) -> bool {
         let begins = self.inspections.get(&asked.pod);
         let as_of = view.as_of;
         begins.is_some_and(|begins| as_of.is_some_and(|as_of| begins.contain(as_of)))
@@ -137,14 +143,14 @@ impl Checks {
 
     /// An answer shows what the cache shows. Only what its own read listed and did not find may be
     /// left out of it, and only what its own read found, and was removed since, may be more.
-    fn one_truth(&self, asked: &Asked, view: &PodView) -> Lawful {
+    fn answer_equals_cache(&self, asked: &Waiter, view: &PodView) -> CheckResult {
         let found = match (self.input, &self.last_found) {
             (Some(Input::Inspection), Some((_, found))) => Some(found),
             _ => None,
         };
         let fails = |id: &Id, answer, cache| {
             let what = format!("{asked:?} is shown {id} as {answer:?}, the cache shows {cache:?}");
-            Err(laws::ONE_TRUTH.broken(what))
+            Err(assertions::ANSWER_EQUALS_CACHE.violated(what))
         };
         let cached = self.cache.get(&asked.pod).map(|v| &*v.status);
         let in_cache = |id: &Id| states(cached?).find(|(other, _)| *other == id).map(|s| s.1);
@@ -169,26 +175,26 @@ impl Checks {
         Ok(())
     }
 
-    fn is_home(&self, truth: &Truth, id: &Id, uid: &PodUid) -> bool {
-        truth.life(id).map(|l| l.pod) == pod_of(uid)
+    fn belongs_to(&self, oracle: &Oracle, id: &Id, uid: &PodUid) -> bool {
+        oracle.object(id).map(|l| l.pod) == pod_of(uid)
     }
 
     /// # Errors
     /// Somebody waits whose question is older than `nanos`, or than 5 s if it is an urgent one.
-    pub fn kept_waiting(&self, now: u64, nanos: u64) -> Lawful {
+    pub fn wait_deadlines(&self, now: u64, nanos: u64) -> CheckResult {
         for asked in self.waiting.values() {
             let since = asked.after.max(asked.asked).as_nanos();
-            let (law, most) = if asked.urgent {
-                // A read that began before a future instant neither serves nor fails whoever waits
+            let (assertion, most) = if asked.urgent {
+                // A read that began before a future instant neither serves nor fails the waiter
                 // for that, and ends within 5 s; another one follows.
                 let reads = 1 + u64::from(asked.after > asked.asked);
-                (laws::HEALTHY_SERVED, reads * 5_000_000_000)
+                (assertions::HEALTHY_SERVED, reads * 5_000_000_000)
             } else {
-                (laws::ANSWERED, nanos)
+                (assertions::ALL_ANSWERED, nanos)
             };
             if now > since + most && !self.waits_for_list(since) {
                 let what = format!("kept waiting: {asked:?}");
-                return Err(law.broken(what).of(pod_of(&asked.pod)));
+                return Err(assertion.violated(what).in_pod(pod_of(&asked.pod)));
             }
         }
         Ok(())
@@ -196,17 +202,17 @@ impl Checks {
 
     /// Whether who has waited since then may wait for a complete list that has not come.
     pub fn waits_for_list(&self, since: u64) -> bool {
-        self.nameless && !self.lists.any_after(Instant::from_nanos(since))
+        self.missing_labels && !self.lists.any_after(Instant::from_nanos(since))
     }
 
     /// # Errors
     /// Somebody waits although there was time enough.
-    pub fn all_answered(&self, now: u64) -> Lawful {
-        let late = |a: &&Asked| a.after.as_nanos() < now;
+    pub fn all_answered(&self, now: u64) -> CheckResult {
+        let late = |a: &&Waiter| a.after.as_nanos() < now;
         match self.waiting.values().find(late) {
-            Some(asked) => Err(laws::ANSWERED
-                .broken(format!("not answered: {asked:?}"))
-                .of(pod_of(&asked.pod))),
+            Some(asked) => Err(assertions::ALL_ANSWERED
+                .violated(format!("not answered: {asked:?}"))
+                .in_pod(pod_of(&asked.pod))),
             None => Ok(()),
         }
     }

@@ -1,4 +1,4 @@
-//! The laws as assertions: a shadow of what the consumers see, compared with the truth after every
+//! The invariants as assertions: a shadow of what the consumers see, compared with the oracle after every
 //! single output.
 
 use pleg_core::{
@@ -6,23 +6,23 @@ use pleg_core::{
     ReportedState, SandboxState, WaiterId,
 };
 
-use super::cast::Cast;
-use super::script::{MOST, Snapshot, Stage, Step, Who};
+use super::scenario::{MOST, ObjectIndex, Snapshot, Stage, Step};
+use super::world_model::WorldModel;
 
 /// The most pods that a world has.
 pub const PODS: usize = 2;
 
-/// What the machine was given when it said something.
+/// What the reconciler was given when it said something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
+pub enum Input {
     /// A message of the stream, or its end or its begin.
     Stream,
     /// A read that has ended.
     Read,
     /// Nothing but time.
-    Time,
+    Timer,
     /// A question.
-    Question,
+    Request,
 }
 
 /// What the cache shows of one pod.
@@ -43,9 +43,9 @@ impl Cached {
     }
 }
 
-/// One who waits.
+/// A waiter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Asked {
+pub struct Waiter {
     waiter: WaiterId,
     pod: usize,
     at: u64,
@@ -55,18 +55,18 @@ pub struct Asked {
 
 /// What is noted of one being.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Noted {
-    /// Whether anything the machine was given has named it, and when last, if that still matters.
+pub struct IdRecord {
+    /// Whether anything the reconciler was given has named it, and when last, if that still matters.
     known: bool,
     named: Option<u64>,
     /// The first that was told of it was its removal.
-    silent: bool,
+    first_seen_removed: bool,
     /// Something showed it running.
-    ran: bool,
+    seen_running: bool,
     /// How far events have told that it came.
-    pub heard: Stage,
+    pub reported: Stage,
     /// Something was said of it that was not so.
-    pub lied: bool,
+    pub misreported: bool,
     /// The cache has shown it.
     pub published: bool,
     incarnation: u32,
@@ -77,54 +77,60 @@ pub struct Noted {
 
 /// What the consumers were told so far, and what they may rely on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Book {
+pub struct Checks {
     pub cache: [Cached; PODS],
     /// What was true when reads began, as far as anybody still refers to that.
     began: Vec<(u64, Snapshot)>,
-    /// When each pod's last inspection began that told the machine something.
+    /// When each pod's last inspection began that told the reconciler something.
     pub inspected: [Option<u64>; PODS],
-    pub waiting: Vec<Asked>,
-    pub noted: [Noted; MOST],
-    /// How often the stream was cut, and how many events were lost otherwise.
+    pub waiting: Vec<Waiter>,
+    pub records: [IdRecord; MOST],
+    /// How often the stream was disconnected, and how many events were lost otherwise.
     pub cuts: u8,
     pub drops: u8,
 }
 
-impl Book {
+impl Checks {
     // --- what goes in ---
 
-    pub fn told(&mut self, cast: &Cast, now: u64, Step(who, to): Step, reports: &[&Report]) {
-        let noted = &mut self.noted[who];
-        let own = reports.iter().any(|r| r.id == cast.ids[who]);
-        noted.silent |= to == Stage::Removed && !noted.known && !own;
-        noted.ran |= to == Stage::Running;
-        noted.heard = noted.heard.max(to);
-        (noted.known, noted.named) = (true, Some(now));
+    pub fn event_received(
+        &mut self,
+        model: &WorldModel,
+        now: u64,
+        Step(object, to): Step,
+        reports: &[&Report],
+    ) {
+        let records = &mut self.records[object];
+        let own = reports.iter().any(|r| r.id == model.ids[object]);
+        records.first_seen_removed |= to == Stage::Removed && !records.known && !own;
+        records.seen_running |= to == Stage::Running;
+        records.reported = records.reported.max(to);
+        (records.known, records.named) = (true, Some(now));
         for report in reports {
-            self.shown(cast, now, report);
-            if let Some(who) = cast.who(&report.id) {
-                let heard = &mut self.noted[who].heard;
-                *heard = (*heard).max(stage_of(report.shown));
+            self.shown(model, now, report);
+            if let Some(object) = model.index_of(&report.id) {
+                let reported = &mut self.records[object].reported;
+                *reported = (*reported).max(stage_of(report.shown));
             }
         }
     }
 
-    pub fn read(&mut self, cast: &Cast, now: u64, reports: &[Report]) {
+    pub fn read(&mut self, model: &WorldModel, now: u64, reports: &[Report]) {
         for report in reports {
-            self.shown(cast, now, report);
+            self.shown(model, now, report);
         }
     }
 
-    fn shown(&mut self, cast: &Cast, now: u64, report: &Report) {
-        if let Some(who) = cast.who(&report.id) {
-            let noted = &mut self.noted[who];
-            (noted.known, noted.named) = (true, Some(now));
-            noted.ran |= report.shown == ReportedState::Running;
+    fn shown(&mut self, model: &WorldModel, now: u64, report: &Report) {
+        if let Some(object) = model.index_of(&report.id) {
+            let records = &mut self.records[object];
+            (records.known, records.named) = (true, Some(now));
+            records.seen_running |= report.shown == ReportedState::Running;
         }
     }
 
     /// A read begins.
-    pub fn begins(&mut self, now: u64, truth: &Snapshot) {
+    pub fn read_began(&mut self, now: u64, truth: &Snapshot) {
         if self.truth_at(now).is_none() {
             self.began.push((now, *truth));
         }
@@ -132,7 +138,7 @@ impl Book {
 
     pub fn asked(&mut self, waiter: WaiterId, pod: usize, now: u64, truth: &Snapshot) {
         let truth = *truth;
-        self.waiting.push(Asked {
+        self.waiting.push(Waiter {
             waiter,
             pod,
             at: now,
@@ -141,7 +147,7 @@ impl Book {
     }
 
     /// Forgets what was true at instants to which nobody refers: neither the cache, nor a read
-    /// that is under way, nor whoever gets `nothing` as of the last list.
+    /// that is in flight, nor whoever gets `nothing` as of the last list.
     pub fn forget(&mut self, under_way: &[u64], listed: Option<u64>) {
         let (cache, inspected) = (self.cache, self.inspected);
         self.began.retain(|(at, _)| {
@@ -153,9 +159,9 @@ impl Book {
                     .any(|c| c.as_of == Some(*at) || c.inspected == Some(*at))
         });
         let oldest = self.began.iter().map(|(at, _)| *at).min();
-        for noted in &mut self.noted {
+        for records in &mut self.records {
             // Older than all it could be compared with: as good as never.
-            noted.named = noted.named.filter(|&at| Some(at) >= oldest);
+            records.named = records.named.filter(|&at| Some(at) >= oldest);
         }
     }
 
@@ -166,22 +172,22 @@ impl Book {
     // --- what comes out ---
 
     /// # Errors
-    /// A law that is broken.
+    /// An invariant is violated.
     pub fn output(
         &mut self,
-        cast: &Cast,
+        model: &WorldModel,
         truth: &Snapshot,
         output: &Output,
-        by: By,
+        input: Input,
     ) -> Result<(), String> {
         match output {
             Output::Publish { uid, view } => {
-                let pod = number(cast, uid)?;
-                let cached = cached(cast, pod, view)?;
-                self.publish(cast, truth, pod, cached)
+                let pod = number(model, uid)?;
+                let cached = cached(model, pod, view)?;
+                self.publish(model, truth, pod, cached)
             }
             Output::Remove { uid } => {
-                let pod = number(cast, uid)?;
+                let pod = number(model, uid)?;
                 let Cached {
                     as_of, inspected, ..
                 } = self.cache[pod];
@@ -194,34 +200,34 @@ impl Book {
             }
             Output::ListApplied { as_of, .. } => match self.truth_at(as_of.as_nanos()) {
                 Some(_) => Ok(()),
-                None => Err("law 3: swept as of when no read began".into()),
+                None => Err("invariant 3: swept as of when no read began".into()),
             },
             Output::Refresh { as_of, pods } => {
                 let is_cached = |pod: &usize| !self.cache[*pod].is_nothing();
-                let cached = (0..cast.pods.len()).filter(is_cached);
-                for uid in pods.among(cached.map(|pod| cast.pods[pod].clone())) {
-                    let pod = number(cast, &uid)?;
+                let cached = (0..model.pods.len()).filter(is_cached);
+                for uid in pods.among(cached.map(|pod| model.pods[pod].clone())) {
+                    let pod = number(model, &uid)?;
                     self.cache[pod].as_of = self.cache[pod].as_of.max(Some(as_of.as_nanos()));
-                    self.fresh(cast, truth, pod, &self.cache[pod])?;
+                    self.fresh(model, truth, pod, &self.cache[pod])?;
                 }
                 Ok(())
             }
-            Output::Announce(event) => self.announce(cast, event),
+            Output::Announce(event) => self.announce(model, event),
             Output::Terminals { records, .. } => {
                 for end in records.iter() {
-                    code(cast, &end.id, end.exit_code)?;
+                    code(model, &end.id, end.exit_code)?;
                 }
                 Ok(())
             }
             Output::Answer { waiter, answer } => {
                 let found = self.waiting.iter().position(|a| a.waiter == *waiter);
                 let asked = found.map(|n| self.waiting.remove(n));
-                let asked = asked.ok_or("law 4: somebody is answered who does not wait")?;
-                if !matches!((by, answer), (By::Read, _) | (By::Question, Ok(_))) {
-                    return Err("law 4: a waiter is answered by what is no read".into());
+                let asked = asked.ok_or("invariant 4: somebody is answered who does not wait")?;
+                if !matches!((input, answer), (Input::Read, _) | (Input::Request, Ok(_))) {
+                    return Err("invariant 4: a waiter is answered by what is no read".into());
                 }
                 match answer {
-                    Ok(view) => self.answered(cast, truth, &asked, view),
+                    Ok(view) => self.answered(model, truth, &asked, view),
                     Err(_) => Ok(()),
                 }
             }
@@ -231,7 +237,7 @@ impl Book {
 
     fn publish(
         &mut self,
-        cast: &Cast,
+        model: &WorldModel,
         truth: &Snapshot,
         pod: usize,
         cached: Cached,
@@ -239,19 +245,19 @@ impl Book {
         let old = &self.cache[pod];
         let held = old.stages.iter().any(|s| s.exists());
         if held && cached.as_of < old.as_of {
-            return Err("law 3: freshness goes backwards".into());
+            return Err("invariant 3: freshness goes backwards".into());
         }
-        for who in cast.of_pod(pod) {
-            let (shown, id) = (cached.stages[who], &cast.ids[who]);
-            if shown > truth[who] && !self.noted[who].lied {
+        for object in model.of_pod(pod) {
+            let (shown, id) = (cached.stages[object], &model.ids[object]);
+            if shown > truth[object] && !self.records[object].misreported {
                 return Err(format!(
-                    "law 2: {id} is shown {shown:?} and is {:?}",
-                    truth[who]
+                    "invariant 2: {id} is shown {shown:?} and is {:?}",
+                    truth[object]
                 ));
             }
-            self.noted[who].published |= shown.exists();
+            self.records[object].published |= shown.exists();
         }
-        self.fresh(cast, truth, pod, &cached)?;
+        self.fresh(model, truth, pod, &cached)?;
         self.cache[pod] = cached;
         Ok(())
     }
@@ -259,17 +265,17 @@ impl Book {
     /// A view as of t shows what was true at t, or later, and how ended what had ended by then.
     fn fresh(
         &self,
-        cast: &Cast,
+        model: &WorldModel,
         truth: &Snapshot,
         pod: usize,
         view: &Cached,
     ) -> Result<(), String> {
         if view.as_of.is_some_and(|t| self.truth_at(t).is_none()) {
-            return Err("law 3: a view is as of when no read began".into());
+            return Err("invariant 3: a view is as of when no read began".into());
         }
         match view.as_of {
             Some(t) => match self.truth_at(t) {
-                Some(was) => self.shows(cast, truth, pod, view, (t, was)),
+                Some(was) => self.shows_at_least(model, truth, pod, view, (t, was)),
                 None => Ok(()),
             },
             None => Ok(()),
@@ -277,36 +283,36 @@ impl Book {
     }
 
     /// Whether a view shows at least what was true then.
-    fn shows(
+    fn shows_at_least(
         &self,
-        cast: &Cast,
+        model: &WorldModel,
         truth: &Snapshot,
         pod: usize,
         view: &Cached,
         (then, was): (u64, &Snapshot),
     ) -> Result<(), String> {
-        for who in cast.of_pod(pod).filter(|&w| !self.noted[w].lied) {
-            let (id, shown) = (&cast.ids[who], view.stages[who]);
-            let named = self.noted[who].named;
-            match was[who] {
+        for object in model.of_pod(pod).filter(|&w| !self.records[w].misreported) {
+            let (id, shown) = (&model.ids[object], view.stages[object]);
+            let named = self.records[object].named;
+            match was[object] {
                 Stage::Absent => {}
                 // No read can show who is gone, and late events that name it since are news to
-                // whoever had looked before (law 5).
-                _ if truth[who] == Stage::Removed && named >= Some(then) => {}
+                // whoever had looked before (invariant 5).
+                _ if truth[object] == Stage::Removed && named >= Some(then) => {}
                 Stage::Removed if shown.exists() => {
                     return Err(format!(
-                        "law 3: {id} is shown {shown:?} and was gone by then"
+                        "invariant 3: {id} is shown {shown:?} and was gone by then"
                     ));
                 }
                 Stage::Removed => {}
-                _ if shown == Stage::Absent && truth[who] == Stage::Removed => {}
+                _ if shown == Stage::Absent && truth[object] == Stage::Removed => {}
                 stage if shown < stage => {
                     let lacks = format!("{id} is shown {shown:?} and was {stage:?} by then");
-                    return Err(format!("law 3: {lacks}"));
+                    return Err(format!("invariant 3: {lacks}"));
                 }
-                Stage::Exited if cast.kind(who) == Kind::Container && !view.codes[who] => {
+                Stage::Exited if model.kind(object) == Kind::Container && !view.codes[object] => {
                     return Err(format!(
-                        "law 3: {id} had ended by then and lacks its exit code"
+                        "invariant 3: {id} had ended by then and lacks its exit code"
                     ));
                 }
                 _ => {}
@@ -317,90 +323,92 @@ impl Book {
 
     fn answered(
         &self,
-        cast: &Cast,
+        model: &WorldModel,
         truth: &Snapshot,
-        asked: &Asked,
+        asked: &Waiter,
         view: &PodView,
     ) -> Result<(), String> {
-        let view = cached(cast, asked.pod, view)?;
+        let view = cached(model, asked.pod, view)?;
         if view.as_of <= Some(asked.at) {
-            return Err("law 3: a waiter is answered by what began before it asked".into());
+            return Err("invariant 3: a waiter is answered by what began before it asked".into());
         }
-        self.fresh(cast, truth, asked.pod, &view)?;
-        self.shows(cast, truth, asked.pod, &view, (asked.at, &asked.truth))
+        self.fresh(model, truth, asked.pod, &view)?;
+        self.shows_at_least(model, truth, asked.pod, &view, (asked.at, &asked.truth))
     }
 
-    fn announce(&mut self, cast: &Cast, event: &PodLifecycleEvent) -> Result<(), String> {
+    fn announce(&mut self, model: &WorldModel, event: &PodLifecycleEvent) -> Result<(), String> {
         use LifecycleType::{ContainerDied, ContainerRemoved, ContainerStarted};
         let Some(subject) = &event.subject else {
             return Ok(());
         };
-        let who = cast
-            .who(&subject.id)
+        let object = model
+            .index_of(&subject.id)
             .ok_or("somebody is announced who never was")?;
         let (what, id) = (event.event, &subject.id);
-        code(cast, id, subject.exit_code)?;
-        let shown = self.cache[cast.pod_of(who)].stages[who];
-        let noted = &mut self.noted[who];
-        if noted.silent && subject.incarnation == 0 {
+        code(model, id, subject.exit_code)?;
+        let shown = self.cache[model.pod_of(object)].stages[object];
+        let records = &mut self.records[object];
+        if records.first_seen_removed && subject.incarnation == 0 {
             return Err(format!(
-                "law 6: {what} of {id} is announced, of which its removal was the first word"
+                "invariant 6: {what} of {id} is announced, of which its removal was the first word"
             ));
         }
-        if subject.incarnation != noted.incarnation {
-            if !noted.lied || subject.incarnation < noted.incarnation {
-                return Err(format!("law 2: {id} is overruled and nobody lied"));
+        if subject.incarnation != records.incarnation {
+            if !records.misreported || subject.incarnation < records.incarnation {
+                return Err(format!("invariant 2: {id} is overruled and nobody lied"));
             }
-            noted.incarnation = subject.incarnation;
-            (noted.started, noted.died, noted.removed) = (false, false, false);
+            records.incarnation = subject.incarnation;
+            (records.started, records.died, records.removed) = (false, false, false);
         }
         let (twice, early) = match what {
-            ContainerStarted => (noted.started, noted.died || noted.removed),
-            ContainerDied => (noted.died, noted.removed),
-            ContainerRemoved => (noted.removed, false),
+            ContainerStarted => (records.started, records.died || records.removed),
+            ContainerDied => (records.died, records.removed),
+            ContainerRemoved => (records.removed, false),
             _ => (false, false),
         };
         if twice || early {
             let how = if twice { "twice" } else { "after its end" };
-            return Err(format!("law 9: {what} of {id} is announced {how}"));
+            return Err(format!("invariant 9: {what} of {id} is announced {how}"));
         }
         let cache_behind = match what {
-            ContainerStarted => !noted.ran,
+            ContainerStarted => !records.seen_running,
             ContainerDied => matches!(shown, Stage::Created | Stage::Running),
             ContainerRemoved => shown.exists(),
             _ => false,
         };
         if cache_behind {
             return Err(format!(
-                "law 9: {what} of {id} is announced and the cache shows {shown:?}"
+                "invariant 9: {what} of {id} is announced and the cache shows {shown:?}"
             ));
         }
         match what {
-            ContainerStarted => noted.started = true,
-            ContainerDied => noted.died = true,
-            ContainerRemoved => noted.removed = true,
+            ContainerStarted => records.started = true,
+            ContainerDied => records.died = true,
+            ContainerRemoved => records.removed = true,
             _ => {}
         }
         Ok(())
     }
 }
 
-fn number(cast: &Cast, uid: &pleg_core::PodUid) -> Result<usize, String> {
-    let known = cast.pods.iter().position(|p| p == uid);
+fn number(model: &WorldModel, uid: &pleg_core::PodUid) -> Result<usize, String> {
+    let known = model.pods.iter().position(|p| p == uid);
     known.ok_or_else(|| format!("{uid} is no pod of this world"))
 }
 
-fn code(cast: &Cast, id: &Id, code: Option<i32>) -> Result<(), String> {
-    let who = cast.who(id).ok_or("the end of somebody who never was")?;
+fn code(model: &WorldModel, id: &Id, code: Option<i32>) -> Result<(), String> {
+    let object = model
+        .index_of(id)
+        .ok_or("the end of somebody who never was")?;
     match code {
-        Some(code) if code != cast.world.tale.beings[who].code => {
+        Some(code) if code != model.world.scenario.objects[object].code => {
             Err(format!("section 2: {id} has the wrong exit code {code}"))
         }
         _ => Ok(()),
     }
 }
 
-fn cached(cast: &Cast, pod: usize, view: &PodView) -> Result<Cached, String> {
+fn cached(model: &WorldModel, pod: usize, view: &PodView) -> Result<Cached, String> {
     let mut out = Cached {
         as_of: view.as_of.map(pleg_core::Instant::as_nanos),
         inspected: view.inspected.map(pleg_core::Instant::as_nanos),
@@ -408,10 +416,12 @@ fn cached(cast: &Cast, pod: usize, view: &PodView) -> Result<Cached, String> {
         ..Cached::default()
     };
     let mut put = |id: &Id, stage: Option<Stage>, ended: bool| {
-        let who = cast.who(id).filter(|&w| cast.pod_of(w) == pod);
-        let who = who.ok_or_else(|| format!("{id} is shown as one of {}", cast.pods[pod]))?;
-        out.stages[who] = stage.ok_or_else(|| format!("law 2: {id} is shown as unknown"))?;
-        out.codes[who] = ended;
+        let object = model.index_of(id).filter(|&w| model.pod_of(w) == pod);
+        let object =
+            object.ok_or_else(|| format!("{id} is shown as one of {}", model.pods[pod]))?;
+        out.stages[object] =
+            stage.ok_or_else(|| format!("invariant 2: {id} is shown as unknown"))?;
+        out.codes[object] = ended;
         Ok::<(), String>(())
     };
     for s in &view.status.sandboxes {
@@ -429,7 +439,7 @@ fn cached(cast: &Cast, pod: usize, view: &PodView) -> Result<Cached, String> {
             ContainerState::Exited => Some(Stage::Exited),
             _ => None,
         };
-        code(cast, &c.id, c.details.exit_code)?;
+        code(model, &c.id, c.details.exit_code)?;
         put(&c.id, stage, c.details.exit_code.is_some())?;
     }
     Ok(out)
@@ -444,13 +454,18 @@ const fn stage_of(shown: ReportedState) -> Stage {
     }
 }
 
-/// Whether an audit must have found that something was not told: somebody came so far, by the
+/// Whether a relist must have found that something was not told: somebody came so far, by the
 /// rules of what counts as a miss, and no event ever said so.
-pub fn unheard(cast: &Cast, who: Who, noted: &Noted, is: Stage) -> bool {
+pub fn must_be_missed(
+    model: &WorldModel,
+    object: ObjectIndex,
+    records: &IdRecord,
+    is: Stage,
+) -> bool {
     let tells = match is {
         Stage::Running => true,
-        Stage::Exited => cast.kind(who) == Kind::Container || noted.ran,
+        Stage::Exited => model.kind(object) == Kind::Container || records.seen_running,
         _ => false,
     };
-    tells && noted.heard < is
+    tells && records.reported < is
 }

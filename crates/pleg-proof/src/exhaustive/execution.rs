@@ -9,11 +9,11 @@ use pleg_core::{
     Settings, StreamChange, StreamEnd, Ticket, WaiterId, WallTime,
 };
 
-use super::book::{Book, By};
-use super::cast::{Cast, when};
-use super::reads::{brief, error};
-use super::script::{Snapshot, Stage, Step, Who};
-use super::shift::{EPOCH, Shifted};
+use super::checks::{Checks, Input};
+use super::reads::{error, format_reports};
+use super::scenario::{ObjectIndex, Snapshot, Stage, Step};
+use super::time_shift::{EPOCH, TimeShiftedHasher};
+use super::world_model::{WorldModel, when};
 use super::worlds::Budget;
 
 /// The least that lies between two instants. Threads of a driver are never this slow; all the
@@ -35,30 +35,34 @@ pub enum Action {
     /// The first event that waits is lost.
     Drop,
     /// An event that was never true arrives.
-    Lie { who: Who, to: Stage },
-    /// The stream is cut.
+    FalseEvent { object: ObjectIndex, to: Stage },
+    /// The stream is disconnected.
     Cut,
     /// It is subscribed to again.
     Subscribe,
     /// A read ends. It saw the sandboxes (or the lists, of an inspection) and the containers (or
     /// the statuses) as they were at those of the moments since it began.
-    Land {
+    Complete {
         read: usize,
         first: usize,
         then: usize,
     },
-    /// A list ends and shows somebody so, who is not so.
-    LandLying { read: usize, who: Who, as_: Stage },
+    /// A list ends and shows somebody so, who is false.
+    CompleteFalsely {
+        read: usize,
+        object: ObjectIndex,
+        stage: Stage,
+    },
     /// A read fails; an inspection may have read every status before it did.
     Fail { read: usize, partial: bool },
-    /// Somebody asks for what is newer than now.
-    Ask { pod: usize },
-    /// Time passes until the machine's next timer.
-    Jump,
+    /// A consumer asks for what is newer than now.
+    Wait { pod: usize },
+    /// Time passes until the reconciler's next timer.
+    AdvanceTime,
     /// Everything has happened: no fault any more, and nobody asks.
-    Rest,
-    /// What is owed is done, in order and without a fault, and the laws of rest are checked.
-    Settle,
+    StopFaults,
+    /// What is owed is done, in order and without a fault, and the invariants of rest are checked.
+    Quiesce,
 }
 
 /// A message on the stream.
@@ -70,7 +74,7 @@ pub struct Message {
     pub at: u64,
 }
 
-/// A read that is under way.
+/// A read that is in flight.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Read {
     pub ticket: Ticket,
@@ -87,21 +91,21 @@ pub struct Read {
 pub enum What {
     Node { known: KnownIds },
     Pod { pod: usize, held: Vec<HeldId> },
-    One { who: Who },
+    One { object: ObjectIndex },
 }
 
 /// Where a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
-    Playing,
-    Resting,
-    Settled,
+    Running,
+    Stopped,
+    Quiescent,
 }
 
 /// One state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
-    pub machine: Reconciler,
+    pub reconciler: Reconciler,
     /// What the read side remembers of the last list.
     pub now: u64,
     /// How far each script has come.
@@ -111,23 +115,23 @@ pub struct State {
     pub queue: Vec<Message>,
     pub reads: Vec<Read>,
     pub left: Budget,
-    pub book: Book,
+    pub checks: Checks,
     pub phase: Phase,
     waiters: u64,
     /// Something took so long that a loss may be seen where there was none.
     pub late: bool,
-    /// The law that is broken.
-    pub broken: Option<Arc<str>>,
+    /// The invariant that is broken.
+    pub violation: Option<Arc<str>>,
 }
 
 impl Hash for State {
     fn hash<H: Hasher>(&self, inner: &mut H) {
-        let mut h = Shifted {
+        let mut h = TimeShiftedHasher {
             inner,
             now: self.now,
         };
         let Self {
-            machine,
+            reconciler,
             now: _,
             done,
             truth,
@@ -135,78 +139,78 @@ impl Hash for State {
             queue,
             reads,
             left,
-            book,
+            checks,
             phase,
             waiters,
             late,
-            broken,
+            violation,
         } = self;
-        if *phase == Phase::Settled {
+        if *phase == Phase::Quiescent {
             // How it came to rest does not matter any more.
-            return broken.hash(&mut h);
+            return violation.hash(&mut h);
         }
-        (machine, done, truth, streaming, queue).hash(&mut h);
-        (reads, left, book, phase, waiters, late, broken).hash(&mut h);
+        (reconciler, done, truth, streaming, queue).hash(&mut h);
+        (reads, left, checks, phase, waiters, late, violation).hash(&mut h);
     }
 }
 
 /// A state that is being changed, and the tale of it.
 #[derive(Debug)]
-pub struct Play<'a> {
-    pub cast: &'a Cast,
+pub struct Execution<'a> {
+    pub model: &'a WorldModel,
     pub state: State,
-    pub tale: Option<Vec<String>>,
+    pub trace: Option<Vec<String>>,
     /// What the tale counts its time from.
     pub since: u64,
 }
 
-impl<'a> Play<'a> {
-    /// The first state: a machine that has read what is there, with a confirmed stream.
-    pub fn begin(cast: &'a Cast, tale: bool) -> Self {
+impl<'a> Execution<'a> {
+    /// The first state: a reconciler that has read what is there, with a confirmed stream.
+    pub fn begin(model: &'a WorldModel, trace: bool) -> Self {
         let mut truth = Snapshot::default();
-        let mut book = Book::default();
-        for &(who, stage) in cast.world.tale.first {
-            truth[who] = stage;
-            book.noted[who].heard = stage;
+        let mut checks = Checks::default();
+        for &(object, stage) in model.world.scenario.first {
+            truth[object] = stage;
+            checks.records[object].reported = stage;
         }
         let now = EPOCH + 1_000_000_000;
         let state = State {
-            machine: machine(now),
+            reconciler: reconciler(now),
             now,
             done: [0; 2],
             truth,
             streaming: false,
             queue: Vec::new(),
             reads: Vec::new(),
-            left: cast.world.budget,
-            book,
-            phase: Phase::Playing,
+            left: model.world.budget,
+            checks,
+            phase: Phase::Running,
             waiters: 0,
             late: false,
-            broken: None,
+            violation: None,
         };
-        let tale = tale.then(Vec::new);
-        let mut play = Self {
-            cast,
+        let trace = trace.then(Vec::new);
+        let mut execution = Self {
+            model,
             state,
-            tale,
+            trace,
             since: now,
         };
-        play.drain(By::Time);
-        play.act(Action::Subscribe);
+        execution.drain(Input::Timer);
+        execution.act(Action::Subscribe);
         // Until the call has stood for a second and the baseline is read.
-        play.run_fairly(Duration::from_millis(1500));
-        while cast.world.listing
-            && !play
+        execution.run_without_faults(Duration::from_millis(1500));
+        while model.world.listing
+            && !execution
                 .state
                 .reads
                 .iter()
                 .any(|r| matches!(r.what, What::Node { .. }))
         {
-            play.jump();
+            execution.advance_time();
         }
-        play.since = play.state.now;
-        play
+        execution.since = execution.state.now;
+        execution
     }
 
     pub fn instant(&self) -> Instant {
@@ -217,17 +221,17 @@ impl<'a> Play<'a> {
         WallTime::from_nanos(self.state.now.cast_signed())
     }
 
-    pub fn say(&mut self, line: impl FnOnce(&Self) -> String) {
-        if self.tale.is_some() {
+    pub fn log(&mut self, line: impl FnOnce(&Self) -> String) {
+        if self.trace.is_some() {
             let line = line(self);
-            if let Some(tale) = &mut self.tale {
-                tale.push(line);
+            if let Some(trace) = &mut self.trace {
+                trace.push(line);
             }
         }
     }
 
-    pub fn broken(&mut self, what: impl Into<Arc<str>>) {
-        self.state.broken.get_or_insert(what.into());
+    pub fn violated(&mut self, what: impl Into<Arc<str>>) {
+        self.state.violation.get_or_insert(what.into());
     }
 
     pub fn act(&mut self, action: Action) {
@@ -241,32 +245,36 @@ impl<'a> Play<'a> {
             Action::Drop => {
                 let lost = self.state.queue.remove(0);
                 self.state.left.drops -= 1;
-                self.state.book.drops += 1;
+                self.state.checks.drops += 1;
                 self.state.left.faults -= 1;
-                self.say(|p| format!("an event is lost: {}", p.name(lost.step)));
+                self.log(|p| format!("an event is lost: {}", p.name(lost.step)));
             }
-            Action::Lie { who, to } => self.lie(who, to),
+            Action::FalseEvent { object, to } => self.false_event(object, to),
             Action::Cut => self.cut(),
             Action::Subscribe => self.subscribe(),
-            Action::Land { read, first, then } => self.land(read, first, then, None),
-            Action::LandLying { read, who, as_ } => {
-                self.state.left.lying_lists -= 1;
+            Action::Complete { read, first, then } => self.complete(read, first, then, None),
+            Action::CompleteFalsely {
+                read,
+                object,
+                stage,
+            } => {
+                self.state.left.false_lists -= 1;
                 self.state.left.faults -= 1;
                 let last = self.state.reads[read].seen.len() - 1;
-                self.land(read, last, last, Some((who, as_)));
+                self.complete(read, last, last, Some((object, stage)));
             }
             Action::Fail { read, partial } => self.fail(read, partial),
-            Action::Ask { pod } => self.ask(pod),
-            Action::Jump => {
-                self.state.left.jumps -= u8::from(!self.is_due());
-                self.jump();
+            Action::Wait { pod } => self.wait(pod),
+            Action::AdvanceTime => {
+                self.state.left.time_jumps -= u8::from(!self.is_due());
+                self.advance_time();
             }
-            Action::Rest => {
+            Action::StopFaults => {
                 self.state.left = Budget::default();
-                self.state.phase = Phase::Resting;
-                self.say(|_| "no fault any more; what is owed is done in order".into());
+                self.state.phase = Phase::Stopped;
+                self.log(|_| "no fault any more; what is owed is done in order".into());
             }
-            Action::Settle => self.settle(),
+            Action::Quiesce => self.quiesce(),
         }
     }
 
@@ -274,16 +282,16 @@ impl<'a> Play<'a> {
 
     fn step(&mut self, script: usize) {
         let at = usize::from(self.state.done[script]);
-        let step = self.cast.world.tale.scripts[script][at];
+        let step = self.model.world.scenario.scripts[script][at];
         self.state.done[script] += 1;
-        let Step(who, to) = step;
-        self.state.truth[who] = to;
+        let Step(object, to) = step;
+        self.state.truth[object] = to;
         let (seen, now) = (self.state.truth, self.state.now);
         for read in &mut self.state.reads {
             let matters = match &read.what {
                 What::Node { .. } => true,
-                What::Pod { pod, .. } => self.cast.pod_of(who) == *pod,
-                What::One { who: one } => *one == who,
+                What::Pod { pod, .. } => self.model.pod_of(object) == *pod,
+                What::One { object: one } => *one == object,
             };
             if matters {
                 read.seen.push(seen);
@@ -296,62 +304,68 @@ impl<'a> Play<'a> {
                 at: now,
             });
         }
-        self.say(|p| format!("in truth: {}", p.name(step)));
+        self.log(|p| format!("in truth: {}", p.name(step)));
     }
 
     // --- the stream ---
 
     fn deliver(&mut self, second: bool, late: bool, again: bool) {
         let message = self.state.queue.remove(usize::from(second));
-        self.state.left.swaps -= u8::from(second);
-        self.state.left.doubles -= u8::from(again);
+        self.state.left.reorderings -= u8::from(second);
+        self.state.left.duplicates -= u8::from(again);
         self.state.left.stale -= u8::from(late);
         self.state.left.faults -= u8::from(second) + u8::from(again) + u8::from(late);
         if again {
             self.state.queue.push(message);
         }
         let seen = if late { self.state.truth } else { message.seen };
-        let event = self.cast.event(message.step, &seen, message.at);
-        self.arrive(message.step, event);
+        let event = self.model.event(message.step, &seen, message.at);
+        self.deliver_event(message.step, event);
     }
 
-    fn lie(&mut self, who: Who, to: Stage) {
-        self.state.left.lying_events -= 1;
+    fn false_event(&mut self, object: ObjectIndex, to: Stage) {
+        self.state.left.false_events -= 1;
         self.state.left.faults -= 1;
-        self.state.book.noted[who].lied = true;
+        self.state.checks.records[object].misreported = true;
         let mut seen = self.state.truth;
-        seen[who] = to;
-        let step = Step(who, to);
-        let event = self.cast.event(step, &seen, self.state.now);
-        self.say(|p| format!("a lie: {}", p.name(step)));
-        self.arrive(step, event);
+        seen[object] = to;
+        let step = Step(object, to);
+        let event = self.model.event(step, &seen, self.state.now);
+        self.log(|p| format!("a lie: {}", p.name(step)));
+        self.deliver_event(step, event);
     }
 
-    fn arrive(&mut self, step: Step, event: RuntimeEvent) {
-        self.say(|p| {
+    fn deliver_event(&mut self, step: Step, event: RuntimeEvent) {
+        self.log(|p| {
             let shown = event.sandbox.iter().chain(&event.containers);
-            format!("an event tells: {} (with {})", p.name(step), brief(shown))
+            format!(
+                "an event tells: {} (with {})",
+                p.name(step),
+                format_reports(shown)
+            )
         });
         let shown: Vec<&Report> = event.sandbox.iter().chain(&event.containers).collect();
         let now = self.state.now;
-        self.state.book.told(self.cast, now, step, &shown);
+        self.state
+            .checks
+            .event_received(self.model, now, step, &shown);
         let (arrived, wall) = (self.instant(), self.wall());
         let arrival = Arrival {
             event,
             arrived,
             wall,
         };
-        self.state.machine.handle_event(arrived, arrival);
-        self.drain(By::Stream);
+        self.state.reconciler.handle_event(arrived, arrival);
+        self.drain(Input::Stream);
     }
 
     fn cut(&mut self) {
         self.state.left.cuts -= 1;
-        self.state.book.cuts += 1;
+        self.state.checks.cuts += 1;
         self.state.left.faults -= 1;
         self.state.streaming = false;
         self.state.queue.clear();
-        self.say(|_| "the stream is cut".into());
+        self.log(|_| "the stream is disconnected".into());
         let at = self.instant();
         let why = StreamEnd::Ended(Some(error(CallErrorKind::Unavailable)));
         let change = StreamChange::Ended {
@@ -359,50 +373,50 @@ impl<'a> Play<'a> {
             why,
             retry_at: at,
         };
-        self.state.machine.handle_stream(at, change);
-        self.drain(By::Stream);
+        self.state.reconciler.handle_stream(at, change);
+        self.drain(Input::Stream);
     }
 
     fn subscribe(&mut self) {
         self.state.streaming = true;
-        self.say(|_| "subscribed".into());
+        self.log(|_| "subscribed".into());
         let (at, wall) = (self.instant(), self.wall());
         let change = StreamChange::Subscribed { at, wall };
-        self.state.machine.handle_stream(at, change);
-        self.drain(By::Stream);
+        self.state.reconciler.handle_stream(at, change);
+        self.drain(Input::Stream);
     }
 
     // --- the consumers, and time ---
 
-    fn ask(&mut self, pod: usize) {
+    fn wait(&mut self, pod: usize) {
         self.state.left.waits -= 1;
         self.state.waiters += 1;
         let waiter = WaiterId::new(self.state.waiters);
         let (now, truth) = (self.state.now, self.state.truth);
-        self.state.book.asked(waiter, pod, now, &truth);
-        self.say(|p| {
-            let (uid, now) = (&p.cast.pods[pod], p.when(p.state.now));
-            format!("somebody asks for {uid} as of later than now, {now}")
+        self.state.checks.asked(waiter, pod, now, &truth);
+        self.log(|p| {
+            let (uid, now) = (&p.model.pods[pod], p.when(p.state.now));
+            format!("a consumer asks for {uid} as of later than now, {now}")
         });
-        let (now, uid) = (self.instant(), &self.cast.pods[pod]);
-        self.state.machine.wait(now, waiter, uid, now);
-        self.drain(By::Question);
+        let (now, uid) = (self.instant(), &self.model.pods[pod]);
+        self.state.reconciler.wait(now, waiter, uid, now);
+        self.drain(Input::Request);
     }
 
-    /// Whether a timer of the machine is due.
+    /// Whether a timer of the reconciler is due.
     pub fn is_due(&self) -> bool {
         is_due(&self.state)
     }
 
-    pub fn jump(&mut self) {
-        let Some(due) = self.state.machine.poll_timeout() else {
-            return self.broken("law 10: nothing is to happen any more, not even a list");
+    pub fn advance_time(&mut self) {
+        let Some(due) = self.state.reconciler.poll_timeout() else {
+            return self.violated("invariant 10: nothing is to happen any more, not even a list");
         };
         let passed = due.as_nanos().saturating_sub(self.state.now);
         let waiting = !self.state.queue.is_empty() || !self.state.reads.is_empty();
         self.state.late |= waiting && passed > 0;
         self.state.now += passed;
-        self.say(|p| {
+        self.log(|p| {
             format!(
                 "{} ms pass, it is {}",
                 passed / 1_000_000,
@@ -410,18 +424,18 @@ impl<'a> Play<'a> {
             )
         });
         let now = self.instant();
-        self.state.machine.handle_timeout(now);
-        self.drain(By::Time);
+        self.state.reconciler.handle_timeout(now);
+        self.drain(Input::Timer);
     }
 
     // --- what comes out ---
 
-    /// Takes what comes out, compares it with the laws, and begins the reads that are asked for,
+    /// Takes what comes out, compares it with the invariants, and begins the reads that are asked for,
     /// a tick later.
-    pub fn drain(&mut self, by: By) {
+    pub fn drain(&mut self, input: Input) {
         let mut asked: Vec<(Ticket, What, Duration)> = Vec::new();
-        while let Some(output) = self.state.machine.poll_output() {
-            self.say(|p| format!("        {}", p.cast.tell(&output, p.since)));
+        while let Some(output) = self.state.reconciler.poll_output() {
+            self.log(|p| format!("        {}", p.model.format_output(&output, p.since)));
             match output {
                 Output::List {
                     ticket,
@@ -434,24 +448,24 @@ impl<'a> Play<'a> {
                     held,
                     deadline,
                     ..
-                } => match self.cast.pods.iter().position(|p| *p == uid) {
+                } => match self.model.pods.iter().position(|p| *p == uid) {
                     Some(pod) => asked.push((ticket, What::Pod { pod, held }, deadline)),
-                    None => self.broken(format!("{uid} is inspected and is no pod")),
+                    None => self.violated(format!("{uid} is inspected and is no pod")),
                 },
                 Output::Read {
                     ticket,
                     id,
                     deadline,
                     ..
-                } => match self.cast.who(&id) {
-                    Some(who) => asked.push((ticket, What::One { who }, deadline)),
-                    None => self.broken(format!("{id} is read and is nobody")),
+                } => match self.model.index_of(&id) {
+                    Some(object) => asked.push((ticket, What::One { object }, deadline)),
+                    None => self.violated(format!("{id} is read and is nobody")),
                 },
                 Output::Cancel { ticket } => self.state.reads.retain(|r| r.ticket != ticket),
                 output => {
-                    let State { book, truth, .. } = &mut self.state;
-                    if let Err(broken) = book.output(self.cast, truth, &output, by) {
-                        self.broken(broken);
+                    let State { checks, truth, .. } = &mut self.state;
+                    if let Err(violation) = checks.output(self.model, truth, &output, input) {
+                        self.violated(violation);
                     }
                 }
             }
@@ -459,25 +473,25 @@ impl<'a> Play<'a> {
         if !asked.is_empty() {
             self.state.now += TICK;
             let (now, truth) = (self.state.now, self.state.truth);
-            self.state.book.begins(now, &truth);
-            let begun = asked.into_iter().map(|(ticket, what, deadline)| Read {
+            self.state.checks.read_began(now, &truth);
+            let started = asked.into_iter().map(|(ticket, what, deadline)| Read {
                 ticket,
                 what,
                 began: now,
                 deadline: now + deadline.as_nanos() as u64,
                 seen: vec![truth],
             });
-            self.state.reads.extend(begun);
+            self.state.reads.extend(started);
         }
         let under_way: Vec<u64> = self.state.reads.iter().map(|r| r.began).collect();
-        let listed = self.state.machine.health(self.instant()).last_list;
+        let listed = self.state.reconciler.health(self.instant()).last_list;
         self.state
-            .book
+            .checks
             .forget(&under_way, listed.map(Instant::as_nanos));
     }
 
-    pub fn name(&self, Step(who, to): Step) -> String {
-        format!("{} {to:?}", self.cast.ids[who])
+    pub fn name(&self, Step(object, to): Step) -> String {
+        format!("{} {to:?}", self.model.ids[object])
     }
 
     pub fn when(&self, at: u64) -> String {
@@ -485,20 +499,20 @@ impl<'a> Play<'a> {
     }
 }
 
-/// Whether a timer of the machine is due.
+/// Whether a timer of the reconciler is due.
 pub fn is_due(state: &State) -> bool {
-    let due = state.machine.poll_timeout();
+    let due = state.reconciler.poll_timeout();
     due.is_some_and(|t| t.as_nanos() <= state.now)
 }
 
 /// Whether time may pass until then: no call outlives its deadline.
-pub fn may_jump(state: &State) -> bool {
-    let due = state.machine.poll_timeout();
+pub fn may_advance(state: &State) -> bool {
+    let due = state.reconciler.poll_timeout();
     due.is_some_and(|t| state.reads.iter().all(|r| t.as_nanos() < r.deadline))
 }
 
 #[allow(clippy::expect_used, reason = "the default settings are valid")]
-fn machine(now: u64) -> Reconciler {
+fn reconciler(now: u64) -> Reconciler {
     let mut settings = Settings::default();
     // It would go on for ever.
     settings.probe_period = Duration::from_secs(24 * 3600);

@@ -3,14 +3,14 @@
 //! A world is a handful of beings, a script or two of what happens to them, and a budget of what
 //! may go wrong. stateright drives the core itself, not a model of it, through every interleaving
 //! of: steps of the scripts, events that arrive, reads that end and what they saw, faults,
-//! questions, and time. The laws are compared with the truth after every single output, and at
+//! questions, and time. The invariants are compared with the oracle after every single output, and at
 //! the end of every run what is owed must be done.
 //!
 //! What is left out without loss:
 //!
 //! * A read does not observe the node in a step of its own: it remembers every truth since it
 //!   began and chooses among them when it ends.
-//! * Steps of the truth take no time: the core cannot see when they are, only between which of
+//! * Steps of the oracle take no time: the core cannot see when they are, only between which of
 //!   its inputs. A read begins a tick after it was asked for, and inputs take no time: what the
 //!   core compares is when reads began with when inputs came.
 //! * Equal states at different times are one (`shift`).
@@ -23,13 +23,13 @@
 //! inspection that are read at more than one moment after its lists; reads that begin much later
 //! than they were asked for.
 
-pub mod book;
-pub mod cast;
-pub mod check;
+pub mod checks;
+pub mod execution;
 pub mod model;
-pub mod play;
+pub mod quiesce;
 pub mod reads;
-pub mod rest;
-pub mod script;
-pub mod shift;
+pub mod scenario;
+pub mod search;
+pub mod time_shift;
+pub mod world_model;
 pub mod worlds;

@@ -1,10 +1,10 @@
-//! The truth of a small world: who there is, and what happens to them, in what order.
+//! The oracle of a small world: who there is, and what happens to them, in what order.
 //!
-//! Scripts run side by side; each is a list of steps of one pod's life. The truth at a moment is
+//! Scripts run side by side; each is a list of steps of one pod's life. The oracle at a moment is
 //! one [`Snapshot`], a stage per being. Nothing here knows of the core.
 
 /// Who: an index into the world's beings.
-pub type Who = usize;
+pub type ObjectIndex = usize;
 
 /// The most beings that a world has.
 pub const MOST: usize = 6;
@@ -29,17 +29,17 @@ impl Stage {
     }
 }
 
-/// The truth at one moment.
+/// The oracle at one moment.
 pub type Snapshot = [Stage; MOST];
 
 /// A sandbox or a container.
 #[derive(Clone, Copy, Debug)]
-pub struct Being {
+pub struct Object {
     pub id: &'static str,
     /// The uid of its pod.
     pub pod: &'static str,
     /// A container's sandbox; none for a sandbox.
-    pub sandbox: Option<Who>,
+    pub sandbox: Option<ObjectIndex>,
     /// How many of its name there were before.
     pub attempt: u32,
     /// The exit code that a container will have.
@@ -48,11 +48,11 @@ pub struct Being {
 
 /// One step of a script: somebody comes to a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Step(pub Who, pub Stage);
+pub struct Step(pub ObjectIndex, pub Stage);
 
 /// A sandbox.
-pub const fn sandbox(id: &'static str, pod: &'static str, attempt: u32) -> Being {
-    Being {
+pub const fn sandbox(id: &'static str, pod: &'static str, attempt: u32) -> Object {
+    Object {
         id,
         pod,
         sandbox: None,
@@ -65,11 +65,11 @@ pub const fn sandbox(id: &'static str, pod: &'static str, attempt: u32) -> Being
 pub const fn container(
     id: &'static str,
     pod: &'static str,
-    sandbox: Who,
+    sandbox: ObjectIndex,
     attempt: u32,
     code: i32,
-) -> Being {
-    Being {
+) -> Object {
+    Object {
         id,
         pod,
         sandbox: Some(sandbox),

@@ -6,29 +6,29 @@ use std::time::Duration;
 use stateright::report::{ReportData, ReportDiscovery, Reporter};
 use stateright::{Checker, HasDiscoveries, Model};
 
-use super::cast::Cast;
-use super::play::{Action, Play};
+use super::execution::{Action, Execution};
+use super::world_model::WorldModel;
 use super::worlds::World;
 
 /// What a check came to.
 #[derive(Debug)]
-pub struct Verdict {
+pub struct SearchReport {
     pub world: &'static str,
     /// States generated, and how many of them were different.
     pub states: usize,
     pub unique: usize,
     pub depth: usize,
     pub took: Duration,
-    /// A law that is broken, with the story of how.
-    pub broken: Option<Counterexample>,
+    /// A invariant that is broken, with the story of how.
+    pub counterexample: Option<Counterexample>,
 }
 
-/// How a law was broken.
+/// How a invariant was broken.
 #[derive(Debug)]
 pub struct Counterexample {
-    pub law: String,
+    pub violation: String,
     pub steps: usize,
-    pub story: String,
+    pub trace: String,
 }
 
 /// How to search.
@@ -40,54 +40,59 @@ pub enum Search {
     Shortest,
 }
 
-/// Runs a world until nothing is left of it, or a law is broken.
-pub fn check(world: &'static World, search: Search, threads: usize) -> Verdict {
-    let checker = Cast::new(world)
+/// Runs a world until nothing is left of it, or a invariant is violated.
+pub fn check(world: &'static World, search: Search, threads: usize) -> SearchReport {
+    let checker = WorldModel::new(world)
         .checker()
         .threads(threads)
         .finish_when(HasDiscoveries::AnyFailures);
     match search {
-        Search::All => verdict(world, checker.spawn_dfs()),
-        Search::Shortest => verdict(world, checker.spawn_bfs()),
+        Search::All => search_report(world, checker.spawn_dfs()),
+        Search::Shortest => search_report(world, checker.spawn_bfs()),
     }
 }
 
-fn verdict(world: &'static World, checker: impl Checker<Cast> + Send + Sync) -> Verdict {
+fn search_report(
+    world: &'static World,
+    checker: impl Checker<WorldModel> + Send + Sync,
+) -> SearchReport {
     let mut report = Report::default();
     let checker = checker.join_and_report(&mut report);
-    let broken = checker.discoveries().into_iter().next().map(|(_, path)| {
+    let counterexample = checker.discoveries().into_iter().next().map(|(_, path)| {
         let steps = path.into_actions();
-        tell(checker.model(), steps)
+        replay(checker.model(), steps)
     });
-    Verdict {
+    SearchReport {
         world: world.name,
         states: checker.state_count(),
         unique: checker.unique_state_count(),
         depth: checker.max_depth(),
         took: report.took,
-        broken,
+        counterexample,
     }
 }
 
 /// Plays a counterexample once more, aloud.
-fn tell(cast: &Cast, steps: Vec<Action>) -> Counterexample {
-    let mut play = Play::begin(cast, true);
-    play.tale = Some(Vec::new());
+fn replay(model: &WorldModel, steps: Vec<Action>) -> Counterexample {
+    let mut execution = Execution::begin(model, true);
+    execution.trace = Some(Vec::new());
     let count = steps.len();
     for (n, action) in steps.into_iter().enumerate() {
-        let told = play.tale.as_ref().map_or(0, Vec::len);
-        play.act(action);
-        if let Some(line) = play.tale.as_mut().and_then(|t| t.get_mut(told)) {
+        let messages = execution.trace.as_ref().map_or(0, Vec::len);
+        execution.act(action);
+        if let Some(line) = execution.trace.as_mut().and_then(|t| t.get_mut(messages)) {
             *line = format!("{:>2}. {line}", n + 1);
         }
     }
-    let law = play.state.broken.as_deref();
-    let law = law.unwrap_or("a run does not come to rest").to_owned();
-    let story = play.tale.unwrap_or_default().join("\n");
+    let violation = execution.state.violation.as_deref();
+    let violation = violation
+        .unwrap_or("a run does not come to rest")
+        .to_owned();
+    let trace = execution.trace.unwrap_or_default().join("\n");
     Counterexample {
-        law,
+        violation,
         steps: count,
-        story,
+        trace,
     }
 }
 
@@ -97,15 +102,15 @@ struct Report {
     took: Duration,
 }
 
-impl Reporter<Cast> for Report {
+impl Reporter<WorldModel> for Report {
     fn report_checking(&mut self, data: ReportData) {
         self.took = data.duration;
     }
 
     fn report_discoveries(
         &mut self,
-        _: &Cast,
-        _: std::collections::BTreeMap<&'static str, ReportDiscovery<Cast>>,
+        _: &WorldModel,
+        _: std::collections::BTreeMap<&'static str, ReportDiscovery<WorldModel>>,
     ) {
     }
 
@@ -114,7 +119,7 @@ impl Reporter<Cast> for Report {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for SearchReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             world,
@@ -122,16 +127,16 @@ impl fmt::Display for Verdict {
             unique,
             depth,
             took,
-            broken,
+            counterexample,
         } = self;
         let seconds = took.as_secs_f64();
         write!(
             f,
             "{world:<17} {states:>9} states {unique:>8} different  depth {depth:>2}  {seconds:>6.1} s  "
         )?;
-        match broken {
-            None => f.write_str("0 truncated, every law holds"),
-            Some(found) => write!(f, "BROKEN after {} steps", found.steps),
+        match counterexample {
+            None => f.write_str("0 truncated, every invariant holds"),
+            Some(found) => write!(f, "VIOLATION after {} steps", found.steps),
         }
     }
 }

@@ -17,12 +17,12 @@ pub const EPOCH: u64 = 1 << 60;
 
 /// Hashes with every instant told as its distance from `now`.
 #[derive(Debug)]
-pub struct Shifted<'a, H> {
+pub struct TimeShiftedHasher<'a, H> {
     pub inner: &'a mut H,
     pub now: u64,
 }
 
-impl<H: Hasher> Hasher for Shifted<'_, H> {
+impl<H: Hasher> Hasher for TimeShiftedHasher<'_, H> {
     fn finish(&self) -> u64 {
         self.inner.finish()
     }

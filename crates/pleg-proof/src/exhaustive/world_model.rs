@@ -5,7 +5,7 @@ use pleg_core::{
     PodView, Report, ReportedState, RuntimeEvent, WallTime,
 };
 
-use super::script::{Snapshot, Stage, Step, Who};
+use super::scenario::{ObjectIndex, Snapshot, Stage, Step};
 use super::worlds::World;
 
 /// The runtime's time of creation of whoever comes first; below the world's clock, which never
@@ -14,35 +14,35 @@ const CREATED: i64 = 200_000_000_000_000_000;
 
 /// A world whose beings have their names.
 #[derive(Debug)]
-pub struct Cast {
+pub struct WorldModel {
     pub world: &'static World,
     pub ids: Vec<Id>,
     pub pods: Vec<PodUid>,
     identities: Vec<Identity>,
 }
 
-impl Cast {
+impl WorldModel {
     pub fn new(world: &'static World) -> Self {
         let mut pods: Vec<PodUid> = Vec::new();
-        for being in world.tale.beings {
-            if !pods.iter().any(|p| p.as_str() == being.pod) {
-                pods.push(being.pod.into());
+        for object in world.scenario.objects {
+            if !pods.iter().any(|p| p.as_str() == object.pod) {
+                pods.push(object.pod.into());
             }
         }
-        let ids: Vec<Id> = world.tale.beings.iter().map(|b| b.id.into()).collect();
+        let ids: Vec<Id> = world.scenario.objects.iter().map(|b| b.id.into()).collect();
         let identities = (0..ids.len())
-            .map(|who| {
-                let being = &world.tale.beings[who];
+            .map(|index| {
+                let object = &world.scenario.objects[index];
                 Identity {
-                    pod: Some(being.pod.into()),
+                    pod: Some(object.pod.into()),
                     namespace: Some("ns".into()),
                     // Deleted and made anew, a pod has another uid under the same name.
                     pod_name: Some("web-0".into()),
-                    sandbox: being.sandbox.map(|s| ids[s].clone()),
-                    name: being.sandbox.map(|_| "app".into()),
-                    attempt: being.attempt,
-                    created_at: Some(WallTime::from_nanos(CREATED + who as i64)),
-                    ..Identity::unknown(kind(world, who))
+                    sandbox: object.sandbox.map(|s| ids[s].clone()),
+                    name: object.sandbox.map(|_| "app".into()),
+                    attempt: object.attempt,
+                    created_at: Some(WallTime::from_nanos(CREATED + index as i64)),
+                    ..Identity::unknown(kind(world, index))
                 }
             })
             .collect();
@@ -54,27 +54,27 @@ impl Cast {
         }
     }
 
-    pub fn who(&self, id: &Id) -> Option<Who> {
+    pub fn index_of(&self, id: &Id) -> Option<ObjectIndex> {
         self.ids.iter().position(|i| i == id)
     }
 
     /// The pod of that one, by its number.
-    pub fn pod_of(&self, who: Who) -> usize {
-        let uid = self.world.tale.beings[who].pod;
+    pub fn pod_of(&self, object: ObjectIndex) -> usize {
+        let uid = self.world.scenario.objects[object].pod;
         let number = self.pods.iter().position(|p| p.as_str() == uid);
         number.unwrap_or(usize::MAX)
     }
 
-    pub fn of_pod(&self, pod: usize) -> impl Iterator<Item = Who> {
+    pub fn of_pod(&self, pod: usize) -> impl Iterator<Item = ObjectIndex> {
         (0..self.ids.len()).filter(move |&w| self.pod_of(w) == pod)
     }
 
-    pub fn kind(&self, who: Who) -> Kind {
-        kind(self.world, who)
+    pub fn kind(&self, object: ObjectIndex) -> Kind {
+        kind(self.world, object)
     }
 
     /// What a list row says.
-    pub fn row(&self, who: Who, stage: Stage) -> Option<Report> {
+    pub fn row(&self, object: ObjectIndex, stage: Stage) -> Option<Report> {
         let shown = match stage {
             Stage::Created => ReportedState::Created,
             Stage::Running => ReportedState::Running,
@@ -82,20 +82,20 @@ impl Cast {
             Stage::Absent | Stage::Removed => return None,
         };
         Some(Report {
-            id: self.ids[who].clone(),
+            id: self.ids[object].clone(),
             shown,
-            identity: self.identities[who].clone(),
-            details: Details::none(self.kind(who)),
+            identity: self.identities[object].clone(),
+            details: Details::none(self.kind(object)),
         })
     }
 
     /// What a status says. A container's does not say which sandbox it is in; one that has ended
     /// has its exit code.
-    pub fn status(&self, who: Who, stage: Stage) -> Option<Report> {
-        let mut report = self.row(who, stage)?;
+    pub fn status(&self, object: ObjectIndex, stage: Stage) -> Option<Report> {
+        let mut report = self.row(object, stage)?;
         report.identity.sandbox = None;
-        if stage == Stage::Exited && self.kind(who) == Kind::Container {
-            let code = self.world.tale.beings[who].code;
+        if stage == Stage::Exited && self.kind(object) == Kind::Container {
+            let code = self.world.scenario.objects[object].code;
             report.details = Details::from(ContainerDetails {
                 exit_code: Some(code),
                 reason: if code == 0 { "Completed" } else { "Error" }.into(),
@@ -108,14 +108,16 @@ impl Cast {
     /// The event of a step, with the statuses of the one sandbox that it is about as containerd
     /// reads them: a sandbox that is gone has none.
     pub fn event(&self, step: Step, seen: &Snapshot, stamped: u64) -> RuntimeEvent {
-        let Step(who, to) = step;
-        let sandbox = self.world.tale.beings[who].sandbox.unwrap_or(who);
+        let Step(object, to) = step;
+        let sandbox = self.world.scenario.objects[object]
+            .sandbox
+            .unwrap_or(object);
         let containers = (0..self.ids.len())
-            .filter(|&w| self.world.tale.beings[w].sandbox == Some(sandbox))
+            .filter(|&w| self.world.scenario.objects[w].sandbox == Some(sandbox))
             .filter_map(|w| self.status(w, seen[w]))
             .collect();
         RuntimeEvent {
-            id: self.ids[who].clone(),
+            id: self.ids[object].clone(),
             event: match to {
                 Stage::Absent | Stage::Created => EventType::Created,
                 Stage::Running => EventType::Started,
@@ -129,14 +131,14 @@ impl Cast {
     }
 
     /// Everybody who is told in the same event as that one.
-    pub fn together(&self, who: Who) -> impl Iterator<Item = Who> {
-        let of = |w: Who| self.world.tale.beings[w].sandbox.unwrap_or(w);
-        (0..self.ids.len()).filter(move |&w| of(w) == of(who))
+    pub fn in_same_event(&self, object: ObjectIndex) -> impl Iterator<Item = ObjectIndex> {
+        let of = |w: ObjectIndex| self.world.scenario.objects[w].sandbox.unwrap_or(w);
+        (0..self.ids.len()).filter(move |&w| of(w) == of(object))
     }
 }
 
-fn kind(world: &World, who: Who) -> Kind {
-    match world.tale.beings[who].sandbox {
+fn kind(world: &World, object: ObjectIndex) -> Kind {
+    match world.scenario.objects[object].sandbox {
         None => Kind::Sandbox,
         Some(_) => Kind::Container,
     }
@@ -144,9 +146,9 @@ fn kind(world: &World, who: Who) -> Kind {
 
 // --- for the tale of a counterexample ---
 
-impl Cast {
-    /// What the machine said, in one line.
-    pub fn tell(&self, output: &Output, since: u64) -> String {
+impl WorldModel {
+    /// What the reconciler said, in one line.
+    pub fn format_output(&self, output: &Output, since: u64) -> String {
         match output {
             Output::Publish { uid, view } => {
                 format!(

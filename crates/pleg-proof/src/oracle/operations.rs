@@ -2,8 +2,8 @@
 
 use pleg_core::{Id, Kind};
 
-use super::{Happening, NAMES, News, State, Truth};
-use crate::dice::Dice;
+use super::{NAMES, Oracle, State, Transition, TransitionLog};
+use crate::rng::Rng;
 use pleg_core::EventType;
 
 /// One call of a kubelet that changes something.
@@ -28,11 +28,11 @@ pub enum Operation {
 /// What an operation did.
 #[derive(Clone, Debug, Default)]
 pub struct Done {
-    pub happenings: Vec<Happening>,
+    pub transitions: Vec<Transition>,
     /// When it was over.
     pub end: u64,
     /// The sandbox or container that it made.
-    pub made: Option<Id>,
+    pub created_id: Option<Id>,
 }
 
 /// Why a runtime does not do it.
@@ -48,7 +48,7 @@ pub enum Refused {
     Started,
 }
 
-impl Truth {
+impl Oracle {
     /// Does it, at `t`.
     ///
     /// # Errors
@@ -56,45 +56,45 @@ impl Truth {
     pub fn operate(
         &mut self,
         operation: &Operation,
-        dice: &mut Dice,
+        rng: &mut Rng,
         t: u64,
     ) -> Result<Done, Refused> {
-        let mut news = News {
+        let mut log = TransitionLog {
             at: t,
-            happenings: Vec::new(),
+            transitions: Vec::new(),
         };
-        let mut made = None;
+        let mut created_id = None;
         match operation {
             Operation::RunSandbox { pod, attempt } => {
                 self.reserve(*pod, Kind::Sandbox, "", *attempt, t)?;
-                let n = self.born((Kind::Sandbox, *pod, ""), None, Some(*attempt), t);
-                news.tell(n, EventType::Created);
-                news.tell(n, EventType::Started);
-                made = Some(self.lives[n].id.clone());
+                let n = self.create((Kind::Sandbox, *pod, ""), None, Some(*attempt), t);
+                log.push(n, EventType::Created);
+                log.push(n, EventType::Started);
+                created_id = Some(self.objects[n].id.clone());
             }
             Operation::Create {
                 sandbox,
                 name,
                 attempt,
             } => {
-                let pod = self.lives[self.ready(sandbox, t)?].pod;
+                let pod = self.objects[self.ready(sandbox, t)?].pod;
                 self.reserve(pod, Kind::Container, name, *attempt, t)?;
                 let (what, sandbox) = ((Kind::Container, pod, *name), Some(sandbox.clone()));
-                let n = self.born(what, sandbox, Some(*attempt), t);
-                news.tell(n, EventType::Created);
-                made = Some(self.lives[n].id.clone());
+                let n = self.create(what, sandbox, Some(*attempt), t);
+                log.push(n, EventType::Created);
+                created_id = Some(self.objects[n].id.clone());
             }
             Operation::Start(id) => {
                 let n = self.existing(id, t).ok_or(Refused::NotFound)?;
-                if self.lives[n].at(t) != Some(State::Created) {
+                if self.objects[n].at(t) != Some(State::Created) {
                     return Err(Refused::Started);
                 }
-                let sandbox = self.lives[n].sandbox.clone().ok_or(Refused::NotReady)?;
+                let sandbox = self.objects[n].sandbox.clone().ok_or(Refused::NotReady)?;
                 self.ready(&sandbox, t)?;
-                self.start(n, dice, &mut news);
-                let (pod, name) = (self.lives[n].pod, self.lives[n].name);
-                let next = self.lives[n].attempt + 1;
-                if self.lives[n].started.is_some()
+                self.start(n, rng, &mut log);
+                let (pod, name) = (self.objects[n].pod, self.objects[n].name);
+                let next = self.objects[n].attempt + 1;
+                if self.objects[n].started.is_some()
                     && let Some(log) = self.log(pod, name)
                 {
                     *log = next.max(*log);
@@ -103,39 +103,39 @@ impl Truth {
             // Stop and removal of what is gone succeed.
             Operation::Stop(id) => {
                 if let Some(n) = self.existing(id, t)
-                    && self.lives[n].at(t) == Some(State::Running)
+                    && self.objects[n].at(t) == Some(State::Running)
                 {
-                    self.exit(n, dice.pick(&[0, 137]), &mut news);
+                    self.exit(n, rng.pick(&[0, 137]), &mut log);
                 }
             }
             Operation::Remove(id) => {
                 if let Some(n) = self.existing(id, t) {
-                    if self.lives[n].at(t) == Some(State::Running) {
-                        self.exit(n, 137, &mut news);
+                    if self.objects[n].at(t) == Some(State::Running) {
+                        self.exit(n, 137, &mut log);
                     }
-                    self.remove(n, false, &mut news);
+                    self.remove(n, false, &mut log);
                 }
             }
             Operation::StopSandbox(id) => {
                 if let Some(n) = self.existing(id, t)
-                    && self.lives[n].at(t) == Some(State::Running)
+                    && self.objects[n].at(t) == Some(State::Running)
                 {
-                    self.stop(n, dice, &mut news);
+                    self.stop(n, rng, &mut log);
                 }
             }
             Operation::RemoveSandbox(id) => {
                 if let Some(n) = self.existing(id, t) {
-                    if self.lives[n].at(t) == Some(State::Running) {
-                        self.stop(n, dice, &mut news);
+                    if self.objects[n].at(t) == Some(State::Running) {
+                        self.stop(n, rng, &mut log);
                     }
-                    self.remove_sandbox(n, &mut news);
+                    self.remove_sandbox(n, &mut log);
                 }
             }
         }
         Ok(Done {
-            happenings: news.happenings,
-            end: news.at,
-            made,
+            transitions: log.transitions,
+            end: log.at,
+            created_id,
         })
     }
 
@@ -155,19 +155,19 @@ impl Truth {
     }
 
     /// A ready sandbox of the pod ends by itself: its process is killed, and its containers go on.
-    pub fn end_sandbox(&mut self, pod: usize, dice: &mut Dice, t: u64) -> Vec<Happening> {
-        let mut ready = self.alive(pod, Kind::Sandbox, t);
-        ready.retain(|&n| self.lives[n].at(t) == Some(State::Running));
-        let mut news = News {
+    pub fn end_sandbox(&mut self, pod: usize, rng: &mut Rng, t: u64) -> Vec<Transition> {
+        let mut ready = self.existing_of_kind(pod, Kind::Sandbox, t);
+        ready.retain(|&n| self.objects[n].at(t) == Some(State::Running));
+        let mut log = TransitionLog {
             at: t,
-            happenings: Vec::new(),
+            transitions: Vec::new(),
         };
         if !ready.is_empty() {
-            let n = dice.pick(&ready);
-            self.lives[n].exited = Some(t);
-            news.tell(n, EventType::Stopped);
+            let n = rng.pick(&ready);
+            self.objects[n].exited = Some(t);
+            log.push(n, EventType::Stopped);
         }
-        news.happenings
+        log.transitions
     }
 
     fn log(&mut self, pod: usize, name: &str) -> Option<&mut u32> {
@@ -176,12 +176,12 @@ impl Truth {
     }
 
     fn existing(&self, id: &Id, t: u64) -> Option<usize> {
-        self.handle(id).filter(|&n| self.lives[n].exists(t))
+        self.index_of(id).filter(|&n| self.objects[n].exists(t))
     }
 
     fn ready(&self, sandbox: &Id, t: u64) -> Result<usize, Refused> {
         let n = self.existing(sandbox, t).ok_or(Refused::NotFound)?;
-        if self.lives[n].at(t) == Some(State::Running) {
+        if self.objects[n].at(t) == Some(State::Running) {
             Ok(n)
         } else {
             Err(Refused::NotReady)

@@ -4,14 +4,14 @@
 use pleg_core::Kind;
 
 use super::World;
-use super::kubelet::{Policy, Spec};
+use super::pod_actions::{Policy, Spec};
 use super::workers::Worker;
+use crate::assertions::CheckResult;
+use crate::assertions::workers as assertions;
 use crate::checks::states;
+use crate::fault_profile::SECOND;
 use crate::faults::Fault;
-use crate::laws::Lawful;
-use crate::laws::acting as laws;
-use crate::truth::{Life, State};
-use crate::weather::SECOND;
+use crate::oracle::{Object, State};
 
 impl World {
     /// Nothing wakes a worker, or something does again.
@@ -26,18 +26,20 @@ impl World {
     ///
     /// # Errors
     /// They have not, although the invariants give them enough time.
-    pub fn converge(&mut self) -> Lawful {
+    pub fn converge(&mut self) -> CheckResult {
         if self.kubelet.is_none() {
             return Ok(());
         }
         for _ in 0..self.time_to_converge() {
             self.run(SECOND)?;
-            if self.unreached().is_none() {
+            if self.unconverged().is_none() {
                 return Ok(());
             }
         }
-        match self.unreached() {
-            Some((pod, what)) => Err(laws::CONVERGES.broken(what).of(Some(pod))),
+        match self.unconverged() {
+            Some((pod, what)) => Err(assertions::WORKERS_CONVERGE
+                .violated(what)
+                .in_pod(Some(pod))),
             None => Ok(()),
         }
     }
@@ -45,12 +47,12 @@ impl World {
     /// How many seconds workers need at most after the last fault.
     fn time_to_converge(&self) -> u64 {
         let plan = &self.plan;
-        let any = |faults: &[Fault]| faults.iter().any(|&f| plan.weather.percent(f) > 0);
+        let any = |faults: &[Fault]| faults.iter().any(|&f| plan.fault_profile.percent(f) > 0);
         // The backoff of a worker, an operation that hangs, one that takes effect late, and reads.
         let mut seconds = 25;
-        if plan.flavor.streams() && any(&SILENT_LOSSES) {
+        if plan.runtime.streams() && any(&SILENT_LOSSES) {
             // Nothing but the next list finds what no event has told.
-            seconds += plan.patience.0;
+            seconds += plan.list_limits.0;
         }
         if any(&[Fault::ListHangs, Fault::ListOutage]) {
             // A list that hangs ends at its deadline.
@@ -64,35 +66,35 @@ impl World {
     }
 
     /// A pod whose worker has not reached what it wants, and what is missing.
-    fn unreached(&self) -> Option<(usize, String)> {
+    fn unconverged(&self) -> Option<(usize, String)> {
         let kubelet = self.kubelet.as_ref()?;
         for (&pod, worker) in &kubelet.workers {
             let wrong = match &worker.spec {
                 None => Some("is deleted, and its worker goes on".to_owned()),
                 Some(spec) => self.missing_of(pod, spec),
             };
-            let wrong = wrong.or_else(|| self.believes_wrongly(pod, worker));
+            let wrong = wrong.or_else(|| self.status_difference(pod, worker));
             let busy = || (!worker.is_idle()).then(|| format!("is not at rest: {worker:?}"));
             if let Some(what) = wrong.or_else(busy) {
                 return Some((pod, format!("pod-{pod} {what}")));
             }
         }
-        let mut exist = self.truth.all_recent().filter(|l| l.exists(self.now));
+        let mut exist = self.oracle.all_recent().filter(|l| l.exists(self.now));
         let orphan = exist.find(|l| !kubelet.workers.contains_key(&l.pod))?;
         Some((orphan.pod, format!("{} exists, and no worker", orphan.id)))
     }
 
-    /// How the worker's last status differs from the truth.
-    fn believes_wrongly(&self, pod: usize, worker: &Worker) -> Option<String> {
+    /// How the worker's last status differs from the oracle.
+    fn status_difference(&self, pod: usize, worker: &Worker) -> Option<String> {
         let status = worker.status.as_deref()?;
         let wrong = states(status).find(|(id, state)| {
-            let real = self.truth.life(id).and_then(|l| l.at(self.now));
+            let real = self.oracle.object(id).and_then(|l| l.at(self.now));
             *state != real
         });
         if let Some((id, state)) = wrong {
             return Some(format!("believes that {id} is {state:?}"));
         }
-        let mut exist = self.truth.of_pod(pod, self.now);
+        let mut exist = self.oracle.of_pod(pod, self.now);
         let unknown = exist.find(|l| states(status).all(|(id, _)| *id != l.id))?;
         Some(format!("does not know of {}", unknown.id))
     }
@@ -101,8 +103,8 @@ impl World {
     fn missing_of(&self, pod: usize, spec: &Spec) -> Option<String> {
         let (now, policy) = (self.now, spec.policy);
         let of_kind = |kind| {
-            let lives = self.truth.of_pod(pod, now).filter(move |l| l.kind == kind);
-            lives.collect::<Vec<&Life>>()
+            let objects = self.oracle.of_pod(pod, now).filter(move |l| l.kind == kind);
+            objects.collect::<Vec<&Object>>()
         };
         let containers = of_kind(Kind::Container);
         let sandbox = of_kind(Kind::Sandbox).into_iter().max_by_key(|l| l.created);
@@ -134,24 +136,24 @@ impl World {
     }
 
     /// Whether no worker takes for running what ended longer ago than the invariants allow.
-    pub(super) fn noticed(&self) -> Lawful {
+    pub(super) fn deaths_noticed(&self) -> CheckResult {
         let Some(kubelet) = self.kubelet.as_ref().filter(|k| !k.suspended) else {
             return Ok(());
         };
-        let Some(bound) = self.notice() else {
+        let Some(bound) = self.notice_bound() else {
             return Ok(());
         };
         for (&pod, worker) in &kubelet.workers {
-            self.believes(pod, worker, kubelet.awake_since, bound)?;
+            self.believes_running(pod, worker, kubelet.awake_since, bound)?;
         }
         Ok(())
     }
 
     /// How long an end may go unnoticed under the faults of this world: until its event arrives, or
     /// the next list has ended. None: the faults give no bound.
-    fn notice(&self) -> Option<u64> {
+    fn notice_bound(&self) -> Option<u64> {
         let plan = &self.plan;
-        let any = |faults: &[Fault]| faults.iter().any(|&f| plan.weather.percent(f) > 0);
+        let any = |faults: &[Fault]| faults.iter().any(|&f| plan.fault_profile.percent(f) > 0);
         let lists = [
             Fault::ListFails,
             Fault::ListLost,
@@ -166,12 +168,12 @@ impl World {
         // The worker may be in a backoff, with an operation that hangs.
         let worker = 20 * SECOND;
         // At the end of a world one event never comes, whatever its faults.
-        let silent = plan.flavor.streams() && (any(&SILENT_LOSSES) || !self.acting);
-        let period = if silent { plan.patience.0 } else { 1 };
+        let silent = plan.runtime.streams() && (any(&SILENT_LOSSES) || !self.workload_running);
+        let period = if silent { plan.list_limits.0 } else { 1 };
         Some(period * SECOND + reads + worker)
     }
 
-    fn believes(&self, pod: usize, worker: &Worker, awake: u64, bound: u64) -> Lawful {
+    fn believes_running(&self, pod: usize, worker: &Worker, awake: u64, bound: u64) -> CheckResult {
         let Some(status) = &worker.status else {
             return Ok(());
         };
@@ -179,15 +181,15 @@ impl World {
             if state != Some(State::Running) {
                 continue;
             }
-            let ended = self.truth.life(id).and_then(|l| l.exited.or(l.removed));
+            let ended = self.oracle.object(id).and_then(|l| l.exited.or(l.removed));
             let since = ended.map(|t| t.max(self.node.up_since()).max(awake));
             let unnoticed = since.is_some_and(|since| self.now > since + bound);
-            laws::NOTICED
+            assertions::DEATH_NOTICED
                 .holds(!unnoticed, || {
                     let seconds = bound / SECOND;
                     format!("{id} ended {seconds} s ago, and its worker believes that it runs")
                 })
-                .map_err(|broken| broken.of(Some(pod)))?;
+                .map_err(|violation| violation.in_pod(Some(pod)))?;
         }
         Ok(())
     }
@@ -197,13 +199,13 @@ impl World {
 const SILENT_LOSSES: [Fault; 7] = [
     Fault::Dropped,
     Fault::SilentStream,
-    Fault::Rival,
-    Fault::StrangeType,
+    Fault::SecondSubscriber,
+    Fault::UnknownEventType,
     // A dead subscriber is left behind, which takes events (containerd 1.7). A reader that falls
     // too far behind cuts the stream as well.
-    Fault::Cut,
+    Fault::Disconnect,
     Fault::BusyWriter,
-    Fault::Storm,
+    Fault::Burst,
 ];
 
 /// Faults that make the reads of one pod fail while others succeed.
@@ -211,10 +213,10 @@ const POD_FAILURES: [Fault; 10] = [
     Fault::InspectionFails,
     Fault::InspectionPartial,
     Fault::InspectionHangs,
-    Fault::ReadingFails,
+    Fault::StatusReadFails,
     Fault::UnknownInRead,
     Fault::HungPod,
-    Fault::HungPods,
+    Fault::AllPodsHung,
     Fault::StatusNotFound,
     Fault::StatusFails,
     Fault::StatusHidden,

@@ -4,79 +4,86 @@ use std::time::Duration;
 
 use pleg_core::{Id, StreamState};
 
-use super::{Todo, World};
-use crate::laws::{self, Lawful};
-use crate::tally::Path;
-use crate::weather::{MS, SECOND};
+use super::{Action, World};
+use crate::assertions::{self, CheckResult};
+use crate::coverage::CoverPoint;
+use crate::fault_profile::{MS, SECOND};
 
 impl World {
-    pub(super) fn second(&mut self) -> Lawful {
-        let pause = if self.acting {
-            self.checks.tally.busy_nanos += SECOND;
-            self.trouble()?;
+    pub(super) fn every_second(&mut self) -> CheckResult {
+        let pause = if self.workload_running {
+            self.checks.coverage.busy_nanos += SECOND;
+            self.inject_timed_faults()?;
             // Not always at the same point of a period.
-            SECOND + self.dice.node.between(0, 100) * MS
+            SECOND + self.rng.node.between(0, 100) * MS
         } else {
             10 * SECOND
         };
-        self.at(self.now + pause, Todo::Second);
-        self.look()
+        self.at(self.now + pause, Action::Second);
+        self.check_now()
     }
 
     /// # Errors
-    /// A law that is broken.
-    pub fn look(&mut self) -> Lawful {
+    /// An invariant is violated.
+    pub fn check_now(&mut self) -> CheckResult {
         let now = self.now;
-        self.checks.kept_waiting(now, 30 * SECOND)?;
-        self.duties.in_time(now)?;
-        self.noticed()?;
+        self.checks.wait_deadlines(now, 30 * SECOND)?;
+        self.read_schedule.in_time(now)?;
+        self.deaths_noticed()?;
         if self.kubelet.is_some() {
-            self.truth.tidy_all(now);
+            self.oracle.prune_all(now);
         }
         self.count();
-        let (graves, most) = (self.counters.tombstones, self.plan.tombstones as u64);
-        self.signs.inspection = self.checks.oldest_inspection();
-        // Those that were laid while a read was under way stay until it has ended.
-        let reads = self.signs.inspection.is_some() || self.signs.list_under_way.is_some();
-        laws::TOMBSTONES.holds(graves <= most || reads, || {
-            format!("{graves} tombstones, {most} may be")
+        let (tombstones, most) = (self.counters.tombstones, self.plan.tombstones as u64);
+        self.expected_health.inspection = self.checks.oldest_inspection();
+        // Those that were recorded while a read was in flight stay until it has ended.
+        let reads = self.expected_health.inspection.is_some()
+            || self.expected_health.list_under_way.is_some();
+        assertions::TOMBSTONES_BOUNDED.holds(tombstones <= most || reads, || {
+            format!("{tombstones} tombstones, {most} may be")
         })?;
-        self.signs.failing = self.checks.is_failing(None);
-        let health = self.machine.health(self.instant());
-        let tally = &mut self.checks.tally;
-        self.signs.check(now, &health, tally)?;
+        self.expected_health.failing = self.checks.is_failing(None);
+        let health = self.reconciler.health(self.instant());
+        let coverage = &mut self.checks.coverage;
+        self.expected_health.check(now, &health, coverage)?;
         if let StreamState::Subscribed {
             confirmed, proven, ..
         } = health.stream
         {
-            tally.paths(
-                Path::StreamConfirmed,
+            coverage.hit_times(
+                CoverPoint::StreamConfirmed,
                 u64::from(confirmed && !self.confirmed),
             );
-            tally.paths(Path::StreamProven, u64::from(proven));
+            coverage.hit_times(CoverPoint::StreamProven, u64::from(proven));
             self.confirmed = confirmed;
         }
-        let exists = |id: &Id| self.truth.life(id).is_some_and(|l| l.exists(now));
+        let exists = |id: &Id| self.oracle.object(id).is_some_and(|l| l.exists(now));
         self.losses.settle(now, exists);
         // An event that lied may have told before what another one loses.
-        if !self.plan.weather.lies() {
+        if !self.plan.fault_profile.false_events() {
             self.losses.polled(health.period)?;
         }
-        let longest = Duration::from_secs(self.plan.patience.0);
+        let longest = Duration::from_secs(self.plan.list_limits.0);
         let (was, is) = (self.period, health.period);
-        tally.paths(Path::PeriodLongest, u64::from(is == longest && was != is));
-        tally.paths(Path::PeriodShort, u64::from(is.as_secs() == 1 && was > is));
+        coverage.hit_times(
+            CoverPoint::PeriodLongest,
+            u64::from(is == longest && was != is),
+        );
+        coverage.hit_times(
+            CoverPoint::PeriodShort,
+            u64::from(is.as_secs() == 1 && was > is),
+        );
         self.period = is;
         self.checks.count_overdue(now);
         Ok(())
     }
 
-    /// Runs until no list is under way.
+    /// Runs until no list is in flight.
     ///
     /// # Errors
-    /// A law that is broken.
-    pub fn run_until_listed(&mut self) -> Lawful {
-        while self.signs.list_under_way.is_some() {
+    /// An invariant is violated.
+    pub fn run_until_listed(&mut self) -> CheckResult {
+        while self.expected_health.list_under_way.is_some() {
             self.run(SECOND)?;
         }
         Ok(())
@@ -89,7 +96,7 @@ impl World {
 
     /// Whether the present stream has delivered something.
     pub fn is_proven(&self) -> bool {
-        let health = self.machine.health(self.instant());
+        let health = self.reconciler.health(self.instant());
         matches!(health.stream, StreamState::Subscribed { proven: true, .. })
     }
 }

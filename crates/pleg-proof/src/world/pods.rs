@@ -2,13 +2,13 @@
 //! all of them.
 
 use super::World;
-use super::kubelet::{Policy, Spec};
+use super::pod_actions::{Policy, Spec};
 use super::workers::{Kubelet, State, Worker};
+use crate::assertions::CheckResult;
+use crate::coverage::CoverPoint;
+use crate::fault_profile::{MS, SECOND};
 use crate::faults::Fault;
-use crate::laws::Lawful;
-use crate::tally::Path;
-use crate::truth::{NAMES, Operation};
-use crate::weather::{MS, SECOND};
+use crate::oracle::{NAMES, Operation};
 
 impl World {
     /// The place on the node of the pod with that number.
@@ -38,7 +38,7 @@ impl World {
     /// How many pods there have been, and how many names each may have.
     pub(super) fn pods_and_names(&self) -> (usize, usize) {
         match self.kubelet {
-            Some(_) => (self.truth.pods(), 1 + NAMES.len()),
+            Some(_) => (self.oracle.pods(), 1 + NAMES.len()),
             None => (self.plan.pods, 3),
         }
     }
@@ -47,21 +47,21 @@ impl World {
     /// wanted, or one that is not.
     pub(super) fn inherit(&mut self, place: usize) {
         let pod = self.pod_at(place);
-        let dice = &mut self.dice.kubelet;
-        if dice.percent(50) {
+        let rng = &mut self.rng.kubelet;
+        if rng.percent(50) {
             return;
         }
-        let unwanted = dice.percent(20);
-        let mut at = dice.between(0, SECOND / 2);
-        let mut do_it = |world: &mut Self, operation| {
-            let dice = &mut world.dice.kubelet;
-            let done = world.truth.operate(&operation, dice, at).ok()?;
+        let unwanted = rng.percent(20);
+        let mut at = rng.between(0, SECOND / 2);
+        let mut run_operation = |world: &mut Self, operation| {
+            let rng = &mut world.rng.kubelet;
+            let done = world.oracle.operate(&operation, rng, at).ok()?;
             at = done.end + MS;
-            world.tell_of(done.happenings);
-            done.made
+            world.emit_transitions(done.transitions);
+            done.created_id
         };
-        let sandbox = do_it(self, Operation::RunSandbox { pod, attempt: 0 });
-        let names = self.dice.kubelet.between(0, NAMES.len() as u64) as usize;
+        let sandbox = run_operation(self, Operation::RunSandbox { pod, attempt: 0 });
+        let names = self.rng.kubelet.between(0, NAMES.len() as u64) as usize;
         for name in &NAMES[..names] {
             let Some(sandbox) = sandbox.clone() else {
                 break;
@@ -72,18 +72,18 @@ impl World {
                 name,
                 attempt,
             };
-            if let Some(id) = do_it(self, create)
-                && self.dice.kubelet.percent(80)
+            if let Some(id) = run_operation(self, create)
+                && self.rng.kubelet.percent(80)
             {
-                do_it(self, Operation::Start(id));
+                run_operation(self, Operation::Start(id));
             }
         }
         if let Some(sandbox) = sandbox
-            && self.dice.kubelet.percent(20)
+            && self.rng.kubelet.percent(20)
         {
-            do_it(self, Operation::StopSandbox(sandbox));
+            run_operation(self, Operation::StopSandbox(sandbox));
         }
-        self.checks.tally.path(Path::FromBefore);
+        self.checks.coverage.hit(CoverPoint::InheritedPods);
         if unwanted {
             self.next_pod(place);
         }
@@ -91,7 +91,7 @@ impl World {
 
     /// A new pod takes the place: with a uid of its own or, as a static pod does, with the same.
     pub(super) fn next_spec(&mut self, place: usize) {
-        let same = self.dice.kubelet.percent(25);
+        let same = self.rng.kubelet.percent(25);
         let exists = |k: &Kubelet| k.workers.contains_key(&k.places[place]);
         if !same || self.kubelet.as_ref().is_some_and(exists) {
             self.next_pod(place);
@@ -110,32 +110,32 @@ impl World {
 
     /// The pod that has the place gets a spec and a worker.
     pub(super) fn new_spec(&mut self, place: usize) {
-        let dice = &mut self.dice.kubelet;
+        let rng = &mut self.rng.kubelet;
         let policies = [
             Policy::Always,
             Policy::Always,
             Policy::OnFailure,
             Policy::Never,
         ];
-        let names = &NAMES[..dice.between(1, NAMES.len() as u64) as usize];
-        let policy = dice.pick(&policies);
+        let names = &NAMES[..rng.between(1, NAMES.len() as u64) as usize];
+        let policy = rng.pick(&policies);
         let spec = Spec { policy, names };
         let pod = self.pod_at(place);
         let Some(kubelet) = &mut self.kubelet else {
             return;
         };
         kubelet.workers.insert(pod, Worker::new(Some(spec)));
-        if self.truth.of_pod(pod, self.now).next().is_none() {
-            self.truth.forget(pod);
+        if self.oracle.of_pod(pod, self.now).next().is_none() {
+            self.oracle.forget(pod);
         }
-        self.checks.tally.path(Path::SpecNew);
+        self.checks.coverage.hit(CoverPoint::SpecNew);
         self.checks
-            .note(self.now, || format!("pod-{pod} is to be {spec:?}"));
+            .log(self.now, || format!("pod-{pod} is to be {spec:?}"));
         self.wake(pod);
     }
 
     /// The pod of that place is deleted.
-    pub(super) fn delete_spec(&mut self, pod: usize) -> Lawful {
+    pub(super) fn delete_spec(&mut self, pod: usize) -> CheckResult {
         let Some(worker) = self.worker(pod) else {
             return Ok(());
         };
@@ -146,13 +146,13 @@ impl World {
         if worker.spec.take().is_none() {
             return Ok(());
         }
-        self.checks.tally.path(Path::SpecDeleted);
+        self.checks.coverage.hit(CoverPoint::SpecDeleted);
         self.checks
-            .note(self.now, || format!("pod-{pod} is deleted"));
+            .log(self.now, || format!("pod-{pod} is deleted"));
         if let Some(waiter) = waits {
             // It begins anew, with a wait of its own.
             let _ = self.worker_of(waiter);
-            self.give_up(pod, waiter)?;
+            self.cancel_wait(pod, waiter)?;
         }
         self.wake(pod);
         Ok(())
@@ -160,33 +160,33 @@ impl World {
 
     /// Something happens to a pod that its worker has not asked for: a process or a sandbox ends, or
     /// the pod is deleted.
-    pub(super) fn disturb(&mut self, place: usize) -> Lawful {
+    pub(super) fn disturb(&mut self, place: usize) -> CheckResult {
         let now = self.now;
         let pod = self.pod_at(place);
         if now < self.node.busy[place] {
             return Ok(());
         }
-        let happenings = match self.dice.node.below(24) {
-            0..=6 => self.truth.exit_one(pod, &mut self.dice.node, now),
-            7 => self.truth.end_sandbox(pod, &mut self.dice.node, now),
+        let transitions = match self.rng.node.below(24) {
+            0..=6 => self.oracle.exit_one(pod, &mut self.rng.node, now),
+            7 => self.oracle.end_sandbox(pod, &mut self.rng.node, now),
             8 => return self.delete_spec(pod),
             _ => return Ok(()),
         };
-        let Some(last) = happenings.last() else {
+        let Some(last) = transitions.last() else {
             return Ok(());
         };
         self.node.busy[place] = last.at + MS;
         if self.node.is_up(now) {
-            self.tell_of(happenings);
+            self.emit_transitions(transitions);
         } else {
-            self.checks.tally.fault(Fault::Untold);
-            self.note_happenings(&happenings);
+            self.checks.coverage.fault(Fault::WhileRuntimeDown);
+            self.log_transitions(&transitions);
         }
         Ok(())
     }
 
     /// Every pod is deleted, and its worker removes it.
-    pub(super) fn delete_everything(&mut self) -> Lawful {
+    pub(super) fn delete_everything(&mut self) -> CheckResult {
         let workers = self.kubelet.iter().flat_map(|k| k.workers.keys().copied());
         for pod in workers.collect::<Vec<_>>() {
             self.delete_spec(pod)?;

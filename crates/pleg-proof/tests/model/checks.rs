@@ -1,14 +1,14 @@
-//! The laws as assertions over what goes into the machine and what comes out of it. Each broken
-//! one begins with its name, `law<number>-<what>`, which is what planted defects are caught by.
+//! The invariants as assertions over what goes into the reconciler and what comes out of it. Each broken
+//! one begins with its name, `violation<number>-<what>`, which is what seeded bugs are caught by.
 //!
-//! It is a second statement of the laws, written apart from the random worlds of `src/` and
+//! It is a second statement of the invariants, written apart from the random worlds of `src/` and
 //! sharing nothing with them.
 
-mod announced;
-mod cached;
+mod announcements;
+mod cache;
 mod events;
+mod liveness;
 mod reads;
-mod watched;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,31 +17,31 @@ use pleg_core::{
     WaiterId,
 };
 
+use super::harness::Violation;
 use super::node::{Node, State};
-use super::stand::Broken;
-pub use announced::Lagging;
-use announced::Said;
-pub use cached::seen;
+use announcements::Announced;
+pub use announcements::Lagging;
+pub use cache::seen;
 use events::Plausible;
 
-/// Returns a broken law unless the condition holds.
+/// Returns a violation unless the condition holds.
 macro_rules! hold {
-    ($condition:expr, $law:literal, $($words:tt)*) => {
+    ($condition:expr, $violation:literal, $($words:tt)*) => {
         if !$condition {
-            return Err(format!("{}: {}", $law, format_args!($($words)*)));
+            return Err(format!("{}: {}", $violation, format_args!($($words)*)));
         }
     };
 }
 pub(crate) use hold;
 
-/// What the machine was given when an output came out.
+/// What the reconciler was given when an output came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input {
     Event,
     /// A list or an inspection.
     Read,
     OneStatus,
-    Question,
+    Request,
     /// Time passed, or the stream began or ended.
     Time,
 }
@@ -53,9 +53,9 @@ pub enum By {
     Inspection,
 }
 
-/// One who waits.
+/// A waiter.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct Waiter {
     pub uid: PodUid,
     pub after: u64,
     pub asked: u64,
@@ -65,15 +65,15 @@ pub struct Asked {
 
 /// A read that showed an id.
 #[derive(Clone, Copy, Debug)]
-struct Sight {
+struct Sighting {
     by: By,
     began: u64,
     state: State,
 }
 
-pub struct Laws {
+pub struct Checks {
     settings: Settings,
-    history: Option<Vec<String>>,
+    trace: Option<Vec<String>>,
     /// The cache as the driver keeps it.
     pub cache: BTreeMap<PodUid, PodView>,
     /// The last read that was asked for.
@@ -83,88 +83,88 @@ pub struct Laws {
     inspections: BTreeMap<PodUid, Vec<(Ticket, u64)>>,
     /// Inspections that failed.
     failed: BTreeMap<PodUid, Vec<Ticket>>,
-    /// Inspections that are under way.
-    flights: BTreeMap<Ticket, (PodUid, u64)>,
-    pub waiting: BTreeMap<WaiterId, Asked>,
+    /// Inspections that are in flight.
+    in_flight: BTreeMap<Ticket, (PodUid, u64)>,
+    pub waiting: BTreeMap<WaiterId, Waiter>,
     pub waiting_for_list: BTreeMap<WaiterId, Ticket>,
     /// The state that is to be believed, as the cache or a removal last showed it, since when.
-    believed: BTreeMap<Id, (State, u64)>,
+    recorded: BTreeMap<Id, (State, u64)>,
     ever_shown: BTreeSet<Id>,
     /// How often the cache went back, by id.
     went_back: BTreeMap<Id, u32>,
     /// Reads that showed an id since it was believed in its present state.
-    sights: BTreeMap<Id, Vec<Sight>>,
+    sightings: BTreeMap<Id, Vec<Sighting>>,
     /// When reads began that returned a status.
     status_reads: BTreeSet<Instant>,
     /// An event told of an id without a label.
     unlabelled: bool,
     failed_lists: Vec<Ticket>,
     /// Ids that events told of falsely, and when they last did.
-    pub lied: BTreeMap<Id, u64>,
+    pub misreported_at: BTreeMap<Id, u64>,
     /// Ids that anything has named.
     named: BTreeSet<Id>,
     /// Ids first heard of as removed: nothing is to be said of them.
-    silent: BTreeSet<Id>,
+    first_seen_removed: BTreeSet<Id>,
     /// Ids that anything has shown running.
-    ran: BTreeSet<Id>,
+    seen_running: BTreeSet<Id>,
     /// The begin of the last read that showed an id as UNKNOWN.
-    unsure: BTreeMap<Id, u64>,
+    unknown_since: BTreeMap<Id, u64>,
     plausible: Plausible,
     /// What the busy writer was not handed yet.
-    on_the_way: BTreeSet<(Id, Pushed)>,
-    pub said: BTreeMap<(Id, u32), Said>,
+    in_backlog: BTreeSet<(Id, Pushed)>,
+    pub announced: BTreeMap<(Id, u32), Announced>,
     pub lagging: Lagging,
-    watch: watched::Watch,
+    liveness: liveness::Liveness,
 }
 
-/// What must come out of a backlog if it went in (law 8).
+/// What must come out of a backlog if it went in (invariant 8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Pushed {
     Told(EventType),
     ReportedState(ReportedState),
 }
 
-impl Laws {
+impl Checks {
     pub fn new(settings: Settings, now: u64, keep_history: bool) -> Self {
         Self {
             settings,
-            history: keep_history.then(Vec::new),
+            trace: keep_history.then(Vec::new),
             cache: BTreeMap::new(),
             number: Ticket::default(),
             lists: Vec::new(),
             inspections: BTreeMap::new(),
             failed: BTreeMap::new(),
-            flights: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             waiting: BTreeMap::new(),
             waiting_for_list: BTreeMap::new(),
-            believed: BTreeMap::new(),
+            recorded: BTreeMap::new(),
             ever_shown: BTreeSet::new(),
             went_back: BTreeMap::new(),
-            sights: BTreeMap::new(),
+            sightings: BTreeMap::new(),
             status_reads: BTreeSet::new(),
             unlabelled: false,
             failed_lists: Vec::new(),
-            lied: BTreeMap::new(),
+            misreported_at: BTreeMap::new(),
             named: BTreeSet::new(),
-            silent: BTreeSet::new(),
-            ran: BTreeSet::new(),
-            unsure: BTreeMap::new(),
+            first_seen_removed: BTreeSet::new(),
+            seen_running: BTreeSet::new(),
+            unknown_since: BTreeMap::new(),
             plausible: Plausible::default(),
-            on_the_way: BTreeSet::new(),
-            said: BTreeMap::new(),
+            in_backlog: BTreeSet::new(),
+            announced: BTreeMap::new(),
             lagging: Lagging::new(),
-            watch: watched::Watch::new(now),
+            liveness: liveness::Liveness::new(now),
         }
     }
 
     pub fn note(&mut self, now: u64, line: impl FnOnce() -> String) {
-        if let Some(history) = &mut self.history {
-            history.push(format!("{now:>7} {}", line()));
+        if let Some(trace) = &mut self.trace {
+            trace.push(format!("{now:>7} {}", line()));
         }
     }
 
-    pub fn history(&self) -> String {
-        self.history.as_deref().unwrap_or_default().join("\n")
+    pub fn trace(&self) -> String {
+        self.trace.as_deref().unwrap_or_default().join("\n")
     }
 
     /// Every id that was ever in the cache.
@@ -175,24 +175,24 @@ impl Laws {
     fn name(&mut self, report: &Report) {
         self.named.insert(report.id.clone());
         if report.shown == ReportedState::Running {
-            self.ran.insert(report.id.clone());
+            self.seen_running.insert(report.id.clone());
         }
     }
 
-    /// Takes one output of the machine.
+    /// Takes one output of the reconciler.
     pub fn output(
         &mut self,
         node: &Node,
         now: u64,
         output: &Output,
         input: Input,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), Violation> {
         match output {
             Output::Publish { uid, view } => self.publish(node, now, uid, view),
-            Output::Remove { uid } => self.withdraw(now, uid),
-            Output::ListApplied { as_of, gone } => self.swept(node, now, *as_of, gone),
-            Output::Refresh { as_of, pods } => self.confirm(node, now, *as_of, pods),
-            Output::Terminals { records, .. } => self.ends(node, records),
+            Output::Remove { uid } => self.pod_removed(now, uid),
+            Output::ListApplied { as_of, gone } => self.list_applied(node, now, *as_of, gone),
+            Output::Refresh { as_of, pods } => self.refreshed(node, now, *as_of, pods),
+            Output::Terminals { records, .. } => self.terminal_records(node, records),
             Output::Announce(event) => self.announce(node, event),
             Output::Answer { waiter, answer } => {
                 self.answer(node, now, *waiter, answer.as_ref(), input)
@@ -201,14 +201,14 @@ impl Laws {
                 let number = self.waiting_for_list.remove(waiter);
                 hold!(
                     number.is_some(),
-                    "law4-answered-once",
+                    "invariant-4-answered-once",
                     "{waiter:?} does not wait for a list"
                 );
                 Ok(())
             }
             Output::List { ticket, .. } => {
                 self.number = self.number.max(*ticket);
-                self.watch.list_asked(now)
+                self.liveness.list_asked(now)
             }
             Output::Inspect {
                 ticket,
@@ -223,10 +223,10 @@ impl Laws {
                 self.number = self.number.max(*ticket);
                 Ok(())
             }
-            // A read that was given up is a failed one, whatever it would have said.
+            // A read that was cancelled is a failed one, whatever it would have said.
             Output::Cancel { ticket } => {
-                if let Some((uid, _)) = self.flights.remove(ticket) {
-                    self.watch.inspection_ended(now, &uid);
+                if let Some((uid, _)) = self.in_flight.remove(ticket) {
+                    self.liveness.inspection_ended(now, &uid);
                     self.failed.entry(uid).or_default().push(*ticket);
                 }
                 Ok(())
@@ -237,17 +237,17 @@ impl Laws {
 }
 
 /// What an event tells of its subject by its type.
-fn told(kind: Kind, event: EventType) -> Option<State> {
+fn event_state(kind: Kind, event: EventType) -> Option<State> {
     match event {
         EventType::Created if kind == Kind::Container => Some(State::Created),
         EventType::Created | EventType::Started => Some(State::Running),
         EventType::Stopped => Some(State::Exited),
-        EventType::Deleted => Some(State::Gone),
+        EventType::Deleted => Some(State::Removed),
         _ => None,
     }
 }
 
-const fn shown(shown: ReportedState) -> Option<State> {
+const fn read_state(shown: ReportedState) -> Option<State> {
     match shown {
         ReportedState::Created => Some(State::Created),
         ReportedState::Running => Some(State::Running),

@@ -1,6 +1,6 @@
-//! The stand on which the machine runs: it applies one operation after the other, plays the
+//! The stand on which the reconciler runs: it applies one operation after the other, plays the
 //! driver (time, the backlog of a busy writer, deadlines of reads), and shows everything that
-//! goes in and comes out to the laws.
+//! goes in and comes out to the invariants.
 
 use pleg_core::{
     Arrival, Backlog, CallError, CallErrorKind, HeldId, Id, Inspection, KnownIds, List, Output,
@@ -8,13 +8,13 @@ use pleg_core::{
     WaiterId, WallTime,
 };
 
-use super::laws::{Input, Laws};
-use super::node::{Happening, Node};
-use super::ops::{After, Began, How, Op, Outcome, Pod, Sees};
-use super::told::{self, Moments, instant, wall};
+use super::checks::{Checks, Input};
+use super::node::{Node, Transition};
+use super::ops::{After, Began, EventForm, Op, Outcome, Pod, Sees};
+use super::reports::{self, Moments, instant, wall};
 
-/// A law that is broken: its name, and how.
-pub type Broken = String;
+/// A invariant that is broken: its name, and how.
+pub type Violation = String;
 
 /// A read that was asked for.
 #[derive(Clone, Debug)]
@@ -33,10 +33,10 @@ pub enum What {
     Version,
 }
 
-pub struct Stand {
-    pub machine: Reconciler,
+pub struct Harness {
+    pub reconciler: Reconciler,
     /// What the read side remembers of the last list.
-    pub laws: Laws,
+    pub checks: Checks,
     pub calls: Vec<Call>,
     now: u64,
     backlog: Backlog,
@@ -45,14 +45,14 @@ pub struct Stand {
     last_waiter: Option<WaiterId>,
 }
 
-impl Stand {
-    pub fn new(node: &Node, keep_history: bool) -> Result<Self, Broken> {
+impl Harness {
+    pub fn new(node: &Node, keep_history: bool) -> Result<Self, Violation> {
         let settings = node.world.settings();
-        let machine =
+        let reconciler =
             Reconciler::new(settings.clone(), instant(node.now)).map_err(|e| e.to_string())?;
-        let mut stand = Self {
-            machine,
-            laws: Laws::new(settings, node.now, keep_history),
+        let mut harness = Self {
+            reconciler,
+            checks: Checks::new(settings, node.now, keep_history),
             calls: Vec::new(),
             now: node.now,
             backlog: Backlog::new(2, 100),
@@ -60,25 +60,25 @@ impl Stand {
             waiters: 0,
             last_waiter: None,
         };
-        stand.drain(node, Input::Time)?;
-        Ok(stand)
+        harness.drain(node, Input::Time)?;
+        Ok(harness)
     }
 
     /// Applies an operation; `before` is the node as it was, `node` as it is now.
-    pub fn apply(&mut self, before: &Node, node: &Node, op: &Op) -> Result<(), Broken> {
-        self.laws.note(node.now, || format!("{op:?}"));
+    pub fn apply(&mut self, before: &Node, node: &Node, op: &Op) -> Result<(), Violation> {
+        self.checks.note(node.now, || format!("{op:?}"));
         self.pass(node, node.now)?;
         match *op {
             Op::Deliver { n, how, late, .. } => self.deliver(node, &before.wire[n], how, late)?,
             Op::DeliverAll => {
-                for happening in &before.wire {
-                    self.deliver(node, happening, How::Whole, false)?;
+                for transition in &before.wire {
+                    self.deliver(node, transition, EventForm::Whole, false)?;
                 }
             }
             Op::Cut { .. } => self.cut(node)?,
             Op::Subscribe => self.subscribe(node)?,
             Op::Busy => self.busy = true,
-            Op::Turn => self.turn(node)?,
+            Op::Drain => self.drain_backlog(node)?,
             Op::FinishList {
                 outcome,
                 began,
@@ -117,32 +117,32 @@ impl Stand {
             }
             Op::CancelLast => {
                 if let Some(waiter) = self.last_waiter.take() {
-                    self.laws.cancelled(waiter);
-                    self.machine.cancel(waiter);
+                    self.checks.cancelled(waiter);
+                    self.reconciler.cancel(waiter);
                 }
             }
             Op::Acknowledge(pod, name) => {
-                let ended = |l: &&super::node::Life| {
+                let ended = |l: &&super::node::Object| {
                     l.pod == pod && l.name == Some(name) && l.exited.is_some()
                 };
-                if let Some(life) = node.lives.iter().rfind(ended) {
-                    self.machine.acknowledge(&life.id);
+                if let Some(object) = node.objects.iter().rfind(ended) {
+                    self.reconciler.acknowledge(&object.id);
                 }
             }
-            Op::Take(n) => self.laws.lagging.take(n)?,
+            Op::Take(n) => self.checks.lagging.take(n)?,
             _ => {}
         }
         self.drain(node, Input::Time)?;
-        self.look(node)
+        self.check_now(node)
     }
 
     /// Time passes; what falls due is done, and reads run into their deadlines.
-    pub fn pass(&mut self, node: &Node, end: u64) -> Result<(), Broken> {
+    pub fn pass(&mut self, node: &Node, end: u64) -> Result<(), Violation> {
         loop {
             let timer = self
-                .machine
+                .reconciler
                 .poll_timeout()
-                .map(|t| t.as_nanos().div_ceil(told::MS));
+                .map(|t| t.as_nanos().div_ceil(reports::MS));
             let deadline = self.calls.iter().map(|c| c.deadline).min();
             let next = [timer, deadline].into_iter().flatten().min();
             let Some(next) = next.filter(|&t| t <= end) else {
@@ -150,7 +150,7 @@ impl Stand {
             };
             self.now = self.now.max(next);
             if timer == Some(next) {
-                self.machine.handle_timeout(instant(self.now));
+                self.reconciler.handle_timeout(instant(self.now));
                 self.drain(node, Input::Time)?;
             } else {
                 let which = self.calls.iter().position(|c| Some(c.deadline) == deadline);
@@ -162,7 +162,7 @@ impl Stand {
                     Sees::ItsEnd,
                 )?;
             }
-            self.laws.busy_loop(self.now)?;
+            self.checks.check_livelock(self.now)?;
         }
         self.now = self.now.max(end);
         Ok(())
@@ -173,9 +173,9 @@ impl Stand {
     }
 
     /// What can be seen at any time.
-    pub fn look(&mut self, node: &Node) -> Result<(), Broken> {
-        let health = self.machine.health(instant(self.now));
-        self.laws.look(node, self.now, &health, &self.calls)
+    pub fn check_now(&mut self, node: &Node) -> Result<(), Violation> {
+        let health = self.reconciler.health(instant(self.now));
+        self.checks.check_now(node, self.now, &health, &self.calls)
     }
 
     // --- the stream ---
@@ -183,65 +183,65 @@ impl Stand {
     pub fn deliver(
         &mut self,
         node: &Node,
-        happening: &Happening,
-        how: How,
+        transition: &Transition,
+        how: EventForm,
         late: bool,
-    ) -> Result<(), Broken> {
-        let event = told::event(node, happening, how, late);
-        self.laws.note(self.now, || {
+    ) -> Result<(), Violation> {
+        let event = reports::event(node, transition, how, late);
+        self.checks.note(self.now, || {
             let with: Vec<_> = event.sandbox.iter().chain(&event.containers).collect();
             format!(
                 "  event {:?} {} with {}",
                 event.event,
                 event.id,
-                brief(&with)
+                format_reports(&with)
             )
         });
-        self.laws.pushed(&event);
+        self.checks.pushed(&event);
         self.backlog.push(Arrival {
             event,
             arrived: instant(self.now),
             wall: WallTime::from_nanos(wall(self.now, node.wall_offset)),
         });
         if self.busy {
-            self.machine.handle_backlog(instant(self.now), true);
+            self.reconciler.handle_backlog(instant(self.now), true);
             return Ok(());
         }
-        self.turn(node)
+        self.drain_backlog(node)
     }
 
     /// The writer turns to what has arrived.
-    pub fn turn(&mut self, node: &Node) -> Result<(), Broken> {
+    pub fn drain_backlog(&mut self, node: &Node) -> Result<(), Violation> {
         self.busy = false;
         let now = instant(self.now);
         while let Some(arrival) = self.backlog.pop() {
-            let news = self.laws.arriving(node, self.now, &arrival);
-            self.machine.handle_event(now, arrival);
+            let expected = self.checks.arriving(node, self.now, &arrival);
+            self.reconciler.handle_event(now, arrival);
             self.drain(node, Input::Event)?;
-            self.laws.arrived(node, &news)?;
+            self.checks.event_applied(node, &expected)?;
         }
-        self.machine.handle_backlog(now, false);
-        self.laws.drained()
+        self.reconciler.handle_backlog(now, false);
+        self.checks.drained()
     }
 
-    pub fn subscribe(&mut self, node: &Node) -> Result<(), Broken> {
-        self.turn(node)?;
+    pub fn subscribe(&mut self, node: &Node) -> Result<(), Violation> {
+        self.drain_backlog(node)?;
         let at = instant(self.now);
         let wall = WallTime::from_nanos(wall(self.now, node.wall_offset));
-        self.machine
+        self.reconciler
             .handle_stream(at, StreamChange::Subscribed { at, wall });
-        self.laws.subscribed(self.now, wall);
+        self.checks.subscribed(self.now, wall);
         self.drain(node, Input::Time)
     }
 
-    fn cut(&mut self, node: &Node) -> Result<(), Broken> {
-        self.turn(node)?;
+    fn cut(&mut self, node: &Node) -> Result<(), Violation> {
+        self.drain_backlog(node)?;
         let at = instant(self.now);
         let why = StreamEnd::Ended(Some(error(CallErrorKind::Unavailable)));
         let retry_at = instant(self.now + 1);
-        self.machine
+        self.reconciler
             .handle_stream(at, StreamChange::Ended { at, why, retry_at });
-        self.laws.cut(self.now);
+        self.checks.cut(self.now);
         self.drain(node, Input::Time)
     }
 
@@ -254,7 +254,7 @@ impl Stand {
         outcome: Outcome,
         began: Began,
         sees: Sees,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), Violation> {
         let Some(which) = which else { return Ok(()) };
         let call = self.calls.remove(which);
         let ended = self.now;
@@ -286,12 +286,12 @@ impl Stand {
         let span = (instant(began), instant(ended));
         let input = match call.what {
             What::List { known } => {
-                let mut rows = told::list(node, moments);
-                blur_one(&mut rows, outcome);
+                let mut rows = reports::list(node, moments);
+                mark_first_unknown(&mut rows, outcome);
                 let rows = failure.map_or(Ok(rows), Err);
                 let handed = rows.as_ref().map_err(Clone::clone);
                 let handed = handed.map(|rows| Rows::of(known, rows.iter().cloned()));
-                self.machine.handle_list(
+                self.reconciler.handle_list(
                     now,
                     List {
                         ticket,
@@ -300,13 +300,13 @@ impl Stand {
                         rows: handed,
                     },
                 );
-                self.laws.listed(ticket, began, ended, &rows);
+                self.checks.listed(ticket, began, ended, &rows);
                 Input::Read
             }
             What::Inspect(uid, held) => {
-                let read = told::inspect(node, &uid, &held, moments);
+                let read = reports::inspect(node, &uid, &held, moments);
                 let mut inspection = read.finish(ticket, span.0, span.1);
-                blur_one(&mut inspection.found, outcome);
+                mark_first_unknown(&mut inspection.found, outcome);
                 match outcome {
                     Outcome::Partial => {
                         let found = std::mem::take(&mut inspection.found);
@@ -324,23 +324,25 @@ impl Stand {
                         ..Inspection::new(failure)
                     };
                 }
-                self.laws.inspected(node, &uid, &inspection);
-                self.machine.handle_inspection(now, inspection);
+                self.checks.inspected(node, &uid, &inspection);
+                self.reconciler.handle_inspection(now, inspection);
                 Input::Read
             }
             What::Read(id) => {
-                let found = node.life(&id).and_then(|l| told::status(l, moments.second));
+                let found = node
+                    .object(&id)
+                    .and_then(|l| reports::status(l, moments.second));
                 let report = match (failure, found) {
                     (None, Some(mut report)) => {
-                        blur_one(std::slice::from_mut(&mut report), outcome);
+                        mark_first_unknown(std::slice::from_mut(&mut report), outcome);
                         Ok(report)
                     }
                     (failure, _) => Err(failure.unwrap_or(error(CallErrorKind::NotFound))),
                 };
                 if let Ok(report) = &report {
-                    self.laws.status_read(began, report);
+                    self.checks.status_read(began, report);
                 }
-                self.machine.handle_status_read(
+                self.reconciler.handle_status_read(
                     now,
                     StatusRead {
                         ticket,
@@ -357,7 +359,7 @@ impl Stand {
                     ended: span.1,
                     outcome: failure.map_or(Ok(()), Err),
                 };
-                self.machine.handle_version(now, version);
+                self.reconciler.handle_version(now, version);
                 Input::Read
             }
         };
@@ -366,7 +368,7 @@ impl Stand {
 
     // --- the consumers ---
 
-    fn ask(&mut self, node: &Node, op: &Op) -> Result<(), Broken> {
+    fn ask(&mut self, node: &Node, op: &Op) -> Result<(), Violation> {
         self.waiters += 1;
         let waiter = WaiterId::new(self.waiters);
         let now = instant(self.now);
@@ -374,34 +376,34 @@ impl Stand {
             Op::Wait(pod, After::Ago(ms)) => (pod, self.now.saturating_sub(ms)),
             Op::Wait(pod, After::In(ms)) => (pod, self.now + ms),
             Op::Wait(pod, After::Now) | Op::Relist(pod) | Op::Reinspect(pod) => (pod, self.now),
-            _ => (Pod::Nobody, self.now),
+            _ => (Pod::Unknown, self.now),
         };
         let uid = pod.uid();
         self.last_waiter = Some(waiter);
         match op {
             Op::RelistNow => {
-                self.laws.asked_for_list(waiter);
-                self.machine.relist_now(now, waiter);
+                self.checks.asked_for_list(waiter);
+                self.reconciler.relist_now(now, waiter);
             }
             _ => {
-                self.laws.asked(waiter, &uid, after, self.now);
+                self.checks.asked(waiter, &uid, after, self.now);
                 match op {
-                    Op::Relist(_) => self.machine.relist(now, waiter, &uid),
-                    Op::Reinspect(_) => self.machine.reinspect(now, waiter, &uid),
-                    _ => self.machine.wait(now, waiter, &uid, instant(after)),
+                    Op::Relist(_) => self.reconciler.relist(now, waiter, &uid),
+                    Op::Reinspect(_) => self.reconciler.reinspect(now, waiter, &uid),
+                    _ => self.reconciler.wait(now, waiter, &uid, instant(after)),
                 }
             }
         }
-        self.drain(node, Input::Question)
+        self.drain(node, Input::Request)
     }
 
     // --- what comes out ---
 
-    fn drain(&mut self, node: &Node, input: Input) -> Result<(), Broken> {
-        while let Some(output) = self.machine.poll_output() {
-            self.laws
-                .note(self.now, || format!("    -> {}", brief_output(&output)));
-            self.laws.output(node, self.now, &output, input)?;
+    fn drain(&mut self, node: &Node, input: Input) -> Result<(), Violation> {
+        while let Some(output) = self.reconciler.poll_output() {
+            self.checks
+                .note(self.now, || format!("    -> {}", format_output(&output)));
+            self.checks.output(node, self.now, &output, input)?;
             let (ticket, deadline, what) = match output {
                 Output::List {
                     ticket,
@@ -440,11 +442,11 @@ impl Stand {
     }
 }
 
-fn blur_one(reports: &mut [Report], outcome: Outcome) {
+fn mark_first_unknown(reports: &mut [Report], outcome: Outcome) {
     if outcome == Outcome::Unknown
         && let Some(report) = reports.first_mut()
     {
-        told::blur(report);
+        reports::mark_unknown(report);
     }
 }
 
@@ -452,7 +454,7 @@ fn error(kind: CallErrorKind) -> CallError {
     CallError::new("Test", kind, "as the sequence has it")
 }
 
-pub fn brief<'a>(reports: impl IntoIterator<Item = &'a &'a Report>) -> String {
+pub fn format_reports<'a>(reports: impl IntoIterator<Item = &'a &'a Report>) -> String {
     let all: Vec<String> = reports
         .into_iter()
         .map(|r| format!("{}:{:?}", r.id, r.shown))
@@ -460,7 +462,7 @@ pub fn brief<'a>(reports: impl IntoIterator<Item = &'a &'a Report>) -> String {
     format!("[{}]", all.join(" "))
 }
 
-fn brief_output(output: &Output) -> String {
+fn format_output(output: &Output) -> String {
     match output {
         Output::Publish { uid, view } => {
             let s = &view.status;

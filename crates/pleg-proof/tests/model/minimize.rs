@@ -3,14 +3,14 @@
 
 use super::node::Node;
 use super::ops::Op;
-use super::{live, name_of};
+use super::{assertion_of, run_sequence};
 
-/// The shortest sequence that is found to break the same law.
+/// The shortest sequence that is found to break the same assertion.
 pub fn shortest(first: &Node, mut ops: Vec<Op>) -> Vec<Op> {
-    let Some(law) = broken(first, &ops) else {
+    let Some(assertion) = violated_assertion(first, &ops) else {
         return ops;
     };
-    let breaks = |ops: &[Op]| broken(first, ops).as_ref() == Some(&law);
+    let breaks = |ops: &[Op]| violated_assertion(first, ops).as_ref() == Some(&assertion);
     loop {
         let before = ops.len();
         let mut run = before;
@@ -30,10 +30,10 @@ pub fn shortest(first: &Node, mut ops: Vec<Op>) -> Vec<Op> {
     }
 }
 
-/// The name of the law that a sequence breaks.
-fn broken(first: &Node, ops: &[Op]) -> Option<String> {
-    let (law, _) = live(first, ops, None, false).err()?;
-    Some(name_of(&law).to_owned())
+/// The name of the invariant that a sequence breaks.
+fn violated_assertion(first: &Node, ops: &[Op]) -> Option<String> {
+    let (violation, _) = run_sequence(first, ops, None, false).err()?;
+    Some(assertion_of(&violation).to_owned())
 }
 
 /// The sequence without that run of steps, and without those that cannot be then; nothing if it

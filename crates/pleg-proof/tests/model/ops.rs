@@ -5,14 +5,14 @@ use pleg_core::PodUid;
 use proptest::prelude::*;
 use proptest::strategy::Union;
 
-use super::node::{Flavor, Node, State, World, nobody};
+use super::node::{Node, RuntimeKind, State, World, unknown_pod};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pod {
     A,
     B,
     /// One that never exists; somebody may ask for it all the same.
-    Nobody,
+    Unknown,
 }
 
 impl Pod {
@@ -22,7 +22,7 @@ impl Pod {
         match self {
             Self::A => "pod-a".into(),
             Self::B => "pod-b".into(),
-            Self::Nobody => nobody(),
+            Self::Unknown => unknown_pod(),
         }
     }
 }
@@ -43,20 +43,20 @@ impl Name {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub enum Lie {
+pub enum FalseEventType {
     Stopped,
     Deleted,
 }
 
 /// How an event arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum EventForm {
     Whole,
     NoSandbox,
     NoContainers,
     Bare,
     /// Every status without metadata and labels.
-    Nameless,
+    MissingMetadata,
     /// Every status UNKNOWN.
     Unknown,
     /// A stamp that is none: zero, negative, of an hour ago, of the next hour.
@@ -121,12 +121,12 @@ pub enum Op {
     StopSandbox(Pod),
     RemoveSandbox(Pod),
     /// The runtime tells of what did not happen; no name means the sandbox.
-    Tell(Pod, Option<Name>, Lie),
+    FalseEvent(Pod, Option<Name>, FalseEventType),
     // The stream.
     /// The n-th event on the wire arrives: late if others came before it, and again if it stays.
     Deliver {
         n: usize,
-        how: How,
+        how: EventForm,
         /// Its statuses were read only now.
         late: bool,
         again: bool,
@@ -140,8 +140,8 @@ pub enum Op {
     Subscribe,
     /// The writer has something else to do, until `Turn`.
     Busy,
-    Turn,
-    // The reads that the machine asked for. What is not finished hangs, until its deadline.
+    Drain,
+    // The reads that the reconciler asked for. What is not finished hangs, until its deadline.
     FinishList {
         outcome: Outcome,
         began: Began,
@@ -170,16 +170,16 @@ pub enum Op {
     ClockStep(i64),
 }
 
-pub fn world(lies: bool) -> impl Strategy<Value = World> {
-    let flavor = prop_oneof![
-        Just(Flavor::Containerd2),
-        Just(Flavor::Containerd17),
-        Just(Flavor::Crio)
+pub fn world(false_events: bool) -> impl Strategy<Value = World> {
+    let runtime = prop_oneof![
+        Just(RuntimeKind::Containerd2),
+        Just(RuntimeKind::Containerd17),
+        Just(RuntimeKind::Crio)
     ];
-    (flavor, prop::bool::weighted(0.3)).prop_map(move |(flavor, tight)| World {
-        flavor,
+    (runtime, prop::bool::weighted(0.3)).prop_map(move |(runtime, tight)| World {
+        runtime,
         tight,
-        lies,
+        false_events,
     })
 }
 
@@ -231,8 +231,8 @@ fn of_pod(node: &Node, pod: Pod, ops: &mut Vec<(u32, BoxedStrategy<Op>)>) {
     can(1, Op::KillSandbox(pod));
     can(2, Op::StopSandbox(pod));
     can(4, Op::RemoveSandbox(pod));
-    for lie in [Lie::Stopped, Lie::Deleted] {
-        can(1, Op::Tell(pod, None, lie));
+    for false_event in [FalseEventType::Stopped, FalseEventType::Deleted] {
+        can(1, Op::FalseEvent(pod, None, false_event));
     }
     for name in [Name::App, Name::Log] {
         can(4, Op::Create(pod, name));
@@ -241,8 +241,8 @@ fn of_pod(node: &Node, pod: Pod, ops: &mut Vec<(u32, BoxedStrategy<Op>)>) {
         can(3, Op::Exit(pod, name, 0));
         can(2, Op::Exit(pod, name, 7));
         can(3, Op::Remove(pod, name));
-        for lie in [Lie::Stopped, Lie::Deleted] {
-            can(1, Op::Tell(pod, Some(name), lie));
+        for false_event in [FalseEventType::Stopped, FalseEventType::Deleted] {
+            can(1, Op::FalseEvent(pod, Some(name), false_event));
         }
         if node.container(pod, name, State::Exited).is_some() {
             can(1, Op::Acknowledge(pod, name));
@@ -257,7 +257,7 @@ fn of_stream(node: &Node, ops: &mut Vec<(u32, BoxedStrategy<Op>)>) {
     }
     ops.push((1, any::<bool>().prop_map(|held| Op::Cut { held }).boxed()));
     ops.push((1, Just(Op::Busy).boxed()));
-    ops.push((2, Just(Op::Turn).boxed()));
+    ops.push((2, Just(Op::Drain).boxed()));
     let waiting = node.wire.len();
     if waiting > 0 {
         ops.push((14, deliver(waiting).boxed()));
@@ -268,16 +268,16 @@ fn of_stream(node: &Node, ops: &mut Vec<(u32, BoxedStrategy<Op>)>) {
 
 fn deliver(waiting: usize) -> impl Strategy<Value = Op> {
     let how = prop_oneof![
-        10 => Just(How::Whole),
-        1 => Just(How::NoSandbox),
-        1 => Just(How::NoContainers),
-        1 => Just(How::Bare),
-        1 => Just(How::Nameless),
-        1 => Just(How::Unknown),
-        1 => Just(How::Stamped(Stamp::Zero)),
-        1 => Just(How::Stamped(Stamp::Negative)),
-        1 => Just(How::Stamped(Stamp::HourAgo)),
-        1 => Just(How::Stamped(Stamp::NextHour)),
+        10 => Just(EventForm::Whole),
+        1 => Just(EventForm::NoSandbox),
+        1 => Just(EventForm::NoContainers),
+        1 => Just(EventForm::Bare),
+        1 => Just(EventForm::MissingMetadata),
+        1 => Just(EventForm::Unknown),
+        1 => Just(EventForm::Stamped(Stamp::Zero)),
+        1 => Just(EventForm::Stamped(Stamp::Negative)),
+        1 => Just(EventForm::Stamped(Stamp::HourAgo)),
+        1 => Just(EventForm::Stamped(Stamp::NextHour)),
     ];
     (0..waiting, how, any::<bool>(), prop::bool::weighted(0.2)).prop_map(|(n, how, late, again)| {
         Op::Deliver {
@@ -331,7 +331,7 @@ fn finish_inspection() -> impl Strategy<Value = Op> {
 }
 
 fn pod() -> impl Strategy<Value = Pod> {
-    prop_oneof![4 => Just(Pod::A), 3 => Just(Pod::B), 1 => Just(Pod::Nobody)]
+    prop_oneof![4 => Just(Pod::A), 3 => Just(Pod::B), 1 => Just(Pod::Unknown)]
 }
 
 fn after() -> impl Strategy<Value = After> {

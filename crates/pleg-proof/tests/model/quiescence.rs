@@ -1,64 +1,64 @@
 //! What must be true at the end of every sequence, when the faults have stopped: the cache equals
-//! the truth after one audit, everybody is answered, every end has been told, nothing is owed,
+//! the oracle after one relist, everybody is answered, every end has been told, nothing is owed,
 //! and neither a replay of all that was ever told nor a last lost event does any harm.
 
 use std::collections::BTreeMap;
 
 use pleg_core::{LifecycleType, PodUid};
 
-use super::laws::{Laws, hold, seen};
+use super::checks::{Checks, hold, seen};
+use super::harness::{Harness, Violation};
 use super::node::{Node, State};
-use super::ops::{Began, How, Name, Op, Outcome, Pod, Sees};
-use super::stand::{Broken, Stand};
-use super::told::{MS, instant};
+use super::ops::{Began, EventForm, Name, Op, Outcome, Pod, Sees};
+use super::reports::{MS, instant};
 
 const SECOND: u64 = 1_000;
 
 /// Everything at the end of a sequence.
-pub fn settle(stand: &mut Stand, node: &mut Node) -> Result<(), Broken> {
-    stand
-        .laws
-        .note(stand.now(), || "the faults stop".to_owned());
-    step(stand, node, Op::Turn)?;
+pub fn settle(harness: &mut Harness, node: &mut Node) -> Result<(), Violation> {
+    harness
+        .checks
+        .note(harness.now(), || "the faults stop".to_owned());
+    step(harness, node, Op::Drain)?;
     if node.stream.is_none() {
-        step(stand, node, Op::Subscribe)?;
+        step(harness, node, Op::Subscribe)?;
     }
-    step(stand, node, Op::DeliverAll)?;
-    answer_all(stand, node)?;
+    step(harness, node, Op::DeliverAll)?;
+    answer_all(harness, node)?;
     // Absence in the list is evidence only for what was known before it began.
-    fair(stand, node, 1)?;
-    step(stand, node, Op::RelistNow)?;
-    fair(stand, node, 300)?;
-    let lied = !stand.laws.lied.is_empty();
-    if !lied {
-        equal(stand, node, false)?;
+    run_without_faults(harness, node, 1)?;
+    step(harness, node, Op::RelistNow)?;
+    run_without_faults(harness, node, 300)?;
+    let misreported_at = !harness.checks.misreported_at.is_empty();
+    if !misreported_at {
+        cache_equals_oracle(harness, node, false)?;
     }
     // A removal that was wrongly believed is overruled ten seconds later.
-    fair(stand, node, 12 * SECOND)?;
-    equal(stand, node, false)?;
+    run_without_faults(harness, node, 12 * SECOND)?;
+    cache_equals_oracle(harness, node, false)?;
     // Backoffs run out.
-    fair(stand, node, 70 * SECOND)?;
-    equal(stand, node, true)?;
-    complete(&stand.laws, node)?;
-    stand.laws.lagging.catch_up()?;
-    owes_nothing(stand, node)?;
-    a_replay_does_no_harm(stand, node)?;
-    a_lost_event_is_a_miss(stand, node)
+    run_without_faults(harness, node, 70 * SECOND)?;
+    cache_equals_oracle(harness, node, true)?;
+    all_announced(&harness.checks, node)?;
+    harness.checks.lagging.catch_up()?;
+    check_idle(harness, node)?;
+    check_replay(harness, node)?;
+    check_lost_event_is_missed(harness, node)
 }
 
 /// One more operation, if it can be.
-fn step(stand: &mut Stand, node: &mut Node, op: Op) -> Result<(), Broken> {
+fn step(harness: &mut Harness, node: &mut Node, op: Op) -> Result<(), Violation> {
     if !node.allows(&op) {
         return Ok(());
     }
     let before = node.clone();
     node.apply(&op);
-    stand.apply(&before, node, &op)
+    harness.apply(&before, node, &op)
 }
 
-fn answer_all(stand: &mut Stand, node: &Node) -> Result<(), Broken> {
-    for _ in 0..stand.calls.len() {
-        stand.finish(
+fn answer_all(harness: &mut Harness, node: &Node) -> Result<(), Violation> {
+    for _ in 0..harness.calls.len() {
+        harness.finish(
             node,
             Some(0),
             Outcome::Whole,
@@ -70,23 +70,23 @@ fn answer_all(stand: &mut Stand, node: &Node) -> Result<(), Broken> {
 }
 
 /// Time passes; every read is answered, whole, a millisecond after it was asked for.
-fn fair(stand: &mut Stand, node: &mut Node, ms: u64) -> Result<(), Broken> {
-    let end = stand.now() + ms;
-    while stand.now() < end {
-        let timer = stand
-            .machine
+fn run_without_faults(harness: &mut Harness, node: &mut Node, ms: u64) -> Result<(), Violation> {
+    let end = harness.now() + ms;
+    while harness.now() < end {
+        let timer = harness
+            .reconciler
             .poll_timeout()
             .map(|t| t.as_nanos().div_ceil(MS));
         let next = match timer {
-            _ if !stand.calls.is_empty() => stand.now() + 1,
-            Some(timer) => timer.clamp(stand.now() + 1, end),
+            _ if !harness.calls.is_empty() => harness.now() + 1,
+            Some(timer) => timer.clamp(harness.now() + 1, end),
             None => end,
         };
-        let waiting = stand.calls.len();
+        let waiting = harness.calls.len();
         node.now = next;
-        stand.pass(node, next)?;
-        for _ in 0..waiting.min(stand.calls.len()) {
-            stand.finish(
+        harness.pass(node, next)?;
+        for _ in 0..waiting.min(harness.calls.len()) {
+            harness.finish(
                 node,
                 Some(0),
                 Outcome::Whole,
@@ -94,131 +94,135 @@ fn fair(stand: &mut Stand, node: &mut Node, ms: u64) -> Result<(), Broken> {
                 Sees::ItsEnd,
             )?;
         }
-        stand.look(node)?;
+        harness.check_now(node)?;
     }
     Ok(())
 }
 
-/// The cache equals the truth.
-fn equal(stand: &Stand, node: &Node, in_detail: bool) -> Result<(), Broken> {
-    let now = stand.now();
+/// The cache equals the oracle.
+fn cache_equals_oracle(harness: &Harness, node: &Node, in_detail: bool) -> Result<(), Violation> {
+    let now = harness.now();
     let mut shown = BTreeMap::new();
-    for (uid, view) in &stand.laws.cache {
+    for (uid, view) in &harness.checks.cache {
         for (id, seen) in seen(&view.status) {
             let twice = shown.insert(id.clone(), (uid.clone(), seen)).is_some();
-            hold!(!twice, "law1-one-record", "{id} is shown in two pods");
+            hold!(
+                !twice,
+                "invariant-1-one-record",
+                "{id} is shown in two pods"
+            );
         }
         let error = view.status.error.as_ref();
         hold!(
             error.is_none() || !in_detail,
-            "law11-good-again",
+            "invariant-11-recovered",
             "{uid} still shows {error:?}"
         );
     }
-    for life in &node.lives {
-        let real = life.at(now).filter(|&s| s != State::Gone);
-        let real: Option<(PodUid, Option<State>)> = real.map(|s| (life.pod.uid(), Some(s)));
-        let held = shown.remove(&life.id);
+    for object in &node.objects {
+        let real = object.at(now).filter(|&s| s != State::Removed);
+        let real: Option<(PodUid, Option<State>)> = real.map(|s| (object.pod.uid(), Some(s)));
+        let held = shown.remove(&object.id);
         let states = held.as_ref().map(|(uid, seen)| {
             let state = seen.state.filter(|_| !seen.unknown);
             (uid.clone(), state)
         });
         hold!(
             states == real,
-            "law10-cache-equals-truth",
+            "invariant-10-cache-equals-oracle",
             "{} is {real:?} and is shown as {states:?}",
-            life.id
+            object.id
         );
         let Some((_, seen)) = held.filter(|_| in_detail) else {
             continue;
         };
-        let code = life
+        let code = object
             .exited
-            .map(|_| life.code)
-            .filter(|_| life.name.is_some());
+            .map(|_| object.code)
+            .filter(|_| object.name.is_some());
         let truly = (
             code,
-            life.sandbox.clone(),
-            life.name.map_or("", Name::as_str),
+            object.sandbox.clone(),
+            object.name.map_or("", Name::as_str),
         );
         let details = (seen.code, seen.sandbox.clone(), seen.name.as_str());
         hold!(
             details == truly,
-            "law10-details-equal-truth",
+            "invariant-10-details-equal-oracle",
             "{} is {truly:?}: {details:?}",
-            life.id
+            object.id
         );
     }
     Ok(())
 }
 
 /// Everything that was to be announced has been, and everybody is answered.
-fn complete(laws: &Laws, node: &Node) -> Result<(), Broken> {
+fn all_announced(checks: &Checks, node: &Node) -> Result<(), Violation> {
     use LifecycleType::{ContainerDied, ContainerRemoved, ContainerStarted};
-    for id in laws.ever_shown() {
-        let last = laws.said.iter().rfind(|((i, _), _)| i == id);
-        let (incarnation, said) = match last {
-            Some(((_, n), said)) => (*n, said.clone()),
+    for id in checks.ever_shown() {
+        let last = checks.announced.iter().rfind(|((i, _), _)| i == id);
+        let (incarnation, announced) = match last {
+            Some(((_, n), announced)) => (*n, announced.clone()),
             None => (0, Default::default()),
         };
-        let state = node.life(id).and_then(|l| l.at(node.now));
+        let state = node.object(id).and_then(|l| l.at(node.now));
         let due = match state {
             Some(State::Running) => Some(ContainerStarted),
             // A new incarnation that starts as ended is announced as changed.
             Some(State::Exited) if incarnation == 0 => Some(ContainerDied),
-            Some(State::Gone) => Some(ContainerRemoved),
+            Some(State::Removed) => Some(ContainerRemoved),
             _ => None,
         };
         if let Some(due) = due {
             hold!(
-                said.has(due),
-                "law9-told",
+                announced.has(due),
+                "invariant-9-all-announced",
                 "{id} is {state:?}: no {due}, only {:?}",
-                said.0
+                announced.0
             );
         }
-        let died = said.has(ContainerDied) || incarnation > 0;
+        let died = announced.has(ContainerDied) || incarnation > 0;
         hold!(
-            died || !said.has(ContainerRemoved),
-            "law9-told",
+            died || !announced.has(ContainerRemoved),
+            "invariant-9-all-announced",
             "{id} was removed without having died"
         );
     }
-    let kept = laws.waiting.values().find(|a| a.after < node.now);
-    hold!(kept.is_none(), "law4-all-answered", "{kept:?}");
+    let kept = checks.waiting.values().find(|a| a.after < node.now);
+    hold!(kept.is_none(), "invariant-4-all-answered", "{kept:?}");
     hold!(
-        laws.waiting_for_list.is_empty(),
-        "law4-all-answered",
+        checks.waiting_for_list.is_empty(),
+        "invariant-4-all-answered",
         "{:?}",
-        laws.waiting_for_list
+        checks.waiting_for_list
     );
     Ok(())
 }
 
 /// Only lists are to come, ever rarer.
-fn owes_nothing(stand: &mut Stand, node: &mut Node) -> Result<(), Broken> {
-    let health = stand.machine.health(instant(stand.now()));
-    hold!(health.synced, "law12-synced", "{health:?}");
+fn check_idle(harness: &mut Harness, node: &mut Node) -> Result<(), Violation> {
+    let health = harness.reconciler.health(instant(harness.now()));
+    hold!(health.synced, "invariant-12-synced", "{health:?}");
     hold!(
         health.failing == 0 && health.overdue == 0,
-        "law11-good-again",
+        "invariant-11-recovered",
         "{health:?}"
     );
     // Two misses may be a stream that keeps losing; that is polled for ten minutes.
     hold!(
         health.period.as_millis() > 1_000 || health.missed >= 2,
-        "law10-period-grows",
+        "invariant-10-period-grows",
         "{health:?}"
     );
-    let before = stand.machine.counters().inspections;
-    fair(stand, node, 60 * SECOND)?;
-    let after = stand.machine.counters().inspections;
+    let before = harness.reconciler.counters().inspections;
+    run_without_faults(harness, node, 60 * SECOND)?;
+    let after = harness.reconciler.counters().inspections;
     // A pod that has ended is looked for, where this stream may not tell of its removal.
     let ended = |pod: &Pod| node.ready_sandbox(*pod).is_none();
     let may = 6 * Pod::REAL.iter().filter(|p| ended(p)).count() as u64;
     hold!(
         after - before <= may,
-        "law10-quiet-costs-nothing",
+        "invariant-10-idle-without-inspections",
         "{} inspections",
         after - before
     );
@@ -226,66 +230,66 @@ fn owes_nothing(stand: &mut Stand, node: &mut Node) -> Result<(), Broken> {
 }
 
 /// All that was ever told comes once more, as it was told then.
-fn a_replay_does_no_harm(stand: &mut Stand, node: &mut Node) -> Result<(), Broken> {
-    stand
-        .laws
-        .note(stand.now(), || "everything is told again".to_owned());
-    for happening in node.history.clone() {
-        stand.deliver(node, &happening, How::Whole, false)?;
+fn check_replay(harness: &mut Harness, node: &mut Node) -> Result<(), Violation> {
+    harness
+        .checks
+        .note(harness.now(), || "everything is told again".to_owned());
+    for transition in node.emitted.clone() {
+        harness.deliver(node, &transition, EventForm::Whole, false)?;
     }
-    // What was never heard of and is gone by now is believed in until the next audit.
-    fair(stand, node, 15 * SECOND)?;
-    step(stand, node, Op::RelistNow)?;
-    fair(stand, node, 300)?;
-    equal(stand, node, true)?;
-    complete(&stand.laws, node)
+    // What was never heard of and is gone by now is believed in until the next relist.
+    run_without_faults(harness, node, 15 * SECOND)?;
+    step(harness, node, Op::RelistNow)?;
+    run_without_faults(harness, node, 300)?;
+    cache_equals_oracle(harness, node, true)?;
+    all_announced(&harness.checks, node)
 }
 
 /// An end of which no event tells is a miss, and the lists come often again; one of which an
 /// event tells is none.
-fn a_lost_event_is_a_miss(stand: &mut Stand, node: &mut Node) -> Result<(), Broken> {
+fn check_lost_event_is_missed(harness: &mut Harness, node: &mut Node) -> Result<(), Violation> {
     let (pod, name) = (Pod::A, Name::App);
-    let missed = |stand: &Stand| stand.machine.counters().missed.iter().sum::<u64>();
+    let missed = |harness: &Harness| harness.reconciler.counters().missed.iter().sum::<u64>();
     for op in [
         Op::Run(pod),
         Op::Create(pod, name),
         Op::Start(pod, name),
         Op::DeliverAll,
     ] {
-        step(stand, node, op)?;
+        step(harness, node, op)?;
     }
-    let before = missed(stand);
-    step(stand, node, Op::RelistNow)?;
-    fair(stand, node, 10 * SECOND)?;
+    let before = missed(harness);
+    step(harness, node, Op::RelistNow)?;
+    run_without_faults(harness, node, 10 * SECOND)?;
     hold!(
-        missed(stand) == before,
-        "law10-told-is-no-miss",
+        missed(harness) == before,
+        "invariant-10-no-false-miss",
         "{:?}",
-        stand.machine.counters()
+        harness.reconciler.counters()
     );
-    let period = stand.machine.health(instant(stand.now())).period;
+    let period = harness.reconciler.health(instant(harness.now())).period;
     hold!(
         period.as_millis() > 1_000 || before >= 2,
-        "law10-period-grows",
+        "invariant-10-period-grows",
         "{period:?}"
     );
-    step(stand, node, Op::Exit(pod, name, 3))?;
-    step(stand, node, Op::Drop(0))?;
-    step(stand, node, Op::RelistNow)?;
+    step(harness, node, Op::Exit(pod, name, 3))?;
+    step(harness, node, Op::Drop(0))?;
+    step(harness, node, Op::RelistNow)?;
     // The read ends after a millisecond; five seconds later it is judged.
-    fair(stand, node, 5_001)?;
+    run_without_faults(harness, node, 5_001)?;
     hold!(
-        missed(stand) == before + 1,
-        "law10-miss-counted",
+        missed(harness) == before + 1,
+        "invariant-10-miss-counted",
         "{:?}",
-        stand.machine.counters()
+        harness.reconciler.counters()
     );
-    let period = stand.machine.health(instant(stand.now())).period;
+    let period = harness.reconciler.health(instant(harness.now())).period;
     hold!(
         period.as_millis() == 1_000,
-        "law10-miss-shortens",
+        "invariant-10-period-shortened",
         "{period:?}"
     );
-    equal(stand, node, true)?;
-    complete(&stand.laws, node)
+    cache_equals_oracle(harness, node, true)?;
+    all_announced(&harness.checks, node)
 }

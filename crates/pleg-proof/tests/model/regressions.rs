@@ -1,23 +1,23 @@
-//! Sequences that once broke a law, in plain words: seeds lose their meaning when the generator
+//! Sequences that once violated an invariant, in plain words: seeds lose their meaning when the generator
 //! changes, these do not.
 
-use super::live;
-use super::node::{Flavor, Node, World};
+use super::node::{Node, RuntimeKind, World};
 use super::ops::Name::{App, Log};
 use super::ops::Op::{
-    Advance, Create, Deliver, DeliverAll, FinishInspection, FinishList, KillSandbox, Relist,
-    RemoveSandbox, Run, Start, Subscribe, Tell, Wait,
+    Advance, Create, Deliver, DeliverAll, FalseEvent, FinishInspection, FinishList, KillSandbox,
+    Relist, RemoveSandbox, Run, Start, Subscribe, Wait,
 };
-use super::ops::Pod::{A, B, Nobody};
-use super::ops::{After, Began, How, Lie, Op, Outcome, Sees};
+use super::ops::Pod::{A, B, Unknown};
+use super::ops::{After, Began, EventForm, FalseEventType, Op, Outcome, Sees};
+use super::run_sequence;
 
-const LYING: World = World {
-    flavor: Flavor::Containerd2,
+const FALSE_EVENTS: World = World {
+    runtime: RuntimeKind::Containerd2,
     tight: false,
-    lies: true,
+    false_events: true,
 };
 
-const fn deliver(n: usize, how: How, late: bool) -> Op {
+const fn deliver(n: usize, how: EventForm, late: bool) -> Op {
     Deliver {
         n,
         how,
@@ -26,33 +26,33 @@ const fn deliver(n: usize, how: How, late: bool) -> Op {
     }
 }
 
-fn holds(world: World, ops: &[Op]) {
-    if let Err((law, history)) = live(&Node::new(world), ops, None, true) {
-        panic!("{history}\n{law}");
+fn assert_no_violation(world: World, ops: &[Op]) {
+    if let Err((violation, trace)) = run_sequence(&Node::new(world), ops, None, true) {
+        panic!("{trace}\n{violation}");
     }
 }
 
 /// The list that showed the sandbox vouched for the end of its pod.
 #[test]
-fn law3_fresh_while_a_wrong_end_is_undecided() {
-    holds(
-        LYING,
+fn invariant_3_fresh_while_a_wrong_end_is_undecided() {
+    assert_no_violation(
+        FALSE_EVENTS,
         &[
             Subscribe,
             Run(A),
             KillSandbox(A),
-            Tell(A, None, Lie::Deleted),
+            FalseEvent(A, None, FalseEventType::Deleted),
         ],
     );
 }
 
 /// The inspection that named the pod moved the sandbox there and left the container behind.
 #[test]
-fn law3_fresh_when_a_container_without_a_name_finds_its_pod() {
-    holds(
+fn invariant_3_fresh_when_a_container_without_a_name_finds_its_pod() {
+    assert_no_violation(
         World {
-            lies: false,
-            ..LYING
+            false_events: false,
+            ..FALSE_EVENTS
         },
         &[
             Run(B),
@@ -60,7 +60,7 @@ fn law3_fresh_when_a_container_without_a_name_finds_its_pod() {
             Create(B, App),
             Create(B, Log),
             Relist(B),
-            deliver(0, How::Nameless, true),
+            deliver(0, EventForm::MissingMetadata, true),
             FinishInspection {
                 n: 0,
                 outcome: Outcome::Whole,
@@ -73,46 +73,46 @@ fn law3_fresh_when_a_container_without_a_name_finds_its_pod() {
 
 /// The list for the first wrong removal answered after the time of the second.
 #[test]
-fn law10_cache_equals_truth_after_two_wrong_removals() {
-    holds(
-        LYING,
+fn invariant_10_cache_equals_truth_after_two_wrong_removals() {
+    assert_no_violation(
+        FALSE_EVENTS,
         &[
             Subscribe,
             Run(B),
             Create(B, Log),
             DeliverAll,
-            Tell(B, Some(Log), Lie::Deleted),
-            deliver(0, How::NoContainers, false),
+            FalseEvent(B, Some(Log), FalseEventType::Deleted),
+            deliver(0, EventForm::NoContainers, false),
             Run(A),
-            Tell(A, None, Lie::Deleted),
-            deliver(2, How::Bare, false),
+            FalseEvent(A, None, FalseEventType::Deleted),
+            deliver(2, EventForm::Bare, false),
         ],
     );
 }
 
-/// The sandbox was removed while the read was under way; the container's end was in dispute.
+/// The sandbox was removed while the read was in flight; the container's end was in dispute.
 #[test]
-fn law1_one_truth_of_what_is_removed_during_a_read() {
+fn invariant_1_one_truth_of_what_is_removed_during_a_read() {
     let finish = |sees| FinishInspection {
         n: 0,
         outcome: Outcome::Whole,
         began: Began::WhenAsked,
         sees,
     };
-    holds(
-        LYING,
+    assert_no_violation(
+        FALSE_EVENTS,
         &[
             Subscribe,
             Run(B),
             Create(B, App),
-            Tell(B, Some(App), Lie::Stopped),
+            FalseEvent(B, Some(App), FalseEventType::Stopped),
             KillSandbox(B),
             DeliverAll,
             Wait(B, After::Now),
-            Tell(B, None, Lie::Deleted),
+            FalseEvent(B, None, FalseEventType::Deleted),
             finish(Sees::ItsEnd),
             RemoveSandbox(B),
-            deliver(0, How::Whole, false),
+            deliver(0, EventForm::Whole, false),
             finish(Sees::ItsBegin),
         ],
     );
@@ -120,7 +120,7 @@ fn law1_one_truth_of_what_is_removed_during_a_read() {
 
 /// What an event had told of an id before reads overruled it came to count after that.
 #[test]
-fn law2_event_kept_aside_is_overruled_with_what_was_recorded() {
+fn invariant_2_event_kept_aside_is_overruled_with_what_was_recorded() {
     let whole = |began| FinishInspection {
         n: 0,
         outcome: Outcome::Whole,
@@ -132,8 +132,8 @@ fn law2_event_kept_aside_is_overruled_with_what_was_recorded() {
         began: Began::WhenAsked,
         sees: Sees::ItsEnd,
     };
-    holds(
-        LYING,
+    assert_no_violation(
+        FALSE_EVENTS,
         &[
             Subscribe,
             Run(A),
@@ -144,22 +144,22 @@ fn law2_event_kept_aside_is_overruled_with_what_was_recorded() {
             Create(B, Log),
             Start(B, Log),
             DeliverAll,
-            Tell(A, Some(App), Lie::Stopped),
-            deliver(0, How::Whole, false),
+            FalseEvent(A, Some(App), FalseEventType::Stopped),
+            deliver(0, EventForm::Whole, false),
             whole(Began::WhenAsked),
             no_list,
-            Wait(Nobody, After::Now),
+            Wait(Unknown, After::Now),
             Create(B, App),
-            Tell(B, Some(App), Lie::Stopped),
+            FalseEvent(B, Some(App), FalseEventType::Stopped),
             Wait(B, After::Now),
             whole(Began::WhenAsked),
-            deliver(1, How::Bare, false),
+            deliver(1, EventForm::Bare, false),
             Wait(B, After::Now),
             no_list,
-            Tell(B, Some(App), Lie::Stopped),
+            FalseEvent(B, Some(App), FalseEventType::Stopped),
             whole(Began::WhenAsked),
             DeliverAll,
-            Tell(B, Some(App), Lie::Stopped),
+            FalseEvent(B, Some(App), FalseEventType::Stopped),
             whole(Began::Now),
             Advance(99),
         ],

@@ -1,16 +1,16 @@
-//! What the runtime says of the truth: list rows, statuses, inspections and events.
+//! What the runtime says of the oracle: list rows, statuses, inspections and events.
 
 use pleg_core::{
     CallError, CallErrorKind, ContainerDetails, Details, EventType, HeldId, Identity, Instant,
     Kind, PodCall, PodRead, PodUid, Report, ReportedState, RuntimeEvent, SandboxDetails, WallTime,
 };
 
-use super::node::{Flavor, Happening, Life, Node, State};
-use super::ops::{How, Stamp};
+use super::node::{Node, Object, RuntimeKind, State, Transition};
+use super::ops::{EventForm, Stamp};
 
 pub const MS: u64 = 1_000_000;
 /// The wall clock at the origin of the monotonic one.
-const WALL: i64 = 1_700_000_000_000_000_000;
+const WALL_ORIGIN: i64 = 1_700_000_000_000_000_000;
 
 pub fn instant(ms: u64) -> Instant {
     Instant::from_nanos(ms * MS)
@@ -18,47 +18,47 @@ pub fn instant(ms: u64) -> Instant {
 
 /// The wall clock, in nanoseconds.
 pub fn wall(ms: u64, offset_ms: i64) -> i64 {
-    WALL + (ms as i64 + offset_ms) * MS as i64
+    WALL_ORIGIN + (ms as i64 + offset_ms) * MS as i64
 }
 
 /// What a list row says.
-pub fn row(life: &Life, t: u64) -> Option<Report> {
-    let shown = match life.at(t)? {
+pub fn row(object: &Object, t: u64) -> Option<Report> {
+    let shown = match object.at(t)? {
         State::Created => ReportedState::Created,
         State::Running => ReportedState::Running,
         State::Exited => ReportedState::Exited,
-        State::Gone => return None,
+        State::Removed => return None,
     };
     Some(Report {
-        id: life.id.clone(),
+        id: object.id.clone(),
         shown,
         identity: Identity {
-            pod: Some(life.pod.uid()),
+            pod: Some(object.pod.uid()),
             namespace: Some("ns".into()),
             pod_name: Some("name".into()),
-            sandbox: life.sandbox.clone(),
-            name: life.name.map(|n| n.as_str().into()),
-            attempt: life.attempt,
-            created_at: WallTime::claimed(wall(life.created, 0)),
-            ..Identity::unknown(life.kind)
+            sandbox: object.sandbox.clone(),
+            name: object.name.map(|n| n.as_str().into()),
+            attempt: object.attempt,
+            created_at: WallTime::claimed(wall(object.created, 0)),
+            ..Identity::unknown(object.kind)
         },
-        details: Details::none(life.kind),
+        details: Details::none(object.kind),
     })
 }
 
 /// What a status says. A container's does not say which sandbox it is in.
-pub fn status(life: &Life, t: u64) -> Option<Report> {
-    let mut report = row(life, t)?;
+pub fn status(object: &Object, t: u64) -> Option<Report> {
+    let mut report = row(object, t)?;
     report.identity.sandbox = None;
-    report.details = match life.kind {
+    report.details = match object.kind {
         Kind::Sandbox => Details::from(SandboxDetails {
-            ips: [format!("10.0.0.{}", life.attempt).into()].into(),
+            ips: [format!("10.0.0.{}", object.attempt).into()].into(),
             ..SandboxDetails::default()
         }),
         Kind::Container => Details::from(ContainerDetails {
-            exit_code: (report.shown == ReportedState::Exited).then_some(life.code),
+            exit_code: (report.shown == ReportedState::Exited).then_some(object.code),
             reason: match report.shown {
-                ReportedState::Exited if life.failed_to_start => "StartError".into(),
+                ReportedState::Exited if object.failed_to_start => "StartError".into(),
                 ReportedState::Exited => "Error".into(),
                 _ => "".into(),
             },
@@ -87,8 +87,8 @@ impl Moments {
 /// Both lists of the node, each true for its own moment.
 pub fn list(node: &Node, moments: Moments) -> Vec<Report> {
     let of = |kind, t| {
-        let lives = node.lives.iter().filter(move |l| l.kind == kind);
-        lives.filter_map(move |l| row(l, t))
+        let objects = node.objects.iter().filter(move |l| l.kind == kind);
+        objects.filter_map(move |l| row(l, t))
     };
     of(Kind::Sandbox, moments.first)
         .chain(of(Kind::Container, moments.second))
@@ -98,9 +98,11 @@ pub fn list(node: &Node, moments: Moments) -> Vec<Report> {
 /// The answers to the calls of an inspection.
 pub fn inspect(node: &Node, uid: &PodUid, held: &[HeldId], moments: Moments) -> PodRead {
     let rows = |kind: Kind| -> Vec<Report> {
-        let of_pod = |life: &&Life| life.kind == kind && life.pod.uid() == *uid;
-        let of_pod = node.lives.iter().filter(of_pod);
-        of_pod.filter_map(|life| row(life, moments.first)).collect()
+        let of_pod = |object: &&Object| object.kind == kind && object.pod.uid() == *uid;
+        let of_pod = node.objects.iter().filter(of_pod);
+        of_pod
+            .filter_map(|object| row(object, moments.first))
+            .collect()
     };
     let mut read = PodRead::new(held);
     while let Some(call) = read.next_call() {
@@ -108,8 +110,8 @@ pub fn inspect(node: &Node, uid: &PodUid, held: &[HeldId], moments: Moments) -> 
             PodCall::Sandboxes => Ok(rows(Kind::Sandbox)),
             PodCall::Containers => Ok(rows(Kind::Container)),
             PodCall::Status(id, kind) => {
-                let life = node.life(id);
-                let found = life.and_then(|life| status(life, moments.of(*kind)));
+                let object = node.object(id);
+                let found = object.and_then(|object| status(object, moments.of(*kind)));
                 let found = found.map(|report| vec![report]);
                 found.ok_or_else(|| CallError::new("Test", CallErrorKind::NotFound, ""))
             }
@@ -120,62 +122,62 @@ pub fn inspect(node: &Node, uid: &PodUid, held: &[HeldId], moments: Moments) -> 
 }
 
 /// The event of a happening as it arrives now.
-pub fn event(node: &Node, happening: &Happening, how: How, late: bool) -> RuntimeEvent {
-    let life = &node.lives[happening.life];
+pub fn event(node: &Node, transition: &Transition, how: EventForm, late: bool) -> RuntimeEvent {
+    let object = &node.objects[transition.object];
     // What was kept for the next stream was made then.
-    let made_then = node.stream.is_none_or(|since| happening.at <= since);
-    let (seen, offset) = if late && !made_then {
+    let sent_earlier = node.stream.is_none_or(|since| transition.at <= since);
+    let (seen, offset) = if late && !sent_earlier {
         (node.now, node.wall_offset)
     } else {
-        (happening.at, happening.wall_offset)
+        (transition.at, transition.wall_offset)
     };
-    let sandbox_id = life.sandbox.as_ref().unwrap_or(&life.id);
-    let is_deletion = life.kind == Kind::Sandbox && happening.event == EventType::Deleted;
-    let mut sandbox = node.life(sandbox_id).and_then(|s| {
+    let sandbox_id = object.sandbox.as_ref().unwrap_or(&object.id);
+    let is_deletion = object.kind == Kind::Sandbox && transition.event == EventType::Deleted;
+    let mut sandbox = node.object(sandbox_id).and_then(|s| {
         // containerd 2 reads a sandbox's status before it deletes the entry.
-        let earlier = is_deletion && node.world.flavor == Flavor::Containerd2;
+        let earlier = is_deletion && node.world.runtime == RuntimeKind::Containerd2;
         let at = match s.removed {
             Some(gone) if earlier => seen.min(gone - 1),
             _ => seen,
         };
         status(s, at)
     });
-    let comes_along = |l: &&Life| match node.world.flavor {
-        Flavor::Crio => l.kind == Kind::Container && l.pod == life.pod,
+    let in_same_event = |l: &&Object| match node.world.runtime {
+        RuntimeKind::Crio => l.kind == Kind::Container && l.pod == object.pod,
         _ => l.sandbox.as_ref() == Some(sandbox_id),
     };
-    let lives = node.lives.iter().filter(comes_along);
-    let mut containers: Vec<Report> = lives.filter_map(|l| status(l, seen)).collect();
-    if matches!(how, How::NoSandbox | How::Bare) {
+    let objects = node.objects.iter().filter(in_same_event);
+    let mut containers: Vec<Report> = objects.filter_map(|l| status(l, seen)).collect();
+    if matches!(how, EventForm::NoSandbox | EventForm::Bare) {
         sandbox = None;
     }
-    if matches!(how, How::NoContainers | How::Bare) {
+    if matches!(how, EventForm::NoContainers | EventForm::Bare) {
         containers.clear();
     }
     for report in sandbox.iter_mut().chain(&mut containers) {
         match how {
-            How::Nameless => {
+            EventForm::MissingMetadata => {
                 report.identity = Identity {
                     unlabelled: true,
                     ..Identity::unknown(report.identity.kind)
                 };
             }
-            How::Unknown => blur(report),
+            EventForm::Unknown => mark_unknown(report),
             _ => {}
         }
     }
     let truly = wall(seen, offset);
     let hour = 3_600_000 * MS as i64;
     let created_at = match how {
-        How::Stamped(Stamp::Zero) => 0,
-        How::Stamped(Stamp::Negative) => -6_795_364_578_871_345_152,
-        How::Stamped(Stamp::HourAgo) => truly - hour,
-        How::Stamped(Stamp::NextHour) => truly + hour,
+        EventForm::Stamped(Stamp::Zero) => 0,
+        EventForm::Stamped(Stamp::Negative) => -6_795_364_578_871_345_152,
+        EventForm::Stamped(Stamp::HourAgo) => truly - hour,
+        EventForm::Stamped(Stamp::NextHour) => truly + hour,
         _ => truly,
     };
     RuntimeEvent {
-        id: life.id.clone(),
-        event: happening.event,
+        id: object.id.clone(),
+        event: transition.event,
         created_at,
         sandbox,
         containers,
@@ -183,7 +185,7 @@ pub fn event(node: &Node, happening: &Happening, how: How, late: bool) -> Runtim
 }
 
 /// The runtime does not know its state.
-pub fn blur(report: &mut Report) {
+pub fn mark_unknown(report: &mut Report) {
     report.shown = ReportedState::Unknown;
     report.details = Details::none(report.identity.kind);
 }

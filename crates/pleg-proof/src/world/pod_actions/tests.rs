@@ -6,7 +6,7 @@ use pleg_core::{
 };
 
 use super::{Policy, Spec, Step, decide};
-use crate::runtime::{WALL, uid};
+use crate::runtime::{WALL_ORIGIN, uid};
 
 const APP: Spec = Spec {
     policy: Policy::Always,
@@ -27,7 +27,7 @@ fn identity(kind: Kind, attempt: u32, created: i64) -> Identity {
     Identity {
         pod: Some(uid(0)),
         attempt,
-        created_at: WallTime::claimed(WALL + created),
+        created_at: WallTime::claimed(WALL_ORIGIN + created),
         ..Identity::unknown(kind)
     }
 }
@@ -71,12 +71,12 @@ fn app(
 fn status(reports: &[Report]) -> PodStatus {
     let now = Instant::from_nanos(1_000_000);
     let mut status = PodStatus::nothing(uid(0));
-    let Ok(mut machine) = Reconciler::new(Settings::default(), now) else {
+    let Ok(mut reconciler) = Reconciler::new(Settings::default(), now) else {
         return status;
     };
-    while let Some(output) = machine.poll_output() {
+    while let Some(output) = reconciler.poll_output() {
         match output {
-            Output::List { ticket, .. } => machine.handle_list(
+            Output::List { ticket, .. } => reconciler.handle_list(
                 now,
                 List {
                     ticket,
@@ -85,7 +85,7 @@ fn status(reports: &[Report]) -> PodStatus {
                     rows: Ok(reports.iter().cloned().collect()),
                 },
             ),
-            Output::Inspect { ticket, .. } => machine.handle_inspection(
+            Output::Inspect { ticket, .. } => reconciler.handle_inspection(
                 now,
                 Inspection {
                     ticket,

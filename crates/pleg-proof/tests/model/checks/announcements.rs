@@ -1,19 +1,19 @@
-//! Law 9: what is announced, to one who keeps up and to one who lags.
+//! Invariant 9: what is announced, to a subscriber that keeps up and to a lagging subscriber.
 
 use std::collections::BTreeSet;
 
 use pleg_core::{Id, Inbox, LifecycleType, PodLifecycleEvent, TerminalRecord};
 
-use super::cached::seen;
-use super::{Laws, hold};
+use super::cache::seen;
+use super::{Checks, hold};
+use crate::harness::Violation;
 use crate::node::{Node, State};
-use crate::stand::Broken;
 
 /// What was announced of one incarnation of an id.
 #[derive(Clone, Debug, Default)]
-pub struct Said(pub Vec<LifecycleType>);
+pub struct Announced(pub Vec<LifecycleType>);
 
-impl Said {
+impl Announced {
     pub fn has(&self, what: LifecycleType) -> bool {
         self.0.contains(&what)
     }
@@ -29,53 +29,53 @@ const fn rank(what: LifecycleType) -> u32 {
     }
 }
 
-impl Laws {
+impl Checks {
     pub(super) fn announce(
         &mut self,
         node: &Node,
         event: &PodLifecycleEvent,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), Violation> {
         self.lagging.push(event);
         let Some(subject) = &event.subject else {
             return Ok(());
         };
         let (id, what) = (&subject.id, event.event);
-        let silent = self.silent.contains(id) && subject.incarnation == 0;
+        let first_seen_removed = self.first_seen_removed.contains(id) && subject.incarnation == 0;
         hold!(
-            !silent,
-            "law6-silent-end",
+            !first_seen_removed,
+            "invariant-6-first-seen-removed-is-silent",
             "{what} of {id}, which was first heard of as removed"
         );
         let went_back = self.went_back.get(id).copied().unwrap_or_default();
         hold!(
             subject.incarnation <= went_back,
-            "law2-incarnation",
+            "invariant-2-incarnation",
             "{what} of {id} in incarnation {}, it went back {went_back} times",
             subject.incarnation
         );
-        let said = self
-            .said
+        let announced = self
+            .announced
             .entry((id.clone(), subject.incarnation))
             .or_default();
         if rank(what) > 0 {
             hold!(
-                !said.has(what),
-                "law9-once",
+                !announced.has(what),
+                "invariant-9-once",
                 "{what} of {id} is announced again"
             );
-            let later = said.0.iter().any(|&e| rank(e) > rank(what));
+            let later = announced.0.iter().any(|&e| rank(e) > rank(what));
             hold!(
                 !later,
-                "law9-in-order",
+                "invariant-9-in-order",
                 "{what} of {id} comes after {:?}",
-                said.0
+                announced.0
             );
         }
-        said.0.push(what);
-        let ran = self.ran.contains(id);
+        announced.0.push(what);
+        let seen_running = self.seen_running.contains(id);
         hold!(
-            what != LifecycleType::ContainerStarted || ran,
-            "law9-started-was-seen",
+            what != LifecycleType::ContainerStarted || seen_running,
+            "invariant-9-started-was-seen",
             "{id} was never seen running"
         );
         let cached = self.cache.get(&event.uid).map(|v| seen(&v.status));
@@ -91,30 +91,38 @@ impl Laws {
         };
         hold!(
             shows_it,
-            "law9-cache-first",
+            "invariant-9-cache-first",
             "{what} of {id}, and the cache shows {cached:?}"
         );
-        let code = node.life(id).map(|l| l.code);
+        let code = node.object(id).map(|l| l.code);
         hold!(
             subject.exit_code.is_none() || subject.exit_code == code,
-            "law9-true-exit-code",
+            "invariant-9-true-exit-code",
             "{what} of {id} with exit code {:?}, it is {code:?}",
             subject.exit_code
         );
         Ok(())
     }
 
-    pub(super) fn ends(&self, node: &Node, records: &[TerminalRecord]) -> Result<(), Broken> {
+    pub(super) fn terminal_records(
+        &self,
+        node: &Node,
+        records: &[TerminalRecord],
+    ) -> Result<(), Violation> {
         for end in records {
             let same = records
                 .iter()
                 .filter(|r| (r.kind, &r.name) == (end.kind, &end.name));
-            hold!(same.count() <= 3, "law9-bounded-ends", "{records:?}");
-            let life = node.life(&end.id);
             hold!(
-                life.is_some_and(|l| end.exit_code.is_none_or(|c| c == l.code)),
-                "law9-true-exit-code",
-                "{end:?} of {life:?}"
+                same.count() <= 3,
+                "invariant-9-bounded-terminal-records",
+                "{records:?}"
+            );
+            let object = node.object(&end.id);
+            hold!(
+                object.is_some_and(|l| end.exit_code.is_none_or(|c| c == l.code)),
+                "invariant-9-true-exit-code",
+                "{end:?} of {object:?}"
             );
         }
         Ok(())
@@ -125,17 +133,17 @@ impl Laws {
 pub struct Lagging {
     inbox: Inbox,
     /// The ends that it has to be told of.
-    owed: BTreeSet<(Id, u32, LifecycleType)>,
+    due: BTreeSet<(Id, u32, LifecycleType)>,
     /// Those that it was told it had missed, by a snapshot that it took.
-    excused: BTreeSet<(Id, u32, LifecycleType)>,
+    lagged: BTreeSet<(Id, u32, LifecycleType)>,
 }
 
 impl Lagging {
     pub(super) fn new() -> Self {
         Self {
             inbox: Inbox::new(3),
-            owed: BTreeSet::new(),
-            excused: BTreeSet::new(),
+            due: BTreeSet::new(),
+            lagged: BTreeSet::new(),
         }
     }
 
@@ -145,34 +153,38 @@ impl Lagging {
     }
 
     fn push(&mut self, event: &PodLifecycleEvent) {
-        self.owed.extend(Self::key(event));
+        self.due.extend(Self::key(event));
         self.inbox.push(event.clone());
     }
 
-    pub fn take(&mut self, most: usize) -> Result<(), Broken> {
+    pub fn take(&mut self, most: usize) -> Result<(), Violation> {
         for _ in 0..most {
             if self.inbox.take_missed().is_some() {
-                self.excused.append(&mut self.owed);
+                self.lagged.append(&mut self.due);
             }
             let Some(event) = self.inbox.pop() else {
                 break;
             };
             if let Some(key) = Self::key(&event) {
-                let is_owed = self.owed.remove(&key) || self.excused.remove(&key);
-                hold!(is_owed, "law9-lagging-once", "{key:?} is taken twice");
+                let is_owed = self.due.remove(&key) || self.lagged.remove(&key);
+                hold!(
+                    is_owed,
+                    "invariant-9-lagging-once",
+                    "{key:?} is taken twice"
+                );
             }
         }
         Ok(())
     }
 
     /// It takes all there is: nothing that mattered was lost in silence.
-    pub fn catch_up(&mut self) -> Result<(), Broken> {
+    pub fn catch_up(&mut self) -> Result<(), Violation> {
         self.take(usize::MAX)?;
         hold!(
-            self.owed.is_empty(),
-            "law9-lagging-misses-no-end",
+            self.due.is_empty(),
+            "invariant-9-lagging-misses-no-terminal-event",
             "{:?}",
-            self.owed
+            self.due
         );
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Laws 2, 3, 5, 6 and 7, as the cache shows them.
+//! Invariants 2, 3, 5, 6 and 7, as the cache shows them.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use pleg_core::{
     SandboxState, WaiterId,
 };
 
-use super::{Input, Laws, hold};
+use super::{Checks, Input, hold};
+use crate::harness::Violation;
 use crate::node::{Node, State};
 use crate::ops::Pod;
-use crate::stand::Broken;
-use crate::told::{MS, instant};
+use crate::reports::{MS, instant};
 
 /// What a status shows of one id.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,19 +69,19 @@ pub fn seen(status: &PodStatus) -> BTreeMap<Id, Seen> {
     all
 }
 
-impl Laws {
+impl Checks {
     pub(super) fn publish(
         &mut self,
         node: &Node,
         now: u64,
         uid: &PodUid,
         view: &PodView,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), Violation> {
         let before = self.cache.get(uid).cloned();
         if let Some(old) = before.as_ref().filter(|v| !v.status.is_nothing()) {
             hold!(
                 view.as_of >= old.as_of,
-                "law3-never-older",
+                "invariant-3-never-older",
                 "{uid} was as of {:?} and is as of {:?}",
                 old.as_of,
                 view.as_of
@@ -91,68 +91,75 @@ impl Laws {
         let new = seen(&view.status);
         for (id, seen) in &new {
             self.shows(node, now, id, seen)?;
-            if let Some(old) = old.get(id).filter(|_| !self.lied.contains_key(id)) {
+            if let Some(old) = old
+                .get(id)
+                .filter(|_| !self.misreported_at.contains_key(id))
+            {
                 let kept = (old.sandbox.is_none() || old.sandbox == seen.sandbox)
                     && (old.name.is_empty() || old.name == seen.name)
                     && (old.code.is_none() || old.code == seen.code);
                 hold!(
                     kept,
-                    "law7-nothing-erased",
+                    "invariant-7-nothing-erased",
                     "{id} was {old:?} and is {seen:?}"
                 );
             }
         }
         self.fresh(node, now, uid, view)?;
         self.cache.insert(uid.clone(), view.clone());
-        self.vanished(now, old.keys().filter(|id| !new.contains_key(*id)));
+        self.left_cache(now, old.keys().filter(|id| !new.contains_key(*id)));
         Ok(())
     }
 
     /// One id in the cache.
-    fn shows(&mut self, node: &Node, now: u64, id: &Id, seen: &Seen) -> Result<(), Broken> {
-        let life = node.life(id);
-        let real = life.and_then(|l| l.at(now));
+    fn shows(&mut self, node: &Node, now: u64, id: &Id, seen: &Seen) -> Result<(), Violation> {
+        let object = node.object(id);
+        let real = object.and_then(|l| l.at(now));
         hold!(
             real.is_some(),
-            "law2-nothing-invented",
+            "invariant-2-nothing-invented",
             "{id} never existed"
         );
-        if let (Some(life), Some(code)) = (life, seen.code) {
+        if let (Some(object), Some(code)) = (object, seen.code) {
             hold!(
-                code == life.code && life.exited.is_some(),
-                "law2-true-exit-code",
-                "{id} is shown with exit code {code}, {life:?}"
+                code == object.code && object.exited.is_some(),
+                "invariant-2-true-exit-code",
+                "{id} is shown with exit code {code}, {object:?}"
             );
             hold!(
                 seen.state.is_none_or(|s| s == State::Exited),
-                "law2-true-exit-code",
+                "invariant-2-true-exit-code",
                 "{id} has an exit code and is {:?}",
                 seen.state
             );
         }
         let Some(state) = seen.state else {
-            if self.believed.get(id).is_none_or(|(s, _)| *s < State::Gone) {
+            if self
+                .recorded
+                .get(id)
+                .is_none_or(|(s, _)| *s < State::Removed)
+            {
                 self.ever_shown.insert(id.clone());
             }
             return Ok(());
         };
-        if !self.lied.contains_key(id) {
+        if !self.misreported_at.contains_key(id) {
             hold!(
                 Some(state) <= real,
-                "law2-not-ahead",
+                "invariant-2-state-reached",
                 "{id} is shown {state:?} and is {real:?}"
             );
         }
-        match self.believed.get(id).copied() {
-            Some((State::Gone, since)) if self.reappears(id, state, since) => return Ok(()),
-            Some((believed, since)) if believed > state => {
-                self.may_go_back(now, id, state, (believed, since))?;
+        match self.recorded.get(id).copied() {
+            Some((State::Removed, since)) if self.is_shown_again(id, state, since) => return Ok(()),
+            Some((recorded, since)) if recorded > state => {
+                self.may_be_overruled(now, id, state, (recorded, since))?;
                 *self.went_back.entry(id.clone()).or_default() += 1;
-                self.believed.insert(id.clone(), (state, now));
+                self.recorded.insert(id.clone(), (state, now));
             }
-            Some((believed, _)) if believed == state => {}
+            Some((recorded, _)) if recorded == state => {}
             _ => {
-                self.believed.insert(id.clone(), (state, now));
+                self.recorded.insert(id.clone(), (state, now));
             }
         }
         self.ever_shown.insert(id.clone());
@@ -161,93 +168,102 @@ impl Laws {
 
     /// A removed id is shown as the newest read showed it, until that is decided: when it is, it was
     /// shown twice, far enough apart.
-    fn reappears(&self, id: &Id, state: State, since: u64) -> bool {
-        let sights = self.sights.get(id).map(Vec::as_slice).unwrap_or_default();
-        let newest = sights.iter().map(|s| s.began).max();
-        let mut newest = sights.iter().filter(|s| Some(s.began) == newest);
+    fn is_shown_again(&self, id: &Id, state: State, since: u64) -> bool {
+        let sightings = self
+            .sightings
+            .get(id)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        let newest = sightings.iter().map(|s| s.began).max();
+        let mut newest = sightings.iter().filter(|s| Some(s.began) == newest);
         let shown = newest.any(|s| s.began > since && s.state == state);
-        shown && !self.is_denied_twice(id, (State::Gone, since))
+        shown && !self.is_contradicted_twice(id, (State::Removed, since))
     }
 
     /// A state is overruled only when a call has shown an earlier one twice, in reads begun after
     /// it was believed, far enough apart.
-    fn may_go_back(
+    fn may_be_overruled(
         &self,
         now: u64,
         id: &Id,
         to: State,
-        (believed, since): (State, u64),
-    ) -> Result<(), Broken> {
-        let gone = believed == State::Gone;
-        let lied = self.lied.contains_key(id);
+        (recorded, since): (State, u64),
+    ) -> Result<(), Violation> {
+        let gone = recorded == State::Removed;
+        let misreported_at = self.misreported_at.contains_key(id);
         match gone {
             true => hold!(
-                lied,
-                "law6-removed-stays",
+                misreported_at,
+                "invariant-6-removed-stays",
                 "{id} was removed and is {to:?} again"
             ),
             false => hold!(
-                lied,
-                "law2-forward",
-                "{id} was {believed:?} and is {to:?} again"
+                misreported_at,
+                "invariant-2-forward",
+                "{id} was {recorded:?} and is {to:?} again"
             ),
         }
-        let sights = self.sights.get(id);
+        let sightings = self.sightings.get(id);
         hold!(
-            self.is_denied_twice(id, (believed, since)),
-            "law2-overruled-late",
-            "{id} is {to:?} again at {now}, believed {believed:?} since {since}: {sights:?}"
+            self.is_contradicted_twice(id, (recorded, since)),
+            "invariant-2-overrule-delay",
+            "{id} is {to:?} again at {now}, believed {recorded:?} since {since}: {sightings:?}"
         );
         Ok(())
     }
 
     /// Whether one call has shown an earlier state twice since, far enough apart.
-    fn is_denied_twice(&self, id: &Id, (believed, since): (State, u64)) -> bool {
-        let apart = match believed {
-            State::Gone => 10_000,
+    fn is_contradicted_twice(&self, id: &Id, (recorded, since): (State, u64)) -> bool {
+        let apart = match recorded {
+            State::Removed => 10_000,
             _ => 100,
         };
-        let sights = self.sights.get(id).map(Vec::as_slice).unwrap_or_default();
-        let against = |s: &&super::Sight| s.began > since && s.state < believed;
-        sights.iter().filter(against).any(|first| {
-            let is_second = |s: &super::Sight| s.by == first.by && s.began >= first.began + apart;
-            sights.iter().filter(against).any(is_second)
+        let sightings = self
+            .sightings
+            .get(id)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        let against = |s: &&super::Sighting| s.began > since && s.state < recorded;
+        sightings.iter().filter(against).any(|first| {
+            let is_second =
+                |s: &super::Sighting| s.by == first.by && s.began >= first.began + apart;
+            sightings.iter().filter(against).any(is_second)
         })
     }
 
     /// These are not in their pod any more. One whose pod became known only now has moved.
-    fn vanished<'a>(&mut self, now: u64, ids: impl IntoIterator<Item = &'a Id>) {
+    fn left_cache<'a>(&mut self, now: u64, ids: impl IntoIterator<Item = &'a Id>) {
         for id in ids {
             let moved = self
                 .cache
                 .values()
                 .any(|v| seen(&v.status).contains_key(id));
             if !moved {
-                self.believed.insert(id.clone(), (State::Gone, now));
+                self.recorded.insert(id.clone(), (State::Removed, now));
             }
         }
     }
 
-    pub(super) fn withdraw(&mut self, now: u64, uid: &PodUid) -> Result<(), Broken> {
+    pub(super) fn pod_removed(&mut self, now: u64, uid: &PodUid) -> Result<(), Violation> {
         if let Some(view) = self.cache.get_mut(uid) {
             let before = seen(&view.status);
             let nothing = PodStatus::nothing(uid.clone()).into();
             *view = PodView::new(nothing, view.as_of, view.inspected);
-            self.vanished(now, before.keys());
+            self.left_cache(now, before.keys());
         }
         Ok(())
     }
 
-    pub(super) fn swept(
+    pub(super) fn list_applied(
         &mut self,
         node: &Node,
         now: u64,
         as_of: Instant,
         gone: &[PodUid],
-    ) -> Result<(), Broken> {
+    ) -> Result<(), Violation> {
         hold!(
             self.lists.iter().any(|(_, began)| instant(*began) == as_of),
-            "law3-as-of-a-read",
+            "invariant-3-as-of-a-read",
             "swept as of {as_of:?}, when no complete list began"
         );
         for uid in gone {
@@ -265,18 +281,18 @@ impl Laws {
         Ok(())
     }
 
-    pub(super) fn confirm(
+    pub(super) fn refreshed(
         &mut self,
         node: &Node,
         now: u64,
         as_of: Instant,
         pods: &Confirmed,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), Violation> {
         for uid in &pods.among(self.cache.keys().cloned()) {
             let view = self.cache.get_mut(uid);
             hold!(
                 view.is_some(),
-                "law3-confirmed-is-cached",
+                "invariant-3-refreshed-is-cached",
                 "{uid} is not in the cache"
             );
             if let Some(view) = view {
@@ -290,7 +306,13 @@ impl Laws {
 
     /// A view as of t rests on a complete read that began then, and shows what was true then, or
     /// later.
-    pub fn fresh(&self, node: &Node, now: u64, uid: &PodUid, view: &PodView) -> Result<(), Broken> {
+    pub fn fresh(
+        &self,
+        node: &Node,
+        now: u64,
+        uid: &PodUid,
+        view: &PodView,
+    ) -> Result<(), Violation> {
         let Some(as_of) = view.as_of else {
             return Ok(());
         };
@@ -302,35 +324,42 @@ impl Laws {
         let began = |all: &[(_, u64)], t| all.iter().any(|(_, b)| instant(*b) == t);
         hold!(
             began(&self.lists, as_of) || began(inspections, as_of),
-            "law3-as-of-a-read",
+            "invariant-3-as-of-a-read",
             "{uid} is as of {as_of:?}, when no complete read began"
         );
         hold!(
             view.inspected
                 .is_none_or(|t| self.status_reads.contains(&t)),
-            "law3-as-of-a-read",
+            "invariant-3-as-of-a-read",
             "{uid} was inspected {:?}, when no read of a status began",
             view.inspected
         );
         let t = as_of.as_nanos() / MS;
         let shown = seen(&view.status);
-        for life in node.lives.iter().filter(|l| l.pod.uid() == *uid) {
-            let lied = self.lied.get(&life.id).is_some_and(|&told| told >= t);
-            if !life.exists(t) || !life.exists(now) || lied {
+        for object in node.objects.iter().filter(|l| l.pod.uid() == *uid) {
+            let misreported_at = self
+                .misreported_at
+                .get(&object.id)
+                .is_some_and(|&told| told >= t);
+            if !object.exists(t) || !object.exists(now) || misreported_at {
                 continue;
             }
-            let Some(seen) = shown.get(&life.id) else {
-                return Err(format!("law3-fresh: {uid} as of {t} lacks {}", life.id));
+            let Some(seen) = shown.get(&object.id) else {
+                return Err(format!(
+                    "invariant-3-fresh: {uid} as of {t} lacks {}",
+                    object.id
+                ));
             };
             // An UNKNOWN of that read or a later one may lie over it, or have lain.
-            let unsure = seen.unknown || self.unsure.get(&life.id).is_some_and(|&u| u >= t);
+            let unknown_since =
+                seen.unknown || self.unknown_since.get(&object.id).is_some_and(|&u| u >= t);
             hold!(
-                unsure || seen.state >= life.at(t),
-                "law3-fresh",
+                unknown_since || seen.state >= object.at(t),
+                "invariant-3-fresh",
                 "{uid} as of {t} shows {} as {:?}, it was {:?}",
-                life.id,
+                object.id,
                 seen.state,
-                life.at(t)
+                object.at(t)
             );
         }
         Ok(())
@@ -343,9 +372,11 @@ impl Laws {
         waiter: WaiterId,
         answer: Result<&PodView, &CallError>,
         input: Input,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), Violation> {
         let Some(asked) = self.waiting.remove(&waiter) else {
-            return Err(format!("law4-answered-once: {waiter:?} does not wait"));
+            return Err(format!(
+                "invariant-4-answered-once: {waiter:?} does not wait"
+            ));
         };
         let failed = self
             .failed
@@ -356,22 +387,22 @@ impl Laws {
             hold!(
                 failed.iter().any(|&t| t > asked.number)
                     || self.unlabelled && self.failed_lists.iter().any(|&t| t > asked.number),
-                "law11-error-of-its-own",
+                "invariant-11-own-error",
                 "{asked:?} gets an error of no read begun after it asked"
             );
             return Ok(());
         };
-        // Where the second look at a denied id is given up, the first one answers.
+        // Where the second look at a denied id is cancelled, the first one answers.
         let given_up = matches!(input, Input::Time) && failed.iter().any(|&t| t > asked.number);
         hold!(
-            given_up || matches!(input, Input::Read | Input::Question),
-            "law4-only-reads-answer",
+            given_up || matches!(input, Input::Read | Input::Request),
+            "invariant-4-only-reads-answer",
             "{asked:?} is answered by {input:?}"
         );
         let as_of = view.as_of.map(|t| t.as_nanos() / MS);
         hold!(
             as_of >= Some(asked.after),
-            "law3-newer-than-asked",
+            "invariant-3-newer-than-asked",
             "{asked:?} is answered as of {as_of:?}"
         );
         if as_of == Some(asked.after) {
@@ -381,22 +412,22 @@ impl Laws {
                 .any(|&(ticket, began)| began == asked.after && ticket > asked.number);
             hold!(
                 served,
-                "law3-newer-than-asked",
+                "invariant-3-newer-than-asked",
                 "{asked:?} is answered by a read that was issued before"
             );
         }
-        self.one_truth(&asked.uid, view)?;
+        self.answer_equals_cache(&asked.uid, view)?;
         self.fresh(node, now, &asked.uid, view)
     }
 
     /// An answer shows what the cache shows.
-    fn one_truth(&self, uid: &PodUid, view: &PodView) -> Result<(), Broken> {
+    fn answer_equals_cache(&self, uid: &PodUid, view: &PodView) -> Result<(), Violation> {
         let cached = self.cache.get(uid).map(|v| seen(&v.status));
         let cached = cached.unwrap_or_default();
         let answered = seen(&view.status);
         hold!(
             answered == cached,
-            "law1-one-truth",
+            "invariant-1-answer-equals-cache",
             "{uid} is answered as {answered:?} and cached as {cached:?}"
         );
         Ok(())

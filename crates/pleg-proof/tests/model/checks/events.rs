@@ -1,17 +1,17 @@
-//! Laws 2, 6 and 8, as events show them: which of them are plausible, and what of them must be
+//! Invariants 2, 6 and 8, as events show them: which of them are plausible, and what of them must be
 //! seen at once.
 
 use std::collections::BTreeSet;
 
 use pleg_core::{Arrival, EventType, Id, Kind, Report, ReportedState, RuntimeEvent, WallTime};
 
-use super::cached::seen;
-use super::{Laws, Pushed, hold, told};
+use super::cache::seen;
+use super::{Checks, Pushed, event_state, hold};
+use crate::harness::Violation;
 use crate::node::{Node, State};
-use crate::stand::Broken;
-use crate::told::MS;
+use crate::reports::MS;
 
-/// Whether events are plausible news (law 6), by our own two clocks.
+/// Whether events are plausible news (invariant 6), by our own two clocks.
 #[derive(Debug, Default)]
 pub(super) struct Plausible {
     /// Our clocks at the last reading: milliseconds, nanoseconds.
@@ -56,7 +56,7 @@ impl Plausible {
 
 /// What must be seen when an event was applied.
 #[derive(Debug)]
-pub struct News {
+pub struct ExpectedEffect {
     plausible: bool,
     id: Id,
     told: Option<State>,
@@ -69,17 +69,17 @@ pub struct News {
     /// Nothing had ever named the subject, and the event names its pod.
     is_new: bool,
     /// Ids that it names and that nothing had named before.
-    strangers: BTreeSet<Id>,
+    unknown_ids: BTreeSet<Id>,
 }
 
-impl Laws {
+impl Checks {
     pub fn subscribed(&mut self, now: u64, wall: WallTime) {
         self.plausible.subscribed(now, wall.as_nanos());
-        self.watch.subscribed(now);
+        self.liveness.subscribed(now);
     }
 
     pub fn cut(&mut self, now: u64) {
-        self.watch.cut(now);
+        self.liveness.cut(now);
     }
 
     /// An event goes into the backlog.
@@ -87,53 +87,53 @@ impl Laws {
         let reports = event.sandbox.iter().chain(&event.containers);
         self.unlabelled |= reports.into_iter().any(|r| r.identity.unlabelled);
         for what in kept(event) {
-            self.on_the_way.insert(what);
+            self.in_backlog.insert(what);
         }
     }
 
-    /// An event is handed to the machine.
-    pub fn arriving(&mut self, node: &Node, now: u64, arrival: &Arrival) -> News {
+    /// An event is handed to the reconciler.
+    pub fn arriving(&mut self, node: &Node, now: u64, arrival: &Arrival) -> ExpectedEffect {
         let event = &arrival.event;
-        self.watch.event();
+        self.liveness.event();
         for what in kept(event) {
-            self.on_the_way.remove(&what);
+            self.in_backlog.remove(&what);
         }
-        let life = node.life(&event.id);
-        let kind = life.map_or(Kind::Container, |l| l.kind);
+        let object = node.object(&event.id);
+        let kind = object.map_or(Kind::Container, |l| l.kind);
         let reports = || event.sandbox.iter().chain(&event.containers);
         let own = reports().find(|r| r.id == event.id);
         let contradicts = event.event == EventType::Deleted
             && own.is_some_and(|r| kind == Kind::Container || r.shown == ReportedState::Running);
-        let told = told(kind, event.event);
-        if !contradicts && told > life.and_then(|l| l.at(now)) {
-            self.lied.insert(event.id.clone(), now);
+        let told = event_state(kind, event.event);
+        if !contradicts && told > object.and_then(|l| l.at(now)) {
+            self.misreported_at.insert(event.id.clone(), now);
         }
-        let is_stranger = |id: &&Id| !self.named.contains(*id);
-        let strangers: BTreeSet<Id> = reports()
+        let is_unknown = |id: &&Id| !self.named.contains(*id);
+        let unknown_ids: BTreeSet<Id> = reports()
             .map(|r| &r.id)
             .chain([&event.id])
-            .filter(is_stranger)
+            .filter(is_unknown)
             .cloned()
             .collect();
-        let new = strangers.contains(&event.id);
+        let new = unknown_ids.contains(&event.id);
         let was_gone = self.is_gone(&event.id);
-        if told == Some(State::Gone) && !contradicts {
+        if told == Some(State::Removed) && !contradicts {
             if new {
-                self.silent.insert(event.id.clone());
+                self.first_seen_removed.insert(event.id.clone());
             }
-            let believed = self
-                .believed
+            let recorded = self
+                .recorded
                 .entry(event.id.clone())
-                .or_insert((State::Gone, now));
-            if believed.0 < State::Gone {
-                *believed = (State::Gone, now);
+                .or_insert((State::Removed, now));
+            if recorded.0 < State::Removed {
+                *recorded = (State::Removed, now);
             }
         }
         let names_its_pod = event
             .sandbox
             .as_ref()
             .is_some_and(|s| s.identity.pod.is_some());
-        let news = News {
+        let expected = ExpectedEffect {
             plausible: self.plausible.arrived(arrival),
             id: event.id.clone(),
             told,
@@ -141,17 +141,17 @@ impl Laws {
             was_shown: self.shown(&event.id).is_some() && !was_gone,
             was_gone,
             is_new: new && names_its_pod,
-            strangers,
+            unknown_ids,
         };
         if told == Some(State::Running) {
-            self.ran.insert(event.id.clone());
+            self.seen_running.insert(event.id.clone());
         }
         let named: Vec<Report> = reports().cloned().collect();
         for report in &named {
             self.name(report);
         }
         self.named.insert(event.id.clone());
-        news
+        expected
     }
 
     /// What the cache shows of an id: its state, and whether it is UNKNOWN.
@@ -162,62 +162,66 @@ impl Laws {
 
     /// Whether it is recorded as removed, though the newest read may show it.
     fn is_gone(&self, id: &Id) -> bool {
-        let believed = self.believed.get(id);
-        believed.is_some_and(|(state, _)| *state == State::Gone)
+        let recorded = self.recorded.get(id);
+        recorded.is_some_and(|(state, _)| *state == State::Removed)
     }
 
-    /// The machine has applied it.
-    pub fn arrived(&mut self, _node: &Node, news: &News) -> Result<(), Broken> {
-        let now_shown = self.shown(&news.id);
-        if !news.plausible {
-            for id in &news.strangers {
+    /// The reconciler has applied it.
+    pub fn event_applied(
+        &mut self,
+        _node: &Node,
+        expected: &ExpectedEffect,
+    ) -> Result<(), Violation> {
+        let now_shown = self.shown(&expected.id);
+        if !expected.plausible {
+            for id in &expected.unknown_ids {
                 hold!(
                     self.shown(id).is_none(),
-                    "law6-implausible-is-a-hint",
-                    "{id} is believed in because of {news:?}"
+                    "invariant-6-implausible-not-recorded",
+                    "{id} is believed in because of {expected:?}"
                 );
             }
         }
-        if news.contradicts && news.was_shown {
+        if expected.contradicts && expected.was_shown {
             hold!(
                 now_shown.is_some(),
-                "law6-shown-is-not-deleted",
-                "gone after {news:?}"
+                "invariant-6-shown-is-not-deleted",
+                "gone after {expected:?}"
             );
         }
-        let Some(told) = news.told.filter(|_| !news.contradicts) else {
+        let Some(told) = expected.told.filter(|_| !expected.contradicts) else {
             return Ok(());
         };
-        if told == State::Gone {
+        if told == State::Removed {
             hold!(
-                now_shown.is_none() || news.was_gone,
-                "law2-joined-at-once",
-                "{now_shown:?} after {news:?}"
+                now_shown.is_none() || expected.was_gone,
+                "invariant-2-merged-at-once",
+                "{now_shown:?} after {expected:?}"
             );
-        } else if news.was_shown {
+        } else if expected.was_shown {
             // It may be further, even gone, but not behind.
             let behind = now_shown.is_some_and(|(s, _)| s < Some(told));
             hold!(
                 !behind,
-                "law2-joined-at-once",
-                "{now_shown:?} after {news:?}"
+                "invariant-2-merged-at-once",
+                "{now_shown:?} after {expected:?}"
             );
-        } else if news.is_new && news.plausible {
+        } else if expected.is_new && expected.plausible {
             hold!(
                 now_shown.is_some(),
-                "law6-plausible-is-believed",
-                "nothing after {news:?}"
+                "invariant-6-plausible-is-recorded",
+                "nothing after {expected:?}"
             );
         }
         Ok(())
     }
 
-    /// Nothing of what the busy writer was to be handed is left behind (law 8).
-    pub fn drained(&mut self) -> Result<(), Broken> {
-        let left = std::mem::take(&mut self.on_the_way);
+    /// Nothing of what the busy writer was to be handed is left behind (invariant 8).
+    pub fn drained(&mut self) -> Result<(), Violation> {
+        let left = std::mem::take(&mut self.in_backlog);
         hold!(
             left.is_empty(),
-            "law8-nothing-skipped",
+            "invariant-8-nothing-skipped",
             "{left:?} went in and did not come out"
         );
         Ok(())

@@ -1,18 +1,18 @@
-//! Laws 10, 11 and 12, watched from step to step: when lists run, whether slots come back,
-//! whether health tells the truth.
+//! Invariants 10, 11 and 12, watched from step to step: when lists run, whether slots come back,
+//! whether health tells the oracle.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use pleg_core::{Cause, Causes, Degraded, Health, PodUid};
 
-use super::cached::seen;
-use super::{Laws, hold};
+use super::cache::seen;
+use super::{Checks, hold};
+use crate::harness::{Call, Violation, What};
 use crate::node::Node;
-use crate::stand::{Broken, Call, What};
-use crate::told::instant;
+use crate::reports::instant;
 
 /// What is known of lists, the stream and inspections.
-pub(super) struct Watch {
+pub(super) struct Liveness {
     /// When the last list ended, whether it failed, when the last complete one began.
     ended: u64,
     failed: bool,
@@ -30,10 +30,10 @@ pub(super) struct Watch {
     inspected: BTreeMap<PodUid, u64>,
     retried: BTreeMap<PodUid, Vec<u64>>,
     /// Turns of the loop at one moment.
-    turns: (u64, u32),
+    loop_turns: (u64, u32),
 }
 
-impl Watch {
+impl Liveness {
     pub(super) const fn new(now: u64) -> Self {
         Self {
             ended: now,
@@ -46,18 +46,18 @@ impl Watch {
             down: now,
             inspected: BTreeMap::new(),
             retried: BTreeMap::new(),
-            turns: (0, 0),
+            loop_turns: (0, 0),
         }
     }
 
-    pub(super) fn list_asked(&mut self, now: u64) -> Result<(), Broken> {
+    pub(super) fn list_asked(&mut self, now: u64) -> Result<(), Violation> {
         self.recent.push_back(now);
         self.recent.retain(|&t| t + 1_000 > now);
         // One a second, one at once after a failure, one for those who ask or subscribe, one
         // against each of a few contradictions.
         hold!(
             self.recent.len() <= 6 + self.wanted,
-            "law10-lists-are-rare",
+            "invariant-10-list-rate-limited",
             "lists at {:?}",
             self.recent
         );
@@ -96,7 +96,7 @@ impl Watch {
         now: u64,
         uid: &PodUid,
         causes: Causes,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), Violation> {
         self.inspected.insert(uid.clone(), now);
         if causes.iter().eq([Cause::Retry]) {
             let recent = self.retried.entry(uid.clone()).or_default();
@@ -104,7 +104,7 @@ impl Watch {
             recent.push(now);
             hold!(
                 recent.len() <= 6,
-                "law11-backoff",
+                "invariant-11-backoff",
                 "{uid} is retried at {recent:?}"
             );
         }
@@ -126,51 +126,54 @@ impl Watch {
     }
 }
 
-impl Laws {
+impl Checks {
     /// Things do not happen for ever at one moment.
-    pub fn busy_loop(&mut self, now: u64) -> Result<(), Broken> {
-        let (at, turns) = self.watch.turns;
-        self.watch.turns = (now, if at == now { turns + 1 } else { 0 });
+    pub fn check_livelock(&mut self, now: u64) -> Result<(), Violation> {
+        let (at, loop_turns) = self.liveness.loop_turns;
+        self.liveness.loop_turns = (now, if at == now { loop_turns + 1 } else { 0 });
         hold!(
-            turns < 1_000,
-            "law11-no-livelock",
+            loop_turns < 1_000,
+            "invariant-11-no-livelock",
             "nothing but turns at {now}"
         );
         Ok(())
     }
 
-    pub fn look(
+    pub fn check_now(
         &mut self,
         node: &Node,
         now: u64,
         health: &Health,
         calls: &[Call],
-    ) -> Result<(), Broken> {
-        self.nothing_lost(node, now)?;
+    ) -> Result<(), Violation> {
+        self.check_nothing_lost(node, now)?;
         let list = calls.iter().find(|c| matches!(c.what, What::List { .. }));
-        let pause = self.watch.longest_pause();
+        let pause = self.liveness.longest_pause();
         hold!(
-            list.is_some() || now <= self.watch.ended + pause,
-            "law10-there-is-a-next-list",
+            list.is_some() || now <= self.liveness.ended + pause,
+            "invariant-10-list-in-time",
             "at {now} the last one ended at {}, pause {pause}",
-            self.watch.ended
+            self.liveness.ended
         );
-        self.waiting_causes_reads(now, list.is_some())?;
-        self.health_is_true(now, health, list)
+        self.check_waiters_cause_reads(now, list.is_some())?;
+        self.check_health(now, health, list)
     }
 
     /// What was in the cache and exists is in the cache, unless an event told of its end.
-    fn nothing_lost(&self, node: &Node, now: u64) -> Result<(), Broken> {
-        for life in &node.lives {
-            let id = &life.id;
-            if self.ever_shown.contains(id) && life.exists(now) && !self.lied.contains_key(id) {
+    fn check_nothing_lost(&self, node: &Node, now: u64) -> Result<(), Violation> {
+        for object in &node.objects {
+            let id = &object.id;
+            if self.ever_shown.contains(id)
+                && object.exists(now)
+                && !self.misreported_at.contains_key(id)
+            {
                 let held = self
                     .cache
                     .values()
                     .any(|v| seen(&v.status).contains_key(id));
                 hold!(
                     held,
-                    "law5-absence-is-evidence",
+                    "invariant-5-existing-not-removed",
                     "{id} exists and is not held any more"
                 );
             }
@@ -178,70 +181,91 @@ impl Laws {
         Ok(())
     }
 
-    /// One who waits for a pod that is not being read gets a read, whatever else hangs: every
+    /// A waiter for a pod that is not being read gets a read, whatever else hangs: every
     /// slot comes back after 250 ms.
-    fn waiting_causes_reads(&self, now: u64, listing: bool) -> Result<(), Broken> {
-        let hung = self.flights.values().any(|(_, since)| now > since + 250);
+    fn check_waiters_cause_reads(&self, now: u64, listing: bool) -> Result<(), Violation> {
+        let hung = self.in_flight.values().any(|(_, since)| now > since + 250);
         for asked in self.waiting.values().filter(|a| a.after <= now) {
-            let in_flight = self.flights.values().any(|(uid, _)| *uid == asked.uid);
-            let last = self.watch.inspected.get(&asked.uid).copied();
+            let in_flight = self.in_flight.values().any(|(uid, _)| *uid == asked.uid);
+            let last = self.liveness.inspected.get(&asked.uid).copied();
             // A pod with an id that has no label is read by a complete list, and its statuses then.
-            let listed = self.watch.ended * u64::from(self.unlabelled);
+            let listed = self.liveness.ended * u64::from(self.unlabelled);
             let read = last.unwrap_or_default().max(listed);
             let since = asked.asked.max(asked.after).max(read);
             let by_list = self.unlabelled && listing;
             let is_read = in_flight || by_list || now <= since + 3_000;
             hold!(
                 is_read || hung,
-                "law4-a-read-is-caused",
+                "invariant-4-waiter-causes-read",
                 "at {now} nothing is read for {asked:?}"
             );
             hold!(
                 is_read || !hung,
-                "law11-slots-come-back",
+                "invariant-11-slots-released",
                 "at {now} nothing is read for {asked:?}, {:?} hang",
-                self.flights
+                self.in_flight
             );
         }
         Ok(())
     }
 
-    fn health_is_true(&self, now: u64, health: &Health, list: Option<&Call>) -> Result<(), Broken> {
-        let recent = self.watch.complete.is_some_and(|t| now - t <= 180_000);
+    fn check_health(
+        &self,
+        now: u64,
+        health: &Health,
+        list: Option<&Call>,
+    ) -> Result<(), Violation> {
+        let recent = self.liveness.complete.is_some_and(|t| now - t <= 180_000);
         let ready = health.ready(instant(now));
         hold!(
             ready.is_ok() == recent,
-            "law12-ready",
+            "invariant-12-ready",
             "at {now} it is {ready:?}, the last complete list began at {:?}",
-            self.watch.complete
+            self.liveness.complete
         );
         // The next probe is due in 15 s, and may be 5 s late.
         let late = health.ready(instant(now + 20_001));
         hold!(
             late.is_err(),
-            "law12-a-dead-writer-is-not-ready",
+            "invariant-12-stalled-is-not-ready",
             "{health:?}"
         );
         let degraded = health.degraded(instant(now));
         let named = |which: fn(&Degraded) -> bool| degraded.iter().any(which);
-        if self.watch.stream.is_none() && now >= self.watch.down + 3_000 {
+        if self.liveness.stream.is_none() && now >= self.liveness.down + 3_000 {
             let down = named(|d| matches!(d, Degraded::StreamDown { .. }));
-            hold!(down, "law12-cause", "no stream at {now}: {degraded:?}");
+            hold!(
+                down,
+                "invariant-12-degraded",
+                "no stream at {now}: {degraded:?}"
+            );
         }
-        if self.watch.failed {
+        if self.liveness.failed {
             let failed = named(|d| matches!(d, Degraded::ListFailed { .. }));
-            hold!(failed, "law12-cause", "the last list failed: {degraded:?}");
+            hold!(
+                failed,
+                "invariant-12-degraded",
+                "the last list failed: {degraded:?}"
+            );
         }
         if list.is_some_and(|c| now >= c.asked + 3_000) {
             let slow = named(|d| matches!(d, Degraded::ListSlow { .. }));
-            hold!(slow, "law12-cause", "a list hangs at {now}: {degraded:?}");
+            hold!(
+                slow,
+                "invariant-12-degraded",
+                "a list hangs at {now}: {degraded:?}"
+            );
         }
         // 250 ms to be late, and three seconds from then.
-        if self.flights.values().any(|(_, since)| now >= since + 3_250) {
+        if self
+            .in_flight
+            .values()
+            .any(|(_, since)| now >= since + 3_250)
+        {
             let hung = named(|d| matches!(d, Degraded::PodsHung { .. }));
             hold!(
                 hung,
-                "law12-cause",
+                "invariant-12-degraded",
                 "an inspection hangs at {now}: {degraded:?}"
             );
         }

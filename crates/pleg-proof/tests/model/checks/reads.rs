@@ -2,12 +2,12 @@
 
 use pleg_core::{CallError, Causes, Inspection, Instant, PodUid, Report, Ticket, WaiterId};
 
-use super::{Asked, By, Laws, Sight, shown};
+use super::{By, Checks, Sighting, Waiter, read_state};
+use crate::harness::{Violation, format_reports};
 use crate::node::Node;
-use crate::stand::{Broken, brief};
-use crate::told::{self, MS, instant};
+use crate::reports::{self, MS, instant};
 
-impl Laws {
+impl Checks {
     pub fn listed(
         &mut self,
         ticket: Ticket,
@@ -18,11 +18,11 @@ impl Laws {
         self.note(ended, || match rows {
             Ok(rows) => format!(
                 "  list of {began}: {}",
-                brief(&rows.iter().collect::<Vec<_>>())
+                format_reports(&rows.iter().collect::<Vec<_>>())
             ),
             Err(error) => format!("  list of {began}: {error}"),
         });
-        self.watch.list_ended(ended, began, rows.is_ok());
+        self.liveness.list_ended(ended, began, rows.is_ok());
         let Ok(rows) = rows else {
             self.failed_lists.push(ticket);
             return;
@@ -48,7 +48,7 @@ impl Laws {
         let (began, ended) = (ms(inspection.began), ms(inspection.ended));
         let failed = inspection.error.is_some();
         self.note(ended, || {
-            let found = brief(&found.iter().collect::<Vec<_>>());
+            let found = format_reports(&found.iter().collect::<Vec<_>>());
             let failed = if failed { ", failed" } else { "" };
             format!("  inspection of {uid} of {began}: {found}, gone {gone:?}{failed}")
         });
@@ -57,14 +57,16 @@ impl Laws {
             self.read(By::Inspection, began, report);
         }
         for (id, shown) in unchanged {
-            let row = node.life(id).and_then(|life| told::row(life, began));
+            let row = node
+                .object(id)
+                .and_then(|object| reports::row(object, began));
             if let Some(mut row) = row {
                 row.shown = *shown;
                 self.read(By::List, began, &row);
             }
         }
-        self.flights.remove(&ticket);
-        self.watch.inspection_ended(ended, uid);
+        self.in_flight.remove(&ticket);
+        self.liveness.inspection_ended(ended, uid);
         if failed {
             self.failed.entry(uid.clone()).or_default().push(ticket);
         } else {
@@ -80,21 +82,21 @@ impl Laws {
 
     fn read(&mut self, by: By, began: u64, report: &Report) {
         self.name(report);
-        match shown(report.shown) {
+        match read_state(report.shown) {
             Some(state) => {
-                let sights = self.sights.entry(report.id.clone()).or_default();
-                sights.push(Sight { by, began, state });
+                let sightings = self.sightings.entry(report.id.clone()).or_default();
+                sightings.push(Sighting { by, began, state });
             }
             None => {
-                let unsure = self.unsure.entry(report.id.clone()).or_default();
-                *unsure = began.max(*unsure);
+                let unknown_since = self.unknown_since.entry(report.id.clone()).or_default();
+                *unknown_since = began.max(*unknown_since);
             }
         }
     }
 
     pub fn asked(&mut self, waiter: WaiterId, uid: &PodUid, after: u64, asked: u64) {
         let (uid, number) = (uid.clone(), self.number);
-        let asked = Asked {
+        let asked = Waiter {
             uid,
             after,
             asked,
@@ -103,13 +105,13 @@ impl Laws {
         self.waiting.insert(waiter, asked);
         if self.unlabelled {
             // It may take a complete list.
-            self.watch.list_wanted();
+            self.liveness.list_wanted();
         }
     }
 
     pub fn asked_for_list(&mut self, waiter: WaiterId) {
         self.waiting_for_list.insert(waiter, self.number);
-        self.watch.list_wanted();
+        self.liveness.list_wanted();
     }
 
     pub fn cancelled(&mut self, waiter: WaiterId) {
@@ -123,28 +125,31 @@ impl Laws {
         ticket: Ticket,
         uid: &PodUid,
         causes: Causes,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), Violation> {
         super::hold!(
-            !self.flights.values().any(|(pod, _)| pod == uid),
-            "law11-one-at-a-time",
+            !self.in_flight.values().any(|(pod, _)| pod == uid),
+            "invariant-11-one-per-pod",
             "{uid} is inspected while it is inspected"
         );
-        self.flights.insert(ticket, (uid.clone(), now));
+        self.in_flight.insert(ticket, (uid.clone(), now));
         let (slots, retries) = (self.settings.inspections, self.settings.retries);
-        let in_slot = self.flights.values().filter(|(_, since)| since + 250 > now);
+        let in_slot = self
+            .in_flight
+            .values()
+            .filter(|(_, since)| since + 250 > now);
         super::hold!(
             in_slot.count() <= slots + retries,
-            "law11-bounded",
+            "invariant-11-slots",
             "{:?}",
-            self.flights
+            self.in_flight
         );
         let most = slots + retries + self.settings.overdue_max;
         super::hold!(
-            self.flights.len() <= most,
-            "law11-bounded",
+            self.in_flight.len() <= most,
+            "invariant-11-slots",
             "{:?}",
-            self.flights
+            self.in_flight
         );
-        self.watch.inspection_asked(now, uid, causes)
+        self.liveness.inspection_asked(now, uid, causes)
     }
 }
