@@ -1,18 +1,18 @@
-//! The assertions, each under the name that `docs/invariants.md` and the seeded bugs know it by.
+//! The assertions, under the names that `docs/invariants.md` and the seeded bugs use.
 //!
-//! Invariants 1 and 8 are also asserted where there are tasks and sockets, in the tests of `pleg` and
-//! `pleg-evented`: the worlds have one thread.
+//! The worlds are single-threaded. Invariants 1 and 8 are also checked with real tasks and sockets in
+//! the tests of `pleg` and `pleg-evented`.
 
 use std::fmt;
 
-/// One thing that must never be otherwise.
+/// A condition that must always hold.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Assertion {
-    /// Stable; it begins with the invariant.
+    /// A stable name that starts with the invariant's number.
     pub name: &'static str,
-    /// The invariant of the design.
+    /// The number of the invariant in the design.
     pub invariant: u8,
-    /// In one line.
+    /// A one-line description.
     pub meaning: &'static str,
 }
 
@@ -39,7 +39,7 @@ macro_rules! assertions {
             };
         )*
 
-        /// All of them, by invariant.
+        /// All assertions, ordered by invariant.
         pub const ALL: &[Assertion] = &[$($constant),*];
     };
 }
@@ -113,7 +113,7 @@ assertions! {
     NO_FALSE_DEGRADED = 12 "invariant-12-no-false-degraded": "nothing is told to be wrong that is not";
 }
 
-/// What must hold in worlds with a kubelet that acts on what it is told.
+/// Assertions for worlds with pod workers that act on answers.
 pub mod workers {
     use super::Assertion;
 
@@ -129,19 +129,19 @@ pub mod workers {
     }
 }
 
-/// The assertion of that name.
+/// The assertion with that name.
 pub fn named(name: &str) -> Option<Assertion> {
     let all = ALL.iter().chain(workers::ALL);
     all.copied().find(|a| a.name == name)
 }
 
-/// An assertion that does not hold.
+/// A violated assertion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     pub assertion: Assertion,
-    /// What is so instead.
+    /// The actual state.
     pub what: String,
-    /// The pod that it is about, if it is about one.
+    /// The pod concerned, if it is one pod.
     pub pod: Option<usize>,
 }
 
@@ -153,11 +153,11 @@ impl fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
-/// Whether everything is as it must be.
+/// The result of a check.
 pub type CheckResult<T = ()> = Result<T, Violation>;
 
 impl Assertion {
-    /// It does not hold.
+    /// A violation of this assertion.
     pub fn violated(self, what: impl Into<String>) -> Violation {
         let (assertion, what) = (self, what.into());
         Violation {
@@ -167,10 +167,10 @@ impl Assertion {
         }
     }
 
-    /// It must hold; `what` says what is so otherwise.
+    /// Checks a condition; `what` describes the violation.
     ///
     /// # Errors
-    /// It does not.
+    /// The condition is false.
     pub fn holds<S: Into<String>>(self, holds: bool, what: impl FnOnce() -> S) -> CheckResult {
         if holds {
             Ok(())
@@ -181,7 +181,7 @@ impl Assertion {
 }
 
 impl Violation {
-    /// It is about that pod.
+    /// Sets the pod concerned.
     #[must_use]
     pub const fn in_pod(mut self, pod: Option<usize>) -> Self {
         self.pod = pod;

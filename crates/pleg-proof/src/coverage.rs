@@ -1,5 +1,5 @@
-//! What happened, counted: each kind of fault, each transition, each way of recovery. A run in
-//! which one of them never came has shown nothing about it, and fails.
+//! Counts each kind of fault, transition and recovery. A large run in which one of them never
+//! occurs has not tested it, and fails.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::fault_profile::RuntimeKind;
 use crate::faults::{Fault, named};
 
 named! {
-    /// A transition or a way of recovery.
+    /// A transition or a kind of recovery.
     CoverPoint {
         AnnouncedStarted = "announced ContainerStarted",
         AnnouncedDied = "announced ContainerDied",
@@ -104,22 +104,22 @@ named! {
     }
 }
 
-/// What came of some worlds.
+/// The counts of one or more worlds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Coverage {
-    /// Discrete steps: operations of the node, messages sent and delivered, calls that ended,
-    /// questions, changes of the stream, timers of the reconciler.
+    /// Discrete steps: node operations, messages sent and delivered, completed calls, requests,
+    /// stream changes and reconciler timers.
     pub steps: u64,
     /// CRI events that reached the reader.
     pub events: u64,
-    /// Calls to the runtime that ended: lists, inspections, readings.
+    /// Completed calls to the runtime.
     pub lists: u64,
     pub inspections: u64,
     pub status_reads: u64,
-    /// Simulated nanoseconds; and those of them in which the node was at work.
+    /// Simulated nanoseconds, and those in which the workload ran.
     pub nanos: u64,
     pub busy_nanos: u64,
-    /// Views, announcements and answers that were checked.
+    /// Checked views, announcements and answers.
     pub checked: u64,
     pub faults: [u64; Fault::COUNT],
     pub points: [u64; CoverPoint::COUNT],
@@ -157,7 +157,7 @@ impl Coverage {
         self.points[point as usize] += times;
     }
 
-    /// Adds what came of other worlds.
+    /// Adds the counts of other worlds.
     pub fn add(&mut self, other: &Self) {
         self.steps += other.steps;
         self.events += other.events;
@@ -172,7 +172,7 @@ impl Coverage {
         add(&mut self.worlds, &other.worlds);
     }
 
-    /// What never came.
+    /// What never occurred.
     pub fn uncovered(&self) -> Vec<&'static str> {
         let faults = Fault::ALL.iter().zip(self.faults);
         let faults = faults.map(|(fault, n)| (fault.name(), n));
@@ -182,7 +182,7 @@ impl Coverage {
         all.filter(|(_, n)| *n == 0).map(|(name, _)| name).collect()
     }
 
-    /// How many worlds.
+    /// The number of worlds.
     pub fn seeds(&self) -> u64 {
         self.worlds.iter().sum()
     }
@@ -226,7 +226,7 @@ impl fmt::Display for Coverage {
 }
 
 impl CoverPoint {
-    /// An inspection for that cause.
+    /// An inspection with that cause.
     pub const fn inspected_for(cause: Cause) -> Option<Self> {
         Some(match cause {
             Cause::Changed => Self::ForChanged,
@@ -256,7 +256,7 @@ impl CoverPoint {
         })
     }
 
-    /// A stream that ended so.
+    /// The end of a stream with that reason.
     pub const fn ended(why: &StreamEnd) -> Option<Self> {
         Some(match why {
             StreamEnd::NeverOffered => Self::StreamNotOffered,
@@ -268,7 +268,7 @@ impl CoverPoint {
         })
     }
 
-    /// That is told to be wrong.
+    /// A degraded reason.
     pub const fn degraded(what: &Degraded) -> Option<Self> {
         Some(match what {
             Degraded::StreamDown { .. } => Self::DegradedStream,

@@ -1,4 +1,4 @@
-//! Which runtime is played, and how often which fault comes.
+//! Which runtime is simulated, and how often each fault occurs.
 
 use std::ops::RangeInclusive;
 
@@ -11,22 +11,22 @@ pub const MS: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000 * MS;
 
 named! {
-    /// Which runtime is played.
+    /// The simulated runtime.
     RuntimeKind {
-        /// A sandbox's DELETED comes without its status; statuses are the sandbox's; one queue,
-        /// for which subscribers compete.
+        /// A sandbox's DELETED has no sandbox status; events carry the statuses of one sandbox; all
+        /// subscribers share one queue.
         Containerd17 = "containerd-1.7",
-        /// A sandbox's DELETED comes with its status, not ready; every subscriber gets all; what
-        /// nobody hears is held for 5 minutes.
+        /// A sandbox's DELETED has its status, not ready; every subscriber gets all events; events
+        /// without a subscriber are held for 5 minutes.
         Containerd2 = "containerd-2",
-        /// Tells no sandbox's CREATED or DELETED, nor what happens inside a sandbox's removal;
-        /// statuses are the pod's; a container that cannot be started is removed.
+        /// Sends no CREATED or DELETED of sandboxes and no events during a sandbox's removal; events
+        /// carry the statuses of the pod; a container that fails to start is removed.
         Crio = "crio",
-        /// CRI-O with events switched off: the stream ends at once, in good order.
+        /// CRI-O with events disabled: the stream ends at once without an error.
         CrioDisabled = "crio-disabled",
-        /// containerd 1.6: the call is not known.
+        /// containerd 1.6: the call is unimplemented.
         Unimplemented = "unimplemented",
-        /// Any runtime, to a generator that was told to poll.
+        /// Any runtime, with the reconciler in polling mode.
         Polled = "polled",
     }
 }
@@ -37,7 +37,7 @@ impl RuntimeKind {
         matches!(self, Self::Crio | Self::CrioDisabled)
     }
 
-    /// What can be expected of its stream.
+    /// The quirk profile of the stream.
     pub const fn profile(self) -> EventProfile {
         let mut profile = EventProfile::UNKNOWN;
         if matches!(self, Self::Containerd17 | Self::Containerd2) {
@@ -49,36 +49,36 @@ impl RuntimeKind {
         profile
     }
 
-    /// Whether it tells events.
+    /// Whether it sends events.
     pub const fn streams(self) -> bool {
         matches!(self, Self::Containerd17 | Self::Containerd2 | Self::Crio)
     }
 }
 
-/// The faults of a world.
+/// How often each fault of a world occurs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FaultProfile {
     pub name: &'static str,
-    /// Until an event arrives, in milliseconds.
+    /// The delivery delay of events in milliseconds.
     pub delay: RangeInclusive<u64>,
-    /// Percent of the fault's occasions.
+    /// The probability of each fault in percent.
     percent: [u8; Fault::COUNT],
 }
 
 impl FaultProfile {
-    /// Every event arrives once, whole, and soon; every call succeeds.
+    /// Every event arrives once, complete and soon; every call succeeds.
     pub const NONE: Self = Self {
         name: "fair",
         delay: 0..=3,
         percent: [0; Fault::COUNT],
     };
 
-    /// How often that fault comes, in percent of its occasions.
+    /// The probability of a fault in percent.
     pub const fn percent(&self, fault: Fault) -> u64 {
         self.percent[fault as usize] as u64
     }
 
-    /// That fault comes so often.
+    /// Sets the probability of some faults.
     #[must_use]
     pub fn with(mut self, percent: u8, faults: &[Fault]) -> Self {
         for &fault in faults {
@@ -87,7 +87,7 @@ impl FaultProfile {
         self
     }
 
-    /// The faults that may come.
+    /// The faults that can occur.
     pub fn faults(&self) -> impl Iterator<Item = Fault> + '_ {
         let inject = |f: &Fault| self.percent(*f) > 0;
         Fault::ALL.iter().copied().filter(inject)
@@ -101,12 +101,12 @@ impl FaultProfile {
         }
     }
 
-    /// One kind of fault profile or another, for that runtime.
+    /// A random profile for that runtime.
     pub fn random(rng: &mut Rng, runtime: RuntimeKind) -> Self {
         use Fault::*;
         let fault_profile = match rng.below(12) {
             0 => Self::NONE.with(3, &[WaiterCancels]),
-            // Nothing is lost: there can be no miss.
+            // No event is lost, so none can be missed.
             1 => Self::named("late", 50)
                 .with(30, &[Late, Reordered, Stale])
                 .with(20, &[Duplicated, SlowRead])
@@ -123,7 +123,7 @@ impl FaultProfile {
                 .with(10, &[UnknownInRead, Dropped, StatusReadFails, ListLost])
                 .with(5, &[InspectionHangs, ListHangs])
                 .with(2, &[Disconnect]),
-            // Every second pod cannot be read, lists fail at once, and events go on.
+            // Most lists and inspections fail at once while events continue.
             4 => Self::named("deaf", 3)
                 .with(90, &[ListFails])
                 .with(70, &[InspectionFails]),
@@ -183,7 +183,7 @@ impl FaultProfile {
         fault_profile.with(0, without)
     }
 
-    /// Whether every event is sure to arrive, whole and in time.
+    /// Whether every event arrives complete and in time.
     pub fn loses_nothing(&self) -> bool {
         use Fault::*;
         let harmless = [
@@ -199,7 +199,7 @@ impl FaultProfile {
         self.faults().all(harmless)
     }
 
-    /// Whether events may tell of what did not happen.
+    /// Whether events may report something that did not happen.
     pub const fn false_events(&self) -> bool {
         self.percent(Fault::FalseEvent) > 0
     }

@@ -1,8 +1,8 @@
-//! The proof of the invariants: random worlds in which the oracle is known (`oracle`), told badly
-//! (`runtime`, `fault_profile`), and compared with what comes out of the reconciler (`checks`).
+//! Checks of the invariants in random worlds: an independent `oracle` holds the true state, `runtime`
+//! and `fault_profile` report it imperfectly, and `checks` compares the reconciler's outputs with it.
 //!
-//! Nothing here shares the core's idea of order or merging; of the core it uses the reconciler and
-//! the types of what goes in and comes out.
+//! Nothing here uses the core's order or merge rules. It uses the core's reconciler and the types of
+//! its inputs and outputs.
 
 #![allow(
     missing_docs,

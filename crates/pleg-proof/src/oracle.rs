@@ -1,8 +1,8 @@
-//! The oracle: what really happened on the node, as a timeline per id. Trivially correct, and it
-//! shares nothing with the core but the names of ids.
+//! The true state of the node: the lifecycle of each sandbox and container. It is simple enough to be
+//! obviously correct and uses none of the core's rules.
 //!
-//! An id carries its place in the oracle and its pod (`ctr-17-3` is life 17, of pod 3), so that
-//! nobody has to search for it.
+//! An id contains its index in the oracle and its pod (`ctr-17-3` is object 17, of pod 3), so lookups
+//! need no search.
 
 mod operations;
 
@@ -23,7 +23,7 @@ pub enum State {
     Removed,
 }
 
-/// The life of one id. Times are nanoseconds.
+/// A sandbox or container and its lifecycle. Times are in nanoseconds.
 #[derive(Clone, Debug)]
 pub struct Object {
     pub id: Id,
@@ -38,13 +38,13 @@ pub struct Object {
     pub code: i32,
     pub reason: &'static str,
     pub removed: Option<u64>,
-    /// How long lists still show it after that.
+    /// How long lists still show it after its removal.
     pub listed_after_removal: u64,
-    /// What answers say of it, whatever its state.
+    /// The parts of a report that do not depend on the state.
     pub reported: Reported,
 }
 
-/// What a runtime says of an id in every answer; shared, so that answers are cheap.
+/// The constant parts of an object's reports; shared, so that reports are cheap.
 #[derive(Clone, Debug)]
 pub struct Reported {
     pub identity: Identity,
@@ -75,13 +75,13 @@ impl Object {
     }
 }
 
-/// Something that a runtime may tell as an event.
+/// A transition that a runtime may report as an event.
 #[derive(Clone, Debug)]
 pub struct Transition {
     pub at: u64,
     pub object: usize,
     pub event: EventType,
-    /// It happened inside the removal of the sandbox (CRI-O tells none of that).
+    /// It happened during the removal of the sandbox (CRI-O sends no events for that).
     pub inside_removal: bool,
 }
 
@@ -89,37 +89,37 @@ pub struct Transition {
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {
     pub objects: Vec<Object>,
-    /// Whether sandboxes are listed for a while after their removal (containerd 2).
+    /// Sandboxes are listed for a while after their removal (containerd 2).
     pub lists_removed_sandboxes: bool,
-    /// Whether a container that cannot be started is removed (CRI-O).
+    /// A container that fails to start is removed (CRI-O).
     pub failed_start_removes: bool,
-    /// How many containers could not be started.
+    /// How many containers failed to start.
     pub failed_starts: u64,
-    /// Every container that is started starts, and none ends at once.
+    /// Every started container starts, and none exits at once.
     pub reliable: bool,
     pods: Vec<PodObjects>,
 }
 
-/// What there is of one pod.
+/// The objects of one pod.
 #[derive(Clone, Debug, Default)]
 struct PodObjects {
-    /// Its lives that exist or have ended lately, oldest first.
+    /// Objects that exist or were removed recently, oldest first.
     recent: Vec<usize>,
-    /// How many there were of each name; sandboxes have none.
+    /// The number of objects per name; sandboxes have no name.
     attempts: [u32; 1 + NAMES.len()],
-    /// By name, the attempt that the log directory gives to the next container.
+    /// The next attempt per container name according to the log directory.
     logs: [u32; NAMES.len()],
 }
 
-/// The names of containers. Pods that nobody operates have the first two.
+/// Container names. Pods without a worker use the first two.
 pub const NAMES: [&str; 3] = ["app", "log", "net"];
 const STEP: u64 = 1_000_000;
-/// No answer and no event shows what was removed longer ago than this: the longest a list may
-/// take, and some more.
+/// No answer and no event shows objects removed longer ago than this: more than the longest
+/// list.
 const RETENTION: u64 = 150 * SECOND;
 
 impl Oracle {
-    /// A node on which nothing has happened yet, of a runtime that does these things.
+    /// An empty node.
     pub fn new(lists_removed_sandboxes: bool, failed_start_removes: bool) -> Self {
         Self {
             lists_removed_sandboxes,
@@ -132,7 +132,7 @@ impl Oracle {
         self.objects.get(Self::index(id)?).filter(|l| l.id == *id)
     }
 
-    /// The place of an id in `objects`, if it has one.
+    /// The index of an id in `objects`.
     pub fn index_of(&self, id: &Id) -> Option<usize> {
         Self::index(id).filter(|&n| self.objects.get(n).is_some_and(|l| l.id == *id))
     }
@@ -147,23 +147,23 @@ impl Oracle {
             })
     }
 
-    /// The pods that ever were.
+    /// The number of pods that ever existed.
     pub fn pods(&self) -> usize {
         self.pods.len()
     }
 
-    /// The lives of a pod that exist or have ended lately, oldest first.
+    /// A pod's objects that exist or were removed recently, oldest first.
     pub fn recent(&self, pod: usize) -> impl Iterator<Item = &Object> {
         let recent = self.pods.get(pod).map_or(&[][..], |p| &p.recent);
         recent.iter().map(|&n| &self.objects[n])
     }
 
-    /// The lives of the node that exist or have ended lately.
+    /// All objects that exist or were removed recently.
     pub fn all_recent(&self) -> impl Iterator<Item = &Object> {
         (0..self.pods.len()).flat_map(|pod| self.recent(pod))
     }
 
-    /// What exists of a pod at `t`, which is not long ago.
+    /// A pod's objects that exist at `t`; `t` must be recent.
     pub fn of_pod(&self, pod: usize, t: u64) -> impl Iterator<Item = &Object> {
         self.recent(pod).filter(move |l| l.exists(t))
     }
@@ -208,7 +208,7 @@ impl Oracle {
         n
     }
 
-    /// Forgets in every pod what ended long ago.
+    /// Drops objects removed long ago from every pod.
     pub fn prune_all(&mut self, t: u64) {
         for pod in 0..self.pods.len() {
             self.prune(pod, t);
@@ -227,8 +227,8 @@ impl Oracle {
         recent.iter().copied().filter(of_kind).collect()
     }
 
-    /// Something happens to the pod at `t`: what, chance says. Returns what can be told of it and
-    /// when it was over.
+    /// Applies a random operation to the pod at `t`. Returns the transitions and the time of
+    /// completion.
     pub fn random_step(&mut self, pod: usize, rng: &mut Rng, t: u64) -> (Vec<Transition>, u64) {
         let mut log = TransitionLog {
             at: t,
@@ -266,11 +266,11 @@ impl Oracle {
             }
             (8 | 9, Some(s)) => self.stop(s, rng, &mut log),
             (10, Some(s)) if rng.percent(20) => {
-                // Its process is killed: the containers go on.
+                // The sandbox process is killed; its containers keep running.
                 self.objects[s].exited = Some(log.at);
                 log.push(s, EventType::Stopped);
             }
-            // What is left of an earlier sandbox is cleared away.
+            // Removes an earlier sandbox.
             (11, Some(_)) if sandboxes.len() > 1 => {
                 let ended = |n: &usize| self.objects[*n].at(t) == Some(State::Exited);
                 let ended: Vec<usize> = sandboxes.into_iter().filter(ended).collect();
@@ -287,7 +287,7 @@ impl Oracle {
         (log.transitions, log.at)
     }
 
-    /// Everything is stopped and removed.
+    /// Stops and removes everything.
     pub fn remove_all(&mut self, pods: usize, rng: &mut Rng, t: u64) -> (Vec<Transition>, u64) {
         let mut log = TransitionLog {
             at: t,
@@ -304,7 +304,7 @@ impl Oracle {
         (log.transitions, log.at)
     }
 
-    /// A container of the pod ends by itself, if one runs.
+    /// A running container of the pod exits by itself.
     pub fn exit_one(&mut self, pod: usize, rng: &mut Rng, t: u64) -> Vec<Transition> {
         let mut log = TransitionLog {
             at: t,
@@ -318,7 +318,7 @@ impl Oracle {
         log.transitions
     }
 
-    /// A sandbox of the pod is gone with all that was in it, without a word. Whether there was one.
+    /// A sandbox of the pod disappears with its containers and without events. Returns whether there was one.
     pub fn lose_sandbox(&mut self, pod: usize, rng: &mut Rng, t: u64) -> bool {
         let sandboxes = self.existing_of_kind(pod, Kind::Sandbox, t);
         if sandboxes.is_empty() {
@@ -334,7 +334,7 @@ impl Oracle {
 
     fn start(&mut self, n: usize, rng: &mut Rng, log: &mut TransitionLog) {
         if !self.reliable && rng.percent(10) {
-            // The runtime cannot start it, and tells nothing of it.
+            // The runtime fails to start it and sends no event.
             self.failed_starts += 1;
             let object = &mut self.objects[n];
             if self.failed_start_removes {
@@ -426,7 +426,7 @@ impl Reported {
     }
 }
 
-/// What one operation of the runtime does, step by step.
+/// The transitions of one runtime operation.
 struct TransitionLog {
     at: u64,
     transitions: Vec<Transition>,

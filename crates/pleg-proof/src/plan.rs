@@ -1,5 +1,5 @@
-//! What a seed decides: which runtime, how many pods, which fault profile, for how long. A plan can be
-//! made smaller, one thing at a time, to find out what a violation needs.
+//! The configuration of a world, derived from a seed. `smaller` reduces it step by step to find what
+//! a violation needs.
 
 use std::fmt;
 
@@ -8,9 +8,9 @@ use crate::faults::{Fault, named};
 use crate::rng::Rng;
 
 named! {
-    /// Who operates the pods.
+    /// Whether and how pod workers operate the pods.
     KubeletMode {
-        /// Nobody: things happen to them, and consumers only ask.
+        /// Random operations change the pods, and consumers only query.
         Off = "off",
         /// Pod workers that ask for a status newer than their last change.
         On = "on",
@@ -27,7 +27,7 @@ impl KubeletMode {
     }
 }
 
-/// The faults that come only where pod workers operate the pods.
+/// Faults that occur only with pod workers.
 const WORKER_FAULTS: [(Fault, [u8; 5]); 7] = [
     (Fault::OperationFails, [0, 0, 0, 2, 8]),
     (Fault::ReplyLost, [0, 0, 0, 2, 8]),
@@ -38,45 +38,44 @@ const WORKER_FAULTS: [(Fault, [u8; 5]); 7] = [
     (Fault::Outage, [0, 0, 0, 1, 2]),
 ];
 
-/// One world, before it begins.
+/// The configuration of one world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     pub seed: u64,
     pub runtime: RuntimeKind,
     pub fault_profile: FaultProfile,
     pub pods: usize,
-    /// How long the node is at work in this fault profile, in seconds.
+    /// How long the workload runs with faults, in seconds.
     pub fault_secs: u64,
-    /// How long it goes on in fair fault profile after that.
+    /// How long it continues without faults, in seconds.
     pub calm_secs: u64,
-    /// The longest pause between two operations of the node, in milliseconds; most are shorter.
+    /// The longest pause between two node operations, in milliseconds; most are shorter.
     pub pause: u64,
-    /// The longest pause between two questions of consumers; none if there are no consumers.
+    /// The longest pause between two consumer requests; none without consumers.
     pub request_pause: Option<u64>,
-    /// One inspection at a time, and this many overdue.
+    /// One inspection slot, and this many overdue inspections.
     pub one_slot: Option<usize>,
-    /// How many tombstones there may be.
+    /// The maximum number of tombstones.
     pub tombstones: usize,
-    /// How many arrivals wait for the writer unjoined, and of how many ids.
+    /// The capacity of the backlog: arrivals kept unjoined, and ids.
     pub backlog: (usize, usize),
-    /// The runtime's own queue.
+    /// The capacity of the runtime's own queue.
     pub queue: usize,
-    /// The longest period of the full list, and after how long without one the node is not ready.
+    /// The longest relist period, and the unready threshold, in seconds.
     pub list_limits: (u64, u64),
     pub kubelet: KubeletMode,
 }
 
 impl Plan {
-    /// What that seed decides. Most worlds are small: small worlds find bugs. One in 64 is a node
-    /// of 110 pods. In half of the others pod workers operate the pods.
+    /// The configuration of that seed. Most worlds are small, which finds bugs soonest. One in 64 has
+    /// 110 pods. Half of the others have pod workers.
     pub fn from_seed(seed: u64) -> Self {
         let mut plan = Self::without_workers(seed);
         let has_workers = plan.pods <= 30 && Rng::new(seed ^ 0xACE).percent(50);
         if !has_workers {
             return plan;
         }
-        // There is more to do in a second for workers than for those who watch, and workers ask most
-        // of the questions.
+        // Workers do more in a second, and most requests come from them.
         if plan.pods > 4 {
             (plan.pods, plan.fault_secs) = (plan.pods.min(12), 20);
         }
@@ -86,8 +85,8 @@ impl Plan {
         plan.with_kubelet(kubelet)
     }
 
-    /// The same world with or without pod workers. Lies are left out beside them: an event that
-    /// tells of an end that did not happen is to be believed (invariant 2), and so acted on.
+    /// The same world with or without pod workers. With workers there are no false events: the
+    /// reconciler must believe a false exit (invariant 2), so a worker would act on it.
     #[must_use]
     pub fn with_kubelet(mut self, kubelet: KubeletMode) -> Self {
         if kubelet == self.kubelet {
@@ -112,7 +111,7 @@ impl Plan {
         self
     }
 
-    /// A world of that seed in which things happen to the pods and consumers only ask.
+    /// The world of that seed without pod workers.
     fn without_workers(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0xABCD);
         let runtime = match rng.below(20) {
@@ -130,7 +129,7 @@ impl Plan {
         };
         let fault_profile = FaultProfile::random(&mut rng, runtime);
         let small = pods <= 4;
-        // Nothing is told of what was removed a while ago: a tombstone may go before its time.
+        // No report is older than its read, so tombstones may be dropped early.
         let stale_events = [
             Fault::Late,
             Fault::ListedAfterRemoval,
@@ -166,9 +165,8 @@ impl Plan {
         }
     }
 
-    /// A whole node at work: 110 pods and 10 events a second, on a runtime that the seed decides;
-    /// for the first of ten minutes in a fault profile that the seed decides. The rate is measured on
-    /// these.
+    /// A full node: 110 pods and 10 events a second for ten minutes, the first of them with faults.
+    /// Used to measure throughput.
     pub fn node(seed: u64) -> Self {
         let streaming = [
             RuntimeKind::Containerd17,
@@ -195,7 +193,7 @@ impl Plan {
         }
     }
 
-    /// Plans that are a little smaller than this one, the greatest steps first.
+    /// Slightly smaller configurations, largest reduction first.
     pub fn smaller(&self) -> Vec<Self> {
         let mut out = Vec::new();
         let mut with = |change: &dyn Fn(&mut Self)| {
@@ -225,7 +223,7 @@ impl Plan {
         out
     }
 
-    /// A pause between two operations.
+    /// A random pause between two operations.
     pub(crate) fn pause(&self, rng: &mut Rng) -> u64 {
         let longest = if rng.percent(20) { 7 } else { 1 } * self.pause;
         rng.between(0, longest) * MS
@@ -269,10 +267,10 @@ impl fmt::Display for Plan {
     }
 }
 
-/// Changes to what a seed decides, as a replay is told them: `pods=1,fault_secs=3,without=disconnect`.
+/// Applies changes such as `pods=1,fault-secs=3,without=disconnect`.
 ///
 /// # Errors
-/// What is not understood.
+/// The change that is not understood.
 pub fn change(plan: &mut Plan, changes: &str) -> Result<(), String> {
     for change in changes.split(',').filter(|c| !c.is_empty()) {
         let (what, how) = change.split_once('=').unwrap_or((change, ""));
@@ -320,7 +318,7 @@ pub fn change(plan: &mut Plan, changes: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What makes `plan` out of what its seed decides, for [`change`].
+/// The changes that turn `origin` into `plan`, for [`change`].
 pub fn changes(plan: &Plan, origin: &Plan) -> String {
     let mut out: Vec<String> = Vec::new();
     let mut add = |differs: bool, text: String| {
@@ -369,7 +367,7 @@ pub fn changes(plan: &Plan, origin: &Plan) -> String {
         list_limits != origin.list_limits,
         format!("patience={}", list_limits.0),
     );
-    // The kubelet changes the fault profile, too.
+    // The kubelet mode changes the fault profile, too.
     let origin = origin.clone().with_kubelet(plan.kubelet);
     let gone = |fault: &Fault| plan.fault_profile.percent(*fault) == 0;
     let all_but_few = origin.fault_profile.faults().filter(gone).count() > 4;

@@ -1,4 +1,4 @@
-//! The runtime as the reconciler meets it: what it answers and what it tells, out of the oracle.
+//! The simulated runtime: its answers and events, derived from the oracle.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,7 @@ use crate::faults::Fault;
 use crate::oracle::{Object, Oracle, State, Transition};
 use crate::rng::Rng;
 
-/// The wall clock at the origin of the monotonic one.
+/// The wall clock at the origin of the monotonic clock.
 pub const WALL_ORIGIN: i64 = 1_700_000_000_000_000_000;
 
 /// The uid of a pod.
@@ -21,15 +21,15 @@ pub fn uid(pod: usize) -> PodUid {
     format!("pod-{pod}").into()
 }
 
-/// The pod of that uid, unless some other name had to stand in for it.
+/// The number of the pod with that uid; none for a uid that replaces an unknown one.
 pub fn pod_of(uid: &PodUid) -> Option<usize> {
     uid.as_str().strip_prefix("pod-")?.parse().ok()
 }
 
-/// When the kernel's OOM notice has reached the runtime.
+/// When the runtime has received the kernel's OOM notification.
 const OOM: u64 = SECOND;
 
-/// What a list row says, also of what lists still show after its removal.
+/// A list row, also for an object that is still listed after its removal.
 pub fn list_row(object: &Object, t: u64) -> Option<Report> {
     let gone = object
         .removed
@@ -55,7 +55,7 @@ fn row(object: &Object, t: u64) -> Option<Report> {
     })
 }
 
-/// What a status says. A container's does not say which sandbox it is in.
+/// A status. A container's status does not name its sandbox.
 pub fn status(object: &Object, t: u64) -> Option<Report> {
     let shown = shown(object, t)?;
     let details = match &object.reported.details {
@@ -90,7 +90,7 @@ pub fn address(object: &Object) -> Text {
     object.reported.address.clone()
 }
 
-/// The reason of an exit as the runtime gives it at `t`.
+/// The reason of an exit as reported at `t`.
 pub fn reason(object: &Object, t: u64) -> &'static str {
     match object.exited {
         Some(at) if object.code == 137 && t >= at + OOM => OOM_KILLED,
@@ -100,7 +100,7 @@ pub fn reason(object: &Object, t: u64) -> &'static str {
 
 const OOM_KILLED: &str = "OOMKilled";
 
-/// The few reasons there are, shared.
+/// The known reasons, shared.
 fn text(reason: &str) -> Text {
     static KNOWN: LazyLock<[Text; 4]> =
         LazyLock::new(|| ["Completed", "Error", "StartError", OOM_KILLED].map(Text::from));
@@ -108,7 +108,7 @@ fn text(reason: &str) -> Text {
     known.cloned().unwrap_or_else(|| reason.into())
 }
 
-/// Both lists of the node, each true for its own moment.
+/// Both lists of the node, each as of its own instant.
 pub fn list(oracle: &Oracle, sandboxes_at: u64, containers_at: u64) -> Vec<Report> {
     let at = |object: &Object| match object.kind {
         Kind::Sandbox => sandboxes_at,
@@ -123,8 +123,8 @@ pub fn list(oracle: &Oracle, sandboxes_at: u64, containers_at: u64) -> Vec<Repor
     rows
 }
 
-/// The answers to the calls of an inspection between `began` and `ended`. `fails`: the status call
-/// of this id fails so; it is asked about each, and told whether a list of this inspection shows
+/// The answers to the calls of an inspection between `began` and `ended`. `fails` returns the error
+/// of an id's status call, if any; its second argument is whether a list of this inspection shows
 /// the id.
 pub fn inspect(
     oracle: &Oracle,
@@ -177,7 +177,7 @@ fn error_of(kind: CallErrorKind) -> CallError {
     CallError::new("Test", kind, "the runtime says so")
 }
 
-/// Whether this runtime tells of that at all.
+/// Whether this runtime sends an event for the transition.
 pub fn emits_event(runtime: RuntimeKind, oracle: &Oracle, transition: &Transition) -> bool {
     let sandbox = oracle.objects[transition.object].kind == Kind::Sandbox;
     match (runtime, transition.event) {
@@ -187,7 +187,7 @@ pub fn emits_event(runtime: RuntimeKind, oracle: &Oracle, transition: &Transitio
     }
 }
 
-/// The event of a happening with statuses as they were at `snapshot`, stamped at `stamped`.
+/// The event of a transition, with statuses as of `snapshot` and timestamp `stamped`.
 pub fn event(
     oracle: &Oracle,
     runtime: RuntimeKind,
@@ -206,7 +206,7 @@ pub fn event(
         };
         status(s, at)
     });
-    // containerd tells of the sandbox, CRI-O of the pod.
+    // containerd sends the statuses of the sandbox, CRI-O those of the pod.
     let told = |l: &&Object| runtime.is_crio() || l.sandbox.as_ref() == Some(sandbox_id);
     let containers = oracle
         .recent(subject.pod)
@@ -214,7 +214,7 @@ pub fn event(
         .filter(told)
         .filter_map(|l| status(l, snapshot))
         .collect();
-    // containerd 2 has lost the sandbox's creation time by then.
+    // containerd 2 no longer has the sandbox's creation time.
     let mut sandbox = sandbox;
     if let Some(report) = &mut sandbox
         && what == EventType::Deleted
@@ -231,7 +231,7 @@ pub fn event(
     }
 }
 
-/// What the fault profile makes of an event before it leaves the runtime.
+/// Applies the fault profile to an event.
 pub fn apply_event_faults(
     event: &mut RuntimeEvent,
     rng: &mut Rng,
@@ -253,7 +253,7 @@ pub fn apply_event_faults(
         event.containers.clear();
     }
     if inject(Fault::EmptyElement) {
-        // It is dropped where the wire is read.
+        // The decoder drops the empty element.
         event.containers.pop();
     }
     if inject(Fault::UnknownEventType) {

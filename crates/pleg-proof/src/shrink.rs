@@ -1,12 +1,12 @@
-//! What a violation needs: the plan is made smaller for as long as the same assertion breaks.
+//! Reduces the configuration of a world while the same assertion fails.
 
 use crate::assertions::Violation;
 use crate::plan::Plan;
 use crate::simulation::simulate;
 use crate::trace::Trace;
 
-/// A smaller plan that breaks the same assertion, after at most `tries` worlds; the given one if none
-/// does.
+/// A smaller plan that violates the same assertion, after at most `tries` worlds; otherwise the given
+/// plan.
 pub fn shrink(plan: &Plan, violation: &Violation, tries: usize) -> (Plan, Violation) {
     let mut smallest = (plan.clone(), violation.clone());
     let mut left = tries;

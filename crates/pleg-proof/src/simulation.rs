@@ -1,4 +1,4 @@
-//! One world's life: trouble, rest, comparison, one event that never comes, the end of everything.
+//! The phases of one world: faults, convergence, quiescence, one missed event, cleanup.
 
 use crate::assertions::{self, CheckResult, Violation};
 use crate::coverage::Coverage;
@@ -7,23 +7,23 @@ use crate::plan::Plan;
 use crate::trace::Trace;
 use crate::world::World;
 
-/// A invariant that a world has broken.
+/// A violation in a world.
 #[derive(Clone, Debug)]
 pub struct Failure {
     pub violation: Violation,
-    /// The world so far; the history as it was asked for.
+    /// The trace so far, if it was requested.
     pub trace: Trace,
     pub coverage: Coverage,
 }
 
-/// What came of a world in which every invariant held.
+/// The result of a world without violations.
 #[derive(Clone, Debug)]
 pub struct Simulated {
     pub coverage: Coverage,
     pub trace: Trace,
 }
 
-/// One world, from a plan.
+/// Simulates one world.
 ///
 /// # Errors
 /// An invariant is violated.
@@ -76,14 +76,14 @@ fn run_phases(world: &mut World) -> CheckResult {
     check_cleanup(world)
 }
 
-/// Nothing happens any more, and no fault either: one relist, and all is as it is.
+/// Stops the workload and the faults: one relist later the cache equals the oracle.
 fn check_convergence(world: &mut World) -> CheckResult {
     world.stop_workload();
     world.stop_faults();
     world.converge()?;
-    // What is late arrives; calls that are in flight end; nobody waits for another stream.
+    // Late events arrive, calls in flight end, the stream is subscribed again.
     world.run(8 * SECOND)?;
-    // The fault that is a list which hangs stops at its deadline.
+    // A list that hangs because of a fault ends at its deadline.
     world.run_until_listed()?;
     world.relist()?;
     world.run(SECOND)?;
@@ -96,14 +96,14 @@ fn check_convergence(world: &mut World) -> CheckResult {
     world
         .checks
         .equals_oracle(&world.oracle, world.now, false)?;
-    // Backoffs run out.
+    // All backoffs have expired.
     world.run(70 * SECOND)?;
     world.checks.equals_oracle(&world.oracle, world.now, true)?;
     world.checks.all_done(&world.oracle, world.now)?;
     world.take_all()
 }
 
-/// Nothing is owed any more: only lists, ever rarer, unless the last ten minutes hold too many misses.
+/// Nothing is owed: lists become rarer, unless the last ten minutes hold too many misses.
 fn check_quiescence(world: &mut World) -> CheckResult {
     let before = (
         world.checks.coverage.clone(),
@@ -111,10 +111,10 @@ fn check_quiescence(world: &mut World) -> CheckResult {
     );
     world.run(120 * SECOND)?;
     let lists = world.checks.coverage.lists - before.0.lists;
-    // A probe may find details that nobody has read yet; then the worker of that pod asks for more.
+    // A probe may find unread details; then the worker of that pod requests a read.
     let asked_for = world.inspections_for_waiters() - before.1;
     let inspections = world.checks.coverage.inspections - before.0.inspections - asked_for;
-    // A stream that has told nothing yet is trusted for 10 s only, none at all not at all.
+    // A stream without events is trusted for 10 s; a missing stream is not trusted.
     let longest = world.plan.list_limits.0;
     let held = world.missed() > 0;
     let most = match (world.plan.runtime.streams() && !held, world.is_proven()) {
@@ -127,11 +127,11 @@ fn check_quiescence(world: &mut World) -> CheckResult {
     })
 }
 
-/// A container ends and nobody is told: the next list finds it, and it counts.
+/// A container exits without an event: the next list finds the exit and counts a miss.
 fn check_missed_event(world: &mut World) -> CheckResult {
     let streams = world.plan.runtime.streams();
     let before = world.missed();
-    // The worker of the pod restarts what has ended, and the miss counts all the same.
+    // The worker of the pod restarts the container, and the miss counts all the same.
     world.suspend_workers(false);
     let Some(object) = world.exit_without_event() else {
         return Ok(());
@@ -149,7 +149,7 @@ fn check_missed_event(world: &mut World) -> CheckResult {
         .map_err(|violation| violation.in_pod(of))
 }
 
-/// Everything is removed, and in time everything is forgotten.
+/// Removes everything and checks that all records expire.
 fn check_cleanup(world: &mut World) -> CheckResult {
     world.suspend_workers(false);
     world.remove_everything()?;
@@ -157,7 +157,7 @@ fn check_cleanup(world: &mut World) -> CheckResult {
     world.checks.equals_oracle(&world.oracle, world.now, true)?;
     world.checks.all_done(&world.oracle, world.now)?;
     world.take_all()?;
-    // Tombstones and terminal records live for 10 minutes, and lists may be a minute apart.
+    // Tombstones and terminal records expire after 10 minutes, and lists may be a minute apart.
     world.run(740 * SECOND)?;
     world.run_until_listed()?;
     let memory = format!("{:?}", world.reconciler);

@@ -1,4 +1,4 @@
-//! Many worlds on all cores: by number or until somebody says that it is enough.
+//! Runs many worlds on all cores, by number or for a given time.
 
 use std::fmt::{self, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,19 +13,19 @@ use crate::plan::Plan;
 use crate::simulation::simulate;
 use crate::trace::Trace;
 
-/// What came of many worlds. Several runs can be added up.
+/// The results of many worlds. The results of several runs can be added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     pub coverage: Coverage,
-    /// Nanoseconds that the cores were at work.
+    /// CPU time in nanoseconds.
     pub cpu: u64,
-    /// The first seed that was not tried.
+    /// The next seed to run.
     pub next: u64,
     /// How many worlds violated an invariant.
     pub violations: u64,
 }
 
-/// A run in flight.
+/// A run in progress.
 pub struct Run {
     plan: Box<dyn Fn(u64) -> Plan + Send + Sync>,
     end: u64,
@@ -33,7 +33,7 @@ pub struct Run {
     sum: Mutex<(Totals, Vec<(Plan, Violation)>)>,
 }
 
-/// So many broken invariants are remembered, and then it is enough.
+/// A run stops after this many violations.
 const ENOUGH: usize = 20;
 
 impl fmt::Debug for Run {
@@ -47,7 +47,7 @@ impl fmt::Debug for Run {
 }
 
 impl Run {
-    /// Worlds by `plan`, from what `totals` have come to, up to the seed `end`.
+    /// Runs the worlds of `plan` from `totals.next` to the seed `end`.
     pub fn new(
         plan: impl Fn(u64) -> Plan + Send + Sync + 'static,
         totals: Totals,
@@ -61,7 +61,7 @@ impl Run {
         }
     }
 
-    /// Lives world after world on this thread, for as long as `keep_running`.
+    /// Runs worlds on this thread while `keep_running` returns true.
     pub fn work(&self, keep_running: impl Fn() -> bool) {
         while keep_running() {
             let seed = self.next.fetch_add(1, Ordering::Relaxed);
@@ -93,7 +93,7 @@ impl Run {
         }
     }
 
-    /// What it came to so far, and the invariants that were broken. Worlds in flight are not in it.
+    /// The totals so far and the violations. Worlds in progress are not included.
     pub fn totals(&self) -> (Totals, Vec<(Plan, Violation)>) {
         let Ok(sum) = self.sum.lock() else {
             return (Totals::default(), Vec::new());
@@ -107,14 +107,14 @@ impl Run {
         (totals, violations.clone())
     }
 
-    /// Whether there is nothing left to do.
+    /// Whether the run is finished.
     pub fn is_over(&self) -> bool {
         let enough = self.sum.lock().is_ok_and(|sum| sum.1.len() >= ENOUGH);
         enough || self.next.load(Ordering::Relaxed) >= self.end
     }
 }
 
-/// How long this thread has had a core, in nanoseconds; nothing where nobody says.
+/// The CPU time of this thread in nanoseconds; 0 if unknown.
 fn cpu() -> u64 {
     let reported = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let first = reported.split_whitespace().next();
@@ -122,7 +122,7 @@ fn cpu() -> u64 {
 }
 
 impl Totals {
-    /// In a few lines.
+    /// A short summary.
     pub fn summary(&self) -> String {
         let t = &self.coverage;
         let (cpu, simulated) = (self.cpu as f64 / 1e9, t.nanos as f64 / 1e9);
@@ -173,7 +173,7 @@ impl Totals {
         out
     }
 
-    /// As a file from which another run can go on.
+    /// Formats the totals as a file from which another run can continue.
     pub fn to_text(&self) -> String {
         let mut out = String::new();
         for (name, n) in self.numbers() {
@@ -182,17 +182,17 @@ impl Totals {
         out
     }
 
-    /// From such a file.
+    /// Parses such a file.
     ///
     /// # Errors
-    /// The line that cannot be read.
+    /// The line that cannot be parsed.
     pub fn from_text(text: &str) -> Result<Self, String> {
         let mut totals = Self::default();
         for line in text.lines() {
             let wrong = || format!("not a line of totals: {line}");
             let (n, name) = line.split_once('\t').ok_or_else(wrong)?;
             let n = n.parse().map_err(|_| wrong())?;
-            // What is counted no longer is left out.
+            // Unknown counters are ignored.
             totals.set(name, n);
         }
         Ok(totals)

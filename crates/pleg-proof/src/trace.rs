@@ -1,8 +1,8 @@
-//! What happened, line by line; written only where somebody wants to read it.
+//! The trace of a world: one line per action, recorded only on request.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// The lines, their hash, or nothing.
+/// The recorded lines, their hash, or nothing.
 #[derive(Clone, Debug, Default)]
 pub enum Trace {
     #[default]
@@ -12,17 +12,17 @@ pub enum Trace {
 }
 
 impl Trace {
-    /// One that keeps its lines.
+    /// A trace that records its lines.
     pub const fn recording() -> Self {
         Self::Recorded(Vec::new())
     }
 
-    /// One that keeps only the hash of its lines.
+    /// A trace that keeps only the hash of its lines.
     pub fn hashed() -> Self {
         Self::Hashed(Box::default(), 0)
     }
 
-    /// Something happened at `now`.
+    /// Adds a line at `now`.
     pub fn log(&mut self, now: u64, line: impl FnOnce() -> String) {
         match self {
             Self::Off => {}
@@ -34,7 +34,7 @@ impl Trace {
         }
     }
 
-    /// The hash of the lines and how many there were, where it was asked for.
+    /// The hash and the number of the lines, if the trace is hashed.
     pub fn hash(&self) -> Option<(u64, u64)> {
         match self {
             Self::Hashed(hasher, lines) => Some((hasher.finish(), *lines)),
@@ -47,7 +47,7 @@ impl Trace {
         self.lines(|_| true)
     }
 
-    /// The lines that are about that pod, or about no pod.
+    /// The lines about that pod, or about no pod.
     pub fn about(&self, pod: usize) -> String {
         self.lines(|line| {
             let mut others = false;
@@ -74,7 +74,7 @@ impl Trace {
     }
 }
 
-/// The pod that a word names: `pod-3`, or an id such as `ctr-17-3`.
+/// The pod of a word such as `pod-3` or `ctr-17-3`.
 fn pod_named(word: &str) -> Option<usize> {
     let rest = ["pod-", "sbx-", "ctr-"]
         .iter()

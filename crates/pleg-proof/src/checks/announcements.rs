@@ -1,4 +1,4 @@
-//! What is announced: in order, once, and what the cache shows already.
+//! Checks announcements: each once, in order, and after the cache shows the state.
 
 use pleg_core::{LifecycleType, PodLifecycleEvent};
 
@@ -38,7 +38,7 @@ impl Checks {
             );
         }
         if subject.incarnation != record.incarnation {
-            // One that is overruled before it was announced is announced no more.
+            // An incarnation that is overruled before its announcement is not announced.
             if subject.incarnation < record.incarnation || !false_events {
                 let n = subject.incarnation;
                 return fails(
@@ -72,7 +72,7 @@ impl Checks {
                 format!("{what} of {id} is announced twice"),
             );
         }
-        // What is reborn may be shown as ended at once; that is no news then.
+        // A new incarnation may be exited from the start; then there is no Died.
         let without_event = what == ContainerRemoved && !record.died && record.incarnation == 0;
         if late || without_event {
             let (died, removed) = (record.died, record.removed);

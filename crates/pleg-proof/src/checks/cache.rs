@@ -1,4 +1,4 @@
-//! What the cache shows: true, fresh, never going back.
+//! Checks the cache: true, fresh, monotonic.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::coverage::CoverPoint;
 use crate::oracle::{Oracle, State};
 use crate::runtime::pod_of;
 
-/// How long a believed state, and a believed removal, may not be overruled.
+/// The earliest time after which a state, and a removal, may be overruled.
 const OVERRULE_DELAY: u64 = 100_000_000;
 const OVERRULE_REMOVAL_DELAY: u64 = 10_000_000_000;
 
@@ -71,7 +71,7 @@ impl Checks {
         let shown_in = pod.is_none_or(|pod| pod == object.pod);
         assertions::OWN_POD.holds(shown_in, || format!("{id} is published as one of {uid}"))?;
         let false_events = self.false_events;
-        // What lies beneath an UNKNOWN is published, too: from then on it is believed.
+        // The last known state under an UNKNOWN is published, too, and counts as published from then on.
         let position = state.or_else(|| last_known(&view.status, id));
         let true_state = false_events || position.is_none_or(|s| s <= real);
         let of = Some(object.pod);
@@ -91,7 +91,7 @@ impl Checks {
         record.shown_in = Some(uid.clone());
         if let Some((gone, from)) = record.left_cache.take() {
             if gone == now && from != *uid {
-                // The pod has become known for whom the sandbox's own id had to stand.
+                // The pod became known; until then the sandbox's id replaced its uid.
             } else if !false_events {
                 return fails(
                     assertions::REMOVED_STAYS,
@@ -140,7 +140,7 @@ impl Checks {
         Ok(())
     }
 
-    /// Exit codes are true and stay; what was known of a container is not lost.
+    /// Exit codes are true and stay, and known details are not lost.
     fn details(
         &mut self,
         oracle: &Oracle,
@@ -199,7 +199,7 @@ impl Checks {
         Ok(())
     }
 
-    /// Notes what the cache shows no longer.
+    /// Records the ids that the cache no longer shows.
     fn left_cache(&mut self, oracle: &Oracle, now: u64, old: &PodStatus, new: Option<&PodStatus>) {
         let ids = |status| states(status).map(|(id, _)| id);
         if new.is_some_and(|new| ids(new).eq(ids(old))) {
@@ -260,7 +260,7 @@ impl Checks {
         Ok(())
     }
 
-    /// A view as of t shows what was true at t, or later. `known` was proved before: its as-ofs.
+    /// A view as of t shows the state at t or a later one. `known`: its as-of values, checked before.
     pub(super) fn fresh(
         &self,
         oracle: &Oracle,
@@ -330,7 +330,7 @@ impl Checks {
         Ok(())
     }
 
-    /// Terminal records.
+    /// Checks the terminal records.
     pub(super) fn terminal_records(
         &mut self,
         oracle: &Oracle,
@@ -360,7 +360,7 @@ impl Checks {
     }
 }
 
-/// What the status says that the id was before it became unknown.
+/// The last known state of an unknown id.
 fn last_known(status: &PodStatus, id: &Id) -> Option<State> {
     let ready = status.sandboxes.iter().find(|s| s.id == *id);
     let ready = ready.and_then(|s| match s.state {
@@ -380,8 +380,8 @@ fn last_known(status: &PodStatus, id: &Id) -> Option<State> {
     }
 }
 
-/// Whether the details went back in time. They are as of the oldest of the pod's ids, so a new id
-/// may do that.
+/// Whether the details became older. A pod's details are as of its oldest id, so a new id may do
+/// that.
 fn details_are_older(old: &PodView, view: &PodView) -> bool {
     let had = |id: &Id| states(&old.status).any(|(other, _)| other == id);
     let no_new = states(&view.status).all(|(id, _)| had(id));

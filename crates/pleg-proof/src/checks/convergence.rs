@@ -1,5 +1,5 @@
-//! What must be true when it is quiet again: the cache equals the oracle, everything has been said,
-//! everybody has been answered.
+//! Checks after quiescence: the cache equals the oracle, everything was announced, every waiter was
+//! answered.
 
 use pleg_core::{LifecycleType, SandboxState};
 
@@ -10,7 +10,7 @@ use crate::runtime::pod_of;
 
 impl Checks {
     /// # Errors
-    /// The cache is not equal to the oracle.
+    /// The cache does not equal the oracle.
     pub fn equals_oracle(&self, oracle: &Oracle, now: u64, in_detail: bool) -> CheckResult {
         let mut shown: Vec<Option<(Option<usize>, Option<State>)>> =
             vec![None; oracle.objects.len()];
@@ -74,7 +74,7 @@ impl Checks {
     }
 
     /// # Errors
-    /// Something that was to be announced has not been, or somebody is not answered.
+    /// An announcement or an answer is missing.
     pub fn all_done(&self, oracle: &Oracle, now: u64) -> CheckResult {
         for (object, record) in oracle.objects.iter().zip(&self.records) {
             if record.published {

@@ -1,5 +1,4 @@
-//! Health tells the oracle about its cause (invariant 12): readiness and what is degraded, beside our
-//! own book of what is in flight and what has failed.
+//! Checks readiness and degraded reasons (invariant 12) against what is in flight and what failed.
 
 use pleg_core::{Degraded, Health, Instant, NotReady};
 
@@ -7,35 +6,35 @@ use crate::assertions::{self, CheckResult};
 use crate::coverage::{CoverPoint, Coverage};
 use crate::fault_profile::{MS, SECOND};
 
-/// What is so, as far as it can be seen from outside.
+/// The conditions that health must report.
 #[derive(Clone, Debug, Default)]
 pub struct ExpectedHealth {
     /// When the last complete list began.
     pub last_list: Option<u64>,
     pub last_list_failed: bool,
     pub list_under_way: Option<u64>,
-    /// No stream stands, or none was ever asked for, since then; nothing where none is wanted.
+    /// Since when there is no stream, and whether there was one before; none in polling mode.
     pub no_stream: Option<(u64, bool)>,
-    /// Events wait for the writer since then.
+    /// Since when events wait for the writer.
     pub behind: Option<u64>,
-    /// When the oldest inspection in flight was asked for.
+    /// When the oldest inspection in flight was requested.
     pub inspection: Option<u64>,
-    /// Some inspection has failed, or listed what had no status, and none of its pod has succeeded
+    /// An inspection failed or listed an id without a status, and no inspection of its pod has succeeded
     /// since.
     pub failing: bool,
-    /// A `Version` was not answered, and no call has been since.
+    /// A `Version` call was not answered, and no call has succeeded since.
     pub silent: bool,
     was_ready: bool,
     was_degraded: bool,
 }
 
-/// A sign may go unsaid for so long.
+/// A condition must be reported within this time.
 const SOON: u64 = 3 * SECOND;
 /// An inspection is overdue after that.
 const SLOT: u64 = 250 * MS;
 
 impl ExpectedHealth {
-    /// Nothing was read yet; `no_stream` as in the field.
+    /// `no_stream` as in the field.
     pub fn new(no_stream: Option<(u64, bool)>) -> Self {
         Self {
             no_stream,
@@ -44,7 +43,7 @@ impl ExpectedHealth {
     }
 
     /// # Errors
-    /// Health says what is false, or does not say what is.
+    /// Health reports a false condition or omits a true one.
     pub fn check(&mut self, now: u64, health: &Health, coverage: &mut Coverage) -> CheckResult {
         self.ready(now, health, coverage)?;
         let reported = health.degraded(Instant::from_nanos(now));
@@ -121,7 +120,7 @@ impl ExpectedHealth {
             coverage.hit(CoverPoint::ReadyAgain);
         }
         self.was_ready = is;
-        // The next probe is due in 15 s at most, and everything is overdue after 5 s.
+        // The next probe is due within 15 s, and late work counts as overdue after 5 s.
         let later = Instant::from_nanos(now + 20 * SECOND + 1);
         let stalled = health.ready(later);
         let dead_subscribers = matches!(stalled, Err(NotReady::Stalled { .. }));

@@ -1,5 +1,5 @@
-//! The invariants, as a consumer can check them: a shadow of the cache, and a book of what was told,
-//! read, asked and announced.
+//! Checks the invariants on the outputs of the reconciler: a copy of the cache, and a record of what
+//! each id's events, reads and announcements showed.
 
 mod announcements;
 mod by_pod;
@@ -31,7 +31,7 @@ pub use losses::Losses;
 pub use read_schedule::ReadSchedule;
 pub use subscribers::Subscribers;
 
-/// What the reconciler was handed before it put something out.
+/// The input that caused an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input {
     Timer,
@@ -50,45 +50,45 @@ struct Waiter {
     pod: PodUid,
     after: Instant,
     asked: Instant,
-    /// The last inspection that had been asked for by then.
+    /// The last inspection requested before it.
     number: Ticket,
-    /// The pod was well when it was asked about; an answer must come soon.
+    /// The pod and the runtime work, so an answer must come soon.
     urgent: bool,
 }
 
-/// What is known here of one id.
+/// What inputs and outputs showed of one id.
 #[derive(Clone, Debug, Default)]
 struct IdRecord {
-    /// Something has shown it running.
+    /// Some observation showed it running.
     seen_running: bool,
-    /// Something has named it.
+    /// Some observation named it.
     known: bool,
-    /// A removal was the first that was told of it.
+    /// The first observation of it was its removal.
     first_seen_removed: bool,
     published: bool,
-    /// When somebody was last told that it ended or is removed.
+    /// When an event last reported its exit or removal.
     end_reported: Option<Instant>,
-    /// When the last inspection began that showed it as unknown. Invariant 2 lets an event that
-    /// advances the id clear that, whatever it was in truth by then.
+    /// When the last inspection that showed it as UNKNOWN began. Invariant 2 lets an event that
+    /// advances the id clear that, whatever its true state.
     unknown_since: Option<Instant>,
     last_event: Option<Instant>,
-    /// The state that the cache shows, and since when.
+    /// The state in the cache, and since when.
     shown: Option<(State, u64)>,
     /// The pod in which the cache showed it last.
     shown_in: Option<PodUid>,
-    /// When the cache showed it no longer, and in which pod it was.
+    /// When it left the cache, and from which pod.
     left_cache: Option<(u64, PodUid)>,
     incarnation: u32,
-    /// What was announced of this incarnation.
+    /// The announcements of this incarnation.
     started: bool,
     died: bool,
     removed: bool,
     changed: bool,
-    /// The exit code was told, in this incarnation.
+    /// An exit code was reported for this incarnation.
     code: bool,
 }
 
-/// Begins of reads that a view may still be as of.
+/// The starts of reads that a view may be as of.
 #[derive(Clone, Debug, Default)]
 struct ReadStarts(VecDeque<Instant>);
 
@@ -115,35 +115,35 @@ impl ReadStarts {
 pub struct Checks {
     pub trace: Trace,
     pub coverage: Coverage,
-    /// Events may have told of what did not happen.
+    /// Events may be false.
     false_events: bool,
-    /// Lists may show what is removed.
+    /// Lists may show removed sandboxes.
     listed_after_removal: bool,
-    /// Ids may be known without a label: their pods are read by complete lists.
+    /// Ids may lack a pod label; their pods are read by complete lists.
     pub missing_labels: bool,
     cache: ByPod<PodView>,
     records: Vec<IdRecord>,
-    /// Begins of the complete lists, and of the complete inspections per pod.
+    /// The starts of complete lists, and of complete inspections per pod.
     lists: ReadStarts,
     inspections: ByPod<ReadStarts>,
-    /// Reads that returned a status, inspections or not.
+    /// The starts of reads that returned a status.
     status_reads: BTreeSet<Instant>,
-    /// Failed inspections: the last one of each pod.
+    /// The last failed inspection of each pod.
     failed: ByPod<Ticket>,
     /// Pods whose last inspection failed.
     failing: BTreeSet<PodUid>,
-    /// Pods of which a status has failed.
+    /// Pods with a failed status.
     status_failed: BTreeSet<PodUid>,
-    /// Pods of which the last complete inspection listed ids that had no status.
+    /// Pods whose last complete inspection listed ids without a status.
     unsettled: BTreeSet<PodUid>,
-    /// The complete inspection that was handed over last, and what it found.
+    /// The last complete inspection, and the ids it found.
     last_found: Option<(Instant, Vec<Id>)>,
     last_inspection: Ticket,
     under_way: BTreeMap<Ticket, (PodUid, u64)>,
     waiting: BTreeMap<WaiterId, Waiter>,
-    /// When pods were inspected again for no other reason than that the last read had failed.
+    /// When pods were inspected only because the last read failed.
     retries: BTreeMap<PodUid, VecDeque<u64>>,
-    /// Ids that were announced and not announced as removed.
+    /// The number of announced ids that are not removed.
     present: u64,
     input: Option<Input>,
 }
@@ -175,9 +175,9 @@ impl Checks {
         self.records.get(oracle.index_of(id)?)
     }
 
-    // --- what goes in ---
+    // --- inputs ---
 
-    /// The reconciler is handed something: what comes out next follows from it.
+    /// Sets the input that causes the next outputs.
     pub const fn set_input(&mut self, input: Input) {
         self.input = Some(input);
     }
@@ -260,7 +260,7 @@ impl Checks {
         }
     }
 
-    // --- what comes out ---
+    // --- outputs ---
 
     /// # Errors
     /// An invariant is violated.
@@ -293,7 +293,7 @@ impl Checks {
     }
 }
 
-/// What a status shows, by id; no state where it is unknown.
+/// The state of each id in a status; none if unknown.
 pub fn states(status: &PodStatus) -> impl Iterator<Item = (&Id, Option<State>)> {
     let sandboxes = status.sandboxes.iter().map(|s| {
         let state = match s.state {

@@ -1,4 +1,4 @@
-//! What the reconciler asks of the read side: lists in time and not too many, inspections within
+//! Checks the reads that the reconciler requests: lists in time and not too many, inspections within
 //! their slots, retries with a backoff.
 
 use std::collections::VecDeque;
@@ -11,7 +11,7 @@ use crate::coverage::CoverPoint;
 use crate::fault_profile::{MS, SECOND};
 use crate::runtime::pod_of;
 
-/// Our own book of the lists and of how many inspections may run.
+/// The schedule of lists, and the limits of inspections.
 #[derive(Debug)]
 pub struct ReadSchedule {
     slots: usize,
@@ -19,16 +19,15 @@ pub struct ReadSchedule {
     longest: u64,
     under_way: Option<Ticket>,
     last_ended: u64,
-    /// A list must be asked for by then, and what for.
+    /// The deadline of the next list, and its reason.
     due: Option<(u64, &'static str)>,
-    /// When lists were asked for lately, and when something allowed for one more.
+    /// When lists were requested, and when an extra list became allowed.
     lists: VecDeque<u64>,
     allowed: VecDeque<u64>,
 }
 
 const SLOT: u64 = 250 * MS;
-/// Why a list is allowed beside the periodic ones stays good for so long: the longest list that
-/// may be in flight meanwhile.
+/// How long an extra list stays allowed: longer than the longest list.
 const ALLOWED: u64 = 130 * SECOND;
 
 impl ReadSchedule {
@@ -45,12 +44,12 @@ impl ReadSchedule {
         }
     }
 
-    /// Trust is lost: a list within a second.
+    /// Requires a list within a second.
     pub fn require_list(&mut self, now: u64, why: &'static str) {
         self.due.get_or_insert((now + SECOND, why));
     }
 
-    /// A consumer asks for a list, or a stream was subscribed to.
+    /// Allows an extra list for a request or a subscribe.
     pub fn allow_list(&mut self, now: u64) {
         self.allowed.push_back(now);
     }
@@ -66,8 +65,8 @@ impl ReadSchedule {
         while self.allowed.front().is_some_and(|&t| t + ALLOWED <= now) {
             self.allowed.pop_front();
         }
-        // One a second, one at once after a failure, one against each of a few contradictions,
-        // one for those who ask or subscribe.
+        // One a second, one at once after a failure, one for each of a few contradictions, one for each
+        // request or subscribe.
         let (lists, allowed) = (self.lists.len(), 5 + self.allowed.len());
         assertions::LIST_RATE_LIMITED.holds(lists <= allowed, || {
             format!("{lists} lists within a second, {allowed} allowed")
@@ -85,13 +84,13 @@ impl ReadSchedule {
         }
     }
 
-    /// How long ago the last list ended.
+    /// The time since the last list ended.
     pub const fn since_last(&self, now: u64) -> u64 {
         now - self.last_ended
     }
 
     /// # Errors
-    /// A list is too far away.
+    /// A list is too late.
     pub fn in_time(&self, now: u64) -> CheckResult {
         if self.under_way.is_some() {
             return Ok(());
@@ -110,10 +109,10 @@ impl ReadSchedule {
 }
 
 impl Checks {
-    /// An inspection is asked for.
+    /// An inspection is requested.
     ///
     /// # Errors
-    /// It is one too many.
+    /// It exceeds a limit.
     pub fn inspection_asked(
         &mut self,
         now: u64,
@@ -143,7 +142,7 @@ impl Checks {
         self.retried(now, uid, causes)
     }
 
-    /// A backoff is kept, however many reads fail in between.
+    /// The backoff stays in force, however many reads fail.
     fn retried(&mut self, now: u64, uid: &PodUid, causes: Causes) -> CheckResult {
         if causes.iter().ne([Cause::Retry]) {
             return Ok(());
@@ -159,7 +158,7 @@ impl Checks {
             .map_err(|violation| violation.in_pod(pod_of(uid)))
     }
 
-    /// When the oldest inspection in flight was asked for.
+    /// When the oldest inspection in flight was requested.
     pub fn oldest_inspection(&self) -> Option<u64> {
         self.under_way.values().map(|(_, t)| *t).min()
     }
@@ -171,12 +170,12 @@ impl Checks {
         self.coverage.hit_times(CoverPoint::Overdue, overdue);
     }
 
-    /// How many ids are announced and not announced as removed.
+    /// The number of announced ids that are not removed.
     pub const fn present(&self) -> u64 {
         self.present
     }
 
-    /// A read that was cancelled is a failed one, whatever it answers.
+    /// A cancelled read counts as failed.
     pub fn inspection_cancelled(&mut self, ticket: Ticket) {
         self.coverage.hit(CoverPoint::InspectionCancelled);
         if let Some((uid, _)) = self.under_way.remove(&ticket) {
@@ -185,8 +184,8 @@ impl Checks {
         }
     }
 
-    /// Whether the last inspection of that pod has failed, or of some pod has failed or listed what
-    /// had no status.
+    /// Whether the pod's last inspection failed; without a pod, whether any failed or listed an id without
+    /// a status.
     pub fn is_failing(&self, uid: Option<&PodUid>) -> bool {
         let all = [&self.failing, &self.unsettled, &self.status_failed];
         let any = || all.iter().any(|pods| !pods.is_empty());
@@ -195,8 +194,8 @@ impl Checks {
         })
     }
 
-    /// Which statuses of a pod failed in an inspection with complete lists. `read_all`: it read
-    /// every status.
+    /// Records the failed statuses of an inspection with complete lists. `read_all`: it read every
+    /// status.
     pub fn statuses_failed(&mut self, uid: &PodUid, failed: &[FailedStatus], read_all: bool) {
         if !failed.is_empty() {
             self.status_failed.insert(uid.clone());
@@ -205,7 +204,7 @@ impl Checks {
         }
     }
 
-    /// Whether the last complete inspection of the pod listed ids that had no status.
+    /// Records whether the last complete inspection of the pod listed ids without a status.
     /// `read_all`: it read every status.
     pub fn unsettled(&mut self, uid: &PodUid, any: bool, read_all: bool) {
         if any {
@@ -215,7 +214,7 @@ impl Checks {
         }
     }
 
-    /// Whether that inspection was asked for and not cancelled.
+    /// Whether that inspection is requested and not cancelled.
     pub fn is_under_way(&self, ticket: Ticket) -> bool {
         self.under_way.contains_key(&ticket)
     }

@@ -1,4 +1,4 @@
-//! Subscribers: one that keeps up and some that lag, each with the product's own [`Inbox`].
+//! Subscribers that keep up and subscribers that lag, each with the product's own [`Inbox`].
 
 use pleg_core::{Id, Inbox, LifecycleType, PodLifecycleEvent};
 
@@ -13,20 +13,20 @@ pub struct Subscribers {
     lagging: Vec<Lagging>,
 }
 
-/// One who takes what waits now and then.
+/// A subscriber that takes its events only now and then.
 #[derive(Debug)]
 struct Lagging {
     inbox: Inbox,
     capacity: usize,
-    /// What was announced since it last took anything.
+    /// The announcements since its last take.
     since: Vec<PodLifecycleEvent>,
     coalesced: u64,
-    /// The most that existed at a time since then: what has gone meanwhile is tidied up next time.
+    /// The most ids that existed since then: removed ones are cleaned up at the next take.
     present: u64,
 }
 
 impl Subscribers {
-    /// One that keeps up, and a lagging subscriber for each bound.
+    /// One subscriber that keeps up, and a lagging one for each capacity.
     pub fn new(capacity: &[usize]) -> Self {
         Self {
             prompt: Inbox::new(1 << 16),
@@ -41,11 +41,11 @@ impl Subscribers {
         !self.lagging.is_empty()
     }
 
-    /// Something is announced; `present` ids are announced and not removed, of so many pods with so
-    /// many names each, one of them the sandbox's.
+    /// An announcement; `present` ids exist, in `pods` pods with `names` names each, one of them the
+    /// sandbox's.
     ///
     /// # Errors
-    /// The one that keeps up does not get it, or too much waits for a lagging subscriber.
+    /// The subscriber that keeps up misses it, or the inbox of a lagging one is too large.
     pub fn announce(
         &mut self,
         event: &PodLifecycleEvent,
@@ -62,9 +62,9 @@ impl Subscribers {
         for one in &mut self.lagging {
             one.inbox.push(event.clone());
             one.since.push(event.clone());
-            // An id that exists: its end, and what was said of it last; of each name the last
-            // three ends, each Died and Removed; a PodSync for each pod. Twice that between
-            // one time of tidying up and the next.
+            // For an existing id its terminal record and its last announcement; for each name the last three
+            // terminal records, each with Died and Removed; for each pod a PodSync. Twice that between two
+            // cleanups.
             let names = (names * pods) as u64;
             one.present = one.present.max(present);
             let recording = 3 * one.present + 3 * 2 * names + pods as u64 + 8;
@@ -77,10 +77,10 @@ impl Subscribers {
         Ok(())
     }
 
-    /// One that lags takes all that waits.
+    /// A lagging subscriber takes all its events.
     ///
     /// # Errors
-    /// It has lost something and is not told.
+    /// It lost an event without being told.
     pub fn take(&mut self, which: usize, coverage: &mut Coverage) -> CheckResult {
         let most = self.lagging.len().max(1);
         match self.lagging.get_mut(which % most) {
@@ -110,8 +110,8 @@ impl Lagging {
         coverage.hit_times(CoverPoint::Coalesced, coalesced);
         let since = std::mem::take(&mut self.since);
         self.present = 0;
-        // What comes out is what went in, in order, with gaps. Looked at from the end: of two that
-        // are alike it is the later one that came, for it has overtaken the other.
+        // The output is a subsequence of the input. Compared from the end, because of two equal events the
+        // later one replaces the earlier.
         let mut all = since.iter().enumerate().rev();
         let mut came = vec![false; since.len()];
         for event in got.iter().rev() {
@@ -131,7 +131,7 @@ impl Lagging {
                 event.event,
                 LifecycleType::ContainerDied | LifecycleType::ContainerRemoved
             );
-            // What a later state has overtaken may go; that one is looked at by itself.
+            // An event that a later one of the same id replaced may be missing.
             let later = since[n + 1..]
                 .iter()
                 .any(|e| e.subject.as_ref().is_some_and(|other| other.id == s.id));

@@ -1,4 +1,4 @@
-//! Those who wait: answered by reads alone, by new ones, and soon.
+//! Checks waiters: answered only by reads that began late enough, and in time.
 
 use pleg_core::{CallError, Id, Instant, PodUid, PodView, WaiterId};
 
@@ -9,7 +9,7 @@ use crate::oracle::Oracle;
 use crate::runtime::pod_of;
 
 impl Checks {
-    /// A consumer asks. `urgent`: the pod is well, and so is the runtime.
+    /// A new waiter. `urgent`: the pod and the runtime work.
     pub fn waiter_added(
         &mut self,
         waiter: WaiterId,
@@ -32,7 +32,7 @@ impl Checks {
         self.waiting.remove(&waiter);
     }
 
-    /// Something goes wrong that may delay any answer about these pods, or about all.
+    /// A fault may delay answers about these pods, or about all pods.
     pub fn no_longer_urgent(&mut self, pod: Option<&PodUid>) {
         for asked in self.waiting.values_mut() {
             asked.urgent &= pod.is_some_and(|pod| asked.pod != *pod);
@@ -57,7 +57,7 @@ impl Checks {
                 .map_err(|violation| violation.in_pod(of)),
             Err(_) => {
                 self.coverage.hit(CoverPoint::AnsweredWithError);
-                // A pod that is read by a complete list shares its error.
+                // A pod that is read by a complete list gets the error of that list.
                 if self.input == Some(Input::List) {
                     return Ok(());
                 }
@@ -81,9 +81,9 @@ impl Checks {
         let point = match self.input {
             Some(Input::Request) => Some(CoverPoint::AnsweredAtOnce),
             Some(Input::Inspection) => Some(CoverPoint::AnsweredByInspection),
-            // By the invariants a list may; the waiter has an inspection in flight, which comes first.
+            // A list may answer, but the inspection in flight usually answers first.
             Some(Input::List) => None,
-            // The read that was to confirm it was cancelled: the one before answers.
+            // The confirming read was cancelled, so the one before answers.
             Some(Input::Timer) if self.was_inspected(asked, view) => None,
             other => {
                 let what = format!("{asked:?} is answered after {other:?}");
@@ -113,7 +113,7 @@ impl Checks {
             && *began == as_of
         {
             for id in found {
-                // What was removed since the read began, it cannot contradict.
+                // A read does not contradict a removal after its start.
                 let removed = self.lookup(oracle, id).is_none_or(|record| {
                     let left_cache = record.left_cache.as_ref().map(|(gone, _)| *gone);
                     let reported_end = record.end_reported.map(Instant::as_nanos);
@@ -134,15 +134,15 @@ impl Checks {
         self.fresh(oracle, now, &asked.pod, view, known)
     }
 
-    /// Whether a complete inspection of the pod began when the view is as of.
+    /// Whether a complete inspection of the pod began at the as-of of the view.
     fn was_inspected(&self, asked: &Waiter, view: &PodView) -> bool {
         let begins = self.inspections.get(&asked.pod);
         let as_of = view.as_of;
         begins.is_some_and(|begins| as_of.is_some_and(|as_of| begins.contain(as_of)))
     }
 
-    /// An answer shows what the cache shows. Only what its own read listed and did not find may be
-    /// left out of it, and only what its own read found, and was removed since, may be more.
+    /// An answer shows what the cache shows, except that it may omit what its own read did not find,
+    /// and may add what its own read found and was removed since.
     fn answer_equals_cache(&self, asked: &Waiter, view: &PodView) -> CheckResult {
         let found = match (self.input, &self.last_found) {
             (Some(Input::Inspection), Some((_, found))) => Some(found),
@@ -180,13 +180,13 @@ impl Checks {
     }
 
     /// # Errors
-    /// Somebody waits whose question is older than `nanos`, or than 5 s if it is an urgent one.
+    /// A waiter is older than `nanos`, or than 5 s if it is urgent.
     pub fn wait_deadlines(&self, now: u64, nanos: u64) -> CheckResult {
         for asked in self.waiting.values() {
             let since = asked.after.max(asked.asked).as_nanos();
             let (assertion, most) = if asked.urgent {
-                // A read that began before a future instant neither serves nor fails the waiter
-                // for that, and ends within 5 s; another one follows.
+                // A read that began before a future instant neither serves nor fails its waiter, and ends within
+                // 5 s; another read follows.
                 let reads = 1 + u64::from(asked.after > asked.asked);
                 (assertions::HEALTHY_SERVED, reads * 5_000_000_000)
             } else {
@@ -200,13 +200,13 @@ impl Checks {
         Ok(())
     }
 
-    /// Whether who has waited since then may wait for a complete list that has not come.
+    /// Whether a waiter since then may still wait for a complete list.
     pub fn waits_for_list(&self, since: u64) -> bool {
         self.missing_labels && !self.lists.any_after(Instant::from_nanos(since))
     }
 
     /// # Errors
-    /// Somebody waits although there was time enough.
+    /// A waiter is not answered in time.
     pub fn all_answered(&self, now: u64) -> CheckResult {
         let late = |a: &&Waiter| a.after.as_nanos() < now;
         match self.waiting.values().find(late) {

@@ -6,7 +6,7 @@ use super::{NAMES, Oracle, State, Transition, TransitionLog};
 use crate::rng::Rng;
 use pleg_core::EventType;
 
-/// One call of a kubelet that changes something.
+/// An operation that a kubelet requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
     RunSandbox {
@@ -25,17 +25,17 @@ pub enum Operation {
     RemoveSandbox(Id),
 }
 
-/// What an operation did.
+/// The result of an operation.
 #[derive(Clone, Debug, Default)]
 pub struct Done {
     pub transitions: Vec<Transition>,
-    /// When it was over.
+    /// The time of completion.
     pub end: u64,
-    /// The sandbox or container that it made.
+    /// The id of the created sandbox or container.
     pub created_id: Option<Id>,
 }
 
-/// Why a runtime does not do it.
+/// Why the runtime refuses an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// There is no such sandbox or container.
@@ -44,12 +44,12 @@ pub enum Refused {
     NotReady,
     /// The name and attempt are in use (containerd: "name is reserved").
     Reserved,
-    /// A container that has run is not started again.
+    /// A container cannot be started twice.
     Started,
 }
 
 impl Oracle {
-    /// Does it, at `t`.
+    /// Performs an operation at `t`.
     ///
     /// # Errors
     /// The runtime refuses.
@@ -100,7 +100,7 @@ impl Oracle {
                     *log = next.max(*log);
                 }
             }
-            // Stop and removal of what is gone succeed.
+            // Stopping or removing something that does not exist succeeds.
             Operation::Stop(id) => {
                 if let Some(n) = self.existing(id, t)
                     && self.objects[n].at(t) == Some(State::Running)
@@ -139,22 +139,22 @@ impl Oracle {
         })
     }
 
-    /// The attempt that the pod's log directory gives to a container of which nothing else is
-    /// known: one more than any that has been started.
+    /// The attempt that the pod's log directory implies for a container without status: one more than
+    /// the last started one.
     pub fn next_attempt(&self, pod: usize, name: &str) -> u32 {
         let number = NAMES.iter().position(|&other| other == name);
         let logs = self.pods.get(pod).map(|p| &p.logs);
         number.and_then(|n| Some(logs?[n])).unwrap_or(0)
     }
 
-    /// The pod's log directory is removed, and attempts count from zero.
+    /// Removes the pod's log directory, so attempts start at zero.
     pub fn forget(&mut self, pod: usize) {
         if let Some(of_pod) = self.pods.get_mut(pod) {
             of_pod.logs = Default::default();
         }
     }
 
-    /// A ready sandbox of the pod ends by itself: its process is killed, and its containers go on.
+    /// The process of a ready sandbox is killed; its containers keep running.
     pub fn end_sandbox(&mut self, pod: usize, rng: &mut Rng, t: u64) -> Vec<Transition> {
         let mut ready = self.existing_of_kind(pod, Kind::Sandbox, t);
         ready.retain(|&n| self.objects[n].at(t) == Some(State::Running));
