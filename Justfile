@@ -76,12 +76,12 @@ _bench MODE *ARGS:
 instructions *ARGS:
     scripts/instructions.py {{ ARGS }}
 
-# Formatting, lints, docs, spelling, licences, and which room may use what.
+# Formatting, lints, docs, spelling, licences, and which crate may use what.
 lint:
     cargo fmt --all --check
     cargo clippy --workspace --all-targets --all-features -- -D warnings
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
-    scripts/check-rooms.sh
+    scripts/check-layers.sh
     typos
     cargo deny --log-level error check bans licenses sources
 

@@ -331,7 +331,7 @@ def detector_name(bug: Bug) -> str:
 
 def table(results: list[tuple[Bug, Result]]) -> str:
     lines = [
-        "| invariant | seeded bug | effect | caught by | failed assertion | attempts until caught |",
+        "| invariant | seeded bug | effect | caught by | failed assertion or test | tries until caught |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for bug, result in sorted(results, key=lambda f: f[0].invariant):
@@ -343,17 +343,17 @@ def table(results: list[tuple[Bug, Result]]) -> str:
 
 PAGE = """# Seeded bugs
 
-Do the checks detect bugs? Each row is a seeded bug, applied as a source patch to a copy of the code
-(`crates/pleg-proof/planted.toml`, `weakened.toml`), and the assertion or test that caught it, which
-must be the one that the bug names. `scripts/planted.py --write` writes this page. In CI,
-`scripts/planted.py --check` checks that every patch still applies. Random worlds start at seed 0.
-The model test uses one fixed seed and generates sequences with true events first, then sequences
-with false events.
+Each row is a seeded bug, applied to a copy of the code as a source patch
+(`crates/pleg-proof/planted.toml`, `weakened.toml`), and the assertion or test that caught it. Only the
+assertion that the bug names counts. This page is written by `scripts/planted.py --write`;
+`scripts/planted.py --check` verifies in CI that every patch still applies. Random worlds start at seed 0.
+The model test generates its sequences from one fixed seed: first sequences in which events are true, then
+sequences in which events may be false.
 
 {table}
-## Minimized sequences
+## Shortest failing sequences
 
-The shortest sequence that the model test found for each bug:
+The model test prints the shortest sequence that it finds. For the bugs above:
 
 {shrunk}"""
 

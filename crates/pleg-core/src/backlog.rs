@@ -1,11 +1,11 @@
-//! What waits between the reader of the event stream and the writer (invariant 8).
+//! The queue between the reader of the event stream and the writer (invariant 8).
 //!
-//! The reader never waits, so what waits for the writer must be bounded. Up to a bound it is an
-//! ordinary queue. Beyond that, arrivals are joined per subject and event type, so that applying
-//! what comes out gives what applying all that went in would have given: every type that a
-//! subject was told of comes out, in the order of a life, and every (id, state) that some status
-//! showed comes out, with its exit details. Only ids beyond a hard cap are lost, the ones without
-//! a STOPPED or DELETED first, and counted: who has lost something must list.
+//! The reader never waits, so the queue must be bounded. Up to a bound it is an ordinary queue.
+//! Beyond that, arrivals are joined per subject and event type. Applying the joined arrivals gives
+//! the same result as applying all arrivals: every event type of a subject comes out, in lifecycle
+//! order, and so does every (id, state) that some status showed, with its exit details. Only ids
+//! beyond a hard limit are lost, those without a STOPPED or DELETED first. Lost arrivals are
+//! counted, because the caller must then list.
 //!
 //! Plain data in, plain data out; no clock.
 
@@ -21,24 +21,25 @@ use crate::time::Instant;
 pub struct Backlog {
     plain: usize,
     ids: usize,
-    /// What comes out next, one by one.
+    /// Arrivals that come out next, unjoined.
     next: VecDeque<Arrival>,
-    /// What comes out after that: by the first arrival of its subject.
+    /// Joined arrivals, which come out after `plain`, ordered by the first arrival of their
+    /// subject.
     joined: BTreeMap<u64, Life>,
     place_of: HashMap<Id, u64>,
-    /// Places in `joined` that hold no STOPPED and no DELETED.
+    /// Places in `joined` without a STOPPED or DELETED.
     expendable: BTreeSet<u64>,
     next_place: u64,
-    /// How many arrivals `joined` holds.
+    /// The number of arrivals in `joined`.
     in_joined: usize,
     lost: u64,
 }
 
-/// What is told of one subject: one arrival per [`Slot`], in the order of the slots. Never empty.
+/// The arrivals of one subject: one per [`Slot`], in the order of the slots. Never empty.
 type Life = Vec<Arrival>;
 
 impl Backlog {
-    /// An empty one. It queues `plain` arrivals before it joins any, and joins those of at most
+    /// An empty backlog. It queues `plain` arrivals before it joins any, and joins those of at most
     /// `ids` subjects before it loses any.
     #[must_use]
     pub fn new(plain: usize, ids: usize) -> Self {
@@ -55,7 +56,7 @@ impl Backlog {
         }
     }
 
-    /// Takes an arrival in. Arrivals must be handed in in the order in which they arrived.
+    /// Adds an arrival. Arrivals must be added in the order in which they arrived.
     pub fn push(&mut self, arrival: Arrival) {
         if self.joined.is_empty() && self.next.len() < self.plain {
             self.next.push_back(arrival);
@@ -79,10 +80,10 @@ impl Backlog {
         }
     }
 
-    /// Hands the next arrival out.
+    /// Removes the next arrival.
     pub fn pop(&mut self) -> Option<Arrival> {
-        // A life leaves `joined` as a whole, so that a subject of which ever more is told cannot
-        // hold its place at the front for ever.
+        // All arrivals of a subject leave `joined` together, so that a subject with many events
+        // cannot stay at the front for ever.
         if self.next.is_empty()
             && let Some((place, life)) = self.joined.pop_first()
         {
@@ -92,19 +93,19 @@ impl Backlog {
         self.next.pop_front()
     }
 
-    /// How many arrivals would come out now.
+    /// The number of arrivals in the backlog.
     #[must_use]
     pub fn len(&self) -> usize {
         self.next.len() + self.in_joined
     }
 
-    /// Whether nothing waits.
+    /// Whether the backlog is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// When that which comes out next arrived: how long the writer has let it wait.
+    /// When the next arrival arrived, that is, since when the writer has let it wait.
     #[must_use]
     pub fn oldest(&self) -> Option<Instant> {
         let in_joined = || {
@@ -115,14 +116,14 @@ impl Backlog {
         self.next.front().or_else(in_joined).map(|a| a.arrived)
     }
 
-    /// How many arrivals have been lost since this was last asked. If any, what the stream has
-    /// told is incomplete, and only a list begun later can tell the rest.
+    /// How many arrivals were lost since the last call. If any, the events are incomplete, and only
+    /// a list begun later is complete.
     #[must_use]
     pub fn take_lost(&mut self) -> u64 {
         std::mem::take(&mut self.lost)
     }
 
-    /// The place of that subject, an old or a new one; none if there is no room for it.
+    /// The place of that subject, existing or new; `None` if there is no room for it.
     fn place(&mut self, id: &Id, slot: Slot) -> Option<u64> {
         if let Some(&place) = self.place_of.get(id) {
             return Some(place);
@@ -158,7 +159,7 @@ impl Backlog {
     }
 }
 
-/// What arrivals of one subject are joined by, in the order in which they come out.
+/// The key by which arrivals of one subject are joined, in the order in which they come out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Slot {
     /// An unknown type: a hint.
@@ -166,8 +167,8 @@ enum Slot {
     Created,
     Started,
     Stopped,
-    /// A DELETED whose own statuses still show its subject is only a hint (invariant 6). It must not
-    /// make one out of a true DELETED by being joined with it.
+    /// A DELETED whose own statuses still show its subject is only a hint (invariant 6). It is not
+    /// joined with a true DELETED, which would then become a hint.
     DeletedButShown,
     Deleted,
 }
@@ -195,15 +196,16 @@ impl Slot {
     }
 }
 
-/// How many statuses one joined arrival may gather; far above what a pod has.
+/// The maximum number of statuses in one joined arrival; far more than a pod has.
 const STATUSES: usize = 1024;
 
-/// Joins a later arrival of the same slot into the kept one, and says whether something of it had
-/// to be lost.
+/// Joins a later arrival of the same slot into the kept one, and returns whether something was
+/// lost.
 ///
-/// The kept one's stamps stay: it is the earlier, and `arrived` and `wall` are one reading of two
-/// clocks, which the writer compares to find steps. Of `created_at` the older stays, the less
-/// plausible one: a replayed message must not become believable in company.
+/// The stamps of the kept, earlier arrival stay: `arrived` and `wall` are one reading of two
+/// clocks, which the writer compares to detect clock steps. Of `created_at` the older one stays,
+/// which is the less plausible one, so that a replayed message does not become plausible by being
+/// joined.
 fn join(kept: &mut Arrival, later: Arrival) -> u64 {
     let event = &mut kept.event;
     event.created_at = event.created_at.min(later.event.created_at);
@@ -217,8 +219,8 @@ fn join(kept: &mut Arrival, later: Arrival) -> u64 {
     if let Some(report) = later.event.sandbox {
         match &mut event.sandbox {
             Some(row) if same(row, &report) => renew(row, report),
-            // An event has room for one sandbox status: the other one goes with the containers.
-            // Each says of itself what it is.
+            // An event has room for one sandbox status, so the other one is put among the
+            // containers. Each status has its own kind.
             row => {
                 if let Some(displaced) = row.replace(report) {
                     add(displaced);
@@ -230,13 +232,13 @@ fn join(kept: &mut Arrival, later: Arrival) -> u64 {
     lost
 }
 
-/// Whether one report can stand for both: the same id, shown in the same state. What shows
-/// another state stays apart, because that it was seen matters (invariant 8), also for UNKNOWN.
+/// Whether one report can stand for both: the same id in the same state. A report of another state
+/// is kept, because the state must not be lost (invariant 8); so is UNKNOWN.
 fn same(a: &Report, b: &Report) -> bool {
     a.id == b.id && a.shown == b.shown
 }
 
-/// Brings a report up to date with a later one about the same id in the same state.
+/// Updates a report with a later one of the same id in the same state.
 fn renew(kept: &mut Report, later: Report) {
     identify(&mut kept.identity, later.identity);
     details::merge(&mut kept.details, &later.details, Weight::NewestEvent);
@@ -344,8 +346,7 @@ mod tests {
         assert!(backlog.is_empty());
     }
 
-    /// How long the writer has let something wait is counted from that which comes out next,
-    /// joined or not.
+    /// The age of the backlog is that of the next arrival, joined or not.
     #[test]
     fn the_oldest_is_what_comes_out_next() {
         let mut backlog = Backlog::new(1, 9);
@@ -381,7 +382,7 @@ mod tests {
         let b = [EventType::Created, EventType::Stopped, EventType::Deleted].map(|e| ("b", e));
         assert_eq!(told(&out[1..4]), b);
         assert_eq!(told(&out[4..]), [("a", EventType::Started)]);
-        // The stamps are the first message's, all of them.
+        // All stamps are those of the first message.
         assert_eq!(out[4], arrival(2, "a", EventType::Started, Vec::new()));
         assert_eq!(backlog.take_lost(), 0);
     }
@@ -421,7 +422,7 @@ mod tests {
         assert_eq!(out[0].event.containers, together);
     }
 
-    /// One status for each id and state, however often it came: a sandbox's, too.
+    /// One status for each id and state, however often it arrived, also of a sandbox.
     #[test]
     fn who_a_report_is_about_is_believed_from_the_first_that_says_it() {
         let said = [(None, 0), (Some("first"), 2), (Some("second"), 5)];
@@ -449,8 +450,8 @@ mod tests {
         }
     }
 
-    /// A runtime that names ever more ids in the events of one subject does not grow it without
-    /// bound, and what goes is counted, so that a list makes it good.
+    /// A runtime that names ever more ids in the events of one subject does not grow the backlog
+    /// without bound. Lost statuses are counted, so that a list follows.
     #[test]
     fn statuses_beyond_the_bound_are_counted_as_lost() {
         let mut backlog = Backlog::new(0, 9);
@@ -497,8 +498,8 @@ mod tests {
         assert_eq!(told(&drain(&mut backlog)), kept);
     }
 
-    /// The trivially simple consumer: which positions an id was seen in (the last is its state),
-    /// whether it was shown as unknown, its exit code, whether it was killed for memory.
+    /// A trivial consumer: which positions of an id were shown (the last is its state), whether it
+    /// was shown as unknown, its exit code, and whether it was OOM-killed.
     type Model = BTreeMap<Id, (BTreeSet<u8>, bool, Option<i32>, bool)>;
 
     fn apply(arrivals: &[Arrival]) -> Model {
@@ -531,7 +532,7 @@ mod tests {
         0..6_u8
     }
 
-    /// Details are rare, so that one that was lost is missed.
+    /// Details are rare, so that a lost one is noticed.
     fn container() -> impl Strategy<Value = Report> {
         (ids(), 0..4_usize, 0..40_u8).prop_map(|(n, shown, rarity)| {
             use ReportedState::{Created, Exited, Running, Unknown};
@@ -580,7 +581,7 @@ mod tests {
                 arrival.arrived = Instant::from_nanos(n as u64);
                 went_in.push(arrival.clone());
                 backlog.push(arrival);
-                // The writer takes something now and then, mostly less than arrives.
+                // The writer takes an arrival now and then, mostly fewer than arrive.
                 out.extend((1..pops).filter_map(|_| backlog.pop()));
                 prop_assert!(backlog.len() <= plain.max(6) + 6 * 6);
             }
@@ -590,7 +591,7 @@ mod tests {
             out.extend(rest);
             prop_assert_eq!(apply(&out), apply(&went_in));
             prop_assert_eq!(backlog.take_lost(), 0);
-            // What came out of an id first is what arrived of it first.
+            // For each id, the first arrival comes out first.
             for (i, arrival) in out.iter().enumerate() {
                 prop_assert!(went_in.iter().any(|a| a.arrived == arrival.arrived));
                 let later = out[i + 1..].iter().find(|a| a.event.id == arrival.event.id);

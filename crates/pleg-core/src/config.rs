@@ -5,51 +5,54 @@ use std::time::Duration;
 use crate::relist::Periods;
 use crate::scheduler::Lanes;
 
-/// Where the reconciler hears from.
+/// Which sources the reconciler uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mode {
-    /// The event stream, checked by lists that grow rare while nothing is found missing.
+    /// The event stream, checked by relists, whose period grows while no event is missed.
     #[default]
     Evented,
     /// Lists alone, every second, as upstream's generic PLEG does.
     Polling,
 }
 
-/// The reconciler's settings. The defaults are those of the design, section 6.
+/// The reconciler's settings. The default of each is given with it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Where it hears from.
+    /// The sources. Default: `Evented`.
     pub mode: Mode,
-    /// Period of the full list while the stream is not confirmed, after the last one ended.
+    /// Relist period while the stream is not confirmed, or held after a miss: the pause after the
+    /// end of the last list. Default: 1 s.
     pub relist_period: Duration,
-    /// The longest period of the full list, on a clean stream.
+    /// The longest relist period, while no event is missed. Default: 60 s.
     pub relist_period_max: Duration,
-    /// The longest period until a stream has delivered its first event.
+    /// The longest relist period until the stream has delivered its first event. Default: 10 s.
     pub relist_period_unproven: Duration,
-    /// The least deadline of a full list.
+    /// The shortest deadline of a full list. Default: 10 s.
     pub list_deadline: Duration,
-    /// The longest deadline of a full list.
+    /// The longest deadline of a full list. Default: 2 min.
     pub list_deadline_max: Duration,
-    /// The deadline of an inspection as a whole.
+    /// The deadline of an inspection as a whole. Default: 5 s.
     pub inspection_deadline: Duration,
-    /// Inspections at a time.
+    /// Concurrent inspections. Default: 8.
     pub inspections: usize,
-    /// Further inspections at a time of pods whose last one failed.
+    /// Further concurrent inspections, of pods whose last inspection failed. Default: 2.
     pub retries: usize,
-    /// How long an inspection keeps its slot.
+    /// How long an inspection keeps its slot. Default: 250 ms.
     pub slot_time: Duration,
-    /// Inspections that may be overdue before the oldest is cancelled.
+    /// How many inspections may be overdue before the oldest is cancelled. Default: 64.
     pub overdue_max: usize,
-    /// How often the runtime is probed: by one status, or by `Version` where nothing exists.
+    /// How often the runtime is probed: by one status call, or by `Version` if no id exists.
+    /// Default: 15 s.
     pub probe_period: Duration,
-    /// Without a complete list for this long the node is not ready.
+    /// The node is not ready after this time without a complete list. Default: 3 min.
     pub unready_after: Duration,
-    /// How long a tombstone lives, in time in which the stream was drained.
+    /// How long a tombstone lives, counted in time in which the stream was drained or none was
+    /// offered. Default: 10 min.
     pub tombstone_age: Duration,
-    /// How many tombstones live at most, besides those that were inserted while a read was under way:
-    /// they outlive it, 100,000 of them at most.
+    /// The maximum number of tombstones, besides those inserted while a read is in flight: these
+    /// outlive the read, at most 100,000 of them. Default: 100,000.
     pub tombstones_max: usize,
 }
 
@@ -75,23 +78,23 @@ impl Default for Settings {
     }
 }
 
-/// A setting that cannot be used.
+/// An invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{setting} is {given}: {rule}")]
 pub struct InvalidSetting {
-    /// Which.
+    /// The name of the setting.
     pub setting: &'static str,
-    /// What it is.
+    /// Its value.
     pub given: String,
-    /// What it must be.
+    /// The rule that the value breaks.
     pub rule: &'static str,
 }
 
 impl Settings {
-    /// Checks that the settings make sense, alone and together.
+    /// Checks that the settings are valid, alone and together.
     ///
     /// # Errors
-    /// The first one that does not.
+    /// The first setting that is invalid.
     pub fn validate(&self) -> Result<(), InvalidSetting> {
         let least = Duration::from_millis(10);
         let periods = [

@@ -1,9 +1,9 @@
-//! Merging what is known of an id besides its state (invariant 3, "details").
+//! Merging the details of an id (invariant 3).
 //!
-//! An inspection beats every event: what an event says then only fills what is empty. Where it says
-//! something else, the pod is inspected again, for an event's statuses were read before it was
-//! stamped, and nobody knows how long before. OOMKilled beats any reason. Nothing that a runtime may leave out
-//! erases anything (invariant 7), but for a sandbox's addresses, which an inspection may show gone.
+//! An inspection beats every event: after it, an event only fills empty fields. If the event
+//! differs, the pod is inspected again, because the event's statuses were read at an unknown time
+//! before it was stamped. OOMKilled beats any other reason. A missing field erases nothing
+//! (invariant 7), except a sandbox's addresses, which an inspection may show to be gone.
 
 use std::sync::Arc;
 
@@ -11,23 +11,23 @@ use crate::labels::Labels;
 use crate::observed::Details;
 use crate::status::{ContainerDetails, SandboxDetails, Text};
 
-/// The reason that may arrive after the event (containerd before 2.3 learns of an OOM kill late)
+/// The reason that may arrive after the event (containerd before 2.3 learns of an OOM kill late),
 /// and that no other reason replaces.
 pub(crate) const OOM_KILLED: &str = "OOMKilled";
 
-/// How far an answer may be trusted against what is known.
+/// How an answer is merged with the known details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Weight {
-    /// A read that is newer than all that is known: its values replace ours, and addresses that
-    /// it does not show are gone.
+    /// A read newer than the known details: its values replace them, and addresses that it does not
+    /// show are gone.
     NewestRead,
-    /// An event that is newer than all that is known: its values replace ours.
+    /// An event newer than the known details: its values replace them.
     NewestEvent,
-    /// It may be older: it only fills what is empty.
+    /// An answer that may be older: it only fills empty fields.
     Fills,
 }
 
-/// Merges `said` into `known`; whether anything changed. What is the same afterwards is shared.
+/// Merges `said` into `known` and returns whether anything changed. Equal details stay shared.
 pub(crate) fn merge(known: &mut Details, said: &Details, weight: Weight) -> bool {
     match (known, said) {
         (Details::Sandbox(known), Details::Sandbox(said)) => {
@@ -36,14 +36,14 @@ pub(crate) fn merge(known: &mut Details, said: &Details, weight: Weight) -> bool
         (Details::Container(known), Details::Container(said)) => {
             merge_shared(known, said, |known| merge_container(known, said, weight))
         }
-        // An id that changes its kind does not exist; the first kind was recorded.
+        // Ids do not change their kind; the first kind was recorded.
         _ => false,
     }
 }
 
-/// Whether both say something else of the same field.
+/// Whether any field is set in both and differs.
 pub(crate) fn differ(one: &Details, other: &Details) -> bool {
-    /// What is said of a field, if anything is.
+    /// The value of a field, if it is set.
     macro_rules! differs {
         ($one:ident, $other:ident, $($field:ident: $empty:expr),*) => {
             $({
@@ -78,7 +78,7 @@ fn merge_shared<T: Eq>(
     said: &Arc<T>,
     merge: impl FnOnce(&mut Arc<T>) -> bool,
 ) -> bool {
-    // Most of what is said is known.
+    // Most reports repeat known details.
     if known == said {
         return false;
     }
@@ -89,7 +89,7 @@ fn merge_shared<T: Eq>(
     changed
 }
 
-/// Sets a field of what is known to what is said, if that is to be taken over. What is known is
+/// Sets a field of the known details to the reported value, if it is to be merged. The details are
 /// copied only then.
 macro_rules! take {
     ($known:ident.$field:ident, $said:ident, $weight:ident, $empty:expr) => {{
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(known, container(OOM_KILLED, "img", Some("l")));
     }
 
-    /// Addresses alone go when an inspection does not show them.
+    /// Only addresses are removed when an inspection does not show them.
     #[test]
     fn only_a_read_takes_addresses_away() {
         let with = |ips: &[&str]| {

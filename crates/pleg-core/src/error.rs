@@ -1,4 +1,4 @@
-//! A call to the runtime that failed, as it is kept beside a pod's last good status.
+//! A failed call to the runtime, as it is kept beside the last good status of a pod.
 
 use std::fmt;
 
@@ -14,15 +14,15 @@ pub enum CallErrorKind {
     DeadlineExceeded,
     /// No connection: the socket is missing, refuses, or broke.
     Unavailable,
-    /// The socket may not be used by us.
+    /// Permission to use the socket was denied.
     PermissionDenied,
-    /// The runtime does not know the call.
+    /// The runtime does not implement the call.
     Unimplemented,
-    /// The answer is over the message limit.
+    /// The answer exceeds the message size limit.
     TooLarge,
-    /// We gave the call up.
+    /// The call was cancelled.
     Cancelled,
-    /// The answer cannot be what was asked for.
+    /// The answer does not match the request.
     Malformed,
     /// The runtime answered with an error of its own.
     Failed,
@@ -35,7 +35,7 @@ pub struct CallError {
     pub operation: &'static str,
     /// What kind of failure.
     pub kind: CallErrorKind,
-    /// What the runtime or the transport said.
+    /// The message of the runtime or the transport.
     pub message: Text,
 }
 

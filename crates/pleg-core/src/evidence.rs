@@ -1,14 +1,15 @@
-//! What supports a recorded state, and when reads may overrule it (invariant 2).
+//! Which calls support a recorded state, and when reads overrule it (invariant 2).
 //!
-//! Runtimes and events can be wrong. A state is overruled only when every call that has shown it
-//! shows an earlier one twice, far enough apart; a state known only from events, by either call.
+//! Runtimes and events can be wrong. A state is overruled only when every kind of call that has
+//! shown it shows an earlier state twice, far enough apart; a state known only from events, by
+//! either kind of call.
 
 use std::time::Duration;
 
 use crate::order::Position;
 use crate::time::Instant;
 
-/// The two calls that show states.
+/// The two kinds of calls that show states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Call {
     List,
@@ -19,39 +20,39 @@ impl Call {
     const BOTH: [Self; 2] = [Self::List, Self::Inspection];
 }
 
-/// What a contradiction came to.
+/// The result of a contradiction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The read began before the state was recorded: late news, no contradiction.
+    /// The read began before the state was recorded, so it is no contradiction.
     Stale,
-    /// The later state stands; this call is to be asked again at that instant, unless it has said
-    /// all that it can: twice an earlier state.
+    /// The later state stands. This kind of call is to be repeated at that instant, unless it has
+    /// already shown an earlier state twice.
     Stands { ask_again: Option<Instant> },
-    /// The reads are right: the state is what they show.
+    /// The recorded state is overruled by the state that the reads show.
     Overruled,
 }
 
-/// The grounds on which one position of one id is recorded.
+/// The evidence for the recorded position of one id.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Evidence {
     since: Instant,
-    /// Which calls have shown it.
+    /// Which kinds of calls have shown it.
     shown: [bool; 2],
-    /// What each call says against it. Of nearly every id nothing is said.
+    /// What each kind of call has shown against it. For nearly every id, nothing.
     contradictions: Option<Box<[Option<Contradiction>; 2]>>,
 }
 
-/// A call has shown an earlier position, and not shown the recorded one again since.
+/// A kind of call has shown an earlier position, and has not shown the recorded one since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Contradiction {
-    /// When the read began that did so first.
+    /// The begin of the first such read.
     first: Instant,
-    /// It has done so twice, far enough apart.
+    /// It has shown an earlier position twice, far enough apart.
     twice: bool,
 }
 
 impl Evidence {
-    /// Recorded since `now`; from an event if no call is named.
+    /// Recorded at `now`; from an event if `call` is `None`.
     pub(crate) fn new(now: Instant, from: Option<Call>) -> Self {
         Self {
             since: now,
@@ -60,7 +61,7 @@ impl Evidence {
         }
     }
 
-    /// Since when.
+    /// Since when the position is recorded.
     pub(crate) const fn since(&self) -> Instant {
         self.since
     }
@@ -76,7 +77,7 @@ impl Evidence {
         }
     }
 
-    /// Whether some call's last word was an earlier position.
+    /// Whether the last read of some kind of call showed an earlier position.
     pub(crate) fn is_contradicted(&self) -> bool {
         self.contradictions.is_some()
     }
@@ -93,8 +94,8 @@ impl Evidence {
             twice: false,
         });
         let first = contradiction.first;
-        // The instant first + gap is the one that we schedule the second read for; a read that a
-        // waiter caused serves the schedule as well, if it began no earlier.
+        // The second read is scheduled at first + gap. A waiter's read counts as well, if it began
+        // no earlier.
         if began >= first.after(gap) {
             contradiction.twice = true;
         }
@@ -122,8 +123,8 @@ impl Evidence {
         }
     }
 
-    /// How far apart two contradictions must be. containerd ≥ 2 still lists a sandbox for a while after
-    /// its DELETED.
+    /// The minimum time between two contradictions. containerd ≥ 2 still lists a sandbox for a
+    /// while after its DELETED.
     const fn gap(recorded: Position) -> Duration {
         match recorded {
             Position::Removed => Duration::from_secs(10),
@@ -153,7 +154,7 @@ mod tests {
                 ask_again: Some(at(1101))
             }
         );
-        // One of each call is not twice one call.
+        // One contradiction of each kind of call is not two of one kind.
         assert!(matches!(
             evidence.contradict(Call::Inspection, at(1200), Position::Exited),
             Verdict::Stands { .. }

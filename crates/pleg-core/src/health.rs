@@ -1,7 +1,6 @@
 //! Health: a struct of instants and states, from which the reader computes readiness (invariant 12).
 //!
-//! A dead writer cannot look ready, because it writes no "ready": it writes when its next work is
-//! due.
+//! A dead writer cannot look ready: it publishes when its next work is due, not that it is ready.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,60 +12,60 @@ use crate::status::Text;
 use crate::stream::StreamState;
 use crate::time::Instant;
 
-/// How long the writer's work, or the end of a call, may be overdue.
+/// How long the writer's work, or the end of a call, may be overdue before the node is unready.
 const OVERDUE: Duration = Duration::from_secs(5);
-/// After this long a full list is reported.
+/// A full list in flight for this long is a degraded reason.
 const LIST_SLOW: Duration = Duration::from_secs(3);
-/// After this long a backlog, or the inspection of one pod, is reported: the latter is overdue
-/// after a quarter of a second, and is told of within three seconds of that.
+/// A backlog, or an inspection in flight, for this long is a degraded reason. An inspection is
+/// overdue after 250 ms and must be reported within three seconds of that.
 const POD_SLOW: Duration = Duration::from_secs(2);
 
-/// What is known of the generator's health. Instants are of the generator's clock.
+/// The state of the generator's health. Its instants are of the generator's clock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Health {
-    /// When the writer's next work is due: a timer, the deadline of a call that is under way, or
-    /// an input that it has not handled. There is always some.
+    /// When the writer's next work is due: a timer, the deadline of a call in flight, or an
+    /// unhandled input. Something is always due.
     pub due: Instant,
     /// When the last complete list began.
     pub last_list: Option<Instant>,
-    /// Since when a full list is under way.
+    /// Since when the present full list is in flight.
     pub list_in_flight: Option<Instant>,
     /// The error of the last full list, if it failed.
     pub list_error: Option<CallError>,
-    /// When the runtime was probed, if neither that nor anything else has been answered since.
+    /// When the first probe was sent that the runtime left unanswered, if nothing else has been
+    /// answered since.
     pub silent_since: Option<Instant>,
-    /// The present period of the full list.
+    /// The present relist period.
     pub period: Duration,
     /// The event stream.
     pub stream: StreamState,
-    /// Whether events wait to be applied, and since when.
+    /// Since when events wait to be applied, if any do.
     pub behind_since: Option<Instant>,
     /// Inspections that are overdue.
     pub overdue: usize,
-    /// When the oldest overdue inspection was asked for.
+    /// When the oldest overdue inspection was requested.
     pub oldest_overdue: Option<Instant>,
-    /// The pods of the overdue inspections, oldest first, [`NAMED`](Self::NAMED) at most.
+    /// The pods of the overdue inspections, oldest first, at most [`NAMED`](Self::NAMED).
     pub overdue_pods: Vec<PodName>,
-    /// Pods whose last inspection failed, or of which an id is unsettled. They are inspected again
+    /// Pods whose last inspection failed, or that have an unsettled id. They are inspected again
     /// with a backoff.
     pub failing: usize,
-    /// Those pods, [`NAMED`](Self::NAMED) at most.
+    /// Those pods, at most [`NAMED`](Self::NAMED).
     pub failing_pods: Vec<PodName>,
-    /// Events that were missed, of all kinds, since the start.
+    /// Missed events of all kinds since the start.
     pub missed: u64,
-    /// Events that the stream should have delivered in the last ten minutes, and those that were
-    /// missed.
+    /// Expected and missed events of the last ten minutes.
     pub loss: StreamLoss,
     /// Each event of this runtime goes to one subscriber only.
     pub splits_events_between_subscribers: bool,
     /// A complete list was read and everything that it showed has been inspected.
     pub synced: bool,
-    /// After how long without a complete list the node is not ready.
+    /// The node is not ready after this time without a complete list.
     pub unready_after: Duration,
 }
 
-/// A pod, as health names it.
+/// The identification of a pod in health reports.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct PodName {
@@ -89,13 +88,13 @@ impl fmt::Display for PodName {
 }
 
 impl Health {
-    /// How many pods are named of those that hang, and of those that fail.
+    /// The maximum number of pods named in each list.
     pub const NAMED: usize = 5;
 
-    /// Whether the generator can be relied on, and if not, why, in upstream's words.
+    /// Whether the generator is ready, and if not, why, in upstream's words.
     ///
-    /// Only two things count: a complete list that began recently enough, and a writer that
-    /// lives. A lost stream, a backlog or a hung pod never make a node unready.
+    /// Ready means that the last complete list began recently enough and that the writer is alive.
+    /// A lost stream, a backlog or a hung pod never makes the node unready.
     ///
     /// # Errors
     /// The reason, if it is not ready.
@@ -117,7 +116,7 @@ impl Health {
         Ok(())
     }
 
-    /// Whether `other` says the same, but for when the writer's next work is due.
+    /// Whether `other` is equal except for `due`.
     #[must_use]
     pub fn says_the_same(&self, other: &Self) -> bool {
         *self
@@ -127,14 +126,14 @@ impl Health {
             }
     }
 
-    /// What is wrong without making the node unready.
+    /// The degraded reasons: problems that do not make the node unready.
     pub fn degraded(&self, now: Instant) -> Vec<Degraded> {
         let mut out = Vec::new();
         match &self.stream {
             StreamState::Down { since, .. } => {
                 out.push(Degraded::StreamDown { since: *since });
             }
-            // A first connection that hangs.
+            // The first connection hangs.
             StreamState::Starting { since } if now.since(*since) >= POD_SLOW => {
                 out.push(Degraded::StreamDown { since: *since });
             }
@@ -177,7 +176,8 @@ impl Health {
     }
 }
 
-/// Why the generator cannot be relied on. Displayed in upstream's words, where it has any.
+/// Why the generator is not ready. Displayed in upstream's words where upstream has the same
+/// reason.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NotReady {
@@ -187,12 +187,12 @@ pub enum NotReady {
     Stale {
         /// How long ago it began.
         elapsed: Duration,
-        /// How long ago it may have begun.
+        /// How long ago it may have begun at most.
         threshold: Duration,
     },
-    /// The writer has not done its work in time.
+    /// The writer's work is overdue.
     Stalled {
-        /// For how long the work has been due.
+        /// How long it has been overdue.
         overdue: Duration,
     },
     /// The generator has shut down.
@@ -219,18 +219,18 @@ impl fmt::Display for NotReady {
 
 impl std::error::Error for NotReady {}
 
-/// What is wrong without making the node unready.
+/// A degraded reason: a problem that does not make the node unready.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Degraded {
-    /// No event stream: lists alone keep the cache, every second.
+    /// There is no event stream. The node is relisted every second.
     StreamDown {
         /// Since when.
         since: Instant,
     },
-    /// The event stream loses events: the node is relisted every second.
+    /// The event stream loses events. The node is relisted every second.
     StreamLossy {
-        /// How many of the last ten minutes.
+        /// Expected and missed events of the last ten minutes.
         loss: StreamLoss,
         /// Each event of this runtime goes to one subscriber only. Another one, such as a kubelet
         /// with EventedPLEG or a second agent, is the likely cause.
@@ -241,35 +241,35 @@ pub enum Degraded {
         /// Since when.
         since: Instant,
     },
-    /// A full list is under way for long.
+    /// A full list takes long.
     ListSlow {
         /// Since when.
         since: Instant,
     },
     /// The last full list failed.
     ListFailed {
-        /// How.
+        /// Its error.
         error: CallError,
     },
-    /// The runtime as a whole does not answer: neither a status nor `Version`.
+    /// The runtime as a whole does not answer: neither a status call nor `Version`.
     RuntimeSilent {
-        /// When the first one was sent that it left unanswered.
+        /// When the first unanswered call was sent.
         since: Instant,
     },
-    /// Inspections of single pods do not answer.
+    /// Inspections of single pods hang.
     PodsHung {
-        /// How many.
+        /// The number of overdue inspections.
         overdue: usize,
-        /// Since when the oldest.
+        /// Since when the oldest is in flight.
         since: Instant,
-        /// Their pods, [`Health::NAMED`] at most.
+        /// Their pods, at most [`Health::NAMED`].
         pods: Vec<PodName>,
     },
-    /// Inspections of single pods fail.
+    /// Single pods cannot be inspected.
     PodsFailing {
-        /// How many pods.
+        /// The number of pods.
         failing: usize,
-        /// The pods, [`Health::NAMED`] at most.
+        /// The pods, at most [`Health::NAMED`].
         pods: Vec<PodName>,
     },
 }
@@ -339,7 +339,7 @@ fn write_pods(f: &mut fmt::Formatter<'_>, pods: &[PodName], all: usize) -> fmt::
     Ok(())
 }
 
-/// A duration as Go prints it (`3m0s`, `1.5s`), for the words that operators search for.
+/// A duration as Go prints it (`3m0s`, `1.5s`), because operators search for upstream's messages.
 struct GoDuration(Duration);
 
 impl fmt::Display for GoDuration {
@@ -370,7 +370,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
     const BEGIN: Instant = Instant::from_nanos(1_000_000_000);
 
-    /// Nothing is wrong, at `BEGIN`.
+    /// A healthy state at `BEGIN`.
     fn well() -> Health {
         Health {
             due: BEGIN,
@@ -420,7 +420,7 @@ mod tests {
         assert!(!well().says_the_same(&later));
     }
 
-    /// Each cause alone, at the first instant at which it is reported and just before.
+    /// Each reason alone, at the first instant at which it is reported, and just before.
     #[test]
     fn each_cause_is_named_when_it_has_lasted() {
         let why = crate::observed::StreamEnd::NeverOffered;

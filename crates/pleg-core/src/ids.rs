@@ -1,4 +1,4 @@
-//! Names of things: a pod's uid and the id of a sandbox or container.
+//! Pod uids, and ids of sandboxes and containers.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -30,7 +30,7 @@ macro_rules! name_type {
 
         impl PartialEq for $name {
             fn eq(&self, other: &Self) -> bool {
-                // Equal by their place, or else by what they say.
+                // Equal if they share memory, or else by their text.
                 self.head == other.head && self.text == other.text
             }
         }
@@ -93,7 +93,7 @@ macro_rules! name_type {
 }
 
 /// The first eight bytes of a name, in the order of names. Maps are searched by name. Names differ
-/// early, and comparing in place avoids a read from elsewhere in memory.
+/// early, so comparing these in place avoids a read elsewhere in memory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Head(u64);
 
@@ -113,7 +113,7 @@ name_type! {
 }
 
 name_type! {
-    /// The id of a sandbox or of a container. Both live in one space and are never reused.
+    /// The id of a sandbox or of a container. Both share one id space, and ids are never reused.
     Id
 }
 
@@ -126,7 +126,7 @@ impl Id {
 }
 
 impl From<&Id> for PodUid {
-    /// The uid of a pod that has no other name than its sandbox.
+    /// The uid of a pod of which only its sandbox is known.
     fn from(sandbox: &Id) -> Self {
         Self {
             head: sandbox.head,
@@ -135,12 +135,12 @@ impl From<&Id> for PodUid {
     }
 }
 
-/// A few ids, in order: those of one pod. Two of them in a tree would take the room of eleven.
+/// A few ids, in order: those of one pod. Takes less memory than a tree, which has room for eleven.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Ids(Box<[Id]>);
 
 impl Ids {
-    /// Whether it was not there yet.
+    /// Inserts an id. Returns whether it was new.
     pub(crate) fn insert(&mut self, id: Id) -> bool {
         match self.0.binary_search(&id) {
             Ok(_) => false,
@@ -154,7 +154,7 @@ impl Ids {
         }
     }
 
-    /// Whether it was there.
+    /// Removes an id. Returns whether it was present.
     pub(crate) fn remove(&mut self, id: &Id) -> bool {
         let found = self.0.binary_search(id);
         if let Ok(at) = found {
@@ -165,7 +165,7 @@ impl Ids {
         found.is_ok()
     }
 
-    /// Whether it is there.
+    /// Whether the id is present.
     pub(crate) fn contains(&self, id: &Id) -> bool {
         self.0.binary_search(id).is_ok()
     }

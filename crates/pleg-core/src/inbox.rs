@@ -1,5 +1,6 @@
-//! What waits for one subscriber (invariant 9): whoever keeps up gets every announcement; for whoever
-//! lags, what it has not taken is coalesced per id, and what matters is never lost in silence.
+//! The announcements that wait for one subscriber (invariant 9). A subscriber that keeps up gets
+//! every announcement. For one that lags, they are coalesced per id, and every lost Died or Removed
+//! is counted.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -8,17 +9,18 @@ use crate::ids::{Id, Kind, PodUid};
 use crate::lifecycle::{LifecycleType, PodLifecycleEvent};
 use crate::status::Text;
 
-/// How many ends are kept per (pod, container name) for one that lags.
+/// How many ends are kept per (pod, container name) for a lagging subscriber.
 const ENDS: usize = 3;
-/// How long the ends of something removed are kept for one that lags.
+/// How long the ends of a removed id are kept for a lagging subscriber.
 const AGE: Duration = Duration::from_secs(600);
 
 /// Announcements that one subscriber has not taken yet.
 ///
-/// Up to `plain` of them wait as they came. Beyond that a Started or Changed that a later state
-/// of its id has overtaken goes, and all but a pod's last PodSync; a Died or Removed stays: of
-/// what is removed the last three per (pod, container name), for ten minutes. What goes beyond
-/// that is counted as missed, and the subscriber must take a snapshot.
+/// Up to `plain` announcements are kept as they are. Beyond that, a Started or Changed that a later
+/// state of its id has overtaken is dropped, and so is every PodSync of a pod but the last. A Died
+/// or Removed stays. Of removed ids, the last three ends per (pod, container name) are kept, for
+/// ten minutes. Further ends are dropped and counted as missed, and the subscriber must take a
+/// snapshot.
 #[derive(Clone, Debug)]
 pub struct Inbox {
     waiting: VecDeque<PodLifecycleEvent>,
@@ -45,12 +47,12 @@ impl Inbox {
         self.waiting.push_back(event);
         if self.waiting.len() > self.compact_at {
             self.compact();
-            // So that the cost of compacting stays constant per announcement.
+            // Keeps the cost of compacting per announcement constant.
             self.compact_at = self.plain.max(self.waiting.len().saturating_mul(2));
         }
     }
 
-    /// The oldest announcement that waits.
+    /// Removes the oldest announcement.
     pub fn pop(&mut self) -> Option<PodLifecycleEvent> {
         let event = self.waiting.pop_front();
         if self.waiting.len() <= self.plain {
@@ -59,23 +61,23 @@ impl Inbox {
         event
     }
 
-    /// How many were lost that mattered since this was last asked; if any, it is told before the
-    /// next announcement.
+    /// How many ends were lost since the last call, if any. To be delivered before the next
+    /// announcement.
     pub fn take_missed(&mut self) -> Option<u64> {
         Some(std::mem::take(&mut self.missed)).filter(|&n| n > 0)
     }
 
-    /// How many were coalesced away, since the start.
+    /// How many announcements were coalesced since the start.
     pub const fn coalesced(&self) -> u64 {
         self.coalesced
     }
 
-    /// How many wait.
+    /// How many announcements wait.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether none waits.
+    /// Whether no announcement waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.missed == 0
     }
@@ -89,7 +91,8 @@ impl Inbox {
         let mut overtaken: BTreeSet<Id> = BTreeSet::new();
         let mut synced: BTreeSet<PodUid> = BTreeSet::new();
         let mut kept = VecDeque::with_capacity(self.waiting.len());
-        // From the newest to the oldest: what a later one of its id overtakes, goes.
+        // From the newest to the oldest: an announcement that a later one of its id overtakes is
+        // dropped.
         while let Some(event) = self.waiting.pop_back() {
             let stays = match (&event.subject, event.event) {
                 (None, _) => synced.insert(event.uid.clone()),
@@ -108,9 +111,8 @@ impl Inbox {
         self.missed += lost.len() as u64;
     }
 
-    /// The ids whose ends are more than is kept. The end of what still exists is never too many:
-    /// the bound is what exists, and the last ends of what does not, because it was removed or has
-    /// begun a new incarnation.
+    /// The ids whose ends exceed the bound. The ends of ids that still exist never do: the bound
+    /// applies to ids that were removed or have begun a new incarnation.
     fn ends_beyond_bound(&self, now: crate::time::Instant) -> BTreeSet<(Id, u32)> {
         type Name<'a> = (&'a PodUid, Kind, &'a Text);
         let subjects = self.waiting.iter().filter_map(|e| e.subject.as_ref());
@@ -287,7 +289,7 @@ mod tests {
         assert_eq!(inbox.coalesced(), 2);
     }
 
-    /// Having caught up, it takes as many as they come as before.
+    /// After catching up, it keeps announcements as they are, as before.
     #[test]
     fn one_that_caught_up_gets_everything_again() {
         for lag in [3, 6] {

@@ -1,7 +1,7 @@
-//! Labels and annotations, kept small: most of what is held of a node is these.
+//! Labels and annotations, stored compactly: they are most of the memory that is held for a node.
 //!
-//! The values of one map are one text, and its keys are a list of their own, which all maps with
-//! the same keys can share: the pods of one workload differ in values only.
+//! The values of one map are one text. Its keys are a separate list, which all maps with the same
+//! keys can share: the pods of one workload differ only in values.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -14,34 +14,35 @@ use crate::status::Text;
 #[derive(Clone, Default)]
 pub struct Labels {
     keys: LabelKeys,
-    /// For each key where its value ends, in [`DIGITS`] digits, then the values one after another.
+    /// For each key the end of its value, in [`DIGITS`] digits, then the values one after another.
     values: Text,
 }
 
-/// The keys of some labels: sorted, without duplicates. Cheap to clone.
+/// The keys of a map: sorted, without duplicates. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-// One word, and nothing behind it for none.
+// One word; null if there are no keys.
 pub struct LabelKeys(Option<Arc<Vec<Text>>>);
 
 impl LabelKeys {
-    /// One by one.
+    /// The keys, one by one.
     pub fn as_slice(&self) -> &[Text] {
         self.0.as_ref().map_or(&[], |keys| keys.as_slice())
     }
 
-    /// Whether they are the same in memory, and so equal.
+    /// Whether both share memory, and so are equal.
     pub fn ptr_eq(&self, other: &Self) -> bool {
         self.0.as_ref().map(Arc::as_ptr) == other.0.as_ref().map(Arc::as_ptr)
     }
 
-    /// Of pairs that [`Labels::sort`] has put in order.
+    /// The keys of pairs that [`Labels::sort`] has sorted.
     pub fn of<T>(sorted: &[(T, T)], text: impl FnMut(&(T, T)) -> Text) -> Self {
         let keys: Vec<_> = sorted.iter().map(text).collect();
         Self((!keys.is_empty()).then(|| Arc::new(keys)))
     }
 }
 
-/// The number of seven-bit digits that say where a value ends. Text, so that the whole is text.
+/// The number of seven-bit digits that give the end of a value. They are valid text, so that the
+/// whole is text.
 const DIGITS: usize = 4;
 
 impl Labels {
@@ -50,14 +51,14 @@ impl Labels {
         self.position(key.as_bytes()).map(|at| self.value(at))
     }
 
-    /// Where that key stands among the keys.
+    /// The index of a key.
     pub fn position(&self, key: &[u8]) -> Option<usize> {
-        // There are few, and most differ in length.
+        // There are few keys, and most differ in length.
         let keys = self.keys.as_slice();
         keys.iter().position(|k| k.as_bytes() == key)
     }
 
-    /// The value of the key that stands there; empty if there is none.
+    /// The value of the key with that index; empty if there is none.
     pub fn value(&self, at: usize) -> &str {
         let begin = at.checked_sub(1).map_or(0, |before| self.end(before));
         let text = self.len() * DIGITS;
@@ -77,7 +78,7 @@ impl Labels {
         })
     }
 
-    /// How many there are.
+    /// The number of labels.
     pub fn len(&self) -> usize {
         self.keys.as_slice().len()
     }
@@ -87,7 +88,7 @@ impl Labels {
         self.keys.0.is_none()
     }
 
-    /// All of them, in the order of their keys.
+    /// All labels, in the order of their keys.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         let keys = self.keys.as_slice().iter().map(|key| &**key);
         keys.enumerate().map(|(at, key)| (key, self.value(at)))
@@ -98,7 +99,7 @@ impl Labels {
         &self.keys
     }
 
-    /// Sorts pairs by key. Of pairs with the same key the last one stays.
+    /// Sorts pairs by key. Of pairs with the same key the last one is kept.
     pub fn sort<T: Ord + Copy>(pairs: &mut Vec<(T, T)>) {
         pairs.sort_by_key(|(key, _)| *key);
         pairs.dedup_by(|later, kept| {
@@ -110,7 +111,7 @@ impl Labels {
         });
     }
 
-    /// Those values under keys that are there already; `None` if they are not as many.
+    /// Labels with these keys and values; `None` if their numbers differ.
     pub fn under(keys: &LabelKeys, values: &Packed<'_>) -> Option<Self> {
         (keys.as_slice().len() == values.number).then(|| Self {
             keys: keys.clone(),
@@ -118,7 +119,7 @@ impl Labels {
         })
     }
 
-    /// Whether they are those values under those keys.
+    /// Whether the values under these keys are equal to these.
     pub fn are(&self, keys: &LabelKeys, values: &Packed<'_>) -> bool {
         *self.values == *values.text && self.keys == *keys
     }
@@ -132,28 +133,28 @@ pub struct Packed<'a> {
 }
 
 impl Packed<'_> {
-    /// All of it, for a hash.
+    /// The whole text, for hashing.
     pub const fn as_str(&self) -> &str {
         self.text
     }
 }
 
-/// How much room is kept from one map to the next: more than most of them take.
+/// How much capacity is kept from one map to the next: more than most of them need.
 const ROOM: usize = 16 << 10;
 
-/// Where values are packed, one map after the other.
+/// A buffer in which values are packed, one map after the other.
 #[derive(Debug, Default)]
 pub struct Packing(Vec<u8>);
 
 impl Packing {
-    /// Those values, in the order of their keys; `None` if one of them is no text.
+    /// Packs the values, in the order of their keys; `None` if one of them is not valid UTF-8.
     pub fn pack<'v>(
         &mut self,
         values: impl Iterator<Item = &'v [u8]> + Clone,
     ) -> Option<Packed<'_>> {
         let Self(packed) = self;
         packed.clear();
-        // What one enormous map took is not kept for the others.
+        // The memory of one very large map is not kept for the others.
         packed.shrink_to(ROOM);
         let (mut number, mut end) = (0, 0usize);
         for value in values.clone() {
@@ -166,7 +167,7 @@ impl Packing {
             .clone()
             .for_each(|value| packed.extend_from_slice(value));
         let text = std::str::from_utf8(packed).ok()?;
-        // All of it is text; so is each value then, if none begins within a character.
+        // The whole is valid UTF-8; so is each value, if none begins within a character.
         let mut begin = number * DIGITS;
         let mut are_texts = values.map(|value| {
             begin += value.len();
@@ -179,7 +180,7 @@ impl Packing {
 }
 
 impl<'a> FromIterator<(&'a str, &'a str)> for Labels {
-    /// Of pairs with the same key the last one counts.
+    /// Of pairs with the same key the last one is used.
     fn from_iter<I: IntoIterator<Item = (&'a str, &'a str)>>(pairs: I) -> Self {
         let mut pairs: Vec<_> = pairs.into_iter().collect();
         Self::sort(&mut pairs);
@@ -239,7 +240,7 @@ impl PartialOrd for Labels {
 }
 
 impl Ord for Labels {
-    /// Some order, not that of the pairs.
+    /// An order other than that of the pairs.
     fn cmp(&self, other: &Self) -> Ordering {
         let values = || self.values.cmp(&other.values);
         self.keys.cmp(&other.keys).then_with(values)
@@ -268,7 +269,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// A map by any other measure.
+        /// A reference map.
         #[test]
         fn labels_are_a_map(
             pairs in prop::collection::vec(("[a-cé]{0,3}", "[x\\x00é]{0,200}"), 0..9),
@@ -298,7 +299,7 @@ mod tests {
             prop_assert_eq!(Labels::under(&keys, &packed), Some(one));
         }
 
-        /// Each of the values must be one, not only all of them together.
+        /// Each value must be valid, not only their concatenation.
         #[test]
         fn only_texts_are_packed(
             values in prop::collection::vec(prop::collection::vec(prop::sample::select(&[b'x', 0xc3, 0xa9][..]), 0..4), 0..4),

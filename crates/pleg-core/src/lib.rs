@@ -1,20 +1,19 @@
-//! A pod lifecycle event generator as a deterministic machine.
+//! A pod lifecycle event generator as a deterministic state machine.
 //!
-//! A kubelet must know what the container runtime has done to its pods. It has two ways to find
-//! out, and both lose something: the event stream is immediate and may drop, duplicate, reorder,
-//! delay and replay; the list is true for the moment it was read, and late. [`Reconciler`] merges
-//! both into one truth: the state of an id only moves forward, freshness comes from reads alone,
-//! and every transition is announced at most once.
+//! A kubelet has two sources for the state of its containers, and each has a flaw: the event stream
+//! is immediate, but may drop, duplicate, reorder, delay and replay events; a list is correct for
+//! the moment it was read, but late. [`Reconciler`] merges both: the state of an id only moves
+//! forward, only reads make a status fresher, and every transition is announced at most once.
 //!
-//! Nothing here does I/O, reads a clock or knows a wire type: observations go in, outputs come
-//! out, time is an argument.
+//! This crate does no I/O, reads no clock and knows no wire type. Observations go in, outputs come
+//! out, and time is an argument.
 //!
 //! ```
 //! use pleg_core::{Instant, Output, Reconciler, Settings};
 //!
 //! let now = Instant::from_nanos(1);
 //! let mut machine = Reconciler::new(Settings::default(), now)?;
-//! // The first thing that it wants is a list of the node.
+//! // The first output is a request for a list of the node.
 //! assert!(matches!(machine.poll_output(), Some(Output::List { .. })));
 //! # Ok::<(), pleg_core::InvalidSetting>(())
 //! ```

@@ -11,15 +11,15 @@ use crate::time::{Instant, WallTime};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum LifecycleType {
-    /// A container runs, or a sandbox is ready.
+    /// A container is running, or a sandbox is ready.
     ContainerStarted,
-    /// A container ended, or a sandbox is not ready any more.
+    /// A container exited, or a sandbox is no longer ready.
     ContainerDied,
-    /// A container or sandbox is gone.
+    /// A container or sandbox was removed.
     ContainerRemoved,
-    /// A container was created, became unknown, or something about it became known later.
+    /// A container was created, its state became unknown, or its exit code became known later.
     ContainerChanged,
-    /// Something about the pod changed that none of the others says.
+    /// Another detail of the pod changed.
     PodSync,
 }
 
@@ -42,7 +42,7 @@ impl fmt::Display for LifecycleType {
     }
 }
 
-/// Which source saw it first.
+/// The source that showed a change first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Source {
@@ -71,7 +71,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// One announced change of a pod. When it is announced, the cache shows it.
+/// One announced change of a pod. The cache shows it when it is announced.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct PodLifecycleEvent {
@@ -79,20 +79,20 @@ pub struct PodLifecycleEvent {
     pub event: LifecycleType,
     /// The pod.
     pub uid: PodUid,
-    /// Its namespace; empty if no answer ever said.
+    /// Its namespace; empty if it is not known.
     pub namespace: Text,
-    /// Its name; empty if no answer ever said.
+    /// Its name; empty if it is not known.
     pub pod_name: Text,
     /// The container or sandbox; none for `PodSync`.
     pub subject: Option<Subject>,
-    /// Which source saw it first.
+    /// The source that showed it first.
     pub source: Source,
-    /// Whether this is no change: it existed so when the generator started, and the first complete
+    /// Whether this is not a change: it was so when the generator started, and the first complete
     /// list showed it. `happened_at` may be long ago.
     pub initial: bool,
-    /// When we knew, on our monotonic clock.
+    /// When the generator detected it, on its monotonic clock.
     pub detected: Instant,
-    /// When the runtime says that it happened, where it says so.
+    /// When it happened according to the runtime, if known.
     pub happened_at: Option<WallTime>,
 }
 
@@ -106,17 +106,17 @@ pub struct Subject {
     pub kind: Kind,
     /// A container's name; empty for a sandbox.
     pub name: Text,
-    /// How often a read has overruled what was announced of this id: each transition of an
-    /// (id, incarnation) is announced at most once.
+    /// How often reads have overruled the recorded state of this id. Each transition of an (id,
+    /// incarnation) is announced at most once.
     pub incarnation: u32,
-    /// The exit code, with `ContainerDied`, unless it cannot be had.
+    /// The exit code, with `ContainerDied`, unless the runtime did not report it.
     pub exit_code: Option<i32>,
     /// The reason of the state; empty if none was given.
     pub reason: Text,
 }
 
-/// What has been announced of one incarnation of an id: a set of these bits, for there is one of it
-/// for each id of a node.
+/// What was announced of one incarnation of an id. A set of bits, because there is one for each id
+/// of the node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Announced(u8);
 
@@ -125,18 +125,18 @@ impl Announced {
     const STARTED: u8 = 1 << 1;
     const DIED: u8 = 1 << 2;
     const REMOVED: u8 = 1 << 3;
-    /// Nothing is ever announced of it.
+    /// Nothing is ever announced.
     const NEVER: u8 = 1 << 4;
 
-    /// Of an id that was first learned as removed: nothing is ever said of it.
+    /// Of an id that was first learned as removed: nothing is ever announced.
     pub(crate) const SILENT: Self =
         Self(Self::CHANGED | Self::STARTED | Self::DIED | Self::REMOVED | Self::NEVER);
 
-    /// What is to be announced now, in legal order, and marks it as said.
+    /// Returns what is to be announced now, in legal order, and marks it as announced.
     ///
-    /// Upstream's table, with `Created` where upstream says unknown: a skipped `Running` that no
-    /// observation showed is not announced (absent → exited is Died alone), a skipped `Exited`
-    /// is (running → absent is Died and Removed).
+    /// This is upstream's table, with `Created` where upstream has unknown. A skipped `Running`
+    /// that no observation showed is not announced (absent → exited is Died alone); a skipped
+    /// `Exited` is announced (running → absent is Died and Removed).
     pub(crate) fn next(
         &mut self,
         position: Option<Position>,
@@ -172,13 +172,13 @@ impl Announced {
         self.has(Self::DIED) && !self.is_silent()
     }
 
-    /// Whether nothing is ever to be said of it.
+    /// Whether nothing is ever to be announced.
     pub(crate) const fn is_silent(self) -> bool {
         self.has(Self::NEVER)
     }
 
-    /// A new incarnation starts at a position that reads have shown against what was recorded:
-    /// Started if it runs, else ContainerChanged alone (the caller says that one).
+    /// The start of a new incarnation at a position that reads have shown against the record:
+    /// Started if it runs, otherwise only ContainerChanged, which the caller announces.
     pub(crate) const fn reborn(at: Position) -> Self {
         match at {
             Position::Exited => Self(Self::CHANGED | Self::STARTED | Self::DIED),
@@ -191,8 +191,8 @@ impl Announced {
 mod tests {
     use super::*;
 
-    /// That it is reborn where it has ended, or was only created, is said by the caller's
-    /// `ContainerChanged`; what comes after that is news again.
+    /// A new incarnation that is created or exited is announced by the caller's `ContainerChanged`.
+    /// Later transitions are announced as usual.
     #[test]
     fn a_new_incarnation_announces_only_what_happens_in_it() {
         use LifecycleType::{ContainerDied, ContainerRemoved, ContainerStarted};

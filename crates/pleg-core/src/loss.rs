@@ -10,30 +10,30 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// How many whole minutes count, besides the present one.
 const MINUTES: u64 = 10;
 
-/// Events that were expected of the stream in the last ten minutes, and how many were missed.
+/// Events that the stream should have delivered in the last ten minutes, and how many it did not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct StreamLoss {
-    /// STARTED and STOPPED events that arrived about a plausible subject, and those missed.
+    /// STARTED and STOPPED events that arrived with a plausible subject, plus the missed ones.
     pub expected: u64,
-    /// Those of them that never arrived.
+    /// How many of them were missed.
     pub missed: u64,
 }
 
 impl StreamLoss {
-    /// From these counts.
+    /// A loss with these counts.
     pub const fn new(expected: u64, missed: u64) -> Self {
         Self { expected, missed }
     }
 
-    /// Whether that is more than chance: two misses or more, and at least 1 %. While a stream loses
-    /// so much, the node is relisted every second.
+    /// Whether the stream loses too much: at least two misses, and at least 1 % of the expected
+    /// events. Then the node is relisted every second.
     pub const fn is_lossy(self) -> bool {
         self.missed >= 2 && self.missed.saturating_mul(100) >= self.expected
     }
 }
 
-/// The count, minute by minute.
+/// The counts, minute by minute.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct LossWindow(VecDeque<(u64, StreamLoss)>);
 
@@ -50,7 +50,7 @@ impl LossWindow {
         minute.missed += 1;
     }
 
-    /// An event that was missed arrived after all.
+    /// A missed event arrived after all.
     pub(crate) fn withdrawn(&mut self) {
         let last = self.0.iter_mut().rev().find(|(_, loss)| loss.missed > 0);
         if let Some((_, loss)) = last {
@@ -58,7 +58,7 @@ impl LossWindow {
         }
     }
 
-    /// Of the last ten minutes.
+    /// The counts of the last ten minutes.
     pub(crate) fn of_last_minutes(&self, now: Instant) -> StreamLoss {
         let now = minute_of(now);
         let recent = self.0.iter().filter(|(minute, _)| minute + MINUTES >= now);

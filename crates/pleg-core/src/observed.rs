@@ -1,8 +1,8 @@
-//! What the sources hand over: events, list rows, inspections. Plain data, in domain types.
+//! The observations of the sources: events, lists, inspections. Plain data, in domain types.
 //!
-//! One [`Report`] says what one answer of the runtime said about one id, whether it came in a
-//! list row, in a status or inside an event. A field that a runtime left out is `None` or empty,
-//! and is never read as "nothing there" (invariant 7).
+//! One [`Report`] is what one answer of the runtime contains about one id, in a list row, in a
+//! status or in an event. A field that the runtime left out is `None` or empty, and never means
+//! that nothing exists (invariant 7).
 
 use std::sync::Arc;
 
@@ -11,31 +11,31 @@ use crate::ids::{Id, Kind, PodUid};
 use crate::status::{ContainerDetails, SandboxDetails, Text};
 use crate::time::{Instant, WallTime};
 
-/// The state in which a runtime shows an id.
+/// The state that a runtime reports for an id.
 ///
-/// A sandbox is shown as `Running` where the runtime says READY and as `Exited` where it says
-/// NOTREADY, as upstream maps them.
+/// A sandbox is `Running` if the runtime reports READY, and `Exited` if it reports NOTREADY, as
+/// upstream maps them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReportedState {
-    /// A container that exists and has not been started.
+    /// A container that exists and was not started.
     Created,
     /// A running container, a ready sandbox.
     Running,
-    /// A container that ended, a sandbox that is not ready.
+    /// A container that exited, a sandbox that is not ready.
     Exited,
-    /// The runtime does not know. Outside the order: it never moves a state.
+    /// The runtime does not know the state. Outside the order: it never moves a state.
     Unknown,
 }
 
-/// Who an id is. Each field is recorded once, from the first answer that has it.
+/// The identity of an id. Each field is recorded once, from the first answer that has it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// Sandbox or container.
     pub kind: Kind,
-    /// The pod, as this answer names it: a sandbox's metadata uid, else the pod-uid label.
+    /// The pod, according to this answer: a sandbox's metadata uid, else the pod-uid label.
     pub pod: Option<PodUid>,
-    /// There is no pod-uid label, or it names another pod than a sandbox's metadata uid. A list of
-    /// one pod, which selects by that label, does not show such an id.
+    /// Whether there is no pod-uid label, or it differs from a sandbox's metadata uid. A list of
+    /// one pod selects by that label and does not show such an id.
     pub unlabelled: bool,
     /// The pod's namespace.
     pub namespace: Option<Text>,
@@ -43,16 +43,16 @@ pub struct Identity {
     pub pod_name: Option<Text>,
     /// A container's sandbox.
     pub sandbox: Option<Id>,
-    /// A container's name; a sandbox has none of its own.
+    /// A container's name; `None` for a sandbox.
     pub name: Option<Text>,
-    /// How often this was tried before under the same name.
+    /// The number of earlier attempts under the same name.
     pub attempt: u32,
-    /// When the runtime says that it was created.
+    /// When it was created according to the runtime.
     pub created_at: Option<WallTime>,
 }
 
 impl Identity {
-    /// An identity of which nothing is known but the kind.
+    /// An identity of which only the kind is known.
     pub const fn unknown(kind: Kind) -> Self {
         Self {
             kind,
@@ -67,7 +67,17 @@ impl Identity {
         }
     }
 
-    /// Whether nothing is said that could fill a field of this one.
+    /// Whether it tells which container of its pod this is, and which of those of one name is the
+    /// newest: what decides about the start of another one.
+    pub(crate) const fn tells_apart(&self) -> bool {
+        let is_named = match self.kind {
+            Kind::Sandbox => true,
+            Kind::Container => self.sandbox.is_some() && self.name.is_some(),
+        };
+        is_named && self.created_at.is_some()
+    }
+
+    /// Whether `said` has no field that is missing here.
     pub(crate) const fn knows(&self, said: &Self) -> bool {
         const fn fills<T>(known: &Option<T>, said: &Option<T>) -> bool {
             known.is_none() && said.is_some()
@@ -83,12 +93,12 @@ impl Identity {
     }
 }
 
-/// What is known of an id besides its state.
+/// The details of an id: everything but its state and identity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Details {
-    /// Of a sandbox.
+    /// Those of a sandbox.
     Sandbox(Arc<SandboxDetails>),
-    /// Of a container.
+    /// Those of a container.
     Container(Arc<ContainerDetails>),
 }
 
@@ -105,7 +115,7 @@ impl From<ContainerDetails> for Details {
 }
 
 impl Details {
-    /// Details of which nothing is known.
+    /// Empty details.
     pub fn none(kind: Kind) -> Self {
         match kind {
             Kind::Sandbox => Self::Sandbox(Arc::default()),
@@ -114,21 +124,21 @@ impl Details {
     }
 }
 
-/// What one answer of the runtime said about one id.
+/// What one answer of the runtime contains about one id.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Report {
     /// The id. Never empty.
     pub id: Id,
     /// Its state.
     pub shown: ReportedState,
-    /// Who it is.
+    /// Its identity.
     pub identity: Identity,
-    /// What else was said; a list row says less than a status.
+    /// Its details; a list row has fewer than a status.
     pub details: Details,
 }
 
 impl Report {
-    /// Whether it says that a container was started.
+    /// Whether it reports that a container was started.
     pub(crate) fn was_started(&self) -> bool {
         matches!(&self.details, Details::Container(c) if c.started_at.is_some())
     }
@@ -146,7 +156,7 @@ pub enum EventType {
     Stopped,
     /// CONTAINER_DELETED_EVENT
     Deleted,
-    /// A number that this contract does not know: only a hint that something happened.
+    /// An unknown event type: only a hint that something changed.
     Other(i32),
 }
 
@@ -157,53 +167,53 @@ pub struct RuntimeEvent {
     pub id: Id,
     /// What happened to it.
     pub event: EventType,
-    /// When the runtime stamped the event, after it had read the statuses: raw nanoseconds, any
-    /// number. Used for plausibility and latency only, never for order.
+    /// The runtime's timestamp of the event, in raw nanoseconds, any value. The runtime sets it
+    /// after it has read the statuses. Used for plausibility and latency only, never for order.
     pub created_at: i64,
-    /// The one sandbox status that came along.
+    /// The sandbox status in the event, if any.
     pub sandbox: Option<Report>,
-    /// The container statuses that came along.
+    /// The container statuses in the event.
     pub containers: Vec<Report>,
 }
 
 /// An event with the reader's stamps.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Arrival {
-    /// What arrived.
+    /// The event.
     pub event: RuntimeEvent,
-    /// When the reader had it in hand.
+    /// When the reader received it.
     pub arrived: Instant,
-    /// Our wall clock at that moment.
+    /// The local wall clock at that moment.
     pub wall: WallTime,
 }
 
-/// Why a stream is over, or never was.
+/// Why a stream ended, or could not be opened.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StreamEnd {
-    /// The runtime does not know the call.
+    /// The runtime does not implement the call.
     NeverOffered,
-    /// The runtime ended the call at once and in good order: events are switched off (CRI-O).
+    /// The runtime ended the call at once with OK: events are disabled (CRI-O).
     Disabled,
-    /// Nobody listens on the socket, or the runtime refuses while it starts.
+    /// The socket refuses connections, or the runtime refuses the call while it starts.
     Refused(CallError),
-    /// The stream broke before anything had arrived on it.
+    /// The stream broke before anything arrived on it.
     Cut(CallError),
-    /// The stream ended after it had lived.
+    /// The stream ended after an event had arrived, or after some time.
     Ended(Option<CallError>),
 }
 
-/// What the stream side observes besides the events themselves.
+/// An observation of the stream side other than an event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StreamChange {
-    /// A call was issued; whether the runtime has taken it nobody can tell yet.
+    /// A call was issued. Whether the runtime has accepted it is not known yet.
     Subscribed {
         /// Stamped before the call was issued.
         at: Instant,
-        /// Our wall clock at that moment.
+        /// The local wall clock at that moment.
         wall: WallTime,
     },
-    /// The call is over, or could not be issued.
+    /// The call has ended, or could not be issued.
     Ended {
         /// When the reader saw the end.
         at: Instant,
@@ -226,26 +236,26 @@ impl StreamChange {
 /// A complete or failed list of the whole node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct List {
-    /// Which request this answers.
+    /// The request that this answers.
     pub ticket: Ticket,
     /// Stamped before the first call.
     pub began: Instant,
     /// Stamped after the last one.
     pub ended: Instant,
-    /// All sandboxes and all containers, or why there are none: a list that is not complete says
-    /// nothing at all (invariant 5).
+    /// All sandboxes and all containers, or the error: a list that is not complete says nothing
+    /// (invariant 5).
     pub rows: Result<Rows, CallError>,
 }
 
 /// The ids that the reconciler knows with complete identity, in the order of ids.
 ///
-/// An identity never changes, so the state is all that a list row of such an id can say. A list
-/// request names these ids, and whoever reads the list decodes only the rows of the others.
+/// An identity never changes, so a list row of such an id can only report a state. A list request
+/// names these ids, and the reader decodes only the rows of the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct KnownIds(Arc<[(Id, Kind)]>);
 
 impl KnownIds {
-    /// The known ids, which must be in order.
+    /// The known ids, which must be sorted.
     pub(crate) fn new(in_order: Arc<[(Id, Kind)]>) -> Self {
         debug_assert!(in_order.is_sorted());
         Self(in_order)
@@ -256,12 +266,12 @@ impl KnownIds {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The place of an id of that kind.
+    /// The index of an id of that kind.
     fn place(&self, id: &str, kind: Kind) -> Option<usize> {
         let place = self
             .0
@@ -273,8 +283,8 @@ impl KnownIds {
 
 /// The rows of a complete list.
 ///
-/// Built row by row: [`state_of`](Self::state_of) for each row, and [`push`](Self::push) for
-/// those that it does not take.
+/// Built row by row: [`state_of`](Self::state_of) for each row, and [`push`](Self::push) for each
+/// row that it does not accept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rows {
     known: KnownIds,
@@ -284,7 +294,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// The answer to a list request that named the ids `known`, with no row yet.
+    /// The rows of an answer to a request that named the ids `known`, still empty.
     pub fn new(known: KnownIds) -> Self {
         Self {
             states: vec![None; known.len()].into(),
@@ -293,7 +303,7 @@ impl Rows {
         }
     }
 
-    /// The answer to a list request that named the ids `known`, from rows that are all decoded.
+    /// The rows of an answer to a request that named the ids `known`, from fully decoded rows.
     pub fn of(known: KnownIds, rows: impl IntoIterator<Item = Report>) -> Self {
         let mut all = Self::new(known);
         for row in rows {
@@ -305,8 +315,8 @@ impl Rows {
     }
 
     /// Adds a row of which only id, kind and state are decoded, if the request named that id.
-    /// If it did not, or if the id was listed before, returns false: the row must be decoded as a
-    /// whole, and pushed.
+    /// Returns false if it did not, or if the id was listed before: then the row must be fully
+    /// decoded and pushed.
     #[must_use]
     pub fn state_of(&mut self, id: &str, kind: Kind, shown: ReportedState) -> bool {
         let Some(place) = self.known.place(id, kind) else {
@@ -320,7 +330,7 @@ impl Rows {
         first
     }
 
-    /// Adds a row that was decoded as a whole.
+    /// Adds a fully decoded row.
     pub fn push(&mut self, row: Report) {
         self.new.push(row);
     }
@@ -330,7 +340,7 @@ impl Rows {
         self.known.clone()
     }
 
-    /// Whether both answer a request for the very same known ids, and alike.
+    /// Whether both have the same rows, for the same set of known ids.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.known.0, &other.known.0)
             && self.states == other.states
@@ -343,7 +353,7 @@ impl Rows {
         ids.map(|((id, kind), state)| (id, *kind, *state))
     }
 
-    /// The rows that were decoded as a whole, in the order of the list.
+    /// The fully decoded rows, in the order of the list.
     pub fn new_rows(&self) -> &[Report] {
         &self.new
     }
@@ -364,14 +374,14 @@ impl Rows {
         self.new.len() + self.states.iter().flatten().count()
     }
 
-    /// Whether no row was listed.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
 impl FromIterator<Report> for Rows {
-    /// The answer to a request that named no id.
+    /// The rows of an answer to a request that named no id.
     fn from_iter<T: IntoIterator<Item = Report>>(reports: T) -> Self {
         Self {
             new: reports.into_iter().collect(),
@@ -380,34 +390,34 @@ impl FromIterator<Report> for Rows {
     }
 }
 
-/// An id that is held of a pod, in the request for its inspection.
+/// An id that is held for a pod, in the request for its inspection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HeldId {
     /// The id.
     pub id: Id,
     /// Sandbox or container.
     pub kind: Kind,
-    /// The recorded state. Where the lists show it, the id has not changed.
+    /// The recorded state. If the lists show it, the id has not changed.
     pub shown: ReportedState,
-    /// Its status is to be read even if the id has not changed.
+    /// Whether its status must be read even if the id has not changed.
     pub owed: bool,
 }
 
-/// A status call that failed, or was not answered in time.
+/// A status call that failed or timed out.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FailedStatus {
-    /// Of which id.
+    /// The id.
     pub id: Id,
     /// Its row, if a list of the inspection showed it.
     pub row: Option<Report>,
-    /// How it failed.
+    /// The error.
     pub error: CallError,
 }
 
-/// What was read of one pod.
+/// The result of reading one pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Inspection {
-    /// Which request this answers.
+    /// The request that this answers.
     pub ticket: Ticket,
     /// Stamped before the first call.
     pub began: Instant,
@@ -415,24 +425,23 @@ pub struct Inspection {
     pub ended: Instant,
     /// Every status that was read.
     pub found: Vec<Report>,
-    /// Every id that the request named, that no list of this inspection showed and whose own
-    /// status call said NotFound.
+    /// Every id that the request named, that no list of this inspection showed, and whose status
+    /// call returned NotFound.
     pub gone: Vec<Id>,
-    /// The row of every id that a list of this inspection showed and whose own status call said
+    /// The row of every id that a list of this inspection showed and whose status call returned
     /// NotFound.
     pub unsettled: Vec<Report>,
-    /// Every id whose status was not read, because the lists of this inspection showed it in the
-    /// state that the request gave.
+    /// Every id whose status was not read, because the lists showed it in the state that the
+    /// request gave.
     pub unchanged: Vec<(Id, ReportedState)>,
-    /// Every status call that failed in another way.
+    /// Every status call that failed with another error.
     pub failed: Vec<FailedStatus>,
-    /// Why a list of the inspection failed. If one did, the inspection says nothing but the
-    /// statuses that it found.
+    /// Why a list of the inspection failed. Then only the statuses in `found` count.
     pub error: Option<CallError>,
 }
 
 impl Inspection {
-    /// One that has read nothing yet, or failed.
+    /// An empty inspection, failed if there is an error.
     pub const fn new(error: Option<CallError>) -> Self {
         Self {
             ticket: Ticket(0),
@@ -457,10 +466,10 @@ impl Inspection {
     }
 }
 
-/// One status, read for itself: no freshness and no absence follow.
+/// The read of a single status. It proves no freshness and no absence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StatusRead {
-    /// Which request this answers.
+    /// The request that this answers.
     pub ticket: Ticket,
     /// Stamped before the call.
     pub began: Instant,
@@ -470,14 +479,14 @@ pub struct StatusRead {
     pub report: Result<Report, CallError>,
 }
 
-/// The end of a call of `Version`.
+/// The result of a `Version` call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Version {
-    /// Which request this answers.
+    /// The request that this answers.
     pub ticket: Ticket,
     /// Stamped after the call.
     pub ended: Instant,
-    /// Whether the runtime answered.
+    /// Success, or the error.
     pub outcome: Result<(), CallError>,
 }
 

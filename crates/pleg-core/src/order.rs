@@ -3,11 +3,11 @@
 use crate::ids::Kind;
 use crate::observed::{EventType, ReportedState};
 
-/// How far an id has come. A sandbox has no `Created`; its READY is `Running`, its NOTREADY
-/// `Exited`.
+/// The position of an id in the lifecycle. A sandbox has no `Created`; its READY is `Running`, its
+/// NOTREADY `Exited`.
 ///
-/// Merging two observations of one id is the maximum: commutative, associative, idempotent, so
-/// that late, doubled, swapped and replayed observations do no harm.
+/// Merging two observations of an id takes the maximum, which is commutative, associative and
+/// idempotent, so late, duplicate, reordered and replayed observations do no harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Position {
     Created,
@@ -17,7 +17,7 @@ pub(crate) enum Position {
 }
 
 impl Position {
-    /// The position that a runtime shows; nothing for UNKNOWN, which is outside the order.
+    /// The position of a reported state; `None` for UNKNOWN, which is outside the order.
     pub(crate) const fn shown(kind: Kind, shown: ReportedState) -> Option<Self> {
         match (shown, kind) {
             (ReportedState::Created, Kind::Container) => Some(Self::Created),
@@ -29,7 +29,7 @@ impl Position {
         }
     }
 
-    /// The position that an event tells of its subject by its type alone.
+    /// The position that an event's type alone implies for its subject.
     pub(crate) const fn of_event(kind: Kind, event: EventType) -> Option<Self> {
         match (event, kind) {
             (EventType::Created, Kind::Container) => Some(Self::Created),

@@ -1,9 +1,9 @@
 //! Pending events: states that a read showed first and that an event should report (invariant 10).
 //!
 //! Reads check the stream, and so does the stream itself: some events prove that an earlier one was
-//! not delivered. Each expectation ends in one of three ways. The event of its subject settles it;
-//! it is voided when the event can no longer be expected; or its time is over and the event counts
-//! as missed.
+//! not delivered. A pending event ends in one of three ways. It is settled by an event about its
+//! subject; it is voided when the event can no longer be expected; or it times out and counts as
+//! missed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::observed::EventType;
 use crate::order::Position;
 use crate::time::Instant;
 
-/// An event that runtimes send and that reads can find missing.
+/// An event that runtimes send, and whose loss reads can detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum ExpectedEvent {
@@ -46,8 +46,8 @@ impl ExpectedEvent {
         }
     }
 
-    /// The event that reports that an id has reached a position. None is expected of a creation,
-    /// which some runtimes do not report of a sandbox, nor of a removal.
+    /// The event that reports that an id has reached a position. None is expected for a creation,
+    /// which some runtimes do not report for a sandbox, or for a removal.
     pub(crate) const fn of_position(kind: Kind, position: Position) -> Option<Self> {
         match (kind, position) {
             (Kind::Container, Position::Running) => Some(Self::ContainerStarted),
@@ -58,7 +58,7 @@ impl ExpectedEvent {
         }
     }
 
-    /// What an event of that type is, if its subject is of that kind.
+    /// The expected event that an event of this type and kind of subject is.
     pub(crate) const fn of_event(kind: Kind, event: EventType) -> Option<Self> {
         match (kind, event) {
             (Kind::Container, EventType::Started) => Some(Self::ContainerStarted),
@@ -70,10 +70,10 @@ impl ExpectedEvent {
     }
 }
 
-/// How long after a miss the event may still withdraw it.
+/// How long after its miss an event may withdraw it.
 const WITHDRAWN_WITHIN: Duration = Duration::from_secs(60);
 
-/// How many misses are remembered for that.
+/// The maximum number of misses kept for withdrawal.
 const MISSED_MAX: usize = 10_000;
 
 type Key = (Id, ExpectedEvent);
@@ -86,14 +86,14 @@ struct Pending {
     due: Instant,
 }
 
-/// How an event that arrived ended its expectation.
+/// What the arrival of an event did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Settled {
-    /// Nothing was expected.
+    /// The event was not pending.
     NotExpected,
     /// It was pending.
     Pending,
-    /// It had been counted as missed.
+    /// It had been counted as missed, and is withdrawn.
     Missed,
 }
 
@@ -106,7 +106,7 @@ pub(crate) struct PendingEvents {
 }
 
 impl PendingEvents {
-    /// An event is expected since `since`; it counts as missed if it has not arrived at `due`.
+    /// An event is pending since `since`. It counts as missed if it has not arrived by `due`.
     pub(crate) fn insert(&mut self, id: &Id, event: ExpectedEvent, since: Instant, due: Instant) {
         self.last += 1;
         let number = self.last;
@@ -129,12 +129,12 @@ impl PendingEvents {
         }
     }
 
-    /// The event can no longer be expected. Whether it was.
+    /// The event can no longer be expected. Returns whether it was pending.
     pub(crate) fn void(&mut self, id: &Id, event: ExpectedEvent) -> bool {
         self.pending.remove(&(id.clone(), event)).is_some()
     }
 
-    /// None can be expected any more: the stream has ended.
+    /// No event can be expected any more: the stream has ended.
     pub(crate) fn void_all(&mut self) {
         self.pending.clear();
     }
@@ -154,7 +154,7 @@ impl PendingEvents {
         Some(pending.since)
     }
 
-    /// Forgets the misses that can no longer be withdrawn.
+    /// Removes the misses that can no longer be withdrawn.
     pub(crate) fn forget_old_misses(&mut self, now: Instant) {
         self.missed
             .retain(|_, at| at.after(WITHDRAWN_WITHIN) >= now);
@@ -165,13 +165,13 @@ impl PendingEvents {
         self.last
     }
 
-    /// The least number among those that are pending.
+    /// The lowest number among the pending events.
     pub(crate) fn oldest(&self) -> Option<u64> {
         self.pending.values().map(|p| p.number).min()
     }
 }
 
-/// Which events about an id as their subject have arrived, and which have been pending. Each is
+/// Which events with an id as their subject have arrived, and which have been pending. Each is
 /// pending at most once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Reports(u8);
@@ -189,13 +189,14 @@ impl Reports {
         self.0 |= Self::arrived(event);
     }
 
-    /// Reads have overruled what was recorded: the events that arrived did not report this life.
+    /// Reads have overruled the recorded state: the events that arrived were not about this
+    /// incarnation.
     pub(crate) const fn overruled(&mut self) {
         self.0 &= !0b11;
     }
 
-    /// A read shows the recorded position: an event that said more was wrong, and does not stand for
-    /// the one that is still to come.
+    /// A read shows the recorded position. So an event with a later position was wrong, and does
+    /// not count as the event that is still to come.
     pub(crate) fn shown(&mut self, position: Option<Position>) {
         if position < Some(Position::Exited) {
             self.0 &= !0b10;
@@ -205,7 +206,7 @@ impl Reports {
         }
     }
 
-    /// The event becomes pending. Whether it may: it has not arrived, and was never pending.
+    /// Marks the event as pending. Returns false if it has arrived or was pending before.
     pub(crate) const fn expect(&mut self, event: ExpectedEvent) -> bool {
         let arrived = Self::arrived(event);
         let expected = arrived << 2;
@@ -215,14 +216,14 @@ impl Reports {
     }
 }
 
-/// Events about ids that are not recorded, because they were implausible or named no pod. If a read
-/// shows such an id, the event about it was not missed. Kept until a complete list that began
+/// Events about ids that are not recorded, because the events were implausible or named no pod. If
+/// a read shows such an id later, its event was not missed. Kept until a complete list that began
 /// later.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Unrecorded(BTreeMap<Id, (Reports, Instant)>);
 
 impl Unrecorded {
-    /// Beyond this, an event may be counted as missed that was not.
+    /// The maximum number of ids. Beyond it, an event may wrongly count as missed.
     const MAX: usize = 10_000;
 
     pub(crate) fn insert(&mut self, id: &Id, event: ExpectedEvent, arrived: Instant) {
@@ -233,12 +234,12 @@ impl Unrecorded {
         }
     }
 
-    /// The id is recorded now.
+    /// The id is now recorded.
     pub(crate) fn take(&mut self, id: &Id) -> Reports {
         self.0.remove(id).map_or(Reports(0), |(reports, _)| reports)
     }
 
-    /// A complete list that began then did not show the others.
+    /// A complete list that began at that instant did not show the other ids.
     pub(crate) fn forget_before(&mut self, began: Instant) {
         self.0.retain(|_, (_, arrived)| *arrived >= began);
     }

@@ -1,4 +1,4 @@
-//! One pod: its members, its freshness, and how its published status is put together.
+//! One pod: its members, its freshness, and its published status.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::records::Records;
 use crate::status::{ContainerStatus, PodStatus, SandboxState, SandboxStatus, Text};
 use crate::time::Instant;
 
-/// All pods. What is large is kept outside of the tree's nodes, which have room to spare.
+/// All pods. Large values are boxed, because tree nodes have spare slots.
 pub(crate) type Pods = BTreeMap<PodUid, Box<Pod>>;
 
-/// What is held of one pod besides the records of its ids.
+/// What is held for a pod besides the records of its ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Pod {
     pub(crate) namespace: Text,
@@ -30,21 +30,22 @@ pub(crate) struct Pod {
     /// The freshness that is proved.
     pub(crate) as_of: Option<Instant>,
     pub(crate) error: Option<Arc<CallError>>,
-    /// What the cache holds.
+    /// The status in the cache.
     pub(crate) published: Option<Arc<PodStatus>>,
-    /// How often the pod was inspected again because something stayed unknown or contradicted.
+    /// How often the pod was inspected again because an id stayed unknown or contradicted.
     pub(crate) rechecks: u32,
-    /// When it is to be so next.
+    /// When the next such inspection is due.
     pub(crate) recheck_due: Option<Instant>,
-    /// A member was listed and had no status: an inspection is owed.
+    /// A read left out a member, which was listed and had no status: an inspection is owed.
     pub(crate) recheck_skipped: bool,
-    /// A read that listed ids and found no status of them. It is made once more before it answers.
+    /// A read that listed ids without a status. The pod is read once more before waiters are
+    /// answered.
     pub(crate) first_read: Option<Box<FirstRead>>,
-    /// Since when everything of the pod has ended while removals may go untold.
+    /// Since when the whole pod has ended on a stream that may not report removals.
     pub(crate) ended_since: Option<Instant>,
 }
 
-/// A read of which the lists and the status calls disagree.
+/// A read whose lists and status calls disagree.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FirstRead {
     pub(crate) ticket: Ticket,
@@ -80,7 +81,7 @@ impl Pod {
         members.chain(self.reappeared.iter().map(|(id, shown)| (id, &**shown)))
     }
 
-    /// Takes the pod's names from an answer that has them.
+    /// Sets the pod's names from an answer that has them.
     pub(crate) fn named(&mut self, namespace: Option<&Text>, name: Option<&Text>) {
         for (known, said) in [(&mut self.namespace, namespace), (&mut self.name, name)] {
             if known.is_empty()
@@ -101,9 +102,9 @@ impl Pod {
         status
     }
 
-    /// Upstream's rule (reference, 1.8): the active sandbox's addresses; while any sandbox is
-    /// ready, none are made up; after that the last ones known are kept, for as long as anything of
-    /// the pod is shown.
+    /// Upstream's rule: the addresses of the active sandbox. While any sandbox is ready, no older
+    /// addresses are used. After that the last known addresses are kept as long as anything of the
+    /// pod exists.
     fn addresses(&self, status: &PodStatus) -> Box<[Text]> {
         let active = status
             .active_sandbox()
@@ -131,7 +132,7 @@ fn assemble_ids<'a>(uid: &PodUid, shown: impl Iterator<Item = (&'a Id, &'a Recor
     for (id, record) in shown {
         match record.kind() {
             Kind::Sandbox => {
-                // Most pods have one.
+                // Most pods have one sandbox.
                 sandboxes.reserve_exact(1);
                 sandboxes.extend(record.sandbox_status(id));
             }
@@ -157,17 +158,17 @@ fn newest_first<T: Ord>(a: T, b: T) -> std::cmp::Ordering {
     b.cmp(&a)
 }
 
-/// Upstream sorts sandboxes by attempt, then creation, then id.
+/// Upstream sorts sandboxes by attempt, then creation time, then id.
 fn order_of_sandbox(s: &SandboxStatus) -> (u32, Option<crate::time::WallTime>, &Id) {
     (s.attempt, s.created_at, &s.id)
 }
 
-/// Upstream sorts containers by creation; consumers take the first of a name as its latest.
+/// Upstream sorts containers by creation time; consumers use the first of a name as its latest.
 fn order_of_container(c: &ContainerStatus) -> (Option<crate::time::WallTime>, u32, &Id) {
     (c.created_at, c.attempt, &c.id)
 }
 
-/// Whether the pod's sandboxes are all not ready and its containers have all ended.
+/// Whether all sandboxes of the pod are not ready and all its containers have exited.
 pub(crate) fn all_ended<'a>(records: impl Iterator<Item = &'a Record>) -> bool {
     let mut any = false;
     for record in records {

@@ -1,8 +1,8 @@
-//! One inspection: which calls it makes, and what their answers add up to (invariant 3).
+//! One inspection: which calls it makes, and the result of their answers (invariant 3).
 //!
-//! It makes two lists, of the sandboxes and of the containers with the pod's uid, and a status call
-//! for each id that is owed one, that the lists show new or changed, or that they do not show. Of a
-//! pod in which nothing changed, the two lists are all.
+//! It makes two lists, of the sandboxes and of the containers with the pod's uid, and one status
+//! call for each id whose status is owed, that the lists show as new or changed, or that they do
+//! not show. If nothing changed in the pod, it makes only the two lists.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -24,27 +24,27 @@ pub enum PodCall {
 
 /// An inspection in progress.
 ///
-/// Whoever makes it performs each [`next_call`](Self::next_call), several at a time if it likes,
-/// and hands back each answer.
+/// The caller performs each [`next_call`](Self::next_call), also concurrently, and passes back each
+/// answer.
 #[derive(Clone, Debug)]
 pub struct PodRead {
     waiting: VecDeque<PodCall>,
     under_way: Vec<PodCall>,
-    /// Lists that have not been answered.
+    /// The number of lists that have not been answered.
     lists: usize,
     ids: BTreeMap<Id, Entry>,
     error: Option<CallError>,
 }
 
-/// What is known of one id in the course of the inspection.
+/// What the inspection knows of one id.
 #[derive(Clone, Debug)]
 struct Entry {
     kind: Kind,
     /// The recorded state, if the request named the id.
     held: Option<ReportedState>,
-    /// What a list of this inspection said of it.
+    /// The row in a list of this inspection.
     row: Option<Report>,
-    /// Its status call was made, or is to be.
+    /// Whether its status call was made or is queued.
     asked: bool,
     status: Option<Result<Report, CallError>>,
 }
@@ -62,7 +62,7 @@ impl Entry {
 }
 
 impl PodRead {
-    /// An inspection of a pod of which these ids are held.
+    /// An inspection of a pod for which these ids are held.
     pub fn new(held: &[HeldId]) -> Self {
         let lists = [PodCall::Sandboxes, PodCall::Containers];
         let mut read = Self {
@@ -82,15 +82,15 @@ impl PodRead {
         read
     }
 
-    /// The next call to make, if one can be made now. Once none is under way, the inspection has
-    /// ended.
+    /// The next call, if one can be made now. When no call is in flight and there is no next one,
+    /// the inspection has ended.
     pub fn next_call(&mut self) -> Option<PodCall> {
         let call = self.waiting.pop_front()?;
         self.under_way.push(call.clone());
         Some(call)
     }
 
-    /// A call has ended: with all rows of a list, or the one report of a status.
+    /// A call was answered: with all rows of a list, or the report of a status.
     pub fn answered(&mut self, call: &PodCall, answer: Result<Vec<Report>, CallError>) {
         self.under_way.retain(|other| other != call);
         match (call, answer) {
@@ -115,7 +115,7 @@ impl PodRead {
         }
     }
 
-    /// The deadline has passed: each call that has not been answered has failed so.
+    /// The deadline has passed: each unanswered call has failed.
     pub fn give_up(&mut self, error: impl Fn(&PodCall) -> CallError) {
         while !(self.under_way.is_empty() && self.waiting.is_empty()) {
             let under_way = std::mem::take(&mut self.under_way);
@@ -126,7 +126,7 @@ impl PodRead {
         }
     }
 
-    /// The status of that id is to be read, once.
+    /// Queues the status call of that id, once.
     fn ask(&mut self, id: &Id) {
         if let Some(entry) = self.ids.get_mut(id)
             && !std::mem::replace(&mut entry.asked, true)
@@ -150,7 +150,7 @@ impl PodRead {
         }
     }
 
-    /// Both lists were answered: what is held and was not listed has its own status read.
+    /// Both lists were answered: queues the status calls of held ids that were not listed.
     fn ask_for_missing(&mut self) {
         let missing = self.ids.iter().filter(|(_, entry)| entry.row.is_none());
         let missing: Vec<Id> = missing.map(|(id, _)| id.clone()).collect();
@@ -159,7 +159,7 @@ impl PodRead {
         }
     }
 
-    /// What was read, once no call is under way.
+    /// The result, when no call is in flight.
     pub fn finish(self, ticket: Ticket, began: Instant, ended: Instant) -> Inspection {
         let complete = self.error.is_none();
         let mut read = Inspection {
@@ -184,12 +184,12 @@ impl PodRead {
                 }
                 (Some(Err(error)), row) => read.failed.push(FailedStatus { id, row, error }),
                 (None, Some(row)) => read.unchanged.push((id, row.shown)),
-                // A list failed before it was known whether its status is to be read.
+                // A list failed before it was known whether the status is needed.
                 (None, None) => {}
             }
         }
         if !complete {
-            // No absence follows from lists that are not complete.
+            // Incomplete lists prove no absence.
             read.gone.clear();
             read.unsettled.clear();
             read.unchanged.clear();
@@ -198,8 +198,8 @@ impl PodRead {
     }
 }
 
-/// Fills what `identity` leaves open. A container's status does not say which sandbox it is in
-/// (CRI v1 has no such field); only its list row does.
+/// Fills the empty fields of `identity`. A container status does not name its sandbox (CRI v1 has
+/// no such field); only the list row does.
 fn merge_identity(identity: &mut Identity, row: &Identity) {
     fn fill<T: Clone>(field: &mut Option<T>, from: &Option<T>) {
         if field.is_none() {

@@ -1,4 +1,4 @@
-//! One id: how far it came, on what grounds, what is known of it and what was announced of it.
+//! The record of one id: its position, the evidence for it, its details, and what was announced.
 
 mod published;
 mod repeated;
@@ -17,95 +17,96 @@ use crate::pending::Reports;
 use crate::status::{ContainerDetails, Text};
 use crate::time::{Instant, WallTime};
 
-/// Everything that is held of one id. A removed one stays as its own tombstone.
+/// Everything that is held for one id. The record of a removed id is its tombstone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Record {
     pub(crate) identity: Identity,
     pub(crate) details: Details,
-    /// How far it came; nothing if it was only ever seen as UNKNOWN.
+    /// Its position; `None` if it was only ever seen as UNKNOWN.
     position: Option<Position>,
     evidence: Evidence,
-    /// When it was first learned of: absence in a list is evidence only for what was learned
-    /// before the list began (invariant 5).
+    /// When it was first learned of: absence from a list is evidence only for ids learned before
+    /// the list began (invariant 5).
     pub(crate) learned: Instant,
-    /// The first complete list showed it.
+    /// Whether the first complete list showed it.
     pub(crate) in_first_list: bool,
-    /// What it was at the start, where that is known.
+    /// Its position at the start, if known.
     initial: Option<Position>,
-    /// How often reads have overruled what was recorded of it.
+    /// The incarnation: how often reads have overruled the record.
     incarnation: u32,
-    /// Who first showed each position of this incarnation.
+    /// Which source showed each position of this incarnation first.
     first_source: [Option<Source>; 4],
     announced: Announced,
     /// Which events about it have arrived.
     pub(crate) reports: Reports,
-    /// What it came to is announced once its own status was read, or cannot be had.
+    /// Whether announcements wait until its own status was read or has failed.
     held: bool,
-    /// Recorded from an event and not settled yet (invariant 6).
+    /// Whether it was recorded from an event and not confirmed yet (invariant 6).
     pub(crate) provisional: bool,
-    /// Two reads listed it, and its status call said NotFound.
+    /// Whether two reads listed it while its status call returned NotFound.
     pub(crate) unsettled: bool,
-    /// When its status was last asked for.
+    /// When its status was last requested.
     pub(crate) attempted: Option<Instant>,
-    /// When the last read began that returned its status, unless the details are disputed.
+    /// The begin of the last read that returned its status, unless the details are disputed.
     pub(crate) inspected: Option<Instant>,
-    /// An inspection and an event say different details: its status is owed.
+    /// Whether an inspection and an event have different details: its status is owed.
     pub(crate) disputed: bool,
-    /// How its last status call failed, if it did.
+    /// The error of its last status call, if it failed.
     pub(crate) error: Option<Arc<CallError>>,
-    /// Its label names another pod than its sandbox's.
+    /// Whether its label names another pod than its sandbox's.
     pub(crate) mislabelled: bool,
     unknown: Option<Box<UnknownState>>,
-    /// When the last event that spoke of details arrived.
+    /// When the last event with details arrived.
     event_details: Option<Instant>,
-    /// When the last inspection that spoke of details began.
+    /// The begin of the last inspection that returned details.
     read_details: Option<Instant>,
-    /// What there is to know only of what is, or was, removed.
+    /// Data of removed ids, or of ids that were removed once.
     removal: Option<Box<Removal>>,
 }
 
-/// Of a removal.
+/// Data of a removal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Removal {
-    /// When the runtime stamped the event that reported it.
+    /// The runtime's timestamp of the event that reported it.
     removed_at: Option<WallTime>,
-    /// The begin of the last complete list that showed the id all the same.
+    /// The begin of the last complete list that still showed the id.
     pub(crate) listed: Option<Instant>,
     /// When the tombstone was inserted, in drained time.
     pub(crate) inserted: Duration,
 }
 
-/// UNKNOWN lies over the position and never moves it (invariant 2).
+/// UNKNOWN is stored beside the position and never moves it (invariant 2).
 ///
-/// It is set when anything first says UNKNOWN; where that is an event or a list row, the pod is made
+/// It is set by the first report of UNKNOWN. If that is an event or a list row, the pod is marked
 /// dirty for it once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct UnknownState {
-    /// When the last inspection began that said UNKNOWN; since the first one it is published so.
+    /// The begin of the last inspection that returned UNKNOWN. From the first one on, it is
+    /// published.
     began: Option<Instant>,
 }
 
 /// What an observation did to a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Effect {
-    /// It came further.
+    /// The position moved forward.
     pub(crate) advanced: Option<Position>,
     /// A detail really changed, or UNKNOWN was set or cleared.
     pub(crate) details: bool,
     /// UNKNOWN was published for the first time in this incarnation.
     pub(crate) became_unknown: bool,
-    /// Its name, its sandbox or the like became known.
+    /// A field of its identity became known, such as its name or sandbox.
     pub(crate) identity: bool,
     /// A read showed an earlier position.
     pub(crate) contradicted: Option<Verdict>,
     /// The exit code became known after Died was announced.
     pub(crate) late_exit: bool,
-    /// A status of the same state says something else than what is recorded.
+    /// A status of the same state differs from the record.
     pub(crate) disputed: bool,
 }
 
 impl Effect {
-    /// What this and a later one did together.
+    /// The combined effect of this and a later observation.
     pub(crate) fn and(self, later: Self) -> Self {
         Self {
             advanced: later.advanced.or(self.advanced),
@@ -120,7 +121,7 @@ impl Effect {
 }
 
 impl Record {
-    /// An id that is heard of for the first time.
+    /// A record of an id that is new.
     pub(crate) fn new(identity: Identity, now: Instant) -> Self {
         let details = Details::none(identity.kind);
         Self {
@@ -150,7 +151,7 @@ impl Record {
         }
     }
 
-    /// A tombstone for an id that was first learned as removed: nothing is ever announced of it.
+    /// The tombstone of an id that was first learned as removed: nothing is ever announced.
     pub(crate) fn tombstone(identity: Identity, now: Instant) -> Self {
         let mut record = Self::new(identity, now);
         record.position = Some(Position::Removed);
@@ -158,7 +159,7 @@ impl Record {
         record
     }
 
-    /// How far it came.
+    /// The position.
     pub(crate) const fn position(&self) -> Option<Position> {
         self.position
     }
@@ -175,22 +176,22 @@ impl Record {
         self.incarnation
     }
 
-    /// Whether some read contradicts what is recorded, and it is not decided.
+    /// Whether a read contradicts the record, and that is not decided yet.
     pub(crate) fn is_contradicted(&self) -> bool {
         self.evidence.is_contradicted()
     }
 
-    /// The position is what the id had at the start.
+    /// The position is that at the start.
     pub(crate) const fn set_initial(&mut self) {
         self.initial = self.position;
     }
 
-    /// Whether it had ended at the start, and not since.
+    /// Whether it had already exited at the start.
     pub(crate) fn had_ended_at_start(&self) -> bool {
         self.initial == Some(Position::Exited)
     }
 
-    /// Whether what is announced was so at the start.
+    /// Whether the announced state was so at the start.
     pub(crate) fn is_initial(&self, what: LifecycleType) -> bool {
         match what {
             LifecycleType::ContainerStarted => self.initial == Some(Position::Running),
@@ -202,18 +203,18 @@ impl Record {
         }
     }
 
-    /// Who first showed that position.
+    /// The source that showed that position first.
     pub(crate) fn source(&self, position: Position) -> Option<Source> {
         self.first_source[position as usize]
     }
 
-    /// Since when its present position is recorded.
+    /// Since when the present position is recorded.
     pub(crate) const fn recorded_since(&self) -> Instant {
         self.evidence.since()
     }
 
-    /// The join: the later position stands. `evidence` is when the read began or the event arrived
-    /// that shows it.
+    /// The join: the later position stands. `evidence` is the begin of the read, or the arrival of
+    /// the event, that shows it.
     pub(crate) fn join(
         &mut self,
         to: Position,
@@ -236,8 +237,8 @@ impl Record {
         effect
     }
 
-    /// What a read showed: a join if it is later, support if it is the same, and evidence
-    /// against what is recorded if it is earlier.
+    /// Applies a read: a join if its position is later, support if it is equal, a contradiction if
+    /// it is earlier.
     pub(crate) fn read(
         &mut self,
         to: Position,
@@ -270,7 +271,7 @@ impl Record {
         }
     }
 
-    /// A complete list that began after the removal was recorded does not show it.
+    /// A complete list that began after the removal was recorded does not show the id.
     pub(crate) fn confirm_absence(&mut self, call: Call) {
         if self.is_removed() {
             self.unsettled = false;
@@ -278,8 +279,8 @@ impl Record {
         }
     }
 
-    /// The reads were right: a new incarnation starts where they show it. They also know what it
-    /// is: of a DELETED that came alone, sandbox or container was a guess.
+    /// The record is overruled: a new incarnation starts at the position that the reads show. The
+    /// reads also determine the kind: for a DELETED without a status it was a guess.
     pub(crate) fn overrule(&mut self, kind: Kind, to: Position, call: Call, now: Instant) {
         if self.identity.kind != kind {
             self.identity.kind = kind;
@@ -303,7 +304,7 @@ impl Record {
             && let Details::Container(c) = &mut self.details
         {
             let c = Arc::make_mut(c);
-            // The end that did not happen.
+            // The end did not happen.
             c.exit_code = None;
             c.finished_at = None;
             c.reason = Text::default();
@@ -311,16 +312,17 @@ impl Record {
         }
     }
 
-    /// Something shows a position. What is older than the inspection that said UNKNOWN does not
-    /// clear it: the pod would be as of that inspection and show a state from before it. Returns
-    /// whether a published UNKNOWN was cleared.
+    /// An observation shows a position. One that is older than the inspection that returned UNKNOWN
+    /// does not clear UNKNOWN: otherwise the pod would be as of that inspection with a state from
+    /// before it. Returns whether a published UNKNOWN was cleared.
     fn clear_unknown(&mut self, evidence: Instant) -> bool {
         let newer = |overlay: &mut Box<UnknownState>| overlay.began.is_none_or(|b| evidence > b);
         let cleared = self.unknown.take_if(newer);
         cleared.is_some_and(|overlay| overlay.began.is_some())
     }
 
-    /// UNKNOWN from an event or a list row. Whether it is the first since it was last cleared.
+    /// UNKNOWN from an event or a list row. Returns whether it is the first since it was last
+    /// cleared.
     pub(crate) fn report_unknown(&mut self) -> bool {
         let first = self.unknown.is_none();
         self.unknown.get_or_insert_default();
@@ -345,7 +347,7 @@ impl Record {
         }
     }
 
-    /// Takes over what an event said besides the state.
+    /// Merges the details of an event.
     pub(crate) fn details_from_event(&mut self, report: &Report, arrived: Instant) -> Effect {
         let identity = self.identify(&report.identity);
         let newest = self.event_details.is_none_or(|e| arrived >= e) && self.read_details.is_none();
@@ -360,14 +362,14 @@ impl Record {
         effect
     }
 
-    /// Whether a status of the recorded state says something else than what is recorded.
+    /// Whether a status of the recorded state differs from the record.
     fn disputes(&self, report: &Report) -> bool {
         !self.is_removed()
             && self.position == Position::shown(report.identity.kind, report.shown)
             && details::differ(&self.details, &report.details)
     }
 
-    /// Takes over what a status call said besides the state.
+    /// Merges the details of a status call.
     pub(crate) fn details_from_read(&mut self, report: &Report, began: Instant) -> Effect {
         let identity = self.identify(&report.identity);
         let newest = self.event_details.is_none_or(|e| began > e)
@@ -382,12 +384,12 @@ impl Record {
             },
             identity,
         );
-        // An event arrived while the read was under way: neither is final.
+        // An event arrived during the read: neither is final.
         effect.disputed = !newest && self.disputes(report);
         effect
     }
 
-    /// Takes over what a list row said besides the state. Rows say little: they only fill.
+    /// Merges the details of a list row. Rows have few details, so they only fill empty fields.
     pub(crate) fn details_from_row(&mut self, report: &Report) -> Effect {
         let identity = self.identify(&report.identity);
         self.take_details(report, Weight::Fills, identity)
@@ -399,7 +401,7 @@ impl Record {
             return Effect::default();
         }
         if self.is_removed() {
-            // Exit details count even now; nothing else of a removed id is kept.
+            // Exit details are merged even now; nothing else of a removed id is kept.
             let (Details::Container(known), Details::Container(said)) =
                 (&mut self.details, &report.details)
             else {
@@ -428,8 +430,8 @@ impl Record {
         }
     }
 
-    /// Identity is written once, field by field, by the first sane value. Returns whether
-    /// something became known.
+    /// Identity is written once, field by field, by the first valid value. Returns whether a field
+    /// became known.
     fn identify(&mut self, said: &Identity) -> bool {
         let known = &mut self.identity;
         let mut changed = fill(&mut known.namespace, said.namespace.as_ref());
@@ -449,35 +451,35 @@ impl Record {
         changed
     }
 
-    /// What is to be announced now, in legal order; marks it as announced.
+    /// Returns what is to be announced now, in legal order, and marks it as announced.
     pub(crate) fn announce(&mut self) -> impl Iterator<Item = LifecycleType> + use<> {
         let position = self.position.filter(|_| !self.is_held());
         let seen_running = self.first_source[Position::Running as usize].is_some();
         self.announced.next(position, seen_running)
     }
 
-    /// What it came to is announced only after its own status was read.
+    /// Its announcements wait until its own status was read.
     pub(crate) const fn hold(&mut self) {
         self.held = true;
     }
 
-    /// Whether what it came to is not to be announced yet.
+    /// Whether its announcements wait.
     pub(crate) const fn is_held(&self) -> bool {
         self.held
     }
 
-    /// What it came to may be announced. Whether it was held.
+    /// Releases its announcements. Returns whether they were waiting.
     pub(crate) const fn release(&mut self) -> bool {
         std::mem::replace(&mut self.held, false)
     }
 
-    /// Whether a status that was read then, and shows that position, is the one that an announcement
-    /// waits for: it shows what is to be announced, or was read when that was known.
+    /// Whether a status, read then and showing that position, is the one that an announcement waits
+    /// for: it shows the position to be announced, or was read after that position was known.
     pub(crate) fn is_awaited(&self, began: Instant, shown: Option<Position>) -> bool {
         self.held && (shown == self.position || began > self.recorded_since())
     }
 
-    /// Whether its status is to be read even by a read that finds it unchanged (invariant 3).
+    /// Whether its status must be read even by a read that finds it unchanged (invariant 3).
     pub(crate) fn owes_status(&self) -> bool {
         let read_since = self.read_details > Some(self.recorded_since());
         let code_unknown = self.kind() == Kind::Container
@@ -485,8 +487,11 @@ impl Record {
             && self.exit_code().is_none()
             && !read_since;
         let never_told = self.read_details.is_none() && self.event_details.is_none();
+        // A container without a name does not block the start of another one.
+        let never_identified = self.read_details.is_none() && !self.identity.tells_apart();
         self.position.is_none()
             || never_told
+            || never_identified
             || self.unknown.is_some()
             || self.held
             || self.provisional
@@ -510,12 +515,12 @@ impl Record {
         }
     }
 
-    /// Whether its end was announced.
+    /// Whether its Died was announced.
     pub(crate) const fn has_died(&self) -> bool {
         self.announced.has_died()
     }
 
-    /// The runtime's stamp on the event that reported the removal.
+    /// The runtime's timestamp of the event that reported the removal.
     pub(crate) fn removed_at(&mut self, stamp: Option<WallTime>) {
         if stamp.is_some() {
             let removal = self.removal_mut();
@@ -523,7 +528,7 @@ impl Record {
         }
     }
 
-    /// What is known of its removal.
+    /// The data of its removal.
     pub(crate) fn removal(&self) -> Removal {
         self.removal.as_deref().copied().unwrap_or_default()
     }
@@ -532,7 +537,7 @@ impl Record {
         self.removal.get_or_insert_default()
     }
 
-    /// Of a removed id only the end is kept.
+    /// Of a removed id only the exit details are kept.
     fn drop_details(&mut self) {
         self.details = match &self.details {
             Details::Container(c) => Details::from(exit_of(c)),
@@ -557,7 +562,7 @@ fn exit_of(c: &ContainerDetails) -> ContainerDetails {
     }
 }
 
-/// Whether it became known.
+/// Returns whether the field became known.
 fn fill<T: Clone>(known: &mut Option<T>, said: Option<&T>) -> bool {
     let fills = known.is_none() && said.is_some();
     if fills {

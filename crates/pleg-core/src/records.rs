@@ -1,7 +1,7 @@
 //! All records by id, and which of them a list request names.
 //!
-//! On a quiet node one list is like the other. What was found of the last one is kept until a
-//! record may have changed, so that an equal list needs no look at any record.
+//! On a quiet node one list equals the other. The result of the last one is kept until a record may
+//! have changed, so that an equal list needs no lookup of any record.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -11,10 +11,10 @@ use crate::observed::{KnownIds, Rows};
 use crate::record::Record;
 use crate::time::Instant;
 
-/// A tree has spare room in its nodes: large values are kept outside of them.
+/// Tree nodes have spare slots, so large values are boxed.
 type Tree = BTreeMap<Id, Box<Record>>;
 
-/// All records by id. Every way to change one goes through a method of this type.
+/// All records by id. Every change of a record goes through a method of this type.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Records {
     all: Tree,
@@ -32,7 +32,7 @@ impl Records {
         Some(record)
     }
 
-    /// The status of an id is asked for. That says nothing of the id.
+    /// The status of an id was requested. This changes nothing that is known of the id.
     pub(crate) fn attempted(&mut self, id: &Id, at: Instant) {
         if let Some(record) = self.all.get_mut(id) {
             record.attempted = Some(at);
@@ -65,15 +65,15 @@ impl Records {
         self.known.get_or_insert_with(known).clone()
     }
 
-    /// A list with these rows was applied: it showed the recorded state of every id that exists,
-    /// and no other id.
+    /// A list with these rows was applied. It showed the recorded state of every existing id, and
+    /// no other id.
     pub(crate) fn set_unchanged(&mut self, rows: &Rows) {
         self.known = Some(rows.known_ids());
         self.unchanged = Some(rows.clone());
     }
 
-    /// Whether an equal list was applied without finding a change, and no record can have changed
-    /// since. To apply it again would change nothing.
+    /// Whether an equal list was applied without a change, and no record can have changed since.
+    /// Then applying this one would change nothing.
     pub(crate) fn are_unchanged_by(&self, rows: &Rows) -> bool {
         let unchanged = self.unchanged.as_ref();
         unchanged.is_some_and(|unchanged| unchanged.is_same(rows))

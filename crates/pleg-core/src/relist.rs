@@ -1,7 +1,7 @@
 //! When the next relist runs, and how long it may take (invariant 10).
 //!
-//! The period grows only while reads find nothing that events should have reported. A miss, a
-//! failed relist or a lost stream makes it short again.
+//! The period grows only while reads find no missed event. A miss, a failed relist or a lost stream
+//! sets it to the shortest.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use crate::observed::Ticket;
 use crate::scheduler::doubled;
 use crate::time::Instant;
 
-/// Periods and deadlines of the relist.
+/// The periods and deadlines of the relist.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Periods {
     pub(crate) shortest: Duration,
     pub(crate) longest: Duration,
-    /// The longest until the stream has delivered its first event.
+    /// The longest period until the stream has delivered its first event.
     pub(crate) unproven: Duration,
     pub(crate) deadline_least: Duration,
     pub(crate) deadline_most: Duration,
@@ -24,29 +24,30 @@ pub(crate) struct Periods {
     pub(crate) unready_after: Duration,
 }
 
-/// A relist that is to be started.
+/// A relist that is to be started now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Due {
     pub(crate) ticket: Ticket,
     pub(crate) deadline: Duration,
 }
 
-/// The schedule.
+/// The relist schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RelistSchedule {
     periods: Periods,
     period: Duration,
     deadline: Duration,
     in_flight: Option<(Ticket, Instant)>,
-    /// Somebody asked for a relist no later than this.
+    /// A relist was requested no later than this instant.
     asked: Option<Instant>,
     last_ended: Option<Instant>,
     last_duration: Duration,
     last_failed: bool,
-    /// A call has succeeded since the last relist failed: one runs at once.
+    /// A call has succeeded since the last relist failed, so one runs at once.
     revived: Option<Instant>,
-    /// The last relist ran at once for that reason. If it fails as well, the next one is awaited:
-    /// where every relist fails and events go on, relists must not follow the events.
+    /// The last relist ran at once for that reason. If it fails as well, the next one waits for the
+    /// period. Otherwise, while relists fail and events arrive, relists would run at the rate of
+    /// the events.
     eager: bool,
     /// The begin of the last complete list.
     complete: Option<Instant>,
@@ -54,7 +55,7 @@ pub(crate) struct RelistSchedule {
     /// Lists without a verdict, oldest first: for each the number of the last event that was
     /// pending at its end.
     open: VecDeque<u64>,
-    /// The list that was under way when the period was cut: its verdict does not lengthen it.
+    /// The list that was in flight when the period was shortened: its verdict does not lengthen it.
     void: Option<Ticket>,
 }
 
@@ -95,7 +96,7 @@ impl RelistSchedule {
         self.due().filter(|&due| due <= now)?;
         self.in_flight = Some((ticket, now));
         self.eager = self.revived.take().is_some();
-        // One that is wanted at a later instant is not served by this one.
+        // A relist that was requested for a later instant is still due.
         self.asked = self.asked.filter(|&at| at > now);
         Some(Due {
             ticket,
@@ -103,12 +104,12 @@ impl RelistSchedule {
         })
     }
 
-    /// A relist is wanted no later than `at`; one in flight does not serve it.
+    /// Requests a relist no later than `at`. One in flight does not count.
     pub(crate) fn by(&mut self, at: Instant) {
         self.asked = Some(self.asked.map_or(at, |asked| asked.min(at)));
     }
 
-    /// Some other call succeeded: after an outage a relist runs at once.
+    /// Another call succeeded: after an outage, a relist runs at once.
     pub(crate) fn runtime_answers(&mut self, now: Instant) {
         if self.last_failed && !(self.eager && self.in_flight.is_none()) {
             self.revived.get_or_insert(now);
@@ -129,7 +130,7 @@ impl RelistSchedule {
         self.deadline = three_times.clamp(self.periods.deadline_least, self.periods.deadline_most);
     }
 
-    /// A relist failed: it says nothing at all, and the period is short again.
+    /// A relist failed. It says nothing, and the period becomes the shortest.
     pub(crate) fn failed(&mut self, kind: CallErrorKind, ended: Instant) {
         self.in_flight = None;
         self.last_ended = Some(ended);
@@ -143,8 +144,7 @@ impl RelistSchedule {
         self.shorten();
     }
 
-    /// The period is the shortest again, and only a relist that is started from now on can make it
-    /// longer.
+    /// Sets the period to the shortest. Only a relist that is started from now on can lengthen it.
     pub(crate) fn shorten(&mut self) {
         self.period = self.periods.shortest;
         self.open.clear();
@@ -152,15 +152,16 @@ impl RelistSchedule {
     }
 
     /// A list that checks the stream has ended. Its verdict waits for the events that are pending
-    /// now, of which `last` is the last one.
+    /// now; `last` is the number of the last one.
     pub(crate) fn await_verdict(&mut self, ticket: Ticket, last: u64) {
         if self.void != Some(ticket) {
             self.open.push_back(last);
         }
     }
 
-    /// The verdict falls on each list of which nothing is pending any more, where `oldest` is the
-    /// oldest event that still is: none was missed, or the list would not wait. The period doubles.
+    /// Decides the verdict of each list whose pending events have all ended; `oldest` is the oldest
+    /// event that is still pending. None of them was missed, because a miss discards the waiting
+    /// lists. The period doubles if the stream is confirmed and not lossy.
     pub(crate) fn decide_verdicts(&mut self, oldest: Option<u64>, trust: Trust) {
         while let Some(&last) = self.open.front()
             && oldest.is_none_or(|oldest| oldest > last)
@@ -195,7 +196,7 @@ impl RelistSchedule {
         Some((self.complete_ticket, self.complete?))
     }
 
-    /// When the last relist was asked for, or the one before ended.
+    /// When the relist in flight was requested; otherwise when the last one ended.
     pub(crate) fn last_began(&self) -> Option<Instant> {
         self.in_flight.map(|(_, since)| since).or(self.last_ended)
     }
@@ -211,7 +212,7 @@ impl RelistSchedule {
         self.in_flight
     }
 
-    /// The present period. Lists that take long shorten it, so that they leave the node ready.
+    /// The present period. Slow lists shorten it, so that the node stays ready.
     pub(crate) fn period(&self) -> Duration {
         let lists = self.last_duration.saturating_mul(2);
         let ready = self.periods.unready_after.saturating_sub(lists);
@@ -226,7 +227,7 @@ pub(crate) struct Trust {
     pub(crate) confirmed: bool,
     /// This stream has delivered an event.
     pub(crate) proven: bool,
-    /// It loses more than chance.
+    /// It loses too many events.
     pub(crate) lossy: bool,
 }
 
@@ -266,7 +267,7 @@ mod tests {
         RelistSchedule::new(periods, at(0))
     }
 
-    /// A schedule whose list `Ticket(1)` has run from 1000 to 1100 ms.
+    /// A schedule in which the list `Ticket(1)` ran from 1000 to 1100 ms.
     fn listed() -> RelistSchedule {
         let mut relist = schedule();
         assert!(relist.start(Ticket(1), at(1_000)).is_some());
@@ -379,8 +380,7 @@ mod tests {
         assert_eq!(due.map(|due| due.deadline), Some(seconds(15)));
     }
 
-    /// After an outage the first call that succeeds makes a relist run at once, once per failed
-    /// relist.
+    /// After an outage the first successful call starts a relist at once, once per failed relist.
     #[test]
     fn relist_runs_at_once_after_an_outage() {
         let mut relist = listed();

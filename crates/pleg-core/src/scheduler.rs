@@ -1,9 +1,11 @@
 //! The inspection scheduler: which pods are to be inspected, and when a slot is free (invariant 11).
 //!
-//! At most one inspection of a pod is in flight and one queued. Eight run at a time; one that
-//! takes longer than 250 ms gives its slot back and goes on as overdue, so that a hung pod
-//! stops nobody (upstream k#94829: one hung status call made a whole node NotReady). Pods whose
-//! last read failed wait out a backoff and use a lane of their own.
+//! At most one inspection of a pod is in flight and one queued. By default eight run at a time. One
+//! that takes longer than 250 ms gives its slot back and continues as overdue, so that a hung pod
+//! delays no other pod (upstream k#94829: one hung status call made a whole node NotReady). After a
+//! failed inspection, a pod uses a lane of its own until one succeeds. If its list calls failed, it
+//! also waits out a backoff, except for waiters. If only a status call failed, that status is
+//! repeated after its own backoff, and the other ids are inspected at once.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -18,29 +20,29 @@ use crate::time::Instant;
 pub enum Cause {
     /// A list showed a change: its details are read before it is announced.
     Changed,
-    /// An event lacked something: a sandbox status, its subject's own status.
+    /// An event was incomplete: its sandbox status or its subject's status was missing.
     Incomplete,
-    /// An event was a hint only: implausible, or it contradicted itself.
+    /// An event was only a hint: it was implausible, or contradicted itself.
     Hint,
-    /// An id recorded from an event was not settled within a second.
+    /// An id recorded from an event was not confirmed within a second.
     Provisional,
-    /// A list row, an event or an inspection said UNKNOWN.
+    /// A list row, an event or an inspection reported UNKNOWN.
     Unknown,
-    /// Somebody waits for newer evidence.
+    /// A waiter needs a newer state.
     Waiter,
-    /// Somebody waits for newer details.
+    /// A waiter needs newer details.
     Details,
     /// `request_relist`
     Relist,
     /// `request_reinspect`
     Reinspect,
-    /// A read contradicts what is recorded.
+    /// A read contradicts the record.
     Contradiction,
-    /// An event says other details than an inspection did.
+    /// An event and an inspection have different details.
     Disputed,
-    /// A list shows an id of which the status call says NotFound.
+    /// A list shows an id whose status call returned NotFound.
     Unsettled,
-    /// Everything of the pod has ended and this stream has never told of a sandbox's removal.
+    /// The whole pod has ended, and this stream has never reported the removal of a sandbox.
     Ended,
     /// A probe of one of its ids failed or hangs.
     Probe,
@@ -49,7 +51,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// All of them, in order.
+    /// All causes, in order.
     pub const ALL: [Self; 15] = [
         Self::Changed,
         Self::Incomplete,
@@ -68,12 +70,12 @@ impl Cause {
         Self::Retry,
     ];
 
-    /// Whether the states of the pod's ids are all that is asked for.
+    /// Whether this cause needs only the states of the pod's ids.
     pub(crate) const fn asks_for_state(self) -> bool {
         matches!(self, Self::Waiter | Self::Relist | Self::Unsettled)
     }
 
-    /// Whether every detail is asked for, too.
+    /// Whether this cause needs every detail, too.
     pub(crate) const fn asks_for_details(self) -> bool {
         matches!(self, Self::Details | Self::Reinspect)
     }
@@ -126,7 +128,7 @@ impl std::fmt::Debug for Causes {
     }
 }
 
-/// How many run at a time and how long they may keep a slot.
+/// The limits of the lanes and the backoff.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Lanes {
     pub(crate) slots: usize,
@@ -151,14 +153,14 @@ struct Need {
     flight: Option<Ticket>,
     /// Failures in a row that count against the pod.
     failures: u32,
-    /// Failures in a row, whoever failed: they pace the retries.
+    /// Failures in a row, including those that do not count: they determine the backoff.
     attempts: u32,
     retry_at: Option<Instant>,
-    /// The lists of the last inspection failed: until the retry, only those who wait cause another.
+    /// The lists of the last inspection failed: until the retry, only waiters cause an inspection.
     unlistable: bool,
 }
 
-/// An inspection that was asked for and has not answered.
+/// An inspection that was requested and has not ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Flight {
     uid: PodUid,
@@ -176,7 +178,7 @@ pub(crate) struct Start {
     pub(crate) causes: Causes,
 }
 
-/// An inspection that has answered.
+/// An inspection that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finished {
     pub(crate) uid: PodUid,
@@ -188,11 +190,11 @@ pub(crate) struct Finished {
 pub(crate) enum Outcome {
     /// It read everything.
     Complete,
-    /// It read everything but the statuses that failed before, whose backoff is not over.
+    /// It read everything except statuses that failed before and whose backoff is not over.
     NotRepeated,
     /// Its lists were complete, and a status call failed.
     StatusFailed,
-    /// A list failed, or the inspection was given up.
+    /// A list failed, or the inspection was cancelled.
     ListFailed,
 }
 
@@ -205,7 +207,7 @@ pub(crate) struct InspectionScheduler {
     flights: BTreeMap<Ticket, Flight>,
     in_slot: [usize; 2],
     overdue: BTreeSet<Ticket>,
-    /// How many of `needs` have failures.
+    /// How many of `needs` have failures that count.
     failing: usize,
 }
 
@@ -222,11 +224,11 @@ impl InspectionScheduler {
         }
     }
 
-    /// Asks for an inspection of a pod.
+    /// Requests an inspection of a pod.
     ///
-    /// A pod whose lists failed last is inspected when its backoff is over, unless somebody waits
-    /// for it (a second read is for those who wait). Returns when that is, if it is not now. A pod
-    /// of which a status failed is inspected at once, without that status.
+    /// If the lists of the pod failed last, it is inspected when its backoff is over, unless a
+    /// waiter needs it. Returns when that is, if it is not now. If only a status failed, the pod is
+    /// inspected at once, without that status.
     pub(crate) fn request_inspection(&mut self, uid: &PodUid, cause: Cause) -> Option<Instant> {
         let need = self.needs.entry(uid.clone()).or_default();
         need.wanted.insert(cause);
@@ -304,7 +306,7 @@ impl InspectionScheduler {
             || (!self.queues[1].is_empty() && self.in_slot[1] < self.lanes.retry_slots)
     }
 
-    /// The first and the longest backoff of a pod that is to be inspected again.
+    /// The first and the longest backoff of a pod.
     pub(crate) const fn backoff(&self) -> (Duration, Duration) {
         (self.lanes.backoff_first, self.lanes.backoff_most)
     }
@@ -314,8 +316,8 @@ impl InspectionScheduler {
         self.lanes.slot_time
     }
 
-    /// The slot time of that inspection is over: it goes on without a slot. Returns the oldest
-    /// overdue one if there are too many now: it is to be cancelled, as failed.
+    /// The slot time of that inspection is over: it continues without a slot. If too many are
+    /// overdue now, returns the oldest, which must be cancelled as failed.
     pub(crate) fn overdue(&mut self, ticket: Ticket) -> Option<Ticket> {
         let flight = self.flights.get_mut(&ticket)?;
         if std::mem::replace(&mut flight.overdue, true) {
@@ -330,13 +332,13 @@ impl InspectionScheduler {
         }
     }
 
-    /// When that inspection was asked for, if it is under way.
+    /// When that inspection was requested, if it is in flight.
     pub(crate) fn issued(&self, ticket: Ticket) -> Option<Instant> {
         self.flights.get(&ticket).map(|f| f.issued)
     }
 
-    /// The runtime was away and answers again: what is owed is inspected at once, and no pod has
-    /// to wait because its reads failed meanwhile.
+    /// The runtime answers again after an outage: ends the backoff of every pod, and requests the
+    /// inspections that waited for one.
     pub(crate) fn clear_backoff(&mut self) {
         let mut due = Vec::new();
         self.needs.retain(|uid, need| {
@@ -352,9 +354,9 @@ impl InspectionScheduler {
         }
     }
 
-    /// An inspection has ended; a failure counts against the pod unless the runtime fails as a
-    /// whole. `None` if it was cancelled before. The second value is when a pod that failed is to be
-    /// tried again.
+    /// An inspection has ended. A failure counts against the pod if `counts`. Returns `None` if the
+    /// inspection was cancelled before. The second value is when a failed pod is to be inspected
+    /// again.
     pub(crate) fn finish(
         &mut self,
         ticket: Ticket,
@@ -372,7 +374,7 @@ impl InspectionScheduler {
         need.unlistable = outcome == Outcome::ListFailed;
         match outcome {
             Outcome::StatusFailed | Outcome::ListFailed => {
-                // What fails before the retry does not put it off.
+                // A failure before the retry does not postpone the retry.
                 if need.retry_at.is_none_or(|at| at <= now) {
                     need.retry_at = Some(now.after(self.lanes.backoff(need.attempts)));
                     need.attempts = need.attempts.saturating_add(1);
@@ -380,7 +382,7 @@ impl InspectionScheduler {
                 self.failing += usize::from(counts && need.failures == 0);
                 need.failures = need.failures.saturating_add(u32::from(counts));
             }
-            // An outage has ended meanwhile, and the backoff with it.
+            // The backoff was cleared during this inspection, because an outage ended.
             Outcome::NotRepeated if need.retry_at.is_none() => need.wanted.insert(Cause::Retry),
             Outcome::NotRepeated => {}
             Outcome::Complete => {
@@ -407,7 +409,7 @@ impl InspectionScheduler {
         ))
     }
 
-    /// Nothing is left of the pod: nothing is owed to it any more.
+    /// Nothing of the pod exists any more, so nothing is owed to it.
     pub(crate) fn forget(&mut self, uid: &PodUid) {
         if let Some(need) = self.needs.get(uid)
             && need.queued.is_none()
@@ -423,8 +425,8 @@ impl InspectionScheduler {
         self.needs.contains_key(uid)
     }
 
-    /// Whether an inspection of the pod is asked for or in flight. Between two retries of one that
-    /// fails it is not.
+    /// Whether an inspection of the pod is requested or in flight. Between two retries of a failing
+    /// pod it is not.
     pub(crate) fn is_asked_for(&self, uid: &PodUid) -> bool {
         let need = self.needs.get(uid);
         need.is_some_and(|n| {
@@ -432,7 +434,7 @@ impl InspectionScheduler {
         })
     }
 
-    /// The pod of an inspection under way.
+    /// The pod of an inspection in flight.
     pub(crate) fn pod_of(&self, ticket: Ticket) -> Option<&PodUid> {
         self.flights.get(&ticket).map(|f| &f.uid)
     }
@@ -447,46 +449,46 @@ impl InspectionScheduler {
         self.needs.get(uid).is_some_and(|n| n.unlistable)
     }
 
-    /// Whether the pod's last inspection failed and its backoff is over. A backoff that a later
-    /// failure has replaced is not to be kept: each failed read that a waiter caused would add a
-    /// chain of retries of its own.
+    /// Whether the pod's last inspection failed and its backoff is over. A timer of an older
+    /// backoff must not cause a retry: otherwise each failed read of a waiter would add its own
+    /// chain of retries.
     pub(crate) fn is_to_be_retried(&self, uid: &PodUid, now: Instant) -> bool {
         let retry_at = self.needs.get(uid).and_then(|n| n.retry_at);
         retry_at.is_some_and(|at| at <= now)
     }
 
-    /// Whether a status of the pod that failed may be read again: its backoff is over, or was
+    /// Whether the failed statuses of the pod may be read again: its backoff is over or was
     /// cleared.
     pub(crate) fn may_be_retried(&self, uid: &PodUid, now: Instant) -> bool {
         let retry_at = self.needs.get(uid).and_then(|n| n.retry_at);
         retry_at.is_none_or(|at| at <= now)
     }
 
-    /// The ticket and issue of the inspection in flight.
+    /// The ticket and the request time of the inspection in flight.
     pub(crate) fn in_flight(&self, uid: &PodUid) -> Option<(Ticket, Instant)> {
         let ticket = self.needs.get(uid)?.flight?;
         self.flights.get(&ticket).map(|f| (ticket, f.issued))
     }
 
-    /// Whether that inspection was asked for and has neither answered nor been cancelled.
+    /// Whether that inspection was requested and has neither ended nor been cancelled.
     pub(crate) fn is_under_way(&self, ticket: Ticket) -> bool {
         self.flights.contains_key(&ticket)
     }
 
-    /// The pods whose inspections fail.
+    /// The pods whose last inspection failed.
     pub(crate) fn failing_pods(&self) -> impl Iterator<Item = &PodUid> {
         let failing = |need: &Need| need.failures > 0;
         let needs = self.needs.iter().filter(move |_| self.failing > 0);
         needs.filter(move |(_, n)| failing(n)).map(|(uid, _)| uid)
     }
 
-    /// The pods of overdue inspections, and since when they are under way; oldest first.
+    /// The pods of overdue inspections and when these were requested, oldest first.
     pub(crate) fn hung(&self) -> Vec<(&PodUid, Instant)> {
         let flights = self.overdue.iter().filter_map(|t| self.flights.get(t));
         flights.map(|f| (&f.uid, f.issued)).collect()
     }
 
-    /// When the oldest inspection under way was asked for.
+    /// When the oldest inspection in flight was requested.
     pub(crate) fn oldest(&self) -> Option<Instant> {
         self.flights.values().map(|f| f.issued).min()
     }
@@ -679,7 +681,7 @@ mod tests {
         assert!(scheduler.start(Ticket(4), at(1)).is_some());
     }
 
-    /// A pod is failing if its last inspection failed, not because it is owed one.
+    /// A pod is failing if its last inspection failed, not if an inspection is owed to it.
     #[test]
     fn a_pod_that_is_owed_an_inspection_is_not_failing() {
         let (mut scheduler, p) = (scheduler(1), PodUid::from("p"));

@@ -1,4 +1,4 @@
-//! What the cache holds: the status of a pod, with all its sandboxes and containers.
+//! The contents of the cache: the status of a pod, with all its sandboxes and containers.
 
 use std::sync::Arc;
 
@@ -10,30 +10,30 @@ use crate::time::{Instant, WallTime};
 /// Shared text.
 pub type Text = arcstr::ArcStr;
 
-/// A pod as it is known: every sandbox and every container that exists, newest first.
+/// The status of a pod: every sandbox and every container that exists, newest first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct PodStatus {
     /// The pod.
     pub uid: PodUid,
-    /// Its namespace; empty if no answer ever said.
+    /// Its namespace; empty if it is not known.
     pub namespace: Text,
-    /// Its name; empty if no answer ever said.
+    /// Its name; empty if it is not known.
     pub name: Text,
     /// All sandboxes, newest first. The first one is the active one, if it is ready.
     pub sandboxes: Box<[SandboxStatus]>,
     /// All containers of all sandboxes, newest first: the first of a name is its latest.
     pub containers: Box<[ContainerStatus]>,
-    /// The pod's addresses: those of the active sandbox; once no sandbox is ready any more, the
-    /// last ones known (upstream keeps them for the containers that still end).
+    /// The pod's addresses: those of the active sandbox. When no sandbox is ready any more, the
+    /// last known addresses (upstream keeps them for the containers that still end).
     pub ips: Box<[Text]>,
-    /// The error of the last read of this pod, if its lists failed, or of the first of its ids whose
-    /// status failed. The status beside it is the last good one.
+    /// The error of the last read of this pod, if its lists failed; otherwise that of the first id
+    /// whose status failed. The status beside it is the last good one.
     pub error: Option<Arc<CallError>>,
 }
 
 impl PodStatus {
-    /// The status of a pod of which nothing exists: an answer, not an error.
+    /// The status of a pod that does not exist: an answer, not an error.
     pub fn nothing(uid: PodUid) -> Self {
         Self {
             uid,
@@ -46,7 +46,7 @@ impl PodStatus {
         }
     }
 
-    /// Whether nothing of the pod exists.
+    /// Whether the pod does not exist.
     pub fn is_nothing(&self) -> bool {
         self.sandboxes.is_empty() && self.containers.is_empty()
     }
@@ -63,29 +63,29 @@ impl PodStatus {
         self.containers.iter().filter(|c| c.active)
     }
 
-    /// The newest container of that name.
+    /// The newest container with that name.
     pub fn container(&self, name: &str) -> Option<&ContainerStatus> {
         self.containers.iter().find(|c| &*c.name == name)
     }
 }
 
-/// A pod's status and the freshness that is proved for it.
+/// A pod's status and its proven freshness.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct PodView {
     /// The status.
     pub status: Arc<PodStatus>,
-    /// It shows all that a read begun at this instant would have shown. `None`: known only from
-    /// events, no read has confirmed it yet. No event, no timer and no peer's clock moves it.
+    /// The status shows all that a read begun at this instant shows. `None`: it is known only from
+    /// events, and no read has confirmed it. No event, timer or foreign clock changes it.
     pub as_of: Option<Instant>,
-    /// When the read began that returned the details (exit codes, addresses, resources): of the
-    /// pod's ids, the one that was read least recently. `None` if one of them was never read, or
-    /// nothing of the pod exists.
+    /// When the read began that returned the details (exit codes, addresses, resources) of the id
+    /// that was read least recently. `None` if one of the pod's ids was never read, or the pod does
+    /// not exist.
     pub inspected: Option<Instant>,
 }
 
 impl PodView {
-    /// A view; for those who build answers, such as tests of consumers.
+    /// A view, for code that builds answers, such as tests of consumers.
     pub const fn new(
         status: Arc<PodStatus>,
         as_of: Option<Instant>,
@@ -103,13 +103,13 @@ impl PodView {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum SandboxState {
-    /// Ready for containers.
+    /// It is ready.
     Ready,
-    /// Stopped, or its process ended.
+    /// It was stopped, or its process exited.
     NotReady,
-    /// The runtime does not know; the last position that was known, if any.
+    /// The runtime does not know the state.
     Unknown {
-        /// Whether it was last seen ready; `None` if it was never seen in any state.
+        /// Whether it was last seen ready; `None` if it was never seen in a known state.
         last_ready: Option<bool>,
     },
 }
@@ -120,25 +120,25 @@ pub enum SandboxState {
 pub enum ContainerState {
     /// It exists and has not been started.
     Created,
-    /// It runs.
+    /// It is running.
     Running,
-    /// It ended.
+    /// It exited.
     Exited,
-    /// The runtime does not know; the last position that was known, if any.
+    /// The runtime does not know the state.
     Unknown {
-        /// What it was when it was last seen in a known state.
+        /// Its last known state, if any.
         last: Option<KnownState>,
     },
 }
 
-/// A container's state, where it is known.
+/// A known state of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KnownState {
     /// It exists and has not been started.
     Created,
-    /// It runs.
+    /// It is running.
     Running,
-    /// It ended.
+    /// It exited.
     Exited,
 }
 
@@ -150,24 +150,24 @@ pub struct SandboxStatus {
     pub id: Id,
     /// Its state.
     pub state: SandboxState,
-    /// The runtime lists it and says that it has no status: whether it exists is not settled. The
-    /// details are the last ones known. While it is ready, no other sandbox of the pod may be
-    /// created.
+    /// The runtime lists it, but its status call returned NotFound, so it is not settled whether it
+    /// exists. The details are the last known ones. While it is ready, no other sandbox of the pod
+    /// may be created.
     pub unsettled: bool,
-    /// How its last status call failed, if it did. Its details are those last known.
+    /// The error of its last status call, if it failed. The details are the last known ones.
     pub error: Option<Arc<CallError>>,
-    /// How many sandboxes this pod had before.
+    /// The number of earlier sandboxes of this pod.
     pub attempt: u32,
-    /// When the runtime says that it was created.
+    /// When it was created according to the runtime.
     pub created_at: Option<WallTime>,
-    /// What else is known.
+    /// Its details.
     pub details: Arc<SandboxDetails>,
 }
 
-/// What is known of a sandbox besides its state. Empty means: not said.
+/// The details of a sandbox. Empty means not reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SandboxDetails {
-    /// Its addresses, the primary one first. None on the host's network.
+    /// Its addresses, the primary one first. None on the host network.
     pub ips: Box<[Text]>,
     /// The runtime handler that it runs under.
     pub runtime_handler: Text,
@@ -187,38 +187,38 @@ pub struct ContainerStatus {
     pub name: Text,
     /// Its state.
     pub state: ContainerState,
-    /// The runtime lists it and says that it has no status: whether it exists is not settled. The
-    /// details are the last ones known. While it is created or running, no other container of its
-    /// name may be started.
+    /// The runtime lists it, but its status call returned NotFound, so it is not settled whether it
+    /// exists. The details are the last known ones. While it is created or running, no other
+    /// container of its name may be started.
     pub unsettled: bool,
-    /// How its last status call failed, if it did. Its details are those last known.
+    /// The error of its last status call, if it failed. The details are the last known ones.
     pub error: Option<Arc<CallError>>,
     /// Whether it belongs to the pod's active sandbox.
     pub active: bool,
     /// Its sandbox.
     pub sandbox: Option<Id>,
-    /// How often a container of this name was tried before.
+    /// The number of earlier attempts of a container with this name.
     pub attempt: u32,
-    /// When the runtime says that it was created.
+    /// When it was created according to the runtime.
     pub created_at: Option<WallTime>,
-    /// What else is known.
+    /// Its details.
     pub details: Arc<ContainerDetails>,
 }
 
-/// What is known of a container besides its state. `None` or empty means: not said.
+/// The details of a container. `None` or empty means not reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ContainerDetails {
-    /// When the runtime says that it was started.
+    /// When it was started according to the runtime.
     pub started_at: Option<WallTime>,
-    /// When the runtime says that it ended.
+    /// When it exited according to the runtime.
     pub finished_at: Option<WallTime>,
-    /// Its exit code, once it has ended and an answer has told it.
+    /// Its exit code, if it has exited and the code is known.
     pub exit_code: Option<i32>,
     /// A brief reason for its state (`Completed`, `Error`, `OOMKilled`, `StartError`).
     pub reason: Text,
     /// A message that explains the reason.
     pub message: Text,
-    /// The image that was asked for.
+    /// The requested image.
     pub image: Text,
     /// A reference to the image in use, usually a digest.
     pub image_ref: Text,
@@ -226,7 +226,7 @@ pub struct ContainerDetails {
     pub image_id: Text,
     /// Where the runtime writes its log.
     pub log_path: Text,
-    /// The resources that are in force.
+    /// The resources in effect.
     pub resources: Option<Arc<Resources>>,
     /// Labels.
     pub labels: Labels,
@@ -234,7 +234,7 @@ pub struct ContainerDetails {
     pub annotations: Labels,
 }
 
-/// Linux resources of a container, in the kernel's units. Zero or empty means: not set.
+/// Linux resources of a container, in the kernel's units. Zero or empty means not set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Resources {
     /// CPU CFS period, in microseconds.

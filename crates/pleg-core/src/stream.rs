@@ -1,16 +1,16 @@
-//! What is known of the event stream: whether it stands, since when, and which events on it are
-//! plausible news (invariant 6).
+//! The state of the event stream: whether it is open, since when, and which of its events are
+//! plausible (invariant 6).
 
 use std::time::Duration;
 
 use crate::observed::{Arrival, StreamEnd};
 use crate::time::{Instant, WallTime};
 
-/// How long a call must have stood to count as confirmed.
+/// How long a call must be open to count as confirmed.
 pub(crate) const STANDS: Duration = Duration::from_secs(1);
-/// An event stamped longer ago than this is a replay (containerd holds events for 5 minutes).
+/// An event with a timestamp older than this is a replay (containerd holds events for 5 minutes).
 const OLDEST: Duration = Duration::from_secs(5 * 60);
-/// How far ahead of us a runtime's clock may be, and how far ours may jump unnoticed.
+/// How far ahead the runtime's clock may be, and how far the local clock may jump unnoticed.
 const SKEW: Duration = Duration::from_secs(1);
 
 /// The state of the event stream.
@@ -24,22 +24,22 @@ pub enum StreamState {
         /// Since when.
         since: Instant,
     },
-    /// A call stands. Runtimes give no sign that they have taken it before the first event.
+    /// A call is open. Runtimes do not signal that they have accepted it before the first event.
     Subscribed {
         /// When it was issued.
         since: Instant,
-        /// It has stood for a second and a complete list was begun after it.
+        /// It has been open for a second, and a complete list was begun after it.
         confirmed: bool,
         /// It has delivered an event.
         proven: bool,
     },
-    /// No call stands.
+    /// No call is open.
     Down {
         /// Since when.
         since: Instant,
         /// How the last one ended.
         why: StreamEnd,
-        /// When the next one is issued at the earliest.
+        /// When the next one will be issued at the earliest.
         retry_at: Instant,
     },
 }
@@ -52,13 +52,13 @@ pub(crate) struct Stream {
     baseline: Option<Instant>,
     delivered: bool,
     delivered_sandbox_deleted: bool,
-    /// Our two clocks, read together.
+    /// The monotonic and the wall clock, read together.
     reading: Option<(Instant, WallTime)>,
-    /// Events stamped before this are old news; none while our wall clock is in doubt.
+    /// An event with an earlier timestamp is implausible. `None` while the wall clock is in doubt.
     plausible_from: Option<WallTime>,
-    /// The wall clock stepped: a complete list begun after this ends the doubt.
+    /// The wall clock stepped at this instant: a complete list begun after it ends the doubt.
     stepped: Option<Instant>,
-    /// Time in which the stream was drained or none was offered, up to `drained_at`.
+    /// Time in which the stream was drained or none was offered, until `drained_at`.
     drained: Duration,
     drained_at: Instant,
     behind: bool,
@@ -113,7 +113,7 @@ impl Stream {
         self.stepped = None;
     }
 
-    /// Whether a standing call was lost.
+    /// Returns whether an open call was lost.
     pub(crate) fn ended(
         &mut self,
         at: Instant,
@@ -151,11 +151,11 @@ impl Stream {
         })
     }
 
-    /// If the wall clock moved by more than a second against the monotonic one, no stamp can be
-    /// compared with what was read before.
+    /// If the wall clock moved by more than a second against the monotonic one, timestamps cannot
+    /// be compared with earlier readings.
     fn check_wall_clock(&mut self, arrival: &Arrival) {
         if let Some((at, wall)) = self.reading.replace((arrival.arrived, arrival.wall)) {
-            // Arrivals that were joined while the writer was slow come out of order.
+            // Arrivals that were joined while the writer was slow are out of order.
             let drift = arrival
                 .wall
                 .nanos_since(wall)
@@ -171,13 +171,14 @@ impl Stream {
         self.delivered_sandbox_deleted = true;
     }
 
-    /// A complete list. Whether it is the baseline: the first one begun after the subscribe.
+    /// A complete list ended. Returns whether it is the baseline: the first one begun after the
+    /// subscribe.
     pub(crate) fn listed(&mut self, began: Instant, ended: Instant) -> bool {
         if let (Some(stepped), Some((at, wall))) = (self.stepped, self.reading)
             && began > stepped
         {
-            // The list's begin now stands for the subscribe; its wall time follows from the last
-            // reading of both clocks.
+            // The list's begin takes the place of the subscribe. Its wall time follows from the
+            // last reading of both clocks.
             let apart = began.nanos_since(at);
             self.plausible_from = Some(WallTime::from_nanos(wall.as_nanos().saturating_add(apart)));
             self.stepped = None;
@@ -191,13 +192,13 @@ impl Stream {
         }
     }
 
-    /// Whether a read begun then, or an event that arrived then, checks the stream: it stands, and
-    /// the baseline had ended.
+    /// Whether a read begun at that instant, or an event that arrived then, checks the stream: a
+    /// call is open, and the baseline had ended.
     pub(crate) fn checks(&self, began: Instant) -> bool {
         matches!(self.state, State::Subscribed { .. }) && self.baseline.is_some_and(|b| began > b)
     }
 
-    /// Whether a call stands.
+    /// Whether a call is open.
     pub(crate) const fn is_subscribed(&self) -> bool {
         matches!(self.state, State::Subscribed { .. })
     }
@@ -209,12 +210,12 @@ impl Stream {
         (confirmed, self.delivered)
     }
 
-    /// Whether the removal of a sandbox may never be told on this stream (CRI-O never does).
+    /// Whether this stream may never report the removal of a sandbox (CRI-O never does).
     pub(crate) const fn hides_removals(&self) -> bool {
         matches!(self.state, State::Subscribed { .. }) && !self.delivered_sandbox_deleted
     }
 
-    /// The reader says whether events wait to be applied.
+    /// The reader reports whether events wait to be applied.
     pub(crate) fn set_behind(&mut self, behind: bool, now: Instant) {
         if self.behind != behind {
             self.tick(now);
@@ -256,7 +257,7 @@ impl Stream {
         )
     }
 
-    /// Standing calls that were lost.
+    /// The number of lost streams.
     pub(crate) const fn lost(&self) -> u64 {
         self.lost
     }
@@ -348,11 +349,11 @@ mod tests {
         );
         assert!(!stream.arrived(&event(4_001, 2_000, 4_001)));
         assert!(!stream.arrived(&event(4_101, 2_100, 4_101)));
-        // One that began when it stepped, or before, does not end the doubt.
+        // A list that began at the step, or before, does not end the doubt.
         stream.listed(at(2_000), at(2_050));
         assert!(!stream.arrived(&event(4_201, 2_200, 4_201)));
         stream.listed(at(2_300), at(2_350));
-        // The list's begin stands for the subscribe: 4301 on the wall.
+        // The list's begin takes the place of the subscribe: 4301 on the wall clock.
         assert!(!stream.arrived(&event(4_300, 2_400, 4_401)));
         assert!(stream.arrived(&event(4_301, 2_400, 4_401)));
     }
@@ -406,7 +407,8 @@ mod tests {
         assert_eq!(stream.drained(at(600)), Duration::from_millis(300));
     }
 
-    /// CRI-O tells of no sandbox's removal: until a stream has told of one, pods are looked after.
+    /// CRI-O never reports the removal of a sandbox: until a stream has reported one, ended pods
+    /// are inspected.
     #[test]
     fn a_stream_hides_removals_until_it_has_told_of_one() {
         let mut stream = Stream::new(true, at(0));

@@ -1,8 +1,8 @@
 //! Terminal records: how containers ended, kept beyond their removal (invariant 9).
 //!
-//! Upstream forgets an exit code when the container is removed before a worker has read it
-//! (k#104107). Here the last three ends per (pod, container name) stay, beside the pod's status
-//! and never in it, until they are acknowledged or the pod is gone for ten minutes.
+//! Upstream loses an exit code when the container is removed before a worker has read it
+//! (k#104107). Here the last three terminal records per (pod, container name) are kept, separately
+//! from the pod's status, until they are acknowledged or the pod is gone for ten minutes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,34 +21,34 @@ pub struct TerminalRecord {
     pub kind: Kind,
     /// The container's name; empty for a sandbox.
     pub name: Text,
-    /// How often a read had overruled what was announced of this id.
+    /// The incarnation: how often a read had overruled the recorded state of this id.
     pub incarnation: u32,
-    /// The exit code, unless it could not be had.
+    /// The exit code, unless the runtime did not report it.
     pub exit_code: Option<i32>,
-    /// The reason that the runtime gave; empty if none.
+    /// The reason according to the runtime; empty if none.
     pub reason: Text,
-    /// When the runtime says that it ended.
+    /// When it ended according to the runtime.
     pub finished_at: Option<WallTime>,
-    /// When we knew.
+    /// When the generator detected it.
     pub detected: Instant,
-    /// Whether it is removed.
+    /// Whether it was removed.
     pub removed: bool,
 }
 
-/// How many ends are kept of one name.
+/// How many terminal records are kept per name.
 const KEPT: usize = 3;
 
 /// All terminal records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Terminals {
     pods: BTreeMap<PodUid, Vec<TerminalRecord>>,
-    /// When the pod was last seen to be gone.
+    /// Since when the pod is gone.
     gone: BTreeMap<PodUid, Instant>,
     pod_of: BTreeMap<Id, PodUid>,
 }
 
 impl Terminals {
-    /// Keeps a record, or replaces the one of the same id and incarnation.
+    /// Adds a record, or replaces the one of the same id and incarnation.
     pub(crate) fn keep(&mut self, uid: &PodUid, record: TerminalRecord) {
         let records = self.pods.entry(uid.clone()).or_default();
         self.pod_of.insert(record.id.clone(), uid.clone());
@@ -62,7 +62,7 @@ impl Terminals {
         } else {
             records.push(record);
         }
-        // Also where one is there already: its name may have become known only now.
+        // Also if the record existed: its name may have become known only now.
         let same = |r: &&TerminalRecord| (r.kind, &r.name) == (kind, &name);
         if records.iter().filter(same).count() > KEPT
             && let Some(oldest) = records.iter().position(|r| same(&r))
@@ -72,8 +72,8 @@ impl Terminals {
         }
     }
 
-    /// The id turned out to be of that pod. Returns where its ends were kept until now, if they
-    /// were elsewhere.
+    /// The id belongs to that pod. Returns the pod under which its records were kept until now, if
+    /// it was another.
     pub(crate) fn move_to_pod(&mut self, id: &Id, to: &PodUid) -> Option<PodUid> {
         let from = self.pod_of.get(id).filter(|from| *from != to)?.clone();
         let records = self.pods.get_mut(&from)?;
@@ -88,7 +88,7 @@ impl Terminals {
         Some(from)
     }
 
-    /// Whether a record of that id and incarnation is kept.
+    /// Whether a record of that id and incarnation exists.
     pub(crate) fn holds(&self, id: &Id, incarnation: u32) -> bool {
         self.pod_of
             .get(id)
@@ -99,7 +99,7 @@ impl Terminals {
             })
     }
 
-    /// The consumer has what it needs of that id. Returns its pod, if anything was kept.
+    /// The consumer acknowledges the records of that id. Returns its pod, if there were any.
     pub(crate) fn acknowledge(&mut self, id: &Id) -> Option<PodUid> {
         let uid = self.pod_of.remove(id)?;
         if let Some(records) = self.pods.get_mut(&uid) {
@@ -112,7 +112,7 @@ impl Terminals {
         Some(uid)
     }
 
-    /// The pod is gone since `now`. Whether anything is kept of it.
+    /// The pod is gone since `now`. Returns whether it has records.
     pub(crate) fn pod_gone(&mut self, uid: &PodUid, now: Instant) -> bool {
         let any = self.pods.contains_key(uid);
         if any {
@@ -128,7 +128,7 @@ impl Terminals {
             .is_none_or(|gone| now.since(*gone) >= age)
     }
 
-    /// Forgets all of a pod; whether anything was kept.
+    /// Removes all records of a pod. Returns whether there were any.
     pub(crate) fn forget(&mut self, uid: &PodUid) -> bool {
         self.gone.remove(uid);
         let Some(records) = self.pods.remove(uid) else {
@@ -140,7 +140,7 @@ impl Terminals {
         true
     }
 
-    /// What is kept of a pod, oldest first.
+    /// The records of a pod, oldest first.
     pub(crate) fn of(&self, uid: &PodUid) -> Arc<[TerminalRecord]> {
         self.pods
             .get(uid)
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(kept.len(), 1);
         assert!(kept[0].removed);
         assert_eq!(kept[0].detected, Instant::from_nanos(7));
-        // Another life of the id is another end.
+        // Another incarnation of the id is another record.
         terminals.keep(&p, end("1", "app", 1, 10));
         assert_eq!(terminals.of(&p).len(), 2);
     }

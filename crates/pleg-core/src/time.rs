@@ -1,7 +1,7 @@
-//! Time as the core sees it: an instant that it is handed, and a runtime's wall clock as data.
+//! Time in the core: instants as arguments, and wall-clock times of a runtime as data.
 //!
-//! Nothing here reads a clock. [`Instant`] comes from the driver and orders everything;
-//! [`WallTime`] is what a runtime claims and never orders anything (upstream k#124297, k#126414).
+//! Nothing here reads a clock. [`Instant`] comes from the driver and orders everything.
+//! [`WallTime`] is reported by a runtime and never orders anything (upstream k#124297, k#126414).
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -11,7 +11,7 @@ use std::time::Duration;
 ///
 /// Only instants of one driver can be compared.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-// One more than the nanoseconds, so that an instant that may be missing takes no more room.
+// Stored plus one, so that `Option<Instant>` needs no extra space.
 pub struct Instant(NonZeroU64);
 
 impl Instant {
@@ -67,19 +67,20 @@ fn saturating_nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A wall-clock time that somebody else claims, in nanoseconds since the Unix epoch.
+/// A wall-clock time that another process reports, in nanoseconds since the Unix epoch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-// Counted from the earliest number there is, in the same order; the one before it is lost, so that
-// a time that may be missing takes no more room.
+// Stored as an offset from the lowest value, in the same order, without that value, so that
+// `Option<WallTime>` needs no extra space.
 pub struct WallTime(NonZeroU64);
 
 impl WallTime {
-    /// The earliest and latest claims that can be a time in nanoseconds (1973 to 2100).
+    /// The earliest and latest values that are accepted as a time in nanoseconds (1973 to 2100).
     ///
-    /// Seconds, milliseconds and microseconds of today lie below, Go's zero time is negative.
+    /// Present times in seconds, milliseconds and microseconds are below, and Go's zero time is
+    /// negative.
     const SANE: std::ops::Range<i64> = 100_000_000_000_000_000..4_102_444_800_000_000_000;
 
-    /// The time `nanos` nanoseconds after the epoch, whatever it is.
+    /// The time `nanos` nanoseconds after the epoch, without validation.
     pub const fn from_nanos(nanos: i64) -> Self {
         match NonZeroU64::new(nanos as u64 ^ 1 << 63) {
             Some(counted) => Self(counted),
@@ -87,8 +88,8 @@ impl WallTime {
         }
     }
 
-    /// The time that a runtime claims, or nothing if no time in nanoseconds can be meant:
-    /// zero, negative (containerd ≥ 2 sends −6795364578871345152), or in another unit.
+    /// The time that a runtime reports, or `None` if it cannot be a time in nanoseconds: zero,
+    /// negative (containerd ≥ 2 sends −6795364578871345152), or in another unit.
     pub fn claimed(nanos: i64) -> Option<Self> {
         Self::SANE.contains(&nanos).then(|| Self::from_nanos(nanos))
     }
@@ -159,7 +160,7 @@ mod tests {
         assert_eq!(noon.nanos_since(WallTime::from_nanos(400)), 600);
     }
 
-    /// Runtimes send zero, Go's zero time and other units where they know no time.
+    /// Runtimes send zero, Go's zero time and other units if they know no time.
     #[test]
     fn only_what_can_be_a_time_in_nanoseconds_is_believed() {
         const NOW: i64 = 1_700_000_000_000_000_000;

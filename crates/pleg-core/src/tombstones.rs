@@ -1,13 +1,13 @@
-//! Tombstones and their age (invariant 6): an id that was removed stays removed for as long as any
-//! runtime may replay an event about it.
+//! Tombstones and their age (invariant 6): a removed id stays removed as long as a runtime may
+//! replay an event about it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::ids::Id;
 
-/// The order in which tombstones were inserted. Age counts only time in which the stream was drained
-/// or none was offered: during an outage the runtime may hold events back.
+/// The order in which tombstones were inserted. Age counts only time in which the stream was
+/// drained or none was offered, because during an outage the runtime may hold back events.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Tombstones {
     inserted: VecDeque<(Duration, Id)>,
@@ -18,9 +18,8 @@ impl Tombstones {
         self.inserted.push_back((drained, id));
     }
 
-    /// The oldest tombstone, if it is older than `age` or there are more than `most`; the flag
-    /// says that it is over the number
-    /// and younger.
+    /// The oldest tombstone, if it is older than `age` or there are more than `most`. The flag is
+    /// true if it is younger than `age` and there are too many.
     pub(crate) fn pop(
         &mut self,
         drained: Duration,
@@ -38,7 +37,7 @@ impl Tombstones {
             .map(|(inserted, id)| (inserted, id, !old))
     }
 
-    /// The id whose tombstone is the oldest.
+    /// The id of the oldest tombstone.
     pub(crate) fn oldest(&self) -> Option<&Id> {
         self.inserted.front().map(|(_, id)| id)
     }
@@ -62,7 +61,7 @@ mod tests {
         tombstones
     }
 
-    /// What leaves at 100 s, oldest first, and whether it was dropped before its time.
+    /// The tombstones dropped at 100 s, oldest first, and whether each was dropped early.
     fn leave(mut tombstones: Tombstones, age: Duration, most: usize) -> Vec<(u64, bool)> {
         let now = Duration::from_secs(100);
         std::iter::from_fn(|| tombstones.pop(now, age, most))

@@ -1,4 +1,4 @@
-//! Who waits for newer evidence, and which read serves whom (invariants 3 and 4).
+//! The waiters, and which read answers which of them (invariants 3 and 4).
 
 use std::collections::BTreeMap;
 
@@ -6,47 +6,47 @@ use crate::ids::PodUid;
 use crate::observed::Ticket;
 use crate::time::Instant;
 
-/// One who waits.
+/// The identifier of a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WaiterId(u64);
 
 impl WaiterId {
-    /// A number of the driver's choice, never used twice.
+    /// A number that the driver chooses and never uses twice.
     pub const fn new(number: u64) -> Self {
         Self(number)
     }
 }
 
-/// One who waits for evidence about a pod that is newer than an instant.
+/// A waiter for a status of a pod that is newer than an instant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Waiter {
     pub(crate) id: WaiterId,
     pub(crate) after: Instant,
-    /// The last request number when it registered: reads with a higher one were issued after.
+    /// The last request number when it registered. Reads with a higher number were issued later.
     pub(crate) number: u64,
-    /// It waits for the details of every id as well.
+    /// Whether it waits for the details of every id, too.
     pub(crate) details: bool,
 }
 
 impl Waiter {
     /// Whether a read answers it: one that began strictly after its instant, or at it if it was
-    /// issued after the waiter had registered.
+    /// issued after the waiter registered.
     pub(crate) fn is_served_by(&self, ticket: Ticket, began: Instant) -> bool {
         began > self.after || (began == self.after && ticket.get() > self.number)
     }
 
-    /// Whether a failed read is its answer: one that was issued after it asked, and did not begin
+    /// Whether a failed read answers it: one that was issued after it registered and did not begin
     /// before its instant.
     pub(crate) fn is_failed_by(&self, ticket: Ticket, began: Instant) -> bool {
         ticket.get() > self.number && began >= self.after
     }
 }
 
-/// All who wait.
+/// All waiters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Waiters {
     pods: BTreeMap<PodUid, Vec<Waiter>>,
-    /// Those who wait for a full list, with the request number when they registered.
+    /// The waiters for a full list, with the request number when they registered.
     lists: Vec<(WaiterId, u64)>,
 }
 
@@ -59,7 +59,7 @@ impl Waiters {
         self.lists.push((id, number));
     }
 
-    /// It waits no longer. Returns the pod and the instant for which it waited.
+    /// Removes a waiter. Returns the pod and the instant for which it waited.
     pub(crate) fn cancel(&mut self, id: WaiterId) -> Option<(PodUid, Instant)> {
         self.lists.retain(|(w, _)| *w != id);
         let mut cancelled = None;
@@ -75,7 +75,7 @@ impl Waiters {
         cancelled
     }
 
-    /// Takes out those of a pod for whom `served` holds.
+    /// Removes and returns the waiters of a pod for which `served` is true.
     pub(crate) fn take(&mut self, uid: &PodUid, served: impl Fn(&Waiter) -> bool) -> Vec<Waiter> {
         let Some(waiters) = self.pods.get_mut(uid) else {
             return Vec::new();
@@ -88,7 +88,7 @@ impl Waiters {
         taken
     }
 
-    /// Takes out those who waited for the list with this ticket.
+    /// Removes and returns the waiters for the list with this ticket.
     pub(crate) fn take_lists(&mut self, ticket: Ticket) -> Vec<WaiterId> {
         let (taken, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.lists)
             .into_iter()
@@ -102,7 +102,7 @@ impl Waiters {
         self.pods.get(uid).map_or(&[], Vec::as_slice)
     }
 
-    /// The pods that somebody waits for.
+    /// The pods that have waiters.
     pub(crate) fn pods(&self) -> impl Iterator<Item = &PodUid> {
         self.pods.keys()
     }

@@ -17,11 +17,16 @@ pub struct CriConfig {
     /// The maximum size of a received message, in bytes. Default: 16 MiB, as in the kubelet; it is
     /// also the most that containerd sends. CRI-O sends up to 80 MiB.
     pub message_limit: usize,
+    /// How many bytes of responses may be buffered over all calls, besides one response that may
+    /// exceed it: more responses wait until others are complete. Event streams are not counted.
+    /// Default: 32 MiB.
+    pub receive_budget: usize,
 }
 
 impl CriConfig {
     const CALL_DEADLINE: RangeInclusive<Duration> =
         Duration::from_millis(10)..=Duration::from_secs(3600);
+    const RECEIVE_BUDGET: RangeInclusive<usize> = 1 << 20..=1 << 30;
     const MESSAGE_LIMIT: RangeInclusive<usize> = 1 << 20..=80 << 20;
 
     /// The default settings for an endpoint.
@@ -30,6 +35,7 @@ impl CriConfig {
             endpoint,
             call_deadline: Duration::from_secs(120),
             message_limit: 16 << 20,
+            receive_budget: 32 << 20,
         }
     }
 
@@ -47,12 +53,22 @@ impl CriConfig {
         self
     }
 
+    /// Sets the budget for the bytes of responses.
+    #[must_use]
+    pub const fn with_receive_budget(mut self, bytes: usize) -> Self {
+        self.receive_budget = bytes;
+        self
+    }
+
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
         if !Self::CALL_DEADLINE.contains(&self.call_deadline) {
             return Err(ConfigError::CallDeadline(self.call_deadline));
         }
         if !Self::MESSAGE_LIMIT.contains(&self.message_limit) {
             return Err(ConfigError::MessageLimit(self.message_limit));
+        }
+        if !Self::RECEIVE_BUDGET.contains(&self.receive_budget) {
+            return Err(ConfigError::ReceiveBudget(self.receive_budget));
         }
         Ok(())
     }
@@ -68,6 +84,9 @@ pub enum ConfigError {
     /// The message limit is out of range.
     #[error("the message limit is {0} bytes; it must be between 1 MiB and 80 MiB")]
     MessageLimit(usize),
+    /// The receive budget is out of range.
+    #[error("the receive budget is {0} bytes; it must be between 1 MiB and 1 GiB")]
+    ReceiveBudget(usize),
     /// There is no tokio runtime. Connections run as tokio tasks.
     #[error("a CRI client can only be created inside a tokio runtime")]
     NoRuntime,
@@ -88,6 +107,10 @@ mod tests {
         for limit in [0, (1 << 20) - 1, (80 << 20) + 1, usize::MAX] {
             let config = config.clone().with_message_limit(limit);
             assert_eq!(config.validate(), Err(ConfigError::MessageLimit(limit)));
+        }
+        for budget in [0, (1 << 20) - 1, (1 << 30) + 1] {
+            let config = config.clone().with_receive_budget(budget);
+            assert_eq!(config.validate(), Err(ConfigError::ReceiveBudget(budget)));
         }
         for deadline in [Duration::ZERO, Duration::from_secs(3601), Duration::MAX] {
             let config = config.clone().with_call_deadline(deadline);

@@ -13,6 +13,7 @@
 //! The only I/O is on the runtime's socket. Decoders keep a bounded number of values from earlier
 //! responses, to share them with later ones.
 
+mod budget;
 mod config;
 pub mod convert;
 mod decode;

@@ -12,10 +12,10 @@ use prost::{DecodeError, Message};
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder, Streaming};
 use tonic::codegen::http::uri::PathAndQuery;
-use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 use tonic_prost::ProstCodec;
 
+use crate::budget::Calls;
 use crate::metrics::Operation;
 use crate::runtime::CriRuntime;
 use crate::{convert, rows, v1};
@@ -134,7 +134,7 @@ impl CriRuntime {
     }
 }
 
-async fn ready(client: &mut Grpc<Channel>) -> Result<(), Status> {
+async fn ready(client: &mut Grpc<impl Calls>) -> Result<(), Status> {
     let not_ready = |error| Status::unknown(format!("Service was not ready: {error}"));
     client.ready().map(|ready| ready.map_err(not_ready)).await
 }

@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tonic::Status;
 use tonic::transport::Channel;
 
+use crate::budget::{Calls, ReceiveBudget};
 use crate::config::{ConfigError, CriConfig};
 use crate::diagnose::{ConnectError, diagnose};
 use crate::error::{call_error, malformed, no_connection, timed_out};
@@ -33,6 +34,8 @@ pub struct CriRuntime {
     config: CriConfig,
     connector: Connector,
     channel: Channel,
+    /// For the responses of all calls but those of the generated clients.
+    budget: ReceiveBudget,
     pub(crate) connections: Connections,
     /// The number of the connection on which the runtime returned `Unimplemented` for a streaming
     /// list; 0 for none. On another connection the runtime may have another version.
@@ -79,6 +82,7 @@ impl CriRuntime {
         let channel = transport::reconnecting(&connector, &connections);
         let unary_lists_on_connection = AtomicU64::new(0);
         Ok(Self {
+            budget: ReceiveBudget::new(config.receive_budget),
             config,
             connector,
             channel,
@@ -106,7 +110,8 @@ impl CriRuntime {
     /// The generated client of the runtime service, for callers that create pods: without
     /// deadlines, conversion and metrics.
     pub fn runtime_client(&self) -> RuntimeServiceClient<Channel> {
-        self.client(self.channel.clone())
+        RuntimeServiceClient::new(self.channel.clone())
+            .max_decoding_message_size(self.config.message_limit)
     }
 
     /// The generated client of the image service.
@@ -115,16 +120,19 @@ impl CriRuntime {
             .max_decoding_message_size(self.config.message_limit)
     }
 
-    pub(crate) fn channel(&self) -> Channel {
-        self.channel.clone()
+    /// The channel of all calls, within the budget for received bytes.
+    pub(crate) fn channel(&self) -> impl Calls + use<> {
+        self.budget.limit(self.channel.clone())
+    }
+
+    /// The client of the calls with deadlines.
+    fn calls(&self) -> RuntimeServiceClient<impl Calls + use<>> {
+        RuntimeServiceClient::new(self.channel())
+            .max_decoding_message_size(self.config.message_limit)
     }
 
     fn interner(&self) -> MutexGuard<'_, Interner> {
         interner::lock(&self.interner)
-    }
-
-    fn client(&self, channel: Channel) -> RuntimeServiceClient<Channel> {
-        RuntimeServiceClient::new(channel).max_decoding_message_size(self.config.message_limit)
     }
 
     /// Runs an operation. The deadline applies to all of its calls together.
@@ -174,7 +182,7 @@ impl Runtime for CriRuntime {
         let status = self
             .operation(operation, async {
                 Ok(self
-                    .runtime_client()
+                    .calls()
                     .pod_sandbox_status(request)
                     .await?
                     .into_inner()
@@ -195,7 +203,7 @@ impl Runtime for CriRuntime {
         let status = self
             .operation(operation, async {
                 Ok(self
-                    .runtime_client()
+                    .calls()
                     .container_status(request)
                     .await?
                     .into_inner()
@@ -225,7 +233,7 @@ impl Runtime for CriRuntime {
         };
         self.operation(Operation::VERSION, async {
             Ok(convert::version(
-                self.runtime_client().version(request).await?.into_inner(),
+                self.calls().version(request).await?.into_inner(),
             ))
         })
         .await

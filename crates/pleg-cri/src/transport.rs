@@ -31,6 +31,14 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// whole output of programs. Larger headers fail the call.
 const MAX_HEADERS: u32 = 1 << 20;
 
+/// How many bytes of a response the runtime may send before they are read. Responses that wait for
+/// the receive budget are not read.
+const RESPONSE_WINDOW: u32 = 64 << 10;
+
+/// How many bytes of all responses the runtime may send before they are read: no limit of its own,
+/// because responses that are not read would hold up all others.
+const CONNECTION_WINDOW: u32 = i32::MAX as u32;
+
 /// How often the reconnecting channel has connected. The count identifies the connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Connections(Arc<AtomicU64>);
@@ -87,7 +95,10 @@ impl Connector {
 /// Must be called inside a tokio runtime.
 pub(crate) fn reconnecting(connector: &Connector, connections: &Connections) -> Channel {
     let (connector, connections) = (connector.clone(), connections.clone());
-    http().connect_with_connector_lazy(service_fn(move |_| {
+    let http = http()
+        .initial_stream_window_size(RESPONSE_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW);
+    http.connect_with_connector_lazy(service_fn(move |_| {
         let (connector, connections) = (connector.clone(), connections.clone());
         async move {
             let stream = connector.connect().await?;

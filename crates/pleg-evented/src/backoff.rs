@@ -1,4 +1,4 @@
-//! When the next call may be issued: a function of what was issued and how it ended.
+//! When the next subscribe may be issued, from the calls so far and how they ended.
 //!
 //! Pure: instants in, instants out.
 
@@ -10,24 +10,23 @@ use pleg_runtime::core::{Instant, StreamEnd};
 
 use crate::policy::{ReconnectPolicy, ReconnectSettings};
 
-/// The pace of the attempts.
+/// The backoff of dials and of subscribe calls.
 ///
-/// Two things go wrong in their own ways and are counted apart: a connection that cannot be had
-/// costs nobody anything and comes back within seconds when a runtime restarts, so it is tried
-/// often; a call that ends early costs the runtime a subscriber each time, so it is not. Neither
-/// makes the other wait longer.
+/// The two are counted separately. A failed dial costs the runtime nothing, and after a restart the
+/// socket returns within seconds, so dials are frequent. A call that ends early costs the runtime a
+/// subscriber each time, so calls are rare. Neither lengthens the pauses of the other.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     settings: ReconnectSettings,
     rng: Rand64,
-    /// The last calls, as many as may be issued within a minute.
+    /// The last calls, at most as many as are allowed within a minute.
     issued: VecDeque<Instant>,
     dialing: Option<Dialing>,
-    /// Calls in a row that ended before they had lived long enough.
+    /// Calls in a row that ended before `reset_after`.
     short_lives: u32,
 }
 
-/// Connections in a row that could not be had.
+/// Failed dials in a row.
 #[derive(Debug)]
 struct Dialing {
     since: Instant,
@@ -56,7 +55,7 @@ impl Backoff {
         self.issued.push_back(at);
     }
 
-    /// No connection could be had. When to try again.
+    /// A dial failed. Returns when to dial again.
     pub(crate) fn after_dial(&mut self, now: Instant, end: &StreamEnd) -> Instant {
         if *end == StreamEnd::NeverOffered {
             return self.probe(now);
@@ -75,7 +74,7 @@ impl Backoff {
         self.within_the_limit(now.after(pause))
     }
 
-    /// A call that had been issued at `at` is over. When to try again.
+    /// A call that was issued at `at` has ended. Returns when to dial again.
     pub(crate) fn after_call(&mut self, at: Instant, now: Instant, end: &StreamEnd) -> Instant {
         if matches!(end, StreamEnd::NeverOffered | StreamEnd::Disabled) {
             return self.probe(now);
@@ -91,7 +90,7 @@ impl Backoff {
         self.within_the_limit(now.after(pause))
     }
 
-    /// Nothing is wrong: there is no stream to be had.
+    /// The runtime offers no stream, which is not a failure.
     fn probe(&mut self, now: Instant) -> Instant {
         self.short_lives = 0;
         self.dialing = None;
@@ -159,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn short_lives_double_the_pause_up_to_the_cap() {
+    fn short_calls_double_the_pause_up_to_the_maximum() {
         let mut pace = pace(|s| s.subscribes_per_minute = 600);
         let millis: Vec<_> = pauses(&mut pace, MS, 13)
             .iter()
@@ -171,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_minute_of_life_makes_good() {
+    fn call_that_lives_a_minute_resets_the_backoff() {
         let mut pace = pace(|_| ());
         assert_eq!(
             pauses(&mut pace, 59_999 * MS, 3),
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn no_minute_sees_more_calls_than_the_limit() {
+    fn calls_per_minute_do_not_exceed_the_limit() {
         let mut pace = pace(|s| s.backoff_to = 100 * MS);
         let mut calls = Vec::new();
         let mut now = at(0);
@@ -198,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn dials_are_tried_often_for_a_while_and_are_no_calls() {
+    fn failed_dials_are_frequent_at_first_and_do_not_count_as_calls() {
         let mut pace = pace(|_| ());
         let mut now = at(0);
         let mut dials = Vec::new();
@@ -209,14 +208,14 @@ mod tests {
         let often: Vec<_> = (0..=100).map(|n| at(n * 50)).collect();
         assert_eq!(dials[..101], often);
         assert_eq!(dials[101..], [at(5100), at(5300), at(5700)]);
-        // A connection is had: its call does not suffer for that, nor the next failed dial.
+        // A dial succeeds: the failed dials delay neither its call nor the next failed dial.
         pace.issued(now);
         assert_eq!(pace.after_call(now, now, &refused()), now);
         assert_eq!(pace.after_dial(now, &refused()), now.after(50 * MS));
     }
 
     #[test]
-    fn what_is_not_offered_is_probed() {
+    fn stream_that_is_not_offered_is_probed() {
         let mut pace = pace(|_| ());
         for end in [StreamEnd::NeverOffered, StreamEnd::Disabled] {
             pace.issued(at(0));

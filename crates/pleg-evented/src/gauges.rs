@@ -1,19 +1,20 @@
-//! What the reader and the channel to the writer show of themselves, for health and metrics.
+//! Gauges of the reader and of the channel to the writer, for health and metrics.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use pleg_runtime::core::Instant;
 
 use crate::queue::Queue;
 
-/// The reader's gauges: read by anyone at any time.
+/// The reader's gauges. They can be read at any time.
 #[derive(Debug)]
 pub struct ReaderGauges {
-    /// In the queue of the reader.
+    /// Observations in the queue of the reader.
     queued: AtomicUsize,
-    /// In nanoseconds; zero if the queue is empty.
+    /// Since when the oldest of them waits, in nanoseconds; zero if the queue is empty.
     queued_since: AtomicU64,
-    /// The instants of what was handed over, by number modulo the capacity of the channel.
+    /// The instants of the observations handed over, by number modulo the length.
     handed_at: Box<[AtomicU64]>,
     handed: AtomicU64,
     handled: AtomicU64,
@@ -24,8 +25,8 @@ pub struct ReaderGauges {
 }
 
 impl ReaderGauges {
-    /// Those of a channel in which `capacity` observations may wait. One more may be in the
-    /// writer's hands.
+    /// The gauges of a channel in which `capacity` observations may wait. The writer may be
+    /// handling one more.
     pub(crate) fn new(capacity: usize) -> Self {
         Self {
             queued: AtomicUsize::default(),
@@ -40,18 +41,19 @@ impl ReaderGauges {
         }
     }
 
-    /// How many observations the writer has not handled.
+    /// The number of observations that the writer has not handled.
     pub fn waiting(&self) -> usize {
         let handed = self.handed.load(Relaxed);
         let in_channel = handed.saturating_sub(self.handled.load(Relaxed));
         usize::try_from(in_channel).unwrap_or(usize::MAX) + self.queued.load(Relaxed)
     }
 
-    /// When the oldest observation was made that the writer has not handled; none if it has
+    /// The instant of the oldest observation that the writer has not handled; `None` if it has
     /// handled all.
     pub fn waiting_since(&self) -> Option<Instant> {
         let handled = self.handled.load(Relaxed);
-        let nanos = if self.handed.load(Relaxed) > handled {
+        // Together with the store in `handed`: a count that is read comes with its instant.
+        let nanos = if self.handed.load(Acquire) > handled {
             self.handed_at[self.place(handled)].load(Relaxed)
         } else {
             self.queued_since.load(Relaxed)
@@ -59,17 +61,17 @@ impl ReaderGauges {
         (nanos > 0).then(|| Instant::from_nanos(nanos))
     }
 
-    /// How many events have arrived.
+    /// The number of events that have arrived.
     pub fn arrivals(&self) -> u64 {
         self.arrivals.load(Relaxed)
     }
 
-    /// How many of them were joined with another one that tells what they told.
+    /// The number of events that were joined with another event, without loss.
     pub fn joined(&self) -> u64 {
         self.joined.load(Relaxed)
     }
 
-    /// How many of them were dropped, and are told by no other.
+    /// The number of events that were dropped.
     pub fn lost(&self) -> u64 {
         self.lost.load(Relaxed)
     }
@@ -83,20 +85,20 @@ impl ReaderGauges {
         self.panics.fetch_add(1, Relaxed);
     }
 
-    /// How many observations are in the queue of the reader.
+    /// The number of observations in the queue of the reader.
     pub(crate) fn queued(&self) -> usize {
         self.queued.load(Relaxed)
     }
 
-    /// An observation that was made at that instant is handed over. So many stay queued.
+    /// An observation of the instant `at` is handed over, and `queued` observations stay queued.
     pub(crate) fn handed(&self, at: Instant, queued: usize) {
         self.queued.store(queued, Relaxed);
         let number = self.handed.load(Relaxed);
         self.handed_at[self.place(number)].store(at.as_nanos(), Relaxed);
-        self.handed.store(number + 1, Relaxed);
+        self.handed.store(number + 1, Release);
     }
 
-    /// The writer has handled so many observations.
+    /// The writer has handled `count` observations.
     pub(crate) fn handled(&self, count: u64) {
         self.handled.store(count, Relaxed);
     }
@@ -116,7 +118,7 @@ impl ReaderGauges {
     }
 }
 
-/// What became of the events so far.
+/// How many events had which outcome.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) arrived: u64,
@@ -127,7 +129,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Whoever was neither taken nor lost and does not wait was joined with another.
+    /// An event that was neither taken nor lost and does not wait was joined with another.
     const fn joined(&self) -> u64 {
         self.arrived
             .saturating_sub(self.taken + self.lost + self.held)

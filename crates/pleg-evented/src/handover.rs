@@ -35,11 +35,11 @@ pub struct ObservationSender {
     pub(crate) gauges: Arc<ReaderGauges>,
 }
 
-/// The writer has gone.
+/// The writer is gone.
 pub(crate) struct Closed;
 
 impl ObservationSender {
-    /// Hands over what the writer has room for now.
+    /// Hands over as many observations as the channel has room for.
     pub(crate) fn hand_over(&self, queue: &mut Queue) {
         while !queue.is_empty() {
             match self.sender.try_reserve() {
@@ -50,7 +50,7 @@ impl ObservationSender {
         self.gauges.show(queue);
     }
 
-    /// Waits until the writer has room for one observation, and hands it over. Cancel safe.
+    /// Waits until the channel has room for one observation, and hands it over. Cancel safe.
     pub(crate) async fn hand_over_one(&self, queue: &mut Queue) -> Result<(), Closed> {
         let room = self.sender.reserve().await.map_err(|_| Closed)?;
         self.send(room, queue);
@@ -59,8 +59,8 @@ impl ObservationSender {
 
     fn send(&self, room: mpsc::Permit<'_, StreamObservation>, queue: &mut Queue) {
         if let Some(observation) = queue.pop() {
-            // Before the observation is sent: whoever receives it knows whether more is queued, and
-            // of what is queued it will receive another one.
+            // Before the observation is sent, so that its receiver knows whether more is queued. If
+            // more is queued, another observation will be sent.
             self.gauges.handed(observation.at(), queue.len());
             room.send(observation);
         }
@@ -73,7 +73,7 @@ impl ObservationSender {
 
 /// The writer's end.
 ///
-/// An observation counts as handled as soon as the next one is asked for.
+/// An observation counts as handled as soon as the next one is requested.
 #[derive(Debug)]
 pub struct Observations {
     receiver: mpsc::Receiver<StreamObservation>,
@@ -98,12 +98,12 @@ impl Observations {
         Some(observation)
     }
 
-    /// Whether observations wait behind the last one that was taken, here or at the reader.
+    /// Whether more observations wait, in the channel or at the reader.
     pub fn more_wait(&self) -> bool {
         self.gauges.queued() > 0 || !self.receiver.is_empty()
     }
 
-    /// What the reader shows of itself.
+    /// The gauges of the reader.
     pub fn gauges(&self) -> Arc<ReaderGauges> {
         self.gauges.clone()
     }

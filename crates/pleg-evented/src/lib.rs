@@ -1,13 +1,13 @@
-//! The stream side: subscribes to a runtime's events, drains them, says how a stream ended, and
-//! reconnects, for ever.
+//! The stream side: subscribes to a runtime's events, drains them, classifies the end of a stream,
+//! and reconnects, for ever.
 //!
-//! [`run`] is the whole of it. It judges nothing: what arrives is stamped and handed on, in the
-//! order of its arrival. It never waits for who takes it, because a subscriber that stops reading
-//! blocks containerd's own container creation (invariant 8); what the taker leaves behind is joined per
-//! id until it comes back.
+//! [`run`] is its entry point. It stamps each event and passes it on, in the order of arrival,
+//! without interpreting it. It never waits for the writer, because a subscriber that stops reading
+//! blocks containerd's own container creation (invariant 8). While the writer is slow, queued
+//! events are joined per id.
 //!
-//! May touch: the [`Runtime`] that it was given, through [`Runtime::subscribe`] alone, and the
-//! clock. No gRPC, no merge, no lock that anybody else holds.
+//! It uses only [`Runtime::subscribe`] of its [`Runtime`], and the clock: no gRPC, no merge, no
+//! lock that is held elsewhere.
 //!
 //! [`Runtime`]: pleg_runtime::Runtime
 //! [`Runtime::subscribe`]: pleg_runtime::Runtime::subscribe
@@ -27,7 +27,7 @@ pub use handover::{ObservationSender, Observations, handover};
 pub use policy::{InvalidPolicy, ReconnectPolicy, ReconnectSettings};
 pub use reader::run;
 
-/// What the stream side hands over, in the order in which it happened.
+/// An observation of the stream side, in the order in which it happened.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[allow(
     clippy::large_enum_variant,

@@ -1,34 +1,37 @@
-//! How soon and how often to try again: the settings, and their validation.
+//! The reconnect settings and their validation.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// When to issue the next call. The defaults are those of the design, section 6.
+/// How soon and how often the reader reconnects.
+///
+/// The default is returned by [`Default`]: dials every 50 ms for 5 s, then pauses from 100 ms
+/// doubling to 60 s with 20 % jitter; at most 10 subscribes a minute; a probe every 60 s if there
+/// is no stream.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReconnectSettings {
-    /// While no connection can be had, it is tried again after this long …
+    /// The pause between failed dials at first.
     pub dial_every: Duration,
-    /// … for this long since the first failure.
+    /// For how long after the first failed dial `dial_every` applies.
     pub dial_every_for: Duration,
-    /// Then, and after calls that ended early, after this long, doubling …
+    /// The first pause after that, and after a call that ended early. It doubles each time.
     pub backoff_from: Duration,
-    /// … to this.
+    /// The longest of these pauses.
     pub backoff_to: Duration,
-    /// By how many percent at most such a pause is shortened at random.
+    /// By how many percent at most such a pause is randomly shortened.
     pub jitter_percent: u8,
-    /// What the random numbers follow from. By default another one in every process.
+    /// The seed of the jitter. By default random in every process.
     pub seed: u64,
-    /// How many calls are issued within any minute at most. A connection that cannot be had is
-    /// no call.
+    /// The maximum number of subscribe calls within any minute. A failed dial is not a call.
     pub subscribes_per_minute: u16,
-    /// A call that lived this long makes good for all that failed before.
+    /// A call that lived this long resets the backoff.
     pub reset_after: Duration,
-    /// How often a stream that is not offered, or is switched off, is asked for again.
+    /// How often the reader subscribes if the runtime does not offer a stream or has disabled it.
     pub probe_every: Duration,
-    /// A call that ends this soon has ended at once.
+    /// A call that ends within this time counts as ended at once.
     pub at_once: Duration,
-    /// How long a connection may take.
+    /// The deadline of a dial.
     pub dial_deadline: Duration,
 }
 
@@ -50,7 +53,7 @@ impl Default for ReconnectSettings {
     }
 }
 
-/// Settings that make sense.
+/// Validated settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ReconnectPolicy(ReconnectSettings);
 
@@ -58,7 +61,7 @@ impl ReconnectPolicy {
     /// Checks the settings.
     ///
     /// # Errors
-    /// The first one that cannot be used.
+    /// The first setting that is invalid.
     pub fn new(settings: ReconnectSettings) -> Result<Self, InvalidPolicy> {
         let s = &settings;
         for (setting, pause) in [
@@ -112,15 +115,15 @@ fn check(
     })
 }
 
-/// A setting that cannot be used.
+/// An invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{setting} is {given}: {rule}")]
 pub struct InvalidPolicy {
-    /// Which.
+    /// The name of the setting.
     pub setting: &'static str,
-    /// What it is.
+    /// Its value.
     pub given: String,
-    /// What it must be.
+    /// The rule that the value breaks.
     pub rule: &'static str,
 }
 
@@ -129,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_are_valid_and_what_is_absurd_is_named() {
+    fn defaults_are_valid_and_invalid_settings_are_named() {
         assert!(ReconnectPolicy::new(ReconnectSettings::default()).is_ok());
         type Spoil = fn(&mut ReconnectSettings);
         let spoil: [(&str, Spoil); 6] = [

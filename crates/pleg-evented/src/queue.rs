@@ -1,9 +1,9 @@
-//! What waits for the writer: events and changes of the stream, in order and bounded.
+//! The queue for the writer: events and changes of the stream, in order and bounded.
 //!
-//! Events are bounded by [`Backlog`], each stream's by themselves: whether an event is plausible
-//! is judged by its own stream's subscribe (invariant 6). Changes are bounded here: of connections that
-//! could not be had in a row only the last is told, and a stream that began and ended while
-//! nobody looked is not told at all, but for its events. Pure; no clock.
+//! [`Backlog`] bounds the events, separately for each stream, because the subscribe of its own
+//! stream decides whether an event is plausible (invariant 6). Changes are bounded here: of several
+//! failed dials in a row only the last is kept, and of a stream that both began and ended in the
+//! queue only the events are kept. Pure; no clock.
 
 use std::collections::VecDeque;
 
@@ -12,14 +12,14 @@ use pleg_runtime::core::{Arrival, Backlog, Instant, StreamChange};
 use crate::StreamObservation;
 use crate::gauges::Tally;
 
-/// How much may wait.
+/// The bounds of the queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     /// Events of one stream that are not joined.
     pub(crate) plain: usize,
     /// Subjects of one stream.
     pub(crate) ids: usize,
-    /// Changes; exceeded by two at most.
+    /// Changes; exceeded by at most two.
     pub(crate) changes: usize,
 }
 
@@ -31,7 +31,7 @@ impl Bounds {
     };
 }
 
-/// Was something lost that the writer will not learn in another way?
+/// Whether an event was lost that no later list is certain to cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Kept {
@@ -42,9 +42,9 @@ pub(crate) enum Kept {
 #[derive(Debug)]
 pub(crate) struct Queue {
     bounds: Bounds,
-    /// Events that arrived before every change that waits.
+    /// Events that arrived before the oldest queued change.
     events: Backlog,
-    /// The changes that wait, each with the events that arrived after it.
+    /// The queued changes, each with the events that arrived after it.
     changes: VecDeque<(StreamChange, Backlog)>,
     tally: Tally,
 }
@@ -60,7 +60,7 @@ impl Queue {
         }
     }
 
-    /// Throws away what waits.
+    /// Drops everything in the queue.
     pub(crate) fn clear(&mut self) {
         let mut tally = self.tally;
         tally.lost += self.events_held() as u64;
@@ -80,8 +80,8 @@ impl Queue {
         events.push(arrival);
         let lost = events.take_lost();
         self.tally.lost += lost;
-        // If the subscribe still waits, so does the list that the writer begins after it, and it
-        // will show whatever was lost before.
+        // If the subscribe is still queued, the writer has not begun the list that follows it, and
+        // that list will show what was lost.
         let known_to_the_writer = self.changes.is_empty();
         if lost > 0 && known_to_the_writer {
             Kept::NotAll
@@ -99,7 +99,7 @@ impl Queue {
             .take_while(|(c, _)| is_end(c))
             .count();
         if is_end(&change) && ends >= 2 {
-            // The first end is a stream's; the others followed without a call.
+            // The first end is that of a stream; the others are failed dials.
             self.changes.pop_back();
         }
         let subscribed = !is_end(&change);
@@ -110,7 +110,7 @@ impl Queue {
         }
     }
 
-    /// What the writer takes next.
+    /// The next observation for the writer.
     pub(crate) fn pop(&mut self) -> Option<StreamObservation> {
         if let Some(arrival) = self.events.pop() {
             self.tally.taken += 1;
@@ -129,7 +129,7 @@ impl Queue {
         self.events_held() + self.changes.len()
     }
 
-    /// Since when that waits which the writer takes next.
+    /// Since when the next observation waits.
     pub(crate) fn oldest(&self) -> Option<Instant> {
         let change = || self.changes.front().map(|(change, _)| change.at());
         self.events.oldest().or_else(change)
@@ -151,9 +151,9 @@ impl Queue {
                 .sum::<usize>()
     }
 
-    /// Forgets that the oldest stream which both began and ended here ever was, and hands its
-    /// events to the next one. There they are stamped before the subscribe, so nothing unknown is
-    /// believed for them; which is the safe side.
+    /// Drops the changes of the oldest stream that both began and ended in the queue, and moves its
+    /// events to the next stream. There their timestamps are before the subscribe, so no unknown id
+    /// is recorded from them, which is safe.
     fn dissolve_the_oldest_stream(&mut self) {
         let mut begins = (0..self.changes.len()).filter(|&n| !is_end(&self.changes[n].0));
         let (Some(oldest), Some(next)) = (begins.next(), begins.next()) else {
@@ -219,7 +219,7 @@ mod tests {
         }
     }
 
-    /// What the writer would take: `+n` and `-n` for changes, the subject of each event.
+    /// What the writer would get: `+n` and `-n` for changes, the subject of each event.
     fn drain(queue: &mut Queue) -> Vec<String> {
         let told = |observation| match observation {
             StreamObservation::Change(StreamChange::Subscribed { at, .. }) => {
@@ -253,14 +253,14 @@ mod tests {
     }
 
     #[test]
-    fn of_dials_in_a_row_only_the_last_is_told() {
+    fn only_the_last_of_several_failed_dials_is_kept() {
         let mut queue = Queue::new(SMALL);
         (1..=1000).for_each(|at| queue.change(ended(at)));
         assert_eq!(drain(&mut queue), ["-1", "-1000"]);
     }
 
     #[test]
-    fn streams_that_nobody_saw_leave_only_their_events() {
+    fn stream_that_ended_in_the_queue_leaves_only_its_events() {
         let mut queue = Queue::new(SMALL);
         assert_eq!(
             queue.event(arrival(0, "first", EventType::Created)),
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_is_told_unless_a_subscribe_waits() {
+    fn loss_is_reported_unless_a_subscribe_is_queued() {
         let mut queue = Queue::new(SMALL);
         queue.change(subscribed(1));
         let fill = |queue: &mut Queue, from: u64| -> Vec<Kept> {

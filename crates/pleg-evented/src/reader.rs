@@ -1,7 +1,7 @@
-//! The reader: one task that subscribes, drains and reconnects until it is told to stop.
+//! The reader: one task that subscribes, drains and reconnects until it is shut down.
 //!
-//! At every point at which it waits it also hands on what waits for the writer, and listens for
-//! the shutdown; see [`Outlet::during`]. Nothing here waits for the writer alone.
+//! Whenever it waits, it also hands over queued observations and watches for the shutdown; see
+//! [`Outlet::during`]. It never waits for the writer alone.
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -25,15 +25,13 @@ use crate::backoff::Backoff;
 use crate::queue::{Bounds, Kept, Queue};
 use crate::{ObservationSender, ReconnectPolicy, stream_end};
 
-/// Subscribes to the runtime's events and hands on what it observes, for ever.
+/// Subscribes to the runtime's events and hands over what it observes, for ever.
 ///
-/// Each notification of `renew` ends a standing stream, which is subscribed again like a lost one.
+/// Each notification of `renew` ends the present stream, which is subscribed again like a lost one.
+/// A stream that panics is handled like a lost one.
 ///
-/// A stream that panics ends like a lost one.
-///
-/// There is no last retry: it returns only when `shutdown` is cancelled or the other end of `out`
-/// is gone, promptly and without anything left running. It may be spawned, and dropped at any
-/// time.
+/// Reconnecting never stops: `run` returns only when `shutdown` is cancelled or the other end of
+/// `out` is gone, promptly and with no task left. It may be spawned, and dropped at any time.
 pub async fn run<R: Runtime>(
     runtime: Arc<R>,
     clock: Clock,
@@ -57,7 +55,7 @@ pub async fn run<R: Runtime>(
         outlet,
     };
     loop {
-        // A stream may panic where it decodes. What it leaves behind is thrown away with it.
+        // A stream may panic, for example while it decodes. Its state is dropped with it.
         match AssertUnwindSafe(reader.read_for_ever())
             .catch_unwind()
             .await
@@ -74,10 +72,10 @@ pub async fn run<R: Runtime>(
     }
 }
 
-/// How many events are read before others have their turn.
+/// How many events are read before the task yields.
 const AT_ONCE: u64 = 16;
 
-/// The reader was told to stop, or nobody takes anything any more.
+/// The reader was shut down, or the writer is gone.
 struct Over;
 
 struct Reader<R> {
@@ -119,9 +117,9 @@ impl<R: Runtime> Reader<R> {
         }))
     }
 
-    /// When to try again.
+    /// Reports a failed dial. Returns when to dial again.
     fn no_connection(&mut self, error: CallError, down_already: bool) -> Instant {
-        // At 20 attempts a second the first one is enough for the log.
+        // There are 20 attempts a second; only the first is a warning.
         if down_already {
             tracing::debug!(%error, "still no connection for the event stream");
         } else {
@@ -135,16 +133,16 @@ impl<R: Runtime> Reader<R> {
         retry_at
     }
 
-    /// Issues the call and drains it to its end. When to try again.
+    /// Issues the call and drains it to its end. Returns when to dial again.
     async fn drain(&mut self, mut events: R::Events) -> Result<Instant, Over> {
         let (at, wall) = (self.clock.now(), self.clock.wall());
-        // The first poll issues the call. Only then is it true that we have subscribed.
+        // The first poll issues the call, so the subscribe is reported only after it.
         let mut item = poll_fn(|cx| Poll::Ready(events.poll_next_unpin(cx))).await;
         self.backoff.issued(at);
         self.outlet.change(StreamChange::Subscribed { at, wall });
         tracing::info!("subscribed to the event stream");
 
-        // One that was meant for a stream before this.
+        // Discards a notification that was for an earlier stream.
         let _ = self.renew.notified().now_or_never();
         let (mut delivered, mut read) = (false, 0_u64);
         let error = loop {
@@ -169,9 +167,8 @@ impl<R: Runtime> Reader<R> {
                 Some(Err(error)) => break Some(error),
                 None => break None,
             }
-            // A burst must not keep the writer, who may share this thread, from its turn, nor the
-            // transport from the socket: tokio looks for what has arrived there whenever all have
-            // yielded, and otherwise after 61 turns of anybody.
+            // A burst must not starve the writer, which may share this thread, or the transport:
+            // tokio polls the sockets when every task has yielded, and otherwise every 61 polls.
             read += 1;
             if read % AT_ONCE == 0 {
                 tokio::task::yield_now().await;
@@ -183,8 +180,8 @@ impl<R: Runtime> Reader<R> {
         Ok(self.ended(at, delivered, error))
     }
 
-    /// The stream panicked, or we did. Whatever was queued is lost; the list that follows the next
-    /// subscribe shows it. When to try again.
+    /// The stream or the reader panicked. Queued events are lost; the list that follows the next
+    /// subscribe covers them. Returns when to dial again.
     fn panicked(&mut self, panic: &(dyn Any + Send)) -> Instant {
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
@@ -211,7 +208,7 @@ impl<R: Runtime> Reader<R> {
         })
     }
 
-    /// A call is over that was issued at `issued`. When to try again.
+    /// A call that was issued at `issued` has ended. Returns when to dial again.
     fn ended(&mut self, issued: Instant, delivered: bool, error: Option<CallError>) -> Instant {
         let at = self.clock.now();
         let at_once = at.since(issued) < self.policy.settings().at_once;
@@ -222,7 +219,7 @@ impl<R: Runtime> Reader<R> {
             StreamEnd::NeverOffered | StreamEnd::Disabled => {
                 tracing::info!(?why, ?retry_in, "the runtime offers no event stream");
             }
-            why => tracing::warn!(?why, ?retry_in, "the event stream is over"),
+            why => tracing::warn!(?why, ?retry_in, "the event stream ended"),
         }
         self.outlet
             .change(StreamChange::Ended { at, why, retry_at });
@@ -232,19 +229,19 @@ impl<R: Runtime> Reader<R> {
 
 const OPERATION: &str = "GetContainerEvents";
 
-/// Events were lost between us and the writer. A new subscribe makes the writer list.
+/// Events were lost on the way to the writer. A new subscribe makes the writer list.
 fn too_far_behind() -> CallError {
-    let message = "ended by us: more waits for the writer than can be kept";
+    let message = "ended by the reader: too many events are queued for the writer";
     CallError::new(OPERATION, CallErrorKind::Cancelled, message)
 }
 
-/// The stream reports nothing of what reads show.
+/// The stream reports no event while reads show changes.
 fn silent() -> CallError {
-    let message = "ended by us: no event arrived while reads showed changes";
+    let message = "ended by the reader: no event arrived while reads showed changes";
     CallError::new(OPERATION, CallErrorKind::Cancelled, message)
 }
 
-/// The way to the writer, and what waits for it to be free.
+/// The channel to the writer, and the queue for it.
 struct Outlet {
     queue: Queue,
     out: ObservationSender,
@@ -263,7 +260,7 @@ impl Outlet {
         self.hand_on();
     }
 
-    /// Does `work`, and meanwhile hands on whatever the writer will take.
+    /// Does `work`, and meanwhile hands over queued observations as the channel has room.
     async fn during<W: Future>(&mut self, work: W) -> Result<W::Output, Over> {
         let mut work = pin!(work);
         loop {
@@ -280,7 +277,7 @@ impl Outlet {
         }
     }
 
-    /// Hands on what the writer has room for now.
+    /// Hands over as many observations as the channel has room for.
     fn hand_on(&mut self) {
         self.out.hand_over(&mut self.queue);
     }

@@ -1,29 +1,29 @@
-//! How a stream ended, told by the phase in which it did.
+//! Classifies how a stream ended, by the phase in which it ended.
 //!
-//! Codes say little: tonic makes `Unknown` out of a lost connection, containerd 1.7 says the same
-//! for "not initialized yet", and CRI-O ends a disabled stream with OK. Only three are taken at
-//! their word: OK, `Unimplemented` and a message over the limit.
+//! Status codes are not reliable: tonic returns `Unknown` for a lost connection, containerd 1.7
+//! returns `Unknown` for "not initialized yet", and CRI-O ends a disabled stream with OK. Only
+//! three are used as they are: OK, `Unimplemented`, and a message over the size limit.
 
 use pleg_runtime::core::{CallError, CallErrorKind, StreamEnd};
 
 /// No call was issued.
 pub(crate) fn of_dial(error: CallError) -> StreamEnd {
     match error.kind {
-        // A runtime written by hand may know before it connects.
+        // A runtime implemented by a test may return this before it connects.
         CallErrorKind::Unimplemented => StreamEnd::NeverOffered,
         _ => StreamEnd::Refused(error),
     }
 }
 
-/// A call was issued and is over: `delivered` says whether an event had arrived on it, `at_once`
-/// whether it ended right after it was issued, and `error` is nothing if it ended with OK.
+/// A call was issued and has ended. `delivered`: an event arrived on it; `at_once`: it ended right
+/// after it was issued; `error`: `None` if it ended with OK.
 pub(crate) fn of_call(delivered: bool, at_once: bool, error: Option<CallError>) -> StreamEnd {
     match error {
         error if delivered => StreamEnd::Ended(error),
         None if at_once => StreamEnd::Disabled,
         None => StreamEnd::Ended(None),
         Some(error) if error.kind == CallErrorKind::Unimplemented => StreamEnd::NeverOffered,
-        // An event did arrive; it was we who could not take it.
+        // An event arrived, but exceeded our size limit.
         Some(error) if error.kind == CallErrorKind::TooLarge => StreamEnd::Ended(Some(error)),
         Some(error) if at_once => StreamEnd::Refused(error),
         Some(error) => StreamEnd::Cut(error),
@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn the_phase_decides() {
+    fn stream_end_follows_from_the_phase() {
         use CallErrorKind::{Failed, TooLarge, Unavailable, Unimplemented};
         let (never, disabled) = (StreamEnd::NeverOffered, StreamEnd::Disabled);
         let ended = |kind: Option<_>| StreamEnd::Ended(kind.map(error));

@@ -1,8 +1,8 @@
 //! Performs the calls of an inspection, several at a time, within one deadline.
 //!
-//! All calls begin after the one stamp and need not wait for each other. The state lives outside of
-//! the calls' futures: when the deadline passes, what was read so far is still there (one container
-//! whose status hangs does not hide the others, invariant 11).
+//! All calls begin after the same stamp and need not wait for each other. The results are kept
+//! outside of the calls' futures, so at the deadline the answers so far are returned: a container
+//! whose status hangs does not hide the others (invariant 11).
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use pleg_runtime::{Row, Runtime, Scope};
 
 use crate::{LIST_CONTAINERS, LIST_SANDBOXES, Limit, status, status_operation};
 
-/// Calls of one inspection that may be under way at once.
+/// The maximum number of concurrent calls of one inspection.
 const CALLS: usize = 8;
 
 pub(crate) async fn inspect<R: Runtime>(

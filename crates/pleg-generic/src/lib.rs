@@ -1,13 +1,13 @@
-//! The read side: performs lists, inspections and single reads when told to, and hands them back
-//! as observations.
+//! The read side: performs lists, inspections and status reads on request, and returns them as
+//! observations.
 //!
-//! A [`Reader`] decides nothing. It stamps when a read began and ended (a status is "as of t" only
-//! if the read that showed it began after t, invariant 3), keeps every call within a deadline, and says
-//! honestly what it could not read: a partial list is an error and no rows (invariant 5), a partial
-//! inspection is what was read and an error. Every future here may be dropped at any time; then
-//! nothing has happened.
+//! A [`Reader`] decides nothing. It stamps the begin and the end of each read (a status is "as of
+//! t" only if the read that showed it began after t, invariant 3), and gives every read a deadline.
+//! A list with a failed call is an error without rows (invariant 5). An inspection with a failed
+//! call returns what was read, and which calls failed. Every future here may be dropped at any
+//! time, without effect.
 //!
-//! May touch: the [`Runtime`] that it was given, and the clock. Nothing is kept between reads.
+//! It uses only its [`Runtime`] and the clock, and keeps no state between reads.
 
 mod inspect;
 
@@ -23,23 +23,22 @@ use pleg_runtime::core::{
 };
 use pleg_runtime::{Row, Runtime, Scope};
 
-/// Reads a runtime when told to.
+/// Reads a runtime on request.
 pub struct Reader<R> {
     runtime: Arc<R>,
     clock: Clock,
 }
 
 impl<R: Runtime> Reader<R> {
-    /// A reader of that runtime. All parts of one driver use one clock.
+    /// A reader of that runtime. It must use the clock of the driver.
     pub fn new(runtime: Arc<R>, clock: Clock) -> Self {
         Self { runtime, clock }
     }
 
     /// Lists the whole node: all sandboxes, then all containers, in upstream's order.
     ///
-    /// Within `deadline` as a whole. The rows are all there, or there are none: after an error or
-    /// a time-out in either call, what had arrived is discarded. Of the `known` ids only the state
-    /// is decoded.
+    /// `deadline` covers both calls. If either fails or times out, there are no rows. Of the
+    /// `known` ids only the state is decoded.
     pub async fn list(&self, ticket: Ticket, deadline: Duration, known: KnownIds) -> List {
         let began = self.clock.now();
         let limit = Limit::new(&self.clock, deadline);
@@ -55,8 +54,8 @@ impl<R: Runtime> Reader<R> {
     /// Inspects one pod: lists its sandboxes and containers by its uid, and reads the status of
     /// each id that is owed one, that the lists show new or changed, or that they do not show.
     ///
-    /// `held` are the ids that the caller holds for the pod. The whole takes no longer than
-    /// `deadline`; what was not answered until then has failed.
+    /// `held` are the ids that the caller holds for the pod. `deadline` covers the whole
+    /// inspection; calls that are not answered by then have failed.
     pub async fn inspect(
         &self,
         ticket: Ticket,
@@ -67,7 +66,7 @@ impl<R: Runtime> Reader<R> {
         inspect::inspect(&*self.runtime, &self.clock, ticket, uid, held, deadline).await
     }
 
-    /// Reads one status for itself.
+    /// Reads the status of one id.
     pub async fn read(
         &self,
         ticket: Ticket,
@@ -88,7 +87,7 @@ impl<R: Runtime> Reader<R> {
         }
     }
 
-    /// Calls `Version`, to see whether the runtime answers.
+    /// Calls `Version`, to check whether the runtime answers.
     pub async fn version(&self, ticket: Ticket, deadline: Duration) -> Version {
         let limit = Limit::new(&self.clock, deadline);
         let answer = limit.hold(VERSION, self.runtime.version()).await;
@@ -99,10 +98,10 @@ impl<R: Runtime> Reader<R> {
         }
     }
 
-    /// What can be expected of the runtime's event stream.
+    /// Returns what the runtime's event stream can be expected to report.
     ///
     /// # Errors
-    /// If the runtime does not say within `deadline`.
+    /// If the runtime does not answer within `deadline`, or the call fails.
     pub async fn event_profile(&self, deadline: Duration) -> Result<EventProfile, CallError> {
         let limit = Limit::new(&self.clock, deadline);
         limit.hold(VERSION, self.runtime.event_profile()).await
@@ -119,7 +118,7 @@ impl<R: Runtime> Reader<R> {
     }
 }
 
-/// Adds a row to those of a list. A row of an id that is not known is decoded as a whole.
+/// Adds a row to those of a list. A row of an unknown id is decoded in full.
 pub fn add(rows: &mut Rows, row: Row<'_>) {
     let known = rows.state_of(row.id(), row.kind(), row.shown());
     if !known && let Some(row) = row.report() {
@@ -153,7 +152,7 @@ const fn status_operation(kind: Kind) -> &'static str {
     }
 }
 
-/// The status of one id; an answer that is about another id is none.
+/// Reads the status of one id. An answer about another id is an error.
 async fn status<R: Runtime>(runtime: &R, id: &Id, kind: Kind) -> Result<Report, CallError> {
     let report = match kind {
         Kind::Sandbox => runtime.sandbox_status(id).await,
@@ -167,7 +166,7 @@ async fn status<R: Runtime>(runtime: &R, id: &Id, kind: Kind) -> Result<Report, 
     Err(CallError::new(operation, CallErrorKind::Malformed, message))
 }
 
-/// The deadline of one read as a whole, whichever calls it is made of.
+/// The deadline of one read, for all its calls together.
 struct Limit {
     at: tokio::time::Instant,
     deadline: Duration,

@@ -1,5 +1,4 @@
-//! What a read says when all goes well, and what it says when it does not: against a runtime made
-//! by hand, in paused time.
+//! Results of reads, successful and failed, with a hand-written runtime in paused time.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,12 +18,12 @@ use pleg_runtime::{Row, Runtime, RuntimeVersion, Scope};
 
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// A node written down by hand: rows for the lists, answers for the statuses.
+/// A hand-written node: rows for the lists, answers for the statuses.
 #[derive(Default)]
 struct Node {
     rows: Vec<Report>,
     statuses: BTreeMap<Id, Report>,
-    /// Operations that fail, after their rows were handed over, or hang.
+    /// Operations that hang, or that fail after their rows were passed.
     fails: BTreeMap<&'static str, CallErrorKind>,
     hangs: BTreeSet<&'static str>,
     /// Ids whose status hangs or fails.
@@ -44,7 +43,7 @@ impl Node {
         self.status(id, kind)
     }
 
-    /// A status without a row; as in CRI it does not say the sandbox.
+    /// A status without a row. As in CRI it does not name the sandbox.
     fn status(mut self, id: &str, kind: Kind) -> Self {
         self.statuses.insert(id.into(), report(id, kind));
         self
@@ -177,7 +176,7 @@ fn report(id: &str, kind: Kind) -> Report {
     }
 }
 
-/// Ids that are held as running, whose statuses are owed.
+/// Ids that are held as running and whose statuses are owed.
 fn held(ids: &[(&str, Kind)]) -> Vec<HeldId> {
     let held = |(id, kind): &(&str, Kind)| HeldId {
         id: Id::from(*id),
@@ -197,7 +196,7 @@ fn pod() -> PodUid {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_reads_sandboxes_first_and_is_stamped_around_its_calls() {
+async fn list_reads_sandboxes_first_and_is_stamped_around_its_calls() {
     let (node, reader) = Node::one_pod().reader();
     let list = reader
         .list(Ticket::from(7), DEADLINE, KnownIds::default())
@@ -214,7 +213,7 @@ async fn a_list_reads_sandboxes_first_and_is_stamped_around_its_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_of_which_any_call_fails_has_no_rows() {
+async fn list_with_a_failed_call_has_no_rows() {
     for operation in ["ListPodSandbox", "ListContainers"] {
         let mut node = Node::one_pod();
         node.fails.insert(operation, CallErrorKind::Unavailable);
@@ -232,7 +231,7 @@ async fn a_list_of_which_any_call_fails_has_no_rows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_hangs_ends_at_its_deadline_and_names_the_call() {
+async fn list_that_hangs_ends_at_its_deadline_and_names_the_call() {
     for operation in ["ListPodSandbox", "ListContainers"] {
         let mut node = Node::one_pod();
         node.hangs.insert(operation);
@@ -251,7 +250,7 @@ async fn a_list_that_hangs_ends_at_its_deadline_and_names_the_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_inspection_reads_what_is_listed_and_what_is_held() {
+async fn inspection_reads_listed_and_held_ids() {
     let (node, reader) = Node::one_pod().status("h", Kind::Container).reader();
     let inspection = reader
         .inspect(
@@ -269,7 +268,7 @@ async fn an_inspection_reads_what_is_listed_and_what_is_held() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_container_status_learns_its_sandbox_from_the_list_row() {
+async fn container_status_takes_its_sandbox_from_the_list_row() {
     let (_, reader) = Node::one_pod().reader();
     let inspection = reader.inspect(Ticket::from(1), &pod(), &[], DEADLINE).await;
     let a = &inspection.found[0];
@@ -280,7 +279,7 @@ async fn a_container_status_learns_its_sandbox_from_the_list_row() {
     assert_eq!(a.identity.pod, Some(pod()));
 }
 
-/// Nothing but the two lists where the lists show what is held.
+/// Only the two lists, if they show what is held.
 #[tokio::test(start_paused = true)]
 async fn unchanged_pod_takes_two_calls() {
     let (node, reader) = Node::one_pod().reader();
@@ -303,7 +302,7 @@ async fn unchanged_pod_takes_two_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unheard_of_uid_has_nothing_and_that_is_an_answer() {
+async fn unknown_uid_is_answered_with_nothing() {
     let (_, reader) = Node::one_pod().reader();
     let inspection = reader
         .inspect(Ticket::from(1), &"nobody".into(), &[], DEADLINE)
@@ -313,7 +312,7 @@ async fn an_unheard_of_uid_has_nothing_and_that_is_an_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gone_is_what_was_held_and_neither_listed_nor_found() {
+async fn gone_ids_are_held_and_neither_listed_nor_found() {
     // `h`: held, not listed, NotFound. `a`: held, listed, NotFound. `b`: listed, NotFound.
     let (_, reader) = Node::one_pod()
         .without_status("a")
@@ -333,7 +332,7 @@ async fn gone_is_what_was_held_and_neither_listed_nor_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_status_is_told_beside_the_others() {
+async fn failed_status_is_returned_beside_the_others() {
     let mut node = Node::one_pod();
     node.failing.insert("a".into());
     let (_, reader) = node.reader();
@@ -353,7 +352,7 @@ async fn failed_status_is_told_beside_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_list_makes_the_inspection_partial_and_hides_no_held_id() {
+async fn failed_list_makes_the_inspection_partial_and_no_held_id_gone() {
     let mut node = Node::one_pod();
     node.fails
         .insert("ListPodSandbox", CallErrorKind::Unavailable);
@@ -368,7 +367,7 @@ async fn a_failed_list_makes_the_inspection_partial_and_hides_no_held_id() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_status_that_hangs_keeps_the_others() {
+async fn hanging_status_does_not_withhold_the_others() {
     let mut node = Node::one_pod();
     node.hanging.insert("a".into());
     let (_, reader) = node.reader();
@@ -383,7 +382,7 @@ async fn one_status_that_hangs_keeps_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_that_hang_leave_the_held_ids() {
+async fn hanging_lists_do_not_make_held_ids_gone() {
     let mut node = Node::one_pod();
     node.hangs.extend(["ListPodSandbox", "ListContainers"]);
     let (_, reader) = node.reader();
@@ -396,7 +395,7 @@ async fn lists_that_hang_leave_the_held_ids() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_under_way_are_bounded() {
+async fn concurrent_calls_are_bounded() {
     let mut node = Node::default().with("s", Kind::Sandbox, "pod", None);
     for n in 0..100 {
         node = node.with(&format!("c{n:03}"), Kind::Container, "pod", Some("s"));
@@ -409,7 +408,7 @@ async fn calls_under_way_are_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_inspection_that_is_dropped_leaves_no_call_behind() {
+async fn dropped_inspection_leaves_no_call_in_flight() {
     let mut node = Node::one_pod();
     node.hanging.insert("a".into());
     let (node, reader) = node.reader();
@@ -422,7 +421,7 @@ async fn an_inspection_that_is_dropped_leaves_no_call_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_single_read_is_one_call() {
+async fn status_read_makes_one_call() {
     let mut node = Node::one_pod();
     node.hanging.insert("b".into());
     let (node, reader) = node.reader();
@@ -445,7 +444,7 @@ async fn a_single_read_is_one_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_about_another_id_is_no_answer() {
+async fn answer_for_another_id_is_an_error() {
     let mut node = Node::one_pod();
     node.statuses
         .insert("a".into(), report("b", Kind::Container));

@@ -1,18 +1,18 @@
-//! The only place that reads a clock.
+//! The only module that reads a clock.
 //!
-//! Instants come from tokio's clock, so that paused time in a test is the truth for everyone;
-//! the wall clock is read once per subscribe and once per received event (invariant 6, latency) and
-//! for display.
+//! Instants come from tokio's clock, so that all code follows the paused time of a test. The wall
+//! clock is read once per subscribe and once per received event (for plausibility, invariant 6, and
+//! for latency), and for display.
 
 use std::time::Duration;
 
 use pleg_core::{Instant, WallTime};
 
-/// A clock with its own origin. Cheap to copy; all parts of one driver use one.
+/// A clock with its own origin. Cheap to copy; all parts of one generator use the same one.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     origin: tokio::time::Instant,
-    /// What the wall clock showed at the origin, if it goes with the instants.
+    /// The wall clock at the origin, if it advances with the instants.
     wall: Option<WallTime>,
 }
 
@@ -29,11 +29,11 @@ impl Clock {
         }
     }
 
-    /// A clock whose wall clock shows `wall` now and goes with its instants from then on, whatever
-    /// the host's does.
+    /// A clock whose wall clock shows `wall` now and advances with its instants, independently of
+    /// the host's.
     ///
     /// For tests and simulations on paused time: there the instants run ahead of the host's wall
-    /// clock, which must look as if it had been set back (invariant 6).
+    /// clock, which would look like a clock step (invariant 6).
     #[must_use]
     pub fn start_at(wall: WallTime) -> Self {
         let clock = Self::start();
@@ -51,7 +51,7 @@ impl Clock {
         Instant::from_origin(tokio::time::Instant::now().saturating_duration_since(self.origin))
     }
 
-    /// The same instant for tokio's timers; one that is too far away lies 30 years ahead.
+    /// The same instant for tokio's timers, at most 30 years after the origin.
     #[allow(clippy::disallowed_methods, reason = "this is the clock")]
     #[must_use]
     pub fn tokio(&self, at: Instant) -> tokio::time::Instant {
@@ -67,7 +67,7 @@ impl Clock {
         tokio::time::sleep_until(self.tokio(at)).await;
     }
 
-    /// Our wall clock.
+    /// The local wall clock.
     #[must_use]
     pub fn wall(&self) -> WallTime {
         match self.wall {
@@ -77,7 +77,7 @@ impl Clock {
     }
 }
 
-/// Our wall clock.
+/// The host's wall clock.
 #[allow(clippy::disallowed_methods, reason = "this is the clock")]
 #[must_use]
 pub fn wall() -> WallTime {
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wall_clock_that_was_given_goes_with_the_instants() {
+    fn given_wall_clock_advances_with_the_instants() {
         let given = WallTime::from_nanos(1_700_000_000_000_000_000);
         let clock = Clock::start_at(given);
         for _ in 0..3 {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn else_it_is_the_hosts() {
+    fn default_wall_clock_is_the_hosts() {
         let (before, shown, after) = (wall(), Clock::start().wall(), wall());
         assert!(before <= shown && shown <= after);
     }

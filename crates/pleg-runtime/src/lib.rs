@@ -1,8 +1,8 @@
-//! The seam between a pod lifecycle event generator and a container runtime.
+//! The interface between a pod lifecycle event generator and a container runtime.
 //!
-//! [`Runtime`] is what the sources call: two lists, two statuses, the event stream. It speaks the
-//! domain types of `pleg-core` only, so that a runtime can be written by hand in a test, without
-//! gRPC, and so that no wire type reaches the core. [`clock`] is the one place that reads a clock.
+//! [`Runtime`] has the calls that the generator makes: two lists, two statuses, the event stream
+//! and `Version`. It uses only domain types of `pleg-core`, so that a test can implement a runtime
+//! without gRPC and no wire type reaches the core. [`clock`] is the only module that reads a clock.
 
 pub mod clock;
 mod row;

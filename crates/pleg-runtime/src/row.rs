@@ -1,14 +1,14 @@
-//! One row of a list, on its way from a runtime to whoever listed.
+//! One row of a list, as a runtime passes it to the caller.
 
 use std::fmt;
 
 use pleg_core::{Kind, Report, ReportedState};
 
-/// One row of a list: its id, kind and state at once, everything else on demand.
+/// One row of a list. Its id, kind and state are decoded, everything else is decoded on demand.
 ///
-/// A runtime that is written by hand makes one [from](From) a [`Report`]. One that receives encoded
-/// rows makes [`encoded`](Self::encoded) ones: most rows of most lists are of ids whose identity is
-/// known, and need not be decoded as a whole.
+/// A runtime that a test implements makes rows [from](From) a [`Report`]. A runtime that receives
+/// encoded rows makes [`encoded`](Self::encoded) ones: the identity of most ids is known, so most
+/// rows need not be decoded in full.
 pub struct Row<'a>(What<'a>);
 
 enum What<'a> {
@@ -22,8 +22,8 @@ enum What<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// A row that `decode` decodes as a whole. It returns `None` if it cannot; then the list must
-    /// fail.
+    /// An encoded row. `decode` decodes it in full, and returns `None` if it is invalid; then the
+    /// list must fail.
     pub const fn encoded(
         id: &'a str,
         kind: Kind,
@@ -54,7 +54,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The state that it shows.
+    /// The reported state.
     pub fn shown(&self) -> ReportedState {
         match &self.0 {
             What::Report(report) => report.shown,
@@ -62,7 +62,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// All that it says; none if that cannot be made out. Then the list it is from will fail.
+    /// The row decoded in full; `None` if it is invalid. Then the list fails.
     pub fn report(self) -> Option<Report> {
         match self.0 {
             What::Report(report) => Some(*report),

@@ -7,49 +7,49 @@ use pleg_core::{CallError, EventProfile, Id, PodUid, Report, RuntimeEvent};
 
 use crate::row::Row;
 
-/// Which rows a list shall show.
+/// Which rows a list returns.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// All of the node.
+    /// All rows of the node.
     Node,
-    /// Those whose pod-uid label names the pod.
+    /// Rows whose pod-uid label is this uid.
     Pod(PodUid),
 }
 
-/// What a runtime says of itself.
+/// The answer to `Version`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RuntimeVersion {
     /// Its name, for example `containerd`.
     pub name: String,
     /// Its version, for example `1.7.24`.
     pub version: String,
-    /// The version of the CRI that it speaks.
+    /// The version of the CRI that it implements.
     pub api: String,
 }
 
-/// A container runtime, as far as a pod lifecycle event generator needs it.
+/// The calls of a container runtime that a pod lifecycle event generator needs.
 ///
-/// Every call must end by itself: an implementation that talks to somebody else has a deadline of
-/// its own (the callers have theirs too, and drop a call that is over it). Every future may be
+/// Every call must end by itself: an implementation that makes remote calls sets a deadline on
+/// each. (The callers also have deadlines, and drop a call that exceeds one.) Every future may be
 /// dropped at any time.
 pub trait Runtime: Send + Sync + 'static {
     /// The event stream of [`Runtime::subscribe`].
     type Events: Stream<Item = Result<RuntimeEvent, CallError>> + Send + Unpin + 'static;
 
-    /// Hands over every sandbox in `scope`, one by one.
+    /// Passes every sandbox in `scope` to `row`, one by one.
     ///
     /// # Errors
-    /// If the list is not complete; rows handed over before that are worth nothing (invariant 5).
+    /// If the list is not complete. Rows passed before that say nothing (invariant 5).
     fn list_sandboxes(
         &self,
         scope: &Scope,
         row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> impl Future<Output = Result<(), CallError>> + Send;
 
-    /// Hands over every container in `scope`, one by one.
+    /// Passes every container in `scope` to `row`, one by one.
     ///
     /// # Errors
-    /// If the list is not complete; rows handed over before that are worth nothing (invariant 5).
+    /// If the list is not complete. Rows passed before that say nothing (invariant 5).
     fn list_containers(
         &self,
         scope: &Scope,
@@ -59,35 +59,35 @@ pub trait Runtime: Send + Sync + 'static {
     /// The status of one sandbox.
     ///
     /// # Errors
-    /// `NotFound` if there is none of this id; any other failure of the call.
+    /// `NotFound` if the id does not exist; any other failure of the call.
     fn sandbox_status(&self, id: &Id) -> impl Future<Output = Result<Report, CallError>> + Send;
 
     /// The status of one container.
     ///
     /// # Errors
-    /// `NotFound` if there is none of this id; any other failure of the call.
+    /// `NotFound` if the id does not exist; any other failure of the call.
     fn container_status(&self, id: &Id) -> impl Future<Output = Result<Report, CallError>> + Send;
 
-    /// Connects and prepares the event stream; the call itself is issued when the stream is
-    /// polled for the first time.
+    /// Connects and prepares the event stream. The call itself is issued when the stream is first
+    /// polled.
     ///
-    /// It must not wait for the runtime's answer: runtimes withhold the response headers until
-    /// the first event, so on a quiet node that answer comes after hours.
+    /// It must not wait for the runtime's response: runtimes send the response headers with the
+    /// first event, so on a quiet node that can take hours.
     ///
-    /// The stream ends with `None` if the runtime ended it in good order, and after an error.
+    /// The stream ends with `None` if the runtime ended it with OK, and after an error.
     ///
     /// # Errors
-    /// If no connection can be had: nothing was issued.
+    /// If no connection can be made. Then no call was issued.
     fn subscribe(&self) -> impl Future<Output = Result<Self::Events, CallError>> + Send;
 
-    /// What the runtime says of itself; also the cheapest sign of life.
+    /// The name and version of the runtime. It is also the cheapest check that the runtime answers.
     ///
     /// # Errors
     /// Any failure of the call.
     fn version(&self) -> impl Future<Output = Result<RuntimeVersion, CallError>> + Send;
 
-    /// What can be expected of this runtime's event stream. Asked for after each subscribe. By
-    /// default that of an unknown runtime.
+    /// What this runtime's event stream can be expected to report. Requested after each subscribe.
+    /// By default [`EventProfile::UNKNOWN`].
     ///
     /// # Errors
     /// Any failure of a call that this makes.

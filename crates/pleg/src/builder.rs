@@ -1,4 +1,4 @@
-//! Putting a generator together and starting it.
+//! Configures and starts a generator.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,12 +23,13 @@ use crate::requests::Requests;
 use crate::subscription::{Announcer, Subscription};
 use crate::sync::{mpsc, watch};
 
-/// How many observations of the stream may wait for the writer before the reader joins them.
+/// How many observations of the stream may wait for the writer before the reader joins further
+/// ones.
 const STREAM_QUEUE: usize = 256;
-/// How many commands may wait for the writer before those who ask wait.
+/// How many commands may wait for the writer before callers wait.
 const COMMAND_QUEUE: usize = 256;
 
-/// A generator that is not started yet.
+/// A generator that has not been started.
 pub struct Builder<R> {
     runtime: Arc<R>,
     settings: Settings,
@@ -47,7 +48,7 @@ impl<R> fmt::Debug for Builder<R> {
 }
 
 impl Pleg {
-    /// A generator of the pods of `runtime`.
+    /// A builder for a generator of the pods of `runtime`.
     pub fn builder<R: Runtime>(runtime: R) -> Builder<R> {
         Builder {
             runtime: Arc::new(runtime),
@@ -61,53 +62,54 @@ impl Pleg {
 }
 
 impl<R: Runtime> Builder<R> {
-    /// Where it hears from: `Evented` by default.
+    /// Which sources it uses: `Evented` by default.
     #[must_use]
     pub const fn mode(mut self, mode: Mode) -> Self {
         self.settings.mode = mode;
         self
     }
 
-    /// All settings at once, the mode included.
+    /// All settings at once, including the mode.
     #[must_use]
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
         self
     }
 
-    /// How soon and how often a lost stream is asked for again.
+    /// How soon and how often a lost stream is subscribed again.
     #[must_use]
     pub fn reconnect(mut self, reconnect: ReconnectSettings) -> Self {
         self.reconnect = reconnect;
         self
     }
 
-    /// The clock that it goes by; by default one that starts with it. A test on paused time gives it
-    /// one whose wall clock goes along ([`Clock::start_at`]).
+    /// The clock that it uses; by default a new one. A test on paused time needs one whose wall
+    /// clock advances with the paused time ([`Clock::start_at`]).
     #[must_use]
     pub const fn clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// A subscription that misses nothing: what exists at the start is announced to it first.
+    /// A subscription from the start. What exists then is announced first, marked as
+    /// [`initial`](pleg_core::PodLifecycleEvent::initial).
     pub fn subscribe(&mut self) -> Subscription {
         self.subscribers.subscribe()
     }
 
-    /// Announcements with upstream's semantics, from the start. There is one such queue; asking
-    /// again replaces it.
+    /// A queue of announcements with upstream's semantics, from the start. There is one such queue;
+    /// a second call replaces it.
     pub fn upstream_fifo(&mut self) -> Fifo {
         let (sender, queue) = fifo();
         self.fifo = Some(sender);
         queue
     }
 
-    /// Starts it, on the present tokio runtime. It makes no call before this and needs nobody to
-    /// answer: it waits for its runtime for ever.
+    /// Starts the generator on the current tokio runtime. The container runtime need not be
+    /// running: the generator waits for it for ever.
     ///
     /// # Errors
-    /// If a setting cannot be used.
+    /// If a setting is invalid.
     pub fn spawn(self) -> Result<Pleg, StartError> {
         crate::metrics::describe();
         let clock = self.clock.unwrap_or_else(Clock::start);

@@ -1,6 +1,5 @@
-//! The published map. One writer (the driver) puts views in; anyone reads, at any time, and
-//! never blocks it: what is shared is a reference-counted status, and no guard of the map is held
-//! for longer than a copy takes.
+//! The published cache. The driver is its only writer. Readers never block the writer: statuses are
+//! reference-counted, and a guard of the map is held only while one is cloned.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,21 +15,21 @@ pub(crate) struct Published {
     ends: DashMap<PodUid, Arc<[TerminalRecord]>>,
     /// The begin of the last complete list in nanoseconds; zero if there was none.
     swept: AtomicU64,
-    /// The begin of the last list that confirmed every pod there was.
+    /// The begin of the last list that confirmed every pod, in nanoseconds.
     confirmed: AtomicU64,
 }
 
-/// What is shown of a pod.
+/// The cache entry of a pod.
 #[derive(Clone, Debug)]
 struct ReportedState {
     view: PodView,
-    /// The last list that had confirmed every pod when this was written: it says nothing of this,
-    /// a later one does.
+    /// `confirmed` when this entry was written: that list does not confirm the entry, a later one
+    /// does.
     written_after: u64,
 }
 
 impl ReportedState {
-    /// As fresh as it is, where `confirmed` was read before this was.
+    /// The view with its present `as_of`. `confirmed` must have been read before this entry.
     fn view(&self, confirmed: u64) -> PodView {
         let mut view = self.view.clone();
         if confirmed > self.written_after {
@@ -52,7 +51,7 @@ impl Published {
         );
     }
 
-    /// Nothing of the pod exists any more; that is known as freshly as the pod was.
+    /// Nothing of the pod exists any more. Its entry becomes "nothing", as fresh as the pod was.
     pub(crate) fn withdraw(&self, uid: &PodUid) {
         let confirmed = self.confirmed.load(Ordering::Acquire);
         if let Some(mut shown) = self.pods.get_mut(uid) {
@@ -60,15 +59,15 @@ impl Published {
             let nothing = Arc::new(PodStatus::nothing(uid.clone()));
             *shown = ReportedState {
                 view: PodView::new(nothing, view.as_of, view.inspected),
-                // No list confirms what it does not show.
+                // No list confirms an entry of a pod that it does not show.
                 written_after: u64::MAX,
             };
         }
     }
 
-    /// A complete list began: what is not in the map does not exist as of then.
+    /// A complete list began at `as_of`: pods that are not in the map did not exist then.
     pub(crate) fn sweep(&self, as_of: Instant, gone: &[PodUid]) {
-        // First, so that whoever misses a pod that goes here also finds that there was a sweep.
+        // Before the removals: a reader that no longer finds a pod must see that there was a list.
         self.swept.store(as_of.as_nanos(), Ordering::Release);
         for uid in gone {
             let is_nothing = |_: &PodUid, shown: &ReportedState| shown.view.status.is_nothing();
@@ -78,12 +77,12 @@ impl Published {
 
     /// A list showed these pods unchanged.
     ///
-    /// Where these are all pods, that is one number: a quiet node is confirmed once a minute, and
-    /// whoever reads is the one to compare.
+    /// If these are all pods, only one number is stored, and readers compare it. So confirming a
+    /// quiet node does not write every entry.
     pub(crate) fn confirm(&self, as_of: Instant, pods: &Confirmed) {
         match pods {
             Confirmed::All => {
-                // There is one writer.
+                // Only one task writes, so no compare-and-swap is needed.
                 let before = self.confirmed.load(Ordering::Acquire);
                 let confirmed = before.max(as_of.as_nanos());
                 self.confirmed.store(confirmed, Ordering::Release);
@@ -109,13 +108,14 @@ impl Published {
     pub(crate) fn get(&self, uid: &PodUid) -> PodView {
         loop {
             let swept = self.swept();
-            // Before the pod: what was written since is not covered by it.
+            // Before the pod: an entry written later is not confirmed by it.
             let confirmed = self.confirmed.load(Ordering::Acquire);
             if let Some(shown) = self.pods.get(uid) {
                 return shown.view(confirmed);
             }
-            // Read before the map, it may be older than what was swept out of the map; read after
-            // it, newer than a pod that appeared. There is a sweep a second at most.
+            // If it was read before the map, it may be older than a removal from the map; if after,
+            // newer than a pod that appeared. Both reads must agree. Lists are a second apart, so
+            // this loop ends.
             if self.swept() == swept {
                 return PodView::new(Arc::new(PodStatus::nothing(uid.clone())), swept, None);
             }
@@ -153,9 +153,9 @@ mod tests {
         Some(Instant::from_nanos(nanos))
     }
 
-    /// One number confirms what is there, and nothing that is written or withdrawn after it.
+    /// One number confirms all entries, except those written or withdrawn after it.
     #[test]
-    fn all_pods_are_confirmed_and_only_those_there_are() {
+    fn confirming_all_pods_does_not_confirm_later_entries() {
         let (cache, p) = (Published::default(), PodUid::from("p"));
         let put = |as_of| {
             let nothing = Arc::new(PodStatus::nothing(p.clone()));
@@ -171,9 +171,9 @@ mod tests {
         confirm(7);
         put(at(9));
         confirm(8);
-        assert_eq!(cache.get(&p).as_of, at(9), "it never goes back");
+        assert_eq!(cache.get(&p).as_of, at(9), "as_of never goes back");
         cache.withdraw(&p);
         confirm(12);
-        assert_eq!(cache.get(&p).as_of, at(9), "no list confirms what is gone");
+        assert_eq!(cache.get(&p).as_of, at(9), "no list confirms it");
     }
 }

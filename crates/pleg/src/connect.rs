@@ -1,14 +1,14 @@
-//! Reaching a CRI runtime by its endpoint (feature `cri`).
+//! A generator for a CRI runtime, by its endpoint (feature `cri`).
 
 use pleg_cri::{ConfigError, CriConfig, CriRuntime, EndpointError};
 
 use crate::builder::Builder;
 use crate::handle::Pleg;
 
-/// A CRI runtime that cannot be meant.
+/// An invalid endpoint or CRI configuration.
 ///
-/// That nobody answers is no error here: connecting is lazy, and the generator waits for its
-/// runtime for ever. `pleg_cri::diagnose` says what is wrong with an endpoint.
+/// A runtime that does not respond is not such an error: the generator connects lazily and waits
+/// for its runtime for ever. `pleg_cri::diagnose` finds out what is wrong with an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct ConnectError {
@@ -32,12 +32,12 @@ impl From<ConfigError> for ConnectError {
 }
 
 impl Pleg {
-    /// A generator of the pods of the CRI runtime at `endpoint`, for example
-    /// `unix:///run/containerd/containerd.sock`. Needs a tokio runtime; connects when it is
-    /// started, and again whenever it must.
+    /// A builder for a generator of the pods of the CRI runtime at `endpoint`, for example
+    /// `unix:///run/containerd/containerd.sock`. Needs a tokio runtime. It connects when it is
+    /// started, and reconnects when necessary.
     ///
     /// # Errors
-    /// If the endpoint is no unix socket's address.
+    /// If the endpoint is not the address of a unix socket.
     pub fn connect(endpoint: &str) -> Result<Builder<CriRuntime>, ConnectError> {
         let config = CriConfig::new(endpoint.parse()?);
         Ok(Self::builder(CriRuntime::new(config)?))

@@ -1,5 +1,5 @@
-//! The one writer (invariant 1): a task that owns the machine, feeds it with what the sources observe
-//! and does what it wants done. It makes no call itself and waits for no consumer.
+//! The one writer (invariant 1): a task that owns the reconciler, feeds it with the observations of
+//! the sources and performs its outputs. It makes no call itself and waits for no consumer.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -25,13 +25,13 @@ use crate::outputs::Outputs;
 use crate::requests::Command;
 use crate::sync::mpsc;
 
-/// How long the writer sleeps at most.
+/// The longest sleep of the writer.
 const LONGEST_SLEEP: Duration = Duration::from_secs(15);
 
-/// How long the runtime may take to say what it is.
+/// The deadline of the call that determines the runtime's event profile.
 const PROFILE_DEADLINE: Duration = Duration::from_secs(5);
 
-/// How many observations are taken before others have their turn.
+/// How many observations are handled before the other branches run.
 const AT_ONCE: usize = 16;
 
 /// The writer.
@@ -72,8 +72,8 @@ impl<R: Runtime> Driver<R> {
         }
     }
 
-    /// Turns until it is told to stop. Then all reads are dropped, whoever waits is told, and
-    /// subscriptions end.
+    /// Runs until it is stopped. Then waiters get an error, subscriptions end, and all reads are
+    /// dropped.
     pub(crate) async fn run(
         mut self,
         mut observations: Observations,
@@ -92,13 +92,13 @@ impl<R: Runtime> Driver<R> {
                 Some(observation) = observations.recv() => {
                     self.observe(observation);
                     self.perform_all();
-                    // What has queued meanwhile is taken in one turn.
+                    // Observations that arrived meanwhile are handled in the same turn.
                     for _ in 1..AT_ONCE {
                         let Some(observation) = observations.try_recv() else { break };
                         self.observe(observation);
                         self.perform_all();
                     }
-                    // On one thread with the stream's reader it must not keep it waiting
+                    // The stream's reader may share this thread and must not be blocked
                     // (invariant 8).
                     if observations.more_wait() {
                         tokio::task::yield_now().await;
@@ -114,14 +114,14 @@ impl<R: Runtime> Driver<R> {
             let now = self.clock.now();
             self.machine.handle_backlog(now, observations.more_wait());
             if self.machine.poll_timeout().is_some_and(|due| due <= now) {
-                // Nothing is read for those who gave up.
+                // Nothing is read for waiters that were dropped.
                 self.to.requests.cancel_abandoned(&mut self.machine);
             }
             self.machine.handle_timeout(now);
             self.perform_all();
             self.show();
         }
-        // Whoever waits is told first: a call may take its time to be dropped.
+        // Waiters first: dropping a call may take a while.
         self.to.close(&mut commands);
         self.reads.tasks.shutdown().await;
     }
@@ -136,7 +136,7 @@ impl<R: Runtime> Driver<R> {
             StreamObservation::Change(change) => {
                 metrics::stream_changed(&change);
                 if matches!(change, StreamChange::Subscribed { .. }) {
-                    // It may be another version than before.
+                    // The runtime may have been replaced by another version.
                     self.profile = Profile::Unknown;
                     self.ask_profile();
                 }
@@ -167,14 +167,14 @@ impl<R: Runtime> Driver<R> {
                 self.machine.handle_profile(now, profile);
             }
             Read::Profile(Err(error)) => {
-                tracing::debug!(%error, "the runtime does not say what it is; asking again");
+                tracing::debug!(%error, "cannot determine the runtime's version; asking again after the next list");
                 self.profile = Profile::Unknown;
             }
         }
     }
 
-    /// Asks what can be expected of the event stream, unless it is known. If that fails, it is
-    /// asked again after the next list.
+    /// Requests the event profile, unless it is known. If that fails, it is requested again after
+    /// the next list.
     fn ask_profile(&mut self) {
         if self.profile == Profile::Unknown
             && self.machine.health(self.clock.now()).stream != StreamState::Off
@@ -186,7 +186,7 @@ impl<R: Runtime> Driver<R> {
         }
     }
 
-    /// Does what the machine wants done, in its order.
+    /// Performs the outputs of the reconciler, in their order.
     fn perform_all(&mut self) {
         while let Some(output) = self.machine.poll_output() {
             if let Some(wanted) = self.to.tell(output) {
@@ -195,7 +195,7 @@ impl<R: Runtime> Driver<R> {
         }
     }
 
-    /// Shows what came of a turn, however much was done in it.
+    /// Publishes health, counters and metrics once per turn.
     fn show(&mut self) {
         let now = self.clock.now();
         let health = self.machine.health(now);
@@ -261,13 +261,13 @@ impl<R: Runtime> Driver<R> {
             Output::Resubscribe => self.renew.notify_one(),
             other => tracing::error!(
                 ?other,
-                "the core wants something that this driver cannot do"
+                "the driver does not support this output of the core"
             ),
         }
     }
 }
 
-/// What the read side has ended with.
+/// The result of a read.
 enum Read {
     List(List),
     Inspection(Box<Inspection>),
@@ -276,7 +276,7 @@ enum Read {
     Profile(Result<EventProfile, CallError>),
 }
 
-/// Whether it is known what can be expected of the event stream.
+/// Whether the event profile of the runtime is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Profile {
     Unknown,
@@ -284,7 +284,7 @@ enum Profile {
     Known,
 }
 
-/// The reads under way. Each is answered once, whatever becomes of its task.
+/// The reads in flight. Each has one result, even if its task panics or is cancelled.
 #[derive(Default)]
 struct Reads {
     tasks: JoinSet<Read>,
@@ -311,7 +311,7 @@ impl Reads {
         self.asked.insert(handle.id(), (asked, now, handle));
     }
 
-    /// Drops an inspection. Its answer, if one comes, is ignored by the machine.
+    /// Cancels an inspection. The reconciler ignores its result.
     fn cancel(&self, ticket: Ticket) {
         for (asked, _, handle) in self.asked.values() {
             if matches!(asked, Asked::Inspection(t) if *t == ticket) {
@@ -320,7 +320,7 @@ impl Reads {
         }
     }
 
-    /// The next read that has ended; `None` if none is under way. Cancel safe.
+    /// The next read that ends; `None` if none is in flight. Cancel safe.
     async fn next(&mut self) -> Option<Read> {
         let ended = self.tasks.join_next_with_id().await?;
         Some(match ended {
@@ -332,7 +332,7 @@ impl Reads {
         })
     }
 
-    /// A read that was dropped or has panicked failed.
+    /// The failed result of a read that was cancelled or has panicked.
     fn answer_for(&mut self, error: &JoinError) -> Option<Read> {
         let (asked, began, _) = self.asked.remove(&error.id())?;
         let kind = if error.is_cancelled() {

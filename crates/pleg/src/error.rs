@@ -1,4 +1,4 @@
-//! What can go wrong for those who use the generator.
+//! The errors of the public API.
 
 use std::time::Duration;
 
@@ -9,38 +9,38 @@ use pleg_evented::InvalidPolicy;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// A setting cannot be used.
+    /// A setting is invalid.
     #[error(transparent)]
     Setting(#[from] InvalidSetting),
-    /// A setting of the reconnect policy cannot be used.
+    /// A setting of the reconnect policy is invalid.
     #[error(transparent)]
     Reconnect(#[from] InvalidPolicy),
 }
 
-/// An answer that could not be had.
+/// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
     /// The generator has shut down.
     #[error("the generator has shut down")]
     Closed,
-    /// No newer evidence in time.
+    /// No read newer than the instant ended in time.
     #[error("no newer evidence within {within:?}")]
     DeadlineExceeded {
         /// The time that was given.
         within: Duration,
     },
-    /// The read that was to bring it failed.
+    /// The read for this waiter failed.
     #[error("the pod could not be read: {error}")]
     Read {
-        /// How.
+        /// The error of the read.
         error: CallError,
-        /// The last good view of the pod; older than what was asked for.
+        /// The last good view of the pod, which is older than the requested instant.
         last_good: Box<PodView>,
     },
 }
 
-/// A full list that could not be had.
+/// Why a requested full list did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RelistError {

@@ -1,4 +1,5 @@
-//! Upstream's way of announcing, for parity: one bounded queue, and what does not fit is dropped.
+//! Announcements with upstream's semantics: one bounded queue; an event that does not fit is
+//! dropped.
 
 use pleg_core::{Id, LifecycleType, PodLifecycleEvent, PodUid};
 use tokio::sync::mpsc;
@@ -39,7 +40,7 @@ impl Fifo {
         self.queue.recv().await
     }
 
-    /// What is there now, without waiting.
+    /// The next event if there is one now, without waiting.
     pub fn try_next(&mut self) -> Option<FifoEvent> {
         self.queue.try_recv().ok()
     }
@@ -65,8 +66,8 @@ impl FifoSender {
     }
 }
 
-/// Upstream filters ContainerChanged. A step back that reads have proved against what was
-/// believed it sends as Started, where the container runs; so do we announce it.
+/// Upstream filters ContainerChanged. If a container goes back to running, upstream sends Started;
+/// a new incarnation that runs is announced as Started, too.
 fn as_upstream_sends(announced: &PodLifecycleEvent) -> Option<FifoEvent> {
     if announced.event == LifecycleType::ContainerChanged {
         return None;

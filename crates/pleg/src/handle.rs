@@ -1,4 +1,4 @@
-//! What consumers hold: cheap handles to the running generator.
+//! The handles through which consumers use a running generator.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -18,8 +18,10 @@ use crate::requests::Command;
 use crate::subscription::{Subscribers, Subscription};
 use crate::sync::{mpsc, oneshot, timeout, watch};
 
-/// A running pod lifecycle event generator. Cheap to clone; when [`shutdown`](Self::shutdown) is
-/// called, or the last handle is dropped, it ends.
+/// A running pod lifecycle event generator.
+///
+/// Cheap to clone. It stops when [`shutdown`](Self::shutdown) is called or the last handle is
+/// dropped.
 #[derive(Clone, Debug)]
 pub struct Pleg {
     pub(crate) shared: Arc<Shared>,
@@ -45,30 +47,32 @@ impl Drop for Shared {
 }
 
 impl Pleg {
-    /// What is known of the pod now. A pod of which nothing exists is an answer, not an error:
-    /// its status [`is_nothing`](pleg_core::PodStatus::is_nothing), as of the last complete list.
+    /// The present status of the pod in the cache. A pod that does not exist is an answer, not an
+    /// error: its status [`is_nothing`](pleg_core::PodStatus::is_nothing), as of the last complete
+    /// list.
     ///
-    /// Never blocks, makes no call; may be stale by as much as its `as_of` says.
+    /// Never blocks and makes no call. The status is as old as its `as_of`.
     pub fn get(&self, uid: &PodUid) -> PodView {
         self.shared.published.get(uid)
     }
 
-    /// A view that shows all that a read begun after `after` would have shown: for whoever has
-    /// just changed something in the runtime and must not act on a status from before it.
+    /// A view that shows all that a read begun after `after` shows: for a caller that has changed
+    /// something in the runtime and must not act on a status from before that change.
     ///
-    /// Answered at once if such a read was made already; else one read of this pod is made, and
-    /// shared by all who wait for it and asked before it began. Of a pod in which nothing changed it
-    /// makes two calls. An event never answers it, and no timer does. An `after` in the future is
-    /// read for when it comes. Works for a uid that was never heard of: "as of then, nothing".
+    /// Answered at once if such a read was made already. Otherwise one read of this pod is made and
+    /// shared by all waiters that asked before it began. It makes two calls if nothing changed in
+    /// the pod. No event and no timer answers a waiter. If `after` is in the future, the pod is
+    /// read when that instant comes. For an unknown uid the answer is that the pod does not exist.
     ///
-    /// The states are as new as that. The details of an id that did not change may be older:
-    /// [`inspected`](PodView::inspected) says as of when they are, and
-    /// [`details_newer_than`](Self::details_newer_than) asks for newer ones. A status that failed
-    /// is beside its id, with its error; its state is the later of what was recorded and listed.
+    /// The states are newer than `after`. The details of an id that did not change may be older:
+    /// [`inspected`](PodView::inspected) is their instant, and
+    /// [`details_newer_than`](Self::details_newer_than) requests newer ones. If the status call of
+    /// an id failed, the error is beside that id; its state is the later of recorded and listed
+    /// state.
     ///
     /// # Errors
-    /// If the pod cannot be listed (with the last good view beside the error), if there is no answer
-    /// within `within`, or if the generator shuts down; then it returns at once.
+    /// If the pod cannot be listed (with the last good view beside the error), if there is no
+    /// answer within `within`, or, at once, if the generator shuts down.
     ///
     /// # Cancel safety
     /// Dropping the future only gives up the answer.
@@ -85,11 +89,11 @@ impl Pleg {
         self.wait(uid, after, within, false).await
     }
 
-    /// The same, and every status is read after `after`: for whoever needs details that change
-    /// without a change of state, such as resources and addresses.
+    /// Like [`newer_than`](Self::newer_than), but every status is read after `after`: for details
+    /// that change without a change of state, such as resources and addresses.
     ///
     /// # Errors
-    /// As of [`newer_than`](Self::newer_than), and if one of the statuses cannot be read.
+    /// Those of [`newer_than`](Self::newer_than), and if one of the statuses cannot be read.
     ///
     /// # Cancel safety
     /// Dropping the future only gives up the answer.
@@ -121,7 +125,7 @@ impl Pleg {
         }
     }
 
-    /// Reads the pod now. Requests of the same moment share one read.
+    /// Reads the pod now. Requests that are made before a read begins share that read.
     ///
     /// # Errors
     /// If the read fails, or the generator shuts down.
@@ -138,9 +142,8 @@ impl Pleg {
         self.answer(uid, answer)
     }
 
-    /// Reads the pod now and announces PodSync even if nothing changed: for changes that are no
-    /// change of state, such as resources. A change of state that the read finds is announced
-    /// instead.
+    /// Reads the pod now and announces PodSync even if nothing changed: for changes of details,
+    /// such as resources. If the read finds a change of state, that is announced instead.
     ///
     /// # Errors
     /// If the read fails, or the generator shuts down.
@@ -171,18 +174,18 @@ impl Pleg {
         }
     }
 
-    /// Every pod of which something exists, in no order.
+    /// All pods that exist, in no particular order.
     pub fn snapshot(&self) -> Vec<PodView> {
         self.shared.published.snapshot()
     }
 
-    /// How the pod's containers and sandboxes ended, oldest first, the removed ones too: the last
-    /// three of each name, until they are acknowledged or the pod is gone for ten minutes.
+    /// How the pod's containers and sandboxes ended, oldest first, including removed ones. The last
+    /// three of each name are kept, until they are acknowledged or the pod is gone for ten minutes.
     pub fn terminal_records(&self, uid: &PodUid) -> Arc<[TerminalRecord]> {
         self.shared.published.ends(uid)
     }
 
-    /// The terminal record of this id has been used and may go.
+    /// Acknowledges the terminal record of this id, so that it need not be kept.
     ///
     /// # Cancel safety
     /// Dropping the future may leave the record in place.
@@ -195,15 +198,17 @@ impl Pleg {
             .await;
     }
 
-    /// A subscription to what is announced from now on. What exists already is in the
-    /// [`snapshot`](Self::snapshot) taken after this.
+    /// Subscribes to all announcements from now on. A [`snapshot`](Self::snapshot) that is taken
+    /// afterwards shows what exists already. If the generator is synced, the first delivery is
+    /// [`Delivery::Synced`](crate::Delivery::Synced).
     pub fn subscribe(&self) -> Subscription {
         self.shared.subscribers.subscribe()
     }
 
-    /// What is announced of one pod from now on: for the worker of that pod. It may subscribe before
-    /// the pod exists, and sees it come again after its end. [`get`](Self::get) shows what is known
-    /// when it subscribes.
+    /// Subscribes to the announcements of one pod from now on: for the worker of that pod.
+    ///
+    /// The pod need not exist yet. The subscription continues if the pod is removed and created
+    /// again with the same uid. [`get`](Self::get) shows the status at the time of the call.
     pub fn subscribe_pod(&self, uid: &PodUid) -> Subscription {
         self.shared.subscribers.subscribe_pod(uid)
     }
@@ -219,13 +224,13 @@ impl Pleg {
         }
     }
 
-    /// What the generator has counted since its start: calls by cause, events, misses.
+    /// The counters since the start: events, lists, inspections by cause, missed events.
     pub fn counters(&self) -> Counters {
         self.shared.counters.borrow().clone()
     }
 
-    /// Completes when the cache holds what exists: a complete list was read and everything that
-    /// it showed was inspected once.
+    /// Completes when the cache shows what exists: a complete list was read, and each pod in it was
+    /// inspected or failed once.
     ///
     /// # Errors
     /// [`WaitError::Closed`] if the generator shuts down first.
@@ -241,7 +246,7 @@ impl Pleg {
             .map_err(|_| WaitError::Closed)
     }
 
-    /// Now, on the generator's clock: the instants of [`newer_than`](Self::newer_than) are its.
+    /// Now, on the generator's clock, which [`newer_than`](Self::newer_than) uses.
     pub fn now(&self) -> Instant {
         self.shared.clock.now()
     }
@@ -251,14 +256,14 @@ impl Pleg {
         self.shared.clock
     }
 
-    /// Ends the generator and waits until none of its tasks is left. Whoever waits for an answer
-    /// is told [`WaitError::Closed`], subscriptions end after what was announced.
+    /// Stops the generator and waits until all its tasks have ended. Waiters get
+    /// [`WaitError::Closed`]. Subscriptions end after their last announcement.
     pub async fn shutdown(&self) {
         self.shared.stop.cancel();
         self.shared.tasks.wait().await;
     }
 
-    /// Asks the writer; `None` if it has ended.
+    /// Sends a command to the writer and waits for the reply; `None` if the writer has ended.
     async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Option<T> {
         let (reply, answer) = oneshot::channel();
         self.shared.commands.send(command(reply)).await.ok()?;
@@ -281,7 +286,7 @@ impl Pleg {
     }
 }
 
-/// The generator's health, as it is now and as it changes.
+/// The generator's health, now and as it changes.
 #[derive(Clone, Debug)]
 pub struct HealthWatch {
     health: watch::Receiver<Health>,
@@ -290,8 +295,8 @@ pub struct HealthWatch {
 }
 
 impl HealthWatch {
-    /// What the writer last wrote. Its instants say when things last were so. An observation of the
-    /// event stream that it has not handled is due since it was made.
+    /// What the writer published last. An observation of the event stream that the writer has not
+    /// handled makes its work due since the arrival of that observation.
     pub fn current(&self) -> Health {
         let mut health = self.health.borrow().clone();
         if let Some(since) = self.gauges.waiting_since() {
@@ -300,11 +305,11 @@ impl HealthWatch {
         health
     }
 
-    /// Whether the generator can be relied on, by this caller's look at the clock: a dead writer
+    /// Whether the generator is ready. Computed with the caller's present time, so a dead writer
     /// does not look ready.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason, if it is not ready.
     pub fn ready(&self) -> Result<(), NotReady> {
         if self.health.has_changed().is_err() {
             return Err(NotReady::Closed);
@@ -312,15 +317,15 @@ impl HealthWatch {
         self.current().ready(self.clock.now())
     }
 
-    /// What is wrong without making the node unready.
+    /// The degraded reasons: problems that do not make the node unready.
     pub fn degraded(&self) -> Vec<pleg_core::Degraded> {
         self.current().degraded(self.clock.now())
     }
 
-    /// Completes when the writer has written something new. Returns false once it has shut down.
+    /// Completes when the writer has published a change. Returns false once it has shut down.
     ///
-    /// Readiness and some of the degraded reasons come with time alone: whoever shows them looks
-    /// again now and then.
+    /// Readiness and some degraded reasons also change as time passes, without a publication: a
+    /// caller that shows them must also check periodically.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.

@@ -1,6 +1,6 @@
-//! The interleavings of the writer with its consumers, explored by shuttle: the cache, those who
-//! wait, the subscriptions and the shutdown are the product's own; the machine is driven by a
-//! writer of the tests, on a node that fits into a lock. `just shuttle` runs it.
+//! Interleavings of the writer with its consumers, explored by shuttle. Cache, waiters,
+//! subscriptions and shutdown are the product's own code. A writer of the tests drives the
+//! reconciler, on a small node behind a mutex. `just shuttle` runs them.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests")]
 
@@ -10,8 +10,8 @@ mod samples;
 mod subscriptions;
 mod waiting;
 
-/// Explores a scenario: half of the schedules by chance, half by priorities that change rarely,
-/// which finds what needs few switches at the right places.
+/// Explores a scenario: half of the schedules are random, half use probabilistic concurrency
+/// testing (PCT), which finds bugs that need few switches at the right places.
 fn explore(scenario: impl Fn() + Clone + Send + Sync + 'static) {
     let schedules = std::env::var("PLEG_SCHEDULES").ok();
     let schedules = schedules.and_then(|n| n.parse().ok()).unwrap_or(10_000);

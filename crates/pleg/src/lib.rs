@@ -1,9 +1,9 @@
-//! A pod lifecycle event generator (PLEG): the part of a kubelet that knows what the container
-//! runtime has done to its pods.
+//! A pod lifecycle event generator (PLEG): the part of a kubelet that detects what the container
+//! runtime does to its pods.
 //!
-//! It hears of changes from the runtime's event stream at once, checks itself against slow lists,
-//! and loses nothing that either of them shows. One task owns all that is known; it publishes a
-//! cache, announces lifecycle events and keeps a health state.
+//! It takes changes from the runtime's event stream as they happen, checks the stream against
+//! periodic lists, and loses no change that either source shows. One task owns the pod records. It
+//! publishes a cache, announces lifecycle events and keeps a health state.
 //!
 //! ```
 //! use std::time::Duration;
@@ -28,14 +28,14 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let runtime = Quiet;
-//! // `runtime` is anything that implements `Runtime`: a CRI runtime by its endpoint
-//! // (`CriRuntime` of `pleg-cri`, or `Pleg::connect`), or one made by hand in a test.
+//! // `runtime` implements `Runtime`: a CRI runtime (`CriRuntime` of `pleg-cri`, or
+//! // `Pleg::connect`), or one that a test implements.
 //! let mut builder = pleg::Pleg::builder(runtime);
 //! let mut events = builder.subscribe();
 //! let pleg = builder.spawn()?;
 //! pleg.wait_until_synced().await?;
 //!
-//! // Lifecycle events. When one arrives, the cache shows it already.
+//! // When a lifecycle event arrives, the cache shows it already.
 //! let watching = pleg.clone();
 //! tokio::spawn(async move {
 //!     while let Some(delivery) = events.next().await {
@@ -44,17 +44,18 @@
 //!                 let id = event.subject.as_ref().map(|s| &s.id);
 //!                 println!("{} {}/{} {id:?}", event.event, event.namespace, event.pod_name);
 //!             }
-//!             // Too slow for too long: go on from what exists now.
+//!             pleg::Delivery::Synced => println!("all that existed at the start was announced"),
+//!             // This task was too slow, and ends were lost: continue from a snapshot.
 //!             _ => println!("{} pods", watching.snapshot().len()),
 //!         }
 //!     }
 //! });
 //!
-//! // After changing something in the runtime: a status that cannot be from before the change.
+//! // After a change in the runtime: get a status that is newer than the change.
 //! let changed = pleg.now();
 //! let uid = "8b9c7f0e-pod".into();
 //! let view = pleg.newer_than(&uid, changed, Duration::from_secs(10)).await?;
-//! assert!(view.status.is_nothing(), "as of then, nothing: an answer, not an error");
+//! assert!(view.status.is_nothing(), "a pod that does not exist is an answer, not an error");
 //!
 //! pleg.health().ready()?;
 //! pleg.shutdown().await;
@@ -64,19 +65,22 @@
 //!
 //! # What is guaranteed
 //!
-//! * State only moves forward: late, doubled, swapped and replayed events do no harm. Where
-//!   reads prove that something believed was wrong, a new incarnation of the id is announced.
-//! * [`Pleg::newer_than`] is answered by reads alone, never by an event or a timer.
-//! * Each transition of an (id, incarnation) is announced at most once, and each to a
-//!   [`Subscription`] that keeps up; one that lags never loses an end in silence.
-//! * A hung pod is a hung pod: the others go on, and the node stays ready.
-//! * There is no last retry. When a lost stream is back, it is used again.
+//! * State only moves forward: late, duplicate, reordered and replayed events do no harm. If reads
+//!   prove that a recorded state is wrong, a new incarnation of the id is announced.
+//! * Only reads answer [`Pleg::newer_than`], never an event or a timer.
+//! * Each transition of an (id, incarnation) is announced at most once, and exactly once to a
+//!   [`Subscription`] that keeps up. One that lags never loses a Died or Removed without getting
+//!   [`Delivery::Lagged`].
+//! * Events of what existed at the start are marked
+//!   [`initial`](PodLifecycleEvent::initial); [`Delivery::Synced`] follows them.
+//! * A hung pod does not delay other pods, and the node stays ready.
+//! * Reconnecting never stops. When a lost stream returns, it is used again.
 //!
-//! # Rooms
+//! # Crates
 //!
-//! The merge itself is [`core`], a deterministic machine without I/O. [`runtime`] is the seam to
-//! a container runtime. With the feature `cri` (on by default) a runtime is reached by its
-//! endpoint, and only then are tonic and prost linked.
+//! [`core`] merges the sources; it is a deterministic state machine without I/O. [`runtime`] has
+//! the [`Runtime`](runtime::Runtime) trait that a container runtime implements. The feature `cri`
+//! (on by default) adds a CRI client; only it links tonic and prost.
 
 mod builder;
 mod cache;

@@ -1,14 +1,14 @@
-//! What the generator logs: quiet when all is well. WARN says that it recovers by itself, ERROR
-//! that someone must act.
+//! Logging of lists and readiness. WARN means that the generator recovers by itself, ERROR that an
+//! operator must act.
 
 use std::time::Duration;
 
 use pleg_core::{CallError, Health, Instant, List, NotReady};
 
-/// The same failure again is said once in this time.
+/// A repeated failure is logged once in this time.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// What was said of failing lists.
+/// The last logged failure of a list.
 #[derive(Debug, Default)]
 pub(crate) struct ListLog {
     said: Option<(CallError, Instant)>,
@@ -25,28 +25,28 @@ impl ListLog {
             (Err(error), Some((said, at))) if said == error && list.ended.since(*at) < AGAIN => {}
             (Err(error), _) => {
                 let took = list.ended.since(list.began);
-                tracing::warn!(%error, ?took, "a full list failed; it is tried again");
+                tracing::warn!(%error, ?took, "a full list failed; retrying");
                 self.said = Some((error.clone(), list.ended));
             }
         }
     }
 }
 
-/// Says when readiness changes.
+/// Logs changes of readiness.
 #[derive(Debug, Default)]
 pub(crate) struct HealthLog {
     ready: bool,
 }
 
 impl HealthLog {
-    /// The writer replaces what it wrote last.
+    /// The writer replaces `last` with `health`.
     pub(crate) fn written(&mut self, last: &Health, health: &Health, now: Instant) {
         if let Err(why @ NotReady::Stalled { .. }) = last.ready(now) {
-            tracing::warn!(%why, "not ready meanwhile; the work goes on now");
+            tracing::warn!(%why, "was not ready; the writer continues now");
         }
         let ready = health.ready(now);
         match &ready {
-            Err(why) if self.ready => tracing::error!(%why, "not ready any more"),
+            Err(why) if self.ready => tracing::error!(%why, "no longer ready"),
             Ok(()) if !self.ready => tracing::info!("ready"),
             _ => {}
         }

@@ -1,5 +1,5 @@
-//! Metrics, through the `metrics` facade: upstream's by upstream's names, ours with `pleg_`.
-//! No pod, container, endpoint or error text ever becomes a label.
+//! Metrics, through the `metrics` facade. Upstream's metrics have upstream's names, all others
+//! begin with `pleg_`. Labels never contain a pod, container, endpoint or error text.
 
 use std::time::Duration;
 
@@ -31,6 +31,9 @@ const LISTS_FAILED: &str = "pleg_lists_failed_total";
 const INSPECTIONS: &str = "pleg_inspections_total";
 const INSPECTION_CAUSES: &str = "pleg_inspection_causes_total";
 const INSPECTIONS_FAILED: &str = "pleg_inspections_failed_total";
+const INSPECTIONS_CANCELLED: &str = "pleg_inspections_cancelled_total";
+const PROBES: &str = "pleg_probes_total";
+const ORPHANS_DROPPED: &str = "pleg_events_without_pod_dropped_total";
 const EXIT_READS: &str = "pleg_exit_reason_reads_total";
 const IRREGULAR: &str = "pleg_irregular_events_total";
 const STREAMS_LOST: &str = "pleg_streams_lost_total";
@@ -48,19 +51,19 @@ const OVERDUE: &str = "pleg_inspections_overdue";
 const PODS_FAILING: &str = "pleg_pods_failing";
 const READY: &str = "pleg_ready";
 
-/// Says once what each one means.
+/// Registers the description of each metric.
 pub(crate) fn describe() {
     describe_histogram!(
         RELIST_DURATION,
-        "How long a full list took, failed ones included."
+        "Duration of a full list, including failed ones."
     );
     describe_histogram!(
         RELIST_INTERVAL,
-        "From the start of the last complete list to this one's."
+        "Time from the start of the last complete list to the start of this list."
     );
     describe_histogram!(
         POD_RELIST_DURATION,
-        "How long the inspection of one pod took."
+        "Duration of the inspection of one pod."
     );
     describe_counter!(
         DISCARDED,
@@ -68,7 +71,7 @@ pub(crate) fn describe() {
     );
     describe_gauge!(
         LAST_SEEN,
-        "When the last complete list began, in Unix seconds."
+        "Unix time of the start of the last complete list."
     );
     describe_counter!(CONNECTED, "Event streams that were opened.");
     describe_counter!(
@@ -77,59 +80,74 @@ pub(crate) fn describe() {
     );
     describe_histogram!(
         CONNECTION_LATENCY,
-        "From the runtime's stamp on an event to us."
+        "Time from the runtime's timestamp of an event to its arrival."
     );
     describe_gauge!(RUNNING_PODS, "Sandboxes that are ready.");
     describe_gauge!(RUNNING_CONTAINERS, "Containers, by state.");
-    describe_counter!(MISSED, "Events that reads found to be missing, by kind.");
+    describe_counter!(MISSED, "Events that the stream did not deliver, by kind.");
     describe_counter!(RECEIVED, "Events received, by type.");
-    describe_counter!(CONTRADICTIONS, "Reads that contradicted what was believed.");
-    describe_counter!(OVERRULED, "Beliefs that reads have overruled.");
+    describe_counter!(CONTRADICTIONS, "Reads that contradicted a recorded state.");
+    describe_counter!(OVERRULED, "Recorded states that reads have overruled.");
     describe_counter!(LISTS, "Full lists.");
     describe_counter!(LISTS_FAILED, "Full lists that failed.");
     describe_counter!(INSPECTIONS, "Inspections of single pods.");
     describe_counter!(
         INSPECTION_CAUSES,
-        "Why pods were inspected; one may have several causes."
+        "Inspections by cause; one may have several causes."
     );
     describe_counter!(INSPECTIONS_FAILED, "Inspections that failed.");
     describe_counter!(
+        INSPECTIONS_CANCELLED,
+        "Inspections that were cancelled because too many were overdue."
+    );
+    describe_counter!(PROBES, "Status calls that probed the runtime.");
+    describe_counter!(
+        ORPHANS_DROPPED,
+        "Ids named by events without a pod that were dropped because there were too many."
+    );
+    describe_counter!(
         EXIT_READS,
-        "Statuses read because an exit's reason may arrive late."
+        "Status calls because the reason of an exit may arrive late."
     );
     describe_counter!(
         IRREGULAR,
-        "Events that lacked something or were no plausible news."
+        "Events that were incomplete, implausible or without a known pod, by kind."
     );
-    describe_counter!(STREAMS_LOST, "Standing event streams that were lost.");
+    describe_counter!(STREAMS_LOST, "Event streams that were lost.");
     describe_counter!(
         STREAMS_RENEWED,
-        "Standing event streams that were ended because they reported nothing of what reads showed."
+        "Event streams that were ended because they reported no event while reads showed changes."
     );
     describe_counter!(
         STREAM_PANICS,
-        "Panics of the event stream; each was followed by a new subscribe."
+        "Panics of the event stream reader; each was followed by a new subscribe."
     );
     describe_counter!(
         MISSED_WITHDRAWN,
-        "Events counted as missing that arrived within a minute after that."
+        "Missed events that arrived within a minute after they were counted."
     );
     describe_counter!(
         JOINED,
-        "Events joined with another one while the writer was slow."
+        "Events joined with another event while the writer was slow."
     );
-    describe_counter!(DROPPED_TOMBSTONES, "Tombstones dropped before their time.");
-    describe_gauge!(TOMBSTONES, "Removed ids that are remembered.");
-    describe_gauge!(PERIOD, "The present period of the full list.");
+    describe_counter!(
+        DROPPED_TOMBSTONES,
+        "Tombstones dropped because there were too many."
+    );
+    describe_gauge!(TOMBSTONES, "Removed ids that are kept as tombstones.");
+    describe_gauge!(PERIOD, "The present relist period.");
     describe_gauge!(
         LIST_IN_FLIGHT,
-        "For how long a full list has been under way."
+        "How long the full list in flight has been running; 0 if there is none."
     );
     describe_gauge!(STREAM_STATE, "1 for the present state of the event stream.");
-    describe_gauge!(BACKLOG, "Events that wait to be applied.");
-    describe_gauge!(OVERDUE, "Inspections that are overdue.");
-    describe_gauge!(PODS_FAILING, "Pods whose inspections fail.");
-    describe_gauge!(READY, "1 if the generator can be relied on.");
+    describe_gauge!(BACKLOG, "Events that wait for the writer.");
+    describe_gauge!(
+        OVERDUE,
+        "Inspections that have given back their slot and still run."
+    );
+    describe_gauge!(PODS_FAILING, "Pods that cannot be inspected.");
+    describe_gauge!(READY, "1 if the generator is ready.");
 }
 
 pub(crate) fn discarded() {
@@ -147,7 +165,7 @@ pub(crate) fn inspected(inspection: &Inspection) {
     histogram!(POD_RELIST_DURATION).record(inspection.ended.since(inspection.began));
 }
 
-/// What was last shown, so that only changes are written.
+/// The values that were written last, so that only changes are written.
 #[derive(Debug, Default)]
 pub(crate) struct MetricsWriter {
     counters: Option<Counters>,
@@ -157,14 +175,14 @@ pub(crate) struct MetricsWriter {
     waiting: Option<usize>,
     /// When anything was last written.
     at: Option<Instant>,
-    /// When to write again although nothing else happens.
+    /// When to write again even if nothing else happens.
     due: Option<Instant>,
 }
 
-/// Metrics are written this far apart at the least: they are read every few seconds, and events
-/// may come by the thousand.
+/// The minimum time between two writes. Metrics are scraped every few seconds, while thousands of
+/// events may arrive per second.
 const APART: Duration = Duration::from_millis(100);
-/// How often the gauge of a list that does not end is written.
+/// How often the gauge of a list in flight is written.
 const MOVES: Duration = Duration::from_secs(1);
 
 impl MetricsWriter {
@@ -173,7 +191,7 @@ impl MetricsWriter {
             .wall
             .as_nanos()
             .saturating_sub(arrival.event.created_at);
-        // Clocks that are apart give no latency.
+        // If the runtime's clock is ahead, there is no latency to record.
         if let Ok(nanos) = u64::try_from(nanos) {
             histogram!(CONNECTION_LATENCY).record(Duration::from_nanos(nanos));
         }
@@ -191,8 +209,8 @@ impl MetricsWriter {
         }
     }
 
-    /// When [`show`](Self::show) is to be called although nothing else happens: it has put
-    /// something off, or a list is under way, whose gauge moves.
+    /// When [`show`](Self::show) must be called even if nothing else happens: a write was
+    /// postponed, or a list is in flight, whose gauge grows.
     pub(crate) const fn due(&self) -> Option<Instant> {
         self.due
     }
@@ -226,8 +244,8 @@ impl MetricsWriter {
             counter!(STREAM_PANICS).absolute(reader.panics());
             self.waiting = Some(waiting);
         }
-        // While a call hangs its gauge moves, so that an outage shows during the outage
-        // (upstream k#87108).
+        // The gauge grows while a call hangs, so that an outage shows during the outage (upstream
+        // k#87108).
         let in_flight = health
             .list_in_flight
             .map_or(0.0, |since| now.since(since).as_secs_f64());
@@ -272,6 +290,9 @@ fn show_counters(c: &Counters) {
     counter!(LISTS_FAILED).absolute(c.lists_failed);
     counter!(INSPECTIONS).absolute(c.inspections);
     counter!(INSPECTIONS_FAILED).absolute(c.inspections_failed);
+    counter!(INSPECTIONS_CANCELLED).absolute(c.inspections_cancelled);
+    counter!(PROBES).absolute(c.probes);
+    counter!(ORPHANS_DROPPED).absolute(c.orphans_dropped);
     counter!(EXIT_READS).absolute(c.exit_reads);
     counter!(STREAMS_LOST).absolute(c.streams_lost);
     counter!(STREAMS_RENEWED).absolute(c.streams_renewed);
@@ -288,7 +309,7 @@ fn show_census(state_counts: StateCounts) {
         ("exited", state_counts.exited),
         ("unknown", state_counts.unknown),
     ] {
-        // Written when it is zero, too: upstream leaves a state at its last count (C14).
+        // Also written when it is zero: upstream keeps the last count of a state (C14).
         gauge!(RUNNING_CONTAINERS, "container_state" => state).set(n as f64);
     }
 }

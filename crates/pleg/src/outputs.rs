@@ -1,4 +1,4 @@
-//! Where what comes out of the machine goes to: the cache, the subscribers, those who wait.
+//! Performs the outputs of the reconciler: cache writes, announcements, answers to waiters.
 
 use std::sync::Arc;
 
@@ -25,8 +25,8 @@ pub(crate) struct Outputs {
 }
 
 impl Outputs {
-    /// Does what the machine wants done, if that is to tell somebody something; gives back what
-    /// it wants read.
+    /// Performs an output that is for consumers. Returns any other output: a request to the read
+    /// side.
     pub(crate) fn tell(&mut self, output: Output) -> Option<Output> {
         match output {
             Output::Publish { uid, view } => self.published.put(uid, view),
@@ -55,7 +55,7 @@ impl Outputs {
         }
     }
 
-    /// Shows how things are. Those who watch the health are told if it says something new.
+    /// Publishes health and counters. Watchers of the health are notified only of a change.
     pub(crate) fn show(&mut self, health: Health, counters: Counters, now: Instant) {
         self.counters.send_if_modified(|shown| {
             let changed = *shown != counters;
@@ -73,7 +73,7 @@ impl Outputs {
         });
     }
 
-    /// Nobody is told anything any more, and whoever waits is told so.
+    /// Ends all waits and subscriptions.
     pub(crate) fn close(&mut self, commands: &mut mpsc::Receiver<Command>) {
         commands.close();
         while commands.try_recv().is_ok() {}
@@ -82,8 +82,8 @@ impl Outputs {
     }
 }
 
-/// Logs the death of a container. What had ended at the start was logged before, by whoever ran
-/// then: an alert on this line is not to fire at each restart of the generator.
+/// Logs the death of a container. Containers that had ended before the start are logged at debug
+/// level, so that an alert on this line does not fire at each restart of the generator.
 fn log_death(event: &PodLifecycleEvent, subject: &Subject) {
     macro_rules! log {
         ($level:ident) => {

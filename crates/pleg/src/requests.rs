@@ -1,5 +1,4 @@
-//! Those who ask the writer for something and wait for its answer: what they ask, and the table by
-//! which they are answered.
+//! Requests of consumers to the writer, and the table through which they are answered.
 
 use std::collections::HashMap;
 
@@ -7,13 +6,13 @@ use pleg_core::{CallError, Id, Instant, PodUid, PodView, Reconciler, WaiterId};
 
 use crate::sync::oneshot;
 
-/// What consumers ask of the writer.
+/// A request of a consumer to the writer.
 #[derive(Debug)]
 pub(crate) enum Command {
     Wait {
         uid: PodUid,
         after: Instant,
-        /// Its details as well.
+        /// Whether the details must be newer, too.
         details: bool,
         reply: Reply,
     },
@@ -35,7 +34,7 @@ pub(crate) enum Command {
 
 type Reply = oneshot::Sender<Result<PodView, CallError>>;
 
-/// All who wait. Each is answered once, or told by the end of its channel that no answer comes.
+/// All waiters. Each is answered once; a closed channel means that no answer will come.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     waiting: HashMap<WaiterId, Waiting>,
@@ -49,7 +48,7 @@ enum Waiting {
 }
 
 impl Requests {
-    /// Hands what is asked to the machine.
+    /// Passes a request to the reconciler.
     pub(crate) fn handle(&mut self, machine: &mut Reconciler, now: Instant, command: Command) {
         match command {
             Command::Wait {
@@ -88,7 +87,7 @@ impl Requests {
         waiter
     }
 
-    /// Whoever gave up waiting does not mind.
+    /// Sends the answer, if the waiter still waits.
     pub(crate) fn answer(&mut self, waiter: WaiterId, answer: Result<PodView, CallError>) {
         if let Some(Waiting::Pod(reply)) = self.waiting.remove(&waiter) {
             let _ = reply.send(answer);
@@ -101,7 +100,7 @@ impl Requests {
         }
     }
 
-    /// Cancels the waiters of those who gave up.
+    /// Cancels waiters whose caller has dropped its future.
     pub(crate) fn cancel_abandoned(&mut self, machine: &mut Reconciler) {
         self.waiting.retain(|&waiter, waiting| {
             let gone = match waiting {
@@ -115,7 +114,7 @@ impl Requests {
         });
     }
 
-    /// No answer will come any more.
+    /// Ends all waits without an answer.
     pub(crate) fn close(&mut self) {
         self.waiting.clear();
     }

@@ -1,5 +1,5 @@
-//! Subscriptions: any number of consumers, none of which can hold up the writer or lose what
-//! matters (invariant 9).
+//! Subscriptions: any number of consumers. None of them can block the writer, or lose a Died or
+//! Removed without being told (invariant 9).
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -11,34 +11,35 @@ use pleg_core::{Inbox, PodLifecycleEvent, PodUid};
 
 use crate::sync::{Mutex, MutexGuard};
 
-/// How many announcements wait for a subscriber before they are coalesced; few where shuttle
-/// explores what happens then.
+/// How many announcements wait for a subscriber before they are coalesced. Few under shuttle, so
+/// that its schedules reach the coalescing.
 const PLAIN: usize = if cfg!(shuttle) { 4 } else { 1024 };
 
 /// What a subscription delivers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Delivery {
-    /// An announced change. The cache shows it already.
+    /// A lifecycle event. The cache shows it already.
     Event(PodLifecycleEvent),
-    /// What existed at the start was announced, each with the mark
-    /// [`initial`](PodLifecycleEvent::initial); what could not be inspected then follows later, with
-    /// the mark. Delivered once; first of all to one who subscribes later.
+    /// All that existed at the start was announced, marked as
+    /// [`initial`](PodLifecycleEvent::initial). A pod whose first inspection failed is announced
+    /// later, also marked as initial. Delivered once; it is the first delivery to a subscriber that
+    /// comes later.
     Synced,
-    /// The subscriber lagged so far behind that ends were lost to it: it must take a
-    /// [`snapshot`](crate::Pleg::snapshot) and go on from there.
+    /// The subscriber lagged so far that Died or Removed events were dropped. It must take a
+    /// [`snapshot`](crate::Pleg::snapshot) and continue from there.
     Lagged {
-        /// Of how many ids the end was lost.
+        /// The number of ends that were dropped.
         missed: u64,
     },
 }
 
-/// A consumer's own view of the announcements: a stream that ends when the generator is gone, for
-/// whatever reason, and everything was delivered.
+/// One consumer's stream of announcements. It ends when the generator is gone, for any reason, and
+/// everything was delivered.
 ///
-/// Whoever keeps up gets every announcement, in order. For whoever lags, what it has not taken is
-/// coalesced per id: it may miss a Started or Changed that a later state has overtaken, never a
-/// Died, never a Removed, unless it is told [`Delivery::Lagged`].
+/// A consumer that keeps up gets every announcement, in order. For one that lags, undelivered
+/// announcements are coalesced per id: it may miss a Started or Changed that a later state has
+/// overtaken, but never a Died or Removed without [`Delivery::Lagged`].
 #[derive(Debug)]
 pub struct Subscription {
     shared: Arc<Shared>,
@@ -51,8 +52,8 @@ struct Shared {
 
 #[derive(Debug)]
 struct Slot {
-    /// What was announced before the generator was synced and is not taken yet. Once it is, so is
-    /// [`Delivery::Synced`].
+    /// Once the generator is synced: the announcements from before, not yet taken.
+    /// [`Delivery::Synced`] follows them.
     before_synced: Option<Inbox>,
     inbox: Inbox,
     waker: Option<Waker>,
@@ -60,14 +61,14 @@ struct Slot {
 }
 
 impl Shared {
-    /// Held for one push or pop only; neither side does anything else meanwhile.
+    /// Held for one push or pop only, so neither side can block the other.
     fn lock(&self) -> MutexGuard<'_, Slot> {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Subscription {
-    /// The next delivery, or `None` once the generator is gone and all is delivered.
+    /// The next delivery, or `None` once the generator is gone and everything was delivered.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
@@ -75,7 +76,7 @@ impl Subscription {
         std::future::poll_fn(|cx| self.poll_delivery(cx)).await
     }
 
-    /// What is there now, without waiting.
+    /// The next delivery if there is one now, without waiting.
     pub fn try_next(&mut self) -> Option<Delivery> {
         self.shared.lock().take()
     }
@@ -136,14 +137,13 @@ fn take_from(inbox: &mut Inbox) -> Option<Delivery> {
     inbox.pop().map(Delivery::Event)
 }
 
-/// All subscribers, as whoever announces sees them. When that one is gone, for whatever reason, the
-/// subscriptions end: a builder that never spawned, a writer that panicked, a tokio runtime that was
-/// dropped.
+/// The writer's handle to all subscribers. When it is dropped, the subscriptions end: a builder
+/// that never spawned, a writer that panicked, a tokio runtime that was dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Announcer(Arc<Subscribers>);
 
 impl Announcer {
-    /// The same subscribers, for those who subscribe.
+    /// The same subscribers, for the handles that subscribe.
     pub(crate) fn subscribers(&self) -> Arc<Subscribers> {
         self.0.clone()
     }
@@ -173,7 +173,7 @@ pub(crate) struct Subscribers {
 struct All {
     of_all_pods: Vec<Weak<Shared>>,
     of_one_pod: BTreeMap<PodUid, Vec<Weak<Shared>>>,
-    /// With so many entries in `of_one_pod`, those of ended subscriptions are removed.
+    /// When `of_one_pod` has this many entries, those of ended subscriptions are removed.
     prune_at: usize,
     synced: bool,
     closed: bool,
@@ -196,14 +196,14 @@ impl Subscribers {
             let is_used = |one: &Weak<Shared>| one.strong_count() > 0;
             all.of_one_pod
                 .retain(|_, of_pod| of_pod.iter().any(is_used));
-            // So that the cost of it stays constant per subscription.
+            // Keeps the cost per subscription constant.
             all.prune_at = 64.max(all.of_one_pod.len() * 2);
         }
         add(all.of_one_pod.entry(uid.clone()).or_default(), &shared);
         Subscription { shared }
     }
 
-    /// Hands an announcement to everyone who subscribed to its pod. Never waits for anyone.
+    /// Adds an announcement to the inboxes of its subscribers. Never waits for a consumer.
     pub(crate) fn announce(&self, event: &PodLifecycleEvent) {
         let all = self.lock();
         let of_pod = all.of_one_pod.get(&event.uid);
@@ -211,7 +211,7 @@ impl Subscribers {
         each(subscribers, |slot| slot.inbox.push(event.clone()));
     }
 
-    /// What existed at the start was announced.
+    /// All that existed at the start was announced.
     pub(crate) fn synced(&self) {
         let mut all = self.lock();
         all.synced = true;
@@ -249,7 +249,7 @@ fn add(subscribers: &mut Vec<Weak<Shared>>, shared: &Arc<Shared>) {
     subscribers.push(Arc::downgrade(shared));
 }
 
-/// Changes the slot of each, and wakes who waits for it.
+/// Changes each slot and wakes the task that waits for it.
 fn each<'a>(subscribers: impl Iterator<Item = &'a Weak<Shared>>, mut act: impl FnMut(&mut Slot)) {
     for shared in subscribers.filter_map(Weak::upgrade) {
         let waker = {

@@ -1,5 +1,6 @@
-//! The primitives by which the writer and its consumers meet: those of std, tokio and dashmap, or,
-//! under `--cfg shuttle`, the ones whose interleavings the tests of `interleavings` explore.
+//! The synchronisation primitives between the writer and its consumers: those of std, tokio and
+//! dashmap, or, under `--cfg shuttle`, shuttle's, whose interleavings the tests of `interleavings`
+//! explore.
 
 #[cfg(not(shuttle))]
 pub(crate) use {

@@ -1,4 +1,4 @@
-//! Applying what was observed of one id to its record, and noting what that did to its pod.
+//! Applies an observation of one id to its record, and marks its pod dirty.
 
 use std::collections::BTreeSet;
 
@@ -14,24 +14,24 @@ use crate::record::{Effect, Record};
 use crate::scheduler::Cause;
 use crate::time::Instant;
 
-/// What one input did to a pod.
+/// The effects of one input on a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct DirtyPod {
-    /// Ids of which there may be something to announce, in the order in which they were met.
+    /// Ids that may have announcements, in the order in which they were observed.
     pub(super) ids: Vec<Id>,
-    /// Ids of which a ContainerChanged is to be announced.
+    /// Ids for which a ContainerChanged is to be announced.
     pub(super) changed: Ids,
-    /// Ids of which a detail really changed.
+    /// Ids whose details changed.
     pub(super) details: Ids,
-    /// A detail really changed, or somebody asked for a PodSync.
+    /// A PodSync is to be announced: a detail changed, or it was requested.
     pub(super) sync: bool,
-    /// A ContainerChanged that brings a PodSync with it.
+    /// A ContainerChanged is to be announced together with a PodSync.
     pub(super) sync_too: bool,
-    /// Who brought it.
+    /// The source of the observation.
     pub(super) source: Option<Source>,
 }
 
-/// A read that is being applied.
+/// The read that is being applied.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadAt {
     pub(super) call: Call,
@@ -41,12 +41,12 @@ pub(super) struct ReadAt {
     pub(super) checks_stream: bool,
 }
 
-/// What applying a read to an id came to.
+/// The result of applying a read to an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// As it was recorded.
+    /// The read shows the recorded state.
     AsRecorded,
-    /// It moved the id, or contradicted what was recorded, or came too late.
+    /// The read moved the id, contradicted the record, or began too early.
     Otherwise,
 }
 
@@ -57,8 +57,8 @@ impl Reconciler {
         dirty
     }
 
-    /// The pod that an answer names for an id: what is known of it, a sandbox's metadata uid; for
-    /// a container its sandbox's pod, else its label's. None if no answer has named any.
+    /// The pod of an id according to the record and this answer: a sandbox's metadata uid; for a
+    /// container its sandbox's pod, else its label's. `None` if no answer has named a pod.
     pub(super) fn pod_named_by(&self, id: &Id, identity: &Identity) -> Option<PodUid> {
         let sandbox = match identity.kind {
             Kind::Sandbox => Some(id),
@@ -71,10 +71,11 @@ impl Reconciler {
             .or_else(|| identity.pod.clone())
     }
 
-    /// An answer names the pod of an id for which its sandbox's id had to stand. The first sane
-    /// value is recorded, whenever it comes (invariant 7): the id moves, a sandbox with its containers.
+    /// An answer names the pod of an id for which a sandbox's id was used as pod uid. The first
+    /// valid value is recorded, whenever it arrives (invariant 7): the id moves to that pod, a
+    /// sandbox with its containers.
     ///
-    /// So does a container that was found by its label, once its sandbox is known to belong to
+    /// A container that was found by its label moves, too, when its sandbox is known to belong to
     /// another pod.
     pub(super) fn move_to_pod(
         &mut self,
@@ -95,7 +96,7 @@ impl Reconciler {
             .filter(|m| {
                 self.records.get(*m).is_some_and(|r| {
                     let is_of_it = r.identity.sandbox.as_ref() == Some(id);
-                    // What an event brought along may not say which sandbox it is in.
+                    // A container status inside an event may not name its sandbox.
                     let came_along = stand_in == PodUid::from(id);
                     r.identity.pod.as_ref() == Some(&stand_in)
                         && (*m == id || is_of_it || came_along)
@@ -139,15 +140,14 @@ impl Reconciler {
             self.publish_terminal_records(now, &stand_in);
             self.publish_terminal_records(now, named);
         }
-        // What was answered of either pod meanwhile did not show where the ids belong.
+        // Earlier answers about either pod did not show where the ids belong.
         self.mark_dirty(&stand_in, source).sync = true;
         self.mark_dirty(named, source).sync = true;
-        // What the old name was owed.
+        // The inspection that was owed to the old pod.
         self.request_inspection(now, named, Cause::Changed);
     }
 
-    /// The id that stood for the pod of an id until now that its pod is named: its own, or that
-    /// of a sandbox.
+    /// The id that was used as the pod's uid until now: the id itself, or its sandbox's.
     fn stand_in(&self, id: &Id, named: &PodUid) -> Option<PodUid> {
         let identity = &self.records.get(id)?.identity;
         let pod = identity.pod.as_ref().filter(|pod| *pod != named)?;
@@ -156,8 +156,7 @@ impl Reconciler {
         stands_in.then(|| pod.clone())
     }
 
-    /// The pod in which a container was held until now that its sandbox is known to belong to
-    /// `named`.
+    /// The pod to which a container belonged until now, if its sandbox belongs to `named`.
     fn pod_before_sandboxs(&self, id: &Id, sandbox: Option<&Id>, named: &PodUid) -> Option<PodUid> {
         let identity = &self.records.get(id)?.identity;
         let sandbox = sandbox.or(identity.sandbox.as_ref())?;
@@ -169,14 +168,14 @@ impl Reconciler {
         pod.filter(|_| is_its).cloned()
     }
 
-    /// Starts to hold an id. It is not in any position yet.
+    /// Adds a record for a new id, without a position.
     pub(super) fn learn(&mut self, now: Instant, id: &Id, mut identity: Identity, uid: &PodUid) {
         let mislabelled = identity.pod.as_ref().is_some_and(|named| named != uid);
         identity.pod = Some(uid.clone());
         let pod = self.pods.entry(uid.clone()).or_default();
         pod.named(identity.namespace.as_ref(), identity.pod_name.as_ref());
         pod.members.insert(id.clone());
-        // One text for what the pod and its ids have in common.
+        // The pod and its ids share one copy of these texts.
         for (own, of_pod) in [
             (&mut identity.namespace, &pod.namespace),
             (&mut identity.pod_name, &pod.name),
@@ -211,7 +210,7 @@ impl Reconciler {
         }
     }
 
-    /// Applies one answer of a read to the id that it is about; learns the id if it is new.
+    /// Applies one report of a read to its id. Adds a record if the id is new.
     pub(super) fn read_report(&mut self, now: Instant, read: ReadAt, report: &Report) -> Found {
         let id = &report.id;
         let named = self.pod_named_by(id, &report.identity);
@@ -257,7 +256,7 @@ impl Reconciler {
             self.reappear(&uid, read, report, StatusCall::of(read.call));
         }
         if read.call == Call::List && effect.details {
-            // A row cleared what an inspection did not know; the details are still owed.
+            // A row cleared an UNKNOWN of an inspection; the details are still owed.
             self.request_inspection(now, &uid, Cause::Changed);
         }
         if let Some(record) = self.records.get_mut(id) {
@@ -276,7 +275,7 @@ impl Reconciler {
             self.expect_event(read, id, position, new);
         }
         if effect.advanced.is_some() && read.call == Call::List {
-            // So that Died has its exit code.
+            // Died waits for the exit code.
             self.hold_for_status(id);
             self.request_inspection(now, &uid, Cause::Changed);
         }
@@ -291,8 +290,8 @@ impl Reconciler {
         }
     }
 
-    /// What the id came to is announced after its own status was read. Of an id whose status fails,
-    /// and of a pod that cannot be listed, the status cannot be had.
+    /// Announcements of the id wait until its own status was read. They do not wait if the status
+    /// of the id fails, or if the pod cannot be listed.
     pub(super) fn hold_for_status(&mut self, id: &Id) {
         if let Some(record) = self.records.get_mut(id)
             && let Some(uid) = &record.identity.pod
@@ -318,7 +317,8 @@ impl Reconciler {
             return Found::Otherwise;
         };
         if record.is_removed() {
-            // No position, so it overrules nothing; but it exists, and that is to be decided.
+            // UNKNOWN has no position, so it overrules nothing. But the id exists, which is a
+            // contradiction.
             if read.began > record.recorded_since() {
                 self.reappear(uid, read, report, StatusCall::of(read.call));
                 self.add_contradiction(now, uid, &report.id, None, source_of(read.call));
@@ -345,7 +345,7 @@ impl Reconciler {
         Found::Otherwise
     }
 
-    /// A list row or an event said UNKNOWN: the pod is inspected for it, once.
+    /// A list row or an event reported UNKNOWN: the pod is inspected once.
     pub(super) fn report_unknown(&mut self, now: Instant, uid: &PodUid, id: &Id, source: Source) {
         let Some(record) = self.records.get_mut(id) else {
             return;
@@ -368,7 +368,7 @@ impl Reconciler {
         let Some(record) = self.records.get_mut(id) else {
             return Effect::default();
         };
-        // What shows an earlier position neither moves the id nor agrees with what is recorded.
+        // A report of an earlier position neither moves the id nor agrees with the record.
         let agrees = record.position() <= Some(to);
         let effect = record.join(to, source, evidence, now);
         if agrees && let Some(uid) = record.identity.pod.clone() {
@@ -377,7 +377,7 @@ impl Reconciler {
         effect
     }
 
-    /// Notes what an observation did to an id: what is to be announced, and what follows from it.
+    /// Marks the pod dirty for the effect of an observation, and applies its consequences.
     pub(super) fn apply_read_effect(
         &mut self,
         now: Instant,
@@ -396,8 +396,8 @@ impl Reconciler {
         self.apply_effect(now, uid, id, effect, source);
     }
 
-    /// What follows from what an observation did to an id, whether it agreed with what is recorded
-    /// or not.
+    /// Applies the consequences of an effect, whether or not the observation agreed with the
+    /// record.
     pub(super) fn apply_effect(
         &mut self,
         now: Instant,
@@ -410,7 +410,8 @@ impl Reconciler {
             return;
         }
         let dirty = self.mark_dirty(uid, source);
-        dirty.sync |= effect.details;
+        // A consumer can do nothing with a container whose name it does not know.
+        dirty.sync |= effect.details || effect.identity;
         if effect.details {
             dirty.details.insert(id.clone());
         }

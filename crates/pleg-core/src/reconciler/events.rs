@@ -1,4 +1,4 @@
-//! What the stream hands over: events. An event may advance state; it never satisfies a waiter.
+//! Events of the stream. An event may advance state; it never satisfies a waiter.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use crate::record::{Effect, Record};
 use crate::scheduler::Cause;
 use crate::time::{Instant, WallTime};
 
-/// Ids that an event named and of which no pod is known. A complete list begun later shows them
-/// or not.
+/// Orphans: ids that an event named and whose pod is not known. A complete list begun later shows
+/// whether they exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Orphans(BTreeMap<Id, Kept>);
 
-/// What an event told of an id whose pod is not known.
+/// What an event reported about an orphan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Kept {
     since: Instant,
@@ -25,13 +25,14 @@ pub(super) struct Kept {
 }
 
 impl Orphans {
-    /// More than this, and the oldest news gives way; the list tells of its id anyway.
+    /// The maximum number of orphans. Beyond it, the oldest is dropped; the list shows its id
+    /// anyway.
     const MOST: usize = 10_000;
 
-    /// Keeps an id; whether another one had to give way.
+    /// Adds an orphan. Returns whether another one was dropped.
     fn keep(&mut self, id: Id, since: Instant, told: EventType) -> bool {
         let kept = self.0.entry(id).or_insert(Kept { since, told });
-        // A type that nobody knows says less than any other.
+        // An unknown event type says less than any other.
         kept.told = match (kept.told, told) {
             (told, EventType::Other(_)) | (EventType::Other(_), told) => told,
             (one, other) => one.max(other),
@@ -47,7 +48,7 @@ impl Orphans {
         oldest.is_some_and(|id| self.0.remove(&id).is_some())
     }
 
-    /// What was told of an id that is without a pod.
+    /// The event type that was reported for an orphan.
     pub(super) fn told(&self, id: &Id) -> Option<EventType> {
         self.0.get(id).map(|kept| kept.told)
     }
@@ -60,7 +61,7 @@ impl Orphans {
         self.0.remove(id)
     }
 
-    /// A complete list that began then did not show these.
+    /// Drops orphans from before `began`: a complete list that began then did not show them.
     pub(super) fn forget_before(&mut self, began: Instant) {
         self.0.retain(|_, kept| kept.since >= began);
     }
@@ -96,8 +97,8 @@ impl Reconciler {
         self.counters.events_without_sandbox += u64::from(event.sandbox.is_none());
     }
 
-    /// The pod that an event is about: its sandbox's, else what the index knows of its subject,
-    /// else what the subject's own status says.
+    /// The pod of an event: that of its sandbox status, else the recorded pod of its subject, else
+    /// that of the subject's own status.
     fn pod_of_event(&self, event: &RuntimeEvent) -> Option<PodUid> {
         let sandbox = event.sandbox.as_ref();
         let by_sandbox = sandbox.and_then(|s| self.pod_named_by(&s.id, &s.identity));
@@ -123,8 +124,8 @@ impl Reconciler {
         let own = own_report(event);
         let deleted = event.event == EventType::Deleted;
         // CRI-O up to 1.27.0 sent DELETED for a stop: an id that the event's own statuses still
-        // show is not gone. A sandbox's DELETED on containerd ≥ 2 brings its status along, not
-        // ready; only a ready one contradicts it.
+        // show was not removed. containerd ≥ 2 sends a sandbox's DELETED with its status, NotReady;
+        // only a Ready status contradicts the DELETED.
         let contradicts = deleted
             && match kind {
                 Some(Kind::Sandbox) => {
@@ -154,15 +155,15 @@ impl Reconciler {
             self.request_inspection(now, uid, Cause::Incomplete);
             self.hold_exit_without_code(event);
         } else if hint && self.relist.complete().is_none() {
-            // A runtime replays what it held while nobody listened to whoever subscribes first.
-            // Until the node was listed once, the list is the inspection of it all.
+            // At a subscribe a runtime replays the events that it held. Before the first complete
+            // list, that list covers them, so no inspection is needed.
             self.list_soon(now);
         } else if hint {
             self.request_inspection(now, uid, Cause::Hint);
         }
     }
 
-    /// What the event's type tells of its subject. Whether the event is a hint only.
+    /// Applies the event's type to its subject. Returns whether the event is only a hint.
     fn apply_subject(
         &mut self,
         context: &Context,
@@ -186,7 +187,7 @@ impl Reconciler {
         if !is_known {
             let own = own_report(event);
             if told == Position::Removed {
-                // The end of something of which nothing was said: nothing is said of its end.
+                // The removal of an id that was never announced is not announced either.
                 let mut identity =
                     own.map_or(Identity::unknown(known_kind), |r| r.identity.clone());
                 identity.pod = context.pod.clone();
@@ -210,8 +211,8 @@ impl Reconciler {
             && record.identity.sandbox.is_none()
             && let Some(uid) = record.identity.pod.clone()
         {
-            // A container's status does not say which sandbox it is in, but the one sandbox status
-            // of an event is its subject's.
+            // A container status does not name its sandbox, but an event has only one sandbox
+            // status: that of its subject's sandbox.
             record.identity.sandbox = Some(sandbox.id.clone());
             self.mark_dirty(&uid, Source::Stream);
         }
@@ -224,8 +225,7 @@ impl Reconciler {
         false
     }
 
-    /// Whether the subject is where the event tells it to be, undisputed, and all that the event
-    /// could add is known of it.
+    /// Whether the subject already has that position, uncontradicted, and its sandbox is known.
     fn is_there_already(&self, id: &Id, told: Position) -> bool {
         self.records.get(id).is_some_and(|r| {
             let owned = r.kind() == Kind::Sandbox || r.identity.sandbox.is_some();
@@ -233,7 +233,7 @@ impl Reconciler {
         })
     }
 
-    /// What one status of an event tells. Whether it is a hint only.
+    /// Applies one status of an event. Returns whether it is only a hint.
     fn apply_report(&mut self, context: &Context, report: &Report, settles: bool) -> bool {
         if self.is_repetition(context, report) {
             return false;
@@ -245,12 +245,12 @@ impl Reconciler {
                 record.provisional = false;
             }
             if record.identity.pod.is_none() {
-                // Removed before anybody could say whose it was.
+                // It was removed before its pod was known.
                 return false;
             }
         } else {
             let Some(uid) = named.clone().or_else(|| context.pod.clone()) else {
-                // A container without a sandbox and without a label: only a list knows its pod.
+                // A container without a sandbox and without a label: only a list shows its pod.
                 self.keep_orphan(now, id, EventType::Other(0));
                 return false;
             };
@@ -286,8 +286,8 @@ impl Reconciler {
         }
     }
 
-    /// Most statuses of most events were told before: they say what is held, undisputed, of the
-    /// same pod. For those nothing is to be done but to note that they came.
+    /// Most statuses in events repeat the record: the same state, uncontradicted, in the same pod.
+    /// For those only the arrival is recorded.
     fn is_repetition(&mut self, context: &Context, report: &Report) -> bool {
         let Some(record) = self.records.get_mut(&report.id) else {
             return false;
@@ -301,8 +301,8 @@ impl Reconciler {
         true
     }
 
-    /// An event tells that an id has come so far, by its type or by a status, of which the details
-    /// are taken over, too.
+    /// An event shows an id at a position, by its type or by a status. The details of a status are
+    /// merged, too.
     fn join_from_event(
         &mut self,
         context: &Context,
@@ -313,15 +313,16 @@ impl Reconciler {
         let (now, arrived) = (context.now, context.arrived);
         if let Some(record) = self.records.get_mut(id) {
             let said = status.map(|status| record.details_from_event(status, arrived));
-            // A state from before what is recorded does not settle whether reads are right.
+            // A report of an earlier state than the recorded one does not show whether a
+            // contradicting read is right.
             let agrees = record.position() <= Some(to);
-            // Old news of a state that is over adds nothing to what is to be announced: what had
-            // ended before we listened has not started now.
+            // An event from before the subscribe that reports a state which is already over causes
+            // no announcement: a container that had exited before is not announced as started.
             let joined = (context.plausible || agrees)
                 .then(|| record.join(to, Source::Stream, arrived, now));
             let advanced = joined.and_then(|effect| effect.advanced);
             if advanced.is_some() {
-                // What a list row had said before is announced with it, in order.
+                // A waiting announcement of a list row comes first, in lifecycle order.
                 record.release();
             }
             let pod = record.identity.pod.clone();
@@ -335,8 +336,8 @@ impl Reconciler {
         }
     }
 
-    /// An id recorded from an event is settled by its own CREATED or STARTED; otherwise its pod
-    /// is inspected a second later, unless something has settled it by then.
+    /// An id recorded from an event is confirmed by its own CREATED or STARTED. Otherwise its pod
+    /// is inspected a second later, unless something has confirmed the id by then.
     fn settle_or_watch(&mut self, now: Instant, id: &Id, settled: bool) {
         if let Some(record) = self.records.get_mut(id).filter(|_| !settled) {
             record.provisional = true;
@@ -352,8 +353,8 @@ impl Reconciler {
         self.list_soon(now);
     }
 
-    /// Only a list can tell what an event means; at most one such list a second, or lists that
-    /// fail would follow the events.
+    /// Requests a list, because only a list can explain an event. At most one a second: otherwise
+    /// failing lists would run at the rate of the events.
     pub(super) fn list_soon(&mut self, now: Instant) {
         let at = self
             .relist
@@ -362,13 +363,13 @@ impl Reconciler {
         self.relist.by(at);
     }
 
-    /// A list shows an id that was without a pod: what the event told of it is joined.
+    /// A list shows an orphan: the event about it is joined.
     pub(super) fn apply_orphan(&mut self, now: Instant, id: &Id, kept: Kept) {
         let Some(record) = self.records.get(id) else {
             return;
         };
         if record.incarnation() > 0 && kept.since < record.recorded_since() {
-            // Reads have overruled what was recorded since it arrived, and this with it.
+            // Reads have overruled the record since the event arrived.
             return;
         }
         let kind = record.kind();
@@ -377,8 +378,8 @@ impl Reconciler {
         }
     }
 
-    /// An event is complete with a sandbox status and, where its subject is a container, that
-    /// container's own status; a DELETED needs neither. Of an id that is gone nothing is missing.
+    /// An event is complete with a sandbox status and, if its subject is a container, that
+    /// container's status. A DELETED needs neither. An event about a removed id is always complete.
     fn is_incomplete(
         &self,
         event: &RuntimeEvent,
@@ -390,7 +391,7 @@ impl Reconciler {
             EventType::Other(_) => return true,
             _ if event.sandbox.is_none() => true,
             EventType::Stopped if kind == Some(Kind::Container) => {
-                // STOPPED with a status from before the end, or an unknown one, lacks the exit code.
+                // A STOPPED with a status from before the exit, or UNKNOWN, lacks the exit code.
                 own.is_none_or(|r| r.shown != crate::observed::ReportedState::Exited)
             }
             _ => kind == Some(Kind::Container) && own.is_none(),
@@ -399,8 +400,8 @@ impl Reconciler {
         lacks && !is_gone()
     }
 
-    /// A known container ended and the event lacks its exit code: Died waits for the read that
-    /// was just asked for.
+    /// A known container exited and the event lacks the exit code: Died waits for the inspection
+    /// that was just requested.
     fn hold_exit_without_code(&mut self, event: &RuntimeEvent) {
         if event.event == EventType::Stopped
             && let Some(record) = self.records.get(&event.id)
@@ -413,7 +414,7 @@ impl Reconciler {
         }
     }
 
-    /// Sandbox or container? The event does not say so by itself.
+    /// The kind of the subject, which the event does not contain.
     fn kind_of_subject(&self, event: &RuntimeEvent) -> Option<Kind> {
         if let Some(own) = own_report(event) {
             return Some(own.identity.kind);
@@ -421,12 +422,12 @@ impl Reconciler {
         if let Some(record) = self.records.get(&event.id) {
             return Some(record.kind());
         }
-        // With a sandbox status of another id, the subject is a container of that sandbox.
+        // With a sandbox status of another id, the subject is a container in that sandbox.
         event.sandbox.as_ref().map(|_| Kind::Container)
     }
 }
 
-/// What is the same for all that one event says.
+/// The context of one event.
 struct Context {
     now: Instant,
     arrived: Instant,

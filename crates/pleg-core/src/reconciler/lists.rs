@@ -1,4 +1,4 @@
-//! Full lists: what of them is news, what they confirm, and what they no longer show.
+//! Full lists: which changes they show, which pods they confirm, and which ids they no longer show.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::status::PodView;
 use crate::time::Instant;
 use crate::waiters::Waiter;
 
-/// How often an outage may end the backoff of every pod.
+/// The minimum time between two outages that end the backoff of every pod.
 const OUTAGES_APART: Duration = Duration::from_secs(60);
 
 impl Reconciler {
@@ -57,7 +57,7 @@ impl Reconciler {
         self.pump(now);
     }
 
-    /// The complete list failed that some wait for.
+    /// A complete list failed: answers the waiters for which it was made.
     fn fail_waiters_for_list(&mut self, now: Instant, list: &List, error: &CallError) {
         for uid in std::mem::take(&mut self.read_by_list) {
             let fails = |w: &Waiter| w.is_failed_by(list.ticket, list.began);
@@ -68,15 +68,15 @@ impl Reconciler {
         }
     }
 
-    /// Whether the last list showed the same, and nothing has happened since: to apply it once more
-    /// would change nothing.
+    /// Whether the list equals the last one and no record has changed since. Then applying it would
+    /// change nothing.
     fn is_unchanged_by(&self, rows: &Rows) -> bool {
         self.records.are_unchanged_by(rows)
             && self.orphans.is_empty()
             && self.exist_undisputed() == Some(rows.len())
     }
 
-    /// How many ids there are, if no read contradicts what is recorded of any.
+    /// The number of existing ids, if no read contradicts any of them.
     fn exist_undisputed(&self) -> Option<usize> {
         let mut pods = self.pods.values();
         pods.try_fold(0, |exist, pod| {
@@ -122,7 +122,7 @@ impl Reconciler {
             self.decide_verdicts(now);
         }
         if !self.synced && self.unsynced.is_none() {
-            // Everything that this list showed is to be inspected once.
+            // Every pod in the first complete list is to be inspected once.
             self.unsynced = Some(
                 self.pods
                     .keys()
@@ -134,7 +134,7 @@ impl Reconciler {
     }
 
     /// The first complete list after a failed one ends the backoff of every pod, at most once a
-    /// minute: what failed while the runtime was away says nothing of the pods.
+    /// minute: failures during an outage do not count against pods.
     fn end_outage(&mut self, now: Instant) {
         let recently = self
             .backoff_cleared
@@ -145,8 +145,8 @@ impl Reconciler {
         }
     }
 
-    /// Applies what the list shows and what it does not show; collects the pods of which it does
-    /// not show what is recorded.
+    /// Applies the listed rows and the absences. Collects the pods that the list does not show as
+    /// recorded.
     fn apply_rows(
         &mut self,
         now: Instant,
@@ -165,7 +165,7 @@ impl Reconciler {
         for (id, shown) in changed {
             match self.records.get(id) {
                 Some(record) => self.apply_row(now, read, &record.row(id, shown), moved),
-                // There were so many removals during the list that the record is gone.
+                // The record was dropped, because there were too many removals during the list.
                 None => self.relist.by(now),
             }
         }
@@ -175,12 +175,12 @@ impl Reconciler {
         self.apply_absence(now, read.began, rows, moved);
     }
 
-    /// Confirms the recorded state of the known ids that are listed so: most rows of most lists.
-    /// Returns the others that are listed.
+    /// Confirms the recorded state of the known ids that are listed with it, which are most rows of
+    /// most lists. Returns the other listed ids.
     fn confirm_rows<'a>(&mut self, rows: &'a Rows, began: Instant) -> Vec<(&'a Id, ReportedState)> {
         let disputed = self.pods.values().any(|pod| pod.is_disputed());
         let mut changed = Vec::new();
-        // Both are in order of ids: a walk, where a search would be most of the cost.
+        // Both are sorted by id: a merge, because searching would be most of the cost.
         let mut records = self.records.iter_mut();
         let mut next = records.next();
         for (id, kind, shown) in rows.known() {
@@ -224,8 +224,8 @@ impl Reconciler {
         }
     }
 
-    /// An id that a complete list does not show is removed, if we first learned of it before the
-    /// list began; otherwise the list says nothing about it (invariant 5).
+    /// An id that a complete list does not show is removed, if it was first learned of before the
+    /// list began. Otherwise the list says nothing about it (invariant 5).
     fn apply_absence(
         &mut self,
         now: Instant,
@@ -289,8 +289,8 @@ impl Reconciler {
             let as_of = list.began;
             self.out.push_back(Output::Refresh { as_of, pods });
         }
-        // Those who wait are served by what the list has confirmed, pods that it does not show
-        // included.
+        // The list answers the waiters of the pods that it confirmed, including pods that it does
+        // not show.
         let waited_for: Vec<PodUid> = self.waiters.pods().cloned().collect();
         for uid in waited_for {
             for waiter in self.waiters.take(&uid, |w| {
@@ -307,9 +307,8 @@ impl Reconciler {
         }
     }
 
-    /// Whether an inspection of the pod is asked for, or one failed and what it was to read is still
-    /// owed. A status that failed alone is read again after its backoff; until then it withholds
-    /// nothing.
+    /// Whether an inspection of the pod is requested, or one failed and is still owed. A failed
+    /// status alone is read again after its backoff, and withholds nothing until then.
     fn is_owed_a_read(&self, uid: &PodUid, pod: &Pod) -> bool {
         if !self.scheduler.owes(uid) {
             return false;
@@ -319,8 +318,8 @@ impl Reconciler {
         self.scheduler.is_asked_for(uid) || self.error_of(uid).is_none() || !all_but_failed
     }
 
-    /// The list that was made for those who wait for the pod has been applied, and has not answered
-    /// them all.
+    /// The list that was made for the waiters of the pod was applied, and has not answered all of
+    /// them.
     fn read_after_list(&mut self, now: Instant, uid: &PodUid, list: &List) {
         let waiters = self.waiters.of(uid);
         let due = waiters.iter().filter(|w| w.after <= now);
@@ -333,14 +332,14 @@ impl Reconciler {
         }
     }
 
-    /// The pod's view, if the read that began then has proved it.
+    /// The pod's view, if the read that began at `began` has proven it.
     fn view_begun_at(&self, uid: &PodUid, began: Instant) -> Option<PodView> {
         let before = Instant::from_nanos(began.as_nanos().saturating_sub(1));
         self.view_newer_than(uid, before)
     }
 }
 
-/// Whether a read contradicts what is recorded of something of its pod.
+/// Whether a read contradicts the record of an id in its pod.
 fn is_disputed(pods: &Pods, record: &Record) -> bool {
     let pod = record.identity.pod.as_ref().and_then(|uid| pods.get(uid));
     pod.is_none_or(|pod| pod.is_disputed())

@@ -1,8 +1,10 @@
-//! The machine that merges both sources into one truth.
+//! The reconciler, which merges both sources.
 //!
-//! The files of this module, in the order of one observation's way through it: [`events`](self),
-//! `lists` and `reads` take observations in, `judge` applies them to the records, `publish` turns what
-//! changed into cache writes and announcements, `timers` holds what is to happen later.
+//! The files of this module, in the order of the path of one observation: `events`, `lists` and
+//! `reads` take observations in, `apply` applies them to the records, `contradictions` and
+//! `removals` handle contradicted and removed ids, `publish` turns changes into cache writes and
+//! announcements, `timers` holds what is due later. `probe` probes the runtime, and `stream_check`
+//! checks the stream.
 
 mod apply;
 mod contradictions;
@@ -49,9 +51,9 @@ pub use state_counts::StateCounts;
 use stream_check::Silence;
 use timers::{Timer, Timers};
 
-/// The pod lifecycle event generator as a deterministic machine: observations in; cache writes,
-/// announcements, answers and requests to the read side out. It reads no clock and does no I/O;
-/// time is an argument. Equal inputs give equal outputs.
+/// The pod lifecycle event generator as a deterministic state machine. Observations go in; cache
+/// writes, announcements, answers and requests to the read side come out. It reads no clock and
+/// does no I/O; time is an argument. Equal inputs give equal outputs.
 ///
 /// Its methods are of four kinds:
 ///
@@ -61,17 +63,17 @@ use timers::{Timer, Timers};
 /// * [`poll_output`](Self::poll_output) and [`poll_timeout`](Self::poll_timeout) give what is to
 ///   be done: after every input the driver takes outputs until there are none, in order, and
 ///   calls [`handle_timeout`](Self::handle_timeout) when the instant of `poll_timeout` comes.
-/// * getters ([`health`](Self::health), [`counters`](Self::counters)) only look.
+/// * getters ([`health`](Self::health), [`counters`](Self::counters)) change nothing.
 ///
 /// Every [`Output::List`], [`Output::Inspect`], [`Output::Read`] and [`Output::Version`] must be
-/// answered once by the `handle_*` of its name, whatever happened to it; after an [`Output::Cancel`] an answer is
-/// ignored.
+/// answered exactly once by the corresponding `handle_*`, also if the call fails. After an
+/// [`Output::Cancel`] the answer is ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reconciler {
     settings: Settings,
     records: Records,
     pods: Pods,
-    /// Pods of which nothing exists since that instant, until a list begun later.
+    /// Pods that do not exist since that instant, until a list begun later confirms it.
     removed_pods: BTreeMap<PodUid, Instant>,
     tombstones: Tombstones,
     orphans: Orphans,
@@ -87,34 +89,34 @@ pub struct Reconciler {
     silence: Silence,
     /// Ids that may be unsettled.
     unsettled: BTreeSet<Id>,
-    /// Ids that a list of their pod may not show, for want of a label.
+    /// Ids that a list of their pod may not show, because they lack the pod-uid label.
     unlabelled: BTreeSet<Id>,
-    /// Pods for whose waiters a complete list was asked for.
+    /// Pods whose waiters are to be answered by a complete list.
     read_by_list: BTreeSet<PodUid>,
     waiters: Waiters,
     terminals: Terminals,
     timers: Timers,
-    /// Single statuses that were asked for, and when.
+    /// Status calls in flight, and when they were requested.
     status_reads: BTreeMap<Ticket, (Id, Instant)>,
     probe: Probe,
-    /// What the present input did, per pod; empty between inputs.
+    /// The effects of the present input, per pod; empty between inputs.
     dirty: BTreeMap<PodUid, Box<DirtyPod>>,
     out: VecDeque<Output>,
     /// The number of the last request to the read side.
     number: u64,
     counters: Counters,
-    /// Of what the cache holds.
+    /// Counts of the pods and containers in the cache.
     state_counts: StateCounts,
     list_error: Option<CallError>,
     behind_since: Option<Instant>,
     /// When an outage last ended the backoff of every pod.
     backoff_cleared: Option<Instant>,
-    /// Pods whose first inspection is awaited before the cache counts as synced.
+    /// Pods of the first complete list that were neither inspected nor failed yet.
     unsynced: Option<BTreeSet<PodUid>>,
     synced: bool,
 }
 
-/// What the machine wants done.
+/// What the reconciler requests of the driver.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Output {
@@ -122,20 +124,20 @@ pub enum Output {
     Publish {
         /// The pod.
         uid: PodUid,
-        /// What is known of it.
+        /// Its status and freshness.
         view: PodView,
     },
-    /// Nothing of the pod exists any more. The cache shows that nothing, as fresh as the pod was,
-    /// until a list has swept it.
+    /// Nothing of the pod exists any more. The cache keeps an empty status, as fresh as the pod
+    /// was, until a list has confirmed it.
     Remove {
         /// The pod.
         uid: PodUid,
     },
-    /// A complete list began: pods that are not in the cache do not exist as of then.
+    /// A complete list began: pods that are not in the cache did not exist at that instant.
     ListApplied {
         /// The begin of the list.
         as_of: Instant,
-        /// Withdrawn pods whose end the list has confirmed: take them out of the cache.
+        /// Withdrawn pods whose end the list has confirmed: remove them from the cache.
         gone: Vec<PodUid>,
     },
     /// A list showed these pods unchanged: they are fresh as of its begin.
@@ -145,7 +147,7 @@ pub enum Output {
         /// The pods.
         pods: Confirmed,
     },
-    /// The ends that are kept of this pod, oldest first; none: forget it.
+    /// The terminal records of this pod, oldest first. None: remove them.
     Terminals {
         /// The pod.
         uid: PodUid,
@@ -154,20 +156,21 @@ pub enum Output {
     },
     /// Announce this to every subscriber. The cache shows it already.
     Announce(PodLifecycleEvent),
-    /// Every pod of the first complete list was inspected, or could not be, and was announced. Once.
+    /// Every pod of the first complete list was inspected or failed once, and was announced. Sent
+    /// once.
     Synced,
-    /// Answer one who waits.
+    /// Answer a waiter.
     Answer {
-        /// Who.
+        /// The waiter.
         waiter: WaiterId,
-        /// With what.
+        /// Its answer.
         answer: Result<PodView, CallError>,
     },
-    /// Answer one who waits for a full list.
+    /// Answer a waiter for a full list.
     Listed {
-        /// Who.
+        /// The waiter.
         waiter: WaiterId,
-        /// How the list went.
+        /// The result of the list.
         outcome: Result<(), CallError>,
     },
     /// Read a full list.
@@ -176,8 +179,8 @@ pub enum Output {
         ticket: Ticket,
         /// How long the whole list may take.
         deadline: Duration,
-        /// The ids of which the state is all that a row can say. The [rows](crate::Rows) are
-        /// built for them.
+        /// The ids of which a row can only report a state. The [rows](crate::Rows) are built for
+        /// them.
         known: KnownIds,
     },
     /// Inspect one pod.
@@ -186,9 +189,9 @@ pub enum Output {
         ticket: Ticket,
         /// The pod.
         uid: PodUid,
-        /// The ids that are held of it.
+        /// The ids that are held for it.
         held: Vec<HeldId>,
-        /// Why.
+        /// The causes.
         causes: Causes,
         /// How long the inspection may take as a whole.
         deadline: Duration,
@@ -197,30 +200,30 @@ pub enum Output {
     Read {
         /// To be returned with the answer.
         ticket: Ticket,
-        /// Of which id.
+        /// The id.
         id: Id,
         /// Sandbox or container.
         kind: Kind,
         /// How long the call may take.
         deadline: Duration,
     },
-    /// Call `Version`, to see whether the runtime answers.
+    /// Call `Version`, to check whether the runtime answers.
     Version {
         /// To be returned with the answer.
         ticket: Ticket,
         /// How long the call may take.
         deadline: Duration,
     },
-    /// End the stream and subscribe again: it reports nothing while reads show changes.
+    /// End the stream and subscribe again: it reports no event while reads show changes.
     Resubscribe,
-    /// Give up this inspection: nobody waits for its answer any more.
+    /// Cancel this inspection.
     Cancel {
-        /// Which.
+        /// The ticket of its request.
         ticket: Ticket,
     },
 }
 
-/// For how many outputs room is kept.
+/// For how many outputs capacity is kept.
 const MOST_OUT: usize = 64;
 
 /// Pods that a list showed unchanged.
@@ -233,7 +236,7 @@ pub enum Confirmed {
 }
 
 impl Confirmed {
-    /// Their names, where the cache holds the pods `cached`.
+    /// The names of these pods, if the cache holds the pods `cached`.
     pub fn among(&self, cached: impl IntoIterator<Item = PodUid>) -> Vec<PodUid> {
         match self {
             Self::All => cached.into_iter().collect(),
@@ -243,7 +246,7 @@ impl Confirmed {
 }
 
 impl Reconciler {
-    /// A machine that knows nothing, at `now`.
+    /// A reconciler without any records, at `now`.
     ///
     /// # Errors
     /// If the settings are not valid.
@@ -290,11 +293,11 @@ impl Reconciler {
         Ok(machine)
     }
 
-    /// What is to be done next, until there is nothing.
+    /// The next output; `None` if there are no more.
     pub fn poll_output(&mut self) -> Option<Output> {
         let next = self.out.pop_front();
         if next.is_none() && self.out.capacity() > MOST_OUT {
-            // The first list of a large node leaves room behind that is never needed again.
+            // The first list of a large node leaves a capacity that is not needed again.
             self.out.shrink_to(MOST_OUT);
         }
         next
@@ -314,17 +317,17 @@ impl Reconciler {
         self.pump(now);
     }
 
-    /// The stream was subscribed to, or is over.
+    /// The stream was subscribed to, or has ended.
     pub fn handle_stream(&mut self, now: Instant, change: StreamChange) {
         match change {
             StreamChange::Subscribed { at, wall } => {
                 self.stream.subscribed(at, wall, now);
-                // What a stream tells of removals is known of that stream only.
+                // Whether removals are reported is known of the present stream only.
                 let ended: Vec<PodUid> = self.pods.keys().cloned().collect();
                 for uid in ended {
                     self.watch_ended_pod(now, &uid);
                 }
-                // Subscribe, then list: what happened before the list began, it shows.
+                // Subscribe, then list: the list shows what happened before it began.
                 self.stream_lost();
                 self.relist.by(now);
             }
@@ -337,21 +340,21 @@ impl Reconciler {
         self.pump(now);
     }
 
-    /// Whether events have arrived at the reader that were not handed over yet. While they have,
-    /// no audit is judged and no tombstone ages.
+    /// Whether events wait at the reader. While they do, pending events do not time out, and
+    /// tombstones do not age.
     pub fn handle_backlog(&mut self, now: Instant, behind: bool) {
         self.stream.set_behind(behind, now);
         self.behind_since = behind.then(|| self.behind_since.unwrap_or(now));
     }
 
-    /// Something other than a list came from the runtime at that instant.
+    /// Something other than a list arrived from the runtime at `at`.
     fn runtime_answers(&mut self, now: Instant, at: Instant) {
         self.probe.heard(at);
         self.relist.runtime_answers(now);
     }
 
-    /// When the next work is due: a timer, or the deadline of a call that is under way. There is
-    /// always some.
+    /// When the next work is due: a timer, or the deadline of a call in flight. Something is always
+    /// due.
     fn due(&self, now: Instant) -> Instant {
         let inspection = self.settings.inspection_deadline;
         let status_reads = self.status_reads.values().map(|(_, since)| *since);
@@ -368,7 +371,7 @@ impl Reconciler {
         .unwrap_or(now)
     }
 
-    /// Asks for one status.
+    /// Requests the status of one id.
     fn read_status(&mut self, now: Instant, id: &Id, kind: Kind) -> Ticket {
         let ticket = self.next_ticket();
         self.status_reads.insert(ticket, (id.clone(), now));
@@ -382,15 +385,14 @@ impl Reconciler {
         ticket
     }
 
-    /// Somebody waits for a view of the pod that is newer than `after`: one that a read begun
-    /// later has shown. Answered by [`Output::Answer`], sooner or later, unless
-    /// [`cancelled`](Self::cancel).
+    /// Registers a waiter for a view of the pod that is newer than `after`: one that a read begun
+    /// later has shown. Answered by [`Output::Answer`], unless it is [`cancelled`](Self::cancel).
     pub fn wait(&mut self, now: Instant, waiter: WaiterId, uid: &PodUid, after: Instant) {
         self.ask(now, waiter, uid, after, Cause::Waiter);
     }
 
-    /// Somebody waits for a view of the pod whose details, too, are newer than `after`: every status
-    /// is read. Answered by [`Output::Answer`], with an error if a status cannot be read.
+    /// Registers a waiter for a view of the pod whose details, too, are newer than `after`: every
+    /// status is read. Answered by [`Output::Answer`], with an error if a status cannot be read.
     pub fn wait_for_details(
         &mut self,
         now: Instant,
@@ -406,9 +408,9 @@ impl Reconciler {
         self.ask(now, waiter, uid, now, Cause::Relist);
     }
 
-    /// Reads the pod now and announces PodSync even if nothing changed: for changes that are no
-    /// change of state, such as resources (upstream k#123940). A change of state that the read
-    /// finds is announced instead. Answered by [`Output::Answer`].
+    /// Reads the pod now and announces PodSync even if nothing changed: for changes of details,
+    /// such as resources (upstream k#123940). If the read finds a change of state, that is
+    /// announced instead. Answered by [`Output::Answer`].
     pub fn reinspect(&mut self, now: Instant, waiter: WaiterId, uid: &PodUid) {
         self.ask(now, waiter, uid, now, Cause::Reinspect);
     }
@@ -446,7 +448,7 @@ impl Reconciler {
         self.pump(now);
     }
 
-    /// Whether the inspection in flight began after `after`, as far as is known here.
+    /// Whether the inspection in flight was requested after `after`.
     fn read_under_way_serves(&self, uid: &PodUid, after: Instant) -> bool {
         self.scheduler
             .in_flight(uid)
@@ -460,7 +462,7 @@ impl Reconciler {
         self.pump(now);
     }
 
-    /// The waiter waits no longer.
+    /// Removes a waiter.
     pub fn cancel(&mut self, waiter: WaiterId) {
         if let Some((uid, after)) = self.waiters.cancel(waiter)
             && !self.waiters.of(&uid).iter().any(|w| w.after == after)
@@ -469,7 +471,7 @@ impl Reconciler {
         }
     }
 
-    /// The consumer has what it needs of the end of that id.
+    /// The consumer acknowledges the terminal record of that id.
     pub fn acknowledge(&mut self, id: &Id) {
         if let Some(uid) = self.terminals.acknowledge(id) {
             let records = self.terminals.of(&uid);
@@ -503,7 +505,7 @@ impl Reconciler {
         }
     }
 
-    /// Pods whose last inspection failed, or of which an id is unsettled.
+    /// Pods whose last inspection failed, or that have an unsettled id.
     fn failing_pods(&self) -> BTreeSet<&PodUid> {
         let unsettled = self.unsettled.iter().filter_map(|id| {
             let record = self.records.get(id)?;
@@ -515,7 +517,7 @@ impl Reconciler {
         self.scheduler.failing_pods().chain(unsettled).collect()
     }
 
-    /// The first of these pods, as health names them.
+    /// The first of these pods, as named in health.
     fn named<'a>(&self, pods: impl Iterator<Item = &'a PodUid>) -> Vec<PodName> {
         let name = |uid: &PodUid| {
             let pod = self.pods.get(uid);
@@ -528,7 +530,7 @@ impl Reconciler {
         pods.take(Health::NAMED).map(name).collect()
     }
 
-    /// What was counted since the start.
+    /// The counters since the start.
     pub fn counters(&self) -> Counters {
         Counters {
             tombstones: self.tombstones.len() as u64,
@@ -542,7 +544,7 @@ impl Reconciler {
         self.state_counts
     }
 
-    /// Whether nothing is queued, in flight or owed: for tests that wait for quiet.
+    /// Whether no inspection, status call or list is queued, in flight or owed.
     pub fn is_idle(&self) -> bool {
         self.scheduler.is_idle()
             && self.status_reads.is_empty()
@@ -559,7 +561,7 @@ impl Reconciler {
         }
     }
 
-    /// What is known of the pod, if a read begun after `after` has shown it.
+    /// The view of the pod, if a read begun after `after` has shown it.
     fn view_newer_than(&self, uid: &PodUid, after: Instant) -> Option<PodView> {
         match self.pods.get(uid) {
             Some(pod) => {
@@ -581,7 +583,7 @@ impl Reconciler {
         }
     }
 
-    /// Asks for an inspection of the pod.
+    /// Requests an inspection of the pod.
     fn request_inspection(&mut self, now: Instant, uid: &PodUid, cause: Cause) {
         if let Some(retry_at) = self.scheduler.request_inspection(uid, cause) {
             self.timers
@@ -597,7 +599,7 @@ impl Reconciler {
     /// Publishes what the input changed and starts the reads that may start.
     fn pump(&mut self, now: Instant) {
         if self.tombstones.len() > self.settings.tombstones_max {
-            // Removals may come faster than lists.
+            // Removals may arrive faster than lists.
             self.drop_old_tombstones(now);
         }
         self.publish(now);
@@ -638,9 +640,9 @@ impl Reconciler {
         }
     }
 
-    /// The ids of a pod that is to be inspected: all that are published. An inspection for those who wait for a state alone reads what is
-    /// owed; any other reads every status. One that failed is repeated when its retry is due, or for
-    /// those who ask for details.
+    /// The ids of a pod that is to be inspected: all that are published. If every cause needs only the
+    /// state, only owed statuses are read; otherwise every status. A failed status is read again when
+    /// its retry is due, or for a waiter that needs details.
     fn held(&self, now: Instant, uid: &PodUid, causes: Causes) -> Vec<HeldId> {
         let Some(pod) = self.pods.get(uid) else {
             return Vec::new();

@@ -1,7 +1,7 @@
-//! The probe of the runtime (invariant 12): every 15 seconds one status, whatever else runs.
+//! The probe of the runtime (invariant 12): one status call every 15 seconds, in both modes.
 //!
-//! It shows a runtime that hangs, and status calls that hang, where events and unchanged lists make
-//! other reads rare. It also reads the details of every id once in (ids × 15 s).
+//! It detects a runtime that hangs, and status calls that hang, while events and unchanged lists
+//! make other reads rare. It also reads the details of every id once in (number of ids × 15 s).
 
 use std::time::Duration;
 
@@ -13,40 +13,46 @@ use crate::observed::{Ticket, Version};
 use crate::scheduler::Cause;
 use crate::time::Instant;
 
-/// After this long without an answer to the status, `Version` is called beside it.
+/// If the status call is not answered within this time, `Version` is called in addition.
 const SLOW: Duration = Duration::from_secs(1);
 /// The deadline of `Version`.
 const VERSION_DEADLINE: Duration = Duration::from_secs(2);
 
-/// The probe under way, and what the last ones showed.
+/// The probe in flight, and the results of the last ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Probe {
-    /// The status that was asked for.
+    /// The status call of the probe.
     status: Option<(Ticket, Id)>,
-    /// The id whose status did not answer, or was unavailable.
+    /// The id whose status call hung or was unavailable.
     suspect: Option<Id>,
-    /// The `Version` that was asked for.
+    /// The `Version` call of the probe.
     version: Option<(Ticket, Instant)>,
-    /// When the first call was made since which nothing came from the runtime.
+    /// When the first call was made that is unanswered, if nothing has arrived from the runtime
+    /// since.
     asked: Option<Instant>,
     silent_since: Option<Instant>,
 }
 
 impl Probe {
-    /// When the first probe was sent that was left unanswered, if the runtime as a whole does not
-    /// answer. Nothing else has come from it since.
+    /// When the first unanswered probe was sent, if the runtime as a whole does not answer and
+    /// nothing else has arrived from it since.
     pub(super) const fn silent_since(&self) -> Option<Instant> {
         self.silent_since
     }
 
-    /// Something came from the runtime at that instant.
+    /// Whether that status call is the one of the probe.
+    pub(super) fn is_status_call(&self, ticket: Ticket) -> bool {
+        self.status.as_ref().is_some_and(|(own, _)| *own == ticket)
+    }
+
+    /// Something arrived from the runtime at that instant.
     pub(super) fn heard(&mut self, at: Instant) {
         if self.asked.is_some_and(|asked| asked <= at) {
             (self.asked, self.silent_since) = (None, None);
         }
     }
 
-    /// When the `Version` under way must have ended.
+    /// The deadline of the `Version` call in flight.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let (_, since) = self.version?;
         Some(since.after(VERSION_DEADLINE))
@@ -54,7 +60,7 @@ impl Probe {
 }
 
 impl Reconciler {
-    /// Starts a probe, and schedules the next one.
+    /// Starts a probe and schedules the next one.
     pub(super) fn start_probe(&mut self, now: Instant) {
         self.timers
             .set(now.after(self.settings.probe_period), Timer::Probe);
@@ -74,8 +80,8 @@ impl Reconciler {
         }
     }
 
-    /// The id whose status was asked for least recently. Ids that are read again with a backoff are
-    /// left out.
+    /// The id whose status was requested least recently. Ids whose last status failed are left out,
+    /// as are pods that are inspected again with a backoff.
     fn least_recently_attempted(&self) -> Option<(Id, Kind)> {
         let members = self
             .pods
@@ -88,7 +94,7 @@ impl Reconciler {
         Some((id.clone(), record.kind()))
     }
 
-    /// The status has not answered within a second.
+    /// The status call was not answered within a second.
     pub(super) fn probe_is_slow(&mut self, now: Instant, ticket: Ticket) {
         if let Some((probe, id)) = &self.probe.status
             && *probe == ticket
@@ -98,7 +104,7 @@ impl Reconciler {
         }
     }
 
-    /// A status was read, or could not be.
+    /// The status call has ended.
     pub(super) fn probe_answered(
         &mut self,
         now: Instant,
@@ -134,8 +140,8 @@ impl Reconciler {
         });
     }
 
-    /// `Version` has ended. If it was answered, the runtime works, and it is a pod whose status call
-    /// hangs.
+    /// `Version` has ended. If it was answered, the runtime works, and only the status call of one
+    /// pod hangs.
     pub fn handle_version(&mut self, now: Instant, version: Version) {
         let under_way = self.probe.version;
         if under_way.is_none_or(|(ticket, _)| ticket != version.ticket) {
@@ -155,7 +161,7 @@ impl Reconciler {
         self.pump(now);
     }
 
-    /// The status of an id failed or hangs: its pod is inspected, so that health names it.
+    /// The status call of an id failed or hangs: its pod is inspected, so that health names it.
     fn suspect_pod(&mut self, now: Instant, id: &Id) {
         let record = self.records.get(id);
         if let Some(uid) = record.and_then(|r| r.identity.pod.clone()) {
@@ -164,7 +170,7 @@ impl Reconciler {
     }
 }
 
-/// Whether an error says that nobody answers. A runtime that refuses a call works.
+/// Whether an error means that the runtime did not answer. A runtime that refuses a call works.
 const fn is_silence(kind: CallErrorKind) -> bool {
     matches!(
         kind,

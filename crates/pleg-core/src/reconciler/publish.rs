@@ -1,4 +1,4 @@
-//! What comes out: cache writes, then announcements, pod by pod.
+//! Outputs: cache writes, then announcements, pod by pod.
 
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ impl Reconciler {
         });
     }
 
-    /// What is to be announced of the pod, in legal order.
+    /// The announcements for the pod, in legal order.
     fn announcements(
         &mut self,
         now: Instant,
@@ -76,7 +76,7 @@ impl Reconciler {
         let mut events = Vec::new();
         let pod = self.pods.get(uid).map(|pod| &**pod);
         for id in &dirty.ids {
-            // One that was met before has announced it all.
+            // If the id occurs twice, the first occurrence announces everything.
             let Some(record) = self.records.get_mut(id) else {
                 continue;
             };
@@ -92,7 +92,7 @@ impl Reconciler {
                 events.push(event(now, uid, pod, (id, record), what, brought));
             }
         }
-        // Details that came with a state which is held back are announced with that state.
+        // Changed details beside a waiting announcement are announced with it.
         let only_details = dirty.sync && events.is_empty() && !self.holds_back(uid);
         if dirty.sync_too || only_details {
             events.push(self.pod_sync(now, uid, brought));
@@ -100,7 +100,7 @@ impl Reconciler {
         events
     }
 
-    /// Whether something of the pod is announced after its next inspection.
+    /// Whether the announcements of an id of the pod wait for its status.
     fn holds_back(&self, uid: &PodUid) -> bool {
         let members = self.pods.get(uid).into_iter().flat_map(|pod| &pod.members);
         members
@@ -124,7 +124,8 @@ impl Reconciler {
         }
     }
 
-    /// Keeps the ends among what is announced, and what became known of an end later.
+    /// Adds terminal records for the announced ends, and updates those whose details became known
+    /// later.
     fn keep_terminal_records(
         &mut self,
         now: Instant,
@@ -141,8 +142,8 @@ impl Reconciler {
         }
         for event in events {
             let Some(s) = &event.subject else { continue };
-            // Removed adds to an end that is kept; one that was acknowledged stays so. Died always
-            // comes before it.
+            // Removed only updates an existing terminal record: Died always comes before it, and an
+            // acknowledged record must not return.
             let is_end = match event.event {
                 LifecycleType::ContainerDied => true,
                 LifecycleType::ContainerRemoved => {
@@ -157,7 +158,7 @@ impl Reconciler {
         let mut pods = Vec::new();
         for id in &ends {
             if let Some(record) = self.records.get(id) {
-                // Its own, should it have moved in this very turn.
+                // Its own pod, in case it moved in this turn.
                 let pod = record.identity.pod.as_ref().unwrap_or(uid);
                 self.terminals.keep(pod, terminal_record(id, record, now));
                 pods.push(pod.clone());
@@ -170,7 +171,7 @@ impl Reconciler {
         }
     }
 
-    /// Shows what is kept of the ends of a pod, for ten minutes if it is gone.
+    /// Publishes the terminal records of a pod. If the pod is gone, they expire after ten minutes.
     pub(super) fn publish_terminal_records(&mut self, now: Instant, uid: &PodUid) {
         let records = self.terminals.of(uid);
         self.out.push_back(Output::Terminals {
@@ -185,7 +186,7 @@ impl Reconciler {
     }
 }
 
-/// What is announced of an id of that pod, if the pod is held.
+/// The announcement for an id of that pod.
 fn event(
     now: Instant,
     uid: &PodUid,
@@ -244,7 +245,7 @@ fn terminal_record(id: &Id, record: &Record, now: Instant) -> TerminalRecord {
     }
 }
 
-/// Who first showed the state that is announced.
+/// The source that showed the announced state first.
 fn source_of_event(record: &Record, what: LifecycleType) -> Option<Source> {
     match what {
         LifecycleType::ContainerStarted => record.source(Position::Running),

@@ -1,4 +1,4 @@
-//! What the read side hands over of one pod: inspections, single statuses.
+//! Reads of one pod: inspections and single statuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::status::{PodStatus, PodView};
 use crate::time::Instant;
 use crate::waiters::Waiter;
 
-/// How long after a read whose lists and status calls disagree the pod is read once more.
+/// If lists and status calls disagree, the pod is read again this long after the read.
 const SECOND_READ_AFTER: Duration = Duration::from_millis(100);
 
 impl Reconciler {
@@ -44,7 +44,8 @@ impl Reconciler {
         self.pump(now);
     }
 
-    /// Joins every status that was read. Partial or not, what was read was so.
+    /// Joins every status that was read. That does not depend on whether the inspection was
+    /// complete.
     fn apply_found(&mut self, now: Instant, inspection: &Inspection, checks_stream: bool) {
         let read = ReadAt {
             call: Call::Inspection,
@@ -58,8 +59,7 @@ impl Reconciler {
         self.release_read(read.began, &inspection.found);
     }
 
-    /// Joins a status that was read for itself. Its details are as of that read, unless they are
-    /// disputed.
+    /// Joins a status. The details are as of its read, unless they are disputed.
     fn apply_status(&mut self, now: Instant, read: ReadAt, report: &Report) {
         if let Some(record) = self.records.get_mut(&report.id) {
             (record.disputed, record.error) = (false, None);
@@ -72,7 +72,7 @@ impl Reconciler {
         }
     }
 
-    /// Ids that the lists showed in the recorded state, and to which no status was owed.
+    /// Applies the ids that the lists showed in the recorded state, and whose status was not owed.
     fn apply_unchanged(&mut self, now: Instant, inspection: &Inspection) {
         let read = ReadAt {
             call: Call::List,
@@ -90,13 +90,13 @@ impl Reconciler {
                 }
                 continue;
             }
-            // Something has shown another state since the lists were asked for.
+            // The record has changed since the lists were requested.
             let row = record.row(id, *shown);
             self.read_report(now, read, &row);
         }
     }
 
-    /// Announcements that wait for one of these statuses wait no longer.
+    /// Releases announcements that wait for one of these statuses.
     fn release_read(&mut self, began: Instant, statuses: &[Report]) {
         let mut released: BTreeMap<PodUid, BTreeSet<&Id>> = BTreeMap::new();
         for report in statuses {
@@ -112,13 +112,13 @@ impl Reconciler {
         }
     }
 
-    /// Whether the runtime as a whole fails: the last list, or the last probe. A status code alone
-    /// never says so.
+    /// Whether the runtime as a whole fails: the last list or the last probe failed. A status code
+    /// alone never means that.
     pub(super) const fn is_runtime_failing(&self) -> bool {
         self.relist.has_failed() || self.probe.silent_since().is_some()
     }
 
-    /// The lists of an inspection were complete, whatever became of its status calls.
+    /// The lists of an inspection were complete, whether or not its status calls succeeded.
     fn complete_inspection(&mut self, now: Instant, inspection: &Inspection) {
         let (ticket, began) = (inspection.ticket, inspection.began);
         let Some(uid) = self.scheduler.pod_of(ticket).cloned() else {
@@ -129,7 +129,7 @@ impl Reconciler {
         self.apply_listed(now, &uid, inspection, checks_stream);
         self.apply_unchanged(now, inspection);
         self.apply_gone(now, &uid, inspection);
-        // Where the runtime fails as a whole, that is not the pod's failure.
+        // While the runtime as a whole fails, failures do not count against the pod.
         let counts = !self.is_runtime_failing();
         self.release_held(&uid, |id, r| {
             let found = || inspection.found.iter().any(|report| report.id == *id);
@@ -177,8 +177,8 @@ impl Reconciler {
         self.inspected_once(&uid);
     }
 
-    /// The pod shows the error of the first of its statuses that failed. Whether that is another one
-    /// than before.
+    /// Sets the pod's error to that of the first id whose status failed. Returns whether it
+    /// changed.
     fn update_error(&mut self, uid: &PodUid) -> bool {
         let error = self.error_of(uid);
         self.pods.get_mut(uid).is_some_and(|pod| {
@@ -188,15 +188,15 @@ impl Reconciler {
         })
     }
 
-    /// The error of the first status of the pod that failed.
+    /// The error of the first id of the pod whose status failed.
     pub(super) fn error_of(&self, uid: &PodUid) -> Option<Arc<CallError>> {
         let members = self.pods.get(uid).into_iter().flat_map(|pod| &pod.members);
         let mut records = members.filter_map(|id| self.records.get(id));
         records.find_map(|record| record.error.clone())
     }
 
-    /// Ids that a list of the inspection showed and of which it has no status: they are in the
-    /// listed state, or a later one (invariant 3).
+    /// Applies the ids that a list of the inspection showed and that have no status: they are in
+    /// the listed state, or a later one (invariant 3).
     fn apply_listed(
         &mut self,
         now: Instant,
@@ -236,7 +236,7 @@ impl Reconciler {
     ) {
         let id = &row.id;
         if let Some(record) = self.records.get(id).filter(|r| r.is_removed()) {
-            // It is listed although it is recorded as removed; that is to be decided.
+            // It is listed although it is recorded as removed, which is a contradiction.
             if read.began > record.recorded_since() {
                 let named = self.pod_named_by(id, &row.identity);
                 let of = self.pod_of(id, named).unwrap_or_else(|| uid.clone());
@@ -255,7 +255,8 @@ impl Reconciler {
             let sandbox = row.identity.sandbox.as_ref();
             self.move_to_pod(now, (id, sandbox), named, Source::Inspection);
         }
-        // Who it is a row says as well: a container without a name blocks nothing.
+        // The row also has identity fields: a container without a name would not block another of
+        // its name.
         if let Some(record) = self.records.get_mut(id)
             && let Some(of) = record.identity.pod.clone()
         {
@@ -271,9 +272,9 @@ impl Reconciler {
         }
     }
 
-    /// Whether the inspection answers those who wait. Where a list showed an id and its status call
-    /// said NotFound, the pod is read once more first, at least 100 ms later. If that read says the
-    /// same, the id stays unsettled until a status succeeds or a read shows it gone.
+    /// Returns whether the inspection answers waiters. If a list showed an id and its status call
+    /// returned NotFound, the pod is read once more first, at least 100 ms later. If the second
+    /// read returns the same, the id is unsettled until a status succeeds or a read shows it gone.
     fn settle_second_read(&mut self, now: Instant, uid: &PodUid, inspection: &Inspection) -> bool {
         let open = inspection.unsettled.iter().filter(|row| {
             let record = self.records.get(&row.id);
@@ -319,14 +320,14 @@ impl Reconciler {
         }
     }
 
-    /// Whether something of the pod is listed and has no status.
+    /// Whether an id of the pod is unsettled.
     fn is_unsettled(&self, uid: &PodUid) -> bool {
         let members = self.pods.get(uid).into_iter().flat_map(|pod| &pod.members);
         let mut records = members.filter_map(|id| self.records.get(id));
         records.any(|r| r.unsettled)
     }
 
-    /// The second read failed: the first one answers those whom it serves.
+    /// The second read failed: the first one answers the waiters that it serves.
     fn answer_first_read(&mut self, now: Instant, uid: &PodUid) {
         let first = self.pods.get_mut(uid).and_then(|pod| pod.first_read.take());
         let Some(first) = first else { return };
@@ -347,7 +348,7 @@ impl Reconciler {
         }
     }
 
-    /// An id that was held, that no list of the inspection shows and whose own status call says
+    /// An id that was held, that no list of the inspection shows, and whose status call returned
     /// NotFound, is removed (invariant 5).
     fn apply_gone(&mut self, now: Instant, uid: &PodUid, inspection: &Inspection) {
         for id in &inspection.gone {
@@ -363,7 +364,7 @@ impl Reconciler {
         }
     }
 
-    /// What was held back of these ids of the pod may be announced.
+    /// Releases the waiting announcements of these ids of the pod.
     fn release_held(&mut self, uid: &PodUid, released: impl Fn(&Id, &Record) -> bool) {
         let is_released = released;
         let Some(pod) = self.pods.get(uid) else {
@@ -378,7 +379,7 @@ impl Reconciler {
                 released.push(id.clone());
             }
         }
-        // As they came about: the sandbox before its containers.
+        // In creation order: the sandbox before its containers.
         released.sort_by_key(|id| {
             self.records
                 .get(id)
@@ -404,7 +405,7 @@ impl Reconciler {
         pod.members.iter().any(|id| is_omitted(&id))
     }
 
-    /// Something stays unknown, contradicted, or was left out: once more, later.
+    /// If an id stays unknown or contradicted, or was left out, the pod is inspected again later.
     fn recheck_with_backoff(&mut self, now: Instant, uid: &PodUid, skipped: bool) {
         if !skipped && self.recheck_cause(uid).is_none() {
             if let Some(pod) = self.pods.get_mut(uid) {
@@ -470,8 +471,8 @@ impl Reconciler {
         }
     }
 
-    /// Asks for the read that answers those who wait for the pod: an inspection, or a complete list
-    /// where a list of one pod may not show all of it.
+    /// Requests the read that answers the pod's waiters: an inspection, or a complete list if a
+    /// list of the pod may not show all of it.
     pub(super) fn read_for_waiters(&mut self, now: Instant, uid: &PodUid) {
         let mut due = self.waiters.of(uid).iter().filter(|w| w.after <= now);
         let details = due.any(|w| w.details);
@@ -486,14 +487,14 @@ impl Reconciler {
         }
     }
 
-    /// Asks for the complete list that answers those who wait for the pod.
+    /// Requests the complete list that answers the pod's waiters.
     pub(super) fn read_by_list(&mut self, now: Instant, uid: &PodUid) {
         self.relist.by(now);
         self.read_by_list.insert(uid.clone());
     }
 
-    /// Whether a list by the pod's uid, which selects by label, may not show all of the pod: one of
-    /// its ids has no such label, or another pod's; or nothing is known of the pod while such ids
+    /// Whether a list by the pod's uid, which selects by label, may not show the whole pod: one of
+    /// its ids has no such label, or one of another pod; or the pod is unknown while such ids
     /// exist.
     pub(super) fn needs_complete_list(&self, uid: &PodUid) -> bool {
         let unlabelled = |id: &Id| {
@@ -506,16 +507,16 @@ impl Reconciler {
         }
     }
 
-    /// The begin of the read that the details of the pod are as of: the least of its ids.
+    /// The begin of the read of the pod's details: that of the id that was read least recently.
     pub(super) fn inspected(&self, uid: &PodUid) -> Option<Instant> {
         let pod = self.pods.get(uid).into_iter();
         let shown = pod.flat_map(|pod| pod.shown(&self.records));
         shown.map(|(_, record)| record.inspected).min().flatten()
     }
 
-    /// An inspection failed, was partial, or was given up.
+    /// An inspection failed in its lists, or was cancelled.
     pub(super) fn fail_inspection(&mut self, now: Instant, ticket: Ticket, error: CallError) {
-        // Where the runtime fails as a whole, that is not the pod's failure.
+        // While the runtime as a whole fails, failures do not count against the pod.
         let counts = !self.is_runtime_failing();
         let began = self.scheduler.issued(ticket);
         let outcome = Outcome::ListFailed;
@@ -544,8 +545,8 @@ impl Reconciler {
         self.inspected_once(&uid);
     }
 
-    /// A single status has been read. It is joined. The details of its id are as of this read; no
-    /// freshness of the state and no absence follow.
+    /// A status call has ended. Its status is joined, and the details of its id are as of this
+    /// read. It proves no freshness of the state and no absence.
     pub fn handle_status_read(&mut self, now: Instant, status: StatusRead) {
         if self.status_reads.remove(&status.ticket).is_none() {
             return;
@@ -567,7 +568,7 @@ impl Reconciler {
             };
             self.apply_status(now, read, report);
             if let Some(uid) = &pod {
-                // Where its lists fail, that stays its error.
+                // If the lists of the pod fail, their error stays.
                 let recovered = !self.scheduler.is_unlistable(uid) && self.update_error(uid);
                 self.mark_dirty(uid, Source::Inspection).sync |= recovered;
             }
@@ -587,7 +588,7 @@ impl Reconciler {
         self.out.push_back(Output::Answer { waiter, answer });
     }
 
-    /// The pod was inspected once, successfully or not.
+    /// The pod was inspected once, or failed once.
     fn inspected_once(&mut self, uid: &PodUid) {
         if let Some(waiting) = &mut self.unsynced {
             waiting.remove(uid);
@@ -598,7 +599,7 @@ impl Reconciler {
         let Some(waiting) = &mut self.unsynced else {
             return;
         };
-        // One that is owed its inspection is enough to know.
+        // One pod that is still owed its inspection is enough to know.
         while waiting.first().is_some_and(|uid| !self.scheduler.owes(uid)) {
             waiting.pop_first();
         }
@@ -610,7 +611,7 @@ impl Reconciler {
     }
 }
 
-/// Why a status of the pod could not be read, if one could not.
+/// The error of the first status call that failed, if any.
 fn status_error(inspection: &Inspection) -> Option<CallError> {
     let failed = inspection.failed.first().map(|failed| failed.error.clone());
     let unsettled = inspection.unsettled.first().map(|row| {

@@ -1,8 +1,9 @@
-//! How much exists, counted along with what is published: nobody walks a node to count it.
+//! Counts of pods and containers by state, updated with every publication, so that no walk is
+//! needed.
 
 use crate::status::{ContainerState, PodStatus, SandboxState};
 
-/// How many pods, sandboxes and containers exist, by state.
+/// The number of pods and containers, by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct StateCounts {
@@ -10,16 +11,16 @@ pub struct StateCounts {
     pub running_pods: u64,
     /// Containers that were created and not started.
     pub created: u64,
-    /// Containers that run.
+    /// Containers that are running.
     pub running: u64,
-    /// Containers that have ended.
+    /// Containers that have exited.
     pub exited: u64,
     /// Containers whose state is not known.
     pub unknown: u64,
 }
 
 impl StateCounts {
-    /// The cache holds `now` of a pod of which it held `before`.
+    /// The cached status of a pod changes from `before` to `now`.
     pub(super) fn recount(&mut self, before: Option<&PodStatus>, now: Option<&PodStatus>) {
         let (before, now) = (Self::of(before), Self::of(now));
         for (count, before, now) in [

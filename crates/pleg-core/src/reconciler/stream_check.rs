@@ -1,4 +1,5 @@
-//! Whether the stream delivers what it should: reads check it, and it checks itself (invariant 10).
+//! Checks whether the stream delivers what it should: reads check it, and it checks itself
+//! (invariant 10).
 
 use super::apply::ReadAt;
 use super::timers::Timer;
@@ -13,17 +14,16 @@ use crate::time::Instant;
 
 use std::time::Duration;
 
-/// How long an event that a later one proves missing may stay pending before a relist.
+/// How long an event that a later event proves missing may stay pending before a relist.
 const RELIST_AFTER: Duration = Duration::from_secs(1);
-/// When to look again whether the reader has handed over what has arrived.
+/// When to check again whether the reader has handed over the queued events.
 const BEHIND: Duration = Duration::from_millis(100);
-/// When to look again whether the status of a container that ended was read. No bound is needed: it
-/// is read again until it succeeds or the id is gone.
+/// When to check again whether the status of an exited container was read. This needs no bound: the
+/// status is read again until it succeeds or the id is gone.
 const UNREAD: Duration = Duration::from_secs(1);
-/// So many misses in a row without any event, and the stream counts as silent.
+/// After this many misses in a row without any event, the stream counts as silent.
 const SILENT_AFTER: u32 = 3;
-/// After a silent stream was ended, the next one is ended this much later at the earliest, doubled
-/// each time.
+/// The minimum time between two ends of silent streams. It doubles each time.
 const RESUBSCRIBE_FIRST: Duration = Duration::from_secs(60);
 const RESUBSCRIBE_MOST: Duration = Duration::from_secs(3600);
 
@@ -32,20 +32,20 @@ const RESUBSCRIBE_MOST: Duration = Duration::from_secs(3600);
 pub(super) struct Silence {
     misses: u32,
     last_event: Option<Instant>,
-    /// A silent stream may be ended then.
+    /// A silent stream may be ended from this instant on.
     renew_from: Option<Instant>,
     renewed: u32,
 }
 
 impl Reconciler {
-    /// The runtime's version has become known, and what its stream can be expected to report.
+    /// The runtime's version is known, and with it what its stream can be expected to report.
     pub fn handle_profile(&mut self, now: Instant, profile: EventProfile) {
         self.profile = profile;
         self.pump(now);
     }
 
-    /// A read shows an id at a position that it did not have when the read began: an event should
-    /// report that, or have reported it, with this id as its subject.
+    /// A read shows an id at a position that it did not have when the read began: an event with
+    /// this id as its subject should report that, or should have reported it.
     pub(super) fn expect_event(&mut self, read: ReadAt, id: &Id, at: Position, first_seen: bool) {
         if !read.checks_stream {
             return;
@@ -63,8 +63,8 @@ impl Reconciler {
     }
 
     /// Whether only a status inside an event showed the position, and that event did not arrive
-    /// before the read began: it does not stand for the event about the id itself. (A kubelet that
-    /// restarts a container causes events that carry the status of the dead one.)
+    /// before the read began. Such a status does not settle the event about the id itself: the
+    /// events of a restarted container carry the status of the dead one.
     pub(super) fn is_shown_by_later_event(&self, read: ReadAt, id: &Id, at: Position) -> bool {
         let record = self.records.get(id);
         record.is_some_and(|r| {
@@ -85,8 +85,8 @@ impl Reconciler {
         }
     }
 
-    /// An event arrived about this subject, and was applied. `before` is the position that was
-    /// recorded before, if the id was.
+    /// An event about this subject was applied. `before` is the position recorded before it, if
+    /// any.
     pub(super) fn subject_reported(
         &mut self,
         now: Instant,
@@ -151,20 +151,20 @@ impl Reconciler {
         }
     }
 
-    /// An event that a later one proves missing has not come for a second.
+    /// An event that a later event proves missing has been pending for a second.
     pub(super) fn relist_for_pending(&mut self, now: Instant, id: &Id, event: ExpectedEvent) {
         if self.pending.due(id, event).is_some() {
             self.list_soon(now);
         }
     }
 
-    /// The time of a pending event is over.
+    /// A pending event has timed out.
     pub(super) fn decide_pending(&mut self, now: Instant, id: Id, event: ExpectedEvent) {
         if self.pending.due(&id, event).is_none_or(|due| due > now) {
             return;
         }
         let later = if self.stream.is_behind() {
-            // The event may have arrived in time and wait at the reader.
+            // The event may have arrived in time and be queued at the reader.
             Some(BEHIND)
         } else {
             // It may be a container that never ran.
@@ -190,7 +190,7 @@ impl Reconciler {
         self.decide_verdicts(now);
     }
 
-    /// Whether a container has ended in an unknown way and the read that is to tell is still owed.
+    /// Whether a container has exited with an unknown exit code and an inspection is still owed.
     fn is_end_unread(&self, id: &Id) -> bool {
         let unread = |r: &crate::record::Record| {
             r.kind() == Kind::Container
@@ -202,8 +202,8 @@ impl Reconciler {
         pod.is_some_and(|uid| self.scheduler.owes(uid))
     }
 
-    /// An event missed since then, and none arrived: a stream that stays silent is ended like a
-    /// lost one, so that it is subscribed again.
+    /// An event was missed, and no event has arrived since it became pending. A stream that stays
+    /// silent is ended and subscribed again, like a lost one.
     fn end_silent_stream(&mut self, now: Instant, pending_since: Instant) {
         let silence = &mut self.silence;
         if silence.last_event.is_some_and(|last| last >= pending_since) {
@@ -224,7 +224,7 @@ impl Reconciler {
         }
     }
 
-    /// Removing the id may have suppressed its STOPPED.
+    /// The removal of the id may have suppressed its STOPPED.
     pub(super) fn void_suppressed(&mut self, id: &Id, kind: Kind) {
         if self.profile.removal_suppresses_stopped
             && let Some(stopped) = ExpectedEvent::of_position(kind, Position::Exited)
@@ -233,14 +233,13 @@ impl Reconciler {
         }
     }
 
-    /// The verdict falls on lists of which nothing is pending any more.
+    /// Decides the verdict of the lists whose pending events have all ended.
     pub(super) fn decide_verdicts(&mut self, now: Instant) {
         let trust = self.trust(now);
         self.relist.decide_verdicts(self.pending.oldest(), trust);
     }
 
-    /// The stream is lost: what it did not report will not be reported. Nothing was missed that the
-    /// loss does not explain.
+    /// The stream is lost: pending events are voided, because the loss explains them.
     pub(super) fn stream_lost(&mut self) {
         self.pending.void_all();
         self.relist.shorten();

@@ -1,4 +1,4 @@
-//! What is to happen later. A timer that has lost its purpose does nothing when it fires.
+//! Timers. A timer whose reason no longer exists does nothing when it fires.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,19 +13,20 @@ use crate::pod::all_ended;
 use crate::scheduler::{Cause, doubled};
 use crate::time::Instant;
 
-/// How long an id recorded from an event may stay unsettled.
+/// How long an id recorded from an event may stay unconfirmed.
 pub(super) const PROVISIONAL: Duration = Duration::from_secs(1);
-/// When the reason of a non-zero exit is read again (containerd before 2.3 learns of an OOM kill
+/// When the status of a non-zero exit is read again (containerd before 2.3 learns of an OOM kill
 /// after it has sent the event).
 pub(super) const EXIT_REASON: Duration = Duration::from_secs(2);
-/// When to look again whether something that is in the way is gone.
+/// When to try again if too many status calls are in flight.
 const EXIT_READ_RETRY: Duration = Duration::from_millis(100);
 /// How long terminal records outlive their pod.
 pub(super) const TERMINALS: Duration = Duration::from_secs(600);
-/// When a pod that has ended is looked for, since it ended (CRI-O tells of no sandbox's removal).
+/// When an ended pod is inspected, in seconds since its end (CRI-O never reports the removal of a
+/// sandbox).
 const ENDED_POD_READS: [u64; 6] = [1, 3, 7, 15, 31, 60];
 
-/// What is to happen.
+/// What a timer does.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Timer {
     Provisional(Id),
@@ -43,7 +44,7 @@ pub(super) enum Timer {
     ProbeSlow(Ticket),
 }
 
-/// All timers, soonest first.
+/// All timers, earliest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Timers(BTreeSet<(Instant, Timer)>);
 
@@ -111,16 +112,20 @@ impl Reconciler {
         let settled = record.position() != Some(Position::Exited)
             || record.exit_code() == Some(0)
             || &*record.reason() == crate::details::OOM_KILLED;
-        if settled || self.status_reads.values().any(|(other, _)| other == id) {
+        if settled {
             return;
         }
-        if self.status_reads.len() >= self.settings.inspections {
-            // A thousand bad exits are no thousand calls at a time.
+        let kind = record.kind();
+        // Many containers may fail at once; the number of concurrent status calls is bounded. A
+        // status call about this id that is in flight began before the reason had time to arrive.
+        let is_exit_read = |ticket: &&Ticket| !self.probe.is_status_call(**ticket);
+        let exit_reads = self.status_reads.keys().filter(is_exit_read).count();
+        let is_in_flight = self.status_reads.values().any(|(other, _)| other == id);
+        if is_in_flight || exit_reads >= self.settings.inspections {
             self.timers
                 .set(now.after(EXIT_READ_RETRY), Timer::ExitReason(id.clone()));
             return;
         }
-        let kind = record.kind();
         self.counters.exit_reads += 1;
         self.read_status(now, id, kind);
     }
@@ -138,8 +143,8 @@ impl Reconciler {
         }
     }
 
-    /// Lists and status calls of the pod's last read disagree. Whoever waited for it is answered
-    /// also if the pod is gone since.
+    /// Lists and status calls of the pod's last read disagree: it is read again. Its waiters are
+    /// answered also if the pod was removed since.
     fn read_second_time(&mut self, now: Instant, uid: &PodUid) {
         let open = self
             .pods
@@ -161,7 +166,7 @@ impl Reconciler {
         }
     }
 
-    /// Whether something of the pod stays unknown or contradicted, so that it is to be inspected
+    /// Whether an id of the pod stays unknown or contradicted, so that the pod must be inspected
     /// again.
     pub(super) fn recheck_cause(&self, uid: &PodUid) -> Option<Cause> {
         let pod = self.pods.get(uid)?;
@@ -175,8 +180,8 @@ impl Reconciler {
         }
     }
 
-    /// Something of the pod stays unknown or contradicted: it is inspected again, with backoff,
-    /// unless it is to be already.
+    /// An id of the pod stays unknown or contradicted: schedules an inspection with backoff, unless
+    /// one is scheduled.
     pub(super) fn recheck_later(&mut self, now: Instant, uid: &PodUid) {
         let (first, most) = self.scheduler.backoff();
         if let Some(pod) = self.pods.get_mut(uid)
@@ -189,7 +194,7 @@ impl Reconciler {
         }
     }
 
-    /// Watches a pod whose end has begun while this stream may not tell of its removal.
+    /// Watches a pod that has ended while this stream may not report its removal.
     pub(super) fn watch_ended_pod(&mut self, now: Instant, uid: &PodUid) {
         let Some(pod) = self.pods.get_mut(uid) else {
             return;
@@ -211,7 +216,7 @@ impl Reconciler {
             .get(uid)
             .is_some_and(|p| p.ended_since == Some(since));
         if !current || !self.stream.hides_removals() {
-            // A later stream may hide removals again; then the watch begins anew.
+            // A later stream may not report removals either; then the watch starts again.
             if let Some(pod) = self.pods.get_mut(uid).filter(|_| current) {
                 pod.ended_since = None;
             }

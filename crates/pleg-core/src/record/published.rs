@@ -1,4 +1,4 @@
-//! What is shown of an id: its status in the cache, and the words of what is announced.
+//! The published form of a record: its status in the cache, and the texts of announcements.
 
 use super::Record;
 use crate::ids::Id;
@@ -11,7 +11,7 @@ use crate::status::{
 use crate::time::WallTime;
 
 impl Record {
-    /// When the runtime says that this happened.
+    /// When this happened according to the runtime.
     pub(crate) fn happened_at(&self, event: LifecycleType) -> Option<WallTime> {
         match (event, &self.details) {
             (LifecycleType::ContainerStarted, Details::Container(c)) => c.started_at,
@@ -46,8 +46,8 @@ impl Record {
         }
     }
 
-    /// Whether it is a container that the runtime could not start, of which no event is sent, or one
-    /// that was removed before its status could tell.
+    /// Whether it is a container that failed to start, for which no event is sent, or one that was
+    /// removed before its status could be read.
     pub(crate) fn may_never_have_run(&self) -> bool {
         let Details::Container(c) = &self.details else {
             return false;
@@ -81,7 +81,7 @@ impl Record {
         })
     }
 
-    /// Its status, if it is a container; whether it is one of the active sandbox.
+    /// Its status, if it is a container. `active`: whether it belongs to the active sandbox.
     pub(crate) fn container_status(&self, id: &Id, active: bool) -> Option<ContainerStatus> {
         let Details::Container(details) = &self.details else {
             return None;

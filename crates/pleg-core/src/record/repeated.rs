@@ -1,4 +1,4 @@
-//! What is said of an id once more: a list row or a status that tells nothing new. Most are.
+//! Fast paths for list rows and statuses that repeat the record, as most do.
 
 use super::Record;
 use crate::evidence::Call;
@@ -8,8 +8,8 @@ use crate::order::Position;
 use crate::time::Instant;
 
 impl Record {
-    /// Whether a list shows what is recorded, undisputed and of a pod whose name is known: it
-    /// supports that, and nothing else about the state follows from it.
+    /// Whether a list row shows the recorded state, uncontradicted, for an id whose pod is named:
+    /// then it supports the state and has no other effect on it.
     pub(crate) fn is_recorded_as(&self, id: &Id, kind: Kind, shown: ReportedState) -> bool {
         let shown = Position::shown(kind, shown);
         shown.is_some()
@@ -20,15 +20,14 @@ impl Record {
             && self.named_pod(id).is_some()
     }
 
-    /// Its pod, unless its sandbox's id stands in for that.
+    /// Its pod, unless a sandbox's id is used as the pod's uid.
     fn named_pod(&self, id: &Id) -> Option<&PodUid> {
         let own = self.identity.sandbox.as_ref().unwrap_or(id);
         let pod = self.identity.pod.as_ref();
         pod.filter(|pod| pod.as_str() != own.as_str())
     }
 
-    /// Whether a status in an event says what is held, and nothing else: joining it would change
-    /// nothing.
+    /// Whether a status in an event repeats the record, so that joining it would change nothing.
     pub(crate) fn is_repeated_by(&self, report: &Report) -> bool {
         self.is_recorded_as(&report.id, report.identity.kind, report.shown)
             && self.identity.pod == report.identity.pod
@@ -37,34 +36,29 @@ impl Record {
             && self.identity.knows(&report.identity)
     }
 
-    /// An event told what is held.
+    /// An event repeated the record.
     pub(crate) fn repeated(&mut self, arrived: Instant) {
         self.event_details = self.event_details.max(Some(arrived));
     }
 
-    /// A list shows what is recorded.
+    /// A list row repeats the record.
     pub(crate) fn confirm_by_list(&mut self) {
         self.provisional = false;
         self.reports.shown(self.position);
         self.evidence.confirm(Call::List);
     }
 
-    /// Whether it exists and its identity is complete: all that a list row of it can say is its
-    /// state.
+    /// Whether it exists and its identity is complete: then a list row can only report a state.
     pub(crate) fn is_known_to_exist(&self, id: &Id) -> bool {
         let known = &self.identity;
-        let own = match known.kind {
-            Kind::Sandbox => true,
-            Kind::Container => known.sandbox.is_some() && known.name.is_some(),
-        };
-        own && !self.is_removed()
+        known.tells_apart()
+            && !self.is_removed()
             && known.namespace.is_some()
             && known.pod_name.is_some()
-            && known.created_at.is_some()
             && self.named_pod(id).is_some()
     }
 
-    /// What a list row in that state says of an id whose identity is complete.
+    /// The report of a list row with that state, for an id whose identity is complete.
     pub(crate) fn row(&self, id: &Id, shown: ReportedState) -> Report {
         Report {
             id: id.clone(),

@@ -1,4 +1,4 @@
-//! What becomes of one record.
+//! Tests of one record.
 
 use super::*;
 use crate::ids::Id;
@@ -15,7 +15,7 @@ fn later(seconds: u64) -> Option<WallTime> {
     Some(T0.after(Duration::from_secs(seconds)))
 }
 
-/// A container's record, first heard of at 0.
+/// A container's record, first learned of at 0.
 fn record() -> Record {
     Record::new(Identity::unknown(Kind::Container), at(0))
 }
@@ -55,12 +55,11 @@ fn known(record: &Record) -> &str {
     }
 }
 
-/// An inspection that began after an event arrived beats it. An event beats no inspection: where it
-/// says something else, that is a dispute for the next inspection. Each beats older ones of its own
-/// kind.
+/// An inspection that began after an event arrived beats it. An event beats no inspection: if it
+/// differs, the next inspection decides. Each beats older ones of its own kind.
 #[test]
 fn the_newest_details_win() {
-    // (event arrived, read began, what stands if the event is applied first)
+    // (event arrived, read began, result if the event is applied first)
     for (event, read, stands) in [(10, 20, "read"), (20, 10, "event"), (10, 10, "event")] {
         let mut r = record();
         r.details_from_event(&message("event"), at(event));
@@ -85,7 +84,7 @@ fn the_newest_details_win() {
         r.details_from_read(&message("second"), at(second));
         assert_eq!(known(&r), stands, "two reads, the second at {second}");
     }
-    // The newest of each is remembered, not the last.
+    // The newest of each kind is kept, not the last one applied.
     let mut r = record();
     r.details_from_event(&message("event"), at(20));
     r.details_from_event(&message("older"), at(5));
@@ -135,7 +134,7 @@ fn each_event_has_the_runtimes_own_time() {
     assert_eq!(sandbox.happened_at(ContainerDied), None);
 }
 
-/// Of what is removed the end stays, and an end that is told late is taken; nothing else.
+/// Of a removed id the exit details are kept, and late exit details are merged; nothing else.
 #[test]
 fn the_end_outlives_the_removal() {
     let mut r = record();
@@ -181,7 +180,7 @@ fn an_exit_code_is_late_once_died_was_announced() {
     assert!(r.details_from_read(&said(end()), at(3)).late_exit);
 }
 
-/// UNKNOWN lies over the position until evidence that is newer than it clears it.
+/// UNKNOWN stands beside the position until newer evidence clears it.
 #[test]
 fn unknown_is_shown_until_something_newer_is() {
     let id = Id::from("c");
@@ -209,7 +208,7 @@ fn unknown_is_shown_until_something_newer_is() {
         r.join(position, Source::Stream, at(13), at(13));
         assert_eq!(state(&r), Some(shown), "it only moves forward");
     }
-    // A read that shows an earlier state clears it, too, unless it is old news.
+    // A read that shows an earlier state clears it, too, unless it is older than the UNKNOWN.
     r.set_unknown(at(20));
     let stale = r.read(Position::Running, Call::Inspection, at(12), at(21));
     assert_eq!(
@@ -219,7 +218,8 @@ fn unknown_is_shown_until_something_newer_is() {
     let contradicted = r.read(Position::Running, Call::Inspection, at(21), at(22));
     assert!(contradicted.details && r.is_contradicted());
     assert_eq!(state(&r), Some(ContainerState::Exited));
-    // Old news is also what is newer than the UNKNOWN, but began before the state was recorded.
+    // A read is also too old if it is newer than the UNKNOWN, but began before the state was
+    // recorded.
     let mut r = record();
     r.set_unknown(at(10));
     r.join(Position::Exited, Source::Stream, at(5), at(20));
@@ -232,8 +232,8 @@ fn unknown_is_shown_until_something_newer_is() {
     assert_eq!(state(&r), Some(ContainerState::Unknown { last }));
 }
 
-/// The other call alone cannot overrule what a read has shown, however often it contradicts it; of
-/// what only an event told, it can.
+/// One kind of call cannot overrule what the other kind has shown, however often it contradicts it.
+/// A state known only from an event can be overruled by either kind.
 #[test]
 fn what_a_call_has_shown_stands_until_that_call_denies_it() {
     for (source, stands) in [
@@ -260,7 +260,7 @@ fn what_a_call_has_shown_stands_until_that_call_denies_it() {
     }
 }
 
-/// What reads revive has not ended; what they show ended keeps its end.
+/// A new incarnation that runs has no exit details; one that has exited keeps them.
 #[test]
 fn an_overruling_forgets_an_end_that_did_not_happen() {
     for (to, code) in [(Position::Running, None), (Position::Exited, Some(3))] {

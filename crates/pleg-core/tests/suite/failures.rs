@@ -1,4 +1,4 @@
-//! The failure catalogue on the pure machine: one test per entry, named after it. Each says what
+//! The failure catalogue on the reconciler: one test per entry, named after it. Each says what
 //! upstream Kubernetes does and what happens here; `docs/failures.md` is the whole table.
 //!
 //! Entries about the driver, the stream reader or the CRI client are tests of `pleg`,

@@ -1,4 +1,4 @@
-//! The laws, one minimal test per interleaving that once broke one. Random worlds are in
+//! The invariants: one minimal test per interleaving that once broke one. Random worlds are in
 //! `pleg-proof`.
 
 #![allow(

@@ -1,4 +1,4 @@
-//! The tests of this crate, as one binary: each would build the same stack anew.
+//! The tests of this crate, as one binary: separate binaries would each build the same stack.
 
 #![allow(
     clippy::unwrap_used,

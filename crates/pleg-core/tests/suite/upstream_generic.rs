@@ -1,10 +1,10 @@
 //! Upstream's scenarios of the generic PLEG, G1 to G10 and G12 to G14 (generic_test.go of
-//! Kubernetes 1.36.2), on our machine in `Polling` mode. Where a law of our design demands
-//! another outcome, the deviation is written beside the test, and our outcome is what is asserted.
-//! G11 and G19 are in upstream_reinspection.rs, G15 to G18 in upstream_worker_loop.rs.
+//! Kubernetes 1.36.2), on the reconciler in `Polling` mode. If an invariant requires another
+//! result, the deviation is described beside the test, and the test asserts our result. G11 and G19
+//! are in upstream_reinspection.rs, G15 to G18 in upstream_worker_loop.rs.
 //!
-//! Everywhere: upstream's tests use the container id c1 in two pods; ours are unique on the node,
-//! as ids of a runtime are. Within one id the stepper checks the order (Started, Died, Removed)
+//! In all of them: upstream's tests use the container id c1 in two pods; here ids are unique on the
+//! node, as a runtime's ids are. For each id the stepper checks the order (Started, Died, Removed)
 //! and, at each announcement, that the cache shows it already.
 use std::sync::Arc;
 
@@ -38,8 +38,8 @@ fn second(make: Make) -> Vec<Report> {
     ]
 }
 
-/// Deviation: upstream generates ContainerChanged for c3 and never sends it. Law 2 announces an
-/// UNKNOWN that an inspection has confirmed, once, as ContainerChanged with a PodSync.
+/// Deviation: upstream generates ContainerChanged for c3 and never sends it. Invariant 2 announces
+/// an UNKNOWN that an inspection has confirmed, once, as ContainerChanged with a PodSync.
 const FIRST: [&str; 5] = [
     "p1 Changed p1.c3",
     "p1 Died p1.c1",
@@ -58,7 +58,7 @@ const SECOND_TIME: [&str; 5] = [
 
 fn defaults(_: &mut Settings) {}
 
-/// A stepper that has relisted once, with nothing left to be taken.
+/// A stepper that has relisted once, with all announcements taken.
 fn after_a_relist(shows: Vec<Report>) -> Stepper {
     let mut t = Stepper::polling(defaults);
     t.node.shows = shows;
@@ -92,8 +92,9 @@ fn g2_a_relist_that_shows_nothing_new_announces_nothing() {
         t.relist();
         assert!(t.said().is_empty());
     }
-    // P2, where all is known, costs no inspection. Deviation: P1 does, because law 2 inspects an
-    // UNKNOWN again, with backoff; upstream leaves it until its state changes.
+    // P2, where everything is known, causes no inspection. Deviation: P1 does, because invariant 2
+    // requires that an UNKNOWN is inspected again, with backoff; upstream waits until its state
+    // changes.
     let inspected = t.inspections();
     assert!(
         inspected.iter().all(|i| i == "p1 (unknown)"),
@@ -115,10 +116,12 @@ fn g3_the_second_relist_announces_what_has_changed() {
     );
 }
 
-/// G4, TestEventChannelFull: five events for a channel of four; exactly four arrive. Here for our
-/// own subscriptions; the adapter with upstream's channel is in `pleg`, tests/upstream_fifo.rs.
+/// G4, TestEventChannelFull: five events for a channel of four; exactly four arrive. Here for the
+/// inbox of a subscription; the adapter with upstream's channel is tested in `pleg`,
+/// tests/suite/upstream_fifo.rs.
 ///
-/// Deviation: law 9. What does not fit is coalesced per id, and no Died and no Removed is lost.
+/// Deviation: invariant 9. Events beyond the bound are coalesced per id, and no Died or Removed is
+/// lost.
 #[test]
 fn g4_a_full_inbox_loses_nothing_terminal() {
     let mut t = Stepper::polling(defaults);
@@ -139,12 +142,12 @@ fn g4_a_full_inbox_loses_nothing_terminal() {
     t.node.shows = first(container);
     feed(&mut t, &mut inbox);
     drain(&mut inbox);
-    // Five more: nothing has overtaken anything, so that all five wait.
+    // Five more: no event has overtaken another, so all five wait.
     t.node.shows = second(container);
     feed(&mut t, &mut inbox);
     assert_eq!(inbox.len(), 5);
-    // And the ends of all that runs, and one more: the two Started are overtaken and go, every
-    // end is there.
+    // Then the ends of all running containers, and one more event: the two overtaken Started are
+    // dropped, and every end is kept.
     t.node.shows = vec![container("p3", "p3.c1", Running)];
     feed(&mut t, &mut inbox);
     let waiting = [
@@ -166,7 +169,7 @@ fn g4_a_full_inbox_loses_nothing_terminal() {
 /// G5, TestDetectingContainerDeaths/containers: of three containers two vanish, after one relist
 /// and after three.
 #[test]
-fn g5_containers_that_vanish_have_died_and_are_removed() {
+fn g5_containers_no_longer_listed_have_died_and_are_removed() {
     for relists in [1, 3] {
         let mut t = Stepper::polling(defaults);
         t.node.shows = vec![
@@ -185,7 +188,7 @@ fn g5_containers_that_vanish_have_died_and_are_removed() {
 /// G6, TestDetectingContainerDeaths/pods: the whole pod vanishes, after one relist and after
 /// three.
 #[test]
-fn g6_containers_of_a_pod_that_vanishes_have_died_and_are_removed() {
+fn g6_containers_of_a_pod_no_longer_listed_have_died_and_are_removed() {
     for relists in [1, 3] {
         let mut t = Stepper::polling(defaults);
         t.node.shows = vec![container("p", "c2", Running)];
@@ -199,16 +202,16 @@ fn g6_containers_of_a_pod_that_vanishes_have_died_and_are_removed() {
 
 /// G7, TestRelistWithCache: of two running pods one cannot be inspected.
 ///
-/// Deviation: upstream caches (empty status, error) for P1 and announces nothing of it until it
-/// can be inspected. Law 11: what the list showed of P1 stays beside the error; design section 3:
-/// a state learned from a list row is announced after its first inspection, successful or failed.
+/// Deviation: upstream caches (empty status, error) for P1 and announces nothing until it can be
+/// inspected. Invariant 11: the listed state of P1 stays beside the error. A state learned from a
+/// list row is announced after its first inspection, successful or failed.
 ///
 /// G8, ″: the next relists inspect P1 alone, successfully.
 ///
-/// Deviation: upstream announces P1's Started only now. Ours was not withheld, so that there is a
+/// Deviation: upstream announces P1's Started only now. Here it was announced before, so there is a
 /// PodSync: the pod can be inspected again. The retry follows a backoff of 1 s, not the relist.
 #[test]
-fn g7_g8_a_pod_that_cannot_be_inspected_keeps_its_error_and_is_tried_again() {
+fn g7_g8_pod_that_cannot_be_inspected_keeps_its_error_and_is_retried() {
     let mut t = Stepper::polling(defaults);
     t.node.shows = vec![
         container("p0", "c0", Running),
@@ -269,8 +272,7 @@ fn g10_healthy_means_listed_recently() {
     let ready = |t: &Stepper| t.health().ready(t.now).map_err(|why| why.to_string());
     let never = Err("pleg has yet to be successful".to_owned());
     assert_eq!(ready(&t), never);
-    // The list that was asked for at the start does not answer. Ours has a deadline; that it passed
-    // without an answer is told first.
+    // The first list does not answer. Here it has a deadline, and the time-out is reported first.
     t.pass(10 * MINUTE);
     let why = ready(&t).expect_err("nothing was listed");
     assert!(why.starts_with("pleg's work is overdue"), "{why}");
@@ -282,7 +284,7 @@ fn g10_healthy_means_listed_recently() {
     let ready_after = |time| {
         let now = last.after(time);
         let mut health = t.machine.health(now);
-        // Of a writer that has done its work until then.
+        // With a writer that has done its work until then.
         health.due = now;
         health.ready(now).map_err(|why| why.to_string())
     };
@@ -296,8 +298,8 @@ fn g10_healthy_means_listed_recently() {
     assert_eq!(ready_after(4 * MINUTE), Err(stale.to_owned()));
 }
 
-/// G12, TestRelistingWithSandboxes: G1 and G3 with sandboxes in the place of containers. (The
-/// check of the second relist is vacuous upstream.)
+/// G12, TestRelistingWithSandboxes: G1 and G3 with sandboxes instead of containers. (Upstream's
+/// check of the second relist checks nothing.)
 #[test]
 fn g12_sandboxes_are_announced_like_containers() {
     let mut t = Stepper::polling(defaults);
@@ -317,8 +319,8 @@ fn g12_sandboxes_are_announced_like_containers() {
     assert_eq!(t.said(), SECOND_TIME);
 }
 
-/// G13, TestRelistIPChange: a pod runs with addresses; then its container has ended and its status
-/// shows no addresses and no sandbox: the cache keeps those from before.
+/// G13, TestRelistIPChange: a pod runs with addresses; then its container has exited and its status
+/// shows no addresses and no sandbox: the cache keeps the earlier addresses.
 #[test]
 fn g13_a_pod_that_ended_keeps_its_addresses() {
     let ended = exit_code(container("p", "c", Exited), 7);
@@ -349,7 +351,7 @@ fn g13_a_pod_that_ended_keeps_its_addresses() {
                 addresses(&t).iter().map(|ip| &**ip).collect::<Vec<_>>(),
                 had
             );
-            // Beside upstream's: Died waits for the inspection and carries the exit code.
+            // In addition to upstream's: Died waits for the inspection and carries the exit code.
             let died = announced
                 .iter()
                 .find(|e| in_short(e) == "p Died c")

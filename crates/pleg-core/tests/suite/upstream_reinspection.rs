@@ -1,10 +1,10 @@
-//! Upstream's scenarios of reinspection, G11 and G19 (generic_test.go of Kubernetes 1.36.2), on our
-//! machine in `Polling` mode: pods that are inspected although no list shows a change.
+//! Upstream's scenarios of reinspection, G11 and G19 (generic_test.go of Kubernetes 1.36.2), on the
+//! reconciler in `Polling` mode: pods that are inspected although no list shows a change.
 use crate::support::{MS, SECOND, Stepper, container, failure, sandbox};
 use pleg_core::ReportedState::{Running, Unknown};
 use pleg_core::{ContainerState, Instant, Report};
 
-/// A stepper that has relisted once, with nothing left to be taken.
+/// A stepper that has relisted once, with all announcements taken.
 fn after_a_relist(shows: Vec<Report>) -> Stepper {
     let mut t = Stepper::polling(|_| ());
     t.node.shows = shows;
@@ -14,12 +14,12 @@ fn after_a_relist(shows: Vec<Report>) -> Stepper {
     t
 }
 
-/// G11, TestReinspect: a pod is inspected although nothing changed if that was asked for, or if
-/// its last inspection failed; a success announces PodSync, a failure nothing.
+/// G11, TestReinspect: an unchanged pod is inspected if that was requested, or if its last
+/// inspection failed. A success announces PodSync, a failure nothing.
 ///
-/// Deviations: law 11 keeps the last good status beside the error, upstream caches (nil, error).
-/// Ours reads when it is asked, upstream with the next relist; a failure is tried again after a
-/// backoff. Our pod has a sandbox: one without any id does not exist in a runtime.
+/// Deviations: invariant 11 keeps the last good status beside the error; upstream caches (nil,
+/// error). Here the pod is read at the request, upstream with the next relist; a failure is
+/// repeated after a backoff. The pod has a sandbox, because a runtime has no pod without any id.
 #[test]
 fn g11_a_pod_is_reinspected_when_asked_or_after_a_failure() {
     for (asked, failed_before, succeeds, inspected, announces) in [
@@ -47,7 +47,7 @@ fn g11_a_pod_is_reinspected_when_asked_or_after_a_failure() {
         }
         let status_before = t.get("p").status;
         if asked {
-            // Without awaiting any backoff.
+            // Without waiting for a backoff.
             let waiter = t.request_reinspect("p");
             t.settle();
             let outcome = t.answer_of(waiter).expect("answered").as_ref().map(|_| ());
@@ -85,9 +85,9 @@ fn g11_a_pod_is_reinspected_when_asked_or_after_a_failure() {
 /// G11, TestReinspect, the deleted pod: a flag of a pod that is gone is cleared without an
 /// inspection, with a PodSync, and the cache is empty.
 ///
-/// Deviation: after a failure there is no PodSync, for our pod's end is announced by itself. A
-/// request is answered, for unknown pods too (design section 3), and law 3 wants a read for that;
-/// it finds nothing.
+/// Deviation: after a failure there is no PodSync, because the end of the pod is announced itself.
+/// A request is answered, also for an unknown pod, and invariant 3 requires a read for that; it
+/// finds nothing.
 #[test]
 fn g11_a_deleted_pod_needs_no_reinspection() {
     let mut t = after_a_relist(vec![sandbox("p", "s", Running)]);
@@ -119,12 +119,13 @@ fn g11_a_deleted_pod_needs_no_reinspection() {
 /// unknown state besides and cannot be inspected; then that container is gone and the inspection
 /// succeeds: it is cached, without an event (1.36: with a PodSync).
 ///
-/// Deviations: law 11 keeps the last good status beside the error, with the transient container
-/// as unknown, and retries after a backoff. The transient container was seen, so that its end is
-/// announced by upstream's own table (unknown → non-existent); upstream had not recorded it,
-/// because its inspection failed. As upstream 1.36, PodSync tells that the pod can be read again.
+/// Deviations: invariant 11 keeps the last good status beside the error, with the transient
+/// container as unknown, and repeats the inspection after a backoff. The transient container was
+/// seen, so its end is announced by upstream's own table (unknown → non-existent); upstream had not
+/// recorded it, because its inspection failed. As in upstream 1.36, PodSync reports that the pod
+/// can be read again.
 #[test]
-fn g19_a_failed_inspection_is_made_good() {
+fn g19_inspection_succeeds_after_a_failure() {
     let mut t = Stepper::polling(|_| ());
     let infra = container("p", "infra", Running);
     t.node.shows = vec![infra.clone()];

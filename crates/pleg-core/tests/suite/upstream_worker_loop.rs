@@ -1,10 +1,10 @@
 //! Upstream's worker loop, G15 to G18 (TestWorkerLoop of Kubernetes 1.36.2, period 2 s): requests
-//! for single pods and those who wait for newer statuses, on our machine in `Polling` mode.
+//! for single pods and waiters for newer statuses, on the reconciler in `Polling` mode.
 //!
-//! Deviation, in all of them: upstream's waiters wait for whatever list or request comes. Here a
-//! waiter causes a read of its pod (law 4), and a list confirms no pod that is owed one (law 3):
-//! whoever waits is answered by a read of the pod itself. Requests are executed when they are
-//! made; none waits behind a timer and becomes stale.
+//! Deviation, in all of them: upstream's waiters wait for the next list or request. Here a waiter
+//! causes a read of its pod (invariant 4), and a list does not confirm a pod that is owed one
+//! (invariant 3), so a waiter is answered by a read of the pod itself. Requests are executed at
+//! once and never become stale.
 use std::sync::Arc;
 
 use crate::support::{MS, SECOND, Stepper, container};
@@ -25,17 +25,17 @@ fn two_pods() -> Stepper {
     t
 }
 
-/// G15: both pods are waited for; the request for p1 is executed: p1's waiter is answered, p2's
-/// waits on, as does one for p1 whose time is still to come.
+/// G15: both pods have waiters; the request for p1 is executed: p1's waiter is answered. p2's
+/// waiter still waits, and so does one for p1 whose instant is in the future.
 #[test]
-fn g15_a_read_of_one_pod_answers_those_who_wait_for_that_pod() {
+fn g15_read_of_one_pod_answers_waiters_of_that_pod() {
     let mut t = two_pods();
     let now = t.now;
     let (w1, w2) = (t.wait("p1", now), t.wait("p2", now));
     assert_eq!(t.reads(), ["p1 (waiter)", "p2 (waiter)"]);
     let later = t.wait("p1", now.after(2 * SECOND));
     let request = t.request_relist("p1");
-    // The request came after the read was asked for, which proves nothing to it: one more.
+    // The request came after the read began, so it needs one more.
     t.answer("p1");
     assert_eq!(
         t.view_of(w1).as_of,
@@ -57,9 +57,9 @@ fn g15_a_read_of_one_pod_answers_those_who_wait_for_that_pod() {
 /// G16: a request for p2 is made and the period passes: the global relist comes, it inspects p2
 /// only, both waiters are answered, and p1's status stays the same object.
 ///
-/// Deviation: the request is executed at once, beside the list. Its pod alone is inspected, the
-/// list confirms the other one, and then whoever asks for something from before the list has its
-/// answer for both pods without any further read.
+/// Deviation: the request is executed at once, in parallel with the list. Only its pod is
+/// inspected, the list confirms the other one, and then a waiter for an instant before the list is
+/// answered for both pods without another read.
 #[test]
 fn g16_a_list_serves_both_pods_and_inspects_only_what_was_asked_for() {
     let mut t = two_pods();
@@ -83,12 +83,12 @@ fn g16_a_list_serves_both_pods_and_inspects_only_what_was_asked_for() {
     assert!(t.said().is_empty());
 }
 
-/// G16, the waiters of p1 and p2 whose time comes together with the list.
+/// G16, the waiters of p1 and p2 whose instant comes at the same time as the list.
 ///
-/// Deviation: law 3. The list does not answer them, because their reads are under way; those do.
-/// So p1 is inspected for its waiter, upstream's is not. Its status stays the same object.
+/// Deviation: invariant 3. The list does not answer them, because their reads are in flight; the
+/// reads do. So p1 is inspected for its waiter, unlike upstream. Its status stays the same object.
 #[test]
-fn g16_those_who_wait_are_answered_by_their_own_reads() {
+fn g16_waiters_are_answered_by_their_own_reads() {
     let mut t = two_pods();
     let before = t.get("p1").status;
     let at = t.now.after(1500 * MS);
@@ -114,15 +114,15 @@ fn g16_those_who_wait_are_answered_by_their_own_reads() {
 
 /// G17: the request for p2, made before the global relist, is drained without a read of p2.
 ///
-/// Deviation: law 3 asks for a read begun after the request, and ours is made at once: it is the
-/// list that comes later. What there is to save is saved: requests of one moment that find a read
-/// not yet begun share it, and no read follows when all are answered.
+/// Deviation: invariant 3 requires a read begun after the request, and it is made at once; the list
+/// comes later. Requests made at the same time share a read that has not begun, and no read follows
+/// when all are answered.
 #[test]
 fn g17_no_request_is_left_behind() {
     let mut t = two_pods();
     let requests = [(); 3].map(|()| t.request_relist("p2"));
     t.settle();
-    // The first had its read begin; the other two shared the next.
+    // The read of the first had begun; the other two shared the next.
     assert_eq!(t.reads().len(), 2);
     assert!(
         requests
@@ -141,8 +141,8 @@ fn g17_no_request_is_left_behind() {
 /// G18: p1 is waited for, then a reinspection and a relist of it are requested; the global relist
 /// inspects p1 freshly, the waiter is answered, and the request is skipped.
 ///
-/// Deviation: the waiter's read comes at once; both requests, made after it was asked for, share
-/// one more, which announces PodSync once. The list then confirms the pod without inspecting it.
+/// Deviation: the waiter's read begins at once; both requests, made after it, share one more, which
+/// announces PodSync once. The list then confirms the pod without inspecting it.
 #[test]
 fn g18_a_reinspection_and_a_relist_share_one_read() {
     let mut t = two_pods();

@@ -7,6 +7,7 @@
     reason = "tests"
 )]
 
+mod budget;
 mod calls;
 mod codegen;
 mod common;

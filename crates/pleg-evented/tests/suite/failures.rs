@@ -1,5 +1,5 @@
-//! The failure catalogue at the stream's reader: when it asks again, how it ends. Each test says
-//! what upstream Kubernetes does and what happens here; `docs/failures.md` is the whole table.
+//! The failure catalogue for the stream reader: when it reconnects, how it ends. Each test says
+//! what upstream Kubernetes does and what happens here; `docs/failures.md` has the whole table.
 use std::time::Duration;
 
 use pleg_evented::StreamObservation;
@@ -21,7 +21,7 @@ fn wait(millis: u64) -> Step {
     Step::Wait(Duration::from_millis(millis))
 }
 
-/// The ends that are told until so many attempts were made.
+/// The stream ends that are reported until `attempts` attempts were made.
 async fn ends(bench: &mut Bench, attempts: usize) -> Vec<StreamEnd> {
     let mut ends = Vec::new();
     while bench.dialed().len() < attempts {
@@ -32,11 +32,14 @@ async fn ends(bench: &mut Bench, attempts: usize) -> Vec<StreamEnd> {
     ends
 }
 
-/// Upstream: five attempts without a pause, and events are off until the kubelet restarts; a
-/// restart of containerd that takes 0.4 s uses them up (k#129827, k#129835).
-/// Here: the attempts come at exact instants, with a growing pause and without a last one (law 10).
+/// Upstream: Five attempts without a pause, then no events until the kubelet restarts. A restart of
+/// containerd takes longer than five attempts. The same in 1.37. (k#129827, k#129835)
+///
+/// Here: The pauses grow to 60 s and there is no last attempt. An event does not reset the backoff,
+/// a minute of life does. Meanwhile the node is relisted every second; when the stream returns it
+/// is used again. (invariant 10)
 #[tokio::test(start_paused = true)]
-async fn a7_the_attempts_never_end() {
+async fn a7_reconnect_attempts_never_end() {
     // It lives for a second, is away for 0.4 s, refuses twice while it starts, and is back.
     let mut script = vec![opens(&[event(), wait(1_000), Step::Fails(DOWN)])];
     script.extend((0..8).map(|_| Dial::Fails(DOWN)));
@@ -54,7 +57,7 @@ async fn a7_the_attempts_never_end() {
     assert_eq!(bench.dialed().len(), 12, "it stands");
     bench.stop().await;
 
-    // Streams that deliver an event and break at once: an event resets nothing.
+    // Streams that deliver an event and break at once: an event does not reset the backoff.
     let script = (0..40)
         .map(|_| opens(&[event(), Step::Fails(DOWN)]))
         .collect();
@@ -62,18 +65,19 @@ async fn a7_the_attempts_never_end() {
     let at = bench.attempts(40).await;
     let doubling = [0, 0, 100, 300, 700, 1_500, 3_100, 6_300, 12_700, 25_500];
     assert_eq!(at[..10], doubling);
-    // Not an eleventh within the minute; then 51.2 s, and 60 s for ever.
+    // No eleventh within the minute; then 51.2 s, and 60 s for ever.
     assert_eq!(at[10..13], [60_000, 111_200, 171_200]);
     assert!(at[12..].windows(2).all(|w| w[1] - w[0] == 60_000));
     bench.stop().await;
 }
 
-/// Upstream: the consumer ends when the channel is closed, and the channel is closed when the
-/// consumer has ended; under pressure it is sent on after it was closed, and the kubelet panics
-/// (k#132266).
-/// Here: one token ends the reader wherever it is, at once, and nothing of it is left.
+/// Upstream: The consumer ends when the channel is closed, and the channel is closed when the
+/// consumer has ended. Under load an event is sent after the close: panic. (k#132266, k#134549)
+///
+/// Here: One cancellation token ends the reader at any step, at once; no call, stream or task is
+/// left.
 #[tokio::test(start_paused = true)]
-async fn a9_it_can_be_stopped_at_every_step() {
+async fn a9_reader_can_be_stopped_at_every_step() {
     let script = || {
         vec![
             Dial::Fails(DOWN),
@@ -85,29 +89,30 @@ async fn a9_it_can_be_stopped_at_every_step() {
         ]
     };
     for millis in 0..=500 {
-        // With room for all that is told, and with nobody who takes anything.
+        // With room in the channel, and with a writer that takes nothing.
         for capacity in [10_000, 1] {
             let bench = Bench::new(script(), capacity);
             bench.idle(millis).await;
             bench.stop().await;
         }
     }
-    // All of the script was reached.
+    // The whole script was reached.
     let bench = Bench::new(script(), 1);
     bench.idle(500).await;
     assert_eq!(bench.dialed().len(), 6);
-    // Whoever listened goes away first: it ends by itself.
+    // The writer is dropped first: the reader ends by itself.
     let Bench { out, reader, .. } = bench;
     drop(out);
     reader.await.unwrap();
 }
 
-/// Upstream: a stream that ends with OK at once, because events are switched off, is asked for
-/// again without a pause (cri-o#7164); it is the same as one that broke.
-/// Here: never offered, switched off and lost are told apart; the first two are asked for every
-/// minute, the third at once (law 10).
+/// Upstream: If events are disabled, the stream ends at once with OK, and the kubelet subscribes
+/// again in a loop. (cri-o#7164, #7257)
+///
+/// Here: Never offered, disabled and lost are distinguished. After the first two, the reader
+/// subscribes again once a minute. (invariant 10)
 #[tokio::test(start_paused = true)]
-async fn a13_three_ways_to_have_no_stream() {
+async fn a13_never_offered_disabled_and_lost_are_distinguished() {
     let never = || opens(&[Step::Fails(CallErrorKind::Unimplemented)]);
     let mut bench = Bench::new((0..4).map(|_| never()).collect(), 8);
     assert_eq!(ends(&mut bench, 4).await, vec![StreamEnd::NeverOffered; 3]);
@@ -127,12 +132,13 @@ async fn a13_three_ways_to_have_no_stream() {
     bench.stop().await;
 }
 
-/// Upstream: after the last attempt the watching goroutine stays for ever, or spins where generic
-/// polling is in use already; a relist inside its loop stalls the reading.
-/// Here: however a stream ends, the attempts of ten minutes are few; the reader makes no call but
-/// the subscribe (the scripted runtime panics at any other), and ends when it is told to (law 8).
+/// Upstream: After the last attempt the watcher goroutine stays for ever, or spins; a list inside
+/// its loop blocks the stream. (found by reading)
+///
+/// Here: Ten minutes of any failure cause few attempts. The reader makes no call but the subscribe;
+/// a hung list does not block it. (invariant 8)
 #[tokio::test(start_paused = true)]
-async fn b10_no_end_makes_it_spin_and_nothing_outlives_it() {
+async fn b10_no_stream_end_causes_a_busy_loop() {
     for (dial, most) in [
         ((|| opens(&[])) as fn() -> Dial, 11),
         (|| opens(&[Step::Fails(CallErrorKind::Unimplemented)]), 11),
@@ -141,7 +147,7 @@ async fn b10_no_end_makes_it_spin_and_nothing_outlives_it() {
             || opens(&[event(), Step::Fails(CallErrorKind::TooLarge)]),
             25,
         ),
-        // A hundred within five seconds, then ever fewer.
+        // A hundred within five seconds, then fewer and fewer.
         (|| Dial::Fails(DOWN), 125),
     ] {
         let bench = Bench::new((0..10_000).map(|_| dial()).collect(), 1);
@@ -152,11 +158,13 @@ async fn b10_no_end_makes_it_spin_and_nothing_outlives_it() {
     }
 }
 
-/// E4, upstream's RetryExhaustionClosesEventChannelAndLogsLastError: two errors and a limit of two
-/// end the watcher with one log line.
-/// Here: there is no limit. Each end is told with its own error, and the reader goes on.
+/// E4, upstream's RetryExhaustionClosesEventChannelAndLogsLastError (1.37): Two errors with a limit
+/// of two end the watcher, with one log line.
+///
+/// Here: attempts are not limited; see A7. What applies: each stream end is reported with its own
+/// error, and the reader goes on.
 #[tokio::test(start_paused = true)]
-async fn e4_errors_are_told_and_never_exhaust_it() {
+async fn e4_every_error_is_reported_and_the_reader_goes_on() {
     let script = vec![
         opens(&[Step::Fails(CallErrorKind::Failed)]),
         opens(&[Step::Fails(DOWN)]),
@@ -169,11 +177,12 @@ async fn e4_errors_are_told_and_never_exhaust_it() {
     bench.stop().await;
 }
 
-/// E5, upstream's WatcherRetriesWhenStreamClosesWithoutError: an end without an error is one more
-/// failed attempt.
-/// Here too it is an end: at once, events are switched off; later, the stream is lost.
+/// E5, upstream's WatcherRetriesWhenStreamClosesWithoutError (1.37): An end without an error counts
+/// as one more failed attempt.
+///
+/// Here: It is a stream end, but one of two kinds; see A13.
 #[tokio::test(start_paused = true)]
-async fn e5_an_end_without_an_error_is_an_end() {
+async fn e5_end_without_an_error_is_a_stream_end() {
     let mut bench = Bench::new(vec![lives(3_000), lives(0), silence()], 8);
     assert_eq!(
         ends(&mut bench, 3).await,
@@ -183,11 +192,12 @@ async fn e5_an_end_without_an_error_is_an_end() {
     bench.stop().await;
 }
 
-/// E6, upstream's WatcherStopsWhenContextIsCanceled: a blocked stream is cancelled; the watcher
-/// returns and logs no exhaustion.
-/// Here too: it ends at that instant, and tells of no end of the stream, because it was its own.
+/// E6, upstream's WatcherStopsWhenContextIsCanceled (1.37): A blocked stream is cancelled, and
+/// nothing is logged.
+///
+/// Here: The same, at that instant.
 #[tokio::test(start_paused = true)]
-async fn e6_a_blocked_stream_is_cancelled_in_silence() {
+async fn e6_blocked_stream_is_cancelled_without_a_stream_end() {
     let mut bench = Bench::new(vec![silence()], 8);
     let subscribed = bench.change().await;
     assert!(matches!(subscribed, StreamChange::Subscribed { .. }));

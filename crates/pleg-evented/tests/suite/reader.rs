@@ -1,4 +1,4 @@
-//! The reader on scripted runtimes: when it tries again, what it hands over, how it stops.
+//! The reader on scripted runtimes: when it reconnects, what it hands over, how it stops.
 use std::time::Duration;
 
 use pleg_evented::{ReconnectSettings, StreamObservation};
@@ -23,7 +23,7 @@ fn is_subscribed(observation: &StreamObservation) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_pace_of_a_restart() {
+async fn reconnects_after_a_restart_follow_the_backoff() {
     // The daemon is down for 5.2 s, refuses while it starts, then is cut off twice.
     let mut script: Vec<_> = (0..103).map(|_| Dial::Fails(DOWN)).collect();
     script.push(Dial::Opens(vec![Step::Fails(CallErrorKind::Failed)]));
@@ -33,13 +33,14 @@ async fn the_pace_of_a_restart() {
     let at = bench.attempts(107).await;
     let often: Vec<_> = (0..=100).map(|n| n * 50).collect();
     assert_eq!(at[..101], often);
-    // Backed off twice; then three calls: again at once, after 100 ms, after a life and 200 ms.
+    // Two dials with backoff; then three calls: at once, after 100 ms, and after its life plus 200
+    // ms.
     assert_eq!(at[101..], [5100, 5300, 5700, 5700, 5800, 5800 + 1500 + 200]);
     bench.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_minute_of_life_resets_the_pace() {
+async fn stream_that_lives_a_minute_resets_the_backoff() {
     let script = vec![
         lives(2000),
         lives(2000),
@@ -55,7 +56,7 @@ async fn a_minute_of_life_resets_the_pace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_subscribes_a_minute() {
+async fn at_most_ten_subscribes_a_minute() {
     let cut = || {
         Dial::Opens(vec![
             Step::Event("a", EventType::Started),
@@ -78,7 +79,7 @@ async fn ten_subscribes_a_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_is_not_offered_is_asked_for_every_minute() {
+async fn stream_that_is_not_offered_is_subscribed_every_minute() {
     let never = CallErrorKind::Unimplemented;
     let script = vec![
         Dial::Opens(vec![Step::Fails(never)]),
@@ -101,7 +102,7 @@ async fn a_stream_that_is_not_offered_is_asked_for_every_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_comes_after_the_events_and_says_when_it_goes_on() {
+async fn stream_end_follows_its_events_and_gives_the_retry_time() {
     let wait = |ms| Step::Wait(Duration::from_millis(ms));
     let script = vec![
         Dial::Opens(vec![
@@ -156,7 +157,7 @@ async fn the_end_comes_after_the_events_and_says_when_it_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_hangs_is_given_up() {
+async fn connection_that_hangs_ends_at_its_deadline() {
     let mut bench = Bench::new(vec![Dial::Hangs], 1);
     let StreamEnd::Refused(error) = why(bench.change().await) else {
         panic!()
@@ -168,7 +169,7 @@ async fn a_connection_that_hangs_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stalled_writer_stalls_nobody_and_loses_nothing() {
+async fn stalled_writer_does_not_block_the_stream_or_lose_events() {
     const LIVES: u64 = 20_000;
     let script = vec![Dial::Opens(vec![
         Step::Burst(LIVES),
@@ -176,7 +177,7 @@ async fn a_stalled_writer_stalls_nobody_and_loses_nothing() {
         Step::Wait(Duration::from_secs(2)),
     ])];
     let mut bench = Bench::new(script, 1);
-    // Nobody takes anything, and yet the stream is drained to its end and the next one begins.
+    // The writer takes nothing, and yet the stream is drained to its end and the next one begins.
     while bench.dialed().len() < 2 {
         bench.idle(1).await;
     }
@@ -218,7 +219,7 @@ async fn a_stalled_writer_stalls_nobody_and_loses_nothing() {
         }
     }
     assert!(ids.into_iter().all(|n| seen[n as usize] == [true; 2]));
-    // The last one counts as handled when the next one is asked for.
+    // The last observation counts as handled when the next one is requested.
     assert!(bench.gauges.waiting_since().is_some());
     assert_eq!(bench.out.try_recv(), None);
     assert_eq!(
@@ -229,7 +230,7 @@ async fn a_stalled_writer_stalls_nobody_and_loses_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_ids_than_can_be_kept_end_the_stream_so_that_a_list_follows() {
+async fn overflowing_queue_ends_the_stream() {
     let mut bench = Bench::new(
         vec![Dial::Opens(vec![
             Step::Wait(Duration::from_secs(1)),
@@ -254,7 +255,7 @@ async fn more_ids_than_can_be_kept_end_the_stream_so_that_a_list_follows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_while_the_writer_is_stalled_stays_small() {
+async fn outage_while_the_writer_is_stalled_stays_bounded() {
     let flap = |_| {
         Dial::Opens(vec![
             Step::Event("a", EventType::Stopped),
@@ -288,7 +289,7 @@ async fn an_outage_while_the_writer_is_stalled_stays_small() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_stops_wherever_it_waits() {
+async fn shutdown_ends_the_reader_wherever_it_waits() {
     let event = || Step::Event("a", EventType::Created);
     for (script, capacity) in [
         (vec![Dial::Hangs], 1),
@@ -300,13 +301,13 @@ async fn it_stops_wherever_it_waits() {
         let bench = Bench::new(script, capacity);
         bench.idle(120).await;
         bench.stop().await;
-        // Even before it has begun.
+        // Also before it has begun.
         Bench::new(Vec::new(), 1).stop().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_stops_when_nobody_can_take_anything_any_more() {
+async fn reader_ends_when_the_writer_is_gone() {
     for step in [Step::Silence, Step::Event("a", EventType::Created)] {
         let Bench { out, reader, .. } = Bench::new(vec![Dial::Opens(vec![step, Step::Silence])], 1);
         drop(out);
@@ -323,7 +324,7 @@ async fn panicking_stream_is_subscribed_again() {
     ];
     let mut bench = Bench::new(script, 1);
     assert!(is_subscribed(&bench.next().await));
-    // The event that was not taken yet may be lost with the stream; the list that follows tells.
+    // An event that was not taken yet may be lost with the stream; the list that follows covers it.
     let ended = loop {
         if let StreamObservation::Change(change) = bench.next().await {
             break change;
@@ -347,7 +348,7 @@ async fn stream_that_panics_at_once_is_backed_off() {
     bench.stop().await;
 }
 
-/// Finding A14: the writer ends a stream that reports nothing while reads show changes.
+/// Finding A14: the writer ends a stream that reports no event while reads show changes.
 #[tokio::test(start_paused = true)]
 async fn notified_reader_ends_the_stream_and_subscribes_again() {
     let mut bench = Bench::new(vec![silence(), silence()], 1);

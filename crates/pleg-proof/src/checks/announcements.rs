@@ -2,6 +2,7 @@
 
 use pleg_core::{LifecycleType, PodLifecycleEvent};
 
+use super::cache::OVERRULE_REMOVAL_DELAY;
 use super::{Checks, states};
 use crate::assertions::{self, CheckResult};
 use crate::coverage::CoverPoint;
@@ -46,6 +47,21 @@ impl Checks {
                     format!("{what} of incarnation {n} of {id}, which nobody lied about"),
                 );
             }
+            let now = event.detected.as_nanos();
+            let left_cache = record
+                .left_cache
+                .take()
+                .filter(|_| !record.first_seen_removed);
+            if let Some((gone, _)) = left_cache
+                && now < gone + OVERRULE_REMOVAL_DELAY
+            {
+                let after = (now - gone) / 1_000_000;
+                return fails(
+                    assertions::OVERRULE_DELAY,
+                    format!("the removal of {id} is overruled after {after} ms"),
+                );
+            }
+            record.first_seen_removed = false;
             record.incarnation = subject.incarnation;
             let back = record.removed || !(record.started || record.died || record.changed);
             (record.started, record.died, record.removed) = (false, false, false);

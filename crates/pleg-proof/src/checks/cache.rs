@@ -15,7 +15,7 @@ use crate::runtime::pod_of;
 
 /// The earliest time after which a state, and a removal, may be overruled.
 const OVERRULE_DELAY: u64 = 100_000_000;
-const OVERRULE_REMOVAL_DELAY: u64 = 10_000_000_000;
+pub(super) const OVERRULE_REMOVAL_DELAY: u64 = 10_000_000_000;
 
 impl Checks {
     pub(super) fn publish(
@@ -87,22 +87,22 @@ impl Checks {
         let Some(record) = self.record_mut(oracle, id) else {
             return Ok(());
         };
-        record.published = true;
         record.shown_in = Some(uid.clone());
-        if let Some((gone, from)) = record.left_cache.take() {
-            if gone == now && from != *uid {
+        if let Some(deleted) = record.deleted.filter(|_| !record.published) {
+            // First learned as removed.
+            record.left_cache.get_or_insert((deleted, uid.clone()));
+        }
+        if let Some((gone, from)) = &record.left_cache {
+            if *gone == now && from != uid {
                 // The pod became known; until then the sandbox's id replaced its uid.
-            } else if !false_events {
+                record.left_cache = None;
+            } else if record.read <= Some(Instant::from_nanos(*gone)) {
                 return fails(
                     assertions::REMOVED_STAYS,
-                    format!("{id} was removed and is published again"),
+                    format!("{id} was removed and is published, and no newer read showed it"),
                 );
-            } else if now < gone + OVERRULE_REMOVAL_DELAY {
-                let after = (now - gone) / 1_000_000;
-                return fails(
-                    assertions::OVERRULE_DELAY,
-                    format!("the removal of {id} is overruled after {after} ms"),
-                );
+            } else {
+                return Ok(());
             }
         } else if let (Some(position), Some((before, since))) = (position, record.shown)
             && position < before
@@ -121,6 +121,7 @@ impl Checks {
                 );
             }
         }
+        record.published = true;
         let unknown_since = record.unknown_since.is_some();
         if let Some(position) = position
             && record.shown.is_none_or(|(before, _)| before != position)
@@ -211,7 +212,8 @@ impl Checks {
                 && let Some(record) = self.record_mut(oracle, id)
                 && record.shown_in.as_ref() == Some(&old.uid)
             {
-                record.left_cache = Some((now, old.uid.clone()));
+                // A removed id may have been shown by reads for a while.
+                record.left_cache.get_or_insert((now, old.uid.clone()));
                 record.shown = None;
             }
         }

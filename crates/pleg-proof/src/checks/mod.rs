@@ -66,6 +66,8 @@ struct IdRecord {
     /// The first observation of it was its removal.
     first_seen_removed: bool,
     published: bool,
+    /// When an event first reported its removal.
+    deleted: Option<u64>,
     /// When an event last reported its exit or removal.
     end_reported: Option<Instant>,
     /// When the last inspection that showed it as UNKNOWN began. Invariant 2 lets an event that
@@ -76,8 +78,10 @@ struct IdRecord {
     shown: Option<(State, u64)>,
     /// The pod in which the cache showed it last.
     shown_in: Option<PodUid>,
-    /// When it left the cache, and from which pod.
+    /// When it left the cache, and from which pod; until it is announced as the next incarnation.
     left_cache: Option<(u64, PodUid)>,
+    /// When the newest read began that showed it.
+    read: Option<Instant>,
     incarnation: u32,
     /// The announcements of this incarnation.
     started: bool,
@@ -117,8 +121,6 @@ pub struct Checks {
     pub coverage: Coverage,
     /// Events may be false.
     false_events: bool,
-    /// Lists may show removed sandboxes.
-    listed_after_removal: bool,
     /// Ids may lack a pod label; their pods are read by complete lists.
     pub missing_labels: bool,
     cache: ByPod<PodView>,
@@ -149,12 +151,11 @@ pub struct Checks {
 }
 
 impl Checks {
-    pub fn new(trace: Trace, fault_profile: &FaultProfile, listed_after_removal: bool) -> Self {
+    pub fn new(trace: Trace, fault_profile: &FaultProfile) -> Self {
         Self {
             trace,
             false_events: fault_profile.false_events(),
             missing_labels: fault_profile.percent(Fault::MissingMetadata) > 0,
-            listed_after_removal,
             ..Self::default()
         }
     }
@@ -195,6 +196,9 @@ impl Checks {
         if let Some(record) = self.record_mut(oracle, &event.id) {
             record.first_seen_removed |= deleted && !record.known && gone;
             record.seen_running |= runs;
+            if deleted && gone {
+                record.deleted.get_or_insert(now.as_nanos());
+            }
             if matches!(event.event, EventType::Stopped | EventType::Deleted) {
                 record.end_reported = Some(now);
             }
@@ -210,7 +214,19 @@ impl Checks {
 
     pub fn status_read(&mut self, oracle: &Oracle, began: Instant, report: &Report) {
         self.status_reads.insert(began);
-        self.read_one(oracle, report);
+        self.read_at(oracle, began, report);
+    }
+
+    /// A read that began then shows the id.
+    fn read_at(
+        &mut self,
+        oracle: &Oracle,
+        began: Instant,
+        report: &Report,
+    ) -> Option<&mut IdRecord> {
+        let record = self.read_one(oracle, report)?;
+        record.read = record.read.max(Some(began));
+        Some(record)
     }
 
     fn read_one(&mut self, oracle: &Oracle, report: &Report) -> Option<&mut IdRecord> {
@@ -223,7 +239,7 @@ impl Checks {
     pub fn list_read(&mut self, oracle: &Oracle, began: Instant, rows: &[Report]) {
         self.lists.add(began);
         for row in rows {
-            self.read_one(oracle, row);
+            self.read_at(oracle, began, row);
         }
     }
 
@@ -237,7 +253,7 @@ impl Checks {
     ) {
         for report in found {
             let unknown = report.shown == ReportedState::Unknown;
-            if let Some(record) = self.read_one(oracle, report)
+            if let Some(record) = self.read_at(oracle, began, report)
                 && unknown
             {
                 record.unknown_since = Some(began);

@@ -186,7 +186,7 @@ impl World {
         let mut world = Self {
             reconciler,
             oracle: Oracle::new(listed_after_removal, plan.runtime.is_crio()),
-            checks: Checks::new(trace, &fault_profile, listed_after_removal),
+            checks: Checks::new(trace, &fault_profile),
             now,
             rng: Rngs {
                 node: rng(1),

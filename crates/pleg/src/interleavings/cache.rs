@@ -1,4 +1,4 @@
-//! The cache, as its readers see it.
+//! The cache, from its readers' side.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use super::explore;
 use super::samples::{at, something, something_like};
 use crate::cache::Published;
 
-/// A reader never sees a pod become less fresh: not when it goes, and not when a list has swept
-/// it away; and what a list has shown before it is swept is there.
+/// A reader never sees the `as_of` of a pod go back: not when the pod is withdrawn, and not when a
+/// list removes its entry. A pod is in the cache until then.
 #[test]
-fn freshness_never_goes_back() {
+fn as_of_never_goes_back() {
     let first = something("p", 5);
     explore(move || {
         let published = Arc::new(Published::default());
@@ -50,10 +50,10 @@ fn freshness_never_goes_back() {
     });
 }
 
-/// A list that confirms every pod there is confirms none that came after it, whenever somebody
-/// looks, and none of it is taken back.
+/// A list that confirms every pod does not confirm a pod that was published after it, and no
+/// confirmation is lost, whenever a reader looks.
 #[test]
-fn a_list_confirms_only_what_was_there() {
+fn list_does_not_confirm_a_later_pod() {
     let (first, listed) = (something("p", 5), something("q", 14));
     explore(move || {
         let published = Arc::new(Published::default());

@@ -1,4 +1,4 @@
-//! A node that fits into a lock, and the writer of its generator.
+//! A small node behind a mutex, and the writer of its generator.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +23,7 @@ use crate::requests::{Command, Requests};
 use crate::subscription::Announcer;
 use crate::sync::{mpsc, watch};
 
-/// What exists, and a clock that moves with every look at it.
+/// What exists, and a clock that advances with every read of it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Node {
     exists: Arc<Mutex<Vec<Report>>>,
@@ -40,7 +40,7 @@ impl Node {
         exists.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Starts a container, and says when it ran.
+    /// Starts a container and returns when it ran.
     pub(super) fn start(&self, pod: &str, id: &str) -> Instant {
         let report = Report {
             id: id.into(),
@@ -59,7 +59,7 @@ impl Node {
     }
 }
 
-/// Turns as the driver does, but for its sources: a read takes as long as the schedule wants.
+/// Works as the driver does, except that a read takes as long as the schedule chooses.
 pub(super) struct Writer {
     node: Node,
     machine: Reconciler,
@@ -69,7 +69,7 @@ pub(super) struct Writer {
     reads: VecDeque<(Output, Instant)>,
 }
 
-/// A generator of that node. Must be called inside an execution.
+/// A generator of that node. Must be called inside a shuttle execution.
 pub(super) fn generator(node: &Node) -> (Pleg, Writer) {
     let now = node.now();
     let machine = Reconciler::new(Settings::default(), now).expect("valid settings");

@@ -1,4 +1,4 @@
-//! Views and announcements, as the machine makes them.
+//! Sample views and announcements, as the reconciler makes them.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(super) fn something(pod: &str, as_of: u64) -> PodView {
     PodView::new(Arc::new(status), Some(at(as_of)), None)
 }
 
-/// Some container, as the machine makes them.
+/// A container, as the reconciler makes it.
 fn container() -> pleg_core::ContainerStatus {
     let now = at(1);
     let mut machine = Reconciler::new(Settings::default(), now).expect("valid settings");
@@ -51,7 +51,7 @@ pub(super) fn something_like(view: &PodView, as_of: u64) -> PodView {
 }
 
 pub(super) fn announcement(what: LifecycleType, number: u64) -> PodLifecycleEvent {
-    // Every announcement has the shape of this one, which the machine made.
+    // `PodLifecycleEvent` is non-exhaustive, so it is copied from one that the reconciler made.
     static MADE: std::sync::OnceLock<PodLifecycleEvent> = std::sync::OnceLock::new();
     let mut event = MADE.get_or_init(made_by_the_machine).clone();
     event.event = what;

@@ -1,4 +1,4 @@
-//! The subscriptions, and the cache beside them.
+//! Subscriptions, together with the cache.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use super::samples::{announcement, something};
 use crate::cache::Published;
 use crate::subscription::{Delivery, Subscribers};
 
-/// Whoever subscribes and then looks at the cache misses nothing: it is there, or it is told.
+/// A consumer that subscribes and then takes a snapshot misses nothing: a change is in the snapshot
+/// or is announced.
 #[test]
 fn subscribe_then_snapshot_misses_nothing() {
     let view = something("p", 5);
@@ -19,7 +20,7 @@ fn subscribe_then_snapshot_misses_nothing() {
             let (published, subscribers) = (published.clone(), subscribers.clone());
             let view = view.clone();
             move || {
-                // The order in which the machine wants it: the cache first (invariant 9).
+                // In the order of the reconciler's outputs: the cache first (invariant 9).
                 published.put("p".into(), view);
                 subscribers.announce(&announcement(LifecycleType::ContainerStarted, 1));
                 subscribers.close();
@@ -39,10 +40,10 @@ fn subscribe_then_snapshot_misses_nothing() {
     });
 }
 
-/// A subscriber that waits is woken for everything, in order, and at the end; one that comes
-/// while the generator ends is told of the end.
+/// A waiting subscriber is woken for every announcement, in order, and at the end. A subscription
+/// made while the generator stops ends, too.
 #[test]
-fn a_subscriber_is_woken_for_everything() {
+fn waiting_subscriber_gets_every_event_and_the_end() {
     const EVENTS: u64 = 3;
     explore(|| {
         let subscribers = Arc::new(Subscribers::default());
@@ -75,9 +76,9 @@ fn a_subscriber_is_woken_for_everything() {
     });
 }
 
-/// A subscriber that lags is told of every end, or that it missed one.
+/// A lagging subscriber gets every Died and Removed, or `Lagged`.
 #[test]
-fn one_that_lags_knows_what_it_missed() {
+fn lagging_subscriber_gets_every_end_or_lagged() {
     const ENDS: u64 = 9;
     explore(|| {
         let subscribers = Arc::new(Subscribers::default());

@@ -1,4 +1,4 @@
-//! Those who wait: for a view, for the first list, for the end.
+//! Waiters: for a view, for the first list, for the shutdown.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::error::WaitError;
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Whoever has changed something and asks for a view that is newer sees it, however many others
-/// do the same.
+/// A caller that has changed something and asks for a newer view sees its change, however many
+/// others do the same.
 #[test]
-fn one_reads_what_one_has_written() {
+fn newer_than_shows_the_callers_own_change() {
     explore(|| {
         shuttle::future::block_on(async {
             let node = Node::default();
@@ -29,7 +29,7 @@ fn one_reads_what_one_has_written() {
                     let view = view.expect("an answer");
                     assert!(view.status.container(id).is_some(), "{id} in {view:?}");
                     assert!(view.as_of > Some(since));
-                    // Whoever was answered finds no less in the cache.
+                    // The cache shows at least what the answer showed.
                     assert!(pleg.get(&pod.into()).status.container(id).is_some());
                 })
             });
@@ -41,9 +41,9 @@ fn one_reads_what_one_has_written() {
     });
 }
 
-/// Whoever waits when the generator shuts down, or asks while it does, is told so.
+/// A waiter gets `Closed` when the generator shuts down, also if it asks during the shutdown.
 #[test]
-fn a_shutdown_leaves_nobody_waiting() {
+fn shutdown_ends_every_wait() {
     explore(|| {
         shuttle::future::block_on(async {
             let node = Node::default();
@@ -52,7 +52,7 @@ fn a_shutdown_leaves_nobody_waiting() {
             let waits = spawn({
                 let pleg = pleg.clone();
                 async move {
-                    // It asks for the future: no read answers it.
+                    // The instant is in the future, so no read answers.
                     let later = Instant::from_nanos(u64::MAX);
                     pleg.newer_than(&"p".into(), later, DEADLINE).await
                 }
@@ -82,9 +82,9 @@ fn a_shutdown_leaves_nobody_waiting() {
     });
 }
 
-/// Whoever gives up waiting takes nobody along.
+/// A dropped wait does not affect other waiters.
 #[test]
-fn one_that_gives_up_harms_nobody() {
+fn dropped_wait_does_not_affect_other_waiters() {
     explore(|| {
         shuttle::future::block_on(async {
             let node = Node::default();
@@ -112,9 +112,9 @@ fn one_that_gives_up_harms_nobody() {
     });
 }
 
-/// The cache counts as synced when it holds what exists, and whoever waits for that learns it.
+/// `wait_until_synced` returns when the cache shows what exists.
 #[test]
-fn whoever_waits_for_the_sync_finds_everything() {
+fn wait_until_synced_returns_with_a_complete_cache() {
     explore(|| {
         shuttle::future::block_on(async {
             let node = Node::default();

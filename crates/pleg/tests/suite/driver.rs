@@ -1,4 +1,4 @@
-//! The whole generator on a runtime made by hand, in paused time: what the public API promises.
+//! The whole generator on a hand-written runtime, in paused time: what the public API promises.
 mod events;
 mod findings;
 mod life;

@@ -1,6 +1,6 @@
-//! The failure catalogue on the whole generator, over a runtime made by hand in paused time: the
-//! entries that are about the driver, its consumers, its health or its metrics. Each test says
-//! what upstream Kubernetes does and what happens here; `docs/failures.md` is the whole table.
+//! The failure catalogue on the whole generator, with a hand-written runtime in paused time: the
+//! entries about the driver, its consumers, its health or its metrics. Each test says what upstream
+//! Kubernetes does and what happens here; `docs/failures.md` has the whole table.
 mod evented;
 mod generic;
 
@@ -18,7 +18,7 @@ fn is_confirmed(pleg: &Pleg) -> bool {
     matches!(stream, StreamState::Subscribed { confirmed, .. } if confirmed)
 }
 
-/// Takes the gauge's value: what was last written, or zero if nothing was since it was taken.
+/// Takes the gauge's value: the last write since the previous call, or zero if there was none.
 fn take_gauge(snapshotter: &Snapshotter, name: &str, label: Option<&str>) -> f64 {
     let all = snapshotter.snapshot().into_vec().into_iter();
     let mut of_name = all.filter(|(key, ..)| {

@@ -1,18 +1,18 @@
 //! Upstream's scenarios of the pod cache, K1 to K8 (container/cache_test.go of Kubernetes 1.36.2),
-//! through our public API. What upstream's tests do to the cache themselves, a runtime made by
-//! hand does here: `Set` is a read of the pod (`request_relist`), `UpdateTime` a full list
-//! (`relist_now`), `Delete` a list that no longer shows it.
+//! through the public API. Upstream's tests change the cache directly; here a hand-written runtime
+//! causes the change: `Set` is a read of the pod (`request_relist`), `UpdateTime` a full list
+//! (`relist_now`), `Delete` a list that no longer shows the pod.
 //!
-//! Deviation, wherever upstream blocks until something happens to come: law 4. Whoever waits
-//! causes a read of the pod; "blocks" is shown here with reads that do not answer.
+//! Deviation, wherever upstream blocks until something else happens: invariant 4. A waiter causes a
+//! read of the pod; "blocks" is shown here with reads that hang.
 use crate::support::{
     MINUTE, MS, Node, Op, SECOND, error, pass, pod, rarely, soon, synced, waiting, with_ip,
 };
 use pleg::core::{CallErrorKind, ContainerState, Instant, PodUid};
 use pleg::{Pleg, WaitError};
 
-/// `getIfNewerThan`: what the cache answers at once, without a read. The reads of the pod must
-/// hang meanwhile, or be allowed.
+/// `getIfNewerThan`: what the cache answers at once, without a read. The reads of the pod must hang
+/// meanwhile, or be expected.
 async fn if_newer_than(pleg: &Pleg, uid: &PodUid, after: Instant) -> Option<pleg::core::PodView> {
     match pleg.newer_than(uid, after, MS).await {
         Ok(view) => Some(view),
@@ -25,8 +25,8 @@ fn just_before(at: Instant) -> Instant {
     Instant::from_nanos(at.as_nanos() - 1)
 }
 
-/// K1, TestCacheNotInitialized: without a global timestamp nothing is newer than anything, not
-/// even than the zero time.
+/// K1, TestCacheNotInitialized: without a global timestamp nothing is newer than any time, not even
+/// than the zero time.
 #[tokio::test(start_paused = true)]
 async fn k1_cache_not_initialized() {
     let node = Node::new();
@@ -41,8 +41,8 @@ async fn k1_cache_not_initialized() {
     let view = pleg.get(&uid);
     assert!(view.status.is_nothing());
     assert_eq!((view.as_of, view.inspected), (None, None));
-    // Deviation: law 4. The wait has caused a read of the pod, and that proves something about
-    // this pod although no list has ever succeeded.
+    // Deviation: invariant 4. The waiter has caused a read of the pod, which proves its status
+    // although no list has succeeded.
     node.unhang(&pod("p"));
     let view = soon(pleg.newer_than(&uid, Instant::ORIGIN, MINUTE))
         .await
@@ -54,7 +54,7 @@ async fn k1_cache_not_initialized() {
 /// K2, TestGetIfNewerThanWhenPodExists: against t, with (global, modified) at (t+1, t), (t+1,
 /// t−10), (t−1, t+3): yes; at (t−1, t−1): no.
 ///
-/// Deviation: where upstream says no, the pod is read.
+/// Deviation: where upstream's answer is no, the pod is read.
 #[tokio::test(start_paused = true)]
 async fn k2_get_if_newer_than_when_pod_exists() {
     for (global, modified, newer) in [(1, 0, true), (1, -10, true), (-1, 3, true), (-1, -1, false)]
@@ -99,7 +99,7 @@ async fn k2_get_if_newer_than_when_pod_exists() {
 /// K3, TestGetPodNewerThanWhenPodDoesNotExist: with t before the global timestamp the default
 /// status; with t after it, blocked.
 ///
-/// Deviation: where upstream is blocked until the next list, the unknown pod is read.
+/// Deviation: where upstream blocks until the next list, the unknown pod is read.
 #[tokio::test(start_paused = true)]
 async fn k3_get_newer_than_when_pod_does_not_exist() {
     let node = Node::new();
@@ -129,7 +129,7 @@ async fn k3_get_newer_than_when_pod_does_not_exist() {
 /// K4, TestCacheSetAndGet: status and error are stored as they are, also an error with a status,
 /// also with a zero time.
 ///
-/// Deviation: law 11. An error never replaces a status: the last good one stays beside it.
+/// Deviation: invariant 11. An error never replaces a status: the last good one stays beside it.
 #[tokio::test(start_paused = true)]
 async fn k4_cache_set_and_get() {
     let node = Node::new();
@@ -145,7 +145,7 @@ async fn k4_cache_set_and_get() {
     node.fail(pod("p"), CallErrorKind::Failed);
     let pleg = synced(&node, rarely()).await;
     let uid = PodUid::from("p");
-    // A status with an error and without any time: no read has proved it.
+    // A status with an error and without a time: no read has proven it.
     let view = pleg.get(&uid);
     assert_eq!(view.status.error, Some(error(CallErrorKind::Failed).into()));
     assert_eq!(
@@ -208,11 +208,11 @@ async fn k6_delete() {
     assert!(pleg.snapshot().is_empty());
 }
 
-/// K7, TestRegisterNotification: one who waits for g+1 is notified by a Set stamped g+1 (not only
-/// by a later one); another one by UpdateTime(g+2).
+/// K7, TestRegisterNotification: a waiter for g+1 is notified by a Set stamped g+1 (not only by a
+/// later one), another by UpdateTime(g+2).
 ///
-/// Deviations: law 3. "At t" is enough only for a read issued after the waiter had registered: the
-/// one that it causes itself. And a list answers nobody whose own read is under way.
+/// Deviations: invariant 3. "At t" is enough only for a read issued after the waiter registered,
+/// such as the one that it causes itself. And a list answers no waiter whose own read is in flight.
 #[tokio::test(start_paused = true)]
 async fn k7_register_notification() {
     let node = Node::new();
@@ -235,12 +235,13 @@ async fn k7_register_notification() {
     assert!(soon(waits).await.unwrap().unwrap().as_of >= Some(at));
 }
 
-/// K8, TestGetNewerThan, its five cases: one waits for min = 10 s from now; a Set, a
-/// SetObservedTime or an UpdateTime at min − 1 s leaves it blocked, one at min + 1 s unblocks it
+/// K8, TestGetNewerThan, five cases: a waiter waits for min = 10 s from now. A Set, a
+/// SetObservedTime or an UpdateTime at min − 1 s leaves it blocked; one at min + 1 s unblocks it
 /// with the right id, and then a second call returns at once. The pod exists or not.
 ///
-/// Deviations: law 4, it is unblocked by a read of its own, begun at min. SetObservedTime is no
-/// case of its own here: a read of the pod is a Set, changed or not, and works for a missing pod.
+/// Deviations: invariant 4, its own read, begun at min, unblocks it. SetObservedTime is no separate
+/// case here: a read of the pod is a Set, changed or not, and also works for a pod that does not
+/// exist.
 #[tokio::test(start_paused = true)]
 async fn k8_get_newer_than() {
     for exists in [true, false] {
@@ -279,7 +280,7 @@ async fn k8_get_newer_than() {
             );
             assert_eq!(view.status.is_nothing(), !exists, "{case}");
             assert_eq!(node.asked(&pod("p")), reads + 1, "{case}");
-            // At once, and from the cache: a list at min + 1 s shows the pod, or that it is not.
+            // At once, from the cache: a list at min + 1 s shows that the pod exists or does not.
             pass(&pleg, SECOND).await;
             soon(pleg.relist_now()).await.unwrap();
             node.hang(pod("p"));

@@ -1,6 +1,5 @@
-//! Upstream's scenario G4 (TestEventChannelFull, generic_test.go of Kubernetes 1.36.2) on the
-//! adapter with upstream's channel, and beside it on a subscription of our own: more events than
-//! the channel holds.
+//! Upstream's scenario G4 (TestEventChannelFull, generic_test.go of Kubernetes 1.36.2), with more
+//! events than the channel holds: on the adapter with upstream's channel, and on a subscription.
 use std::collections::BTreeSet;
 
 use crate::support::{MINUTE, Node, SECOND, container, drain, exited, pass, rarely, sandbox, soon};
@@ -39,10 +38,11 @@ fn take(fifo: &mut Fifo) -> Vec<String> {
 }
 
 /// G4, TestEventChannelFull: five events for a channel of four: exactly four arrive, some of the
-/// five, and nobody blocks. Here 1071 for the channel of 1000; 71 are counted as discarded.
+/// five, and the sender does not block. Here 1071 for the channel of 1000; 71 are counted as
+/// discarded.
 ///
-/// Deviation: law 9, for our own subscriptions: they get all, and once they lag by more than is
-/// kept as it came, no Died and no Removed is missing.
+/// Deviation: invariant 9, for subscriptions: they get all events, and when they lag beyond the
+/// bound, no Died or Removed is missing.
 #[tokio::test(start_paused = true)]
 async fn g4_event_channel_full() {
     let recorder = DebuggingRecorder::new();
@@ -71,7 +71,7 @@ async fn g4_event_channel_full() {
     let beyond = (all - CAPACITY) as u64;
     assert_eq!(discarded(), beyond);
 
-    // Nobody takes anything, and everything ends and goes.
+    // No consumer reads, while everything exits and is removed.
     deploy(&node, ReportedState::Exited);
     soon(pleg.relist_now()).await.unwrap();
     pass(&pleg, SECOND).await;
@@ -84,9 +84,9 @@ async fn g4_event_channel_full() {
     }
     soon(pleg.relist_now()).await.unwrap();
     assert_eq!(drain(&mut keeps_up).len(), all);
-    // Upstream's channel kept the first thousand, in order; the rest never happened to it.
+    // Upstream's channel kept the first thousand, in order, and dropped the rest.
     assert_eq!(take(&mut fifo), told[..CAPACITY]);
-    // Ours lost no end, and was not told that it lagged (`drain` would not take that).
+    // The subscription lost no end and got no `Lagged` (`drain` would fail on it).
     let got: BTreeSet<String> = drain(&mut lags).into_iter().collect();
     for started in &told {
         for what in [
@@ -98,7 +98,7 @@ async fn g4_event_channel_full() {
             assert!(got.contains(&end), "{end} is missing");
         }
     }
-    // With room again, the channel takes what comes next.
+    // When it has room again, the channel accepts the next event.
     node.run_pod("late");
     pass(&pleg, 2 * MINUTE).await;
     assert_eq!(

@@ -12,12 +12,14 @@ use crate::script::{Script, exited, sandbox, status};
 use EventType::{Deleted, Started, Stopped};
 use LifecycleType::{ContainerDied, ContainerRemoved, ContainerStarted, PodSync};
 
-/// Upstream: a pod that was deleted leaves nothing behind; a late or replayed event of it makes an
-/// entry again, and nobody ever deletes that.
-/// Here: a removed id stays removed for as long as runtimes replay, and an event that is older than
-/// the stream is no news (law 6).
+/// Upstream: A deleted pod leaves no trace. A late or replayed event creates an entry that no list
+/// ever deletes. (found by reading)
+///
+/// Here: A removed id stays removed for 10 minutes of drained stream; an event from before the
+/// subscribe is implausible. Nothing is started, dies or is removed again; an exit code that was
+/// not known may still be announced. (invariant 6)
 #[test]
-fn b2_a_late_event_revives_no_pod() {
+fn b2_late_event_does_not_restore_a_removed_pod() {
     for told in [false, true] {
         // Just now, four minutes late, and replayed by a stream that began since.
         for (later_ms, again) in [(0, false), (240_000, false), (240_000, true)] {
@@ -50,7 +52,7 @@ fn b2_a_late_event_revives_no_pod() {
             }
             t.run(10_000);
             assert!(t.get("p").status.is_nothing());
-            // Where nobody had told of the end, its exit code may still become known.
+            // If the exit was not reported, its exit code may still become known.
             let starts = [ContainerStarted, ContainerDied, ContainerRemoved];
             let after = &t.announced[announced..];
             assert!(
@@ -62,9 +64,11 @@ fn b2_a_late_event_revives_no_pod() {
     }
 }
 
-/// Upstream: a ticker sets the global timestamp to now, and the relist that ends later sets it back
-/// to its own begin.
-/// Here: freshness is the begin of a read that proved it, and never goes back (law 3).
+/// Upstream: The ticker advances freshness without a read, and a list that ends later sets it back
+/// to its begin. (found by reading)
+///
+/// Here: `as_of` is the begin of a read that proved the status. Timers, events and failed lists do
+/// not change it, and it never goes back. (invariant 3)
 #[test]
 fn b3_freshness_is_a_read_and_never_goes_back() {
     let mut t = running();
@@ -89,7 +93,7 @@ fn b3_freshness_is_a_read_and_never_goes_back() {
     t.tell(Started, "d");
     let view = t.get("p");
     assert_eq!((view.as_of, view.status.containers.len()), (fresh, 2));
-    // Time, and events, and a list that fails.
+    // Time passes, events arrive, and a list fails.
     for _ in 0..20 {
         t.pass(60_000);
         t.tell(Started, "c");
@@ -108,9 +112,10 @@ fn b3_freshness_is_a_read_and_never_goes_back() {
     assert!(last > fresh);
 }
 
-/// Upstream: an event is stamped after its statuses were collected; an older snapshot with a newer
-/// stamp overwrites what a relist has read.
-/// Here: whichever comes last, the later state stands (law 2).
+/// Upstream: An event is stamped after its statuses were collected: older data with the newer
+/// timestamp wins. (found by reading)
+///
+/// Here: The later state stands, whichever observation arrived last. (invariant 2)
 #[test]
 fn b4_an_older_snapshot_with_a_newer_stamp_changes_nothing() {
     let mut t = running();
@@ -137,9 +142,10 @@ fn b4_an_older_snapshot_with_a_newer_stamp_changes_nothing() {
     assert_eq!(t.said(ContainerStarted, "c"), 1);
 }
 
-/// Upstream: a container's DELETED is announced as Died and Removed, and the cache that the sync
-/// then reads still shows the container.
-/// Here: the cache is written before the announcement, and shows it gone (law 9).
+/// Upstream: A container's DELETED sends Died and Removed and leaves the container in the cache.
+/// (found by reading)
+///
+/// Here: The cache is written first and no longer shows the container. (invariant 9)
 #[test]
 fn b5_a_removed_container_is_out_of_the_cache() {
     let mut t = running();
@@ -175,11 +181,12 @@ fn second() -> [Report; 2] {
     [ready, container]
 }
 
-/// Upstream: the DELETED of a pod's old sandbox deletes the whole pod from the cache while its
-/// second sandbox runs.
-/// Here: it removes that sandbox (law 2).
+/// Upstream: DELETED of a pod's old sandbox deletes the pod, although its new sandbox runs. (found
+/// by reading)
+///
+/// Here: It removes that sandbox only. (invariant 2)
 #[test]
-fn b6_the_end_of_an_old_sandbox_is_not_the_pods() {
+fn b6_removal_of_an_old_sandbox_does_not_remove_the_pod() {
     for carried in [true, false] {
         let mut t = running();
         let [ready, container] = second();
@@ -202,10 +209,11 @@ fn b6_the_end_of_an_old_sandbox_is_not_the_pods() {
     }
 }
 
-/// Upstream: a status made of an event has one sandbox, marks no container as active and loses the
-/// order, so that init containers may run again (#138514).
-/// Here: a status is all sandboxes and containers, newest first, with the active ones marked,
-/// whatever the last event mentioned (design, section 2).
+/// Upstream: A status made from an event has one sandbox, no active containers and no order: init
+/// containers may run again. (found by reading; k#138514)
+///
+/// Here: A status is the whole pod, newest first, with the active part marked, whatever the last
+/// event was about.
 #[test]
 fn b7_a_status_is_the_whole_pod_newest_first() {
     let mut t = running();
@@ -237,15 +245,16 @@ fn b7_a_status_is_the_whole_pod_newest_first() {
     check(&t);
 }
 
-/// Upstream: where an event has written the cache, the relist neither announces nor remembers what
-/// it saw, loses a requested reinspection, and 300 s later announces the event's news again.
-/// Here: both paths feed one state: each transition is announced once, each request answered
-/// (laws 1, 9).
+/// Upstream: If an event was first, the list drops its own change and a pending reinspection, and
+/// announces the old change again 300 s later. (found by reading)
+///
+/// Here: Both sources feed one state: each transition is announced once, each request is answered.
+/// (invariants 1, 9)
 #[test]
 fn b8_two_sources_announce_once() {
     let mut t = running();
     t.node = vec![sandbox("s", "p", Running), c(Exited)];
-    // The list is under way while the event comes, and comes after it.
+    // The list is in flight while the event comes, and comes after it.
     t.relist();
     t.pass(5);
     t.tell(Stopped, "c");
@@ -269,9 +278,11 @@ fn b8_two_sources_announce_once() {
     assert_eq!(t.said(ContainerStarted, "c"), 1);
 }
 
-/// Upstream: it lists first and subscribes then, and relists before it reconnects: what happens in
-/// between is not seen for up to 300 s.
-/// Here: subscribe, then list: what happened in the gap is found by that list, at once (law 10).
+/// Upstream: It lists and then subscribes, at the start and at a reconnect: a change in between is
+/// not seen for up to 300 s. (found by reading)
+///
+/// Here: It subscribes, then lists: the change is found at once, with its exit code, and is no
+/// miss. (invariant 10)
 #[test]
 fn b11_what_happens_in_the_gap_is_found_at_once() {
     // At the start, and at a reconnect.
@@ -288,7 +299,7 @@ fn b11_what_happens_in_the_gap_is_found_at_once() {
             t.stream_ends(StreamEnd::Ended(None));
             t.run(700);
         }
-        // Lists have run, the stream does not stand, and no event will tell of this.
+        // Lists have run, the stream is down, and no event will report this.
         t.node = vec![sandbox("s", "p", Running), c(Exited)];
         t.pass(100);
         let subscribed = t.now();
@@ -301,7 +312,7 @@ fn b11_what_happens_in_the_gap_is_found_at_once() {
         assert_eq!(code, Some(3));
         t.run(10_000);
         assert_eq!(t.missed(), 0, "the stream did not have it");
-        // What an event tells after the list has begun, that list does not take away (law 5).
+        // The list does not remove an id that an event reported after the list began (invariant 5).
         t.relist();
         t.pass(5);
         t.event(Started, "d", s(), &[in_sandbox(status("d", "p", Running))]);
@@ -311,9 +322,10 @@ fn b11_what_happens_in_the_gap_is_found_at_once() {
     }
 }
 
-/// Upstream: running_pods looks for a container with the sandbox's id, which there is not, and
-/// running_containers adds an event's deltas to what the relist has set.
-/// Here: both are counted from the one state, whoever told of it (law 1).
+/// Upstream: running_pods compares container ids with the sandbox's id and never finds one;
+/// running_containers adds events to what the list has set. (found by reading)
+///
+/// Here: Both are counted from the same records. (invariant 1)
 #[test]
 fn b12_pods_and_containers_are_counted_once() {
     let mut t = Script::confirmed();
@@ -357,11 +369,14 @@ fn b12_pods_and_containers_are_counted_once() {
     assert_eq!(count(&t), (3, 3, 2));
 }
 
-/// Upstream (1.37): every STOPPED is a relist of its pod, one after the other, none shared; a burst
-/// of 200 is 200 of them, or some are dropped in silence; other types wait for the next relist.
-/// Here: a complete event needs no read; what needs one shares it; every type counts (laws 8, 11).
+/// Upstream: Each STOPPED causes a list of its pod, one after the other, none shared; 200 crashes
+/// cause 200 lists, or are dropped without a metric. Other event types wait for the next list.
+/// (found by reading (1.37, k#139262))
+///
+/// Here: A complete event needs no read: 200 crashes cause none. Events without statuses cause two:
+/// one in flight and one that the others share. Every event type counts. (invariants 4, 8, 11)
 #[test]
-fn b15_a_burst_of_crashes_is_few_reads() {
+fn b15_burst_of_crashes_causes_few_reads() {
     let crash = |t: &mut Script, complete: bool| {
         let before = t.machine.counters().inspections;
         for n in 0..200 {
@@ -393,7 +408,7 @@ fn b15_a_burst_of_crashes_is_few_reads() {
             "STARTED needs no read either"
         );
         let reads = crash(&mut t, complete);
-        // One under way and one that waits for it.
+        // One in flight and one that waits for it.
         assert_eq!(reads, if complete { 0 } else { 2 });
         let died = t
             .announced
@@ -401,7 +416,7 @@ fn b15_a_burst_of_crashes_is_few_reads() {
             .filter(|(what, ..)| *what == ContainerDied);
         assert_eq!(died.clone().count(), 200);
         assert!(died.clone().all(|(.., code)| *code == Some(1)));
-        // Requests of one moment share a read too.
+        // Requests made at the same time share a read, too.
         let (before, asked) = (t.machine.counters().inspections, t.now());
         let requests: Vec<_> = (0..200).map(|_| t.request_relist("p")).collect();
         t.settle();

@@ -14,9 +14,12 @@ use crate::script::{Script, sandbox, status};
 use EventType::{Created, Deleted, Started, Stopped};
 use LifecycleType::{ContainerDied, ContainerRemoved, ContainerStarted, PodSync};
 
-/// Upstream: with events on, a second sync was handed a status from before the first one ended,
-/// and started every container twice (k#120941, k#121003).
-/// Here: who asks for evidence after an instant gets a read that began after it (laws 3, 4).
+/// Upstream: With events enabled, a pod worker recorded no time of its last sync. Two syncs in a
+/// row got the same old status, and both created the container. (k#120941, k#120140, k#121003,
+/// containerd#9070; k#120942)
+///
+/// Here: A worker that asks for a status newer than an instant gets one from a read of that pod
+/// that began after it. Earlier reads, events and timers answer no waiter. (invariants 3, 4)
 #[test]
 fn a1_no_sync_sees_a_status_from_before_the_last_one() {
     let mut t = Script::confirmed();
@@ -25,14 +28,14 @@ fn a1_no_sync_sees_a_status_from_before_the_last_one() {
     t.relist();
     let early = t.wait("p", t.now());
     t.pass(5);
-    // The first sync has created "c" now. The runtime says nothing of it.
+    // The first sync has created "c" now. No event reports it.
     let after = t.now();
     let sync = t.wait("p", after);
     let before = [sandbox("s", "p", Running)];
     t.list(&before);
     t.inspect(&before, &[]);
     assert!(t.answer_of(early).is_some());
-    // An event whose snapshot was taken before, and much time.
+    // An event with statuses from before, and time passes.
     t.event(Started, "s", s(), &[]);
     t.pass(10_000);
     assert_eq!(t.answer_of(sync), None);
@@ -43,9 +46,12 @@ fn a1_no_sync_sees_a_status_from_before_the_last_one() {
     assert_eq!(view.status.containers.len(), 1);
 }
 
-/// Upstream: a CREATED snapshot plus a global timestamp that a timer advances let the next sync
-/// start a static pod's container again (k#121349, k#122721; the revert to alpha).
-/// Here: no timer and no event makes anything fresher; the waiter's own read does (law 3).
+/// Upstream: A ticker advances the cache's global time every 5 s without a read. A worker continues
+/// with the snapshot of a CREATED event and starts a static pod's container again: address in use.
+/// (k#121349, k#122721, k#123087; revert k#122697)
+///
+/// Here: No timer and no event makes a status fresher. A snapshot that shows Created may be in the
+/// cache, but it answers no waiter. (invariants 3, 4)
 #[test]
 fn a2_no_timer_lets_a_sync_act_on_a_created_snapshot() {
     let mut t = running();
@@ -71,9 +77,11 @@ fn a2_no_timer_lets_a_sync_act_on_a_created_snapshot() {
     assert!(view.as_of > Some(after));
 }
 
-/// Upstream: created_at in nanoseconds was read as seconds, and nothing could overwrite an entry
-/// stamped in the far future (k#124297, k#125624).
-/// Here: no stamp of a runtime orders anything; the next read wins whatever came before (laws 2, 3).
+/// Upstream: An event's timestamp in nanoseconds was used as seconds. The cache entry lay far in
+/// the future, nothing could replace it, and a resize was never seen. (k#124297, k#125624)
+///
+/// Here: Timestamps of a runtime order nothing. A timestamp that is not in nanoseconds is ignored
+/// and counted. The next read applies in any case. (invariants 2, 3, 7)
 #[test]
 fn a3_a_stamp_in_any_unit_yields_to_the_next_read() {
     let now = 1_700_000_000_000_000_000_i64;
@@ -112,9 +120,12 @@ fn a3_a_stamp_in_any_unit_yields_to_the_next_read() {
     }
 }
 
-/// Upstream: a sandbox status stamped in seconds, in nanoseconds or not at all decided whether an
-/// event or a status was the newer one (k#126414, k#127195, k#127814).
-/// Here: neither stamp decides; old or new, the event joins what the read showed (law 2).
+/// Upstream: One runtime stamps a sandbox status in seconds, another in nanoseconds, a third not at
+/// all; the kubelet compared that timestamp with events. (k#126414, k#126415, k#127195, k#127814,
+/// cri-o#8582)
+///
+/// Here: That timestamp is not read. The local clock says when a call began; an event is joined
+/// with what the call showed, whether older or newer. (invariants 2, 3)
 #[test]
 fn a4_no_stamp_decides_between_an_event_and_a_read() {
     // The sandbox's own stamp: none, in seconds, in nanoseconds.
@@ -131,7 +142,7 @@ fn a4_no_stamp_decides_between_an_event_and_a_read() {
             t.stamped(event_ms, Started, "c", Some(ready.clone()), &[c(Running)]);
             assert_eq!(t.shows("p"), Some(ContainerState::Exited), "{event_ms}");
             assert_eq!(t.get("p").as_of, read.as_of);
-            // And one that is news, however it is stamped.
+            // And a new one, with any timestamp.
             t.node[0].shown = Exited;
             t.stamped(
                 event_ms,
@@ -145,9 +156,12 @@ fn a4_no_stamp_decides_between_an_event_and_a_read() {
     }
 }
 
-/// Upstream: a runtime set the timestamp of PodSandboxStatus and left its container statuses
-/// empty; the kubelet concluded that the pod has no containers (k#129818, containerd#10728).
-/// Here: what an event or a status leaves out is never read as "nothing there" (law 7).
+/// Upstream: containerd 2.0 set the timestamp of a sandbox status and left its container statuses
+/// empty: the pod was recorded without containers, and its containers were created twice.
+/// (k#129818, k#129857, containerd#10728, #10740, #11323, #11408)
+///
+/// Here: A missing field never means that nothing exists. Containers come from ListContainers and
+/// their own statuses. (invariant 7)
 #[test]
 fn a5_statuses_that_are_left_out_remove_nothing() {
     let mut t = running();
@@ -168,9 +182,12 @@ fn a5_statuses_that_are_left_out_remove_nothing() {
     );
 }
 
-/// Upstream: an event stamped before the sync ended answers nobody, so that the sync waits for a
-/// timer or the 300 s relist; a deletion took 18 s instead of 4 (k#124704).
-/// Here: whoever waits causes a read of that pod at once, for every kind of sync (law 4).
+/// Upstream: An event stamped before the end of the sync does not release the worker; it waits for
+/// the ticker or for the list after 300 s. Deleting a pod took 18 s instead of 4 s. (k#124704,
+/// k#124953, k#127954)
+///
+/// Here: A waiter causes a read at once, after a sync, a stop and a removal alike, and waits for
+/// one call only. (invariant 4)
 #[test]
 fn a6_a_waiter_causes_a_read_at_once() {
     // After a sync, after the kubelet has stopped the pod, after it has removed it.
@@ -195,9 +212,10 @@ fn a6_a_waiter_causes_a_read_at_once() {
     }
 }
 
-/// Upstream: no event tells of changed resources, so that the end of a resize was seen at the
-/// 300 s relist (k#129829).
-/// Here: `request_reinspect` reads the pod at once and announces PodSync, without any list.
+/// Upstream: No event reports changed resources: the end of a resize was seen with the list after
+/// 300 s. (k#129829)
+///
+/// Here: `request_reinspect` reads the pod at once and announces PodSync; no list is needed.
 #[test]
 fn a8_a_resize_is_seen_at_once() {
     let mut t = running();
@@ -224,9 +242,11 @@ fn a8_a_resize_is_seen_at_once() {
     assert_eq!(t.machine.counters().lists, lists);
 }
 
-/// Upstream: a failed inspection stored no status at all, and the next event dereferenced it
-/// (k#128654, k#122475).
-/// Here: an error stays beside the last good status, which events go on to advance (law 11).
+/// Upstream: A failed inspection stores an empty status. The metrics of the next event dereference
+/// the nil pointer. (k#128654, k#128486, k#122475)
+///
+/// Here: A status always exists. The error is beside the last good status, and events still advance
+/// it. (invariant 11)
 #[test]
 fn a10_an_event_after_a_failed_inspection_finds_a_status() {
     let mut t = running();
@@ -245,7 +265,7 @@ fn a10_an_event_after_a_failed_inspection_finds_a_status() {
         Some(3)
     );
 
-    // At the start, where nothing good was ever read.
+    // At the start, when there is no last good status.
     let mut t = Script::new();
     t.list(&[sandbox("s", "p", Running)]);
     t.inspection_fails(&[]);
@@ -255,10 +275,11 @@ fn a10_an_event_after_a_failed_inspection_finds_a_status() {
     assert_eq!(t.get("p").status.sandboxes.len(), 1);
 }
 
-/// Upstream: an event without a sandbox status is dropped, and the pod stays stale for up to 300 s
-/// (k#114371, containerd#7785).
-/// Here: its pod is found by the id and read; an id that nobody knows is looked for by a list, at
-/// most one a second (laws 6, 7).
+/// Upstream: An event without a sandbox status is dropped; the pod is stale until the next list.
+/// (k#114371, k#114351, containerd#7785, #8007, #8047, #8050)
+///
+/// Here: The pod is found by the id and inspected. An unknown id causes a list, at most one a
+/// second; a DELETED of an unknown id becomes a tombstone. (invariants 6, 7)
 #[test]
 fn a11_an_event_without_a_sandbox_status_is_not_dropped() {
     let mut t = running();
@@ -276,7 +297,7 @@ fn a11_an_event_without_a_sandbox_status_is_not_dropped() {
     t.event(Deleted, "s", None, &[]);
     assert!(t.get("p").status.is_nothing());
 
-    // Ids that nobody has heard of: a hundred of them are one list.
+    // Unknown ids: a hundred of them cause one list.
     let mut t = Script::confirmed();
     t.run(30_000);
     let lists = t.machine.counters().lists;
@@ -290,7 +311,7 @@ fn a11_an_event_without_a_sandbox_status_is_not_dropped() {
     assert!((1..=2).contains(&(t.machine.counters().lists - lists)));
     assert_eq!(t.shows("p"), Some(ContainerState::Exited));
     assert_eq!(t.said(ContainerDied, "c"), 1);
-    // A DELETED of one is a tombstone and costs nothing.
+    // A DELETED of an unknown id becomes a tombstone and causes no read.
     let before = t.machine.counters();
     t.event(Deleted, "y", None, &[]);
     t.pass(1_000);
@@ -302,12 +323,15 @@ fn a11_an_event_without_a_sandbox_status_is_not_dropped() {
     assert_eq!(after.tombstones, before.tombstones + 1);
 }
 
-/// Upstream: runtimes drop events (containerd#8892, cri-o#7210); nothing counts what was missed.
-/// Here: whichever single event of a life is lost, one list later the cache and what was announced
-/// are the same; a start or an end that no other event told is counted as one miss (law 10).
+/// Upstream: Runtimes lose and delay events. Missed events are not counted; the metric that the KEP
+/// requires was never implemented. (containerd#7318, #8892, #9652, #9661, cri-o#7210)
+///
+/// Here: Lists never stop. If any one event of a container is lost, the cache and the announcements
+/// are the same one list later. A lost STARTED or STOPPED is one miss; CREATED, removals and what
+/// another event reported are no misses. (invariant 10)
 #[test]
 fn a12_one_lost_event_changes_nothing_after_one_list() {
-    // Two events tell that a sandbox is ready; CREATED and removals are not counted.
+    // Two events report that a sandbox is ready; CREATED and removals are not counted.
     const MISSED: [u64; 8] = [0, 0, 0, 1, 1, 0, 1, 0];
     let run = |lost: Option<usize>| {
         let mut t = Script::confirmed();
@@ -338,11 +362,12 @@ fn a12_one_lost_event_changes_nothing_after_one_list() {
     }
 }
 
-/// Upstream: wrong and repeated event types (cri-o#6631, #6531) are announced as they come.
-/// Here: events are joined, so that told twice is told once, and a DELETED whose own statuses
-/// still show its subject is a hint only (laws 2, 6).
+/// Upstream: A wrong or repeated event type is announced as it arrived. (cri-o#6531, #6631)
+///
+/// Here: A duplicate event is announced once, in any order. A DELETED whose own statuses still show
+/// its subject only causes an inspection. (invariants 2, 6)
 #[test]
-fn a14_an_event_told_twice_is_told_once() {
+fn a14_duplicate_event_is_announced_once() {
     let run = |times: usize| {
         let mut t = Script::confirmed();
         for step in &life() {
@@ -376,10 +401,12 @@ fn a14_an_event_told_twice_is_told_once() {
     assert!(t.wants_only("p"));
 }
 
-/// Upstream: a STOPPED before its STARTED (containerd#7111), an exit that no event tells
-/// (containerd#10603) or a list in between leave what came last.
-/// Here: in every order of the four events, with a list anywhere among them that shows any state,
-/// the end is the same and Died is announced once (laws 2, 6).
+/// Upstream: STOPPED may arrive before STARTED, and an exit may never be reported; the last write
+/// wins. (containerd#7111, #10603, cri-o#8980, #9840)
+///
+/// Here: All 24 orders of the four events, with a list at any point that shows any state, end in
+/// the same state; Died is announced once. An id first learned as removed is never announced.
+/// (invariants 2, 6)
 #[test]
 fn a15_every_order_ends_the_same() {
     let sent = [
@@ -409,7 +436,7 @@ fn a15_every_order_ends_the_same() {
                     t.event(event, "c", s(), own.as_slice());
                 }
             }
-            // An id that was first heard of as removed stays silent.
+            // An id first learned as removed is never announced.
             let silent = order[0] == 3 && !(at == 0 && shown.is_some());
             let once = usize::from(!silent);
             let end = t.ends.iter().find(|r| r.id.as_str() == "c");
@@ -457,10 +484,11 @@ fn permutations(count: usize) -> Vec<Vec<usize>> {
     all
 }
 
-/// Upstream: a sandbox's own CREATED wakes the pod's worker with a view in which there is no
-/// container yet, and the worker creates one again (k#129355).
-/// Here: what an event does not mention is untouched, and a worker that waits for its own past is
-/// answered by a read alone (laws 4, 7).
+/// Upstream: A sandbox's own CREATED releases the worker with a status that has no containers.
+/// (k#129355)
+///
+/// Here: What an event does not mention is unchanged. An event is announced but satisfies no
+/// waiter; the worker is answered by a read. (invariants 4, 7)
 #[test]
 fn a16_a_sandbox_only_snapshot_hides_no_container() {
     let mut t = running();
@@ -490,9 +518,11 @@ fn a16_a_sandbox_only_snapshot_hides_no_container() {
     assert_eq!(t.view_for(sync).status.containers.len(), 2);
 }
 
-/// Upstream: asked at its very review what happens when the stream is closed (k#111384); it lists
-/// first and subscribes then, and nobody lists again after a reconnect.
-/// Here: every subscribe is followed by a list at once, which is the baseline (design, section 2).
+/// Upstream: The first review asked what happens when the stream closes, and left it open: the list
+/// runs first, then the subscribe. (k#111384)
+///
+/// Here: A list follows every subscribe, also if another list is in flight. The stream is trusted
+/// only when that list is complete and the call has stood for 1 s.
 #[test]
 fn a17_every_subscribe_is_followed_by_a_list() {
     let confirmed = |t: &Script| {
@@ -502,7 +532,7 @@ fn a17_every_subscribe_is_followed_by_a_list() {
     let mut t = Script::new();
     t.settle();
     for _ in 0..3 {
-        // One that is under way does not count: it began before.
+        // One that is in flight does not count: it began before.
         t.relist();
         t.pass(10);
         t.subscribe();

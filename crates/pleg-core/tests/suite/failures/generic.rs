@@ -45,9 +45,11 @@ fn polled() -> Script {
     t
 }
 
-/// Upstream: "PLEG is not healthy" says that something took too long, not what (k#45419, k#61117).
-/// Here: health tells a slow list, a failed one, hung pods and failing pods apart, and the error
-/// stands at the pod (law 12).
+/// Upstream: "PLEG is not healthy" says for how long, not why. (k#45419, k#61117, k#77728, k#72533,
+/// containerd#9770)
+///
+/// Here: A slow list, a failed list, hung pods and failing pods are distinguished; the error is
+/// stored with the pod. (invariant 12)
 #[test]
 fn c1_health_says_what_is_wrong() {
     let mut t = polled();
@@ -80,10 +82,11 @@ fn c1_health_says_what_is_wrong() {
     assert_eq!(t.machine.health(t.now()).ready(t.now()), Ok(()));
 }
 
-/// Upstream: an event that the channel has no room for is dropped and never made again, because
-/// the relist has moved on (k#136408, k#104117, after the deadlock k#72482).
-/// Here: what a consumer has not taken waits, joined per id: every pod that changed is signalled,
-/// and no removal is lost (law 9).
+/// Upstream: At first a full channel blocked for ever; now an event that does not fit is dropped
+/// and never generated again. (k#72482, k#72709, k#104117, k#103732, k#136408)
+///
+/// Here: Events that a consumer has not taken wait, coalesced per id: every pod that changed is
+/// reported, and no removal is lost. (invariant 9)
 #[test]
 fn c3_a_full_inbox_still_signals_every_pod() {
     let mut t = polling();
@@ -100,7 +103,7 @@ fn c3_a_full_inbox_still_signals_every_pod() {
     t.events.drain(..).for_each(|event| inbox.push(event));
     let signalled: BTreeSet<_> = drain(&mut inbox).into_iter().map(|(_, uid)| uid).collect();
     assert_eq!(signalled.len(), 5);
-    // They all go, and others come; nobody takes anything meanwhile.
+    // All are removed and others are created, while the consumer takes nothing.
     t.node = (5..10)
         .map(|n| sandbox(&format!("s{n}"), &format!("p{n}"), Running))
         .collect();
@@ -119,12 +122,14 @@ fn c3_a_full_inbox_still_signals_every_pod() {
     }
 }
 
-/// Upstream: what was created, ended and was removed between two relists was never there (k#67923);
-/// an old record was taken for the current one, and an exit was lost (k#22155).
-/// Here: events tell all of it, and how it ended is kept; without events it leaves no half of a
-/// story: the end of what was known is announced once (laws 2, 9).
+/// Upstream: A container that starts and is removed between two lists is never seen. (k#67923,
+/// k#22155)
+///
+/// Here: With events all of it is announced, and its terminal record is kept. Without events, a
+/// container that was never seen is never announced, and the end of a known one is announced once.
+/// (invariants 2, 9)
 #[test]
-fn c4_a_life_between_two_lists() {
+fn c4_container_that_lives_between_two_lists_is_announced() {
     let mut t = Script::confirmed();
     t.run(130_000);
     let lists = t.machine.counters().lists;
@@ -154,14 +159,14 @@ fn c4_a_life_between_two_lists() {
         (end, "Error", true)
     );
 
-    // No event tells of it, and no list shows it: nothing is said.
+    // No event reports it, and no list shows it: nothing is announced.
     let mut t = polled();
     let announced = t.announced.len();
     t.node.push(in_sandbox(exited("d", "p", 1, "Error")));
     t.node.pop();
     t.run(10_000);
     assert_eq!(t.announced.len(), announced);
-    // What was known, ended and was removed.
+    // A known container exits and is removed.
     t.node.pop();
     t.run(10_000);
     let told: Vec<_> = t.announced[announced..]
@@ -171,10 +176,10 @@ fn c4_a_life_between_two_lists() {
     assert_eq!(told, [(ContainerDied, "c"), (ContainerRemoved, "c")]);
 }
 
-/// Upstream: an inspection that fails for a moment overwrites the cached status with its error, and
-/// is tried again with the next relist (k#24819).
-/// Here: the last good status stays beside the error, and the pod is tried again after 1, 2, 4 s
-/// and so on to 60 s (law 11).
+/// Upstream: A temporary failure of an inspection overwrites the status with the error. (k#24819)
+///
+/// Here: The last good status stays beside the error; the inspection is repeated after 1, 2, 4, …
+/// 60 s. (invariant 11)
 #[test]
 fn c6_a_failed_inspection_keeps_the_last_good_status() {
     let mut t = polled();
@@ -207,9 +212,9 @@ fn c6_a_failed_inspection_keeps_the_last_good_status() {
     );
 }
 
-/// Upstream: a stale status handed to a sync makes a second container, without any events too
-/// (k#23636).
-/// Here: A1's barrier holds while polling (laws 3, 4).
+/// Upstream: A stale status creates a second container, without any events. (k#23636)
+///
+/// Here: As A1, in polling mode. (invariants 3, 4)
 #[test]
 fn c7_polling_answers_no_sync_with_a_status_from_before() {
     let mut t = polled();
@@ -233,10 +238,11 @@ fn c7_polling_answers_no_sync_with_a_status_from_before() {
     assert_eq!(view.status.containers.len(), 2);
 }
 
-/// Upstream: a change of resources is no change of state, so that no relist sees it (k#123940,
-/// k#123941).
-/// Here: a read of the pod, whoever asked for it, announces a detail that really changed, once, as
-/// PodSync (design, section 3).
+/// Upstream: A change of resources is no change of state and is not announced. (k#123940, k#123941,
+/// k#128518)
+///
+/// Here: The read that first returns a changed detail causes one PodSync; a reinspection always
+/// causes one. A list shows no resources.
 #[test]
 fn c8_a_change_of_resources_is_announced() {
     let resize = |t: &mut Script, memory_limit| {
@@ -261,13 +267,13 @@ fn c8_a_change_of_resources_is_announced() {
     t.wait("p", t.now());
     t.settle();
     assert_eq!(t.said(PodSync, "p"), 1, "nothing changed");
-    // Who asks for a reinspection is told, changed or not; and once if it has.
+    // A reinspection always announces PodSync, and only one if something changed.
     t.request_reinspect("p");
     t.settle();
     assert_eq!(t.said(PodSync, "p"), 2);
     resize(&mut t, 2);
     let request = t.request_reinspect("p");
-    // A list that runs meanwhile shows the pod unchanged, and does not stand for it.
+    // A list meanwhile shows the pod unchanged, and does not replace the reinspection.
     t.pass(5);
     t.relist();
     let rows = [sandbox("s", "p", Running), c(Running)];
@@ -278,9 +284,9 @@ fn c8_a_change_of_resources_is_announced() {
     assert_eq!(t.said(PodSync, "p"), 3);
 }
 
-/// Upstream: period and threshold are constants, and every wish to set them was refused (k#45278,
-/// k#106047, KEP-2903).
-/// Here: both are settings, checked against each other (design, section 6).
+/// Upstream: Period and threshold are constants. (k#45278, k#106047, k#107916, k#58279, KEP-2903)
+///
+/// Here: Both are settings and are validated against each other.
 #[test]
 fn c10_period_and_threshold_are_settings() {
     let mut t = polling_with(|s| {
@@ -311,9 +317,10 @@ fn c10_period_and_threshold_are_settings() {
     assert_eq!(refused.setting, "unready_after");
 }
 
-/// Upstream once set the time of the last relist before the list had succeeded: a runtime that
-/// hangs looked healthy (#45496).
-/// Here: only a complete list moves it, to its begin (law 12).
+/// Upstream: The time of the last list was once set before the list had succeeded, so a hanging
+/// runtime looked alive. (k#45496)
+///
+/// Here: Only a complete list sets it, to its begin. (invariant 12)
 #[test]
 fn c11_only_a_complete_list_counts() {
     let mut t = polled();
@@ -347,9 +354,9 @@ fn c11_only_a_complete_list_counts() {
     assert_eq!(ready(&Script::new()), Err(NotReady::NeverListed));
 }
 
-/// Upstream: a container that was only created, or whose state is not known, changes the cache and
-/// sends nothing (found by reading).
-/// Here: both are announced once as ContainerChanged, UNKNOWN with a PodSync (law 2).
+/// Upstream: Created and unknown change the cache and are not sent. (found by reading)
+///
+/// Here: Both are ContainerChanged, once; unknown with a PodSync. (invariant 2)
 #[test]
 fn c15_created_and_unknown_are_announced() {
     let mut t = polled();
@@ -380,9 +387,11 @@ fn c15_created_and_unknown_are_announced() {
     assert_eq!(t.shows("p"), Some(ContainerState::Running));
 }
 
-/// Upstream: a relist of one pod that is gone is ignored; the next global one finds out (found by
-/// reading).
-/// Here: a list of one pod is complete for that pod, and its end is announced (law 5).
+/// Upstream: A list of one pod that finds it gone is ignored until the next complete list. (found
+/// by reading)
+///
+/// Here: It is complete for that pod: if the status calls also return NotFound, the end of the pod
+/// is published and announced. (invariant 5)
 #[test]
 fn c16_a_relist_of_a_pod_sees_its_end() {
     for mut t in [running(), polled()] {
@@ -402,19 +411,20 @@ fn c16_a_relist_of_a_pod_sees_its_end() {
         }
         assert_eq!(t.machine.counters().lists, lists);
     }
-    // An id that the list of the pod leaves out and whose own status is not said to be NotFound is
-    // not gone.
+    // An id that the list of the pod leaves out, and whose status call did not return NotFound, is
+    // not removed.
     let mut t = running();
     t.request_relist("p");
     t.inspect(&[], &[]);
     assert_eq!(t.said(ContainerRemoved, "c"), 0);
 }
 
-/// Upstream: the flag of a reinspection of a uid that is never listed is kept for ever (found by
-/// reading).
-/// Here: it is read for like any other, answered, and forgotten (laws 4, 11).
+/// Upstream: The reinspection flag of a uid that is never listed is kept for ever. (found by
+/// reading)
+///
+/// Here: The uid is read, the request is answered, and no state is kept. (invariants 4, 11)
 #[test]
-fn c20_a_request_for_nobody_leaves_nothing() {
+fn c20_reinspection_of_an_unknown_uid_leaves_no_state() {
     for mut t in [Script::confirmed(), polling()] {
         t.run(5_000);
         for _ in 0..3 {
@@ -422,7 +432,7 @@ fn c20_a_request_for_nobody_leaves_nothing() {
             t.settle();
             assert!(t.view_for(request).status.is_nothing());
         }
-        // One whose reads fail is forgotten when nothing is known of it.
+        // A pod whose reads fail is dropped if nothing of it is known.
         t.request_reinspect("nobody");
         t.inspection_fails(&[]);
         t.run(70_000);
@@ -431,12 +441,13 @@ fn c20_a_request_for_nobody_leaves_nothing() {
     }
 }
 
-/// Upstream: since pods are relisted on demand, a container that could not run is seen sooner: an
-/// init container that failed was reported as started, or with the exit code 2 of a runtime's race
-/// (k#135713, #137749).
-/// Here: what no observation showed running is not announced as started; an exit code that comes
-/// late or was wrong is corrected by the look 2 s after every bad exit, and said (section 3). There
-/// is no delay to be set: nothing is read sooner than somebody needs it.
+/// Upstream: Since pods are listed on demand, races of runtimes show more often: a failed init
+/// container was reported as started, or with the wrong exit code. (k#135713, k#129800, k#131605;
+/// k#137749, k#137909, k#137946)
+///
+/// Here: Started requires an observation that showed the container running. A non-zero exit is read
+/// once more after 2 s, and a corrected exit code is announced. No delay has to be configured:
+/// nothing is read before it is needed.
 #[test]
 fn c21_what_never_ran_is_not_started() {
     let mut t = Script::confirmed();
@@ -471,7 +482,7 @@ fn c21_what_never_ran_is_not_started() {
         (0, 1)
     );
 
-    // The same where a list saw it first.
+    // The same if a list showed it first.
     let mut t = polling();
     t.node = vec![
         sandbox("s", "p", Running),
@@ -484,12 +495,13 @@ fn c21_what_never_ran_is_not_started() {
     );
 }
 
-/// Upstream: with events on, the runtime's wall clock is compared with the kubelet's own (A3, A4,
-/// A6).
-/// Here: only the monotonic clock orders; after a step of the wall clock unknown ids are hints
-/// until a list, and nothing else changes (law 6, design section 5).
+/// Upstream: With events enabled, the runtime's wall clock is compared with the kubelet's.
+/// (k#124297, k#126414, k#124704)
+///
+/// Here: Only the local monotonic clock orders. After a step of the wall clock, events of unknown
+/// ids only cause inspections until a list; all else is the same. (invariant 6)
 #[test]
-fn c22_a_step_of_the_wall_clock_orders_nothing() {
+fn c22_wall_clock_step_changes_no_order() {
     const DAY: i64 = 24 * 3_600_000;
     for step in [DAY, -DAY, 2_000, -2_000] {
         let mut t = running();
@@ -511,7 +523,7 @@ fn c22_a_step_of_the_wall_clock_orders_nothing() {
             (steady.now(), steady.get("p")),
             "{step}"
         );
-        // An unknown id is not believed on its word, but read.
+        // An unknown id from an event is not recorded, but read.
         let d = in_sandbox(status("d", "p", Running));
         t.event(Started, "d", s(), from_ref(&d));
         assert_eq!(t.said(ContainerStarted, "d"), 0);
@@ -519,7 +531,7 @@ fn c22_a_step_of_the_wall_clock_orders_nothing() {
         t.node.push(d);
         t.settle();
         assert_eq!(t.said(ContainerStarted, "d"), 1);
-        // After a list it is believed again.
+        // After a list it is recorded again.
         t.relist();
         t.settle();
         let e: Report = in_sandbox(status("e", "p", Running));

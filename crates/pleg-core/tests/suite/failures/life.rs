@@ -1,5 +1,5 @@
-//! The life of a pod "p" with the sandbox "s" and one container "c" that exits with 3: what the
-//! node shows after each step, and the event that tells of it.
+//! The lifecycle of a pod "p" with the sandbox "s" and one container "c" that exits with 3: what
+//! the node shows after each step, and the event of each step.
 
 use pleg_core::{ContainerState, EventType, LifecycleType, PodUid, Report, ReportedState};
 
@@ -13,12 +13,12 @@ pub(crate) struct Step {
     pub(crate) node: Vec<Report>,
 }
 
-/// The ready sandbox, as an event brings it along.
+/// The ready sandbox, as in an event.
 pub(crate) fn s() -> Option<Report> {
     Some(sandbox("s", "p", ReportedState::Running))
 }
 
-/// The container as its own status shows it.
+/// The container status.
 pub(crate) fn c(shown: ReportedState) -> Report {
     match shown {
         ReportedState::Exited => in_sandbox(exited("c", "p", 3, "Error")),
@@ -57,14 +57,14 @@ impl Script {
         self.event(event, id, sandbox, &containers);
     }
 
-    /// A step happens and is told.
+    /// A step happens, and its event arrives.
     pub(crate) fn live(&mut self, step: &Step) {
         self.node.clone_from(&step.node);
         self.tell(step.event, step.id);
     }
 
-    /// What was announced but for ContainerChanged and PodSync, sorted: a missed event may hide
-    /// that something was only created.
+    /// The announcements except ContainerChanged and PodSync, sorted: a missed event may hide that
+    /// a container was only created.
     pub(crate) fn transitions(&self) -> Vec<(LifecycleType, String, Option<i32>)> {
         let told = [ContainerStarted, ContainerDied, ContainerRemoved];
         let all = self
@@ -78,18 +78,19 @@ impl Script {
         all
     }
 
-    /// The state of the container "c" in the cache; none if it is not there.
+    /// The state of the container "c" in the cache; `None` if it is not there.
     pub(crate) fn shows(&self, pod: &str) -> Option<ContainerState> {
         self.get(pod).status.container("c").map(|c| c.state)
     }
 
-    /// Whether an inspection of the pod, and of nothing else, is wanted.
+    /// Whether only an inspection of the pod is requested.
     pub(crate) fn wants_only(&self, pod: &str) -> bool {
         self.inspections_wanted() == 1 && self.inspection_wanted() == Some(&PodUid::from(pod))
     }
 }
 
-/// A confirmed stream that has told of the pod "p" with "s" and "c", both running; nothing is owed.
+/// A confirmed stream that has reported the pod "p" with "s" and "c", both running; nothing is
+/// owed.
 pub(crate) fn running() -> Script {
     let mut t = Script::confirmed();
     life()[..4].iter().for_each(|step| t.live(step));

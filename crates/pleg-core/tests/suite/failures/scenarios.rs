@@ -11,10 +11,12 @@ use crate::script::{Script, exited, nameless, sandbox, status};
 use EventType::{Deleted, Started, Stopped};
 use LifecycleType::PodSync;
 
-/// E1, upstream's TestHealthyEventedPLEG: healthy with 5 of 100 events waiting, unhealthy with 100.
-/// Here: events that wait are reported as a backlog within 3 s and never unready the node (law 12).
+/// E1, upstream's TestHealthyEventedPLEG (≤ 1.36): Unhealthy when 100 of 100 events wait.
+///
+/// Here: A deviation: reported as a backlog after 2 s, and the node stays ready; see B1. (invariant
+/// 12)
 #[test]
-fn e1_a_backlog_is_reported_and_unreadies_nothing() {
+fn e1_backlog_is_reported_and_the_node_stays_ready() {
     let mut t = Script::confirmed();
     let degraded = |t: &Script| {
         let health = t.machine.health(t.now());
@@ -40,8 +42,9 @@ fn e1_a_backlog_is_reported_and_unreadies_nothing() {
     assert_eq!(degraded(&t), (vec![], Ok(())));
 }
 
-/// E2, upstream's TestUpdateRunningPodMetric: five pods run; two exit: running_pods 5, then 3.
-/// Here the same; upstream's test makes the container's id the sandbox's own (B12).
+/// E2, upstream's TestUpdateRunningPodMetric (≤ 1.36): 5 pods run, 2 end: 5, then 3.
+///
+/// Here: The same, with ids as runtimes create them; see B12.
 #[test]
 fn e2_running_pods_fall_with_the_events() {
     let mut t = Script::confirmed();
@@ -70,11 +73,12 @@ fn addressed(id: &str, shown: ReportedState, attempt: u32, ips: &[&str]) -> Repo
     report
 }
 
-/// E3, upstream's TestEventedPLEG_getPodIPs, four cases: new addresses are taken; none while a
-/// sandbox is ready; none where there never were any; the old ones once no sandbox is ready.
-/// Here the same, from events and from reads.
+/// E3, upstream's TestEventedPLEG_getPodIPs (≤ 1.36): New addresses; none while a sandbox is ready;
+/// none if there were none; the old ones when all sandboxes have ended.
+///
+/// Here: The same, from events and from reads.
 #[test]
-fn e3_addresses_of_a_pod() {
+fn e3_pod_addresses_follow_the_sandboxes() {
     let shown = |t: &Script| -> Vec<String> {
         t.get("p")
             .status
@@ -123,12 +127,12 @@ fn e3_addresses_of_a_pod() {
     }
 }
 
-/// E7, upstream's TestProcessCRIEventsRequestsRelistOnlyForStoppedEvents (1.37): a relist for each
-/// STOPPED (exit 2, OOMKilled, exit 0, no status); none for STARTED, DELETED, and a STOPPED whose
-/// sandbox has no metadata.
-/// Here: every type advances state by itself; a read is for what an event leaves out.
+/// E7, upstream's TestProcessCRIEventsRequestsRelistOnlyForStoppedEvents (1.37): A list for each
+/// STOPPED, none for other types or without sandbox metadata.
+///
+/// Here: A deviation: every event type is handled by its content; only missing data causes a read.
 #[test]
-fn e7_a_read_is_for_what_an_event_leaves_out() {
+fn e7_only_incomplete_events_cause_a_read() {
     let reads_after = |event, sandbox: Option<Report>, own: Option<Report>| {
         let mut t = running();
         t.event(event, "c", sandbox, own.as_slice());
@@ -141,7 +145,7 @@ fn e7_a_read_is_for_what_an_event_leaves_out() {
     assert_eq!(reads_after(Stopped, s(), None), 1, "its exit code");
     assert_eq!(reads_after(Started, s(), Some(c(Running))), 0);
     assert_eq!(reads_after(Deleted, s(), None), 0);
-    // Without metadata the id says whose it is.
+    // Without metadata the pod is found by the id.
     let bare = || s().map(nameless);
     assert_eq!(reads_after(Stopped, bare(), ended(2, "Error")), 0);
     assert_eq!(
@@ -149,7 +153,7 @@ fn e7_a_read_is_for_what_an_event_leaves_out() {
         1,
         "no sandbox status"
     );
-    // In none of the cases does anybody wait for the next list.
+    // In none of the cases is the next list needed.
     let mut t = running();
     let lists = t.machine.counters().lists;
     t.event(Stopped, "c", bare(), ended(2, "Error").as_slice());
@@ -159,10 +163,11 @@ fn e7_a_read_is_for_what_an_event_leaves_out() {
     assert_eq!(t.machine.counters().lists, lists);
 }
 
-/// G20, upstream's TestWatchConditions (up to 1.35, nine cases): a pod is inspected with every
-/// relist until a condition on it is met; conditions of pods that are gone are purged.
-/// Here, as upstream since 1.36, conditions are the caller's: each reinspection that it asks for is
-/// a read and one PodSync, whether the pod is there, has ended or is gone, and leaves nothing.
+/// G20, upstream's TestWatchConditions (≤ 1.35; gone since 1.36): A pod is inspected with every
+/// list until a condition holds.
+///
+/// Here: conditions are the caller's, as upstream since 1.36. What applies: each reinspection is
+/// one read and one PodSync, for pods that run, have ended or do not exist, and leaves no state.
 #[test]
 fn g20_conditions_are_asked_for_again_by_the_caller() {
     let mut settings = Settings::default();
@@ -175,7 +180,7 @@ fn g20_conditions_are_asked_for_again_by_the_caller() {
     let before = reads(&t);
     t.run(10_000);
     assert_eq!(reads(&t), before);
-    // One that is met at the third look, one that is never met, two at a time.
+    // One condition that holds at the third read, one that never holds, two at a time.
     for look in 1..=3 {
         let [one, other] = [t.request_reinspect("p"), t.request_reinspect("p")];
         t.settle();

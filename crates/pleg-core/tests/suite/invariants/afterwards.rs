@@ -1,5 +1,5 @@
-//! What comes after an observation: whom a read answers, what is asked again and when, what a list
-//! vouches for, how long an end is kept.
+//! The consequences of an observation: which waiters a read answers, which reads are repeated and
+//! when, what a list confirms, how long a terminal record is kept.
 
 use pleg_core::{
     Arrival, CallErrorKind, EventType, Instant, LifecycleType, List, Output, Report, ReportedState,
@@ -44,7 +44,7 @@ fn rows(shown: ReportedState) -> [Report; 2] {
     [ready(), container("c", "p", shown)]
 }
 
-/// An event arrives at the very instant at which the reads begin that were asked for just now.
+/// An event arrives at the very instant at which the reads begin that were just requested.
 fn event_at_begin(t: &mut Script, event: EventType, id: &str, containers: &[Report]) {
     let at = Instant::from_nanos(t.now().as_nanos() + 1_000);
     let wall = 1_700_000_000_000_000_000 + at.as_nanos() as i64;
@@ -63,8 +63,8 @@ fn event_at_begin(t: &mut Script, event: EventType, id: &str, containers: &[Repo
     t.drain();
 }
 
-/// In which tenths of a second since `start` inspections are asked for; each shows `found`, and no
-/// list answers.
+/// In which tenths of a second since `start` inspections are requested. Each returns `found`, and
+/// no list is answered.
 fn inspections(t: &mut Script, start: Instant, seconds: u64, found: &[Report]) -> Vec<u64> {
     let mut asked = Vec::new();
     for _ in 0..seconds * 1_000 {
@@ -77,10 +77,10 @@ fn inspections(t: &mut Script, start: Instant, seconds: u64, found: &[Report]) -
     asked
 }
 
-/// Newer is strictly newer, of a pod that is there and of one that is not; what is newer already
-/// is answered without a read.
+/// "Newer" is strict, for a pod that exists and for one that does not. A waiter whose status is
+/// newer already is answered without a read.
 #[test]
-fn law3_what_is_as_of_an_instant_is_not_newer_than_it() {
+fn status_as_of_an_instant_is_not_newer_than_it() {
     let mut t = running();
     t.wait("p", t.now());
     t.inspect(&read(ReportedState::Running), &[]);
@@ -101,10 +101,10 @@ fn law3_what_is_as_of_an_instant_is_not_newer_than_it() {
     }
 }
 
-/// A list that began after the instant that somebody waits for is the answer, whether its pod is
-/// there or not, also where it lands before that instant's timer was run.
+/// A list that began after a waiter's instant answers it, whether or not its pod exists, also if
+/// the list ends before the timer of that instant has run.
 #[test]
-fn law3_a_list_answers_those_whose_pods_it_confirms() {
+fn list_answers_waiters_of_pods_that_it_confirms() {
     for pod in ["p", "nobody"] {
         let mut t = running();
         let (asked, waiter) = (t.now(), WaiterId::new(1));
@@ -128,10 +128,10 @@ fn law3_a_list_answers_those_whose_pods_it_confirms() {
     }
 }
 
-/// One for whom the read under way would do, and that read fails: it is read again at once, not
-/// after the pod's backoff.
+/// The read in flight would serve a waiter, and fails: the pod is read again at once, not after its
+/// backoff.
 #[test]
-fn law11_one_who_counted_on_a_read_that_failed_is_read_for_again() {
+fn failed_shared_read_is_repeated_at_once_for_the_other_waiter() {
     let mut t = running();
     let before = t.now();
     t.pass(5);
@@ -144,10 +144,10 @@ fn law11_one_who_counted_on_a_read_that_failed_is_read_for_again() {
     assert!(t.view_for(second).as_of > Some(before));
 }
 
-/// A state that a row showed waits for a read that was asked for after it: one that was under way
+/// The announcement of a listed state waits for a read that was requested after it: one in flight
 /// does not know the exit code.
 #[test]
-fn section3_a_read_that_was_under_way_releases_nothing() {
+fn inspection_begun_before_a_list_does_not_release_its_died() {
     let mut t = running();
     t.relist();
     t.wait("p", t.now());
@@ -159,9 +159,10 @@ fn section3_a_read_that_was_under_way_releases_nothing() {
     assert_eq!(died.map(|a| a.3).collect::<Vec<_>>(), [Some(3)]);
 }
 
-/// A row that clears an UNKNOWN and moves the id: nothing is said before the read that it wants.
+/// A row that clears UNKNOWN and moves the id: nothing is announced before the inspection that
+/// follows.
 #[test]
-fn section3_what_comes_with_a_state_that_is_held_is_told_with_it() {
+fn changes_beside_a_held_announcement_are_announced_with_it() {
     let mut t = running();
     t.wait("p", t.now());
     t.inspect(&read(ReportedState::Unknown), &[]);
@@ -173,9 +174,9 @@ fn section3_what_comes_with_a_state_that_is_held_is_told_with_it() {
     assert_eq!(t.announced[before].0, ContainerDied);
 }
 
-/// Whoever hears of a pod is told its name, at its end too.
+/// Every announcement has the name of its pod, also that of its removal.
 #[test]
-fn section3_an_announcement_names_its_pod() {
+fn announcement_names_its_pod() {
     let mut named = ready();
     named.identity.namespace = Some("ns".into());
     named.identity.pod_name = Some("web".into());
@@ -194,9 +195,9 @@ fn section3_an_announcement_names_its_pod() {
     }
 }
 
-/// The end that is kept says whether the container is still there.
+/// The terminal record shows whether the container still exists.
 #[test]
-fn law9_an_end_that_is_kept_hears_of_its_removal() {
+fn terminal_record_is_marked_when_its_container_is_removed() {
     let mut t = running();
     t.event(Stopped, "c", s(), &[exited("c", "p", 1, "Error")]);
     assert!(!t.ends[0].removed);
@@ -206,7 +207,7 @@ fn law9_an_end_that_is_kept_hears_of_its_removal() {
 }
 
 #[test]
-fn law9_ends_are_kept_for_ten_minutes_after_their_pod() {
+fn terminal_records_are_kept_for_ten_minutes_after_their_pod() {
     let mut t = Script::confirmed();
     t.event(Created, "s", s(), &[]);
     t.pass(700_000);
@@ -217,10 +218,10 @@ fn law9_ends_are_kept_for_ten_minutes_after_their_pod() {
     assert!(t.ends.is_empty());
 }
 
-/// The ten minutes of a pod's first end are over: it has come back, and then it has not been gone
-/// for that long again.
+/// The ten minutes after the first end of a pod are over. The pod has come back meanwhile, so they
+/// start again at its second end.
 #[test]
-fn law9_a_pod_that_comes_back_keeps_its_ends() {
+fn pod_that_returns_keeps_its_terminal_records() {
     let mut t = Script::confirmed();
     t.event(Created, "s", s(), &[]);
     t.event(Deleted, "s", None, &[]);
@@ -236,10 +237,10 @@ fn law9_a_pod_that_comes_back_keeps_its_ends() {
     assert!(t.ends.is_empty());
 }
 
-/// A pod's ends were acknowledged, and it comes and ends once more at one stroke: that end has
-/// its own ten minutes.
+/// After an acknowledgement the pod comes back and ends again at once: the new record has its own
+/// ten minutes.
 #[test]
-fn law9_an_acknowledged_end_cuts_no_later_one_short() {
+fn acknowledged_terminal_record_does_not_shorten_a_later_one() {
     for acknowledged in [false, true] {
         let mut t = Script::confirmed();
         t.event(Created, "s", s(), &[]);
@@ -259,10 +260,9 @@ fn law9_an_acknowledged_end_cuts_no_later_one_short() {
     }
 }
 
-/// Synced means that what the first list showed was inspected; a pod that is new since does not
-/// put it off.
+/// Synced means that the pods of the first list were inspected; a newer pod does not delay it.
 #[test]
-fn what_a_later_list_shows_does_not_put_off_the_sync() {
+fn pod_new_in_a_later_list_does_not_delay_synced() {
     let pod = |uid: &str| container(&format!("c{uid}"), uid, ReportedState::Running);
     let mut t = Script::new();
     t.list(&[pod("p")]);
@@ -271,9 +271,9 @@ fn what_a_later_list_shows_does_not_put_off_the_sync() {
     assert!(t.machine.health(t.now()).synced);
 }
 
-/// What was learned when the read began was not known before.
+/// An id that was learned at the begin of the read was not known before it.
 #[test]
-fn law5_absence_says_nothing_of_what_was_learned_as_the_read_began() {
+fn absence_does_not_remove_an_id_learned_at_the_begin_of_the_read() {
     let mut t = Script::confirmed();
     t.relist();
     event_at_begin(&mut t, Created, "s", &[]);
@@ -288,9 +288,9 @@ fn law5_absence_says_nothing_of_what_was_learned_as_the_read_began() {
     assert_eq!(t.get("p").status.containers.len(), 2);
 }
 
-/// Nor has a read left out what was learned as it began: the pod is as of it.
+/// Nor did the read leave out such an id: the pod is as of the read.
 #[test]
-fn law3_what_was_learned_as_the_read_began_is_not_left_out() {
+fn id_learned_at_the_begin_of_a_read_is_not_left_out_of_it() {
     let mut t = running();
     let asked = t.now();
     let waiter = t.wait("p", asked);
@@ -301,10 +301,10 @@ fn law3_what_was_learned_as_the_read_began_is_not_left_out() {
     assert_eq!(t.view_for(waiter).status.containers.len(), 2);
 }
 
-/// A list that began as a removal was told knows nothing of it: it does not stand by it against
-/// the inspections.
+/// A list that began at the instant of a removal does not know of it, and does not support it
+/// against inspections.
 #[test]
-fn law2_a_list_that_began_with_a_removal_does_not_support_it() {
+fn list_begun_at_the_instant_of_a_removal_does_not_support_it() {
     let mut t = running();
     t.relist();
     event_at_begin(&mut t, Deleted, "c", &[]);
@@ -318,9 +318,9 @@ fn law2_a_list_that_began_with_a_removal_does_not_support_it() {
     assert_eq!(t.machine.counters().overruled, 1);
 }
 
-/// Nor does such an inspection against the lists.
+/// Nor does such an inspection support it against lists.
 #[test]
-fn law2_an_inspection_that_began_with_a_removal_does_not_support_it() {
+fn inspection_begun_at_the_instant_of_a_removal_does_not_support_it() {
     let mut t = running();
     t.wait("p", t.now());
     event_at_begin(&mut t, Deleted, "c", &[]);
@@ -337,9 +337,9 @@ fn law2_an_inspection_that_began_with_a_removal_does_not_support_it() {
     assert_eq!(t.machine.counters().overruled, 1);
 }
 
-/// Nor does it once a later list shows what it did not.
+/// Nor does such a list once a later list contradicts it.
 #[test]
-fn law2_a_list_that_began_with_a_removal_is_no_support_afterwards() {
+fn later_contradicting_list_does_not_make_the_first_list_support_a_removal() {
     let mut t = running();
     t.relist();
     event_at_begin(&mut t, Deleted, "c", &[]);
@@ -351,9 +351,10 @@ fn law2_a_list_that_began_with_a_removal_is_no_support_afterwards() {
     assert_eq!(t.machine.counters().overruled, 1);
 }
 
-/// An inspection that began as a removal was told does not contradict it, be it with UNKNOWN.
+/// An inspection that began at the instant of a removal does not contradict it, not even with
+/// UNKNOWN.
 #[test]
-fn law2_an_unknown_from_before_a_removal_does_not_contradict_it() {
+fn unknown_from_a_read_begun_at_a_removal_does_not_contradict_it() {
     let mut t = running();
     t.wait("p", t.now());
     event_at_begin(&mut t, Deleted, "c", &[]);
@@ -364,10 +365,10 @@ fn law2_an_unknown_from_before_a_removal_does_not_contradict_it() {
     assert_eq!(t.machine.counters().contradictions, 1);
 }
 
-/// A list vouches for no pod of which it shows less than is believed, nor for one that an
-/// inspection disputes.
+/// A list does not confirm a pod that it shows in an earlier state, or that an inspection
+/// contradicts.
 #[test]
-fn law3_a_list_confirms_only_what_it_shows_undisputed() {
+fn list_does_not_confirm_a_contradicted_pod() {
     let ended = [exited("c", "p", 0, "Completed")];
     let mut late = running();
     late.wait("p", late.now());
@@ -390,10 +391,10 @@ fn law3_a_list_confirms_only_what_it_shows_undisputed() {
     assert_eq!(disputed.get("p").as_of, as_of);
 }
 
-/// An inspection that succeeds is a sign of life whatever it shows, and so is one status of an
-/// inspection that fails; a failure alone is none.
+/// A successful inspection shows that the runtime answers, whatever it returns; so does one status
+/// of an inspection that fails. A failure alone does not.
 #[test]
-fn law10_any_answer_of_an_inspection_ends_an_outage() {
+fn any_status_of_an_inspection_ends_an_outage() {
     let out = || {
         let mut t = Script::confirmed();
         t.relist();
@@ -413,7 +414,7 @@ fn law10_any_answer_of_an_inspection_ends_an_outage() {
 }
 
 #[test]
-fn law2_an_unknown_is_inspected_again_and_again() {
+fn unknown_is_inspected_again_with_backoff() {
     let mut t = running();
     t.wait("p", t.now());
     t.inspect(&read(ReportedState::Unknown), &[]);
@@ -422,10 +423,10 @@ fn law2_an_unknown_is_inspected_again_and_again() {
     assert_eq!(asked, [10, 30, 70, 150, 310, 630]);
 }
 
-/// A contradiction is asked about when it is due; the backoff for what is unknown goes on beside
-/// it, and there is one only.
+/// A contradiction is repeated when it is due; the backoff of the unknown id continues, and there
+/// is only one backoff.
 #[test]
-fn law2_a_contradiction_adds_no_backoff_to_that_of_an_unknown() {
+fn contradiction_beside_unknown_adds_no_second_backoff() {
     let mut t = running();
     t.event(
         Started,
@@ -443,9 +444,9 @@ fn law2_a_contradiction_adds_no_backoff_to_that_of_an_unknown() {
     assert_eq!(asked, [1, 10, 30, 70, 150, 310]);
 }
 
-/// A pod that has ended on a stream that hides removals is looked for six times.
+/// An ended pod on a stream that may not report removals is inspected six times.
 #[test]
-fn section2_a_pod_that_has_ended_is_looked_for() {
+fn ended_pod_is_inspected_six_times_for_removal() {
     let mut t = Script::confirmed();
     t.event(Created, "s", s(), &[]);
     let ended = sandbox("s", "p", ReportedState::Exited);
@@ -455,9 +456,9 @@ fn section2_a_pod_that_has_ended_is_looked_for() {
     assert_eq!(asked, [10, 30, 70, 150, 310, 600]);
 }
 
-/// Not so one that has begun anew, and not on a stream that tells of removals after all.
+/// Not if the pod has started again, or if the stream reports a removal after all.
 #[test]
-fn section2_only_a_pod_whose_removal_may_be_hidden_is_looked_for() {
+fn restarted_pod_or_reported_removal_causes_no_inspection_for_removal() {
     let ended = sandbox("s", "p", ReportedState::Exited);
     for begins_anew in [true, false] {
         let mut t = Script::confirmed();

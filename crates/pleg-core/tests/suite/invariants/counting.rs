@@ -1,4 +1,4 @@
-//! What is counted, and what each kind of event makes the machine ask for.
+//! Counters, and the reads that each kind of event causes.
 
 use pleg_core::{
     CallErrorKind, Cause, EventType, LifecycleType, ReportedState, Settings, StreamEnd,
@@ -12,7 +12,7 @@ fn ready() -> Option<pleg_core::Report> {
     Some(sandbox("s", "p", ReportedState::Running))
 }
 
-/// A pod with one running container, told by events.
+/// A pod with one running container, reported by events.
 fn told() -> Script {
     let mut t = Script::confirmed();
     t.event(Created, "s", ready(), &[]);
@@ -38,9 +38,9 @@ fn events_are_counted_by_type() {
     assert_eq!(counters.tombstones, 2);
 }
 
-/// A complete event makes nobody ask; one that lacks something makes one inspection, for that.
+/// A complete event causes no read; an incomplete one causes one inspection.
 #[test]
-fn only_what_is_incomplete_is_asked_for() {
+fn only_incomplete_events_cause_an_inspection() {
     let own = |shown| status("c", "p", shown);
     let cases: [(EventType, &str, bool, Vec<pleg_core::Report>, bool); 12] = [
         (Created, "s", true, vec![], false),
@@ -81,9 +81,9 @@ fn only_what_is_incomplete_is_asked_for() {
     }
 }
 
-/// Of what is gone nothing is missing.
+/// An event about a removed id is not incomplete.
 #[test]
-fn nothing_is_asked_about_what_is_gone() {
+fn event_of_a_removed_id_causes_no_inspection() {
     let mut t = told();
     t.event(Deleted, "c", ready(), &[]);
     t.event(Stopped, "c", None, &[]);
@@ -93,7 +93,7 @@ fn nothing_is_asked_about_what_is_gone() {
 
 /// A DELETED that its own event contradicts is a hint: a ready sandbox, any container.
 #[test]
-fn a_deleted_that_contradicts_itself_is_a_hint() {
+fn deleted_that_contradicts_itself_is_a_hint() {
     for (id, shown, removed) in [
         ("s", ReportedState::Running, false),
         ("s", ReportedState::Exited, true),
@@ -110,7 +110,7 @@ fn a_deleted_that_contradicts_itself_is_a_hint() {
     }
 }
 
-/// A STOPPED without the exit code is announced after the read that was asked for at once.
+/// Died of a STOPPED without exit code is announced after the inspection that it causes.
 #[test]
 fn died_waits_for_its_exit_code() {
     let mut t = told();
@@ -130,7 +130,7 @@ fn died_waits_for_its_exit_code() {
     );
     let died = t.announced.iter().find(|a| a.0 == ContainerDied);
     assert_eq!(died.map(|a| a.3), Some(Some(5)));
-    // A sandbox has no exit code to wait for, and what has its code waits for nothing.
+    // A sandbox has no exit code to wait for, and a known exit code needs no wait.
     for (id, sandbox, containers) in [
         ("s", Some(sandbox("s", "p", ReportedState::Exited)), vec![]),
         ("c", ready(), vec![exited("c", "p", 5, "Error")]),
@@ -139,7 +139,7 @@ fn died_waits_for_its_exit_code() {
         t.event(Stopped, id, sandbox, &containers);
         assert_eq!(t.said(ContainerDied, id), 1, "{id}");
     }
-    // Nor is the code of a pod that cannot be read.
+    // Nor does Died wait if the pod cannot be read.
     let mut t = told();
     t.wait("p", t.now());
     t.inspection_fails(&[]);
@@ -147,9 +147,9 @@ fn died_waits_for_its_exit_code() {
     assert_eq!(t.said(ContainerDied, "c"), 1);
 }
 
-/// Ids without a pod are kept aside, counted, and cause one list a second at most.
+/// Orphans are counted, and cause at most one list a second.
 #[test]
-fn what_has_no_pod_is_kept_aside() {
+fn ids_without_a_pod_cause_one_list_a_second() {
     let mut t = Script::confirmed();
     let lists = t.machine.counters().lists;
     for id in ["a", "b", "c"] {
@@ -159,7 +159,7 @@ fn what_has_no_pod_is_kept_aside() {
     assert_eq!((counters.orphans, counters.orphans_dropped), (3, 0));
     t.pass(1_000);
     assert_eq!(t.machine.counters().lists, lists + 1);
-    // The list shows one of them, and what was told of it is joined.
+    // The list shows one of them, and its event is joined.
     t.list(&[
         sandbox("s", "p", ReportedState::Running),
         container("a", "p", ReportedState::Running),
@@ -172,7 +172,7 @@ fn what_has_no_pod_is_kept_aside() {
         &[],
     );
     assert_eq!((t.said(ContainerDied, "a"), t.missed()), (1, 0));
-    // One that names no pod itself is kept aside as well.
+    // An id whose status names no pod is an orphan, too.
     t.event(
         Created,
         "n",
@@ -212,9 +212,9 @@ fn reads_are_counted() {
     assert_eq!(t.machine.counters().streams_lost, 2);
 }
 
-/// Too many that hang: the oldest is given up, as failed and as cancelled.
+/// Too many hung inspections: the oldest is cancelled, and counted as failed and as cancelled.
 #[test]
-fn one_that_is_given_up_is_counted() {
+fn cancelled_inspection_is_counted_as_failed() {
     let mut settings = Settings::default();
     (settings.inspections, settings.overdue_max) = (1, 1);
     let mut t = Script::confirmed_with(settings);
@@ -229,9 +229,9 @@ fn one_that_is_given_up_is_counted() {
     assert!(t.answers[0].1.is_err());
 }
 
-/// A read of a non-zero exit's reason is counted, and made once.
+/// The status of a non-zero exit is read again once, and counted.
 #[test]
-fn a_late_reason_is_read_once() {
+fn exit_reason_is_read_again_once() {
     for (code, reason, reads) in [(1, "Error", 1), (0, "Completed", 0), (137, "OOMKilled", 0)] {
         let mut t = told();
         t.event(Stopped, "c", ready(), &[exited("c", "p", code, reason)]);
@@ -241,9 +241,9 @@ fn a_late_reason_is_read_once() {
     }
 }
 
-/// It is idle when nothing is queued, in flight or owed.
+/// The reconciler is idle when nothing is queued, in flight or owed.
 #[test]
-fn it_is_idle_when_every_read_has_answered() {
+fn reconciler_is_idle_when_every_read_has_answered() {
     let mut t = told();
     assert!(t.machine.is_idle());
     t.wait("p", t.now());
@@ -272,14 +272,14 @@ fn it_is_idle_when_every_read_has_answered() {
     assert!(t.machine.is_idle());
 }
 
-/// One read answers all who asked before it was asked for, and no more reads are made for them.
+/// One read answers all waiters that asked before it was requested, and no more reads are made.
 #[test]
-fn those_who_ask_meanwhile_share_the_next_read() {
+fn waiters_during_a_read_share_the_next_read() {
     let mut t = told();
     let asked = t.now();
     t.wait("p", asked);
     t.pass(5);
-    // An instant before the read that is under way was asked for: it serves.
+    // The instant is before the request of the read in flight: that read serves the waiter.
     t.wait("p", asked);
     t.wait("p", asked);
     assert_eq!(t.inspections_wanted(), 1);
@@ -289,21 +289,21 @@ fn those_who_ask_meanwhile_share_the_next_read() {
     ];
     t.inspect(&node, &[]);
     t.pass(5);
-    // One more for those whose instant that read's own was.
+    // One more read for waiters whose instant is that of the first read.
     while t.inspections_wanted() > 0 {
         t.inspect(&node, &[]);
     }
     assert_eq!(t.answers.len(), 3);
     let reads = t.machine.counters().inspections_by_cause[Cause::Waiter as usize];
     assert!(reads <= 2, "{reads} reads");
-    // One that asks about the past is answered from what is known.
+    // A waiter for a past instant is answered from the cache.
     t.wait("p", asked);
     assert_eq!((t.answers.len(), t.inspections_wanted()), (4, 0));
 }
 
-/// A lost stream cuts the period of the list; a new one causes a list at once.
+/// A lost stream shortens the relist period; a new one causes a list at once.
 #[test]
-fn a_lost_stream_cuts_the_period() {
+fn lost_stream_shortens_the_period() {
     let period = |t: &Script| t.machine.health(t.now()).period.as_secs();
     let mut t = told();
     let rows = [
@@ -322,9 +322,9 @@ fn a_lost_stream_cuts_the_period() {
     assert_eq!(t.machine.counters().lists, lists + 1);
 }
 
-/// What waits at the reader shows in the health, since when it began to.
+/// Health shows since when events wait at the reader.
 #[test]
-fn a_backlog_is_shown_since_it_began() {
+fn health_shows_since_when_a_backlog_exists() {
     let mut t = told();
     let began = t.now();
     t.machine.handle_backlog(began, true);
@@ -335,9 +335,9 @@ fn a_backlog_is_shown_since_it_began() {
     assert_eq!(t.machine.health(t.now()).behind_since, None);
 }
 
-/// It counts as synced when all that the first list showed was inspected once.
+/// The cache is synced when each pod of the first list was inspected or failed once.
 #[test]
-fn it_is_synced_when_everything_was_inspected() {
+fn synced_after_every_listed_pod_was_inspected() {
     let mut t = Script::new();
     let synced = |t: &Script| t.machine.health(t.now()).synced;
     let running = |pod: &str| container(&format!("c{pod}"), pod, ReportedState::Running);
@@ -350,9 +350,9 @@ fn it_is_synced_when_everything_was_inspected() {
     assert!(synced(&t), "failed or not");
 }
 
-/// What a status is made of: the pod's names, the container's sandbox, by whoever told it.
+/// A status has the pod's names and the container's sandbox, whichever source reported them.
 #[test]
-fn a_status_has_the_names_that_were_told() {
+fn status_has_the_names_of_event_and_list() {
     let mut named = sandbox("s", "p", ReportedState::Running);
     named.identity.namespace = Some("ns".into());
     named.identity.pod_name = Some("web".into());
@@ -375,10 +375,10 @@ fn a_status_has_the_names_that_were_told() {
     }
 }
 
-/// Of what a list row showed running and an event shows ended, Started comes first and knows
-/// nothing of the end.
+/// A list row showed a container running and an event shows it exited: Started comes first, without
+/// exit details.
 #[test]
-fn a_start_that_is_told_late_has_no_exit_code() {
+fn started_announced_after_the_exit_has_no_exit_code() {
     let mut t = Script::confirmed();
     while t.lists_wanted() == 0 {
         t.pass(1_000);

@@ -19,7 +19,7 @@ fn s() -> Report {
     sandbox("s", "p", ReportedState::Running)
 }
 
-/// As a list row shows it.
+/// A list row of the report.
 fn in_s(mut report: Report) -> Report {
     report.identity.sandbox = Some("s".into());
     report
@@ -44,7 +44,7 @@ fn listed_with(settings: Settings, containers: &[&str]) -> Script {
     t.node = vec![s()];
     t.node.extend(containers.iter().map(running));
     if !polling {
-        // What exists is in the baseline of a new stream: nothing is expected of it.
+        // What exists is in the baseline of a new stream, so no event is expected for it.
         t.stream_ends(StreamEnd::Ended(None));
         t.subscribe();
     }
@@ -84,8 +84,8 @@ fn is_unsettled(view: &PodView, id: &str) -> Option<bool> {
     Some(all.find(|c| c.id.as_str() == id)?.unsettled)
 }
 
-/// A list shows a running container and its status call says NotFound: the answer contains it, after
-/// the pod was read once more.
+/// A list shows a running container and its status call returns NotFound: the answer contains it,
+/// after the pod was read once more.
 #[test]
 fn a1_answer_contains_listed_id_without_status() {
     let mut t = listed(&["c"]);
@@ -103,7 +103,7 @@ fn a1_answer_contains_listed_id_without_status() {
     assert!(view.inspected < view.as_of, "its details were not read");
 }
 
-/// The same for a container that nobody has heard of.
+/// The same for a container that was unknown.
 #[test]
 fn a1_answer_contains_new_id_without_status() {
     let mut t = listed(&[]);
@@ -116,9 +116,9 @@ fn a1_answer_contains_new_id_without_status() {
     assert_eq!(t.said(LifecycleType::ContainerStarted, "c"), 1);
 }
 
-/// The second read finds the status, or that the id is gone: nothing is unsettled.
+/// The second read finds the status, or that the id is gone: the id is not unsettled.
 #[test]
-fn a1_second_read_settles() {
+fn a1_second_read_settles_the_id() {
     for gone in [true, false] {
         let mut t = listed(&["c"]);
         t.hidden = vec!["c".into()];
@@ -149,7 +149,7 @@ fn a1_first_read_answers_if_the_second_fails() {
     assert!(view.as_of > Some(asked));
 }
 
-/// An unsettled id is looked at again with backoff, and PodSync is announced when it is settled.
+/// An unsettled id is inspected again with backoff, and PodSync is announced when it is settled.
 #[test]
 fn a1_settling_is_announced() {
     let mut t = listed(&["c"]);
@@ -167,7 +167,7 @@ fn a1_settling_is_announced() {
     assert_eq!(t.said(LifecycleType::PodSync, "p"), before + 1);
 }
 
-/// A removed sandbox that is still listed and has no status is in the answer as it is listed.
+/// A removed sandbox that is still listed and has no status is in the answer with its listed state.
 #[test]
 fn a1_answer_contains_removed_id_that_is_listed() {
     let mut t = listed(&[]);
@@ -188,8 +188,8 @@ fn a1_answer_contains_removed_id_that_is_listed() {
     assert!(sandbox.unsettled);
 }
 
-/// The container ends, nobody reports it, a list finds it, and the kubelet starts another one. The
-/// events of that one carry the status of the dead one.
+/// The container exits, its STOPPED is lost, a list finds it, and the kubelet starts another one,
+/// whose events carry the status of the dead container.
 fn restart_after_lost_stop(t: &mut Script) {
     t.node[1] = ended("c", 3, "Error");
     t.relist();
@@ -230,8 +230,8 @@ fn a2_removal_does_not_settle_pending_event() {
     }
 }
 
-/// Statuses inside an event that arrived while a list was under way do not stand for the event
-/// about the dead container either.
+/// Statuses inside an event that arrived while a list was in flight do not settle the event about
+/// the dead container either.
 #[test]
 fn a2_event_of_sibling_during_a_list_does_not_settle_pending_event() {
     let mut t = on_containerd(&["c"]);
@@ -270,7 +270,7 @@ fn a2_late_event_withdraws_miss() {
     assert_eq!(t.machine.health(t.now()).loss.missed, 0);
 }
 
-/// A STOPPED of a container that nobody heard of, with a start time: its STARTED was lost.
+/// A STOPPED of an unknown container, with a start time: its STARTED was lost.
 #[test]
 fn a2_stopped_without_started_is_a_miss_unless_started_follows() {
     for late in [None, Some(Started)] {
@@ -308,8 +308,8 @@ fn a2_deleted_without_stopped_is_a_miss() {
     assert_eq!(t.missed(), 0, "an unknown runtime promises nothing");
 }
 
-/// Two misses and 1 %: the node is polled until the last ten minutes hold fewer. A second
-/// subscriber is named as the likely cause where the runtime shares its events out.
+/// Two misses and 1 %: the node is polled until the last ten minutes contain fewer. If the runtime
+/// sends each event to one subscriber only, a second subscriber is named as the likely cause.
 #[test]
 fn a3_lossy_stream_is_polled_for_ten_minutes() {
     let mut t = on_containerd(&["c", "d"]);
@@ -342,7 +342,7 @@ fn a3_lossy_stream_is_polled_for_ten_minutes() {
     );
 }
 
-/// Lists that find nothing do not lengthen the period while an earlier one awaits its verdict.
+/// Lists without a miss do not lengthen the period while an earlier list waits for its verdict.
 #[test]
 fn a3_list_does_not_lengthen_the_period_while_an_event_is_pending() {
     let mut t = on_containerd(&["c"]);
@@ -384,7 +384,7 @@ fn a12_lists_of_a_minute_leave_the_node_ready() {
     }
 }
 
-/// A runtime that is away for ten minutes, while a worker asks for its pod every ten seconds.
+/// The runtime is down for ten minutes, while a worker asks for its pod every ten seconds.
 #[test]
 fn a4_outage_delays_no_death() {
     let mut t = listed(&["c"]);
@@ -410,7 +410,7 @@ fn a4_outage_delays_no_death() {
     assert!(t.now().since(back) < Duration::from_secs(2));
 }
 
-/// After the outage an event without statuses ends a container: its exit code is read.
+/// After the outage a container exits with an event without statuses: its exit code is read.
 #[test]
 fn a4_exit_code_is_read_after_an_outage() {
     let mut t = listed(&["c"]);
@@ -452,7 +452,7 @@ fn a4_failure_in_an_outage_does_not_count_against_the_pod() {
     }
 }
 
-/// containerd before 2.3: the reason turns into OOMKilled after the event.
+/// containerd before 2.3: the reason becomes OOMKilled after the event.
 #[test]
 fn a5_late_reason_is_read_whoever_saw_the_end_first() {
     for first in ["waiter", "list", "poll"] {
@@ -515,7 +515,7 @@ fn memory(view: &PodView) -> i64 {
         .memory_limit
 }
 
-/// A resize is read, and an event with statuses from before it arrives while the read is under way,
+/// A resize is read, and an event with statuses from before it arrives while the read is in flight,
 /// or after it.
 #[test]
 fn a7_older_status_in_an_event_does_not_hide_a_resize() {
@@ -549,8 +549,8 @@ fn a7_older_status_in_an_event_does_not_hide_a_resize() {
     }
 }
 
-/// A list showed the end; its inspection is under way; an event without statuses arrives; the
-/// inspection reads the code, or fails.
+/// A list showed the exit; its inspection is in flight; an event without statuses arrives; the
+/// inspection reads the exit code, or fails.
 #[test]
 fn a10_first_status_releases_died() {
     for reads in [true, false] {
@@ -566,8 +566,8 @@ fn a10_first_status_releases_died() {
     }
 }
 
-/// An inspection is under way when an event without statuses arrives. It reads the status of the
-/// container that has ended.
+/// An inspection is in flight when an event without statuses arrives. It reads the status of the
+/// exited container.
 #[test]
 fn a10_inspection_under_way_releases_died() {
     let mut t = listed(&["c"]);
@@ -615,7 +615,7 @@ fn a10_stopped_with_unknown_status_waits_for_the_exit_code() {
     assert_eq!(died.map(|a| a.3), Some(Some(3)));
 }
 
-/// An event lies again and again, and reads overrule it: incarnations without end.
+/// Events are wrong repeatedly, and reads overrule them: an unbounded number of incarnations.
 #[test]
 fn a11_inbox_is_bounded_whatever_ends_an_incarnation() {
     let mut t = listed(&["c"]);
@@ -658,8 +658,8 @@ fn a13_waiter_for_a_future_instant_is_not_failed_by_an_earlier_read() {
     assert!(t.answer_of(waiter).is_none());
 }
 
-/// A container whose label names another uid than its sandbox's metadata: it belongs to its
-/// sandbox's pod, from the moment at which its sandbox is known.
+/// A container whose label names another uid than its sandbox's metadata belongs to its sandbox's
+/// pod, as soon as its sandbox is known.
 #[test]
 fn a15_container_moves_to_the_pod_of_its_sandbox() {
     let mut t = Script::confirmed();

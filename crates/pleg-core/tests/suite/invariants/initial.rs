@@ -1,4 +1,4 @@
-//! What existed at the start is marked, and `Synced` follows it (design, section 3).
+//! What existed at the start is marked as `initial`, and `Synced` follows it.
 
 use pleg_core::{CallErrorKind, EventType, LifecycleType, Report, ReportedState};
 
@@ -6,7 +6,7 @@ use crate::script::{Script, container, exited, sandbox, status};
 
 use LifecycleType::{ContainerChanged, ContainerDied, ContainerRemoved, ContainerStarted};
 
-/// What was announced of one id, and whether it was marked.
+/// The announcements of one id, and whether each was marked.
 fn marks(t: &Script, id: &str) -> Vec<(LifecycleType, bool)> {
     let of_id = t.events.iter().filter(|event| {
         let subject = event.subject.as_ref();
@@ -24,7 +24,7 @@ fn node() -> Vec<Report> {
     ]
 }
 
-/// A generator that has just been started on that node.
+/// A generator that was just started on that node.
 fn started_on(node: Vec<Report>) -> Script {
     let mut t = Script::new();
     t.node = node;
@@ -33,7 +33,7 @@ fn started_on(node: Vec<Report>) -> Script {
 }
 
 #[test]
-fn what_the_first_list_shows_is_initial() {
+fn ids_in_the_first_list_are_initial() {
     let t = started_on(node());
     assert_eq!(marks(&t, "s"), [(ContainerStarted, true)]);
     assert_eq!(marks(&t, "runs"), [(ContainerStarted, true)]);
@@ -57,7 +57,7 @@ fn change_after_the_first_list_is_not_initial() {
     assert_eq!(marks(&t, "ended")[1..], [(ContainerRemoved, false)]);
 }
 
-/// It ran at the start and has ended since: only the first is initial.
+/// The container ran at the start and has exited since: only Started is initial.
 #[test]
 fn death_before_the_first_inspection_is_not_initial() {
     let mut t = Script::new();
@@ -76,7 +76,7 @@ fn death_before_the_first_inspection_is_not_initial() {
     assert_eq!(marks(&t, "c"), expected);
 }
 
-/// UNKNOWN is no state: what the first inspection shows is how it was.
+/// UNKNOWN is no state: the first inspection shows the state at the start.
 #[test]
 fn unknown_at_the_start_is_initial_when_it_is_known() {
     let mut t = Script::new();
@@ -85,7 +85,7 @@ fn unknown_at_the_start_is_initial_when_it_is_known() {
     assert_eq!(marks(&t, "c"), [(ContainerDied, true)]);
 }
 
-/// What an event showed before the first list has happened since.
+/// What an event showed before the first list happened after the start.
 #[test]
 fn event_before_the_first_list_is_not_initial() {
     let mut t = Script::new();
@@ -103,7 +103,7 @@ fn event_before_the_first_list_is_not_initial() {
     assert_eq!(marks(&t, "c"), [(ContainerStarted, false)]);
 }
 
-/// What it died of is no news: its reason is not read again 2 s later.
+/// The reason of an initial exit is final: it is not read again 2 s later.
 #[test]
 fn initial_exit_is_not_read_again_for_its_reason() {
     let mut t = started_on(node());
@@ -128,7 +128,7 @@ fn synced_follows_the_last_initial_event() {
     assert_eq!(t.synced_after, Some(2), "once");
 }
 
-/// A pod that cannot be inspected does not hold up the others; what it is told of later is initial.
+/// A pod that cannot be inspected does not delay `Synced`; its later announcements are initial.
 #[test]
 fn pod_that_fails_does_not_delay_synced() {
     let mut t = Script::new();
@@ -140,7 +140,7 @@ fn pod_that_fails_does_not_delay_synced() {
     assert_eq!(marks(&t, "c")[0], (ContainerDied, true));
 }
 
-/// Until the first list succeeds nothing is known, and nothing is synced.
+/// Before the first complete list the generator is not synced.
 #[test]
 fn failed_list_does_not_sync() {
     let mut t = Script::new();
@@ -154,7 +154,7 @@ fn failed_list_does_not_sync() {
     assert_eq!(marks(&t, "ended"), [(ContainerDied, true)]);
 }
 
-/// An empty node is synced as soon as it was listed.
+/// An empty node is synced after its first list.
 #[test]
 fn empty_node_is_synced_by_its_first_list() {
     let t = started_on(Vec::new());

@@ -1,4 +1,4 @@
-//! What one observation of an id does to it and to its pod, and what it is counted as.
+//! The effects of one observation on an id and its pod, and the counters.
 
 use pleg_core::{CallErrorKind, EventType, Id, LifecycleType, Report, ReportedState, Settings};
 
@@ -28,9 +28,9 @@ fn ids(t: &Script, pod: &str) -> Vec<Id> {
     ids
 }
 
-/// Law 10: what an event told of an id without a known pod is no miss when an inspection shows it.
+/// Invariant 10: the event of an orphan is no miss when an inspection shows the id.
 #[test]
-fn what_was_kept_aside_was_heard() {
+fn event_of_an_orphan_is_no_miss_when_an_inspection_shows_its_id() {
     let mut t = read();
     t.event(Started, "d", None, &[]);
     t.request_relist("p");
@@ -50,9 +50,9 @@ fn what_was_kept_aside_was_heard() {
     assert_eq!(t.missed(), missed);
 }
 
-/// Law 6: an event settles its own subject, not the sandbox that it brings along.
+/// Invariant 6: an event confirms its own subject, not the sandbox whose status it carries.
 #[test]
-fn only_its_subject_is_settled_by_an_event() {
+fn event_confirms_only_its_subject() {
     for (event, id, looked_at) in [(Created, "s", false), (Started, "c", true)] {
         let mut t = Script::confirmed();
         let own = [status("c", "p", ReportedState::Running)];
@@ -63,10 +63,10 @@ fn only_its_subject_is_settled_by_an_event() {
     }
 }
 
-/// CRI-O tells of the removal of containers and not of sandboxes: only a sandbox's DELETED shows
-/// that this stream tells of those as well.
+/// CRI-O reports the removal of containers and not of sandboxes: only a sandbox's DELETED shows
+/// that this stream reports sandbox removals.
 #[test]
-fn the_removal_of_a_container_does_not_vouch_for_that_of_sandboxes() {
+fn only_a_sandbox_deleted_proves_that_the_stream_reports_sandbox_removals() {
     for (told, looked_for) in [
         ((Deleted, "x"), false),
         ((Deleted, "c"), true),
@@ -98,9 +98,9 @@ fn the_removal_of_a_container_does_not_vouch_for_that_of_sandboxes() {
     }
 }
 
-/// Old news is no state, but a reason to look, whatever else came along.
+/// An implausible event records no state, but causes an inspection, whatever statuses it carries.
 #[test]
-fn a_replayed_event_of_an_unknown_container_makes_its_pod_looked_at() {
+fn implausible_event_of_an_unknown_container_causes_an_inspection() {
     let mut t = read();
     let own = [
         status("d", "p", ReportedState::Running),
@@ -110,9 +110,9 @@ fn a_replayed_event_of_an_unknown_container_makes_its_pod_looked_at() {
     assert_eq!(t.inspections_wanted(), 1);
 }
 
-/// The reason of an exit may arrive late, also after an end that an event told alone.
+/// The reason of an exit may arrive late, also after a STOPPED without statuses.
 #[test]
-fn an_end_told_alone_is_watched_for_its_reason() {
+fn exit_reason_is_read_again_after_stopped_without_statuses() {
     let mut t = read();
     t.event(Stopped, "c", None, &[]);
     t.inspect(&[ready(), exited("c", "p", 137, "Error")], &[]);
@@ -120,9 +120,9 @@ fn an_end_told_alone_is_watched_for_its_reason() {
     assert_eq!(t.reads_wanted(), 1);
 }
 
-/// What is kept aside is bounded, and what gives way is counted.
+/// The number of orphans is bounded, and dropped ones are counted.
 #[test]
-fn what_is_kept_aside_is_counted_and_bounded() {
+fn orphans_are_counted_and_bounded() {
     let mut t = Script::confirmed();
     for n in 0..10_002 {
         t.event(Started, &format!("c{n}"), None, &[]);
@@ -131,10 +131,10 @@ fn what_is_kept_aside_is_counted_and_bounded() {
     assert_eq!((counters.orphans, counters.orphans_dropped), (10_002, 2));
 }
 
-/// A DELETED needs no statuses, and one that its own status contradicts lacks nothing either.
-/// A STOPPED with UNKNOWN lacks the exit code.
+/// A DELETED needs no statuses, and one that its own status contradicts is not incomplete either. A
+/// STOPPED with UNKNOWN lacks the exit code.
 #[test]
-fn what_lacks_nothing_is_not_counted_as_incomplete() {
+fn deleted_without_statuses_is_not_counted_as_incomplete() {
     let mut t = read();
     t.event(
         Deleted,
@@ -153,10 +153,10 @@ fn what_lacks_nothing_is_not_counted_as_incomplete() {
     assert_eq!(t.machine.counters().events_incomplete, 1);
 }
 
-/// Law 7: a container that names its pod moves there alone; a sandbox takes along what stood under
-/// its name. Where something is left, nothing has departed.
+/// Invariant 7: a container that names its pod moves there alone; a sandbox moves with its
+/// containers. A pod that still has an id is not removed.
 #[test]
-fn a_name_moves_those_whose_name_it_is() {
+fn pod_name_moves_only_ids_that_it_names() {
     let anonymous = |id| {
         let sandbox = Some("s".into());
         let mut report = nameless(container(id, "p", ReportedState::Running));
@@ -185,9 +185,9 @@ fn a_name_moves_those_whose_name_it_is() {
     assert_eq!(ids(&t, "p"), ["c".into(), "d".into(), "s".into()]);
 }
 
-/// A name that only a single read tells is published.
+/// A name that only a status read returns is published.
 #[test]
-fn a_name_is_published_whoever_tells_it() {
+fn name_from_a_status_read_is_published() {
     let mut t = read();
     let mut ended = exited("d", "p", 1, "Error");
     ended.identity.name = None;
@@ -219,9 +219,9 @@ fn a_name_is_published_whoever_tells_it() {
     assert_eq!(d.map(|c| &*c.name), Some("d"));
 }
 
-/// Law 3: a list that shows less than an event has told since does not vouch for the pod.
+/// Invariant 3: a list that shows an earlier state than an event since does not confirm the pod.
 #[test]
-fn a_list_overtaken_by_an_event_confirms_nothing() {
+fn list_overtaken_by_an_event_confirms_nothing() {
     let mut t = read();
     let before = t.get("p").as_of;
     t.relist();
@@ -236,10 +236,10 @@ fn a_list_overtaken_by_an_event_confirms_nothing() {
     assert_eq!(t.get("p").as_of, before);
 }
 
-/// A contradiction is counted, and the call that brought it is asked again: a list's by a list,
-/// an inspection's by an inspection.
+/// A contradiction is counted, and the same kind of call is repeated: a list for a list, an
+/// inspection for an inspection.
 #[test]
-fn a_contradiction_is_put_to_the_call_that_brought_it() {
+fn contradiction_is_repeated_by_the_same_kind_of_call() {
     for listed in [true, false] {
         let mut t = read();
         t.relist_shows(&[ready(), container("c", "p", ReportedState::Running)]);
@@ -264,9 +264,9 @@ fn a_contradiction_is_put_to_the_call_that_brought_it() {
     }
 }
 
-/// A tombstone that gives way to a newer one before its time is counted.
+/// A tombstone that is dropped early for a newer one is counted.
 #[test]
-fn tombstones_over_the_number_are_dropped_and_counted() {
+fn tombstones_over_the_maximum_are_dropped_and_counted() {
     let mut settings = Settings::default();
     settings.tombstones_max = 2;
     let mut t = Script::confirmed_with(settings);
@@ -277,9 +277,9 @@ fn tombstones_over_the_number_are_dropped_and_counted() {
     assert_eq!((counters.tombstones, counters.tombstones_dropped), (2, 3));
 }
 
-/// A detail that an event changed is announced as PodSync.
+/// A detail that a status read changed is announced as PodSync.
 #[test]
-fn a_changed_detail_is_announced() {
+fn changed_detail_is_announced_as_pod_sync() {
     let mut t = read();
     t.event(Stopped, "c", Some(ready()), &[exited("c", "p", 1, "Error")]);
     t.pass(3_000);
@@ -288,10 +288,10 @@ fn a_changed_detail_is_announced() {
     assert_eq!(t.said(LifecycleType::PodSync, "p"), before + 1);
 }
 
-/// Law 10: a container that a list finds ended has ended unheard; of a sandbox that nobody saw
-/// ready nothing was to be heard.
+/// Invariant 10: a container that a list finds exited is a miss; for a sandbox that was never seen
+/// ready no event was expected.
 #[test]
-fn only_a_container_found_ended_was_missed() {
+fn container_found_exited_is_missed_and_sandbox_first_seen_not_ready_is_not() {
     let mut t = read();
     t.node.push(sandbox("x", "q", ReportedState::Exited));
     t.node.push(exited("d", "p", 1, "Error"));
@@ -302,9 +302,9 @@ fn only_a_container_found_ended_was_missed() {
     assert_eq!(t.machine.counters().missed, found);
 }
 
-/// Law 6: an end settles nothing of what was unknown before.
+/// Invariant 6: a STOPPED does not confirm an id that was unknown.
 #[test]
-fn an_unknown_container_that_ended_is_looked_at() {
+fn stopped_of_an_unknown_container_is_provisional() {
     let mut t = read();
     let own = [exited("d", "p", 0, "Completed")];
     t.event(Stopped, "d", Some(ready()), &own);
@@ -313,9 +313,9 @@ fn an_unknown_container_that_ended_is_looked_at() {
     assert_eq!(t.inspections_wanted(), 1);
 }
 
-/// UNKNOWN makes the pod looked at once, not by every list.
+/// UNKNOWN in list rows causes one inspection, not one per list.
 #[test]
-fn unknown_rows_ask_once() {
+fn unknown_row_causes_one_inspection() {
     let mut t = read();
     let rows = [ready(), container("c", "p", ReportedState::Unknown)];
     t.relist_shows(&rows);
@@ -324,8 +324,8 @@ fn unknown_rows_ask_once() {
     assert_eq!(t.inspections_wanted(), 0);
 }
 
-/// A container "d" that an event without its name told as ended and an inspection as UNKNOWN, and
-/// its status with UNKNOWN.
+/// A container "d" that an event without its name reported as exited and an inspection as UNKNOWN,
+/// and its status with UNKNOWN.
 fn unknown_since_its_end() -> (Script, Report) {
     let mut t = read();
     let mut d = exited("d", "p", 1, "Error");
@@ -338,9 +338,9 @@ fn unknown_since_its_end() -> (Script, Report) {
     (t, d)
 }
 
-/// A detail that comes with a further UNKNOWN is announced.
+/// A changed detail in a repeated UNKNOWN is announced.
 #[test]
-fn a_detail_of_what_stays_unknown_is_announced() {
+fn changed_detail_of_an_unknown_container_is_announced() {
     let (mut t, mut d) = unknown_since_its_end();
     let before = t.said(LifecycleType::PodSync, "p");
     d.details = exited("d", "p", 1, "OOMKilled").details;
@@ -350,9 +350,9 @@ fn a_detail_of_what_stays_unknown_is_announced() {
     assert_eq!(t.said(LifecycleType::PodSync, "p"), before + 1);
 }
 
-/// A name that comes with a further UNKNOWN is published, also by the read of a single status.
+/// A name in a repeated UNKNOWN is published, also from a single status.
 #[test]
-fn a_name_of_what_stays_unknown_is_published() {
+fn name_of_an_unknown_container_is_published() {
     let (mut t, mut d) = unknown_since_its_end();
     t.pass(2_100);
     d.identity.name = Some("d".into());

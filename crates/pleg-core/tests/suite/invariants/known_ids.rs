@@ -1,4 +1,4 @@
-//! Lists that say of known ids the state alone: what that counts for.
+//! Lists with only the state of known ids: their effects.
 
 use pleg_core::{EventType, Report, ReportedState};
 
@@ -72,7 +72,7 @@ fn known_id_that_is_not_listed_is_removed() {
     assert!(t.get("p").status.containers.is_empty());
 }
 
-/// It should not, but a runtime may list an id twice, in two states.
+/// A runtime may list an id twice, in two states, although it should not.
 #[test]
 fn known_id_that_is_listed_twice_is_in_the_later_state() {
     let mut t = listed();
@@ -81,8 +81,7 @@ fn known_id_that_is_listed_twice_is_in_the_later_state() {
     assert_eq!(t.inspections_wanted(), 1);
 }
 
-/// A list that shows what the last one showed is not looked at where nothing has happened since.
-/// Here something has.
+/// A list that equals the last one is skipped if nothing has happened since. Here something has.
 #[test]
 fn equal_list_contradicts_event_that_arrived_since() {
     let mut t = listed();

@@ -1,4 +1,4 @@
-//! Law 9: what a subscriber that lags may miss, over random lives and random readers.
+//! Invariant 9: what a lagging subscriber may miss, with random events and random readers.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::script::{Script, container, sandbox, status};
 use LifecycleType::{ContainerDied, ContainerRemoved, PodSync};
 use pleg_proof::dice::Dice;
 
-/// Announcements as the machine makes them: containers of two names come and go.
+/// Announcements as the reconciler makes them: containers of two names come and go.
 fn announcements(dice: &mut Dice) -> Vec<PodLifecycleEvent> {
     let mut t = Script::confirmed();
     let s = || Some(sandbox("s", "p", ReportedState::Running));
@@ -50,7 +50,7 @@ fn announcements(dice: &mut Dice) -> Vec<PodLifecycleEvent> {
 }
 
 #[test]
-fn law9_one_that_lags_misses_no_end_in_silence() {
+fn lagging_inbox_counts_every_lost_died_and_removed() {
     for seed in 0..300 {
         let mut dice = Dice::new(seed);
         let pushed = announcements(&mut dice);
@@ -66,7 +66,7 @@ fn law9_one_that_lags_misses_no_end_in_silence() {
         missed += inbox.take_missed().unwrap_or_default();
         popped.extend(std::iter::from_fn(|| inbox.pop()));
 
-        // In order, and nothing that was not announced.
+        // In order, and only announced events.
         let mut rest = pushed.iter();
         assert!(popped.iter().all(|p| rest.any(|e| *e == *p)), "seed {seed}");
         let lost: Vec<_> = pushed.iter().filter(|e| !popped.contains(e)).collect();
@@ -90,7 +90,7 @@ fn law9_one_that_lags_misses_no_end_in_silence() {
             });
             assert!(overtaken, "seed {seed}: {event:?} is lost");
         }
-        // The last three ends of a name, if they are young.
+        // The last three ends of a name, if they are recent.
         for name in ["a", "b"] {
             let of_name = |e: &&PodLifecycleEvent| {
                 e.event == ContainerRemoved && e.subject.as_ref().is_some_and(|s| &*s.name == name)

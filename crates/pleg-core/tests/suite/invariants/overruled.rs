@@ -1,5 +1,5 @@
-//! Laws 2 and 6: what supports a removal against the reads that show it wrong, what an overruling
-//! is told as and makes looked at, and how long the tombstones of such ids stay.
+//! Invariants 2 and 6: what supports a removal against contradicting reads, what an overruling
+//! announces and causes, and how long the tombstones of such ids stay.
 
 use pleg_core::{EventType, LifecycleType, Report, ReportedState};
 
@@ -11,7 +11,7 @@ fn ready() -> Report {
     sandbox("s", "p", ReportedState::Running)
 }
 
-/// A pod "p" with the sandbox "s" and the container "c", both running, told by events.
+/// A pod "p" with the sandbox "s" and the container "c", both running, reported by events.
 fn running() -> Script {
     let mut t = Script::confirmed();
     let s = || Some(ready());
@@ -31,7 +31,7 @@ fn running() -> Script {
     t
 }
 
-/// The same, and the container has ended.
+/// The same, and the container has exited.
 fn ended() -> Script {
     let mut t = running();
     let own = [exited("c", "p", 0, "Completed")];
@@ -47,7 +47,7 @@ fn found(shown: ReportedState) -> [Report; 2] {
     [ready(), status("c", "p", shown)]
 }
 
-/// Time passes; every inspection is answered with `found`, and no list.
+/// Time passes; every inspection returns `found`, and no list is answered.
 fn pass_inspecting(t: &mut Script, ms: u64, found: &[Report]) {
     for _ in 0..ms {
         t.pass(1);
@@ -57,10 +57,10 @@ fn pass_inspecting(t: &mut Script, ms: u64, found: &[Report]) {
     }
 }
 
-/// A list that did not show what an event had told as removed has shown the removal: it must show
-/// the id twice itself before that is overruled, whatever the inspections say.
+/// A list that did not show an id which an event reported as removed supports the removal: lists
+/// must show the id twice before that is overruled, whatever the inspections show.
 #[test]
-fn law2_a_list_that_agreed_with_a_removal_must_deny_it_too() {
+fn list_that_supported_a_removal_must_contradict_it_twice() {
     let mut t = running();
     t.event(Deleted, "c", Some(ready()), &[]);
     t.relist_shows(&[ready()]);
@@ -68,16 +68,16 @@ fn law2_a_list_that_agreed_with_a_removal_must_deny_it_too() {
     t.wait("p", t.now());
     pass_inspecting(&mut t, 25_000, &found(ReportedState::Running));
     assert_eq!(t.machine.counters().overruled, 0);
-    // The one under way began too soon after the first.
+    // The one in flight began too soon after the first.
     t.list(&rows(ReportedState::Running));
     assert_eq!(t.machine.counters().overruled, 0);
     t.list(&rows(ReportedState::Running));
     assert_eq!(t.machine.counters().overruled, 1);
 }
 
-/// A new incarnation that runs is told as Started, another one as ContainerChanged.
+/// A new incarnation that runs is announced as Started, another one as ContainerChanged.
 #[test]
-fn law2_an_overruling_is_told_by_what_it_leads_to() {
+fn overruling_is_announced_by_the_new_state() {
     for (shown, changed, started) in [
         (ReportedState::Running, 0, 1),
         (ReportedState::Created, 1, 0),
@@ -92,10 +92,10 @@ fn law2_an_overruling_is_told_by_what_it_leads_to() {
     }
 }
 
-/// Rows say no details: after a list has overruled something, its pod is inspected. An inspection
-/// has read them already.
+/// Rows have no details: after a list has overruled a state, the pod is inspected. An inspection
+/// has read the details already.
 #[test]
-fn law2_the_details_of_what_a_list_revived_are_read() {
+fn overruling_by_a_list_causes_an_inspection() {
     let mut by_list = ended();
     by_list.relist_shows(&rows(ReportedState::Running));
     by_list.pass(100);
@@ -113,10 +113,10 @@ fn law2_the_details_of_what_a_list_revived_are_read() {
     assert_eq!(by_inspection.inspections_wanted(), 0);
 }
 
-/// What was revived has no tombstone: it stays when that of its removal would have gone, and when
+/// A new incarnation has no tombstone: it stays when the old tombstone would have expired, and when
 /// it is removed again, it stays removed for ten minutes from then.
 #[test]
-fn law6_an_overruled_removal_leaves_no_tombstone() {
+fn overruled_removal_leaves_no_tombstone() {
     let mut t = running();
     t.event(Deleted, "c", Some(ready()), &[]);
     t.wait("p", t.now());
@@ -142,10 +142,10 @@ fn law6_an_overruled_removal_leaves_no_tombstone() {
     assert_eq!(removed.said(ContainerStarted, "c"), 2);
 }
 
-/// A runtime whose lists go on showing what its status calls say is gone: it stays removed, however
-/// long they do.
+/// Lists go on showing an id whose status call returns NotFound: it stays removed for as long as
+/// they do.
 #[test]
-fn law6_a_tombstone_stays_as_long_as_lists_show_the_id() {
+fn tombstone_lives_as_long_as_lists_show_the_id() {
     let mut t = running();
     t.wait("p", t.now());
     t.inspect(&[ready()], &["c"]);

@@ -1,14 +1,14 @@
-//! State and details are fresh separately, and a read for those who wait makes no call that nothing
-//! is owed to (invariant 3).
+//! State and details are fresh separately, and a read for waiters makes only calls that are owed
+//! (invariant 3).
 
 use pleg_core::{
-    CallError, CallErrorKind, Degraded, FailedStatus, HeldId, Inspection, Instant, LifecycleType,
-    Output, PodRead, Report, ReportedState, WaiterId,
+    CallError, CallErrorKind, Degraded, EventType, FailedStatus, HeldId, Inspection, Instant,
+    LifecycleType, Output, PodRead, Report, ReportedState, WaiterId,
 };
 
 use crate::script::{Script, container, exited, nameless, sandbox, status};
 
-/// What the last inspection that was asked for is to read: each held id, and whether it is owed.
+/// The held ids in the last inspection request, and whether each is owed.
 fn owed(t: &Script) -> Vec<(String, bool)> {
     let held: &[HeldId] = t.held.last().expect("an inspection was asked for");
     held.iter().map(|h| (h.id.to_string(), h.owed)).collect()
@@ -129,7 +129,7 @@ fn failed_status_does_not_withhold_the_state() {
     assert!(named, "{reasons:?}");
 }
 
-/// Until its retry is due, a failed status is not read again for those who wait.
+/// A failed status is not read again for waiters until its retry is due.
 #[test]
 fn failed_status_is_repeated_when_its_retry_is_due() {
     let mut t = inspected();
@@ -161,7 +161,7 @@ fn failed_status_is_repeated_when_its_retry_is_due() {
     );
 }
 
-/// A pod with two containers, the status of one of which fails.
+/// A pod with two containers; the status calls of one fail.
 fn pod_with_a_failing_status() -> Script {
     let mut t = Script::confirmed();
     t.node = vec![
@@ -182,7 +182,7 @@ fn pod_with_a_failing_status() -> Script {
     t
 }
 
-/// A failing status is one bad id: what a list shows of the others is announced at once
+/// A failing status affects only its id: listed states of the others are announced at once
 /// (invariant 11).
 #[test]
 fn listed_death_beside_a_failing_status_is_announced_at_once() {
@@ -209,7 +209,7 @@ fn listed_death_beside_a_failing_status_is_announced_at_once() {
     assert!(t.view().status.error.is_some(), "c's status still fails");
 }
 
-/// The exit code of a container whose status fails cannot be had: its end does not wait for it.
+/// Died of a container whose status call fails does not wait for the exit code.
 #[test]
 fn listed_death_of_a_failing_status_is_announced_without_code() {
     let mut t = pod_with_a_failing_status();
@@ -220,9 +220,9 @@ fn listed_death_of_a_failing_status_is_announced_without_code() {
     assert_eq!(t.said(LifecycleType::ContainerDied, "c"), 1);
 }
 
-/// A failed status withholds the details from those who ask for them.
+/// A failed status fails the waiters for details.
 #[test]
-fn failed_status_fails_who_waits_for_details() {
+fn failed_status_fails_a_waiter_for_details() {
     let mut t = inspected();
     t.pass(10);
     let waiter = t.wait_for_details("p", t.now());
@@ -237,8 +237,8 @@ fn failed_status_fails_who_waits_for_details() {
     assert!(t.answer_of(waiter).expect("answered").is_err());
 }
 
-/// Finding A9: a pod without the label, and a pod that nothing is known of while such a pod exists,
-/// are read by one complete list.
+/// Finding A9: a pod without the pod-uid label, and an unknown pod while such a pod exists, are
+/// read by one complete list.
 #[test]
 fn a9_pod_without_a_label_is_read_by_a_complete_list() {
     let unlabelled = |mut report: Report| {
@@ -267,6 +267,27 @@ fn a9_pod_without_a_label_is_read_by_a_complete_list() {
     let waiter = t.wait("p", t.now());
     t.list_fails(CallErrorKind::Unavailable);
     assert!(t.answer_of(waiter).expect("answered").is_err());
+}
+
+/// A container without a name does not block the start of another one: an answer reads the status
+/// of one whose name no event has reported (found by seed 12151).
+#[test]
+fn status_of_a_running_container_without_a_name_is_owed() {
+    let mut t = Script::confirmed();
+    let s = || sandbox("s", "p", ReportedState::Running);
+    let running = || status("c", "p", ReportedState::Running);
+    let mut unnamed = running();
+    unnamed.identity.name = None;
+    t.event(EventType::Created, "s", Some(s()), &[]);
+    t.event(EventType::Created, "c", Some(s()), &[]);
+    t.event(EventType::Started, "c", Some(s()), &[unnamed]);
+    // What the event that lacked the status has caused.
+    t.inspection_fails(&[]);
+    let waiter = t.wait("p", t.now());
+    assert_eq!(owed(&t), [("c".into(), true), ("s".into(), false)]);
+    t.inspect(&[s(), running()], &[]);
+    let name = t.view_for(waiter).status.containers[0].name.clone();
+    assert_eq!(Some(name), running().identity.name);
 }
 
 /// A waiter is not delayed by the backoff of its pod, whichever read has to answer it.
@@ -319,8 +340,8 @@ fn pod_of_an_id_without_names_is_read_by_a_complete_list() {
     assert_eq!((t.lists_wanted(), t.inspections_wanted()), (0, 1));
 }
 
-/// The calls of a read of a pod: two where nothing changed, and one for each id that is new,
-/// changed, missing or owed.
+/// The calls of a read of a pod: two if nothing changed, and one for each id that is new, changed,
+/// missing or owed.
 #[test]
 fn read_of_an_unchanged_pod_makes_two_calls() {
     let held = |id: &str, shown, owed| HeldId {
@@ -356,7 +377,7 @@ fn read_of_an_unchanged_pod_makes_two_calls() {
     }
 }
 
-/// The requests name what is recorded.
+/// The requests contain the recorded state.
 #[test]
 fn request_names_the_recorded_state() {
     let mut t = inspected();

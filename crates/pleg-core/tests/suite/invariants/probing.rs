@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
-use pleg_core::{CallErrorKind, Cause, Degraded, ReportedState, Settings};
+use pleg_core::{CallErrorKind, Cause, Degraded, EventType, ReportedState, Settings};
 
-use crate::script::{Script, sandbox, status};
+use crate::script::{Script, exited, sandbox, status};
 
 /// Pods `p` and `q` with a sandbox each and a container in `p`, all inspected.
 fn probed() -> Script {
-    let mut settings = Settings::default();
-    // Another period than the default, which the scripts switch off.
+    probed_with(Settings::default())
+}
+
+fn probed_with(mut settings: Settings) -> Script {
+    // Not the default period, which the scripts disable.
     settings.probe_period = Duration::from_secs(16);
     let mut t = Script::confirmed_with(settings);
     let rows = [
@@ -24,7 +27,7 @@ fn probed() -> Script {
     t
 }
 
-/// Every id is attempted once in as many probes as there are ids, and not twice in a row.
+/// In as many probes as there are ids, each id is attempted once, and none twice in a row.
 #[test]
 fn probe_reads_the_status_attempted_least_recently() {
     let mut t = probed();
@@ -37,6 +40,44 @@ fn probe_reads_the_status_attempted_least_recently() {
     round.sort();
     assert_eq!(round, ["c", "s", "z"]);
     assert_eq!(read[3..], read[..3]);
+}
+
+/// The bound of the reads of exit reasons does not count the probe.
+#[test]
+fn hanging_probe_does_not_delay_the_read_of_an_exit_reason() {
+    let mut settings = Settings::default();
+    settings.inspections = 1;
+    let mut t = probed_with(settings);
+    while t.next_probe() == "c" {
+        t.probe_answers();
+    }
+    let s = sandbox("s", "p", ReportedState::Running);
+    let ended = [exited("c", "p", 137, "Error")];
+    t.event(EventType::Stopped, "c", Some(s), &ended);
+    t.pass(2_000);
+    assert_eq!(t.reads_wanted(), 2, "the probe and the exit");
+}
+
+/// The probe asked before the container ended: its answer may lack the reason.
+#[test]
+fn exit_reason_is_read_after_a_probe_of_the_same_container_has_ended() {
+    let mut t = probed();
+    while t.next_probe() != "c" {
+        t.probe_answers();
+    }
+    let s = sandbox("s", "p", ReportedState::Running);
+    let ended = exited("c", "p", 137, "Error");
+    t.event(
+        EventType::Stopped,
+        "c",
+        Some(s),
+        std::slice::from_ref(&ended),
+    );
+    t.pass(2_000);
+    assert_eq!(t.reads_wanted(), 1);
+    t.read(ended);
+    t.pass(2_000);
+    assert_eq!(t.reads_wanted(), 1);
 }
 
 #[test]
@@ -75,7 +116,7 @@ fn answered_version_means_that_the_pod_hangs() {
     assert_eq!(t.machine.health(t.now()).silent_since, None);
 }
 
-/// Whoever refuses a call works.
+/// A runtime that refuses a call works.
 #[test]
 fn refused_status_or_version_is_no_silence() {
     for kind in [CallErrorKind::NotFound, CallErrorKind::Failed] {
@@ -93,7 +134,7 @@ fn refused_status_or_version_is_no_silence() {
     assert_eq!(t.machine.health(t.now()).silent_since, None);
 }
 
-/// An answer to another call that ended after the probe began is one, too.
+/// So is an answer to another call that ended after the probe began.
 #[test]
 fn any_answer_since_the_probe_ends_the_silence() {
     let mut t = probed();
@@ -107,7 +148,7 @@ fn any_answer_since_the_probe_ends_the_silence() {
     assert_eq!(t.machine.health(t.now()).silent_since, None);
 }
 
-/// Details that change without an event are found by the probe, within a round.
+/// The probe finds details that change without an event, within one round.
 #[test]
 fn probe_finds_details_that_changed_without_an_event() {
     let mut t = probed();
@@ -124,7 +165,7 @@ fn probe_finds_details_that_changed_without_an_event() {
     assert_eq!(&*t.get("p").status.containers[0].details.message, "resized");
 }
 
-/// Something is always due: within the probe's period, or at the deadline of a call.
+/// Something is always due: within the probe period, or at the deadline of a call.
 #[test]
 fn work_is_always_due() {
     let mut t = probed();

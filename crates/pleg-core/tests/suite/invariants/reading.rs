@@ -1,4 +1,4 @@
-//! Laws 3, 4, 10 and 11: what is read, when, and whom it answers.
+//! Invariants 3, 4, 10 and 11: which reads are made, when, and which waiters they answer.
 
 use pleg_core::{
     CallErrorKind, EventType, Instant, LifecycleType, PodUid, ReportedState, Settings, StreamEnd,
@@ -12,9 +12,9 @@ fn s() -> Option<pleg_core::Report> {
     Some(sandbox("s", "p", ReportedState::Running))
 }
 
-/// An event that reports a removal satisfies nobody: not even one who asks for a time before it.
+/// An event that reports a removal satisfies no waiter, not even one for an earlier instant.
 #[test]
-fn law4_a_removal_told_by_an_event_answers_nobody() {
+fn event_with_a_removal_answers_no_waiter() {
     let mut t = Script::confirmed();
     let before = t.now();
     t.pass(5);
@@ -29,16 +29,16 @@ fn law4_a_removal_told_by_an_event_answers_nobody() {
     assert!(t.answers[0].1.as_ref().is_ok_and(|v| v.status.is_nothing()));
 }
 
-/// What is older than what is believed does not settle whether a read was right: a list shows
-/// something of an id that is believed removed, so it vouches for no absence of its pod, whatever was
-/// told of the id before (found by seed 10221874, where a STARTED had been kept aside).
+/// An event of an earlier state than the recorded one does not resolve a contradiction: a list
+/// shows an id that is recorded as removed, so it does not confirm the end of its pod, although an
+/// earlier STARTED of that id was kept as orphan (found by seed 10221874).
 #[test]
-fn law3_old_news_does_not_settle_what_a_list_contradicts() {
+fn orphan_event_does_not_resolve_a_contradiction_by_a_list() {
     let mut t = Script::confirmed();
     t.machine.relist_now(t.now(), WaiterId::new(77));
     t.drain();
     t.list(&[]);
-    // The list that is to tell of it comes a second after that one.
+    // The list for the orphan runs a second after the first list.
     t.event(Started, "s", None, &[]);
     t.event(Deleted, "s", None, &[]);
     let before = t.now();
@@ -48,9 +48,9 @@ fn law3_old_news_does_not_settle_what_a_list_contradicts() {
     assert!(t.answers.is_empty(), "{:?}", t.answers);
 }
 
-/// One who waits while a read is in flight that began too early gets the next one.
+/// A waiter that asks while a read is in flight that began too early gets the next read.
 #[test]
-fn law3_a_read_that_began_before_answers_nobody_who_asked_later() {
+fn read_begun_earlier_does_not_answer_a_later_waiter() {
     let mut t = Script::confirmed();
     t.event(Created, "s", s(), &[]);
     t.wait("p", t.now());
@@ -65,9 +65,9 @@ fn law3_a_read_that_began_before_answers_nobody_who_asked_later() {
     assert!(t.answers[1].1.as_ref().is_ok_and(|v| v.as_of > Some(late)));
 }
 
-/// Lists that fail at once while events go on: one at once, then one a second.
+/// Lists fail at once while events arrive: one list at once, then one a second.
 #[test]
-fn law10_lists_do_not_follow_the_events() {
+fn failing_lists_run_once_a_second_however_many_events_arrive() {
     let mut t = Script::confirmed();
     t.pass(60_000);
     let mut lists = 0;
@@ -86,10 +86,10 @@ fn law10_lists_do_not_follow_the_events() {
     assert!((3..=9).contains(&lists), "{lists} lists in three seconds");
 }
 
-/// Events that only a list can explain cause one list a second, however many they are; where lists
-/// fail, each that failed at its time is followed by one that runs at once.
+/// Orphan events cause one list a second, however many they are. If lists fail, each scheduled one
+/// is followed by one that runs at once.
 #[test]
-fn law10_what_only_a_list_explains_causes_one_a_second() {
+fn orphan_events_cause_one_list_a_second() {
     for (fails, most) in [(false, 4), (true, 9)] {
         let mut t = Script::confirmed();
         t.pass(60_000);
@@ -112,9 +112,9 @@ fn law10_what_only_a_list_explains_causes_one_a_second() {
     }
 }
 
-/// After an outage a list runs at once with the first call that succeeds.
+/// After an outage a list runs at once with the first successful call.
 #[test]
-fn law10_after_an_outage_a_list_runs_at_once() {
+fn first_successful_call_after_an_outage_starts_a_list() {
     let mut t = Script::confirmed();
     t.machine.relist_now(t.now(), WaiterId::new(77));
     t.drain();
@@ -127,9 +127,9 @@ fn law10_after_an_outage_a_list_runs_at_once() {
     assert_eq!(t.lists_wanted(), 1);
 }
 
-/// An inspection that we give up is no sign of life.
+/// A cancelled inspection does not show that the runtime answers.
 #[test]
-fn law10_an_inspection_given_up_revives_nothing() {
+fn cancelled_inspection_does_not_end_an_outage() {
     let mut settings = Settings::default();
     settings.overdue_max = 1;
     let mut t = Script::confirmed_with(settings);
@@ -143,9 +143,9 @@ fn law10_an_inspection_given_up_revives_nothing() {
     assert_eq!(t.lists_wanted(), 0);
 }
 
-/// A deadline that has grown with the lists grows from there.
+/// A deadline that has grown with slow lists doubles from there.
 #[test]
-fn section6_a_deadline_doubles_after_each_time_out() {
+fn list_deadline_doubles_after_each_timeout() {
     let mut settings = Settings::default();
     settings.probe_period = std::time::Duration::from_secs(24 * 3600);
     let origin = Instant::from_nanos(1);
@@ -181,9 +181,9 @@ fn section6_a_deadline_doubles_after_each_time_out() {
     assert_eq!(deadlines, [10, 60, 120, 120]);
 }
 
-/// A probe for events that are switched off is no lost stream.
+/// A subscribe to a disabled stream is not a lost stream.
 #[test]
-fn law10_a_stream_that_is_not_offered_is_not_lost() {
+fn disabled_stream_is_not_counted_as_lost() {
     let mut t = Script::new();
     t.list(&[]);
     t.subscribe();
@@ -191,10 +191,10 @@ fn law10_a_stream_that_is_not_offered_is_not_lost() {
     assert_eq!(t.machine.counters().streams_lost, 0);
 }
 
-/// In a calm world nothing is read but rare lists, the one look for an OOM kill, and the probes
-/// for a removal that this stream may hide.
+/// While the stream is complete, the only reads are rare lists and the inspections for a removal
+/// that this stream may not report.
 #[test]
-fn law10_a_calm_world_costs_nothing() {
+fn complete_events_cause_no_inspection_and_no_miss() {
     let mut t = Script::confirmed();
     let before = t.machine.counters();
     t.event(Created, "s", s(), &[]);
@@ -224,9 +224,9 @@ fn law10_a_calm_world_costs_nothing() {
     );
 }
 
-/// One event that is lost is one miss, five seconds later, and the period is short again.
+/// One lost event is one miss, five seconds later, and the period is short again.
 #[test]
-fn law10_one_lost_event_is_one_miss() {
+fn one_lost_event_is_one_miss() {
     let mut t = Script::confirmed();
     t.event(Created, "s", s(), &[]);
     t.event(
@@ -263,10 +263,11 @@ fn law10_one_lost_event_is_one_miss() {
     assert_eq!(t.missed(), 1);
 }
 
-/// What a list finds ended is judged when its end was read: one that could not be started tells
-/// nobody, any other was missed (found by seed 2288336: the read was given up and came late).
+/// An exit found by a list is judged when its status was read: a container that failed to start
+/// sends no event, any other exit was missed (found by seed 2288336: the read was cancelled and
+/// came late).
 #[test]
-fn law10_an_end_that_was_not_read_is_not_judged() {
+fn exit_found_by_a_list_is_judged_after_its_status_was_read() {
     let rows = [
         sandbox("s", "p", ReportedState::Running),
         container("c", "p", ReportedState::Exited),
@@ -292,9 +293,9 @@ fn law10_an_end_that_was_not_read_is_not_judged() {
     }
 }
 
-/// An event that was not believed has arrived all the same: what it told is no miss.
+/// An implausible event has arrived all the same: what it reported is no miss.
 #[test]
-fn section2_an_event_that_was_only_a_hint_settles_claims() {
+fn implausible_event_settles_pending_event() {
     let mut t = Script::confirmed();
     t.stamped(5_000, Created, "s", s(), &[]);
     t.inspect(&[sandbox("s", "p", ReportedState::Running)], &[]);
@@ -304,7 +305,7 @@ fn section2_an_event_that_was_only_a_hint_settles_claims() {
 
 /// Reads that waiters cause while a pod fails do not multiply its retries.
 #[test]
-fn law11_a_failing_pod_has_one_backoff() {
+fn waiters_do_not_multiply_retries_of_a_failing_pod() {
     let mut t = Script::confirmed();
     t.event(Created, "s", s(), &[]);
     for _ in 0..10 {
@@ -329,9 +330,9 @@ fn law11_a_failing_pod_has_one_backoff() {
     );
 }
 
-/// Law 12 needs a pod that is well again to say so.
+/// When the pod can be read again, health no longer reports it (invariant 12).
 #[test]
-fn law11_a_pod_that_can_be_read_again_shows_no_error() {
+fn successful_inspection_clears_the_error() {
     let mut t = Script::confirmed();
     t.event(Created, "s", s(), &[]);
     t.wait("p", t.now());
@@ -343,10 +344,10 @@ fn law11_a_pod_that_can_be_read_again_shows_no_error() {
     assert_eq!(t.machine.health(t.now()).failing, 0);
 }
 
-/// CRI-O tells no removal of a sandbox: pods that have ended are looked for, also those that ended
+/// CRI-O does not report the removal of a sandbox: ended pods are inspected, also those that ended
 /// while the stream was down.
 #[test]
-fn section2_pods_that_ended_during_an_outage_are_looked_for() {
+fn pod_that_ended_during_an_outage_is_inspected_for_removal() {
     let mut t = Script::confirmed();
     t.event(Created, "s", s(), &[]);
     t.event(
@@ -363,7 +364,7 @@ fn section2_pods_that_ended_during_an_outage_are_looked_for() {
     assert_eq!(t.inspection_wanted(), Some(&PodUid::from("p")));
 }
 
-/// How long until the next list is asked for, in milliseconds; it is answered.
+/// How long until the next list is requested, in milliseconds. The list is answered.
 fn next_list(t: &mut Script, rows: &[pleg_core::Report]) -> u64 {
     let mut waited = 0;
     while t.lists_wanted() == 0 {
@@ -375,9 +376,9 @@ fn next_list(t: &mut Script, rows: &[pleg_core::Report]) -> u64 {
     waited
 }
 
-/// A list that failed cuts the period; the verdict on an older list made it longer again.
+/// A failed list shortens the period; the verdict on an older list made it longer again.
 #[test]
-fn law10_a_verdict_from_before_a_failed_list_does_not_restore_trust() {
+fn verdict_on_a_list_before_a_failed_list_does_not_lengthen_the_period() {
     let mut t = Script::confirmed();
     let rows = [sandbox("s", "p", ReportedState::Running)];
     t.event(
@@ -386,12 +387,12 @@ fn law10_a_verdict_from_before_a_failed_list_does_not_restore_trust() {
         Some(sandbox("x", "q", ReportedState::Running)),
         &[],
     );
-    // The list sees a sandbox of which the events tell only later: its verdict is open.
+    // The list shows a sandbox that events report only later, so its verdict waits.
     next_list(&mut t, &rows);
     t.machine.relist_now(t.now(), WaiterId::new(77));
     t.drain();
     t.list_fails(CallErrorKind::Unavailable);
-    // The first call that succeeds brings a list at once, which fails as well.
+    // The first successful call starts a list at once, which fails as well.
     t.event(
         Started,
         "x",
@@ -404,14 +405,14 @@ fn law10_a_verdict_from_before_a_failed_list_does_not_restore_trust() {
     assert!(waited <= 1_000, "{waited} ms after a list that failed");
 }
 
-/// A miss cuts the period; a list that was under way then made it longer again.
+/// A miss shortens the period; a list that was in flight made it longer again.
 #[test]
-fn law10_a_list_that_was_under_way_at_a_miss_does_not_restore_trust() {
+fn list_in_flight_at_a_miss_does_not_lengthen_the_period() {
     let mut t = Script::confirmed();
     let rows = [sandbox("s", "p", ReportedState::Running)];
     next_list(&mut t, &rows);
     t.inspect(&rows, &[]);
-    // Nobody ever tells of the sandbox: 5 s later that is a miss, while a list is under way.
+    // No event reports the sandbox: 5 s later that is a miss, while a list is in flight.
     t.pass(4_500);
     while t.lists_wanted() > 1 {
         t.list(&rows);
@@ -427,10 +428,10 @@ fn law10_a_list_that_was_under_way_at_a_miss_does_not_restore_trust() {
     assert!(waited <= 1_000, "{waited} ms after a miss");
 }
 
-/// A stream that has told nothing is trusted for 10 s, but no longer than for the longest period:
-/// where that is set short, a quiet node became unready.
+/// Before the first event the longest period is 10 s, but not more than `relist_period_max`: with a
+/// short maximum, a quiet node became unready.
 #[test]
-fn law10_an_unproven_stream_is_not_trusted_beyond_the_longest_period() {
+fn period_of_an_unproven_stream_does_not_exceed_the_maximum() {
     let mut settings = Settings::default();
     settings.relist_period_max = std::time::Duration::from_secs(4);
     settings.unready_after = std::time::Duration::from_secs(6);

@@ -1,5 +1,5 @@
-//! Law 6 at the start: a runtime replays what it held while nobody listened, to whoever
-//! subscribes first. What exists then is told by the list.
+//! Invariant 6 at the start: a runtime replays the events that it held to the first subscriber. The
+//! list shows what exists then.
 
 use pleg_core::{EventType, LifecycleType, ReportedState, Source};
 
@@ -7,16 +7,16 @@ use crate::script::{Script, exited, sandbox, status};
 use EventType::{Started, Stopped};
 use LifecycleType::{ContainerDied, ContainerStarted};
 
-/// A minute old: from long before the subscribe.
+/// A minute old, from long before the subscribe.
 const OLD: i64 = -60_000;
 
 fn s() -> Option<pleg_core::Report> {
     Some(sandbox("s", "p", ReportedState::Running))
 }
 
-/// Until the node was listed once, an old event causes no read of its own: the list shows its pod.
+/// Before the first complete list, an old event causes no inspection: the list shows its pod.
 #[test]
-fn law6_a_replay_before_the_first_list_waits_for_it() {
+fn replay_before_the_first_list_waits_for_it() {
     let mut t = Script::new();
     t.subscribe();
     t.stamped(OLD, Stopped, "c", s(), &[exited("c", "p", 3, "Error")]);
@@ -33,18 +33,17 @@ fn law6_a_replay_before_the_first_list_waits_for_it() {
     assert!(t.events.iter().all(|e| e.source == Source::Relist));
 }
 
-/// After the first list, the same event is a hint to inspect.
+/// After the first list, the same event is a hint and causes an inspection.
 #[test]
-fn law6_a_replay_after_the_first_list_is_a_hint() {
+fn replay_after_the_first_list_is_a_hint() {
     let mut t = Script::confirmed();
     t.stamped(OLD, Stopped, "c", s(), &[exited("c", "p", 3, "Error")]);
     assert_eq!(t.inspections_wanted(), 1);
 }
 
-/// What had ended before we listened has not started now: old news of a state that is over is
-/// not announced.
+/// A container that had exited before the subscribe is not announced as started by an old event.
 #[test]
-fn law6_a_replayed_start_of_what_has_ended_is_not_told() {
+fn replayed_started_of_an_exited_container_is_not_announced() {
     let mut t = Script::new();
     t.subscribe();
     let node = [

@@ -1,4 +1,4 @@
-//! Laws 2, 5, 6 and 7: how observations become state.
+//! Invariants 2, 5, 6 and 7: how observations become state.
 
 use pleg_core::{EventType, LifecycleType, PodUid, ReportedState, SandboxState};
 
@@ -6,7 +6,7 @@ use crate::script::{Script, container, exited, nameless, sandbox, status};
 use EventType::{Created, Deleted, Other, Started, Stopped};
 use LifecycleType::{ContainerChanged, ContainerRemoved, ContainerStarted};
 
-/// A pod "p" with the sandbox "s" and the container "c", both running, told by events.
+/// A pod "p" with the sandbox "s" and the container "c", both running, reported by events.
 fn running() -> Script {
     let mut t = Script::confirmed();
     let s = || Some(sandbox("s", "p", ReportedState::Running));
@@ -33,9 +33,9 @@ fn rows() -> [pleg_core::Report; 2] {
     ]
 }
 
-/// A tombstone that the list in flight still showed was re-laid for ever.
+/// A tombstone that a list in flight still showed was inserted again for ever.
 #[test]
-fn law6_a_tombstone_that_a_list_in_flight_showed_is_forgotten() {
+fn tombstone_shown_by_a_list_in_flight_expires() {
     let mut t = running();
     t.machine.relist_now(t.now(), pleg_core::WaiterId::new(77));
     t.drain();
@@ -57,9 +57,9 @@ fn law6_a_tombstone_that_a_list_in_flight_showed_is_forgotten() {
     assert_eq!(t.machine.counters().tombstones, 0);
 }
 
-/// containerd 2 lists a sandbox for a moment after its DELETED: the pod was held for ever.
+/// containerd 2 lists a sandbox for a moment after its DELETED: the pod was kept for ever.
 #[test]
-fn law2_a_pod_held_for_a_contradiction_is_let_go_when_that_is_settled() {
+fn pod_kept_for_a_contradiction_is_removed_when_it_is_decided() {
     let mut t = Script::confirmed();
     t.event(
         Created,
@@ -91,9 +91,9 @@ fn law2_a_pod_held_for_a_contradiction_is_let_go_when_that_is_settled() {
     );
 }
 
-/// UNKNOWN is no position, but who shows it exists: an answer must not say that it is gone.
+/// UNKNOWN is no position, but it shows that the id exists: the answer must contain it.
 #[test]
-fn law2_an_unknown_that_is_believed_removed_is_in_the_answer() {
+fn removed_id_inspected_as_unknown_is_in_the_answer() {
     let mut t = running();
     t.event(
         Deleted,
@@ -114,9 +114,9 @@ fn law2_an_unknown_that_is_believed_removed_is_in_the_answer() {
     assert_ne!(t.view().as_of, Some(t.now()));
 }
 
-/// A list from before an inspection that said UNKNOWN does not know better than it.
+/// A list from before an inspection that returned UNKNOWN does not clear UNKNOWN.
 #[test]
-fn law2_an_older_read_does_not_clear_an_unknown() {
+fn older_list_does_not_clear_unknown() {
     let mut t = running();
     t.machine.relist_now(t.now(), pleg_core::WaiterId::new(77));
     t.drain();
@@ -137,9 +137,9 @@ fn law2_an_older_read_does_not_clear_an_unknown() {
     assert_eq!(t.said(ContainerChanged, "s"), 1);
 }
 
-/// A single status that says UNKNOWN is published, so it must be asked again.
+/// UNKNOWN from a single status is published, so the pod must be inspected again.
 #[test]
-fn law2_an_unknown_from_a_single_status_is_inspected_again() {
+fn unknown_from_a_status_read_is_inspected_again() {
     let mut t = running();
     t.event(
         Stopped,
@@ -154,9 +154,9 @@ fn law2_an_unknown_from_a_single_status_is_inspected_again() {
     assert_eq!(t.inspection_wanted(), Some(&PodUid::from("p")));
 }
 
-/// A row that clears an UNKNOWN says no details: the exit code was never read.
+/// A row that clears UNKNOWN has no details: the exit code was never read.
 #[test]
-fn law2_details_are_read_when_a_row_clears_an_unknown() {
+fn list_row_that_clears_unknown_causes_an_inspection() {
     let mut t = running();
     t.event(
         Stopped,
@@ -180,11 +180,11 @@ fn law2_details_are_read_when_a_row_clears_an_unknown() {
     assert_eq!(t.inspection_wanted(), Some(&PodUid::from("p")));
 }
 
-/// The second denial of a removal comes after 10 s, also where the pod is under a long backoff.
+/// The second contradiction of a removal comes after 10 s, also if the pod has a long backoff.
 #[test]
-fn law2_a_wrong_removal_is_overruled_after_ten_seconds() {
+fn wrong_removal_is_overruled_after_ten_seconds_despite_a_backoff() {
     let mut t = running();
-    // Its sandbox is unknown for long: inspected again ever more rarely.
+    // Its sandbox stays unknown: it is inspected with a growing backoff.
     let unknown = [
         sandbox("s", "p", ReportedState::Unknown),
         status("c", "p", ReportedState::Running),
@@ -268,10 +268,10 @@ fn id_first_learned_as_removed_is_published_if_it_is_listed() {
     assert_eq!(t.swept, [PodUid::from("p")]);
 }
 
-/// The second denial is asked for, also where the read in between took so long that its time has
-/// come already.
+/// The second contradiction is requested also if its instant has passed, because the read in
+/// between took that long.
 #[test]
-fn law2_each_of_two_wrong_removals_is_overruled_after_ten_seconds() {
+fn each_of_two_wrong_removals_is_overruled_after_ten_seconds() {
     let mut t = running();
     let s = || Some(sandbox("s", "p", ReportedState::Running));
     t.event(
@@ -303,10 +303,10 @@ fn law2_each_of_two_wrong_removals_is_overruled_after_ten_seconds() {
     assert_eq!(t.machine.counters().overruled, 2);
 }
 
-/// The list that contradicts a removal took so long that the instant of the second one has passed
-/// when it ends: the pod is inspected all the same, or the removal were never decided.
+/// The list that contradicts a removal took so long that the instant of the second read has passed
+/// when it ends: the pod is inspected all the same. Otherwise the removal would never be decided.
 #[test]
-fn law2_a_wrong_removal_is_overruled_after_a_slow_list() {
+fn wrong_removal_is_overruled_after_a_slow_list() {
     let mut t = running();
     t.wait("p", t.now());
     t.inspect(&[sandbox("s", "p", ReportedState::Running)], &["c"]);
@@ -320,10 +320,10 @@ fn law2_a_wrong_removal_is_overruled_after_a_slow_list() {
     assert_eq!(t.said(ContainerStarted, "c"), 2);
 }
 
-/// A container for which its own id stands in, as no answer named its sandbox or its pod, moves to
-/// its pod once one does, though its sandbox was named before.
+/// A container whose own id is used as pod uid, because no answer named its sandbox or its pod,
+/// moves to its pod when one does, also if its sandbox was named before.
 #[test]
-fn law7_a_container_that_stood_alone_finds_its_pod() {
+fn container_without_sandbox_and_pod_moves_to_its_pod() {
     let mut t = Script::confirmed();
     let alone = nameless(status("c", "p", ReportedState::Running));
     let mut in_sandbox = alone.clone();
@@ -337,9 +337,9 @@ fn law7_a_container_that_stood_alone_finds_its_pod() {
     assert_eq!(t.withdrawn, ["c".into()]);
 }
 
-/// Of a DELETED that came alone, sandbox or container was a guess.
+/// For a DELETED without statuses, the kind was a guess.
 #[test]
-fn law2_an_overruling_knows_what_it_revives() {
+fn overruled_removal_of_an_unknown_kind_restores_the_sandbox() {
     let mut t = Script::confirmed();
     t.event(Deleted, "s", None, &[]);
     t.wait("p", t.now());
@@ -348,9 +348,9 @@ fn law2_an_overruling_knows_what_it_revives() {
     assert_eq!(t.view().status.sandboxes.len(), 1);
 }
 
-/// An event without a pod is kept aside whatever its type, and never gets a pod of its own.
+/// An id without a pod is kept as orphan whatever the event type, and never gets a pod of its own.
 #[test]
-fn law6_an_id_without_a_pod_is_kept_aside_until_a_list() {
+fn id_without_a_pod_is_kept_as_orphan_until_a_list() {
     for (event, statuses) in [
         (Other(9), vec![]),
         (
@@ -366,9 +366,9 @@ fn law6_an_id_without_a_pod_is_kept_aside_until_a_list() {
     }
 }
 
-/// What was told of an id that was kept aside is joined when a list shows it.
+/// The event of an orphan is joined when a list shows its id.
 #[test]
-fn law6_what_was_told_of_an_id_kept_aside_counts() {
+fn event_of_an_orphan_is_joined_when_a_list_shows_its_id() {
     let mut t = Script::confirmed();
     t.event(
         Created,
@@ -386,10 +386,10 @@ fn law6_what_was_told_of_an_id_kept_aside_counts() {
     assert_eq!(t.missed(), 0);
 }
 
-/// A replay names ids that are long gone: believed only if they are plausible.
+/// A replay names ids that were removed long ago: only plausible events are recorded.
 #[test]
-fn law6_a_replayed_event_is_a_hint() {
-    // Older than anything that is held, from before the subscribe, from the future.
+fn implausible_event_of_an_unknown_id_only_causes_an_inspection() {
+    // Older than containerd holds events, from before the subscribe, from the future.
     for stamp in [-3_600_000, -10_000, 5_000] {
         let mut t = Script::confirmed();
         let s = Some(sandbox("s", "p", ReportedState::Running));
@@ -399,9 +399,9 @@ fn law6_a_replayed_event_is_a_hint() {
     }
 }
 
-/// What only came along is looked at a second later.
+/// A container that is not the subject of its event is inspected a second later.
 #[test]
-fn law6_a_provisional_id_is_inspected_after_a_second() {
+fn provisional_id_is_inspected_after_a_second() {
     let mut t = Script::confirmed();
     t.event(
         Started,
@@ -415,9 +415,10 @@ fn law6_a_provisional_id_is_inspected_after_a_second() {
     assert_eq!(t.inspections_wanted(), 1);
 }
 
-/// An event about a container whose sandbox is not told its pod by name still finds it.
+/// A container belongs to its sandbox's pod, also if the sandbox status in the event lacks
+/// metadata.
 #[test]
-fn law7_a_sandbox_status_without_metadata_is_of_the_pod_that_is_known() {
+fn sandbox_status_without_metadata_belongs_to_the_known_pod() {
     let mut t = running();
     let bare = nameless(sandbox("s", "p", ReportedState::Running));
     t.event(
@@ -430,9 +431,9 @@ fn law7_a_sandbox_status_without_metadata_is_of_the_pod_that_is_known() {
     assert_eq!(t.view().status.containers.len(), 2);
 }
 
-/// A pod that nobody named is the sandbox's id, until somebody names it.
+/// The sandbox's id is used as pod uid until an answer names the pod.
 #[test]
-fn law7_an_id_moves_to_its_pod_when_that_becomes_known() {
+fn sandbox_moves_to_its_pod_when_the_pod_becomes_known() {
     let mut t = Script::confirmed();
     t.event(
         Created,
@@ -452,9 +453,9 @@ fn law7_an_id_moves_to_its_pod_when_that_becomes_known() {
     assert_eq!(t.said(ContainerStarted, "s"), 1);
 }
 
-/// So does a container that an event brought along, though nobody said which sandbox it is in.
+/// So does a container from an event that did not name its sandbox.
 #[test]
-fn law7_a_container_moves_to_its_pod_when_that_becomes_known() {
+fn container_moves_to_its_pod_when_the_pod_becomes_known() {
     let mut t = Script::confirmed();
     t.event(
         Created,
@@ -469,9 +470,9 @@ fn law7_a_container_moves_to_its_pod_when_that_becomes_known() {
     assert_eq!(t.withdrawn, [PodUid::from("s")]);
 }
 
-/// A container's status does not say which sandbox it is in; the event does.
+/// A container status does not name its sandbox; the event does.
 #[test]
-fn section2_a_container_told_by_an_event_is_active_at_once() {
+fn container_from_an_event_is_active_at_once() {
     let t = running();
     assert!(t.view().status.containers[0].active);
     assert_eq!(t.inspections_wanted(), 0);
@@ -479,7 +480,7 @@ fn section2_a_container_told_by_an_event_is_active_at_once() {
 
 /// A name or a sandbox that becomes known later is published.
 #[test]
-fn section2_identity_that_becomes_known_is_published() {
+fn identity_that_becomes_known_is_published() {
     let mut t = Script::confirmed();
     t.event(
         Started,
@@ -493,10 +494,10 @@ fn section2_identity_that_becomes_known_is_published() {
     assert!(t.view().status.containers[0].active);
 }
 
-/// Law 6: a read that began before a removal may still show what was removed. Its tombstone
-/// outlives the read, however many there are (found by seed 183049).
+/// Invariant 6: a read that began before a removal may still show the removed id. Its tombstone
+/// outlives the read, however many tombstones there are (found by seed 183049).
 #[test]
-fn law6_a_tombstone_outlives_the_reads_that_began_before_it() {
+fn tombstone_outlives_reads_begun_before_it() {
     let mut settings = pleg_core::Settings::default();
     settings.tombstones_max = 1;
     let mut t = Script::confirmed_with(settings);
@@ -515,9 +516,9 @@ fn law6_a_tombstone_outlives_the_reads_that_began_before_it() {
     assert_eq!(t.machine.counters().tombstones, 1, "the read is over");
 }
 
-/// Law 6: nor is there no end to them while a read hangs.
+/// Invariant 6: the number of tombstones is bounded while a read hangs.
 #[test]
-fn law6_tombstones_are_bounded_while_a_read_hangs() {
+fn tombstones_are_bounded_while_a_read_hangs() {
     let mut settings = pleg_core::Settings::default();
     settings.tombstones_max = 1;
     let mut t = Script::confirmed_with(settings);
@@ -532,9 +533,9 @@ fn law6_tombstones_are_bounded_while_a_read_hangs() {
     assert_eq!(t.machine.counters().tombstones, 100_001);
 }
 
-/// Tombstones over their number went with the next list only, however many there were by then.
+/// Tombstones over the maximum were dropped only with the next list, however many there were.
 #[test]
-fn law6_tombstones_stay_within_their_number_between_two_lists() {
+fn tombstones_do_not_exceed_their_maximum_between_lists() {
     let mut settings = pleg_core::Settings::default();
     settings.tombstones_max = 10;
     let mut t = Script::confirmed_with(settings);

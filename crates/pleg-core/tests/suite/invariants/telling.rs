@@ -1,4 +1,4 @@
-//! Law 9 and section 3: what is told, once, and with what.
+//! Invariant 9 and the rules of announcements: what is announced, once, and with which data.
 
 use pleg_core::{EventType, LifecycleType, ReportedState, RuntimeEvent, WallTime};
 
@@ -28,10 +28,31 @@ fn running() -> Script {
     t
 }
 
-/// An end that was told before the pod was named is kept with the pod, and nowhere else: what is
-/// learned of it later would be missing there (found by seed 409336).
+/// A kubelet cannot start a container whose name it does not know: when it becomes known, that is
+/// announced (found by seed 30461).
 #[test]
-fn law9_an_end_goes_with_its_container_to_the_pod_that_is_named_later() {
+fn name_that_becomes_known_after_the_state_is_announced_as_pod_sync() {
+    let mut t = Script::confirmed();
+    t.event(Created, "s", s(), &[]);
+    t.event(Created, "c", s(), &[]);
+    assert_eq!(t.said(ContainerChanged, "c"), 1);
+    let before = t.said(PodSync, "p");
+    let named = status("c", "p", ReportedState::Created);
+    t.inspect(
+        &[sandbox("s", "p", ReportedState::Running), named.clone()],
+        &[],
+    );
+    assert_eq!(
+        Some(&t.view().status.containers[0].name),
+        named.identity.name.as_ref()
+    );
+    assert_eq!(t.said(PodSync, "p"), before + 1);
+}
+
+/// The terminal record of a container that exited before its pod was named moves to that pod.
+/// Otherwise it would miss later details (found by seed 409336).
+#[test]
+fn terminal_record_moves_with_its_container_to_the_pod_named_later() {
     let mut t = Script::confirmed();
     let unnamed = || Some(nameless(sandbox("s", "p", ReportedState::Running)));
     let mut end = exited("c", "p", 5, "Error");
@@ -54,9 +75,9 @@ fn law9_an_end_goes_with_its_container_to_the_pod_that_is_named_later() {
     assert_eq!(t.ends_of.get("p").map(|ends| ends[0].removed), Some(true));
 }
 
-/// An id first learned as removed stays silent, also when its exit is told afterwards.
+/// An id first learned as removed is never announced, also if its exit is reported afterwards.
 #[test]
-fn section3_an_id_first_learned_as_removed_stays_silent() {
+fn id_first_learned_as_removed_is_never_announced() {
     let mut t = Script::confirmed();
     t.event(Deleted, "c", s(), &[]);
     t.announced.clear();
@@ -69,9 +90,9 @@ fn section3_an_id_first_learned_as_removed_stays_silent() {
     assert_eq!(t.said(PodSync, "p"), 0);
 }
 
-/// Exit details are kept even when they arrive after the removal, and said.
+/// Exit details that arrive after the removal are kept and announced.
 #[test]
-fn section2_an_exit_code_that_comes_after_the_removal_is_said() {
+fn exit_code_after_the_removal_is_announced() {
     let mut t = running();
     t.event(Deleted, "c", s(), &[]);
     assert_eq!(
@@ -85,9 +106,9 @@ fn section2_an_exit_code_that_comes_after_the_removal_is_said() {
     );
 }
 
-/// The reason of an exit may arrive late, also where the STOPPED came without the status.
+/// The reason of an exit may arrive late, also after a STOPPED without statuses.
 #[test]
-fn section2_the_reason_of_an_exit_is_read_again_after_two_seconds() {
+fn exit_reason_is_read_again_after_two_seconds() {
     let mut t = running();
     t.event(Stopped, "c", s(), &[]);
     t.inspect(
@@ -105,18 +126,18 @@ fn section2_the_reason_of_an_exit_is_read_again_after_two_seconds() {
     assert!(!t.read_wanted());
 }
 
-/// An exit that is known to be clean is not read again.
+/// A zero exit is not read again.
 #[test]
-fn section2_a_clean_exit_is_not_read_again() {
+fn zero_exit_is_not_read_again() {
     let mut t = running();
     t.event(Stopped, "c", s(), &[exited("c", "p", 0, "Completed")]);
     t.pass(5_000);
     assert!(!t.read_wanted());
 }
 
-/// A Died does not wait for the code of a pod that cannot be read.
+/// Died does not wait for the exit code of a pod that cannot be read.
 #[test]
-fn section3_a_death_in_a_failing_pod_is_told_at_once() {
+fn died_of_a_failing_pod_is_announced_at_once() {
     let mut t = running();
     t.wait("p", t.now());
     t.inspection_fails(&[]);
@@ -124,9 +145,9 @@ fn section3_a_death_in_a_failing_pod_is_told_at_once() {
     assert_eq!(t.said(ContainerDied, "c"), 1);
 }
 
-/// Its exit code is said when some read brings it.
+/// Its exit code is announced when a read returns it.
 #[test]
-fn section3_an_exit_code_that_a_read_brings_after_the_death_is_said() {
+fn exit_code_read_after_died_is_announced() {
     let mut t = running();
     t.wait("p", t.now());
     t.inspection_fails(&[]);
@@ -138,9 +159,9 @@ fn section3_an_exit_code_that_a_read_brings_after_the_death_is_said() {
     assert_eq!(said, [(ContainerChanged, Some(3)), (PodSync, None)]);
 }
 
-/// When something was removed is the stamp of the event that told of its removal.
+/// `happened_at` of a removal is the timestamp of the event that reported it.
 #[test]
-fn section3_a_removal_has_the_stamp_of_its_own_event() {
+fn removed_has_the_timestamp_of_its_own_event() {
     let mut t = running();
     let removed = WallTime::from_nanos(1_700_000_000_123_456_789);
     t.deliver(RuntimeEvent {
@@ -154,9 +175,9 @@ fn section3_a_removal_has_the_stamp_of_its_own_event() {
     assert_eq!(last, Some((ContainerRemoved, Some(removed))));
 }
 
-/// An end that was acknowledged does not come back with its removal.
+/// An acknowledged terminal record does not return with the removal.
 #[test]
-fn law9_an_acknowledged_end_stays_acknowledged() {
+fn acknowledged_terminal_record_does_not_return_with_the_removal() {
     let mut t = running();
     t.event(Stopped, "c", s(), &[exited("c", "p", 1, "Error")]);
     assert_eq!(t.ends.len(), 1);
@@ -168,9 +189,9 @@ fn law9_an_acknowledged_end_stays_acknowledged() {
     assert!(t.ends.is_empty());
 }
 
-/// A thousand bad exits are not read again all at a time.
+/// The reasons of a thousand failed containers are not all read at once.
 #[test]
-fn law11_reads_of_exit_reasons_are_bounded() {
+fn concurrent_exit_reason_reads_are_bounded() {
     let mut t = Script::confirmed();
     for n in 0..40 {
         let (pod, sb, c) = (format!("p{n}"), format!("s{n}"), format!("c{n}"));

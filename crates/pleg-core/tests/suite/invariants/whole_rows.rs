@@ -1,5 +1,5 @@
-//! Lists that say of known ids the state alone, against the same lists with every row decoded as a
-//! whole: two reconcilers that are otherwise told the same believe, announce and count the same.
+//! Lists with only the state of known ids, compared with the same lists fully decoded: two
+//! reconcilers with otherwise equal inputs record, announce and count the same.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use proptest::sample::{Index, select};
 
 use crate::script::{Script, container, sandbox};
 
-/// What may be there: the two sandboxes of one pod, and containers of the first.
+/// What may exist: the two sandboxes of one pod, and containers of the first.
 const IDS: [&str; 4] = ["s", "s2", "c", "d"];
 
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ enum Step {
     Told(Index, EventType, bool),
     Listed,
     ListFails,
-    /// The inspection that waits is answered, or fails.
+    /// The requested inspection is answered, or fails.
     Inspected(bool),
     Cut,
     Passed(u16),
@@ -56,7 +56,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     vec(step, 1..60)
 }
 
-/// What exists, and in which state.
+/// What exists, and its state.
 type Node = BTreeMap<&'static str, ReportedState>;
 
 fn report(id: &str, shown: ReportedState) -> Report {
@@ -73,7 +73,7 @@ fn reports(node: &Node) -> Vec<Report> {
 /// Type, incarnation and exit code.
 type Announced = (LifecycleType, u32, Option<i32>);
 
-/// One reconciler; of the ids that it knows its lists say the state alone, or everything.
+/// One reconciler. Its lists contain only the state of known ids, or everything.
 struct Side {
     t: Script,
 }
@@ -135,13 +135,13 @@ impl Side {
         }
     }
 
-    /// What is believed, without when that was proved.
+    /// The records, without the instants at which they were proven.
     fn believed(&self) -> (PodStatus, bool) {
         let view = self.t.get("p");
         ((*view.status).clone(), view.as_of.is_some())
     }
 
-    /// What was announced, by id.
+    /// The announcements, by id.
     fn announced(&self) -> BTreeMap<&str, Vec<Announced>> {
         let mut by_id: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (what, id, incarnation, code) in &self.t.announced {
@@ -156,7 +156,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn states_of_known_ids_say_what_whole_rows_say(steps in steps()) {
+    fn states_of_known_ids_equal_rows_decoded_in_full(steps in steps()) {
         let (mut states, mut rows) = (Side::new(false), Side::new(true));
         let mut node = Node::new();
         for step in &steps {

@@ -1,5 +1,5 @@
-//! A scripted machine for the minimal tests: nothing happens by itself, every read waits until it
-//! is answered, time is in milliseconds. Reads are answered by hand, or from a picture of the node
+//! A scripted reconciler for minimal tests: nothing happens by itself, every read waits until it is
+//! answered, and time is in milliseconds. Reads are answered by hand, or from a model of the node
 //! (`node`, `settle`, `run`).
 
 use std::collections::{BTreeMap, VecDeque};
@@ -19,14 +19,14 @@ const WALL: i64 = 1_700_000_000_000_000_000;
 pub(crate) struct Script {
     pub(crate) machine: Reconciler,
     now: u64,
-    /// What the runtime would show, for the reads that `settle` answers.
+    /// The model of the node, for the reads that `settle` answers.
     pub(crate) node: Vec<Report>,
-    /// How far our wall clock has stepped, in milliseconds.
+    /// How far the local wall clock has stepped, in milliseconds.
     pub(crate) stepped: i64,
     lists: VecDeque<(Ticket, u64, KnownIds)>,
     inspections: VecDeque<Asked>,
     readings: VecDeque<(Ticket, Id)>,
-    /// The ids that the inspections were asked for with.
+    /// The ids that the inspection requests named.
     pub(crate) held: Vec<Vec<HeldId>>,
     versions: VecDeque<Ticket>,
     /// What was announced: type, id (or pod), incarnation, exit code.
@@ -35,25 +35,25 @@ pub(crate) struct Script {
     pub(crate) answers: Vec<(WaiterId, Result<PodView, CallError>)>,
     pub(crate) published: Vec<PodView>,
     pub(crate) withdrawn: Vec<PodUid>,
-    /// How many events had been announced when it was synced.
+    /// How many events had been announced before `Synced`.
     pub(crate) synced_after: Option<usize>,
-    /// Pods whose end some list has confirmed.
+    /// Pods whose end a list has confirmed.
     pub(crate) swept: Vec<PodUid>,
     pub(crate) cancelled: Vec<Ticket>,
-    /// The terminal records last published, of whatever pod.
+    /// The terminal records last published, of any pod.
     pub(crate) ends: Vec<TerminalRecord>,
-    /// Those of each pod.
+    /// The terminal records of each pod.
     pub(crate) ends_of: BTreeMap<PodUid, Vec<TerminalRecord>>,
     cache: BTreeMap<PodUid, PodView>,
     pub(crate) swept_as_of: Option<Instant>,
-    /// Ids that `node` shows and whose status call says NotFound.
+    /// Ids that `node` shows and whose status call returns NotFound.
     pub(crate) hidden: Vec<Id>,
-    /// Lists are answered with all rows decoded as a whole, whatever the request named.
+    /// Lists are answered with all rows fully decoded, whatever the request named.
     pub(crate) decodes_all_rows: bool,
     waiters: u64,
 }
 
-/// An inspection that is wanted.
+/// A requested inspection.
 #[derive(Clone)]
 struct Asked {
     ticket: Ticket,
@@ -105,7 +105,7 @@ impl Script {
         script
     }
 
-    /// One whose stream stands, confirmed, over an empty node.
+    /// A reconciler whose stream is confirmed, on an empty node.
     pub(crate) fn confirmed() -> Self {
         Self::confirmed_with(Settings::default())
     }
@@ -126,7 +126,7 @@ impl Script {
         Instant::from_nanos(self.now)
     }
 
-    /// Time passes; what falls due is done, and no read is answered.
+    /// Time passes and timers run; no read is answered.
     pub(crate) fn pass(&mut self, ms: u64) {
         let end = self.now + ms * 1_000_000;
         while let Some(due) = self
@@ -142,7 +142,7 @@ impl Script {
         self.now = end;
     }
 
-    /// Time passes; every list is answered with these rows, every inspection with `found`.
+    /// Time passes; every list returns these rows, every inspection returns `found`.
     pub(crate) fn pass_reading(&mut self, ms: u64, rows: &[Report], found: &[Report]) {
         for _ in 0..ms {
             self.pass(1);
@@ -155,7 +155,7 @@ impl Script {
         }
     }
 
-    /// Time passes; every read is answered as the node is now.
+    /// Time passes; every read is answered from the model of the node.
     pub(crate) fn run(&mut self, ms: u64) {
         let end = self.now + ms * 1_000_000;
         loop {
@@ -170,7 +170,7 @@ impl Script {
         self.now = self.now.max(end);
     }
 
-    /// Answers every read that is wanted, and those that follow from that, as the node is now.
+    /// Answers every requested read, and those that follow from it, from the model of the node.
     pub(crate) fn settle(&mut self) {
         loop {
             if !self.lists.is_empty() {
@@ -196,7 +196,7 @@ impl Script {
         }
     }
 
-    /// `relist_now`: somebody asks for a list.
+    /// `relist_now`.
     pub(crate) fn relist(&mut self) {
         self.ask(Reconciler::relist_now);
     }
@@ -248,7 +248,7 @@ impl Script {
         self.stamped(0, event, id, sandbox, containers);
     }
 
-    /// An event whose stamp is so many milliseconds from now.
+    /// An event with a timestamp this many milliseconds from now.
     pub(crate) fn stamped(
         &mut self,
         ms: i64,
@@ -266,7 +266,7 @@ impl Script {
         });
     }
 
-    /// An event as it is, whatever its stamp.
+    /// An event as it is, with any timestamp.
     pub(crate) fn deliver(&mut self, event: RuntimeEvent) {
         let (arrived, wall) = (self.now(), self.wall());
         self.machine.handle_event(
@@ -281,12 +281,12 @@ impl Script {
         self.pass(1);
     }
 
-    /// Answers the oldest list that is wanted: begun when it was asked for.
+    /// Answers the oldest requested list, which began when it was requested.
     pub(crate) fn list(&mut self, rows: &[Report]) {
         self.list_ends(Ok(rows.to_vec()));
     }
 
-    /// A list is asked for and answered.
+    /// Requests a list and answers it.
     pub(crate) fn relist_shows(&mut self, rows: &[Report]) {
         self.machine.relist_now(self.now(), WaiterId::new(77));
         self.drain();
@@ -317,12 +317,12 @@ impl Script {
         self.drain();
     }
 
-    /// Answers the oldest inspection that is wanted: begun when it was asked for.
+    /// Answers the oldest requested inspection, which began when it was requested.
     pub(crate) fn inspect(&mut self, found: &[Report], gone: &[&str]) {
         self.inspect_unsettled(found, gone, &[]);
     }
 
-    /// The same; of these rows the status calls said NotFound.
+    /// The same; the status calls of these rows returned NotFound.
     pub(crate) fn inspect_unsettled(
         &mut self,
         found: &[Report],
@@ -343,7 +343,7 @@ impl Script {
         self.inspection_ends(read);
     }
 
-    /// Answers the oldest inspection that is wanted with this, but for ticket and stamps.
+    /// Answers the oldest requested inspection with this, except for ticket and stamps.
     pub(crate) fn inspected(&mut self, read: Inspection) {
         self.inspection_ends(read);
     }
@@ -363,7 +363,7 @@ impl Script {
         self.drain();
     }
 
-    /// Answers the single read that is wanted.
+    /// Answers the requested status call.
     pub(crate) fn read(&mut self, report: Report) {
         self.read_ends(Ok(report));
     }
@@ -426,19 +426,19 @@ impl Script {
         waiter
     }
 
-    /// What that waiter was answered with, if it was.
+    /// The answer to that waiter, if there is one.
     pub(crate) fn answer_of(&self, waiter: WaiterId) -> Option<&Result<PodView, CallError>> {
         let answer = self.answers.iter().find(|(w, _)| *w == waiter);
         answer.map(|(_, answer)| answer)
     }
 
-    /// The view that it was answered with.
+    /// The view in the answer to that waiter.
     pub(crate) fn view_for(&self, waiter: WaiterId) -> PodView {
         let answer = self.answer_of(waiter).expect("it is answered");
         answer.clone().expect("a view")
     }
 
-    /// What the cache shows.
+    /// The view of the pod in the cache.
     pub(crate) fn get(&self, pod: &str) -> PodView {
         let nothing = || PodView::new(nothing(&pod.into()), self.swept_as_of, None);
         self.cache.get(pod).cloned().unwrap_or_else(nothing)
@@ -464,7 +464,7 @@ impl Script {
         WallTime::from_nanos(WALL + self.now as i64 + self.stepped * 1_000_000)
     }
 
-    /// Time passes until a probe asks for a status; of which id. Lists are answered.
+    /// Time passes until a probe requests a status. Returns its id. Lists are answered.
     pub(crate) fn next_probe(&mut self) -> String {
         loop {
             if let Some(id) = self.read_wanted_of() {
@@ -480,7 +480,7 @@ impl Script {
         }
     }
 
-    /// The runtime answers the probe as the node is now.
+    /// The probe is answered from the model of the node.
     pub(crate) fn probe_answers(&mut self) {
         let id = self.read_wanted_of().expect("a status was asked for");
         let found = self.node.iter().find(|r| r.id == id).cloned();
@@ -595,7 +595,7 @@ fn row(report: &Report) -> Report {
     }
 }
 
-/// The deadline of a list, as the machine asks for it.
+/// The deadline of the list that the reconciler requests.
 pub(crate) fn list_deadline(machine: &mut Reconciler) -> Option<Duration> {
     while let Some(output) = machine.poll_output() {
         if let Output::List { deadline, .. } = output {
@@ -609,14 +609,14 @@ pub(crate) fn sandbox(id: &str, pod: &str, shown: ReportedState) -> Report {
     report(Kind::Sandbox, id, pod, shown)
 }
 
-/// A container in the sandbox "s" as a list row shows it.
+/// A list row of a container in the sandbox "s".
 pub(crate) fn container(id: &str, pod: &str, shown: ReportedState) -> Report {
     let mut report = report(Kind::Container, id, pod, shown);
     report.identity.sandbox = Some("s".into());
     report
 }
 
-/// A container as its status shows it: that does not say which sandbox it is in.
+/// A container status, which does not name the sandbox.
 pub(crate) fn status(id: &str, pod: &str, shown: ReportedState) -> Report {
     report(Kind::Container, id, pod, shown)
 }
@@ -634,7 +634,7 @@ pub(crate) fn exited(id: &str, pod: &str, code: i32, reason: &str) -> Report {
     }
 }
 
-/// A report of which only id and state are there.
+/// A report with id and state only.
 pub(crate) fn nameless(mut report: Report) -> Report {
     report.identity = Identity {
         unlabelled: true,

@@ -1,5 +1,5 @@
-//! A scripted stepper: the machine, a picture of the node from which its reads are answered, and
-//! the cache that follows from what it wants done. Time is a counter; nothing happens by itself.
+//! A scripted stepper: the reconciler, a model of the node from which its reads are answered, and
+//! the cache that follows from its outputs. Time is a counter; nothing happens by itself.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -62,12 +62,12 @@ pub(crate) fn ips(mut report: Report, ips: &[&str]) -> Report {
     report
 }
 
-/// A failure of the runtime's own.
+/// An error of the runtime.
 pub(crate) fn failure(what: &str) -> CallError {
     CallError::new("ContainerStatus", CallErrorKind::Failed, what)
 }
 
-/// What the runtime would show. A list row shows no details, a status all.
+/// The model of the node. A list row has no details, a status has all.
 #[derive(Default)]
 pub(crate) struct Picture {
     pub(crate) shows: Vec<Report>,
@@ -95,7 +95,7 @@ impl Picture {
     }
 }
 
-/// A read that was asked for and is not answered yet.
+/// A requested read that is not answered yet.
 pub(crate) enum Asked {
     List {
         ticket: Ticket,
@@ -113,9 +113,9 @@ pub(crate) struct Stepper {
     pub(crate) machine: Reconciler,
     pub(crate) now: Instant,
     pub(crate) node: Picture,
-    /// Reads that are not answered yet, in the order in which they were asked for.
+    /// Unanswered reads, in the order in which they were requested.
     pub(crate) asked: VecDeque<Asked>,
-    /// All reads asked for: `list`, or `p1 (changed)`.
+    /// All requested reads: `list`, or `p1 (changed)`.
     reads: Vec<String>,
     cache: BTreeMap<PodUid, PodView>,
     swept: Option<Instant>,
@@ -153,7 +153,7 @@ impl Stepper {
         stepper
     }
 
-    /// Does what the machine wants done, but for the reads.
+    /// Performs the outputs, except the reads.
     fn take(&mut self) {
         let at = self.now;
         while let Some(output) = self.machine.poll_output() {
@@ -206,8 +206,8 @@ impl Stepper {
         }
     }
 
-    /// Notes an announcement. The cache must show it already, and an id dies before it is
-    /// removed and says nothing twice (law 9).
+    /// Records an announcement. The cache must show it already; an id must die before it is
+    /// removed, and announce nothing twice (invariant 9).
     fn announce(&mut self, event: PodLifecycleEvent) {
         use LifecycleType::{ContainerDied, ContainerRemoved, ContainerStarted};
         if let Some(subject) = &event.subject {
@@ -241,7 +241,7 @@ impl Stepper {
         self.announced.push(event);
     }
 
-    /// Answers the read that was asked for first; it began when it was asked for.
+    /// Answers the oldest read, which began when it was requested.
     pub(crate) fn answer_next(&mut self) {
         let asked = self.asked.pop_front().expect("nothing is asked for");
         self.now = self.now.after(MS);
@@ -280,7 +280,7 @@ impl Stepper {
         self.take();
     }
 
-    /// Answers the oldest read of that pod that was asked for, before all others.
+    /// Answers the oldest read of that pod before all others.
     pub(crate) fn answer(&mut self, pod: &str) {
         let of_pod =
             |asked: &Asked| matches!(asked, Asked::Inspect { uid, .. } if uid.as_str() == pod);
@@ -290,14 +290,14 @@ impl Stepper {
         self.answer_next();
     }
 
-    /// Answers all that was and will be asked for, at once.
+    /// Answers all requested reads, and those that follow, at once.
     pub(crate) fn settle(&mut self) {
         while !self.asked.is_empty() {
             self.answer_next();
         }
     }
 
-    /// Up to the next full list; it and all that follows from it is answered.
+    /// Lets time pass up to the next full list, and answers it and all that follows from it.
     pub(crate) fn relist(&mut self) {
         let is_list = |asked: &Asked| matches!(asked, Asked::List { .. });
         for _ in 0..1000 {
@@ -310,12 +310,12 @@ impl Stepper {
         panic!("no list is ever due");
     }
 
-    /// Lets time pass. Reads that are asked for meanwhile are not answered.
+    /// Lets time pass. Reads that are requested meanwhile are not answered.
     pub(crate) fn pass(&mut self, time: Duration) {
         self.walk(time, false);
     }
 
-    /// Lets time pass. Reads that are asked for are answered at once.
+    /// Lets time pass. Reads that are requested are answered at once.
     pub(crate) fn run(&mut self, time: Duration) {
         self.walk(time, true);
     }
@@ -366,18 +366,18 @@ impl Stepper {
         id
     }
 
-    /// What the waiter was answered with, if it was.
+    /// The answer to the waiter, if there is one.
     pub(crate) fn answer_of(&self, waiter: WaiterId) -> Option<&Result<PodView, CallError>> {
         self.answers.get(&waiter)
     }
 
-    /// The view that the waiter was answered with.
+    /// The view in the answer to the waiter.
     pub(crate) fn view_of(&self, waiter: WaiterId) -> PodView {
         let answer = self.answer_of(waiter).expect("no answer yet");
         answer.clone().expect("an answer")
     }
 
-    /// What the cache shows.
+    /// The view in the cache.
     pub(crate) fn get(&self, pod: &str) -> PodView {
         let uid = PodUid::from(pod);
         let none = || PodView::new(nothing(&uid), self.swept, None);
@@ -388,20 +388,20 @@ impl Stepper {
         self.machine.health(self.now)
     }
 
-    /// The announcements since this was last asked, in order.
+    /// The announcements since the last call, in order.
     pub(crate) fn announcements(&mut self) -> Vec<PodLifecycleEvent> {
         std::mem::take(&mut self.announced)
     }
 
-    /// The same as `p1 Died c1`, sorted: pods are in no order. The order of one id is checked
-    /// when it is announced.
+    /// The same as `p1 Died c1`, sorted, because the order of pods is undefined. The order within
+    /// one id is checked when it is announced.
     pub(crate) fn said(&mut self) -> Vec<String> {
         let mut said: Vec<_> = self.announcements().iter().map(in_short).collect();
         said.sort();
         said
     }
 
-    /// The reads asked for since this was last asked, in order.
+    /// The reads requested since the last call, in order.
     pub(crate) fn reads(&mut self) -> Vec<String> {
         std::mem::take(&mut self.reads)
     }

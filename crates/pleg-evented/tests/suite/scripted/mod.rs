@@ -1,4 +1,4 @@
-//! A runtime that follows a script, and a reader that reads it. No gRPC, paused time.
+//! A runtime that follows a script, and a reader of it. No gRPC, paused time.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -20,14 +20,14 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// What becomes of one attempt to connect.
+/// The result of one dial.
 pub(crate) enum Dial {
     Fails(CallErrorKind),
     Hangs,
     Opens(Vec<Step>),
 }
 
-/// What happens on a stream; it ends with OK after the last step.
+/// A step of a stream. The stream ends with OK after the last step.
 #[derive(Clone)]
 pub(crate) enum Step {
     Wait(Duration),
@@ -43,7 +43,7 @@ pub(crate) fn silence() -> Dial {
     Dial::Opens(vec![Step::Silence])
 }
 
-/// A stream that stands so long and then ends with OK.
+/// A stream that is open this long and then ends with OK.
 pub(crate) fn lives(millis: u64) -> Dial {
     Dial::Opens(vec![Step::Wait(Duration::from_millis(millis))])
 }
@@ -62,17 +62,17 @@ pub(crate) fn event(id: &str, event: EventType) -> RuntimeEvent {
     }
 }
 
-/// Follows the script, then lets every stream be silent.
+/// Follows the script. After its end, every stream is silent.
 pub(crate) struct Scripted {
     clock: Clock,
     script: Mutex<VecDeque<Dial>>,
     /// When each attempt was made.
     dials: Mutex<Vec<Instant>>,
-    /// How many streams are held by somebody.
+    /// How many streams exist.
     held: Arc<AtomicUsize>,
 }
 
-/// Counts itself while it lives.
+/// Counts itself while it exists.
 struct Held(Arc<AtomicUsize>);
 
 impl Held {
@@ -160,7 +160,7 @@ impl Runtime for Scripted {
     }
 }
 
-/// A reader at work on a scripted runtime.
+/// A reader on a scripted runtime.
 pub(crate) struct Bench {
     pub(crate) clock: Clock,
     pub(crate) began: Instant,
@@ -223,7 +223,7 @@ impl Bench {
         }
     }
 
-    /// Takes observations until so many attempts have been made; when, in milliseconds.
+    /// Takes observations until this many attempts were made. Returns when, in milliseconds.
     pub(crate) async fn attempts(&mut self, count: usize) -> Vec<u128> {
         while self.runtime.dials.lock().unwrap().len() < count {
             self.next().await;
@@ -240,13 +240,13 @@ impl Bench {
             .collect()
     }
 
-    /// Lets so much time pass without taking anything.
+    /// Lets this much time pass without taking anything.
     pub(crate) async fn idle(&self, millis: u64) {
         let until = self.clock.now().after(Duration::from_millis(millis));
         self.clock.sleep_until(until).await;
     }
 
-    /// Shuts down; the reader must end without any time passing and leave nothing behind.
+    /// Shuts down. The reader must end without any time passing and leave no task or stream.
     pub(crate) async fn stop(self) {
         let at = self.clock.now();
         self.shutdown.cancel();

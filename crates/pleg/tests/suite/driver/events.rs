@@ -1,5 +1,5 @@
-//! Announcements, end to end: what happens in the runtime arrives at subscribers, and the cache
-//! shows it already.
+//! Announcements, end to end: a change in the runtime reaches the subscribers, and the cache shows
+//! it already.
 
 use pleg::core::{
     ContainerState, EventType, Kind, LifecycleType, PodLifecycleEvent, Report, ReportedState,
@@ -13,7 +13,7 @@ use crate::support::{
 
 use EventType::{Created, Deleted, Started, Stopped};
 
-/// What the cache shows of the subject: its state in short.
+/// A short form of the subject's state in the cache.
 fn cached(pleg: &Pleg, event: &PodLifecycleEvent) -> &'static str {
     let status = pleg.get(&event.uid).status;
     let subject = event.subject.as_ref().expect("of an id");
@@ -28,10 +28,10 @@ fn cached(pleg: &Pleg, event: &PodLifecycleEvent) -> &'static str {
     }
 }
 
-/// A life on the stream: each step is announced at once, in order, after the cache was written,
-/// and costs no call.
+/// The events of one container: each is announced at once, in order, after the cache was written,
+/// and causes no call.
 #[tokio::test(start_paused = true)]
-async fn a_life_is_announced_as_it_happens() {
+async fn events_of_a_container_are_announced_in_order() {
     let node = Node::new();
     let pleg = synced(&node, Settings::default()).await;
     let mut subscription = pleg.subscribe();
@@ -130,7 +130,7 @@ async fn a_life_is_announced_as_it_happens() {
 
 /// What exists at the start is announced first, from lists, after its inspection.
 #[tokio::test(start_paused = true)]
-async fn what_exists_at_the_start_is_announced_first() {
+async fn ids_that_exist_at_the_start_are_announced_first() {
     let node = Node::new();
     node.run_pod("p");
     node.put(exited("p", "old", 7));
@@ -159,9 +159,9 @@ async fn what_exists_at_the_start_is_announced_first() {
     assert!(drain(&mut subscription).is_empty());
 }
 
-/// Several subscribers each get all of it; one that comes later gets what comes later.
+/// Several subscribers each get every event; a later one gets the later events.
 #[tokio::test(start_paused = true)]
-async fn every_subscriber_gets_everything() {
+async fn every_subscriber_gets_every_event() {
     let node = Node::new();
     let pleg = synced(&node, Settings::default()).await;
     let mut early = [pleg.subscribe(), pleg.subscribe()];
@@ -177,10 +177,10 @@ async fn every_subscriber_gets_everything() {
     }
 }
 
-/// An exit whose reason comes late (containerd before 2.3 sends the event before it learns of the
-/// OOM kill) is read once, 2 s later, and announced as a PodSync.
+/// The reason of an exit may arrive late (containerd before 2.3 sends the event before it learns of
+/// the OOM kill): the status is read once, 2 s later, and the change is announced as PodSync.
 #[tokio::test(start_paused = true)]
-async fn a_reason_that_comes_late_is_read_once() {
+async fn late_exit_reason_is_read_once() {
     let node = Node::new();
     node.run_pod("p");
     let pleg = synced(&node, Settings::default()).await;
@@ -201,10 +201,10 @@ async fn a_reason_that_comes_late_is_read_once() {
     assert_eq!(pleg.counters().exit_reads, 1);
 }
 
-/// A subscriber that takes nothing while one name ends more often than is kept is told so first;
-/// then come the last three ends. One that keeps up is not.
+/// A subscriber that takes nothing while a container name ends more often than the bound gets
+/// `Lagged` first, then the last three ends. A subscriber that keeps up gets no `Lagged`.
 #[tokio::test(start_paused = true)]
-async fn one_that_lags_behind_what_is_kept_is_told() {
+async fn subscriber_beyond_the_bound_gets_lagged() {
     const LIVES: u64 = 1500;
     let node = Node::new();
     let pleg = synced(&node, Settings::default()).await;

@@ -16,7 +16,7 @@ use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope};
 
 use crate::support::*;
 
-/// The node, whose first stream panics with its first event.
+/// A node whose first stream panics at its first event.
 struct Panics(Node, Arc<AtomicUsize>);
 
 struct Events(<Node as Runtime>::Events, Arc<AtomicUsize>);
@@ -92,7 +92,7 @@ async fn a6_stream_that_panics_is_subscribed_again() {
     assert!(took < SECOND, "events arrive again: {took:?}");
 }
 
-/// The tokio runtime on which the generator ran is gone; a consumer on another one waits.
+/// The tokio runtime of the generator is dropped while a consumer on another one waits.
 #[test]
 fn a8_dropped_tokio_runtime_ends_subscriptions() {
     let one = tokio::runtime::Builder::new_multi_thread()
@@ -178,7 +178,7 @@ async fn a7_event_during_an_inspection_does_not_hide_a_resize() {
     assert_eq!(memory(&pleg.get(&"p1".into()), "p1-c"), 400);
 }
 
-/// The runtime is away for a minute, while workers ask for each pod every ten seconds.
+/// The runtime is down for a minute, while workers ask for each pod every ten seconds.
 #[tokio::test(start_paused = true)]
 async fn a4_deaths_in_an_outage_are_announced_within_two_seconds_of_its_end() {
     let uid = |n: usize| format!("p{n}");
@@ -219,7 +219,7 @@ async fn a4_deaths_in_an_outage_are_announced_within_two_seconds_of_its_end() {
     assert!(took <= 2 * SECOND, "{took:?}");
 }
 
-/// The stream stands and reports nothing any more. A new call would be served.
+/// The stream is open but reports nothing any more. A new call would work.
 #[tokio::test(start_paused = true)]
 async fn a14_silent_stream_is_subscribed_again() {
     let node = Node::new();

@@ -1,4 +1,4 @@
-//! The generator's own life: start, what it refuses, what it keeps, and its end.
+//! Start, validation of settings, terminal records, health, and the end of the generator.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::support::{
 
 /// A shutdown drops every call, leaves no task, and ends subscriptions after what was announced.
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_leaves_nothing() {
+async fn shutdown_ends_all_calls_tasks_and_subscriptions() {
     for mode in [Mode::Evented, Mode::Polling] {
         let node = Node::new();
         node.run_pod("p");
@@ -41,20 +41,21 @@ async fn a_shutdown_leaves_nothing() {
         assert!(fifo.try_next().is_some());
         assert!(fifo.try_next().is_some());
         assert_eq!(soon(fifo.next()).await, None);
-        // Again, by another handle; and a subscription after the end has ended.
+        // A second shutdown through another handle returns; a subscription made after the end has
+        // ended.
         soon(pleg.clone().shutdown()).await;
         assert_eq!(soon(pleg.subscribe().next()).await, None);
     }
 }
 
-/// The same on several threads, where a call may take its time to be dropped.
+/// The same on several threads, with a call that takes a while to drop.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shutdown_waits_for_what_it_drops() {
+async fn shutdown_waits_for_dropped_calls() {
     let node = Node::new();
     node.run_pod("p");
     let pleg = Pleg::builder(node.clone()).spawn().unwrap();
     pleg.wait_until_synced().await.unwrap();
-    // Lists, too: one that began just now might answer before anything is read.
+    // Lists are blocked, too: otherwise one in flight might answer first.
     node.hang(Op::List);
     node.hang(pod("p"));
     let (pleg_of_task, now) = (pleg.clone(), pleg.now());
@@ -68,9 +69,9 @@ async fn a_shutdown_waits_for_what_it_drops() {
     assert_eq!(pleg.health().ready(), Err(pleg::NotReady::Closed));
 }
 
-/// Dropping the last handle ends everything.
+/// Dropping the last handle stops the generator.
 #[tokio::test(start_paused = true)]
-async fn dropping_the_last_handle_ends_everything() {
+async fn dropping_the_last_handle_ends_the_generator() {
     for mode in [Mode::Evented, Mode::Polling] {
         let node = Node::new();
         node.run_pod("p");
@@ -95,13 +96,13 @@ async fn dropping_the_last_handle_ends_everything() {
     }
 }
 
-/// Whoever watches the health is woken by what is new, and by the end.
+/// A watcher of the health is woken by changes and by the end.
 #[tokio::test(start_paused = true)]
 async fn health_is_watched() {
     let node = Node::new();
     let pleg = synced(&node, rarely()).await;
     let mut health = pleg.health();
-    // What was written before counts as news to a new watch.
+    // A new watch does not report what was written before it.
     soon(health.changed()).await;
     for _ in 0..10 {
         let listed = health.current().last_list;
@@ -115,9 +116,9 @@ async fn health_is_watched() {
     assert_eq!(health.current().list_error, None);
 }
 
-/// It waits for its runtime for ever: nothing answers at first.
+/// The generator waits for its runtime for ever; nothing answers at first.
 #[tokio::test(start_paused = true)]
-async fn a_runtime_may_come_late() {
+async fn generator_waits_for_a_runtime_that_starts_later() {
     let node = Node::new();
     node.run_pod("p");
     node.fail(Op::List, pleg::core::CallErrorKind::Unavailable);
@@ -133,9 +134,9 @@ async fn a_runtime_may_come_late() {
     until(&pleg, || node.streams() == 1).await;
 }
 
-/// Synced means: a complete list was read and everything that it showed was inspected, or tried.
+/// Synced: a complete list was read, and each pod in it was inspected or failed once.
 #[tokio::test(start_paused = true)]
-async fn synced_means_listed_and_inspected() {
+async fn synced_after_the_first_list_and_its_inspections() {
     let node = Node::new();
     ["p", "q"].iter().for_each(|uid| node.run_pod(uid));
     node.put(exited("q", "old", 4));
@@ -161,7 +162,7 @@ async fn synced_means_listed_and_inspected() {
     assert_eq!(status.container("old").unwrap().details.exit_code, Some(4));
     assert_eq!(soon(pleg.wait_until_synced()).await, Ok(()), "and stays so");
 
-    // One pod that cannot be inspected keeps nobody waiting for more than its deadline.
+    // One pod that cannot be inspected delays it by at most its deadline.
     let node = Node::new();
     node.run_pod("p");
     node.hang(pod("p"));
@@ -185,15 +186,15 @@ async fn synced_means_listed_and_inspected() {
     assert_eq!(soon(synced).await.unwrap(), Err(WaitError::Closed));
 }
 
-/// How a container ended is kept beyond its removal, until it is acknowledged or its pod is gone
-/// for ten minutes.
+/// A terminal record is kept after the removal, until it is acknowledged or its pod is gone for ten
+/// minutes.
 #[tokio::test(start_paused = true)]
-async fn ends_are_kept_until_they_are_acknowledged() {
+async fn terminal_records_are_kept_until_acknowledged() {
     let node = Node::new();
     let pleg = synced(&node, Settings::default()).await;
     let uid = "p".into();
     node.put_and_tell(sandbox("p", ReportedState::Running), EventType::Started);
-    // Five lives of one name: the last three are kept.
+    // Five ends of one name: the last three are kept.
     for n in 0..5 {
         let named = |mut report: pleg::core::Report| {
             report.identity.name = Some("app".into());
@@ -244,7 +245,7 @@ async fn ends_are_kept_until_they_are_acknowledged() {
     assert!(pleg.terminal_records(&uid).is_empty());
 }
 
-/// Settings that cannot be used are refused with the setting, what it is, and the rule.
+/// Invalid settings are rejected with the setting, its value and the rule.
 #[tokio::test(start_paused = true)]
 async fn invalid_settings_are_refused() {
     let node = Node::new();
@@ -285,7 +286,7 @@ async fn invalid_settings_are_refused() {
     assert!(node.is_let_go());
 }
 
-/// Polling mode lives without any stream: it never asks for one.
+/// Polling mode never subscribes.
 #[tokio::test(start_paused = true)]
 async fn polling_never_subscribes() {
     let node = Node::new();

@@ -5,8 +5,8 @@ use pleg::{RelistError, WaitError};
 
 use crate::support::{MS, Node, Op, SECOND, drain, error, exited, pass, pod, rarely, soon, synced};
 
-/// A relist of a pod announces what it finds; a reinspection that finds nothing new announces
-/// PodSync; both work for a uid that was never heard of.
+/// A relist of a pod announces what it finds. A reinspection that finds nothing new announces
+/// PodSync. Both work for an unknown uid.
 #[tokio::test(start_paused = true)]
 async fn pods_are_read_when_asked_for() {
     let node = Node::new();
@@ -36,7 +36,7 @@ async fn pods_are_read_when_asked_for() {
     assert_eq!(counters.inspections_by_cause[Cause::Reinspect as usize], 2);
 }
 
-/// A full list is made at once, and says how it went.
+/// A full list runs at once, and its result is returned.
 #[tokio::test(start_paused = true)]
 async fn the_node_is_listed_when_asked_for() {
     let node = Node::new();
@@ -59,7 +59,7 @@ async fn the_node_is_listed_when_asked_for() {
     assert_eq!(pleg.snapshot().len(), 1, "a failed list says nothing");
 }
 
-/// Requests of one moment share one read; one that is under way serves none of them.
+/// Requests made at the same time share one read; a read in flight serves none of them.
 #[tokio::test(start_paused = true)]
 async fn requests_are_coalesced() {
     let node = Node::new();
@@ -90,7 +90,7 @@ async fn requests_are_coalesced() {
     }
     assert_eq!(node.asked(&pod("p")) - reads, 2);
     assert_eq!(drain(&mut subscription), ["p PodSync"]);
-    // A request whose read fails says so.
+    // A request whose read fails returns the error.
     node.fail(pod("p"), CallErrorKind::Failed);
     let failed = soon(request(true)).await.unwrap();
     assert!(matches!(failed, Err(WaitError::Read { error: why, .. })

@@ -1,11 +1,11 @@
-//! Subscriptions: of all pods and of one, and what existed at the start.
+//! Subscriptions of all pods and of one pod, `initial` marks and `Synced`.
 
 use pleg::core::{EventType, LifecycleType, ReportedState, Settings};
 use pleg::{Delivery, Pleg};
 
 use crate::support::{Node, drain, in_short, next, sandbox, soon, synced};
 
-/// What exists at the start comes first, marked; then `Synced`; then what happens.
+/// Events of what exists at the start come first, marked; then `Synced`; then later events.
 #[tokio::test(start_paused = true)]
 async fn synced_is_delivered_between_initial_and_later_events() {
     let node = Node::new();
@@ -26,7 +26,7 @@ async fn synced_is_delivered_between_initial_and_later_events() {
     pleg.shutdown().await;
 }
 
-/// Nothing that existed before is announced to one who comes later: it is synced at once.
+/// A late subscriber gets `Synced` at once, and no events from before.
 #[tokio::test(start_paused = true)]
 async fn late_subscriber_is_synced_at_once() {
     let node = Node::new();
@@ -37,7 +37,7 @@ async fn late_subscriber_is_synced_at_once() {
     assert_eq!(subscription.try_next(), None);
 }
 
-/// A subscription of one pod, made before the pod exists, delivers what happens to it alone.
+/// A subscription of one pod, made before the pod exists, delivers the events of that pod only.
 #[tokio::test(start_paused = true)]
 async fn subscription_of_one_pod_delivers_that_pod_alone() {
     let node = Node::new();
@@ -56,7 +56,7 @@ async fn subscription_of_one_pod_delivers_that_pod_alone() {
     assert_eq!(drain(&mut of_q), ["q Started q-s"]);
 }
 
-/// Ended subscriptions of pods that come and go are not kept; those that are held go on.
+/// Ended subscriptions of pods are dropped; others continue.
 #[tokio::test(start_paused = true)]
 async fn ended_subscriptions_of_pods_are_forgotten() {
     let node = Node::new();

@@ -1,4 +1,4 @@
-//! When the runtime is in trouble: hung pods, hung lists, lost streams, and what health says.
+//! Failures of the runtime: hung pods, hung lists, lost streams, and what health reports.
 
 use pleg::core::{
     CallErrorKind, Degraded, EventType, Mode, NotReady, ReportedState, Source, StreamEnd,
@@ -27,16 +27,17 @@ fn polling() -> pleg::core::Settings {
     settings(|s| s.mode = Mode::Polling)
 }
 
-/// Law 11: a pod whose reads hang delays nobody; its waiter gets the error after 5 s, its last
-/// good status stays beside the error, and it is reported within 3 s without unreadying the node.
+/// Invariant 11: a pod whose reads hang does not delay other pods. Its waiter gets the error after
+/// 5 s, its last good status stays beside the error, and it is reported within 3 s. The node stays
+/// ready.
 #[tokio::test(start_paused = true)]
-async fn a_hung_pod_is_one_hung_pod() {
+async fn hung_pod_does_not_delay_other_pods() {
     let node = Node::new();
     (0..12).for_each(|n| node.run_pod(&format!("p{n}")));
     let pleg = synced(&node, polling()).await;
     pass(&pleg, SECOND).await;
     let good = pleg.get(&"p0".into());
-    // More of them than slots.
+    // More hung pods than slots.
     let hung: Vec<_> = (0..11).map(|n| format!("p{n}")).collect();
     hung.iter().for_each(|uid| node.hang(pod(uid)));
     let asked = pleg.now();
@@ -79,16 +80,17 @@ async fn a_hung_pod_is_one_hung_pod() {
     assert_eq!(view.status.containers, good.status.containers);
     assert!(is_degraded(&pleg, "pods_failing"));
     assert_eq!(pleg.health().ready(), Ok(()));
-    // Lists went on meanwhile, and it heals by itself.
+    // Lists continued meanwhile, and the pod recovers by itself.
     assert!(node.asked(&Op::List) >= 5);
     hung.iter().for_each(|uid| node.unhang(&pod(uid)));
     until(&pleg, || degraded(&pleg).is_empty()).await;
     assert_eq!(pleg.get(&"p0".into()).status, good.status);
 }
 
-/// At most so many inspections are overdue; then the oldest is given up, as failed.
+/// The number of overdue inspections is bounded; beyond it the oldest is cancelled and counts as
+/// failed.
 #[tokio::test(start_paused = true)]
-async fn too_many_hung_pods_cost_the_oldest() {
+async fn too_many_hung_pods_cancel_the_oldest_inspection() {
     let node = Node::new();
     (0..3).for_each(|n| node.run_pod(&format!("p{n}")));
     let few = settings(|s| {
@@ -115,10 +117,10 @@ async fn too_many_hung_pods_cost_the_oldest() {
     assert_eq!(pleg.counters().inspections_cancelled, 1);
 }
 
-/// Law 12: a list that hangs is reported within 3 s; the node stays ready for 3 min, and then says
-/// why not in upstream's words. Afterwards all is well by itself.
+/// Invariant 12: a list that hangs is reported within 3 s. The node stays ready for 3 min, and then
+/// gives the reason in upstream's words. Afterwards it recovers by itself.
 #[tokio::test(start_paused = true)]
-async fn a_hung_list_is_reported_and_does_not_unready() {
+async fn hung_list_is_reported_and_the_node_stays_ready() {
     for mode in [Mode::Evented, Mode::Polling] {
         let node = Node::new();
         node.run_pod("p");
@@ -129,7 +131,7 @@ async fn a_hung_list_is_reported_and_does_not_unready() {
         let began = pleg.now();
         until(&pleg, || is_degraded(&pleg, "list_slow")).await;
         assert!(pleg.now().since(began) <= 3 * SECOND, "{mode:?}");
-        // It times out, is tried again with a longer deadline, and stays reported all the time.
+        // It times out, is repeated with a longer deadline, and stays reported all the time.
         let last = pleg.health().current().last_list.unwrap();
         let mut unready_at = None;
         while unready_at.is_none() {
@@ -156,8 +158,8 @@ async fn a_hung_list_is_reported_and_does_not_unready() {
     }
 }
 
-/// A list that fails is reported at once and tried again after a second; law 10: the first call
-/// that succeeds afterwards brings a list at once.
+/// A failed list is reported at once and repeated after a second. Invariant 10: the first
+/// successful call after it starts a list at once.
 #[tokio::test(start_paused = true)]
 async fn after_an_outage_a_list_runs_with_the_first_call_that_succeeds() {
     let node = Node::new();
@@ -208,7 +210,7 @@ async fn probe_ends_an_outage() {
         pass(&pleg, 3 * SECOND).await;
         node.succeed(&Op::List);
         node.succeed(&Op::Version);
-        // The writer has much to do meanwhile. That keeps no probe from its end.
+        // The writer is busy meanwhile. That does not prevent the probe from ending.
         let back = pleg.now();
         while !degraded(&pleg).is_empty() {
             pleg.acknowledge(&"nothing".into()).await;
@@ -219,7 +221,7 @@ async fn probe_ends_an_outage() {
     }
 }
 
-/// Lists are rare, and the runtime is probed as by default.
+/// A long relist period, and the default probe period.
 fn probing() -> pleg::core::Settings {
     settings(|s| {
         *s = rarely();
@@ -227,9 +229,9 @@ fn probing() -> pleg::core::Settings {
     })
 }
 
-/// Between two lists only a probe can show that the runtime hangs: within 20 s, whether pods exist
-/// or not (invariant 12). It makes no node unready, and is over with the first answer, to whatever
-/// call.
+/// Between two lists only a probe can detect that the runtime hangs: within 20 s, whether or not
+/// pods exist (invariant 12). The node stays ready, and the reason ends with the first answer to
+/// any call.
 #[tokio::test(start_paused = true)]
 async fn frozen_runtime_is_reported_within_20_s() {
     for pods in [vec![], vec!["p", "q"]] {
@@ -262,8 +264,8 @@ async fn frozen_runtime_is_reported_within_20_s() {
     }
 }
 
-/// Status calls of one pod hang between two lists, and the runtime answers otherwise: health names
-/// the pod.
+/// Between two lists the status calls of one pod hang, and the runtime answers all other calls:
+/// health names the pod.
 #[tokio::test(start_paused = true)]
 async fn hanging_status_is_reported_with_its_pod() {
     let node = Node::new();
@@ -271,7 +273,7 @@ async fn hanging_status_is_reported_with_its_pod() {
     let pleg = synced(&node, probing()).await;
     pass(&pleg, 31 * SECOND).await;
     node.hang(pod("q"));
-    // One id is probed each time, and each pod has two.
+    // Each probe reads one id, and each pod has two.
     let took = until(&pleg, || is_degraded(&pleg, "pods_hung")).await;
     assert!(took <= 6 * 15 * SECOND + 5 * SECOND, "{took:?}");
     let reasons = pleg.health().degraded();
@@ -282,8 +284,8 @@ async fn hanging_status_is_reported_with_its_pod() {
     assert_eq!(named, ["q"]);
 }
 
-/// A `Version` that hangs, or that the runtime refuses, is no silence while other calls are
-/// answered.
+/// A `Version` call that hangs or is refused does not mean that the runtime is silent while other
+/// calls are answered.
 #[tokio::test(start_paused = true)]
 async fn version_alone_without_an_answer_is_no_silence() {
     for refused in [true, false] {
@@ -306,9 +308,9 @@ async fn version_alone_without_an_answer_is_no_silence() {
     }
 }
 
-/// A runtime that panics in a call has failed that call, no more.
+/// A call in which the runtime panics counts as a failed call.
 #[tokio::test(start_paused = true)]
-async fn a_call_that_panics_has_failed() {
+async fn panicking_call_counts_as_failed() {
     let node = Node::new();
     ["p", "q"].iter().for_each(|uid| node.run_pod(uid));
     let pleg = synced(&node, polling()).await;
@@ -341,10 +343,10 @@ fn is_confirmed(pleg: &Pleg) -> bool {
     confirmed(&pleg.health().current().stream)
 }
 
-/// Law 10: a stream that is cut is reported, lists run every second until it is back, and then
+/// Invariant 10: a lost stream is reported, lists run every second until it returns, and then
 /// events are used again.
 #[tokio::test(start_paused = true)]
-async fn a_cut_stream_falls_back_to_lists_and_comes_back() {
+async fn lost_stream_is_replaced_by_lists_until_it_returns() {
     let node = Node::new();
     node.run_pod("p");
     let pleg = synced(&node, settings(|_| ())).await;
@@ -401,9 +403,9 @@ async fn a_cut_stream_falls_back_to_lists_and_comes_back() {
     assert_eq!(pleg.counters().missed.iter().sum::<u64>(), 0);
 }
 
-/// Law 12: a call that is late is the first sign, for the very first stream too.
+/// Invariant 12: a first connection that hangs is reported, too.
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_cannot_be_opened_is_reported() {
+async fn stream_that_cannot_be_opened_is_reported() {
     let node = Node::new();
     node.hang(Op::Subscribe);
     let pleg = synced(&node, settings(|_| ())).await;
@@ -415,10 +417,10 @@ async fn a_stream_that_cannot_be_opened_is_reported() {
     assert_eq!(pleg.health().ready(), Ok(()));
 }
 
-/// A stream that the runtime does not offer: lists every second, and the stream is asked for again
-/// every 60 s, for ever.
+/// The runtime offers no stream: lists run every second, and the reader subscribes every 60 s, for
+/// ever.
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_is_not_offered_is_asked_for_again() {
+async fn stream_that_is_not_offered_is_subscribed_again() {
     let node = Node::new();
     node.run_pod("p");
     node.fail(Op::Subscribe, CallErrorKind::Unimplemented);
@@ -437,10 +439,10 @@ async fn a_stream_that_is_not_offered_is_asked_for_again() {
     assert!(took <= MINUTE + 3 * SECOND, "{took:?}");
 }
 
-/// What no event told is found by a list, announced, and counted as missed; the period, which had
-/// grown, is short again.
+/// An event that was not delivered: a list finds the change, it is announced and counted as missed,
+/// and the period, which had grown, is short again.
 #[tokio::test(start_paused = true)]
-async fn a_missed_event_is_found_and_counted() {
+async fn missed_event_is_found_and_counted() {
     let node = Node::new();
     node.run_pod("p");
     let pleg = synced(&node, settings(|_| ())).await;
@@ -466,14 +468,14 @@ async fn a_missed_event_is_found_and_counted() {
     let took = until(&pleg, || pleg.health().current().missed > 0).await;
     assert!((4900 * MS..=5100 * MS).contains(&took), "{took:?}");
     assert_eq!(pleg.counters().missed.iter().sum::<u64>(), 1);
-    // At the miss a list ran at once, and was clean.
+    // At the miss a list ran at once, and found nothing.
     assert_eq!(pleg.health().current().period, 2 * SECOND);
 }
 
-/// On a quiet node the writer's next work is always known. Whoever holds only what a writer wrote
-/// last sees that the work is overdue.
+/// On a quiet node the writer's next work is always known, so a reader of the last published health
+/// sees that work is overdue.
 #[tokio::test(start_paused = true)]
-async fn work_that_is_overdue_makes_the_node_unready() {
+async fn overdue_work_makes_the_node_unready() {
     let node = Node::new();
     node.run_pod("p");
     let pleg = synced(&node, settings(|_| ())).await;

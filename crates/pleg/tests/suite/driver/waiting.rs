@@ -1,4 +1,4 @@
-//! `newer_than`: who waits, which read answers, and what never does.
+//! `newer_than`: which read answers a waiter, and what never answers it.
 
 use std::time::Duration;
 
@@ -19,9 +19,9 @@ async fn one_pod(settings: Settings) -> (Node, Pleg, PodUid) {
     (node, pleg, "p".into())
 }
 
-/// Read your writes: the answer is a read of the pod begun after the instant.
+/// The answer is from a read of the pod begun after the instant.
 #[tokio::test(start_paused = true)]
-async fn the_pod_is_read_and_the_answer_shows_it() {
+async fn newer_than_is_answered_by_a_read() {
     for settings in [Settings::default(), rarely()] {
         let (node, pleg, uid) = one_pod(settings).await;
         let reads = node.asked(&pod("p"));
@@ -36,7 +36,7 @@ async fn the_pod_is_read_and_the_answer_shows_it() {
         // The sandbox has not changed: its status was not read again.
         assert!(view.inspected < view.as_of);
         assert_eq!(node.asked(&pod("p")) - reads, 1);
-        // What was read is there for the next one, at once.
+        // A second caller with the same instant is answered from the cache, at once.
         let before = Instant::from_nanos(after.as_nanos() - 1);
         assert_eq!(
             soon(pleg.newer_than(&uid, before, SECOND)).await.unwrap(),
@@ -46,11 +46,11 @@ async fn the_pod_is_read_and_the_answer_shows_it() {
     }
 }
 
-/// Law 4: no event satisfies a waiter, not even one that reports a removal.
+/// Invariant 4: no event satisfies a waiter, not even one that reports a removal.
 #[tokio::test(start_paused = true)]
-async fn an_event_answers_nobody() {
+async fn event_answers_no_waiter() {
     let (node, pleg, uid) = one_pod(Settings::default()).await;
-    // No read of any kind answers.
+    // No read of any kind answers now.
     node.hang(pod("p"));
     node.hang(Op::List);
     let after = pleg.now();
@@ -79,10 +79,10 @@ async fn an_event_answers_nobody() {
     assert!(view.status.is_nothing() && view.as_of >= Some(after));
 }
 
-/// One read for all who wait and asked before it began; one that is older than an asker does not
-/// serve that one.
+/// One read answers all waiters that asked before it began. It does not answer a waiter that asked
+/// later.
 #[tokio::test(start_paused = true)]
-async fn a_read_is_shared() {
+async fn waiters_share_a_read() {
     let (node, pleg, _) = one_pod(rarely()).await;
     let reads = node.asked(&pod("p"));
     node.hang(pod("p"));
@@ -109,10 +109,10 @@ async fn a_read_is_shared() {
     assert_eq!(node.asked(&pod("p")) - reads, 2);
 }
 
-/// A uid that was never heard of is read for like any other: "as of then, nothing", or what the
+/// An unknown uid is read like any other: the answer is that the pod does not exist, or what the
 /// node has that no list has shown yet.
 #[tokio::test(start_paused = true)]
-async fn an_unheard_of_uid_is_read() {
+async fn unknown_uid_is_read() {
     let (node, pleg, _) = one_pod(rarely()).await;
     let after = pleg.now();
     let view = soon(pleg.newer_than(&"new".into(), after, SECOND))
@@ -133,16 +133,16 @@ async fn an_unheard_of_uid_is_read() {
     assert_eq!(pleg.get(&"new".into()), view);
 }
 
-/// An instant in the future is read for when it comes, not before.
+/// For an instant in the future the pod is read when the instant comes, not before.
 #[tokio::test(start_paused = true)]
-async fn a_future_instant_is_read_for_when_it_comes() {
+async fn waiter_for_a_future_instant_is_read_for_at_that_instant() {
     let (node, pleg, uid) = one_pod(rarely()).await;
     let reads = node.asked(&pod("p"));
     let after = pleg.now().after(5 * SECOND);
     let view = soon(pleg.newer_than(&uid, after, MINUTE)).await.unwrap();
     assert_eq!((view.as_of, pleg.now()), (Some(after), after));
     assert_eq!(node.asked(&pod("p")) - reads, 1);
-    // Whoever gives up before its time is not read for.
+    // Nothing is read for a waiter that was dropped before its instant.
     let after = pleg.now().after(10 * SECOND);
     let gives_up = soon(pleg.newer_than(&uid, after, SECOND)).await;
     assert_eq!(
@@ -153,9 +153,9 @@ async fn a_future_instant_is_read_for_when_it_comes() {
     assert_eq!(node.asked(&pod("p")) - reads, 1);
 }
 
-/// The deadline holds, to the millisecond.
+/// The deadline is exact to the millisecond.
 #[tokio::test(start_paused = true)]
-async fn a_deadline_holds() {
+async fn newer_than_fails_at_its_deadline() {
     let (node, pleg, uid) = one_pod(rarely()).await;
     node.hang(pod("p"));
     for within in [Duration::ZERO, 20 * MS, 3 * SECOND] {
@@ -166,10 +166,10 @@ async fn a_deadline_holds() {
     }
 }
 
-/// The error of its own read, with the last good view beside it; the next one who asks is read
-/// for without awaiting the backoff.
+/// The waiter gets the error of its own read, with the last good view. For the next waiter the pod
+/// is read again without waiting for the backoff.
 #[tokio::test(start_paused = true)]
-async fn a_failed_read_is_an_answer() {
+async fn failed_read_answers_with_the_last_good_view() {
     let (node, pleg, uid) = one_pod(rarely()).await;
     let good = pleg.get(&uid);
     node.fail(pod("p"), CallErrorKind::Failed);
@@ -199,9 +199,9 @@ async fn a_failed_read_is_an_answer() {
     );
 }
 
-/// Whoever waits is told at once when the generator shuts down, whatever they wait for.
+/// All waiters are answered at once when the generator shuts down.
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_wakes_everyone() {
+async fn shutdown_ends_all_waits() {
     let (node, pleg, uid) = one_pod(rarely()).await;
     node.hang(pod("p"));
     node.hang(Op::List);
@@ -225,7 +225,7 @@ async fn a_shutdown_wakes_everyone() {
     }
     assert_eq!(soon(relist).await.unwrap(), Err(WaitError::Closed));
     assert_eq!(soon(list).await.unwrap(), Err(pleg::RelistError::Closed));
-    // And whoever comes later.
+    // So are later callers.
     let late = pleg.newer_than(&uid, pleg.now(), MINUTE).await;
     assert_eq!(late, Err(WaitError::Closed));
     assert_eq!(pleg.now(), at, "at once");

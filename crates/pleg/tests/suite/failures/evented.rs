@@ -9,12 +9,14 @@ use crate::support::{
     settings, soon, synced, until,
 };
 
-/// Upstream: an outage that outlasts five attempts turns events off until the kubelet restarts
-/// (k#129827).
-/// Here: while the stream is down lists run every second; whenever it is back, however long that
-/// took, events are used again and the lists grow rare again (law 10).
+/// Upstream: Five attempts without a pause, then no events until the kubelet restarts. A restart of
+/// containerd takes longer than five attempts. The same in 1.37. (k#129827, k#129835)
+///
+/// Here: The pauses grow to 60 s and there is no last attempt. An event does not reset the backoff,
+/// a minute of life does. Meanwhile the node is relisted every second; when the stream returns it
+/// is used again. (invariant 10)
 #[tokio::test(start_paused = true)]
-async fn a7_events_come_back_after_any_outage() {
+async fn a7_events_are_used_again_after_any_outage() {
     let node = Node::new();
     node.run_pod("p");
     let pleg = synced(&node, Settings::default()).await;
@@ -61,16 +63,19 @@ async fn a7_events_come_back_after_any_outage() {
         assert_eq!(in_short(&event), format!("p Died p-{told}"));
         assert_eq!(event.source, Source::Stream);
     }
-    // What ended during an outage is no event that was missed.
+    // A container that exited during an outage is no miss.
     let missed = pleg.counters().missed;
     assert_eq!(missed[ExpectedEvent::ContainerStopped as usize], 0);
 }
 
-/// Upstream: a full channel makes the PLEG unhealthy, and a kubelet that is not healthy stops
-/// taking from the channel: it stays full until a restart (k#72482 again; k#104117).
-/// Here: a queue is no part of readiness, so whoever takes only while ready goes on (laws 9, 12).
+/// Upstream: A full channel is reported as unhealthy; an unhealthy kubelet stops reading from it.
+/// The channel stays full, and the node NotReady, until a restart. (found by reading; k#72482,
+/// k#104117)
+///
+/// Here: Events that wait for a consumer do not affect readiness. The adapter with upstream's queue
+/// drops and counts; a subscription coalesces. (invariants 9, 12)
 #[tokio::test(start_paused = true)]
-async fn b1_a_full_queue_stops_nobody() {
+async fn b1_full_queue_does_not_affect_readiness() {
     let node = Node::new();
     for pod in 0..30 {
         let uid = format!("p{pod}");
@@ -99,10 +104,11 @@ async fn b1_a_full_queue_stops_nobody() {
     assert_eq!(data, Some("p0-c0".into()));
 }
 
-/// Upstream: the fall-back stops and starts the generic worker while it may still run; two of them
-/// then relist at once (found by reading).
-/// Here: falling back changes a period. There is one writer and at most one list, however often
-/// the stream comes and goes (law 1).
+/// Upstream: The fallback stops and starts the list worker while the old one may still run: two
+/// workers, and a data race. (found by reading)
+///
+/// Here: Nothing is stopped or started; only the period changes. There is one writer and one list
+/// at a time, however often the stream is lost and returns. (invariant 1)
 #[tokio::test(start_paused = true)]
 async fn b9_falling_back_starts_no_second_worker() {
     let node = Node::new();
@@ -134,9 +140,11 @@ async fn b9_falling_back_starts_no_second_worker() {
     assert!(apart >= Some(200 * MS), "{apart:?}");
 }
 
-/// Upstream: a relist runs inside the loop that receives events, and stalls it.
-/// Here: reads are tasks of their own: with a list that hangs, the stream is asked for again, is
-/// drained, and its events are announced (laws 1, 8).
+/// Upstream: After the last attempt the watcher goroutine stays for ever, or spins; a list inside
+/// its loop blocks the stream. (found by reading)
+///
+/// Here: Ten minutes of any failure cause few attempts. The reader makes no call but the subscribe;
+/// a hung list does not block it. (invariant 8)
 #[tokio::test(start_paused = true)]
 async fn b10_a_hung_list_does_not_stall_the_stream() {
     let node = Node::new();
@@ -161,9 +169,10 @@ async fn b10_a_hung_list_does_not_stall_the_stream() {
     assert!(pleg.health().current().list_in_flight.is_some());
 }
 
-/// Upstream: the evented PLEG sets pleg_last_seen to now whenever it is asked, also when nothing
-/// was seen, also after it has fallen back while the generic one is dead (found by reading).
-/// Here: the gauge is the begin of the last complete list, whoever asks, however often (law 12).
+/// Upstream: pleg_last_seen is set to now whenever health is checked, also if nothing was seen.
+/// (found by reading)
+///
+/// Here: It is the begin of the last complete list, whoever checks. (invariant 12)
 #[tokio::test(start_paused = true)]
 async fn b13_last_seen_is_when_the_node_was_last_listed() {
     let (recorder, snapshotter) = recorder();

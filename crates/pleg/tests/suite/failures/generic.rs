@@ -15,12 +15,14 @@ fn polling() -> Settings {
     settings(|s| s.mode = Mode::Polling)
 }
 
-/// Upstream: pods are inspected one after the other; one status call that hangs twice for two
-/// minutes makes the whole node NotReady (k#94829, k#93886).
-/// Here: it gives its slot back after 250 ms; every other pod is up to date in the same cycle, and
-/// the hung one is named (laws 11, 12).
+/// Upstream: Pods are inspected one after the other; one call that hangs twice for 2 minutes makes
+/// the node NotReady. (k#93886, k#95750, k#94829)
+///
+/// Here: A hung inspection gives its slot back after 250 ms. The other 25 pods are up to date
+/// within 300 ms, the hung one is reported within 3 s, and the node stays ready. (invariants 11,
+/// 12)
 #[tokio::test(start_paused = true)]
-async fn c2_one_hung_pod_of_many() {
+async fn c2_one_hung_pod_does_not_delay_the_others() {
     let node = Node::new();
     let uids: Vec<_> = ('a'..='z').map(String::from).collect();
     uids.iter().for_each(|uid| node.run_pod(uid));
@@ -67,10 +69,12 @@ async fn c2_one_hung_pod_of_many() {
     .await;
 }
 
-/// Upstream: a container that died is removed before a sync has read its exit code, and the cache
-/// forgets it: a Job's success becomes a failure (k#104107, k#58711).
-/// Here: how it ended is in the announcement and stays beside the status after its removal, until
-/// it is acknowledged (law 9).
+/// Upstream: A dead container is removed before a sync has read how it ended; the exit code is
+/// lost, and a success becomes a failure. (k#104107, k#58711, k#82258, k#76382, k#51142, k#51309,
+/// k#88440)
+///
+/// Here: Died carries the exit code, and the last three terminal records of a name are kept until
+/// they are acknowledged or the pod is gone for 10 minutes. (invariant 9)
 #[tokio::test(start_paused = true)]
 async fn c5_the_exit_code_outlives_the_container() {
     for mode in [Mode::Evented, Mode::Polling] {
@@ -87,7 +91,7 @@ async fn c5_the_exit_code_outlives_the_container() {
             node.remove("p-c");
             pass(&pleg, SECOND + 10 * MS).await;
         }
-        // Only now does the worker look.
+        // Only now does the worker check.
         let view = soon(pleg.newer_than(&"p".into(), pleg.now(), SECOND))
             .await
             .unwrap();
@@ -109,12 +113,15 @@ async fn c5_the_exit_code_outlives_the_container() {
     }
 }
 
-/// Upstream: when the list is over the message limit, every relist fails; nothing is known any
-/// more, and after three minutes the node is NotReady for it (k#63858).
-/// Here: a list that failed says nothing. What is known stays, events go on, and health says what
-/// failed (laws 5, 12).
+/// Upstream: A list over 16 MiB fails every time; no state is known any more and the node is
+/// NotReady. (k#63858, k#90340, k#131407, k#134750; KEP-5825)
+///
+/// Here: Lists are streamed if the runtime supports that, the limit can be set to 80 MiB, and the
+/// error has its own kind. A failed or partial list says nothing: what is known stays, and events
+/// still apply. Without a complete list for 3 minutes the node is not ready, and the reason is
+/// given. (invariants 5, 12)
 #[tokio::test(start_paused = true)]
-async fn c9_a_list_that_fails_takes_nothing_away() {
+async fn c9_failed_list_removes_nothing() {
     let node = Node::new();
     node.run_pod("p");
     let pleg = synced(&node, Settings::default()).await;
@@ -131,10 +138,11 @@ async fn c9_a_list_that_fails_takes_nothing_away() {
     assert_eq!(in_short(&next(&mut subscription).await), "p Died p-c");
 }
 
-/// Upstream: what a PLEG has seen is not reported, and ContainerChanged is never sent (k#133258,
-/// k#28926).
-/// Here: a subscriber gets every transition with its subject, source and exit code; the adapter
-/// with upstream's queue leaves out what upstream leaves out (law 9).
+/// Upstream: What the PLEG observes is not available outside the kubelet; ContainerChanged is never
+/// sent. (k#133258, k#28926)
+///
+/// Here: Any number of subscribers get every transition with subject, source and exit code. The
+/// adapter with upstream's queue sends what upstream sends. (invariant 9)
 #[tokio::test(start_paused = true)]
 async fn c12_every_transition_is_reported() {
     let node = Node::new();
@@ -181,10 +189,10 @@ async fn c12_every_transition_is_reported() {
     assert_eq!(sent, all);
 }
 
-/// Upstream: every step of a pod's end waits for the next relist, about a second each; only a
-/// successful sync asks for a read of its own (#137362).
-/// Here: each step is answered by a read that it causes itself, at the instant at which it asks,
-/// in both modes (law 4).
+/// Upstream: Each step of a pod's termination waits about a second for the next list; only a
+/// successful sync requests a read. (k#137362)
+///
+/// Here: Each step is answered at the instant at which it asks, in both modes. (invariant 4)
 #[tokio::test(start_paused = true)]
 async fn c13_no_step_waits_for_the_next_list() {
     for settings in [Settings::default(), polling(), rarely()] {
@@ -212,9 +220,10 @@ async fn c13_no_step_waits_for_the_next_list() {
     }
 }
 
-/// Upstream: a state of which there is no container any more keeps its last count (found by
-/// reading).
-/// Here: every state is written, also when it is zero.
+/// Upstream: running_containers keeps the last count of a state that no container is in any more.
+/// (found by reading)
+///
+/// Here: Every state is written, also if it is zero.
 #[tokio::test(start_paused = true)]
 async fn c14_a_count_falls_to_zero() {
     let (recorder, snapshotter) = recorder();
@@ -223,7 +232,7 @@ async fn c14_a_count_falls_to_zero() {
     node.run_pod("p");
     let pleg = synced(&node, polling()).await;
     pass(&pleg, 2 * SECOND).await;
-    // Nobody takes the gauge meanwhile: it would keep its one.
+    // The gauge is not taken meanwhile, so it would keep its value of one.
     node.put(exited("p", "c", 0));
     pass(&pleg, 2 * SECOND).await;
     let running = |state| take_gauge(&snapshotter, "kubelet_running_containers", Some(state));
@@ -241,12 +250,13 @@ async fn c14_a_count_falls_to_zero() {
     assert!((running("running") - 2.0).abs() < 0.5);
 }
 
-/// Upstream: GetNewerThan has no context and no deadline; with a dead PLEG every worker hangs for
-/// ever (found by reading).
-/// Here: it ends at its deadline, when it is dropped, and at a shutdown; whoever gave up is not
-/// read for.
+/// Upstream: GetNewerThan has neither a context nor a deadline; if the PLEG dies every worker
+/// hangs. (found by reading)
+///
+/// Here: `newer_than` has a deadline, can be dropped, and ends at a shutdown. Nothing is read for a
+/// cancelled waiter.
 #[tokio::test(start_paused = true)]
-async fn c18_waiting_can_be_given_up() {
+async fn c18_wait_ends_at_deadline_drop_and_shutdown() {
     let node = Node::new();
     node.run_pod("p");
     let pleg = synced(&node, rarely()).await;
@@ -264,7 +274,7 @@ async fn c18_waiting_can_be_given_up() {
     pass(&pleg, 30 * SECOND).await;
     assert_eq!(node.asked(&pod("p")), reads);
 
-    // Nothing answers any more.
+    // The runtime does not answer any more.
     node.hang(pod("p"));
     node.hang(Op::List);
     for within in [Duration::ZERO, SECOND] {
@@ -281,17 +291,17 @@ async fn c18_waiting_can_be_given_up() {
     assert_eq!(late, Err(WaitError::Closed));
 }
 
-/// Upstream: the status of a container that ended reads its termination message from disk, inside
-/// the relist (found by reading).
-/// Here: a list makes two calls and no more; slow statuses delay neither it nor another pod
-/// (law 11).
+/// Upstream: Termination messages are read from disk inside the relist. (found by reading)
+///
+/// Here: They are part of the runtime's status call, and a list makes none. Slow statuses delay
+/// neither the list nor another pod. (invariant 11)
 #[tokio::test(start_paused = true)]
 async fn c19_slow_statuses_do_not_slow_the_list() {
     let node = Node::new();
     ["p", "q"].iter().for_each(|uid| node.run_pod(uid));
     let pleg = synced(&node, rarely()).await;
     pass(&pleg, SECOND).await;
-    // Every status call of p takes so long.
+    // Every status call of p takes this long.
     node.take(pod("p"), SECOND);
     ["p", "q"]
         .iter()

@@ -1,9 +1,9 @@
-//! A runtime made by hand, in memory, and a generator on top of it. Time is paused: it passes when
-//! everybody waits.
+//! A hand-written runtime in memory, and a generator that uses it. Time is paused: it advances when
+//! every task waits.
 //!
-//! Our wall clock does not stand still with it. To the generator a wait of more than a second
-//! therefore looks like a step of the wall clock (law 6), after which no event about an unknown id
-//! is plausible until a list has begun. Tests that tell of new ids do so before they wait.
+//! The host's wall clock does not stop with it. So to the generator a wait of more than a second
+//! looks like a step of the wall clock (invariant 6), after which no event about an unknown id is
+//! plausible until a list has begun. Tests send events about new ids before they wait.
 
 mod node;
 
@@ -32,7 +32,7 @@ pub(crate) fn container(uid: &str, name: &str, shown: ReportedState) -> Report {
     report(Kind::Container, uid, name, shown)
 }
 
-/// The same, ended.
+/// The same, exited.
 pub(crate) fn exited(uid: &str, name: &str, code: i32) -> Report {
     let details = ContainerDetails {
         exit_code: Some(code),
@@ -73,14 +73,14 @@ fn report(kind: Kind, uid: &str, name: &str, shown: ReportedState) -> Report {
     }
 }
 
-/// Settings with a change.
+/// The default settings with a change.
 pub(crate) fn settings(change: impl FnOnce(&mut Settings)) -> Settings {
     let mut settings = Settings::default();
     change(&mut settings);
     settings
 }
 
-/// Polling so rarely that nothing happens by itself within a minute.
+/// Polling with a period so long that nothing happens by itself within a minute.
 pub(crate) fn rarely() -> Settings {
     settings(|s| {
         s.mode = Mode::Polling;
@@ -89,7 +89,7 @@ pub(crate) fn rarely() -> Settings {
     })
 }
 
-/// A generator that has read what there is.
+/// A generator that is synced.
 pub(crate) async fn synced(node: &Node, settings: Settings) -> Pleg {
     let pleg = Pleg::builder(node.clone())
         .settings(settings)
@@ -99,19 +99,19 @@ pub(crate) async fn synced(node: &Node, settings: Settings) -> Pleg {
     pleg
 }
 
-/// Fails the test rather than hang.
+/// Fails the test if the future does not complete.
 pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
     let limit = 20 * MINUTE;
     tokio::time::timeout(limit, what).await.expect("in time")
 }
 
-/// Lets so much time pass.
+/// Lets this much time pass.
 pub(crate) async fn pass(pleg: &Pleg, time: Duration) {
     let clock = pleg.clock();
     clock.sleep_until(clock.now().after(time)).await;
 }
 
-/// Lets time pass until that is so; how long it took, to the millisecond.
+/// Lets time pass until the condition holds. Returns how long it took, to the millisecond.
 pub(crate) async fn until(pleg: &Pleg, mut so: impl FnMut() -> bool) -> Duration {
     let (clock, began) = (pleg.clock(), pleg.now());
     while !so() {
@@ -122,7 +122,7 @@ pub(crate) async fn until(pleg: &Pleg, mut so: impl FnMut() -> bool) -> Duration
     clock.now().since(began)
 }
 
-/// One who waits, in a task of its own. It is registered when this returns.
+/// A waiter in its own task. It is registered when this returns.
 pub(crate) async fn waiting(
     pleg: &Pleg,
     uid: &str,
@@ -135,7 +135,7 @@ pub(crate) async fn waiting(
     waits
 }
 
-/// The next announcement, but for `Synced`.
+/// The next announcement, skipping `Synced`.
 pub(crate) async fn next(subscription: &mut Subscription) -> PodLifecycleEvent {
     loop {
         match soon(subscription.next()).await {
@@ -146,7 +146,7 @@ pub(crate) async fn next(subscription: &mut Subscription) -> PodLifecycleEvent {
     }
 }
 
-/// All that is there, as `p1 Died p1-c`.
+/// All announcements that are queued now, as `p1 Died p1-c`.
 pub(crate) fn drain(subscription: &mut Subscription) -> Vec<String> {
     std::iter::from_fn(|| subscription.try_next())
         .filter(|delivery| *delivery != Delivery::Synced)

@@ -1,4 +1,4 @@
-//! The runtime made by hand: what there is, who asked for it, and which calls hang, fail or panic.
+//! The hand-written runtime: what exists, the calls made, and which calls hang, fail or panic.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use super::{container, sandbox};
 
-/// What can be asked of the runtime, as far as a test cares.
+/// A kind of call that a test can change or count.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Op {
     /// A list of the node.
@@ -35,7 +35,7 @@ pub(crate) fn pod(uid: &str) -> Op {
 #[derive(Default)]
 struct State {
     ids: BTreeMap<Id, Report>,
-    /// Every first call of an operation (the list of sandboxes), and when.
+    /// Each operation (for a list, its first call), and when it was called.
     asked: Vec<(Op, Instant)>,
     hangs: BTreeSet<Op>,
     fails: BTreeMap<Op, CallError>,
@@ -47,7 +47,7 @@ struct State {
     drop_takes: Duration,
 }
 
-/// The runtime. Clones are the same one.
+/// The runtime. Clones share one state.
 #[derive(Clone)]
 pub(crate) struct Node(Arc<Inner>);
 
@@ -75,7 +75,7 @@ impl Node {
         self.0.changed.send_replace(());
     }
 
-    /// Now there is this id, or it is in this state.
+    /// Adds the id, or changes its state.
     pub(crate) fn put(&self, report: Report) {
         self.change(|s| _ = s.ids.insert(report.id.clone(), report));
     }
@@ -90,7 +90,7 @@ impl Node {
         self.put(container(uid, "c", ReportedState::Running));
     }
 
-    /// Such calls do not answer, until they are let.
+    /// Such calls hang until they are released.
     pub(crate) fn hang(&self, op: Op) {
         self.change(|s| _ = s.hangs.insert(op));
     }
@@ -99,7 +99,7 @@ impl Node {
         self.change(|s| assert!(s.hangs.remove(op)));
     }
 
-    /// Such calls fail, until they succeed again.
+    /// Such calls fail until they are released.
     pub(crate) fn fail(&self, op: Op, kind: CallErrorKind) {
         self.change(|s| _ = s.fails.insert(op, error(kind)));
     }
@@ -113,22 +113,22 @@ impl Node {
         self.change(|s| _ = s.panics.insert(op));
     }
 
-    /// Such calls take so long.
+    /// Such calls take this long.
     pub(crate) fn take(&self, op: Op, time: Duration) {
         self.change(|s| _ = s.takes.insert(op, time));
     }
 
-    /// A call that is dropped blocks its thread for so long.
+    /// A call that is dropped blocks its thread for this long.
     pub(crate) fn drop_takes(&self, time: Duration) {
         self.change(|s| s.drop_takes = time);
     }
 
-    /// How often that was asked.
+    /// How often such a call was made.
     pub(crate) fn asked(&self, op: &Op) -> usize {
         self.times(op).len()
     }
 
-    /// When that was asked, on the runtime's own clock.
+    /// When such calls were made, on the runtime's own clock.
     pub(crate) fn times(&self, op: &Op) -> Vec<Instant> {
         let state = self.state();
         let of_op = state.asked.iter().filter(|(asked, _)| asked == op);
@@ -144,19 +144,20 @@ impl Node {
         self.state().under_way
     }
 
-    /// Whether nobody but the test holds the runtime.
+    /// Whether only the test holds the runtime.
     pub(crate) fn is_let_go(&self) -> bool {
         self.under_way() == 0 && Arc::strong_count(&self.0) == 1
     }
 
-    /// Streams that somebody drains.
+    /// The number of streams that are being drained.
     pub(crate) fn streams(&self) -> usize {
         let mut state = self.state();
         state.streams.retain(|s| !s.is_closed());
         state.streams.len()
     }
 
-    /// Sends an event as containerd does: with the statuses of one sandbox; DELETED bare.
+    /// Sends an event as containerd does: with the statuses of one sandbox; DELETED without
+    /// statuses.
     pub(crate) fn emit(&self, event: EventType, id: &str) {
         let state = self.state();
         let of = |id: &Id| state.ids.get(id).cloned();
@@ -180,7 +181,7 @@ impl Node {
         self.send(&Ok(event));
     }
 
-    /// A change and the event that tells of it.
+    /// Makes a change and sends its event.
     pub(crate) fn put_and_tell(&self, report: Report, event: EventType) {
         let id = report.id.clone();
         self.put(report);
@@ -192,7 +193,7 @@ impl Node {
         self.emit(EventType::Deleted, id);
     }
 
-    /// The connection of every stream breaks.
+    /// Breaks the connection of every stream.
     pub(crate) fn cut(&self) {
         self.send(&Err(error(CallErrorKind::Unavailable)));
         self.change(|s| s.streams.clear());
@@ -202,7 +203,7 @@ impl Node {
         let state = self.state();
         assert!(!state.streams.is_empty(), "nobody has subscribed");
         for stream in &state.streams {
-            // A stream that was dropped meanwhile takes nothing.
+            // A stream that was dropped meanwhile receives nothing.
             let _ = stream.unbounded_send(item.clone());
         }
     }
@@ -278,7 +279,7 @@ pub(crate) fn error(kind: CallErrorKind) -> CallError {
     CallError::new("Call", kind, "as scripted")
 }
 
-/// Counts a call while it lives.
+/// Counts a call while it is in flight.
 struct UnderWay(Node);
 
 impl UnderWay {

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Checks the rule of ARCHITECTURE.md: dependencies point down only. A crate may use the crates below it and no
+# others; the core knows no tokio, and no wire type reaches core, runtime or pleg without features.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+failed=0
+error() { echo "check-layers: $*" >&2; failed=1; }
+
+# What a package links in the end, features and all.
+tree() { cargo tree --quiet --edges normal --prefix none --format '{p}' "$@" | awk '{print $1}' | sort -u; }
+
+# Each crate, and the crates that it may use.
+declare -A may=(
+    [pleg-core]=""
+    [pleg-runtime]="pleg-core"
+    [pleg-cri]="pleg-core pleg-runtime"
+    [pleg-generic]="pleg-core pleg-runtime"
+    [pleg-evented]="pleg-core pleg-runtime"
+    [pleg]="pleg-core pleg-runtime pleg-cri pleg-generic pleg-evented"
+    [pleg-sim]="pleg-core pleg-runtime pleg-cri"
+    [pleg-proof]="pleg-core pleg-runtime pleg-generic"
+    [pleg-fuzz]="pleg-core pleg-runtime pleg-cri"
+    [rivals]="pleg-core pleg-runtime pleg-generic pleg-evented pleg"
+)
+for crate in "${!may[@]}"; do
+    for used in $(tree --package "$crate" --all-features | grep -E '^pleg(-|$)' | grep -vx "$crate"); do
+        [[ " ${may[$crate]} " == *" $used "* ]] || error "$crate must not use $used"
+    done
+done
+
+for crate in pleg-core pleg-runtime pleg-generic pleg-evented pleg; do
+    for wire in $(tree --package "$crate" --no-default-features | grep -E '^(tonic|prost|hyper|h2)(-|$)' || true); do
+        error "$crate without features must not link $wire"
+    done
+done
+# Upstream's faulty generators are for comparison only.
+for crate in pleg-core pleg-runtime pleg-cri pleg-generic pleg-evented pleg pleg-sim pleg-cli; do
+    if tree --package "$crate" --all-features | grep -qx rivals; then
+        error "$crate must not use the rivals"
+    fi
+done
+for used in $(tree --package pleg-core --all-features | grep -E '^(tokio|futures|async-)' || true); do
+    error "pleg-core must not link $used"
+done
+
+# The simulator is a runtime, not a generator: it does not use the core's rules for order and merging.
+if grep -rnE 'pleg_core|runtime::core' crates/pleg-sim/src; then
+    error "pleg-sim must not use the core"
+fi
+# The proof has rules of its own for order and merging.
+if grep -rnE 'pleg_core::(order|record|evidence|lifecycle|tombstones)::' crates/pleg-proof; then
+    error "pleg-proof must not use the core's own rules"
+fi
+# One file reads the clock; the command that runs simulated worlds times itself.
+if grep -rnE '(Instant|SystemTime)::now\(' crates --include='*.rs' \
+    | grep -vE '^crates/(pleg-runtime/src/clock|pleg-proof/src/bin/simulate).rs:'; then
+    error "only crates/pleg-runtime/src/clock.rs reads a clock"
+fi
+
+[ "$failed" -eq 0 ] && echo "layers: every dependency points down"
+exit "$failed"
