@@ -1,8 +1,8 @@
-//! Bytes as a runtime might send them: decoded, converted and handed to the reconciler as
-//! `pleg-cri` does.
+//! Bytes as a runtime might send them: decoded, converted and passed to the reconciler as `pleg-cri`
+//! does.
 //!
-//! The input is a row of messages, each behind two bytes that say its length (little endian; what
-//! is missing at the end is left out). gRPC's own framing is tonic's to test.
+//! The input is a sequence of messages, each with a length prefix of two bytes (little endian). A
+//! truncated message is shortened. gRPC's own framing is not tested here.
 
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ use prost::Message;
 use crate::harness::{Asked, Harness};
 
 const MS: Duration = Duration::from_millis(1);
-/// How much of an input is looked at: more of the same shows nothing new.
+/// Longer inputs show nothing new.
 const MOST_MESSAGES: usize = 64;
 
-/// Messages of the event stream. One that cannot be decoded ends the stream, and the next one
-/// comes on a new stream.
+/// Messages of the event stream. One that cannot be decoded ends the stream, and the next one arrives
+/// on a new stream.
 pub fn event_bytes(data: &[u8]) {
     let exists = node();
     let mut harness = Harness::new(Settings::default());
@@ -30,7 +30,7 @@ pub fn event_bytes(data: &[u8]) {
         harness.pass(5 * MS);
         match v1::ContainerEventResponse::decode(message) {
             Ok(message) => {
-                // An event without an id means nothing; the client drops it.
+                // The client drops events without an id.
                 if let Some(event) = convert::event(message) {
                     arrive(&mut harness, event);
                 }
@@ -51,7 +51,7 @@ pub fn event_bytes(data: &[u8]) {
     harness.settle(&exists, Duration::from_secs(200));
 }
 
-/// Lists, a response of sandboxes and one of containers in turn. The last one stays true.
+/// Lists: responses of sandboxes and of containers in turn. The last one stays true.
 pub fn list_bytes(data: &[u8]) {
     let mut harness = Harness::new(Settings::default());
     subscribe(&mut harness);
@@ -62,7 +62,7 @@ pub fn list_bytes(data: &[u8]) {
         if let Ok(rows) = &read {
             exists.clone_from(rows);
         }
-        // A list is always due sooner or later; what is asked for meanwhile is answered from it.
+        // A list is always due sooner or later; other reads are answered from the last one.
         for _ in 0..1000 {
             match harness.reads.pop_front() {
                 Some(Asked::List(ticket, began)) => {
@@ -119,7 +119,7 @@ fn arrive(harness: &mut Harness, event: RuntimeEvent) {
     harness.input(|reconciler, now| reconciler.handle_event(now, arrival.clone()));
 }
 
-/// The node on which the events arrive: one pod, with one container, as the seeds know it.
+/// The node of the seeds: one pod with one container.
 fn node() -> Vec<Report> {
     let sandbox = v1::PodSandbox {
         id: "s1".to_owned(),

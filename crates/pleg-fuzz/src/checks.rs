@@ -1,5 +1,5 @@
-//! What must be true of everything that comes out of the reconciler, whatever went in: a consumer's
-//! book of what was asked, read, cached, announced and answered.
+//! Checks that hold for every output, whatever the input: a record of what was requested, read, cached,
+//! announced and answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use pleg_core::{
     PodUid, PodView, SandboxState, Settings, StateCounts, TerminalRecord, Ticket, WaiterId,
 };
 
-/// The states that are shown of an id, whatever its kind.
+/// The states of an id, whatever its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum State {
     Created,
@@ -34,20 +34,20 @@ pub(crate) struct Checks {
     newest: Ticket,
     list: Option<Ticket>,
     inspections: BTreeMap<Ticket, PodUid>,
-    /// Begins of complete lists, and of complete inspections per pod.
+    /// Starts of complete lists, and of complete inspections per pod.
     lists: BTreeSet<Instant>,
     inspected: BTreeMap<PodUid, BTreeSet<Instant>>,
-    /// The last list that failed: its error is that of pods which are read by complete lists.
+    /// The last failed list; pods that are read by complete lists get its error.
     list_failed: Ticket,
-    /// When reads began that may have returned a status.
+    /// Starts of reads that may have returned a status.
     status_reads: BTreeSet<Instant>,
     /// The newest inspection of a pod that failed or was cancelled.
     failed: BTreeMap<PodUid, Ticket>,
     waiting: BTreeMap<WaiterId, Asked>,
     list_waiters: BTreeSet<WaiterId>,
-    /// What was announced, per incarnation of an id.
+    /// The announcements per incarnation of an id.
     announced: BTreeMap<Id, BTreeMap<u32, Vec<LifecycleType>>>,
-    /// Whether the present input is the answer of a read.
+    /// Whether the current input may answer waiters.
     answers: bool,
     /// Whether the pods that existed at the start have been announced.
     synced: bool,
@@ -74,7 +74,7 @@ impl Checks {
         }
     }
 
-    // --- what goes in ---
+    // --- inputs ---
 
     pub(crate) const fn other_input(&mut self) {
         self.answers = false;
@@ -110,7 +110,7 @@ impl Checks {
         self.status_reads.insert(began);
     }
 
-    /// A question may be answered at once from what was read before.
+    /// A request may be answered at once from an earlier read.
     pub(crate) fn asked(&mut self, waiter: WaiterId, uid: &PodUid, after: Instant, at: Instant) {
         self.answers = true;
         let asked = Asked {
@@ -131,7 +131,7 @@ impl Checks {
         self.list_waiters.remove(&waiter);
     }
 
-    // --- what comes out ---
+    // --- outputs ---
 
     pub(crate) fn output(&mut self, now: Instant, output: &Output) {
         match output {
@@ -183,7 +183,7 @@ impl Checks {
                 self.check_ticket(*ticket);
             }
             Output::Read { ticket, .. } | Output::Version { ticket, .. } => {
-                self.check_ticket(*ticket)
+                self.check_ticket(*ticket);
             }
             Output::Cancel { ticket } => {
                 let uid = self.inspections.remove(ticket);
@@ -196,7 +196,7 @@ impl Checks {
                 self.synced = true;
             }
             Output::Resubscribe => {}
-            other => panic!("an output that nobody knows: {other:?}"),
+            other => panic!("an unknown output: {other:?}"),
         }
     }
 
@@ -228,7 +228,7 @@ impl Checks {
         self.cache.insert(uid.clone(), view.clone());
     }
 
-    /// Freshness is the begin of a complete read (invariant 3).
+    /// The as-of is the start of a complete read (invariant 3).
     fn check_as_of(&self, now: Instant, uid: &PodUid, view: &PodView) {
         let of_pod = |t: &Instant| self.inspected.get(uid).is_some_and(|i| i.contains(t));
         if let Some(as_of) = view.as_of {
@@ -335,14 +335,14 @@ impl Checks {
         );
     }
 
-    /// Everybody whose instant has come is answered.
+    /// Every waiter whose instant has passed is answered.
     pub(crate) fn all_answered(&self, now: Instant) {
         let waits = self.waiting.values().find(|asked| asked.after < now);
         assert!(waits.is_none(), "still waits: {waits:?}");
         assert!(self.list_waiters.is_empty(), "still listens");
     }
 
-    /// What the cache shows, by id; no state where it is unknown.
+    /// The ids in the cache and their states; none if unknown.
     pub(crate) fn shown(&self) -> BTreeMap<Id, (PodUid, Option<State>)> {
         let of_pod = |(uid, view): (&PodUid, &PodView)| {
             let uid = uid.clone();
@@ -355,7 +355,7 @@ impl Checks {
     }
 }
 
-/// Three of each name at most (invariant 9).
+/// At most three of each name (invariant 9).
 fn terminal_records_bounded(uid: &PodUid, records: &[TerminalRecord]) {
     for record in records {
         let same = |r: &&TerminalRecord| (r.kind, &r.name) == (record.kind, &record.name);
@@ -364,7 +364,7 @@ fn terminal_records_bounded(uid: &PodUid, records: &[TerminalRecord]) {
     }
 }
 
-/// What a status shows, by id; no state where it is unknown.
+/// The ids in a status and their states; none if unknown.
 fn states(status: &PodStatus) -> impl Iterator<Item = (Id, Option<State>)> {
     let sandboxes = status.sandboxes.iter().map(|s| {
         let state = match s.state {

@@ -1,5 +1,5 @@
-//! The reconciler on the bench, and a twin that gets the same: equal inputs must give equal outputs.
-//! Time passes only when the rig is told so; reads wait until they are answered.
+//! Two reconcilers that get equal inputs and must give equal outputs. Time passes only on request, and
+//! reads wait until they are answered.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use pleg_core::{
 
 use crate::checks::Checks;
 
-/// Our wall clock at the origin.
+/// The wall clock at the origin.
 pub(crate) const WALL_ORIGIN: i64 = 1_700_000_000_000_000_000;
-/// No input may cause more outputs than this: the worlds here are small.
+/// The most outputs of one input: the worlds here are small.
 const MOST_OUTPUTS: usize = 4096;
-/// Nor may more reads than this follow from each other while no time passes.
+/// The most reads that may follow from each other at one instant.
 const MOST_READS: usize = 256;
-/// Nor may more timers than this be due at one instant.
+/// The most timers that may be due at one instant.
 const MOST_TIMEOUTS: usize = 256;
 
-/// A read that was asked for and is not answered yet.
+/// A requested read.
 #[derive(Clone, Debug)]
 pub(crate) enum Asked {
     List(Ticket, Instant),
@@ -34,7 +34,7 @@ pub(crate) struct Harness {
     second: Reconciler,
     now: Instant,
     pub(crate) checks: Checks,
-    /// In the order in which they were asked for.
+    /// In the order of their requests.
     pub(crate) reads: VecDeque<Asked>,
     logs: bool,
 }
@@ -51,14 +51,14 @@ impl Harness {
             now,
             checks,
             reads: VecDeque::new(),
-            logs: std::env::var_os("PLEG_FUZZ_TELL").is_some(),
+            logs: std::env::var_os("PLEG_FUZZ_LOG").is_some(),
         };
         harness.drain();
         harness
     }
 
-    /// With `PLEG_FUZZ_TELL` set, one reads what happens.
-    #[allow(clippy::print_stdout, reason = "for whoever looks into a finding")]
+    /// Prints what happens if `PLEG_FUZZ_LOG` is set.
+    #[allow(clippy::print_stdout, reason = "for debugging")]
     pub(crate) fn log(&self, what: impl FnOnce() -> String) {
         if self.logs {
             println!("{:>14.6} {}", self.now.as_nanos() as f64 / 1e9, what());
@@ -73,20 +73,20 @@ impl Harness {
         WallTime::from_nanos(WALL_ORIGIN).after(self.now.since(Instant::ORIGIN))
     }
 
-    /// An input that is neither a read's answer nor a question.
+    /// An input that is neither the answer of a read nor a request.
     pub(crate) fn input(&mut self, act: impl Fn(&mut Reconciler, Instant)) {
         self.checks.other_input();
         self.act(act);
     }
 
-    /// Anything. The witness was told what it is.
+    /// Any input. The checks already know its kind.
     pub(crate) fn act(&mut self, act: impl Fn(&mut Reconciler, Instant)) {
         act(&mut self.reconciler, self.now);
         act(&mut self.second, self.now);
         self.drain();
     }
 
-    /// Time passes, and what is due happens when it is due.
+    /// Time passes, and timers fire when due.
     pub(crate) fn pass(&mut self, time: Duration) {
         let until = self.now.after(time);
         let mut at_once = 0;
@@ -206,7 +206,7 @@ impl Harness {
         self.act(|reconciler, now| reconciler.handle_version(now, version.clone()));
     }
 
-    /// Answers a read as a runtime would on which exactly this exists.
+    /// Answers a read as if exactly these objects existed.
     pub(crate) fn answer(&mut self, asked: Asked, exists: &[Report]) {
         match asked {
             Asked::List(ticket, at) => self.list(ticket, at, Ok(exists.to_vec())),
@@ -222,7 +222,7 @@ impl Harness {
         }
     }
 
-    /// Nothing happens any more but that time passes and reads are answered well.
+    /// Time passes, and all reads succeed.
     pub(crate) fn settle(&mut self, exists: &[Report], time: Duration) {
         let until = self.now.after(time);
         loop {
@@ -242,7 +242,7 @@ impl Harness {
     }
 }
 
-/// The answers to the calls of an inspection of the pod, where exactly this exists.
+/// The answers to the calls of an inspection, if exactly these objects exist.
 pub(crate) fn inspect(exists: &[Report], uid: &PodUid, held: &[HeldId]) -> PodRead {
     let rows = |kind: Kind| {
         let of_pod = |r: &&Report| r.identity.pod.as_ref() == Some(uid);

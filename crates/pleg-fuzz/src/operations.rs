@@ -1,6 +1,6 @@
 //! Anything that a driver, two sources and the consumers may do to the reconciler, in any order:
-//! events that contradict each other, reads that lie, fail or come twice, questions, cancels.
-//! When all of that ends, the cache must come to equal what exists (section 7 of the design).
+//! contradictory events, reads that are wrong, fail or come twice, requests, cancellations. At the
+//! end the cache must equal what exists (section 7 of the design).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use crate::checks::State;
 use crate::harness::{Asked, Harness, WALL_ORIGIN, failure, inspect, not_found};
 
 const MS: Duration = Duration::from_millis(1);
-/// More operations than this show nothing that fewer do not.
+/// Longer inputs show nothing new.
 const MOST_OPERATIONS: usize = 200;
-/// So that no tombstone dies of age: what is announced after that is a new life.
+/// So that no tombstone expires, after which an id would be new.
 const LONGEST: Duration = Duration::from_secs(300);
-/// How long the reconciler may take to find the oracle when it is told nothing else: a relist period of 60 s,
-/// 12 s for a removal that was wrongly believed, backoffs up to 60 s.
+/// The longest time until the cache equals what exists: a relist period of 60 s, 12 s to overrule a
+/// false removal, backoffs up to 60 s.
 const REST: Duration = Duration::from_secs(200);
 
 const PODS: u8 = 2;
@@ -31,7 +31,7 @@ const CONTAINERS: u8 = 3;
 const OF_SANDBOX: u8 = 1 + CONTAINERS;
 const IDS: u8 = PODS * SANDBOXES * OF_SANDBOX;
 
-/// One of the few ids of this world. Who it is follows from its number.
+/// One of the ids of this world. Its number determines its kind, sandbox and pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Name(u8);
 
@@ -98,7 +98,7 @@ fn pod(number: u8) -> PodUid {
     format!("u{number}").into()
 }
 
-/// One more than exist: somebody may ask for a pod that never was.
+/// One more than exist, so that requests may name an unknown pod.
 #[derive(Clone, Copy, Debug)]
 struct PodNumber(u8);
 
@@ -132,7 +132,7 @@ struct Seen {
     name: Name,
     state: SeenState,
     code: Option<u8>,
-    /// It does not say whose it is.
+    /// It does not name its pod.
     bare: bool,
 }
 
@@ -156,7 +156,7 @@ enum EventKind {
 enum Stamp {
     Now,
     Absurd,
-    /// So many seconds ago, or ahead.
+    /// That many seconds ago, or ahead.
     Off(i16),
 }
 
@@ -169,20 +169,20 @@ enum Pause {
 
 #[derive(Clone, Debug, Arbitrary)]
 enum Answer {
-    /// As it is.
+    /// The truth.
     True,
-    /// As it is not.
+    /// Something false.
     Wrong([Option<Seen>; 3]),
-    /// Some of it, and an error.
+    /// A part, and an error.
     Partial([Option<Seen>; 2]),
     Failed,
 }
 
 #[derive(Clone, Debug, Arbitrary)]
 enum Operation {
-    /// Something comes to be, changes or goes.
+    /// An object is created, changes or is removed.
     Exists(Name, Option<SeenState>, u8),
-    /// The event of something that is so.
+    /// A true event.
     TrueEvent(Name, EventKind),
     Event {
         subject: Name,
@@ -198,19 +198,19 @@ enum Operation {
     },
     Backlog(bool),
     Pass(Pause),
-    /// One of the reads in flight is answered.
+    /// Answers one of the reads in flight.
     Answer {
         which: u8,
         answer: Answer,
-        /// It began when it was asked for, or only now.
+        /// It began only now instead of when it was requested.
         late: bool,
     },
-    /// A read that was answered already, or never asked for, is answered.
+    /// Answers a read that was answered already or never requested.
     Again {
         ticket: u8,
         list: bool,
     },
-    /// All reads in flight are answered truly.
+    /// Answers all reads in flight truthfully.
     AnswerAll,
     Wait {
         pod: PodNumber,
@@ -227,11 +227,11 @@ enum Operation {
 #[derive(Clone, Copy, Debug, Arbitrary)]
 struct Config {
     polling: bool,
-    /// One slot of each kind, so that queues form.
+    /// One slot of each kind, so that queues build up.
     narrow: bool,
 }
 
-/// Does what the bytes say. Bytes that say nothing are no failure.
+/// Runs the operations in the bytes. Invalid bytes are ignored.
 pub fn operations(data: &[u8]) {
     let mut data = Unstructured::new(data);
     let Ok(config) = Config::arbitrary(&mut data) else {
@@ -292,7 +292,7 @@ impl World {
                 sandbox,
                 containers,
             } => {
-                // Whose a thing is, is believed once: about that these events do not lie.
+                // These events never lie about the pod and sandbox of an object, which is recorded once.
                 let ours = subject.sandbox();
                 let fits = |s: &Seen, kind| s.name.kind() == kind && s.name.sandbox() == ours;
                 let sandbox = sandbox.filter(|s| fits(s, Kind::Sandbox));
@@ -307,7 +307,7 @@ impl World {
                 retry,
             } => self.end_the_stream(never_offered, retry),
             Operation::Backlog(behind) => {
-                self.harness.input(|m, now| m.handle_backlog(now, behind))
+                self.harness.input(|m, now| m.handle_backlog(now, behind));
             }
             Operation::Pass(pause) => self.pass(pause),
             Operation::Answer {
@@ -330,7 +330,7 @@ impl World {
 
     // --- the sources ---
 
-    /// A complete event of what is so, as containerd sends it.
+    /// A complete true event, as containerd sends it.
     fn true_event(&mut self, name: Name, what: EventKind) {
         let sandbox = self.exists.get(&name.sandbox()).cloned();
         let containers = (1..OF_SANDBOX).map(|n| Name(name.sandbox().0 + n));
@@ -516,7 +516,7 @@ impl World {
 
     fn check_convergence(&mut self) {
         self.harness.input(|m, now| m.handle_backlog(now, false));
-        // UNKNOWN is a fault, too: it supports no position against which anything were decided.
+        // UNKNOWN is a fault, too: it cannot contradict a state.
         for report in self.exists.values_mut() {
             if report.shown == ReportedState::Unknown {
                 report.shown = ReportedState::Exited;
@@ -548,7 +548,7 @@ impl World {
     }
 }
 
-/// A container's row names its sandbox, whatever else is left out.
+/// A container's row always names its sandbox.
 fn list_row(mut report: Report) -> Report {
     if report.identity.kind == Kind::Container {
         let name = report.id.as_str().trim_start_matches('i').parse().map(Name);
@@ -557,7 +557,7 @@ fn list_row(mut report: Report) -> Report {
     report
 }
 
-/// No runtime shows one id twice in one list.
+/// A list shows an id at most once.
 fn unique(seen: &[Option<Seen>]) -> Vec<Report> {
     let by_name: BTreeMap<Name, Seen> = seen.iter().flatten().map(|s| (s.name, *s)).collect();
     by_name.into_values().map(Seen::report).collect()

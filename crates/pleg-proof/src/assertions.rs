@@ -47,47 +47,47 @@ macro_rules! assertions {
 assertions! {
     ANSWER_EQUALS_CACHE = 1 "invariant-1-answer-equals-cache": "an answer shows what the cache shows, but for what its own read alone found or missed";
 
-    FORWARD = 2 "invariant-2-forward": "the cache never shows an id in an earlier state than before, unless an event lied";
+    FORWARD = 2 "invariant-2-forward": "the cache never shows an earlier state than before, unless an event was false";
     OVERRULE_DELAY = 2 "invariant-2-overrule-delay": "a state is overruled no sooner than 100 ms after it was published, a removal no sooner than 10 s";
     UNKNOWN = 2 "invariant-2-unknown": "UNKNOWN is published only if an inspection said so, or nothing else is known of the id";
-    STATE_REACHED = 2 "invariant-2-state-reached": "no state is published that the id has not reached, unless an event lied";
-    NO_CONTRADICTION = 2 "invariant-2-no-contradiction": "nothing is contradicted or overruled where nobody lied";
-    CACHE_CONVERGES = 2 "invariant-2-cache-converges": "after the trouble the cache equals the oracle within one relist (12 s more where a removal was wrongly believed)";
+    STATE_REACHED = 2 "invariant-2-state-reached": "no state is published that the id has not reached, unless an event was false";
+    NO_CONTRADICTION = 2 "invariant-2-no-contradiction": "nothing is contradicted or overruled without false reports";
+    CACHE_CONVERGES = 2 "invariant-2-cache-converges": "after the trouble the cache equals the oracle within one relist (12 s more after a false removal)";
 
-    AS_OF_A_READ = 3 "invariant-3-as-of-a-read": "as-of is the begin of a complete read";
+    AS_OF_A_READ = 3 "invariant-3-as-of-a-read": "as-of is the start of a complete read";
     NEVER_OLDER = 3 "invariant-3-never-older": "the as-of of a pod does not go back while it exists";
     FRESH = 3 "invariant-3-fresh": "a pod as of t shows every id in the state that it had at t, or a later one";
     NEWER_THAN_ASKED = 3 "invariant-3-newer-than-asked": "the waiter gets a view whose read began after the instant that it asked for";
-    DETAILS_AS_OF = 3 "invariant-3-details-as-of": "the details' as-of is the begin of a complete inspection";
+    DETAILS_AS_OF = 3 "invariant-3-details-as-of": "the details' as-of is the start of a complete inspection";
 
     ONLY_READS_ANSWER = 4 "invariant-4-only-reads-answer": "only a read answers the waiter";
-    ANSWERED_ONCE = 4 "invariant-4-answered-once": "nobody is answered who does not wait";
-    ALL_ANSWERED = 4 "invariant-4-all-answered": "nobody is kept waiting";
+    ANSWERED_ONCE = 4 "invariant-4-answered-once": "only waiters are answered, each once";
+    ALL_ANSWERED = 4 "invariant-4-all-answered": "every waiter is answered in time";
     ANSWER_SHOWS_READ = 4 "invariant-4-answer-shows-read": "an answer shows all that existed when its read began";
 
     NO_UNPROVEN_ABSENCE = 5 "invariant-5-no-unproven-absence": "a pod as of t lacks nothing that existed at t and still exists";
-    EXISTING_NOT_REMOVED = 5 "invariant-5-existing-not-removed": "no removal is announced of what exists, unless an event lied";
+    EXISTING_NOT_REMOVED = 5 "invariant-5-existing-not-removed": "no removal of an existing id is announced, unless an event was false";
 
-    REMOVED_STAYS = 6 "invariant-6-removed-stays": "what is removed does not come back, unless an event lied";
-    FIRST_SEEN_REMOVED = 6 "invariant-6-first-seen-removed-is-silent": "of an id that was first learned as removed nothing is said";
-    NOTHING_INVENTED = 6 "invariant-6-nothing-invented": "nothing is published or announced that never existed";
+    REMOVED_STAYS = 6 "invariant-6-removed-stays": "a removed id stays removed, unless an event was false";
+    FIRST_SEEN_REMOVED = 6 "invariant-6-first-seen-removed-is-silent": "an id first learned as removed is not announced";
+    NOTHING_INVENTED = 6 "invariant-6-nothing-invented": "only ids that existed are published or announced";
     TOMBSTONES_BOUNDED = 6 "invariant-6-tombstones-bounded": "there are no more tombstones than are allowed when no read is in flight";
-    FORGOTTEN = 6 "invariant-6-forgotten": "of what was removed long ago nothing is kept";
+    FORGOTTEN = 6 "invariant-6-forgotten": "all records of removed ids expire";
 
-    TRUE_EXIT_CODE = 7 "invariant-7-true-exit-code": "an exit code is the true one, and only of what has ended";
+    TRUE_EXIT_CODE = 7 "invariant-7-true-exit-code": "an exit code is true, and only of an exited container";
     NOTHING_ERASED = 7 "invariant-7-nothing-erased": "a detail that was published is not lost because a later answer left it out";
     OWN_POD = 7 "invariant-7-own-pod": "an id is shown in its own pod, and in no other";
-    DETAILS_COMPLETE = 7 "invariant-7-details-complete": "when it is quiet, exit codes, sandboxes, names and the active sandbox are all there";
+    DETAILS_COMPLETE = 7 "invariant-7-details-complete": "at quiescence exit codes, sandboxes, names and the active sandbox are complete";
 
     NOTHING_SKIPPED = 8 "invariant-8-nothing-skipped": "what waits between reader and writer is joined: nothing is lost within its bound";
 
-    CACHE_FIRST = 9 "invariant-9-cache-first": "when it is announced, the cache shows it";
+    CACHE_FIRST = 9 "invariant-9-cache-first": "the cache shows a state before it is announced";
     ONCE = 9 "invariant-9-once": "each transition of an (id, incarnation) is announced at most once";
     IN_ORDER = 9 "invariant-9-in-order": "Started, Died, Removed come in this order";
-    STARTED_WAS_SEEN = 9 "invariant-9-started-was-seen": "Started is announced only of what some observation showed running";
-    ALL_ANNOUNCED = 9 "invariant-9-all-announced": "when it is quiet, every Died and Removed of what was published was announced";
-    INCARNATION = 9 "invariant-9-incarnation": "a new incarnation begins only where an event lied";
-    INBOX = 9 "invariant-9-inbox": "a subscriber that keeps up gets all; a lagging subscriber gets every Died and Removed, or is told";
+    STARTED_WAS_SEEN = 9 "invariant-9-started-was-seen": "Started is announced only after an observation showed the id running";
+    ALL_ANNOUNCED = 9 "invariant-9-all-announced": "at quiescence every Died and Removed of published ids was announced";
+    INCARNATION = 9 "invariant-9-incarnation": "a new incarnation begins only after a false event";
+    INBOX = 9 "invariant-9-inbox": "a subscriber that keeps up gets all; a lagging one gets every Died and Removed, or Lagged";
     INBOX_BOUNDED = 9 "invariant-9-inbox-bounded": "what waits for a lagging subscriber is bounded by what exists and the last ends";
     TERMINAL_RECORDS = 9 "invariant-9-terminal-records": "terminal records are true, and at most three per name";
 
@@ -103,14 +103,14 @@ assertions! {
     BACKOFF = 11 "invariant-11-backoff": "a pod that fails is retried with a backoff";
     NO_INSPECTION_LOOP = 11 "invariant-11-no-inspection-loop": "inspections do not follow one another";
     OWN_ERROR = 11 "invariant-11-own-error": "an error is the answer only of a read that was asked for after the question";
-    HEALTHY_SERVED = 11 "invariant-11-healthy-served": "hung pods keep nobody from an answer about another pod for more than 5 s";
-    RECOVERED = 11 "invariant-11-recovered": "when it is quiet nothing is in flight, overdue or failing";
+    HEALTHY_SERVED = 11 "invariant-11-healthy-served": "hung pods delay no answer about another pod by more than 5 s";
+    RECOVERED = 11 "invariant-11-recovered": "at quiescence nothing is in flight, overdue or failing";
     NO_LIVELOCK = 11 "invariant-11-no-livelock": "the reconciler always has something left to do, and never only that";
 
     READY = 12 "invariant-12-ready": "ready means: a complete list began recently enough";
-    STALLED_IS_NOT_READY = 12 "invariant-12-stalled-is-not-ready": "a writer that does nothing does not look ready";
-    DEGRADED = 12 "invariant-12-degraded": "what is wrong is told within 3 s of its first sign";
-    NO_FALSE_DEGRADED = 12 "invariant-12-no-false-degraded": "nothing is told to be wrong that is not";
+    STALLED_IS_NOT_READY = 12 "invariant-12-stalled-is-not-ready": "a stalled writer is not ready";
+    DEGRADED = 12 "invariant-12-degraded": "degraded reasons appear within 3 s of their first sign";
+    NO_FALSE_DEGRADED = 12 "invariant-12-no-false-degraded": "no degraded reason is false";
 }
 
 /// Assertions for worlds with pod workers that act on answers.

@@ -68,7 +68,7 @@ pub struct FaultProfile {
 impl FaultProfile {
     /// Every event arrives once, complete and soon; every call succeeds.
     pub const NONE: Self = Self {
-        name: "fair",
+        name: "no faults",
         delay: 0..=3,
         percent: [0; Fault::COUNT],
     };
@@ -107,7 +107,7 @@ impl FaultProfile {
         let fault_profile = match rng.below(12) {
             0 => Self::NONE.with(3, &[WaiterCancels]),
             // No event is lost, so none can be missed.
-            1 => Self::named("late", 50)
+            1 => Self::named("delays", 50)
                 .with(30, &[Late, Reordered, Stale])
                 .with(20, &[Duplicated, SlowRead])
                 .with(10, &[BusyWriter, ListedAfterRemoval]),
@@ -116,7 +116,7 @@ impl FaultProfile {
                 .with(10, &[Late, Reordered, SlowRead, NilSandbox, NilStatuses])
                 .with(3, &[Disconnect])
                 .with(5, &[EmptyElement, SecondSubscriber]),
-            3 => Self::named("broken calls", 20)
+            3 => Self::named("failing calls", 20)
                 .with(40, &[SlowRead])
                 .with(25, &[ListFails])
                 .with(15, &[InspectionFails, InspectionPartial])
@@ -124,24 +124,24 @@ impl FaultProfile {
                 .with(5, &[InspectionHangs, ListHangs])
                 .with(2, &[Disconnect]),
             // Most lists and inspections fail at once while events continue.
-            4 => Self::named("deaf", 3)
+            4 => Self::named("failing lists", 3)
                 .with(90, &[ListFails])
                 .with(70, &[InspectionFails]),
             5 => Self::named("restarts", 10)
                 .with(6, &[Restart])
                 .with(5, &[Disconnect])
                 .with(20, &[SlowRead]),
-            6 => Self::named("silence", 3)
+            6 => Self::named("silent streams", 3)
                 .with(6, &[SilentStream])
                 .with(4, &[SecondSubscriber, Disconnect]),
-            7 => Self::named("hung", 3)
+            7 => Self::named("hanging calls", 3)
                 .with(8, &[HungPod])
                 .with(3, &[AllPodsHung, ListOutage]),
-            8 => Self::named("storms", 3)
+            8 => Self::named("bursts", 3)
                 .with(12, &[Burst])
                 .with(8, &[BusyWriter])
                 .with(10, &[Reordered]),
-            _ => Self::named("wild", rng.pick(&[3, 50, 200]))
+            _ => Self::named("mixed", rng.pick(&[3, 50, 200]))
                 .with(20, &[Late, Stale, SlowRead])
                 .with(15, &[Dropped, Duplicated])
                 .with(

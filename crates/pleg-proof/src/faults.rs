@@ -38,11 +38,11 @@ named! {
         /// Seconds late.
         Late = "late",
         /// Delivered after the next event.
-        Reordered = "swapped",
+        Reordered = "reordered",
         /// Never delivered.
         Dropped = "dropped",
         /// Delivered twice.
-        Duplicated = "doubled",
+        Duplicated = "duplicated",
         /// The statuses were read long before the event was stamped.
         Stale = "stale",
         /// No sandbox status.
@@ -52,13 +52,13 @@ named! {
         /// One element of the statuses is empty (CRI-O 1.31 to 1.34).
         EmptyElement = "empty-element",
         /// An invalid timestamp.
-        InvalidTimestamp = "absurd-stamp",
+        InvalidTimestamp = "invalid-timestamp",
         /// A status without metadata or labels.
-        MissingMetadata = "nameless",
+        MissingMetadata = "missing-metadata",
         /// A status that says UNKNOWN.
         UnknownInEvent = "unknown-in-event",
         /// An unknown event type.
-        UnknownEventType = "strange-type",
+        UnknownEventType = "unknown-event-type",
         // --- per read ---
         /// A list fails at once.
         ListFails = "list-fails",
@@ -73,24 +73,24 @@ named! {
         /// An inspection does not answer before its deadline.
         InspectionHangs = "inspection-hangs",
         /// The read of a single status fails.
-        StatusReadFails = "reading-fails",
+        StatusReadFails = "status-read-fails",
         /// A read takes seconds.
         SlowRead = "slow-read",
         /// A row or status of a read says UNKNOWN.
         UnknownInRead = "unknown-in-read",
         /// A list still shows a sandbox after its DELETED (containerd 2).
-        ListedAfterRemoval = "lingers",
+        ListedAfterRemoval = "listed-after-removal",
         /// A status call says NotFound for an id that the list of the same read shows.
         StatusNotFound = "status-not-found",
         /// The status call of one id of an inspection fails, or is not answered in time.
         StatusFails = "status-fails",
         // --- per operation of the node ---
         /// An event about something that did not happen.
-        FalseEvent = "lie",
+        FalseEvent = "false-event",
         /// The wall clock steps.
         ClockStep = "clock-step",
         /// The stream breaks; the runtime notices when it sends next.
-        Disconnect = "disconnected",
+        Disconnect = "disconnect",
         // --- per event at the reader ---
         /// The writer is busy for a while.
         BusyWriter = "busy-writer",
@@ -100,22 +100,22 @@ named! {
         /// The stream stays open and delivers nothing.
         SilentStream = "silent-stream",
         /// Another subscriber takes a share of the events (containerd 1.7).
-        SecondSubscriber = "rival",
+        SecondSubscriber = "second-subscriber",
         /// One pod's calls hang for a while.
         HungPod = "hung-pod",
         /// All pods' calls hang for a while.
-        AllPodsHung = "hung-pods",
+        AllPodsHung = "all-pods-hung",
         /// All lists hang or fail for a while.
         ListOutage = "list-outage",
         /// Many operations happen at once.
-        Burst = "storm",
+        Burst = "burst",
         /// The runtime is down for up to a minute.
         Outage = "outage",
         /// The status calls of an id say NotFound for a while, though lists show it.
         StatusHidden = "status-hidden",
         // --- per request ---
         /// A waiter is cancelled.
-        WaiterCancels = "gives-up",
+        WaiterCancels = "waiter-cancels",
         // --- per operation of a worker ---
         /// An operation fails at once without effect.
         OperationFails = "operation-fails",
@@ -125,25 +125,25 @@ named! {
         EffectLate = "effect-late",
         // --- consequences of the above ---
         /// A dead subscriber took the event.
-        TakenByDeadSubscriber = "eaten-by-the-dead",
+        TakenByDeadSubscriber = "taken-by-dead-subscriber",
         /// A second subscriber took the event.
-        TakenBySecondSubscriber = "stolen",
+        TakenBySecondSubscriber = "taken-by-second-subscriber",
         /// There is no subscriber and this runtime holds no events.
-        SentWithoutSubscriber = "told-to-nobody",
+        SentWithoutSubscriber = "sent-without-subscriber",
         /// The runtime's own queue is full and drops the newest event.
         QueueFull = "queue-full",
         /// A held event expires after 5 minutes.
-        BufferedTooLong = "held-too-long",
+        BufferedTooLong = "buffered-too-long",
         /// A held event is delivered to a new subscriber.
         Replayed = "replayed",
         /// It happened while the runtime was down.
-        WhileRuntimeDown = "untold",
+        WhileRuntimeDown = "while-runtime-down",
         /// The runtime cannot restore a sandbox and sends no event.
-        SandboxLost = "vanished",
+        SandboxLost = "sandbox-lost",
         /// The runtime restarted before an operation took effect.
-        OperationAborted = "operation-disconnected",
+        OperationAborted = "operation-aborted",
         /// The runtime restarted after an operation took effect and before it returned.
-        ReplyAborted = "reply-disconnected",
+        ReplyAborted = "reply-aborted",
         /// The runtime could not start the container.
         StartError = "start-error",
         /// The reason of an exit changed after its event.

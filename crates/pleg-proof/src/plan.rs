@@ -234,8 +234,11 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (pods, fault_secs) = (self.pods, self.fault_secs);
         let (seed, runtime) = (self.seed, self.runtime.name());
-        write!(f, "seed {seed}: {runtime}, {pods} pods, {fault_secs} s of ")?;
-        write!(f, "{} fault profile (", self.fault_profile.name)?;
+        write!(
+            f,
+            "seed {seed}: {runtime}, {pods} pods, {fault_secs} s with "
+        )?;
+        write!(f, "{} (", self.fault_profile.name)?;
         for (n, fault) in self.fault_profile.faults().enumerate() {
             let comma = if n > 0 { ", " } else { "" };
             write!(
@@ -247,10 +250,10 @@ impl fmt::Display for Plan {
         }
         write!(f, ")")?;
         if self.calm_secs > 0 {
-            write!(f, ", {} s of calm", self.calm_secs)?;
+            write!(f, ", {} s without faults", self.calm_secs)?;
         }
         if self.request_pause.is_none() {
-            write!(f, ", no questions")?;
+            write!(f, ", no requests")?;
         }
         if self.kubelet.has_workers() {
             write!(f, ", kubelet {}", self.kubelet.name())?;
@@ -262,7 +265,7 @@ impl fmt::Display for Plan {
         let (queue, list_limits) = (self.queue, self.list_limits);
         write!(
             f,
-            ", {tombstones} tombstones, backlog {backlog:?}, queue {queue}, patience {list_limits:?} s"
+            ", {tombstones} tombstones, backlog {backlog:?}, queue {queue}, relist limits {list_limits:?} s"
         )
     }
 }
@@ -276,21 +279,21 @@ pub fn change(plan: &mut Plan, changes: &str) -> Result<(), String> {
         let (what, how) = change.split_once('=').unwrap_or((change, ""));
         let number = || {
             let number = how.parse::<u64>();
-            number.map_err(|_| format!("{change}: a number is needed"))
+            number.map_err(|_| format!("{change}: expected a number"))
         };
         match what {
             "pods" => plan.pods = number()?.max(1) as usize,
-            "trouble" => plan.fault_secs = number()?,
-            "calm" => plan.calm_secs = number()?,
+            "fault-secs" => plan.fault_secs = number()?,
+            "calm-secs" => plan.calm_secs = number()?,
             "pause" => plan.pause = number()?,
             "delay" => plan.fault_profile.delay = 0..=number()?,
-            "questions" => plan.request_pause = Some(number()?).filter(|&n| n > 0),
+            "request-pause" => plan.request_pause = Some(number()?).filter(|&n| n > 0),
             "slots" => plan.one_slot = Some(number()? as usize).filter(|&n| n > 0),
             "tombstones" => plan.tombstones = number()?.max(1) as usize,
-            "plain" => plan.backlog.0 = number()? as usize,
+            "unjoined" => plan.backlog.0 = number()? as usize,
             "ids" => plan.backlog.1 = number()? as usize,
             "queue" => plan.queue = number()? as usize,
-            "patience" => plan.list_limits = (number()?, number()? * 3),
+            "relist-period" => plan.list_limits = (number()?, number()? * 3),
             "kubelet" => {
                 let kubelet =
                     KubeletMode::named(how).ok_or(format!("{how}: off, on or each-run"))?;
@@ -306,13 +309,15 @@ pub fn change(plan: &mut Plan, changes: &str) -> Result<(), String> {
             "with" => {
                 let (name, percent) = how.split_once(':').unwrap_or((how, "10"));
                 let fault = Fault::named(name).ok_or(format!("{name}: no such fault"))?;
-                let percent = percent.parse().map_err(|_| format!("{change}: a number"))?;
+                let percent = percent
+                    .parse()
+                    .map_err(|_| format!("{change}: expected a number"))?;
                 plan.fault_profile = plan.fault_profile.clone().with(percent, &[fault]);
             }
             "runtime" => {
                 plan.runtime = RuntimeKind::named(how).ok_or(format!("{how}: no such runtime"))?;
             }
-            _ => return Err(format!("{what}: nothing that can be changed")),
+            _ => return Err(format!("{what}: unknown setting")),
         }
     }
     Ok(())
@@ -334,11 +339,11 @@ pub fn changes(plan: &Plan, origin: &Plan) -> String {
     let fault_secs = plan.fault_secs;
     add(
         fault_secs != origin.fault_secs,
-        format!("trouble={fault_secs}"),
+        format!("fault-secs={fault_secs}"),
     );
     add(
         plan.calm_secs != origin.calm_secs,
-        format!("calm={}", plan.calm_secs),
+        format!("calm-secs={}", plan.calm_secs),
     );
     add(plan.pause != origin.pause, format!("pause={}", plan.pause));
     let delay = plan.fault_profile.delay.end();
@@ -349,7 +354,7 @@ pub fn changes(plan: &Plan, origin: &Plan) -> String {
     let request_pause = plan.request_pause.unwrap_or(0);
     add(
         plan.request_pause != origin.request_pause,
-        format!("questions={request_pause}"),
+        format!("request-pause={request_pause}"),
     );
     let slots = plan.one_slot.unwrap_or(0);
     add(plan.one_slot != origin.one_slot, format!("slots={slots}"));
@@ -359,13 +364,13 @@ pub fn changes(plan: &Plan, origin: &Plan) -> String {
         format!("tombstones={tombstones}"),
     );
     let (plain, ids) = plan.backlog;
-    add(plain != origin.backlog.0, format!("plain={plain}"));
+    add(plain != origin.backlog.0, format!("unjoined={plain}"));
     add(ids != origin.backlog.1, format!("ids={ids}"));
     add(plan.queue != origin.queue, format!("queue={}", plan.queue));
     let list_limits = plan.list_limits;
     add(
         list_limits != origin.list_limits,
-        format!("patience={}", list_limits.0),
+        format!("relist-period={}", list_limits.0),
     );
     // The kubelet mode changes the fault profile, too.
     let origin = origin.clone().with_kubelet(plan.kubelet);
@@ -391,7 +396,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_smaller_plan_can_be_told_to_a_replay() {
+    fn changes_of_a_smaller_plan_reproduce_it() {
         for seed in 0..200 {
             let origin = Plan::from_seed(seed);
             let mut plan = origin.clone();
@@ -404,20 +409,20 @@ mod tests {
                     plan = next;
                 }
             }
-            let told = changes(&plan, &origin);
+            let changes_text = changes(&plan, &origin);
             let mut replayed = origin;
-            change(&mut replayed, &told).unwrap_or_else(|e| panic!("{told}: {e}"));
-            assert_eq!(replayed, plan, "{told}");
+            change(&mut replayed, &changes_text).unwrap_or_else(|e| panic!("{changes_text}: {e}"));
+            assert_eq!(replayed, plan, "{changes_text}");
         }
     }
 
     #[test]
-    fn what_cannot_be_changed_is_named() {
+    fn unknown_setting_is_an_error() {
         let mut plan = Plan::from_seed(1);
         let wrong = [
             "pods=x",
             "without=nothing",
-            "with=disconnected:x",
+            "with=disconnect:x",
             "runtime=docker",
             "colour=red",
             "kubelet=maybe",

@@ -207,11 +207,11 @@ pub fn event(
         status(s, at)
     });
     // containerd sends the statuses of the sandbox, CRI-O those of the pod.
-    let told = |l: &&Object| runtime.is_crio() || l.sandbox.as_ref() == Some(sandbox_id);
+    let in_event = |l: &&Object| runtime.is_crio() || l.sandbox.as_ref() == Some(sandbox_id);
     let containers = oracle
         .recent(subject.pod)
         .filter(|l| l.kind == Kind::Container)
-        .filter(told)
+        .filter(in_event)
         .filter_map(|l| status(l, snapshot))
         .collect();
     // containerd 2 no longer has the sandbox's creation time.

@@ -63,7 +63,7 @@ fn run_phases(world: &mut World) -> CheckResult {
     if !(fault_profile.false_events() || world.oracle.lists_removed_sandboxes) {
         let contradictions = counters.contradictions + counters.overruled;
         assertions::NO_CONTRADICTION.holds(contradictions == 0, || {
-            format!("{contradictions} contradictions, and nobody lied")
+            format!("{contradictions} contradictions without false events")
         })?;
     }
     if fault_profile.loses_nothing() && world.overflows() == 0 {
@@ -144,7 +144,7 @@ fn check_missed_event(world: &mut World) -> CheckResult {
     assertions::MISS_COUNTED
         .holds(missed == due, || {
             let id = &world.oracle.objects[object].id;
-            format!("nobody told of the end of {id}, and {missed} events count as missed")
+            format!("{id} exited without an event, and {missed} events count as missed")
         })
         .map_err(|violation| violation.in_pod(of))
 }

@@ -146,7 +146,7 @@ impl Totals {
         let status_reads = t.status_reads;
         let _ = writeln!(
             out,
-            "calls            {lists} lists, {inspections} inspections, {status_reads} readings"
+            "calls            {lists} lists, {inspections} inspections, {status_reads} status reads"
         );
         let of = |point: CoverPoint| t.points[point as usize];
         let started = of(CoverPoint::ContainerStarted);
@@ -165,11 +165,11 @@ impl Totals {
         let busy = t.busy_nanos / SECOND;
         let _ = writeln!(
             out,
-            "simulated time   {simulated:.0} s, {busy} s of them at work"
+            "simulated time   {simulated:.0} s, {busy} s of them with workload"
         );
         let times = if cpu > 0.0 { simulated / cpu } else { 0.0 };
         let _ = writeln!(out, "core time        {cpu:.1} s ({times:.0} x real time)");
-        let _ = writeln!(out, "violations      {}", self.violations);
+        let _ = writeln!(out, "violations       {}", self.violations);
         out
     }
 
@@ -189,7 +189,7 @@ impl Totals {
     pub fn from_text(text: &str) -> Result<Self, String> {
         let mut totals = Self::default();
         for line in text.lines() {
-            let wrong = || format!("not a line of totals: {line}");
+            let wrong = || format!("invalid line of totals: {line}");
             let (n, name) = line.split_once('\t').ok_or_else(wrong)?;
             let n = n.parse().map_err(|_| wrong())?;
             // Unknown counters are ignored.
@@ -208,9 +208,9 @@ impl Totals {
             ("events", t.events),
             ("lists", t.lists),
             ("inspections", t.inspections),
-            ("readings", t.status_reads),
+            ("status reads", t.status_reads),
             ("nanoseconds", t.nanos),
-            ("busy nanoseconds", t.busy_nanos),
+            ("workload nanoseconds", t.busy_nanos),
             ("checked", t.checked),
         ]
         .map(|(name, n)| (name.to_owned(), n))
@@ -223,7 +223,7 @@ impl Totals {
             add("fault", fault.name(), t.faults[n]);
         }
         for (n, point) in CoverPoint::ALL.iter().enumerate() {
-            add("path", point.name(), t.points[n]);
+            add("transition", point.name(), t.points[n]);
         }
         out
     }
@@ -233,7 +233,9 @@ impl Totals {
         let place = match name.split_once(": ") {
             Some(("runtime", name)) => RuntimeKind::named(name).map(|f| &mut t.worlds[f as usize]),
             Some(("fault", name)) => Fault::named(name).map(|f| &mut t.faults[f as usize]),
-            Some(("path", name)) => CoverPoint::named(name).map(|p| &mut t.points[p as usize]),
+            Some(("transition", name)) => {
+                CoverPoint::named(name).map(|p| &mut t.points[p as usize])
+            }
             _ => match name {
                 "next seed" => Some(&mut self.next),
                 "core nanoseconds" => Some(&mut self.cpu),
@@ -242,9 +244,9 @@ impl Totals {
                 "events" => Some(&mut t.events),
                 "lists" => Some(&mut t.lists),
                 "inspections" => Some(&mut t.inspections),
-                "readings" => Some(&mut t.status_reads),
+                "status reads" => Some(&mut t.status_reads),
                 "nanoseconds" => Some(&mut t.nanos),
-                "busy nanoseconds" => Some(&mut t.busy_nanos),
+                "workload nanoseconds" => Some(&mut t.busy_nanos),
                 "checked" => Some(&mut t.checked),
                 _ => None,
             },
@@ -260,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn totals_survive_a_file() {
+    fn totals_roundtrip_through_text() {
         let run = Run::new(Plan::from_seed, Totals::default(), 3);
         run.work(|| true);
         let (totals, violations) = run.totals();

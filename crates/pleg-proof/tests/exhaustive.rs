@@ -1,7 +1,7 @@
-//! The small worlds, to their ends: no order of what can happen violates an invariant.
+//! Model checking of the small worlds: no order of actions violates an invariant.
 //!
-//! `cargo run -p pleg-proof --bin exhaust -- NAME` runs one of them; scripts/planted.py sees that
-//! each weakened invariant (weakened.toml) is found out.
+//! `cargo run -p pleg-proof --bin exhaust -- NAME` checks one world. scripts/planted.py checks that
+//! each weakened invariant (weakened.toml) is detected.
 
 #![allow(missing_docs, clippy::print_stdout, reason = "tests")]
 
@@ -12,12 +12,12 @@ use pleg_proof::exhaustive::time_shift::{EPOCH, TimeShiftedHasher};
 use pleg_proof::exhaustive::worlds::WORLDS;
 
 #[test]
-fn no_order_of_what_can_happen_breaks_a_law() {
+fn no_order_of_actions_violates_an_invariant() {
     let mut violations = Vec::new();
     for world in WORLDS {
         let report = check(world, Search::All, 2);
         println!("{report}\n    {}: {}", world.scenario.about, world.budget);
-        // A world in which nothing can happen proves nothing.
+        // A world in which nothing can happen would prove nothing.
         assert!(
             report.counterexample.is_some() || report.unique > 100_000,
             "{report}"
@@ -29,13 +29,13 @@ fn no_order_of_what_can_happen_breaks_a_law() {
     }
     assert!(
         violations.is_empty(),
-        "a invariant is violated in {violations:?}"
+        "an invariant is violated in {violations:?}"
     );
 }
 
-/// What happened so long ago, and what will in so long, is the same at any time; all else is not.
+/// The hash depends on the distance from now of an instant, and on the value of any other number.
 #[test]
-fn a_state_is_known_again_at_another_time() {
+fn equal_states_at_different_times_have_equal_hashes() {
     let state = RandomState::new();
     let print = |now: u64, messages: &[u64]| {
         let mut inner = state.build_hasher();

@@ -1,4 +1,4 @@
-//! docs/invariants.md names every assertion of the worlds, and no other, in the row of its invariant.
+//! docs/invariants.md names exactly the assertions of the worlds, each in the row of its invariant.
 
 #![allow(missing_docs, clippy::expect_used, clippy::panic, reason = "tests")]
 

@@ -1,7 +1,7 @@
-//! Random worlds on the reconciler: no seed violates an invariant, and equal seeds live equal lives.
+//! Random worlds: no seed violates an invariant, and equal seeds give equal traces.
 //!
-//! The test is quick. `simulate` (a binary of this package) replays one seed, runs many, and
-//! soaks; CI runs it over 20 million simulated events (`just simulate-ci`).
+//! This test is quick. `simulate` (a binary of this package) replays one seed, runs many, and soaks; CI
+//! runs it over 20 million simulated events (`just simulate-ci`).
 
 #![allow(missing_docs, clippy::expect_used, clippy::panic, reason = "tests")]
 
@@ -12,7 +12,7 @@ use pleg_proof::trace::Trace;
 
 const SEEDS: u64 = 2000;
 
-/// The small worlds only: what is left out, `simulate` has.
+/// Small worlds only; `simulate` runs the large ones.
 fn small(seed: u64) -> Plan {
     let mut plan = Plan::from_seed(seed);
     plan.pods = plan.pods.min(4);
@@ -21,7 +21,7 @@ fn small(seed: u64) -> Plan {
 }
 
 #[test]
-fn no_world_breaks_a_law() {
+fn no_world_violates_an_invariant() {
     let run = Run::new(small, Totals::default(), SEEDS);
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -42,7 +42,7 @@ fn no_world_breaks_a_law() {
 }
 
 #[test]
-fn equal_seeds_live_equal_lives() {
+fn equal_seeds_give_equal_traces() {
     let hash = |seed| {
         let simulated = simulate(&small(seed), Trace::hashed()).expect("no invariant breaks");
         let (hash, lines) = simulated.trace.hash().expect("a hash");

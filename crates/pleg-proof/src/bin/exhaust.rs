@@ -1,5 +1,5 @@
-//! Runs small worlds to their end: `exhaust` all of them, `exhaust NAME…` some, `exhaust
-//! --shortest NAME…` until the shortest counterexample.
+//! Checks small worlds: `exhaust` all of them, `exhaust NAME…` some, `exhaust --shortest NAME…` for the
+//! shortest counterexample.
 
 #![allow(clippy::print_stdout, reason = "a command")]
 

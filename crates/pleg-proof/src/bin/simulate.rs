@@ -1,4 +1,4 @@
-//! Simulated worlds, from a seed: one is replayed, many are run, or as many as there is time for.
+//! Simulates random worlds: replays one seed, runs many seeds, or runs for a given time.
 
 #![allow(
     clippy::print_stdout,
@@ -19,40 +19,39 @@ use pleg_proof::simulation::simulate;
 use pleg_proof::soak::{Run, Totals};
 use pleg_proof::trace::Trace;
 
-/// Simulated worlds of pods, a runtime that tells of them badly, and the reconciler between: no invariant
-/// may break.
+/// Simulates pods, a faulty runtime and the reconciler, and checks the invariants.
 #[derive(Debug, Parser)]
 #[command(name = "simulate")]
 struct Args {
     /// Replay the world of this seed.
     #[arg(conflicts_with_all = ["seeds", "minutes"])]
     seed: Option<u64>,
-    /// Print the whole history of a replay.
+    /// Print the whole trace of a replay.
     #[arg(long, requires = "seed")]
     trace: bool,
-    /// Change what each seed decides: pods=1,trouble=3,without=disconnected,runtime=crio,kubelet=on,
-    /// and so on.
+    /// Change the configuration of each seed: pods=1,fault-secs=3,without=disconnect,runtime=crio,
+    /// kubelet=on, and so on.
     #[arg(long, value_name = "CHANGES", default_value = "")]
     change: String,
     /// Run this many worlds.
     #[arg(long, value_name = "N")]
     seeds: Option<u64>,
-    /// Begin with this seed.
+    /// Start with this seed.
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     from: u64,
     /// Run for this long.
     #[arg(long, value_name = "MINUTES", conflicts_with = "seeds")]
     minutes: Option<f64>,
-    /// How many worlds at a time; by default one per core.
+    /// How many worlds to run in parallel; by default one per core.
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
-    /// Whole nodes only: 110 pods and 10 events a second, for ten minutes each.
+    /// Full nodes only: 110 pods and 10 events a second, for ten minutes each.
     #[arg(long)]
     node: bool,
-    /// Go on from the totals in this file, if there are any, and keep them there.
+    /// Continue from the totals in this file, if it exists, and save them there.
     #[arg(long, value_name = "FILE")]
     totals: Option<PathBuf>,
-    /// Fail if some fault, transition or recovery never came. Implied by 2,000 worlds.
+    /// Fail if some fault, transition or recovery never occurred. Implied by 2,000 worlds.
     #[arg(long)]
     all: bool,
     /// Fail with fewer simulated events than this.
@@ -84,7 +83,7 @@ fn planner(args: &Args) -> fn(u64) -> Plan {
     }
 }
 
-/// One world once more.
+/// Replays one world.
 fn replay(args: &Args, seed: u64) -> Result<bool, String> {
     let mut plan = planner(args)(seed);
     plan::change(&mut plan, &args.change)?;
@@ -113,9 +112,9 @@ fn replay(args: &Args, seed: u64) -> Result<bool, String> {
     }
 }
 
-/// A broken invariant: in the smallest world that breaks it, what happened to the pod concerned.
+/// Explains a violation: the smallest world with it, and the trace of the pod concerned.
 fn explain(args: &Args, plan: &Plan, violations: &Violation) {
-    println!("\nBROKEN {violations}\n  {plan}");
+    println!("\nVIOLATION {violations}\n  {plan}");
     println!(
         "  invariant {}: {}",
         violations.assertion.invariant, violations.assertion.meaning
@@ -140,10 +139,10 @@ fn explain(args: &Args, plan: &Plan, violations: &Violation) {
         println!("{}", failure.violation);
     }
     let node = if args.node { " --node" } else { "" };
-    println!("replay: simulate {seed}{node} --change '{changes}' --history");
+    println!("replay: simulate {seed}{node} --change '{changes}' --trace");
 }
 
-/// Many worlds.
+/// Runs many worlds.
 fn run(args: &Args) -> Result<bool, String> {
     let mut totals = match &args.totals {
         Some(file) if file.exists() => {
@@ -166,7 +165,7 @@ fn run(args: &Args) -> Result<bool, String> {
         .minutes
         .map(|m| begun + Duration::from_secs_f64(m.max(0.0) * 60.0));
     let keep_running = || until.is_none_or(|until| Instant::now() < until);
-    // Whether the changes are understood does not depend on the seed.
+    // Validates the changes; that does not depend on the seed.
     plan::change(&mut planner(args)(0), &args.change)?;
     let (planner, changes) = (planner(args), args.change.clone());
     let changed = move |seed| {

@@ -44,7 +44,7 @@ impl Checks {
                 let n = subject.incarnation;
                 return fails(
                     assertions::INCARNATION,
-                    format!("{what} of incarnation {n} of {id}, which nobody lied about"),
+                    format!("{what} of incarnation {n} of {id}, without a false event"),
                 );
             }
             let now = event.detected.as_nanos();

@@ -84,7 +84,7 @@ impl ExpectedHealth {
         ];
         for (what, due, said_so) in must_deliver {
             assertions::DEGRADED.holds(!due || said_so, || {
-                format!("{what} and it is not told: {reported:?}, {self:?}")
+                format!("{what}, and health does not report it: {reported:?}, {self:?}")
             })?;
         }
         let unfounded = [
@@ -98,7 +98,7 @@ impl ExpectedHealth {
         ];
         for (what, said_so, so) in unfounded {
             assertions::NO_FALSE_DEGRADED.holds(!said_so || so, || {
-                format!("it is told that {what}, and it is false: {reported:?}, {self:?}")
+                format!("health reports falsely that {what}: {reported:?}, {self:?}")
             })?;
         }
         Ok(())

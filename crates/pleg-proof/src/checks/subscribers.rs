@@ -156,7 +156,7 @@ impl Lagging {
             });
             let announced: Vec<String> = announced.collect();
             let what = format!(
-                "a lagging subscriber misses {lost:?} and is told of {missed}: {announced:?}"
+                "a lagging subscriber misses {lost:?} and gets Lagged({missed}): {announced:?}"
             );
             return Err(assertions::INBOX.violated(what));
         }

@@ -1,5 +1,5 @@
-//! The invariants as assertions: a shadow of what the consumers see, compared with the oracle after every
-//! single output.
+//! Checks the invariants after every output: a copy of what consumers see, compared with the true
+//! state.
 
 use pleg_core::{
     ContainerState, Id, Kind, LifecycleType, Output, PodLifecycleEvent, PodView, Report,
@@ -9,19 +9,19 @@ use pleg_core::{
 use super::scenario::{MOST, ObjectIndex, Snapshot, Stage, Step};
 use super::world_model::WorldModel;
 
-/// The most pods that a world has.
+/// The most pods in a world.
 pub const PODS: usize = 2;
 
-/// What the reconciler was given when it said something.
+/// The input that caused an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// A message of the stream, or its end or its begin.
+    /// An event, or the begin or end of the stream.
     Stream,
-    /// A read that has ended.
+    /// The end of a read.
     Read,
-    /// Nothing but time.
+    /// A timer.
     Timer,
-    /// A question.
+    /// A consumer request.
     Request,
 }
 
@@ -31,7 +31,7 @@ pub struct Cached {
     pub as_of: Option<u64>,
     inspected: Option<u64>,
     pub stages: Snapshot,
-    /// Whose exit code is shown.
+    /// Which exit codes are shown.
     pub codes: [bool; MOST],
     pub error: bool,
 }
@@ -49,23 +49,23 @@ pub struct Waiter {
     waiter: WaiterId,
     pod: usize,
     at: u64,
-    /// What was true when it asked.
-    truth: Snapshot,
+    /// The true state when it asked.
+    oracle: Snapshot,
 }
 
-/// What is noted of one being.
+/// What inputs and outputs showed of one object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct IdRecord {
-    /// Whether anything the reconciler was given has named it, and when last, if that still matters.
+    /// Whether an input has named it, and when last, if that still matters.
     known: bool,
     named: Option<u64>,
-    /// The first that was told of it was its removal.
+    /// The first report of it was its removal.
     first_seen_removed: bool,
     /// Something showed it running.
     seen_running: bool,
-    /// How far events have told that it came.
+    /// The latest stage that an event has reported.
     pub reported: Stage,
-    /// Something was said of it that was not so.
+    /// A false state of it was reported.
     pub misreported: bool,
     /// The cache has shown it.
     pub published: bool,
@@ -75,23 +75,23 @@ pub struct IdRecord {
     pub removed: bool,
 }
 
-/// What the consumers were told so far, and what they may rely on.
+/// What the consumers have seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Checks {
     pub cache: [Cached; PODS],
-    /// What was true when reads began, as far as anybody still refers to that.
+    /// The true state at the start of reads, as long as something refers to it.
     began: Vec<(u64, Snapshot)>,
-    /// When each pod's last inspection began that told the reconciler something.
+    /// When each pod's last inspection with a result began.
     pub inspected: [Option<u64>; PODS],
     pub waiting: Vec<Waiter>,
     pub records: [IdRecord; MOST],
-    /// How often the stream was disconnected, and how many events were lost otherwise.
+    /// The number of disconnects, and of other lost events.
     pub cuts: u8,
     pub drops: u8,
 }
 
 impl Checks {
-    // --- what goes in ---
+    // --- inputs ---
 
     pub fn event_received(
         &mut self,
@@ -130,24 +130,24 @@ impl Checks {
     }
 
     /// A read begins.
-    pub fn read_began(&mut self, now: u64, truth: &Snapshot) {
-        if self.truth_at(now).is_none() {
-            self.began.push((now, *truth));
+    pub fn read_began(&mut self, now: u64, oracle: &Snapshot) {
+        if self.oracle_at(now).is_none() {
+            self.began.push((now, *oracle));
         }
     }
 
-    pub fn asked(&mut self, waiter: WaiterId, pod: usize, now: u64, truth: &Snapshot) {
-        let truth = *truth;
+    pub fn asked(&mut self, waiter: WaiterId, pod: usize, now: u64, oracle: &Snapshot) {
+        let oracle = *oracle;
         self.waiting.push(Waiter {
             waiter,
             pod,
             at: now,
-            truth,
+            oracle,
         });
     }
 
-    /// Forgets what was true at instants to which nobody refers: neither the cache, nor a read
-    /// that is in flight, nor whoever gets `nothing` as of the last list.
+    /// Drops the true states of instants that nothing refers to: neither the cache, nor a read in
+    /// flight, nor the last list.
     pub fn forget(&mut self, under_way: &[u64], listed: Option<u64>) {
         let (cache, inspected) = (self.cache, self.inspected);
         self.began.retain(|(at, _)| {
@@ -160,23 +160,23 @@ impl Checks {
         });
         let oldest = self.began.iter().map(|(at, _)| *at).min();
         for records in &mut self.records {
-            // Older than all it could be compared with: as good as never.
+            // Older than anything it could be compared with, so it equals never.
             records.named = records.named.filter(|&at| Some(at) >= oldest);
         }
     }
 
-    fn truth_at(&self, at: u64) -> Option<&Snapshot> {
+    fn oracle_at(&self, at: u64) -> Option<&Snapshot> {
         self.began.iter().find(|(t, _)| *t == at).map(|(_, s)| s)
     }
 
-    // --- what comes out ---
+    // --- outputs ---
 
     /// # Errors
     /// An invariant is violated.
     pub fn output(
         &mut self,
         model: &WorldModel,
-        truth: &Snapshot,
+        oracle: &Snapshot,
         output: &Output,
         input: Input,
     ) -> Result<(), String> {
@@ -184,7 +184,7 @@ impl Checks {
             Output::Publish { uid, view } => {
                 let pod = number(model, uid)?;
                 let cached = cached(model, pod, view)?;
-                self.publish(model, truth, pod, cached)
+                self.publish(model, oracle, pod, cached)
             }
             Output::Remove { uid } => {
                 let pod = number(model, uid)?;
@@ -198,7 +198,7 @@ impl Checks {
                 };
                 Ok(())
             }
-            Output::ListApplied { as_of, .. } => match self.truth_at(as_of.as_nanos()) {
+            Output::ListApplied { as_of, .. } => match self.oracle_at(as_of.as_nanos()) {
                 Some(_) => Ok(()),
                 None => Err("invariant 3: swept as of when no read began".into()),
             },
@@ -208,7 +208,7 @@ impl Checks {
                 for uid in pods.among(cached.map(|pod| model.pods[pod].clone())) {
                     let pod = number(model, &uid)?;
                     self.cache[pod].as_of = self.cache[pod].as_of.max(Some(as_of.as_nanos()));
-                    self.fresh(model, truth, pod, &self.cache[pod])?;
+                    self.fresh(model, oracle, pod, &self.cache[pod])?;
                 }
                 Ok(())
             }
@@ -222,12 +222,12 @@ impl Checks {
             Output::Answer { waiter, answer } => {
                 let found = self.waiting.iter().position(|a| a.waiter == *waiter);
                 let asked = found.map(|n| self.waiting.remove(n));
-                let asked = asked.ok_or("invariant 4: somebody is answered who does not wait")?;
+                let asked = asked.ok_or("invariant 4: an answer without a waiter")?;
                 if !matches!((input, answer), (Input::Read, _) | (Input::Request, Ok(_))) {
-                    return Err("invariant 4: a waiter is answered by what is no read".into());
+                    return Err("invariant 4: a waiter is answered without a read".into());
                 }
                 match answer {
-                    Ok(view) => self.answered(model, truth, &asked, view),
+                    Ok(view) => self.answered(model, oracle, &asked, view),
                     Err(_) => Ok(()),
                 }
             }
@@ -238,7 +238,7 @@ impl Checks {
     fn publish(
         &mut self,
         model: &WorldModel,
-        truth: &Snapshot,
+        oracle: &Snapshot,
         pod: usize,
         cached: Cached,
     ) -> Result<(), String> {
@@ -249,44 +249,44 @@ impl Checks {
         }
         for object in model.of_pod(pod) {
             let (shown, id) = (cached.stages[object], &model.ids[object]);
-            if shown > truth[object] && !self.records[object].misreported {
+            if shown > oracle[object] && !self.records[object].misreported {
                 return Err(format!(
                     "invariant 2: {id} is shown {shown:?} and is {:?}",
-                    truth[object]
+                    oracle[object]
                 ));
             }
             self.records[object].published |= shown.exists();
         }
-        self.fresh(model, truth, pod, &cached)?;
+        self.fresh(model, oracle, pod, &cached)?;
         self.cache[pod] = cached;
         Ok(())
     }
 
-    /// A view as of t shows what was true at t, or later, and how ended what had ended by then.
+    /// A view as of t shows the state at t or a later one, and the exit codes of what had exited.
     fn fresh(
         &self,
         model: &WorldModel,
-        truth: &Snapshot,
+        oracle: &Snapshot,
         pod: usize,
         view: &Cached,
     ) -> Result<(), String> {
-        if view.as_of.is_some_and(|t| self.truth_at(t).is_none()) {
+        if view.as_of.is_some_and(|t| self.oracle_at(t).is_none()) {
             return Err("invariant 3: a view is as of when no read began".into());
         }
         match view.as_of {
-            Some(t) => match self.truth_at(t) {
-                Some(was) => self.shows_at_least(model, truth, pod, view, (t, was)),
+            Some(t) => match self.oracle_at(t) {
+                Some(was) => self.shows_at_least(model, oracle, pod, view, (t, was)),
                 None => Ok(()),
             },
             None => Ok(()),
         }
     }
 
-    /// Whether a view shows at least what was true then.
+    /// Checks that a view shows at least the state of that instant.
     fn shows_at_least(
         &self,
         model: &WorldModel,
-        truth: &Snapshot,
+        oracle: &Snapshot,
         pod: usize,
         view: &Cached,
         (then, was): (u64, &Snapshot),
@@ -296,16 +296,16 @@ impl Checks {
             let named = self.records[object].named;
             match was[object] {
                 Stage::Absent => {}
-                // No read can show who is gone, and late events that name it since are news to
-                // whoever had looked before (invariant 5).
-                _ if truth[object] == Stage::Removed && named >= Some(then) => {}
+                // No read can show a removed object, and late events that name it are new to earlier
+                // reads (invariant 5).
+                _ if oracle[object] == Stage::Removed && named >= Some(then) => {}
                 Stage::Removed if shown.exists() => {
                     return Err(format!(
                         "invariant 3: {id} is shown {shown:?} and was gone by then"
                     ));
                 }
                 Stage::Removed => {}
-                _ if shown == Stage::Absent && truth[object] == Stage::Removed => {}
+                _ if shown == Stage::Absent && oracle[object] == Stage::Removed => {}
                 stage if shown < stage => {
                     let lacks = format!("{id} is shown {shown:?} and was {stage:?} by then");
                     return Err(format!("invariant 3: {lacks}"));
@@ -324,7 +324,7 @@ impl Checks {
     fn answered(
         &self,
         model: &WorldModel,
-        truth: &Snapshot,
+        oracle: &Snapshot,
         asked: &Waiter,
         view: &PodView,
     ) -> Result<(), String> {
@@ -332,8 +332,8 @@ impl Checks {
         if view.as_of <= Some(asked.at) {
             return Err("invariant 3: a waiter is answered by what began before it asked".into());
         }
-        self.fresh(model, truth, asked.pod, &view)?;
-        self.shows_at_least(model, truth, asked.pod, &view, (asked.at, &asked.truth))
+        self.fresh(model, oracle, asked.pod, &view)?;
+        self.shows_at_least(model, oracle, asked.pod, &view, (asked.at, &asked.oracle))
     }
 
     fn announce(&mut self, model: &WorldModel, event: &PodLifecycleEvent) -> Result<(), String> {
@@ -343,19 +343,19 @@ impl Checks {
         };
         let object = model
             .index_of(&subject.id)
-            .ok_or("somebody is announced who never was")?;
+            .ok_or("an unknown id is announced")?;
         let (what, id) = (event.event, &subject.id);
         code(model, id, subject.exit_code)?;
         let shown = self.cache[model.pod_of(object)].stages[object];
         let records = &mut self.records[object];
         if records.first_seen_removed && subject.incarnation == 0 {
             return Err(format!(
-                "invariant 6: {what} of {id} is announced, of which its removal was the first word"
+                "invariant 6: {what} of {id} is announced although its removal was reported first"
             ));
         }
         if subject.incarnation != records.incarnation {
             if !records.misreported || subject.incarnation < records.incarnation {
-                return Err(format!("invariant 2: {id} is overruled and nobody lied"));
+                return Err(format!("invariant 2: {id} is overruled without false reports"));
             }
             records.incarnation = subject.incarnation;
             (records.started, records.died, records.removed) = (false, false, false);
@@ -399,7 +399,7 @@ fn number(model: &WorldModel, uid: &pleg_core::PodUid) -> Result<usize, String> 
 fn code(model: &WorldModel, id: &Id, code: Option<i32>) -> Result<(), String> {
     let object = model
         .index_of(id)
-        .ok_or("the end of somebody who never was")?;
+        .ok_or("the end of an unknown id")?;
     match code {
         Some(code) if code != model.world.scenario.objects[object].code => {
             Err(format!("section 2: {id} has the wrong exit code {code}"))
@@ -454,8 +454,8 @@ const fn stage_of(shown: ReportedState) -> Stage {
     }
 }
 
-/// Whether a relist must have found that something was not told: somebody came so far, by the
-/// rules of what counts as a miss, and no event ever said so.
+/// Whether a relist must have counted a miss: the object reached a stage that counts, and no event
+/// reported it.
 pub fn must_be_missed(
     model: &WorldModel,
     object: ObjectIndex,

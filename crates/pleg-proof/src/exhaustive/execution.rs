@@ -1,4 +1,4 @@
-//! One state of a small world, and how each action changes it.
+//! The state of a small world, and how each action changes it.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -16,38 +16,38 @@ use super::time_shift::{EPOCH, TimeShiftedHasher};
 use super::world_model::{WorldModel, when};
 use super::worlds::Budget;
 
-/// The least that lies between two instants. Threads of a driver are never this slow; all the
-/// ticks of a run together stay far below the least of the core's own times, 100 ms.
+/// The least time between two instants. Driver threads are never this slow, and all ticks of a
+/// run together stay far below the core's shortest interval, 100 ms.
 pub const TICK: u64 = 100_000;
 
-/// One thing that may happen next.
+/// A possible next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// The next step of a script.
     Step { script: usize },
-    /// An event arrives: the first that waits or the second; with the statuses from when it
-    /// happened or, late, from now; once more after all that waits, or not.
+    /// Delivers the first or second waiting event, with the statuses of when it happened or, `late`,
+    /// of now; `again` also keeps a copy at the end of the queue.
     Deliver {
         second: bool,
         late: bool,
         again: bool,
     },
-    /// The first event that waits is lost.
+    /// Loses the first waiting event.
     Drop,
-    /// An event that was never true arrives.
+    /// Delivers a false event.
     FalseEvent { object: ObjectIndex, to: Stage },
     /// The stream is disconnected.
     Cut,
     /// It is subscribed to again.
     Subscribe,
-    /// A read ends. It saw the sandboxes (or the lists, of an inspection) and the containers (or
-    /// the statuses) as they were at those of the moments since it began.
+    /// A read ends. `first` and `then` are the instants at which it saw the sandboxes (or the lists of
+    /// an inspection) and the containers (or the statuses).
     Complete {
         read: usize,
         first: usize,
         then: usize,
     },
-    /// A list ends and shows somebody so, who is false.
+    /// A list ends and shows a false stage of an object.
     CompleteFalsely {
         read: usize,
         object: ObjectIndex,
@@ -55,13 +55,13 @@ pub enum Action {
     },
     /// A read fails; an inspection may have read every status before it did.
     Fail { read: usize, partial: bool },
-    /// A consumer asks for what is newer than now.
+    /// A consumer waits for a state newer than now.
     Wait { pod: usize },
-    /// Time passes until the reconciler's next timer.
+    /// Time advances to the reconciler's next timer.
     AdvanceTime,
-    /// Everything has happened: no fault any more, and nobody asks.
+    /// The workload, the faults and the requests stop.
     StopFaults,
-    /// What is owed is done, in order and without a fault, and the invariants of rest are checked.
+    /// Runs without faults until nothing is owed, then checks the final state.
     Quiesce,
 }
 
@@ -69,7 +69,7 @@ pub enum Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Message {
     pub step: Step,
-    /// What was true when it happened, and when that was.
+    /// The true state when it happened, and the time.
     pub seen: Snapshot,
     pub at: u64,
 }
@@ -80,13 +80,13 @@ pub struct Read {
     pub ticket: Ticket,
     pub what: What,
     pub began: u64,
-    /// By then it has ended or failed.
+    /// It ends or fails by then.
     pub deadline: u64,
-    /// What was true at each moment since then that matters to it.
+    /// The relevant true states since it began.
     pub seen: Vec<Snapshot>,
 }
 
-/// What is read.
+/// What a read reads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum What {
     Node { known: KnownIds },
@@ -94,7 +94,7 @@ pub enum What {
     One { object: ObjectIndex },
 }
 
-/// Where a run is.
+/// The phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
     Running,
@@ -102,15 +102,15 @@ pub enum Phase {
     Quiescent,
 }
 
-/// One state.
+/// The state of the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     pub reconciler: Reconciler,
-    /// What the read side remembers of the last list.
+    /// The current time.
     pub now: u64,
-    /// How far each script has come.
+    /// The number of completed steps per script.
     pub done: [u8; 2],
-    pub truth: Snapshot,
+    pub oracle: Snapshot,
     pub streaming: bool,
     pub queue: Vec<Message>,
     pub reads: Vec<Read>,
@@ -118,9 +118,9 @@ pub struct State {
     pub checks: Checks,
     pub phase: Phase,
     waiters: u64,
-    /// Something took so long that a loss may be seen where there was none.
+    /// A delay was so long that a miss may be counted without a loss.
     pub late: bool,
-    /// The invariant that is broken.
+    /// The first violation.
     pub violation: Option<Arc<str>>,
 }
 
@@ -134,7 +134,7 @@ impl Hash for State {
             reconciler,
             now: _,
             done,
-            truth,
+            oracle,
             streaming,
             queue,
             reads,
@@ -146,31 +146,31 @@ impl Hash for State {
             violation,
         } = self;
         if *phase == Phase::Quiescent {
-            // How it came to rest does not matter any more.
+            // How it became quiescent no longer matters.
             return violation.hash(&mut h);
         }
-        (reconciler, done, truth, streaming, queue).hash(&mut h);
+        (reconciler, done, oracle, streaming, queue).hash(&mut h);
         (reads, left, checks, phase, waiters, late, violation).hash(&mut h);
     }
 }
 
-/// A state that is being changed, and the tale of it.
+/// A state that is being changed, and its trace.
 #[derive(Debug)]
 pub struct Execution<'a> {
     pub model: &'a WorldModel,
     pub state: State,
     pub trace: Option<Vec<String>>,
-    /// What the tale counts its time from.
+    /// The origin of the times in the trace.
     pub since: u64,
 }
 
 impl<'a> Execution<'a> {
-    /// The first state: a reconciler that has read what is there, with a confirmed stream.
+    /// The initial state: everything is read, and the stream is confirmed.
     pub fn begin(model: &'a WorldModel, trace: bool) -> Self {
-        let mut truth = Snapshot::default();
+        let mut oracle = Snapshot::default();
         let mut checks = Checks::default();
         for &(object, stage) in model.world.scenario.first {
-            truth[object] = stage;
+            oracle[object] = stage;
             checks.records[object].reported = stage;
         }
         let now = EPOCH + 1_000_000_000;
@@ -178,7 +178,7 @@ impl<'a> Execution<'a> {
             reconciler: reconciler(now),
             now,
             done: [0; 2],
-            truth,
+            oracle,
             streaming: false,
             queue: Vec::new(),
             reads: Vec::new(),
@@ -198,7 +198,7 @@ impl<'a> Execution<'a> {
         };
         execution.drain(Input::Timer);
         execution.act(Action::Subscribe);
-        // Until the call has stood for a second and the baseline is read.
+        // Until the stream is confirmed and the baseline is read.
         execution.run_without_faults(Duration::from_millis(1500));
         while model.world.listing
             && !execution
@@ -285,8 +285,8 @@ impl<'a> Execution<'a> {
         let step = self.model.world.scenario.scripts[script][at];
         self.state.done[script] += 1;
         let Step(object, to) = step;
-        self.state.truth[object] = to;
-        let (seen, now) = (self.state.truth, self.state.now);
+        self.state.oracle[object] = to;
+        let (seen, now) = (self.state.oracle, self.state.now);
         for read in &mut self.state.reads {
             let matters = match &read.what {
                 What::Node { .. } => true,
@@ -304,7 +304,7 @@ impl<'a> Execution<'a> {
                 at: now,
             });
         }
-        self.log(|p| format!("in truth: {}", p.name(step)));
+        self.log(|p| format!("the node: {}", p.name(step)));
     }
 
     // --- the stream ---
@@ -318,7 +318,7 @@ impl<'a> Execution<'a> {
         if again {
             self.state.queue.push(message);
         }
-        let seen = if late { self.state.truth } else { message.seen };
+        let seen = if late { self.state.oracle } else { message.seen };
         let event = self.model.event(message.step, &seen, message.at);
         self.deliver_event(message.step, event);
     }
@@ -327,11 +327,11 @@ impl<'a> Execution<'a> {
         self.state.left.false_events -= 1;
         self.state.left.faults -= 1;
         self.state.checks.records[object].misreported = true;
-        let mut seen = self.state.truth;
+        let mut seen = self.state.oracle;
         seen[object] = to;
         let step = Step(object, to);
         let event = self.model.event(step, &seen, self.state.now);
-        self.log(|p| format!("a lie: {}", p.name(step)));
+        self.log(|p| format!("a false event: {}", p.name(step)));
         self.deliver_event(step, event);
     }
 
@@ -339,7 +339,7 @@ impl<'a> Execution<'a> {
         self.log(|p| {
             let shown = event.sandbox.iter().chain(&event.containers);
             format!(
-                "an event tells: {} (with {})",
+                "an event reports: {} (with {})",
                 p.name(step),
                 format_reports(shown)
             )
@@ -386,14 +386,14 @@ impl<'a> Execution<'a> {
         self.drain(Input::Stream);
     }
 
-    // --- the consumers, and time ---
+    // --- consumers and time ---
 
     fn wait(&mut self, pod: usize) {
         self.state.left.waits -= 1;
         self.state.waiters += 1;
         let waiter = WaiterId::new(self.state.waiters);
-        let (now, truth) = (self.state.now, self.state.truth);
-        self.state.checks.asked(waiter, pod, now, &truth);
+        let (now, oracle) = (self.state.now, self.state.oracle);
+        self.state.checks.asked(waiter, pod, now, &oracle);
         self.log(|p| {
             let (uid, now) = (&p.model.pods[pod], p.when(p.state.now));
             format!("a consumer asks for {uid} as of later than now, {now}")
@@ -428,10 +428,9 @@ impl<'a> Execution<'a> {
         self.drain(Input::Timer);
     }
 
-    // --- what comes out ---
+    // --- outputs ---
 
-    /// Takes what comes out, compares it with the invariants, and begins the reads that are asked for,
-    /// a tick later.
+    /// Checks all outputs and begins the requested reads a tick later.
     pub fn drain(&mut self, input: Input) {
         let mut asked: Vec<(Ticket, What, Duration)> = Vec::new();
         while let Some(output) = self.state.reconciler.poll_output() {
@@ -459,12 +458,12 @@ impl<'a> Execution<'a> {
                     ..
                 } => match self.model.index_of(&id) {
                     Some(object) => asked.push((ticket, What::One { object }, deadline)),
-                    None => self.violated(format!("{id} is read and is nobody")),
+                    None => self.violated(format!("{id} is read and is unknown")),
                 },
                 Output::Cancel { ticket } => self.state.reads.retain(|r| r.ticket != ticket),
                 output => {
-                    let State { checks, truth, .. } = &mut self.state;
-                    if let Err(violation) = checks.output(self.model, truth, &output, input) {
+                    let State { checks, oracle, .. } = &mut self.state;
+                    if let Err(violation) = checks.output(self.model, oracle, &output, input) {
                         self.violated(violation);
                     }
                 }
@@ -472,14 +471,14 @@ impl<'a> Execution<'a> {
         }
         if !asked.is_empty() {
             self.state.now += TICK;
-            let (now, truth) = (self.state.now, self.state.truth);
-            self.state.checks.read_began(now, &truth);
+            let (now, oracle) = (self.state.now, self.state.oracle);
+            self.state.checks.read_began(now, &oracle);
             let started = asked.into_iter().map(|(ticket, what, deadline)| Read {
                 ticket,
                 what,
                 began: now,
                 deadline: now + deadline.as_nanos() as u64,
-                seen: vec![truth],
+                seen: vec![oracle],
             });
             self.state.reads.extend(started);
         }
@@ -505,7 +504,7 @@ pub fn is_due(state: &State) -> bool {
     due.is_some_and(|t| t.as_nanos() <= state.now)
 }
 
-/// Whether time may pass until then: no call outlives its deadline.
+/// Whether time may advance to the next timer: no call outlives its deadline.
 pub fn may_advance(state: &State) -> bool {
     let due = state.reconciler.poll_timeout();
     due.is_some_and(|t| state.reads.iter().all(|r| t.as_nanos() < r.deadline))
@@ -514,7 +513,7 @@ pub fn may_advance(state: &State) -> bool {
 #[allow(clippy::expect_used, reason = "the default settings are valid")]
 fn reconciler(now: u64) -> Reconciler {
     let mut settings = Settings::default();
-    // It would go on for ever.
+    // Probes would go on for ever.
     settings.probe_period = Duration::from_secs(24 * 3600);
     Reconciler::new(settings, Instant::from_nanos(now)).expect("valid settings")
 }

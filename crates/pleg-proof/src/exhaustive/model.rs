@@ -1,4 +1,4 @@
-//! What may happen next, in every order: the small worlds as stateright sees them.
+//! The small worlds as a stateright model: the possible actions of each state.
 
 use stateright::{Model, Property};
 
@@ -7,9 +7,9 @@ use super::quiesce::may_stop;
 use super::scenario::{ObjectIndex, Stage};
 use super::world_model::WorldModel;
 
-/// Of every state of a small world.
+/// The property that holds in every state.
 pub const INVARIANTS: &str = "the invariants hold";
-/// A run ends only at rest: no path is disconnected short.
+/// The property that every run ends quiescent: no path is truncated.
 pub const TERMINATES: &str = "every run comes to rest";
 
 impl Model for WorldModel {
@@ -57,19 +57,19 @@ impl Model for WorldModel {
 
 fn running_actions(model: &WorldModel, state: &State, actions: &mut Vec<Action>) {
     if is_due(state) {
-        // The reconciler's driver hands it what is due before anything else.
+        // The driver handles due timers before anything else.
         actions.push(Action::AdvanceTime);
         return;
     }
     let left = &state.left;
     let fault = |kind: u8| kind > 0 && left.faults > 0;
-    let room = state.queue.len() < usize::from(left.lag)
+    let may_step = state.queue.len() < usize::from(left.lag)
         && state
             .reads
             .iter()
             .all(|r| r.seen.len() <= usize::from(left.span));
     for (script, steps) in model.world.scenario.scripts.iter().enumerate() {
-        if room && usize::from(state.done[script]) < steps.len() {
+        if may_step && usize::from(state.done[script]) < steps.len() {
             actions.push(Action::Step { script });
         }
     }
@@ -79,7 +79,7 @@ fn running_actions(model: &WorldModel, state: &State, actions: &mut Vec<Action>)
     }
     if fault(left.false_events) && state.streaming {
         for object in 0..model.ids.len() {
-            let false_stages = match state.truth[object] {
+            let false_stages = match state.oracle[object] {
                 Stage::Created | Stage::Running => &[Stage::Exited, Stage::Removed][..],
                 Stage::Exited => &[Stage::Removed],
                 Stage::Absent | Stage::Removed => &[],
@@ -129,7 +129,7 @@ fn stream_actions(model: &WorldModel, state: &State, actions: &mut Vec<Action>) 
         if fault(left.duplicates) {
             actions.push(deliver(false, true));
         }
-        let differ = |w: ObjectIndex| message.seen[w] != state.truth[w];
+        let differ = |w: ObjectIndex| message.seen[w] != state.oracle[w];
         if fault(left.stale) && model.in_same_event(message.step.0).any(differ) {
             actions.push(deliver(true, false));
         }
@@ -143,7 +143,7 @@ fn read_actions(model: &WorldModel, state: &State, read: usize, actions: &mut Ve
     let left = &state.left;
     let fault = |kind: u8| kind > 0 && left.faults > 0;
     let (what, moments) = (&state.reads[read].what, state.reads[read].seen.len());
-    // One status is read at one moment; a list and an inspection are read in two halves.
+    // A status is read at one instant, a list and an inspection at two.
     let two_moments = !matches!(what, What::One { .. });
     for first in 0..moments {
         for then in first..moments {
@@ -166,19 +166,19 @@ fn read_actions(model: &WorldModel, state: &State, read: usize, actions: &mut Ve
     }
     if fault(left.false_lists) && matches!(what, What::Node { .. }) {
         for object in 0..model.ids.len() {
-            let false_stages = match state.truth[object] {
+            let false_stages = match state.oracle[object] {
                 Stage::Created | Stage::Running => &[Stage::Absent, Stage::Exited][..],
                 Stage::Exited => &[Stage::Absent, Stage::Running],
                 // Still listed after its removal, as containerd ≥ 2 does.
                 Stage::Removed => &[Stage::Exited],
                 Stage::Absent => &[],
             };
-            let lying = |&stage: &Stage| Action::CompleteFalsely {
+            let complete_falsely = |&stage: &Stage| Action::CompleteFalsely {
                 read,
                 object,
                 stage,
             };
-            actions.extend(false_stages.iter().map(lying));
+            actions.extend(false_stages.iter().map(complete_falsely));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The end of every run: no fault any more, what is in flight ends in order, and after a while
-//! the cache must be the oracle and nothing may be owed.
+//! The end of every run: without faults everything in flight completes; then the cache must equal
+//! the true state and nothing may be owed.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use super::checks;
 use super::execution::{Action, Execution, Phase, State, TICK};
 use super::scenario::{Stage, Step};
 
-/// Long enough for what one run can leave behind: a few backoffs that began at a second, a miss
-/// that is judged after five, the overruling of a removal after twelve.
+/// Longer than anything one run leaves behind: a few backoffs from a second, a miss that is counted
+/// after five, a removal that is overruled after twelve.
 const LONG: Duration = Duration::from_secs(40);
-/// More steps than a run that comes to rest can need.
+/// More steps than a run needs to become quiescent.
 const MANY: usize = 1000;
 
 impl Execution<'_> {
-    /// Lets time pass: whatever can be done is done at once, first what came first.
+    /// Advances time without faults: everything possible happens at once, in order.
     pub fn run_without_faults(&mut self, time: Duration) {
         let end = self.state.now + time.as_nanos() as u64;
         for _ in 0..MANY {
@@ -97,7 +97,7 @@ impl Execution<'_> {
         for object in self.model.of_pod(pod) {
             let (id, is, shown) = (
                 &self.model.ids[object],
-                state.truth[object],
+                state.oracle[object],
                 cached.stages[object],
             );
             let records = &state.checks.records[object];
@@ -121,7 +121,7 @@ impl Execution<'_> {
                 Stage::Removed if records.published => (records.started, true, true),
                 _ => continue,
             };
-            // Of who was lied about, what was said before may be of another incarnation.
+            // Announcements of a misreported object may belong to another incarnation.
             let said = (records.started, records.died, records.removed);
             if said != (started, died, removed) && !records.misreported {
                 return Err(format!(
@@ -137,7 +137,7 @@ impl Execution<'_> {
         Ok(())
     }
 
-    /// A loss is found, and none is made up (invariant 10).
+    /// A loss is counted as missed, and nothing else is (invariant 10).
     fn check_misses(&self, late: bool) -> Result<(), String> {
         let state = &self.state;
         let missed: u64 = state.reconciler.counters().missed.iter().sum();
@@ -146,11 +146,11 @@ impl Execution<'_> {
             return Ok(());
         }
         let must_be_missed = (0..self.model.ids.len())
-            .find(|&w| checks::must_be_missed(self.model, w, &records[w], state.truth[w]));
+            .find(|&w| checks::must_be_missed(self.model, w, &records[w], state.oracle[w]));
         match must_be_missed {
             Some(object) if missed == 0 => Err(format!(
-                "invariant 10: no event told that {} is {:?}, and no relist counts it as missed",
-                self.model.ids[object], state.truth[object]
+                "invariant 10: no event reported that {} is {:?}, and no relist counts it as missed",
+                self.model.ids[object], state.oracle[object]
             )),
             None if missed > 0 && state.checks.drops == 0 && !late => Err(format!(
                 "invariant 10: {missed} missed, and nothing was lost"
@@ -160,7 +160,7 @@ impl Execution<'_> {
     }
 }
 
-/// Whether a run can come to rest: nothing is in flight and nothing more is to happen.
+/// Whether a run can end: the scripts have ended and nothing is in flight.
 pub fn may_stop(execution: &State, scripts: &[&[Step]]) -> bool {
     let over = |n: usize| usize::from(execution.done[n]) == scripts[n].len();
     (0..scripts.len()).all(over)

@@ -1,4 +1,4 @@
-//! How reads end: what they saw of the oracle, and what of that the reconciler is given.
+//! How reads end: what they saw of the true state, and what the reconciler gets.
 
 use std::fmt::Write as _;
 
@@ -32,7 +32,7 @@ impl Execution<'_> {
                 if let Some((object, stage)) = false_state {
                     self.state.checks.records[object].misreported = true;
                     seen[object] = stage;
-                    self.log(|p| format!("a lying list: {}", p.name(Step(object, stage))));
+                    self.log(|p| format!("a false list: {}", p.name(Step(object, stage))));
                 }
                 let rows = (0..self.model.ids.len())
                     .filter_map(|w| self.model.row(w, seen[w]))
@@ -40,7 +40,7 @@ impl Execution<'_> {
                 self.end_list(&read, Ok(rows));
             }
             What::Pod { pod, held } => {
-                // The lists show the first moment, the statuses the second one.
+                // The lists show the first instant, the statuses the second.
                 let mut inspected = PodRead::new(held);
                 let model = self.model;
                 while let Some(call) = inspected.next_call() {
@@ -202,12 +202,12 @@ impl Execution<'_> {
     }
 }
 
-/// A call that failed so.
+/// A failed call.
 pub fn error(kind: CallErrorKind) -> CallError {
     CallError::new("Call", kind, "")
 }
 
-/// Who is shown, and how.
+/// The objects and states of some reports.
 pub fn format_reports<'a>(reports: impl IntoIterator<Item = &'a Report>) -> String {
     let shown: Vec<String> = reports
         .into_iter()

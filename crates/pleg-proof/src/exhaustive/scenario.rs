@@ -1,35 +1,35 @@
-//! The oracle of a small world: who there is, and what happens to them, in what order.
+//! The scenario of a small world: its objects, and the order of what happens to them.
 //!
-//! Scripts run side by side; each is a list of steps of one pod's life. The oracle at a moment is
-//! one [`Snapshot`], a stage per being. Nothing here knows of the core.
+//! Scripts run in parallel; each is a list of steps of one pod. The true state at an instant is one
+//! [`Snapshot`], a stage per object. Nothing here uses the core.
 
-/// Who: an index into the world's beings.
+/// The index of an object in its world.
 pub type ObjectIndex = usize;
 
-/// The most beings that a world has.
+/// The most objects in a world.
 pub const MOST: usize = 6;
 
-/// How far somebody has come. A sandbox has no `Created`.
+/// The lifecycle stage of an object. A sandbox has no `Created`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
-    /// Not there yet.
+    /// It does not exist yet.
     #[default]
     Absent,
     Created,
     Running,
     Exited,
-    /// Not there any more.
+    /// It no longer exists.
     Removed,
 }
 
 impl Stage {
-    /// Whether a runtime shows somebody in this stage.
+    /// Whether a runtime shows an object in this stage.
     pub fn exists(self) -> bool {
         !matches!(self, Self::Absent | Self::Removed)
     }
 }
 
-/// The oracle at one moment.
+/// The true state at one instant.
 pub type Snapshot = [Stage; MOST];
 
 /// A sandbox or a container.
@@ -40,13 +40,13 @@ pub struct Object {
     pub pod: &'static str,
     /// A container's sandbox; none for a sandbox.
     pub sandbox: Option<ObjectIndex>,
-    /// How many of its name there were before.
+    /// How many objects of its name there were before.
     pub attempt: u32,
-    /// The exit code that a container will have.
+    /// The exit code when it exits.
     pub code: i32,
 }
 
-/// One step of a script: somebody comes to a stage.
+/// One step of a script: an object reaches a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Step(pub ObjectIndex, pub Stage);
 

@@ -1,4 +1,4 @@
-//! Runs a small world to its end, and tells a counterexample as a story.
+//! Searches the states of a small world and formats a counterexample as a trace.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,20 +10,20 @@ use super::execution::{Action, Execution};
 use super::world_model::WorldModel;
 use super::worlds::World;
 
-/// What a check came to.
+/// The result of a search.
 #[derive(Debug)]
 pub struct SearchReport {
     pub world: &'static str,
-    /// States generated, and how many of them were different.
+    /// The number of generated states, and of distinct ones.
     pub states: usize,
     pub unique: usize,
     pub depth: usize,
     pub took: Duration,
-    /// A invariant that is broken, with the story of how.
+    /// A violation and its trace, if any.
     pub counterexample: Option<Counterexample>,
 }
 
-/// How a invariant was broken.
+/// A violation and how it came about.
 #[derive(Debug)]
 pub struct Counterexample {
     pub violation: String,
@@ -34,13 +34,13 @@ pub struct Counterexample {
 /// How to search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Search {
-    /// All there is, in little memory.
+    /// Everything, in little memory.
     All,
     /// The shortest counterexample first.
     Shortest,
 }
 
-/// Runs a world until nothing is left of it, or a invariant is violated.
+/// Searches until all states are visited or an invariant is violated.
 pub fn check(world: &'static World, search: Search, threads: usize) -> SearchReport {
     let checker = WorldModel::new(world)
         .checker()
@@ -72,7 +72,7 @@ fn search_report(
     }
 }
 
-/// Plays a counterexample once more, aloud.
+/// Replays a counterexample with a trace.
 fn replay(model: &WorldModel, steps: Vec<Action>) -> Counterexample {
     let mut execution = Execution::begin(model, true);
     execution.trace = Some(Vec::new());
@@ -96,7 +96,7 @@ fn replay(model: &WorldModel, steps: Vec<Action>) -> Counterexample {
     }
 }
 
-/// stateright measures how long it takes.
+/// Captures the duration that stateright measures.
 #[derive(Default)]
 struct Report {
     took: Duration,

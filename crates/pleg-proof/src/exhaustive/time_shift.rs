@@ -1,21 +1,20 @@
-//! A hash that does not see when it is.
+//! A hash that does not depend on the current time.
 //!
-//! Two states that differ only in that one happens later are one state to the checker. The clock
-//! of a small world starts at [`EPOCH`], above every other number that a state holds, so the
-//! hasher knows an instant when it sees one and writes how long ago it is instead. Wall time runs
-//! along with it, nanosecond by nanosecond.
+//! Two states that differ only in when they happen are one state to the checker. The clock of a
+//! small world starts at [`EPOCH`], above every other number in a state, so the hasher recognizes an
+//! instant and hashes its distance from now instead. Wall time runs in step with it.
 //!
-//! That is sound because the core compares instants with each other and with sums of instants
-//! and durations, and does nothing else with them: moved together, they behave the same. Request
-//! numbers, counters and the drained time of a stream are left as they are: states that differ
-//! in those stay apart, which costs states and loses none.
+//! That is sound because the core only compares instants with each other and with sums of instants
+//! and durations: shifted together, they behave the same. Request numbers, counters and the drained
+//! time of a stream are hashed unchanged: states that differ in those stay apart, which costs states
+//! and loses none.
 
 use std::hash::Hasher;
 
-/// When a small world begins, on both of its clocks, in nanoseconds: a day in 2006.
+/// The start of a small world on both of its clocks, in nanoseconds: a day in 2006.
 pub const EPOCH: u64 = 1 << 60;
 
-/// Hashes with every instant told as its distance from `now`.
+/// Hashes every instant as its distance from `now`.
 #[derive(Debug)]
 pub struct TimeShiftedHasher<'a, H> {
     pub inner: &'a mut H,
@@ -40,8 +39,7 @@ impl<H: Hasher> Hasher for TimeShiftedHasher<'_, H> {
     }
 
     fn write_u64(&mut self, n: u64) {
-        // The distance from now of anything near it is no number that can be mistaken for another:
-        // the top bits tell it from what is small, and what is in the future from what is not.
+        // The top bits distinguish a distance from small numbers, and the past from the future.
         let at = if n >= EPOCH {
             n.wrapping_sub(self.now) ^ EPOCH
         } else {

@@ -1,4 +1,4 @@
-//! A small world with the core's names on it: what the runtime says of whom.
+//! A small world with the core's types: the reports of its objects.
 
 use pleg_core::{
     Confirmed, ContainerDetails, Details, EventType, Id, Identity, Instant, Kind, Output, PodUid,
@@ -8,11 +8,10 @@ use pleg_core::{
 use super::scenario::{ObjectIndex, Snapshot, Stage, Step};
 use super::worlds::World;
 
-/// The runtime's time of creation of whoever comes first; below the world's clock, which never
-/// shifts it.
+/// The creation time of the first object; below the world's clock, so it is never shifted.
 const CREATED: i64 = 200_000_000_000_000_000;
 
-/// A world whose beings have their names.
+/// A world and the ids of its objects.
 #[derive(Debug)]
 pub struct WorldModel {
     pub world: &'static World,
@@ -36,7 +35,7 @@ impl WorldModel {
                 Identity {
                     pod: Some(object.pod.into()),
                     namespace: Some("ns".into()),
-                    // Deleted and made anew, a pod has another uid under the same name.
+                    // A recreated pod has another uid under the same name.
                     pod_name: Some("web-0".into()),
                     sandbox: object.sandbox.map(|s| ids[s].clone()),
                     name: object.sandbox.map(|_| "app".into()),
@@ -58,7 +57,7 @@ impl WorldModel {
         self.ids.iter().position(|i| i == id)
     }
 
-    /// The pod of that one, by its number.
+    /// The number of the object's pod.
     pub fn pod_of(&self, object: ObjectIndex) -> usize {
         let uid = self.world.scenario.objects[object].pod;
         let number = self.pods.iter().position(|p| p.as_str() == uid);
@@ -73,7 +72,7 @@ impl WorldModel {
         kind(self.world, object)
     }
 
-    /// What a list row says.
+    /// A list row.
     pub fn row(&self, object: ObjectIndex, stage: Stage) -> Option<Report> {
         let shown = match stage {
             Stage::Created => ReportedState::Created,
@@ -89,8 +88,7 @@ impl WorldModel {
         })
     }
 
-    /// What a status says. A container's does not say which sandbox it is in; one that has ended
-    /// has its exit code.
+    /// A status. A container's status does not name its sandbox; an exited one has its exit code.
     pub fn status(&self, object: ObjectIndex, stage: Stage) -> Option<Report> {
         let mut report = self.row(object, stage)?;
         report.identity.sandbox = None;
@@ -105,8 +103,8 @@ impl WorldModel {
         Some(report)
     }
 
-    /// The event of a step, with the statuses of the one sandbox that it is about as containerd
-    /// reads them: a sandbox that is gone has none.
+    /// The event of a step, with the statuses of one sandbox, as containerd sends it: a removed sandbox
+    /// has no status.
     pub fn event(&self, step: Step, seen: &Snapshot, stamped: u64) -> RuntimeEvent {
         let Step(object, to) = step;
         let sandbox = self.world.scenario.objects[object]
@@ -130,7 +128,7 @@ impl WorldModel {
         }
     }
 
-    /// Everybody who is told in the same event as that one.
+    /// All objects in the same event as that one.
     pub fn in_same_event(&self, object: ObjectIndex) -> impl Iterator<Item = ObjectIndex> {
         let of = |w: ObjectIndex| self.world.scenario.objects[w].sandbox.unwrap_or(w);
         (0..self.ids.len()).filter(move |&w| of(w) == of(object))
@@ -144,10 +142,10 @@ fn kind(world: &World, object: ObjectIndex) -> Kind {
     }
 }
 
-// --- for the tale of a counterexample ---
+// --- the trace of a counterexample ---
 
 impl WorldModel {
-    /// What the reconciler said, in one line.
+    /// Formats an output in one line.
     pub fn format_output(&self, output: &Output, since: u64) -> String {
         match output {
             Output::Publish { uid, view } => {
@@ -200,7 +198,7 @@ fn as_of(at: Option<Instant>, since: u64) -> String {
     }
 }
 
-/// An instant, in milliseconds since the tale began.
+/// An instant, in milliseconds since the start of the trace.
 pub fn when(at: u64, since: u64) -> String {
     let micros = (at.cast_signed() - since.cast_signed()) / 1000;
     format!("at {:+.1} ms", micros as f64 / 1000.0)

@@ -5,45 +5,45 @@ use std::fmt;
 use super::scenario::{Object, ObjectIndex, Stage, Step, container, sandbox};
 use Stage::{Created, Exited, Removed, Running};
 
-/// What may go wrong in one run, and how often.
+/// Which faults may occur in one run, and how often.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Budget {
     /// An event is lost.
     pub drops: u8,
-    /// An event comes once more, after all that waits.
+    /// An event is delivered a second time, after all waiting ones.
     pub duplicates: u8,
     /// An event overtakes the one before it.
     pub reorderings: u8,
-    /// An event comes with statuses that were read late, when more had happened.
+    /// An event has statuses that were read late, after later steps.
     pub stale: u8,
-    /// The stream is disconnected; what waits on it is lost.
+    /// The stream is disconnected and loses its waiting events.
     pub cuts: u8,
-    /// A read fails, whole or in part.
+    /// A read fails, completely or partly.
     pub failures: u8,
-    /// An event tells of an end that was none.
+    /// An event reports an exit or removal that did not happen.
     pub false_events: u8,
-    /// A list leaves out what is there, or shows what is false.
+    /// A list omits an existing object or shows a false stage.
     pub false_lists: u8,
-    /// Of all these together.
+    /// The total of all these.
     pub faults: u8,
-    /// A consumer asks for what is newer than now.
+    /// A consumer waits for a state newer than now.
     pub waits: u8,
-    /// Nothing happens until the reconciler's next timer: whatever is in flight is slow.
+    /// Time advances to the next timer although something is in flight.
     pub time_jumps: u8,
-    /// So many events may wait on the stream.
+    /// How many events may wait on the stream.
     pub lag: u8,
-    /// So many steps may happen while a read is in flight.
+    /// How many steps may happen during a read.
     pub span: u8,
 }
 
-/// Who there is, and what happens to them.
+/// The objects, and what happens to them.
 #[derive(Debug)]
 pub struct Scenario {
     pub about: &'static str,
     pub objects: &'static [Object],
-    /// What is there when it begins.
+    /// What exists at the start.
     pub first: &'static [(ObjectIndex, Stage)],
-    /// What happens; the scripts run side by side.
+    /// What happens; the scripts run in parallel.
     pub scripts: &'static [&'static [Step]],
 }
 
@@ -71,8 +71,8 @@ impl fmt::Display for Budget {
             (stale, "late statuses"),
             (cuts, "disconnected"),
             (failures, "failed read"),
-            (false_events, "lying event"),
-            (false_lists, "lying list"),
+            (false_events, "false event"),
+            (false_lists, "false list"),
         ];
         let kinds = kinds.iter().filter(|(n, _)| **n > 0);
         let kinds: Vec<String> = kinds.map(|(n, what)| format!("{n} {what}")).collect();
@@ -81,7 +81,7 @@ impl fmt::Display for Budget {
     }
 }
 
-/// A small world: a tale, and what may go wrong in it.
+/// A small world: a scenario and a budget of faults.
 #[derive(Debug)]
 pub struct World {
     pub name: &'static str,
@@ -91,7 +91,7 @@ pub struct World {
     pub budget: Budget,
 }
 
-/// The budget of the issue, one of each.
+/// One fault of each kind.
 const ONE_OF_EACH: Budget = Budget {
     drops: 1,
     duplicates: 1,
@@ -108,14 +108,14 @@ const ONE_OF_EACH: Budget = Budget {
     span: 2,
 };
 
-/// With a waiter, and no time that passes but what is in flight.
+/// With a waiter and without time jumps.
 const WITH_WAITER: Budget = Budget {
     waits: 1,
     time_jumps: 0,
     ..ONE_OF_EACH
 };
 
-/// With lies instead of losses.
+/// With false reports instead of losses.
 const FALSE_REPORTS: Budget = Budget {
     drops: 0,
     duplicates: 0,
@@ -129,7 +129,7 @@ const FALSE_REPORTS: Budget = Budget {
     ..ONE_OF_EACH
 };
 
-// --- who there is, and what happens ---
+// --- scenarios ---
 
 const SINGLE: Scenario = Scenario {
     about: "1 pod, 1 container, one restart",
@@ -214,7 +214,7 @@ const RECONNECT: Scenario = Scenario {
 };
 
 const FALSE_REPORT_SCENARIO: Scenario = Scenario {
-    about: "an event that lies, a list that lies",
+    about: "a false event and a false list",
     objects: &[
         sandbox("s1", "p1", 0),
         container("a0", "p1", 0, 0, 1),
@@ -224,7 +224,7 @@ const FALSE_REPORT_SCENARIO: Scenario = Scenario {
     scripts: &[&[Step(1, Exited), Step(2, Running), Step(1, Removed)]],
 };
 
-/// All of them: each tale by itself, and with a waiter.
+/// Each scenario without and with a waiter.
 pub const WORLDS: &[World] = &[
     World {
         name: "single+waiter",
@@ -295,7 +295,7 @@ pub const WORLDS: &[World] = &[
         budget: WITH_WAITER,
     },
     World {
-        name: "lies",
+        name: "false-reports",
         scenario: &FALSE_REPORT_SCENARIO,
         listing: true,
         budget: Budget {
@@ -305,7 +305,7 @@ pub const WORLDS: &[World] = &[
         },
     },
     World {
-        name: "lies+waiter",
+        name: "false-reports+waiter",
         scenario: &FALSE_REPORT_SCENARIO,
         listing: true,
         budget: Budget {
@@ -316,9 +316,9 @@ pub const WORLDS: &[World] = &[
     },
 ];
 
-/// Worlds that take longer than CI has: `just exhaust` runs them as well.
+/// Worlds that take too long for CI; `just exhaust` runs them as well.
 pub const LARGE_WORLDS: &[World] = &[World {
-    name: "lies+jumps",
+    name: "false-reports+jumps",
     scenario: &FALSE_REPORT_SCENARIO,
     listing: true,
     budget: Budget {

@@ -1,5 +1,4 @@
-//! What the reconciler wants done: calls are issued, take their time, fail, or are answered from the
-//! truth.
+//! Performs the reconciler's outputs: calls take time, fail, or are answered from the oracle.
 
 use std::time::Duration;
 
@@ -17,17 +16,17 @@ use crate::fault_profile::{MS, SECOND};
 use crate::faults::Fault;
 use crate::runtime::{self, pod_of};
 
-/// Faults of one kind of call.
+/// The faults of one kind of call.
 struct Faults {
     fails: Fault,
     hangs: Option<Fault>,
-    /// It hangs already, for a reason of its own.
+    /// It hangs because of an earlier fault.
     hung: Option<Fault>,
     longest: u64,
 }
 
 impl World {
-    /// Does one thing that the reconciler wants done.
+    /// Performs one output.
     pub(super) fn perform(&mut self, output: Output) -> CheckResult {
         match output {
             Output::List {
@@ -141,12 +140,12 @@ impl World {
         Ok(())
     }
 
-    /// A list is asked for sooner than the period after the last one, which failed.
+    /// Whether a list follows sooner than the period after a failed one.
     fn checks_outage_over(&self) -> bool {
         self.read_schedule.since_last(self.now) < SECOND
     }
 
-    /// A call is issued now: when it ends, and how.
+    /// Issues a call now and decides when and how it ends.
     fn call(&mut self, ticket: Ticket, deadline: Duration, faults: &Faults) -> Call {
         let began = self.now + self.rng.calls.between(0, MS);
         let slow = self.inject(Fault::SlowRead, |d| &mut d.calls);
@@ -190,9 +189,9 @@ impl World {
         }
     }
 
-    /// How a call that has ended failed.
+    /// The error of a completed call, if it failed.
     fn failed(&self, call: Call) -> Option<CallError> {
-        // The runtime went away under it.
+        // The runtime restarted during the call.
         let gone = self.node.restarted >= call.began && self.node.restarted > 0;
         let kind = call.fails.or(gone.then_some(CallErrorKind::Unavailable));
         kind.map(error)
@@ -245,8 +244,7 @@ impl World {
         self.drain()
     }
 
-    /// What the reconciler is handed of a list: of known ids the state alone. An answer may be lost on
-    /// its way.
+    /// The rows that the reconciler gets: for known ids only the state. The answer may be lost.
     fn hand_over(
         &mut self,
         rows: &Result<Vec<Report>, CallError>,
@@ -422,7 +420,7 @@ impl World {
 }
 
 impl World {
-    /// `Version` has ended. Only one that nobody answers says something of the runtime.
+    /// Completes a `Version` call. Only an unanswered one shows that the runtime is silent.
     pub(super) fn finish_version(&mut self, call: Call) -> CheckResult {
         let outcome = self.failed(call).map_or(Ok(()), Err);
         self.checks
@@ -440,7 +438,7 @@ impl World {
     }
 }
 
-/// Whether an error says that nobody answers.
+/// Whether the error means that the runtime did not answer.
 fn is_silence(error: &CallError) -> bool {
     let kinds = [CallErrorKind::Unavailable, CallErrorKind::DeadlineExceeded];
     kinds.contains(&error.kind)

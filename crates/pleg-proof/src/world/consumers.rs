@@ -1,4 +1,4 @@
-//! What consumers want: they wait, ask for reads, acknowledge ends, and some of them lag.
+//! Random consumers: they wait, request reads, acknowledge terminal records, and some subscribers lag.
 
 use pleg_core::Instant;
 
@@ -22,13 +22,13 @@ impl World {
         }
         let waiter = self.next_waiter();
         let now = self.instant();
-        // One pod more than there are: of that one nothing is ever heard.
+        // One more pod than exist, so some requests name an unknown pod.
         let which = self.rng.consumers.below(self.plan.pods as u64 + 1) as usize;
         let which = self.pod_at(which);
         let pod = self.uid(which);
         let mut what = self.rng.consumers.below(12);
         if what == 11 && self.plan.pods > 4 && self.rng.consumers.percent(90) {
-            // A list of a whole node is a great deal to ask for.
+            // Lists of a full node are expensive, so request few.
             what = 0;
         }
         let rng = &mut self.rng.consumers;
@@ -69,7 +69,7 @@ impl World {
         Ok(())
     }
 
-    /// Somebody has what it needs of an end.
+    /// Acknowledges a terminal record.
     fn acknowledge(&mut self) -> CheckResult {
         let objects = self.oracle.objects.len() as u64;
         if objects == 0 {
@@ -87,17 +87,17 @@ impl World {
         self.drain()
     }
 
-    /// Whoever asks may cause a complete list, where ids may be known without a label.
+    /// A waiter may cause a complete list where ids may lack a label.
     pub(super) fn allow_list_for_waiter(&mut self) {
         if self.checks.missing_labels {
             self.read_schedule.allow_list(self.now);
         }
     }
 
-    /// Whether nothing stands in the way of an answer about that pod.
+    /// Whether nothing delays an answer about that pod.
     pub(super) fn is_well(&self, pod: usize) -> bool {
         let in_the_way = [
-            // Then it may take a complete list.
+            // It may need a complete list.
             Fault::MissingMetadata,
             Fault::SlowRead,
             Fault::InspectionHangs,
@@ -116,7 +116,7 @@ impl World {
             || self.checks.is_failing(Some(&uid)))
     }
 
-    /// Everybody who lags takes what waits.
+    /// All lagging subscribers take their events.
     ///
     /// # Errors
     /// An invariant is violated.

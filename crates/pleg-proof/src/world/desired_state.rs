@@ -1,4 +1,4 @@
-//! What the pod workers have to reach: every container runs whose policy wants it to, nothing of a
+//! The goals of the pod workers: every container runs that its policy wants to run, nothing of a
 //! deleted pod exists, and no worker keeps an old status for long.
 
 use pleg_core::Kind;
@@ -14,7 +14,7 @@ use crate::faults::Fault;
 use crate::oracle::{Object, State};
 
 impl World {
-    /// Nothing wakes a worker, or something does again.
+    /// Suspends or resumes all workers.
     pub fn suspend_workers(&mut self, suspended: bool) {
         if let Some(kubelet) = &mut self.kubelet {
             kubelet.awake_since = self.now;
@@ -22,10 +22,10 @@ impl World {
         }
     }
 
-    /// Runs until the workers have reached what they want.
+    /// Runs until the workers have converged.
     ///
     /// # Errors
-    /// They have not, although the invariants give them enough time.
+    /// They have not converged in time.
     pub fn converge(&mut self) -> CheckResult {
         if self.kubelet.is_none() {
             return Ok(());
@@ -48,10 +48,10 @@ impl World {
     fn time_to_converge(&self) -> u64 {
         let plan = &self.plan;
         let any = |faults: &[Fault]| faults.iter().any(|&f| plan.fault_profile.percent(f) > 0);
-        // The backoff of a worker, an operation that hangs, one that takes effect late, and reads.
+        // The backoff of a worker, an operation that hangs, a late effect, and reads.
         let mut seconds = 25;
         if plan.runtime.streams() && any(&SILENT_LOSSES) {
-            // Nothing but the next list finds what no event has told.
+            // Only the next list finds what was lost without a sign.
             seconds += plan.list_limits.0;
         }
         if any(&[Fault::ListHangs, Fault::ListOutage]) {
@@ -59,13 +59,13 @@ impl World {
             seconds += 120;
         }
         if any(&POD_FAILURES) {
-            // A pod whose reads have failed is in its own backoff.
+            // A pod whose reads failed has its own backoff.
             seconds += 60;
         }
         seconds
     }
 
-    /// A pod whose worker has not reached what it wants, and what is missing.
+    /// A pod that has not converged, and why.
     fn unconverged(&self) -> Option<(usize, String)> {
         let kubelet = self.kubelet.as_ref()?;
         for (&pod, worker) in &kubelet.workers {
@@ -99,7 +99,7 @@ impl World {
         Some(format!("does not know of {}", unknown.id))
     }
 
-    /// What a pod of that spec lacks.
+    /// What a pod with that spec lacks.
     fn missing_of(&self, pod: usize, spec: &Spec) -> Option<String> {
         let (now, policy) = (self.now, spec.policy);
         let of_kind = |kind| {
@@ -109,7 +109,7 @@ impl World {
         let containers = of_kind(Kind::Container);
         let sandbox = of_kind(Kind::Sandbox).into_iter().max_by_key(|l| l.created);
         let ready = sandbox.filter(|s| s.at(now) == Some(State::Running));
-        // Upstream makes no second sandbox for a pod that is not restarted.
+        // Upstream creates no second sandbox for a pod that is not restarted.
         if policy == Policy::Never && sandbox.is_some() && ready.is_none() && !containers.is_empty()
         {
             return None;
@@ -135,7 +135,7 @@ impl World {
         None
     }
 
-    /// Whether no worker takes for running what ended longer ago than the invariants allow.
+    /// Checks that no worker takes a container for running that exited too long ago.
     pub(super) fn deaths_noticed(&self) -> CheckResult {
         let Some(kubelet) = self.kubelet.as_ref().filter(|k| !k.suspended) else {
             return Ok(());
@@ -149,8 +149,8 @@ impl World {
         Ok(())
     }
 
-    /// How long an end may go unnoticed under the faults of this world: until its event arrives, or
-    /// the next list has ended. None: the faults give no bound.
+    /// How long an exit may stay unnoticed under the faults of this world: until its event arrives or
+    /// the next list ends. None: the faults give no bound.
     fn notice_bound(&self) -> Option<u64> {
         let plan = &self.plan;
         let any = |faults: &[Fault]| faults.iter().any(|&f| plan.fault_profile.percent(f) > 0);
@@ -163,11 +163,11 @@ impl World {
         if any(&POD_FAILURES) || any(&lists) {
             return None;
         }
-        // A slow list and a slow inspection, or an event that is late and a busy writer.
+        // A slow list and a slow inspection, or a late event and a busy writer.
         let reads = 11 * SECOND;
-        // The worker may be in a backoff, with an operation that hangs.
+        // The worker may be in backoff, with an operation that hangs.
         let worker = 20 * SECOND;
-        // At the end of a world one event never comes, whatever its faults.
+        // The last phase drops one event, whatever the faults.
         let silent = plan.runtime.streams() && (any(&SILENT_LOSSES) || !self.workload_running);
         let period = if silent { plan.list_limits.0 } else { 1 };
         Some(period * SECOND + reads + worker)
@@ -195,14 +195,14 @@ impl World {
     }
 }
 
-/// Faults that lose an event without any sign.
+/// Faults that lose an event without a sign.
 const SILENT_LOSSES: [Fault; 7] = [
     Fault::Dropped,
     Fault::SilentStream,
     Fault::SecondSubscriber,
     Fault::UnknownEventType,
-    // A dead subscriber is left behind, which takes events (containerd 1.7). A reader that falls
-    // too far behind cuts the stream as well.
+    // A dead subscriber stays and takes events (containerd 1.7). A reader that falls too far behind
+    // ends the stream as well.
     Fault::Disconnect,
     Fault::BusyWriter,
     Fault::Burst,

@@ -1,5 +1,5 @@
-//! One world: the oracle, a runtime that tells of it more or less well, and the reconciler between
-//! them. A discrete event simulation on virtual time; equal plans give equal histories.
+//! One world: the oracle, a runtime that reports it imperfectly, and the reconciler. A discrete event
+//! simulation on virtual time; equal plans give equal traces.
 
 mod calls;
 mod consumers;
@@ -37,32 +37,32 @@ use node::Node;
 use stream::Channel;
 use workers::{Kubelet, WorkerEvent};
 
-/// What happens at some moment.
+/// A scheduled action.
 #[derive(Debug)]
 enum Action {
-    /// The node does something.
+    /// A node operation.
     NodeStep,
     /// The runtime reads the statuses for an event.
     Emit(Transition),
     /// An event arrives on that stream.
     Arrive(u64, Box<RuntimeEvent>),
     Subscribe,
-    /// That stream ends because the runtime does not offer it.
+    /// The runtime does not offer that stream.
     NotOffered(u64),
-    /// That stream is ended by us.
+    /// The reconciler ends that stream.
     Renew(u64),
-    /// The writer turns to what has arrived.
+    /// The writer handles its backlog.
     Drain,
-    /// A list ends that was to say of these ids the state alone.
+    /// A list ends; for these ids it gives only the state.
     List(Call, KnownIds),
     Inspect(Call, Box<(PodUid, Vec<HeldId>)>),
     Read(Call, Id),
     Version(Call),
-    /// A pod worker or one of its operations goes on.
+    /// A step of a pod worker or of one of its operations.
     Kubelet(WorkerEvent),
-    /// A consumer asks for something.
+    /// A consumer request.
     Consumer,
-    /// A second has passed.
+    /// One second has passed.
     Second,
 }
 
@@ -75,7 +75,7 @@ struct Call {
     fails: Option<CallErrorKind>,
 }
 
-/// What is to happen, soonest first; at one moment, in the order in which it was put there.
+/// Actions by time; at the same time, in the order in which they were scheduled.
 #[derive(Debug)]
 struct Scheduled {
     when: u64,
@@ -103,8 +103,7 @@ impl Ord for Scheduled {
     }
 }
 
-/// Chance, for each part of the world by itself: what is left out of one part changes nothing in
-/// the others.
+/// One generator per part of the world, so that a change in one part does not change the others.
 #[derive(Debug)]
 struct Rngs {
     node: Rng,
@@ -126,31 +125,31 @@ pub struct World {
     queue: BinaryHeap<Scheduled>,
     sequence: u64,
     node: Node,
-    /// The pod workers, where they operate the pods.
+    /// The pod workers, if any.
     kubelet: Option<Kubelet>,
     channel: Channel,
-    /// The number of the present stream, if one stands.
+    /// The number of the current stream, if any.
     stream: Option<u64>,
     streams: u64,
-    /// The present stream has delivered something.
+    /// The current stream has delivered an event.
     delivered: bool,
     wall_offset: i64,
     waiters: u64,
     workload_running: bool,
-    /// What has arrived and waits for the writer, who is busy until then.
+    /// Arrivals that wait for the writer, which is busy until `busy_until`.
     arrived: Backlog,
-    /// How many arrivals wait, and of which removals and ends the writer must be told.
+    /// The number of waiting arrivals, and the exits and removals among them.
     waiting: usize,
     must_deliver: Vec<(Id, EventType)>,
     busy_until: u64,
-    /// Inspections in a row that nothing but their answers asked for.
+    /// Consecutive inspections caused only by the answers of others.
     inspection_chain: u64,
     subscribers: Subscribers,
     read_schedule: ReadSchedule,
     expected_health: ExpectedHealth,
     losses: Losses,
     counters: Counters,
-    /// The wall clock's distance and the streams that were confirmed, for the coverage.
+    /// Whether the stream was confirmed, and the last relist period, for the coverage.
     confirmed: bool,
     period: Duration,
 }
@@ -254,7 +253,7 @@ impl World {
         });
     }
 
-    /// Whether that fault comes now; it is counted.
+    /// Decides whether that fault occurs now, and counts it.
     fn inject(&mut self, fault: Fault, rng: fn(&mut Rngs) -> &mut Rng) -> bool {
         let percent = self.fault_profile.percent(fault);
         let inject = percent > 0 && rng(&mut self.rng).percent(percent);
@@ -264,7 +263,7 @@ impl World {
         inject
     }
 
-    /// The node does nothing any more and nobody asks for anything.
+    /// Stops the workload and the consumers.
     pub const fn stop_workload(&mut self) {
         self.workload_running = false;
         self.oracle.reliable = true;
@@ -273,14 +272,14 @@ impl World {
         }
     }
 
-    /// From now on every event arrives and every call succeeds.
+    /// Disables all faults.
     pub fn stop_faults(&mut self) {
         self.fault_profile = FaultProfile::NONE;
         self.node.stop_faults(self.now);
         self.channel.stop_faults();
     }
 
-    /// Runs for so long.
+    /// Runs for that time.
     ///
     /// # Errors
     /// An invariant is violated.
@@ -311,7 +310,7 @@ impl World {
                 self.inspection_chain = 0;
                 self.checks.set_input(Input::Timer);
                 self.reconciler.handle_timeout(self.instant());
-                // What was missed is found out by a timer.
+                // Timers detect misses.
                 self.count();
                 self.drain()?;
             } else if let Some(planned) = self.queue.pop() {
@@ -362,7 +361,7 @@ impl World {
         WaiterId::new(self.waiters)
     }
 
-    /// A full list is asked for.
+    /// Requests a complete list.
     ///
     /// # Errors
     /// An invariant is violated.
@@ -374,7 +373,7 @@ impl World {
         self.drain()
     }
 
-    /// Does what the reconciler wants done.
+    /// Performs all outputs.
     fn drain(&mut self) -> CheckResult {
         while let Some(output) = self.reconciler.poll_output() {
             self.checks.trace.log(self.now, || {
@@ -389,7 +388,7 @@ impl World {
         error(CallErrorKind::Unavailable)
     }
 
-    /// Counts what the reconciler counted, as it came about.
+    /// Adds the changes of the reconciler's counters to the coverage.
     fn count(&mut self) {
         let (new, old) = (self.reconciler.counters(), &self.counters);
         if new == *old {
@@ -426,7 +425,7 @@ impl World {
         self.counters = new;
     }
 
-    /// Everything on the node is stopped and removed.
+    /// Stops and removes everything on the node.
     ///
     /// # Errors
     /// An invariant is violated.
@@ -442,12 +441,12 @@ impl World {
         Ok(())
     }
 
-    /// The events that were missed, of all kinds.
+    /// The number of missed events of all kinds.
     pub fn missed(&self) -> u64 {
         self.reconciler.counters().missed.iter().sum()
     }
 
-    /// The inspections that were made because somebody waited.
+    /// The number of inspections caused by waiters.
     pub fn inspections_for_waiters(&self) -> u64 {
         self.reconciler.counters().inspections_by_cause[Cause::Waiter as usize]
     }

@@ -1,5 +1,4 @@
-//! What happens on the node: pods come and go, the runtime goes away and comes back, and what can
-//! be told of it is told.
+//! The simulated node: random operations on pods, restarts of the runtime, and the events of both.
 
 use pleg_core::{EventType, Id, PodUid};
 
@@ -10,20 +9,20 @@ use crate::faults::Fault;
 use crate::oracle::Transition;
 use crate::runtime;
 
-/// How the node is. Every trouble is over at some instant.
+/// The state of the node. Every fault ends at some instant.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) uids: Vec<PodUid>,
-    /// What a pod does is done then.
+    /// The pod's operation in progress ends then.
     pub(super) busy: Vec<u64>,
     /// The pod's calls hang until then.
     hung: Vec<u64>,
     lists_out: u64,
-    /// The runtime is down until then; it refuses, or is silent, until then.
+    /// The runtime is down until then; it refuses or does not answer until then.
     down: u64,
     starting: u64,
     silent_socket: bool,
-    /// When it went down last.
+    /// When it last went down.
     pub(super) restarted: u64,
     pub(super) silent: u64,
     pub(super) second_subscriber: u64,
@@ -31,7 +30,7 @@ pub(super) struct Node {
     hidden: Vec<(Id, u64)>,
 }
 
-/// What a call meets.
+/// How the runtime treats a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Availability {
     Served,
@@ -43,7 +42,7 @@ pub(super) enum Availability {
 impl Node {
     pub(super) fn new(pods: usize) -> Self {
         Self {
-            // One more, of which nothing is ever heard.
+            // One more, which never exists.
             uids: (0..=pods).map(runtime::uid).collect(),
             busy: vec![0; pods],
             hung: vec![0; pods],
@@ -83,7 +82,7 @@ impl Node {
         now >= self.down && now >= self.starting
     }
 
-    /// When the runtime was last away, up to when it served again.
+    /// When the runtime last became available.
     pub(super) const fn up_since(&self) -> u64 {
         self.starting
     }
@@ -123,7 +122,7 @@ impl World {
         } else if self.node.is_up(self.now) {
             self.operate(pod);
         } else {
-            // Nothing can be asked of a runtime that is away; processes end all the same.
+            // A runtime that is down performs no operation, but processes still exit.
             let without_event = self.oracle.exit_one(pod, &mut self.rng.node, self.now);
             if !without_event.is_empty() {
                 self.checks.coverage.fault(Fault::WhileRuntimeDown);
@@ -158,7 +157,7 @@ impl World {
         Ok(())
     }
 
-    /// One operation of one pod.
+    /// A random operation of one pod.
     fn operate(&mut self, pod: usize) {
         let start = self.now.max(self.node.busy[pod]);
         let (transitions, end) = self.oracle.random_step(pod, &mut self.rng.node, start);
@@ -170,7 +169,7 @@ impl World {
         for transition in transitions {
             let id = &self.oracle.objects[transition.object].id;
             self.checks.trace.log(transition.at, || {
-                format!("   truth: {:?} {id}", transition.event)
+                format!("   oracle: {:?} {id}", transition.event)
             });
         }
     }
@@ -183,7 +182,7 @@ impl World {
                 self.checks.coverage.fault(Fault::LateOom);
             }
             if runtime::emits_event(self.plan.runtime, &self.oracle, &transition) {
-                // The statuses are read when it has happened, or a little later.
+                // The statuses are read at the transition or a little later.
                 let at = transition.at + self.rng.node.between(0, MS / 2);
                 self.at(at, Action::Emit(transition));
             }
@@ -214,7 +213,7 @@ impl World {
         Ok(())
     }
 
-    /// Troubles that come by the second.
+    /// Injects the faults that occur per second.
     pub(super) fn inject_timed_faults(&mut self) -> CheckResult {
         let now = self.now;
         let until = |rng: &mut crate::rng::Rng, low, high| now + rng.between(low, high) * MS;
@@ -274,7 +273,7 @@ impl World {
         Ok(())
     }
 
-    /// The status calls of an id that exists begin to say NotFound.
+    /// The status calls of an existing id return NotFound from now on.
     fn hide_status(&mut self) {
         let now = self.now;
         let exist = self.oracle.all_recent().filter(|l| l.exists(now));
@@ -291,7 +290,7 @@ impl World {
         self.node.hidden.push((id, until));
     }
 
-    /// The runtime goes away and comes back after so many milliseconds, or more while it starts.
+    /// Restarts the runtime; it is down for that many milliseconds and then takes time to start.
     fn restart(&mut self, (least, most): (u64, u64)) -> CheckResult {
         let rng = &mut self.rng.node;
         let down = self.now + rng.between(least, most) * MS;
@@ -310,7 +309,7 @@ impl World {
         let rng = &mut self.rng.node;
         if rng.percent(30) {
             let place = rng.below(self.plan.pods as u64) as usize;
-            // Soon enough to be over before the fault profile clears up.
+            // It ends before the faults stop.
             let gone = down.min(self.now + 6 * SECOND);
             let at = gone.max(self.node.busy[place]);
             let pod = self.pod_at(place);
@@ -326,7 +325,7 @@ impl World {
         Ok(())
     }
 
-    /// A container ends, and no event is sent. Which, if one runs.
+    /// A running container exits without an event. Returns its index.
     pub fn exit_without_event(&mut self) -> Option<usize> {
         let now = self.now;
         let without_event = (0..self.plan.pods).find_map(|place| {
@@ -334,19 +333,18 @@ impl World {
             let without_event = self.oracle.exit_one(pod, &mut self.rng.node, now);
             without_event.into_iter().next()
         })?;
-        // Of what its worker does now every event arrives: none is taken by the reader of a stream
-        // that has ended since it became calm (containerd 1.x).
+        // All later events arrive: no dead subscriber of an ended stream takes them (containerd 1.x).
         self.channel.stop_faults();
         self.log_transitions(std::slice::from_ref(&without_event));
         Some(without_event.object)
     }
 
-    /// How often the reader was too far behind.
+    /// How often the reader fell too far behind.
     pub fn overflows(&self) -> u64 {
         self.checks.coverage.points[crate::coverage::CoverPoint::BacklogOverflowed as usize]
     }
 
-    /// Whether this world's runtime is one that never streams.
+    /// Whether this runtime never streams.
     pub(super) const fn never_streams(&self) -> bool {
         matches!(
             self.plan.runtime,

@@ -1,5 +1,5 @@
-//! The operations of pod workers on the runtime: they take their time, fail, take effect without a
-//! reply, or take effect after the worker has cancelled.
+//! The operations of pod workers: they take time, fail, take effect without a reply, or take effect
+//! after the worker has given up.
 
 use pleg_core::{Id, Instant};
 
@@ -22,14 +22,14 @@ pub(super) struct Call {
     number: u64,
     operation: Operation,
     began: u64,
-    /// It returns then, or a little later if its effect takes longer; none: its reply is lost, and
-    /// the worker gives up by itself.
+    /// When it returns, or a little later if its effect takes longer; none: its reply is lost and the
+    /// worker gives up.
     returns: Option<u64>,
-    /// The status that it follows from is as of then.
+    /// The as-of of the status that it follows from.
     as_of: Instant,
 }
 
-/// What a worker learns of its operation.
+/// The reply that a worker gets.
 #[derive(Debug)]
 pub(super) struct Reply {
     pod: usize,
@@ -38,7 +38,7 @@ pub(super) struct Reply {
     outcome: Result<Option<Id>, Failed>,
 }
 
-/// Why an operation failed, as the worker sees it.
+/// The error that a worker gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Failed {
     Refused(Refused),
@@ -47,7 +47,7 @@ enum Failed {
 }
 
 impl World {
-    /// The worker takes the next step of its run, or the run is over.
+    /// Takes the next step of the worker's run, or ends the run.
     pub(super) fn next_step(&mut self, pod: usize) {
         let kubelet = self.kubelet.as_mut();
         let worker = kubelet.and_then(|k| k.workers.get_mut(&pod));
@@ -60,7 +60,7 @@ impl World {
                 self.run_failed(pod);
             } else {
                 self.run_done(pod);
-                // Its own change wakes it.
+                // Its own change wakes the worker.
                 self.wake(pod);
             }
             return;
@@ -131,7 +131,7 @@ impl World {
         self.at(effect, Action::Kubelet(WorkerEvent::Effect(Box::new(call))));
     }
 
-    /// The worker learns at `when` that the operation failed.
+    /// The worker gets the error at `when`.
     fn fails(&mut self, call: &Call, when: u64, why: Failed) {
         self.returns(call, when, Err(why));
     }
@@ -146,7 +146,7 @@ impl World {
         self.at(when, Action::Kubelet(WorkerEvent::Reply(Box::new(reply))));
     }
 
-    /// The runtime does it.
+    /// The operation takes effect.
     pub(super) fn effect(&mut self, call: Call) -> CheckResult {
         let now = self.now;
         let place = self.place(call.pod);
@@ -187,7 +187,7 @@ impl World {
         self.no_double(&call)
     }
 
-    /// The runtime has restarted since `began`, or is away.
+    /// Whether the runtime has restarted since `began` or is down.
     fn went_away(&self, began: u64) -> bool {
         let restarted = self.node.restarted >= began && self.node.restarted > 0;
         restarted || !self.node.is_up(self.now)
@@ -208,7 +208,7 @@ impl World {
     }
 
     /// What ran when the answer's read began must not run beside what is started because of that
-    /// answer. What a late effect started after that is excused.
+    /// answer. Containers that a late effect started afterwards are excused.
     fn no_double(&self, call: &Call) -> CheckResult {
         let now = self.now;
         let known = call.as_of.as_nanos();
@@ -231,12 +231,12 @@ impl World {
             .map_err(|violation| violation.in_pod(Some(call.pod)))
     }
 
-    /// The worker learns what came of its operation.
+    /// The worker gets the reply.
     pub(super) fn reply(&mut self, reply: Reply) -> CheckResult {
         let pod = reply.pod;
         let mut outcome = reply.outcome;
         if outcome.is_ok() && self.went_away(reply.began) {
-            // It is done, and the reply is lost.
+            // The operation took effect and its reply is lost.
             self.checks.coverage.fault(Fault::ReplyAborted);
             outcome = Err(Failed::Unavailable);
         }

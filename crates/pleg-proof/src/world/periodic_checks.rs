@@ -1,4 +1,4 @@
-//! What is looked at every second: health, duties, bounds.
+//! Checks that run every second: health, read schedule, bounds.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ impl World {
         self.count();
         let (tombstones, most) = (self.counters.tombstones, self.plan.tombstones as u64);
         self.expected_health.inspection = self.checks.oldest_inspection();
-        // Those that were recorded while a read was in flight stay until it has ended.
+        // Tombstones inserted during a read stay until it has ended.
         let reads = self.expected_health.inspection.is_some()
             || self.expected_health.list_under_way.is_some();
         assertions::TOMBSTONES_BOUNDED.holds(tombstones <= most || reads, || {
@@ -59,7 +59,7 @@ impl World {
         }
         let exists = |id: &Id| self.oracle.object(id).is_some_and(|l| l.exists(now));
         self.losses.settle(now, exists);
-        // An event that lied may have told before what another one loses.
+        // A false event may have reported earlier what another event loses.
         if !self.plan.fault_profile.false_events() {
             self.losses.polled(health.period)?;
         }
@@ -89,12 +89,12 @@ impl World {
         Ok(())
     }
 
-    /// Whether the stream has lost so much that it is to be polled still.
+    /// Whether the stream lost so much that it must still be polled.
     pub fn keeps_losing(&self) -> bool {
         self.losses.keeps_losing()
     }
 
-    /// Whether the present stream has delivered something.
+    /// Whether the current stream has delivered an event.
     pub fn is_proven(&self) -> bool {
         let health = self.reconciler.health(self.instant());
         matches!(health.stream, StreamState::Subscribed { proven: true, .. })

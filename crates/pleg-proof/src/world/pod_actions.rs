@@ -1,6 +1,5 @@
-//! What a pod worker decides, after upstream's `computePodActions`: the operations that follow from
-//! one answer. No effects and no time; the worker sees the `PodStatus` of the answer and nothing
-//! else.
+//! The decisions of a pod worker, after upstream's `computePodActions`: the operations that follow from
+//! one answer. Pure: the worker sees only the `PodStatus` of the answer.
 
 use pleg_core::{ContainerState, ContainerStatus, Id, PodStatus, SandboxState, SandboxStatus};
 
@@ -12,7 +11,7 @@ pub(super) enum Policy {
     Never,
 }
 
-/// What a pod is to be: one sandbox, and one container of each name.
+/// The desired state of a pod: one sandbox, and one container per name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spec {
     pub(super) policy: Policy,
@@ -30,8 +29,8 @@ pub(super) enum Step {
     /// Create a container in the active sandbox and start it.
     Create {
         name: &'static str,
-        /// None: the status shows no earlier container of this name. The log directory says which
-        /// attempt is next.
+        /// None: the status shows no earlier container of this name, and the log directory gives the
+        /// attempt.
         attempt: Option<u32>,
     },
     Start(Id),
@@ -39,24 +38,24 @@ pub(super) enum Step {
     RemoveSandbox(Id),
 }
 
-/// What follows from one answer.
+/// The operations that follow from one answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Decision {
     pub(super) steps: Vec<Step>,
-    /// The sandbox in which containers are created, unless a step runs another one.
+    /// The sandbox for new containers, unless a step creates another one.
     pub(super) sandbox: Option<Id>,
 }
 
-/// What to do about a container that does not run.
+/// What to do with a container that does not run.
 enum Next {
     Restart,
     Leave,
-    /// A detail is missing: decide when it is known.
+    /// A detail is missing: decide later.
     Undecided,
 }
 
 impl Spec {
-    /// What to do about a container that has exited.
+    /// What to do with an exited container.
     fn after_exit(&self, container: &ContainerStatus) -> Next {
         match (self.policy, container.details.exit_code) {
             (Policy::Always, _) => Next::Restart,
@@ -67,7 +66,7 @@ impl Spec {
     }
 }
 
-/// What a worker does about a pod of that spec; none: the pod is deleted.
+/// The operations for a pod with that spec; none: the pod is deleted.
 pub(super) fn decide(spec: Option<&Spec>, status: &PodStatus) -> Decision {
     let Some(spec) = spec else {
         return terminate(status);
@@ -99,7 +98,7 @@ fn terminate(status: &PodStatus) -> Decision {
     }
 }
 
-/// Stops every container that runs, or may run, and every sandbox that is ready, or may be.
+/// Stops every container that may run, and every sandbox that may be ready.
 fn kill(status: &PodStatus) -> Vec<Step> {
     let containers = status.containers.iter();
     let stop = containers.filter(|c| may_run(c));
@@ -117,8 +116,8 @@ const fn may_run(container: &ContainerStatus) -> bool {
     )
 }
 
-/// No sandbox is ready, or too many are: kills what runs and begins again, if there is anything
-/// left to run.
+/// No sandbox is ready, or several are: stops everything and starts over if anything is left to
+/// run.
 fn replace_sandbox(spec: &Spec, status: &PodStatus) -> Decision {
     let mut steps = kill(status);
     let attempts = status.sandboxes.iter().map(|s| s.attempt + 1);
@@ -166,7 +165,7 @@ fn replace_sandbox(spec: &Spec, status: &PodStatus) -> Decision {
     }
 }
 
-/// The pod has its sandbox: starts what is to run and removes what is in surplus.
+/// The pod has its sandbox: starts what should run and removes what is superfluous.
 fn keep(spec: &Spec, status: &PodStatus, active: &SandboxStatus) -> Decision {
     let mut steps = Vec::new();
     let mut done = true;
@@ -180,7 +179,7 @@ fn keep(spec: &Spec, status: &PodStatus, active: &SandboxStatus) -> Decision {
         let elsewhere = c.sandbox.as_ref().is_some_and(|s| *s != active.id);
         let attempt = next_attempt(status, name);
         match c.state {
-            // It can never be started: its sandbox is not ready.
+            // It can never start: its sandbox is not ready.
             ContainerState::Created if elsewhere => {
                 done = false;
                 steps.push(Step::Create { name, attempt });
@@ -214,8 +213,8 @@ fn keep(spec: &Spec, status: &PodStatus, active: &SandboxStatus) -> Decision {
     }
 }
 
-/// The container of that name that counts: one that runs, or may run, else the newest. A creation
-/// that took effect late is newer than what the worker started since.
+/// The relevant container of that name: a running one, else the newest. A container whose creation
+/// took effect late is newer than the one that the worker started instead.
 fn latest<'a>(status: &'a PodStatus, name: &str) -> Option<&'a ContainerStatus> {
     let mut of_name = status.containers.iter().filter(|c| &*c.name == name);
     let running = of_name.clone().find(|c| c.state == ContainerState::Running);
@@ -229,8 +228,7 @@ fn next_attempt(status: &PodStatus, name: &str) -> Option<u32> {
     of_name.map(|c| c.attempt + 1).max()
 }
 
-/// Ended containers beyond the newest one of each name, and sandboxes that are not ready and have
-/// no containers.
+/// Exited containers beyond the newest of each name, and empty sandboxes that are not ready.
 fn surplus(status: &PodStatus, active: &SandboxStatus) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut kept: Vec<&str> = Vec::new();

@@ -1,5 +1,4 @@
-//! Which pods there are: specs come and go, an earlier kubelet has left some, and things happen to
-//! all of them.
+//! The pods of the node: specs come and go, an earlier kubelet left some, and they fail at random.
 
 use super::World;
 use super::pod_actions::{Policy, Spec};
@@ -11,7 +10,7 @@ use crate::faults::Fault;
 use crate::oracle::{NAMES, Operation};
 
 impl World {
-    /// The place on the node of the pod with that number.
+    /// The slot on the node of that pod.
     pub(super) fn place(&self, pod: usize) -> usize {
         if self.kubelet.is_some() {
             pod % (self.plan.pods + 1)
@@ -20,13 +19,13 @@ impl World {
         }
     }
 
-    /// The number of the pod that has that place.
+    /// The pod in that slot.
     pub(super) fn pod_at(&self, place: usize) -> usize {
         let places = self.kubelet.as_ref().map(|k| &k.places);
         places.and_then(|p| p.get(place)).copied().unwrap_or(place)
     }
 
-    /// The pods of that place: the one that has it, and those before it whose workers go on.
+    /// The pods of that slot: the current one, and earlier ones that are being removed.
     pub(super) fn pods_of(&self, place: usize) -> Vec<usize> {
         let Some(kubelet) = &self.kubelet else {
             return vec![place];
@@ -35,7 +34,7 @@ impl World {
         workers.filter(|&pod| self.place(pod) == place).collect()
     }
 
-    /// How many pods there have been, and how many names each may have.
+    /// The number of pods so far, and the number of names per pod.
     pub(super) fn pods_and_names(&self) -> (usize, usize) {
         match self.kubelet {
             Some(_) => (self.oracle.pods(), 1 + NAMES.len()),
@@ -43,8 +42,8 @@ impl World {
         }
     }
 
-    /// What a kubelet before this one has left at that place: nothing, the pod that is still
-    /// wanted, or one that is not.
+    /// What an earlier kubelet left in that slot: nothing, a pod that is still wanted, or one that is
+    /// not.
     pub(super) fn inherit(&mut self, place: usize) {
         let pod = self.pod_at(place);
         let rng = &mut self.rng.kubelet;
@@ -89,7 +88,7 @@ impl World {
         }
     }
 
-    /// A new pod takes the place: with a uid of its own or, as a static pod does, with the same.
+    /// A new pod takes the slot: with a new uid or, like a static pod, with the same.
     pub(super) fn next_spec(&mut self, place: usize) {
         let same = self.rng.kubelet.percent(25);
         let exists = |k: &Kubelet| k.workers.contains_key(&k.places[place]);
@@ -99,7 +98,7 @@ impl World {
         self.new_spec(place);
     }
 
-    /// Another pod, with a uid of its own, has that place from now on.
+    /// A pod with a new uid takes the slot.
     pub(super) fn next_pod(&mut self, place: usize) {
         let pods = self.plan.pods;
         let kubelet = self.kubelet.as_mut();
@@ -108,7 +107,7 @@ impl World {
         }
     }
 
-    /// The pod that has the place gets a spec and a worker.
+    /// Gives the pod in the slot a spec and a worker.
     pub(super) fn new_spec(&mut self, place: usize) {
         let rng = &mut self.rng.kubelet;
         let policies = [
@@ -134,7 +133,7 @@ impl World {
         self.wake(pod);
     }
 
-    /// The pod of that place is deleted.
+    /// Deletes the pod.
     pub(super) fn delete_spec(&mut self, pod: usize) -> CheckResult {
         let Some(worker) = self.worker(pod) else {
             return Ok(());
@@ -150,7 +149,7 @@ impl World {
         self.checks
             .log(self.now, || format!("pod-{pod} is deleted"));
         if let Some(waiter) = waits {
-            // It begins anew, with a wait of its own.
+            // It starts over with a new wait.
             let _ = self.worker_of(waiter);
             self.cancel_wait(pod, waiter)?;
         }
@@ -158,7 +157,7 @@ impl World {
         Ok(())
     }
 
-    /// Something happens to a pod that its worker has not asked for: a process or a sandbox ends, or
+    /// Something happens to a pod that its worker did not cause: a process or sandbox is killed, or
     /// the pod is deleted.
     pub(super) fn disturb(&mut self, place: usize) -> CheckResult {
         let now = self.now;
@@ -185,7 +184,7 @@ impl World {
         Ok(())
     }
 
-    /// Every pod is deleted, and its worker removes it.
+    /// Deletes every pod; the workers remove them.
     pub(super) fn delete_everything(&mut self) -> CheckResult {
         let workers = self.kubelet.iter().flat_map(|k| k.workers.keys().copied());
         for pod in workers.collect::<Vec<_>>() {

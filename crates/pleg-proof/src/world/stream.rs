@@ -1,4 +1,4 @@
-//! From the runtime to the writer: the runtime's own queue and its subscribers, the wire, the
+//! From the runtime to the writer: the runtime's own queue and its subscribers, the wire, and the
 //! reader's backlog.
 
 use std::collections::VecDeque;
@@ -17,23 +17,23 @@ use crate::fault_profile::{MS, RuntimeKind, SECOND};
 use crate::faults::Fault;
 use crate::rng::Rng;
 
-/// What lies between a runtime and its subscribers.
+/// The event queue of a runtime.
 #[derive(Debug)]
 pub(super) struct Channel {
     runtime: RuntimeKind,
     most: usize,
-    /// containerd 2 discards what nobody has heard for so long.
+    /// containerd 2 discards held events after this time.
     hold: u64,
-    /// Held for whoever comes, with when it was told.
+    /// Events held for the next subscriber, and when they were sent.
     held: VecDeque<(u64, RuntimeEvent)>,
-    /// Subscribers that are gone without the runtime's knowing.
+    /// Subscribers that are gone without the runtime knowing.
     dead_subscribers: u32,
-    /// Somebody has subscribed since the runtime started.
+    /// There was a subscriber since the runtime started.
     served: bool,
 }
 
 impl Channel {
-    /// A small queue, and what is held is soon discarded; or both as they really are.
+    /// A small queue with a short hold time, or both as in the real runtime.
     pub(super) const fn new(runtime: RuntimeKind, most: usize) -> Self {
         Self {
             runtime,
@@ -58,8 +58,8 @@ impl Channel {
         self.dead_subscribers += 1;
     }
 
-    /// An event is told. Returns it if the live subscriber gets it; `simulate`: there is one, `second_subscriber`:
-    /// there is another.
+    /// Sends an event. Returns it if our subscriber gets it. The flags: whether we are subscribed, and
+    /// whether there is a second subscriber.
     fn offer(
         &mut self,
         event: RuntimeEvent,
@@ -70,7 +70,7 @@ impl Channel {
     ) -> Option<RuntimeEvent> {
         match self.runtime {
             RuntimeKind::Containerd17 => {
-                // Readers compete, and the dead stand in the same line.
+                // Subscribers compete, and dead ones take their share.
                 if self.dead_subscribers > 0 {
                     self.dead_subscribers -= 1;
                     coverage.fault(Fault::TakenByDeadSubscriber);
@@ -108,7 +108,7 @@ impl Channel {
         None
     }
 
-    /// Somebody subscribes and gets what was held.
+    /// Delivers the held events to a new subscriber.
     fn subscribed(&mut self, now: u64, coverage: &mut Coverage) -> Vec<RuntimeEvent> {
         self.served = true;
         let mut replayed = Vec::new();
@@ -207,7 +207,7 @@ impl World {
         self.drain()
     }
 
-    /// This runtime offers no stream; it is asked again in a minute.
+    /// This runtime offers no stream; the next attempt is in a minute.
     pub(super) fn not_offered(&mut self, stream: u64) -> CheckResult {
         if self.stream != Some(stream) {
             return Ok(());
@@ -311,7 +311,7 @@ impl World {
         self.drain_backlog()
     }
 
-    /// The writer takes in what has arrived.
+    /// The writer handles its backlog.
     pub(super) fn drain_backlog(&mut self) -> CheckResult {
         if self.waiting == 0 {
             return Ok(());

@@ -1,5 +1,5 @@
-//! The pod workers: each waits for the status of its pod, acts on the answer and nothing else, one
-//! run at a time. What an answer calls for is decided in `kubelet`.
+//! The pod workers: each waits for the status of its pod and acts on the answer only, one run at a
+//! time. `pod_actions` decides what to do.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -21,18 +21,18 @@ use crate::runtime::pod_of;
 /// All pod workers of the node.
 #[derive(Debug, Default)]
 pub(super) struct Kubelet {
-    /// By the number of the pod.
+    /// By pod number.
     pub(super) workers: BTreeMap<usize, Worker>,
-    /// The pod that has each place.
+    /// The pod in each slot.
     pub(super) places: Vec<usize>,
     waiting: BTreeMap<WaiterId, usize>,
-    /// The number of the last call.
+    /// The number of the last operation.
     pub(super) calls: u64,
-    /// Workers also run when some time has passed.
+    /// Workers also run periodically.
     pub(super) resync: bool,
     /// Nothing wakes a worker.
     pub(super) suspended: bool,
-    /// When that was changed last.
+    /// When `suspended` last changed.
     pub(super) awake_since: u64,
 }
 
@@ -41,37 +41,37 @@ pub(super) struct Kubelet {
 pub(super) struct Worker {
     /// None: the pod is deleted.
     pub(super) spec: Option<Spec>,
-    /// The end of its own last change. An answer has to be newer.
+    /// When its own last change ended. An answer has to be newer.
     pub(super) after: Instant,
     /// The status of the last answer.
     pub(super) status: Option<Arc<PodStatus>>,
     pub(super) state: State,
-    /// When it runs next, and why.
+    /// The time and reason of the next run.
     due: Option<(u64, WakeReason)>,
     /// It was woken during a run.
     woken: bool,
-    /// Runs in a row that failed.
+    /// Consecutive failed runs.
     failures: u32,
 }
 
 #[derive(Debug)]
 pub(super) enum State {
     Idle,
-    /// For an answer, since that moment.
+    /// Waiting for an answer since that instant.
     Waiting(WaiterId, u64),
     Acting(Run),
 }
 
-/// What is left of a run.
+/// The rest of a run.
 #[derive(Debug)]
 pub(super) struct Run {
-    /// The answer is as of then.
+    /// The as-of of the answer.
     pub(super) as_of: Instant,
     pub(super) steps: VecDeque<Step>,
-    /// The sandbox in which containers are created.
+    /// The sandbox for new containers.
     pub(super) sandbox: Option<Id>,
     pub(super) failed: bool,
-    /// The step in flight and the number of its call.
+    /// The step in flight and the number of its operation.
     pub(super) under_way: Option<(Step, u64)>,
 }
 
@@ -82,10 +82,10 @@ enum WakeReason {
     Resync,
 }
 
-/// What happens to a worker at some moment.
+/// A scheduled step of a worker.
 #[derive(Debug)]
 pub(super) enum WorkerEvent {
-    /// It is time for a run.
+    /// A run is due.
     Run(usize),
     /// A wait has reached its deadline.
     Deadline(usize, WaiterId),
@@ -93,11 +93,11 @@ pub(super) enum WorkerEvent {
     Effect(Box<super::operations::Call>),
     /// An operation returns.
     Reply(Box<super::operations::Reply>),
-    /// A new pod takes this place.
+    /// A new pod takes this slot.
     Spec(usize),
 }
 
-/// A worker waits no longer than that.
+/// The longest wait of a worker.
 const DEADLINE: u64 = 30 * SECOND;
 const FIRST_BACKOFF: u64 = 100 * MS;
 const LONGEST_BACKOFF: u64 = 10 * SECOND;
@@ -162,7 +162,7 @@ impl World {
         self.kubelet.as_mut()?.workers.get_mut(&pod)
     }
 
-    /// The pod's worker runs at `when`, unless it does before.
+    /// Schedules a run of the pod's worker at `when`, or sooner if one is due.
     fn due(&mut self, pod: usize, when: u64, why: WakeReason) {
         let Some(worker) = self.worker(pod) else {
             return;
@@ -177,7 +177,7 @@ impl World {
         }
     }
 
-    /// Something about the pod is announced, or its worker has changed it.
+    /// Wakes the worker after an announcement or after its own change.
     pub(super) fn wake(&mut self, pod: usize) {
         if self.kubelet.as_ref().is_none_or(|k| k.suspended) {
             return;
@@ -201,7 +201,7 @@ impl World {
             return;
         };
         if exists && !kubelet.suspended {
-            // It belongs to no known pod: a worker without a spec removes it.
+            // The pod is unknown: a worker without a spec removes it.
             let orphan = || Worker::new(None);
             kubelet.workers.entry(pod).or_insert_with(orphan);
         }
@@ -260,7 +260,7 @@ impl World {
         self.drain()
     }
 
-    /// The pod whose worker waits under that number, if one does. It waits no longer.
+    /// Ends the wait and returns the pod of its worker, if the waiter is a worker.
     pub(super) fn worker_of(&mut self, waiter: WaiterId) -> Option<usize> {
         self.kubelet.as_mut()?.waiting.remove(&waiter)
     }
@@ -371,7 +371,7 @@ impl World {
         Ok(())
     }
 
-    /// The answer shows nothing of a deleted pod: its worker ends.
+    /// The answer shows nothing of a deleted pod, so its worker ends.
     fn end_worker(&mut self, pod: usize, as_of: Instant) -> CheckResult {
         let (now, as_of) = (self.now, as_of.as_nanos());
         let left = self.oracle.of_pod(pod, as_of).find(|l| l.exists(now));
@@ -394,7 +394,7 @@ impl World {
         Ok(())
     }
 
-    /// The worker waits no longer.
+    /// Cancels the worker's wait.
     pub(super) fn cancel_wait(&mut self, pod: usize, waiter: WaiterId) -> CheckResult {
         self.checks.coverage.hit(CoverPoint::WorkerCancelled);
         self.checks.log(self.now, || {

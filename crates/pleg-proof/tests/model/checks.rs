@@ -1,8 +1,7 @@
-//! The invariants as assertions over what goes into the reconciler and what comes out of it. Each broken
-//! one begins with its name, `violation<number>-<what>`, which is what seeded bugs are caught by.
+//! Checks the invariants on the inputs and outputs of the reconciler. Each violation starts with the
+//! name of its assertion, `invariant-<number>-<what>`, which seeded bugs refer to.
 //!
-//! It is a second statement of the invariants, written apart from the random worlds of `src/` and
-//! sharing nothing with them.
+//! These checks are written independently of those of the random worlds in `src/`.
 
 mod announcements;
 mod cache;
@@ -34,7 +33,7 @@ macro_rules! hold {
 }
 pub(crate) use hold;
 
-/// What the reconciler was given when an output came out.
+/// The input that caused an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input {
     Event,
@@ -59,7 +58,7 @@ pub struct Waiter {
     pub uid: PodUid,
     pub after: u64,
     pub asked: u64,
-    /// The last read that had been asked for by then.
+    /// The last read requested before it asked.
     pub number: Ticket,
 }
 
@@ -76,51 +75,51 @@ pub struct Checks {
     trace: Option<Vec<String>>,
     /// The cache as the driver keeps it.
     pub cache: BTreeMap<PodUid, PodView>,
-    /// The last read that was asked for.
+    /// The last requested read.
     number: Ticket,
-    /// Complete lists and complete inspections: their tickets and begins.
+    /// Tickets and starts of complete lists and complete inspections.
     lists: Vec<(Ticket, u64)>,
     inspections: BTreeMap<PodUid, Vec<(Ticket, u64)>>,
-    /// Inspections that failed.
+    /// Failed inspections.
     failed: BTreeMap<PodUid, Vec<Ticket>>,
     /// Inspections that are in flight.
     in_flight: BTreeMap<Ticket, (PodUid, u64)>,
     pub waiting: BTreeMap<WaiterId, Waiter>,
     pub waiting_for_list: BTreeMap<WaiterId, Ticket>,
-    /// The state that is to be believed, as the cache or a removal last showed it, since when.
+    /// The recorded state as the cache or a removal last showed it, and since when.
     recorded: BTreeMap<Id, (State, u64)>,
     ever_shown: BTreeSet<Id>,
-    /// How often the cache went back, by id.
+    /// How often each id was overruled.
     went_back: BTreeMap<Id, u32>,
-    /// Reads that showed an id since it was believed in its present state.
+    /// Reads that showed an id since it was recorded in its current state.
     sightings: BTreeMap<Id, Vec<Sighting>>,
     /// When reads began that returned a status.
     status_reads: BTreeSet<Instant>,
-    /// An event told of an id without a label.
+    /// An event named an id without a label.
     unlabelled: bool,
     failed_lists: Vec<Ticket>,
-    /// Ids that events told of falsely, and when they last did.
+    /// Ids that a false event reported, and when the last one did.
     pub misreported_at: BTreeMap<Id, u64>,
-    /// Ids that anything has named.
+    /// Ids that some observation named.
     named: BTreeSet<Id>,
-    /// Ids first heard of as removed: nothing is to be said of them.
+    /// Ids first reported as removed, which must not be announced.
     first_seen_removed: BTreeSet<Id>,
-    /// Ids that anything has shown running.
+    /// Ids that some observation showed running.
     seen_running: BTreeSet<Id>,
-    /// The begin of the last read that showed an id as UNKNOWN.
+    /// The start of the last read that showed an id as UNKNOWN.
     unknown_since: BTreeMap<Id, u64>,
     plausible: Plausible,
-    /// What the busy writer was not handed yet.
+    /// What is in the backlog of the busy writer.
     in_backlog: BTreeSet<(Id, Pushed)>,
     pub announced: BTreeMap<(Id, u32), Announced>,
     pub lagging: Lagging,
     liveness: liveness::Liveness,
 }
 
-/// What must come out of a backlog if it went in (invariant 8).
+/// What must leave a backlog if it entered it (invariant 8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Pushed {
-    Told(EventType),
+    Event(EventType),
     ReportedState(ReportedState),
 }
 
@@ -179,7 +178,7 @@ impl Checks {
         }
     }
 
-    /// Takes one output of the reconciler.
+    /// Checks one output.
     pub fn output(
         &mut self,
         node: &Node,
@@ -223,7 +222,7 @@ impl Checks {
                 self.number = self.number.max(*ticket);
                 Ok(())
             }
-            // A read that was cancelled is a failed one, whatever it would have said.
+            // A cancelled read counts as failed.
             Output::Cancel { ticket } => {
                 if let Some((uid, _)) = self.in_flight.remove(ticket) {
                     self.liveness.inspection_ended(now, &uid);
@@ -236,7 +235,7 @@ impl Checks {
     }
 }
 
-/// What an event tells of its subject by its type.
+/// The state that an event's type reports of its subject.
 fn event_state(kind: Kind, event: EventType) -> Option<State> {
     match event {
         EventType::Created if kind == Kind::Container => Some(State::Created),

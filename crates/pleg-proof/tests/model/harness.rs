@@ -1,6 +1,5 @@
-//! The stand on which the reconciler runs: it applies one operation after the other, plays the
-//! driver (time, the backlog of a busy writer, deadlines of reads), and shows everything that
-//! goes in and comes out to the invariants.
+//! Runs the reconciler: applies one operation after the other, acts as the driver (time, the backlog of
+//! a busy writer, deadlines of reads), and passes all inputs and outputs to the checks.
 
 use pleg_core::{
     Arrival, Backlog, CallError, CallErrorKind, HeldId, Id, Inspection, KnownIds, List, Output,
@@ -13,10 +12,10 @@ use super::node::{Node, Transition};
 use super::ops::{After, Began, EventForm, Op, Outcome, Pod, Sees};
 use super::reports::{self, Moments, instant, wall};
 
-/// A invariant that is broken: its name, and how.
+/// A violation: the name of the assertion, and what happened.
 pub type Violation = String;
 
-/// A read that was asked for.
+/// A requested read.
 #[derive(Clone, Debug)]
 pub struct Call {
     pub ticket: Ticket,
@@ -35,7 +34,7 @@ pub enum What {
 
 pub struct Harness {
     pub reconciler: Reconciler,
-    /// What the read side remembers of the last list.
+    /// The checks of all inputs and outputs.
     pub checks: Checks,
     pub calls: Vec<Call>,
     now: u64,
@@ -136,7 +135,7 @@ impl Harness {
         self.check_now(node)
     }
 
-    /// Time passes; what falls due is done, and reads run into their deadlines.
+    /// Time passes: timers fire, and reads reach their deadlines.
     pub fn pass(&mut self, node: &Node, end: u64) -> Result<(), Violation> {
         loop {
             let timer = self
@@ -172,7 +171,7 @@ impl Harness {
         self.now
     }
 
-    /// What can be seen at any time.
+    /// The checks that apply at any time.
     pub fn check_now(&mut self, node: &Node) -> Result<(), Violation> {
         let health = self.reconciler.health(instant(self.now));
         self.checks.check_now(node, self.now, &health, &self.calls)
@@ -210,7 +209,7 @@ impl Harness {
         self.drain_backlog(node)
     }
 
-    /// The writer turns to what has arrived.
+    /// The writer handles its backlog.
     pub fn drain_backlog(&mut self, node: &Node) -> Result<(), Violation> {
         self.busy = false;
         let now = instant(self.now);
@@ -397,7 +396,7 @@ impl Harness {
         self.drain(node, Input::Request)
     }
 
-    // --- what comes out ---
+    // --- outputs ---
 
     fn drain(&mut self, node: &Node, input: Input) -> Result<(), Violation> {
         while let Some(output) = self.reconciler.poll_output() {

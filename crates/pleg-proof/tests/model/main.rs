@@ -1,11 +1,11 @@
-//! The model test: sequences of explicit operations, so that a violation shrinks to a handful of
-//! readable steps. A trivially correct truth runs beside the reconciler (`model/node.rs`), the invariants
-//! are the assertions (`model/checks.rs`), and at the end of every sequence all must be well
-//! (`model/quiet.rs`).
+//! The model test: generated sequences of explicit operations, so that a violation shrinks to a few
+//! readable steps. A simple model of the node (`model/node.rs`) runs beside the reconciler,
+//! `model/checks.rs` checks the invariants, and `model/quiescence.rs` checks the end of every
+//! sequence.
 //!
-//! `PROPTEST_CASES=n` runs n sequences of each kind, `PLEG_MODEL_INVARIANT=name` looks for those alone
-//! that break this invariant. A sequence that fails is kept by its seed in
-//! `proptest-regressions/model.txt` and is run first from then on.
+//! `PROPTEST_CASES=n` runs n sequences of each kind, `PLEG_MODEL_INVARIANT=name` reports only
+//! violations of that assertion. The seed of a failing sequence is saved in
+//! `proptest-regressions/model.txt` and runs first from then on.
 
 #![allow(
     missing_docs,
@@ -48,10 +48,10 @@ const REGRESSIONS: &str = concat!(
 /// The longest sequence.
 const STEPS: usize = 60;
 
-/// The oracle as the reference: it says what can happen next.
+/// The model of the node as the reference state machine.
 struct TrueEvents;
 
-/// The same, where events may tell what did not happen.
+/// The same with false events.
 struct FalseEvents;
 
 macro_rules! reference {
@@ -103,14 +103,14 @@ fn run_sequence(
         }
         quiescence::settle(&mut harness, &mut node)
     };
-    // Nothing may panic, whatever comes in.
+    // No input may cause a panic.
     let outcome = catch_unwind(AssertUnwindSafe(&mut all));
     outcome
         .unwrap_or_else(|_| Err("no-panic: the reconciler or its test panicked".to_owned()))
         .map_err(|violation| (violation, harness.checks.trace()))
 }
 
-/// The name of a violation.
+/// The assertion of a violation.
 fn assertion_of(violation: &str) -> &str {
     violation.split(':').next().unwrap_or(violation)
 }
@@ -130,7 +130,7 @@ where
         max_shrink_iters: 20_000,
         ..chosen
     };
-    // The invariant that is broken first, or the one that is asked for. Shrinking keeps to it.
+    // The assertion that is violated first, or the requested one. Shrinking keeps to it.
     let assertion: OnceLock<String> = std::env::var("PLEG_MODEL_INVARIANT")
         .ok()
         .map_or_else(OnceLock::new, OnceLock::from);
@@ -182,8 +182,7 @@ fn sequences_with_false_events_violate_no_invariant() {
     check_sequences::<FalseEvents>(3_000);
 }
 
-/// The seeds of sequences that once failed are found and understood: both tests above run them
-/// first.
+/// The persisted seeds can be loaded; both tests above run them first.
 #[test]
 fn persisted_regressions_are_loaded() {
     let kept = FileFailurePersistence::Direct(REGRESSIONS).load_persisted_failures2(None);

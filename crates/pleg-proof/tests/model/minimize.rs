@@ -1,11 +1,11 @@
-//! The last of the shrinking. proptest leaves out one step at a time, once; what came and went
-//! together stays. Here whole runs of steps are left out, again and again, until none can be.
+//! Minimizes a failing sequence further than proptest, which removes single steps once. This removes
+//! runs of steps repeatedly until none can be removed.
 
 use super::node::Node;
 use super::ops::Op;
 use super::{assertion_of, run_sequence};
 
-/// The shortest sequence that is found to break the same assertion.
+/// The shortest sequence found that violates the same assertion.
 pub fn shortest(first: &Node, mut ops: Vec<Op>) -> Vec<Op> {
     let Some(assertion) = violated_assertion(first, &ops) else {
         return ops;
@@ -30,14 +30,14 @@ pub fn shortest(first: &Node, mut ops: Vec<Op>) -> Vec<Op> {
     }
 }
 
-/// The name of the invariant that a sequence breaks.
+/// The assertion that a sequence violates.
 fn violated_assertion(first: &Node, ops: &[Op]) -> Option<String> {
     let (violation, _) = run_sequence(first, ops, None, false).err()?;
     Some(assertion_of(&violation).to_owned())
 }
 
-/// The sequence without that run of steps, and without those that cannot be then; nothing if it
-/// is no shorter.
+/// The sequence without that run of steps and without those that become impossible; none if it is not
+/// shorter.
 fn without(first: &Node, ops: &[Op], at: usize, run: usize) -> Option<Vec<Op>> {
     let mut node = first.clone();
     let mut left = Vec::with_capacity(ops.len());

@@ -1,29 +1,29 @@
-//! The oracle of the model: what is on the node, what happened to it and when, and what of that
-//! waits on the wire. A plain timeline per id; it knows nothing of merging, freshness or belief.
+//! The model of the node: the lifecycle of each object, and the events on the wire. It uses no merge or
+//! freshness rules.
 
 use pleg_core::{EventType, Id, Kind, PodUid, Settings};
 
 use super::ops::{FalseEventType, Name, Op, Pod};
 
-/// Which runtime is played.
+/// The simulated runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuntimeKind {
-    /// A sandbox's DELETED comes without its status; statuses are the sandbox's.
+    /// A sandbox's DELETED has no sandbox status; events carry the statuses of one sandbox.
     Containerd17,
-    /// A sandbox's DELETED comes with its status, not ready.
+    /// A sandbox's DELETED has its status, not ready.
     Containerd2,
-    /// Tells no sandbox's CREATED or DELETED, and no DELETED of what goes with its sandbox;
-    /// statuses are the pod's.
+    /// Sends no CREATED or DELETED of sandboxes, and no DELETED of containers removed with their sandbox;
+    /// events carry the statuses of the pod.
     Crio,
 }
 
-/// Which world it is.
+/// The configuration of a sequence.
 #[derive(Clone, Copy, Debug)]
 pub struct World {
     pub runtime: RuntimeKind,
     /// One inspection at a time, one retry, one overdue.
     pub tight: bool,
-    /// Events may tell what did not happen.
+    /// Events may be false.
     pub false_events: bool,
 }
 
@@ -46,13 +46,13 @@ pub enum State {
     Removed,
 }
 
-/// The life of one id. Times are milliseconds.
+/// A sandbox or container and its lifecycle. Times are in milliseconds.
 #[derive(Clone, Debug)]
 pub struct Object {
     pub id: Id,
     pub kind: Kind,
     pub pod: Pod,
-    /// Of a container.
+    /// Containers only.
     pub name: Option<Name>,
     /// A container's sandbox.
     pub sandbox: Option<Id>,
@@ -83,13 +83,13 @@ impl Object {
     }
 }
 
-/// Something that the runtime tells as an event; on the wire until it is delivered or lost.
+/// A transition that the runtime reports as an event; on the wire until delivered or lost.
 #[derive(Clone, Copy, Debug)]
 pub struct Transition {
     pub at: u64,
     pub object: usize,
     pub event: EventType,
-    /// How far the wall clock was off then, in milliseconds.
+    /// The offset of the wall clock at that time, in milliseconds.
     pub wall_offset: i64,
 }
 
@@ -100,11 +100,11 @@ pub struct Node {
     pub now: u64,
     pub objects: Vec<Object>,
     pub wire: Vec<Transition>,
-    /// Everything that there was to tell, the lies not.
+    /// All true events so far.
     pub emitted: Vec<Transition>,
-    /// Since when a stream stands.
+    /// Since when there is a stream.
     pub stream: Option<u64>,
-    /// While none stands, the runtime keeps what it would tell.
+    /// While there is no stream, the runtime holds its events.
     pub held: bool,
     pub wall_offset: i64,
 }
@@ -152,7 +152,7 @@ impl Node {
         self.newest(|l| l.pod == pod && l.name == name && l.exists(t))
     }
 
-    /// Whether that can happen now.
+    /// Whether the operation is possible now.
     pub fn allows(&self, op: &Op) -> bool {
         let container = |pod, name, state| self.container(pod, name, state).is_some();
         match *op {
@@ -183,7 +183,7 @@ impl Node {
         }
     }
 
-    /// It happens.
+    /// Applies the operation.
     pub fn apply(&mut self, op: &Op) {
         if let Op::Advance(ms) = *op {
             self.now += ms;
@@ -197,7 +197,7 @@ impl Node {
             return;
         }
         let before = self.now;
-        // Everything on the node happens at an instant of its own.
+        // Every node operation has an instant of its own.
         self.now += 1;
         if !self.apply_to_node(op) {
             self.now = before;
@@ -276,7 +276,7 @@ impl Node {
                 };
                 self.remove(n, false);
             }
-            // Its process is killed: the containers go on.
+            // The sandbox process is killed; its containers keep running.
             Op::KillSandbox(pod) => {
                 let Some(s) = self.ready_sandbox(pod) else {
                     return false;
@@ -394,7 +394,7 @@ impl Node {
     }
 }
 
-/// The pod of which nobody ever hears.
+/// A pod that never exists.
 pub fn unknown_pod() -> PodUid {
-    "nobody".into()
+    "unknown".into()
 }

@@ -1,5 +1,5 @@
-//! What can happen in one step, and how often it does. The first of each kind is the tamest: that
-//! is what a failing sequence shrinks to.
+//! The operations of a sequence and their weights. The first of each kind is the simplest, and failing
+//! sequences shrink to it.
 
 use pleg_core::PodUid;
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ use super::node::{Node, RuntimeKind, State, World, unknown_pod};
 pub enum Pod {
     A,
     B,
-    /// One that never exists; somebody may ask for it all the same.
+    /// A pod that never exists; consumers may still ask for it.
     Unknown,
 }
 
@@ -59,7 +59,7 @@ pub enum EventForm {
     MissingMetadata,
     /// Every status UNKNOWN.
     Unknown,
-    /// A stamp that is none: zero, negative, of an hour ago, of the next hour.
+    /// An invalid timestamp: zero, negative, an hour ago, or in an hour.
     Stamped(Stamp),
 }
 
@@ -79,11 +79,11 @@ pub enum Outcome {
     TimedOut,
     /// An inspection: only every second status was read, then a call failed.
     Partial,
-    /// The first id that it shows is UNKNOWN.
+    /// The first id is UNKNOWN.
     Unknown,
 }
 
-/// When a read that was asked for some time ago began.
+/// When a requested read began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Began {
     WhenAsked,
@@ -91,12 +91,12 @@ pub enum Began {
     Now,
 }
 
-/// What moment a read shows.
+/// The instant that a read shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sees {
     ItsEnd,
     ItsBegin,
-    /// Sandboxes at its begin, containers at its end.
+    /// Sandboxes at its start, containers at its end.
     Torn,
 }
 
@@ -120,10 +120,10 @@ pub enum Op {
     KillSandbox(Pod),
     StopSandbox(Pod),
     RemoveSandbox(Pod),
-    /// The runtime tells of what did not happen; no name means the sandbox.
+    /// A false event; no name means the sandbox.
     FalseEvent(Pod, Option<Name>, FalseEventType),
     // The stream.
-    /// The n-th event on the wire arrives: late if others came before it, and again if it stays.
+    /// Delivers the n-th event on the wire: late if others came before it, and again if it stays.
     Deliver {
         n: usize,
         how: EventForm,
@@ -134,14 +134,14 @@ pub enum Op {
     DeliverAll,
     Drop(usize),
     Cut {
-        /// The runtime keeps what it would tell.
+        /// The runtime holds its events.
         held: bool,
     },
     Subscribe,
-    /// The writer has something else to do, until `Turn`.
+    /// The writer is busy until `Drain`.
     Busy,
     Drain,
-    // The reads that the reconciler asked for. What is not finished hangs, until its deadline.
+    // The requested reads. One that does not finish hangs until its deadline.
     FinishList {
         outcome: Outcome,
         began: Began,
@@ -163,7 +163,7 @@ pub enum Op {
     RelistNow,
     CancelLast,
     Acknowledge(Pod, Name),
-    /// The subscriber that lags takes so many.
+    /// The lagging subscriber takes so many events.
     Take(usize),
     // Time.
     Advance(u64),
@@ -183,7 +183,7 @@ pub fn world(false_events: bool) -> impl Strategy<Value = World> {
     })
 }
 
-/// What may happen next.
+/// The possible next operations.
 pub fn next(node: &Node) -> BoxedStrategy<Op> {
     let mut ops: Vec<(u32, BoxedStrategy<Op>)> = Vec::new();
     for pod in Pod::REAL {
@@ -342,7 +342,7 @@ fn after() -> impl Strategy<Value = After> {
     ]
 }
 
-/// Mostly a moment, often long enough for a timer, now and then for every deadline.
+/// Mostly short, often long enough for a timer, sometimes for every deadline.
 fn advance() -> impl Strategy<Value = u64> {
     prop_oneof![
         4 => 1u64..20,

@@ -1,6 +1,6 @@
-//! What must be true at the end of every sequence, when the faults have stopped: the cache equals
-//! the oracle after one relist, everybody is answered, every end has been told, nothing is owed,
-//! and neither a replay of all that was ever told nor a last lost event does any harm.
+//! Checks the end of every sequence, after the faults: the cache equals the model of the node after
+//! one relist, every waiter is answered, every transition is announced, nothing is owed, a replay of
+//! all events changes nothing, and a lost event is counted.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::reports::{MS, instant};
 
 const SECOND: u64 = 1_000;
 
-/// Everything at the end of a sequence.
+/// All checks at the end of a sequence.
 pub fn settle(harness: &mut Harness, node: &mut Node) -> Result<(), Violation> {
     harness
         .checks
@@ -33,10 +33,10 @@ pub fn settle(harness: &mut Harness, node: &mut Node) -> Result<(), Violation> {
     if !misreported_at {
         cache_equals_oracle(harness, node, false)?;
     }
-    // A removal that was wrongly believed is overruled ten seconds later.
+    // A removal that was falsely reported is overruled ten seconds later.
     run_without_faults(harness, node, 12 * SECOND)?;
     cache_equals_oracle(harness, node, false)?;
-    // Backoffs run out.
+    // All backoffs have expired.
     run_without_faults(harness, node, 70 * SECOND)?;
     cache_equals_oracle(harness, node, true)?;
     all_announced(&harness.checks, node)?;
@@ -46,7 +46,7 @@ pub fn settle(harness: &mut Harness, node: &mut Node) -> Result<(), Violation> {
     check_lost_event_is_missed(harness, node)
 }
 
-/// One more operation, if it can be.
+/// Applies an operation if it is possible.
 fn step(harness: &mut Harness, node: &mut Node, op: Op) -> Result<(), Violation> {
     if !node.allows(&op) {
         return Ok(());
@@ -69,7 +69,7 @@ fn answer_all(harness: &mut Harness, node: &Node) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Time passes; every read is answered, whole, a millisecond after it was asked for.
+/// Time passes; every read completes a millisecond after its request.
 fn run_without_faults(harness: &mut Harness, node: &mut Node, ms: u64) -> Result<(), Violation> {
     let end = harness.now() + ms;
     while harness.now() < end {
@@ -99,7 +99,7 @@ fn run_without_faults(harness: &mut Harness, node: &mut Node, ms: u64) -> Result
     Ok(())
 }
 
-/// The cache equals the oracle.
+/// The cache equals the model of the node.
 fn cache_equals_oracle(harness: &Harness, node: &Node, in_detail: bool) -> Result<(), Violation> {
     let now = harness.now();
     let mut shown = BTreeMap::new();
@@ -156,7 +156,7 @@ fn cache_equals_oracle(harness: &Harness, node: &Node, in_detail: bool) -> Resul
     Ok(())
 }
 
-/// Everything that was to be announced has been, and everybody is answered.
+/// Everything is announced, and every waiter is answered.
 fn all_announced(checks: &Checks, node: &Node) -> Result<(), Violation> {
     use LifecycleType::{ContainerDied, ContainerRemoved, ContainerStarted};
     for id in checks.ever_shown() {
@@ -168,7 +168,7 @@ fn all_announced(checks: &Checks, node: &Node) -> Result<(), Violation> {
         let state = node.object(id).and_then(|l| l.at(node.now));
         let due = match state {
             Some(State::Running) => Some(ContainerStarted),
-            // A new incarnation that starts as ended is announced as changed.
+            // A new incarnation that is exited from the start is announced as changed.
             Some(State::Exited) if incarnation == 0 => Some(ContainerDied),
             Some(State::Removed) => Some(ContainerRemoved),
             _ => None,
@@ -199,7 +199,7 @@ fn all_announced(checks: &Checks, node: &Node) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Only lists are to come, ever rarer.
+/// Only ever rarer lists are due.
 fn check_idle(harness: &mut Harness, node: &mut Node) -> Result<(), Violation> {
     let health = harness.reconciler.health(instant(harness.now()));
     hold!(health.synced, "invariant-12-synced", "{health:?}");
@@ -208,7 +208,7 @@ fn check_idle(harness: &mut Harness, node: &mut Node) -> Result<(), Violation> {
         "invariant-11-recovered",
         "{health:?}"
     );
-    // Two misses may be a stream that keeps losing; that is polled for ten minutes.
+    // Two misses may make the stream lossy, and a lossy stream is polled for ten minutes.
     hold!(
         health.period.as_millis() > 1_000 || health.missed >= 2,
         "invariant-10-period-grows",
@@ -217,7 +217,7 @@ fn check_idle(harness: &mut Harness, node: &mut Node) -> Result<(), Violation> {
     let before = harness.reconciler.counters().inspections;
     run_without_faults(harness, node, 60 * SECOND)?;
     let after = harness.reconciler.counters().inspections;
-    // A pod that has ended is looked for, where this stream may not tell of its removal.
+    // The reconciler looks for the removal of ended pods if this stream may not report it.
     let ended = |pod: &Pod| node.ready_sandbox(*pod).is_none();
     let may = 6 * Pod::REAL.iter().filter(|p| ended(p)).count() as u64;
     hold!(
@@ -229,15 +229,15 @@ fn check_idle(harness: &mut Harness, node: &mut Node) -> Result<(), Violation> {
     Ok(())
 }
 
-/// All that was ever told comes once more, as it was told then.
+/// All events are delivered once more.
 fn check_replay(harness: &mut Harness, node: &mut Node) -> Result<(), Violation> {
     harness
         .checks
-        .note(harness.now(), || "everything is told again".to_owned());
+        .note(harness.now(), || "all events are delivered again".to_owned());
     for transition in node.emitted.clone() {
         harness.deliver(node, &transition, EventForm::Whole, false)?;
     }
-    // What was never heard of and is gone by now is believed in until the next relist.
+    // A replayed event may bring a removed id back until the next relist.
     run_without_faults(harness, node, 15 * SECOND)?;
     step(harness, node, Op::RelistNow)?;
     run_without_faults(harness, node, 300)?;
@@ -245,8 +245,7 @@ fn check_replay(harness: &mut Harness, node: &mut Node) -> Result<(), Violation>
     all_announced(&harness.checks, node)
 }
 
-/// An end of which no event tells is a miss, and the lists come often again; one of which an
-/// event tells is none.
+/// An exit without an event is a miss, and lists become frequent; one with an event is not.
 fn check_lost_event_is_missed(harness: &mut Harness, node: &mut Node) -> Result<(), Violation> {
     let (pod, name) = (Pod::A, Name::App);
     let missed = |harness: &Harness| harness.reconciler.counters().missed.iter().sum::<u64>();
@@ -276,7 +275,7 @@ fn check_lost_event_is_missed(harness: &mut Harness, node: &mut Node) -> Result<
     step(harness, node, Op::Exit(pod, name, 3))?;
     step(harness, node, Op::Drop(0))?;
     step(harness, node, Op::RelistNow)?;
-    // The read ends after a millisecond; five seconds later it is judged.
+    // The read ends after a millisecond, and five seconds later the event counts as missed.
     run_without_faults(harness, node, 5_001)?;
     hold!(
         missed(harness) == before + 1,

@@ -1,4 +1,4 @@
-//! Sequences that once violated an invariant, in plain words: seeds lose their meaning when the generator
+//! Sequences that once violated an invariant, written out: seeds become useless when the generator
 //! changes, these do not.
 
 use super::node::{Node, RuntimeKind, World};
@@ -32,7 +32,7 @@ fn assert_no_violation(world: World, ops: &[Op]) {
     }
 }
 
-/// The list that showed the sandbox vouched for the end of its pod.
+/// The list that showed the sandbox confirmed the end of its pod.
 #[test]
 fn invariant_3_fresh_while_a_wrong_end_is_undecided() {
     assert_no_violation(
@@ -71,7 +71,7 @@ fn invariant_3_fresh_when_a_container_without_a_name_finds_its_pod() {
     );
 }
 
-/// The list for the first wrong removal answered after the time of the second.
+/// The list for the first false removal answered after the time of the second.
 #[test]
 fn invariant_10_cache_equals_truth_after_two_wrong_removals() {
     assert_no_violation(
@@ -90,7 +90,7 @@ fn invariant_10_cache_equals_truth_after_two_wrong_removals() {
     );
 }
 
-/// The sandbox was removed while the read was in flight; the container's end was in dispute.
+/// The sandbox was removed during the read, while the container's exit was contradicted.
 #[test]
 fn invariant_1_one_truth_of_what_is_removed_during_a_read() {
     let finish = |sees| FinishInspection {
@@ -118,7 +118,7 @@ fn invariant_1_one_truth_of_what_is_removed_during_a_read() {
     );
 }
 
-/// What an event had told of an id before reads overruled it came to count after that.
+/// An event from before reads overruled the state was applied after that.
 #[test]
 fn invariant_2_event_kept_aside_is_overruled_with_what_was_recorded() {
     let whole = |began| FinishInspection {

@@ -1,4 +1,4 @@
-//! What the runtime says of the oracle: list rows, statuses, inspections and events.
+//! The reports of the simulated runtime: list rows, statuses, inspections and events.
 
 use pleg_core::{
     CallError, CallErrorKind, ContainerDetails, Details, EventType, HeldId, Identity, Instant,
@@ -9,7 +9,7 @@ use super::node::{Node, Object, RuntimeKind, State, Transition};
 use super::ops::{EventForm, Stamp};
 
 pub const MS: u64 = 1_000_000;
-/// The wall clock at the origin of the monotonic one.
+/// The wall clock at the origin of the monotonic clock.
 const WALL_ORIGIN: i64 = 1_700_000_000_000_000_000;
 
 pub fn instant(ms: u64) -> Instant {
@@ -21,7 +21,7 @@ pub fn wall(ms: u64, offset_ms: i64) -> i64 {
     WALL_ORIGIN + (ms as i64 + offset_ms) * MS as i64
 }
 
-/// What a list row says.
+/// A list row.
 pub fn row(object: &Object, t: u64) -> Option<Report> {
     let shown = match object.at(t)? {
         State::Created => ReportedState::Created,
@@ -46,7 +46,7 @@ pub fn row(object: &Object, t: u64) -> Option<Report> {
     })
 }
 
-/// What a status says. A container's does not say which sandbox it is in.
+/// A status. A container's status does not name its sandbox.
 pub fn status(object: &Object, t: u64) -> Option<Report> {
     let mut report = row(object, t)?;
     report.identity.sandbox = None;
@@ -68,7 +68,7 @@ pub fn status(object: &Object, t: u64) -> Option<Report> {
     Some(report)
 }
 
-/// The moments that a read shows: of sandboxes (and of its lists), of containers.
+/// The instants that a read shows: of sandboxes (and of its lists), and of containers.
 #[derive(Clone, Copy, Debug)]
 pub struct Moments {
     pub first: u64,
@@ -84,7 +84,7 @@ impl Moments {
     }
 }
 
-/// Both lists of the node, each true for its own moment.
+/// Both lists of the node, each as of its own instant.
 pub fn list(node: &Node, moments: Moments) -> Vec<Report> {
     let of = |kind, t| {
         let objects = node.objects.iter().filter(move |l| l.kind == kind);
@@ -121,10 +121,10 @@ pub fn inspect(node: &Node, uid: &PodUid, held: &[HeldId], moments: Moments) -> 
     read
 }
 
-/// The event of a happening as it arrives now.
+/// The event of a transition as it arrives now.
 pub fn event(node: &Node, transition: &Transition, how: EventForm, late: bool) -> RuntimeEvent {
     let object = &node.objects[transition.object];
-    // What was kept for the next stream was made then.
+    // A held event was created when it happened.
     let sent_earlier = node.stream.is_none_or(|since| transition.at <= since);
     let (seen, offset) = if late && !sent_earlier {
         (node.now, node.wall_offset)
@@ -184,7 +184,7 @@ pub fn event(node: &Node, transition: &Transition, how: EventForm, late: bool) -
     }
 }
 
-/// The runtime does not know its state.
+/// Makes the state of a report UNKNOWN.
 pub fn mark_unknown(report: &mut Report) {
     report.shown = ReportedState::Unknown;
     report.details = Details::none(report.identity.kind);

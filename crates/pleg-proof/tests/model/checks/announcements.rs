@@ -1,4 +1,4 @@
-//! Invariant 9: what is announced, to a subscriber that keeps up and to a lagging subscriber.
+//! Checks invariant 9: announcements to a subscriber that keeps up and to a lagging one.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::{Checks, hold};
 use crate::harness::Violation;
 use crate::node::{Node, State};
 
-/// What was announced of one incarnation of an id.
+/// The announcements of one incarnation of an id.
 #[derive(Clone, Debug, Default)]
 pub struct Announced(pub Vec<LifecycleType>);
 
@@ -19,7 +19,7 @@ impl Announced {
     }
 }
 
-/// How far along a life an announcement is.
+/// The position of an announcement in the lifecycle.
 const fn rank(what: LifecycleType) -> u32 {
     match what {
         LifecycleType::ContainerStarted => 1,
@@ -44,7 +44,7 @@ impl Checks {
         hold!(
             !first_seen_removed,
             "invariant-6-first-seen-removed-is-silent",
-            "{what} of {id}, which was first heard of as removed"
+            "{what} of {id}, which was first reported as removed"
         );
         let went_back = self.went_back.get(id).copied().unwrap_or_default();
         hold!(
@@ -129,12 +129,12 @@ impl Checks {
     }
 }
 
-/// A subscriber that takes what there is for it only now and then.
+/// A subscriber that takes its events only now and then.
 pub struct Lagging {
     inbox: Inbox,
-    /// The ends that it has to be told of.
+    /// The exits and removals that it must get.
     due: BTreeSet<(Id, u32, LifecycleType)>,
-    /// Those that it was told it had missed, by a snapshot that it took.
+    /// Those that it missed according to `Lagged`.
     lagged: BTreeSet<(Id, u32, LifecycleType)>,
 }
 
@@ -177,7 +177,7 @@ impl Lagging {
         Ok(())
     }
 
-    /// It takes all there is: nothing that mattered was lost in silence.
+    /// It takes all its events; no exit or removal was lost silently.
     pub fn catch_up(&mut self) -> Result<(), Violation> {
         self.take(usize::MAX)?;
         hold!(

@@ -1,4 +1,4 @@
-//! Invariants 2, 3, 5, 6 and 7, as the cache shows them.
+//! Checks invariants 2, 3, 5, 6 and 7 on the cache.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::reports::{MS, instant};
 /// What a status shows of one id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// The state, also one under an UNKNOWN; none if none was ever known.
+    /// The state, or the last known one under an UNKNOWN.
     pub state: Option<State>,
     pub unknown: bool,
     pub sandbox: Option<Id>,
@@ -24,7 +24,7 @@ pub struct Seen {
     pub code: Option<i32>,
 }
 
-/// What a status shows, by id.
+/// The ids in a status.
 pub fn seen(status: &PodStatus) -> BTreeMap<Id, Seen> {
     let mut all = BTreeMap::new();
     for s in &status.sandboxes {
@@ -166,8 +166,8 @@ impl Checks {
         Ok(())
     }
 
-    /// A removed id is shown as the newest read showed it, until that is decided: when it is, it was
-    /// shown twice, far enough apart.
+    /// Whether a removed id is shown as the newest read showed it; that ends when it was contradicted
+    /// twice, far enough apart.
     fn is_shown_again(&self, id: &Id, state: State, since: u64) -> bool {
         let sightings = self
             .sightings
@@ -180,8 +180,8 @@ impl Checks {
         shown && !self.is_contradicted_twice(id, (State::Removed, since))
     }
 
-    /// A state is overruled only when a call has shown an earlier one twice, in reads begun after
-    /// it was believed, far enough apart.
+    /// A state is overruled only when a call has shown an earlier one twice, in reads begun after it was
+    /// recorded, far enough apart.
     fn may_be_overruled(
         &self,
         now: u64,
@@ -207,7 +207,7 @@ impl Checks {
         hold!(
             self.is_contradicted_twice(id, (recorded, since)),
             "invariant-2-overrule-delay",
-            "{id} is {to:?} again at {now}, believed {recorded:?} since {since}: {sightings:?}"
+            "{id} is {to:?} again at {now}, recorded {recorded:?} since {since}: {sightings:?}"
         );
         Ok(())
     }
@@ -231,7 +231,7 @@ impl Checks {
         })
     }
 
-    /// These are not in their pod any more. One whose pod became known only now has moved.
+    /// Records that these ids left their pod. One whose pod became known has only moved.
     fn left_cache<'a>(&mut self, now: u64, ids: impl IntoIterator<Item = &'a Id>) {
         for id in ids {
             let moved = self
@@ -271,7 +271,7 @@ impl Checks {
                 self.cache.remove(uid);
             }
         }
-        // What is not in the cache does not exist as of then.
+        // A pod that is not in the cache does not exist as of then.
         for pod in Pod::REAL.map(Pod::uid) {
             if !self.cache.contains_key(&pod) {
                 let nothing = PodStatus::nothing(pod.clone()).into();
@@ -304,8 +304,8 @@ impl Checks {
         Ok(())
     }
 
-    /// A view as of t rests on a complete read that began then, and shows what was true then, or
-    /// later.
+    /// A view as of t is based on a complete read that began then, and shows the state at t or a later
+    /// one.
     pub fn fresh(
         &self,
         node: &Node,
@@ -340,7 +340,7 @@ impl Checks {
             let misreported_at = self
                 .misreported_at
                 .get(&object.id)
-                .is_some_and(|&told| told >= t);
+                .is_some_and(|&at| at >= t);
             if !object.exists(t) || !object.exists(now) || misreported_at {
                 continue;
             }
@@ -350,7 +350,7 @@ impl Checks {
                     object.id
                 ));
             };
-            // An UNKNOWN of that read or a later one may lie over it, or have lain.
+            // An UNKNOWN of that read or of a later one may hide the state.
             let unknown_since =
                 seen.unknown || self.unknown_since.get(&object.id).is_some_and(|&u| u >= t);
             hold!(
@@ -392,7 +392,7 @@ impl Checks {
             );
             return Ok(());
         };
-        // Where the second look at a denied id is cancelled, the first one answers.
+        // Where the second read of a contradicted id is cancelled, the first one answers.
         let given_up = matches!(input, Input::Time) && failed.iter().any(|&t| t > asked.number);
         hold!(
             given_up || matches!(input, Input::Read | Input::Request),

@@ -1,5 +1,4 @@
-//! Invariants 2, 6 and 8, as events show them: which of them are plausible, and what of them must be
-//! seen at once.
+//! Checks invariants 2, 6 and 8 on events: which are plausible, and what must be visible at once.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +10,14 @@ use crate::harness::Violation;
 use crate::node::{Node, State};
 use crate::reports::MS;
 
-/// Whether events are plausible news (invariant 6), by our own two clocks.
+/// Whether events are plausible (invariant 6), by our own two clocks.
 #[derive(Debug, Default)]
 pub(super) struct Plausible {
-    /// Our clocks at the last reading: milliseconds, nanoseconds.
+    /// Both clocks at the last reading: milliseconds, nanoseconds.
     reading: Option<(u64, i64)>,
-    /// Stamps before this are old.
+    /// Earlier timestamps are implausible.
     from: Option<i64>,
-    /// A complete list begun after this ends the doubt about our wall clock.
+    /// A complete list begun after this ends the doubt about the wall clock.
     stepped: Option<u64>,
 }
 
@@ -54,21 +53,21 @@ impl Plausible {
     }
 }
 
-/// What must be seen when an event was applied.
+/// The expected effect of an event.
 #[derive(Debug)]
 pub struct ExpectedEffect {
     plausible: bool,
     id: Id,
-    told: Option<State>,
-    /// Its own statuses still show what it says is deleted.
+    reported: Option<State>,
+    /// Its own statuses still show the id that it reports as deleted.
     contradicts: bool,
-    /// The cache showed the subject before, and not as one that is recorded as removed.
+    /// The cache showed the subject before, and it was not recorded as removed.
     was_shown: bool,
     /// It was recorded as removed before.
     was_gone: bool,
-    /// Nothing had ever named the subject, and the event names its pod.
+    /// Nothing named the subject before, and the event names its pod.
     is_new: bool,
-    /// Ids that it names and that nothing had named before.
+    /// Ids in the event that nothing named before.
     unknown_ids: BTreeSet<Id>,
 }
 
@@ -91,7 +90,7 @@ impl Checks {
         }
     }
 
-    /// An event is handed to the reconciler.
+    /// An event reaches the reconciler.
     pub fn arriving(&mut self, node: &Node, now: u64, arrival: &Arrival) -> ExpectedEffect {
         let event = &arrival.event;
         self.liveness.event();
@@ -104,8 +103,8 @@ impl Checks {
         let own = reports().find(|r| r.id == event.id);
         let contradicts = event.event == EventType::Deleted
             && own.is_some_and(|r| kind == Kind::Container || r.shown == ReportedState::Running);
-        let told = event_state(kind, event.event);
-        if !contradicts && told > object.and_then(|l| l.at(now)) {
+        let reported = event_state(kind, event.event);
+        if !contradicts && reported > object.and_then(|l| l.at(now)) {
             self.misreported_at.insert(event.id.clone(), now);
         }
         let is_unknown = |id: &&Id| !self.named.contains(*id);
@@ -117,7 +116,7 @@ impl Checks {
             .collect();
         let new = unknown_ids.contains(&event.id);
         let was_gone = self.is_gone(&event.id);
-        if told == Some(State::Removed) && !contradicts {
+        if reported == Some(State::Removed) && !contradicts {
             if new {
                 self.first_seen_removed.insert(event.id.clone());
             }
@@ -136,14 +135,14 @@ impl Checks {
         let expected = ExpectedEffect {
             plausible: self.plausible.arrived(arrival),
             id: event.id.clone(),
-            told,
+            reported,
             contradicts,
             was_shown: self.shown(&event.id).is_some() && !was_gone,
             was_gone,
             is_new: new && names_its_pod,
             unknown_ids,
         };
-        if told == Some(State::Running) {
+        if reported == Some(State::Running) {
             self.seen_running.insert(event.id.clone());
         }
         let named: Vec<Report> = reports().cloned().collect();
@@ -154,7 +153,7 @@ impl Checks {
         expected
     }
 
-    /// What the cache shows of an id: its state, and whether it is UNKNOWN.
+    /// The state of an id in the cache, and whether it is UNKNOWN.
     fn shown(&self, id: &Id) -> Option<(Option<State>, bool)> {
         let mut views = self.cache.values();
         views.find_map(|v| seen(&v.status).get(id).map(|s| (s.state, s.unknown)))
@@ -166,7 +165,7 @@ impl Checks {
         recorded.is_some_and(|(state, _)| *state == State::Removed)
     }
 
-    /// The reconciler has applied it.
+    /// The reconciler has applied the event.
     pub fn event_applied(
         &mut self,
         _node: &Node,
@@ -178,7 +177,7 @@ impl Checks {
                 hold!(
                     self.shown(id).is_none(),
                     "invariant-6-implausible-not-recorded",
-                    "{id} is believed in because of {expected:?}"
+                    "{id} is recorded because of {expected:?}"
                 );
             }
         }
@@ -189,18 +188,18 @@ impl Checks {
                 "gone after {expected:?}"
             );
         }
-        let Some(told) = expected.told.filter(|_| !expected.contradicts) else {
+        let Some(reported) = expected.reported.filter(|_| !expected.contradicts) else {
             return Ok(());
         };
-        if told == State::Removed {
+        if reported == State::Removed {
             hold!(
                 now_shown.is_none() || expected.was_gone,
                 "invariant-2-merged-at-once",
                 "{now_shown:?} after {expected:?}"
             );
         } else if expected.was_shown {
-            // It may be further, even gone, but not behind.
-            let behind = now_shown.is_some_and(|(s, _)| s < Some(told));
+            // The state may be later, even removed, but not earlier.
+            let behind = now_shown.is_some_and(|(s, _)| s < Some(reported));
             hold!(
                 !behind,
                 "invariant-2-merged-at-once",
@@ -216,7 +215,7 @@ impl Checks {
         Ok(())
     }
 
-    /// Nothing of what the busy writer was to be handed is left behind (invariant 8).
+    /// Nothing is left in the backlog of the busy writer (invariant 8).
     pub fn drained(&mut self) -> Result<(), Violation> {
         let left = std::mem::take(&mut self.in_backlog);
         hold!(
@@ -228,10 +227,10 @@ impl Checks {
     }
 }
 
-/// What of an event must outlive any joining: what it tells, and every state that it shows.
+/// What must survive joining: the event's type, and every state that it shows.
 fn kept(event: &RuntimeEvent) -> Vec<(Id, Pushed)> {
-    let told = (event.id.clone(), Pushed::Told(event.event));
+    let subject = (event.id.clone(), Pushed::Event(event.event));
     let reports = event.sandbox.iter().chain(&event.containers);
     let shown = reports.map(|r| (r.id.clone(), Pushed::ReportedState(r.shown)));
-    shown.chain([told]).collect()
+    shown.chain([subject]).collect()
 }

@@ -1,5 +1,5 @@
-//! Invariants 10, 11 and 12, watched from step to step: when lists run, whether slots come back,
-//! whether health tells the oracle.
+//! Checks invariants 10, 11 and 12 at every step: the schedule of lists, the release of slots, and
+//! health.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,19 +17,18 @@ pub(super) struct Liveness {
     ended: u64,
     failed: bool,
     complete: Option<u64>,
-    /// When the last lists were asked for.
+    /// When the last lists were requested.
     recent: VecDeque<u64>,
-    /// How many lists consumers asked for.
+    /// How many lists consumers requested.
     wanted: usize,
-    /// Since when a stream stands, and whether it has delivered.
+    /// Since when there is a stream, and whether it has delivered an event.
     stream: Option<u64>,
     delivered: bool,
     down: u64,
-    /// When pods were last inspected (it was asked for, or it ended), and when they were so for no
-    /// reason but a failure.
+    /// When pods were last inspected (requested or completed), and when only because of a failure.
     inspected: BTreeMap<PodUid, u64>,
     retried: BTreeMap<PodUid, Vec<u64>>,
-    /// Turns of the loop at one moment.
+    /// The number of timeouts at one instant.
     loop_turns: (u64, u32),
 }
 
@@ -53,8 +52,8 @@ impl Liveness {
     pub(super) fn list_asked(&mut self, now: u64) -> Result<(), Violation> {
         self.recent.push_back(now);
         self.recent.retain(|&t| t + 1_000 > now);
-        // One a second, one at once after a failure, one for those who ask or subscribe, one
-        // against each of a few contradictions.
+        // One a second, one at once after a failure, one for each request or subscribe, one for each of a
+        // few contradictions.
         hold!(
             self.recent.len() <= 6 + self.wanted,
             "invariant-10-list-rate-limited",
@@ -115,7 +114,7 @@ impl Liveness {
         self.inspected.insert(uid.clone(), now);
     }
 
-    /// How long after the last one the next list may begin at the latest.
+    /// The longest allowed pause before the next list.
     const fn longest_pause(&self) -> u64 {
         match self.stream {
             Some(_) if self.failed => 1_000,
@@ -127,7 +126,7 @@ impl Liveness {
 }
 
 impl Checks {
-    /// Things do not happen for ever at one moment.
+    /// Timers do not fire for ever at one instant.
     pub fn check_livelock(&mut self, now: u64) -> Result<(), Violation> {
         let (at, loop_turns) = self.liveness.loop_turns;
         self.liveness.loop_turns = (now, if at == now { loop_turns + 1 } else { 0 });
@@ -159,7 +158,7 @@ impl Checks {
         self.check_health(now, health, list)
     }
 
-    /// What was in the cache and exists is in the cache, unless an event told of its end.
+    /// An existing id stays in the cache, unless an event reported its exit or removal.
     fn check_nothing_lost(&self, node: &Node, now: u64) -> Result<(), Violation> {
         for object in &node.objects {
             let id = &object.id;
@@ -181,14 +180,14 @@ impl Checks {
         Ok(())
     }
 
-    /// A waiter for a pod that is not being read gets a read, whatever else hangs: every
-    /// slot comes back after 250 ms.
+    /// A waiter for a pod that is not being read gets a read, whatever else hangs: every slot is
+    /// released after 250 ms.
     fn check_waiters_cause_reads(&self, now: u64, listing: bool) -> Result<(), Violation> {
         let hung = self.in_flight.values().any(|(_, since)| now > since + 250);
         for asked in self.waiting.values().filter(|a| a.after <= now) {
             let in_flight = self.in_flight.values().any(|(uid, _)| *uid == asked.uid);
             let last = self.liveness.inspected.get(&asked.uid).copied();
-            // A pod with an id that has no label is read by a complete list, and its statuses then.
+            // A pod with an unlabelled id is read by a complete list, and its statuses then.
             let listed = self.liveness.ended * u64::from(self.unlabelled);
             let read = last.unwrap_or_default().max(listed);
             let since = asked.asked.max(asked.after).max(read);
@@ -256,7 +255,7 @@ impl Checks {
                 "a list hangs at {now}: {degraded:?}"
             );
         }
-        // 250 ms to be late, and three seconds from then.
+        // 250 ms until it is overdue, and three seconds from then.
         if self
             .in_flight
             .values()

@@ -1,4 +1,4 @@
-//! What reads show, and who waits for them.
+//! Records what reads show, and who waits for them.
 
 use pleg_core::{CallError, Causes, Inspection, Instant, PodUid, Report, Ticket, WaiterId};
 
@@ -104,7 +104,7 @@ impl Checks {
         };
         self.waiting.insert(waiter, asked);
         if self.unlabelled {
-            // It may take a complete list.
+            // The answer may need a complete list.
             self.liveness.list_wanted();
         }
     }
