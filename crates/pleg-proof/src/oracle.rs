@@ -6,7 +6,7 @@
 
 mod operations;
 
-use pleg_core::{Details, EventType, Id, Identity, Kind, Text, WallTime};
+use pleg_core::{Details, EventType, Id, Identity, Kind, ReportedState, Text, WallTime};
 
 use crate::fault_profile::SECOND;
 use crate::rng::Rng;
@@ -21,6 +21,44 @@ pub enum State {
     Running,
     Exited,
     Removed,
+}
+
+impl State {
+    /// How a runtime reports it; none if it does not.
+    pub const fn reported(self) -> Option<ReportedState> {
+        match self {
+            Self::Created => Some(ReportedState::Created),
+            Self::Running => Some(ReportedState::Running),
+            Self::Exited => Some(ReportedState::Exited),
+            Self::Removed => None,
+        }
+    }
+
+    /// The state that a runtime reports; none for UNKNOWN.
+    pub const fn from_reported(shown: ReportedState) -> Option<Self> {
+        match shown {
+            ReportedState::Created => Some(Self::Created),
+            ReportedState::Running => Some(Self::Running),
+            ReportedState::Exited => Some(Self::Exited),
+            ReportedState::Unknown => None,
+        }
+    }
+
+    /// The state at `t` of an object with these times; none before it was created.
+    pub fn at(t: u64, created: u64, [started, exited, removed]: [Option<u64>; 3]) -> Option<Self> {
+        let since = |time: Option<u64>| time.is_some_and(|time| time <= t);
+        if t < created {
+            None
+        } else if since(removed) {
+            Some(Self::Removed)
+        } else if since(exited) {
+            Some(Self::Exited)
+        } else if since(started) {
+            Some(Self::Running)
+        } else {
+            Some(Self::Created)
+        }
+    }
 }
 
 /// A sandbox or container and its lifecycle. Times are in nanoseconds.
@@ -55,18 +93,7 @@ pub struct Reported {
 impl Object {
     /// The state at `t`; none before it was created.
     pub fn at(&self, t: u64) -> Option<State> {
-        let since = |moment: Option<u64>| moment.is_some_and(|m| m <= t);
-        if t < self.created {
-            None
-        } else if since(self.removed) {
-            Some(State::Removed)
-        } else if since(self.exited) {
-            Some(State::Exited)
-        } else if since(self.started) {
-            Some(State::Running)
-        } else {
-            Some(State::Created)
-        }
+        State::at(t, self.created, [self.started, self.exited, self.removed])
     }
 
     /// Whether a runtime shows it at `t`.

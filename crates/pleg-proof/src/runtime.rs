@@ -10,7 +10,7 @@ use pleg_core::{
 use crate::coverage::Coverage;
 use crate::fault_profile::{FaultProfile, MS, RuntimeKind, SECOND};
 use crate::faults::Fault;
-use crate::oracle::{Object, Oracle, State, Transition};
+use crate::oracle::{Object, Oracle, Transition};
 use crate::rng::Rng;
 
 /// The wall clock at the origin of the monotonic clock.
@@ -38,12 +38,7 @@ pub fn list_row(object: &Object, t: u64) -> Option<Report> {
 }
 
 fn shown(object: &Object, t: u64) -> Option<ReportedState> {
-    match object.at(t)? {
-        State::Created => Some(ReportedState::Created),
-        State::Running => Some(ReportedState::Running),
-        State::Exited => Some(ReportedState::Exited),
-        State::Removed => None,
-    }
+    object.at(t)?.reported()
 }
 
 fn row(object: &Object, t: u64) -> Option<Report> {
@@ -164,7 +159,7 @@ pub fn inspect(
                 match (fails(id, listed), found) {
                     (Some(error), _) => Err(error),
                     (None, Some(report)) => Ok(vec![report]),
-                    (None, None) => Err(error_of(CallErrorKind::NotFound)),
+                    (None, None) => Err(error(CallErrorKind::NotFound)),
                 }
             }
         };
@@ -173,8 +168,9 @@ pub fn inspect(
     read
 }
 
-fn error_of(kind: CallErrorKind) -> CallError {
-    CallError::new("Test", kind, "the runtime says so")
+/// A failed call.
+pub fn error(kind: CallErrorKind) -> CallError {
+    CallError::new("Test", kind, "injected")
 }
 
 /// Whether this runtime sends an event for the transition.
@@ -267,8 +263,7 @@ pub fn apply_event_faults(
             };
         }
         if inject(Fault::UnknownInEvent) {
-            report.shown = ReportedState::Unknown;
-            report.details = Details::none(report.identity.kind);
+            mark_unknown(report);
         }
     }
     if inject(Fault::InvalidTimestamp) {
@@ -278,6 +273,39 @@ pub fn apply_event_faults(
         let zero = -6_795_364_578_871_345_152;
         event.created_at = rng.pick(&[0, zero, seconds, future, i64::MAX, i64::MIN]);
     }
+}
+
+/// Makes the state of a report UNKNOWN.
+pub fn mark_unknown(report: &mut Report) {
+    report.shown = ReportedState::Unknown;
+    report.details = Details::none(report.identity.kind);
+}
+
+/// The answers to the calls of an inspection, from list rows and single statuses.
+pub fn pod_read(
+    held: &[HeldId],
+    mut rows: impl FnMut(Kind) -> Vec<Report>,
+    mut status: impl FnMut(&Id, Kind) -> Option<Report>,
+) -> PodRead {
+    let mut read = PodRead::new(held);
+    while let Some(call) = read.next_call() {
+        let answer = match &call {
+            PodCall::Sandboxes => Ok(rows(Kind::Sandbox)),
+            PodCall::Containers => Ok(rows(Kind::Container)),
+            PodCall::Status(id, kind) => status(id, *kind)
+                .map(|report| vec![report])
+                .ok_or_else(|| error(CallErrorKind::NotFound)),
+        };
+        read.answered(&call, answer);
+    }
+    read
+}
+
+/// Formats the ids and states of some reports.
+pub fn format_reports<'a>(reports: impl IntoIterator<Item = &'a Report>) -> String {
+    let row = |r: &Report| format!("{}:{:?}", r.id, r.shown);
+    let rows: Vec<String> = reports.into_iter().map(row).collect();
+    format!("[{}]", rows.join(" "))
 }
 
 /// How long a call takes.

@@ -14,7 +14,7 @@ use v1::ContainerState::{
 };
 use v1::PodSandboxState::{SandboxNotready as NotReady, SandboxReady as Ready};
 
-/// Half a second after the reconciler's wall clock began.
+/// Half a second after the reconciler's wall clock started.
 const NOW: i64 = 1_700_000_001_500_000_000;
 /// What containerd ≥ 2 sends as `created_at` of a sandbox's last status.
 const ABSURD: i64 = -6_795_364_578_871_345_152;
@@ -96,7 +96,7 @@ pub(crate) fn events() -> Vec<(&'static str, Vec<u8>)> {
         ("containerd-1.7", row(&containerd_1)),
         ("containerd-2", row(&containerd_2)),
         ("crio", row(&crio)),
-        ("disconnected", broken),
+        ("cut", broken),
         ("odd", row(&odd)),
     ]
 }

@@ -2,12 +2,15 @@
 //! state.
 
 use pleg_core::{
-    ContainerState, Id, Kind, LifecycleType, Output, PodLifecycleEvent, PodView, Report,
-    ReportedState, SandboxState, WaiterId,
+    Id, Kind, LifecycleType, Output, PodLifecycleEvent, PodView, Report, ReportedState, WaiterId,
 };
+
+use std::collections::BTreeMap;
 
 use super::scenario::{MOST, ObjectIndex, Snapshot, Stage, Step};
 use super::world_model::WorldModel;
+use crate::checks::states;
+use crate::oracle::State;
 
 /// The most pods in a world.
 pub const PODS: usize = 2;
@@ -355,7 +358,9 @@ impl Checks {
         }
         if subject.incarnation != records.incarnation {
             if !records.misreported || subject.incarnation < records.incarnation {
-                return Err(format!("invariant 2: {id} is overruled without false reports"));
+                return Err(format!(
+                    "invariant 2: {id} is overruled without false reports"
+                ));
             }
             records.incarnation = subject.incarnation;
             (records.started, records.died, records.removed) = (false, false, false);
@@ -397,9 +402,7 @@ fn number(model: &WorldModel, uid: &pleg_core::PodUid) -> Result<usize, String> 
 }
 
 fn code(model: &WorldModel, id: &Id, code: Option<i32>) -> Result<(), String> {
-    let object = model
-        .index_of(id)
-        .ok_or("the end of an unknown id")?;
+    let object = model.index_of(id).ok_or("the end of an unknown id")?;
     match code {
         Some(code) if code != model.world.scenario.objects[object].code => {
             Err(format!("section 2: {id} has the wrong exit code {code}"))
@@ -424,34 +427,19 @@ fn cached(model: &WorldModel, pod: usize, view: &PodView) -> Result<Cached, Stri
         out.codes[object] = ended;
         Ok::<(), String>(())
     };
-    for s in &view.status.sandboxes {
-        let stage = match s.state {
-            SandboxState::Ready => Some(Stage::Running),
-            SandboxState::NotReady => Some(Stage::Exited),
-            _ => None,
-        };
-        put(&s.id, stage, false)?;
-    }
-    for c in &view.status.containers {
-        let stage = match c.state {
-            ContainerState::Created => Some(Stage::Created),
-            ContainerState::Running => Some(Stage::Running),
-            ContainerState::Exited => Some(Stage::Exited),
-            _ => None,
-        };
-        code(model, &c.id, c.details.exit_code)?;
-        put(&c.id, stage, c.details.exit_code.is_some())?;
+    let codes: BTreeMap<&Id, i32> = (view.status.containers.iter())
+        .filter_map(|c| Some((&c.id, c.details.exit_code?)))
+        .collect();
+    for (id, state) in states(&view.status) {
+        let exit_code = codes.get(id).copied();
+        code(model, id, exit_code)?;
+        put(id, state.map(Stage::from), exit_code.is_some())?;
     }
     Ok(out)
 }
 
-const fn stage_of(shown: ReportedState) -> Stage {
-    match shown {
-        ReportedState::Created => Stage::Created,
-        ReportedState::Running => Stage::Running,
-        ReportedState::Exited => Stage::Exited,
-        ReportedState::Unknown => Stage::Absent,
-    }
+pub fn stage_of(shown: ReportedState) -> Stage {
+    State::from_reported(shown).map_or(Stage::Absent, Stage::from)
 }
 
 /// Whether a relist must have counted a miss: the object reached a stage that counts, and no event

@@ -10,11 +10,11 @@ use pleg_core::{
 };
 
 use super::checks::{Checks, Input};
-use super::reads::{error, format_reports};
 use super::scenario::{ObjectIndex, Snapshot, Stage, Step};
 use super::time_shift::{EPOCH, TimeShiftedHasher};
 use super::world_model::{WorldModel, when};
 use super::worlds::Budget;
+use crate::runtime::{error, format_reports};
 
 /// The least time between two instants. Driver threads are never this slow, and all ticks of a
 /// run together stay far below the core's shortest interval, 100 ms.
@@ -318,7 +318,11 @@ impl<'a> Execution<'a> {
         if again {
             self.state.queue.push(message);
         }
-        let seen = if late { self.state.oracle } else { message.seen };
+        let seen = if late {
+            self.state.oracle
+        } else {
+            message.seen
+        };
         let event = self.model.event(message.step, &seen, message.at);
         self.deliver_event(message.step, event);
     }

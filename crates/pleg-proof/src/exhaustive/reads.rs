@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 
 use pleg_core::{
-    CallError, CallErrorKind, Inspection, Instant, Kind, KnownIds, List, PodCall, PodRead, Report,
-    ReportedState, Rows, StatusRead,
+    CallErrorKind, Inspection, Instant, Kind, KnownIds, List, Report, Rows, StatusRead,
 };
 
-use super::checks::Input;
+use super::checks::{Input, stage_of};
 use super::execution::{Execution, Read, What};
 use super::scenario::{ObjectIndex, Stage, Step};
+use crate::runtime::{error, format_reports, pod_read};
 
 impl Execution<'_> {
     pub fn complete(
@@ -41,26 +41,15 @@ impl Execution<'_> {
             }
             What::Pod { pod, held } => {
                 // The lists show the first instant, the statuses the second.
-                let mut inspected = PodRead::new(held);
                 let model = self.model;
-                while let Some(call) = inspected.next_call() {
-                    let rows = |kind: Kind| {
-                        let of_pod = model.of_pod(*pod);
-                        let of_kind = of_pod.filter(move |&object| model.kind(object) == kind);
-                        of_kind.filter_map(|object| model.row(object, sandboxes[object]))
-                    };
-                    let answer = match &call {
-                        PodCall::Sandboxes => Ok(rows(Kind::Sandbox).collect()),
-                        PodCall::Containers => Ok(rows(Kind::Container).collect()),
-                        PodCall::Status(id, _) => {
-                            let object = model.index_of(id);
-                            let status = object.and_then(|w| model.status(w, containers[w]));
-                            let status = status.map(|report| vec![report]);
-                            status.ok_or_else(|| error(CallErrorKind::NotFound))
-                        }
-                    };
-                    inspected.answered(&call, answer);
-                }
+                let rows = |kind: Kind| {
+                    let of_pod = model.of_pod(*pod).filter(|&o| model.kind(o) == kind);
+                    of_pod.filter_map(|o| model.row(o, sandboxes[o])).collect()
+                };
+                let inspected = pod_read(held, rows, |id, _| {
+                    let object = model.index_of(id)?;
+                    model.status(object, containers[object])
+                });
                 self.end_inspection(
                     &read,
                     inspected.finish(read.ticket, Instant::ORIGIN, Instant::ORIGIN),
@@ -151,15 +140,9 @@ impl Execution<'_> {
                 format_reports(found)
             )
         });
-        let unchanged = unchanged.iter().filter_map(|(id, shown)| {
-            let stage = match shown {
-                ReportedState::Created => Stage::Created,
-                ReportedState::Running => Stage::Running,
-                ReportedState::Exited => Stage::Exited,
-                ReportedState::Unknown => return None,
-            };
-            self.model.row(self.model.index_of(id)?, stage)
-        });
+        let unchanged = unchanged
+            .iter()
+            .filter_map(|(id, shown)| self.model.row(self.model.index_of(id)?, stage_of(*shown)));
         let shown: Vec<Report> = found
             .iter()
             .chain(unsettled)
@@ -199,23 +182,5 @@ impl Execution<'_> {
         };
         self.state.reconciler.handle_status_read(ended, reading);
         self.drain(Input::Read);
-    }
-}
-
-/// A failed call.
-pub fn error(kind: CallErrorKind) -> CallError {
-    CallError::new("Call", kind, "")
-}
-
-/// The objects and states of some reports.
-pub fn format_reports<'a>(reports: impl IntoIterator<Item = &'a Report>) -> String {
-    let shown: Vec<String> = reports
-        .into_iter()
-        .map(|r| format!("{} {:?}", r.id, r.shown))
-        .collect();
-    if shown.is_empty() {
-        "nothing".into()
-    } else {
-        shown.join(", ")
     }
 }

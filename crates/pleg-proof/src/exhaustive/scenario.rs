@@ -3,6 +3,8 @@
 //! Scripts run in parallel; each is a list of steps of one pod. The true state at an instant is one
 //! [`Snapshot`], a stage per object. Nothing here uses the core.
 
+use crate::oracle::State;
+
 /// The index of an object in its world.
 pub type ObjectIndex = usize;
 
@@ -20,6 +22,17 @@ pub enum Stage {
     Exited,
     /// It no longer exists.
     Removed,
+}
+
+impl From<State> for Stage {
+    fn from(state: State) -> Self {
+        match state {
+            State::Created => Self::Created,
+            State::Running => Self::Running,
+            State::Exited => Self::Exited,
+            State::Removed => Self::Removed,
+        }
+    }
 }
 
 impl Stage {

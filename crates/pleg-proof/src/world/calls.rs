@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use pleg_core::{
-    CallError, CallErrorKind, Details, HeldId, Id, Inspection, Instant, KnownIds, List, Output,
-    PodRead, PodUid, Report, ReportedState, Rows, StatusRead, Ticket, Version,
+    CallError, CallErrorKind, HeldId, Id, Inspection, Instant, KnownIds, List, Output, PodRead,
+    PodUid, Report, Rows, StatusRead, Ticket, Version,
 };
 
 use super::node::Availability;
@@ -14,7 +14,7 @@ use crate::checks::Input;
 use crate::coverage::CoverPoint;
 use crate::fault_profile::{MS, SECOND};
 use crate::faults::Fault;
-use crate::runtime::{self, pod_of};
+use crate::runtime::{self, error, pod_of};
 
 /// The faults of one kind of call.
 struct Faults {
@@ -273,8 +273,7 @@ impl World {
         }
         for report in reports {
             if self.inject(Fault::UnknownInRead, |d| &mut d.calls) {
-                report.shown = ReportedState::Unknown;
-                report.details = Details::none(report.identity.kind);
+                runtime::mark_unknown(report);
             }
         }
     }
@@ -444,18 +443,9 @@ fn is_silence(error: &CallError) -> bool {
     kinds.contains(&error.kind)
 }
 
-/// A failed call.
-pub fn error(kind: CallErrorKind) -> CallError {
-    CallError::new("Test", kind, "as the fault profile has it")
-}
-
 pub(super) fn format_reports(rows: &Result<Vec<Report>, CallError>) -> String {
     match rows {
-        Ok(rows) => {
-            let row = |r: &Report| format!("{}:{:?}", r.id, r.shown);
-            let rows: Vec<String> = rows.iter().map(row).collect();
-            format!("[{}]", rows.join(" "))
-        }
+        Ok(rows) => runtime::format_reports(rows),
         Err(error) => format!("{error:?}"),
     }
 }

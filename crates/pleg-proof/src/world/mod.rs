@@ -32,7 +32,7 @@ use crate::rng::Rng;
 use crate::runtime::{self, WALL_ORIGIN};
 use crate::trace::Trace;
 
-pub use calls::error;
+use crate::runtime::error;
 use node::Node;
 use stream::Channel;
 use workers::{Kubelet, WorkerEvent};

@@ -9,13 +9,14 @@ use pleg_core::{
 };
 
 use super::node::Availability;
-use super::{Action, World, calls::error, calls::format_reports};
+use super::{Action, World, calls::format_reports};
 use crate::assertions::{self, CheckResult};
 use crate::checks::Input;
 use crate::coverage::{CoverPoint, Coverage};
 use crate::fault_profile::{MS, RuntimeKind, SECOND};
 use crate::faults::Fault;
 use crate::rng::Rng;
+use crate::runtime::error;
 
 /// The event queue of a runtime.
 #[derive(Debug)]

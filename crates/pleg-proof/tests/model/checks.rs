@@ -245,12 +245,3 @@ fn event_state(kind: Kind, event: EventType) -> Option<State> {
         _ => None,
     }
 }
-
-const fn read_state(shown: ReportedState) -> Option<State> {
-    match shown {
-        ReportedState::Created => Some(State::Created),
-        ReportedState::Running => Some(State::Running),
-        ReportedState::Exited => Some(State::Exited),
-        ReportedState::Unknown => None,
-    }
-}

@@ -445,7 +445,7 @@ fn mark_first_unknown(reports: &mut [Report], outcome: Outcome) {
     if outcome == Outcome::Unknown
         && let Some(report) = reports.first_mut()
     {
-        reports::mark_unknown(report);
+        pleg_proof::runtime::mark_unknown(report);
     }
 }
 

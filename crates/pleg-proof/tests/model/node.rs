@@ -1,6 +1,8 @@
 //! The model of the node: the lifecycle of each object, and the events on the wire. It uses no merge or
 //! freshness rules.
 
+pub use pleg_proof::oracle::State;
+
 use pleg_core::{EventType, Id, Kind, PodUid, Settings};
 
 use super::ops::{FalseEventType, Name, Op, Pod};
@@ -38,14 +40,6 @@ impl World {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum State {
-    Created,
-    Running,
-    Exited,
-    Removed,
-}
-
 /// A sandbox or container and its lifecycle. Times are in milliseconds.
 #[derive(Clone, Debug)]
 pub struct Object {
@@ -68,14 +62,7 @@ pub struct Object {
 impl Object {
     /// The state at `t`; none before it was created.
     pub fn at(&self, t: u64) -> Option<State> {
-        let since = |moment: Option<u64>| moment.is_some_and(|m| m <= t);
-        match () {
-            () if t < self.created => None,
-            () if since(self.removed) => Some(State::Removed),
-            () if since(self.exited) => Some(State::Exited),
-            () if since(self.started) => Some(State::Running),
-            () => Some(State::Created),
-        }
+        State::at(t, self.created, [self.started, self.exited, self.removed])
     }
 
     pub fn exists(&self, t: u64) -> bool {

@@ -231,9 +231,9 @@ fn check_idle(harness: &mut Harness, node: &mut Node) -> Result<(), Violation> {
 
 /// All events are delivered once more.
 fn check_replay(harness: &mut Harness, node: &mut Node) -> Result<(), Violation> {
-    harness
-        .checks
-        .note(harness.now(), || "all events are delivered again".to_owned());
+    harness.checks.note(harness.now(), || {
+        "all events are delivered again".to_owned()
+    });
     for transition in node.emitted.clone() {
         harness.deliver(node, &transition, EventForm::Whole, false)?;
     }

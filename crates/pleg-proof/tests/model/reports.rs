@@ -1,17 +1,16 @@
 //! The reports of the simulated runtime: list rows, statuses, inspections and events.
 
 use pleg_core::{
-    CallError, CallErrorKind, ContainerDetails, Details, EventType, HeldId, Identity, Instant,
-    Kind, PodCall, PodRead, PodUid, Report, ReportedState, RuntimeEvent, SandboxDetails, WallTime,
+    ContainerDetails, Details, EventType, HeldId, Identity, Instant, Kind, PodRead, PodUid, Report,
+    ReportedState, RuntimeEvent, SandboxDetails, WallTime,
 };
 
-use super::node::{Node, Object, RuntimeKind, State, Transition};
+use pleg_proof::runtime::{WALL_ORIGIN, mark_unknown, pod_read};
+
+use super::node::{Node, Object, RuntimeKind, Transition};
 use super::ops::{EventForm, Stamp};
 
 pub const MS: u64 = 1_000_000;
-/// The wall clock at the origin of the monotonic clock.
-const WALL_ORIGIN: i64 = 1_700_000_000_000_000_000;
-
 pub fn instant(ms: u64) -> Instant {
     Instant::from_nanos(ms * MS)
 }
@@ -23,12 +22,7 @@ pub fn wall(ms: u64, offset_ms: i64) -> i64 {
 
 /// A list row.
 pub fn row(object: &Object, t: u64) -> Option<Report> {
-    let shown = match object.at(t)? {
-        State::Created => ReportedState::Created,
-        State::Running => ReportedState::Running,
-        State::Exited => ReportedState::Exited,
-        State::Removed => return None,
-    };
+    let shown = object.at(t)?.reported()?;
     Some(Report {
         id: object.id.clone(),
         shown,
@@ -104,21 +98,10 @@ pub fn inspect(node: &Node, uid: &PodUid, held: &[HeldId], moments: Moments) -> 
             .filter_map(|object| row(object, moments.first))
             .collect()
     };
-    let mut read = PodRead::new(held);
-    while let Some(call) = read.next_call() {
-        let answer = match &call {
-            PodCall::Sandboxes => Ok(rows(Kind::Sandbox)),
-            PodCall::Containers => Ok(rows(Kind::Container)),
-            PodCall::Status(id, kind) => {
-                let object = node.object(id);
-                let found = object.and_then(|object| status(object, moments.of(*kind)));
-                let found = found.map(|report| vec![report]);
-                found.ok_or_else(|| CallError::new("Test", CallErrorKind::NotFound, ""))
-            }
-        };
-        read.answered(&call, answer);
-    }
-    read
+    pod_read(held, rows, |id, kind| {
+        let object = node.object(id);
+        object.and_then(|object| status(object, moments.of(kind)))
+    })
 }
 
 /// The event of a transition as it arrives now.
@@ -182,10 +165,4 @@ pub fn event(node: &Node, transition: &Transition, how: EventForm, late: bool) -
         sandbox,
         containers,
     }
-}
-
-/// Makes the state of a report UNKNOWN.
-pub fn mark_unknown(report: &mut Report) {
-    report.shown = ReportedState::Unknown;
-    report.details = Details::none(report.identity.kind);
 }

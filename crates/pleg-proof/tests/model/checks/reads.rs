@@ -2,9 +2,9 @@
 
 use pleg_core::{CallError, Causes, Inspection, Instant, PodUid, Report, Ticket, WaiterId};
 
-use super::{By, Checks, Sighting, Waiter, read_state};
+use super::{By, Checks, Sighting, Waiter};
 use crate::harness::{Violation, format_reports};
-use crate::node::Node;
+use crate::node::{Node, State};
 use crate::reports::{self, MS, instant};
 
 impl Checks {
@@ -82,7 +82,7 @@ impl Checks {
 
     fn read(&mut self, by: By, began: u64, report: &Report) {
         self.name(report);
-        match read_state(report.shown) {
+        match State::from_reported(report.shown) {
             Some(state) => {
                 let sightings = self.sightings.entry(report.id.clone()).or_default();
                 sightings.push(Sighting { by, began, state });
