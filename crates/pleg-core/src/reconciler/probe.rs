@@ -171,7 +171,7 @@ impl Reconciler {
 }
 
 /// Whether an error means that the runtime did not answer. A runtime that refuses a call works.
-const fn is_silence(kind: CallErrorKind) -> bool {
+pub(super) const fn is_silence(kind: CallErrorKind) -> bool {
     matches!(
         kind,
         CallErrorKind::Unavailable | CallErrorKind::DeadlineExceeded

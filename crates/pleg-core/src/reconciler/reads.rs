@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::apply::ReadAt;
 use super::contradictions::StatusCall;
+use super::probe::is_silence;
 use super::timers::Timer;
 use super::{Output, Reconciler};
 use crate::error::{CallError, CallErrorKind};
@@ -212,6 +213,10 @@ impl Reconciler {
         };
         for row in &inspection.unsettled {
             self.apply_row_without_status(now, uid, read, row, StatusCall::NotFound);
+            // NotFound is an answer: the call does not fail any more.
+            if let Some(record) = self.records.get_mut(&row.id) {
+                record.error = None;
+            }
         }
         for failed in &inspection.failed {
             if let Some(row) = &failed.row {
@@ -551,8 +556,10 @@ impl Reconciler {
         if self.status_reads.remove(&status.ticket).is_none() {
             return;
         }
-        if status.report.is_ok() {
-            self.runtime_answers(now, status.ended);
+        match &status.report {
+            Ok(_) => self.runtime_answers(now, status.ended),
+            Err(error) if is_silence(error.kind) => {}
+            Err(_) => self.probe.heard(status.ended),
         }
         let error = status.report.as_ref().err();
         self.probe_answered(now, status.ticket, status.ended, error);

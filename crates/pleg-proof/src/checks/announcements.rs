@@ -48,10 +48,9 @@ impl Checks {
                 );
             }
             let now = event.detected.as_nanos();
-            let left_cache = record
-                .left_cache
-                .take()
-                .filter(|_| !record.first_seen_removed);
+            // Only for an id in the cache: others were overruled before their removal.
+            let left_cache = record.left_cache.take_if(|_| cached.is_some());
+            let left_cache = left_cache.filter(|_| !record.first_seen_removed);
             if let Some((gone, _)) = left_cache
                 && now < gone + OVERRULE_REMOVAL_DELAY
             {

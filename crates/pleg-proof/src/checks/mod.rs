@@ -110,8 +110,9 @@ impl ReadStarts {
         self.0.iter().rev().any(|&b| b == t)
     }
 
-    fn any_after(&self, t: Instant) -> bool {
-        self.0.back().is_some_and(|&b| b > t)
+    /// The first one after that instant.
+    fn first_after(&self, t: Instant) -> Option<Instant> {
+        self.0.iter().copied().find(|&began| began > t)
     }
 }
 
@@ -174,6 +175,12 @@ impl Checks {
 
     fn lookup(&self, oracle: &Oracle, id: &Id) -> Option<&IdRecord> {
         self.records.get(oracle.index_of(id)?)
+    }
+
+    /// Whether reads have overruled a recorded state of the id.
+    pub fn is_overruled(&self, oracle: &Oracle, id: &Id) -> bool {
+        self.lookup(oracle, id)
+            .is_some_and(|record| record.incarnation > 0)
     }
 
     // --- inputs ---

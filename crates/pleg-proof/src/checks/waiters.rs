@@ -8,6 +8,9 @@ use crate::coverage::CoverPoint;
 use crate::oracle::Oracle;
 use crate::runtime::pod_of;
 
+/// The deadlines of a list and of an inspection.
+const LIST_AND_INSPECTION: u64 = 15_000_000_000;
+
 impl Checks {
     /// A new waiter. `urgent`: the pod and the runtime work.
     pub fn waiter_added(
@@ -166,7 +169,7 @@ impl Checks {
             } else {
                 (assertions::ALL_ANSWERED, nanos)
             };
-            if now > since + most && !self.waits_for_list(since) {
+            if now > since + most && !self.waits_for_list(now, since) {
                 let what = format!("kept waiting: {asked:?}");
                 return Err(assertion.violated(what).in_pod(pod_of(&asked.pod)));
             }
@@ -174,9 +177,12 @@ impl Checks {
         Ok(())
     }
 
-    /// Whether a waiter since then may still wait for a complete list.
-    pub fn waits_for_list(&self, since: u64) -> bool {
-        self.missing_labels && !self.lists.any_after(Instant::from_nanos(since))
+    /// Whether a waiter since then may wait for a complete list, or for the inspection that follows
+    /// a complete list which shows changes.
+    pub fn waits_for_list(&self, now: u64, since: u64) -> bool {
+        let list = self.lists.first_after(Instant::from_nanos(since));
+        let is_recent = |began: Instant| now < began.as_nanos() + LIST_AND_INSPECTION;
+        self.missing_labels && list.is_none_or(is_recent)
     }
 
     /// # Errors

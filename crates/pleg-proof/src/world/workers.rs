@@ -362,7 +362,7 @@ impl World {
         };
         assertions::WORKER_ANSWERED
             .holds(
-                now < since + DEADLINE || self.checks.waits_for_list(since),
+                now < since + DEADLINE || self.checks.waits_for_list(now, since),
                 || format!("{waiter:?} has not been answered by its deadline"),
             )
             .map_err(|violation| violation.in_pod(Some(pod)))?;

@@ -209,6 +209,23 @@ fn listed_death_beside_a_failing_status_is_announced_at_once() {
     assert!(t.view().status.error.is_some(), "c's status still fails");
 }
 
+/// NotFound of a listed id replaces the error of an earlier call: it is not repeated at once, again
+/// and again (found by seed 87648).
+#[test]
+fn not_found_after_a_failing_status_is_read_once_more_after_100_ms() {
+    let mut t = pod_with_a_failing_status();
+    t.relist();
+    t.list_fails(CallErrorKind::Unavailable);
+    t.relist();
+    let rows = t.node.clone();
+    t.list(&rows);
+    t.inspect_unsettled(&[rows[0].clone(), rows[2].clone()], &[], &[rows[1].clone()]);
+    assert_eq!(t.inspections_wanted(), 0);
+    assert!(t.view().status.error.is_none());
+    t.pass(100);
+    assert_eq!(t.inspections_wanted(), 1);
+}
+
 /// Died of a container whose status call fails does not wait for the exit code.
 #[test]
 fn listed_death_of_a_failing_status_is_announced_without_code() {

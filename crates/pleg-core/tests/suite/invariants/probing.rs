@@ -103,6 +103,26 @@ fn version_without_an_answer_means_that_the_runtime_is_silent() {
     assert_eq!(t.machine.health(t.now()).silent_since, None);
 }
 
+/// A runtime that refuses a call answers.
+#[test]
+fn error_of_the_runtime_ends_its_silence() {
+    let mut t = probed();
+    t.next_probe();
+    t.probe_answers();
+    t.pass(15_000);
+    let s = sandbox("s", "p", ReportedState::Running);
+    let ended = [exited("c", "p", 1, "Error")];
+    t.event(EventType::Stopped, "c", Some(s), &ended);
+    t.pass(1_000);
+    t.probe_fails(CallErrorKind::DeadlineExceeded);
+    t.version_fails(CallErrorKind::DeadlineExceeded);
+    assert!(t.machine.health(t.now()).silent_since.is_some());
+    t.pass(1_000);
+    assert_eq!(t.read_wanted_of(), Some("c".into()));
+    t.probe_fails(CallErrorKind::NotFound);
+    assert_eq!(t.machine.health(t.now()).silent_since, None);
+}
+
 #[test]
 fn answered_version_means_that_the_pod_hangs() {
     let mut t = probed();
