@@ -22,7 +22,7 @@ test-real *ARGS:
 sim *ARGS:
     cargo run --release --bin pleg -- sim {{ ARGS }}
 
-# Replay one simulated world, or run many: `just simulate 42 --history`, `just simulate --seeds 1000`.
+# Replay one simulated world, or run many: `just simulate 42 --trace`, `just simulate --seeds 1000`.
 simulate *ARGS:
     cargo run --release --quiet -p pleg-proof --bin simulate -- {{ ARGS }}
 
@@ -30,7 +30,7 @@ simulate *ARGS:
 soak MINUTES *ARGS:
     cargo run --release --quiet -p pleg-proof --bin simulate -- --minutes {{ MINUTES }} --totals target/soak.totals {{ ARGS }}
 
-# What CI runs of them: 20 million simulated events in all runtime modes; what never came fails it.
+# What CI runs: 20 million simulated events in all runtime modes; fails if a fault or transition never occurs.
 simulate-ci:
     cargo run --quiet -p pleg-proof --bin simulate -- --seeds 20000 --at-least 20000000
 
@@ -38,7 +38,7 @@ simulate-ci:
 exhaust *ARGS:
     cargo run --quiet -p pleg-proof --bin exhaust -- {{ ARGS }}
 
-# Plant deliberate defects in a copy and see each caught by the assertion that its law names.
+# Apply seeded bugs to a copy and check that each is caught by the assertion it names.
 planted *ARGS:
     scripts/planted.py {{ ARGS }}
 

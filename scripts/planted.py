@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Applies seeded bugs, one at a time, and checks that the assertion that each names catches it.
+"""Plants seeded bugs, one at a time, and checks that each is caught by the assertion it names.
 
 A seeded bug is a source patch in a TOML file (crates/pleg-proof/planted.toml describes the format).
-Each is applied to a copy of the crates, never to the tree.
+Each patch is applied to a copy of the crates, never to the tree.
 
-  planted.py --check                 every patch still applies, exactly once (fast; for CI);
-                                     lists all that do not
-  planted.py [NAME...]               apply all bugs, or these, and print the results
-  planted.py --file FILE [...]       of another file; may be given several times
-  planted.py --write                 the same, and write docs/planted.md
+  planted.py --check                 check that every patch applies exactly once, and list those
+                                     that do not (fast, for CI)
+  planted.py [NAME...]               plant all bugs, or these, and print the results
+  planted.py --file FILE [...]       read the bugs from FILE; may be given several times
+  planted.py --write                 plant all bugs and write the table to docs/planted.md
 
-Exits with 1 if a bug is not caught by the assertion or test that it names. The copy and its
-build are kept in --dir (default: a directory of its own under the system's temporary one), so
-that a second run builds little; delete it when done.
+Exits with 1 if a bug is not caught by the assertion it names. The copy and its build are kept in
+--dir (default: pleg-planted in the temporary directory), so a second run builds little. Delete
+that directory when done.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from queue import Queue
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT_FILES = [ROOT / "crates/pleg-proof/planted.toml", ROOT / "crates/pleg-proof/weakened.toml"]
 TABLE = ROOT / "docs/planted.md"
-# What a catcher needs of the tree.
+# The parts of the tree that the detectors build.
 COPIED = ["crates", "tests", "benches", "proto", "Cargo.toml", "Cargo.lock"]
-# Where a catcher that draws at random gives up, and the seed that it begins with.
+# Limits of the random detectors, and the seed of the model test.
 WORLDS, SEQUENCES, MODEL_SEED = 2_000, 3_000, 1
 TIME_LIMIT = 1800
-# A named test takes seconds; what takes so much longer, its building included, has hung.
+# A named test takes seconds. One that takes longer than this, build included, hangs.
 TEST_LIMIT = 300
 
 
-class Wrong(Exception):
-    """Something that the person who runs this has to mend."""
+class UserError(Exception):
+    """An error that the user has to fix."""
 
 
 @dataclass
@@ -57,9 +57,9 @@ class Edit:
 
 
 @dataclass
-class Defect:
+class Bug:
     name: str
-    law: int
+    invariant: int
     why: str
     by: str
     caught_by: str
@@ -68,33 +68,33 @@ class Defect:
 
 
 @dataclass
-class Fate:
-    """What became of a planted defect."""
+class Result:
+    """The result of planting one bug."""
 
     caught: bool
-    # The assertion or test that broke, or why none did.
-    broke: str
-    # Seeds, sequences or cases until then; none for a named test, which has one.
-    tries: str = ""
-    # What it shrank to, if it did.
+    # The assertion or test that failed, or why none did.
+    failed: str
+    # How many seeds or sequences it took.
+    attempts: str = ""
+    # The minimized steps, if any.
     shrunk: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
 
-def read(file: Path) -> list[Defect]:
+def read(file: Path) -> list[Bug]:
     try:
-        entries = tomllib.loads(file.read_text())["defect"]
+        entries = tomllib.loads(file.read_text())["bug"]
     except (tomllib.TOMLDecodeError, KeyError) as e:
-        raise Wrong(f"{file}: {e}") from e
-    defects = []
+        raise UserError(f"{file}: {e}") from e
+    bugs = []
     for entry in entries:
         name = entry.get("name", "?")
         try:
-            # One edit beside the rest, or several under `edit`.
+            # One edit inline, or several under `edit`.
             edits = entry.get("edit") or [{k: entry[k] for k in ("file", "find", "put")}]
-            defect = Defect(
+            bug = Bug(
                 name=name,
-                law=entry["law"],
+                invariant=entry["invariant"],
                 why=entry["why"],
                 by=entry["by"],
                 caught_by=entry["caught_by"],
@@ -102,47 +102,47 @@ def read(file: Path) -> list[Defect]:
                 world=entry.get("world"),
             )
         except KeyError as e:
-            raise Wrong(f"{file}: {name} lacks {e}") from e
-        if defect.by == "exhaustive" and defect.world is None:
-            raise Wrong(f"{file}: {name} is caught by the exhaustive check, but in which world?")
-        defects.append(defect)
-    return defects
+            raise UserError(f"{file}: {name} lacks {e}") from e
+        if bug.by == "exhaustive" and bug.world is None:
+            raise UserError(f"{file}: {name} is caught by the exhaustive check, but names no world")
+        bugs.append(bug)
+    return bugs
 
 
-def apply(root: Path, defect: Defect) -> tuple[dict[str, str], list[str]]:
-    """The files of a defect as they are with it, and which of its edits do not apply."""
+def apply(root: Path, bug: Bug) -> tuple[dict[str, str], list[str]]:
+    """The patched files of a bug, and its edits that do not apply."""
     texts: dict[str, str] = {}
-    wrong = []
-    for edit in defect.edits:
+    errors = []
+    for edit in bug.edits:
         text = texts.get(edit.file)
         if text is None:
             path = root / edit.file
             if not path.is_file():
-                wrong.append(f"{defect.name}: there is no {edit.file}")
+                errors.append(f"{bug.name}: there is no {edit.file}")
                 continue
             text = path.read_text()
         found = text.count(edit.find)
         if found != 1:
             first = edit.find.strip().partition("\n")[0]
-            wrong.append(f"{defect.name}: found {found} times in {edit.file}, must be once: {first}")
+            errors.append(f"{bug.name}: found {found} times in {edit.file}, must be once: {first}")
             continue
         changed = text.replace(edit.find, edit.put)
         if changed == text:
-            wrong.append(f"{defect.name}: changes nothing in {edit.file}")
+            errors.append(f"{bug.name}: changes nothing in {edit.file}")
         texts[edit.file] = changed
-    return texts, wrong
+    return texts, errors
 
 
-def patched(root: Path, defect: Defect) -> dict[str, str]:
-    """The files of a defect as they are with it."""
-    texts, wrong = apply(root, defect)
-    if wrong:
-        raise Wrong("; ".join(wrong))
+def patched(root: Path, bug: Bug) -> dict[str, str]:
+    """The patched files of a bug."""
+    texts, errors = apply(root, bug)
+    if errors:
+        raise UserError("; ".join(errors))
     return texts
 
 
 class Copy:
-    """A copy of the crates with a build of its own."""
+    """A copy of the crates with its own build directory."""
 
     def __init__(self, at: Path):
         self.at = at / "tree"
@@ -150,8 +150,8 @@ class Copy:
         self.at.mkdir(parents=True, exist_ok=True)
 
     def refresh(self) -> None:
-        """Makes the copy equal to the tree again. What is equal keeps its time, so that it is not
-        built again; what is not gets a new one, so that it is."""
+        """Makes the copy equal to the tree again. Unchanged files keep their modification time, so
+        cargo rebuilds only changed ones."""
         wanted: set[Path] = set()
         for name in COPIED:
             top = ROOT / name
@@ -171,11 +171,11 @@ class Copy:
             path.write_bytes(content)
 
     def run(self, command: list[str], limit: int = TIME_LIMIT, **env: str) -> tuple[int, str]:
-        """Runs a command in the copy: its exit code and all that it said."""
-        surroundings = {
+        """Runs a command in the copy and returns its exit code and output."""
+        environment = {
             **os.environ,
             "CARGO_TARGET_DIR": str(self.target),
-            # Most of the time goes into building, again for every defect.
+            # Every bug is built anew, and building takes most of the time.
             "CARGO_INCREMENTAL": "1",
             "CARGO_PROFILE_DEV_OPT_LEVEL": "0",
             "CARGO_PROFILE_DEV_DEBUG": "0",
@@ -184,7 +184,7 @@ class Copy:
         with subprocess.Popen(
             command,
             cwd=self.at,
-            env={**surroundings, **env},
+            env={**environment, **env},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -192,151 +192,151 @@ class Copy:
             start_new_session=True,
         ) as running:
             try:
-                said, _ = running.communicate(timeout=limit)
+                output, _ = running.communicate(timeout=limit)
                 code = running.returncode
             except subprocess.TimeoutExpired:
-                # The test, too, and not just the cargo that runs it.
+                # Kill the test as well as cargo.
                 os.killpg(running.pid, signal.SIGKILL)
-                said, _ = running.communicate()
-                code, said = 124, f"{said}\nno end within {limit} s\n"
-        if "error: could not compile" in said or "error: failed to " in said:
-            raise Wrong(f"does not build:\n{said[-4000:]}")
-        return code, said
+                output, _ = running.communicate()
+                code, output = 124, f"{output}\ntimed out after {limit} s\n"
+        if "error: could not compile" in output or "error: failed to " in output:
+            raise UserError(f"does not build:\n{output[-4000:]}")
+        return code, output
 
 
-# --- the catchers: each says what became of the defect that is planted in the copy ---
+# --- detectors: each runs one kind of check against the copy with the bug ---
 
 
-def by_model(copy: Copy, defect: Defect) -> Fate:
-    # Seeds that are kept are no evidence for how soon it is found.
+def by_model(copy: Copy, bug: Bug) -> Result:
+    # Persisted failures would make the count of sequences meaningless.
     shutil.rmtree(copy.at / "crates/pleg-proof/proptest-regressions", ignore_errors=True)
     tried = []
-    # Most are caught soon; those that need a lie would have to wait for all that are honest.
-    for kind, cases in (("honest", SEQUENCES // 10), ("lying", SEQUENCES), ("honest", SEQUENCES)):
-        command = ["cargo", "test", "-q", "-p", "pleg-proof", "--test", "model", f"no_{kind}"]
-        _, said = copy.run(
+    # Most bugs are caught early. Those that need a false event should not wait for all true ones.
+    for kind, cases in (("true", SEQUENCES // 10), ("false", SEQUENCES), ("true", SEQUENCES)):
+        command = ["cargo", "test", "-q", "-p", "pleg-proof", "--test", "model", f"sequences_with_{kind}_events"]
+        _, output = copy.run(
             command,
             PROPTEST_CASES=str(cases),
             PROPTEST_RNG_SEED=str(MODEL_SEED),
-            PLEG_MODEL_LAW=defect.caught_by,
+            PLEG_MODEL_INVARIANT=bug.caught_by,
         )
         found = re.search(r"^sequence (\d+) shrinks to \d+ steps in (.*):\n((?: .*\n|\n)*)"
-                          r"and breaks ([\w-]+): ", said, re.M)
-        if found and found[4] == defect.caught_by:
+                          r"and violates ([\w-]+): ", output, re.M)
+        if found and found[4] == bug.caught_by:
             steps = [line.strip() for line in found[3].splitlines()]
-            tries = f"{kind} sequence {found[1]}"
-            return Fate(True, found[4], tries, [found[2], *steps])
-        passed = re.search(r"test result: ok\. 1 passed", said)
-        tried.append(f"{cases} {kind} sequences" if passed else said[-600:])
-    return Fate(False, "nothing", " and ".join(tried))
+            attempts = f"sequence {found[1]} with {kind} events"
+            return Result(True, found[4], attempts, [found[2], *steps])
+        passed = re.search(r"test result: ok\. 1 passed", output)
+        tried.append(f"{cases} sequences with {kind} events" if passed else output[-600:])
+    return Result(False, "nothing", " and ".join(tried))
 
 
-def by_worlds(copy: Copy, defect: Defect) -> Fate:
+def by_worlds(copy: Copy, bug: Bug) -> Result:
     simulate = ["cargo", "run", "-q", "-p", "pleg-proof", "--bin", "simulate", "--"]
     begin, many, others = 0, 20, {}
     while begin < WORLDS:
         seeds = ["--from", str(begin), "--seeds", str(many)]
-        _, said = copy.run([*simulate, *seeds])
-        broken = re.findall(r"^seed (\d+): ([\w-]+): ", said, re.M)
+        _, output = copy.run([*simulate, *seeds])
+        broken = re.findall(r"^seed (\d+): ([\w-]+): ", output, re.M)
         for seed, name in sorted((int(seed), name) for seed, name in broken):
-            if name == defect.caught_by:
-                return Fate(True, name, f"seed {seed}")
+            if name == bug.caught_by:
+                return Result(True, name, f"seed {seed}")
             others.setdefault(name, seed)
         begin, many = begin + many, min(4 * many, WORLDS - begin - many)
     first = [f"{name} in seed {seed}" for name, seed in others.items()]
-    return Fate(False, ", ".join(first) or "nothing", f"{WORLDS} seeds")
+    return Result(False, ", ".join(first) or "nothing", f"{WORLDS} seeds")
 
 
-def by_exhaustive(copy: Copy, defect: Defect) -> Fate:
+def by_exhaustive(copy: Copy, bug: Bug) -> Result:
     exhaust = ["cargo", "run", "-q", "-p", "pleg-proof", "--bin", "exhaust", "--"]
-    code, said = copy.run([*exhaust, "--shortest", str(defect.world)])
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    named = [line for line in lines if line.startswith(defect.caught_by)]
+    code, output = copy.run([*exhaust, "--shortest", str(bug.world)])
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    named = [line for line in lines if line.startswith(bug.caught_by)]
     if code != 0 and named:
-        return Fate(True, defect.caught_by, f"world {defect.world}", lines)
-    return Fate(False, lines[-1] if code != 0 and lines else "nothing", f"world {defect.world}")
+        return Result(True, bug.caught_by, f"world {bug.world}", lines)
+    return Result(False, lines[-1] if code != 0 and lines else "nothing", f"world {bug.world}")
 
 
-def by_test(copy: Copy, defect: Defect) -> Fate:
-    code, said = copy.run([*shlex.split(defect.by), "--", "--exact", defect.caught_by], TEST_LIMIT)
-    failed = re.findall(r"^test (\S+) \.\.\. FAILED", said, re.M)
-    if defect.caught_by in failed:
-        return Fate(True, defect.caught_by, "1 test")
+def by_test(copy: Copy, bug: Bug) -> Result:
+    code, output = copy.run([*shlex.split(bug.by), "--", "--exact", bug.caught_by], TEST_LIMIT)
+    failed = re.findall(r"^test (\S+) \.\.\. FAILED", output, re.M)
+    if bug.caught_by in failed:
+        return Result(True, bug.caught_by, "1 test")
     if code == 124:
-        return Fate(True, f"{defect.caught_by}, which never ends", "1 test")
-    return Fate(False, ", ".join(failed) or "nothing", "1 test")
+        return Result(True, f"{bug.caught_by} (timed out)", "1 test")
+    return Result(False, ", ".join(failed) or "nothing", "1 test")
 
 
-def catcher(defect: Defect):
+def detector(bug: Bug):
     named = {"model": by_model, "worlds": by_worlds, "exhaustive": by_exhaustive}
-    if defect.by in named:
-        return named[defect.by]
-    if defect.by.startswith("cargo test "):
+    if bug.by in named:
+        return named[bug.by]
+    if bug.by.startswith("cargo test "):
         return by_test
-    raise Wrong(f"{defect.name}: nothing is known of a catcher {defect.by!r}")
+    raise UserError(f"{bug.name}: unknown detector {bug.by!r}")
 
 
-def holds_without(copy: Copy, defects: list[Defect]) -> None:
-    """The named tests pass where nothing is planted: only then do they catch anything."""
-    commands = {(d.by, d.caught_by) for d in defects if d.by.startswith("cargo test ")}
+def check_tests_pass(copy: Copy, bugs: list[Bug]) -> None:
+    """Checks that the named tests pass without a bug."""
+    commands = {(d.by, d.caught_by) for d in bugs if d.by.startswith("cargo test ")}
     for command in sorted({by for by, _ in commands}):
-        _, said = copy.run(shlex.split(command))
+        _, output = copy.run(shlex.split(command))
         for test in sorted(test for by, test in commands if by == command):
-            if not re.search(rf"^test {re.escape(test)} \.\.\. ok", said, re.M):
-                raise Wrong(f"{command}: {test} does not pass as it is\n{said[-2000:]}")
+            if not re.search(rf"^test {re.escape(test)} \.\.\. ok", output, re.M):
+                raise UserError(f"{command}: {test} fails without a bug\n{output[-2000:]}")
 
 
-def plant(copy: Copy, defect: Defect) -> Fate:
+def plant(copy: Copy, bug: Bug) -> Result:
     copy.refresh()
-    for file, text in patched(copy.at, defect).items():
+    for file, text in patched(copy.at, bug).items():
         copy.put(file, text.encode())
-    begun = time.monotonic()
+    started = time.monotonic()
     try:
-        fate = catcher(defect)(copy, defect)
-    except Wrong as e:
-        fate = Fate(False, str(e))
-    fate.seconds = time.monotonic() - begun
-    return fate
+        result = detector(bug)(copy, bug)
+    except UserError as e:
+        result = Result(False, str(e))
+    result.seconds = time.monotonic() - started
+    return result
 
 
-def mistakes(defects: list[Defect]) -> list[str]:
-    """All patches that do not apply and all catchers that do not exist."""
-    wrong = []
-    for defect in defects:
-        wrong += apply(ROOT, defect)[1]
+def find_errors(bugs: list[Bug]) -> list[str]:
+    """All patches that do not apply and all unknown detectors."""
+    errors = []
+    for bug in bugs:
+        errors += apply(ROOT, bug)[1]
         try:
-            catcher(defect)
-        except Wrong as e:
-            wrong.append(str(e))
-    return wrong
+            detector(bug)
+        except UserError as e:
+            errors.append(str(e))
+    return errors
 
 
-# --- what is told of it ---
+# --- reports ---
 
 
-def tell(defect: Defect, fate: Fate) -> None:
-    verdict = "caught" if fate.caught else "NOT CAUGHT"
-    steps = "".join(f"\n    {step}" for step in fate.shrunk)
-    print(f"{defect.name} (invariant {defect.law}): {verdict}: {fate.broke}; {fate.tries}; "
-          f"{fate.seconds:.0f} s{steps}", flush=True)
+def report(bug: Bug, result: Result) -> None:
+    verdict = "caught" if result.caught else "NOT CAUGHT"
+    steps = "".join(f"\n    {step}" for step in result.shrunk)
+    print(f"{bug.name} (invariant {bug.invariant}): {verdict}: {result.failed}; {result.attempts}; "
+          f"{result.seconds:.0f} s{steps}", flush=True)
 
 
-def catcher_of(defect: Defect) -> str:
-    if defect.by.startswith("cargo test "):
-        return f"`{defect.by.removeprefix('cargo test ')}`"
+def detector_name(bug: Bug) -> str:
+    if bug.by.startswith("cargo test "):
+        return f"`{bug.by.removeprefix('cargo test ')}`"
     return {"model": "model test", "worlds": "random worlds", "exhaustive": "exhaustive check"}[
-        defect.by
+        bug.by
     ]
 
 
-def table(fates: list[tuple[Defect, Fate]]) -> str:
+def table(results: list[tuple[Bug, Result]]) -> str:
     lines = [
         "| invariant | seeded bug | effect | caught by | failed assertion or test | tries until caught |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
-    for defect, fate in sorted(fates, key=lambda f: f[0].law):
-        broke = f"`{fate.broke}`" if fate.caught else f"**not caught** ({fate.broke[:80]})"
-        row = [str(defect.law), defect.name, defect.why, catcher_of(defect), broke, fate.tries]
+    for bug, result in sorted(results, key=lambda f: f[0].invariant):
+        failed = f"`{result.failed}`" if result.caught else f"**not caught** ({result.failed[:80]})"
+        row = [str(bug.invariant), bug.name, bug.why, detector_name(bug), failed, result.attempts]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
     return "\n".join(lines) + "\n"
 
@@ -358,76 +358,76 @@ The model test prints the shortest sequence that it finds. For the bugs above:
 {shrunk}"""
 
 
-def page(fates: list[tuple[Defect, Fate]]) -> str:
-    shrunk = [(d, f.shrunk) for d, f in fates if f.shrunk and d.by == "model"]
+def page(results: list[tuple[Bug, Result]]) -> str:
+    shrunk = [(d, f.shrunk) for d, f in results if f.shrunk and d.by == "model"]
     shortest = sorted(shrunk, key=lambda s: (len(s[1]), s[0].name))
     texts = []
-    for defect, (world, *steps) in shortest:
+    for bug, (world, *steps) in shortest:
         listed = "\n".join(steps)
-        texts.append(f"**{defect.name}** breaks `{defect.caught_by}` in `{world}`:\n\n"
+        texts.append(f"**{bug.name}** violates `{bug.caught_by}` in `{world}`:\n\n"
                      f"```text\n{listed}\n```\n")
-    return PAGE.format(table=table(fates), shrunk="\n".join(texts))
+    return PAGE.format(table=table(results), shrunk="\n".join(texts))
 
 
 def main() -> int:
-    about = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    about.add_argument("names", nargs="*", metavar="NAME")
-    about.add_argument("--check", action="store_true")
-    about.add_argument("--file", action="append", type=Path, metavar="FILE")
-    about.add_argument("--write", action="store_true")
-    about.add_argument("--jobs", type=int, default=1, metavar="N", help="copies at work")
-    about.add_argument("--dir", type=Path, default=Path(tempfile.gettempdir()) / "pleg-planted")
-    args = about.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--file", action="append", type=Path, metavar="FILE")
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="copies in parallel")
+    parser.add_argument("--dir", type=Path, default=Path(tempfile.gettempdir()) / "pleg-planted")
+    args = parser.parse_args()
     if args.write and args.names:
-        about.error("--write wants all of them")
+        parser.error("--write takes no names")
     files = args.file or [file for file in DEFAULT_FILES if file.is_file()]
-    defects = [defect for file in files for defect in read(file)]
-    names = [defect.name for defect in defects]
+    bugs = [bug for file in files for bug in read(file)]
+    names = [bug.name for bug in bugs]
     if len(set(names)) != len(names):
-        raise Wrong("two defects have one name")
+        raise UserError("two bugs have the same name")
     unknown = set(args.names) - set(names)
     if unknown:
-        raise Wrong(f"no defect is called {', '.join(sorted(unknown))}")
-    chosen = [d for d in defects if not args.names or d.name in args.names]
-    wrong = mistakes(chosen)
-    if wrong:
-        raise Wrong(f"{len(wrong)} of {len(chosen)} patches do not apply:\n  " + "\n  ".join(wrong))
-    laws = sorted({defect.law for defect in chosen})
+        raise UserError(f"no bug is named {', '.join(sorted(unknown))}")
+    chosen = [d for d in bugs if not args.names or d.name in args.names]
+    errors = find_errors(chosen)
+    if errors:
+        raise UserError(f"{len(errors)} of {len(chosen)} patches do not apply:\n  " + "\n  ".join(errors))
+    invariants = sorted({bug.invariant for bug in chosen})
     if args.check:
-        print(f"{len(chosen)} seeded bugs apply, of invariants {', '.join(map(str, laws))}")
+        print(f"{len(chosen)} seeded bugs apply, of invariants {', '.join(map(str, invariants))}")
         return 0
     copies: Queue[Copy] = Queue()
     for n in range(args.jobs):
         copies.put(Copy(args.dir / str(n)))
 
-    def fate_of(defect: Defect) -> tuple[Defect, Fate]:
+    def run_one(bug: Bug) -> tuple[Bug, Result]:
         copy = copies.get()
         try:
-            fate = plant(copy, defect)
+            result = plant(copy, bug)
         finally:
             copies.put(copy)
-        tell(defect, fate)
-        return defect, fate
+        report(bug, result)
+        return bug, result
 
     first = copies.get()
     first.refresh()
-    holds_without(first, chosen)
+    check_tests_pass(first, chosen)
     copies.put(first)
     with ThreadPoolExecutor(args.jobs) as pool:
-        fates = list(pool.map(fate_of, chosen))
+        results = list(pool.map(run_one, chosen))
     print()
-    print(table(fates), end="")
-    survivors = [defect.name for defect, fate in fates if not fate.caught]
+    print(table(results), end="")
+    survivors = [bug.name for bug, result in results if not result.caught]
     if args.write and not survivors:
-        TABLE.write_text(page(fates))
+        TABLE.write_text(page(results))
     if survivors:
-        print(f"\nnot caught as named: {', '.join(survivors)}", file=sys.stderr)
+        print(f"\nnot caught by the named assertion: {', '.join(survivors)}", file=sys.stderr)
     return 1 if survivors else 0
 
 
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except Wrong as wrong:
-        print(f"planted: {wrong}", file=sys.stderr)
+    except UserError as error:
+        print(f"planted: {error}", file=sys.stderr)
         sys.exit(2)

@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use oorandom::Rand64;
 use pleg_runtime::core::{Instant, StreamEnd};
 
 use crate::policy::{ReconnectPolicy, ReconnectSettings};
@@ -17,7 +18,7 @@ use crate::policy::{ReconnectPolicy, ReconnectSettings};
 #[derive(Debug)]
 pub(crate) struct Backoff {
     settings: ReconnectSettings,
-    random: SplitMix64,
+    rng: Rand64,
     /// The last calls, at most as many as are allowed within a minute.
     issued: VecDeque<Instant>,
     dialing: Option<Dialing>,
@@ -35,10 +36,10 @@ struct Dialing {
 impl Backoff {
     pub(crate) fn new(policy: &ReconnectPolicy) -> Self {
         let settings = policy.settings().clone();
-        let random = SplitMix64(settings.seed);
+        let rng = Rand64::new(settings.seed.into());
         Self {
             settings,
-            random,
+            rng,
             issued: VecDeque::new(),
             dialing: None,
             short_lives: 0,
@@ -101,7 +102,7 @@ impl Backoff {
         let longest = self.settings.backoff_from.saturating_mul(doubled);
         let longest = longest.min(self.settings.backoff_to);
         let percent = f64::from(self.settings.jitter_percent) / 100.0;
-        longest - longest.mul_f64(percent * self.random.fraction())
+        longest - longest.mul_f64(percent * self.rng.rand_float())
     }
 
     fn within_the_limit(&self, at: Instant) -> Instant {
@@ -114,25 +115,6 @@ impl Backoff {
             }
             _ => at,
         }
-    }
-}
-
-/// The SplitMix64 generator (Steele, Lea and Flood). Good enough to desynchronise two subscribers.
-#[derive(Debug)]
-struct SplitMix64(u64);
-
-impl SplitMix64 {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// At least 0, less than 1.
-    fn fraction(&mut self) -> f64 {
-        f64::from(u32::try_from(self.next() >> 32).unwrap_or(u32::MAX)) / 4_294_967_296.0
     }
 }
 

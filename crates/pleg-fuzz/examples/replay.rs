@@ -22,5 +22,5 @@ fn main() {
         "operations" => pleg_fuzz::operations(&bytes),
         other => panic!("no target {other}"),
     }
-    println!("no law is broken");
+    println!("no invariant is violated");
 }

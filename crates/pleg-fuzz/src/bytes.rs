@@ -1,8 +1,8 @@
-//! Bytes as a runtime might send them: decoded, converted and handed to the machine as
-//! `pleg-cri` does.
+//! Bytes as a runtime might send them: decoded, converted and passed to the reconciler as `pleg-cri`
+//! does.
 //!
-//! The input is a row of messages, each behind two bytes that say its length (little endian; what
-//! is missing at the end is left out). gRPC's own framing is tonic's to test.
+//! The input is a sequence of messages, each with a length prefix of two bytes (little endian). A
+//! truncated message is shortened. gRPC's own framing is not tested here.
 
 use std::time::Duration;
 
@@ -13,48 +13,48 @@ use pleg_cri::convert;
 use pleg_cri::v1;
 use prost::Message;
 
-use crate::rig::{Asked, Rig};
+use crate::harness::{Asked, Harness};
 
 const MS: Duration = Duration::from_millis(1);
-/// How much of an input is looked at: more of the same shows nothing new.
+/// Longer inputs show nothing new.
 const MOST_MESSAGES: usize = 64;
 
-/// Messages of the event stream. One that cannot be decoded ends the stream, and the next one
-/// comes on a new stream.
+/// Messages of the event stream. One that cannot be decoded ends the stream, and the next one arrives
+/// on a new stream.
 pub fn event_bytes(data: &[u8]) {
     let exists = node();
-    let mut rig = Rig::new(Settings::default());
-    subscribe(&mut rig);
-    rig.settle(&exists, MS);
+    let mut harness = Harness::new(Settings::default());
+    subscribe(&mut harness);
+    harness.settle(&exists, MS);
     for message in messages(data) {
-        rig.pass(5 * MS);
+        harness.pass(5 * MS);
         match v1::ContainerEventResponse::decode(message) {
             Ok(message) => {
-                // An event without an id means nothing; the client drops it.
+                // The client drops events without an id.
                 if let Some(event) = convert::event(message) {
-                    arrive(&mut rig, event);
+                    arrive(&mut harness, event);
                 }
             }
             Err(error) => {
-                let (at, why) = (rig.now(), error.to_string());
+                let (at, why) = (harness.now(), error.to_string());
                 let why = CallError::new("GetContainerEvents", CallErrorKind::Malformed, why);
                 let ended = StreamChange::Ended {
                     at,
                     why: StreamEnd::Ended(Some(why)),
                     retry_at: at,
                 };
-                rig.input(|machine, now| machine.handle_stream(now, ended.clone()));
-                subscribe(&mut rig);
+                harness.input(|reconciler, now| reconciler.handle_stream(now, ended.clone()));
+                subscribe(&mut harness);
             }
         }
     }
-    rig.settle(&exists, Duration::from_secs(200));
+    harness.settle(&exists, Duration::from_secs(200));
 }
 
-/// Lists, a response of sandboxes and one of containers in turn. The last one stays true.
+/// Lists: responses of sandboxes and of containers in turn. The last one stays true.
 pub fn list_bytes(data: &[u8]) {
-    let mut rig = Rig::new(Settings::default());
-    subscribe(&mut rig);
+    let mut harness = Harness::new(Settings::default());
+    subscribe(&mut harness);
     let mut exists = Vec::new();
     let mut messages = messages(data);
     while let Some(sandboxes) = messages.next() {
@@ -62,22 +62,22 @@ pub fn list_bytes(data: &[u8]) {
         if let Ok(rows) = &read {
             exists.clone_from(rows);
         }
-        // A list is always due sooner or later; what is asked for meanwhile is answered from it.
+        // A list is always due sooner or later; other reads are answered from the last one.
         for _ in 0..1000 {
-            match rig.reads.pop_front() {
+            match harness.reads.pop_front() {
                 Some(Asked::List(ticket, began)) => {
                     let failed = |e: prost::DecodeError| {
                         CallError::new("ListContainers", CallErrorKind::Malformed, e.to_string())
                     };
-                    rig.list(ticket, began, read.map_err(failed));
+                    harness.list(ticket, began, read.map_err(failed));
                     break;
                 }
-                Some(asked) => rig.answer(asked, &exists),
-                None => rig.pass(100 * MS),
+                Some(asked) => harness.answer(asked, &exists),
+                None => harness.pass(100 * MS),
             }
         }
     }
-    rig.settle(&exists, Duration::from_secs(200));
+    harness.settle(&exists, Duration::from_secs(200));
 }
 
 fn rows(sandboxes: &[u8], containers: &[u8]) -> Result<Vec<Report>, prost::DecodeError> {
@@ -103,23 +103,23 @@ fn messages(data: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(next).take(MOST_MESSAGES)
 }
 
-fn subscribe(rig: &mut Rig) {
-    let (at, wall) = (rig.now(), rig.wall());
-    rig.input(|machine, now| {
-        machine.handle_stream(now, StreamChange::Subscribed { at, wall });
+fn subscribe(harness: &mut Harness) {
+    let (at, wall) = (harness.now(), harness.wall());
+    harness.input(|reconciler, now| {
+        reconciler.handle_stream(now, StreamChange::Subscribed { at, wall });
     });
 }
 
-fn arrive(rig: &mut Rig, event: RuntimeEvent) {
+fn arrive(harness: &mut Harness, event: RuntimeEvent) {
     let arrival = Arrival {
         event,
-        arrived: rig.now(),
-        wall: rig.wall(),
+        arrived: harness.now(),
+        wall: harness.wall(),
     };
-    rig.input(|machine, now| machine.handle_event(now, arrival.clone()));
+    harness.input(|reconciler, now| reconciler.handle_event(now, arrival.clone()));
 }
 
-/// The node on which the events arrive: one pod, with one container, as the seeds know it.
+/// The node of the seeds: one pod with one container.
 fn node() -> Vec<Report> {
     let sandbox = v1::PodSandbox {
         id: "s1".to_owned(),
@@ -129,7 +129,7 @@ fn node() -> Vec<Report> {
             namespace: "ns".to_owned(),
             attempt: 0,
         }),
-        created_at: crate::rig::WALL,
+        created_at: crate::harness::WALL_ORIGIN,
         ..v1::PodSandbox::default()
     };
     let container = v1::Container {
@@ -140,7 +140,7 @@ fn node() -> Vec<Report> {
             attempt: 0,
         }),
         state: v1::ContainerState::ContainerRunning.into(),
-        created_at: crate::rig::WALL,
+        created_at: crate::harness::WALL_ORIGIN,
         labels: [("io.kubernetes.pod.uid".to_owned(), "u1".to_owned())].into(),
         ..v1::Container::default()
     };

@@ -1,15 +1,14 @@
-//! What the fuzzers call: three functions that take any bytes and panic if a law breaks.
+//! The fuzz targets: three functions that take any bytes and panic if an invariant is violated.
 //!
-//! `fuzz/` hands them what libFuzzer invents; `tests/corpus.rs` hands them the seeds and what once
-//! broke something, on every run of the tests. So neither can rot without the other.
+//! `fuzz/` runs them on the inputs of libFuzzer; `tests/corpus.rs` runs them on the seeds and on past
+//! failures in every test run, so neither can break unnoticed.
 //!
 //! * [`event_bytes`]: messages of the event stream as a runtime might send them;
 //! * [`list_bytes`]: lists, likewise;
-//! * [`operations`]: anything that the driver may do to the machine, in any order.
+//! * [`operations`]: anything that the driver may do to the reconciler, in any order.
 //!
-//! The rooms: `rig` drives the machine and its twin, `witness` knows what must be true of what
-//! comes out whatever went in, `bytes` and `operations` are the ways in. Nothing here uses the
-//! core's order or merge.
+//! `harness` runs two reconcilers, `checks` checks their outputs, `bytes` and `operations` decode the
+//! inputs. Nothing here uses the core's order or merge rules.
 
 #![allow(
     missing_docs,
@@ -21,9 +20,9 @@
 
 #[cfg(feature = "bytes")]
 mod bytes;
+mod checks;
+mod harness;
 mod operations;
-mod rig;
-mod witness;
 
 #[cfg(feature = "bytes")]
 pub use bytes::{event_bytes, list_bytes};

@@ -1,6 +1,6 @@
-//! Anything that a driver, two sources and the consumers may do to the machine, in any order:
-//! events that contradict each other, reads that lie, fail or come twice, questions, cancels.
-//! When all of that ends, the cache must come to equal what exists (section 7 of the design).
+//! Anything that a driver, two sources and the consumers may do to the reconciler, in any order:
+//! contradictory events, reads that are wrong, fail or come twice, requests, cancellations. At the
+//! end the cache must equal what exists (section 7 of the design).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use pleg_core::{
     WaiterId, WallTime,
 };
 
-use crate::rig::{Asked, Rig, WALL, failure, inspect, not_found};
-use crate::witness::State;
+use crate::checks::State;
+use crate::harness::{Asked, Harness, WALL_ORIGIN, failure, inspect, not_found};
 
 const MS: Duration = Duration::from_millis(1);
-/// More operations than this show nothing that fewer do not.
+/// Longer inputs show nothing new.
 const MOST_OPERATIONS: usize = 200;
-/// So that no tombstone dies of age: what is announced after that is a new life.
+/// So that no tombstone expires, after which an id would be new.
 const LONGEST: Duration = Duration::from_secs(300);
-/// How long the machine may take to find the truth when it is told nothing else: an audit of 60 s,
-/// 12 s for a removal that was wrongly believed, backoffs up to 60 s.
+/// The longest time until the cache equals what exists: a relist period of 60 s, 12 s to overrule a
+/// false removal, backoffs up to 60 s.
 const REST: Duration = Duration::from_secs(200);
 
 const PODS: u8 = 2;
@@ -31,7 +31,7 @@ const CONTAINERS: u8 = 3;
 const OF_SANDBOX: u8 = 1 + CONTAINERS;
 const IDS: u8 = PODS * SANDBOXES * OF_SANDBOX;
 
-/// One of the few ids of this world. Who it is follows from its number.
+/// One of the ids of this world. Its number determines its kind, sandbox and pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Name(u8);
 
@@ -66,7 +66,7 @@ impl Name {
         let kind = self.kind();
         let mut identity = Identity {
             attempt: u32::from(self.0),
-            created_at: WallTime::claimed(WALL + i64::from(self.0)),
+            created_at: WallTime::claimed(WALL_ORIGIN + i64::from(self.0)),
             ..Identity::unknown(kind)
         };
         if !bare {
@@ -98,7 +98,7 @@ fn pod(number: u8) -> PodUid {
     format!("u{number}").into()
 }
 
-/// One more than exist: somebody may ask for a pod that never was.
+/// One more than exist, so that requests may name an unknown pod.
 #[derive(Clone, Copy, Debug)]
 struct PodNumber(u8);
 
@@ -109,20 +109,20 @@ impl<'a> Arbitrary<'a> for PodNumber {
 }
 
 #[derive(Clone, Copy, Debug, Arbitrary)]
-enum How {
+enum SeenState {
     Created,
     Running,
     Exited,
     Unknown,
 }
 
-impl From<How> for ReportedState {
-    fn from(how: How) -> Self {
-        match how {
-            How::Created => Self::Created,
-            How::Running => Self::Running,
-            How::Exited => Self::Exited,
-            How::Unknown => Self::Unknown,
+impl From<SeenState> for ReportedState {
+    fn from(state: SeenState) -> Self {
+        match state {
+            SeenState::Created => Self::Created,
+            SeenState::Running => Self::Running,
+            SeenState::Exited => Self::Exited,
+            SeenState::Unknown => Self::Unknown,
         }
     }
 }
@@ -130,21 +130,21 @@ impl From<How> for ReportedState {
 #[derive(Clone, Copy, Debug, Arbitrary)]
 struct Seen {
     name: Name,
-    how: How,
+    state: SeenState,
     code: Option<u8>,
-    /// It does not say whose it is.
+    /// It does not name its pod.
     bare: bool,
 }
 
 impl Seen {
     fn report(self) -> Report {
         self.name
-            .report(self.how.into(), self.code.map(i32::from), self.bare)
+            .report(self.state.into(), self.code.map(i32::from), self.bare)
     }
 }
 
 #[derive(Clone, Copy, Debug, Arbitrary)]
-enum What {
+enum EventKind {
     Created,
     Started,
     Stopped,
@@ -156,7 +156,7 @@ enum What {
 enum Stamp {
     Now,
     Absurd,
-    /// So many seconds ago, or ahead.
+    /// That many seconds ago, or ahead.
     Off(i16),
 }
 
@@ -169,24 +169,24 @@ enum Pause {
 
 #[derive(Clone, Debug, Arbitrary)]
 enum Answer {
-    /// As it is.
+    /// The truth.
     True,
-    /// As it is not.
+    /// Something false.
     Wrong([Option<Seen>; 3]),
-    /// Some of it, and an error.
+    /// A part, and an error.
     Partial([Option<Seen>; 2]),
     Failed,
 }
 
 #[derive(Clone, Debug, Arbitrary)]
 enum Operation {
-    /// Something comes to be, changes or goes.
-    Exists(Name, Option<How>, u8),
-    /// The event of something that is so.
-    Tell(Name, What),
+    /// An object is created, changes or is removed.
+    Exists(Name, Option<SeenState>, u8),
+    /// A true event.
+    TrueEvent(Name, EventKind),
     Event {
         subject: Name,
-        what: What,
+        what: EventKind,
         stamp: Stamp,
         sandbox: Option<Seen>,
         containers: [Option<Seen>; 2],
@@ -198,19 +198,19 @@ enum Operation {
     },
     Backlog(bool),
     Pass(Pause),
-    /// One of the reads under way is answered.
+    /// Answers one of the reads in flight.
     Answer {
         which: u8,
         answer: Answer,
-        /// It began when it was asked for, or only now.
+        /// It began only now instead of when it was requested.
         late: bool,
     },
-    /// A read that was answered already, or never asked for, is answered.
+    /// Answers a read that was answered already or never requested.
     Again {
         ticket: u8,
         list: bool,
     },
-    /// All reads under way are answered truly.
+    /// Answers all reads in flight truthfully.
     AnswerAll,
     Wait {
         pod: PodNumber,
@@ -225,29 +225,29 @@ enum Operation {
 }
 
 #[derive(Clone, Copy, Debug, Arbitrary)]
-struct Plan {
+struct Config {
     polling: bool,
-    /// One slot of each kind, so that queues form.
+    /// One slot of each kind, so that queues build up.
     narrow: bool,
 }
 
-/// Does what the bytes say. Bytes that say nothing are no failure.
+/// Runs the operations in the bytes. Invalid bytes are ignored.
 pub fn operations(data: &[u8]) {
     let mut data = Unstructured::new(data);
-    let Ok(plan) = Plan::arbitrary(&mut data) else {
+    let Ok(config) = Config::arbitrary(&mut data) else {
         return;
     };
     let mut settings = Settings::default();
-    if plan.polling {
+    if config.polling {
         settings.mode = Mode::Polling;
     }
-    if plan.narrow {
+    if config.narrow {
         (settings.inspections, settings.retries) = (1, 1);
         settings.overdue_max = 1;
     }
-    let mut stage = Stage {
-        rig: Rig::new(settings),
-        polling: plan.polling,
+    let mut world = World {
+        harness: Harness::new(settings),
+        polling: config.polling,
         exists: BTreeMap::new(),
         waiters: 0,
         passed: Duration::ZERO,
@@ -258,15 +258,15 @@ pub fn operations(data: &[u8]) {
             break;
         }
         if let Ok(operation) = Operation::arbitrary(&mut data) {
-            stage.rig.tell(|| format!("{operation:?}"));
-            stage.perform(operation);
+            world.harness.log(|| format!("{operation:?}"));
+            world.perform(operation);
         }
     }
-    stage.come_to_rest();
+    world.check_convergence();
 }
 
-struct Stage {
-    rig: Rig,
+struct World {
+    harness: Harness,
     polling: bool,
     exists: BTreeMap<Name, Report>,
     waiters: u64,
@@ -274,17 +274,17 @@ struct Stage {
     subscribed: bool,
 }
 
-impl Stage {
+impl World {
     fn perform(&mut self, operation: Operation) {
         match operation {
-            Operation::Exists(name, Some(how), code) => {
-                let report = name.report(how.into(), Some(code.into()), false);
+            Operation::Exists(name, Some(state), code) => {
+                let report = name.report(state.into(), Some(code.into()), false);
                 self.exists.insert(name, report);
             }
             Operation::Exists(name, None, _) => {
                 self.exists.remove(&name);
             }
-            Operation::Tell(name, what) => self.tell(name, what),
+            Operation::TrueEvent(name, what) => self.true_event(name, what),
             Operation::Event {
                 subject,
                 what,
@@ -292,7 +292,7 @@ impl Stage {
                 sandbox,
                 containers,
             } => {
-                // Whose a thing is, is believed once: about that these events do not lie.
+                // These events never lie about the pod and sandbox of an object, which is recorded once.
                 let ours = subject.sandbox();
                 let fits = |s: &Seen, kind| s.name.kind() == kind && s.name.sandbox() == ours;
                 let sandbox = sandbox.filter(|s| fits(s, Kind::Sandbox));
@@ -306,7 +306,9 @@ impl Stage {
                 never_offered,
                 retry,
             } => self.end_the_stream(never_offered, retry),
-            Operation::Backlog(behind) => self.rig.input(|m, now| m.handle_backlog(now, behind)),
+            Operation::Backlog(behind) => {
+                self.harness.input(|m, now| m.handle_backlog(now, behind));
+            }
             Operation::Pass(pause) => self.pass(pause),
             Operation::Answer {
                 which,
@@ -316,9 +318,9 @@ impl Stage {
             Operation::Again { ticket, list } => self.again(u64::from(ticket).into(), list),
             Operation::AnswerAll => {
                 let exists = self.all();
-                for _ in 0..self.rig.reads.len() {
-                    if let Some(asked) = self.rig.reads.pop_front() {
-                        self.rig.answer(asked, &exists);
+                for _ in 0..self.harness.reads.len() {
+                    if let Some(asked) = self.harness.reads.pop_front() {
+                        self.harness.answer(asked, &exists);
                     }
                 }
             }
@@ -328,8 +330,8 @@ impl Stage {
 
     // --- the sources ---
 
-    /// A complete event of what is so, as containerd sends it.
-    fn tell(&mut self, name: Name, what: What) {
+    /// A complete true event, as containerd sends it.
+    fn true_event(&mut self, name: Name, what: EventKind) {
         let sandbox = self.exists.get(&name.sandbox()).cloned();
         let containers = (1..OF_SANDBOX).map(|n| Name(name.sandbox().0 + n));
         let containers = containers.filter_map(|n| self.exists.get(&n).cloned());
@@ -340,7 +342,7 @@ impl Stage {
     fn event(
         &mut self,
         subject: Name,
-        what: What,
+        what: EventKind,
         stamp: Stamp,
         sandbox: Option<Report>,
         containers: Vec<Report>,
@@ -349,16 +351,16 @@ impl Stage {
         if !self.subscribed {
             return;
         }
-        let wall = self.rig.wall().as_nanos();
+        let wall = self.harness.wall().as_nanos();
         let arrival = Arrival {
             event: RuntimeEvent {
                 id: subject.id(),
                 event: match what {
-                    What::Created => EventType::Created,
-                    What::Started => EventType::Started,
-                    What::Stopped => EventType::Stopped,
-                    What::Deleted => EventType::Deleted,
-                    What::Other => EventType::Other(7),
+                    EventKind::Created => EventType::Created,
+                    EventKind::Started => EventType::Started,
+                    EventKind::Stopped => EventType::Stopped,
+                    EventKind::Deleted => EventType::Deleted,
+                    EventKind::Other => EventType::Other(7),
                 },
                 created_at: match stamp {
                     Stamp::Now => wall,
@@ -368,10 +370,10 @@ impl Stage {
                 sandbox,
                 containers,
             },
-            arrived: self.rig.now(),
-            wall: self.rig.wall(),
+            arrived: self.harness.now(),
+            wall: self.harness.wall(),
         };
-        self.rig
+        self.harness
             .input(|m, now| m.handle_event(now, arrival.clone()));
     }
 
@@ -380,9 +382,9 @@ impl Stage {
             return;
         }
         self.subscribed = true;
-        let (at, wall) = (self.rig.now(), self.rig.wall());
+        let (at, wall) = (self.harness.now(), self.harness.wall());
         let change = StreamChange::Subscribed { at, wall };
-        self.rig
+        self.harness
             .input(|m, now| m.handle_stream(now, change.clone()));
     }
 
@@ -391,62 +393,62 @@ impl Stage {
             return;
         }
         self.subscribed = false;
-        let at = self.rig.now();
+        let at = self.harness.now();
         let why = if never_offered {
             StreamEnd::NeverOffered
         } else {
             StreamEnd::Ended(None)
         };
-        let retry_at = at.after(span(retry));
+        let retry_at = at.after(duration(retry));
         let change = StreamChange::Ended { at, why, retry_at };
-        self.rig
+        self.harness
             .input(|m, now| m.handle_stream(now, change.clone()));
     }
 
     fn pass(&mut self, pause: Pause) {
-        let time = span(pause).min(LONGEST.saturating_sub(self.passed));
+        let time = duration(pause).min(LONGEST.saturating_sub(self.passed));
         self.passed += time;
-        self.rig.pass(time);
+        self.harness.pass(time);
     }
 
     fn answer(&mut self, which: u8, answer: &Answer, late: bool) {
-        if self.rig.reads.is_empty() {
+        if self.harness.reads.is_empty() {
             return;
         }
-        let which = usize::from(which) % self.rig.reads.len();
-        let Some(asked) = self.rig.reads.remove(which) else {
+        let which = usize::from(which) % self.harness.reads.len();
+        let Some(asked) = self.harness.reads.remove(which) else {
             return;
         };
         let exists = match answer {
             Answer::True => self.all(),
-            Answer::Wrong(seen) => once_each(seen),
-            Answer::Partial(seen) => once_each(seen),
+            Answer::Wrong(seen) => unique(seen),
+            Answer::Partial(seen) => unique(seen),
             Answer::Failed => Vec::new(),
         };
         let error = match answer {
             Answer::True | Answer::Wrong(_) => None,
             Answer::Partial(_) | Answer::Failed => Some(failure()),
         };
-        let rig = &mut self.rig;
-        let began = |at| if late { rig.now() } else { at };
+        let harness = &mut self.harness;
+        let began = |at| if late { harness.now() } else { at };
         match asked {
             Asked::List(ticket, at) => {
-                let rows = exists.into_iter().map(as_a_row).collect();
+                let rows = exists.into_iter().map(list_row).collect();
                 let (began, rows) = (began(at), error.map_or(Ok(rows), Err));
-                rig.list(ticket, began, rows);
+                harness.list(ticket, began, rows);
             }
             Asked::Inspect(ticket, at, uid, held) => {
                 let began = began(at);
                 let answer = inspect(&exists, &uid, &held);
-                rig.inspection(ticket, began, answer, error);
+                harness.inspection(ticket, began, answer, error);
             }
             Asked::Read(ticket, at, id) => {
                 let began = began(at);
                 let found = exists.into_iter().find(|r| r.id == id);
                 let report = found.ok_or_else(|| error.unwrap_or_else(not_found));
-                rig.reading(ticket, began, report);
+                harness.status_read(ticket, began, report);
             }
-            Asked::Version(ticket) => rig.version(ticket, error.map_or(Ok(()), Err)),
+            Asked::Version(ticket) => harness.version(ticket, error.map_or(Ok(()), Err)),
         }
     }
 
@@ -456,21 +458,22 @@ impl Stage {
                 *t == ticket
             }
         };
-        if self.rig.reads.iter().any(waits) {
+        if self.harness.reads.iter().any(waits) {
             return;
         }
-        let now = self.rig.now();
+        let now = self.harness.now();
         if list {
-            self.rig.list(ticket, now, Ok(Vec::new()));
+            self.harness.list(ticket, now, Ok(Vec::new()));
         } else {
-            self.rig.inspection(ticket, now, PodRead::new(&[]), None);
+            self.harness
+                .inspection(ticket, now, PodRead::new(&[]), None);
         }
     }
 
     // --- the consumers ---
 
     fn ask(&mut self, operation: &Operation) {
-        let now = self.rig.now();
+        let now = self.harness.now();
         self.waiters += 1;
         let waiter = WaiterId::new(self.waiters);
         match *operation {
@@ -482,45 +485,45 @@ impl Stage {
                 } else {
                     now.after(by)
                 };
-                self.rig.witness.asked(waiter, &uid, after, now);
-                self.rig.act(|m, now| m.wait(now, waiter, &uid, after));
+                self.harness.checks.asked(waiter, &uid, after, now);
+                self.harness.act(|m, now| m.wait(now, waiter, &uid, after));
             }
             Operation::Relist(number) => {
                 let uid = pod(number.0);
-                self.rig.witness.asked(waiter, &uid, now, now);
-                self.rig.act(|m, now| m.relist(now, waiter, &uid));
+                self.harness.checks.asked(waiter, &uid, now, now);
+                self.harness.act(|m, now| m.relist(now, waiter, &uid));
             }
             Operation::Reinspect(number) => {
                 let uid = pod(number.0);
-                self.rig.witness.asked(waiter, &uid, now, now);
-                self.rig.act(|m, now| m.reinspect(now, waiter, &uid));
+                self.harness.checks.asked(waiter, &uid, now, now);
+                self.harness.act(|m, now| m.reinspect(now, waiter, &uid));
             }
             Operation::RelistNow => {
-                self.rig.witness.listens(waiter);
-                self.rig.input(|m, now| m.relist_now(now, waiter));
+                self.harness.checks.list_waiter_added(waiter);
+                self.harness.input(|m, now| m.relist_now(now, waiter));
             }
             Operation::Cancel(which) => {
                 let waiter = WaiterId::new(which.into());
-                self.rig.witness.cancelled(waiter);
-                self.rig.input(|m, _| m.cancel(waiter));
+                self.harness.checks.cancelled(waiter);
+                self.harness.input(|m, _| m.cancel(waiter));
             }
-            Operation::Acknowledge(name) => self.rig.input(|m, _| m.acknowledge(&name.id())),
+            Operation::Acknowledge(name) => self.harness.input(|m, _| m.acknowledge(&name.id())),
             _ => {}
         }
     }
 
     // --- the end ---
 
-    fn come_to_rest(&mut self) {
-        self.rig.input(|m, now| m.handle_backlog(now, false));
-        // UNKNOWN is a fault, too: it supports no position against which anything were decided.
+    fn check_convergence(&mut self) {
+        self.harness.input(|m, now| m.handle_backlog(now, false));
+        // UNKNOWN is a fault, too: it cannot contradict a state.
         for report in self.exists.values_mut() {
             if report.shown == ReportedState::Unknown {
                 report.shown = ReportedState::Exited;
             }
         }
         let exists = self.all();
-        self.rig.settle(&exists, REST);
+        self.harness.settle(&exists, REST);
         let real: BTreeMap<Id, (PodUid, Option<State>)> = self
             .exists
             .iter()
@@ -533,7 +536,11 @@ impl Stage {
                 (name.id(), (name.pod(), state))
             })
             .collect();
-        assert_eq!(self.rig.witness.shown(), real, "the cache is not the truth");
+        assert_eq!(
+            self.harness.checks.shown(),
+            real,
+            "the cache is not the oracle"
+        );
     }
 
     fn all(&self) -> Vec<Report> {
@@ -541,8 +548,8 @@ impl Stage {
     }
 }
 
-/// A container's row names its sandbox, whatever else is left out.
-fn as_a_row(mut report: Report) -> Report {
+/// A container's row always names its sandbox.
+fn list_row(mut report: Report) -> Report {
     if report.identity.kind == Kind::Container {
         let name = report.id.as_str().trim_start_matches('i').parse().map(Name);
         report.identity.sandbox = name.ok().map(|name| name.sandbox().id());
@@ -550,13 +557,13 @@ fn as_a_row(mut report: Report) -> Report {
     report
 }
 
-/// No runtime shows one id twice in one list.
-fn once_each(seen: &[Option<Seen>]) -> Vec<Report> {
+/// A list shows an id at most once.
+fn unique(seen: &[Option<Seen>]) -> Vec<Report> {
     let by_name: BTreeMap<Name, Seen> = seen.iter().flatten().map(|s| (s.name, *s)).collect();
     by_name.into_values().map(Seen::report).collect()
 }
 
-fn span(pause: Pause) -> Duration {
+fn duration(pause: Pause) -> Duration {
     match pause {
         Pause::Millis(n) => MS * u32::from(n),
         Pause::Tenths(n) => 100 * MS * u32::from(n),

@@ -1,6 +1,6 @@
-//! Replays the seeds of the fuzzers and what once broke something, through the same functions.
+//! Runs the fuzz targets on their seeds and on past failures.
 //!
-//! `PLEG_BLESS=1` writes the seeds of `event_bytes` and `list_bytes` anew.
+//! `PLEG_BLESS=1` writes the seeds of `event_bytes` and `list_bytes`.
 
 #![allow(missing_docs, clippy::expect_used, clippy::panic, reason = "tests")]
 
@@ -43,9 +43,9 @@ fn replay(target: &str, run: fn(&[u8])) {
     }
 }
 
-/// The seeds in the tree are those that `seeds.rs` makes.
+/// The committed seeds are those that `seeds.rs` generates.
 #[cfg(feature = "bytes")]
-fn up_to_date(target: &str, made: Vec<(&str, Vec<u8>)>) {
+fn seeds_are_current(target: &str, made: Vec<(&str, Vec<u8>)>) {
     let made: BTreeMap<String, Vec<u8>> = made
         .into_iter()
         .map(|(name, bytes)| (name.to_owned(), bytes))
@@ -63,35 +63,29 @@ fn up_to_date(target: &str, made: Vec<(&str, Vec<u8>)>) {
 
 #[test]
 #[cfg(feature = "bytes")]
-fn events() {
-    up_to_date("event_bytes", seeds::events());
+fn event_seeds_pass() {
+    seeds_are_current("event_bytes", seeds::events());
     replay("event_bytes", pleg_fuzz::event_bytes);
 }
 
 #[test]
 #[cfg(feature = "bytes")]
-fn lists() {
-    up_to_date("list_bytes", seeds::lists());
+fn list_seeds_pass() {
+    seeds_are_current("list_bytes", seeds::lists());
     replay("list_bytes", pleg_fuzz::list_bytes);
 }
 
 #[test]
-fn operations() {
+fn operation_seeds_pass() {
     replay("operations", pleg_fuzz::operations);
 }
 
-/// Any bytes are operations: many rows of them, of any length (`PLEG_FUZZ_ROWS=n` for more).
+/// Random bytes as operations (`PLEG_FUZZ_ROWS=n` for more).
 #[test]
-fn operations_by_chance() {
-    let mut state = 1_u64;
+fn random_operations_pass() {
+    let mut rng = oorandom::Rand64::new(1);
     for n in 0..number("PLEG_FUZZ_ROWS").unwrap_or(1500) {
-        let next = || {
-            // Xorshift: what matters is that it is the same on every run.
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state.to_le_bytes()
-        };
+        let next = || rng.rand_u64().to_le_bytes();
         let bytes: Vec<u8> = std::iter::repeat_with(next)
             .take(4 + n % 150)
             .flatten()

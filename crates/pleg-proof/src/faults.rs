@@ -1,4 +1,4 @@
-//! What can go wrong, each kind with a name, so that it can be counted and left out.
+//! Kinds of faults, named so that they can be counted and disabled.
 
 macro_rules! named {
     ($(#[$outer:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal,)* }) => {
@@ -9,19 +9,19 @@ macro_rules! named {
         }
 
         impl $name {
-            /// All of them, in order.
+            /// All variants, in order.
             pub const ALL: &'static [Self] = &[$(Self::$variant),*];
-            /// How many there are.
+            /// The number of variants.
             pub const COUNT: usize = Self::ALL.len();
 
-            /// A short name.
+            /// The short name.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $text,)*
                 }
             }
 
-            /// The one of that name.
+            /// The variant with that name.
             pub fn named(name: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|one| one.name() == name)
             }
@@ -32,17 +32,17 @@ macro_rules! named {
 pub(crate) use named;
 
 named! {
-    /// A kind of fault. How often it comes is said in percent of its occasions.
+    /// A kind of fault. Its probability is given in percent of its opportunities.
     Fault {
         // --- per event ---
         /// Seconds late.
         Late = "late",
-        /// Overtaken by what happened right after it.
-        Swapped = "swapped",
+        /// Delivered after the next event.
+        Reordered = "reordered",
         /// Never delivered.
         Dropped = "dropped",
         /// Delivered twice.
-        Doubled = "doubled",
+        Duplicated = "duplicated",
         /// The statuses were read long before the event was stamped.
         Stale = "stale",
         /// No sandbox status.
@@ -51,18 +51,18 @@ named! {
         NilStatuses = "nil-statuses",
         /// One element of the statuses is empty (CRI-O 1.31 to 1.34).
         EmptyElement = "empty-element",
-        /// A stamp that is none.
-        AbsurdStamp = "absurd-stamp",
+        /// An invalid timestamp.
+        InvalidTimestamp = "invalid-timestamp",
         /// A status without metadata or labels.
-        Nameless = "nameless",
+        MissingMetadata = "missing-metadata",
         /// A status that says UNKNOWN.
         UnknownInEvent = "unknown-in-event",
-        /// An event type that this contract does not know.
-        StrangeType = "strange-type",
+        /// An unknown event type.
+        UnknownEventType = "unknown-event-type",
         // --- per read ---
         /// A list fails at once.
         ListFails = "list-fails",
-        /// A list was read, and its answer is lost on its way to the writer.
+        /// The answer of a list is lost before it reaches the writer.
         ListLost = "list-lost",
         /// A list does not answer before its deadline.
         ListHangs = "list-hangs",
@@ -73,88 +73,88 @@ named! {
         /// An inspection does not answer before its deadline.
         InspectionHangs = "inspection-hangs",
         /// The read of a single status fails.
-        ReadingFails = "reading-fails",
+        StatusReadFails = "status-read-fails",
         /// A read takes seconds.
         SlowRead = "slow-read",
         /// A row or status of a read says UNKNOWN.
         UnknownInRead = "unknown-in-read",
         /// A list still shows a sandbox after its DELETED (containerd 2).
-        Lingers = "lingers",
+        ListedAfterRemoval = "listed-after-removal",
         /// A status call says NotFound for an id that the list of the same read shows.
         StatusNotFound = "status-not-found",
         /// The status call of one id of an inspection fails, or is not answered in time.
         StatusFails = "status-fails",
         // --- per operation of the node ---
-        /// An event of something that did not happen.
-        Lie = "lie",
+        /// An event about something that did not happen.
+        FalseEvent = "false-event",
         /// The wall clock steps.
         ClockStep = "clock-step",
-        /// The stream breaks; the runtime does not notice before it sends.
-        Cut = "cut",
+        /// The stream breaks; the runtime notices when it sends next.
+        Disconnect = "disconnect",
         // --- per event at the reader ---
-        /// The writer has something else to do for a while.
+        /// The writer is busy for a while.
         BusyWriter = "busy-writer",
         // --- per second ---
-        /// The runtime goes away and comes back; what ended meanwhile is told by nobody.
+        /// The runtime restarts; exits during the restart cause no events.
         Restart = "restart",
-        /// The call stands and nothing ever comes.
+        /// The stream stays open and delivers nothing.
         SilentStream = "silent-stream",
-        /// Another subscriber takes its share (containerd 1.7).
-        Rival = "rival",
+        /// Another subscriber takes a share of the events (containerd 1.7).
+        SecondSubscriber = "second-subscriber",
         /// One pod's calls hang for a while.
         HungPod = "hung-pod",
         /// All pods' calls hang for a while.
-        HungPods = "hung-pods",
+        AllPodsHung = "all-pods-hung",
         /// All lists hang or fail for a while.
         ListOutage = "list-outage",
-        /// A great deal happens at once.
-        Storm = "storm",
-        /// The runtime goes away for up to a minute.
+        /// Many operations happen at once.
+        Burst = "burst",
+        /// The runtime is down for up to a minute.
         Outage = "outage",
         /// The status calls of an id say NotFound for a while, though lists show it.
         StatusHidden = "status-hidden",
-        // --- per question ---
-        /// Whoever waits gives up.
-        GivesUp = "gives-up",
+        // --- per request ---
+        /// A waiter is cancelled.
+        WaiterCancels = "waiter-cancels",
         // --- per operation of a worker ---
-        /// An operation fails at once, and nothing is done.
+        /// An operation fails at once without effect.
         OperationFails = "operation-fails",
-        /// An operation takes effect, and its reply is lost.
+        /// An operation takes effect and its reply is lost.
         ReplyLost = "reply-lost",
-        /// An operation takes effect after the worker has given it up.
+        /// An operation takes effect after the worker has given up.
         EffectLate = "effect-late",
-        // --- what follows from the above ---
+        // --- consequences of the above ---
         /// A dead subscriber took the event.
-        EatenByTheDead = "eaten-by-the-dead",
-        /// A rival took the event.
-        Stolen = "stolen",
-        /// Nobody listened, and this runtime holds nothing.
-        ToldToNobody = "told-to-nobody",
-        /// The runtime's own queue was full: the newest is dropped.
+        TakenByDeadSubscriber = "taken-by-dead-subscriber",
+        /// A second subscriber took the event.
+        TakenBySecondSubscriber = "taken-by-second-subscriber",
+        /// There is no subscriber and this runtime holds no events.
+        SentWithoutSubscriber = "sent-without-subscriber",
+        /// The runtime's own queue is full and drops the newest event.
         QueueFull = "queue-full",
-        /// What was held for more than 5 minutes is discarded.
-        HeldTooLong = "held-too-long",
-        /// What was told while nobody listened comes now.
+        /// A held event expires after 5 minutes.
+        BufferedTooLong = "buffered-too-long",
+        /// A held event is delivered to a new subscriber.
         Replayed = "replayed",
         /// It happened while the runtime was down.
-        Untold = "untold",
-        /// The runtime cannot restore it, and it is gone without a word.
-        Vanished = "vanished",
+        WhileRuntimeDown = "while-runtime-down",
+        /// The runtime cannot restore a sandbox and sends no event.
+        SandboxLost = "sandbox-lost",
         /// The runtime restarted before an operation took effect.
-        OperationCut = "operation-cut",
+        OperationAborted = "operation-aborted",
         /// The runtime restarted after an operation took effect and before it returned.
-        ReplyCut = "reply-cut",
+        ReplyAborted = "reply-aborted",
         /// The runtime could not start the container.
         StartError = "start-error",
         /// The reason of an exit changed after its event.
         LateOom = "late-oom",
-        /// The runtime refuses while it starts.
+        /// The runtime refuses calls while it starts.
         NotInitialized = "not-initialized",
-        /// A connection that is accepted and silent, while the runtime starts.
+        /// The runtime accepts connections and does not answer while it starts.
         SilentSocket = "silent-socket",
-        /// The runtime does not know the call.
+        /// The runtime does not implement the call.
         Unimplemented = "unimplemented",
-        /// The runtime ends the stream at once, in good order.
+        /// The runtime ends the stream at once without an error.
         Disabled = "disabled",
     }
 }

@@ -1,16 +1,16 @@
-//! What a seed decides: which runtime, how many pods, which weather, for how long. A plan can be
-//! made smaller, one thing at a time, to find out what a broken law needs.
+//! The configuration of a world, derived from a seed. `smaller` reduces it step by step to find what
+//! a violation needs.
 
 use std::fmt;
 
-use crate::dice::Dice;
+use crate::fault_profile::{FaultProfile, MS, RuntimeKind};
 use crate::faults::{Fault, named};
-use crate::weather::{Flavor, MS, Weather};
+use crate::rng::Rng;
 
 named! {
-    /// Who operates the pods.
-    Kubelet {
-        /// Nobody: things happen to them, and consumers only ask.
+    /// Whether and how pod workers operate the pods.
+    KubeletMode {
+        /// Random operations change the pods, and consumers only query.
         Off = "off",
         /// Pod workers that ask for a status newer than their last change.
         On = "on",
@@ -20,15 +20,15 @@ named! {
     }
 }
 
-impl Kubelet {
+impl KubeletMode {
     /// Whether there are pod workers.
-    pub const fn acts(self) -> bool {
+    pub const fn has_workers(self) -> bool {
         !matches!(self, Self::Off)
     }
 }
 
-/// The faults that come only where pod workers operate the pods.
-const ACTING: [(Fault, [u8; 5]); 7] = [
+/// Faults that occur only with pod workers.
+const WORKER_FAULTS: [(Fault, [u8; 5]); 7] = [
     (Fault::OperationFails, [0, 0, 0, 2, 8]),
     (Fault::ReplyLost, [0, 0, 0, 2, 8]),
     (Fault::EffectLate, [0, 0, 0, 2, 8]),
@@ -38,156 +38,162 @@ const ACTING: [(Fault, [u8; 5]); 7] = [
     (Fault::Outage, [0, 0, 0, 1, 2]),
 ];
 
-/// One world, before it begins.
+/// The configuration of one world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     pub seed: u64,
-    pub flavor: Flavor,
-    pub weather: Weather,
+    pub runtime: RuntimeKind,
+    pub fault_profile: FaultProfile,
     pub pods: usize,
-    /// How long the node is at work in this weather, in seconds.
-    pub trouble: u64,
-    /// How long it goes on in fair weather after that.
-    pub calm: u64,
-    /// The longest pause between two operations of the node, in milliseconds; most are shorter.
+    /// How long the workload runs with faults, in seconds.
+    pub fault_secs: u64,
+    /// How long it continues without faults, in seconds.
+    pub calm_secs: u64,
+    /// The longest pause between two node operations, in milliseconds; most are shorter.
     pub pause: u64,
-    /// The longest pause between two questions of consumers; none if there are no consumers.
-    pub questions: Option<u64>,
-    /// One inspection at a time, and this many overdue.
+    /// The longest pause between two consumer requests; none without consumers.
+    pub request_pause: Option<u64>,
+    /// One inspection slot, and this many overdue inspections.
     pub one_slot: Option<usize>,
-    /// How many tombstones there may be.
+    /// The maximum number of tombstones.
     pub tombstones: usize,
-    /// How many arrivals wait for the writer unjoined, and of how many ids.
+    /// The capacity of the backlog: arrivals kept unjoined, and ids.
     pub backlog: (usize, usize),
-    /// The runtime's own queue.
+    /// The capacity of the runtime's own queue.
     pub queue: usize,
-    /// The longest period of the full list, and after how long without one the node is not ready.
-    pub patience: (u64, u64),
-    pub kubelet: Kubelet,
+    /// The longest relist period, and the unready threshold, in seconds.
+    pub list_limits: (u64, u64),
+    pub kubelet: KubeletMode,
 }
 
 impl Plan {
-    /// What that seed decides. Most worlds are small: small worlds find bugs. One in 64 is a node
-    /// of 110 pods. In half of the others pod workers operate the pods.
-    pub fn of(seed: u64) -> Self {
-        let mut plan = Self::watched(seed);
-        let acts = plan.pods <= 30 && Dice::new(seed ^ 0xACE).percent(50);
-        if !acts {
+    /// The configuration of that seed. Most worlds are small, which finds bugs soonest. One in 64 has
+    /// 110 pods. Half of the others have pod workers.
+    pub fn from_seed(seed: u64) -> Self {
+        let mut plan = Self::without_workers(seed);
+        let has_workers = plan.pods <= 30 && Rng::new(seed ^ 0xACE).percent(50);
+        if !has_workers {
             return plan;
         }
-        // There is more to do in a second for workers than for those who watch, and workers ask most
-        // of the questions.
+        // Workers do more in a second, and most requests come from them.
         if plan.pods > 4 {
-            (plan.pods, plan.trouble) = (plan.pods.min(12), 20);
+            (plan.pods, plan.fault_secs) = (plan.pods.min(12), 20);
         }
-        plan.questions = plan.questions.map(|pause| 4 * pause);
-        let each_run = Dice::new(seed ^ 0xDEED).percent(20);
-        let kubelet = [Kubelet::On, Kubelet::EachRun][usize::from(each_run)];
+        plan.request_pause = plan.request_pause.map(|pause| 4 * pause);
+        let each_run = Rng::new(seed ^ 0xDEED).percent(20);
+        let kubelet = [KubeletMode::On, KubeletMode::EachRun][usize::from(each_run)];
         plan.with_kubelet(kubelet)
     }
 
-    /// The same world with or without pod workers. Lies are left out beside them: an event that
-    /// tells of an end that did not happen is to be believed (invariant 2), and so acted on.
+    /// The same world with or without pod workers. With workers there are no false events: the
+    /// reconciler must believe a false exit (invariant 2), so a worker would act on it.
     #[must_use]
-    pub fn with_kubelet(mut self, kubelet: Kubelet) -> Self {
+    pub fn with_kubelet(mut self, kubelet: KubeletMode) -> Self {
         if kubelet == self.kubelet {
             return self;
         }
-        let mut weather = self.weather;
-        if kubelet.acts() {
-            weather = weather.with(0, &[Fault::Lie]);
-            let mut dice = Dice::new(self.seed ^ 0xFACE);
-            for (fault, percent) in ACTING {
-                weather = weather.with(dice.pick(&percent), &[fault]);
+        let mut fault_profile = self.fault_profile;
+        if kubelet.has_workers() {
+            fault_profile = fault_profile.with(0, &[Fault::FalseEvent]);
+            let mut rng = Rng::new(self.seed ^ 0xFACE);
+            for (fault, percent) in WORKER_FAULTS {
+                fault_profile = fault_profile.with(rng.pick(&percent), &[fault]);
             }
         } else {
-            let lies = Self::watched(self.seed).weather.percent(Fault::Lie) as u8;
-            weather = weather
-                .with(0, &ACTING.map(|(fault, _)| fault))
-                .with(lies, &[Fault::Lie]);
+            let false_events = Self::without_workers(self.seed)
+                .fault_profile
+                .percent(Fault::FalseEvent) as u8;
+            fault_profile = fault_profile
+                .with(0, &WORKER_FAULTS.map(|(fault, _)| fault))
+                .with(false_events, &[Fault::FalseEvent]);
         }
-        (self.weather, self.kubelet) = (weather, kubelet);
+        (self.fault_profile, self.kubelet) = (fault_profile, kubelet);
         self
     }
 
-    /// A world of that seed in which things happen to the pods and consumers only ask.
-    fn watched(seed: u64) -> Self {
-        let mut dice = Dice::new(seed ^ 0xABCD);
-        let flavor = match dice.below(20) {
-            0..=5 => Flavor::Containerd17,
-            6..=10 => Flavor::Containerd2,
-            11..=16 => Flavor::Crio,
-            17 => Flavor::CrioDisabled,
-            18 => Flavor::Unimplemented,
-            _ => Flavor::Polled,
+    /// The world of that seed without pod workers.
+    fn without_workers(seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ 0xABCD);
+        let runtime = match rng.below(20) {
+            0..=5 => RuntimeKind::Containerd17,
+            6..=10 => RuntimeKind::Containerd2,
+            11..=16 => RuntimeKind::Crio,
+            17 => RuntimeKind::CrioDisabled,
+            18 => RuntimeKind::Unimplemented,
+            _ => RuntimeKind::Polled,
         };
-        let (pods, trouble, pause) = match dice.below(64) {
+        let (pods, fault_secs, pause) = match rng.below(64) {
             0 => (110, 120, 185),
-            1..=6 => (dice.between(5, 30) as usize, 60, 300),
-            _ => (dice.between(1, 4) as usize, 20, 400),
+            1..=6 => (rng.between(5, 30) as usize, 60, 300),
+            _ => (rng.between(1, 4) as usize, 20, 400),
         };
-        let weather = Weather::of(&mut dice, flavor);
+        let fault_profile = FaultProfile::random(&mut rng, runtime);
         let small = pods <= 4;
-        // Nothing is told of what was removed a while ago: a tombstone may go before its time.
-        let old_news = [
+        // No report is older than its read, so tombstones may be dropped early.
+        let stale_events = [
             Fault::Late,
-            Fault::Lingers,
-            Fault::Swapped,
+            Fault::ListedAfterRemoval,
+            Fault::Reordered,
             Fault::Stale,
-            Fault::Doubled,
+            Fault::Duplicated,
         ];
-        let no_old_news = old_news.iter().all(|&fault| weather.percent(fault) == 0);
-        let few = small && dice.percent(10) && no_old_news;
+        let no_stale_events = stale_events
+            .iter()
+            .all(|&fault| fault_profile.percent(fault) == 0);
+        let few = small && rng.percent(10) && no_stale_events;
         let tombstones = if few { 12 } else { 100_000 };
-        let questions = if small { 1500 } else { 400 };
+        let request_pause = if small { 1500 } else { 400 };
         Self {
             seed,
-            flavor,
-            weather,
+            runtime,
+            fault_profile,
             pods,
-            trouble,
-            calm: if dice.percent(25) { trouble } else { 0 },
+            fault_secs,
+            calm_secs: if rng.percent(25) { fault_secs } else { 0 },
             pause,
-            questions: Some(questions),
-            one_slot: (small && dice.percent(30)).then(|| dice.between(1, 2) as usize),
+            request_pause: Some(request_pause),
+            one_slot: (small && rng.percent(30)).then(|| rng.between(1, 2) as usize),
             tombstones,
-            backlog: match dice.below(8) {
+            backlog: match rng.below(8) {
                 0 => (1024, 100_000),
                 1 if small => (1, 4),
                 _ => (2, 1000),
             },
-            queue: if dice.percent(50) { 1000 } else { 6 },
-            patience: if dice.percent(15) { (8, 10) } else { (60, 180) },
-            kubelet: Kubelet::Off,
+            queue: if rng.percent(50) { 1000 } else { 6 },
+            list_limits: if rng.percent(15) { (8, 10) } else { (60, 180) },
+            kubelet: KubeletMode::Off,
         }
     }
 
-    /// A whole node at work: 110 pods and 10 events a second, on a runtime that the seed decides;
-    /// for the first of ten minutes in a weather that the seed decides. The rate is measured on
-    /// these.
+    /// A full node: 110 pods and 10 events a second for ten minutes, the first of them with faults.
+    /// Used to measure throughput.
     pub fn node(seed: u64) -> Self {
-        let streaming = [Flavor::Containerd17, Flavor::Containerd2, Flavor::Crio];
-        let mut dice = Dice::new(seed ^ 0xDCBA);
-        let flavor = dice.pick(&streaming);
+        let streaming = [
+            RuntimeKind::Containerd17,
+            RuntimeKind::Containerd2,
+            RuntimeKind::Crio,
+        ];
+        let mut rng = Rng::new(seed ^ 0xDCBA);
+        let runtime = rng.pick(&streaming);
         Self {
-            flavor,
-            weather: Weather::of(&mut dice, flavor),
+            runtime,
+            fault_profile: FaultProfile::random(&mut rng, runtime),
             pods: 110,
-            trouble: 60,
-            calm: 540,
+            fault_secs: 60,
+            calm_secs: 540,
             pause: 155,
-            questions: Some(400),
+            request_pause: Some(400),
             one_slot: None,
             tombstones: 100_000,
             backlog: (1024, 100_000),
             queue: 1000,
-            patience: (60, 180),
-            kubelet: Kubelet::Off,
-            ..Self::of(seed)
+            list_limits: (60, 180),
+            kubelet: KubeletMode::Off,
+            ..Self::from_seed(seed)
         }
     }
 
-    /// Plans that are a little smaller than this one, the greatest steps first.
+    /// Slightly smaller configurations, largest reduction first.
     pub fn smaller(&self) -> Vec<Self> {
         let mut out = Vec::new();
         let mut with = |change: &dyn Fn(&mut Self)| {
@@ -198,177 +204,189 @@ impl Plan {
             }
         };
         with(&|p| p.pods = 1.max(p.pods / 4));
-        with(&|p| p.calm = 0);
-        with(&|p| p.trouble = 1.max(p.trouble / 4));
-        for fault in self.weather.faults() {
-            with(&|p| p.weather = p.weather.clone().with(0, &[fault]));
+        with(&|p| p.calm_secs = 0);
+        with(&|p| p.fault_secs = 1.max(p.fault_secs / 4));
+        for fault in self.fault_profile.faults() {
+            with(&|p| p.fault_profile = p.fault_profile.clone().with(0, &[fault]));
         }
-        with(&|p| p.kubelet = Kubelet::Off);
-        with(&|p| p.kubelet = p.kubelet.min(Kubelet::On));
-        with(&|p| p.questions = None);
+        with(&|p| p.kubelet = KubeletMode::Off);
+        with(&|p| p.kubelet = p.kubelet.min(KubeletMode::On));
+        with(&|p| p.request_pause = None);
         with(&|p| p.one_slot = None);
         with(&|p| p.tombstones = 100_000);
         with(&|p| p.backlog = (1024, 100_000));
         with(&|p| p.queue = 1000);
-        with(&|p| p.patience = (60, 180));
-        with(&|p| p.weather.delay = 0..=3);
+        with(&|p| p.list_limits = (60, 180));
+        with(&|p| p.fault_profile.delay = 0..=3);
         with(&|p| p.pods -= usize::from(p.pods > 1));
-        with(&|p| p.trouble -= u64::from(p.trouble > 1));
+        with(&|p| p.fault_secs -= u64::from(p.fault_secs > 1));
         out
     }
 
-    /// A pause between two operations.
-    pub(crate) fn pause(&self, dice: &mut Dice) -> u64 {
-        let longest = if dice.percent(20) { 7 } else { 1 } * self.pause;
-        dice.between(0, longest) * MS
+    /// A random pause between two operations.
+    pub(crate) fn pause(&self, rng: &mut Rng) -> u64 {
+        let longest = if rng.percent(20) { 7 } else { 1 } * self.pause;
+        rng.between(0, longest) * MS
     }
 }
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (pods, trouble) = (self.pods, self.trouble);
-        let (seed, flavor) = (self.seed, self.flavor.name());
-        write!(f, "seed {seed}: {flavor}, {pods} pods, {trouble} s of ")?;
-        write!(f, "{} weather (", self.weather.name)?;
-        for (n, fault) in self.weather.faults().enumerate() {
+        let (pods, fault_secs) = (self.pods, self.fault_secs);
+        let (seed, runtime) = (self.seed, self.runtime.name());
+        write!(
+            f,
+            "seed {seed}: {runtime}, {pods} pods, {fault_secs} s with "
+        )?;
+        write!(f, "{} (", self.fault_profile.name)?;
+        for (n, fault) in self.fault_profile.faults().enumerate() {
             let comma = if n > 0 { ", " } else { "" };
             write!(
                 f,
                 "{comma}{} {}%",
                 fault.name(),
-                self.weather.percent(fault)
+                self.fault_profile.percent(fault)
             )?;
         }
         write!(f, ")")?;
-        if self.calm > 0 {
-            write!(f, ", {} s of calm", self.calm)?;
+        if self.calm_secs > 0 {
+            write!(f, ", {} s without faults", self.calm_secs)?;
         }
-        if self.questions.is_none() {
-            write!(f, ", no questions")?;
+        if self.request_pause.is_none() {
+            write!(f, ", no requests")?;
         }
-        if self.kubelet.acts() {
+        if self.kubelet.has_workers() {
             write!(f, ", kubelet {}", self.kubelet.name())?;
         }
         if let Some(overdue) = self.one_slot {
             write!(f, ", one slot and {overdue} overdue")?;
         }
         let (tombstones, backlog) = (self.tombstones, self.backlog);
-        let (queue, patience) = (self.queue, self.patience);
+        let (queue, list_limits) = (self.queue, self.list_limits);
         write!(
             f,
-            ", {tombstones} tombstones, backlog {backlog:?}, queue {queue}, patience {patience:?} s"
+            ", {tombstones} tombstones, backlog {backlog:?}, queue {queue}, relist limits {list_limits:?} s"
         )
     }
 }
 
-/// Changes to what a seed decides, as a replay is told them: `pods=1,trouble=3,without=cut`.
+/// Applies changes such as `pods=1,fault-secs=3,without=disconnect`.
 ///
 /// # Errors
-/// What is not understood.
+/// The change that is not understood.
 pub fn change(plan: &mut Plan, changes: &str) -> Result<(), String> {
     for change in changes.split(',').filter(|c| !c.is_empty()) {
         let (what, how) = change.split_once('=').unwrap_or((change, ""));
         let number = || {
             let number = how.parse::<u64>();
-            number.map_err(|_| format!("{change}: a number is needed"))
+            number.map_err(|_| format!("{change}: expected a number"))
         };
         match what {
             "pods" => plan.pods = number()?.max(1) as usize,
-            "trouble" => plan.trouble = number()?,
-            "calm" => plan.calm = number()?,
+            "fault-secs" => plan.fault_secs = number()?,
+            "calm-secs" => plan.calm_secs = number()?,
             "pause" => plan.pause = number()?,
-            "delay" => plan.weather.delay = 0..=number()?,
-            "questions" => plan.questions = Some(number()?).filter(|&n| n > 0),
+            "delay" => plan.fault_profile.delay = 0..=number()?,
+            "request-pause" => plan.request_pause = Some(number()?).filter(|&n| n > 0),
             "slots" => plan.one_slot = Some(number()? as usize).filter(|&n| n > 0),
             "tombstones" => plan.tombstones = number()?.max(1) as usize,
-            "plain" => plan.backlog.0 = number()? as usize,
+            "unjoined" => plan.backlog.0 = number()? as usize,
             "ids" => plan.backlog.1 = number()? as usize,
             "queue" => plan.queue = number()? as usize,
-            "patience" => plan.patience = (number()?, number()? * 3),
+            "relist-period" => plan.list_limits = (number()?, number()? * 3),
             "kubelet" => {
-                let kubelet = Kubelet::named(how).ok_or(format!("{how}: off, on or each-run"))?;
+                let kubelet =
+                    KubeletMode::named(how).ok_or(format!("{how}: off, on or each-run"))?;
                 *plan = plan.clone().with_kubelet(kubelet);
             }
             "without" if how == "all" => {
-                plan.weather = plan.weather.clone().with(0, Fault::ALL);
+                plan.fault_profile = plan.fault_profile.clone().with(0, Fault::ALL);
             }
             "without" => {
                 let fault = Fault::named(how).ok_or(format!("{how}: no such fault"))?;
-                plan.weather = plan.weather.clone().with(0, &[fault]);
+                plan.fault_profile = plan.fault_profile.clone().with(0, &[fault]);
             }
             "with" => {
                 let (name, percent) = how.split_once(':').unwrap_or((how, "10"));
                 let fault = Fault::named(name).ok_or(format!("{name}: no such fault"))?;
-                let percent = percent.parse().map_err(|_| format!("{change}: a number"))?;
-                plan.weather = plan.weather.clone().with(percent, &[fault]);
+                let percent = percent
+                    .parse()
+                    .map_err(|_| format!("{change}: expected a number"))?;
+                plan.fault_profile = plan.fault_profile.clone().with(percent, &[fault]);
             }
             "runtime" => {
-                plan.flavor = Flavor::named(how).ok_or(format!("{how}: no such runtime"))?;
+                plan.runtime = RuntimeKind::named(how).ok_or(format!("{how}: no such runtime"))?;
             }
-            _ => return Err(format!("{what}: nothing that can be changed")),
+            _ => return Err(format!("{what}: unknown setting")),
         }
     }
     Ok(())
 }
 
-/// What makes `plan` out of what its seed decides, for [`change`].
+/// The changes that turn `origin` into `plan`, for [`change`].
 pub fn changes(plan: &Plan, origin: &Plan) -> String {
     let mut out: Vec<String> = Vec::new();
-    let mut say = |differs: bool, text: String| {
+    let mut add = |differs: bool, text: String| {
         if differs {
             out.push(text);
         }
     };
-    say(
+    add(
         plan.kubelet != origin.kubelet,
         format!("kubelet={}", plan.kubelet.name()),
     );
-    say(plan.pods != origin.pods, format!("pods={}", plan.pods));
-    let trouble = plan.trouble;
-    say(trouble != origin.trouble, format!("trouble={trouble}"));
-    say(plan.calm != origin.calm, format!("calm={}", plan.calm));
-    say(plan.pause != origin.pause, format!("pause={}", plan.pause));
-    let delay = plan.weather.delay.end();
-    say(
-        *delay != *origin.weather.delay.end(),
+    add(plan.pods != origin.pods, format!("pods={}", plan.pods));
+    let fault_secs = plan.fault_secs;
+    add(
+        fault_secs != origin.fault_secs,
+        format!("fault-secs={fault_secs}"),
+    );
+    add(
+        plan.calm_secs != origin.calm_secs,
+        format!("calm-secs={}", plan.calm_secs),
+    );
+    add(plan.pause != origin.pause, format!("pause={}", plan.pause));
+    let delay = plan.fault_profile.delay.end();
+    add(
+        *delay != *origin.fault_profile.delay.end(),
         format!("delay={delay}"),
     );
-    let questions = plan.questions.unwrap_or(0);
-    say(
-        plan.questions != origin.questions,
-        format!("questions={questions}"),
+    let request_pause = plan.request_pause.unwrap_or(0);
+    add(
+        plan.request_pause != origin.request_pause,
+        format!("request-pause={request_pause}"),
     );
     let slots = plan.one_slot.unwrap_or(0);
-    say(plan.one_slot != origin.one_slot, format!("slots={slots}"));
+    add(plan.one_slot != origin.one_slot, format!("slots={slots}"));
     let tombstones = plan.tombstones;
-    say(
+    add(
         tombstones != origin.tombstones,
         format!("tombstones={tombstones}"),
     );
     let (plain, ids) = plan.backlog;
-    say(plain != origin.backlog.0, format!("plain={plain}"));
-    say(ids != origin.backlog.1, format!("ids={ids}"));
-    say(plan.queue != origin.queue, format!("queue={}", plan.queue));
-    let patience = plan.patience;
-    say(
-        patience != origin.patience,
-        format!("patience={}", patience.0),
+    add(plain != origin.backlog.0, format!("unjoined={plain}"));
+    add(ids != origin.backlog.1, format!("ids={ids}"));
+    add(plan.queue != origin.queue, format!("queue={}", plan.queue));
+    let list_limits = plan.list_limits;
+    add(
+        list_limits != origin.list_limits,
+        format!("relist-period={}", list_limits.0),
     );
-    // The kubelet changes the weather, too.
+    // The kubelet mode changes the fault profile, too.
     let origin = origin.clone().with_kubelet(plan.kubelet);
-    let gone = |fault: &Fault| plan.weather.percent(*fault) == 0;
-    let all_but_few = origin.weather.faults().filter(gone).count() > 4;
-    say(all_but_few, "without=all".to_owned());
+    let gone = |fault: &Fault| plan.fault_profile.percent(*fault) == 0;
+    let all_but_few = origin.fault_profile.faults().filter(gone).count() > 4;
+    add(all_but_few, "without=all".to_owned());
     for &fault in Fault::ALL {
-        let (percent, name) = (plan.weather.percent(fault), fault.name());
+        let (percent, name) = (plan.fault_profile.percent(fault), fault.name());
         let before = if all_but_few {
             0
         } else {
-            origin.weather.percent(fault)
+            origin.fault_profile.percent(fault)
         };
-        say(before > 0 && percent == 0, format!("without={name}"));
+        add(before > 0 && percent == 0, format!("without={name}"));
         let more = before != percent && percent > 0;
-        say(more, format!("with={name}:{percent}"));
+        add(more, format!("with={name}:{percent}"));
     }
     out.join(",")
 }
@@ -378,12 +396,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_smaller_plan_can_be_told_to_a_replay() {
+    fn changes_of_a_smaller_plan_reproduce_it() {
         for seed in 0..200 {
-            let origin = Plan::of(seed);
+            let origin = Plan::from_seed(seed);
             let mut plan = origin.clone();
             if seed % 2 == 0 {
-                plan = plan.with_kubelet(Kubelet::On);
+                plan = plan.with_kubelet(KubeletMode::On);
             }
             for n in [0, 1, 2, 3, 4, 5, 6, 6, 6, 6] {
                 let smaller = plan.smaller();
@@ -391,20 +409,20 @@ mod tests {
                     plan = next;
                 }
             }
-            let told = changes(&plan, &origin);
+            let changes_text = changes(&plan, &origin);
             let mut replayed = origin;
-            change(&mut replayed, &told).unwrap_or_else(|e| panic!("{told}: {e}"));
-            assert_eq!(replayed, plan, "{told}");
+            change(&mut replayed, &changes_text).unwrap_or_else(|e| panic!("{changes_text}: {e}"));
+            assert_eq!(replayed, plan, "{changes_text}");
         }
     }
 
     #[test]
-    fn what_cannot_be_changed_is_named() {
-        let mut plan = Plan::of(1);
+    fn unknown_setting_is_an_error() {
+        let mut plan = Plan::from_seed(1);
         let wrong = [
             "pods=x",
             "without=nothing",
-            "with=cut:x",
+            "with=disconnect:x",
             "runtime=docker",
             "colour=red",
             "kubelet=maybe",

@@ -1,4 +1,4 @@
-//! The runtime as the machine meets it: what it answers and what it tells, out of the truth.
+//! The simulated runtime: its answers and events, derived from the oracle.
 
 use std::sync::LazyLock;
 
@@ -7,100 +7,95 @@ use pleg_core::{
     PodUid, Report, ReportedState, RuntimeEvent, SandboxDetails, Text, WallTime,
 };
 
-use crate::dice::Dice;
+use crate::coverage::Coverage;
+use crate::fault_profile::{FaultProfile, MS, RuntimeKind, SECOND};
 use crate::faults::Fault;
-use crate::tally::Tally;
-use crate::truth::{Happening, Life, State, Truth};
-use crate::weather::{Flavor, MS, SECOND, Weather};
+use crate::oracle::{Object, Oracle, Transition};
+use crate::rng::Rng;
 
-/// The wall clock at the origin of the monotonic one.
-pub const WALL: i64 = 1_700_000_000_000_000_000;
+/// The wall clock at the origin of the monotonic clock.
+pub const WALL_ORIGIN: i64 = 1_700_000_000_000_000_000;
 
 /// The uid of a pod.
 pub fn uid(pod: usize) -> PodUid {
     format!("pod-{pod}").into()
 }
 
-/// The pod of that uid, unless some other name had to stand in for it.
+/// The number of the pod with that uid; none for a uid that replaces an unknown one.
 pub fn pod_of(uid: &PodUid) -> Option<usize> {
     uid.as_str().strip_prefix("pod-")?.parse().ok()
 }
 
-/// When the kernel's OOM notice has reached the runtime.
+/// When the runtime has received the kernel's OOM notification.
 const OOM: u64 = SECOND;
 
-/// What a list row says, also of what lists still show after its removal.
-pub fn listed(life: &Life, t: u64) -> Option<Report> {
-    let gone = life
+/// A list row, also for an object that is still listed after its removal.
+pub fn list_row(object: &Object, t: u64) -> Option<Report> {
+    let gone = object
         .removed
-        .filter(|&gone| gone <= t && t < gone + life.lingers);
-    row(life, gone.map_or(t, |gone| gone - 1))
+        .filter(|&gone| gone <= t && t < gone + object.listed_after_removal);
+    row(object, gone.map_or(t, |gone| gone - 1))
 }
 
-fn shown(life: &Life, t: u64) -> Option<ReportedState> {
-    match life.at(t)? {
-        State::Created => Some(ReportedState::Created),
-        State::Running => Some(ReportedState::Running),
-        State::Exited => Some(ReportedState::Exited),
-        State::Gone => None,
-    }
+fn shown(object: &Object, t: u64) -> Option<ReportedState> {
+    object.at(t)?.reported()
 }
 
-fn row(life: &Life, t: u64) -> Option<Report> {
+fn row(object: &Object, t: u64) -> Option<Report> {
     Some(Report {
-        id: life.id.clone(),
-        shown: shown(life, t)?,
-        identity: life.said.identity.clone(),
-        details: life.said.details.clone(),
+        id: object.id.clone(),
+        shown: shown(object, t)?,
+        identity: object.reported.identity.clone(),
+        details: object.reported.details.clone(),
     })
 }
 
-/// What a status says. A container's does not say which sandbox it is in.
-pub fn status(life: &Life, t: u64) -> Option<Report> {
-    let shown = shown(life, t)?;
-    let details = match &life.said.details {
+/// A status. A container's status does not name its sandbox.
+pub fn status(object: &Object, t: u64) -> Option<Report> {
+    let shown = shown(object, t)?;
+    let details = match &object.reported.details {
         Details::Sandbox(none) => Details::from(SandboxDetails {
-            ips: [address(life)].into(),
+            ips: [address(object)].into(),
             ..(**none).clone()
         }),
         Details::Container(none) => {
             let mut details = (**none).clone();
-            let at = |moment: Option<u64>| WallTime::claimed(WALL + moment? as i64);
-            details.started_at = at(life.started.filter(|&m| m <= t));
+            let at = |moment: Option<u64>| WallTime::claimed(WALL_ORIGIN + moment? as i64);
+            details.started_at = at(object.started.filter(|&m| m <= t));
             if shown == ReportedState::Exited {
-                details.finished_at = at(life.exited);
-                details.exit_code = Some(life.code);
-                details.reason = text(reason(life, t));
+                details.finished_at = at(object.exited);
+                details.exit_code = Some(object.code);
+                details.reason = text(reason(object, t));
             }
             Details::from(details)
         }
     };
     Some(Report {
-        id: life.id.clone(),
+        id: object.id.clone(),
         shown,
         identity: Identity {
             sandbox: None,
-            ..life.said.identity.clone()
+            ..object.reported.identity.clone()
         },
         details,
     })
 }
 
-pub fn address(life: &Life) -> Text {
-    life.said.address.clone()
+pub fn address(object: &Object) -> Text {
+    object.reported.address.clone()
 }
 
-/// The reason of an exit as the runtime gives it at `t`.
-pub fn reason(life: &Life, t: u64) -> &'static str {
-    match life.exited {
-        Some(at) if life.code == 137 && t >= at + OOM => OOM_KILLED,
-        _ => life.reason,
+/// The reason of an exit as reported at `t`.
+pub fn reason(object: &Object, t: u64) -> &'static str {
+    match object.exited {
+        Some(at) if object.code == 137 && t >= at + OOM => OOM_KILLED,
+        _ => object.reason,
     }
 }
 
 const OOM_KILLED: &str = "OOMKilled";
 
-/// The few reasons there are, shared.
+/// The known reasons, shared.
 fn text(reason: &str) -> Text {
     static KNOWN: LazyLock<[Text; 4]> =
         LazyLock::new(|| ["Completed", "Error", "StartError", OOM_KILLED].map(Text::from));
@@ -108,37 +103,41 @@ fn text(reason: &str) -> Text {
     known.cloned().unwrap_or_else(|| reason.into())
 }
 
-/// Both lists of the node, each true for its own moment.
-pub fn list(truth: &Truth, sandboxes_at: u64, containers_at: u64) -> Vec<Report> {
-    let at = |life: &Life| match life.kind {
+/// Both lists of the node, each as of its own instant.
+pub fn list(oracle: &Oracle, sandboxes_at: u64, containers_at: u64) -> Vec<Report> {
+    let at = |object: &Object| match object.kind {
         Kind::Sandbox => sandboxes_at,
         Kind::Container => containers_at,
     };
-    let mut rows = Vec::with_capacity(truth.all_recent().count());
-    rows.extend(truth.all_recent().filter_map(|life| listed(life, at(life))));
+    let mut rows = Vec::with_capacity(oracle.all_recent().count());
+    rows.extend(
+        oracle
+            .all_recent()
+            .filter_map(|object| list_row(object, at(object))),
+    );
     rows
 }
 
-/// The answers to the calls of an inspection between `began` and `ended`. `fails`: the status call
-/// of this id fails so; it is asked about each, and told whether a list of this inspection shows
+/// The answers to the calls of an inspection between `began` and `ended`. `fails` returns the error
+/// of an id's status call, if any; its second argument is whether a list of this inspection shows
 /// the id.
 pub fn inspect(
-    truth: &Truth,
-    dice: &mut Dice,
+    oracle: &Oracle,
+    rng: &mut Rng,
     fails: &mut dyn FnMut(&Id, bool) -> Option<CallError>,
     pod: &PodUid,
     held: &[HeldId],
     (began, ended): (u64, u64),
 ) -> PodRead {
-    let lists_at = dice.between(began, ended);
+    let lists_at = rng.between(began, ended);
     let mut read = PodRead::new(held);
-    let rows_of = |kind: Kind, dice: &mut Dice| {
-        let at = dice.between(began, lists_at);
+    let rows_of = |kind: Kind, rng: &mut Rng| {
+        let at = rng.between(began, lists_at);
         let place = pod_of(pod);
-        let lives = place.into_iter().flat_map(|place| truth.recent(place));
-        let of_kind = lives.filter(|life| life.kind == kind);
+        let objects = place.into_iter().flat_map(|place| oracle.recent(place));
+        let of_kind = objects.filter(|object| object.kind == kind);
         of_kind
-            .filter_map(|life| listed(life, at))
+            .filter_map(|object| list_row(object, at))
             .collect::<Vec<Report>>()
     };
     let mut rows: Vec<Report> = Vec::new();
@@ -147,20 +146,20 @@ pub fn inspect(
             PodCall::Sandboxes | PodCall::Containers => {
                 let sandboxes = call == PodCall::Sandboxes;
                 let kind = [Kind::Container, Kind::Sandbox][usize::from(sandboxes)];
-                let of_kind = rows_of(kind, dice);
+                let of_kind = rows_of(kind, rng);
                 rows.extend(of_kind.iter().cloned());
                 Ok(of_kind)
             }
             PodCall::Status(id, _) => {
                 let is_owed = held.iter().any(|held| held.id == *id && held.owed);
                 let from = if is_owed { began } else { lists_at };
-                let at = dice.between(from, ended);
-                let found = truth.life(id).and_then(|life| status(life, at));
+                let at = rng.between(from, ended);
+                let found = oracle.object(id).and_then(|object| status(object, at));
                 let listed = rows.iter().any(|row| row.id == *id);
                 match (fails(id, listed), found) {
                     (Some(error), _) => Err(error),
                     (None, Some(report)) => Ok(vec![report]),
-                    (None, None) => Err(error_of(CallErrorKind::NotFound)),
+                    (None, None) => Err(error(CallErrorKind::NotFound)),
                 }
             }
         };
@@ -169,48 +168,49 @@ pub fn inspect(
     read
 }
 
-fn error_of(kind: CallErrorKind) -> CallError {
-    CallError::new("Test", kind, "the runtime says so")
+/// A failed call.
+pub fn error(kind: CallErrorKind) -> CallError {
+    CallError::new("Test", kind, "injected")
 }
 
-/// Whether this runtime tells of that at all.
-pub fn tells(flavor: Flavor, truth: &Truth, happening: &Happening) -> bool {
-    let sandbox = truth.lives[happening.life].kind == Kind::Sandbox;
-    match (flavor, happening.event) {
-        (Flavor::Crio, EventType::Created) => !sandbox,
-        (Flavor::Crio, EventType::Deleted) => !(sandbox || happening.inside_removal),
-        _ => flavor.streams(),
+/// Whether this runtime sends an event for the transition.
+pub fn emits_event(runtime: RuntimeKind, oracle: &Oracle, transition: &Transition) -> bool {
+    let sandbox = oracle.objects[transition.object].kind == Kind::Sandbox;
+    match (runtime, transition.event) {
+        (RuntimeKind::Crio, EventType::Created) => !sandbox,
+        (RuntimeKind::Crio, EventType::Deleted) => !(sandbox || transition.inside_removal),
+        _ => runtime.streams(),
     }
 }
 
-/// The event of a happening with statuses as they were at `snapshot`, stamped at `stamped`.
+/// The event of a transition, with statuses as of `snapshot` and timestamp `stamped`.
 pub fn event(
-    truth: &Truth,
-    flavor: Flavor,
-    (subject, what): (&Life, EventType),
+    oracle: &Oracle,
+    runtime: RuntimeKind,
+    (subject, what): (&Object, EventType),
     snapshot: u64,
     stamped: i64,
 ) -> RuntimeEvent {
     let sandbox_id = subject.sandbox.as_ref().unwrap_or(&subject.id);
-    let sandbox = truth.life(sandbox_id).and_then(|s| {
+    let sandbox = oracle.object(sandbox_id).and_then(|s| {
         let at = match s.removed {
             // containerd 2 reads the status before it deletes the entry.
-            Some(gone) if what == EventType::Deleted && flavor == Flavor::Containerd2 => {
+            Some(gone) if what == EventType::Deleted && runtime == RuntimeKind::Containerd2 => {
                 snapshot.min(gone - 1)
             }
             _ => snapshot,
         };
         status(s, at)
     });
-    // containerd tells of the sandbox, CRI-O of the pod.
-    let told = |l: &&Life| flavor.is_crio() || l.sandbox.as_ref() == Some(sandbox_id);
-    let containers = truth
+    // containerd sends the statuses of the sandbox, CRI-O those of the pod.
+    let in_event = |l: &&Object| runtime.is_crio() || l.sandbox.as_ref() == Some(sandbox_id);
+    let containers = oracle
         .recent(subject.pod)
         .filter(|l| l.kind == Kind::Container)
-        .filter(told)
+        .filter(in_event)
         .filter_map(|l| status(l, snapshot))
         .collect();
-    // containerd 2 has lost the sandbox's creation time by then.
+    // containerd 2 no longer has the sandbox's creation time.
     let mut sandbox = sandbox;
     if let Some(report) = &mut sandbox
         && what == EventType::Deleted
@@ -227,55 +227,92 @@ pub fn event(
     }
 }
 
-/// What the weather makes of an event before it leaves the runtime.
-pub fn spoil(event: &mut RuntimeEvent, dice: &mut Dice, weather: &Weather, tally: &mut Tally) {
-    let mut comes = |fault| {
-        let percent = weather.percent(fault);
-        let comes = percent > 0 && dice.percent(percent);
-        if comes {
-            tally.fault(fault);
+/// Applies the fault profile to an event.
+pub fn apply_event_faults(
+    event: &mut RuntimeEvent,
+    rng: &mut Rng,
+    fault_profile: &FaultProfile,
+    coverage: &mut Coverage,
+) {
+    let mut inject = |fault| {
+        let percent = fault_profile.percent(fault);
+        let inject = percent > 0 && rng.percent(percent);
+        if inject {
+            coverage.fault(fault);
         }
-        comes
+        inject
     };
-    if comes(Fault::NilSandbox) {
+    if inject(Fault::NilSandbox) {
         event.sandbox = None;
     }
-    if comes(Fault::NilStatuses) {
+    if inject(Fault::NilStatuses) {
         event.containers.clear();
     }
-    if comes(Fault::EmptyElement) {
-        // It is dropped where the wire is read.
+    if inject(Fault::EmptyElement) {
+        // The decoder drops the empty element.
         event.containers.pop();
     }
-    if comes(Fault::StrangeType) {
+    if inject(Fault::UnknownEventType) {
         event.event = EventType::Other(7);
     }
     for report in event.sandbox.iter_mut().chain(&mut event.containers) {
-        if comes(Fault::Nameless) {
+        if inject(Fault::MissingMetadata) {
             report.identity = Identity {
                 unlabelled: true,
                 ..Identity::unknown(report.identity.kind)
             };
         }
-        if comes(Fault::UnknownInEvent) {
-            report.shown = ReportedState::Unknown;
-            report.details = Details::none(report.identity.kind);
+        if inject(Fault::UnknownInEvent) {
+            mark_unknown(report);
         }
     }
-    if comes(Fault::AbsurdStamp) {
+    if inject(Fault::InvalidTimestamp) {
         let stamped = event.created_at;
         let seconds = stamped / SECOND as i64;
         let future = stamped + 3600 * SECOND as i64;
         let zero = -6_795_364_578_871_345_152;
-        event.created_at = dice.pick(&[0, zero, seconds, future, i64::MAX, i64::MIN]);
+        event.created_at = rng.pick(&[0, zero, seconds, future, i64::MAX, i64::MIN]);
     }
 }
 
+/// Makes the state of a report UNKNOWN.
+pub fn mark_unknown(report: &mut Report) {
+    report.shown = ReportedState::Unknown;
+    report.details = Details::none(report.identity.kind);
+}
+
+/// The answers to the calls of an inspection, from list rows and single statuses.
+pub fn pod_read(
+    held: &[HeldId],
+    mut rows: impl FnMut(Kind) -> Vec<Report>,
+    mut status: impl FnMut(&Id, Kind) -> Option<Report>,
+) -> PodRead {
+    let mut read = PodRead::new(held);
+    while let Some(call) = read.next_call() {
+        let answer = match &call {
+            PodCall::Sandboxes => Ok(rows(Kind::Sandbox)),
+            PodCall::Containers => Ok(rows(Kind::Container)),
+            PodCall::Status(id, kind) => status(id, *kind)
+                .map(|report| vec![report])
+                .ok_or_else(|| error(CallErrorKind::NotFound)),
+        };
+        read.answered(&call, answer);
+    }
+    read
+}
+
+/// Formats the ids and states of some reports.
+pub fn format_reports<'a>(reports: impl IntoIterator<Item = &'a Report>) -> String {
+    let row = |r: &Report| format!("{}:{:?}", r.id, r.shown);
+    let rows: Vec<String> = reports.into_iter().map(row).collect();
+    format!("[{}]", rows.join(" "))
+}
+
 /// How long a call takes.
-pub fn duration(dice: &mut Dice, slow: bool, longest: u64) -> u64 {
+pub fn duration(rng: &mut Rng, slow: bool, longest: u64) -> u64 {
     if slow {
-        dice.between(100 * MS, longest)
+        rng.between(100 * MS, longest)
     } else {
-        dice.between(0, 20 * MS)
+        rng.between(0, 20 * MS)
     }
 }

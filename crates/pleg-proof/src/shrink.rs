@@ -1,14 +1,14 @@
-//! What a broken law needs: the plan is made smaller for as long as the same law breaks.
+//! Reduces the configuration of a world while the same assertion fails.
 
-use crate::history::History;
-use crate::laws::Broken;
+use crate::assertions::Violation;
 use crate::plan::Plan;
-use crate::story::live;
+use crate::simulation::simulate;
+use crate::trace::Trace;
 
-/// A smaller plan that breaks the same law, after at most `tries` worlds; the given one if none
-/// does.
-pub fn shrink(plan: &Plan, broken: &Broken, tries: usize) -> (Plan, Broken) {
-    let mut smallest = (plan.clone(), broken.clone());
+/// A smaller plan that violates the same assertion, after at most `tries` worlds; otherwise the given
+/// plan.
+pub fn shrink(plan: &Plan, violation: &Violation, tries: usize) -> (Plan, Violation) {
+    let mut smallest = (plan.clone(), violation.clone());
     let mut left = tries;
     'smaller: loop {
         for plan in smallest.0.smaller() {
@@ -16,11 +16,11 @@ pub fn shrink(plan: &Plan, broken: &Broken, tries: usize) -> (Plan, Broken) {
                 return smallest;
             }
             left -= 1;
-            let failure = live(&plan, History::Off).err();
+            let failure = simulate(&plan, Trace::Off).err();
             if let Some(failure) = failure
-                && failure.broken.assertion == broken.assertion
+                && failure.violation.assertion == violation.assertion
             {
-                smallest = (plan, failure.broken);
+                smallest = (plan, failure.violation);
                 continue 'smaller;
             }
         }

@@ -1,46 +1,49 @@
-//! The small worlds, to their ends: no order of what can happen breaks a law.
+//! Model checking of the small worlds: no order of actions violates an invariant.
 //!
-//! `cargo run -p pleg-proof --bin exhaust -- NAME` runs one of them; scripts/planted.py sees that
-//! each weakened law (weakened.toml) is found out.
+//! `cargo run -p pleg-proof --bin exhaust -- NAME` checks one world. scripts/planted.py checks that
+//! each weakened invariant (weakened.toml) is detected.
 
 #![allow(missing_docs, clippy::print_stdout, reason = "tests")]
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
-use pleg_proof::exhaustive::check::{Search, check};
-use pleg_proof::exhaustive::shift::{EPOCH, Shifted};
+use pleg_proof::exhaustive::search::{Search, check};
+use pleg_proof::exhaustive::time_shift::{EPOCH, TimeShiftedHasher};
 use pleg_proof::exhaustive::worlds::WORLDS;
 
 #[test]
-fn no_order_of_what_can_happen_breaks_a_law() {
-    let mut broken = Vec::new();
+fn no_order_of_actions_violates_an_invariant() {
+    let mut violations = Vec::new();
     for world in WORLDS {
-        let verdict = check(world, Search::All, 2);
-        println!("{verdict}\n    {}: {}", world.tale.about, world.budget);
-        // A world in which nothing can happen proves nothing.
+        let report = check(world, Search::All, 2);
+        println!("{report}\n    {}: {}", world.scenario.about, world.budget);
+        // A world in which nothing can happen would prove nothing.
         assert!(
-            verdict.broken.is_some() || verdict.unique > 100_000,
-            "{verdict}"
+            report.counterexample.is_some() || report.unique > 100_000,
+            "{report}"
         );
-        if let Some(found) = verdict.broken {
-            println!("{}\n{}", found.story, found.law);
-            broken.push(world.name);
+        if let Some(found) = report.counterexample {
+            println!("{}\n{}", found.trace, found.violation);
+            violations.push(world.name);
         }
     }
-    assert!(broken.is_empty(), "a law is broken in {broken:?}");
+    assert!(
+        violations.is_empty(),
+        "an invariant is violated in {violations:?}"
+    );
 }
 
-/// What happened so long ago, and what will in so long, is the same at any time; all else is not.
+/// The hash depends on the distance from now of an instant, and on the value of any other number.
 #[test]
-fn a_state_is_known_again_at_another_time() {
+fn equal_states_at_different_times_have_equal_hashes() {
     let state = RandomState::new();
-    let print = |now: u64, told: &[u64]| {
+    let print = |now: u64, messages: &[u64]| {
         let mut inner = state.build_hasher();
-        let mut shifted = Shifted {
+        let mut shifted = TimeShiftedHasher {
             inner: &mut inner,
             now,
         };
-        for n in told {
+        for n in messages {
             n.hash(&mut shifted);
         }
         inner.finish()

@@ -1,53 +1,53 @@
-//! Random worlds on the machine: no seed breaks a law, and equal seeds live equal lives.
+//! Random worlds: no seed violates an invariant, and equal seeds give equal traces.
 //!
-//! The test is quick. `simulate` (a binary of this package) replays one seed, runs many, and
-//! soaks; CI runs it over 20 million simulated events (`just simulate-ci`).
+//! This test is quick. `simulate` (a binary of this package) replays one seed, runs many, and soaks; CI
+//! runs it over 20 million simulated events (`just simulate-ci`).
 
 #![allow(missing_docs, clippy::expect_used, clippy::panic, reason = "tests")]
 
-use pleg_proof::history::History;
 use pleg_proof::plan::Plan;
+use pleg_proof::simulation::simulate;
 use pleg_proof::soak::{Run, Totals};
-use pleg_proof::story::live;
+use pleg_proof::trace::Trace;
 
 const SEEDS: u64 = 2000;
 
-/// The small worlds only: what is left out, `simulate` has.
+/// Small worlds only; `simulate` runs the large ones.
 fn small(seed: u64) -> Plan {
-    let mut plan = Plan::of(seed);
+    let mut plan = Plan::from_seed(seed);
     plan.pods = plan.pods.min(4);
-    plan.trouble = plan.trouble.min(20);
+    plan.fault_secs = plan.fault_secs.min(20);
     plan
 }
 
 #[test]
-fn no_world_breaks_a_law() {
+fn no_world_violates_an_invariant() {
     let run = Run::new(small, Totals::default(), SEEDS);
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| run.work(|| true));
         }
     });
-    let (totals, broken) = run.totals();
-    let told: Vec<String> = broken
+    let (totals, violations) = run.totals();
+    let messages: Vec<String> = violations
         .iter()
-        .map(|(plan, broken)| format!("seed {}: {broken}", plan.seed))
+        .map(|(plan, violations)| format!("seed {}: {violations}", plan.seed))
         .collect();
     assert!(
-        broken.is_empty(),
+        violations.is_empty(),
         "`simulate SEED` explains:\n{}",
-        told.join("\n")
+        messages.join("\n")
     );
-    assert_eq!(totals.tally.seeds(), SEEDS);
+    assert_eq!(totals.coverage.seeds(), SEEDS);
 }
 
 #[test]
-fn equal_seeds_live_equal_lives() {
+fn equal_seeds_give_equal_traces() {
     let hash = |seed| {
-        let lived = live(&small(seed), History::hashed()).expect("no law breaks");
-        let (hash, lines) = lived.history.hash().expect("a hash");
+        let simulated = simulate(&small(seed), Trace::hashed()).expect("no invariant breaks");
+        let (hash, lines) = simulated.trace.hash().expect("a hash");
         assert!(lines > 100, "{lines} lines");
-        (hash, lived.tally)
+        (hash, simulated.coverage)
     };
     let mut different = std::collections::BTreeSet::new();
     for seed in 0..40 {

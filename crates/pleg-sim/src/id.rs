@@ -1,22 +1,19 @@
-//! Random numbers and ids that follow from one seed. Pure.
+//! Seeded random numbers and ids: equal seeds give equal sequences.
 
 use std::fmt::Write as _;
 
-/// The splitmix64 generator: small, and good enough for ids and fault decisions.
+use oorandom::Rand64;
+
 #[derive(Clone, Debug)]
-pub(crate) struct Rng(u64);
+pub(crate) struct Rng(Rand64);
 
 impl Rng {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(Rand64::new(seed.into()))
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.rand_u64()
     }
 
     /// A number below `bound`, or 0 if `bound` is 0.

@@ -14,7 +14,7 @@ use v1::ContainerState::{
 };
 use v1::PodSandboxState::{SandboxNotready as NotReady, SandboxReady as Ready};
 
-/// Half a second after the machine's wall clock began.
+/// Half a second after the reconciler's wall clock started.
 const NOW: i64 = 1_700_000_001_500_000_000;
 /// What containerd ≥ 2 sends as `created_at` of a sandbox's last status.
 const ABSURD: i64 = -6_795_364_578_871_345_152;

@@ -1,11 +1,11 @@
-//! Runs small worlds to their end: `exhaust` all of them, `exhaust NAME…` some, `exhaust
-//! --shortest NAME…` until the shortest counterexample.
+//! Checks small worlds: `exhaust` all of them, `exhaust NAME…` some, `exhaust --shortest NAME…` for the
+//! shortest counterexample.
 
 #![allow(clippy::print_stdout, reason = "a command")]
 
 use std::process::ExitCode;
 
-use pleg_proof::exhaustive::check::{Search, check};
+use pleg_proof::exhaustive::search::{Search, check};
 use pleg_proof::exhaustive::worlds::{LARGE_WORLDS, WORLDS};
 
 fn main() -> ExitCode {
@@ -27,11 +27,11 @@ fn main() -> ExitCode {
         if !names.is_empty() && !names.iter().any(|n| n == world.name) {
             continue;
         }
-        let verdict = check(world, search, 2);
-        println!("{verdict}");
-        println!("    {}: {}", world.tale.about, world.budget);
-        if let Some(broken) = &verdict.broken {
-            println!("{}\n{}", broken.story, broken.law);
+        let report = check(world, search, 2);
+        println!("{report}");
+        println!("    {}: {}", world.scenario.about, world.budget);
+        if let Some(counterexample) = &report.counterexample {
+            println!("{}\n{}", counterexample.trace, counterexample.violation);
             failed = true;
         }
     }

@@ -1,4 +1,4 @@
-//! Simulated worlds, from a seed: one is replayed, many are run, or as many as there is time for.
+//! Simulates random worlds: replays one seed, runs many seeds, or runs for a given time.
 
 #![allow(
     clippy::print_stdout,
@@ -12,47 +12,46 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use pleg_proof::history::History;
-use pleg_proof::laws::Broken;
+use pleg_proof::assertions::Violation;
 use pleg_proof::plan::{self, Plan};
 use pleg_proof::shrink::shrink;
+use pleg_proof::simulation::simulate;
 use pleg_proof::soak::{Run, Totals};
-use pleg_proof::story::live;
+use pleg_proof::trace::Trace;
 
-/// Simulated worlds of pods, a runtime that tells of them badly, and the machine between: no law
-/// may break.
+/// Simulates pods, a faulty runtime and the reconciler, and checks the invariants.
 #[derive(Debug, Parser)]
 #[command(name = "simulate")]
 struct Args {
     /// Replay the world of this seed.
     #[arg(conflicts_with_all = ["seeds", "minutes"])]
     seed: Option<u64>,
-    /// Print the whole history of a replay.
+    /// Print the whole trace of a replay.
     #[arg(long, requires = "seed")]
-    history: bool,
-    /// Change what each seed decides: pods=1,trouble=3,without=cut,runtime=crio,kubelet=on,
-    /// and so on.
+    trace: bool,
+    /// Change the configuration of each seed: pods=1,fault-secs=3,without=disconnect,runtime=crio,
+    /// kubelet=on, and so on.
     #[arg(long, value_name = "CHANGES", default_value = "")]
     change: String,
     /// Run this many worlds.
     #[arg(long, value_name = "N")]
     seeds: Option<u64>,
-    /// Begin with this seed.
+    /// Start with this seed.
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     from: u64,
     /// Run for this long.
     #[arg(long, value_name = "MINUTES", conflicts_with = "seeds")]
     minutes: Option<f64>,
-    /// How many worlds at a time; by default one per core.
+    /// How many worlds to run in parallel; by default one per core.
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
-    /// Whole nodes only: 110 pods and 10 events a second, for ten minutes each.
+    /// Full nodes only: 110 pods and 10 events a second, for ten minutes each.
     #[arg(long)]
     node: bool,
-    /// Go on from the totals in this file, if there are any, and keep them there.
+    /// Continue from the totals in this file, if it exists, and save them there.
     #[arg(long, value_name = "FILE")]
     totals: Option<PathBuf>,
-    /// Fail if some fault, transition or recovery never came. Implied by 2,000 worlds.
+    /// Fail if some fault, transition or recovery never occurred. Implied by 2,000 worlds.
     #[arg(long)]
     all: bool,
     /// Fail with fewer simulated events than this.
@@ -77,55 +76,59 @@ fn main() -> ExitCode {
 }
 
 fn planner(args: &Args) -> fn(u64) -> Plan {
-    if args.node { Plan::node } else { Plan::of }
+    if args.node {
+        Plan::node
+    } else {
+        Plan::from_seed
+    }
 }
 
-/// One world once more.
+/// Replays one world.
 fn replay(args: &Args, seed: u64) -> Result<bool, String> {
     let mut plan = planner(args)(seed);
     plan::change(&mut plan, &args.change)?;
     println!("{plan}");
-    let history = if args.history {
-        History::kept()
+    let trace = if args.trace {
+        Trace::recording()
     } else {
-        History::Off
+        Trace::Off
     };
-    match live(&plan, history) {
-        Ok(lived) => {
-            print!("{}", lived.history.text());
-            print!("{}", lived.tally);
-            println!("every law held");
+    match simulate(&plan, trace) {
+        Ok(simulated) => {
+            print!("{}", simulated.trace.text());
+            print!("{}", simulated.coverage);
+            println!("every invariant held");
             Ok(true)
         }
-        Err(failure) if args.history => {
-            print!("{}", failure.history.text());
-            println!("{}", failure.broken);
+        Err(failure) if args.trace => {
+            print!("{}", failure.trace.text());
+            println!("{}", failure.violation);
             Ok(false)
         }
         Err(failure) => {
-            explain(args, &plan, &failure.broken);
+            explain(args, &plan, &failure.violation);
             Ok(false)
         }
     }
 }
 
-/// A broken law: in the smallest world that breaks it, what happened to the pod concerned.
-fn explain(args: &Args, plan: &Plan, broken: &Broken) {
-    println!("\nBROKEN {broken}\n  {plan}");
+/// Explains a violation: the smallest world with it, and the trace of the pod concerned.
+fn explain(args: &Args, plan: &Plan, violations: &Violation) {
+    println!("\nVIOLATION {violations}\n  {plan}");
     println!(
-        "  law {}: {}",
-        broken.assertion.law, broken.assertion.meaning
+        "  invariant {}: {}",
+        violations.assertion.invariant, violations.assertion.meaning
     );
-    let (small, broken) = shrink(plan, broken, 400);
+    let (small, violations) = shrink(plan, violations, 400);
     let changes = plan::changes(&small, &planner(args)(plan.seed));
     let seed = small.seed;
-    println!("smallest world found: {broken}\n  {small}");
-    if let Err(failure) = live(&small, History::kept()) {
-        let history = match failure.broken.pod {
-            Some(pod) => failure.history.about(pod),
-            None => failure.history.text(),
+    println!("smallest world found: {violations}\n  {small}");
+    if let Err(failure) = simulate(&small, Trace::recording()) {
+        let trace = match failure.violation.pod {
+            Some(pod) => failure.trace.about(pod),
+            None => failure.trace.text(),
         };
-        let lines: Vec<&str> = history.lines().collect();
+        let lines: Vec<&str> = trace.lines().collect();
         let shown = lines.len().saturating_sub(200);
         if shown > 0 {
             println!("  … {shown} lines before …");
@@ -133,13 +136,13 @@ fn explain(args: &Args, plan: &Plan, broken: &Broken) {
         for line in &lines[shown..] {
             println!("{line}");
         }
-        println!("{}", failure.broken);
+        println!("{}", failure.violation);
     }
     let node = if args.node { " --node" } else { "" };
-    println!("replay: simulate {seed}{node} --change '{changes}' --history");
+    println!("replay: simulate {seed}{node} --change '{changes}' --trace");
 }
 
-/// Many worlds.
+/// Runs many worlds.
 fn run(args: &Args) -> Result<bool, String> {
     let mut totals = match &args.totals {
         Some(file) if file.exists() => {
@@ -161,8 +164,8 @@ fn run(args: &Args) -> Result<bool, String> {
     let until = args
         .minutes
         .map(|m| begun + Duration::from_secs_f64(m.max(0.0) * 60.0));
-    let goes_on = || until.is_none_or(|until| Instant::now() < until);
-    // Whether the changes are understood does not depend on the seed.
+    let keep_running = || until.is_none_or(|until| Instant::now() < until);
+    // Validates the changes; that does not depend on the seed.
     plan::change(&mut planner(args)(0), &args.change)?;
     let (planner, changes) = (planner(args), args.change.clone());
     let changed = move |seed| {
@@ -173,60 +176,60 @@ fn run(args: &Args) -> Result<bool, String> {
     let run = Run::new(changed, totals, end);
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..jobs.max(1))
-            .map(|_| scope.spawn(|| run.work(goes_on)))
+            .map(|_| scope.spawn(|| run.work(keep_running)))
             .collect();
-        let mut told = Instant::now();
-        let mut said = 0;
+        let mut last_report = Instant::now();
+        let mut reported_count = 0;
         while workers.iter().any(|w| !w.is_finished()) {
             std::thread::park_timeout(Duration::from_millis(100));
-            if told.elapsed() >= Duration::from_secs(60) {
-                told = Instant::now();
+            if last_report.elapsed() >= Duration::from_secs(60) {
+                last_report = Instant::now();
                 let (totals, of_now) = run.totals();
-                for (plan, broken) in of_now.iter().skip(said) {
-                    println!("seed {}: {broken}", plan.seed);
+                for (plan, violations) in of_now.iter().skip(reported_count) {
+                    println!("seed {}: {violations}", plan.seed);
                 }
-                said = of_now.len();
-                let t = &totals.tally;
+                reported_count = of_now.len();
+                let t = &totals.coverage;
                 let (minutes, worlds) = (begun.elapsed().as_secs() / 60, t.seeds());
-                let (events, broken) = (t.events, totals.broken);
+                let (events, violations) = (t.events, totals.violations);
                 let steps = t.steps;
                 println!(
-                    "{minutes} min: {worlds} worlds, {events} CRI events, {steps} simulated events, {broken} broken"
+                    "{minutes} min: {worlds} worlds, {events} CRI events, {steps} simulated events, {violations} broken"
                 );
-                keep(args, &totals);
+                save_totals(args, &totals);
             }
         }
     });
-    let (totals, broken) = run.totals();
-    keep(args, &totals);
-    print!("{}", totals.tally);
+    let (totals, violations) = run.totals();
+    save_totals(args, &totals);
+    print!("{}", totals.coverage);
     print!("{}", totals.summary());
     println!(
         "elapsed          {:.1} s on {jobs} threads",
         begun.elapsed().as_secs_f64()
     );
-    for (plan, broken) in &broken {
-        println!("seed {}: {broken}", plan.seed);
+    for (plan, violations) in &violations {
+        println!("seed {}: {violations}", plan.seed);
     }
-    if let Some((plan, broken)) = broken.first() {
-        explain(args, plan, broken);
+    if let Some((plan, violations)) = violations.first() {
+        explain(args, plan, violations);
     }
-    let never = totals.tally.never();
-    let must_come = args.all || totals.tally.seeds() >= 2000;
-    if !never.is_empty() {
-        println!("never came: {}", never.join(", "));
+    let uncovered = totals.coverage.uncovered();
+    let must_come = args.all || totals.coverage.seeds() >= 2000;
+    if !uncovered.is_empty() {
+        println!("never came: {}", uncovered.join(", "));
     }
-    let enough = totals.tally.steps >= args.at_least;
+    let enough = totals.coverage.steps >= args.at_least;
     if !enough {
         println!(
             "only {} simulated events of {}",
-            totals.tally.steps, args.at_least
+            totals.coverage.steps, args.at_least
         );
     }
-    Ok(totals.broken == 0 && enough && (never.is_empty() || !must_come))
+    Ok(totals.violations == 0 && enough && (uncovered.is_empty() || !must_come))
 }
 
-fn keep(args: &Args, totals: &Totals) {
+fn save_totals(args: &Args, totals: &Totals) {
     if let Some(file) = &args.totals
         && let Err(error) = std::fs::write(file, totals.to_text())
     {

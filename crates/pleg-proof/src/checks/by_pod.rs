@@ -1,4 +1,4 @@
-//! Something of each pod, found by the number in its uid; by name where another name stands in.
+//! A map by pod, indexed by the number in the uid; other uids are looked up by name.
 
 use std::collections::BTreeMap;
 

@@ -1,41 +1,40 @@
-//! Health tells the truth about its cause (law 12): readiness and what is degraded, beside our
-//! own book of what is under way and what has failed.
+//! Checks readiness and degraded reasons (invariant 12) against what is in flight and what failed.
 
 use pleg_core::{Degraded, Health, Instant, NotReady};
 
-use crate::laws::{self, Lawful};
-use crate::tally::{Path, Tally};
-use crate::weather::{MS, SECOND};
+use crate::assertions::{self, CheckResult};
+use crate::coverage::{CoverPoint, Coverage};
+use crate::fault_profile::{MS, SECOND};
 
-/// What is so, as far as it can be seen from outside.
+/// The conditions that health must report.
 #[derive(Clone, Debug, Default)]
-pub struct Signs {
+pub struct ExpectedHealth {
     /// When the last complete list began.
     pub last_list: Option<u64>,
     pub last_list_failed: bool,
     pub list_under_way: Option<u64>,
-    /// No stream stands, or none was ever asked for, since then; nothing where none is wanted.
+    /// Since when there is no stream, and whether there was one before; none in polling mode.
     pub no_stream: Option<(u64, bool)>,
-    /// Events wait for the writer since then.
+    /// Since when events wait for the writer.
     pub behind: Option<u64>,
-    /// When the oldest inspection under way was asked for.
+    /// When the oldest inspection in flight was requested.
     pub inspection: Option<u64>,
-    /// Some inspection has failed, or listed what had no status, and none of its pod has succeeded
+    /// An inspection failed or listed an id without a status, and no inspection of its pod has succeeded
     /// since.
     pub failing: bool,
-    /// A `Version` was not answered, and no call has been since.
+    /// A `Version` call was not answered, and no call has succeeded since.
     pub silent: bool,
     was_ready: bool,
     was_degraded: bool,
 }
 
-/// A sign may go unsaid for so long.
+/// A condition must be reported within this time.
 const SOON: u64 = 3 * SECOND;
 /// An inspection is overdue after that.
 const SLOT: u64 = 250 * MS;
 
-impl Signs {
-    /// Nothing was read yet; `no_stream` as in the field.
+impl ExpectedHealth {
+    /// `no_stream` as in the field.
     pub fn new(no_stream: Option<(u64, bool)>) -> Self {
         Self {
             no_stream,
@@ -44,21 +43,21 @@ impl Signs {
     }
 
     /// # Errors
-    /// Health says what is not so, or does not say what is.
-    pub fn check(&mut self, now: u64, health: &Health, tally: &mut Tally) -> Lawful {
-        self.ready(now, health, tally)?;
-        let said = health.degraded(Instant::from_nanos(now));
-        for what in &said {
-            if let Some(path) = Path::degraded(what) {
-                tally.path(path);
+    /// Health reports a false condition or omits a true one.
+    pub fn check(&mut self, now: u64, health: &Health, coverage: &mut Coverage) -> CheckResult {
+        self.ready(now, health, coverage)?;
+        let reported = health.degraded(Instant::from_nanos(now));
+        for what in &reported {
+            if let Some(point) = CoverPoint::degraded(what) {
+                coverage.hit(point);
             }
         }
-        if said.is_empty() && self.was_degraded {
-            tally.path(Path::WellAgain);
+        if reported.is_empty() && self.was_degraded {
+            coverage.hit(CoverPoint::NoLongerDegraded);
         }
-        self.was_degraded = !said.is_empty();
+        self.was_degraded = !reported.is_empty();
         let old = |since: Option<u64>, age: u64| since.is_some_and(|t| now >= t + age);
-        let is = |sign: fn(&Degraded) -> bool| said.iter().any(sign);
+        let is = |sign: fn(&Degraded) -> bool| reported.iter().any(sign);
         let stream = is(|d| matches!(d, Degraded::StreamDown { .. }));
         let backlog = is(|d| matches!(d, Degraded::Backlog { .. }));
         let slow = is(|d| matches!(d, Degraded::ListSlow { .. }));
@@ -72,7 +71,7 @@ impl Signs {
             Some((since, false)) => now >= since + SOON,
             None => false,
         };
-        let owed = [
+        let must_deliver = [
             ("the stream is down", must_say_stream, stream),
             ("events wait", old(self.behind, SOON), backlog),
             ("a list is slow", old(self.list_under_way, SOON), slow),
@@ -83,9 +82,9 @@ impl Signs {
                 hung,
             ),
         ];
-        for (what, due, said_so) in owed {
-            laws::DEGRADED.holds(!due || said_so, || {
-                format!("{what} and it is not told: {said:?}, {self:?}")
+        for (what, due, said_so) in must_deliver {
+            assertions::DEGRADED.holds(!due || said_so, || {
+                format!("{what}, and health does not report it: {reported:?}, {self:?}")
             })?;
         }
         let unfounded = [
@@ -98,34 +97,34 @@ impl Signs {
             ("pods fail", failing, self.failing),
         ];
         for (what, said_so, so) in unfounded {
-            laws::WELL.holds(!said_so || so, || {
-                format!("it is told that {what}, and it is not so: {said:?}, {self:?}")
+            assertions::NO_FALSE_DEGRADED.holds(!said_so || so, || {
+                format!("health reports falsely that {what}: {reported:?}, {self:?}")
             })?;
         }
         Ok(())
     }
 
-    fn ready(&mut self, now: u64, health: &Health, tally: &mut Tally) -> Lawful {
-        let patience = health.unready_after.as_nanos() as u64;
+    fn ready(&mut self, now: u64, health: &Health, coverage: &mut Coverage) -> CheckResult {
+        let list_limits = health.unready_after.as_nanos() as u64;
         let ready = health.ready(Instant::from_nanos(now));
-        let is = self.last_list.is_some_and(|t| now <= t + patience);
-        laws::READY.holds(ready.is_ok() == is, || {
+        let is = self.last_list.is_some_and(|t| now <= t + list_limits);
+        assertions::READY.holds(ready.is_ok() == is, || {
             format!(
                 "{ready:?}, and the last complete list began {:?}",
                 self.last_list
             )
         })?;
         if !is {
-            tally.path(Path::Unready);
+            coverage.hit(CoverPoint::Unready);
         } else if !self.was_ready {
-            tally.path(Path::ReadyAgain);
+            coverage.hit(CoverPoint::ReadyAgain);
         }
         self.was_ready = is;
-        // The next probe is due in 15 s at most, and everything is overdue after 5 s.
+        // The next probe is due within 15 s, and late work counts as overdue after 5 s.
         let later = Instant::from_nanos(now + 20 * SECOND + 1);
         let stalled = health.ready(later);
-        let dead = matches!(stalled, Err(NotReady::Stalled { .. }));
-        laws::DUE.holds(dead, || {
+        let dead_subscribers = matches!(stalled, Err(NotReady::Stalled { .. }));
+        assertions::STALLED_IS_NOT_READY.holds(dead_subscribers, || {
             format!("a writer that does nothing for 20 s looks {stalled:?}")
         })
     }

@@ -1,28 +1,27 @@
-//! Which events never came, as the proof knows it, and what the generator owes a stream that keeps
-//! losing them (invariant 10).
+//! Lost events, and the polling that a lossy stream requires (invariant 10).
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use pleg_core::{EventType, Id, Report, ReportedState, RuntimeEvent};
 
-use crate::laws::Lawful;
-use crate::laws::acting as laws;
-use crate::weather::SECOND;
+use crate::assertions::CheckResult;
+use crate::assertions::workers as assertions;
+use crate::fault_profile::SECOND;
 
-/// A container's STARTED or STOPPED that the present stream has lost.
+/// A container's STARTED or STOPPED that the current stream lost.
 #[derive(Debug)]
 struct Lost {
     id: Id,
     event: EventType,
-    /// A read has shown the state first, and ended then: the event is pending.
+    /// When a read that showed the state first ended, which made the event pending.
     pending_since: Option<u64>,
 }
 
-/// The account of one world. Its numbers are lower bounds of what a generator can know.
+/// The losses of one world: lower bounds of what the reconciler can know.
 #[derive(Debug, Default)]
 pub struct Losses {
-    /// When the present stream was subscribed to.
+    /// When the current stream was subscribed.
     subscribed: Option<u64>,
     /// When its baseline ended.
     baseline: Option<u64>,
@@ -31,9 +30,9 @@ pub struct Losses {
     arrived: VecDeque<u64>,
 }
 
-/// Until a pending event counts as missed.
+/// A pending event counts as missed after this time.
 const SETTLES: u64 = 5 * SECOND;
-/// Until a miss has taken effect for certain.
+/// A miss has certainly taken effect after this time.
 const SLACK: u64 = 6 * SECOND;
 const WINDOW: u64 = 600 * SECOND;
 
@@ -53,7 +52,7 @@ impl Losses {
         self.lost.clear();
     }
 
-    /// The present stream loses that event.
+    /// The current stream loses that event.
     pub fn lose(&mut self, event: &RuntimeEvent) {
         let counts = matches!(event.event, EventType::Started | EventType::Stopped);
         if self.baseline.is_some() && counts && event.id.as_str().starts_with("ctr") {
@@ -65,7 +64,7 @@ impl Losses {
         }
     }
 
-    /// An event reaches the writer. A state that its statuses show is shown by no read first.
+    /// An event reaches the writer. No read shows first what its statuses show.
     pub fn arrive(&mut self, event: &RuntimeEvent, now: u64) {
         if matches!(event.event, EventType::Started | EventType::Stopped) {
             self.arrived.push_back(now);
@@ -76,7 +75,7 @@ impl Losses {
                 pending(l) || l.id != report.id || report.shown == ReportedState::Created
             });
         }
-        // Another event of the same id says it after all, or makes it pending at another moment.
+        // Another event of the same id reports the state, or makes it pending at another instant.
         let pending = |l: &Lost| l.pending_since.is_some() && l.event != event.event;
         self.lost.retain(|l| pending(l) || l.id != event.id);
     }
@@ -89,8 +88,8 @@ impl Losses {
         }
     }
 
-    /// A read has shown these. One that began before the baseline ended, or is not complete, does
-    /// not check the stream: what it shows first is not pending.
+    /// A read showed these states. A read that began before the baseline ended or is incomplete does
+    /// not check the stream, so it makes nothing pending.
     pub fn read(&mut self, began: u64, now: u64, reports: &[Report], complete: bool) {
         let checks = complete && self.baseline.is_some_and(|t| began > t);
         self.lost.retain_mut(|lost| {
@@ -108,13 +107,13 @@ impl Losses {
         });
     }
 
-    /// What is pending for too long is missed, if the id still exists; that it is gone may be why
-    /// nobody tells of it (CRI-O).
+    /// Counts expired pending events as missed if the id still exists: a removal may be why there was
+    /// no event (CRI-O).
     pub fn settle(&mut self, now: u64, exists: impl Fn(&Id) -> bool) {
         self.lost.retain(|l| exists(&l.id));
         let due = |since: &u64| since + SETTLES + SLACK <= now;
         let missed = self.lost.iter().filter_map(|l| l.pending_since.filter(due));
-        // The window begins when the miss may have been counted first.
+        // The window starts when the miss may have been counted first.
         self.missed.extend(missed.map(|since| since + SETTLES));
         self.lost
             .retain(|l| !l.pending_since.as_ref().is_some_and(due));
@@ -125,18 +124,18 @@ impl Losses {
         }
     }
 
-    /// Whether the stream has lost so much that it has to be polled.
+    /// Whether the stream lost so much that it must be polled.
     pub fn keeps_losing(&self) -> bool {
         let (missed, arrived) = (self.missed.len(), self.arrived.len());
-        // One per cent is enough; two leave room for what is counted elsewhere.
+        // One per cent suffices; two leave room for differences in counting.
         missed >= 2 && missed * 50 >= missed + arrived
     }
 
     /// # Errors
-    /// It keeps losing, and lists are rarer than one a second.
-    pub fn polled(&self, period: Duration) -> Lawful {
+    /// The stream is lossy, and lists are more than a second apart.
+    pub fn polled(&self, period: Duration) -> CheckResult {
         let polled = period <= Duration::from_secs(1);
-        laws::LOSSY_POLLED.holds(polled || !self.keeps_losing(), || {
+        assertions::LOSSY_POLLED.holds(polled || !self.keeps_losing(), || {
             let (missed, arrived) = (self.missed.len(), self.arrived.len());
             format!("{missed} events were missed beside {arrived} that came, and lists are {period:?} apart")
         })
@@ -171,7 +170,7 @@ mod tests {
         }
     }
 
-    /// A stream that was subscribed to at 1 s, has its baseline at 2 s, and loses a STOPPED.
+    /// A stream subscribed at 1 s, with its baseline at 2 s, that loses a STOPPED.
     fn lossy() -> Losses {
         let mut losses = Losses::default();
         losses.subscribed(SECOND);

@@ -1,15 +1,15 @@
-//! The laws, as a consumer can check them: a shadow of the cache, and a book of what was told,
-//! read, asked and announced.
+//! Checks the invariants on the outputs of the reconciler: a copy of the cache, and a record of what
+//! each id's events, reads and announcements showed.
 
-mod announced;
+mod announcements;
 mod by_pod;
-mod cached;
-mod duties;
+mod cache;
+mod convergence;
 mod health;
-mod inboxes;
 mod losses;
-mod quiet;
-mod waiting;
+mod read_schedule;
+mod subscribers;
+mod waiters;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -18,20 +18,20 @@ use pleg_core::{
     ReportedState, RuntimeEvent, SandboxState, Ticket, WaiterId,
 };
 
+use crate::assertions::CheckResult;
+use crate::coverage::{CoverPoint, Coverage};
+use crate::fault_profile::FaultProfile;
 use crate::faults::Fault;
-use crate::history::History;
-use crate::laws::Lawful;
-use crate::tally::{Path, Tally};
-use crate::truth::{State, Truth};
-use crate::weather::Weather;
+use crate::oracle::{Oracle, State};
+use crate::trace::Trace;
 use by_pod::ByPod;
 
-pub use duties::Duties;
-pub use health::Signs;
-pub use inboxes::Subscribers;
+pub use health::ExpectedHealth;
 pub use losses::Losses;
+pub use read_schedule::ReadSchedule;
+pub use subscribers::Subscribers;
 
-/// What the machine was handed before it put something out.
+/// The input that caused an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input {
     Timer,
@@ -40,64 +40,63 @@ pub enum Input {
     List,
     Inspection,
     StatusRead,
-    Question,
+    Request,
     Cancel,
 }
 
-/// One who waits.
+/// A waiter.
 #[derive(Clone, Debug)]
-struct Asked {
+struct Waiter {
     pod: PodUid,
     after: Instant,
     asked: Instant,
-    /// The last inspection that had been asked for by then.
+    /// The last inspection requested before it.
     number: Ticket,
-    /// The pod was well when it was asked about; an answer must come soon.
+    /// The pod and the runtime work, so an answer must come soon.
     urgent: bool,
 }
 
-/// What is known here of one id.
+/// What inputs and outputs showed of one id.
 #[derive(Clone, Debug, Default)]
-struct Book {
-    /// Something has shown it running.
-    ran: bool,
-    /// Something has named it.
-    named: bool,
-    /// A removal was the first that was told of it.
-    silent: bool,
+struct IdRecord {
+    /// Some observation showed it running.
+    seen_running: bool,
+    /// Some observation named it.
+    known: bool,
+    /// The first observation of it was its removal.
+    first_seen_removed: bool,
     published: bool,
     /// When an event first reported its removal.
     deleted: Option<u64>,
-    /// When somebody was last told that it ended or is removed.
-    ended_told: Option<Instant>,
-    /// When the last inspection began that showed it as unknown. Law 2 lets an event that
-    /// advances the id clear that, whatever it was in truth by then.
-    unsure: Option<Instant>,
-    told: Option<Instant>,
-    /// The state that the cache shows, and since when.
+    /// When an event last reported its exit or removal.
+    end_reported: Option<Instant>,
+    /// When the last inspection that showed it as UNKNOWN began. Invariant 2 lets an event that
+    /// advances the id clear that, whatever its true state.
+    unknown_since: Option<Instant>,
+    last_event: Option<Instant>,
+    /// The state in the cache, and since when.
     shown: Option<(State, u64)>,
     /// The pod in which the cache showed it last.
-    home: Option<PodUid>,
-    /// When the cache showed it no longer, and in which pod it was; until it is announced as the next
-    /// incarnation.
-    vanished: Option<(u64, PodUid)>,
+    shown_in: Option<PodUid>,
+    /// When it left the cache, and from which pod; until it is announced as the next incarnation.
+    left_cache: Option<(u64, PodUid)>,
     /// When the newest read began that showed it.
     read: Option<Instant>,
     incarnation: u32,
-    /// What was announced of this incarnation.
+    /// The announcements of this incarnation.
     started: bool,
     died: bool,
     removed: bool,
     changed: bool,
-    /// The exit code was told, in this incarnation.
+    /// An exit code was reported for this incarnation.
     code: bool,
 }
 
-/// Begins of reads that a view may still be as of.
+/// The starts of reads that a view may be as of.
 #[derive(Clone, Debug, Default)]
-struct Begins(VecDeque<Instant>);
+struct ReadStarts(VecDeque<Instant>);
 
-impl Begins {
+impl ReadStarts {
     const MOST: usize = 128;
 
     fn add(&mut self, began: Instant) {
@@ -119,79 +118,79 @@ impl Begins {
 
 #[derive(Debug, Default)]
 pub struct Checks {
-    pub history: History,
-    pub tally: Tally,
-    /// Events may have told of what did not happen.
-    lies: bool,
-    /// Ids may be known without a label: their pods are read by complete lists.
-    pub nameless: bool,
+    pub trace: Trace,
+    pub coverage: Coverage,
+    /// Events may be false.
+    false_events: bool,
+    /// Ids may lack a pod label; their pods are read by complete lists.
+    pub missing_labels: bool,
     cache: ByPod<PodView>,
-    books: Vec<Book>,
-    /// Begins of the complete lists, and of the complete inspections per pod.
-    lists: Begins,
-    inspections: ByPod<Begins>,
-    /// Reads that returned a status, inspections or not.
+    records: Vec<IdRecord>,
+    /// The starts of complete lists, and of complete inspections per pod.
+    lists: ReadStarts,
+    inspections: ByPod<ReadStarts>,
+    /// The starts of reads that returned a status.
     status_reads: BTreeSet<Instant>,
-    /// Failed inspections: the last one of each pod.
+    /// The last failed inspection of each pod.
     failed: ByPod<Ticket>,
     /// Pods whose last inspection failed.
     failing: BTreeSet<PodUid>,
-    /// Pods of which a status has failed.
+    /// Pods with a failed status.
     status_failed: BTreeSet<PodUid>,
-    /// Pods of which the last complete inspection listed ids that had no status.
+    /// Pods whose last complete inspection listed ids without a status.
     unsettled: BTreeSet<PodUid>,
-    /// The complete inspection that was handed over last, and what it found.
+    /// The last complete inspection, and the ids it found.
     last_found: Option<(Instant, Vec<Id>)>,
     last_inspection: Ticket,
     under_way: BTreeMap<Ticket, (PodUid, u64)>,
-    waiting: BTreeMap<WaiterId, Asked>,
-    /// When pods were inspected again for no other reason than that the last read had failed.
+    waiting: BTreeMap<WaiterId, Waiter>,
+    /// When pods were inspected only because the last read failed.
     retries: BTreeMap<PodUid, VecDeque<u64>>,
-    /// Ids that were announced and not announced as removed.
+    /// The number of announced ids that are not removed.
     present: u64,
     input: Option<Input>,
 }
 
 impl Checks {
-    pub fn new(history: History, weather: &Weather) -> Self {
+    pub fn new(trace: Trace, fault_profile: &FaultProfile) -> Self {
         Self {
-            history,
-            lies: weather.lies(),
-            nameless: weather.percent(Fault::Nameless) > 0,
+            trace,
+            false_events: fault_profile.false_events(),
+            missing_labels: fault_profile.percent(Fault::MissingMetadata) > 0,
             ..Self::default()
         }
     }
 
-    pub fn note(&mut self, now: u64, line: impl FnOnce() -> String) {
-        self.history.note(now, line);
+    pub fn log(&mut self, now: u64, line: impl FnOnce() -> String) {
+        self.trace.log(now, line);
     }
 
-    fn book(&mut self, truth: &Truth, id: &Id) -> Option<&mut Book> {
-        let n = truth.handle(id)?;
-        if self.books.len() <= n {
-            self.books.resize_with(n + 1, Book::default);
+    fn record_mut(&mut self, oracle: &Oracle, id: &Id) -> Option<&mut IdRecord> {
+        let n = oracle.index_of(id)?;
+        if self.records.len() <= n {
+            self.records.resize_with(n + 1, IdRecord::default);
         }
-        self.books.get_mut(n)
+        self.records.get_mut(n)
     }
 
-    fn look(&self, truth: &Truth, id: &Id) -> Option<&Book> {
-        self.books.get(truth.handle(id)?)
+    fn lookup(&self, oracle: &Oracle, id: &Id) -> Option<&IdRecord> {
+        self.records.get(oracle.index_of(id)?)
     }
 
-    /// Whether reads have overruled what was recorded of the id.
-    pub fn is_reborn(&self, truth: &Truth, id: &Id) -> bool {
-        self.look(truth, id)
-            .is_some_and(|book| book.incarnation > 0)
+    /// Whether reads have overruled a recorded state of the id.
+    pub fn is_overruled(&self, oracle: &Oracle, id: &Id) -> bool {
+        self.lookup(oracle, id)
+            .is_some_and(|record| record.incarnation > 0)
     }
 
-    // --- what goes in ---
+    // --- inputs ---
 
-    /// The machine is handed something: what comes out next follows from it.
-    pub const fn handed(&mut self, input: Input) {
+    /// Sets the input that causes the next outputs.
+    pub const fn set_input(&mut self, input: Input) {
         self.input = Some(input);
     }
 
-    pub fn told(&mut self, truth: &Truth, now: Instant, event: &RuntimeEvent) {
+    pub fn event_received(&mut self, oracle: &Oracle, now: Instant, event: &RuntimeEvent) {
         let shown = event.sandbox.iter().chain(&event.containers);
         let own = shown.clone().find(|r| r.id == event.id);
         let deleted = event.event == EventType::Deleted;
@@ -201,54 +200,59 @@ impl Checks {
             || event.id.as_str().starts_with("sbx");
         let runs =
             event.event == EventType::Started || (event.event == EventType::Created && sandbox);
-        if let Some(book) = self.book(truth, &event.id) {
-            book.silent |= deleted && !book.named && gone;
-            book.ran |= runs;
+        if let Some(record) = self.record_mut(oracle, &event.id) {
+            record.first_seen_removed |= deleted && !record.known && gone;
+            record.seen_running |= runs;
             if deleted && gone {
-                book.deleted.get_or_insert(now.as_nanos());
+                record.deleted.get_or_insert(now.as_nanos());
             }
             if matches!(event.event, EventType::Stopped | EventType::Deleted) {
-                book.ended_told = Some(now);
+                record.end_reported = Some(now);
             }
-            book.told = Some(now);
-            book.named = true;
+            record.last_event = Some(now);
+            record.known = true;
         }
         for report in shown {
-            if let Some(book) = self.read_one(truth, report) {
-                book.told = Some(now);
+            if let Some(record) = self.read_one(oracle, report) {
+                record.last_event = Some(now);
             }
         }
     }
 
-    pub fn status_read(&mut self, truth: &Truth, began: Instant, report: &Report) {
+    pub fn status_read(&mut self, oracle: &Oracle, began: Instant, report: &Report) {
         self.status_reads.insert(began);
-        self.read_at(truth, began, report);
+        self.read_at(oracle, began, report);
     }
 
     /// A read that began then shows the id.
-    fn read_at(&mut self, truth: &Truth, began: Instant, report: &Report) -> Option<&mut Book> {
-        let book = self.read_one(truth, report)?;
-        book.read = book.read.max(Some(began));
-        Some(book)
+    fn read_at(
+        &mut self,
+        oracle: &Oracle,
+        began: Instant,
+        report: &Report,
+    ) -> Option<&mut IdRecord> {
+        let record = self.read_one(oracle, report)?;
+        record.read = record.read.max(Some(began));
+        Some(record)
     }
 
-    fn read_one(&mut self, truth: &Truth, report: &Report) -> Option<&mut Book> {
-        let book = self.book(truth, &report.id)?;
-        book.named = true;
-        book.ran |= report.shown == ReportedState::Running;
-        Some(book)
+    fn read_one(&mut self, oracle: &Oracle, report: &Report) -> Option<&mut IdRecord> {
+        let record = self.record_mut(oracle, &report.id)?;
+        record.known = true;
+        record.seen_running |= report.shown == ReportedState::Running;
+        Some(record)
     }
 
-    pub fn list_read(&mut self, truth: &Truth, began: Instant, rows: &[Report]) {
+    pub fn list_read(&mut self, oracle: &Oracle, began: Instant, rows: &[Report]) {
         self.lists.add(began);
         for row in rows {
-            self.read_at(truth, began, row);
+            self.read_at(oracle, began, row);
         }
     }
 
     pub fn inspected(
         &mut self,
-        truth: &Truth,
+        oracle: &Oracle,
         (uid, ticket): (&PodUid, Ticket),
         began: Instant,
         found: &[Report],
@@ -256,10 +260,10 @@ impl Checks {
     ) {
         for report in found {
             let unknown = report.shown == ReportedState::Unknown;
-            if let Some(book) = self.read_at(truth, began, report)
+            if let Some(record) = self.read_at(oracle, began, report)
                 && unknown
             {
-                book.unsure = Some(began);
+                record.unknown_since = Some(began);
             }
         }
         self.status_reads.insert(began);
@@ -279,32 +283,32 @@ impl Checks {
         }
     }
 
-    // --- what comes out ---
+    // --- outputs ---
 
     /// # Errors
-    /// A law that is broken.
-    pub fn output(&mut self, truth: &Truth, now: u64, output: &Output) -> Lawful {
-        self.tally.checked += 1;
+    /// An invariant is violated.
+    pub fn output(&mut self, oracle: &Oracle, now: u64, output: &Output) -> CheckResult {
+        self.coverage.checked += 1;
         match output {
             Output::Publish { uid, view } => {
-                self.tally.path(Path::Published);
-                self.publish(truth, now, uid, view)?;
+                self.coverage.hit(CoverPoint::Published);
+                self.publish(oracle, now, uid, view)?;
             }
             Output::Remove { uid } => {
-                self.tally.path(Path::Withdrawn);
-                self.withdraw(truth, now, uid);
+                self.coverage.hit(CoverPoint::PodRemoved);
+                self.pod_removed(oracle, now, uid);
             }
-            Output::ListApplied { as_of, gone } => self.swept(*as_of, gone)?,
+            Output::ListApplied { as_of, gone } => self.list_applied(*as_of, gone)?,
             Output::Refresh { as_of, pods } => {
-                self.tally.path(Path::Confirmed);
-                self.confirmed(truth, now, *as_of, pods)?;
+                self.coverage.hit(CoverPoint::PodRefreshed);
+                self.refreshed(oracle, now, *as_of, pods)?;
             }
-            Output::Terminals { records, .. } => self.ends(truth, records)?,
-            Output::Announce(event) => self.announce(truth, event)?,
-            Output::Answer { waiter, answer } => self.answer(truth, now, *waiter, answer)?,
-            Output::Listed { outcome, .. } => self.tally.path(match outcome {
-                Ok(()) => Path::ListedOk,
-                Err(_) => Path::ListedFailed,
+            Output::Terminals { records, .. } => self.terminal_records(oracle, records)?,
+            Output::Announce(event) => self.announce(oracle, event)?,
+            Output::Answer { waiter, answer } => self.answer(oracle, now, *waiter, answer)?,
+            Output::Listed { outcome, .. } => self.coverage.hit(match outcome {
+                Ok(()) => CoverPoint::ListedOk,
+                Err(_) => CoverPoint::ListedFailed,
             }),
             _ => {}
         }
@@ -312,7 +316,7 @@ impl Checks {
     }
 }
 
-/// What a status shows, by id; no state where it is unknown.
+/// The state of each id in a status; none if unknown.
 pub fn states(status: &PodStatus) -> impl Iterator<Item = (&Id, Option<State>)> {
     let sandboxes = status.sandboxes.iter().map(|s| {
         let state = match s.state {

@@ -1,35 +1,33 @@
-//! Small worlds, exhaustively: every order of what can happen, under a budget of faults.
+//! Exhaustive model checking of small worlds: every order of actions, under a budget of faults.
 //!
-//! A world is a handful of beings, a script or two of what happens to them, and a budget of what
-//! may go wrong. stateright drives the core itself, not a model of it, through every interleaving
-//! of: steps of the scripts, events that arrive, reads that end and what they saw, faults,
-//! questions, and time. The laws are compared with the truth after every single output, and at
-//! the end of every run what is owed must be done.
+//! A world has a few objects, one or two scripts of what happens to them, and a budget of faults.
+//! stateright runs the core itself, not a model of it, through every interleaving of script steps,
+//! event deliveries, completions of reads and what they saw, faults, requests, and time. The
+//! invariants are checked after every output, and at the end of every run nothing may be owed.
 //!
-//! What is left out without loss:
+//! Reductions that lose nothing:
 //!
-//! * A read does not observe the node in a step of its own: it remembers every truth since it
+//! * A read does not observe the node in an action of its own: it records every true state since it
 //!   began and chooses among them when it ends.
-//! * Steps of the truth take no time: the core cannot see when they are, only between which of
-//!   its inputs. A read begins a tick after it was asked for, and inputs take no time: what the
-//!   core compares is when reads began with when inputs came.
-//! * Equal states at different times are one (`shift`).
-//! * Once everything has happened, what is left of the budget is put away, and one fair order of
-//!   what is owed stands for all of them: no fault is left that could tell them apart.
+//! * Script steps take no time: the core only sees between which inputs they happen. A read begins a
+//!   tick after its request, and inputs take no time: the core compares when reads began with when
+//!   inputs arrived.
+//! * Equal states at different times are one state (`time_shift`).
+//! * When the scripts have ended, the rest of the budget is dropped, and one fair order of what is
+//!   owed stands for all: no fault is left that could distinguish them.
 //!
-//! What is left out by bound, and belongs to the random worlds: more than the budget allows (each
-//! world prints its own: faults, waiters, jumps of time, how far events lag, how many steps a read
-//! spans); UNKNOWN, absurd stamps and statuses that a runtime leaves out; statuses of one
-//! inspection that are read at more than one moment after its lists; reads that begin much later
-//! than they were asked for.
+//! Bounds, beyond which the random worlds check: more faults than the budget allows (each world
+//! prints its faults, waiters, time jumps, the lag of events, and the steps during a read); UNKNOWN,
+//! invalid timestamps and omitted statuses; statuses of one inspection read at more than one instant
+//! after its lists; reads that begin much later than requested.
 
-pub mod book;
-pub mod cast;
-pub mod check;
+pub mod checks;
+pub mod execution;
 pub mod model;
-pub mod play;
+pub mod quiesce;
 pub mod reads;
-pub mod rest;
-pub mod script;
-pub mod shift;
+pub mod scenario;
+pub mod search;
+pub mod time_shift;
+pub mod world_model;
 pub mod worlds;

@@ -1,104 +1,108 @@
-//! What may happen next, in every order: the small worlds as stateright sees them.
+//! The small worlds as a stateright model: the possible actions of each state.
 
 use stateright::{Model, Property};
 
-use super::cast::Cast;
-use super::play::{Action, Phase, Play, State, What, is_due, may_jump};
-use super::rest::may_rest;
-use super::script::{Stage, Who};
+use super::execution::{Action, Execution, Phase, State, What, is_due, may_advance};
+use super::quiesce::may_stop;
+use super::scenario::{ObjectIndex, Stage};
+use super::world_model::WorldModel;
 
-/// Of every state of a small world.
-pub const LAWS: &str = "the laws hold";
-/// A run ends only at rest: no path is cut short.
-pub const WHOLE: &str = "every run comes to rest";
+/// The property that holds in every state.
+pub const INVARIANTS: &str = "the invariants hold";
+/// The property that every run ends quiescent: no path is truncated.
+pub const TERMINATES: &str = "every run comes to rest";
 
-impl Model for Cast {
+impl Model for WorldModel {
     type State = State;
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        vec![Play::begin(self, false).state]
+        vec![Execution::begin(self, false).state]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        if state.broken.is_some() {
+        if state.violation.is_some() {
             return;
         }
         match state.phase {
-            Phase::Playing => playing(self, state, actions),
-            Phase::Resting => actions.push(Action::Settle),
-            Phase::Settled => {}
+            Phase::Running => running_actions(self, state, actions),
+            Phase::Stopped => actions.push(Action::Quiesce),
+            Phase::Quiescent => {}
         }
     }
 
     fn next_state(&self, state: &State, action: Action) -> Option<State> {
-        let mut play = Play {
-            cast: self,
+        let mut execution = Execution {
+            model: self,
             state: state.clone(),
-            tale: None,
+            trace: None,
             since: 0,
         };
-        play.act(action);
-        Some(play.state)
+        execution.act(action);
+        Some(execution.state)
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        let whole = |cast: &Self, state: &State| {
+        let terminates = |model: &Self, state: &State| {
             let mut next = Vec::new();
-            cast.actions(state, &mut next);
-            !next.is_empty() || state.broken.is_some() || state.phase == Phase::Settled
+            model.actions(state, &mut next);
+            !next.is_empty() || state.violation.is_some() || state.phase == Phase::Quiescent
         };
         vec![
-            Property::always(LAWS, |_, state: &State| state.broken.is_none()),
-            Property::always(WHOLE, whole),
+            Property::always(INVARIANTS, |_, state: &State| state.violation.is_none()),
+            Property::always(TERMINATES, terminates),
         ]
     }
 }
 
-fn playing(cast: &Cast, state: &State, actions: &mut Vec<Action>) {
+fn running_actions(model: &WorldModel, state: &State, actions: &mut Vec<Action>) {
     if is_due(state) {
-        // The machine's driver hands it what is due before anything else.
-        actions.push(Action::Jump);
+        // The driver handles due timers before anything else.
+        actions.push(Action::AdvanceTime);
         return;
     }
     let left = &state.left;
     let fault = |kind: u8| kind > 0 && left.faults > 0;
-    let room = state.queue.len() < usize::from(left.lag)
+    let may_step = state.queue.len() < usize::from(left.lag)
         && state
             .reads
             .iter()
             .all(|r| r.seen.len() <= usize::from(left.span));
-    for (script, steps) in cast.world.tale.scripts.iter().enumerate() {
-        if room && usize::from(state.done[script]) < steps.len() {
+    for (script, steps) in model.world.scenario.scripts.iter().enumerate() {
+        if may_step && usize::from(state.done[script]) < steps.len() {
             actions.push(Action::Step { script });
         }
     }
-    stream(cast, state, actions);
+    stream_actions(model, state, actions);
     for read in 0..state.reads.len() {
-        reads(cast, state, read, actions);
+        read_actions(model, state, read, actions);
     }
-    if fault(left.lying_events) && state.streaming {
-        for who in 0..cast.ids.len() {
-            let lies = match state.truth[who] {
+    if fault(left.false_events) && state.streaming {
+        for object in 0..model.ids.len() {
+            let false_stages = match state.oracle[object] {
                 Stage::Created | Stage::Running => &[Stage::Exited, Stage::Removed][..],
                 Stage::Exited => &[Stage::Removed],
                 Stage::Absent | Stage::Removed => &[],
             };
-            actions.extend(lies.iter().map(|&to| Action::Lie { who, to }));
+            actions.extend(
+                false_stages
+                    .iter()
+                    .map(|&to| Action::FalseEvent { object, to }),
+            );
         }
     }
     if left.waits > 0 {
-        actions.extend((0..cast.pods.len()).map(|pod| Action::Ask { pod }));
+        actions.extend((0..model.pods.len()).map(|pod| Action::Wait { pod }));
     }
-    if left.jumps > 0 && may_jump(state) {
-        actions.push(Action::Jump);
+    if left.time_jumps > 0 && may_advance(state) {
+        actions.push(Action::AdvanceTime);
     }
-    if may_rest(state, cast.world.tale.scripts) {
-        actions.push(Action::Rest);
+    if may_stop(state, model.world.scenario.scripts) {
+        actions.push(Action::StopFaults);
     }
 }
 
-fn stream(cast: &Cast, state: &State, actions: &mut Vec<Action>) {
+fn stream_actions(model: &WorldModel, state: &State, actions: &mut Vec<Action>) {
     let left = &state.left;
     let fault = |kind: u8| kind > 0 && left.faults > 0;
     if !state.streaming {
@@ -110,7 +114,7 @@ fn stream(cast: &Cast, state: &State, actions: &mut Vec<Action>) {
     }
     for (nth, message) in state.queue.iter().take(2).enumerate() {
         let second = nth == 1;
-        if second && !fault(left.swaps) {
+        if second && !fault(left.reorderings) {
             continue;
         }
         let deliver = |late, again| Action::Deliver {
@@ -122,11 +126,11 @@ fn stream(cast: &Cast, state: &State, actions: &mut Vec<Action>) {
         if second {
             continue;
         }
-        if fault(left.doubles) {
+        if fault(left.duplicates) {
             actions.push(deliver(false, true));
         }
-        let differ = |w: Who| message.seen[w] != state.truth[w];
-        if fault(left.stale) && cast.together(message.step.0).any(differ) {
+        let differ = |w: ObjectIndex| message.seen[w] != state.oracle[w];
+        if fault(left.stale) && model.in_same_event(message.step.0).any(differ) {
             actions.push(deliver(true, false));
         }
     }
@@ -135,16 +139,16 @@ fn stream(cast: &Cast, state: &State, actions: &mut Vec<Action>) {
     }
 }
 
-fn reads(cast: &Cast, state: &State, read: usize, actions: &mut Vec<Action>) {
+fn read_actions(model: &WorldModel, state: &State, read: usize, actions: &mut Vec<Action>) {
     let left = &state.left;
     let fault = |kind: u8| kind > 0 && left.faults > 0;
     let (what, moments) = (&state.reads[read].what, state.reads[read].seen.len());
-    // One status is read at one moment; a list and an inspection are read in two halves.
-    let halves = !matches!(what, What::One { .. });
+    // A status is read at one instant, a list and an inspection at two.
+    let two_moments = !matches!(what, What::One { .. });
     for first in 0..moments {
         for then in first..moments {
-            if halves || then == first {
-                actions.push(Action::Land { read, first, then });
+            if two_moments || then == first {
+                actions.push(Action::Complete { read, first, then });
             }
         }
     }
@@ -160,17 +164,21 @@ fn reads(cast: &Cast, state: &State, read: usize, actions: &mut Vec<Action>) {
             });
         }
     }
-    if fault(left.lying_lists) && matches!(what, What::Node { .. }) {
-        for who in 0..cast.ids.len() {
-            let lies = match state.truth[who] {
+    if fault(left.false_lists) && matches!(what, What::Node { .. }) {
+        for object in 0..model.ids.len() {
+            let false_stages = match state.oracle[object] {
                 Stage::Created | Stage::Running => &[Stage::Absent, Stage::Exited][..],
                 Stage::Exited => &[Stage::Absent, Stage::Running],
                 // Still listed after its removal, as containerd ≥ 2 does.
                 Stage::Removed => &[Stage::Exited],
                 Stage::Absent => &[],
             };
-            let lying = |&as_: &Stage| Action::LandLying { read, who, as_ };
-            actions.extend(lies.iter().map(lying));
+            let complete_falsely = |&stage: &Stage| Action::CompleteFalsely {
+                read,
+                object,
+                stage,
+            };
+            actions.extend(false_stages.iter().map(complete_falsely));
         }
     }
 }

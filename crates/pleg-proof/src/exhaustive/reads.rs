@@ -1,68 +1,63 @@
-//! How reads end: what they saw of the truth, and what of that the machine is given.
+//! How reads end: what they saw of the true state, and what the reconciler gets.
 
 use std::fmt::Write as _;
 
 use pleg_core::{
-    CallError, CallErrorKind, Inspection, Instant, Kind, KnownIds, List, PodCall, PodRead, Report,
-    ReportedState, Rows, StatusRead,
+    CallErrorKind, Inspection, Instant, Kind, KnownIds, List, Report, Rows, StatusRead,
 };
 
-use super::book::By;
-use super::play::{Play, Read, What};
-use super::script::{Stage, Step, Who};
+use super::checks::{Input, stage_of};
+use super::execution::{Execution, Read, What};
+use super::scenario::{ObjectIndex, Stage, Step};
+use crate::runtime::{error, format_reports, pod_read};
 
-impl Play<'_> {
-    pub fn land(&mut self, read: usize, first: usize, then: usize, lie: Option<(Who, Stage)>) {
+impl Execution<'_> {
+    pub fn complete(
+        &mut self,
+        read: usize,
+        first: usize,
+        then: usize,
+        false_state: Option<(ObjectIndex, Stage)>,
+    ) {
         let read = self.state.reads.remove(read);
         let (sandboxes, containers) = (read.seen[first], read.seen[then]);
         match &read.what {
             What::Node { .. } => {
                 let mut seen = containers;
-                for who in 0..self.cast.ids.len() {
-                    if self.cast.kind(who) == Kind::Sandbox {
-                        seen[who] = sandboxes[who];
+                for object in 0..self.model.ids.len() {
+                    if self.model.kind(object) == Kind::Sandbox {
+                        seen[object] = sandboxes[object];
                     }
                 }
-                if let Some((who, as_)) = lie {
-                    self.state.book.noted[who].lied = true;
-                    seen[who] = as_;
-                    self.say(|p| format!("a lying list: {}", p.name(Step(who, as_))));
+                if let Some((object, stage)) = false_state {
+                    self.state.checks.records[object].misreported = true;
+                    seen[object] = stage;
+                    self.log(|p| format!("a false list: {}", p.name(Step(object, stage))));
                 }
-                let rows = (0..self.cast.ids.len())
-                    .filter_map(|w| self.cast.row(w, seen[w]))
+                let rows = (0..self.model.ids.len())
+                    .filter_map(|w| self.model.row(w, seen[w]))
                     .collect();
                 self.end_list(&read, Ok(rows));
             }
             What::Pod { pod, held } => {
-                // The lists show the first moment, the statuses the second one.
-                let mut inspected = PodRead::new(held);
-                let cast = self.cast;
-                while let Some(call) = inspected.next_call() {
-                    let rows = |kind: Kind| {
-                        let of_pod = cast.of_pod(*pod);
-                        let of_kind = of_pod.filter(move |&who| cast.kind(who) == kind);
-                        of_kind.filter_map(|who| cast.row(who, sandboxes[who]))
-                    };
-                    let answer = match &call {
-                        PodCall::Sandboxes => Ok(rows(Kind::Sandbox).collect()),
-                        PodCall::Containers => Ok(rows(Kind::Container).collect()),
-                        PodCall::Status(id, _) => {
-                            let who = cast.who(id);
-                            let status = who.and_then(|w| cast.status(w, containers[w]));
-                            let status = status.map(|report| vec![report]);
-                            status.ok_or_else(|| error(CallErrorKind::NotFound))
-                        }
-                    };
-                    inspected.answered(&call, answer);
-                }
+                // The lists show the first instant, the statuses the second.
+                let model = self.model;
+                let rows = |kind: Kind| {
+                    let of_pod = model.of_pod(*pod).filter(|&o| model.kind(o) == kind);
+                    of_pod.filter_map(|o| model.row(o, sandboxes[o])).collect()
+                };
+                let inspected = pod_read(held, rows, |id, _| {
+                    let object = model.index_of(id)?;
+                    model.status(object, containers[object])
+                });
                 self.end_inspection(
                     &read,
                     inspected.finish(read.ticket, Instant::ORIGIN, Instant::ORIGIN),
                 );
             }
-            What::One { who } => {
-                let report = self.cast.status(*who, containers[*who]);
-                self.end_reading(&read, report.ok_or(CallErrorKind::NotFound));
+            What::One { object } => {
+                let report = self.model.status(*object, containers[*object]);
+                self.end_status_read(&read, report.ok_or(CallErrorKind::NotFound));
             }
         }
     }
@@ -75,23 +70,25 @@ impl Play<'_> {
             What::Node { .. } => self.end_list(&read, Err(CallErrorKind::Unavailable)),
             What::Pod { pod, .. } => {
                 let seen = read.seen[read.seen.len() - 1];
-                let found = self.cast.of_pod(*pod).filter(|_| partial);
-                let found = found.filter_map(|w| self.cast.status(w, seen[w])).collect();
+                let found = self.model.of_pod(*pod).filter(|_| partial);
+                let found = found
+                    .filter_map(|w| self.model.status(w, seen[w]))
+                    .collect();
                 let mut inspection = Inspection::new(Some(error(CallErrorKind::Failed)));
                 inspection.found = found;
                 self.end_inspection(&read, inspection);
             }
-            What::One { .. } => self.end_reading(&read, Err(CallErrorKind::Failed)),
+            What::One { .. } => self.end_status_read(&read, Err(CallErrorKind::Failed)),
         }
     }
 
     fn end_list(&mut self, read: &Read, rows: Result<Vec<Report>, CallErrorKind>) {
         let rows = rows.map_err(error);
-        self.say(|p| match &rows {
+        self.log(|p| match &rows {
             Ok(rows) => format!(
                 "the list begun {} ends: {}",
                 p.when(read.began),
-                brief(rows)
+                format_reports(rows)
             ),
             Err(_) => format!("the list begun {} fails", p.when(read.began)),
         });
@@ -109,11 +106,11 @@ impl Play<'_> {
             ended,
             rows: handed,
         };
-        self.state.machine.handle_list(ended, list);
+        self.state.reconciler.handle_list(ended, list);
         if let Ok(rows) = &rows {
-            self.state.book.read(self.cast, now, rows);
+            self.state.checks.read(self.model, now, rows);
         }
-        self.drain(By::Read);
+        self.drain(Input::Read);
     }
 
     fn end_inspection(&mut self, read: &Read, inspection: Inspection) {
@@ -124,7 +121,7 @@ impl Play<'_> {
             unchanged,
             ..
         } = &inspection;
-        self.say(|p| {
+        self.log(|p| {
             let how = match inspection.error {
                 Some(_) => "fails",
                 None => "ends",
@@ -140,27 +137,21 @@ impl Play<'_> {
             format!(
                 "the inspection begun {} {how}: {}{gone}{unsettled}",
                 p.when(read.began),
-                brief(found)
+                format_reports(found)
             )
         });
-        let unchanged = unchanged.iter().filter_map(|(id, shown)| {
-            let stage = match shown {
-                ReportedState::Created => Stage::Created,
-                ReportedState::Running => Stage::Running,
-                ReportedState::Exited => Stage::Exited,
-                ReportedState::Unknown => return None,
-            };
-            self.cast.row(self.cast.who(id)?, stage)
-        });
+        let unchanged = unchanged
+            .iter()
+            .filter_map(|(id, shown)| self.model.row(self.model.index_of(id)?, stage_of(*shown)));
         let shown: Vec<Report> = found
             .iter()
             .chain(unsettled)
             .cloned()
             .chain(unchanged)
             .collect();
-        self.state.book.read(self.cast, self.state.now, &shown);
+        self.state.checks.read(self.model, self.state.now, &shown);
         if let What::Pod { pod, .. } = read.what {
-            self.state.book.inspected[pod] = Some(read.began);
+            self.state.checks.inspected[pod] = Some(read.began);
         }
         let (began, ended) = (Instant::from_nanos(read.began), self.instant());
         let inspection = Inspection {
@@ -169,18 +160,18 @@ impl Play<'_> {
             ended,
             ..inspection
         };
-        self.state.machine.handle_inspection(ended, inspection);
-        self.drain(By::Read);
+        self.state.reconciler.handle_inspection(ended, inspection);
+        self.drain(Input::Read);
     }
 
-    fn end_reading(&mut self, read: &Read, report: Result<Report, CallErrorKind>) {
+    fn end_status_read(&mut self, read: &Read, report: Result<Report, CallErrorKind>) {
         let report = report.map_err(error);
-        self.say(|_| format!("the status is read: {}", brief(report.iter())));
+        self.log(|_| format!("the status is read: {}", format_reports(report.iter())));
         if let Ok(report) = &report {
             let now = self.state.now;
             self.state
-                .book
-                .read(self.cast, now, std::slice::from_ref(report));
+                .checks
+                .read(self.model, now, std::slice::from_ref(report));
         }
         let (began, ended) = (Instant::from_nanos(read.began), self.instant());
         let reading = StatusRead {
@@ -189,25 +180,7 @@ impl Play<'_> {
             ended,
             report,
         };
-        self.state.machine.handle_status_read(ended, reading);
-        self.drain(By::Read);
-    }
-}
-
-/// A call that failed so.
-pub fn error(kind: CallErrorKind) -> CallError {
-    CallError::new("Call", kind, "")
-}
-
-/// Who is shown, and how.
-pub fn brief<'a>(reports: impl IntoIterator<Item = &'a Report>) -> String {
-    let shown: Vec<String> = reports
-        .into_iter()
-        .map(|r| format!("{} {:?}", r.id, r.shown))
-        .collect();
-    if shown.is_empty() {
-        "nothing".into()
-    } else {
-        shown.join(", ")
+        self.state.reconciler.handle_status_read(ended, reading);
+        self.drain(Input::Read);
     }
 }

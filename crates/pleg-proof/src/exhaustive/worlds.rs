@@ -2,48 +2,48 @@
 
 use std::fmt;
 
-use super::script::{Being, Stage, Step, Who, container, sandbox};
+use super::scenario::{Object, ObjectIndex, Stage, Step, container, sandbox};
 use Stage::{Created, Exited, Removed, Running};
 
-/// What may go wrong in one run, and how often.
+/// Which faults may occur in one run, and how often.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Budget {
     /// An event is lost.
     pub drops: u8,
-    /// An event comes once more, after all that waits.
-    pub doubles: u8,
+    /// An event is delivered a second time, after all waiting ones.
+    pub duplicates: u8,
     /// An event overtakes the one before it.
-    pub swaps: u8,
-    /// An event comes with statuses that were read late, when more had happened.
+    pub reorderings: u8,
+    /// An event has statuses that were read late, after later steps.
     pub stale: u8,
-    /// The stream is cut; what waits on it is lost.
+    /// The stream is disconnected and loses its waiting events.
     pub cuts: u8,
-    /// A read fails, whole or in part.
+    /// A read fails, completely or partly.
     pub failures: u8,
-    /// An event tells of an end that was none.
-    pub lying_events: u8,
-    /// A list leaves out what is there, or shows what is not so.
-    pub lying_lists: u8,
-    /// Of all these together.
+    /// An event reports an exit or removal that did not happen.
+    pub false_events: u8,
+    /// A list omits an existing object or shows a false stage.
+    pub false_lists: u8,
+    /// The total of all these.
     pub faults: u8,
-    /// Somebody asks for what is newer than now.
+    /// A consumer waits for a state newer than now.
     pub waits: u8,
-    /// Nothing happens until the machine's next timer: whatever is under way is slow.
-    pub jumps: u8,
-    /// So many events may wait on the stream.
+    /// Time advances to the next timer although something is in flight.
+    pub time_jumps: u8,
+    /// How many events may wait on the stream.
     pub lag: u8,
-    /// So many steps may happen while a read is under way.
+    /// How many steps may happen during a read.
     pub span: u8,
 }
 
-/// Who there is, and what happens to them.
+/// The objects, and what happens to them.
 #[derive(Debug)]
-pub struct Tale {
+pub struct Scenario {
     pub about: &'static str,
-    pub beings: &'static [Being],
-    /// What is there when it begins.
-    pub first: &'static [(Who, Stage)],
-    /// What happens; the scripts run side by side.
+    pub objects: &'static [Object],
+    /// What exists at the start.
+    pub first: &'static [(ObjectIndex, Stage)],
+    /// What happens; the scripts run in parallel.
     pub scripts: &'static [&'static [Step]],
 }
 
@@ -51,89 +51,89 @@ impl fmt::Display for Budget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             drops,
-            doubles,
-            swaps,
+            duplicates,
+            reorderings,
             stale,
             cuts,
             failures,
-            lying_events,
-            lying_lists,
+            false_events,
+            false_lists,
             faults,
             waits,
-            jumps,
+            time_jumps,
             lag,
             span,
         } = self;
         let kinds = [
             (drops, "drop"),
-            (doubles, "double"),
-            (swaps, "swap"),
+            (duplicates, "double"),
+            (reorderings, "swap"),
             (stale, "late statuses"),
-            (cuts, "cut"),
+            (cuts, "disconnected"),
             (failures, "failed read"),
-            (lying_events, "lying event"),
-            (lying_lists, "lying list"),
+            (false_events, "false event"),
+            (false_lists, "false list"),
         ];
         let kinds = kinds.iter().filter(|(n, _)| **n > 0);
         let kinds: Vec<String> = kinds.map(|(n, what)| format!("{n} {what}")).collect();
         write!(f, "{faults} of ({}); {waits} waiter, ", kinds.join(", "))?;
-        write!(f, "{jumps} jump, lag {lag}, span {span}")
+        write!(f, "{time_jumps} jump, lag {lag}, span {span}")
     }
 }
 
-/// A small world: a tale, and what may go wrong in it.
+/// A small world: a scenario and a budget of faults.
 #[derive(Debug)]
 pub struct World {
     pub name: &'static str,
-    pub tale: &'static Tale,
-    /// It begins with a list under way.
+    pub scenario: &'static Scenario,
+    /// It begins with a list in flight.
     pub listing: bool,
     pub budget: Budget,
 }
 
-/// The budget of the issue, one of each.
-const FAIR: Budget = Budget {
+/// One fault of each kind.
+const ONE_OF_EACH: Budget = Budget {
     drops: 1,
-    doubles: 1,
-    swaps: 1,
+    duplicates: 1,
+    reorderings: 1,
     stale: 1,
     cuts: 1,
     failures: 1,
-    lying_events: 0,
-    lying_lists: 0,
+    false_events: 0,
+    false_lists: 0,
     faults: 1,
     waits: 0,
-    jumps: 1,
+    time_jumps: 1,
     lag: 2,
     span: 2,
 };
 
-/// With one who waits, and no time that passes but what is under way.
-const WAITED: Budget = Budget {
+/// With a waiter and without time jumps.
+const WITH_WAITER: Budget = Budget {
     waits: 1,
-    jumps: 0,
-    ..FAIR
+    time_jumps: 0,
+    ..ONE_OF_EACH
 };
 
-/// With lies instead of losses.
-const LYING: Budget = Budget {
+/// With false reports instead of losses.
+const FALSE_REPORTS: Budget = Budget {
     drops: 0,
-    doubles: 0,
-    swaps: 0,
+    duplicates: 0,
+    reorderings: 0,
     stale: 0,
     cuts: 0,
     failures: 0,
-    lying_events: 1,
-    lying_lists: 1,
-    jumps: 2,
-    ..FAIR
+    false_events: 1,
+    false_lists: 1,
+    time_jumps: 2,
+    ..ONE_OF_EACH
 };
 
-// --- who there is, and what happens ---
+// --- scenarios ---
 
-const SINGLE: Tale = Tale {
+const SINGLE: Scenario = Scenario {
     about: "1 pod, 1 container, one restart",
-    beings: &[
+    objects: &[
         sandbox("s1", "p1", 0),
         container("a0", "p1", 0, 0, 1),
         container("a1", "p1", 0, 1, 0),
@@ -142,9 +142,9 @@ const SINGLE: Tale = Tale {
     scripts: &[&[Step(1, Exited), Step(2, Running)]],
 };
 
-const RESTART: Tale = Tale {
+const RESTART: Scenario = Scenario {
     about: "2 pods, 2 containers, one restart",
-    beings: &[
+    objects: &[
         sandbox("s1", "p1", 0),
         container("a0", "p1", 0, 0, 1),
         container("a1", "p1", 0, 1, 0),
@@ -158,9 +158,9 @@ const RESTART: Tale = Tale {
     ],
 };
 
-const REPLACED: Tale = Tale {
+const REPLACED: Scenario = Scenario {
     about: "1 pod, its sandbox replaced under the same uid",
-    beings: &[
+    objects: &[
         sandbox("s1", "p1", 0),
         container("a0", "p1", 0, 0, 1),
         sandbox("s2", "p1", 1),
@@ -177,9 +177,9 @@ const REPLACED: Tale = Tale {
     ]],
 };
 
-const RECREATED: Tale = Tale {
+const RECREATED: Scenario = Scenario {
     about: "a pod deleted and made anew under the same name",
-    beings: &[
+    objects: &[
         sandbox("s1", "p1", 0),
         container("a0", "p1", 0, 0, 1),
         sandbox("s2", "p2", 0),
@@ -196,9 +196,9 @@ const RECREATED: Tale = Tale {
     ]],
 };
 
-const RECONNECT: Tale = Tale {
-    about: "a stream cut and made anew during a list",
-    beings: &[
+const RECONNECT: Scenario = Scenario {
+    about: "a stream disconnected and made anew during a list",
+    objects: &[
         sandbox("s1", "p1", 0),
         container("a0", "p1", 0, 0, 1),
         container("a1", "p1", 0, 1, 0),
@@ -213,9 +213,9 @@ const RECONNECT: Tale = Tale {
     ]],
 };
 
-const LIES: Tale = Tale {
-    about: "an event that lies, a list that lies",
-    beings: &[
+const FALSE_REPORT_SCENARIO: Scenario = Scenario {
+    about: "a false event and a false list",
+    objects: &[
         sandbox("s1", "p1", 0),
         container("a0", "p1", 0, 0, 1),
         container("a1", "p1", 0, 1, 0),
@@ -224,96 +224,105 @@ const LIES: Tale = Tale {
     scripts: &[&[Step(1, Exited), Step(2, Running), Step(1, Removed)]],
 };
 
-/// All of them: each tale by itself, and with one who waits.
+/// Each scenario without and with a waiter.
 pub const WORLDS: &[World] = &[
     World {
         name: "single+waiter",
-        tale: &SINGLE,
+        scenario: &SINGLE,
         listing: false,
         budget: Budget {
             faults: 2,
             waits: 1,
-            ..FAIR
+            ..ONE_OF_EACH
         },
     },
     World {
         name: "restart",
-        tale: &RESTART,
+        scenario: &RESTART,
         listing: false,
-        budget: Budget { span: 1, ..FAIR },
+        budget: Budget {
+            span: 1,
+            ..ONE_OF_EACH
+        },
     },
     World {
         name: "restart+waiter",
-        tale: &RESTART,
+        scenario: &RESTART,
         listing: false,
-        budget: Budget { span: 1, ..WAITED },
+        budget: Budget {
+            span: 1,
+            ..WITH_WAITER
+        },
     },
     World {
         name: "replaced",
-        tale: &REPLACED,
+        scenario: &REPLACED,
         listing: false,
-        budget: FAIR,
+        budget: ONE_OF_EACH,
     },
     World {
         name: "replaced+waiter",
-        tale: &REPLACED,
+        scenario: &REPLACED,
         listing: false,
-        budget: WAITED,
+        budget: WITH_WAITER,
     },
     World {
         name: "recreated",
-        tale: &RECREATED,
+        scenario: &RECREATED,
         listing: false,
-        budget: FAIR,
+        budget: ONE_OF_EACH,
     },
     World {
         name: "recreated+waiter",
-        tale: &RECREATED,
+        scenario: &RECREATED,
         listing: false,
-        budget: WAITED,
+        budget: WITH_WAITER,
     },
     World {
         name: "reconnect",
-        tale: &RECONNECT,
+        scenario: &RECONNECT,
         listing: true,
         budget: Budget {
             faults: 2,
-            jumps: 0,
-            ..FAIR
+            time_jumps: 0,
+            ..ONE_OF_EACH
         },
     },
     World {
         name: "reconnect+waiter",
-        tale: &RECONNECT,
+        scenario: &RECONNECT,
         listing: true,
-        budget: WAITED,
+        budget: WITH_WAITER,
     },
     World {
-        name: "lies",
-        tale: &LIES,
+        name: "false-reports",
+        scenario: &FALSE_REPORT_SCENARIO,
         listing: true,
         budget: Budget {
             faults: 2,
-            jumps: 1,
-            ..LYING
+            time_jumps: 1,
+            ..FALSE_REPORTS
         },
     },
     World {
-        name: "lies+waiter",
-        tale: &LIES,
+        name: "false-reports+waiter",
+        scenario: &FALSE_REPORT_SCENARIO,
         listing: true,
         budget: Budget {
             waits: 1,
-            jumps: 1,
-            ..LYING
+            time_jumps: 1,
+            ..FALSE_REPORTS
         },
     },
 ];
 
-/// Worlds that take longer than CI has: `just exhaust` runs them as well.
+/// Worlds that take too long for CI; `just exhaust` runs them as well.
 pub const LARGE_WORLDS: &[World] = &[World {
-    name: "lies+jumps",
-    tale: &LIES,
+    name: "false-reports+jumps",
+    scenario: &FALSE_REPORT_SCENARIO,
     listing: true,
-    budget: Budget { faults: 2, ..LYING },
+    budget: Budget {
+        faults: 2,
+        ..FALSE_REPORTS
+    },
 }];

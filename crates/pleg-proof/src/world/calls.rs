@@ -1,34 +1,33 @@
-//! What the machine wants done: calls are issued, take their time, fail, or are answered from the
-//! truth.
+//! Performs the reconciler's outputs: calls take time, fail, or are answered from the oracle.
 
 use std::time::Duration;
 
 use pleg_core::{
-    CallError, CallErrorKind, Details, HeldId, Id, Inspection, Instant, KnownIds, List, Output,
-    PodRead, PodUid, Report, ReportedState, Rows, StatusRead, Ticket, Version,
+    CallError, CallErrorKind, HeldId, Id, Inspection, Instant, KnownIds, List, Output, PodRead,
+    PodUid, Report, Rows, StatusRead, Ticket, Version,
 };
 
-use super::node::Met;
-use super::{Call, Todo, World};
+use super::node::Availability;
+use super::{Action, Call, World};
+use crate::assertions::{self, CheckResult};
 use crate::checks::Input;
+use crate::coverage::CoverPoint;
+use crate::fault_profile::{MS, SECOND};
 use crate::faults::Fault;
-use crate::laws::{self, Lawful};
-use crate::runtime::{self, pod_of};
-use crate::tally::Path;
-use crate::weather::{MS, SECOND};
+use crate::runtime::{self, error, pod_of};
 
-/// Faults of one kind of call.
+/// The faults of one kind of call.
 struct Faults {
     fails: Fault,
     hangs: Option<Fault>,
-    /// It hangs already, for a reason of its own.
+    /// It hangs because of an earlier fault.
     hung: Option<Fault>,
     longest: u64,
 }
 
 impl World {
-    /// Does one thing that the machine wants done.
-    pub(super) fn perform(&mut self, output: Output) -> Lawful {
+    /// Performs one output.
+    pub(super) fn perform(&mut self, output: Output) -> CheckResult {
         match output {
             Output::List {
                 ticket,
@@ -42,14 +41,15 @@ impl World {
                 causes,
                 deadline,
             } => {
-                self.chain += 1;
-                let chain = self.chain;
-                laws::NO_CHAIN.holds(chain <= 2 * self.plan.pods as u64 + 2, || {
-                    format!("{chain} inspections follow one another")
-                })?;
+                self.inspection_chain += 1;
+                let inspection_chain = self.inspection_chain;
+                assertions::NO_INSPECTION_LOOP
+                    .holds(inspection_chain <= 2 * self.plan.pods as u64 + 2, || {
+                        format!("{inspection_chain} inspections follow one another")
+                    })?;
                 let asked = (&uid, ticket);
                 self.checks
-                    .inspection_asked(self.now, asked, causes, &self.duties)?;
+                    .inspection_asked(self.now, asked, causes, &self.read_schedule)?;
                 let place = pod_of(&uid).map(|pod| self.place(pod));
                 let hung = self.node.is_hung(self.now, place);
                 let faults = Faults {
@@ -59,7 +59,7 @@ impl World {
                     longest: 4 * SECOND,
                 };
                 let call = self.call(ticket, deadline, &faults);
-                self.at(call.ended, Todo::Inspect(call, Box::new((uid, held))));
+                self.at(call.ended, Action::Inspect(call, Box::new((uid, held))));
                 Ok(())
             }
             Output::Read {
@@ -68,43 +68,43 @@ impl World {
                 deadline,
                 ..
             } => {
-                let place = self.truth.life(&id).map(|l| self.place(l.pod));
+                let place = self.oracle.object(&id).map(|l| self.place(l.pod));
                 let hung = self.node.is_hung(self.now, place);
                 let faults = Faults {
-                    fails: Fault::ReadingFails,
+                    fails: Fault::StatusReadFails,
                     hangs: None,
                     hung: hung.then_some(Fault::HungPod),
                     longest: 2 * SECOND,
                 };
                 let call = self.call(ticket, deadline, &faults);
-                self.at(call.ended, Todo::Read(call, id));
+                self.at(call.ended, Action::Read(call, id));
                 Ok(())
             }
             Output::Version { ticket, deadline } => {
                 let faults = Faults {
-                    fails: Fault::ReadingFails,
+                    fails: Fault::StatusReadFails,
                     hangs: None,
                     hung: None,
                     longest: SECOND,
                 };
                 let call = self.call(ticket, deadline, &faults);
-                self.at(call.ended, Todo::Version(call));
+                self.at(call.ended, Action::Version(call));
                 Ok(())
             }
             Output::Cancel { ticket } => {
-                self.checks.given_up(ticket);
+                self.checks.inspection_cancelled(ticket);
                 Ok(())
             }
             Output::Resubscribe => {
-                self.checks.tally.path(Path::Renewed);
+                self.checks.coverage.hit(CoverPoint::StreamRenewed);
                 if let Some(stream) = self.stream {
-                    self.at(self.now, Todo::Renew(stream));
+                    self.at(self.now, Action::Renew(stream));
                 }
                 Ok(())
             }
             Output::Announce(event) => {
                 let output = Output::Announce(event.clone());
-                self.checks.output(&self.truth, self.now, &output)?;
+                self.checks.output(&self.oracle, self.now, &output)?;
                 let (present, pods) = (self.checks.present(), self.pods_and_names());
                 self.subscribers.announce(&event, present, pods)?;
                 self.announced(&event);
@@ -112,22 +112,22 @@ impl World {
             }
             Output::Answer { waiter, answer } => {
                 let output = Output::Answer { waiter, answer };
-                self.checks.output(&self.truth, self.now, &output)?;
+                self.checks.output(&self.oracle, self.now, &output)?;
                 match (output, self.worker_of(waiter)) {
                     (Output::Answer { answer, .. }, Some(pod)) => self.worker_answered(pod, answer),
                     _ => Ok(()),
                 }
             }
-            other => self.checks.output(&self.truth, self.now, &other),
+            other => self.checks.output(&self.oracle, self.now, &other),
         }
     }
 
-    fn list(&mut self, ticket: Ticket, deadline: Duration, known: KnownIds) -> Lawful {
-        if self.signs.last_list_failed && self.checks_outage_over() {
-            self.checks.tally.path(Path::OutageOver);
+    fn list(&mut self, ticket: Ticket, deadline: Duration, known: KnownIds) -> CheckResult {
+        if self.expected_health.last_list_failed && self.checks_outage_over() {
+            self.checks.coverage.hit(CoverPoint::OutageOver);
         }
-        self.duties.list_asked(self.now, ticket)?;
-        self.signs.list_under_way = Some(self.now);
+        self.read_schedule.list_asked(self.now, ticket)?;
+        self.expected_health.list_under_way = Some(self.now);
         let hung = self.node.lists_out(self.now);
         let faults = Faults {
             fails: Fault::ListFails,
@@ -136,46 +136,46 @@ impl World {
             longest: 6 * SECOND,
         };
         let call = self.call(ticket, deadline, &faults);
-        self.at(call.ended, Todo::List(call, known));
+        self.at(call.ended, Action::List(call, known));
         Ok(())
     }
 
-    /// A list is asked for sooner than the period after the last one, which failed.
+    /// Whether a list follows sooner than the period after a failed one.
     fn checks_outage_over(&self) -> bool {
-        self.duties.since_last(self.now) < SECOND
+        self.read_schedule.since_last(self.now) < SECOND
     }
 
-    /// A call is issued now: when it ends, and how.
+    /// Issues a call now and decides when and how it ends.
     fn call(&mut self, ticket: Ticket, deadline: Duration, faults: &Faults) -> Call {
-        let began = self.now + self.dice.calls.between(0, MS);
-        let slow = self.comes(Fault::SlowRead, |d| &mut d.calls);
-        let mut ended = began + runtime::duration(&mut self.dice.calls, slow, faults.longest);
+        let began = self.now + self.rng.calls.between(0, MS);
+        let slow = self.inject(Fault::SlowRead, |d| &mut d.calls);
+        let mut ended = began + runtime::duration(&mut self.rng.calls, slow, faults.longest);
         let last = began + deadline.as_nanos() as u64;
         let mut fails = None;
-        match self.node.met(self.now) {
-            Met::Refused => {
-                ended = began + self.dice.calls.between(0, MS);
+        match self.node.availability(self.now) {
+            Availability::Refused => {
+                ended = began + self.rng.calls.between(0, MS);
                 fails = Some(CallErrorKind::Unavailable);
             }
-            Met::Later(served) => ended = ended.max(served),
-            Met::Served => {}
+            Availability::Later(served) => ended = ended.max(served),
+            Availability::Served => {}
         }
         if let Some(hung) = faults.hung {
-            self.checks.tally.fault(hung);
+            self.checks.coverage.fault(hung);
             ended = last;
         } else if let Some(hangs) = faults.hangs
-            && self.comes(hangs, |d| &mut d.calls)
+            && self.inject(hangs, |d| &mut d.calls)
         {
             ended = last;
-        } else if self.comes(faults.fails, |d| &mut d.calls) {
-            ended = began + self.dice.calls.between(0, 20 * MS);
+        } else if self.inject(faults.fails, |d| &mut d.calls) {
+            ended = began + self.rng.calls.between(0, 20 * MS);
             let kinds = [
                 CallErrorKind::Unavailable,
                 CallErrorKind::DeadlineExceeded,
                 CallErrorKind::TooLarge,
                 CallErrorKind::Failed,
             ];
-            fails = fails.or(Some(self.dice.calls.pick(&kinds)));
+            fails = fails.or(Some(self.rng.calls.pick(&kinds)));
         }
         if ended >= last {
             ended = last;
@@ -189,34 +189,40 @@ impl World {
         }
     }
 
-    /// How a call that has ended failed.
+    /// The error of a completed call, if it failed.
     fn failed(&self, call: Call) -> Option<CallError> {
-        // The runtime went away under it.
+        // The runtime restarted during the call.
         let gone = self.node.restarted >= call.began && self.node.restarted > 0;
         let kind = call.fails.or(gone.then_some(CallErrorKind::Unavailable));
         kind.map(error)
     }
 
-    pub(super) fn listed(&mut self, call: Call, known: KnownIds) -> Lawful {
-        self.checks.tally.lists += 1;
+    pub(super) fn finish_list(&mut self, call: Call, known: KnownIds) -> CheckResult {
+        self.checks.coverage.lists += 1;
         let rows = match self.failed(call) {
             Some(error) => Err(error),
             None => {
-                let sandboxes = self.dice.calls.between(call.began, call.ended);
-                let containers = self.dice.calls.between(sandboxes, call.ended);
-                let mut rows = runtime::list(&self.truth, sandboxes, containers);
-                self.count_lingering(&rows, call.began);
-                self.blur(&mut rows);
+                let sandboxes = self.rng.calls.between(call.began, call.ended);
+                let containers = self.rng.calls.between(sandboxes, call.ended);
+                let mut rows = runtime::list(&self.oracle, sandboxes, containers);
+                self.count_listed_after_removal(&rows, call.began);
+                self.mark_unknown(&mut rows);
                 Ok(rows)
             }
         };
         let (ticket, began) = (call.ticket, Instant::from_nanos(call.began));
-        self.checks.history.note(self.now, || {
-            format!("list {} begun {began:?}: {}", ticket.get(), brief(&rows))
+        self.checks.trace.log(self.now, || {
+            format!(
+                "list {} begun {began:?}: {}",
+                ticket.get(),
+                format_reports(&rows)
+            )
         });
-        self.checks.handed(Input::List);
+        self.checks.set_input(Input::List);
         let any_known = u64::from(!known.is_empty());
-        self.checks.tally.paths(Path::KnownIds, any_known);
+        self.checks
+            .coverage
+            .hit_times(CoverPoint::KnownIds, any_known);
         let handed = self.hand_over(&rows, known);
         let list = List {
             ticket,
@@ -225,21 +231,20 @@ impl World {
             rows: handed,
         };
         let failed = list.rows.is_err();
-        self.machine.handle_list(self.instant(), list);
-        self.signs.list_under_way = None;
-        self.duties.list_ended(self.now, failed);
-        self.signs.last_list_failed = failed;
-        self.signs.silent &= failed;
+        self.reconciler.handle_list(self.instant(), list);
+        self.expected_health.list_under_way = None;
+        self.read_schedule.list_ended(self.now, failed);
+        self.expected_health.last_list_failed = failed;
+        self.expected_health.silent &= failed;
         if let (Ok(rows), false) = (&rows, failed) {
-            self.checks.list_read(&self.truth, began, rows);
+            self.checks.list_read(&self.oracle, began, rows);
             self.losses.listed(call.began, self.now, rows);
-            self.signs.last_list = self.signs.last_list.max(Some(call.began));
+            self.expected_health.last_list = self.expected_health.last_list.max(Some(call.began));
         }
         self.drain()
     }
 
-    /// What the machine is handed of a list: of known ids the state alone. An answer may be lost on
-    /// its way.
+    /// The rows that the reconciler gets: for known ids only the state. The answer may be lost.
     fn hand_over(
         &mut self,
         rows: &Result<Vec<Report>, CallError>,
@@ -247,35 +252,39 @@ impl World {
     ) -> Result<Rows, CallError> {
         let rows = rows.as_ref().map_err(Clone::clone)?;
         let rows = Rows::of(known, rows.iter().cloned());
-        if self.comes(Fault::ListLost, |d| &mut d.calls) {
+        if self.inject(Fault::ListLost, |d| &mut d.calls) {
             return Err(error(CallErrorKind::Cancelled));
         }
         Ok(rows)
     }
 
-    fn count_lingering(&mut self, rows: &[Report], began: u64) {
-        if !self.truth.lingering {
+    fn count_listed_after_removal(&mut self, rows: &[Report], began: u64) {
+        if !self.oracle.lists_removed_sandboxes {
             return;
         }
-        let gone = |r: &&Report| self.truth.life(&r.id).is_some_and(|l| !l.exists(began));
-        let lingering = rows.iter().filter(gone).count() as u64;
-        self.checks.tally.faults[Fault::Lingers as usize] += lingering;
+        let gone = |r: &&Report| self.oracle.object(&r.id).is_some_and(|l| !l.exists(began));
+        let lists_removed_sandboxes = rows.iter().filter(gone).count() as u64;
+        self.checks.coverage.faults[Fault::ListedAfterRemoval as usize] += lists_removed_sandboxes;
     }
 
-    fn blur(&mut self, reports: &mut [Report]) {
-        if self.weather.percent(Fault::UnknownInRead) == 0 {
+    fn mark_unknown(&mut self, reports: &mut [Report]) {
+        if self.fault_profile.percent(Fault::UnknownInRead) == 0 {
             return;
         }
         for report in reports {
-            if self.comes(Fault::UnknownInRead, |d| &mut d.calls) {
-                report.shown = ReportedState::Unknown;
-                report.details = Details::none(report.identity.kind);
+            if self.inject(Fault::UnknownInRead, |d| &mut d.calls) {
+                runtime::mark_unknown(report);
             }
         }
     }
 
-    pub(super) fn inspected(&mut self, call: Call, uid: &PodUid, held: &[HeldId]) -> Lawful {
-        self.checks.tally.inspections += 1;
+    pub(super) fn finish_inspection(
+        &mut self,
+        call: Call,
+        uid: &PodUid,
+        held: &[HeldId],
+    ) -> CheckResult {
+        self.checks.coverage.inspections += 1;
         let (ticket, began) = (call.ticket, Instant::from_nanos(call.began));
         let ended = Instant::from_nanos(call.ended);
         let mut inspection = match self.failed(call) {
@@ -287,10 +296,10 @@ impl World {
             },
             None => self.inspect(call, uid, held).finish(ticket, began, ended),
         };
-        self.blur(&mut inspection.found);
-        if inspection.error.is_none() && self.comes(Fault::InspectionPartial, |d| &mut d.calls) {
-            let dice = &mut self.dice.calls;
-            inspection.found.retain(|_| dice.percent(50));
+        self.mark_unknown(&mut inspection.found);
+        if inspection.error.is_none() && self.inject(Fault::InspectionPartial, |d| &mut d.calls) {
+            let rng = &mut self.rng.calls;
+            inspection.found.retain(|_| rng.percent(50));
             inspection = Inspection {
                 ticket,
                 began,
@@ -308,8 +317,8 @@ impl World {
             failed: statuses,
             ..
         } = &inspection;
-        self.checks.history.note(self.now, || {
-            let what = brief(&Ok(found.clone()));
+        self.checks.trace.log(self.now, || {
+            let what = format_reports(&Ok(found.clone()));
             let number = ticket.get();
             format!(
                 "inspection {number} of {uid} begun {began:?}: {what} gone {gone:?} unchanged \
@@ -322,63 +331,64 @@ impl World {
             .iter()
             .chain(statuses.iter().filter_map(|s| s.row.as_ref()));
         let unchanged = unchanged.iter().filter_map(|(id, shown)| {
-            let mut row = runtime::listed(self.truth.life(id)?, call.began)?;
+            let mut row = runtime::list_row(self.oracle.object(id)?, call.began)?;
             row.shown = *shown;
             Some(row)
         });
         let shown: Vec<Report> = found.iter().chain(rows).cloned().chain(unchanged).collect();
-        let given_up = !self.checks.is_under_way(ticket);
-        self.signs.silent &= given_up || failed && found.is_empty();
+        let inspection_cancelled = !self.checks.is_under_way(ticket);
+        self.expected_health.silent &= inspection_cancelled || failed && found.is_empty();
         self.checks
-            .inspected(&self.truth, asked, began, &shown, failed);
-        if !failed && !given_up {
+            .inspected(&self.oracle, asked, began, &shown, failed);
+        if !failed && !inspection_cancelled {
             let read_all = inspection.unchanged.is_empty();
             self.checks.unsettled(uid, !unsettled.is_empty(), read_all);
             self.checks.statuses_failed(uid, statuses, read_all);
         }
         self.losses.read(call.began, self.now, &shown, !failed);
-        self.checks.handed(Input::Inspection);
-        self.machine.handle_inspection(self.instant(), inspection);
+        self.checks.set_input(Input::Inspection);
+        self.reconciler
+            .handle_inspection(self.instant(), inspection);
         self.drain()
     }
 
     /// The answers to the calls of an inspection.
     fn inspect(&mut self, call: Call, uid: &PodUid, held: &[HeldId]) -> PodRead {
-        let fails = self.weather.percent(Fault::StatusFails);
-        let percent = self.weather.percent(Fault::StatusNotFound);
-        let (dice, tally, node) = (&mut self.dice.kubelet, &mut self.checks.tally, &self.node);
+        let fails = self.fault_profile.percent(Fault::StatusFails);
+        let percent = self.fault_profile.percent(Fault::StatusNotFound);
+        let (rng, coverage, node) = (&mut self.rng.kubelet, &mut self.checks.coverage, &self.node);
         let mut not_found = Vec::new();
         let mut hides = |id: &Id, listed: bool| {
-            if fails > 0 && dice.percent(fails) {
-                tally.fault(Fault::StatusFails);
+            if fails > 0 && rng.percent(fails) {
+                coverage.fault(Fault::StatusFails);
                 return Some(error(
-                    dice.pick(&[CallErrorKind::DeadlineExceeded, CallErrorKind::Failed]),
+                    rng.pick(&[CallErrorKind::DeadlineExceeded, CallErrorKind::Failed]),
                 ));
             }
             if !listed {
                 return None;
             }
             let hidden = node.is_hidden(call.ended, id);
-            let hides = hidden || percent > 0 && dice.percent(percent);
+            let hides = hidden || percent > 0 && rng.percent(percent);
             if hides {
-                tally.fault([Fault::StatusNotFound, Fault::StatusHidden][usize::from(hidden)]);
+                coverage.fault([Fault::StatusNotFound, Fault::StatusHidden][usize::from(hidden)]);
                 not_found.push(id.clone());
             }
             hides.then(|| error(CallErrorKind::NotFound))
         };
-        let (dice, during) = (&mut self.dice.calls, (call.began, call.ended));
-        let read = runtime::inspect(&self.truth, dice, &mut hides, uid, held, during);
+        let (rng, during) = (&mut self.rng.calls, (call.began, call.ended));
+        let read = runtime::inspect(&self.oracle, rng, &mut hides, uid, held, during);
         if !not_found.is_empty() {
             self.checks
-                .note(self.now, || format!("   NotFound: {not_found:?}"));
+                .log(self.now, || format!("   NotFound: {not_found:?}"));
         }
         read
     }
 
-    pub(super) fn status_read(&mut self, call: Call, id: &Id) -> Lawful {
-        self.checks.tally.readings += 1;
-        let at = self.dice.calls.between(call.began, call.ended);
-        let mut found = self.truth.life(id).and_then(|l| runtime::status(l, at));
+    pub(super) fn finish_status_read(&mut self, call: Call, id: &Id) -> CheckResult {
+        self.checks.coverage.status_reads += 1;
+        let at = self.rng.calls.between(call.began, call.ended);
+        let mut found = self.oracle.object(id).and_then(|l| runtime::status(l, at));
         if self.node.is_hidden(call.ended, id) {
             found = None;
         }
@@ -387,12 +397,12 @@ impl World {
             None => found.ok_or_else(|| error(CallErrorKind::NotFound)),
         };
         self.checks
-            .history
-            .note(self.now, || format!("read {id}: {report:?}"));
-        self.signs.silent &= report.as_ref().is_err_and(is_silence);
+            .trace
+            .log(self.now, || format!("read {id}: {report:?}"));
+        self.expected_health.silent &= report.as_ref().is_err_and(is_silence);
         if let Ok(report) = &report {
             let began = Instant::from_nanos(call.began);
-            self.checks.status_read(&self.truth, began, report);
+            self.checks.status_read(&self.oracle, began, report);
             let report = std::slice::from_ref(report);
             self.losses.read(call.began, self.now, report, false);
         }
@@ -402,54 +412,45 @@ impl World {
             ended: Instant::from_nanos(call.ended),
             report,
         };
-        self.checks.handed(Input::StatusRead);
-        self.machine.handle_status_read(self.instant(), reading);
+        self.checks.set_input(Input::StatusRead);
+        self.reconciler.handle_status_read(self.instant(), reading);
         self.drain()
     }
 }
 
 impl World {
-    /// `Version` has ended. Only one that nobody answers says something of the runtime.
-    pub(super) fn version_ended(&mut self, call: Call) -> Lawful {
+    /// Completes a `Version` call. Only an unanswered one shows that the runtime is silent.
+    pub(super) fn finish_version(&mut self, call: Call) -> CheckResult {
         let outcome = self.failed(call).map_or(Ok(()), Err);
         self.checks
-            .history
-            .note(self.now, || format!("version {outcome:?}"));
+            .trace
+            .log(self.now, || format!("version {outcome:?}"));
         let silent = outcome.as_ref().is_err_and(is_silence);
-        self.signs.silent = silent || self.signs.silent && outcome.is_err();
+        self.expected_health.silent = silent || self.expected_health.silent && outcome.is_err();
         let version = Version {
             ticket: call.ticket,
             ended: Instant::from_nanos(call.ended),
             outcome,
         };
-        self.machine.handle_version(self.instant(), version);
+        self.reconciler.handle_version(self.instant(), version);
         self.drain()
     }
 }
 
-/// Whether an error says that nobody answers.
+/// Whether the error means that the runtime did not answer.
 fn is_silence(error: &CallError) -> bool {
     let kinds = [CallErrorKind::Unavailable, CallErrorKind::DeadlineExceeded];
     kinds.contains(&error.kind)
 }
 
-/// A failed call.
-pub fn error(kind: CallErrorKind) -> CallError {
-    CallError::new("Test", kind, "as the weather has it")
-}
-
-pub(super) fn brief(rows: &Result<Vec<Report>, CallError>) -> String {
+pub(super) fn format_reports(rows: &Result<Vec<Report>, CallError>) -> String {
     match rows {
-        Ok(rows) => {
-            let row = |r: &Report| format!("{}:{:?}", r.id, r.shown);
-            let rows: Vec<String> = rows.iter().map(row).collect();
-            format!("[{}]", rows.join(" "))
-        }
+        Ok(rows) => runtime::format_reports(rows),
         Err(error) => format!("{error:?}"),
     }
 }
 
-pub(super) fn brief_output(output: &Output) -> String {
+pub(super) fn format_output(output: &Output) -> String {
     match output {
         Output::Publish { uid, view } => {
             let s = &view.status;

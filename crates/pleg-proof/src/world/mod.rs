@@ -1,15 +1,15 @@
-//! One world: the truth, a runtime that tells of it more or less well, and the machine between
-//! them. A discrete event simulation on virtual time; equal plans give equal histories.
+//! One world: the oracle, a runtime that reports it imperfectly, and the reconciler. A discrete event
+//! simulation on virtual time; equal plans give equal traces.
 
 mod calls;
 mod consumers;
-mod goals;
-mod kubelet;
+mod desired_state;
 mod node;
 mod operations;
+mod periodic_checks;
+mod pod_actions;
 mod pods;
 mod stream;
-mod watch;
 mod workers;
 
 use std::cmp::Ordering;
@@ -21,52 +21,52 @@ use pleg_core::{
     Mode, PodUid, Reconciler, RuntimeEvent, Settings, Ticket, WaiterId,
 };
 
-use crate::checks::{Checks, Duties, Input, Losses, Signs, Subscribers};
-use crate::dice::Dice;
+use crate::assertions::{self, CheckResult};
+use crate::checks::{Checks, ExpectedHealth, Input, Losses, ReadSchedule, Subscribers};
+use crate::coverage::CoverPoint;
+use crate::fault_profile::{FaultProfile, RuntimeKind, SECOND};
 use crate::faults::Fault;
-use crate::history::History;
-use crate::laws::{self, Lawful};
+use crate::oracle::{Oracle, Transition};
 use crate::plan::Plan;
-use crate::runtime::{self, WALL};
-use crate::tally::Path;
-use crate::truth::{Happening, Truth};
-use crate::weather::{Flavor, SECOND, Weather};
+use crate::rng::Rng;
+use crate::runtime::{self, WALL_ORIGIN};
+use crate::trace::Trace;
 
-pub use calls::error;
+use crate::runtime::error;
 use node::Node;
 use stream::Channel;
-use workers::{Kubelet, Turn};
+use workers::{Kubelet, WorkerEvent};
 
-/// What happens at some moment.
+/// A scheduled action.
 #[derive(Debug)]
-enum Todo {
-    /// The node does something.
-    Act,
+enum Action {
+    /// A node operation.
+    NodeStep,
     /// The runtime reads the statuses for an event.
-    Tell(Happening),
+    Emit(Transition),
     /// An event arrives on that stream.
     Arrive(u64, Box<RuntimeEvent>),
     Subscribe,
-    /// That stream ends because the runtime does not offer it.
+    /// The runtime does not offer that stream.
     NotOffered(u64),
-    /// That stream is ended by us.
+    /// The reconciler ends that stream.
     Renew(u64),
-    /// The writer turns to what has arrived.
+    /// The writer handles its backlog.
     Drain,
-    /// A list ends that was to say of these ids the state alone.
+    /// A list ends; for these ids it gives only the state.
     List(Call, KnownIds),
     Inspect(Call, Box<(PodUid, Vec<HeldId>)>),
     Read(Call, Id),
     Version(Call),
-    /// A pod worker or one of its operations goes on.
-    Kubelet(Turn),
-    /// A consumer asks for something.
-    Ask,
-    /// A second has passed.
+    /// A step of a pod worker or of one of its operations.
+    Kubelet(WorkerEvent),
+    /// A consumer request.
+    Consumer,
+    /// One second has passed.
     Second,
 }
 
-/// A call to the runtime under way.
+/// A call to the runtime in flight.
 #[derive(Clone, Copy, Debug)]
 struct Call {
     ticket: Ticket,
@@ -75,90 +75,89 @@ struct Call {
     fails: Option<CallErrorKind>,
 }
 
-/// What is to happen, soonest first; at one moment, in the order in which it was put there.
+/// Actions by time; at the same time, in the order in which they were scheduled.
 #[derive(Debug)]
-struct Planned {
+struct Scheduled {
     when: u64,
     sequence: u64,
-    what: Todo,
+    what: Action,
 }
 
-impl PartialEq for Planned {
+impl PartialEq for Scheduled {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Planned {}
+impl Eq for Scheduled {}
 
-impl PartialOrd for Planned {
+impl PartialOrd for Scheduled {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Planned {
+impl Ord for Scheduled {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.when, other.sequence).cmp(&(self.when, self.sequence))
     }
 }
 
-/// Chance, for each part of the world by itself: what is left out of one part changes nothing in
-/// the others.
+/// One generator per part of the world, so that a change in one part does not change the others.
 #[derive(Debug)]
-struct Chances {
-    node: Dice,
-    stream: Dice,
-    calls: Dice,
-    consumers: Dice,
-    kubelet: Dice,
+struct Rngs {
+    node: Rng,
+    stream: Rng,
+    calls: Rng,
+    consumers: Rng,
+    kubelet: Rng,
 }
 
 #[derive(Debug)]
 pub struct World {
-    pub machine: Reconciler,
-    pub truth: Truth,
+    pub reconciler: Reconciler,
+    pub oracle: Oracle,
     pub checks: Checks,
     pub plan: Plan,
-    pub weather: Weather,
+    pub fault_profile: FaultProfile,
     pub now: u64,
-    dice: Chances,
-    queue: BinaryHeap<Planned>,
+    rng: Rngs,
+    queue: BinaryHeap<Scheduled>,
     sequence: u64,
     node: Node,
-    /// The pod workers, where they operate the pods.
+    /// The pod workers, if any.
     kubelet: Option<Kubelet>,
     channel: Channel,
-    /// The number of the present stream, if one stands.
+    /// The number of the current stream, if any.
     stream: Option<u64>,
     streams: u64,
-    /// The present stream has delivered something.
+    /// The current stream has delivered an event.
     delivered: bool,
     wall_offset: i64,
     waiters: u64,
-    acting: bool,
-    /// What has arrived and waits for the writer, who is busy until then.
+    workload_running: bool,
+    /// Arrivals that wait for the writer, which is busy until `busy_until`.
     arrived: Backlog,
-    /// How many arrivals wait, and of which removals and ends the writer must be told.
+    /// The number of waiting arrivals, and the exits and removals among them.
     waiting: usize,
-    owed: Vec<(Id, EventType)>,
+    must_deliver: Vec<(Id, EventType)>,
     busy_until: u64,
-    /// Inspections in a row that nothing but their answers asked for.
-    chain: u64,
+    /// Consecutive inspections caused only by the answers of others.
+    inspection_chain: u64,
     subscribers: Subscribers,
-    duties: Duties,
-    signs: Signs,
+    read_schedule: ReadSchedule,
+    expected_health: ExpectedHealth,
     losses: Losses,
     counters: Counters,
-    /// The wall clock's distance and the streams that were confirmed, for the tally.
+    /// Whether the stream was confirmed, and the last relist period, for the coverage.
     confirmed: bool,
     period: Duration,
 }
 
 impl World {
     /// # Errors
-    /// A law that is broken.
-    pub fn new(plan: Plan, history: History) -> Lawful<Self> {
+    /// An invariant is violated.
+    pub fn new(plan: Plan, trace: Trace) -> CheckResult<Self> {
         let now = SECOND;
         let mut settings = Settings::default();
         if let Some(overdue) = plan.one_slot {
@@ -166,151 +165,152 @@ impl World {
             settings.overdue_max = overdue;
         }
         settings.tombstones_max = plan.tombstones;
-        let (period, unready) = plan.patience;
+        let (period, unready) = plan.list_limits;
         settings.relist_period_max = Duration::from_secs(period);
         settings.unready_after = Duration::from_secs(unready);
-        if plan.flavor == Flavor::Polled {
+        if plan.runtime == RuntimeKind::Polled {
             settings.mode = Mode::Polling;
         }
         let slots = settings.inspections + settings.retries;
-        let duties = Duties::new(now, slots, settings.overdue_max, period * SECOND);
-        let mut machine = Reconciler::new(settings, Instant::from_nanos(now))
-            .map_err(|e| laws::LIVE.broken(e.to_string()))?;
-        machine.handle_profile(Instant::from_nanos(now), plan.flavor.profile());
+        let read_schedule = ReadSchedule::new(now, slots, settings.overdue_max, period * SECOND);
+        let mut reconciler = Reconciler::new(settings, Instant::from_nanos(now))
+            .map_err(|e| assertions::NO_LIVELOCK.violated(e.to_string()))?;
+        reconciler.handle_profile(Instant::from_nanos(now), plan.runtime.profile());
         let seed = plan.seed;
-        let dice = |salt: u64| Dice::new(seed.wrapping_mul(8).wrapping_add(salt));
+        let rng = |salt: u64| Rng::new(seed.wrapping_mul(8).wrapping_add(salt));
         let (plain, ids) = plan.backlog;
-        let weather = plan.weather.clone();
-        let lingers = weather.percent(Fault::Lingers) > 0;
-        let no_stream = (plan.flavor != Flavor::Polled).then_some((now, false));
+        let fault_profile = plan.fault_profile.clone();
+        let listed_after_removal = fault_profile.percent(Fault::ListedAfterRemoval) > 0;
+        let no_stream = (plan.runtime != RuntimeKind::Polled).then_some((now, false));
         let mut world = Self {
-            machine,
-            truth: Truth::new(lingers, plan.flavor.is_crio()),
-            checks: Checks::new(history, &weather),
+            reconciler,
+            oracle: Oracle::new(listed_after_removal, plan.runtime.is_crio()),
+            checks: Checks::new(trace, &fault_profile),
             now,
-            dice: Chances {
-                node: dice(1),
-                stream: dice(2),
-                calls: dice(3),
-                consumers: dice(4),
-                kubelet: dice(5),
+            rng: Rngs {
+                node: rng(1),
+                stream: rng(2),
+                calls: rng(3),
+                consumers: rng(4),
+                kubelet: rng(5),
             },
             queue: BinaryHeap::new(),
             sequence: 0,
             node: Node::new(plan.pods),
-            kubelet: plan.kubelet.acts().then(|| Kubelet::new(plan.pods)),
-            channel: Channel::new(plan.flavor, plan.queue),
+            kubelet: plan.kubelet.has_workers().then(|| Kubelet::new(plan.pods)),
+            channel: Channel::new(plan.runtime, plan.queue),
             stream: None,
             streams: 0,
             delivered: false,
             wall_offset: 0,
             waiters: 0,
-            acting: true,
+            workload_running: true,
             arrived: Backlog::new(plain, ids),
             waiting: 0,
-            owed: Vec::new(),
+            must_deliver: Vec::new(),
             busy_until: 0,
-            chain: 0,
-            subscribers: Subscribers::new(plan.questions.map_or(&[], |_| &[2, 40])),
-            duties,
-            signs: Signs::new(no_stream),
+            inspection_chain: 0,
+            subscribers: Subscribers::new(plan.request_pause.map_or(&[], |_| &[2, 40])),
+            read_schedule,
+            expected_health: ExpectedHealth::new(no_stream),
             losses: Losses::default(),
             counters: Counters::default(),
             confirmed: false,
             period: Duration::ZERO,
-            weather,
+            fault_profile,
             plan,
         };
-        world.checks.tally.worlds[world.plan.flavor as usize] = 1;
-        let said = world.plan.to_string();
-        world.checks.note(now, || said);
-        if world.plan.flavor != Flavor::Polled {
-            let first = now + world.dice.stream.between(0, 300_000_000);
-            world.at(first, Todo::Subscribe);
+        world.checks.coverage.worlds[world.plan.runtime as usize] = 1;
+        let reported = world.plan.to_string();
+        world.checks.log(now, || reported);
+        if world.plan.runtime != RuntimeKind::Polled {
+            let first = now + world.rng.stream.between(0, 300_000_000);
+            world.at(first, Action::Subscribe);
         }
-        world.at(now, Todo::Act);
+        world.at(now, Action::NodeStep);
         if world.kubelet.is_some() {
             for place in 0..world.plan.pods {
                 world.inherit(place);
                 world.new_spec(place);
             }
         }
-        if world.plan.questions.is_some() {
-            world.at(now, Todo::Ask);
+        if world.plan.request_pause.is_some() {
+            world.at(now, Action::Consumer);
         }
-        let first = now + world.dice.node.between(0, SECOND);
-        world.at(first, Todo::Second);
-        world.checks.handed(Input::Timer);
+        let first = now + world.rng.node.between(0, SECOND);
+        world.at(first, Action::Second);
+        world.checks.set_input(Input::Timer);
         world.drain()?;
         Ok(world)
     }
 
-    fn at(&mut self, when: u64, what: Todo) {
+    fn at(&mut self, when: u64, what: Action) {
         self.sequence += 1;
-        self.queue.push(Planned {
+        self.queue.push(Scheduled {
             when: when.max(self.now),
             sequence: self.sequence,
             what,
         });
     }
 
-    /// Whether that fault comes now; it is counted.
-    fn comes(&mut self, fault: Fault, dice: fn(&mut Chances) -> &mut Dice) -> bool {
-        let percent = self.weather.percent(fault);
-        let comes = percent > 0 && dice(&mut self.dice).percent(percent);
-        if comes {
-            self.checks.tally.fault(fault);
+    /// Decides whether that fault occurs now, and counts it.
+    fn inject(&mut self, fault: Fault, rng: fn(&mut Rngs) -> &mut Rng) -> bool {
+        let percent = self.fault_profile.percent(fault);
+        let inject = percent > 0 && rng(&mut self.rng).percent(percent);
+        if inject {
+            self.checks.coverage.fault(fault);
         }
-        comes
+        inject
     }
 
-    /// The node does nothing any more and nobody asks for anything.
-    pub const fn rest(&mut self) {
-        self.acting = false;
-        self.truth.reliable = true;
+    /// Stops the workload and the consumers.
+    pub const fn stop_workload(&mut self) {
+        self.workload_running = false;
+        self.oracle.reliable = true;
         if let Some(kubelet) = &mut self.kubelet {
             kubelet.resync = false;
         }
     }
 
-    /// From now on every event arrives and every call succeeds.
-    pub fn clear_up(&mut self) {
-        self.weather = Weather::FAIR;
-        self.node.clear_up(self.now);
-        self.channel.clear_up();
+    /// Disables all faults.
+    pub fn stop_faults(&mut self) {
+        self.fault_profile = FaultProfile::NONE;
+        self.node.stop_faults(self.now);
+        self.channel.stop_faults();
     }
 
-    /// Runs for so long.
+    /// Runs for that time.
     ///
     /// # Errors
-    /// A law that is broken.
-    pub fn run(&mut self, nanos: u64) -> Lawful {
+    /// An invariant is violated.
+    pub fn run(&mut self, nanos: u64) -> CheckResult {
         let end = self.now + nanos;
         let seconds = nanos / SECOND + 1;
-        let bound = self.checks.tally.steps + seconds * 2_000 * (4 + self.plan.pods as u64);
+        let bound = self.checks.coverage.steps + seconds * 2_000 * (4 + self.plan.pods as u64);
         loop {
-            let todo = self.queue.peek().map(|planned| planned.when);
-            let timer = self.machine.poll_timeout().map(Instant::as_nanos);
-            let Some(next) = [todo, timer].into_iter().flatten().min() else {
-                return Err(laws::LIVE.broken("nothing is to happen any more, not even a list"));
+            let action = self.queue.peek().map(|planned| planned.when);
+            let timer = self.reconciler.poll_timeout().map(Instant::as_nanos);
+            let Some(next) = [action, timer].into_iter().flatten().min() else {
+                return Err(assertions::NO_LIVELOCK
+                    .violated("nothing is to happen any more, not even a list"));
             };
             if next > end {
-                self.checks.tally.nanos += end - self.now;
+                self.checks.coverage.nanos += end - self.now;
                 self.now = end;
                 return Ok(());
             }
-            self.checks.tally.steps += 1;
-            laws::LIVE.holds(
-                self.checks.tally.steps <= bound,
+            self.checks.coverage.steps += 1;
+            assertions::NO_LIVELOCK.holds(
+                self.checks.coverage.steps <= bound,
                 || "more steps than anything can justify",
             )?;
-            self.checks.tally.nanos += next.saturating_sub(self.now);
+            self.checks.coverage.nanos += next.saturating_sub(self.now);
             self.now = self.now.max(next);
             if timer.is_some_and(|t| t <= self.now) {
-                self.chain = 0;
-                self.checks.handed(Input::Timer);
-                self.machine.handle_timeout(self.instant());
-                // What was missed is found out by a timer.
+                self.inspection_chain = 0;
+                self.checks.set_input(Input::Timer);
+                self.reconciler.handle_timeout(self.instant());
+                // Timers detect misses.
                 self.count();
                 self.drain()?;
             } else if let Some(planned) = self.queue.pop() {
@@ -324,35 +324,35 @@ impl World {
     }
 
     fn wall(&self) -> i64 {
-        WALL + self.now as i64 + self.wall_offset
+        WALL_ORIGIN + self.now as i64 + self.wall_offset
     }
 
-    fn step(&mut self, todo: Todo) -> Lawful {
-        if !matches!(todo, Todo::Inspect(..)) {
-            self.chain = 0;
+    fn step(&mut self, action: Action) -> CheckResult {
+        if !matches!(action, Action::Inspect(..)) {
+            self.inspection_chain = 0;
         }
-        match todo {
-            Todo::Act => self.act(),
-            Todo::Tell(happening) => self.tell(&happening),
-            Todo::Arrive(stream, event) => {
+        match action {
+            Action::NodeStep => self.random_step(),
+            Action::Emit(transition) => self.send_transition(&transition),
+            Action::Arrive(stream, event) => {
                 if self.stream == Some(stream) {
                     self.arrive(*event)
                 } else {
                     Ok(())
                 }
             }
-            Todo::Subscribe => self.subscribe(),
-            Todo::NotOffered(stream) => self.not_offered(stream),
-            Todo::Renew(stream) if self.stream == Some(stream) => self.cut("ended by us"),
-            Todo::Renew(_) => Ok(()),
-            Todo::Drain => self.take_in(),
-            Todo::List(call, known) => self.listed(call, known),
-            Todo::Inspect(call, subject) => self.inspected(call, &subject.0, &subject.1),
-            Todo::Read(call, id) => self.status_read(call, &id),
-            Todo::Version(call) => self.version_ended(call),
-            Todo::Kubelet(turn) => self.turn(turn),
-            Todo::Ask => self.ask(),
-            Todo::Second => self.second(),
+            Action::Subscribe => self.subscribe(),
+            Action::NotOffered(stream) => self.not_offered(stream),
+            Action::Renew(stream) if self.stream == Some(stream) => self.disconnect("ended by us"),
+            Action::Renew(_) => Ok(()),
+            Action::Drain => self.drain_backlog(),
+            Action::List(call, known) => self.finish_list(call, known),
+            Action::Inspect(call, subject) => self.finish_inspection(call, &subject.0, &subject.1),
+            Action::Read(call, id) => self.finish_status_read(call, &id),
+            Action::Version(call) => self.finish_version(call),
+            Action::Kubelet(worker_event) => self.worker_event(worker_event),
+            Action::Consumer => self.consumer_step(),
+            Action::Second => self.every_second(),
         }
     }
 
@@ -361,23 +361,23 @@ impl World {
         WaiterId::new(self.waiters)
     }
 
-    /// A full list is asked for.
+    /// Requests a complete list.
     ///
     /// # Errors
-    /// A law that is broken.
-    pub fn relist(&mut self) -> Lawful {
+    /// An invariant is violated.
+    pub fn relist(&mut self) -> CheckResult {
         let waiter = self.next_waiter();
-        self.duties.allow_one(self.now);
-        self.checks.handed(Input::Question);
-        self.machine.relist_now(self.instant(), waiter);
+        self.read_schedule.allow_list(self.now);
+        self.checks.set_input(Input::Request);
+        self.reconciler.relist_now(self.instant(), waiter);
         self.drain()
     }
 
-    /// Does what the machine wants done.
-    fn drain(&mut self) -> Lawful {
-        while let Some(output) = self.machine.poll_output() {
-            self.checks.history.note(self.now, || {
-                format!("      -> {}", calls::brief_output(&output))
+    /// Performs all outputs.
+    fn drain(&mut self) -> CheckResult {
+        while let Some(output) = self.reconciler.poll_output() {
+            self.checks.trace.log(self.now, || {
+                format!("      -> {}", calls::format_output(&output))
             });
             self.perform(output)?;
         }
@@ -388,66 +388,67 @@ impl World {
         error(CallErrorKind::Unavailable)
     }
 
-    /// Counts what the machine counted, as it came about.
+    /// Adds the changes of the reconciler's counters to the coverage.
     fn count(&mut self) {
-        let (new, old) = (self.machine.counters(), &self.counters);
+        let (new, old) = (self.reconciler.counters(), &self.counters);
         if new == *old {
             return;
         }
-        let tally = &mut self.checks.tally;
+        let coverage = &mut self.checks.coverage;
         for (n, kind) in pleg_core::ExpectedEvent::ALL.into_iter().enumerate() {
-            if let Some(path) = Path::missed(kind) {
-                tally.paths(path, new.missed[n] - old.missed[n]);
+            if let Some(point) = CoverPoint::missed(kind) {
+                coverage.hit_times(point, new.missed[n] - old.missed[n]);
             }
         }
         let since = |new: u64, old: u64| new.saturating_sub(old);
-        tally.paths(Path::Overruled, since(new.overruled, old.overruled));
-        tally.paths(
-            Path::Contradicted,
+        coverage.hit_times(CoverPoint::Overruled, since(new.overruled, old.overruled));
+        coverage.hit_times(
+            CoverPoint::Contradicted,
             since(new.contradictions, old.contradictions),
         );
         let implausible = since(new.events_implausible, old.events_implausible);
-        tally.paths(Path::Implausible, implausible);
+        coverage.hit_times(CoverPoint::Implausible, implausible);
         let incomplete = since(new.events_incomplete, old.events_incomplete);
-        tally.paths(Path::Incomplete, incomplete);
-        tally.paths(Path::KeptAside, since(new.orphans, old.orphans));
+        coverage.hit_times(CoverPoint::Incomplete, incomplete);
+        coverage.hit_times(CoverPoint::OrphanEvent, since(new.orphans, old.orphans));
         let dropped = since(new.tombstones_dropped, old.tombstones_dropped);
-        tally.paths(Path::GraveDropped, dropped);
-        tally.paths(Path::ExitRead, since(new.exit_reads, old.exit_reads));
+        coverage.hit_times(CoverPoint::TombstoneDropped, dropped);
+        coverage.hit_times(CoverPoint::ExitRead, since(new.exit_reads, old.exit_reads));
         if new.missed != old.missed {
-            self.duties.distrust(self.now, "an event was missed");
+            self.read_schedule
+                .require_list(self.now, "an event was missed");
             let missed = new.missed;
             let now = self.now;
             self.checks
-                .note(now, || format!("   missed by now: {missed:?}"));
+                .log(now, || format!("   missed by now: {missed:?}"));
         }
         self.counters = new;
     }
 
-    /// Everything on the node is stopped and removed.
+    /// Stops and removes everything on the node.
     ///
     /// # Errors
-    /// A law that is broken.
-    pub fn remove_everything(&mut self) -> Lawful {
+    /// An invariant is violated.
+    pub fn remove_everything(&mut self) -> CheckResult {
         if self.kubelet.is_some() {
             return self.delete_everything();
         }
         let start = self.now.max(self.node.busy_until());
         let pods = self.plan.pods;
-        let (happenings, end) = self.truth.end(pods, &mut self.dice.node, start);
+        let (transitions, end) = self.oracle.remove_all(pods, &mut self.rng.node, start);
         self.node.all_busy_until(end);
-        self.tell_of(happenings);
+        self.emit_transitions(transitions);
         Ok(())
     }
 
-    /// The events that were missed, of all kinds.
+    /// The number of missed events of all kinds.
     pub fn missed(&self) -> u64 {
-        self.machine.counters().missed.iter().sum()
+        self.reconciler.counters().missed.iter().sum()
     }
 
-    /// The inspections that were made because somebody waited.
+    /// The number of inspections caused by waiters.
     pub fn inspections_for_waiters(&self) -> u64 {
-        self.machine.counters().inspections_by_cause[Cause::Waiter as usize]
+        self.reconciler.counters().inspections_by_cause[Cause::Waiter as usize]
     }
 
     fn uid(&self, pod: usize) -> PodUid {

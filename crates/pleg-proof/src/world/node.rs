@@ -1,39 +1,38 @@
-//! What happens on the node: pods come and go, the runtime goes away and comes back, and what can
-//! be told of it is told.
+//! The simulated node: random operations on pods, restarts of the runtime, and the events of both.
 
 use pleg_core::{EventType, Id, PodUid};
 
-use super::{Todo, World};
+use super::{Action, World};
+use crate::assertions::CheckResult;
+use crate::fault_profile::{MS, RuntimeKind, SECOND};
 use crate::faults::Fault;
-use crate::laws::Lawful;
+use crate::oracle::Transition;
 use crate::runtime;
-use crate::truth::Happening;
-use crate::weather::{Flavor, MS, SECOND};
 
-/// How the node is. Every trouble is over at some instant.
+/// The state of the node. Every fault ends at some instant.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) uids: Vec<PodUid>,
-    /// What a pod does is done then.
+    /// The pod's operation in progress ends then.
     pub(super) busy: Vec<u64>,
     /// The pod's calls hang until then.
     hung: Vec<u64>,
     lists_out: u64,
-    /// The runtime is down until then; it refuses, or is silent, until then.
+    /// The runtime is down until then; it refuses or does not answer until then.
     down: u64,
     starting: u64,
     silent_socket: bool,
-    /// When it went down last.
+    /// When it last went down.
     pub(super) restarted: u64,
     pub(super) silent: u64,
-    pub(super) rival: u64,
+    pub(super) second_subscriber: u64,
     /// The status calls of these ids say NotFound until then.
     hidden: Vec<(Id, u64)>,
 }
 
-/// What a call meets.
+/// How the runtime treats a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Met {
+pub(super) enum Availability {
     Served,
     Refused,
     /// It is served then.
@@ -43,7 +42,7 @@ pub(super) enum Met {
 impl Node {
     pub(super) fn new(pods: usize) -> Self {
         Self {
-            // One more, of which nothing is ever heard.
+            // One more, which never exists.
             uids: (0..=pods).map(runtime::uid).collect(),
             busy: vec![0; pods],
             hung: vec![0; pods],
@@ -53,16 +52,16 @@ impl Node {
             silent_socket: false,
             restarted: 0,
             silent: 0,
-            rival: 0,
+            second_subscriber: 0,
             hidden: Vec::new(),
         }
     }
 
-    pub(super) fn clear_up(&mut self, now: u64) {
+    pub(super) fn stop_faults(&mut self, now: u64) {
         self.hung.fill(0);
         (self.lists_out, self.down) = (0, 0);
         self.starting = self.starting.min(now);
-        (self.silent, self.rival) = (0, 0);
+        (self.silent, self.second_subscriber) = (0, 0);
         self.hidden.clear();
     }
 
@@ -83,22 +82,22 @@ impl Node {
         now >= self.down && now >= self.starting
     }
 
-    /// When the runtime was last away, up to when it served again.
+    /// When the runtime last became available.
     pub(super) const fn up_since(&self) -> u64 {
         self.starting
     }
 
-    pub(super) const fn met(&self, now: u64) -> Met {
+    pub(super) const fn availability(&self, now: u64) -> Availability {
         if now < self.down {
-            Met::Refused
+            Availability::Refused
         } else if now < self.starting {
             if self.silent_socket {
-                Met::Later(self.starting)
+                Availability::Later(self.starting)
             } else {
-                Met::Refused
+                Availability::Refused
             }
         } else {
-            Met::Served
+            Availability::Served
         }
     }
 
@@ -113,154 +112,153 @@ impl Node {
 }
 
 impl World {
-    pub(super) fn act(&mut self) -> Lawful {
-        if !self.acting {
+    pub(super) fn random_step(&mut self) -> CheckResult {
+        if !self.workload_running {
             return Ok(());
         }
-        let pod = self.dice.node.below(self.plan.pods as u64) as usize;
+        let pod = self.rng.node.below(self.plan.pods as u64) as usize;
         if self.kubelet.is_some() {
             self.disturb(pod)?;
         } else if self.node.is_up(self.now) {
             self.operate(pod);
         } else {
-            // Nothing can be asked of a runtime that is away; processes end all the same.
-            let untold = self.truth.exit_one(pod, &mut self.dice.node, self.now);
-            if !untold.is_empty() {
-                self.checks.tally.fault(Fault::Untold);
-                self.note_happenings(&untold);
+            // A runtime that is down performs no operation, but processes still exit.
+            let without_event = self.oracle.exit_one(pod, &mut self.rng.node, self.now);
+            if !without_event.is_empty() {
+                self.checks.coverage.fault(Fault::WhileRuntimeDown);
+                self.log_transitions(&without_event);
             }
         }
-        if self.comes(Fault::Cut, |d| &mut d.stream) && self.stream.is_some() {
-            self.cut("cut")?;
+        if self.inject(Fault::Disconnect, |d| &mut d.stream) && self.stream.is_some() {
+            self.disconnect("disconnected")?;
         }
-        if self.comes(Fault::ClockStep, |d| &mut d.stream) {
-            self.wall_offset += self.dice.stream.pick(&[-5, -2, 2, 90]) * SECOND as i64;
+        if self.inject(Fault::ClockStep, |d| &mut d.stream) {
+            self.wall_offset += self.rng.stream.pick(&[-5, -2, 2, 90]) * SECOND as i64;
             let offset = self.wall_offset;
             self.checks
-                .note(self.now, || format!("clock stepped, off by {offset}"));
+                .log(self.now, || format!("clock stepped, off by {offset}"));
         }
-        if self.comes(Fault::Lie, |d| &mut d.stream) && !self.truth.lives.is_empty() {
-            let life = self.dice.stream.below(self.truth.lives.len() as u64) as usize;
+        if self.inject(Fault::FalseEvent, |d| &mut d.stream) && !self.oracle.objects.is_empty() {
+            let object = self.rng.stream.below(self.oracle.objects.len() as u64) as usize;
             let event = self
-                .dice
+                .rng
                 .stream
                 .pick(&[EventType::Stopped, EventType::Deleted]);
-            let lie = Happening {
+            let lie = Transition {
                 at: self.now,
-                life,
+                object,
                 event,
                 inside_removal: false,
             };
-            self.tell_of(vec![lie]);
+            self.emit_transitions(vec![lie]);
         }
-        let next = self.now + self.plan.pause(&mut self.dice.node);
-        self.at(next, Todo::Act);
+        let next = self.now + self.plan.pause(&mut self.rng.node);
+        self.at(next, Action::NodeStep);
         Ok(())
     }
 
-    /// One operation of one pod.
+    /// A random operation of one pod.
     fn operate(&mut self, pod: usize) {
         let start = self.now.max(self.node.busy[pod]);
-        let (happenings, end) = self.truth.act(pod, &mut self.dice.node, start);
+        let (transitions, end) = self.oracle.random_step(pod, &mut self.rng.node, start);
         self.node.busy[pod] = end;
-        self.tell_of(happenings);
+        self.emit_transitions(transitions);
     }
 
-    pub(super) fn note_happenings(&mut self, happenings: &[Happening]) {
-        for happening in happenings {
-            let id = &self.truth.lives[happening.life].id;
-            self.checks.history.note(happening.at, || {
-                format!("   truth: {:?} {id}", happening.event)
+    pub(super) fn log_transitions(&mut self, transitions: &[Transition]) {
+        for transition in transitions {
+            let id = &self.oracle.objects[transition.object].id;
+            self.checks.trace.log(transition.at, || {
+                format!("   oracle: {:?} {id}", transition.event)
             });
         }
     }
 
-    pub(super) fn tell_of(&mut self, happenings: Vec<Happening>) {
-        self.note_happenings(&happenings);
-        for happening in happenings {
-            let life = &self.truth.lives[happening.life];
-            if happening.event == EventType::Stopped && life.code == 137 {
-                self.checks.tally.fault(Fault::LateOom);
+    pub(super) fn emit_transitions(&mut self, transitions: Vec<Transition>) {
+        self.log_transitions(&transitions);
+        for transition in transitions {
+            let object = &self.oracle.objects[transition.object];
+            if transition.event == EventType::Stopped && object.code == 137 {
+                self.checks.coverage.fault(Fault::LateOom);
             }
-            if runtime::tells(self.plan.flavor, &self.truth, &happening) {
-                // The statuses are read when it has happened, or a little later.
-                let at = happening.at + self.dice.node.between(0, MS / 2);
-                self.at(at, Todo::Tell(happening));
+            if runtime::emits_event(self.plan.runtime, &self.oracle, &transition) {
+                // The statuses are read at the transition or a little later.
+                let at = transition.at + self.rng.node.between(0, MS / 2);
+                self.at(at, Action::Emit(transition));
             }
         }
-        let failed = std::mem::take(&mut self.truth.failed_starts);
-        self.checks.tally.faults[Fault::StartError as usize] += failed;
+        let failed = std::mem::take(&mut self.oracle.failed_starts);
+        self.checks.coverage.faults[Fault::StartError as usize] += failed;
     }
 
     /// The runtime reads the statuses for an event and sends it.
-    pub(super) fn tell(&mut self, happening: &Happening) -> Lawful {
+    pub(super) fn send_transition(&mut self, transition: &Transition) -> CheckResult {
         if !self.node.is_up(self.now) {
-            self.checks.tally.fault(Fault::Untold);
+            self.checks.coverage.fault(Fault::WhileRuntimeDown);
             return Ok(());
         }
-        let stale = self.comes(Fault::Stale, |d| &mut d.stream);
+        let stale = self.inject(Fault::Stale, |d| &mut d.stream);
         let (mut snapshot, mut pause) = (self.now, 0);
         if stale {
-            snapshot = self
-                .now
-                .saturating_sub(self.dice.stream.between(0, 20) * MS);
-            pause = self.dice.stream.between(0, 300) * MS;
+            snapshot = self.now.saturating_sub(self.rng.stream.between(0, 20) * MS);
+            pause = self.rng.stream.between(0, 300) * MS;
         }
         let stamped = self.wall() + pause as i64;
-        let subject = &self.truth.lives[happening.life];
-        let what = (subject, happening.event);
-        let mut event = runtime::event(&self.truth, self.plan.flavor, what, snapshot, stamped);
-        let (dice, tally) = (&mut self.dice.stream, &mut self.checks.tally);
-        runtime::spoil(&mut event, dice, &self.weather, tally);
+        let subject = &self.oracle.objects[transition.object];
+        let what = (subject, transition.event);
+        let mut event = runtime::event(&self.oracle, self.plan.runtime, what, snapshot, stamped);
+        let (rng, coverage) = (&mut self.rng.stream, &mut self.checks.coverage);
+        runtime::apply_event_faults(&mut event, rng, &self.fault_profile, coverage);
         self.send(event, pause);
         Ok(())
     }
 
-    /// Troubles that come by the second.
-    pub(super) fn trouble(&mut self) -> Lawful {
+    /// Injects the faults that occur per second.
+    pub(super) fn inject_timed_faults(&mut self) -> CheckResult {
         let now = self.now;
-        let until = |dice: &mut crate::dice::Dice, low, high| now + dice.between(low, high) * MS;
-        if self.comes(Fault::Restart, |d| &mut d.node) {
+        let until = |rng: &mut crate::rng::Rng, low, high| now + rng.between(low, high) * MS;
+        if self.inject(Fault::Restart, |d| &mut d.node) {
             self.restart((100, 6000))?;
         }
-        if self.node.is_up(now) && self.comes(Fault::Outage, |d| &mut d.node) {
+        if self.node.is_up(now) && self.inject(Fault::Outage, |d| &mut d.node) {
             self.restart((10_000, 60_000))?;
         }
-        if self.comes(Fault::SilentStream, |d| &mut d.node) {
-            self.node.silent = until(&mut self.dice.node, 2000, 15_000);
+        if self.inject(Fault::SilentStream, |d| &mut d.node) {
+            self.node.silent = until(&mut self.rng.node, 2000, 15_000);
             self.checks
-                .note(now, || "the stream falls silent".to_owned());
+                .log(now, || "the stream falls silent".to_owned());
         }
-        if self.comes(Fault::Rival, |d| &mut d.node) {
-            self.node.rival = until(&mut self.dice.node, 1000, 10_000);
-            self.checks.note(now, || "a rival subscribes".to_owned());
+        if self.inject(Fault::SecondSubscriber, |d| &mut d.node) {
+            self.node.second_subscriber = until(&mut self.rng.node, 1000, 10_000);
+            self.checks
+                .log(now, || "a second subscriber subscribes".to_owned());
         }
-        if self.comes(Fault::HungPod, |d| &mut d.node) {
-            let pod = self.dice.node.below(self.plan.pods as u64) as usize;
-            self.node.hung[pod] = until(&mut self.dice.node, 1000, 12_000);
+        if self.inject(Fault::HungPod, |d| &mut d.node) {
+            let pod = self.rng.node.below(self.plan.pods as u64) as usize;
+            self.node.hung[pod] = until(&mut self.rng.node, 1000, 12_000);
             for pod in self.pods_of(pod) {
                 let uid = self.uid(pod);
                 self.checks.no_longer_urgent(Some(&uid));
-                self.checks.note(now, || format!("{uid} hangs"));
+                self.checks.log(now, || format!("{uid} hangs"));
             }
         }
-        if self.comes(Fault::HungPods, |d| &mut d.node) {
-            let over = until(&mut self.dice.node, 1000, 8000);
+        if self.inject(Fault::AllPodsHung, |d| &mut d.node) {
+            let over = until(&mut self.rng.node, 1000, 8000);
             self.node.hung.fill(over);
             self.checks.no_longer_urgent(None);
-            self.checks.note(now, || "all pods hang".to_owned());
+            self.checks.log(now, || "all pods hang".to_owned());
         }
-        if self.comes(Fault::ListOutage, |d| &mut d.node) {
-            self.node.lists_out = until(&mut self.dice.node, 3000, 20_000);
-            self.checks.note(now, || "no list answers".to_owned());
+        if self.inject(Fault::ListOutage, |d| &mut d.node) {
+            self.node.lists_out = until(&mut self.rng.node, 3000, 20_000);
+            self.checks.log(now, || "no list answers".to_owned());
         }
-        if self.comes(Fault::StatusHidden, |d| &mut d.node) {
-            self.hide();
+        if self.inject(Fault::StatusHidden, |d| &mut d.node) {
+            self.hide_status();
         }
-        if self.comes(Fault::Storm, |d| &mut d.node) && self.node.is_up(now) {
-            self.checks.note(now, || "a storm".to_owned());
+        if self.inject(Fault::Burst, |d| &mut d.node) && self.node.is_up(now) {
+            self.checks.log(now, || "a storm".to_owned());
             for pod in 0..self.plan.pods {
-                for _ in 0..self.dice.node.between(1, 6) {
+                for _ in 0..self.rng.node.between(1, 6) {
                     if self.kubelet.is_some() {
                         self.disturb(pod)?;
                     } else {
@@ -268,90 +266,89 @@ impl World {
                     }
                 }
             }
-            let busy = until(&mut self.dice.node, 0, 4000);
+            let busy = until(&mut self.rng.node, 0, 4000);
             self.busy_until = self.busy_until.max(busy);
             self.checks.no_longer_urgent(None);
         }
         Ok(())
     }
 
-    /// The status calls of an id that exists begin to say NotFound.
-    fn hide(&mut self) {
+    /// The status calls of an existing id return NotFound from now on.
+    fn hide_status(&mut self) {
         let now = self.now;
-        let exist = self.truth.all_recent().filter(|l| l.exists(now));
+        let exist = self.oracle.all_recent().filter(|l| l.exists(now));
         let exist: Vec<&Id> = exist.map(|l| &l.id).collect();
         if exist.is_empty() {
             return;
         }
-        let id = self.dice.node.pick(&exist).clone();
-        let until = now + self.dice.node.between(50, 12_000) * MS;
-        self.checks.note(now, || {
+        let id = self.rng.node.pick(&exist).clone();
+        let until = now + self.rng.node.between(50, 12_000) * MS;
+        self.checks.log(now, || {
             format!("the status of {id} is not found for a while")
         });
         self.node.hidden.retain(|(_, until)| now < *until);
         self.node.hidden.push((id, until));
     }
 
-    /// The runtime goes away and comes back after so many milliseconds, or more while it starts.
-    fn restart(&mut self, (least, most): (u64, u64)) -> Lawful {
-        let dice = &mut self.dice.node;
-        let down = self.now + dice.between(least, most) * MS;
-        let starting = down + dice.between(0, 3000) * MS;
-        self.node.silent_socket = self.plan.flavor.is_crio() || dice.percent(20);
+    /// Restarts the runtime; it is down for that many milliseconds and then takes time to start.
+    fn restart(&mut self, (least, most): (u64, u64)) -> CheckResult {
+        let rng = &mut self.rng.node;
+        let down = self.now + rng.between(least, most) * MS;
+        let starting = down + rng.between(0, 3000) * MS;
+        self.node.silent_socket = self.plan.runtime.is_crio() || rng.percent(20);
         (self.node.down, self.node.starting) = (down, starting);
         self.node.restarted = self.now;
         self.checks.no_longer_urgent(None);
-        self.checks.note(self.now, || {
+        self.checks.log(self.now, || {
             format!("the runtime restarts, up at {:.6}", starting as f64 / 1e9)
         });
         self.channel.restarted();
         if self.stream.is_some() {
-            self.cut("the runtime is gone")?;
+            self.disconnect("the runtime is gone")?;
         }
-        let dice = &mut self.dice.node;
-        if dice.percent(30) {
-            let place = dice.below(self.plan.pods as u64) as usize;
-            // Soon enough to be over before the weather clears up.
+        let rng = &mut self.rng.node;
+        if rng.percent(30) {
+            let place = rng.below(self.plan.pods as u64) as usize;
+            // It ends before the faults stop.
             let gone = down.min(self.now + 6 * SECOND);
             let at = gone.max(self.node.busy[place]);
             let pod = self.pod_at(place);
-            let dice = &mut self.dice.node;
-            if self.truth.vanish(pod, dice, at) {
+            let rng = &mut self.rng.node;
+            if self.oracle.lose_sandbox(pod, rng, at) {
                 self.node.busy[place] = at + MS;
-                self.checks.tally.fault(Fault::Vanished);
+                self.checks.coverage.fault(Fault::SandboxLost);
                 let uid = self.uid(pod);
                 self.checks
-                    .note(self.now, || format!("a sandbox of {uid} will vanish"));
+                    .log(self.now, || format!("a sandbox of {uid} will vanish"));
             }
         }
         Ok(())
     }
 
-    /// A container ends, and no event is sent. Which, if one runs.
-    pub fn exit_untold(&mut self) -> Option<usize> {
+    /// A running container exits without an event. Returns its index.
+    pub fn exit_without_event(&mut self) -> Option<usize> {
         let now = self.now;
-        let untold = (0..self.plan.pods).find_map(|place| {
+        let without_event = (0..self.plan.pods).find_map(|place| {
             let pod = self.pod_at(place);
-            let untold = self.truth.exit_one(pod, &mut self.dice.node, now);
-            untold.into_iter().next()
+            let without_event = self.oracle.exit_one(pod, &mut self.rng.node, now);
+            without_event.into_iter().next()
         })?;
-        // Of what its worker does now every event arrives: none is taken by the reader of a stream
-        // that has ended since it became calm (containerd 1.x).
-        self.channel.clear_up();
-        self.note_happenings(std::slice::from_ref(&untold));
-        Some(untold.life)
+        // All later events arrive: no dead subscriber of an ended stream takes them (containerd 1.x).
+        self.channel.stop_faults();
+        self.log_transitions(std::slice::from_ref(&without_event));
+        Some(without_event.object)
     }
 
-    /// How often the reader was too far behind.
+    /// How often the reader fell too far behind.
     pub fn overflows(&self) -> u64 {
-        self.checks.tally.paths[crate::tally::Path::BacklogOverflowed as usize]
+        self.checks.coverage.points[crate::coverage::CoverPoint::BacklogOverflowed as usize]
     }
 
-    /// Whether this world's runtime is one that never streams.
+    /// Whether this runtime never streams.
     pub(super) const fn never_streams(&self) -> bool {
         matches!(
-            self.plan.flavor,
-            Flavor::CrioDisabled | Flavor::Unimplemented | Flavor::Polled
+            self.plan.runtime,
+            RuntimeKind::CrioDisabled | RuntimeKind::Unimplemented | RuntimeKind::Polled
         )
     }
 }

@@ -1,35 +1,35 @@
-//! The operations of pod workers on the runtime: they take their time, fail, take effect without a
-//! reply, or take effect after the worker has given up.
+//! The operations of pod workers: they take time, fail, take effect without a reply, or take effect
+//! after the worker has given up.
 
 use pleg_core::{Id, Instant};
 
-use super::kubelet::Step;
-use super::node::Met;
-use super::workers::Turn;
-use super::{Todo, World};
-use crate::dice::Dice;
+use super::node::Availability;
+use super::pod_actions::Step;
+use super::workers::WorkerEvent;
+use super::{Action, World};
+use crate::assertions::CheckResult;
+use crate::assertions::workers as assertions;
+use crate::coverage::CoverPoint;
+use crate::fault_profile::MS;
 use crate::faults::Fault;
-use crate::laws::Lawful;
-use crate::laws::acting as laws;
-use crate::tally::Path;
-use crate::truth::{Operation, Refused, State};
-use crate::weather::MS;
+use crate::oracle::{Operation, Refused, State};
+use crate::rng::Rng;
 
-/// An operation under way.
+/// An operation in flight.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     pod: usize,
     number: u64,
     operation: Operation,
     began: u64,
-    /// It returns then, or a little later if its effect takes longer; none: its reply is lost, and
-    /// the worker gives up by itself.
+    /// When it returns, or a little later if its effect takes longer; none: its reply is lost and the
+    /// worker gives up.
     returns: Option<u64>,
-    /// The status that it follows from is as of then.
+    /// The as-of of the status that it follows from.
     as_of: Instant,
 }
 
-/// What a worker learns of its operation.
+/// The reply that a worker gets.
 #[derive(Debug)]
 pub(super) struct Reply {
     pod: usize,
@@ -38,7 +38,7 @@ pub(super) struct Reply {
     outcome: Result<Option<Id>, Failed>,
 }
 
-/// Why an operation failed, as the worker sees it.
+/// The error that a worker gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Failed {
     Refused(Refused),
@@ -47,7 +47,7 @@ enum Failed {
 }
 
 impl World {
-    /// The worker takes the next step of its run, or the run is over.
+    /// Takes the next step of the worker's run, or ends the run.
     pub(super) fn next_step(&mut self, pod: usize) {
         let kubelet = self.kubelet.as_mut();
         let worker = kubelet.and_then(|k| k.workers.get_mut(&pod));
@@ -60,7 +60,7 @@ impl World {
                 self.run_failed(pod);
             } else {
                 self.run_done(pod);
-                // Its own change wakes it.
+                // Its own change wakes the worker.
                 self.wake(pod);
             }
             return;
@@ -77,7 +77,7 @@ impl World {
                 let Some(sandbox) = sandbox else {
                     return self.next_step(pod);
                 };
-                let attempt = attempt.unwrap_or_else(|| self.truth.next_attempt(pod, name));
+                let attempt = attempt.unwrap_or_else(|| self.oracle.next_attempt(pod, name));
                 Operation::Create {
                     sandbox,
                     name,
@@ -98,7 +98,7 @@ impl World {
         if let Some(run) = kubelet.workers.get_mut(&pod).and_then(|w| w.run()) {
             run.under_way = Some((step, number));
         }
-        self.checks.tally.path(Path::OperationIssued);
+        self.checks.coverage.hit(CoverPoint::OperationIssued);
         let mut call = Call {
             pod,
             number,
@@ -107,31 +107,31 @@ impl World {
             returns: None,
             as_of,
         };
-        let begins = match self.node.met(now) {
-            Met::Refused => return self.fails(&call, now + MS, Failed::Unavailable),
-            Met::Later(served) => served,
-            Met::Served => now,
+        let begins = match self.node.availability(now) {
+            Availability::Refused => return self.fails(&call, now + MS, Failed::Unavailable),
+            Availability::Later(served) => served,
+            Availability::Served => now,
         };
-        if self.comes(Fault::OperationFails, |d| &mut d.kubelet) {
-            let at = begins + self.dice.kubelet.between(0, 20) * MS;
+        if self.inject(Fault::OperationFails, |d| &mut d.kubelet) {
+            let at = begins + self.rng.kubelet.between(0, 20) * MS;
             return self.fails(&call, at, Failed::Deadline);
         }
-        let takes = duration(&mut self.dice.kubelet);
-        let mut effect = begins + self.dice.kubelet.between(0, takes);
-        if self.comes(Fault::ReplyLost, |d| &mut d.kubelet) {
-            let gives_up = begins + takes + self.dice.kubelet.between(500, 4000) * MS;
+        let takes = duration(&mut self.rng.kubelet);
+        let mut effect = begins + self.rng.kubelet.between(0, takes);
+        if self.inject(Fault::ReplyLost, |d| &mut d.kubelet) {
+            let gives_up = begins + takes + self.rng.kubelet.between(500, 4000) * MS;
             self.fails(&call, gives_up, Failed::Deadline);
-        } else if self.comes(Fault::EffectLate, |d| &mut d.kubelet) {
-            let gives_up = begins + self.dice.kubelet.between(500, 2000) * MS;
+        } else if self.inject(Fault::EffectLate, |d| &mut d.kubelet) {
+            let gives_up = begins + self.rng.kubelet.between(500, 2000) * MS;
             self.fails(&call, gives_up, Failed::Deadline);
-            effect = gives_up + self.dice.kubelet.between(0, 3000) * MS;
+            effect = gives_up + self.rng.kubelet.between(0, 3000) * MS;
         } else {
             call.returns = Some(begins + takes);
         }
-        self.at(effect, Todo::Kubelet(Turn::Effect(Box::new(call))));
+        self.at(effect, Action::Kubelet(WorkerEvent::Effect(Box::new(call))));
     }
 
-    /// The worker learns at `when` that the operation failed.
+    /// The worker gets the error at `when`.
     fn fails(&mut self, call: &Call, when: u64, why: Failed) {
         self.returns(call, when, Err(why));
     }
@@ -143,15 +143,15 @@ impl World {
             began: call.began,
             outcome,
         };
-        self.at(when, Todo::Kubelet(Turn::Reply(Box::new(reply))));
+        self.at(when, Action::Kubelet(WorkerEvent::Reply(Box::new(reply))));
     }
 
-    /// The runtime does it.
-    pub(super) fn effect(&mut self, call: Call) -> Lawful {
+    /// The operation takes effect.
+    pub(super) fn effect(&mut self, call: Call) -> CheckResult {
         let now = self.now;
         let place = self.place(call.pod);
         if self.went_away(call.began) {
-            self.checks.tally.fault(Fault::OperationCut);
+            self.checks.coverage.fault(Fault::OperationAborted);
             if call.returns.is_some() {
                 self.fails(&call, now, Failed::Unavailable);
             }
@@ -159,13 +159,13 @@ impl World {
         }
         let busy = self.node.busy[place];
         if now < busy {
-            self.at(busy, Todo::Kubelet(Turn::Effect(Box::new(call))));
+            self.at(busy, Action::Kubelet(WorkerEvent::Effect(Box::new(call))));
             return Ok(());
         }
-        let dice = &mut self.dice.kubelet;
-        let done = self.truth.operate(&call.operation, dice, now);
+        let rng = &mut self.rng.kubelet;
+        let done = self.oracle.operate(&call.operation, rng, now);
         let (pod, operation) = (call.pod, &call.operation);
-        self.checks.history.note(now, || {
+        self.checks.trace.log(now, || {
             let refused = done.as_ref().err();
             format!("   runtime: pod-{pod} {operation:?} {refused:?}")
         });
@@ -173,11 +173,11 @@ impl World {
             Ok(done) => {
                 self.node.busy[place] = done.end;
                 self.count_operation(&call);
-                self.tell_of(done.happenings);
-                (done.end, Ok(done.made))
+                self.emit_transitions(done.transitions);
+                (done.end, Ok(done.created_id))
             }
             Err(refused) => {
-                self.checks.tally.path(Path::OperationRefused);
+                self.checks.coverage.hit(CoverPoint::OperationRefused);
                 (now, Err(Failed::Refused(refused)))
             }
         };
@@ -187,57 +187,57 @@ impl World {
         self.no_double(&call)
     }
 
-    /// The runtime has restarted since `began`, or is away.
+    /// Whether the runtime has restarted since `began` or is down.
     fn went_away(&self, began: u64) -> bool {
         let restarted = self.node.restarted >= began && self.node.restarted > 0;
         restarted || !self.node.is_up(self.now)
     }
 
     fn count_operation(&mut self, call: &Call) {
-        let path = match &call.operation {
-            Operation::RunSandbox { .. } => Path::SandboxRun,
-            Operation::Create { attempt: 0, .. } => Path::ContainerCreated,
-            Operation::Create { .. } => Path::ContainerRestarted,
-            Operation::Start(_) => Path::ContainerStarted,
-            Operation::Stop(_) => Path::ContainerStopped,
-            Operation::StopSandbox(_) => Path::SandboxStopped,
-            Operation::Remove(_) => Path::ContainerRemoved,
-            Operation::RemoveSandbox(_) => Path::SandboxRemoved,
+        let point = match &call.operation {
+            Operation::RunSandbox { .. } => CoverPoint::SandboxRun,
+            Operation::Create { attempt: 0, .. } => CoverPoint::ContainerCreated,
+            Operation::Create { .. } => CoverPoint::ContainerRestarted,
+            Operation::Start(_) => CoverPoint::ContainerStarted,
+            Operation::Stop(_) => CoverPoint::ContainerStopped,
+            Operation::StopSandbox(_) => CoverPoint::SandboxStopped,
+            Operation::Remove(_) => CoverPoint::ContainerRemoved,
+            Operation::RemoveSandbox(_) => CoverPoint::SandboxRemoved,
         };
-        self.checks.tally.path(path);
+        self.checks.coverage.hit(point);
     }
 
     /// What ran when the answer's read began must not run beside what is started because of that
-    /// answer. What a late effect started after that is excused.
-    fn no_double(&self, call: &Call) -> Lawful {
+    /// answer. Containers that a late effect started afterwards are excused.
+    fn no_double(&self, call: &Call) -> CheckResult {
         let now = self.now;
         let known = call.as_of.as_nanos();
         let (own, name) = match &call.operation {
             Operation::RunSandbox { .. } => (None, ""),
             Operation::Create { name, .. } => (None, *name),
-            Operation::Start(id) => (Some(id), self.truth.life(id).map_or("", |l| l.name)),
+            Operation::Start(id) => (Some(id), self.oracle.object(id).map_or("", |l| l.name)),
             _ => return Ok(()),
         };
-        let mut others = self.truth.of_pod(call.pod, now).filter(|l| {
+        let mut others = self.oracle.of_pod(call.pod, now).filter(|l| {
             let older = Some(&l.id) != own && l.started.is_some_and(|t| t < known);
             older && l.name == name && l.at(now) == Some(State::Running)
         });
         let other = others.next().map(|l| &l.id);
-        laws::DOUBLE_START
+        assertions::DOUBLE_START
             .holds(other.is_none(), || {
                 let (operation, as_of) = (&call.operation, call.as_of);
                 format!("{operation:?} follows from an answer as of {as_of:?}, and {other:?} runs")
             })
-            .map_err(|broken| broken.of(Some(call.pod)))
+            .map_err(|violation| violation.in_pod(Some(call.pod)))
     }
 
-    /// The worker learns what came of its operation.
-    pub(super) fn reply(&mut self, reply: Reply) -> Lawful {
+    /// The worker gets the reply.
+    pub(super) fn reply(&mut self, reply: Reply) -> CheckResult {
         let pod = reply.pod;
         let mut outcome = reply.outcome;
         if outcome.is_ok() && self.went_away(reply.began) {
-            // It is done, and the reply is lost.
-            self.checks.tally.fault(Fault::ReplyCut);
+            // The operation took effect and its reply is lost.
+            self.checks.coverage.fault(Fault::ReplyAborted);
             outcome = Err(Failed::Unavailable);
         }
         let now = self.instant();
@@ -265,8 +265,8 @@ impl World {
                 if needed {
                     run.steps.clear();
                 }
-                self.checks.tally.path(Path::OperationFailed);
-                self.checks.history.note(self.now, || {
+                self.checks.coverage.hit(CoverPoint::OperationFailed);
+                self.checks.trace.log(self.now, || {
                     format!("worker of pod-{pod}: {step:?} failed: {why:?}")
                 });
             }
@@ -281,10 +281,10 @@ impl World {
 }
 
 /// How long an operation takes.
-fn duration(dice: &mut Dice) -> u64 {
-    if dice.percent(70) {
-        dice.between(3, 30) * MS
+fn duration(rng: &mut Rng) -> u64 {
+    if rng.percent(70) {
+        rng.between(3, 30) * MS
     } else {
-        dice.between(30, 200) * MS
+        rng.between(30, 200) * MS
     }
 }

@@ -1,17 +1,16 @@
-//! Which pods there are: specs come and go, an earlier kubelet has left some, and things happen to
-//! all of them.
+//! The pods of the node: specs come and go, an earlier kubelet left some, and they fail at random.
 
 use super::World;
-use super::kubelet::{Policy, Spec};
+use super::pod_actions::{Policy, Spec};
 use super::workers::{Kubelet, State, Worker};
+use crate::assertions::CheckResult;
+use crate::coverage::CoverPoint;
+use crate::fault_profile::{MS, SECOND};
 use crate::faults::Fault;
-use crate::laws::Lawful;
-use crate::tally::Path;
-use crate::truth::{NAMES, Operation};
-use crate::weather::{MS, SECOND};
+use crate::oracle::{NAMES, Operation};
 
 impl World {
-    /// The place on the node of the pod with that number.
+    /// The slot on the node of that pod.
     pub(super) fn place(&self, pod: usize) -> usize {
         if self.kubelet.is_some() {
             pod % (self.plan.pods + 1)
@@ -20,13 +19,13 @@ impl World {
         }
     }
 
-    /// The number of the pod that has that place.
+    /// The pod in that slot.
     pub(super) fn pod_at(&self, place: usize) -> usize {
         let places = self.kubelet.as_ref().map(|k| &k.places);
         places.and_then(|p| p.get(place)).copied().unwrap_or(place)
     }
 
-    /// The pods of that place: the one that has it, and those before it whose workers go on.
+    /// The pods of that slot: the current one, and earlier ones that are being removed.
     pub(super) fn pods_of(&self, place: usize) -> Vec<usize> {
         let Some(kubelet) = &self.kubelet else {
             return vec![place];
@@ -35,33 +34,33 @@ impl World {
         workers.filter(|&pod| self.place(pod) == place).collect()
     }
 
-    /// How many pods there have been, and how many names each may have.
+    /// The number of pods so far, and the number of names per pod.
     pub(super) fn pods_and_names(&self) -> (usize, usize) {
         match self.kubelet {
-            Some(_) => (self.truth.pods(), 1 + NAMES.len()),
+            Some(_) => (self.oracle.pods(), 1 + NAMES.len()),
             None => (self.plan.pods, 3),
         }
     }
 
-    /// What a kubelet before this one has left at that place: nothing, the pod that is still
-    /// wanted, or one that is not.
+    /// What an earlier kubelet left in that slot: nothing, a pod that is still wanted, or one that is
+    /// not.
     pub(super) fn inherit(&mut self, place: usize) {
         let pod = self.pod_at(place);
-        let dice = &mut self.dice.kubelet;
-        if dice.percent(50) {
+        let rng = &mut self.rng.kubelet;
+        if rng.percent(50) {
             return;
         }
-        let unwanted = dice.percent(20);
-        let mut at = dice.between(0, SECOND / 2);
-        let mut do_it = |world: &mut Self, operation| {
-            let dice = &mut world.dice.kubelet;
-            let done = world.truth.operate(&operation, dice, at).ok()?;
+        let unwanted = rng.percent(20);
+        let mut at = rng.between(0, SECOND / 2);
+        let mut run_operation = |world: &mut Self, operation| {
+            let rng = &mut world.rng.kubelet;
+            let done = world.oracle.operate(&operation, rng, at).ok()?;
             at = done.end + MS;
-            world.tell_of(done.happenings);
-            done.made
+            world.emit_transitions(done.transitions);
+            done.created_id
         };
-        let sandbox = do_it(self, Operation::RunSandbox { pod, attempt: 0 });
-        let names = self.dice.kubelet.between(0, NAMES.len() as u64) as usize;
+        let sandbox = run_operation(self, Operation::RunSandbox { pod, attempt: 0 });
+        let names = self.rng.kubelet.between(0, NAMES.len() as u64) as usize;
         for name in &NAMES[..names] {
             let Some(sandbox) = sandbox.clone() else {
                 break;
@@ -72,26 +71,26 @@ impl World {
                 name,
                 attempt,
             };
-            if let Some(id) = do_it(self, create)
-                && self.dice.kubelet.percent(80)
+            if let Some(id) = run_operation(self, create)
+                && self.rng.kubelet.percent(80)
             {
-                do_it(self, Operation::Start(id));
+                run_operation(self, Operation::Start(id));
             }
         }
         if let Some(sandbox) = sandbox
-            && self.dice.kubelet.percent(20)
+            && self.rng.kubelet.percent(20)
         {
-            do_it(self, Operation::StopSandbox(sandbox));
+            run_operation(self, Operation::StopSandbox(sandbox));
         }
-        self.checks.tally.path(Path::FromBefore);
+        self.checks.coverage.hit(CoverPoint::InheritedPods);
         if unwanted {
             self.next_pod(place);
         }
     }
 
-    /// A new pod takes the place: with a uid of its own or, as a static pod does, with the same.
+    /// A new pod takes the slot: with a new uid or, like a static pod, with the same.
     pub(super) fn next_spec(&mut self, place: usize) {
-        let same = self.dice.kubelet.percent(25);
+        let same = self.rng.kubelet.percent(25);
         let exists = |k: &Kubelet| k.workers.contains_key(&k.places[place]);
         if !same || self.kubelet.as_ref().is_some_and(exists) {
             self.next_pod(place);
@@ -99,7 +98,7 @@ impl World {
         self.new_spec(place);
     }
 
-    /// Another pod, with a uid of its own, has that place from now on.
+    /// A pod with a new uid takes the slot.
     pub(super) fn next_pod(&mut self, place: usize) {
         let pods = self.plan.pods;
         let kubelet = self.kubelet.as_mut();
@@ -108,34 +107,34 @@ impl World {
         }
     }
 
-    /// The pod that has the place gets a spec and a worker.
+    /// Gives the pod in the slot a spec and a worker.
     pub(super) fn new_spec(&mut self, place: usize) {
-        let dice = &mut self.dice.kubelet;
+        let rng = &mut self.rng.kubelet;
         let policies = [
             Policy::Always,
             Policy::Always,
             Policy::OnFailure,
             Policy::Never,
         ];
-        let names = &NAMES[..dice.between(1, NAMES.len() as u64) as usize];
-        let policy = dice.pick(&policies);
+        let names = &NAMES[..rng.between(1, NAMES.len() as u64) as usize];
+        let policy = rng.pick(&policies);
         let spec = Spec { policy, names };
         let pod = self.pod_at(place);
         let Some(kubelet) = &mut self.kubelet else {
             return;
         };
         kubelet.workers.insert(pod, Worker::new(Some(spec)));
-        if self.truth.of_pod(pod, self.now).next().is_none() {
-            self.truth.forget(pod);
+        if self.oracle.of_pod(pod, self.now).next().is_none() {
+            self.oracle.forget(pod);
         }
-        self.checks.tally.path(Path::SpecNew);
+        self.checks.coverage.hit(CoverPoint::SpecNew);
         self.checks
-            .note(self.now, || format!("pod-{pod} is to be {spec:?}"));
+            .log(self.now, || format!("pod-{pod} is to be {spec:?}"));
         self.wake(pod);
     }
 
-    /// The pod of that place is deleted.
-    pub(super) fn delete_spec(&mut self, pod: usize) -> Lawful {
+    /// Deletes the pod.
+    pub(super) fn delete_spec(&mut self, pod: usize) -> CheckResult {
         let Some(worker) = self.worker(pod) else {
             return Ok(());
         };
@@ -146,47 +145,47 @@ impl World {
         if worker.spec.take().is_none() {
             return Ok(());
         }
-        self.checks.tally.path(Path::SpecDeleted);
+        self.checks.coverage.hit(CoverPoint::SpecDeleted);
         self.checks
-            .note(self.now, || format!("pod-{pod} is deleted"));
+            .log(self.now, || format!("pod-{pod} is deleted"));
         if let Some(waiter) = waits {
-            // It begins anew, with a wait of its own.
+            // It starts over with a new wait.
             let _ = self.worker_of(waiter);
-            self.give_up(pod, waiter)?;
+            self.cancel_wait(pod, waiter)?;
         }
         self.wake(pod);
         Ok(())
     }
 
-    /// Something happens to a pod that its worker has not asked for: a process or a sandbox ends, or
+    /// Something happens to a pod that its worker did not cause: a process or sandbox is killed, or
     /// the pod is deleted.
-    pub(super) fn disturb(&mut self, place: usize) -> Lawful {
+    pub(super) fn disturb(&mut self, place: usize) -> CheckResult {
         let now = self.now;
         let pod = self.pod_at(place);
         if now < self.node.busy[place] {
             return Ok(());
         }
-        let happenings = match self.dice.node.below(24) {
-            0..=6 => self.truth.exit_one(pod, &mut self.dice.node, now),
-            7 => self.truth.end_sandbox(pod, &mut self.dice.node, now),
+        let transitions = match self.rng.node.below(24) {
+            0..=6 => self.oracle.exit_one(pod, &mut self.rng.node, now),
+            7 => self.oracle.end_sandbox(pod, &mut self.rng.node, now),
             8 => return self.delete_spec(pod),
             _ => return Ok(()),
         };
-        let Some(last) = happenings.last() else {
+        let Some(last) = transitions.last() else {
             return Ok(());
         };
         self.node.busy[place] = last.at + MS;
         if self.node.is_up(now) {
-            self.tell_of(happenings);
+            self.emit_transitions(transitions);
         } else {
-            self.checks.tally.fault(Fault::Untold);
-            self.note_happenings(&happenings);
+            self.checks.coverage.fault(Fault::WhileRuntimeDown);
+            self.log_transitions(&transitions);
         }
         Ok(())
     }
 
-    /// Every pod is deleted, and its worker removes it.
-    pub(super) fn delete_everything(&mut self) -> Lawful {
+    /// Deletes every pod; the workers remove them.
+    pub(super) fn delete_everything(&mut self) -> CheckResult {
         let workers = self.kubelet.iter().flat_map(|k| k.workers.keys().copied());
         for pod in workers.collect::<Vec<_>>() {
             self.delete_spec(pod)?;

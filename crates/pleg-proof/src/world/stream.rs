@@ -1,4 +1,4 @@
-//! From the runtime to the writer: the runtime's own queue and its subscribers, the wire, the
+//! From the runtime to the writer: the runtime's own queue and its subscribers, the wire, and the
 //! reader's backlog.
 
 use std::collections::VecDeque;
@@ -8,115 +8,116 @@ use pleg_core::{
     WallTime,
 };
 
-use super::node::Met;
-use super::{Todo, World, calls::brief, calls::error};
+use super::node::Availability;
+use super::{Action, World, calls::format_reports};
+use crate::assertions::{self, CheckResult};
 use crate::checks::Input;
-use crate::dice::Dice;
+use crate::coverage::{CoverPoint, Coverage};
+use crate::fault_profile::{MS, RuntimeKind, SECOND};
 use crate::faults::Fault;
-use crate::laws::{self, Lawful};
-use crate::tally::{Path, Tally};
-use crate::weather::{Flavor, MS, SECOND};
+use crate::rng::Rng;
+use crate::runtime::error;
 
-/// What lies between a runtime and its subscribers.
+/// The event queue of a runtime.
 #[derive(Debug)]
 pub(super) struct Channel {
-    flavor: Flavor,
+    runtime: RuntimeKind,
     most: usize,
-    /// containerd 2 discards what nobody has heard for so long.
+    /// containerd 2 discards held events after this time.
     hold: u64,
-    /// Held for whoever comes, with when it was told.
+    /// Events held for the next subscriber, and when they were sent.
     held: VecDeque<(u64, RuntimeEvent)>,
-    /// Subscribers that are gone without the runtime's knowing.
-    dead: u32,
-    /// Somebody has subscribed since the runtime started.
+    /// Subscribers that are gone without the runtime knowing.
+    dead_subscribers: u32,
+    /// There was a subscriber since the runtime started.
     served: bool,
 }
 
 impl Channel {
-    /// A small queue, and what is held is soon discarded; or both as they really are.
-    pub(super) const fn new(flavor: Flavor, most: usize) -> Self {
+    /// A small queue with a short hold time, or both as in the real runtime.
+    pub(super) const fn new(runtime: RuntimeKind, most: usize) -> Self {
         Self {
-            flavor,
+            runtime,
             most,
             hold: if most < 1000 { SECOND } else { 300 * SECOND },
             held: VecDeque::new(),
-            dead: 0,
+            dead_subscribers: 0,
             served: false,
         }
     }
 
-    pub(super) fn clear_up(&mut self) {
-        self.dead = 0;
+    pub(super) fn stop_faults(&mut self) {
+        self.dead_subscribers = 0;
     }
 
     pub(super) fn restarted(&mut self) {
         self.held.clear();
-        (self.dead, self.served) = (0, false);
+        (self.dead_subscribers, self.served) = (0, false);
     }
 
-    pub(super) const fn lost_one(&mut self) {
-        self.dead += 1;
+    pub(super) const fn subscriber_died(&mut self) {
+        self.dead_subscribers += 1;
     }
 
-    /// An event is told. Returns it if the live subscriber gets it; `live`: there is one, `rival`:
-    /// there is another.
+    /// Sends an event. Returns it if our subscriber gets it. The flags: whether we are subscribed, and
+    /// whether there is a second subscriber.
     fn offer(
         &mut self,
         event: RuntimeEvent,
         now: u64,
-        (live, rival): (bool, bool),
-        dice: &mut Dice,
-        tally: &mut Tally,
+        (simulate, second_subscriber): (bool, bool),
+        rng: &mut Rng,
+        coverage: &mut Coverage,
     ) -> Option<RuntimeEvent> {
-        match self.flavor {
-            Flavor::Containerd17 => {
-                // Readers compete, and the dead stand in the same line.
-                if self.dead > 0 {
-                    self.dead -= 1;
-                    tally.fault(Fault::EatenByTheDead);
+        match self.runtime {
+            RuntimeKind::Containerd17 => {
+                // Subscribers compete, and dead ones take their share.
+                if self.dead_subscribers > 0 {
+                    self.dead_subscribers -= 1;
+                    coverage.fault(Fault::TakenByDeadSubscriber);
                     return None;
                 }
-                if rival && (!live || dice.percent(50)) {
-                    tally.fault(Fault::Stolen);
+                if second_subscriber && (!simulate || rng.percent(50)) {
+                    coverage.fault(Fault::TakenBySecondSubscriber);
                     return None;
                 }
             }
-            Flavor::Containerd2 => {
-                if !live && self.dead > 0 {
-                    if dice.percent(50) {
-                        tally.fault(Fault::EatenByTheDead);
+            RuntimeKind::Containerd2 => {
+                if !simulate && self.dead_subscribers > 0 {
+                    if rng.percent(50) {
+                        coverage.fault(Fault::TakenByDeadSubscriber);
                         return None;
                     }
-                    self.dead = 0;
+                    self.dead_subscribers = 0;
                 }
-                self.dead = 0;
+                self.dead_subscribers = 0;
             }
-            _ if !live && self.served => {
-                tally.fault(Fault::ToldToNobody);
+            _ if !simulate && self.served => {
+                coverage.fault(Fault::SentWithoutSubscriber);
                 return None;
             }
             _ => {}
         }
-        if live {
+        if simulate {
             return Some(event);
         }
-        if self.flavor != Flavor::Containerd2 && self.held.len() >= self.most {
-            tally.fault(Fault::QueueFull);
+        if self.runtime != RuntimeKind::Containerd2 && self.held.len() >= self.most {
+            coverage.fault(Fault::QueueFull);
             return None;
         }
         self.held.push_back((now, event));
         None
     }
 
-    /// Somebody subscribes and gets what was held.
-    fn subscribed(&mut self, now: u64, tally: &mut Tally) -> Vec<RuntimeEvent> {
+    /// Delivers the held events to a new subscriber.
+    fn subscribed(&mut self, now: u64, coverage: &mut Coverage) -> Vec<RuntimeEvent> {
         self.served = true;
         let mut replayed = Vec::new();
-        for (told, event) in self.held.drain(..) {
-            if self.flavor == Flavor::Containerd2 && told + self.hold < now {
-                tally.fault(Fault::HeldTooLong);
+        for (sent_at, event) in self.held.drain(..) {
+            if self.runtime == RuntimeKind::Containerd2 && sent_at + self.hold < now {
+                coverage.fault(Fault::BufferedTooLong);
             } else {
-                tally.fault(Fault::Replayed);
+                coverage.fault(Fault::Replayed);
                 replayed.push(event);
             }
         }
@@ -127,158 +128,162 @@ impl Channel {
 impl World {
     /// The runtime sends an event, `pause` after it has read the statuses.
     pub(super) fn send(&mut self, event: RuntimeEvent, pause: u64) {
-        let (now, live) = (self.now, self.stream.is_some());
-        let rival = now < self.node.rival;
-        let (dice, tally) = (&mut self.dice.stream, &mut self.checks.tally);
-        let offered = live.then(|| event.clone());
-        let Some(event) = self.channel.offer(event, now, (live, rival), dice, tally) else {
+        let (now, simulate) = (self.now, self.stream.is_some());
+        let second_subscriber = now < self.node.second_subscriber;
+        let (rng, coverage) = (&mut self.rng.stream, &mut self.checks.coverage);
+        let offered = simulate.then(|| event.clone());
+        let Some(event) =
+            self.channel
+                .offer(event, now, (simulate, second_subscriber), rng, coverage)
+        else {
             if let Some(event) = offered {
                 self.losses.lose(&event);
             }
             return;
         };
         let Some(stream) = self.stream else { return };
-        if now < self.node.silent || self.comes(Fault::Dropped, |d| &mut d.stream) {
-            self.checks.history.note(now, || {
+        if now < self.node.silent || self.inject(Fault::Dropped, |d| &mut d.stream) {
+            self.checks.trace.log(now, || {
                 format!("   dropped: {:?} {}", event.event, event.id)
             });
             self.losses.lose(&event);
             return;
         }
         let mut at = now + pause;
-        let slowest = *self.weather.delay.end();
+        let slowest = *self.fault_profile.delay.end();
         at += self
-            .dice
+            .rng
             .stream
-            .between(*self.weather.delay.start(), slowest)
+            .between(*self.fault_profile.delay.start(), slowest)
             * MS;
-        if self.comes(Fault::Late, |d| &mut d.stream) {
-            at += self.dice.stream.between(0, 4000) * MS;
+        if self.inject(Fault::Late, |d| &mut d.stream) {
+            at += self.rng.stream.between(0, 4000) * MS;
         }
-        if self.comes(Fault::Swapped, |d| &mut d.stream) {
-            at += self.dice.stream.between(1, 30) * MS;
+        if self.inject(Fault::Reordered, |d| &mut d.stream) {
+            at += self.rng.stream.between(1, 30) * MS;
         }
         let event = Box::new(event);
-        if self.comes(Fault::Doubled, |d| &mut d.stream) {
-            let again = at + self.dice.stream.between(0, 50) * MS;
-            self.at(again, Todo::Arrive(stream, event.clone()));
+        if self.inject(Fault::Duplicated, |d| &mut d.stream) {
+            let again = at + self.rng.stream.between(0, 50) * MS;
+            self.at(again, Action::Arrive(stream, event.clone()));
         }
-        self.at(at, Todo::Arrive(stream, event));
+        self.at(at, Action::Arrive(stream, event));
     }
 
-    pub(super) fn subscribe(&mut self) -> Lawful {
-        if self.node.met(self.now) == Met::Refused {
-            self.checks.tally.fault(Fault::NotInitialized);
+    pub(super) fn subscribe(&mut self) -> CheckResult {
+        if self.node.availability(self.now) == Availability::Refused {
+            self.checks.coverage.fault(Fault::NotInitialized);
             let why = StreamEnd::Refused(self.unavailable());
-            let pause = self.dice.stream.between(50, 1000) * MS;
+            let pause = self.rng.stream.between(50, 1000) * MS;
             return self.stream_ended(why, pause);
         }
-        if self.node.met(self.now) != Met::Served {
-            self.checks.tally.fault(Fault::SilentSocket);
+        if self.node.availability(self.now) != Availability::Served {
+            self.checks.coverage.fault(Fault::SilentSocket);
         }
         self.streams += 1;
         self.stream = Some(self.streams);
         (self.delivered, self.confirmed) = (false, false);
-        self.signs.no_stream = None;
+        self.expected_health.no_stream = None;
         self.losses.subscribed(self.now);
         let at = self.instant();
         let wall = WallTime::from_nanos(self.wall());
-        self.checks.tally.path(Path::StreamUp);
+        self.checks.coverage.hit(CoverPoint::StreamUp);
         self.checks
-            .history
-            .note(self.now, || format!("subscribed, wall {wall:?}"));
-        self.checks.handed(Input::Stream);
-        self.duties.allow_one(self.now);
-        self.machine
+            .trace
+            .log(self.now, || format!("subscribed, wall {wall:?}"));
+        self.checks.set_input(Input::Stream);
+        self.read_schedule.allow_list(self.now);
+        self.reconciler
             .handle_stream(at, StreamChange::Subscribed { at, wall });
         if self.never_streams() {
-            let over = self.now + self.dice.stream.between(1, 20) * MS;
-            self.at(over, Todo::NotOffered(self.streams));
+            let over = self.now + self.rng.stream.between(1, 20) * MS;
+            self.at(over, Action::NotOffered(self.streams));
         } else {
-            let held = self.channel.subscribed(self.now, &mut self.checks.tally);
+            let held = self.channel.subscribed(self.now, &mut self.checks.coverage);
             for event in held {
-                let at = self.now + self.dice.stream.between(0, 5) * MS;
-                self.at(at, Todo::Arrive(self.streams, Box::new(event)));
+                let at = self.now + self.rng.stream.between(0, 5) * MS;
+                self.at(at, Action::Arrive(self.streams, Box::new(event)));
             }
         }
         self.drain()
     }
 
-    /// This runtime offers no stream; it is asked again in a minute.
-    pub(super) fn not_offered(&mut self, stream: u64) -> Lawful {
+    /// This runtime offers no stream; the next attempt is in a minute.
+    pub(super) fn not_offered(&mut self, stream: u64) -> CheckResult {
         if self.stream != Some(stream) {
             return Ok(());
         }
         self.stream = None;
-        let why = if self.plan.flavor == Flavor::Unimplemented {
-            self.checks.tally.fault(Fault::Unimplemented);
+        let why = if self.plan.runtime == RuntimeKind::Unimplemented {
+            self.checks.coverage.fault(Fault::Unimplemented);
             StreamEnd::NeverOffered
         } else {
-            self.checks.tally.fault(Fault::Disabled);
+            self.checks.coverage.fault(Fault::Disabled);
             StreamEnd::Disabled
         };
         self.stream_ended(why, 60 * SECOND)
     }
 
     /// The stream breaks.
-    pub(super) fn cut(&mut self, why: &'static str) -> Lawful {
-        self.take_in()?;
+    pub(super) fn disconnect(&mut self, why: &'static str) -> CheckResult {
+        self.drain_backlog()?;
         self.stream = None;
-        self.checks.note(self.now, || why.to_owned());
+        self.checks.log(self.now, || why.to_owned());
         if self.node.is_up(self.now) {
-            self.channel.lost_one();
+            self.channel.subscriber_died();
         }
-        let broken = error(CallErrorKind::Unavailable);
-        let why = match (self.delivered, self.plan.flavor.is_crio()) {
-            (false, _) => StreamEnd::Cut(broken),
+        let violation = error(CallErrorKind::Unavailable);
+        let why = match (self.delivered, self.plan.runtime.is_crio()) {
+            (false, _) => StreamEnd::Cut(violation),
             (true, true) => StreamEnd::Ended(None),
-            (true, false) => StreamEnd::Ended(Some(broken)),
+            (true, false) => StreamEnd::Ended(Some(violation)),
         };
-        let pause = self.dice.stream.between(0, 3000) * MS;
+        let pause = self.rng.stream.between(0, 3000) * MS;
         self.stream_ended(why, pause)
     }
 
-    fn stream_ended(&mut self, why: StreamEnd, pause: u64) -> Lawful {
+    fn stream_ended(&mut self, why: StreamEnd, pause: u64) -> CheckResult {
         let at = self.instant();
         let back = self.now + pause;
         self.losses.ended();
-        self.at(back, Todo::Subscribe);
-        if let Some(path) = Path::ended(&why) {
-            self.checks.tally.path(path);
+        self.at(back, Action::Subscribe);
+        if let Some(point) = CoverPoint::ended(&why) {
+            self.checks.coverage.hit(point);
         }
         if !matches!(why, StreamEnd::Refused(_)) {
-            self.duties.distrust(self.now, "the stream is lost");
+            self.read_schedule
+                .require_list(self.now, "the stream is lost");
         }
-        self.signs.no_stream = Some((self.now, true));
+        self.expected_health.no_stream = Some((self.now, true));
         self.checks
-            .history
-            .note(self.now, || format!("stream: {why:?}"));
+            .trace
+            .log(self.now, || format!("stream: {why:?}"));
         let retry_at = Instant::from_nanos(back);
-        self.checks.handed(Input::Stream);
-        self.machine
+        self.checks.set_input(Input::Stream);
+        self.reconciler
             .handle_stream(at, StreamChange::Ended { at, why, retry_at });
         self.drain()
     }
 
-    pub(super) fn arrive(&mut self, event: RuntimeEvent) -> Lawful {
-        self.checks.tally.events += 1;
+    pub(super) fn arrive(&mut self, event: RuntimeEvent) -> CheckResult {
+        self.checks.coverage.events += 1;
         self.delivered = true;
         let arrived = self.instant();
         let wall = WallTime::from_nanos(self.wall());
-        self.checks.history.note(self.now, || {
+        self.checks.trace.log(self.now, || {
             let statuses = event.sandbox.iter().chain(&event.containers);
             let statuses: Vec<Report> = statuses.cloned().collect();
-            let said = brief(&Ok(statuses));
-            format!("event {:?} {} {said}", event.event, event.id)
+            let reported = format_reports(&Ok(statuses));
+            format!("event {:?} {} {reported}", event.event, event.id)
         });
-        if self.comes(Fault::BusyWriter, |d| &mut d.stream) {
-            let busy = self.now + self.dice.stream.between(1, 800) * MS;
+        if self.inject(Fault::BusyWriter, |d| &mut d.stream) {
+            let busy = self.now + self.rng.stream.between(1, 800) * MS;
             self.busy_until = self.busy_until.max(busy);
             self.checks.no_longer_urgent(None);
         }
         let behind = self.busy_until > self.now;
         if behind && matches!(event.event, EventType::Stopped | EventType::Deleted) {
-            self.owed.push((event.id.clone(), event.event));
+            self.must_deliver.push((event.id.clone(), event.event));
         }
         self.arrived.push(Arrival {
             event,
@@ -289,26 +294,26 @@ impl World {
         let lost = self.arrived.take_lost();
         if lost > 0 {
             let (waiting, (_, ids)) = (self.waiting, self.plan.backlog);
-            laws::DRAINED.holds(waiting > ids, || {
+            assertions::NOTHING_SKIPPED.holds(waiting > ids, || {
                 format!("{lost} lost of {waiting} that waited, {ids} ids may")
             })?;
-            self.checks.tally.path(Path::BacklogOverflowed);
-            self.owed.clear();
-            return self.cut("too far behind");
+            self.checks.coverage.hit(CoverPoint::BacklogOverflowed);
+            self.must_deliver.clear();
+            return self.disconnect("too far behind");
         }
         if behind {
-            if self.signs.behind.is_none() {
-                self.signs.behind = Some(self.now);
-                self.at(self.busy_until, Todo::Drain);
+            if self.expected_health.behind.is_none() {
+                self.expected_health.behind = Some(self.now);
+                self.at(self.busy_until, Action::Drain);
             }
-            self.machine.handle_backlog(arrived, true);
+            self.reconciler.handle_backlog(arrived, true);
             return Ok(());
         }
-        self.take_in()
+        self.drain_backlog()
     }
 
-    /// The writer takes in what has arrived.
-    pub(super) fn take_in(&mut self) -> Lawful {
+    /// The writer handles its backlog.
+    pub(super) fn drain_backlog(&mut self) -> CheckResult {
         if self.waiting == 0 {
             return Ok(());
         }
@@ -316,25 +321,29 @@ impl World {
         let mut taken = 0;
         while let Some(arrival) = self.arrived.pop() {
             taken += 1;
-            if !self.owed.is_empty() {
-                let told = (&arrival.event.id, arrival.event.event);
-                self.owed.retain(|(id, what)| (id, *what) != told);
+            if !self.must_deliver.is_empty() {
+                let sent_at = (&arrival.event.id, arrival.event.event);
+                self.must_deliver
+                    .retain(|(id, what)| (id, *what) != sent_at);
             }
-            self.checks.told(&self.truth, now, &arrival.event);
+            self.checks
+                .event_received(&self.oracle, now, &arrival.event);
             self.losses.arrive(&arrival.event, self.now);
-            self.checks.handed(Input::Event);
-            self.machine.handle_event(now, arrival);
+            self.checks.set_input(Input::Event);
+            self.reconciler.handle_event(now, arrival);
             self.drain()?;
         }
         let joined = self.waiting.saturating_sub(taken) as u64;
-        self.checks.tally.paths(Path::JoinedInBacklog, joined);
+        self.checks
+            .coverage
+            .hit_times(CoverPoint::JoinedInBacklog, joined);
         self.waiting = 0;
-        self.signs.behind = None;
-        let owed = std::mem::take(&mut self.owed);
-        laws::DRAINED.holds(owed.is_empty(), || {
-            format!("{owed:?} arrived and did not reach the writer")
+        self.expected_health.behind = None;
+        let must_deliver = std::mem::take(&mut self.must_deliver);
+        assertions::NOTHING_SKIPPED.holds(must_deliver.is_empty(), || {
+            format!("{must_deliver:?} arrived and did not reach the writer")
         })?;
-        self.machine.handle_backlog(now, false);
+        self.reconciler.handle_backlog(now, false);
         Ok(())
     }
 }

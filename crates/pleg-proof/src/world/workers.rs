@@ -1,5 +1,5 @@
-//! The pod workers: each waits for the status of its pod, acts on the answer and nothing else, one
-//! run at a time. What an answer calls for is decided in `kubelet`.
+//! The pod workers: each waits for the status of its pod and acts on the answer only, one run at a
+//! time. `pod_actions` decides what to do.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -7,32 +7,32 @@ use std::sync::Arc;
 use pleg_core::WaiterId;
 use pleg_core::{CallError, Id, Instant, LifecycleType, PodLifecycleEvent, PodStatus, PodView};
 
-use super::kubelet::{Spec, Step, decide};
-use super::{Todo, World};
+use super::pod_actions::{Spec, Step, decide};
+use super::{Action, World};
+use crate::assertions::CheckResult;
+use crate::assertions::workers as assertions;
 use crate::checks::Input;
+use crate::coverage::CoverPoint;
+use crate::fault_profile::{MS, SECOND};
 use crate::faults::Fault;
-use crate::laws::Lawful;
-use crate::laws::acting as laws;
 use crate::plan;
 use crate::runtime::pod_of;
-use crate::tally::Path;
-use crate::weather::{MS, SECOND};
 
 /// All pod workers of the node.
 #[derive(Debug, Default)]
 pub(super) struct Kubelet {
-    /// By the number of the pod.
+    /// By pod number.
     pub(super) workers: BTreeMap<usize, Worker>,
-    /// The pod that has each place.
+    /// The pod in each slot.
     pub(super) places: Vec<usize>,
     waiting: BTreeMap<WaiterId, usize>,
-    /// The number of the last call.
+    /// The number of the last operation.
     pub(super) calls: u64,
-    /// Workers also run when some time has passed.
+    /// Workers also run periodically.
     pub(super) resync: bool,
     /// Nothing wakes a worker.
     pub(super) suspended: bool,
-    /// When that was changed last.
+    /// When `suspended` last changed.
     pub(super) awake_since: u64,
 }
 
@@ -41,51 +41,51 @@ pub(super) struct Kubelet {
 pub(super) struct Worker {
     /// None: the pod is deleted.
     pub(super) spec: Option<Spec>,
-    /// The end of its own last change. An answer has to be newer.
+    /// When its own last change ended. An answer has to be newer.
     pub(super) after: Instant,
     /// The status of the last answer.
     pub(super) status: Option<Arc<PodStatus>>,
     pub(super) state: State,
-    /// When it runs next, and why.
-    due: Option<(u64, Why)>,
+    /// The time and reason of the next run.
+    due: Option<(u64, WakeReason)>,
     /// It was woken during a run.
     woken: bool,
-    /// Runs in a row that failed.
+    /// Consecutive failed runs.
     failures: u32,
 }
 
 #[derive(Debug)]
 pub(super) enum State {
     Idle,
-    /// For an answer, since that moment.
+    /// Waiting for an answer since that instant.
     Waiting(WaiterId, u64),
     Acting(Run),
 }
 
-/// What is left of a run.
+/// The rest of a run.
 #[derive(Debug)]
 pub(super) struct Run {
-    /// The answer is as of then.
+    /// The as-of of the answer.
     pub(super) as_of: Instant,
     pub(super) steps: VecDeque<Step>,
-    /// The sandbox in which containers are created.
+    /// The sandbox for new containers.
     pub(super) sandbox: Option<Id>,
     pub(super) failed: bool,
-    /// The step under way and the number of its call.
+    /// The step in flight and the number of its operation.
     pub(super) under_way: Option<(Step, u64)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Why {
+enum WakeReason {
     Woken,
     Retry,
     Resync,
 }
 
-/// What happens to a worker at some moment.
+/// A scheduled step of a worker.
 #[derive(Debug)]
-pub(super) enum Turn {
-    /// It is time for a run.
+pub(super) enum WorkerEvent {
+    /// A run is due.
     Run(usize),
     /// A wait has reached its deadline.
     Deadline(usize, WaiterId),
@@ -93,11 +93,11 @@ pub(super) enum Turn {
     Effect(Box<super::operations::Call>),
     /// An operation returns.
     Reply(Box<super::operations::Reply>),
-    /// A new pod takes this place.
+    /// A new pod takes this slot.
     Spec(usize),
 }
 
-/// A worker waits no longer than that.
+/// The longest wait of a worker.
 const DEADLINE: u64 = 30 * SECOND;
 const FIRST_BACKOFF: u64 = 100 * MS;
 const LONGEST_BACKOFF: u64 = 10 * SECOND;
@@ -132,9 +132,9 @@ impl Worker {
         }
     }
 
-    /// Whether nothing is under way and nothing but a resync is due.
+    /// Whether nothing is in flight and nothing but a resync is due.
     pub(super) fn is_idle(&self) -> bool {
-        let resync = self.due.is_none_or(|(_, why)| why == Why::Resync);
+        let resync = self.due.is_none_or(|(_, why)| why == WakeReason::Resync);
         matches!(self.state, State::Idle) && resync
     }
 
@@ -145,13 +145,13 @@ impl Worker {
 }
 
 impl World {
-    pub(super) fn turn(&mut self, turn: Turn) -> Lawful {
-        match turn {
-            Turn::Run(pod) => self.run_due(pod),
-            Turn::Deadline(pod, waiter) => self.deadline(pod, waiter),
-            Turn::Effect(call) => self.effect(*call),
-            Turn::Reply(reply) => self.reply(*reply),
-            Turn::Spec(place) => {
+    pub(super) fn worker_event(&mut self, worker_event: WorkerEvent) -> CheckResult {
+        match worker_event {
+            WorkerEvent::Run(pod) => self.run_due(pod),
+            WorkerEvent::Deadline(pod, waiter) => self.deadline(pod, waiter),
+            WorkerEvent::Effect(call) => self.effect(*call),
+            WorkerEvent::Reply(reply) => self.reply(*reply),
+            WorkerEvent::Spec(place) => {
                 self.next_spec(place);
                 Ok(())
             }
@@ -162,30 +162,30 @@ impl World {
         self.kubelet.as_mut()?.workers.get_mut(&pod)
     }
 
-    /// The pod's worker runs at `when`, unless it does before.
-    fn due(&mut self, pod: usize, when: u64, why: Why) {
+    /// Schedules a run of the pod's worker at `when`, or sooner if one is due.
+    fn due(&mut self, pod: usize, when: u64, why: WakeReason) {
         let Some(worker) = self.worker(pod) else {
             return;
         };
         if worker.due.is_none_or(|(due, _)| when < due) {
             worker.due = Some((when, why));
-            self.at(when, Todo::Kubelet(Turn::Run(pod)));
-        } else if why != Why::Resync
+            self.at(when, Action::Kubelet(WorkerEvent::Run(pod)));
+        } else if why != WakeReason::Resync
             && let Some(due) = &mut worker.due
         {
             due.1 = why;
         }
     }
 
-    /// Something about the pod is announced, or its worker has changed it.
+    /// Wakes the worker after an announcement or after its own change.
     pub(super) fn wake(&mut self, pod: usize) {
         if self.kubelet.as_ref().is_none_or(|k| k.suspended) {
             return;
         }
-        let soon = self.now + self.dice.kubelet.between(0, MS);
+        let soon = self.now + self.rng.kubelet.between(0, MS);
         match self.worker(pod) {
             Some(worker) if matches!(worker.state, State::Idle) => {
-                self.due(pod, soon, Why::Woken);
+                self.due(pod, soon, WakeReason::Woken);
             }
             Some(worker) => worker.woken = true,
             None => {}
@@ -201,14 +201,14 @@ impl World {
             return;
         };
         if exists && !kubelet.suspended {
-            // It belongs to no known pod: a worker without a spec removes it.
+            // The pod is unknown: a worker without a spec removes it.
             let orphan = || Worker::new(None);
             kubelet.workers.entry(pod).or_insert_with(orphan);
         }
         self.wake(pod);
     }
 
-    fn run_due(&mut self, pod: usize) -> Lawful {
+    fn run_due(&mut self, pod: usize) -> CheckResult {
         let now = self.now;
         let resync = self.kubelet.as_ref().is_some_and(|k| k.resync);
         let Some(worker) = self.worker(pod) else {
@@ -218,7 +218,7 @@ impl World {
             return Ok(());
         };
         worker.due = None;
-        if why == Why::Resync && !resync {
+        if why == WakeReason::Resync && !resync {
             return Ok(());
         }
         if !matches!(worker.state, State::Idle) {
@@ -231,7 +231,7 @@ impl World {
     }
 
     /// Waits for a status that is newer than `after`.
-    fn wait_for(&mut self, pod: usize, after: Instant) -> Lawful {
+    fn wait_for(&mut self, pod: usize, after: Instant) -> CheckResult {
         let (waiter, now) = (self.next_waiter(), self.now);
         if let Some(kubelet) = &mut self.kubelet {
             kubelet.waiting.insert(waiter, pod);
@@ -239,25 +239,28 @@ impl World {
         if let Some(worker) = self.worker(pod) {
             worker.state = State::Waiting(waiter, now);
         }
-        self.checks.tally.path(Path::WorkerWaits);
+        self.checks.coverage.hit(CoverPoint::WorkerWaits);
         let mut deadline = self.now + DEADLINE;
-        if self.comes(Fault::GivesUp, |d| &mut d.kubelet) {
-            deadline = self.now + self.dice.kubelet.between(0, 100) * MS;
+        if self.inject(Fault::WaiterCancels, |d| &mut d.kubelet) {
+            deadline = self.now + self.rng.kubelet.between(0, 100) * MS;
         }
-        self.at(deadline, Todo::Kubelet(Turn::Deadline(pod, waiter)));
+        self.at(
+            deadline,
+            Action::Kubelet(WorkerEvent::Deadline(pod, waiter)),
+        );
         let (uid, now) = (self.uid(pod), self.instant());
-        self.checks.history.note(self.now, || {
+        self.checks.trace.log(self.now, || {
             format!("worker of {uid}: {waiter:?} after {after:?}")
         });
         let urgent = self.is_well(pod);
-        self.checks.asked(waiter, &uid, (after, now), urgent);
-        self.may_ask_for_list();
-        self.checks.handed(Input::Question);
-        self.machine.wait(now, waiter, &uid, after);
+        self.checks.waiter_added(waiter, &uid, (after, now), urgent);
+        self.allow_list_for_waiter();
+        self.checks.set_input(Input::Request);
+        self.reconciler.wait(now, waiter, &uid, after);
         self.drain()
     }
 
-    /// The pod whose worker waits under that number, if one does. It waits no longer.
+    /// Ends the wait and returns the pod of its worker, if the waiter is a worker.
     pub(super) fn worker_of(&mut self, waiter: WaiterId) -> Option<usize> {
         self.kubelet.as_mut()?.waiting.remove(&waiter)
     }
@@ -267,18 +270,18 @@ impl World {
         &mut self,
         pod: usize,
         answer: Result<PodView, CallError>,
-    ) -> Lawful {
+    ) -> CheckResult {
         match answer {
             Ok(view) => self.act_on(pod, view),
             Err(_) => {
-                self.checks.tally.path(Path::WorkerWaitFailed);
+                self.checks.coverage.hit(CoverPoint::WorkerWaitFailed);
                 self.run_failed(pod);
                 Ok(())
             }
         }
     }
 
-    fn act_on(&mut self, pod: usize, view: PodView) -> Lawful {
+    fn act_on(&mut self, pod: usize, view: PodView) -> CheckResult {
         let as_of = view.as_of.unwrap_or_default();
         let Some(worker) = self.worker(pod) else {
             return Ok(());
@@ -294,7 +297,7 @@ impl World {
             return Ok(());
         }
         let uid = self.uid(pod);
-        self.checks.history.note(self.now, || {
+        self.checks.trace.log(self.now, || {
             format!("worker of {uid}: {:?}", decision.steps)
         });
         if let Some(worker) = self.worker(pod) {
@@ -315,8 +318,8 @@ impl World {
         if let Some(worker) = self.worker(pod) {
             worker.failures = 0;
         }
-        let resync = self.now + self.dice.kubelet.between(5, 20) * SECOND;
-        self.run_over(pod, resync, Why::Resync);
+        let resync = self.now + self.rng.kubelet.between(5, 20) * SECOND;
+        self.run_over(pod, resync, WakeReason::Resync);
     }
 
     /// A run has ended, and it failed.
@@ -326,11 +329,14 @@ impl World {
             worker.failures += 1;
             retry += worker.backoff();
         }
-        self.run_over(pod, retry, Why::Retry);
+        self.run_over(pod, retry, WakeReason::Retry);
     }
 
-    fn run_over(&mut self, pod: usize, next: u64, why: Why) {
-        let (now, each_run) = (self.instant(), self.plan.kubelet == plan::Kubelet::EachRun);
+    fn run_over(&mut self, pod: usize, next: u64, why: WakeReason) {
+        let (now, each_run) = (
+            self.instant(),
+            self.plan.kubelet == plan::KubeletMode::EachRun,
+        );
         let Some(worker) = self.worker(pod) else {
             return;
         };
@@ -345,7 +351,7 @@ impl World {
         }
     }
 
-    fn deadline(&mut self, pod: usize, waiter: WaiterId) -> Lawful {
+    fn deadline(&mut self, pod: usize, waiter: WaiterId) -> CheckResult {
         let now = self.now;
         if self.worker_of(waiter).is_none() {
             return Ok(());
@@ -354,50 +360,52 @@ impl World {
             Some(State::Waiting(_, since)) => *since,
             _ => now,
         };
-        laws::WORKER_ANSWERED
+        assertions::WORKER_ANSWERED
             .holds(
                 now < since + DEADLINE || self.checks.waits_for_list(now, since),
                 || format!("{waiter:?} has not been answered by its deadline"),
             )
-            .map_err(|broken| broken.of(Some(pod)))?;
-        self.give_up(pod, waiter)?;
+            .map_err(|violation| violation.in_pod(Some(pod)))?;
+        self.cancel_wait(pod, waiter)?;
         self.run_failed(pod);
         Ok(())
     }
 
-    /// The answer shows nothing of a deleted pod: its worker ends.
-    fn end_worker(&mut self, pod: usize, as_of: Instant) -> Lawful {
+    /// The answer shows nothing of a deleted pod, so its worker ends.
+    fn end_worker(&mut self, pod: usize, as_of: Instant) -> CheckResult {
         let (now, as_of) = (self.now, as_of.as_nanos());
-        let left = self.truth.of_pod(pod, as_of).find(|l| l.exists(now));
-        if let Some(life) = left {
-            let what = format!("the worker of pod-{pod} ends and leaves {}", life.id);
-            return Err(laws::LEFT_BEHIND.broken(what).of(Some(pod)));
+        let left = self.oracle.of_pod(pod, as_of).find(|l| l.exists(now));
+        if let Some(object) = left {
+            let what = format!("the worker of pod-{pod} ends and leaves {}", object.id);
+            return Err(assertions::NOTHING_LEFT_BEHIND
+                .violated(what)
+                .in_pod(Some(pod)));
         }
         let place = self.place(pod);
-        self.checks.tally.path(Path::WorkerEnded);
+        self.checks.coverage.hit(CoverPoint::WorkerEnded);
         let Some(kubelet) = &mut self.kubelet else {
             return Ok(());
         };
         kubelet.workers.remove(&pod);
-        if kubelet.places.get(place) == Some(&pod) && self.acting {
-            let next = self.now + self.dice.kubelet.between(0, 3000) * MS;
-            self.at(next, Todo::Kubelet(Turn::Spec(place)));
+        if kubelet.places.get(place) == Some(&pod) && self.workload_running {
+            let next = self.now + self.rng.kubelet.between(0, 3000) * MS;
+            self.at(next, Action::Kubelet(WorkerEvent::Spec(place)));
         }
         Ok(())
     }
 
-    /// The worker waits no longer.
-    pub(super) fn give_up(&mut self, pod: usize, waiter: WaiterId) -> Lawful {
-        self.checks.tally.path(Path::WorkerGaveUp);
-        self.checks.note(self.now, || {
+    /// Cancels the worker's wait.
+    pub(super) fn cancel_wait(&mut self, pod: usize, waiter: WaiterId) -> CheckResult {
+        self.checks.coverage.hit(CoverPoint::WorkerCancelled);
+        self.checks.log(self.now, || {
             format!("worker of pod-{pod}: {waiter:?} is cancelled")
         });
         if let Some(worker) = self.worker(pod) {
             worker.state = State::Idle;
         }
         self.checks.cancelled(waiter);
-        self.checks.handed(Input::Cancel);
-        self.machine.cancel(waiter);
+        self.checks.set_input(Input::Cancel);
+        self.reconciler.cancel(waiter);
         self.drain()
     }
 }

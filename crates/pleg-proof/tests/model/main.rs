@@ -1,11 +1,11 @@
-//! The model test: sequences of explicit operations, so that a broken law shrinks to a handful of
-//! readable steps. A trivially correct truth runs beside the machine (`model/node.rs`), the laws
-//! are the assertions (`model/laws.rs`), and at the end of every sequence all must be well
-//! (`model/quiet.rs`).
+//! The model test: generated sequences of explicit operations, so that a violation shrinks to a few
+//! readable steps. A simple model of the node (`model/node.rs`) runs beside the reconciler,
+//! `model/checks.rs` checks the invariants, and `model/quiescence.rs` checks the end of every
+//! sequence.
 //!
-//! `PROPTEST_CASES=n` runs n sequences of each kind, `PLEG_MODEL_LAW=name` looks for those alone
-//! that break this law. A sequence that fails is kept by its seed in
-//! `proptest-regressions/model.txt` and is run first from then on.
+//! `PROPTEST_CASES=n` runs n sequences of each kind, `PLEG_MODEL_INVARIANT=name` reports only
+//! violations of that assertion. The seed of a failing sequence is saved in
+//! `proptest-regressions/model.txt` and runs first from then on.
 
 #![allow(
     missing_docs,
@@ -16,14 +16,14 @@
     reason = "tests"
 )]
 
-mod kept;
-mod laws;
+mod checks;
+mod harness;
+mod minimize;
 mod node;
 mod ops;
-mod quiet;
-mod shorter;
-mod stand;
-mod told;
+mod quiescence;
+mod regressions;
+mod reports;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
@@ -35,9 +35,9 @@ use proptest::test_runner::{
 };
 use proptest_state_machine::ReferenceStateMachine;
 
+use harness::{Harness, Violation};
 use node::Node;
 use ops::Op;
-use stand::{Broken, Stand};
 
 /// Where the seeds of failing sequences are kept.
 const REGRESSIONS: &str = concat!(
@@ -48,20 +48,20 @@ const REGRESSIONS: &str = concat!(
 /// The longest sequence.
 const STEPS: usize = 60;
 
-/// The truth as the reference: it says what can happen next.
-struct Honest;
+/// The model of the node as the reference state machine.
+struct TrueEvents;
 
-/// The same, where events may tell what did not happen.
-struct Lying;
+/// The same with false events.
+struct FalseEvents;
 
 macro_rules! reference {
-    ($name:ident, $lies:literal) => {
+    ($name:ident, $false_events:literal) => {
         impl ReferenceStateMachine for $name {
             type State = Node;
             type Transition = Op;
 
             fn init_state() -> BoxedStrategy<Node> {
-                ops::world($lies).prop_map(Node::new).boxed()
+                ops::world($false_events).prop_map(Node::new).boxed()
             }
 
             fn transitions(node: &Node) -> BoxedStrategy<Op> {
@@ -80,18 +80,18 @@ macro_rules! reference {
     };
 }
 
-reference!(Honest, false);
-reference!(Lying, true);
+reference!(TrueEvents, false);
+reference!(FalseEvents, true);
 
 /// Runs one sequence to its end. `seen` counts the steps taken, for the shrinking.
-fn live(
+fn run_sequence(
     first: &Node,
     ops: &[Op],
     seen: Option<&AtomicUsize>,
     keep_history: bool,
-) -> Result<(), (Broken, String)> {
+) -> Result<(), (Violation, String)> {
     let mut node = first.clone();
-    let mut stand = Stand::new(&node, keep_history).map_err(|b| (b, String::new()))?;
+    let mut harness = Harness::new(&node, keep_history).map_err(|b| (b, String::new()))?;
     let mut all = || {
         for op in ops {
             if let Some(seen) = seen {
@@ -99,23 +99,23 @@ fn live(
             }
             let before = node.clone();
             node.apply(op);
-            stand.apply(&before, &node, op)?;
+            harness.apply(&before, &node, op)?;
         }
-        quiet::settle(&mut stand, &mut node)
+        quiescence::settle(&mut harness, &mut node)
     };
-    // Nothing may panic, whatever comes in.
+    // No input may cause a panic.
     let outcome = catch_unwind(AssertUnwindSafe(&mut all));
     outcome
-        .unwrap_or_else(|_| Err("no-panic: the machine or its test panicked".to_owned()))
-        .map_err(|broken| (broken, stand.laws.history()))
+        .unwrap_or_else(|_| Err("no-panic: the reconciler or its test panicked".to_owned()))
+        .map_err(|violation| (violation, harness.checks.trace()))
 }
 
-/// The name of a broken law.
-fn name_of(broken: &str) -> &str {
-    broken.split(':').next().unwrap_or(broken)
+/// The assertion of a violation.
+fn assertion_of(violation: &str) -> &str {
+    violation.split(':').next().unwrap_or(violation)
 }
 
-fn no_sequence_breaks_a_law<Reference>(cases: u32)
+fn check_sequences<Reference>(cases: u32)
 where
     Reference: ReferenceStateMachine<State = Node, Transition = Op>,
 {
@@ -130,8 +130,8 @@ where
         max_shrink_iters: 20_000,
         ..chosen
     };
-    // The law that is broken first, or the one that is asked for. Shrinking keeps to it.
-    let law: OnceLock<String> = std::env::var("PLEG_MODEL_LAW")
+    // The assertion that is violated first, or the requested one. Shrinking keeps to it.
+    let assertion: OnceLock<String> = std::env::var("PLEG_MODEL_INVARIANT")
         .ok()
         .map_or_else(OnceLock::new, OnceLock::from);
     let (tried, caught) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -141,12 +141,13 @@ where
             if !caught.load(Ordering::SeqCst) {
                 tried.fetch_add(1, Ordering::SeqCst);
             }
-            match live(&node, &ops, seen.as_deref(), false) {
-                Err((broken, _))
-                    if name_of(&broken) == law.get_or_init(|| name_of(&broken).to_owned()) =>
+            match run_sequence(&node, &ops, seen.as_deref(), false) {
+                Err((violation, _))
+                    if assertion_of(&violation)
+                        == assertion.get_or_init(|| assertion_of(&violation).to_owned()) =>
                 {
                     caught.store(true, Ordering::SeqCst);
-                    Err(TestCaseError::fail(broken))
+                    Err(TestCaseError::fail(violation))
                 }
                 _ => Ok(()),
             }
@@ -156,11 +157,12 @@ where
     match outcome {
         Ok(()) => println!("{tried} sequences"),
         Err(TestError::Fail(_, (node, ops, _))) => {
-            let ops = shorter::shortest(&node, ops);
-            let (law, history) = live(&node, &ops, None, true).expect_err("it failed before");
+            let ops = minimize::shortest(&node, ops);
+            let (violation, trace) =
+                run_sequence(&node, &ops, None, true).expect_err("it failed before");
             let steps: Vec<String> = ops.iter().map(|op| format!("    {op:?}")).collect();
             panic!(
-                "{history}\nsequence {tried} shrinks to {} steps in {:?}:\n{}\nand breaks {law}",
+                "{trace}\nsequence {tried} shrinks to {} steps in {:?}:\n{}\nand violates {violation}",
                 ops.len(),
                 node.world,
                 steps.join("\n")
@@ -171,19 +173,18 @@ where
 }
 
 #[test]
-fn no_honest_sequence_breaks_a_law() {
-    no_sequence_breaks_a_law::<Honest>(3_000);
+fn sequences_with_true_events_violate_no_invariant() {
+    check_sequences::<TrueEvents>(3_000);
 }
 
 #[test]
-fn no_lying_sequence_breaks_a_law() {
-    no_sequence_breaks_a_law::<Lying>(3_000);
+fn sequences_with_false_events_violate_no_invariant() {
+    check_sequences::<FalseEvents>(3_000);
 }
 
-/// The seeds of sequences that once failed are found and understood: both tests above run them
-/// first.
+/// The persisted seeds can be loaded; both tests above run them first.
 #[test]
-fn regressions_are_read() {
+fn persisted_regressions_are_loaded() {
     let kept = FileFailurePersistence::Direct(REGRESSIONS).load_persisted_failures2(None);
     assert!(!kept.is_empty(), "no seed in {REGRESSIONS}");
 }

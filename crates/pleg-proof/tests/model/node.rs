@@ -1,30 +1,32 @@
-//! The truth of the model: what is on the node, what happened to it and when, and what of that
-//! waits on the wire. A plain timeline per id; it knows nothing of merging, freshness or belief.
+//! The model of the node: the lifecycle of each object, and the events on the wire. It uses no merge or
+//! freshness rules.
+
+pub use pleg_proof::oracle::State;
 
 use pleg_core::{EventType, Id, Kind, PodUid, Settings};
 
-use super::ops::{Lie, Name, Op, Pod};
+use super::ops::{FalseEventType, Name, Op, Pod};
 
-/// Which runtime is played.
+/// The simulated runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flavor {
-    /// A sandbox's DELETED comes without its status; statuses are the sandbox's.
+pub enum RuntimeKind {
+    /// A sandbox's DELETED has no sandbox status; events carry the statuses of one sandbox.
     Containerd17,
-    /// A sandbox's DELETED comes with its status, not ready.
+    /// A sandbox's DELETED has its status, not ready.
     Containerd2,
-    /// Tells no sandbox's CREATED or DELETED, and no DELETED of what goes with its sandbox;
-    /// statuses are the pod's.
+    /// Sends no CREATED or DELETED of sandboxes, and no DELETED of containers removed with their sandbox;
+    /// events carry the statuses of the pod.
     Crio,
 }
 
-/// Which world it is.
+/// The configuration of a sequence.
 #[derive(Clone, Copy, Debug)]
 pub struct World {
-    pub flavor: Flavor,
+    pub runtime: RuntimeKind,
     /// One inspection at a time, one retry, one overdue.
     pub tight: bool,
-    /// Events may tell what did not happen.
-    pub lies: bool,
+    /// Events may be false.
+    pub false_events: bool,
 }
 
 impl World {
@@ -38,21 +40,13 @@ impl World {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum State {
-    Created,
-    Running,
-    Exited,
-    Gone,
-}
-
-/// The life of one id. Times are milliseconds.
+/// A sandbox or container and its lifecycle. Times are in milliseconds.
 #[derive(Clone, Debug)]
-pub struct Life {
+pub struct Object {
     pub id: Id,
     pub kind: Kind,
     pub pod: Pod,
-    /// Of a container.
+    /// Containers only.
     pub name: Option<Name>,
     /// A container's sandbox.
     pub sandbox: Option<Id>,
@@ -65,31 +59,24 @@ pub struct Life {
     pub failed_to_start: bool,
 }
 
-impl Life {
+impl Object {
     /// The state at `t`; none before it was created.
     pub fn at(&self, t: u64) -> Option<State> {
-        let since = |moment: Option<u64>| moment.is_some_and(|m| m <= t);
-        match () {
-            () if t < self.created => None,
-            () if since(self.removed) => Some(State::Gone),
-            () if since(self.exited) => Some(State::Exited),
-            () if since(self.started) => Some(State::Running),
-            () => Some(State::Created),
-        }
+        State::at(t, self.created, [self.started, self.exited, self.removed])
     }
 
     pub fn exists(&self, t: u64) -> bool {
-        self.at(t).is_some_and(|s| s != State::Gone)
+        self.at(t).is_some_and(|s| s != State::Removed)
     }
 }
 
-/// Something that the runtime tells as an event; on the wire until it is delivered or lost.
+/// A transition that the runtime reports as an event; on the wire until delivered or lost.
 #[derive(Clone, Copy, Debug)]
-pub struct Happening {
+pub struct Transition {
     pub at: u64,
-    pub life: usize,
+    pub object: usize,
     pub event: EventType,
-    /// How far the wall clock was off then, in milliseconds.
+    /// The offset of the wall clock at that time, in milliseconds.
     pub wall_offset: i64,
 }
 
@@ -98,13 +85,13 @@ pub struct Happening {
 pub struct Node {
     pub world: World,
     pub now: u64,
-    pub lives: Vec<Life>,
-    pub wire: Vec<Happening>,
-    /// Everything that there was to tell, the lies not.
-    pub history: Vec<Happening>,
-    /// Since when a stream stands.
+    pub objects: Vec<Object>,
+    pub wire: Vec<Transition>,
+    /// All true events so far.
+    pub emitted: Vec<Transition>,
+    /// Since when there is a stream.
     pub stream: Option<u64>,
-    /// While none stands, the runtime keeps what it would tell.
+    /// While there is no stream, the runtime holds its events.
     pub held: bool,
     pub wall_offset: i64,
 }
@@ -114,21 +101,21 @@ impl Node {
         Self {
             world,
             now: 1_000,
-            lives: Vec::new(),
+            objects: Vec::new(),
             wire: Vec::new(),
-            history: Vec::new(),
+            emitted: Vec::new(),
             stream: None,
             held: false,
             wall_offset: 0,
         }
     }
 
-    pub fn life(&self, id: &Id) -> Option<&Life> {
-        self.lives.iter().find(|l| l.id == *id)
+    pub fn object(&self, id: &Id) -> Option<&Object> {
+        self.objects.iter().find(|l| l.id == *id)
     }
 
-    fn newest(&self, which: impl Fn(&Life) -> bool) -> Option<usize> {
-        self.lives.iter().rposition(which)
+    fn newest(&self, which: impl Fn(&Object) -> bool) -> Option<usize> {
+        self.objects.iter().rposition(which)
     }
 
     pub fn ready_sandbox(&self, pod: Pod) -> Option<usize> {
@@ -136,7 +123,7 @@ impl Node {
         self.newest(|l| l.kind == Kind::Sandbox && l.pod == pod && l.at(t) == Some(State::Running))
     }
 
-    pub fn dead_sandbox(&self, pod: Pod) -> Option<usize> {
+    pub fn ended_sandbox(&self, pod: Pod) -> Option<usize> {
         let t = self.now;
         self.newest(|l| l.kind == Kind::Sandbox && l.pod == pod && l.at(t) == Some(State::Exited))
     }
@@ -152,7 +139,7 @@ impl Node {
         self.newest(|l| l.pod == pod && l.name == name && l.exists(t))
     }
 
-    /// Whether that can happen now.
+    /// Whether the operation is possible now.
     pub fn allows(&self, op: &Op) -> bool {
         let container = |pod, name, state| self.container(pod, name, state).is_some();
         match *op {
@@ -170,9 +157,9 @@ impl Node {
                 container(pod, name, State::Exited) || container(pod, name, State::Created)
             }
             Op::KillSandbox(pod) | Op::StopSandbox(pod) => self.ready_sandbox(pod).is_some(),
-            Op::RemoveSandbox(pod) => self.dead_sandbox(pod).is_some(),
-            Op::Tell(pod, name, _) => {
-                self.world.lies && self.stream.is_some() && self.target(pod, name).is_some()
+            Op::RemoveSandbox(pod) => self.ended_sandbox(pod).is_some(),
+            Op::FalseEvent(pod, name, _) => {
+                self.world.false_events && self.stream.is_some() && self.target(pod, name).is_some()
             }
             Op::Deliver { n, .. } => self.stream.is_some() && n < self.wire.len(),
             Op::DeliverAll => self.stream.is_some() && !self.wire.is_empty(),
@@ -183,7 +170,7 @@ impl Node {
         }
     }
 
-    /// It happens.
+    /// Applies the operation.
     pub fn apply(&mut self, op: &Op) {
         if let Op::Advance(ms) = *op {
             self.now += ms;
@@ -193,18 +180,18 @@ impl Node {
             self.wall_offset += seconds * 1_000;
             return;
         }
-        if self.of_the_stream(op) {
+        if self.apply_to_stream(op) {
             return;
         }
         let before = self.now;
-        // Everything on the node happens at an instant of its own.
+        // Every node operation has an instant of its own.
         self.now += 1;
-        if !self.of_the_node(op) {
+        if !self.apply_to_node(op) {
             self.now = before;
         }
     }
 
-    fn of_the_stream(&mut self, op: &Op) -> bool {
+    fn apply_to_stream(&mut self, op: &Op) -> bool {
         match *op {
             Op::Deliver { n, again, .. } => {
                 if !again && n < self.wire.len() {
@@ -232,36 +219,36 @@ impl Node {
         true
     }
 
-    fn of_the_node(&mut self, op: &Op) -> bool {
+    fn apply_to_node(&mut self, op: &Op) -> bool {
         let now = self.now;
         match *op {
             Op::Run(pod) => {
-                let n = self.born(Kind::Sandbox, pod, None, None);
-                self.lives[n].started = Some(now);
-                self.tell(n, EventType::Created, false);
-                self.tell(n, EventType::Started, false);
+                let n = self.create(Kind::Sandbox, pod, None, None);
+                self.objects[n].started = Some(now);
+                self.emit(n, EventType::Created, false);
+                self.emit(n, EventType::Started, false);
             }
             Op::Create(pod, name) => {
                 let Some(s) = self.ready_sandbox(pod) else {
                     return false;
                 };
-                let sandbox = self.lives[s].id.clone();
-                let n = self.born(Kind::Container, pod, Some(name), Some(sandbox));
-                self.tell(n, EventType::Created, false);
+                let sandbox = self.objects[s].id.clone();
+                let n = self.create(Kind::Container, pod, Some(name), Some(sandbox));
+                self.emit(n, EventType::Created, false);
             }
             Op::Start(pod, name) => {
                 let Some(n) = self.container(pod, name, State::Created) else {
                     return false;
                 };
-                self.lives[n].started = Some(now);
-                self.tell(n, EventType::Started, false);
+                self.objects[n].started = Some(now);
+                self.emit(n, EventType::Started, false);
             }
             Op::FailToStart(pod, name) => {
                 let Some(n) = self.container(pod, name, State::Created) else {
                     return false;
                 };
-                let life = &mut self.lives[n];
-                (life.exited, life.code, life.failed_to_start) = (Some(now), 128, true);
+                let object = &mut self.objects[n];
+                (object.exited, object.code, object.failed_to_start) = (Some(now), 128, true);
             }
             Op::Exit(pod, name, code) => {
                 let Some(n) = self.container(pod, name, State::Running) else {
@@ -276,13 +263,13 @@ impl Node {
                 };
                 self.remove(n, false);
             }
-            // Its process is killed: the containers go on.
+            // The sandbox process is killed; its containers keep running.
             Op::KillSandbox(pod) => {
                 let Some(s) = self.ready_sandbox(pod) else {
                     return false;
                 };
-                self.lives[s].exited = Some(now);
-                self.tell(s, EventType::Stopped, false);
+                self.objects[s].exited = Some(now);
+                self.emit(s, EventType::Stopped, false);
             }
             Op::StopSandbox(pod) => {
                 let Some(s) = self.ready_sandbox(pod) else {
@@ -291,11 +278,11 @@ impl Node {
                 for n in self.containers_of(s, Some(State::Running)) {
                     self.exit(n, 137);
                 }
-                self.lives[s].exited = Some(now);
-                self.tell(s, EventType::Stopped, false);
+                self.objects[s].exited = Some(now);
+                self.emit(s, EventType::Stopped, false);
             }
             Op::RemoveSandbox(pod) => {
-                let Some(s) = self.dead_sandbox(pod) else {
+                let Some(s) = self.ended_sandbox(pod) else {
                     return false;
                 };
                 for n in self.containers_of(s, Some(State::Running)) {
@@ -306,27 +293,27 @@ impl Node {
                 }
                 self.remove(s, true);
             }
-            Op::Tell(pod, name, lie) => {
+            Op::FalseEvent(pod, name, false_event) => {
                 let Some(n) = self.target(pod, name) else {
                     return false;
                 };
-                let event = match lie {
-                    Lie::Stopped => EventType::Stopped,
-                    Lie::Deleted => EventType::Deleted,
+                let event = match false_event {
+                    FalseEventType::Stopped => EventType::Stopped,
+                    FalseEventType::Deleted => EventType::Deleted,
                 };
-                let lie = self.happening(n, event);
-                self.wire.push(lie);
+                let false_event = self.transition(n, event);
+                self.wire.push(false_event);
             }
             _ => return false,
         }
         true
     }
 
-    fn born(&mut self, kind: Kind, pod: Pod, name: Option<Name>, sandbox: Option<Id>) -> usize {
-        let earlier = |l: &&Life| l.kind == kind && l.pod == pod && l.name == name;
-        let attempt = self.lives.iter().filter(earlier).count() as u32;
+    fn create(&mut self, kind: Kind, pod: Pod, name: Option<Name>, sandbox: Option<Id>) -> usize {
+        let earlier = |l: &&Object| l.kind == kind && l.pod == pod && l.name == name;
+        let attempt = self.objects.iter().filter(earlier).count() as u32;
         let what = name.map_or("sandbox", Name::as_str);
-        self.lives.push(Life {
+        self.objects.push(Object {
             id: format!("{}/{what}#{attempt}", pod.uid()).into(),
             kind,
             pod,
@@ -340,60 +327,61 @@ impl Node {
             code: 0,
             failed_to_start: false,
         });
-        self.lives.len() - 1
+        self.objects.len() - 1
     }
 
     fn containers_of(&self, s: usize, state: Option<State>) -> Vec<usize> {
-        let is_of = |l: &Life| l.sandbox.as_ref() == Some(&self.lives[s].id) && l.exists(self.now);
-        (0..self.lives.len())
-            .filter(|&n| is_of(&self.lives[n]))
-            .filter(|&n| state.is_none() || self.lives[n].at(self.now) == state)
+        let is_of =
+            |l: &Object| l.sandbox.as_ref() == Some(&self.objects[s].id) && l.exists(self.now);
+        (0..self.objects.len())
+            .filter(|&n| is_of(&self.objects[n]))
+            .filter(|&n| state.is_none() || self.objects[n].at(self.now) == state)
             .collect()
     }
 
     fn exit(&mut self, n: usize, code: i32) {
-        self.lives[n].exited = Some(self.now);
-        self.lives[n].code = code;
-        self.tell(n, EventType::Stopped, false);
+        self.objects[n].exited = Some(self.now);
+        self.objects[n].code = code;
+        self.emit(n, EventType::Stopped, false);
     }
 
     fn remove(&mut self, n: usize, with_its_sandbox: bool) {
-        self.lives[n].removed = Some(self.now);
-        self.tell(n, EventType::Deleted, with_its_sandbox);
+        self.objects[n].removed = Some(self.now);
+        self.emit(n, EventType::Deleted, with_its_sandbox);
     }
 
-    fn tell(&mut self, n: usize, event: EventType, with_its_sandbox: bool) {
-        let sandbox = self.lives[n].kind == Kind::Sandbox;
-        let silent = self.world.flavor == Flavor::Crio
+    fn emit(&mut self, n: usize, event: EventType, with_its_sandbox: bool) {
+        let sandbox = self.objects[n].kind == Kind::Sandbox;
+        let first_seen_removed = self.world.runtime == RuntimeKind::Crio
             && match event {
                 EventType::Created => sandbox,
                 EventType::Deleted => sandbox || with_its_sandbox,
                 _ => false,
             };
-        if !silent {
-            self.put(n, event);
+        if !first_seen_removed {
+            self.push_transition(n, event);
         }
     }
 
-    const fn happening(&self, life: usize, event: EventType) -> Happening {
-        Happening {
+    const fn transition(&self, object: usize, event: EventType) -> Transition {
+        Transition {
             at: self.now,
-            life,
+            object,
             event,
             wall_offset: self.wall_offset,
         }
     }
 
-    fn put(&mut self, life: usize, event: EventType) {
-        let happening = self.happening(life, event);
-        self.history.push(happening);
+    fn push_transition(&mut self, object: usize, event: EventType) {
+        let transition = self.transition(object, event);
+        self.emitted.push(transition);
         if self.stream.is_some() || self.held {
-            self.wire.push(happening);
+            self.wire.push(transition);
         }
     }
 }
 
-/// The pod of which nobody ever hears.
-pub fn nobody() -> PodUid {
-    "nobody".into()
+/// A pod that never exists.
+pub fn unknown_pod() -> PodUid {
+    "unknown".into()
 }

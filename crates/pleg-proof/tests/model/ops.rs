@@ -1,18 +1,18 @@
-//! What can happen in one step, and how often it does. The first of each kind is the tamest: that
-//! is what a failing sequence shrinks to.
+//! The operations of a sequence and their weights. The first of each kind is the simplest, and failing
+//! sequences shrink to it.
 
 use pleg_core::PodUid;
 use proptest::prelude::*;
 use proptest::strategy::Union;
 
-use super::node::{Flavor, Node, State, World, nobody};
+use super::node::{Node, RuntimeKind, State, World, unknown_pod};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pod {
     A,
     B,
-    /// One that never exists; somebody may ask for it all the same.
-    Nobody,
+    /// A pod that never exists; consumers may still ask for it.
+    Unknown,
 }
 
 impl Pod {
@@ -22,7 +22,7 @@ impl Pod {
         match self {
             Self::A => "pod-a".into(),
             Self::B => "pod-b".into(),
-            Self::Nobody => nobody(),
+            Self::Unknown => unknown_pod(),
         }
     }
 }
@@ -43,23 +43,23 @@ impl Name {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub enum Lie {
+pub enum FalseEventType {
     Stopped,
     Deleted,
 }
 
 /// How an event arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum EventForm {
     Whole,
     NoSandbox,
     NoContainers,
     Bare,
     /// Every status without metadata and labels.
-    Nameless,
+    MissingMetadata,
     /// Every status UNKNOWN.
     Unknown,
-    /// A stamp that is none: zero, negative, of an hour ago, of the next hour.
+    /// An invalid timestamp: zero, negative, an hour ago, or in an hour.
     Stamped(Stamp),
 }
 
@@ -79,11 +79,11 @@ pub enum Outcome {
     TimedOut,
     /// An inspection: only every second status was read, then a call failed.
     Partial,
-    /// The first id that it shows is UNKNOWN.
+    /// The first id is UNKNOWN.
     Unknown,
 }
 
-/// When a read that was asked for some time ago began.
+/// When a requested read began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Began {
     WhenAsked,
@@ -91,12 +91,12 @@ pub enum Began {
     Now,
 }
 
-/// What moment a read shows.
+/// The instant that a read shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sees {
     ItsEnd,
     ItsBegin,
-    /// Sandboxes at its begin, containers at its end.
+    /// Sandboxes at its start, containers at its end.
     Torn,
 }
 
@@ -120,13 +120,13 @@ pub enum Op {
     KillSandbox(Pod),
     StopSandbox(Pod),
     RemoveSandbox(Pod),
-    /// The runtime tells of what did not happen; no name means the sandbox.
-    Tell(Pod, Option<Name>, Lie),
+    /// A false event; no name means the sandbox.
+    FalseEvent(Pod, Option<Name>, FalseEventType),
     // The stream.
-    /// The n-th event on the wire arrives: late if others came before it, and again if it stays.
+    /// Delivers the n-th event on the wire: late if others came before it, and again if it stays.
     Deliver {
         n: usize,
-        how: How,
+        how: EventForm,
         /// Its statuses were read only now.
         late: bool,
         again: bool,
@@ -134,14 +134,14 @@ pub enum Op {
     DeliverAll,
     Drop(usize),
     Cut {
-        /// The runtime keeps what it would tell.
+        /// The runtime holds its events.
         held: bool,
     },
     Subscribe,
-    /// The writer has something else to do, until `Turn`.
+    /// The writer is busy until `Drain`.
     Busy,
-    Turn,
-    // The reads that the machine asked for. What is not finished hangs, until its deadline.
+    Drain,
+    // The requested reads. One that does not finish hangs until its deadline.
     FinishList {
         outcome: Outcome,
         began: Began,
@@ -163,27 +163,27 @@ pub enum Op {
     RelistNow,
     CancelLast,
     Acknowledge(Pod, Name),
-    /// The subscriber that lags takes so many.
+    /// The lagging subscriber takes so many events.
     Take(usize),
     // Time.
     Advance(u64),
     ClockStep(i64),
 }
 
-pub fn world(lies: bool) -> impl Strategy<Value = World> {
-    let flavor = prop_oneof![
-        Just(Flavor::Containerd2),
-        Just(Flavor::Containerd17),
-        Just(Flavor::Crio)
+pub fn world(false_events: bool) -> impl Strategy<Value = World> {
+    let runtime = prop_oneof![
+        Just(RuntimeKind::Containerd2),
+        Just(RuntimeKind::Containerd17),
+        Just(RuntimeKind::Crio)
     ];
-    (flavor, prop::bool::weighted(0.3)).prop_map(move |(flavor, tight)| World {
-        flavor,
+    (runtime, prop::bool::weighted(0.3)).prop_map(move |(runtime, tight)| World {
+        runtime,
         tight,
-        lies,
+        false_events,
     })
 }
 
-/// What may happen next.
+/// The possible next operations.
 pub fn next(node: &Node) -> BoxedStrategy<Op> {
     let mut ops: Vec<(u32, BoxedStrategy<Op>)> = Vec::new();
     for pod in Pod::REAL {
@@ -231,8 +231,8 @@ fn of_pod(node: &Node, pod: Pod, ops: &mut Vec<(u32, BoxedStrategy<Op>)>) {
     can(1, Op::KillSandbox(pod));
     can(2, Op::StopSandbox(pod));
     can(4, Op::RemoveSandbox(pod));
-    for lie in [Lie::Stopped, Lie::Deleted] {
-        can(1, Op::Tell(pod, None, lie));
+    for false_event in [FalseEventType::Stopped, FalseEventType::Deleted] {
+        can(1, Op::FalseEvent(pod, None, false_event));
     }
     for name in [Name::App, Name::Log] {
         can(4, Op::Create(pod, name));
@@ -241,8 +241,8 @@ fn of_pod(node: &Node, pod: Pod, ops: &mut Vec<(u32, BoxedStrategy<Op>)>) {
         can(3, Op::Exit(pod, name, 0));
         can(2, Op::Exit(pod, name, 7));
         can(3, Op::Remove(pod, name));
-        for lie in [Lie::Stopped, Lie::Deleted] {
-            can(1, Op::Tell(pod, Some(name), lie));
+        for false_event in [FalseEventType::Stopped, FalseEventType::Deleted] {
+            can(1, Op::FalseEvent(pod, Some(name), false_event));
         }
         if node.container(pod, name, State::Exited).is_some() {
             can(1, Op::Acknowledge(pod, name));
@@ -257,7 +257,7 @@ fn of_stream(node: &Node, ops: &mut Vec<(u32, BoxedStrategy<Op>)>) {
     }
     ops.push((1, any::<bool>().prop_map(|held| Op::Cut { held }).boxed()));
     ops.push((1, Just(Op::Busy).boxed()));
-    ops.push((2, Just(Op::Turn).boxed()));
+    ops.push((2, Just(Op::Drain).boxed()));
     let waiting = node.wire.len();
     if waiting > 0 {
         ops.push((14, deliver(waiting).boxed()));
@@ -268,16 +268,16 @@ fn of_stream(node: &Node, ops: &mut Vec<(u32, BoxedStrategy<Op>)>) {
 
 fn deliver(waiting: usize) -> impl Strategy<Value = Op> {
     let how = prop_oneof![
-        10 => Just(How::Whole),
-        1 => Just(How::NoSandbox),
-        1 => Just(How::NoContainers),
-        1 => Just(How::Bare),
-        1 => Just(How::Nameless),
-        1 => Just(How::Unknown),
-        1 => Just(How::Stamped(Stamp::Zero)),
-        1 => Just(How::Stamped(Stamp::Negative)),
-        1 => Just(How::Stamped(Stamp::HourAgo)),
-        1 => Just(How::Stamped(Stamp::NextHour)),
+        10 => Just(EventForm::Whole),
+        1 => Just(EventForm::NoSandbox),
+        1 => Just(EventForm::NoContainers),
+        1 => Just(EventForm::Bare),
+        1 => Just(EventForm::MissingMetadata),
+        1 => Just(EventForm::Unknown),
+        1 => Just(EventForm::Stamped(Stamp::Zero)),
+        1 => Just(EventForm::Stamped(Stamp::Negative)),
+        1 => Just(EventForm::Stamped(Stamp::HourAgo)),
+        1 => Just(EventForm::Stamped(Stamp::NextHour)),
     ];
     (0..waiting, how, any::<bool>(), prop::bool::weighted(0.2)).prop_map(|(n, how, late, again)| {
         Op::Deliver {
@@ -331,7 +331,7 @@ fn finish_inspection() -> impl Strategy<Value = Op> {
 }
 
 fn pod() -> impl Strategy<Value = Pod> {
-    prop_oneof![4 => Just(Pod::A), 3 => Just(Pod::B), 1 => Just(Pod::Nobody)]
+    prop_oneof![4 => Just(Pod::A), 3 => Just(Pod::B), 1 => Just(Pod::Unknown)]
 }
 
 fn after() -> impl Strategy<Value = After> {
@@ -342,7 +342,7 @@ fn after() -> impl Strategy<Value = After> {
     ]
 }
 
-/// Mostly a moment, often long enough for a timer, now and then for every deadline.
+/// Mostly short, often long enough for a timer, sometimes for every deadline.
 fn advance() -> impl Strategy<Value = u64> {
     prop_oneof![
         4 => 1u64..20,

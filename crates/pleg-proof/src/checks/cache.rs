@@ -1,0 +1,391 @@
+//! Checks the cache: true, fresh, monotonic.
+
+use std::sync::Arc;
+
+use pleg_core::{
+    Confirmed, ContainerState, Id, Instant, KnownState, PodStatus, PodUid, PodView, SandboxState,
+    TerminalRecord,
+};
+
+use super::{Checks, states};
+use crate::assertions::{self, CheckResult, Violation};
+use crate::coverage::CoverPoint;
+use crate::oracle::{Oracle, State};
+use crate::runtime::pod_of;
+
+/// The earliest time after which a state, and a removal, may be overruled.
+const OVERRULE_DELAY: u64 = 100_000_000;
+pub(super) const OVERRULE_REMOVAL_DELAY: u64 = 10_000_000_000;
+
+impl Checks {
+    pub(super) fn publish(
+        &mut self,
+        oracle: &Oracle,
+        now: u64,
+        uid: &PodUid,
+        view: &PodView,
+    ) -> CheckResult {
+        let pod = pod_of(uid);
+        let old = self.cache.remove(uid);
+        if let Some(old) = old.as_ref().filter(|o| !o.status.is_nothing()) {
+            let older = view.as_of < old.as_of || details_are_older(old, view);
+            assertions::NEVER_OLDER.holds(!older, || {
+                let (was, is) = (old.as_of, view.as_of);
+                format!("{uid} was as of {was:?} and is as of {is:?}")
+            })?;
+        }
+        let same = old
+            .as_ref()
+            .is_some_and(|old| Arc::ptr_eq(&old.status, &view.status));
+        if !same {
+            for (id, state) in states(&view.status) {
+                self.shown(oracle, now, (uid, pod), id, state, view)?;
+            }
+            self.details(oracle, old.as_ref().map(|o| &*o.status), &view.status)?;
+            if let Some(old) = &old {
+                self.left_cache(oracle, now, &old.status, Some(&view.status));
+            }
+        }
+        let known = old.as_ref().map(|old| (old.as_of, old.inspected));
+        self.fresh(oracle, now, uid, view, known)?;
+        self.cache.insert(uid, view.clone());
+        Ok(())
+    }
+
+    /// One id in a published status.
+    fn shown(
+        &mut self,
+        oracle: &Oracle,
+        now: u64,
+        (uid, pod): (&PodUid, Option<usize>),
+        id: &Id,
+        state: Option<State>,
+        view: &PodView,
+    ) -> CheckResult {
+        let object = oracle.object(id);
+        let Some((object, real)) = object.and_then(|l| Some((l, l.at(now)?))) else {
+            return Err(assertions::NOTHING_INVENTED
+                .violated(format!("{id} is published and never existed"))
+                .in_pod(pod));
+        };
+        let shown_in = pod.is_none_or(|pod| pod == object.pod);
+        assertions::OWN_POD.holds(shown_in, || format!("{id} is published as one of {uid}"))?;
+        let false_events = self.false_events;
+        // The last known state under an UNKNOWN is published, too, and counts as published from then on.
+        let position = state.or_else(|| last_known(&view.status, id));
+        let true_state = false_events || position.is_none_or(|s| s <= real);
+        let of = Some(object.pod);
+        let fails = |assertion: assertions::Assertion, what: String| {
+            Err::<(), Violation>(assertion.violated(what).in_pod(of))
+        };
+        if !true_state {
+            return fails(
+                assertions::STATE_REACHED,
+                format!("{id} is published {position:?} and is {real:?}"),
+            );
+        }
+        let Some(record) = self.record_mut(oracle, id) else {
+            return Ok(());
+        };
+        record.shown_in = Some(uid.clone());
+        if let Some(deleted) = record.deleted.filter(|_| !record.published) {
+            // First learned as removed.
+            record.left_cache.get_or_insert((deleted, uid.clone()));
+        }
+        if let Some((gone, from)) = &record.left_cache {
+            if *gone == now && from != uid {
+                // The pod became known; until then the sandbox's id replaced its uid.
+                record.left_cache = None;
+            } else if record.read <= Some(Instant::from_nanos(*gone)) {
+                return fails(
+                    assertions::REMOVED_STAYS,
+                    format!("{id} was removed and is published, and no newer read showed it"),
+                );
+            } else {
+                return Ok(());
+            }
+        } else if let (Some(position), Some((before, since))) = (position, record.shown)
+            && position < before
+        {
+            if !false_events {
+                return fails(
+                    assertions::FORWARD,
+                    format!("{id} was {before:?} and is {position:?}"),
+                );
+            }
+            if now < since + OVERRULE_DELAY {
+                let after = (now - since) / 1_000_000;
+                return fails(
+                    assertions::OVERRULE_DELAY,
+                    format!("{before:?} of {id} is overruled after {after} ms"),
+                );
+            }
+        }
+        record.published = true;
+        let unknown_since = record.unknown_since.is_some();
+        if let Some(position) = position
+            && record.shown.is_none_or(|(before, _)| before != position)
+        {
+            record.shown = Some((position, now));
+        }
+        if state.is_some() {
+            return Ok(());
+        }
+        self.coverage.hit(CoverPoint::ShownUnknown);
+        if !unknown_since && position.is_some() {
+            return fails(
+                assertions::UNKNOWN,
+                format!("{id} is published as unknown, and no inspection said so"),
+            );
+        }
+        Ok(())
+    }
+
+    /// Exit codes are true and stay, and known details are not lost.
+    fn details(
+        &mut self,
+        oracle: &Oracle,
+        old: Option<&PodStatus>,
+        new: &PodStatus,
+    ) -> CheckResult {
+        for c in &new.containers {
+            let Some(object) = oracle.object(&c.id) else {
+                continue;
+            };
+            let was = old.and_then(|o| o.containers.iter().find(|o| o.id == c.id));
+            if was == Some(c) {
+                continue;
+            }
+            let of = Some(object.pod);
+            let runs = matches!(c.state, ContainerState::Created | ContainerState::Running);
+            let code = c.details.exit_code;
+            if code.is_some_and(|code| runs || code != object.code) {
+                let (id, state) = (&c.id, c.state);
+                let what = format!("{id} is {state:?} and is published with exit code {code:?}");
+                return Err(assertions::TRUE_EXIT_CODE.violated(what).in_pod(of));
+            }
+            let Some(was) = was else { continue };
+            let unknown = |s| matches!(s, ContainerState::Unknown { .. });
+            if unknown(was.state) && !unknown(c.state) {
+                self.coverage.hit(CoverPoint::UnknownCleared);
+            }
+            if &*was.details.reason == "Error" && &*c.details.reason == "OOMKilled" {
+                self.coverage.hit(CoverPoint::ReasonCorrected);
+            }
+            let lost = [
+                ("sandbox", was.sandbox.is_some() && c.sandbox != was.sandbox),
+                ("name", !was.name.is_empty() && c.name != was.name),
+                (
+                    "creation",
+                    was.created_at.is_some() && c.created_at != was.created_at,
+                ),
+                (
+                    "exit code",
+                    was.details.exit_code.is_some() && code.is_none() && !runs,
+                ),
+                (
+                    "reason",
+                    !was.details.reason.is_empty() && c.details.reason.is_empty() && !runs,
+                ),
+                (
+                    "start",
+                    was.details.started_at.is_some() && c.details.started_at.is_none(),
+                ),
+            ];
+            if let Some((what, _)) = lost.iter().find(|(_, lost)| *lost) {
+                let what = format!("the {what} of {} is lost: {was:?}, {c:?}", c.id);
+                return Err(assertions::NOTHING_ERASED.violated(what).in_pod(of));
+            }
+        }
+        Ok(())
+    }
+
+    /// Records the ids that the cache no longer shows.
+    fn left_cache(&mut self, oracle: &Oracle, now: u64, old: &PodStatus, new: Option<&PodStatus>) {
+        let ids = |status| states(status).map(|(id, _)| id);
+        if new.is_some_and(|new| ids(new).eq(ids(old))) {
+            return;
+        }
+        for (id, _) in states(old) {
+            let stays = new.is_some_and(|new| states(new).any(|(other, _)| other == id));
+            if !stays
+                && let Some(record) = self.record_mut(oracle, id)
+                && record.shown_in.as_ref() == Some(&old.uid)
+            {
+                // A removed id may have been shown by reads for a while.
+                record.left_cache.get_or_insert((now, old.uid.clone()));
+                record.shown = None;
+            }
+        }
+    }
+
+    pub(super) fn pod_removed(&mut self, oracle: &Oracle, now: u64, uid: &PodUid) {
+        let Some(mut view) = self.cache.remove(uid) else {
+            return;
+        };
+        self.left_cache(oracle, now, &view.status, None);
+        let nothing = PodStatus::nothing(uid.clone()).into();
+        view = PodView::new(nothing, view.as_of, view.inspected);
+        self.cache.insert(uid, view);
+    }
+
+    pub(super) fn list_applied(&mut self, as_of: Instant, gone: &[PodUid]) -> CheckResult {
+        assertions::AS_OF_A_READ.holds(self.lists.contain(as_of), || {
+            format!("swept as of {as_of:?}, when no list began")
+        })?;
+        for uid in gone {
+            if self.cache.get(uid).is_some_and(|v| v.status.is_nothing()) {
+                self.coverage.hit(CoverPoint::PodForgotten);
+                self.cache.remove(uid);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn refreshed(
+        &mut self,
+        oracle: &Oracle,
+        now: u64,
+        as_of: Instant,
+        pods: &Confirmed,
+    ) -> CheckResult {
+        for uid in &pods.among(self.cache.iter().map(|(uid, _)| uid)) {
+            let Some(view) = self.cache.get_mut(uid) else {
+                let what = format!("{uid} is confirmed and not in the cache");
+                return Err(assertions::AS_OF_A_READ.violated(what).in_pod(pod_of(uid)));
+            };
+            let known = Some((view.as_of, view.inspected));
+            view.as_of = view.as_of.max(Some(as_of));
+            let view = view.clone();
+            self.fresh(oracle, now, uid, &view, known)?;
+        }
+        Ok(())
+    }
+
+    /// A view as of t shows the state at t or a later one. `known`: its as-of values, checked before.
+    pub(super) fn fresh(
+        &self,
+        oracle: &Oracle,
+        now: u64,
+        uid: &PodUid,
+        view: &PodView,
+        known: Option<(Option<Instant>, Option<Instant>)>,
+    ) -> CheckResult {
+        let Some(as_of) = view.as_of else {
+            return Ok(());
+        };
+        let pod = pod_of(uid);
+        let fails = |assertion: assertions::Assertion, what: String| {
+            Err(assertion.violated(what).in_pod(pod))
+        };
+        let inspected = self.inspections.get(uid);
+        let by_inspection = |t| inspected.is_some_and(|b| b.contain(t));
+        let as_before = known.is_some_and(|k| k.0 == view.as_of);
+        if !(as_before || self.lists.contain(as_of) || by_inspection(as_of)) {
+            return fails(
+                assertions::AS_OF_A_READ,
+                format!("{uid} is as of {as_of:?}, when no read began"),
+            );
+        }
+        let as_before = known.is_some_and(|k| k.1 == view.inspected);
+        let by_status = |t| by_inspection(t) || self.status_reads.contains(&t);
+        if !as_before && view.inspected.is_some_and(|t| !by_status(t)) {
+            let when = view.inspected;
+            return fails(
+                assertions::DETAILS_AS_OF,
+                format!("{uid} was inspected {when:?}, when no inspection began"),
+            );
+        }
+        let Some(pod) = pod else { return Ok(()) };
+        for object in oracle.of_pod(pod, as_of.as_nanos()) {
+            let record = self.lookup(oracle, &object.id);
+            let end_reported = record.and_then(|b| b.end_reported);
+            if !object.exists(now) || self.false_events && end_reported.is_some_and(|t| t >= as_of)
+            {
+                continue;
+            }
+            let shown = states(&view.status).find(|(id, _)| **id == object.id);
+            match shown {
+                None if self.false_events
+                    && end_reported.is_some()
+                    && record.is_some_and(|b| b.first_seen_removed) => {}
+                None => {
+                    return fails(
+                        assertions::NO_UNPROVEN_ABSENCE,
+                        format!("{uid} as of {as_of:?} lacks {}", object.id),
+                    );
+                }
+                _ if record.is_some_and(|b| {
+                    b.unknown_since.is_some_and(|t| t >= as_of)
+                        && b.last_event.is_some_and(|t| t > as_of)
+                }) => {}
+                Some((_, Some(state))) if Some(state) < object.at(as_of.as_nanos()) => {
+                    let id = &object.id;
+                    return fails(
+                        assertions::FRESH,
+                        format!("{uid} as of {as_of:?} shows {id} as {state:?}"),
+                    );
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the terminal records.
+    pub(super) fn terminal_records(
+        &mut self,
+        oracle: &Oracle,
+        records: &[TerminalRecord],
+    ) -> CheckResult {
+        for end in records {
+            let object = oracle.object(&end.id);
+            let of = object.map(|l| l.pod);
+            let of_name = |r: &&TerminalRecord| (r.kind, &r.name) == (end.kind, &end.name);
+            let same = records.iter().filter(of_name).count();
+            let wrong = object.is_none_or(|l| end.exit_code.is_some_and(|c| c != l.code));
+            if same > 3 || wrong {
+                let what = format!("wrong or too many ends: {records:?}");
+                return Err(assertions::TERMINAL_RECORDS.violated(what).in_pod(of));
+            }
+            if let Some(record) = self.record_mut(oracle, &end.id)
+                && record.incarnation == end.incarnation
+            {
+                if end.exit_code.is_none() && record.code {
+                    let what = format!("the exit code of {} is lost", end.id);
+                    return Err(assertions::NOTHING_ERASED.violated(what).in_pod(of));
+                }
+                record.code |= end.exit_code.is_some();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The last known state of an unknown id.
+fn last_known(status: &PodStatus, id: &Id) -> Option<State> {
+    let ready = status.sandboxes.iter().find(|s| s.id == *id);
+    let ready = ready.and_then(|s| match s.state {
+        SandboxState::Unknown { last_ready } => last_ready,
+        _ => None,
+    });
+    let container = status.containers.iter().find(|c| c.id == *id);
+    let last = container.and_then(|c| match c.state {
+        ContainerState::Unknown { last } => last,
+        _ => None,
+    });
+    match (ready, last) {
+        (Some(true), _) | (_, Some(KnownState::Running)) => Some(State::Running),
+        (Some(false), _) | (_, Some(KnownState::Exited)) => Some(State::Exited),
+        (_, Some(KnownState::Created)) => Some(State::Created),
+        (None, None) => None,
+    }
+}
+
+/// Whether the details became older. A pod's details are as of its oldest id, so a new id may do
+/// that.
+fn details_are_older(old: &PodView, view: &PodView) -> bool {
+    let had = |id: &Id| states(&old.status).any(|(other, _)| other == id);
+    let no_new = states(&view.status).all(|(id, _)| had(id));
+    no_new && !view.status.is_nothing() && view.inspected < old.inspected
+}
