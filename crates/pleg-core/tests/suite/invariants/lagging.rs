@@ -7,23 +7,23 @@ use pleg_core::{EventType, Inbox, LifecycleType, PodLifecycleEvent, ReportedStat
 
 use crate::script::{Script, container, sandbox, status};
 use LifecycleType::{ContainerDied, ContainerRemoved, PodSync};
-use pleg_proof::dice::Dice;
+use pleg_proof::rng::Rng;
 
 /// Announcements as the reconciler makes them: containers of two names come and go.
-fn announcements(dice: &mut Dice) -> Vec<PodLifecycleEvent> {
+fn announcements(rng: &mut Rng) -> Vec<PodLifecycleEvent> {
     let mut t = Script::confirmed();
     let s = || Some(sandbox("s", "p", ReportedState::Running));
     t.event(EventType::Created, "s", s(), &[]);
     let mut alive: Vec<(String, u64)> = Vec::new();
-    for n in 0..dice.between(10, 60) {
-        if alive.len() < 4 && dice.percent(50) {
+    for n in 0..rng.between(10, 60) {
+        if alive.len() < 4 && rng.percent(50) {
             let id = format!("c{n}");
             let mut report = status(&id, "p", ReportedState::Created);
-            report.identity.name = Some(dice.pick(&["a", "b"]).into());
+            report.identity.name = Some(rng.pick(&["a", "b"]).into());
             t.event(EventType::Created, &id, s(), &[report]);
             alive.push((id, 1));
         } else if !alive.is_empty() {
-            let at = dice.below(alive.len() as u64) as usize;
+            let at = rng.below(alive.len() as u64) as usize;
             let (id, step) = &mut alive[at];
             let (event, shown) = match step {
                 1 => (
@@ -42,8 +42,8 @@ fn announcements(dice: &mut Dice) -> Vec<PodLifecycleEvent> {
                 alive.remove(at);
             }
         }
-        if dice.percent(5) {
-            t.pass(dice.between(0, 400_000));
+        if rng.percent(5) {
+            t.pass(rng.between(0, 400_000));
         }
     }
     t.events
@@ -52,13 +52,13 @@ fn announcements(dice: &mut Dice) -> Vec<PodLifecycleEvent> {
 #[test]
 fn lagging_inbox_counts_every_lost_died_and_removed() {
     for seed in 0..300 {
-        let mut dice = Dice::new(seed);
-        let pushed = announcements(&mut dice);
-        let mut inbox = Inbox::new(dice.between(1, 8) as usize);
+        let mut rng = Rng::new(seed);
+        let pushed = announcements(&mut rng);
+        let mut inbox = Inbox::new(rng.between(1, 8) as usize);
         let (mut popped, mut missed) = (Vec::new(), 0);
         for event in &pushed {
             inbox.push(event.clone());
-            while dice.percent(30) {
+            while rng.percent(30) {
                 missed += inbox.take_missed().unwrap_or_default();
                 popped.extend(inbox.pop());
             }

@@ -343,7 +343,7 @@ fn waiter_of_a_changed_pod_without_a_label_does_not_wait_out_the_backoff() {
 fn pod_of_an_id_without_names_is_read_by_a_complete_list() {
     let mut t = Script::confirmed();
     t.event(
-        pleg_core::EventType::Started,
+        EventType::Started,
         "s",
         Some(nameless(sandbox("s", "p", ReportedState::Running))),
         &[],
