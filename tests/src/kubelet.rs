@@ -281,12 +281,24 @@ impl Kubelet {
         let started = self
             .call(self.client.clone().start_container(request))
             .await;
-        self.remember(id, |d| match &started {
-            Ok(_) => d.started = true,
+        let failed_to_start = match &started {
+            Ok(_) => false,
             // A lost connection says nothing about the container.
-            Err(error) if !runtime_answered(error) => {}
+            Err(error) if !runtime_answered(error) => {
+                return started
+                    .map(drop)
+                    .with_context(|| format!("StartContainer {id}"));
+            }
+            // An earlier call, whose answer was lost, may have started it.
+            Err(_) => {
+                let status = self.container_status(id).await?;
+                status.is_none_or(|status| status.started_at == 0)
+            }
+        };
+        self.remember(id, |d| match failed_to_start {
+            false => d.started = true,
             // So the runtime shows one that it could not start.
-            Err(_) => d.exit_code = Life::CannotStart.exit_code(),
+            true => d.exit_code = Life::CannotStart.exit_code(),
         });
         started
             .map(drop)
