@@ -131,7 +131,13 @@ impl Reconciler {
         let pod = self.pods.entry(uid.clone()).or_default();
         pod.members.insert(id.clone());
         pod.contradicted.remove(id);
-        pod.reappeared.remove(id);
+        // What the reads showed meanwhile is known of the new incarnation.
+        if let Some(shown) = pod.reappeared.remove(id)
+            && shown.kind() == record.kind()
+            && shown.position() == record.position()
+        {
+            (record.details, record.inspected) = (shown.details, shown.inspected);
+        }
         let dirty = self.mark_dirty(uid, source_of(call));
         dirty.ids.push(id.clone());
         if to != Position::Running {

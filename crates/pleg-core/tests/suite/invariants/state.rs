@@ -252,6 +252,29 @@ fn removed_id_is_shown_as_the_read_that_began_last_showed_it() {
     assert_eq!(states, [pleg_core::ContainerState::Running]);
 }
 
+/// An overruled removal keeps the details that reads showed meanwhile (found by seed 34572).
+#[test]
+fn overruled_removal_keeps_the_exit_code_that_was_read() {
+    let mut t = running();
+    let s = || sandbox("s", "p", ReportedState::Running);
+    let rows = [s(), container("c", "p", ReportedState::Exited)];
+    t.event(Deleted, "c", Some(s()), &[]);
+    t.pass(1);
+    t.relist_shows(&rows);
+    t.wait("p", t.now());
+    t.inspect(&[s(), exited("c", "p", 7, "Error")], &[]);
+    let code = |t: &Script| t.view().status.containers[0].details.exit_code;
+    assert_eq!(code(&t), Some(7));
+    t.pass(10_000);
+    while t.lists_wanted() > 0 {
+        t.list(&rows);
+    }
+    t.pass(10);
+    t.relist_shows(&rows);
+    assert_eq!(t.machine.counters().overruled, 1);
+    assert_eq!(code(&t), Some(7));
+}
+
 /// What is first learned of as removed and then listed is published, as of no read: a list does
 /// not confirm a pod of which it contradicts something.
 #[test]
