@@ -255,9 +255,11 @@ fn removed_id_is_shown_as_the_read_that_began_last_showed_it() {
 /// An overruled removal keeps the details that reads showed meanwhile (found by seed 34572).
 #[test]
 fn overruled_removal_keeps_the_exit_code_that_was_read() {
-    let mut t = running();
+    // First learned as removed: nothing else is known of it.
+    let mut t = Script::confirmed();
     let s = || sandbox("s", "p", ReportedState::Running);
     let rows = [s(), container("c", "p", ReportedState::Exited)];
+    t.event(Created, "s", Some(s()), &[]);
     t.event(Deleted, "c", Some(s()), &[]);
     t.pass(1);
     t.relist_shows(&rows);
