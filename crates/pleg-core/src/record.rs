@@ -300,11 +300,15 @@ impl Record {
         if let Some(removal) = &mut self.removal {
             removal.removed_at = None;
         }
-        if to < Position::Exited
+        self.drop_end();
+    }
+
+    /// What is known of an end does not belong to a container that has not ended.
+    pub(crate) fn drop_end(&mut self) {
+        if self.position.is_some_and(|at| at < Position::Exited)
             && let Details::Container(c) = &mut self.details
         {
             let c = Arc::make_mut(c);
-            // The end did not happen.
             c.exit_code = None;
             c.finished_at = None;
             c.reason = Text::default();

@@ -212,6 +212,7 @@ impl Record {
         let last = before.or(ended.then_some(self));
         if let Some(last) = last.filter(|last| last.kind() == shown.kind()) {
             shown.details = last.details.clone();
+            shown.drop_end();
         }
         if let Some(before) = before {
             (shown.unsettled, shown.inspected) = (before.unsettled, before.inspected);

@@ -252,6 +252,22 @@ fn removed_id_is_shown_as_the_read_that_began_last_showed_it() {
     assert_eq!(states, [pleg_core::ContainerState::Running]);
 }
 
+/// A removed id that reads show as exited and then as running is shown without the end.
+#[test]
+fn removed_id_that_is_shown_running_has_no_exit_code() {
+    let mut t = running();
+    let s = || sandbox("s", "p", ReportedState::Running);
+    t.event(Deleted, "c", Some(s()), &[]);
+    t.pass(1);
+    t.wait("p", t.now());
+    t.inspect(&[s(), exited("c", "p", 7, "Error")], &[]);
+    let shown = |t: &Script| t.view().status.containers[0].clone();
+    assert_eq!(shown(&t).details.exit_code, Some(7));
+    t.relist_shows(&rows());
+    assert_eq!(shown(&t).state, pleg_core::ContainerState::Running);
+    assert_eq!(shown(&t).details.exit_code, None);
+}
+
 /// An overruled removal keeps the details that reads showed meanwhile (found by seed 34572).
 #[test]
 fn overruled_removal_keeps_the_exit_code_that_was_read() {
