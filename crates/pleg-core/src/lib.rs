@@ -18,61 +18,37 @@
 //! # Ok::<(), pleg_core::InvalidSetting>(())
 //! ```
 
-mod backlog;
-mod config;
-mod counters;
-mod details;
-mod error;
-mod evidence;
-mod health;
-mod ids;
-mod inbox;
-mod labels;
-mod lifecycle;
-mod loss;
-mod observed;
-mod order;
-mod pending;
-mod pod;
-mod pod_read;
-mod profile;
+mod queues;
 mod reconciler;
-mod record;
-mod records;
-mod relist;
-mod scheduler;
-mod status;
-mod stream;
-mod terminal;
-mod time;
-mod tombstones;
-mod waiters;
+mod schedule;
+mod state;
+mod types;
 
-pub use backlog::Backlog;
-pub use config::{InvalidSetting, Mode, Settings};
-pub use counters::Counters;
-pub use error::{CallError, CallErrorKind};
-pub use health::{Degraded, Health, NotReady, PodName};
-pub use ids::{Id, Kind, PodUid};
-pub use inbox::Inbox;
-pub use labels::{LabelKeys, Labels, Packed, Packing};
-pub use lifecycle::{LifecycleType, PodLifecycleEvent, Source, Subject};
-pub use loss::StreamLoss;
-pub use observed::{
+pub use queues::backlog::Backlog;
+pub use queues::inbox::Inbox;
+pub use reconciler::counters::Counters;
+pub use reconciler::health::{Degraded, Health, NotReady, PodName};
+pub use reconciler::{Confirmed, Output, Reconciler, StateCounts};
+pub use schedule::loss::StreamLoss;
+pub use schedule::pod_read::{PodCall, PodRead};
+pub use schedule::profile::EventProfile;
+pub use schedule::scheduler::{Cause, Causes};
+pub use schedule::stream::StreamState;
+pub use schedule::waiters::WaiterId;
+pub use state::reports::ExpectedEvent;
+pub use state::terminal::TerminalRecord;
+pub use types::config::{InvalidSetting, Mode, Settings};
+pub use types::error::{CallError, CallErrorKind};
+pub use types::ids::{Id, Kind, PodUid};
+pub use types::labels::{LabelKeys, Labels, Packed, Packing};
+pub use types::lifecycle::{LifecycleType, PodLifecycleEvent, Source, Subject};
+pub use types::observed::{
     Arrival, Details, EventType, FailedStatus, HeldId, Identity, Inspection, KnownIds, List,
     Report, ReportedState, Rows, RuntimeEvent, StatusRead, StreamChange, StreamEnd, Ticket,
     Version,
 };
-pub use pending::ExpectedEvent;
-pub use pod_read::{PodCall, PodRead};
-pub use profile::EventProfile;
-pub use reconciler::{Confirmed, Output, Reconciler, StateCounts};
-pub use scheduler::{Cause, Causes};
-pub use status::{
+pub use types::status::{
     ContainerDetails, ContainerState, ContainerStatus, KnownState, PodStatus, PodView, Resources,
     SandboxDetails, SandboxState, SandboxStatus, Text,
 };
-pub use stream::StreamState;
-pub use terminal::TerminalRecord;
-pub use time::{Instant, WallTime};
-pub use waiters::WaiterId;
+pub use types::time::{Instant, WallTime};

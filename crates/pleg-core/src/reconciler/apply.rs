@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use super::Reconciler;
 use super::contradictions::StatusCall;
 use super::timers::{EXIT_REASON, Timer};
-use crate::evidence::{Call, Verdict};
-use crate::ids::{Id, Ids, Kind, PodUid};
-use crate::lifecycle::Source;
-use crate::observed::{Identity, Report};
-use crate::order::Position;
-use crate::record::{Effect, Record};
-use crate::scheduler::Cause;
-use crate::time::Instant;
+use crate::schedule::scheduler::Cause;
+use crate::state::evidence::Call;
+use crate::state::order::Position;
+use crate::state::record::{DetailsChange, Effect, Record, Transition};
+use crate::types::ids::{Id, Ids, Kind, PodUid};
+use crate::types::lifecycle::Source;
+use crate::types::observed::{Identity, Report};
+use crate::types::time::Instant;
 
 /// The effects of one input on a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -23,12 +23,40 @@ pub(super) struct DirtyPod {
     pub(super) changed: Ids,
     /// Ids whose details changed.
     pub(super) details: Ids,
-    /// A PodSync is to be announced: a detail changed, or it was requested.
-    pub(super) sync: bool,
-    /// A ContainerChanged is to be announced together with a PodSync.
-    pub(super) sync_too: bool,
+    /// Whether a PodSync is to be announced.
+    sync: PodSync,
     /// The source of the observation.
     pub(super) source: Option<Source>,
+}
+
+/// Whether a PodSync is to be announced. A later value covers the ones before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum PodSync {
+    #[default]
+    No,
+    /// If nothing else of the pod is announced: a detail changed, or it was requested.
+    Alone,
+    /// Also beside a ContainerChanged.
+    Always,
+}
+
+impl DirtyPod {
+    /// A PodSync is to be announced, unless something else is.
+    pub(super) fn sync(&mut self) {
+        self.sync = self.sync.max(PodSync::Alone);
+    }
+
+    /// A ContainerChanged and a PodSync are to be announced.
+    fn changed_and_sync(&mut self, id: &Id) {
+        self.ids.push(id.clone());
+        self.changed.insert(id.clone());
+        self.sync = PodSync::Always;
+    }
+
+    /// Whether a PodSync is to be announced.
+    pub(super) const fn syncs(&self) -> PodSync {
+        self.sync
+    }
 }
 
 /// The read that is being applied.
@@ -141,8 +169,8 @@ impl Reconciler {
             self.publish_terminal_records(now, named);
         }
         // Earlier answers about either pod did not show where the ids belong.
-        self.mark_dirty(&stand_in, source).sync = true;
-        self.mark_dirty(named, source).sync = true;
+        self.mark_dirty(&stand_in, source).sync();
+        self.mark_dirty(named, source).sync();
         // The inspection that was owed to the old pod.
         self.request_inspection(now, named, Cause::Changed);
     }
@@ -249,44 +277,43 @@ impl Reconciler {
         if new && record.in_first_list {
             record.set_initial();
         }
-        if effect.contradicted == Some(Verdict::Overruled) {
-            self.overrule(now, &uid, report, position, read.call);
+        match effect.transition {
+            Transition::Overruled => self.overrule(now, &uid, report, position, read.call),
+            Transition::Contradicted { .. } => {
+                self.reappear(&uid, read, report, StatusCall::of(read.call));
+            }
+            Transition::None
+            | Transition::Same
+            | Transition::Advanced(_)
+            | Transition::BecameUnknown => {}
         }
-        if matches!(effect.contradicted, Some(Verdict::Stands { .. })) {
-            self.reappear(&uid, read, report, StatusCall::of(read.call));
-        }
-        if read.call == Call::List && effect.details {
+        if read.call == Call::List && effect.details != DetailsChange::None {
             // A row cleared an UNKNOWN of an inspection; the details are still owed.
             self.request_inspection(now, &uid, Cause::Changed);
         }
         if let Some(record) = self.records.get_mut(id) {
-            let said = match read.call {
+            effect = effect.and(match read.call {
                 Call::List => record.details_from_row(report),
                 Call::Inspection => record.details_from_read(report, read.began),
-            };
-            effect.details |= said.details;
-            effect.late_exit |= said.late_exit;
-            effect.identity |= said.identity;
-            effect.disputed |= said.disputed;
+            });
         }
-        let later_event =
-            effect.contradicted.is_none() && self.is_shown_by_later_event(read, id, position);
-        if effect.advanced.is_some() || later_event {
+        let later_event = effect.transition == Transition::Same
+            && self.is_shown_by_later_event(read, id, position);
+        if effect.advanced() || later_event {
             self.expect_event(read, id, position, new);
         }
-        if effect.advanced.is_some() && read.call == Call::List {
+        if effect.advanced() && read.call == Call::List {
             // Died waits for the exit code.
             self.hold_for_status(id);
             self.request_inspection(now, &uid, Cause::Changed);
         }
-        self.apply_read_effect(now, &uid, id, effect, source_of(read.call));
+        self.apply(now, &uid, id, effect, source_of(read.call));
         if settled {
-            self.mark_dirty(&uid, source_of(read.call)).sync = true;
+            self.mark_dirty(&uid, source_of(read.call)).sync();
         }
-        if effect.advanced.is_none() && effect.contradicted.is_none() {
-            Found::AsRecorded
-        } else {
-            Found::Otherwise
+        match effect.transition {
+            Transition::Same => Found::AsRecorded,
+            _ => Found::Otherwise,
         }
     }
 
@@ -329,17 +356,17 @@ impl Reconciler {
         match read.call {
             Call::List => {
                 let effect = record.details_from_row(report);
-                self.apply_read_effect(now, uid, &report.id, effect, Source::Relist);
+                self.apply(now, uid, &report.id, effect, Source::Relist);
                 self.report_unknown(now, uid, &report.id, Source::Relist);
             }
             Call::Inspection => {
                 let settled = std::mem::take(&mut record.unsettled);
-                let mut effect = record.set_unknown(read.began);
-                effect.details |= settled;
-                let said = record.details_from_read(report, read.began);
-                effect.details |= said.details;
-                effect.identity |= said.identity;
-                self.apply_read_effect(now, uid, &report.id, effect, Source::Inspection);
+                let effect = record.set_unknown(read.began);
+                let effect = effect.and(record.details_from_read(report, read.began));
+                self.apply(now, uid, &report.id, effect, Source::Inspection);
+                if settled {
+                    self.mark_dirty(uid, Source::Inspection).sync();
+                }
             }
         }
         Found::Otherwise
@@ -368,17 +395,16 @@ impl Reconciler {
         let Some(record) = self.records.get_mut(id) else {
             return Effect::default();
         };
-        // A report of an earlier position neither moves the id nor agrees with the record.
-        let agrees = record.position() <= Some(to);
         let effect = record.join(to, source, evidence, now);
-        if agrees && let Some(uid) = record.identity.pod.clone() {
-            self.apply_read_effect(now, &uid, id, effect, source);
+        if let Some(uid) = record.identity.pod.clone() {
+            self.apply(now, &uid, id, effect, source);
         }
         effect
     }
 
-    /// Marks the pod dirty for the effect of an observation, and applies its consequences.
-    pub(super) fn apply_read_effect(
+    /// Applies what follows from the effect of an observation: what is announced and published, which
+    /// reads are requested, and which timers are set.
+    pub(super) fn apply(
         &mut self,
         now: Instant,
         uid: &PodUid,
@@ -386,52 +412,55 @@ impl Reconciler {
         effect: Effect,
         source: Source,
     ) {
-        match effect.contradicted {
-            Some(Verdict::Stands { ask_again }) => {
-                self.add_contradiction(now, uid, id, ask_again, source);
+        self.apply_transition(now, uid, id, effect.transition, source);
+        match effect.details {
+            DetailsChange::None => {}
+            // A consumer can do nothing with a container whose name it does not know.
+            DetailsChange::Changed => {
+                let dirty = self.mark_dirty(uid, source);
+                dirty.sync();
+                dirty.details.insert(id.clone());
             }
-            Some(Verdict::Stale | Verdict::Overruled) => {}
-            None => self.drop_contradiction(uid, id, source),
-        }
-        self.apply_effect(now, uid, id, effect, source);
-    }
-
-    /// Applies the consequences of an effect, whether or not the observation agreed with the
-    /// record.
-    pub(super) fn apply_effect(
-        &mut self,
-        now: Instant,
-        uid: &PodUid,
-        id: &Id,
-        effect: Effect,
-        source: Source,
-    ) {
-        if effect == Effect::default() {
-            return;
-        }
-        let dirty = self.mark_dirty(uid, source);
-        // A consumer can do nothing with a container whose name it does not know.
-        dirty.sync |= effect.details || effect.identity;
-        if effect.details {
-            dirty.details.insert(id.clone());
-        }
-        if effect.advanced.is_some() || effect.became_unknown || effect.late_exit {
-            dirty.ids.push(id.clone());
-        }
-        if effect.became_unknown || effect.late_exit {
-            dirty.changed.insert(id.clone());
-            dirty.sync_too = true;
+            DetailsChange::LateExitCode => {
+                let dirty = self.mark_dirty(uid, source);
+                dirty.changed_and_sync(id);
+                dirty.details.insert(id.clone());
+            }
         }
         if effect.disputed {
             if let Some(record) = self.records.get_mut(id) {
                 record.disputed = true;
             }
+            self.mark_dirty(uid, source);
             self.request_inspection(now, uid, Cause::Disputed);
         }
-        match effect.advanced {
-            Some(Position::Removed) => self.removed(now, uid, id),
-            Some(Position::Exited) => self.watch_exit_reason(now, id),
-            _ => {}
+    }
+
+    fn apply_transition(
+        &mut self,
+        now: Instant,
+        uid: &PodUid,
+        id: &Id,
+        transition: Transition,
+        source: Source,
+    ) {
+        match transition {
+            // `overrule` has applied it, before the details of the new incarnation were merged.
+            Transition::None | Transition::Overruled => {}
+            Transition::Same => self.drop_contradiction(uid, id, source),
+            Transition::Advanced(to) => {
+                self.drop_contradiction(uid, id, source);
+                self.mark_dirty(uid, source).ids.push(id.clone());
+                match to {
+                    Position::Created | Position::Running => {}
+                    Position::Exited => self.watch_exit_reason(now, id),
+                    Position::Removed => self.removed(now, uid, id),
+                }
+            }
+            Transition::BecameUnknown => self.mark_dirty(uid, source).changed_and_sync(id),
+            Transition::Contradicted { ask_again } => {
+                self.add_contradiction(now, uid, id, ask_again, source);
+            }
         }
     }
 

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use super::Reconciler;
 use super::apply::{ReadAt, source_of};
 use super::timers::Timer;
-use crate::error::CallError;
-use crate::evidence::Call;
-use crate::ids::{Id, PodUid};
-use crate::lifecycle::Source;
-use crate::observed::{Identity, Report};
-use crate::order::Position;
-use crate::pod::Pod;
-use crate::record::Record;
-use crate::scheduler::Cause;
-use crate::time::Instant;
+use crate::schedule::scheduler::Cause;
+use crate::state::evidence::Call;
+use crate::state::order::Position;
+use crate::state::pod::Pod;
+use crate::state::record::Record;
+use crate::types::error::CallError;
+use crate::types::ids::{Id, PodUid};
+use crate::types::lifecycle::Source;
+use crate::types::observed::{Identity, Report};
+use crate::types::time::Instant;
 
 impl Reconciler {
     /// A read contradicts what is recorded, and it is not decided: the later state stands, and
@@ -54,7 +54,7 @@ impl Reconciler {
         };
         let still = self.records.get(id).is_some_and(|r| r.is_contradicted());
         if !still && pod.contradicted.remove(id) {
-            self.mark_dirty(uid, source).sync = true;
+            self.mark_dirty(uid, source).sync();
         }
     }
 
@@ -109,7 +109,7 @@ impl Reconciler {
     pub(super) fn drop_reappeared(&mut self, uid: &PodUid, id: &Id, source: Source) {
         let pod = self.pods.get_mut(uid);
         if pod.is_some_and(|pod| pod.reappeared.remove(id).is_some()) {
-            self.mark_dirty(uid, source).sync = true;
+            self.mark_dirty(uid, source).sync();
         }
     }
 

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use super::Reconciler;
 use super::timers::{PROVISIONAL, Timer};
-use crate::ids::{Id, Kind, PodUid};
-use crate::lifecycle::Source;
-use crate::observed::{Arrival, EventType, Identity, Report, RuntimeEvent};
-use crate::order::Position;
-use crate::record::{Effect, Record};
-use crate::scheduler::Cause;
-use crate::time::{Instant, WallTime};
+use crate::schedule::scheduler::Cause;
+use crate::state::order::Position;
+use crate::state::record::{Effect, Record};
+use crate::types::ids::{Id, Kind, PodUid};
+use crate::types::lifecycle::Source;
+use crate::types::observed::{Arrival, EventType, Identity, Report, RuntimeEvent};
+use crate::types::time::{Instant, WallTime};
 
 /// Orphans: ids that an event named and whose pod is not known. A complete list begun later shows
 /// whether they exist.
@@ -129,7 +129,7 @@ impl Reconciler {
         let contradicts = deleted
             && match kind {
                 Some(Kind::Sandbox) => {
-                    own.is_some_and(|r| r.shown == crate::observed::ReportedState::Running)
+                    own.is_some_and(|r| r.shown == crate::types::observed::ReportedState::Running)
                 }
                 _ => own.is_some(),
             };
@@ -281,7 +281,7 @@ impl Reconciler {
             && let Some(uid) = record.identity.pod.clone()
         {
             let effect = record.details_from_event(report, context.arrived);
-            self.apply_effect(now, &uid, id, effect, Source::Stream);
+            self.apply(now, &uid, id, effect, Source::Stream);
             self.report_unknown(now, &uid, id, Source::Stream);
         }
     }
@@ -313,25 +313,19 @@ impl Reconciler {
         let (now, arrived) = (context.now, context.arrived);
         if let Some(record) = self.records.get_mut(id) {
             let said = status.map(|status| record.details_from_event(status, arrived));
-            // A report of an earlier state than the recorded one does not show whether a
-            // contradicting read is right.
-            let agrees = record.position() <= Some(to);
+            let behind = record.position() > Some(to);
             // An event from before the subscribe that reports a state which is already over causes
             // no announcement: a container that had exited before is not announced as started.
-            let joined = (context.plausible || agrees)
+            let joined = (context.plausible || !behind)
                 .then(|| record.join(to, Source::Stream, arrived, now));
-            let advanced = joined.and_then(|effect| effect.advanced);
-            if advanced.is_some() {
+            if joined.is_some_and(|effect| effect.advanced()) {
                 // A waiting announcement of a list row comes first, in lifecycle order.
                 record.release();
             }
             let pod = record.identity.pod.clone();
             let effect = said.into_iter().chain(joined).reduce(Effect::and);
             if let (Some(uid), Some(effect)) = (pod, effect) {
-                if agrees {
-                    self.drop_contradiction(&uid, id, Source::Stream);
-                }
-                self.apply_effect(now, &uid, id, effect, Source::Stream);
+                self.apply(now, &uid, id, effect, Source::Stream);
             }
         }
     }
@@ -392,7 +386,7 @@ impl Reconciler {
             _ if event.sandbox.is_none() => true,
             EventType::Stopped if kind == Some(Kind::Container) => {
                 // A STOPPED with a status from before the exit, or UNKNOWN, lacks the exit code.
-                own.is_none_or(|r| r.shown != crate::observed::ReportedState::Exited)
+                own.is_none_or(|r| r.shown != crate::types::observed::ReportedState::Exited)
             }
             _ => kind == Some(Kind::Container) && own.is_none(),
         };

@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use super::apply::{Found, ReadAt};
 use super::{Confirmed, Output, Reconciler};
-use crate::error::CallError;
-use crate::evidence::Call;
-use crate::ids::{Id, PodUid};
-use crate::lifecycle::Source;
-use crate::observed::{List, Report, ReportedState, Rows};
-use crate::order::Position;
-use crate::pod::{Pod, Pods};
-use crate::record::Record;
-use crate::scheduler::Cause;
-use crate::status::PodView;
-use crate::time::Instant;
-use crate::waiters::Waiter;
+use crate::schedule::scheduler::Cause;
+use crate::schedule::waiters::Waiter;
+use crate::state::evidence::Call;
+use crate::state::order::Position;
+use crate::state::pod::{Pod, Pods};
+use crate::state::record::Record;
+use crate::types::error::CallError;
+use crate::types::ids::{Id, PodUid};
+use crate::types::lifecycle::Source;
+use crate::types::observed::{List, Report, ReportedState, Rows};
+use crate::types::status::PodView;
+use crate::types::time::Instant;
 
 /// The minimum time between two outages that end the backoff of every pod.
 const OUTAGES_APART: Duration = Duration::from_secs(60);

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use super::timers::Timer;
 use super::{Output, Reconciler};
-use crate::error::{CallError, CallErrorKind};
-use crate::ids::{Id, Kind};
-use crate::observed::{Ticket, Version};
-use crate::scheduler::Cause;
-use crate::time::Instant;
+use crate::schedule::scheduler::Cause;
+use crate::types::error::{CallError, CallErrorKind};
+use crate::types::ids::{Id, Kind};
+use crate::types::observed::{Ticket, Version};
+use crate::types::time::Instant;
 
 /// If the status call is not answered within this time, `Version` is called in addition.
 const SLOW: Duration = Duration::from_secs(1);

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use super::apply::DirtyPod;
+use super::apply::{DirtyPod, PodSync};
 use super::timers::{TERMINALS, Timer};
 use super::{Output, Reconciler};
-use crate::ids::{Id, Ids, PodUid};
-use crate::lifecycle::{LifecycleType, PodLifecycleEvent, Source, Subject};
-use crate::order::Position;
-use crate::pod::Pod;
-use crate::record::Record;
-use crate::status::{PodView, Text};
-use crate::terminal::TerminalRecord;
-use crate::time::Instant;
+use crate::state::order::Position;
+use crate::state::pod::Pod;
+use crate::state::record::Record;
+use crate::state::terminal::TerminalRecord;
+use crate::types::ids::{Id, Ids, PodUid};
+use crate::types::lifecycle::{LifecycleType, PodLifecycleEvent, Source, Subject};
+use crate::types::status::{PodView, Text};
+use crate::types::time::Instant;
 
 impl Reconciler {
     /// Publishes every pod that the present input made dirty. The cache is written before the
@@ -93,8 +93,12 @@ impl Reconciler {
             }
         }
         // Changed details beside a waiting announcement are announced with it.
-        let only_details = dirty.sync && events.is_empty() && !self.holds_back(uid);
-        if dirty.sync_too || only_details {
+        let syncs = match dirty.syncs() {
+            PodSync::No => false,
+            PodSync::Alone => events.is_empty() && !self.holds_back(uid),
+            PodSync::Always => true,
+        };
+        if syncs {
             events.push(self.pod_sync(now, uid, brought));
         }
         events
@@ -182,6 +186,28 @@ impl Reconciler {
         if gone && self.terminals.pod_gone(uid, now) {
             self.timers
                 .set(now.after(TERMINALS), Timer::ForgetTerminals(uid.clone()));
+        }
+    }
+
+    /// The pod was inspected once, or failed once.
+    pub(super) fn inspected_once(&mut self, uid: &PodUid) {
+        if let Some(waiting) = &mut self.unsynced {
+            waiting.remove(uid);
+        }
+    }
+
+    pub(super) fn check_synced(&mut self) {
+        let Some(waiting) = &mut self.unsynced else {
+            return;
+        };
+        // One pod that is still owed its inspection is enough to know.
+        while waiting.first().is_some_and(|uid| !self.scheduler.owes(uid)) {
+            waiting.pop_first();
+        }
+        if waiting.is_empty() {
+            self.synced = true;
+            self.unsynced = None;
+            self.out.push_back(Output::Synced);
         }
     }
 }

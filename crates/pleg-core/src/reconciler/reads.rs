@@ -2,28 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
+use super::Reconciler;
 use super::apply::ReadAt;
 use super::contradictions::StatusCall;
 use super::probe::is_silence;
 use super::timers::Timer;
-use super::{Output, Reconciler};
-use crate::error::{CallError, CallErrorKind};
-use crate::evidence::Call;
-use crate::ids::{Id, PodUid};
-use crate::lifecycle::Source;
-use crate::observed::{Inspection, Report, StatusRead, Ticket};
-use crate::order::Position;
-use crate::pod::FirstRead;
-use crate::record::Record;
-use crate::scheduler::{Cause, Outcome};
-use crate::status::{PodStatus, PodView};
-use crate::time::Instant;
-use crate::waiters::Waiter;
-
-/// If lists and status calls disagree, the pod is read again this long after the read.
-const SECOND_READ_AFTER: Duration = Duration::from_millis(100);
+use crate::schedule::scheduler::{Cause, Outcome};
+use crate::state::evidence::Call;
+use crate::state::order::Position;
+use crate::state::record::Record;
+use crate::types::error::CallError;
+use crate::types::ids::{Id, PodUid};
+use crate::types::lifecycle::Source;
+use crate::types::observed::{Inspection, Report, StatusRead, Ticket};
+use crate::types::time::Instant;
 
 impl Reconciler {
     /// An inspection has ended.
@@ -166,7 +159,9 @@ impl Reconciler {
         let error_changed = self.update_error(&uid);
         let asked_to_sync = finished.causes.contains(Cause::Reinspect);
         let dirty = self.mark_dirty(&uid, Source::Inspection);
-        dirty.sync |= asked_to_sync || error_changed;
+        if asked_to_sync || error_changed {
+            dirty.sync();
+        }
         self.recheck_with_backoff(now, &uid, omits || unsettled);
         self.publish(now);
         if answers {
@@ -266,90 +261,14 @@ impl Reconciler {
             && let Some(of) = record.identity.pod.clone()
         {
             let effect = record.details_from_row(row);
-            self.apply_read_effect(now, &of, id, effect, Source::Inspection);
+            self.apply(now, &of, id, effect, Source::Inspection);
         }
         let Some(at) = Position::shown(row.identity.kind, row.shown) else {
             return;
         };
         let joined = self.join(now, id, at, Source::Inspection, read.began);
-        if joined.advanced.is_some() {
+        if joined.advanced() {
             self.expect_event(read, id, at, new);
-        }
-    }
-
-    /// Returns whether the inspection answers waiters. If a list showed an id and its status call
-    /// returned NotFound, the pod is read once more first, at least 100 ms later. If the second
-    /// read returns the same, the id is unsettled until a status succeeds or a read shows it gone.
-    fn settle_second_read(&mut self, now: Instant, uid: &PodUid, inspection: &Inspection) -> bool {
-        let open = inspection.unsettled.iter().filter(|row| {
-            let record = self.records.get(&row.id);
-            record.is_some_and(|r| !r.unsettled)
-        });
-        let open: Vec<Id> = open.map(|row| row.id.clone()).collect();
-        let Some(pod) = self.pods.get_mut(uid) else {
-            return true;
-        };
-        if open.is_empty() {
-            pod.first_read = None;
-            return true;
-        }
-        if let Some(first) = &pod.first_read {
-            let second = inspection.began >= first.ended.after(SECOND_READ_AFTER);
-            if second {
-                pod.first_read = None;
-                self.mark_unsettled(&open);
-            }
-            return second;
-        }
-        let again = now.max(inspection.ended.after(SECOND_READ_AFTER));
-        let look = FirstRead {
-            ticket: inspection.ticket,
-            began: inspection.began,
-            ended: inspection.ended,
-            open,
-        };
-        pod.first_read = Some(Box::new(look));
-        self.timers.set(again, Timer::SecondRead(uid.clone()));
-        false
-    }
-
-    fn mark_unsettled(&mut self, ids: &[Id]) {
-        let records = &self.records;
-        self.unsettled
-            .retain(|id| records.get(id).is_some_and(|r| r.unsettled));
-        for id in ids {
-            if let Some(record) = self.records.get_mut(id) {
-                record.unsettled = true;
-                self.unsettled.insert(id.clone());
-            }
-        }
-    }
-
-    /// Whether an id of the pod is unsettled.
-    fn is_unsettled(&self, uid: &PodUid) -> bool {
-        let members = self.pods.get(uid).into_iter().flat_map(|pod| &pod.members);
-        let mut records = members.filter_map(|id| self.records.get(id));
-        records.any(|r| r.unsettled)
-    }
-
-    /// The second read failed: the first one answers the waiters that it serves.
-    fn answer_first_read(&mut self, now: Instant, uid: &PodUid) {
-        let first = self.pods.get_mut(uid).and_then(|pod| pod.first_read.take());
-        let Some(first) = first else { return };
-        self.mark_unsettled(&first.open);
-        self.mark_dirty(uid, Source::Inspection);
-        self.publish(now);
-        let read = self.effective_read(uid, (first.ticket, first.began));
-        let serves = |w: &Waiter| {
-            let newer = read.is_some_and(|(ticket, at)| w.is_served_by(ticket, at));
-            newer && !w.details
-        };
-        let served = self.waiters.take(uid, serves);
-        if !served.is_empty() {
-            let view = self.view_of_read(uid, read);
-            for waiter in served {
-                self.answer(waiter.id, Ok(view.clone()));
-            }
         }
     }
 
@@ -425,100 +344,6 @@ impl Reconciler {
         self.recheck_later(now, uid);
     }
 
-    /// Answers the waiters that this read serves.
-    fn answer_inspected(
-        &mut self,
-        uid: &PodUid,
-        inspection: &Inspection,
-        read: Option<(Ticket, Instant)>,
-    ) {
-        // One that did not read every status says nothing of the details.
-        let read_all = inspection.unchanged.is_empty();
-        let serves = |w: &Waiter| {
-            let newer = read.is_some_and(|(ticket, at)| w.is_served_by(ticket, at));
-            newer && (read_all || !w.details)
-        };
-        let served = self.waiters.take(uid, serves);
-        if served.is_empty() {
-            return;
-        }
-        let view = self.view_of_read(uid, read);
-        let failed = status_error(inspection);
-        for waiter in served {
-            let answer = match failed.clone().filter(|_| waiter.details) {
-                Some(error) => Err(error),
-                None => Ok(view.clone()),
-            };
-            self.answer(waiter.id, answer);
-        }
-    }
-
-    /// The read that an answer from this inspection is as of. Where it takes a complete list beside
-    /// it to show all of the pod, that is the older of the two; none if there was no such list.
-    fn effective_read(&self, uid: &PodUid, own: (Ticket, Instant)) -> Option<(Ticket, Instant)> {
-        if !self.needs_complete_list(uid) {
-            return Some(own);
-        }
-        let list = self.relist.last_complete()?;
-        Some(if list.1 < own.1 { list } else { own })
-    }
-
-    /// What is published of the pod, as of that read.
-    fn view_of_read(&self, uid: &PodUid, read: Option<(Ticket, Instant)>) -> PodView {
-        let published = self.pods.get(uid).and_then(|pod| pod.published.clone());
-        let status = published.unwrap_or_else(|| Arc::new(PodStatus::nothing(uid.clone())));
-        PodView::new(status, read.map(|(_, began)| began), self.inspected(uid))
-    }
-
-    pub(super) fn ask_again_for_waiters(&mut self, now: Instant, uid: &PodUid) {
-        if self.waiters.of(uid).iter().any(|w| w.after <= now) {
-            self.read_for_waiters(now, uid);
-        }
-    }
-
-    /// Requests the read that answers the pod's waiters: an inspection, or a complete list if a
-    /// list of the pod may not show all of it.
-    pub(super) fn read_for_waiters(&mut self, now: Instant, uid: &PodUid) {
-        let mut due = self.waiters.of(uid).iter().filter(|w| w.after <= now);
-        let details = due.any(|w| w.details);
-        let by_list = self.needs_complete_list(uid);
-        if by_list {
-            self.read_by_list(now, uid);
-        }
-        if details {
-            self.request_inspection(now, uid, Cause::Details);
-        } else if !by_list {
-            self.request_inspection(now, uid, Cause::Waiter);
-        }
-    }
-
-    /// Requests the complete list that answers the pod's waiters.
-    pub(super) fn read_by_list(&mut self, now: Instant, uid: &PodUid) {
-        self.relist.by(now);
-        self.read_by_list.insert(uid.clone());
-    }
-
-    /// Whether a list by the pod's uid, which selects by label, may not show the whole pod: one of
-    /// its ids has no such label, or one of another pod; or the pod is unknown while such ids
-    /// exist.
-    pub(super) fn needs_complete_list(&self, uid: &PodUid) -> bool {
-        let unlabelled = |id: &Id| {
-            let record = self.records.get(id);
-            record.is_some_and(|r| r.is_unlabelled() && !r.is_removed())
-        };
-        match self.pods.get(uid).filter(|pod| !pod.members.is_empty()) {
-            Some(pod) => !self.unlabelled.is_empty() && pod.members.iter().any(unlabelled),
-            None => self.unlabelled.iter().any(unlabelled),
-        }
-    }
-
-    /// The begin of the read of the pod's details: that of the id that was read least recently.
-    pub(super) fn inspected(&self, uid: &PodUid) -> Option<Instant> {
-        let pod = self.pods.get(uid).into_iter();
-        let shown = pod.flat_map(|pod| pod.shown(&self.records));
-        shown.map(|(_, record)| record.inspected).min().flatten()
-    }
-
     /// An inspection failed in its lists, or was cancelled.
     pub(super) fn fail_inspection(&mut self, now: Instant, ticket: Ticket, error: CallError) {
         // While the runtime as a whole fails, failures do not count against the pod.
@@ -577,7 +402,10 @@ impl Reconciler {
             if let Some(uid) = &pod {
                 // If the lists of the pod fail, their error stays.
                 let recovered = !self.scheduler.is_unlistable(uid) && self.update_error(uid);
-                self.mark_dirty(uid, Source::Inspection).sync |= recovered;
+                let dirty = self.mark_dirty(uid, Source::Inspection);
+                if recovered {
+                    dirty.sync();
+                }
             }
             self.release_read(status.began, std::slice::from_ref(report));
             if let Some(uid) = pod.filter(|uid| self.recheck_cause(uid).is_some()) {
@@ -586,44 +414,4 @@ impl Reconciler {
         }
         self.pump(now);
     }
-
-    pub(super) fn answer(
-        &mut self,
-        waiter: crate::waiters::WaiterId,
-        answer: Result<PodView, CallError>,
-    ) {
-        self.out.push_back(Output::Answer { waiter, answer });
-    }
-
-    /// The pod was inspected once, or failed once.
-    fn inspected_once(&mut self, uid: &PodUid) {
-        if let Some(waiting) = &mut self.unsynced {
-            waiting.remove(uid);
-        }
-    }
-
-    pub(super) fn check_synced(&mut self) {
-        let Some(waiting) = &mut self.unsynced else {
-            return;
-        };
-        // One pod that is still owed its inspection is enough to know.
-        while waiting.first().is_some_and(|uid| !self.scheduler.owes(uid)) {
-            waiting.pop_first();
-        }
-        if waiting.is_empty() {
-            self.synced = true;
-            self.unsynced = None;
-            self.out.push_back(Output::Synced);
-        }
-    }
-}
-
-/// The error of the first status call that failed, if any.
-fn status_error(inspection: &Inspection) -> Option<CallError> {
-    let failed = inspection.failed.first().map(|failed| failed.error.clone());
-    let unsettled = inspection.unsettled.first().map(|row| {
-        let message = format!("{} is listed, and has no status", row.id);
-        CallError::new("Inspect", CallErrorKind::NotFound, message)
-    });
-    failed.or(unsettled)
 }

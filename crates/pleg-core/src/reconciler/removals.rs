@@ -2,9 +2,9 @@
 //! (invariant 6).
 
 use super::Reconciler;
-use crate::ids::{Id, PodUid};
-use crate::lifecycle::Source;
-use crate::time::Instant;
+use crate::types::ids::{Id, PodUid};
+use crate::types::lifecycle::Source;
+use crate::types::time::Instant;
 
 /// How many tombstones more than allowed may stay for the reads under way.
 const WHILE_READING: usize = 100_000;

@@ -1,7 +1,7 @@
 //! Counts of pods and containers by state, updated with every publication, so that no walk is
 //! needed.
 
-use crate::status::{ContainerState, PodStatus, SandboxState};
+use crate::types::status::{ContainerState, PodStatus, SandboxState};
 
 /// The number of pods and containers, by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

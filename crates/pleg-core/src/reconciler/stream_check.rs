@@ -1,18 +1,19 @@
 //! Checks whether the stream delivers what it should: reads check it, and it checks itself
 //! (invariant 10).
 
+use std::time::Duration;
+
 use super::apply::ReadAt;
 use super::timers::Timer;
 use super::{Output, Reconciler};
-use crate::ids::{Id, Kind};
-use crate::lifecycle::Source;
-use crate::observed::{EventType, Report, RuntimeEvent};
-use crate::order::Position;
-use crate::pending::{ExpectedEvent, Settled};
-use crate::profile::EventProfile;
-use crate::time::Instant;
-
-use std::time::Duration;
+use crate::schedule::pending::Settled;
+use crate::schedule::profile::EventProfile;
+use crate::state::order::Position;
+use crate::state::reports::ExpectedEvent;
+use crate::types::ids::{Id, Kind};
+use crate::types::lifecycle::Source;
+use crate::types::observed::{EventType, Report, RuntimeEvent};
+use crate::types::time::Instant;
 
 /// How long an event that a later event proves missing may stay pending before a relist.
 const RELIST_AFTER: Duration = Duration::from_secs(1);
@@ -192,7 +193,7 @@ impl Reconciler {
 
     /// Whether a container has exited with an unknown exit code and an inspection is still owed.
     fn is_end_unread(&self, id: &Id) -> bool {
-        let unread = |r: &crate::record::Record| {
+        let unread = |r: &crate::state::record::Record| {
             r.kind() == Kind::Container
                 && r.position() == Some(Position::Exited)
                 && r.exit_code().is_none()
@@ -215,8 +216,11 @@ impl Reconciler {
             && silence.renew_from.is_none_or(|from| now >= from);
         if silence.misses >= SILENT_AFTER && may {
             silence.misses = 0;
-            let pause =
-                crate::scheduler::doubled(RESUBSCRIBE_FIRST, silence.renewed, RESUBSCRIBE_MOST);
+            let pause = crate::schedule::scheduler::doubled(
+                RESUBSCRIBE_FIRST,
+                silence.renewed,
+                RESUBSCRIBE_MOST,
+            );
             silence.renew_from = Some(now.after(pause));
             silence.renewed = silence.renewed.saturating_add(1);
             self.counters.streams_renewed += 1;

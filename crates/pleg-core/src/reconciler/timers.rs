@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::{Output, Reconciler};
-use crate::error::{CallError, CallErrorKind};
-use crate::ids::{Id, PodUid};
-use crate::observed::Ticket;
-use crate::order::Position;
-use crate::pending::ExpectedEvent;
-use crate::pod::all_ended;
-use crate::scheduler::{Cause, doubled};
-use crate::time::Instant;
+use crate::schedule::scheduler::{Cause, doubled};
+use crate::state::order::Position;
+use crate::state::pod::all_ended;
+use crate::state::reports::ExpectedEvent;
+use crate::types::error::{CallError, CallErrorKind};
+use crate::types::ids::{Id, PodUid};
+use crate::types::observed::Ticket;
+use crate::types::time::Instant;
 
 /// How long an id recorded from an event may stay unconfirmed.
 pub(super) const PROVISIONAL: Duration = Duration::from_secs(1);
@@ -111,7 +111,7 @@ impl Reconciler {
         };
         let settled = record.position() != Some(Position::Exited)
             || record.exit_code() == Some(0)
-            || &*record.reason() == crate::details::OOM_KILLED;
+            || &*record.reason() == crate::state::details::OOM_KILLED;
         if settled {
             return;
         }

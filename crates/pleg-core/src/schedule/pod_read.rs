@@ -1,0 +1,218 @@
+//! One inspection: which calls it makes, and the result of their answers (invariant 3).
+//!
+//! It makes two lists, of the sandboxes and of the containers with the pod's uid, and one status
+//! call for each id whose status is owed, that the lists show as new or changed, or that they do
+//! not show. If nothing changed in the pod, it makes only the two lists.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::types::error::{CallError, CallErrorKind};
+use crate::types::ids::{Id, Kind};
+use crate::types::observed::{
+    FailedStatus, HeldId, Identity, Inspection, Report, ReportedState, Ticket,
+};
+use crate::types::time::Instant;
+
+/// A call of an inspection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PodCall {
+    /// `ListPodSandbox`, of the pod's uid.
+    Sandboxes,
+    /// `ListContainers`, of the pod's uid.
+    Containers,
+    /// The status of one id.
+    Status(Id, Kind),
+}
+
+/// An inspection in progress.
+///
+/// The caller performs each [`next_call`](Self::next_call), also concurrently, and passes back each
+/// answer.
+#[derive(Clone, Debug)]
+pub struct PodRead {
+    waiting: VecDeque<PodCall>,
+    under_way: Vec<PodCall>,
+    /// The number of lists that have not been answered.
+    lists: usize,
+    ids: BTreeMap<Id, Entry>,
+    error: Option<CallError>,
+}
+
+/// What the inspection knows of one id.
+#[derive(Clone, Debug)]
+struct Entry {
+    kind: Kind,
+    /// The recorded state, if the request named the id.
+    held: Option<ReportedState>,
+    /// The row in a list of this inspection.
+    row: Option<Report>,
+    /// Whether its status call was made or is queued.
+    asked: bool,
+    status: Option<Result<Report, CallError>>,
+}
+
+impl Entry {
+    const fn new(kind: Kind, held: Option<ReportedState>) -> Self {
+        Self {
+            kind,
+            held,
+            row: None,
+            asked: false,
+            status: None,
+        }
+    }
+}
+
+impl PodRead {
+    /// An inspection of a pod for which these ids are held.
+    pub fn new(held: &[HeldId]) -> Self {
+        let lists = [PodCall::Sandboxes, PodCall::Containers];
+        let mut read = Self {
+            lists: lists.len(),
+            waiting: lists.into(),
+            under_way: Vec::new(),
+            ids: BTreeMap::new(),
+            error: None,
+        };
+        for held in held {
+            let entry = Entry::new(held.kind, Some(held.shown));
+            read.ids.insert(held.id.clone(), entry);
+            if held.owed {
+                read.ask(&held.id);
+            }
+        }
+        read
+    }
+
+    /// The next call, if one can be made now. When no call is in flight and there is no next one,
+    /// the inspection has ended.
+    pub fn next_call(&mut self) -> Option<PodCall> {
+        let call = self.waiting.pop_front()?;
+        self.under_way.push(call.clone());
+        Some(call)
+    }
+
+    /// A call was answered: with all rows of a list, or the report of a status.
+    pub fn answered(&mut self, call: &PodCall, answer: Result<Vec<Report>, CallError>) {
+        self.under_way.retain(|other| other != call);
+        match (call, answer) {
+            (PodCall::Status(id, _), answer) => {
+                if let Some(entry) = self.ids.get_mut(id) {
+                    let report = answer.map(|reports| reports.into_iter().next());
+                    entry.status = report.transpose();
+                }
+            }
+            (PodCall::Sandboxes | PodCall::Containers, Ok(rows)) => {
+                self.lists -= 1;
+                for row in rows {
+                    self.listed(row);
+                }
+                if self.lists == 0 {
+                    self.ask_for_missing();
+                }
+            }
+            (PodCall::Sandboxes | PodCall::Containers, Err(error)) => {
+                self.error.get_or_insert(error);
+            }
+        }
+    }
+
+    /// The deadline has passed: each unanswered call has failed.
+    pub fn give_up(&mut self, error: impl Fn(&PodCall) -> CallError) {
+        while !(self.under_way.is_empty() && self.waiting.is_empty()) {
+            let under_way = std::mem::take(&mut self.under_way);
+            let waiting = std::mem::take(&mut self.waiting);
+            for call in under_way.into_iter().chain(waiting) {
+                self.answered(&call, Err(error(&call)));
+            }
+        }
+    }
+
+    /// Queues the status call of that id, once.
+    fn ask(&mut self, id: &Id) {
+        if let Some(entry) = self.ids.get_mut(id)
+            && !std::mem::replace(&mut entry.asked, true)
+        {
+            self.waiting
+                .push_back(PodCall::Status(id.clone(), entry.kind));
+        }
+    }
+
+    fn listed(&mut self, row: Report) {
+        let (id, shown) = (row.id.clone(), row.shown);
+        let new = || Entry::new(row.identity.kind, None);
+        let entry = self.ids.entry(id.clone()).or_insert_with(new);
+        let changed = entry.held != Some(shown);
+        match &mut entry.row {
+            Some(known) => merge_identity(&mut known.identity, &row.identity),
+            unseen => *unseen = Some(row),
+        }
+        if changed {
+            self.ask(&id);
+        }
+    }
+
+    /// Both lists were answered: queues the status calls of held ids that were not listed.
+    fn ask_for_missing(&mut self) {
+        let missing = self.ids.iter().filter(|(_, entry)| entry.row.is_none());
+        let missing: Vec<Id> = missing.map(|(id, _)| id.clone()).collect();
+        for id in missing {
+            self.ask(&id);
+        }
+    }
+
+    /// The result, when no call is in flight.
+    pub fn finish(self, ticket: Ticket, began: Instant, ended: Instant) -> Inspection {
+        let complete = self.error.is_none();
+        let mut read = Inspection {
+            ticket,
+            began,
+            ended,
+            ..Inspection::new(self.error)
+        };
+        for (id, entry) in self.ids {
+            match (entry.status, entry.row) {
+                (Some(Ok(mut report)), row) => {
+                    if let Some(row) = &row {
+                        merge_identity(&mut report.identity, &row.identity);
+                    }
+                    read.found.push(report);
+                }
+                (Some(Err(error)), Some(row)) if error.kind == CallErrorKind::NotFound => {
+                    read.unsettled.push(row);
+                }
+                (Some(Err(error)), None) if error.kind == CallErrorKind::NotFound => {
+                    read.gone.push(id);
+                }
+                (Some(Err(error)), row) => read.failed.push(FailedStatus { id, row, error }),
+                (None, Some(row)) => read.unchanged.push((id, row.shown)),
+                // A list failed before it was known whether the status is needed.
+                (None, None) => {}
+            }
+        }
+        if !complete {
+            // Incomplete lists prove no absence.
+            read.gone.clear();
+            read.unsettled.clear();
+            read.unchanged.clear();
+        }
+        read
+    }
+}
+
+/// Fills the empty fields of `identity`. A container status does not name its sandbox (CRI v1 has
+/// no such field); only the list row does.
+fn merge_identity(identity: &mut Identity, row: &Identity) {
+    fn fill<T: Clone>(field: &mut Option<T>, from: &Option<T>) {
+        if field.is_none() {
+            field.clone_from(from);
+        }
+    }
+    fill(&mut identity.pod, &row.pod);
+    fill(&mut identity.namespace, &row.namespace);
+    fill(&mut identity.pod_name, &row.pod_name);
+    fill(&mut identity.sandbox, &row.sandbox);
+    fill(&mut identity.name, &row.name);
+    fill(&mut identity.created_at, &row.created_at);
+    identity.unlabelled &= row.unlabelled;
+}

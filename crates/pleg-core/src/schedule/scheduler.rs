@@ -1,0 +1,712 @@
+//! The inspection scheduler: which pods are to be inspected, and when a slot is free (invariant 11).
+//!
+//! At most one inspection of a pod is in flight and one queued. By default eight run at a time. One
+//! that takes longer than 250 ms gives its slot back and continues as overdue, so that a hung pod
+//! delays no other pod (upstream k#94829: one hung status call made a whole node NotReady). After a
+//! failed inspection, a pod uses a lane of its own until one succeeds. If its list calls failed, it
+//! also waits out a backoff, except for waiters. If only a status call failed, that status is
+//! repeated after its own backoff, and the other ids are inspected at once.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use crate::types::config::Settings;
+use crate::types::ids::PodUid;
+use crate::types::observed::Ticket;
+use crate::types::time::Instant;
+
+/// Why a pod is inspected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Cause {
+    /// A list showed a change: its details are read before it is announced.
+    Changed,
+    /// An event was incomplete: its sandbox status or its subject's status was missing.
+    Incomplete,
+    /// An event was only a hint: it was implausible, or contradicted itself.
+    Hint,
+    /// An id recorded from an event was not confirmed within a second.
+    Provisional,
+    /// A list row, an event or an inspection reported UNKNOWN.
+    Unknown,
+    /// A waiter needs a newer state.
+    Waiter,
+    /// A waiter needs newer details.
+    Details,
+    /// `request_relist`
+    Relist,
+    /// `request_reinspect`
+    Reinspect,
+    /// A read contradicts the record.
+    Contradiction,
+    /// An event and an inspection have different details.
+    Disputed,
+    /// A list shows an id whose status call returned NotFound.
+    Unsettled,
+    /// The whole pod has ended, and this stream has never reported the removal of a sandbox.
+    Ended,
+    /// A probe of one of its ids failed or hangs.
+    Probe,
+    /// The last inspection failed.
+    Retry,
+}
+
+impl Cause {
+    /// All causes, in order.
+    pub const ALL: [Self; 15] = [
+        Self::Changed,
+        Self::Incomplete,
+        Self::Hint,
+        Self::Provisional,
+        Self::Unknown,
+        Self::Waiter,
+        Self::Details,
+        Self::Relist,
+        Self::Reinspect,
+        Self::Contradiction,
+        Self::Disputed,
+        Self::Unsettled,
+        Self::Ended,
+        Self::Probe,
+        Self::Retry,
+    ];
+
+    /// Whether this cause needs only the states of the pod's ids.
+    pub(crate) const fn asks_for_state(self) -> bool {
+        matches!(self, Self::Waiter | Self::Relist | Self::Unsettled)
+    }
+
+    /// Whether this cause needs every detail, too.
+    pub(crate) const fn asks_for_details(self) -> bool {
+        matches!(self, Self::Details | Self::Reinspect)
+    }
+
+    /// A short lower-case name, for metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Changed => "changed",
+            Self::Incomplete => "incomplete",
+            Self::Hint => "hint",
+            Self::Provisional => "provisional",
+            Self::Unknown => "unknown",
+            Self::Waiter => "waiter",
+            Self::Details => "details",
+            Self::Relist => "relist",
+            Self::Reinspect => "reinspect",
+            Self::Contradiction => "contradiction",
+            Self::Disputed => "disputed",
+            Self::Unsettled => "unsettled",
+            Self::Ended => "ended",
+            Self::Probe => "probe",
+            Self::Retry => "retry",
+        }
+    }
+}
+
+/// A set of causes.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Causes(u16);
+
+impl Causes {
+    /// Whether `cause` is among them.
+    pub const fn contains(self, cause: Cause) -> bool {
+        self.0 & (1 << cause as u16) != 0
+    }
+
+    /// The causes, in order.
+    pub fn iter(self) -> impl Iterator<Item = Cause> {
+        Cause::ALL.into_iter().filter(move |&c| self.contains(c))
+    }
+
+    const fn insert(&mut self, cause: Cause) {
+        self.0 |= 1 << cause as u16;
+    }
+}
+
+impl std::fmt::Debug for Causes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+/// The limits of the lanes and the backoff.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Lanes {
+    pub(crate) slots: usize,
+    pub(crate) retry_slots: usize,
+    pub(crate) slot_time: Duration,
+    pub(crate) most_overdue: usize,
+    pub(crate) backoff_first: Duration,
+    pub(crate) backoff_most: Duration,
+}
+
+impl From<&Settings> for Lanes {
+    fn from(settings: &Settings) -> Self {
+        Self {
+            slots: settings.inspections,
+            retry_slots: settings.retries,
+            slot_time: settings.slot_time,
+            most_overdue: settings.overdue_max,
+            backoff_first: Duration::from_secs(1),
+            backoff_most: Duration::from_secs(60),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Lane {
+    First,
+    Retry,
+}
+
+/// What one pod is owed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Need {
+    wanted: Causes,
+    queued: Option<Lane>,
+    flight: Option<Ticket>,
+    /// Failures in a row that count against the pod.
+    failures: u32,
+    /// Failures in a row, including those that do not count: they determine the backoff.
+    attempts: u32,
+    retry_at: Option<Instant>,
+    /// The lists of the last inspection failed: until the retry, only waiters cause an inspection.
+    unlistable: bool,
+}
+
+/// An inspection that was requested and has not ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Flight {
+    uid: PodUid,
+    lane: Lane,
+    issued: Instant,
+    causes: Causes,
+    overdue: bool,
+}
+
+/// An inspection that may start now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Start {
+    pub(crate) ticket: Ticket,
+    pub(crate) uid: PodUid,
+    pub(crate) causes: Causes,
+}
+
+/// An inspection that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Finished {
+    pub(crate) uid: PodUid,
+    pub(crate) causes: Causes,
+}
+
+/// How an inspection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It read everything.
+    Complete,
+    /// It read everything except statuses that failed before and whose backoff is not over.
+    NotRepeated,
+    /// Its lists were complete, and a status call failed.
+    StatusFailed,
+    /// A list failed, or the inspection was cancelled.
+    ListFailed,
+}
+
+/// The scheduler of inspections.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct InspectionScheduler {
+    lanes: Lanes,
+    needs: BTreeMap<PodUid, Need>,
+    queues: [VecDeque<PodUid>; 2],
+    flights: BTreeMap<Ticket, Flight>,
+    in_slot: [usize; 2],
+    overdue: BTreeSet<Ticket>,
+    /// How many of `needs` have failures that count.
+    failing: usize,
+}
+
+impl InspectionScheduler {
+    pub(crate) const fn new(lanes: Lanes) -> Self {
+        Self {
+            lanes,
+            needs: BTreeMap::new(),
+            queues: [VecDeque::new(), VecDeque::new()],
+            flights: BTreeMap::new(),
+            in_slot: [0; 2],
+            overdue: BTreeSet::new(),
+            failing: 0,
+        }
+    }
+
+    /// Requests an inspection of a pod.
+    ///
+    /// If the lists of the pod failed last, it is inspected when its backoff is over, unless a
+    /// waiter needs it. Returns when that is, if it is not now. If only a status failed, the pod is
+    /// inspected at once, without that status.
+    pub(crate) fn request_inspection(&mut self, uid: &PodUid, cause: Cause) -> Option<Instant> {
+        let need = self.needs.entry(uid.clone()).or_default();
+        need.wanted.insert(cause);
+        if need.queued.is_some() || need.flight.is_some() {
+            return None;
+        }
+        let asked_for = matches!(
+            cause,
+            Cause::Waiter
+                | Cause::Details
+                | Cause::Relist
+                | Cause::Reinspect
+                | Cause::Unsettled
+                | Cause::Retry
+        );
+        match need.retry_at {
+            Some(at) if need.unlistable && !asked_for => Some(at),
+            Some(_) => {
+                self.enqueue(uid, Lane::Retry);
+                None
+            }
+            None => {
+                self.enqueue(uid, Lane::First);
+                None
+            }
+        }
+    }
+
+    fn enqueue(&mut self, uid: &PodUid, lane: Lane) {
+        if let Some(need) = self.needs.get_mut(uid) {
+            need.queued = Some(lane);
+            self.queues[lane as usize].push_back(uid.clone());
+        }
+    }
+
+    /// The next inspection that may start, if a slot is free.
+    pub(crate) fn start(&mut self, ticket: Ticket, now: Instant) -> Option<Start> {
+        for (lane, slots) in [
+            (Lane::First, self.lanes.slots),
+            (Lane::Retry, self.lanes.retry_slots),
+        ] {
+            if self.in_slot[lane as usize] >= slots {
+                continue;
+            }
+            let Some(uid) = self.queues[lane as usize].pop_front() else {
+                continue;
+            };
+            let Some(need) = self.needs.get_mut(&uid) else {
+                continue;
+            };
+            need.queued = None;
+            need.flight = Some(ticket);
+            let causes = std::mem::take(&mut need.wanted);
+            self.in_slot[lane as usize] += 1;
+            let flight = Flight {
+                uid: uid.clone(),
+                lane,
+                issued: now,
+                causes,
+                overdue: false,
+            };
+            self.flights.insert(ticket, flight);
+            return Some(Start {
+                ticket,
+                uid,
+                causes,
+            });
+        }
+        None
+    }
+
+    /// Whether [`InspectionScheduler::start`] would start one.
+    pub(crate) fn can_start(&self) -> bool {
+        (!self.queues[0].is_empty() && self.in_slot[0] < self.lanes.slots)
+            || (!self.queues[1].is_empty() && self.in_slot[1] < self.lanes.retry_slots)
+    }
+
+    /// The first and the longest backoff of a pod.
+    pub(crate) const fn backoff(&self) -> (Duration, Duration) {
+        (self.lanes.backoff_first, self.lanes.backoff_most)
+    }
+
+    /// How long an inspection keeps its slot.
+    pub(crate) const fn slot_time(&self) -> Duration {
+        self.lanes.slot_time
+    }
+
+    /// The slot time of that inspection is over: it continues without a slot. If too many are
+    /// overdue now, returns the oldest, which must be cancelled as failed.
+    pub(crate) fn overdue(&mut self, ticket: Ticket) -> Option<Ticket> {
+        let flight = self.flights.get_mut(&ticket)?;
+        if std::mem::replace(&mut flight.overdue, true) {
+            return None;
+        }
+        self.in_slot[flight.lane as usize] -= 1;
+        self.overdue.insert(ticket);
+        if self.overdue.len() > self.lanes.most_overdue {
+            self.overdue.first().copied()
+        } else {
+            None
+        }
+    }
+
+    /// When that inspection was requested, if it is in flight.
+    pub(crate) fn issued(&self, ticket: Ticket) -> Option<Instant> {
+        self.flights.get(&ticket).map(|f| f.issued)
+    }
+
+    /// The runtime answers again after an outage: ends the backoff of every pod, and requests the
+    /// inspections that waited for one.
+    pub(crate) fn clear_backoff(&mut self) {
+        let mut due = Vec::new();
+        self.needs.retain(|uid, need| {
+            (need.failures, need.attempts, need.unlistable) = (0, 0, false);
+            if need.retry_at.take().is_some() && need.queued.is_none() && need.flight.is_none() {
+                due.push(uid.clone());
+            }
+            true
+        });
+        self.failing = 0;
+        for uid in due {
+            self.request_inspection(&uid, Cause::Retry);
+        }
+    }
+
+    /// An inspection has ended. A failure counts against the pod if `counts`. Returns `None` if the
+    /// inspection was cancelled before. The second value is when a failed pod is to be inspected
+    /// again.
+    pub(crate) fn finish(
+        &mut self,
+        ticket: Ticket,
+        outcome: Outcome,
+        counts: bool,
+        now: Instant,
+    ) -> Option<(Finished, Option<Instant>)> {
+        let flight = self.flights.remove(&ticket)?;
+        self.overdue.remove(&ticket);
+        if !flight.overdue {
+            self.in_slot[flight.lane as usize] -= 1;
+        }
+        let need = self.needs.entry(flight.uid.clone()).or_default();
+        need.flight = None;
+        need.unlistable = outcome == Outcome::ListFailed;
+        match outcome {
+            Outcome::StatusFailed | Outcome::ListFailed => {
+                // A failure before the retry does not postpone the retry.
+                if need.retry_at.is_none_or(|at| at <= now) {
+                    need.retry_at = Some(now.after(self.lanes.backoff(need.attempts)));
+                    need.attempts = need.attempts.saturating_add(1);
+                }
+                self.failing += usize::from(counts && need.failures == 0);
+                need.failures = need.failures.saturating_add(u32::from(counts));
+            }
+            // The backoff was cleared during this inspection, because an outage ended.
+            Outcome::NotRepeated if need.retry_at.is_none() => need.wanted.insert(Cause::Retry),
+            Outcome::NotRepeated => {}
+            Outcome::Complete => {
+                self.failing -= usize::from(need.failures > 0);
+                (need.failures, need.attempts) = (0, 0);
+                need.retry_at = None;
+            }
+        }
+        let retry_at = need.retry_at;
+        let wanted = need.wanted != Causes::default();
+        if wanted && retry_at.is_none() {
+            self.enqueue(&flight.uid, Lane::First);
+        } else if wanted && !need.unlistable {
+            self.enqueue(&flight.uid, Lane::Retry);
+        } else if !wanted && retry_at.is_none() {
+            self.needs.remove(&flight.uid);
+        }
+        Some((
+            Finished {
+                uid: flight.uid,
+                causes: flight.causes,
+            },
+            retry_at,
+        ))
+    }
+
+    /// Nothing of the pod exists any more, so nothing is owed to it.
+    pub(crate) fn forget(&mut self, uid: &PodUid) {
+        if let Some(need) = self.needs.get(uid)
+            && need.queued.is_none()
+            && need.flight.is_none()
+        {
+            self.failing -= usize::from(need.failures > 0);
+            self.needs.remove(uid);
+        }
+    }
+
+    /// Whether the pod is owed an inspection, or one is in flight.
+    pub(crate) fn owes(&self, uid: &PodUid) -> bool {
+        self.needs.contains_key(uid)
+    }
+
+    /// Whether an inspection of the pod is requested or in flight. Between two retries of a failing
+    /// pod it is not.
+    pub(crate) fn is_asked_for(&self, uid: &PodUid) -> bool {
+        let need = self.needs.get(uid);
+        need.is_some_and(|n| {
+            n.queued.is_some() || n.flight.is_some() || n.wanted != Causes::default()
+        })
+    }
+
+    /// The pod of an inspection in flight.
+    pub(crate) fn pod_of(&self, ticket: Ticket) -> Option<&PodUid> {
+        self.flights.get(&ticket).map(|f| &f.uid)
+    }
+
+    /// Whether the last inspection of the pod failed.
+    pub(crate) fn is_failing(&self, uid: &PodUid) -> bool {
+        self.needs.get(uid).is_some_and(|n| n.failures > 0)
+    }
+
+    /// Whether the lists of the pod failed last and its backoff is not over.
+    pub(crate) fn is_unlistable(&self, uid: &PodUid) -> bool {
+        self.needs.get(uid).is_some_and(|n| n.unlistable)
+    }
+
+    /// Whether the pod's last inspection failed and its backoff is over. A timer of an older
+    /// backoff must not cause a retry: otherwise each failed read of a waiter would add its own
+    /// chain of retries.
+    pub(crate) fn is_to_be_retried(&self, uid: &PodUid, now: Instant) -> bool {
+        let retry_at = self.needs.get(uid).and_then(|n| n.retry_at);
+        retry_at.is_some_and(|at| at <= now)
+    }
+
+    /// Whether the failed statuses of the pod may be read again: its backoff is over or was
+    /// cleared.
+    pub(crate) fn may_be_retried(&self, uid: &PodUid, now: Instant) -> bool {
+        let retry_at = self.needs.get(uid).and_then(|n| n.retry_at);
+        retry_at.is_none_or(|at| at <= now)
+    }
+
+    /// The ticket and the request time of the inspection in flight.
+    pub(crate) fn in_flight(&self, uid: &PodUid) -> Option<(Ticket, Instant)> {
+        let ticket = self.needs.get(uid)?.flight?;
+        self.flights.get(&ticket).map(|f| (ticket, f.issued))
+    }
+
+    /// Whether that inspection was requested and has neither ended nor been cancelled.
+    pub(crate) fn is_under_way(&self, ticket: Ticket) -> bool {
+        self.flights.contains_key(&ticket)
+    }
+
+    /// The pods whose last inspection failed.
+    pub(crate) fn failing_pods(&self) -> impl Iterator<Item = &PodUid> {
+        let failing = |need: &Need| need.failures > 0;
+        let needs = self.needs.iter().filter(move |_| self.failing > 0);
+        needs.filter(move |(_, n)| failing(n)).map(|(uid, _)| uid)
+    }
+
+    /// The pods of overdue inspections and when these were requested, oldest first.
+    pub(crate) fn hung(&self) -> Vec<(&PodUid, Instant)> {
+        let flights = self.overdue.iter().filter_map(|t| self.flights.get(t));
+        flights.map(|f| (&f.uid, f.issued)).collect()
+    }
+
+    /// When the oldest inspection in flight was requested.
+    pub(crate) fn oldest(&self) -> Option<Instant> {
+        self.flights.values().map(|f| f.issued).min()
+    }
+
+    /// Whether nothing is queued or in flight.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.flights.is_empty() && self.queues.iter().all(VecDeque::is_empty)
+    }
+}
+
+impl Lanes {
+    fn backoff(&self, failures: u32) -> Duration {
+        doubled(self.backoff_first, failures, self.backoff_most)
+    }
+}
+
+/// `first` doubled `times` times, at most `most`.
+pub(crate) fn doubled(first: Duration, times: u32, most: Duration) -> Duration {
+    first
+        .saturating_mul(1u32.checked_shl(times.min(31)).unwrap_or(u32::MAX))
+        .min(most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn scheduler(most_overdue: usize) -> InspectionScheduler {
+        InspectionScheduler::new(Lanes {
+            slots: 1,
+            retry_slots: 1,
+            slot_time: SECOND / 4,
+            most_overdue,
+            backoff_first: SECOND,
+            backoff_most: 4 * SECOND,
+        })
+    }
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_origin(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn one_pod_has_one_in_flight_and_one_queued() {
+        let (mut scheduler, p) = (scheduler(1), PodUid::from("p"));
+        assert!(scheduler.is_idle() && !scheduler.owes(&p));
+        assert_eq!(scheduler.request_inspection(&p, Cause::Changed), None);
+        assert!(!scheduler.is_idle() && scheduler.owes(&p) && scheduler.can_start());
+        assert_eq!(scheduler.in_flight(&p), None);
+        let start = scheduler.start(Ticket(1), at(1)).map(|s| s.uid);
+        assert_eq!((start, scheduler.can_start()), (Some(p.clone()), false));
+        assert_eq!(scheduler.in_flight(&p), Some((Ticket(1), at(1))));
+        assert!(scheduler.is_under_way(Ticket(1)) && !scheduler.is_idle());
+        scheduler.request_inspection(&p, Cause::Waiter);
+        assert_eq!(scheduler.start(Ticket(2), at(1)), None);
+        let finished = scheduler
+            .finish(Ticket(1), Outcome::Complete, true, at(2))
+            .map(|(l, _)| l.causes);
+        assert!(finished.is_some_and(|c| c.contains(Cause::Changed) && !c.contains(Cause::Waiter)));
+        assert!(scheduler.can_start() && scheduler.owes(&p));
+        assert!(scheduler.start(Ticket(2), at(2)).is_some());
+        scheduler.finish(Ticket(2), Outcome::Complete, true, at(3));
+        assert!(scheduler.is_idle() && !scheduler.owes(&p));
+        assert_eq!(
+            scheduler.finish(Ticket(2), Outcome::Complete, true, at(3)),
+            None
+        );
+    }
+
+    #[test]
+    fn a_failing_pod_waits_out_a_backoff_unless_somebody_asks() {
+        let (mut scheduler, p) = (scheduler(1), PodUid::from("p"));
+        let mut retry_at = Vec::new();
+        for (n, due) in [0, 1, 3, 7].into_iter().enumerate() {
+            let ticket = Ticket(n as u64);
+            scheduler.request_inspection(&p, Cause::Retry);
+            assert!(scheduler.start(ticket, at(due)).is_some());
+            let finished = scheduler.finish(ticket, Outcome::ListFailed, true, at(due));
+            retry_at.push(finished.and_then(|(_, retry_at)| retry_at));
+        }
+        assert_eq!(retry_at, [1, 3, 7, 11].map(|s| Some(at(s))));
+        assert!(scheduler.is_failing(&p) && !scheduler.is_failing(&"q".into()));
+        assert_eq!(scheduler.failing_pods().count(), 1);
+        let put_off = scheduler.request_inspection(&p, Cause::Changed);
+        assert_eq!(put_off, Some(at(11)));
+        assert!(!scheduler.can_start());
+        assert!(!scheduler.is_to_be_retried(&p, at(10)) && scheduler.is_to_be_retried(&p, at(11)));
+        scheduler.request_inspection(&p, Cause::Waiter);
+        assert!(scheduler.start(Ticket(8), at(8)).is_some());
+        let failed_again = scheduler.finish(Ticket(8), Outcome::ListFailed, true, at(8));
+        assert_eq!(
+            failed_again.and_then(|(_, retry_at)| retry_at),
+            Some(at(11))
+        );
+        scheduler.request_inspection(&p, Cause::Waiter);
+        assert!(scheduler.start(Ticket(9), at(9)).is_some());
+        scheduler.finish(Ticket(9), Outcome::Complete, true, at(9));
+        assert!(!scheduler.is_failing(&p));
+        assert_eq!(
+            (scheduler.failing_pods().count(), scheduler.is_idle()),
+            (0, true)
+        );
+        assert_eq!(
+            (scheduler.backoff(), scheduler.slot_time()),
+            ((SECOND, 4 * SECOND), SECOND / 4)
+        );
+    }
+
+    #[test]
+    fn a_failing_status_does_not_put_off_the_rest_of_its_pod() {
+        let (mut scheduler, p) = (scheduler(1), PodUid::from("p"));
+        scheduler.request_inspection(&p, Cause::Changed);
+        assert!(scheduler.start(Ticket(1), at(0)).is_some());
+        scheduler.finish(Ticket(1), Outcome::StatusFailed, true, at(0));
+        assert!(scheduler.is_failing(&p) && !scheduler.may_be_retried(&p, at(0)));
+        assert_eq!(scheduler.request_inspection(&p, Cause::Changed), None);
+        assert!(scheduler.start(Ticket(2), at(0)).is_some());
+        scheduler.finish(Ticket(2), Outcome::NotRepeated, true, at(0));
+        assert!(scheduler.is_failing(&p), "it was not read again");
+        assert!(scheduler.is_to_be_retried(&p, at(1)));
+    }
+
+    #[test]
+    fn backoff_cleared_during_an_inspection_repeats_the_failed_status() {
+        let (mut scheduler, p) = (scheduler(1), PodUid::from("p"));
+        scheduler.request_inspection(&p, Cause::Changed);
+        assert!(scheduler.start(Ticket(1), at(0)).is_some());
+        scheduler.finish(Ticket(1), Outcome::StatusFailed, true, at(0));
+        scheduler.request_inspection(&p, Cause::Changed);
+        assert!(scheduler.start(Ticket(2), at(0)).is_some());
+        scheduler.clear_backoff();
+        scheduler.finish(Ticket(2), Outcome::NotRepeated, true, at(1));
+        let retry = scheduler.start(Ticket(3), at(1));
+        assert!(retry.is_some_and(|start| start.causes.contains(Cause::Retry)));
+    }
+
+    #[test]
+    fn one_that_is_overdue_gives_its_slot_back_and_the_oldest_is_given_up() {
+        let mut scheduler = scheduler(1);
+        assert_eq!(scheduler.hung(), []);
+        let (a, b) = (PodUid::from("a"), PodUid::from("b"));
+        for (n, uid) in ["a", "b"].into_iter().enumerate() {
+            scheduler.request_inspection(&uid.into(), Cause::Changed);
+            assert!(
+                scheduler.start(Ticket(n as u64), at(n as u64)).is_some(),
+                "{uid}"
+            );
+            let cancelled = scheduler.overdue(Ticket(n as u64));
+            assert_eq!(cancelled, (n == 1).then_some(Ticket(0)));
+        }
+        assert_eq!(scheduler.overdue(Ticket(1)), None, "twice is once");
+        assert_eq!(scheduler.hung(), [(&a, at(0)), (&b, at(1))]);
+        scheduler.finish(Ticket(0), Outcome::ListFailed, true, at(2));
+        assert_eq!(scheduler.hung(), [(&b, at(1))]);
+        assert!(!scheduler.is_idle());
+        scheduler.finish(Ticket(1), Outcome::Complete, true, at(2));
+        assert!(scheduler.is_idle());
+        scheduler.request_inspection(&"c".into(), Cause::Changed);
+        assert!(scheduler.can_start(), "no slot is lost");
+        scheduler.forget(&"c".into());
+        assert!(scheduler.owes(&"c".into()), "what is queued stays");
+        scheduler.forget(&"a".into());
+        assert!(!scheduler.owes(&"a".into()));
+    }
+
+    #[test]
+    fn no_more_start_than_there_are_slots() {
+        let mut scheduler = scheduler(1);
+        assert!(!scheduler.is_under_way(Ticket(1)));
+        for n in [1, 2] {
+            let uid = PodUid::from(n.to_string());
+            scheduler.request_inspection(&uid, Cause::Changed);
+            assert!(scheduler.start(Ticket(n), at(0)).is_some());
+            scheduler.finish(Ticket(n), Outcome::ListFailed, true, at(0));
+        }
+        for uid in ["1", "2"] {
+            assert_eq!(
+                scheduler.request_inspection(&uid.into(), Cause::Waiter),
+                None
+            );
+        }
+        assert!(scheduler.start(Ticket(3), at(0)).is_some());
+        assert!(!scheduler.can_start(), "the lane of retries is full");
+        assert_eq!(scheduler.start(Ticket(4), at(0)), None);
+        scheduler.request_inspection(&"3".into(), Cause::Changed);
+        assert!(scheduler.can_start(), "the other one is not");
+        scheduler.finish(Ticket(3), Outcome::Complete, true, at(1));
+        assert!(scheduler.start(Ticket(4), at(1)).is_some());
+    }
+
+    /// A pod is failing if its last inspection failed, not if an inspection is owed to it.
+    #[test]
+    fn a_pod_that_is_owed_an_inspection_is_not_failing() {
+        let (mut scheduler, p) = (scheduler(1), PodUid::from("p"));
+        scheduler.request_inspection(&p, Cause::Changed);
+        assert_eq!(
+            (scheduler.failing_pods().count(), scheduler.is_failing(&p)),
+            (0, false)
+        );
+        assert!(scheduler.start(Ticket(1), at(0)).is_some());
+        assert_eq!(scheduler.failing_pods().count(), 0, "it has not answered");
+        scheduler.finish(Ticket(1), Outcome::ListFailed, true, at(1));
+        assert_eq!(scheduler.failing_pods().count(), 1);
+    }
+}

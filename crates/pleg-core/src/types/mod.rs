@@ -1,0 +1,10 @@
+//! The domain types: what goes into the reconciler, what comes out, and what is published.
+
+pub(crate) mod config;
+pub(crate) mod error;
+pub(crate) mod ids;
+pub(crate) mod labels;
+pub(crate) mod lifecycle;
+pub(crate) mod observed;
+pub(crate) mod status;
+pub(crate) mod time;
