@@ -29,24 +29,24 @@ pub use queues::inbox::Inbox;
 pub use reconciler::counters::Counters;
 pub use reconciler::health::{Degraded, Health, NotReady, PodName};
 pub use reconciler::{Confirmed, Output, Reconciler, StateCounts};
+pub use schedule::cause::{Cause, Causes};
 pub use schedule::loss::StreamLoss;
 pub use schedule::pod_read::{PodCall, PodRead};
 pub use schedule::profile::EventProfile;
-pub use schedule::scheduler::{Cause, Causes};
 pub use schedule::stream::StreamState;
 pub use schedule::waiters::WaiterId;
 pub use state::reports::ExpectedEvent;
 pub use state::terminal::TerminalRecord;
 pub use types::config::{InvalidSetting, Mode, Settings};
 pub use types::error::{CallError, CallErrorKind};
+pub use types::event::{Arrival, EventType, RuntimeEvent, StreamChange, StreamEnd};
 pub use types::ids::{Id, Kind, PodUid};
 pub use types::labels::{LabelKeys, Labels, Packed, Packing};
 pub use types::lifecycle::{LifecycleType, PodLifecycleEvent, Source, Subject};
-pub use types::observed::{
-    Arrival, Details, EventType, FailedStatus, HeldId, Identity, Inspection, KnownIds, List,
-    Report, ReportedState, Rows, RuntimeEvent, StatusRead, StreamChange, StreamEnd, Ticket,
-    Version,
+pub use types::reads::{
+    FailedStatus, HeldId, Inspection, KnownIds, List, Rows, StatusRead, Ticket, Version,
 };
+pub use types::report::{Details, Identity, Report, ReportedState};
 pub use types::status::{
     ContainerDetails, ContainerState, ContainerStatus, KnownState, PodStatus, PodView, Resources,
     SandboxDetails, SandboxState, SandboxStatus, Text,

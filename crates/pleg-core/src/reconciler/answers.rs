@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::{Output, Reconciler};
-use crate::schedule::scheduler::Cause;
+use crate::schedule::cause::Cause;
 use crate::schedule::waiters::Waiter;
 use crate::types::error::{CallError, CallErrorKind};
 use crate::types::ids::{Id, PodUid};
-use crate::types::observed::{Inspection, Ticket};
+use crate::types::reads::{Inspection, Ticket};
 use crate::types::status::{PodStatus, PodView};
 use crate::types::time::Instant;
 

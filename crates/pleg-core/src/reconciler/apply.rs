@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use super::Reconciler;
 use super::contradictions::StatusCall;
 use super::timers::{EXIT_REASON, Timer};
-use crate::schedule::scheduler::Cause;
+use crate::schedule::cause::Cause;
+use crate::state::effect::{DetailsChange, Effect, Transition};
 use crate::state::evidence::Call;
 use crate::state::order::Position;
-use crate::state::record::{DetailsChange, Effect, Record, Transition};
+use crate::state::record::Record;
 use crate::types::ids::{Id, Ids, Kind, PodUid};
 use crate::types::lifecycle::Source;
-use crate::types::observed::{Identity, Report};
+use crate::types::report::{Identity, Report};
 use crate::types::time::Instant;
 
 /// The effects of one input on a pod.

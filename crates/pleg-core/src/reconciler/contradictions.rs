@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Reconciler;
 use super::apply::{ReadAt, source_of};
 use super::timers::Timer;
-use crate::schedule::scheduler::Cause;
+use crate::schedule::cause::Cause;
 use crate::state::evidence::Call;
 use crate::state::order::Position;
 use crate::state::pod::Pod;
@@ -14,7 +14,7 @@ use crate::state::record::Record;
 use crate::types::error::CallError;
 use crate::types::ids::{Id, PodUid};
 use crate::types::lifecycle::Source;
-use crate::types::observed::{Identity, Report};
+use crate::types::report::{Identity, Report};
 use crate::types::time::Instant;
 
 impl Reconciler {

@@ -1,6 +1,6 @@
 //! The reconciler's counters since the start, from which the driver makes metrics.
 
-use crate::schedule::scheduler::Cause;
+use crate::schedule::cause::Cause;
 use crate::state::reports::ExpectedEvent;
 
 /// Counts since the start.

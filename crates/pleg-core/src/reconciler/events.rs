@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use super::Reconciler;
 use super::timers::{PROVISIONAL, Timer};
-use crate::schedule::scheduler::Cause;
+use crate::schedule::cause::Cause;
+use crate::state::effect::Effect;
 use crate::state::order::Position;
-use crate::state::record::{Effect, Record};
+use crate::state::record::Record;
+use crate::types::event::{Arrival, EventType, RuntimeEvent};
 use crate::types::ids::{Id, Kind, PodUid};
 use crate::types::lifecycle::Source;
-use crate::types::observed::{Arrival, EventType, Identity, Report, RuntimeEvent};
+use crate::types::report::{Identity, Report};
 use crate::types::time::{Instant, WallTime};
 
 /// Orphans: ids that an event named and whose pod is not known. A complete list begun later shows
@@ -129,7 +131,7 @@ impl Reconciler {
         let contradicts = deleted
             && match kind {
                 Some(Kind::Sandbox) => {
-                    own.is_some_and(|r| r.shown == crate::types::observed::ReportedState::Running)
+                    own.is_some_and(|r| r.shown == crate::types::report::ReportedState::Running)
                 }
                 _ => own.is_some(),
             };
@@ -386,7 +388,7 @@ impl Reconciler {
             _ if event.sandbox.is_none() => true,
             EventType::Stopped if kind == Some(Kind::Container) => {
                 // A STOPPED with a status from before the exit, or UNKNOWN, lacks the exit code.
-                own.is_none_or(|r| r.shown != crate::types::observed::ReportedState::Exited)
+                own.is_none_or(|r| r.shown != crate::types::report::ReportedState::Exited)
             }
             _ => kind == Some(Kind::Container) && own.is_none(),
         };

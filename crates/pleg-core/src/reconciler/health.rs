@@ -423,7 +423,7 @@ mod tests {
     /// Each reason alone, at the first instant at which it is reported, and just before.
     #[test]
     fn each_cause_is_named_when_it_has_lasted() {
-        let why = crate::types::observed::StreamEnd::NeverOffered;
+        let why = crate::types::event::StreamEnd::NeverOffered;
         let error = CallError::new("ListContainers", CallErrorKind::Failed, "no");
         let since = BEGIN;
         type Spoil = fn(&mut Health);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::apply::{Found, ReadAt};
 use super::{Confirmed, Output, Reconciler};
-use crate::schedule::scheduler::Cause;
+use crate::schedule::cause::Cause;
 use crate::schedule::waiters::Waiter;
 use crate::state::evidence::Call;
 use crate::state::order::Position;
@@ -14,7 +14,8 @@ use crate::state::record::Record;
 use crate::types::error::CallError;
 use crate::types::ids::{Id, PodUid};
 use crate::types::lifecycle::Source;
-use crate::types::observed::{List, Report, ReportedState, Rows};
+use crate::types::reads::{List, Rows};
+use crate::types::report::{Report, ReportedState};
 use crate::types::status::PodView;
 use crate::types::time::Instant;
 

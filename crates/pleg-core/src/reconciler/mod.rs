@@ -49,8 +49,9 @@ use crate::state::terminal::Terminals;
 use crate::state::tombstones::Tombstones;
 use crate::types::config::{InvalidSetting, Mode, Settings};
 use crate::types::error::CallError;
+use crate::types::event::StreamChange;
 use crate::types::ids::{Id, PodUid};
-use crate::types::observed::{StreamChange, Ticket};
+use crate::types::reads::Ticket;
 use crate::types::time::Instant;
 
 use apply::DirtyPod;

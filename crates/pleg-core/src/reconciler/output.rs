@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::schedule::scheduler::Causes;
+use crate::schedule::cause::Causes;
 use crate::schedule::waiters::WaiterId;
 use crate::state::terminal::TerminalRecord;
 use crate::types::error::CallError;
 use crate::types::ids::{Id, Kind, PodUid};
 use crate::types::lifecycle::PodLifecycleEvent;
-use crate::types::observed::{HeldId, KnownIds, Ticket};
+use crate::types::reads::{HeldId, KnownIds, Ticket};
 use crate::types::status::PodView;
 use crate::types::time::Instant;
 

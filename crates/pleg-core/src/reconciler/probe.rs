@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use super::timers::Timer;
 use super::{Output, Reconciler};
-use crate::schedule::scheduler::Cause;
+use crate::schedule::cause::Cause;
 use crate::types::error::{CallError, CallErrorKind};
 use crate::types::ids::{Id, Kind};
-use crate::types::observed::{Ticket, Version};
+use crate::types::reads::{Ticket, Version};
 use crate::types::time::Instant;
 
 /// If the status call is not answered within this time, `Version` is called in addition.

@@ -2,10 +2,10 @@
 
 use super::timers::Timer;
 use super::{Output, Reconciler};
-use crate::schedule::scheduler::{Cause, Causes};
+use crate::schedule::cause::{Cause, Causes};
 use crate::state::record::Record;
 use crate::types::ids::{Id, Kind, PodUid};
-use crate::types::observed::{HeldId, Ticket};
+use crate::types::reads::{HeldId, Ticket};
 use crate::types::time::Instant;
 
 impl Reconciler {

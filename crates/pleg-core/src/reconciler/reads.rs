@@ -8,14 +8,16 @@ use super::apply::ReadAt;
 use super::contradictions::StatusCall;
 use super::probe::is_silence;
 use super::timers::Timer;
-use crate::schedule::scheduler::{Cause, Outcome};
+use crate::schedule::cause::Cause;
+use crate::schedule::scheduler::Outcome;
 use crate::state::evidence::Call;
 use crate::state::order::Position;
 use crate::state::record::Record;
 use crate::types::error::CallError;
 use crate::types::ids::{Id, PodUid};
 use crate::types::lifecycle::Source;
-use crate::types::observed::{Inspection, Report, StatusRead, Ticket};
+use crate::types::reads::{Inspection, StatusRead, Ticket};
+use crate::types::report::Report;
 use crate::types::time::Instant;
 
 impl Reconciler {

@@ -2,7 +2,7 @@
 
 use super::timers::Timer;
 use super::{Output, Reconciler};
-use crate::schedule::scheduler::Cause;
+use crate::schedule::cause::Cause;
 use crate::schedule::waiters::{Waiter, WaiterId};
 use crate::types::ids::{Id, PodUid};
 use crate::types::time::Instant;

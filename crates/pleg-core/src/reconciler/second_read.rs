@@ -9,7 +9,7 @@ use crate::schedule::waiters::Waiter;
 use crate::state::pod::FirstRead;
 use crate::types::ids::{Id, PodUid};
 use crate::types::lifecycle::Source;
-use crate::types::observed::Inspection;
+use crate::types::reads::Inspection;
 use crate::types::time::Instant;
 
 /// If lists and status calls disagree, the pod is read again this long after the read.

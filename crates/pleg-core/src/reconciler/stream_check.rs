@@ -10,9 +10,10 @@ use crate::schedule::pending::Settled;
 use crate::schedule::profile::EventProfile;
 use crate::state::order::Position;
 use crate::state::reports::ExpectedEvent;
+use crate::types::event::{EventType, RuntimeEvent};
 use crate::types::ids::{Id, Kind};
 use crate::types::lifecycle::Source;
-use crate::types::observed::{EventType, Report, RuntimeEvent};
+use crate::types::report::Report;
 use crate::types::time::Instant;
 
 /// How long an event that a later event proves missing may stay pending before a relist.

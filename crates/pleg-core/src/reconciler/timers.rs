@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::{Output, Reconciler};
-use crate::schedule::scheduler::{Cause, doubled};
+use crate::schedule::cause::Cause;
+use crate::schedule::scheduler::doubled;
 use crate::state::order::Position;
 use crate::state::pod::all_ended;
 use crate::state::reports::ExpectedEvent;
 use crate::types::error::{CallError, CallErrorKind};
 use crate::types::ids::{Id, PodUid};
-use crate::types::observed::Ticket;
+use crate::types::reads::Ticket;
 use crate::types::time::Instant;
 
 /// How long an id recorded from an event may stay unconfirmed.

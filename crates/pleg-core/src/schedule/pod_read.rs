@@ -8,9 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::types::error::{CallError, CallErrorKind};
 use crate::types::ids::{Id, Kind};
-use crate::types::observed::{
-    FailedStatus, HeldId, Identity, Inspection, Report, ReportedState, Ticket,
-};
+use crate::types::reads::{FailedStatus, HeldId, Inspection, Ticket};
+use crate::types::report::{Identity, Report, ReportedState};
 use crate::types::time::Instant;
 
 /// A call of an inspection.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::schedule::scheduler::doubled;
 use crate::types::config::{Mode, Settings};
 use crate::types::error::CallErrorKind;
-use crate::types::observed::Ticket;
+use crate::types::reads::Ticket;
 use crate::types::time::Instant;
 
 /// The periods and deadlines of the relist.

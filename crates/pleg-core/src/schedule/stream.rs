@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::types::observed::{Arrival, StreamEnd};
+use crate::types::event::{Arrival, StreamEnd};
 use crate::types::time::{Instant, WallTime};
 
 /// How long a call must be open to count as confirmed.
@@ -291,7 +291,7 @@ impl Stream {
 mod tests {
     use super::*;
     use crate::types::error::{CallError, CallErrorKind};
-    use crate::types::observed::{EventType, RuntimeEvent};
+    use crate::types::event::{EventType, RuntimeEvent};
 
     const WALL: i64 = 1_700_000_000_000_000_000;
 

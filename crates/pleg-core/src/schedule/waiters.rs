@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::types::ids::PodUid;
-use crate::types::observed::Ticket;
+use crate::types::reads::Ticket;
 use crate::types::time::Instant;
 
 /// The identifier of a waiter.

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::types::labels::Labels;
-use crate::types::observed::Details;
+use crate::types::report::Details;
 use crate::types::status::{ContainerDetails, SandboxDetails, Text};
 
 /// The reason that may arrive after the event (containerd before 2.3 learns of an OOM kill late),

@@ -2,6 +2,7 @@
 
 pub(crate) mod announced;
 pub(crate) mod details;
+pub(crate) mod effect;
 pub(crate) mod evidence;
 pub(crate) mod order;
 pub(crate) mod pod;

@@ -1,7 +1,8 @@
 //! The lifecycle order (invariant 2): for one id, state only moves forward.
 
+use crate::types::event::EventType;
 use crate::types::ids::Kind;
-use crate::types::observed::{EventType, ReportedState};
+use crate::types::report::ReportedState;
 
 /// The position of an id in the lifecycle. A sandbox has no `Created`; its READY is `Running`, its
 /// NOTREADY `Exited`.

@@ -8,7 +8,7 @@ use crate::state::record::Record;
 use crate::state::records::Records;
 use crate::types::error::CallError;
 use crate::types::ids::{Id, Ids, Kind, PodUid};
-use crate::types::observed::Ticket;
+use crate::types::reads::Ticket;
 use crate::types::status::{ContainerStatus, PodStatus, SandboxState, SandboxStatus, Text};
 use crate::types::time::Instant;
 

@@ -1,5 +1,6 @@
 //! The record of one id: its position, the evidence for it, its details, and what was announced.
 
+mod merged_details;
 mod published;
 mod repeated;
 
@@ -8,15 +9,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::state::announced::Announced;
-use crate::state::details::{self, Weight};
+use crate::state::effect::Effect;
+use crate::state::effect::Transition;
 use crate::state::evidence::{Call, Evidence, Verdict};
 use crate::state::order::Position;
 use crate::state::reports::Reports;
 use crate::types::error::CallError;
 use crate::types::ids::Kind;
 use crate::types::lifecycle::{LifecycleType, Source};
-use crate::types::observed::{Details, Identity, Report, ReportedState};
-use crate::types::status::{ContainerDetails, Text};
+use crate::types::report::{Details, Identity, ReportedState};
+use crate::types::status::Text;
 use crate::types::time::{Instant, WallTime};
 
 /// Everything that is held for one id. The record of a removed id is its tombstone.
@@ -86,71 +88,6 @@ struct UnknownState {
     /// The begin of the last inspection that returned UNKNOWN. From the first one on, it is
     /// published.
     began: Option<Instant>,
-}
-
-/// What an observation did to a record.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Effect {
-    pub(crate) transition: Transition,
-    pub(crate) details: DetailsChange,
-    /// A status of the recorded state differs from the record, and neither is newer.
-    pub(crate) disputed: bool,
-}
-
-/// What an observation did to the position.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Transition {
-    /// It showed no position, or one that does not count: an earlier one in an event, or in a read
-    /// that began before the position was recorded.
-    #[default]
-    None,
-    /// It showed the recorded position.
-    Same,
-    /// The position moved forward.
-    Advanced(Position),
-    /// UNKNOWN was published for the first time in this incarnation.
-    BecameUnknown,
-    /// A read showed an earlier position. The recorded one stands, and this kind of call is to be
-    /// repeated at that instant, unless it has already shown an earlier position twice.
-    Contradicted { ask_again: Option<Instant> },
-    /// Reads overruled the recorded position.
-    Overruled,
-}
-
-/// What an observation did to the details and the identity. A later value covers the ones before it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum DetailsChange {
-    #[default]
-    None,
-    /// A detail changed, a field of the identity became known, or UNKNOWN was cleared.
-    Changed,
-    /// The exit code became known after Died was announced.
-    LateExitCode,
-}
-
-impl From<bool> for DetailsChange {
-    fn from(changed: bool) -> Self {
-        if changed { Self::Changed } else { Self::None }
-    }
-}
-
-impl Effect {
-    /// The combined effect of this and a later observation.
-    pub(crate) fn and(self, later: Self) -> Self {
-        Self {
-            transition: match later.transition {
-                Transition::None => self.transition,
-                transition => transition,
-            },
-            details: self.details.max(later.details),
-            disputed: self.disputed || later.disputed,
-        }
-    }
-
-    /// Whether the position moved forward.
-    pub(crate) const fn advanced(&self) -> bool {
-        matches!(self.transition, Transition::Advanced(_))
-    }
 }
 
 impl Record {
@@ -388,110 +325,6 @@ impl Record {
         }
     }
 
-    /// Merges the details of an event.
-    pub(crate) fn details_from_event(&mut self, report: &Report, arrived: Instant) -> Effect {
-        let identity = self.identify(&report.identity);
-        let newest = self.event_details.is_none_or(|e| arrived >= e) && self.read_details.is_none();
-        self.event_details = self.event_details.max(Some(arrived));
-        let weight = if newest {
-            Weight::NewestEvent
-        } else {
-            Weight::Fills
-        };
-        let mut effect = self.take_details(report, weight, identity);
-        effect.disputed = self.read_details.is_some() && self.disputes(report);
-        effect
-    }
-
-    /// Whether a status of the recorded state differs from the record.
-    fn disputes(&self, report: &Report) -> bool {
-        !self.is_removed()
-            && self.position == Position::shown(report.identity.kind, report.shown)
-            && details::differ(&self.details, &report.details)
-    }
-
-    /// Merges the details of a status call.
-    pub(crate) fn details_from_read(&mut self, report: &Report, began: Instant) -> Effect {
-        let identity = self.identify(&report.identity);
-        let newest = self.event_details.is_none_or(|e| began > e)
-            && self.read_details.is_none_or(|r| began >= r);
-        self.read_details = self.read_details.max(Some(began));
-        let mut effect = self.take_details(
-            report,
-            if newest {
-                Weight::NewestRead
-            } else {
-                Weight::Fills
-            },
-            identity,
-        );
-        // An event arrived during the read: neither is final.
-        effect.disputed = !newest && self.disputes(report);
-        effect
-    }
-
-    /// Merges the details of a list row. Rows have few details, so they only fill empty fields.
-    pub(crate) fn details_from_row(&mut self, report: &Report) -> Effect {
-        let identity = self.identify(&report.identity);
-        self.take_details(report, Weight::Fills, identity)
-    }
-
-    fn take_details(&mut self, report: &Report, weight: Weight, identity: bool) -> Effect {
-        let had_exit = self.exit_code().is_some();
-        if self.is_removed() && self.announced.is_silent() {
-            return Effect::default();
-        }
-        if self.is_removed() {
-            // Exit details are merged even now; nothing else of a removed id is kept.
-            let (Details::Container(known), Details::Container(said)) =
-                (&mut self.details, &report.details)
-            else {
-                return Effect::default();
-            };
-            let end = exit_of(said);
-            let mut kept = Details::from(exit_of(known));
-            let changed = details::merge(&mut kept, &Details::from(end), Weight::Fills);
-            if let Details::Container(kept) = kept {
-                *known = kept;
-            }
-            return self.details_changed(changed, had_exit);
-        }
-        let changed = details::merge(&mut self.details, &report.details, weight);
-        self.details_changed(changed || identity, had_exit)
-    }
-
-    fn details_changed(&self, changed: bool, had_exit: bool) -> Effect {
-        let late = !had_exit && self.exit_code().is_some() && self.has_died();
-        Effect {
-            details: match late {
-                true => DetailsChange::LateExitCode,
-                false => changed.into(),
-            },
-            ..Effect::default()
-        }
-    }
-
-    /// Identity is written once, field by field, by the first valid value. Returns whether a field
-    /// became known.
-    fn identify(&mut self, said: &Identity) -> bool {
-        let known = &mut self.identity;
-        let mut changed = fill(&mut known.namespace, said.namespace.as_ref());
-        changed |= fill(&mut known.pod_name, said.pod_name.as_ref());
-        changed |= fill(&mut known.sandbox, said.sandbox.as_ref());
-        changed |= fill(&mut known.name, said.name.as_ref());
-        changed |= fill(&mut known.created_at, said.created_at.as_ref());
-        changed |= fill(&mut known.pod, said.pod.as_ref());
-        if known.unlabelled && !said.unlabelled {
-            known.unlabelled = false;
-            changed = true;
-        }
-        if known.attempt == 0 && said.attempt != 0 {
-            known.attempt = said.attempt;
-            changed = true;
-        }
-        changed
-    }
-
     /// Returns what is to be announced now, in legal order, and marks it as announced.
     pub(crate) fn announce(&mut self) -> impl Iterator<Item = LifecycleType> + use<> {
         let position = self.position.filter(|_| !self.is_held());
@@ -577,39 +410,6 @@ impl Record {
     pub(crate) fn removal_mut(&mut self) -> &mut Removal {
         self.removal.get_or_insert_default()
     }
-
-    /// Of a removed id only the exit details are kept.
-    fn drop_details(&mut self) {
-        self.details = match &self.details {
-            Details::Container(c) => Details::from(exit_of(c)),
-            Details::Sandbox(_) => Details::none(Kind::Sandbox),
-        };
-        self.provisional = false;
-        self.unsettled = false;
-        self.held = false;
-        self.disputed = false;
-        self.error = None;
-    }
-}
-
-fn exit_of(c: &ContainerDetails) -> ContainerDetails {
-    ContainerDetails {
-        started_at: c.started_at,
-        finished_at: c.finished_at,
-        exit_code: c.exit_code,
-        reason: c.reason.clone(),
-        message: c.message.clone(),
-        ..ContainerDetails::default()
-    }
-}
-
-/// Returns whether the field became known.
-fn fill<T: Clone>(known: &mut Option<T>, said: Option<&T>) -> bool {
-    let fills = known.is_none() && said.is_some();
-    if fills {
-        *known = said.cloned();
-    }
-    fills
 }
 
 const fn source_of(call: Call) -> Source {

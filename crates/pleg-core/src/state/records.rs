@@ -8,7 +8,7 @@ use std::ops::Deref;
 
 use crate::state::record::Record;
 use crate::types::ids::Id;
-use crate::types::observed::{KnownIds, Rows};
+use crate::types::reads::{KnownIds, Rows};
 use crate::types::time::Instant;
 
 /// Tree nodes have spare slots, so large values are boxed.

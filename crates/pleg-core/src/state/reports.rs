@@ -1,8 +1,8 @@
 //! Which events runtimes send about an id, and which of them have arrived (invariant 10).
 
 use crate::state::order::Position;
+use crate::types::event::EventType;
 use crate::types::ids::Kind;
-use crate::types::observed::EventType;
 
 /// An event that runtimes send, and whose loss reads can detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -2,9 +2,11 @@
 
 pub(crate) mod config;
 pub(crate) mod error;
+pub(crate) mod event;
 pub(crate) mod ids;
 pub(crate) mod labels;
 pub(crate) mod lifecycle;
-pub(crate) mod observed;
+pub(crate) mod reads;
+pub(crate) mod report;
 pub(crate) mod status;
 pub(crate) mod time;

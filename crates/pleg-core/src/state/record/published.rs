@@ -4,7 +4,7 @@ use super::Record;
 use crate::state::order::Position;
 use crate::types::ids::Id;
 use crate::types::lifecycle::LifecycleType;
-use crate::types::observed::Details;
+use crate::types::report::Details;
 use crate::types::status::{
     ContainerState, ContainerStatus, KnownState, SandboxState, SandboxStatus, Text,
 };

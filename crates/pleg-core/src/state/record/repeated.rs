@@ -4,7 +4,7 @@ use super::Record;
 use crate::state::evidence::Call;
 use crate::state::order::Position;
 use crate::types::ids::{Id, Kind, PodUid};
-use crate::types::observed::{Details, Report, ReportedState};
+use crate::types::report::{Details, Report, ReportedState};
 use crate::types::time::Instant;
 
 impl Record {

@@ -1,8 +1,11 @@
 //! Tests of one record.
 
 use super::*;
+use crate::state::effect::DetailsChange;
 use crate::types::ids::Id;
-use crate::types::observed::ReportedState;
+use crate::types::report::Report;
+use crate::types::report::ReportedState;
+use crate::types::status::ContainerDetails;
 use crate::types::status::{ContainerState, KnownState};
 
 const T0: WallTime = WallTime::from_nanos(1_700_000_000_000_000_000);

@@ -1,0 +1,149 @@
+//! The details and the identity of one id: what each source adds to them (invariants 3 and 7).
+
+use crate::state::details::{self, Weight};
+use crate::state::effect::{DetailsChange, Effect};
+use crate::state::order::Position;
+use crate::state::record::Record;
+use crate::types::ids::Kind;
+use crate::types::report::{Details, Identity, Report};
+use crate::types::status::ContainerDetails;
+use crate::types::time::Instant;
+
+impl Record {
+    /// Merges the details of an event.
+    pub(crate) fn details_from_event(&mut self, report: &Report, arrived: Instant) -> Effect {
+        let identity = self.identify(&report.identity);
+        let newest = self.event_details.is_none_or(|e| arrived >= e) && self.read_details.is_none();
+        self.event_details = self.event_details.max(Some(arrived));
+        let weight = if newest {
+            Weight::NewestEvent
+        } else {
+            Weight::Fills
+        };
+        let mut effect = self.take_details(report, weight, identity);
+        effect.disputed = self.read_details.is_some() && self.disputes(report);
+        effect
+    }
+
+    /// Merges the details of a status call.
+    pub(crate) fn details_from_read(&mut self, report: &Report, began: Instant) -> Effect {
+        let identity = self.identify(&report.identity);
+        let newest = self.event_details.is_none_or(|e| began > e)
+            && self.read_details.is_none_or(|r| began >= r);
+        self.read_details = self.read_details.max(Some(began));
+        let mut effect = self.take_details(
+            report,
+            if newest {
+                Weight::NewestRead
+            } else {
+                Weight::Fills
+            },
+            identity,
+        );
+        // An event arrived during the read: neither is final.
+        effect.disputed = !newest && self.disputes(report);
+        effect
+    }
+
+    /// Merges the details of a list row. Rows have few details, so they only fill empty fields.
+    pub(crate) fn details_from_row(&mut self, report: &Report) -> Effect {
+        let identity = self.identify(&report.identity);
+        self.take_details(report, Weight::Fills, identity)
+    }
+
+    /// Whether a status of the recorded state differs from the record.
+    fn disputes(&self, report: &Report) -> bool {
+        !self.is_removed()
+            && self.position == Position::shown(report.identity.kind, report.shown)
+            && details::differ(&self.details, &report.details)
+    }
+
+    fn take_details(&mut self, report: &Report, weight: Weight, identity: bool) -> Effect {
+        let had_exit = self.exit_code().is_some();
+        if self.is_removed() && self.announced.is_silent() {
+            return Effect::default();
+        }
+        if self.is_removed() {
+            // Exit details are merged even now; nothing else of a removed id is kept.
+            let (Details::Container(known), Details::Container(said)) =
+                (&mut self.details, &report.details)
+            else {
+                return Effect::default();
+            };
+            let end = exit_of(said);
+            let mut kept = Details::from(exit_of(known));
+            let changed = details::merge(&mut kept, &Details::from(end), Weight::Fills);
+            if let Details::Container(kept) = kept {
+                *known = kept;
+            }
+            return self.details_changed(changed, had_exit);
+        }
+        let changed = details::merge(&mut self.details, &report.details, weight);
+        self.details_changed(changed || identity, had_exit)
+    }
+
+    fn details_changed(&self, changed: bool, had_exit: bool) -> Effect {
+        let late = !had_exit && self.exit_code().is_some() && self.has_died();
+        Effect {
+            details: match late {
+                true => DetailsChange::LateExitCode,
+                false => changed.into(),
+            },
+            ..Effect::default()
+        }
+    }
+
+    /// Identity is written once, field by field, by the first valid value. Returns whether a field
+    /// became known.
+    fn identify(&mut self, said: &Identity) -> bool {
+        let known = &mut self.identity;
+        let mut changed = fill(&mut known.namespace, said.namespace.as_ref());
+        changed |= fill(&mut known.pod_name, said.pod_name.as_ref());
+        changed |= fill(&mut known.sandbox, said.sandbox.as_ref());
+        changed |= fill(&mut known.name, said.name.as_ref());
+        changed |= fill(&mut known.created_at, said.created_at.as_ref());
+        changed |= fill(&mut known.pod, said.pod.as_ref());
+        if known.unlabelled && !said.unlabelled {
+            known.unlabelled = false;
+            changed = true;
+        }
+        if known.attempt == 0 && said.attempt != 0 {
+            known.attempt = said.attempt;
+            changed = true;
+        }
+        changed
+    }
+
+    /// Of a removed id only the exit details are kept.
+    pub(super) fn drop_details(&mut self) {
+        self.details = match &self.details {
+            Details::Container(c) => Details::from(exit_of(c)),
+            Details::Sandbox(_) => Details::none(Kind::Sandbox),
+        };
+        self.provisional = false;
+        self.unsettled = false;
+        self.held = false;
+        self.disputed = false;
+        self.error = None;
+    }
+}
+
+fn exit_of(c: &ContainerDetails) -> ContainerDetails {
+    ContainerDetails {
+        started_at: c.started_at,
+        finished_at: c.finished_at,
+        exit_code: c.exit_code,
+        reason: c.reason.clone(),
+        message: c.message.clone(),
+        ..ContainerDetails::default()
+    }
+}
+
+/// Returns whether the field became known.
+fn fill<T: Clone>(known: &mut Option<T>, said: Option<&T>) -> bool {
+    let fills = known.is_none() && said.is_some();
+    if fills {
+        *known = said.cloned();
+    }
+    fills
+}
