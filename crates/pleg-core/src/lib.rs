@@ -41,7 +41,7 @@ pub use types::config::{InvalidSetting, Mode, Settings};
 pub use types::error::{CallError, CallErrorKind};
 pub use types::event::{Arrival, EventType, RuntimeEvent, StreamChange, StreamEnd};
 pub use types::ids::{Id, Kind, PodUid};
-pub use types::labels::{LabelKeys, Labels, Packed, Packing};
+pub use types::labels::{LabelKeys, Labels};
 pub use types::lifecycle::{LifecycleType, PodLifecycleEvent, Source, Subject};
 pub use types::reads::{
     FailedStatus, HeldId, Inspection, KnownIds, List, Rows, StatusRead, Ticket, Version,

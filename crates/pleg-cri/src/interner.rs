@@ -1,17 +1,14 @@
-//! Caches that let equal values share one allocation.
+//! Lets equal values share one allocation: image names, namespaces, labels and resources, which many
+//! pods of a workload have in common. That is a quarter of the memory that is held for a pod.
 //!
-//! [`Interner`] holds values that many pods of a workload have in common: image names, namespaces,
-//! labels and resources. [`LastReports`] holds the last report of each recent id.
-//!
-//! Both are bounded in number and in size. The event stream has its own, so that its reader waits
-//! for no lock that is held elsewhere (invariant 8).
+//! The interner is bounded in number and in size. The event stream has its own, so that its reader
+//! waits for no lock that is held elsewhere (invariant 8).
 
-use std::borrow::Borrow;
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher as _, Hash, Hasher};
+use std::collections::VecDeque;
+use std::hash::BuildHasher as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pleg_runtime::core::{Id, LabelKeys, Labels, Packing, Report, Resources, Text};
+use pleg_runtime::core::{LabelKeys, Labels, Resources, Text};
 use rapidhash::fast::GlobalState;
 
 use crate::convert::POD_UID;
@@ -23,12 +20,6 @@ const SLOTS: usize = 256;
 const MAX_TEXT: usize = 256;
 /// The maximum number of interned key lists, and of interned resources.
 const RING_CAPACITY: usize = 64;
-/// The number of ids whose last report is kept at least, enough for a node with a thousand pods.
-/// Decoding an event of another id takes 50 % longer.
-const MAX_REPORTS: usize = 2048;
-/// The maximum encoded size of a report that is kept, in bytes.
-const MAX_REPORT: usize = 16 << 10;
-
 /// Interned texts, labels and resources. The pods of a workload have many of them in common. Labels
 /// with different values share their keys.
 #[derive(Debug, Default)]
@@ -38,7 +29,6 @@ pub struct Interner {
     labels: Cache<Labels>,
     keys: Ring<Keys>,
     resources: Ring<Arc<Resources>>,
-    packing: Packing,
 }
 
 /// The keys of some labels.
@@ -78,6 +68,11 @@ impl Interner {
             .get_or_insert(hash, equals, || Ok(text(bytes)?.into()))
     }
 
+    /// Returns the interned text, if there is one.
+    pub(crate) fn optional(&mut self, bytes: Option<&[u8]>) -> Result<Option<Text>, Fallback> {
+        bytes.map(|bytes| self.text(bytes)).transpose()
+    }
+
     /// Returns the interned labels, or new labels with interned keys. The last of several pairs
     /// with the same key counts.
     pub(crate) fn labels(&mut self, pairs: &mut [Pair<'_>]) -> Result<Labels, Fallback> {
@@ -90,14 +85,14 @@ impl Interner {
         };
         let values = pairs.iter().map(|(_, value)| *value);
         let is_long = values.clone().any(|value| value.len() > MAX_TEXT);
-        let packed = self.packing.pack(values).ok_or(Fallback)?;
-        let make = || Labels::under(&keys.keys, &packed).ok_or(Fallback);
+        let labels = Labels::with_keys(&keys.keys, values).ok_or(Fallback)?;
         if keys.contains_pod_uid || is_long {
-            return make();
+            return Ok(labels);
         }
-        let hash = self.hashes.hash_one(packed.as_str());
-        let equals = |interned: &Labels| interned.are(&keys.keys, &packed);
-        self.labels.get_or_insert(hash, equals, make)
+        let hash = self.hashes.hash_one(&labels);
+        let equals = |interned: &Labels| *interned == labels;
+        self.labels
+            .get_or_insert(hash, equals, || Ok(labels.clone()))
     }
 
     #[cold]
@@ -189,94 +184,8 @@ impl<T: Clone> Cache<T> {
     }
 }
 
-/// The last report of each id that recent events showed. A deleted id is removed.
-#[derive(Debug, Default)]
-pub(crate) struct LastReports(LruMap<Key, Box<Report>>);
-
-/// An id that can be looked up by its bytes.
-#[derive(Debug, PartialEq, Eq)]
-struct Key(Id);
-
-impl Borrow<[u8]> for Key {
-    fn borrow(&self) -> &[u8] {
-        self.0.as_str().as_bytes()
-    }
-}
-
-impl Hash for Key {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.as_str().as_bytes().hash(state);
-    }
-}
-
-impl LastReports {
-    pub(crate) fn get(&mut self, id: &[u8]) -> Option<&Report> {
-        self.0.get(id, MAX_REPORTS).map(|report| &**report)
-    }
-
-    pub(crate) fn insert(&mut self, report: &Report, size: usize) {
-        if size <= MAX_REPORT {
-            let id = Key(report.id.clone());
-            self.0.insert(id, Box::new(report.clone()), MAX_REPORTS);
-        }
-    }
-
-    pub(crate) fn remove(&mut self, id: &[u8]) {
-        self.0.new.remove(id);
-        self.0.old.remove(id);
-    }
-}
-
-/// A map that drops the entries that were not used recently. It has two generations: when the new
-/// one is full, it becomes the old one, and the previous old one is dropped. A key is in at most one
-/// of them.
-#[derive(Debug)]
-struct LruMap<K, V> {
-    new: HashMap<K, V, GlobalState>,
-    old: HashMap<K, V, GlobalState>,
-}
-
-impl<K, V> Default for LruMap<K, V> {
-    fn default() -> Self {
-        Self {
-            new: HashMap::default(),
-            old: HashMap::default(),
-        }
-    }
-}
-
-impl<K: Hash + Eq, V> LruMap<K, V> {
-    fn get<Q: Hash + Eq + ?Sized>(&mut self, key: &Q, capacity: usize) -> Option<&V>
-    where
-        K: Borrow<Q>,
-    {
-        self.rotate(capacity);
-        if !self.old.is_empty()
-            && let Some((key, value)) = self.old.remove_entry(key)
-        {
-            self.new.insert(key, value);
-        }
-        self.new.get(key)
-    }
-
-    fn insert(&mut self, key: K, value: V, capacity: usize) {
-        self.rotate(capacity);
-        // Otherwise `get` would find the earlier value there and prefer it.
-        self.old.remove(&key);
-        self.new.insert(key, value);
-    }
-
-    fn rotate(&mut self, capacity: usize) {
-        if self.new.len() >= capacity {
-            self.old = std::mem::take(&mut self.new);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use pleg_runtime::core::{Details, Identity, Kind, ReportedState};
-
     use super::*;
 
     fn labels(interner: &mut Interner, pairs: &[(&str, &str)]) -> Labels {
@@ -337,40 +246,6 @@ mod tests {
         labels(&mut interner, &[(POD_UID, "1")]);
         assert!(interner.labels.0.is_empty());
         assert_eq!(interner.keys.0.len(), 1);
-    }
-
-    #[test]
-    fn last_reports_are_bounded_and_removable() {
-        let mut reports = LastReports::default();
-        let report = |n: usize| Report {
-            id: n.to_string().into(),
-            shown: ReportedState::Running,
-            identity: Identity::unknown(Kind::Sandbox),
-            details: Details::none(Kind::Sandbox),
-        };
-        for n in 0..3 * MAX_REPORTS {
-            reports.insert(&report(n), 0);
-        }
-        assert_eq!(reports.get(b"0"), None);
-        let last = (3 * MAX_REPORTS - 1).to_string();
-        assert!(reports.get(last.as_bytes()).is_some());
-        assert!(reports.0.new.len() + reports.0.old.len() <= 2 * MAX_REPORTS);
-        reports.remove(last.as_bytes());
-        assert_eq!(reports.get(last.as_bytes()), None);
-        reports.insert(&report(0), MAX_REPORT + 1);
-        assert_eq!(reports.get(b"0"), None);
-    }
-
-    /// An insertion may start a new generation while the old one has a value of the same key.
-    #[test]
-    fn newer_value_replaces_older_one_in_either_generation() {
-        let mut map = LruMap::default();
-        let capacity = 2;
-        map.insert("a", 1, capacity);
-        map.insert("b", 1, capacity);
-        map.insert("a", 2, capacity);
-        assert_eq!(map.get("a", capacity), Some(&2));
-        assert_eq!(map.get("a", capacity), Some(&2));
     }
 
     #[test]

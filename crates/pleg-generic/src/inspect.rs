@@ -34,7 +34,7 @@ pub(crate) async fn inspect<R: Runtime>(
         while calls.len() < CALLS
             && let Some(call) = read.next_call()
         {
-            calls.push(perform(runtime, &scope, call));
+            calls.push(perform(runtime, (&scope, uid, held), call));
         }
         match tokio::time::timeout_at(limit.at, calls.next()).await {
             Ok(Some((call, answer))) => read.answered(&call, answer),
@@ -58,17 +58,21 @@ const fn operation(call: &PodCall) -> &'static str {
 
 async fn perform<R: Runtime>(
     runtime: &R,
-    scope: &Scope,
+    (scope, uid, held): (&Scope, &PodUid, &[HeldId]),
     call: PodCall,
 ) -> (PodCall, Result<Vec<Report>, CallError>) {
     let mut rows = Vec::new();
-    let mut row = |row: Row<'_>| rows.extend(row.report());
+    let mut row = |row: Row<'_>| {
+        let report = row.report();
+        rows.extend(report.filter(|report| PodRead::concerns(uid, held, report)));
+    };
     let done = match &call {
         PodCall::Sandboxes => runtime.list_sandboxes(scope, &mut row).await,
         PodCall::Containers => runtime.list_containers(scope, &mut row).await,
-        PodCall::Status(id, kind) => status(runtime, id, *kind)
-            .await
-            .map(|report| row(report.into())),
+        PodCall::Status(id, kind) => {
+            let status = status(runtime, id, *kind).await;
+            status.map(|report| rows.push(report))
+        }
     };
     (call, done.map(|()| rows))
 }

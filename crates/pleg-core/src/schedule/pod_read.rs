@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::types::error::{CallError, CallErrorKind};
-use crate::types::ids::{Id, Kind};
+use crate::types::ids::{Id, Kind, PodUid};
 use crate::types::reads::{FailedStatus, HeldId, Inspection, Ticket};
 use crate::types::report::{Identity, Report, ReportedState};
 use crate::types::time::Instant;
@@ -81,6 +81,14 @@ impl PodRead {
             }
         }
         read
+    }
+
+    /// Whether a row of a list concerns this pod, for which these ids are held, sorted. Some runtimes
+    /// ignore the filter of a list, and return every row of the node.
+    pub fn concerns(uid: &PodUid, held: &[HeldId], row: &Report) -> bool {
+        let is_other = row.identity.pod.as_ref().is_some_and(|pod| pod != uid);
+        let is_held = || held.binary_search_by(|held| held.id.cmp(&row.id)).is_ok();
+        !is_other || row.identity.unlabelled || is_held()
     }
 
     /// The next call, if one can be made now. When no call is in flight and there is no next one,

@@ -111,71 +111,32 @@ impl Labels {
         });
     }
 
-    /// Labels with these keys and values; `None` if their numbers differ.
-    pub fn under(keys: &LabelKeys, values: &Packed<'_>) -> Option<Self> {
-        (keys.as_slice().len() == values.number).then(|| Self {
-            keys: keys.clone(),
-            values: values.text.into(),
-        })
-    }
-
-    /// Whether the values under these keys are equal to these.
-    pub fn are(&self, keys: &LabelKeys, values: &Packed<'_>) -> bool {
-        *self.values == *values.text && self.keys == *keys
-    }
-}
-
-/// The values of one map, as [`Labels`] keep them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Packed<'a> {
-    text: &'a str,
-    number: usize,
-}
-
-impl Packed<'_> {
-    /// The whole text, for hashing.
-    pub const fn as_str(&self) -> &str {
-        self.text
-    }
-}
-
-/// How much capacity is kept from one map to the next: more than most of them need.
-const ROOM: usize = 16 << 10;
-
-/// A buffer in which values are packed, one map after the other.
-#[derive(Debug, Default)]
-pub struct Packing(Vec<u8>);
-
-impl Packing {
-    /// Packs the values, in the order of their keys; `None` if one of them is not valid UTF-8.
-    pub fn pack<'v>(
-        &mut self,
+    /// Labels with these keys, and their values in the same order. `None` if the numbers differ, or if
+    /// a value is not valid UTF-8.
+    pub fn with_keys<'v>(
+        keys: &LabelKeys,
         values: impl Iterator<Item = &'v [u8]> + Clone,
-    ) -> Option<Packed<'_>> {
-        let Self(packed) = self;
-        packed.clear();
-        // The memory of one very large map is not kept for the others.
-        packed.shrink_to(ROOM);
-        let (mut number, mut end) = (0, 0usize);
+    ) -> Option<Self> {
+        let number = keys.as_slice().len();
+        let mut packed =
+            Vec::with_capacity(number * DIGITS + values.clone().map(<[u8]>::len).sum::<usize>());
+        let mut end = 0usize;
         for value in values.clone() {
-            number += 1;
             end += value.len();
-            let digits = [21, 14, 7, 0].map(|shift| (end >> shift & 0x7f) as u8);
-            packed.extend_from_slice(&digits);
+            packed.extend([21, 14, 7, 0].map(|shift| (end >> shift & 0x7f) as u8));
         }
-        values
-            .clone()
-            .for_each(|value| packed.extend_from_slice(value));
-        let text = std::str::from_utf8(packed).ok()?;
-        // The whole is valid UTF-8; so is each value, if none begins within a character.
-        let mut begin = number * DIGITS;
-        let mut are_texts = values.map(|value| {
-            begin += value.len();
-            text.is_char_boundary(begin)
-        });
-        are_texts
-            .all(|is_text| is_text)
-            .then_some(Packed { text, number })
+        if packed.len() != number * DIGITS {
+            return None;
+        }
+        for value in values {
+            // Each value must be valid, not only their concatenation.
+            packed.extend_from_slice(std::str::from_utf8(value).ok()?.as_bytes());
+        }
+        let values = Text::from(std::str::from_utf8(&packed).ok()?);
+        Some(Self {
+            keys: keys.clone(),
+            values,
+        })
     }
 }
 
@@ -188,11 +149,8 @@ impl<'a> FromIterator<(&'a str, &'a str)> for Labels {
             return Self::default();
         }
         let keys = LabelKeys::of(&pairs, |(key, _)| Text::from(*key));
-        let mut packing = Packing::default();
-        let values = packing.pack(pairs.iter().map(|(_, value)| value.as_bytes()));
-        values
-            .and_then(|values| Self::under(&keys, &values))
-            .unwrap_or_default()
+        let values = pairs.iter().map(|(_, value)| value.as_bytes());
+        Self::with_keys(&keys, values).unwrap_or_default()
     }
 }
 
@@ -289,24 +247,21 @@ mod tests {
             prop_assert_eq!(one == other, map == other_map);
             prop_assert_eq!(one.cmp(&other).is_eq(), map == other_map);
             prop_assert_eq!(one.cmp(&other), other.cmp(&one).reverse());
-            let mut packing = Packing::default();
-            let packed = packing.pack(map.values().map(|v| v.as_bytes()));
-            let packed = packed.expect("texts");
-            let keys = one.keys().clone();
-            prop_assert!(one.are(&keys, &packed));
-            prop_assert_eq!(other.are(&keys, &packed), one == other);
-            prop_assert_eq!(Labels::under(other.keys(), &packed).is_some(), map.len() == other_map.len());
-            prop_assert_eq!(Labels::under(&keys, &packed), Some(one));
+            let values = || map.values().map(|v| v.as_bytes());
+            let of_other = Labels::with_keys(other.keys(), values());
+            prop_assert_eq!(of_other.is_some(), map.len() == other_map.len());
+            prop_assert_eq!(Labels::with_keys(one.keys(), values()), Some(one));
         }
 
-        /// Each value must be valid, not only their concatenation.
         #[test]
-        fn only_texts_are_packed(
+        fn each_value_must_be_valid_utf8(
             values in prop::collection::vec(prop::collection::vec(prop::sample::select(&[b'x', 0xc3, 0xa9][..]), 0..4), 0..4),
         ) {
-            let are_texts = values.iter().all(|v| std::str::from_utf8(v).is_ok());
-            let mut packing = Packing::default();
-            prop_assert_eq!(packing.pack(values.iter().map(|v| &v[..])).is_some(), are_texts);
+            let are_valid = values.iter().all(|v| std::str::from_utf8(v).is_ok());
+            let keys: Vec<_> = ["a", "b", "c", "d"].iter().take(values.len()).map(|k| (*k, "")).collect();
+            let labels: Labels = keys.into_iter().collect();
+            let values = values.iter().map(|v| &v[..]);
+            prop_assert_eq!(Labels::with_keys(labels.keys(), values).is_some(), are_valid);
         }
     }
 

@@ -67,7 +67,6 @@ pub(super) struct Sandbox<'a> {
     pub(super) labels: Pairs<'a>,
     pub(super) annotations: Pairs<'a>,
     pub(super) runtime_handler: &'a [u8],
-    pub(super) size: usize,
 }
 
 #[derive(Default)]
@@ -80,10 +79,7 @@ pub(super) struct Metadata<'a> {
 
 impl<'a> Sandbox<'a> {
     fn read(message: &'a [u8]) -> Result<Self, Fallback> {
-        let mut sandbox = Self {
-            size: message.len(),
-            ..Self::default()
-        };
+        let mut sandbox = Self::default();
         let (mut metadata, mut network) = (None, None);
         let mut fields = Fields::new(message);
         while let Some((number, value)) = fields.next()? {

@@ -121,35 +121,6 @@ fn duplicate_label_key_counts_once() {
     assert_eq!(decoder.read(&message), reference(&message));
 }
 
-/// An unchanged status shares its details with the previous one, unless DELETED came in between.
-#[test]
-fn unchanged_status_is_shared() {
-    let mut decoder = EventDecoder::new();
-    let mut read = |event: &v1::ContainerEventResponse| {
-        let message = event.encode_to_vec();
-        decoder.read(&message).expect("a message").expect("an id")
-    };
-    let (one, other) = (read(&sample()), read(&sample()));
-    assert_eq!(one, other);
-    let details = |event: &RuntimeEvent| match &event.containers[0].details {
-        pleg_runtime::core::Details::Container(details) => details.clone(),
-        pleg_runtime::core::Details::Sandbox(_) => unreachable!("a container"),
-    };
-    assert!(std::sync::Arc::ptr_eq(&details(&one), &details(&other)));
-    let deleted = v1::ContainerEventResponse {
-        container_id: sample().containers_statuses[0].id.clone(),
-        container_event_type: v1::ContainerEventType::ContainerDeletedEvent.into(),
-        ..sample()
-    };
-    read(&deleted);
-    let after_deleted = read(&sample());
-    assert_eq!(one, after_deleted);
-    assert!(!std::sync::Arc::ptr_eq(
-        &details(&one),
-        &details(&after_deleted)
-    ));
-}
-
 fn sample() -> v1::ContainerEventResponse {
     let map = |pairs: &[(&str, &str)]| {
         let pairs = pairs

@@ -1,14 +1,14 @@
 //! Invariants 3, 4, 10 and 11: which reads are made, when, and which waiters they answer.
 
 use pleg_core::{
-    CallErrorKind, EventType, Instant, LifecycleType, PodUid, ReportedState, Settings, StreamEnd,
-    WaiterId,
+    CallErrorKind, EventType, HeldId, Instant, Kind, LifecycleType, PodRead, PodUid, Report,
+    ReportedState, Settings, StreamEnd, WaiterId,
 };
 
 use crate::script::{Script, container, list_deadline, sandbox, status};
 use EventType::{Created, Deleted, Started, Stopped};
 
-fn s() -> Option<pleg_core::Report> {
+fn s() -> Option<Report> {
     Some(sandbox("s", "p", ReportedState::Running))
 }
 
@@ -365,7 +365,7 @@ fn pod_that_ended_during_an_outage_is_inspected_for_removal() {
 }
 
 /// How long until the next list is requested, in milliseconds. The list is answered.
-fn next_list(t: &mut Script, rows: &[pleg_core::Report]) -> u64 {
+fn next_list(t: &mut Script, rows: &[Report]) -> u64 {
     let mut waited = 0;
     while t.lists_wanted() == 0 {
         t.pass(1);
@@ -462,4 +462,27 @@ fn inspection_that_omits_a_known_id_does_not_answer() {
     let view = answer.expect("a view");
     assert!(view.as_of > Some(asked) && view.status.containers.is_empty());
     assert!(t.view().as_of > Some(asked) && t.view().status.containers.is_empty());
+}
+
+/// Some runtimes ignore the filter of a list and return every row. Without this, each inspection would
+/// read the status of every container of the node.
+#[test]
+fn row_of_another_pod_does_not_concern_an_inspection() {
+    let concerns = |held: &[HeldId], row: &Report| PodRead::concerns(&"p".into(), held, row);
+    let (own, other) = (
+        container("c", "p", ReportedState::Running),
+        container("x", "q", ReportedState::Running),
+    );
+    assert!(concerns(&[], &own));
+    assert!(!concerns(&[], &other));
+    let held = HeldId {
+        id: "x".into(),
+        kind: Kind::Container,
+        shown: ReportedState::Running,
+        owed: false,
+    };
+    assert!(concerns(&[held], &other), "it may have moved here");
+    let mut unlabelled = other;
+    unlabelled.identity.unlabelled = true;
+    assert!(concerns(&[], &unlabelled), "its label does not say so");
 }
