@@ -1,6 +1,6 @@
-//! One event's way through the whole of us in one process, without a transport: from the reader's
-//! hand to where a reader of the cache sees it, and how many a second beside prost's decoding alone
-//! of the same bytes.
+//! Events through the whole generator in one process, without a transport: the time from the decoded
+//! event until the cache shows it, and the events per second beside prost's decoding of the same
+//! bytes.
 #![allow(
     clippy::expect_used,
     clippy::print_stdout,
@@ -10,14 +10,15 @@
 mod typical;
 
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use pleg::core::{CallError, CallErrorKind, Id, Report, RuntimeEvent};
+use pleg::core::{CallError, Report, RuntimeEvent};
 use pleg::runtime::clock::Clock;
-use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope};
+use pleg::runtime::fake::FakeRuntime;
+use pleg::runtime::{MapEvents, Runtime};
 use pleg::{ContainerState, Pleg};
 use pleg_cri::{EventDecoder, convert, v1};
 use prost::Message as _;
@@ -28,8 +29,7 @@ const PODS: u64 = 1000;
 const MANY: u64 = 50_000;
 
 fn main() {
-    let (node, say) = Node::new();
-    let shared = node.shared.clone();
+    let (runtime, shared, say) = runtime();
     let (found, find) = std::sync::mpsc::channel();
     let (finish, over) = tokio::sync::oneshot::channel::<()>();
     let turner = std::thread::spawn(move || {
@@ -37,7 +37,7 @@ fn main() {
             .enable_all()
             .build();
         turn.expect("a runtime").block_on(async move {
-            let pleg = Pleg::builder(node).spawn().expect("it starts");
+            let pleg = Pleg::builder(runtime).spawn().expect("it starts");
             pleg.wait_until_synced().await.expect("it lists");
             found.send(pleg.clone()).expect("somebody asks");
             over.await.ok();
@@ -131,45 +131,55 @@ struct Shared {
     clock: Clock,
     started: Vec<Vec<u8>>,
     stopped: Vec<Vec<u8>>,
-    ended: Vec<AtomicBool>,
+    fake: FakeRuntime,
     /// When the last event was in hand.
     received: AtomicU64,
 }
 
-/// A node in memory, of which the events come as bytes.
-struct Node {
-    shared: Arc<Shared>,
-    say: std::sync::Mutex<Option<mpsc::UnboundedReceiver<Said>>>,
+/// A runtime with [`PODS`] pods, whose events come as bytes.
+fn runtime() -> (impl Runtime, Arc<Shared>, mpsc::UnboundedSender<Said>) {
+    use v1::{ContainerEventType as Type, ContainerState as State};
+    let (say, said) = mpsc::unbounded_channel();
+    let of = |what: Type, state: State| {
+        let event = |n| typical::event(n, what, state, typical::CREATED).encode_to_vec();
+        (0..PODS).map(event).collect()
+    };
+    let fake = FakeRuntime::new();
+    for n in 0..PODS {
+        put(&fake, convert::sandbox_status(typical::sandbox_status(n)));
+        put(&fake, container(n, State::ContainerRunning));
+    }
+    let shared = Arc::new(Shared {
+        clock: Clock::start(),
+        started: of(Type::ContainerStartedEvent, State::ContainerRunning),
+        stopped: of(Type::ContainerStoppedEvent, State::ContainerExited),
+        fake: fake.clone(),
+        received: AtomicU64::new(0),
+    });
+    let said = Mutex::new(Some(said));
+    let events = shared.clone();
+    let runtime = MapEvents::new(fake, move |_| {
+        let said = said.lock().ok().and_then(|mut said| said.take());
+        Events {
+            shared: events.clone(),
+            said: said.expect("one subscribe"),
+            decoder: EventDecoder::new(),
+        }
+    });
+    (runtime, shared, say)
 }
 
-impl Node {
-    fn new() -> (Self, mpsc::UnboundedSender<Said>) {
-        use v1::{ContainerEventType as Type, ContainerState as State};
-        let (say, said) = mpsc::unbounded_channel();
-        let of = |what: Type, state: State| {
-            let event = |n| typical::event(n, what, state, typical::CREATED).encode_to_vec();
-            (0..PODS).map(event).collect()
-        };
-        let shared = Shared {
-            clock: Clock::start(),
-            started: of(Type::ContainerStartedEvent, State::ContainerRunning),
-            stopped: of(Type::ContainerStoppedEvent, State::ContainerExited),
-            ended: (0..PODS).map(|_| AtomicBool::new(false)).collect(),
-            received: AtomicU64::new(0),
-        };
-        let node = Self {
-            shared: Arc::new(shared),
-            say: std::sync::Mutex::new(Some(said)),
-        };
-        (node, say)
-    }
+fn container(n: u64, state: v1::ContainerState) -> Option<Report> {
+    let row = convert::container_row(typical::container_row(n))?;
+    let status = convert::container_status(typical::container_status(n, state))?;
+    Some(Report {
+        identity: row.identity,
+        ..status
+    })
+}
 
-    fn state(&self, n: u64) -> v1::ContainerState {
-        match self.shared.ended[n as usize].load(SeqCst) {
-            true => v1::ContainerState::ContainerExited,
-            false => v1::ContainerState::ContainerRunning,
-        }
-    }
+fn put(fake: &FakeRuntime, report: Option<Report>) {
+    fake.put(report.expect("a valid status"));
 }
 
 struct Events {
@@ -189,7 +199,10 @@ impl futures::Stream for Events {
         let bytes = match said {
             Said::Started(n) => &this.shared.started[n as usize],
             Said::Stopped(n) => {
-                this.shared.ended[n as usize].store(true, SeqCst);
+                put(
+                    &this.shared.fake,
+                    container(n, v1::ContainerState::ContainerExited),
+                );
                 &this.shared.stopped[n as usize]
             }
         };
@@ -197,70 +210,5 @@ impl futures::Stream for Events {
         let now = this.shared.clock.now().as_nanos();
         this.shared.received.store(now, SeqCst);
         Poll::Ready(event.map(Ok))
-    }
-}
-
-fn not_found(operation: &'static str) -> CallError {
-    CallError::new(operation, CallErrorKind::NotFound, "no such id")
-}
-
-impl Runtime for Node {
-    type Events = Events;
-
-    async fn list_sandboxes(
-        &self,
-        scope: &Scope,
-        row: &mut (dyn FnMut(Row<'_>) + Send),
-    ) -> Result<(), CallError> {
-        let pod = |n: &u64| !matches!(scope, Scope::Pod(uid) if uid.as_str() != typical::uid(*n));
-        let rows = (0..PODS).filter(pod).map(typical::sandbox_row);
-        rows.filter_map(convert::sandbox_row)
-            .map(Row::from)
-            .for_each(row);
-        Ok(())
-    }
-
-    async fn list_containers(
-        &self,
-        scope: &Scope,
-        row: &mut (dyn FnMut(Row<'_>) + Send),
-    ) -> Result<(), CallError> {
-        let pod = |n: &u64| match scope {
-            Scope::Node => true,
-            Scope::Pod(uid) => uid.as_str() == typical::uid(*n),
-        };
-        let rows = (0..PODS).filter(pod).map(|n| v1::Container {
-            state: self.state(n).into(),
-            ..typical::container_row(n)
-        });
-        rows.filter_map(convert::container_row)
-            .map(Row::from)
-            .for_each(row);
-        Ok(())
-    }
-
-    async fn sandbox_status(&self, id: &Id) -> Result<Report, CallError> {
-        let n = (0..PODS).find(|n| typical::sandbox_id(*n) == id.as_str());
-        n.and_then(|n| convert::sandbox_status(typical::sandbox_status(n)))
-            .ok_or_else(|| not_found("PodSandboxStatus"))
-    }
-
-    async fn container_status(&self, id: &Id) -> Result<Report, CallError> {
-        let n = (0..PODS).find(|n| typical::container_id(*n) == id.as_str());
-        n.and_then(|n| convert::container_status(typical::container_status(n, self.state(n))))
-            .ok_or_else(|| not_found("ContainerStatus"))
-    }
-
-    async fn subscribe(&self) -> Result<Events, CallError> {
-        let said = self.say.lock().ok().and_then(|mut said| said.take());
-        Ok(Events {
-            shared: self.shared.clone(),
-            said: said.ok_or_else(|| not_found("GetContainerEvents"))?,
-            decoder: EventDecoder::new(),
-        })
-    }
-
-    async fn version(&self) -> Result<RuntimeVersion, CallError> {
-        Err(not_found("Version"))
     }
 }

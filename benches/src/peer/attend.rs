@@ -11,8 +11,8 @@ use pleg_cri::v1::ContainerState as State;
 use pleg_runtime::clock::{Clock, wall};
 use tokio::sync::Notify;
 
+use super::receipts::Receipts;
 use super::staleness::Looks;
-use super::stamped::Receipts;
 use super::subjects::{Peer, Row, Told};
 use super::watch::watch;
 use crate::Allocated;

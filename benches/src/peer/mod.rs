@@ -5,8 +5,8 @@ mod attend;
 mod lags;
 mod plain;
 mod raw;
+mod receipts;
 mod staleness;
-mod stamped;
 mod subjects;
 mod watch;
 

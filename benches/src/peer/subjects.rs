@@ -5,17 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use futures::StreamExt as _;
 use pleg::{ContainerState, Delivery, Pleg, Subscription};
 use pleg_core::{Cause, Details, Id, LifecycleType, Mode, PodUid, ReportedState, WallTime};
 use pleg_cri::v1::ContainerState as State;
-use pleg_runtime::Runtime;
+use pleg_runtime::{MapEvents, Runtime};
 use rivals::{
     Evented, EventedSettings, Fifo, Generic, GenericSettings, Hint, HintSettings, Subject,
 };
 
 use super::attend::{How, attend};
 use super::plain::Plain;
-use super::stamped::{Receipts, Stamped};
+use super::receipts::Receipts;
 use super::{Kind, Settings};
 use crate::Allocated;
 
@@ -250,10 +251,15 @@ pub(super) async fn run(settings: &Settings, allocated: Allocated) -> Result<()>
 async fn over<R: Runtime>(runtime: R, settings: &Settings, allocated: Allocated) -> Result<()> {
     if settings.stamp {
         let receipts = Receipts::default();
-        let stamped = Stamped {
-            runtime,
-            receipts: receipts.clone(),
-        };
+        let recorded = receipts.clone();
+        let stamped = MapEvents::new(runtime, move |events: R::Events| {
+            let receipts = recorded.clone();
+            events.inspect(move |event| {
+                if let Ok(event) = event {
+                    receipts.received(event);
+                }
+            })
+        });
         start(stamped, settings, Some(receipts), allocated).await
     } else {
         start(runtime, settings, None, allocated).await
