@@ -79,3 +79,24 @@ fn storm_is_measured_once_and_reported() -> Result<()> {
     assert!(page.contains("### 1,000 pods die at once"), "{page}");
     Ok(())
 }
+
+#[test]
+fn committed_results_give_tables_and_charts() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let out = directory.path().join("page.md");
+    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("results");
+    let files = std::fs::read_dir(results)?.map(|file| Ok(file?.path()));
+    let files: Vec<_> = files.collect::<Result<_>>()?;
+    pleg_benches::report::write(&files, &out)?;
+    let page = std::fs::read_to_string(&out)?;
+    let placeholder = page.lines().find(|line| line.starts_with('{'));
+    assert_eq!(placeholder, None);
+    for title in ["### An idle hour", "### Faults", "## On real containerd"] {
+        assert!(page.contains(title), "{title}");
+    }
+    for chart in ["relist.svg", "latency.svg"] {
+        let chart = std::fs::read_to_string(directory.path().join("page").join(chart))?;
+        assert!(chart.contains(">pleg</text>"), "{chart}");
+    }
+    Ok(())
+}
