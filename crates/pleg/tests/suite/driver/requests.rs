@@ -10,7 +10,7 @@ use crate::support::{
 /// A relist of a pod announces what it finds. A reinspection that finds nothing new announces
 /// PodSync. Both work for an unknown uid.
 #[tokio::test(start_paused = true)]
-async fn pods_are_read_when_asked_for() {
+async fn requested_pods_are_read() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, rarely()).await;
@@ -40,7 +40,7 @@ async fn pods_are_read_when_asked_for() {
 
 /// A full list runs at once, and its result is returned.
 #[tokio::test(start_paused = true)]
-async fn the_node_is_listed_when_asked_for() {
+async fn relist_now_lists_the_node() {
     let node = FakeRuntime::new();
     let pleg = synced(&node, rarely()).await;
     let mut subscription = pleg.subscribe();
