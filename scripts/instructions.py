@@ -33,8 +33,8 @@ PATHS = {
     "known": 200,
     "stopped": 250,
     "list-convert": 200,
-    "audit": 10,
-    "audit-full": 5,
+    "relist": 10,
+    "relist-full": 5,
 }
 # Which string routines libc picks depends on the processor otherwise.
 PLAIN = "glibc.cpu.hwcaps=-AVX,-AVX2,-AVX512F,-AVX512VL,-AVX512BW,-ERMS,-FSRM,-MOVBE,-BMI2,-RTM"

@@ -51,8 +51,8 @@ const PATHS: [(&str, Walk); 8] = [
     ("known", known),
     ("stopped", stopped_one_by_one),
     ("list-convert", list_convert),
-    ("audit", audit),
-    ("audit-full", audit_in_full),
+    ("relist", relist),
+    ("relist-full", relist_in_full),
 ];
 
 fn main() {
@@ -243,7 +243,7 @@ fn list_convert(rounds: usize) -> Walked {
 }
 
 /// Lists of 1,000 pods that show nothing new, from the wire to the verdict.
-fn audit(rounds: usize) -> Walked {
+fn relist(rounds: usize) -> Walked {
     let mut node = settled();
     let sandboxes = v1::ListPodSandboxResponse {
         items: (0..PODS).map(typical::sandbox_row).collect(),
@@ -268,7 +268,7 @@ fn audit(rounds: usize) -> Walked {
 }
 
 /// The same lists, as rows that are decoded already.
-fn audit_in_full(rounds: usize) -> Walked {
+fn relist_in_full(rounds: usize) -> Walked {
     let mut node = settled();
     let rows = rows();
     let lists: Vec<_> = (0..rounds).map(|_| rows.clone()).collect();

@@ -9,7 +9,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::harness::{self, Mode};
-use crate::{Allocated, peer, report, runtime};
+use crate::{Allocated, report, runtime, subject};
 
 /// Benchmarks of the pod lifecycle event generator beside its rivals.
 #[derive(Debug, Parser)]
@@ -26,7 +26,7 @@ enum Command {
     Run(Measuring),
     /// Measures everything, for hours. Goes on where its file of results ends.
     Full(Measuring),
-    /// Measures peers on real containerds, with real pods.
+    /// Measures subjects on real containerds, with real pods.
     Real {
         #[command(flatten)]
         with: harness::Real,
@@ -45,9 +45,9 @@ enum Command {
     /// The runtime, in a process of its own (for the harness).
     #[command(hide = true)]
     Serve(runtime::Settings),
-    /// One peer, in a process of its own (for the harness).
+    /// One subject, in a process of its own (for the harness).
     #[command(hide = true)]
-    Peer(peer::Settings),
+    Subject(subject::Settings),
 }
 
 #[derive(Debug, clap::Args)]
@@ -70,7 +70,7 @@ pub fn main(allocated: Allocated) -> ExitCode {
     let command = Cli::parse().command;
     // What a generator says of every event while it is measured would cost it time.
     let level = match command {
-        Command::Serve(_) | Command::Peer(_) => LevelFilter::WARN,
+        Command::Serve(_) | Command::Subject(_) => LevelFilter::WARN,
         _ => LevelFilter::INFO,
     };
     // RUST_LOG says otherwise.
@@ -117,7 +117,7 @@ fn obey(command: Command, allocated: Allocated) -> Result<()> {
         }
         Command::Report { results, out } => report::write(&results, &out),
         Command::Serve(settings) => on_one_thread(runtime::serve(settings)),
-        Command::Peer(settings) => on_one_thread(peer::run(settings, allocated)),
+        Command::Subject(settings) => on_one_thread(subject::run(settings, allocated)),
     }
 }
 

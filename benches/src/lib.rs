@@ -1,20 +1,20 @@
 //! Benchmarks of the pod lifecycle event generator beside its rivals, on the same runtime.
 //!
 //! The harness ([`harness`]) starts two processes for each measurement: the runtime ([`runtime`]),
-//! which serves a table of answers encoded ahead, and one peer ([`peer`]). It tells both what to
+//! which serves a table of answers encoded ahead, and one subject ([`subject`]). It tells both what to
 //! do ([`protocol`]), and writes what they used and how long it took as lines of JSON
 //! ([`results`]), from which [`report`] makes `docs/benchmarks.md`.
 
-pub mod dice;
 pub mod harness;
 pub mod node;
 pub mod payload;
-pub mod peer;
 pub mod protocol;
+pub mod random;
 pub mod report;
 pub mod results;
 pub mod runtime;
 pub mod stats;
+pub mod subject;
 pub mod usage;
 pub mod wire;
 

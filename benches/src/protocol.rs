@@ -200,10 +200,10 @@ impl Counted {
     }
 }
 
-/// Orders to a peer.
+/// Orders to a subject.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "order")]
-pub enum PeerOrder {
+pub enum SubjectOrder {
     /// Waits until it knows what exists. Answered by `Synced`.
     Sync {
         /// What that is.
@@ -212,13 +212,13 @@ pub enum PeerOrder {
     /// Answered by `Used`.
     Use,
     /// So many full lists back to back, each with all that is done with it. Answered by `Spent`.
-    Audit {
+    Relist {
         /// How many.
         count: u32,
     },
     /// From now on latencies are recorded. Answered by `Used`.
     Record,
-    /// From now on it is counted what the peer does, and nothing else: recording takes its time,
+    /// From now on it is counted what the subject does, and nothing else: recording takes its time,
     /// too. Answered by `Used`.
     Count,
     /// What was recorded or counted since. Answered by `Recorded`.
@@ -227,7 +227,7 @@ pub enum PeerOrder {
     Await {
         /// What.
         truth: Vec<Truth>,
-        /// How many events that takes, for a peer that has no cache.
+        /// How many events that takes, for a subject that has no cache.
         events: u64,
         /// How long it may take, in ms.
         within: u64,
@@ -270,10 +270,10 @@ pub enum PeerOrder {
     },
 }
 
-/// What a peer says.
+/// What a subject says.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "answer")]
-pub enum PeerAnswer {
+pub enum SubjectAnswer {
     /// It runs.
     Ready,
     /// It knows what exists; or says after how long it gave up.
@@ -288,7 +288,7 @@ pub enum PeerAnswer {
         /// The bytes that it has allocated and not given back, where that is counted.
         held: Option<u64>,
     },
-    /// The audits are over.
+    /// The relists are over.
     Spent {
         /// What was used for them.
         usage: Usage,
@@ -335,7 +335,7 @@ pub struct Stale {
     pub halves: [Histogram; 2],
 }
 
-/// What a peer said of its health.
+/// What a subject said of its health.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watched {
     /// When it first said that something was wrong.
@@ -353,7 +353,7 @@ pub type Histogram = Vec<(u64, u64)>;
 /// anything for a while.
 pub const ENDS_TAKEN: &str = "ends_taken";
 
-/// What a peer records.
+/// What a subject records.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Recorded {
     /// From the change in the runtime until the cache showed it.

@@ -53,7 +53,7 @@ pub struct Sample {
     /// Of what.
     #[serde(flatten)]
     pub point: Point,
-    /// Which repetition: peers of the same one were measured one after the other.
+    /// Which repetition: subjects of the same one were measured one after the other.
     pub rep: u32,
     /// When it began.
     pub at: String,

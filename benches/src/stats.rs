@@ -1,7 +1,7 @@
 //! Medians, and how sure one can be of a ratio.
 
-use crate::dice::Dice;
 use crate::protocol::Histogram;
+use crate::random::Random;
 
 /// How often the pairs are drawn again.
 const DRAWS: usize = 4000;
@@ -36,11 +36,11 @@ pub struct Estimate {
 #[must_use]
 pub fn estimate(values: &[f64]) -> Option<Estimate> {
     let median_of_all = median(values)?;
-    let mut dice = Dice::new(0xb007);
+    let mut random = Random::new(0xb007);
     let mut medians: Vec<f64> = (0..DRAWS)
         .filter_map(|_| {
             let drawn: Vec<f64> = (0..values.len())
-                .filter_map(|_| values.get(dice.below(values.len())))
+                .filter_map(|_| values.get(random.below(values.len())))
                 .copied()
                 .collect();
             median(&drawn)

@@ -7,7 +7,7 @@ use pleg_cri::v1;
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, string};
 
-use crate::dice::Dice;
+use crate::random::Random;
 
 type Map = BTreeMap<String, String>;
 
@@ -20,12 +20,12 @@ pub trait Mapped: Message + Default + Sized {
     fn take(&mut self) -> ([Map; 2], Self);
 
     /// Its bytes, its maps in any order.
-    fn shuffled(mut self, dice: &mut Dice, out: &mut BytesMut) {
+    fn shuffled(mut self, random: &mut Random, out: &mut BytesMut) {
         let (maps, tail) = self.take();
         append(&self, out);
         for (number, map) in Self::MAPS.into_iter().zip(maps) {
             let mut entries: Vec<_> = map.into_iter().collect();
-            dice.shuffle(&mut entries);
+            random.shuffle(&mut entries);
             for (key, value) in entries {
                 let inner = string::encoded_len(1, &key) + string::encoded_len(2, &value);
                 encode_key(number, WireType::LengthDelimited, out);
@@ -109,11 +109,11 @@ mod tests {
             labels,
             ..Default::default()
         };
-        let mut dice = Dice::new(1);
+        let mut random = Random::new(1);
         let bytes: Vec<_> = (0..2)
             .map(|_| {
                 let mut out = BytesMut::new();
-                row.clone().shuffled(&mut dice, &mut out);
+                row.clone().shuffled(&mut random, &mut out);
                 assert_eq!(v1::Container::decode(&out[..]).unwrap(), row);
                 out
             })

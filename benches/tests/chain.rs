@@ -1,11 +1,11 @@
-//! The whole chain once, small: runtime, peers, results, page.
+//! A small measurement from end to end: runtime, subjects, results, page.
 
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use pleg_benches::peer::Kind;
 use pleg_benches::results::Results;
+use pleg_benches::subject::Kind;
 
 fn bench(args: &[&str]) -> Result<()> {
     let status = Command::new(env!("CARGO_BIN_EXE_bench"))
@@ -25,12 +25,12 @@ fn measure(only: &str, out: &Path) -> Result<Results> {
 }
 
 #[test]
-fn one_hung_pod_holds_up_those_who_inspect_one_after_the_other() -> Result<()> {
+fn hung_pod_delays_serial_inspections() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let results = measure("HungPod", &directory.path().join("results.jsonl"))?;
-    let of = |peer| {
-        let found = results.samples.iter().find(|s| s.point.peer == peer);
-        found.with_context(|| format!("no {peer:?}: {results:?}"))
+    let of = |subject| {
+        let found = results.samples.iter().find(|s| s.point.subject == subject);
+        found.with_context(|| format!("no {subject:?}: {results:?}"))
     };
     let (generic, ours) = (of(Kind::Generic)?, of(Kind::Ours)?);
     assert!(generic.get("unseen") > Some(0.0), "{generic:?}");
@@ -44,11 +44,11 @@ fn one_hung_pod_holds_up_those_who_inspect_one_after_the_other() -> Result<()> {
 }
 
 #[test]
-fn a_storm_is_measured_once_and_becomes_a_page() -> Result<()> {
+fn storm_is_measured_once_and_reported() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let out = directory.path().join("results.jsonl");
     let results = measure("Storm", &out)?;
-    assert_eq!(results.samples.len(), 6, "three peers, twice");
+    assert_eq!(results.samples.len(), 6, "three subjects, twice");
     for sample in &results.samples {
         let get = |name: &str| {
             sample
@@ -57,14 +57,14 @@ fn a_storm_is_measured_once_and_becomes_a_page() -> Result<()> {
         };
         assert_eq!(get("events"), 2000.0);
         assert!(get("consistent") > 0.0);
-        // The generic one inspects each pod, by two calls. With events there are audits, and
-        // inspections of what an audit shows before its event is taken.
-        let calls = match sample.point.peer {
+        // The generic one inspects each pod, by two calls. With events there are relists, and
+        // inspections of what a relist shows before its event is taken.
+        let calls = match sample.point.subject {
             Kind::Generic => 2000.0..3000.0,
             _ => 0.0..1000.0,
         };
         assert!(calls.contains(&get("calls_unary")), "{sample:?}");
-        if sample.point.peer != Kind::Drain {
+        if sample.point.subject != Kind::Drain {
             assert_eq!((get("lost"), get("ghosts")), (0.0, 0.0), "{sample:?}");
         }
     }
@@ -76,10 +76,27 @@ fn a_storm_is_measured_once_and_becomes_a_page() -> Result<()> {
     let page = directory.path().join("page.md");
     bench(&["report", text(&out)?, "--out", text(&page)?])?;
     let page = std::fs::read_to_string(page)?;
-    assert!(page.contains("| T7 | 1,000 pods die at once"), "{page}");
-    assert!(page.contains("](page/storm.svg)"), "{page}");
-    let storm = directory.path().join("page/storm.svg");
-    let picture = std::fs::read_to_string(storm)?;
-    assert!(picture.contains("P8 ours"), "{picture}");
+    assert!(page.contains("### 1,000 pods die at once"), "{page}");
+    Ok(())
+}
+
+#[test]
+fn committed_results_give_tables_and_charts() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let out = directory.path().join("page.md");
+    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("results");
+    let files = std::fs::read_dir(results)?.map(|file| Ok(file?.path()));
+    let files: Vec<_> = files.collect::<Result<_>>()?;
+    pleg_benches::report::write(&files, &out)?;
+    let page = std::fs::read_to_string(&out)?;
+    let placeholder = page.lines().find(|line| line.starts_with('{'));
+    assert_eq!(placeholder, None);
+    for title in ["### An idle hour", "### Faults", "## On real containerd"] {
+        assert!(page.contains(title), "{title}");
+    }
+    for chart in ["relist.svg", "latency.svg"] {
+        let chart = std::fs::read_to_string(directory.path().join("page").join(chart))?;
+        assert!(chart.contains(">pleg</text>"), "{chart}");
+    }
     Ok(())
 }

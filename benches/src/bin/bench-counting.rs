@@ -1,4 +1,4 @@
-//! `bench` with an allocator that counts. A peer runs in it where allocations are measured, and
+//! `bench` with an allocator that counts. A subject runs in it where allocations are measured, and
 //! only there: counting costs time.
 
 use std::alloc::System;

@@ -6,17 +6,17 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use pleg_runtime::clock::wall;
 
-use super::lab::{Cut, How, Lab, Pair, Played};
+use super::run::{Cut, How, Pair, Played, Run};
 use super::{Point, Workload, trouble};
-use crate::dice::Dice;
 use crate::node::Work;
-use crate::peer::Kind;
 use crate::protocol::{Counted, Faults, Histogram, Recorded, Stale};
+use crate::random::Random;
 use crate::results::{PARTS, Sample, load, now};
 use crate::stats::quantile;
+use crate::subject::Kind;
 use crate::usage::Usage;
 
-/// How long a peer may take to show what has happened. Upstream's evented design takes up to 300 s
+/// How long a subject may take to show what has happened. Upstream's evented design takes up to 300 s
 /// for what it was not told; that it takes longer than this is said, not waited for.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -34,18 +34,18 @@ const SETTLING: f64 = 66.0;
 ///
 /// # Errors
 /// If a process ends, or says nothing for too long.
-pub(super) fn measure(lab: &Lab, point: &Point, rep: u32) -> Result<Sample> {
+pub(super) fn measure(run: &Run, point: &Point, rep: u32) -> Result<Sample> {
     let mut sample = begun(point, rep);
     let figures = match point.workload {
-        Workload::Audits { audits } => self::audits(lab, point, audits)?,
+        Workload::Relists { relists } => self::relists(run, point, relists)?,
         Workload::Idle { .. } => {
-            return idle(lab, std::slice::from_ref(point), rep)?
+            return idle(run, std::slice::from_ref(point), rep)?
                 .pop()
                 .context("nothing");
         }
         Workload::Restarts { rate, seconds } => {
             let count = (rate * seconds / 4).max(1);
-            churn(lab, point, Work::Restarts { count }, f64::from(rate))?
+            churn(run, point, Work::Restarts { count }, f64::from(rate))?
         }
         Workload::Lifecycles {
             per_ten_seconds,
@@ -55,23 +55,23 @@ pub(super) fn measure(lab: &Lab, point: &Point, rep: u32) -> Result<Sample> {
             // Four events for each container and four for the sandbox.
             let events = f64::from(4 + 4 * point.containers);
             let rate = f64::from(per_ten_seconds) / 10.0 * events;
-            churn(lab, point, Work::Lifecycles { count }, rate)?
+            churn(run, point, Work::Lifecycles { count }, rate)?
         }
         Workload::Storm | Workload::Dropping => {
             let pods = point.pods;
-            burst(lab, point, Work::Deaths { pods }, rep)?
+            burst(run, point, Work::Deaths { pods }, rep)?
         }
         Workload::Flood { events } => {
             let count = events / 4;
-            burst(lab, point, Work::Restarts { count }, rep)?
+            burst(run, point, Work::Restarts { count }, rep)?
         }
         Workload::Cut { down_ms } => {
             let reset = false;
-            cut(lab, point, Cut { down_ms, reset }, rep)?
+            cut(run, point, Cut { down_ms, reset }, rep)?
         }
         Workload::Reset => {
             let (down_ms, reset) = (0, true);
-            cut(lab, point, Cut { down_ms, reset }, rep)?
+            cut(run, point, Cut { down_ms, reset }, rep)?
         }
         Workload::Lossy { per_million } => {
             let faults = Faults {
@@ -79,7 +79,7 @@ pub(super) fn measure(lab: &Lab, point: &Point, rep: u32) -> Result<Sample> {
                 doubled: per_million,
                 ..Faults::default()
             };
-            ill_told(lab, point, faults)?
+            ill_told(run, point, faults)?
         }
         Workload::Late { per_million, by_ms } => {
             let faults = Faults {
@@ -87,20 +87,20 @@ pub(super) fn measure(lab: &Lab, point: &Point, rep: u32) -> Result<Sample> {
                 late_ms: by_ms,
                 ..Faults::default()
             };
-            ill_told(lab, point, faults)?
+            ill_told(run, point, faults)?
         }
-        Workload::Memory => memory(lab, point)?,
-        Workload::Stalled { rate, seconds } => trouble::stalled(lab, point, rate, seconds)?,
-        Workload::Reads => reads(lab, point)?,
-        Workload::HungPod { seconds } => trouble::hung_pod(lab, point, seconds)?,
+        Workload::Memory => memory(run, point)?,
+        Workload::Stalled { rate, seconds } => trouble::stalled(run, point, rate, seconds)?,
+        Workload::Reads => reads(run, point)?,
+        Workload::HungPod { seconds } => trouble::hung_pod(run, point, seconds)?,
         Workload::SlowList { list_ms, seconds } => {
-            trouble::slow_list(lab, point, list_ms, seconds)?
+            trouble::slow_list(run, point, list_ms, seconds)?
         }
-        Workload::Stall { settled } => trouble::stall(lab, point, settled, rep)?,
-        Workload::Frozen { settled } => trouble::frozen(lab, point, settled, false, rep)?,
-        Workload::Probed { settled } => trouble::frozen(lab, point, settled, true, rep)?,
-        Workload::Flapping { seconds } => trouble::flapping(lab, point, seconds)?,
-        Workload::Bloat { audits, .. } => self::audits(lab, point, audits)?,
+        Workload::Stall { settled } => trouble::stall(run, point, settled, rep)?,
+        Workload::Frozen { settled } => trouble::frozen(run, point, settled, false, rep)?,
+        Workload::Probed { settled } => trouble::frozen(run, point, settled, true, rep)?,
+        Workload::Flapping { seconds } => trouble::flapping(run, point, seconds)?,
+        Workload::Bloat { relists, .. } => self::relists(run, point, relists)?,
     };
     sample.metrics = figures.metrics;
     sample.curves = figures.curves;
@@ -209,9 +209,9 @@ fn each(values: &[u64]) -> Histogram {
     sorted.into_iter().map(|v| (v, 1)).collect()
 }
 
-fn audits(lab: &Lab, point: &Point, count: u32) -> Result<Figures> {
-    let by_hand = matches!(point.peer, Kind::Generic | Kind::GenericPlain);
-    let mut pair = lab.start(
+fn relists(run: &Run, point: &Point, count: u32) -> Result<Figures> {
+    let by_hand = matches!(point.subject, Kind::Generic | Kind::GenericPlain);
+    let mut pair = run.start(
         point,
         &How {
             by_hand,
@@ -219,35 +219,35 @@ fn audits(lab: &Lab, point: &Point, count: u32) -> Result<Figures> {
         },
     )?;
     let before = pair.counted()?;
-    let spent = pair.audit(count)?;
+    let spent = pair.relist(count)?;
     let counted = pair.counted()?.since(&before);
     let mut figures = Figures::default();
-    // Whoever lists by itself has done some of its own meanwhile: two calls make an audit, and
+    // Whoever lists by itself has done some of its own meanwhile: two calls make a relist, and
     // one was made before those that count.
-    let audits = match counted.lists() {
+    let relists = match counted.lists() {
         0 => f64::from(count),
         lists => lists as f64 / 2.0,
     };
-    let made = f64::from(count) / f64::from(count + 1) * audits;
-    figures.put("audits", audits);
+    let made = f64::from(count) / f64::from(count + 1) * relists;
+    figures.put("relists", relists);
     figures.put("synced_in", pair.synced_in as f64);
-    if let (Kind::Decode, Some(bytes)) = (point.peer, spent.bytes) {
+    if let (Kind::Decode, Some(bytes)) = (point.subject, spent.bytes) {
         figures.put("wire_bytes", bytes as f64);
     }
-    figures.put("audit_cpu", spent.usage.cpu as f64 / made);
-    figures.put("audit_woken", spent.usage.woken as f64 / made);
-    figures.put("runtime_audit_cpu", counted.usage.cpu as f64 / audits);
-    figures.spread("audit", &each(&spent.took));
-    figures.put("peer_peak_kib", spent.usage.peak_kib as f64);
+    figures.put("relist_cpu", spent.usage.cpu as f64 / made);
+    figures.put("relist_woken", spent.usage.woken as f64 / made);
+    figures.put("runtime_relist_cpu", counted.usage.cpu as f64 / relists);
+    figures.spread("relist", &each(&spent.took));
+    figures.put("subject_peak_kib", spent.usage.peak_kib as f64);
     figures.asked(&counted);
     Ok(figures)
 }
 
 /// All of them at once: each with a runtime of its own, on a machine that does nothing else.
-pub(super) fn idle(lab: &Lab, points: &[Point], rep: u32) -> Result<Vec<Sample>> {
+pub(super) fn idle(run: &Run, points: &[Point], rep: u32) -> Result<Vec<Sample>> {
     let mut running = Vec::new();
     for point in points {
-        running.push((begun(point, rep), lab.start(point, &How::default())?));
+        running.push((begun(point, rep), run.start(point, &How::default())?));
     }
     let each_for = |running: &mut Vec<(Sample, Pair)>, seconds: f64| -> Result<Vec<Counted>> {
         for (_, pair) in running.iter_mut() {
@@ -274,7 +274,7 @@ pub(super) fn idle(lab: &Lab, points: &[Point], rep: u32) -> Result<Vec<Sample>>
         let usage = pair.used()?.0.since(&before);
         let mut figures = Figures::default();
         figures.put("seconds", seconds);
-        figures.used("peer", &usage);
+        figures.used("subject", &usage);
         figures.used("runtime", &counted.usage);
         figures.asked(&counted);
         sample.metrics = figures.metrics;
@@ -283,15 +283,15 @@ pub(super) fn idle(lab: &Lab, points: &[Point], rep: u32) -> Result<Vec<Sample>>
     Ok(samples)
 }
 
-/// Where in the second of those who list once a second something falls: anywhere, and for all peers
+/// Where in the second of those who list once a second something falls: anywhere, and for all subjects
 /// of one repetition in the same place.
-pub(super) fn phase(lab: &Lab, rep: u32) -> Duration {
-    let mut dice = Dice::new(lab.seed ^ u64::from(rep));
-    Duration::from_micros(dice.below(1_000_000) as u64)
+pub(super) fn phase(run: &Run, rep: u32) -> Duration {
+    let mut random = Random::new(run.seed ^ u64::from(rep));
+    Duration::from_micros(random.below(1_000_000) as u64)
 }
 
-fn churn(lab: &Lab, point: &Point, work: Work, rate: f64) -> Result<Figures> {
-    let mut pair = lab.start(
+fn churn(run: &Run, point: &Point, work: Work, rate: f64) -> Result<Figures> {
+    let mut pair = run.start(
         point,
         &How {
             stamp: true,
@@ -306,25 +306,25 @@ fn churn(lab: &Lab, point: &Point, work: Work, rate: f64) -> Result<Figures> {
     let usage = pair.used()?.0.since(&used);
     let counted = pair.counted()?.since(&before);
     let mut figures = Figures::default();
-    if point.peer.shows() && played.told <= HISTORY {
+    if point.subject.shows() && played.told <= HISTORY {
         figures.stale(&pair.stale(|_| true)?, &played);
     }
     let recorded = pair.recorded()?;
     figures.played(&played);
-    figures.used("peer", &usage);
+    figures.used("subject", &usage);
     figures.used("runtime", &counted.usage);
     figures.asked(&counted);
     figures.counted(&recorded);
     figures.spread("latency", &recorded.end_to_end);
     figures.spread("in_process", &recorded.in_process);
-    compare(&mut pair, point.peer, &mut figures)?;
+    compare(&mut pair, point.subject, &mut figures)?;
     Ok(figures)
 }
 
-fn burst(lab: &Lab, point: &Point, work: Work, rep: u32) -> Result<Figures> {
-    let mut pair = lab.start(point, &How::default())?;
+fn burst(run: &Run, point: &Point, work: Work, rep: u32) -> Result<Figures> {
+    let mut pair = run.start(point, &How::default())?;
     let (events, truth) = pair.plan(work)?;
-    pair.window(phase(lab, rep).as_secs_f64())?;
+    pair.window(phase(run, rep).as_secs_f64())?;
     pair.count()?;
     let before = pair.counted()?;
     let patience = PATIENCE + Duration::from_millis(point.latency * u64::from(point.pods) * 4);
@@ -334,7 +334,7 @@ fn burst(lab: &Lab, point: &Point, work: Work, rep: u32) -> Result<Figures> {
     let counted = pair.counted()?.since(&before);
     let mut figures = Figures::default();
     figures.played(&played);
-    figures.used("peer", &reached.usage.since(&used));
+    figures.used("subject", &reached.usage.since(&used));
     figures.used("runtime", &counted.usage);
     figures.asked(&counted);
     match reached.at {
@@ -345,25 +345,25 @@ fn burst(lab: &Lab, point: &Point, work: Work, rep: u32) -> Result<Figures> {
         None => figures.put("gave_up", patience.as_nanos() as f64),
     }
     figures.counted(&pair.recorded()?);
-    compare(&mut pair, point.peer, &mut figures)?;
+    compare(&mut pair, point.subject, &mut figures)?;
     Ok(figures)
 }
 
-fn cut(lab: &Lab, point: &Point, how: Cut, rep: u32) -> Result<Figures> {
+fn cut(run: &Run, point: &Point, how: Cut, rep: u32) -> Result<Figures> {
     let mut figures = Figures::default();
     let patience = PATIENCE + Duration::from_millis(how.down_ms.into());
     let soon = || {
         wall()
-            .after(Duration::from_millis(250) + phase(lab, rep))
+            .after(Duration::from_millis(250) + phase(run, rep))
             .as_nanos()
     };
-    let keeps_evidence = !matches!(point.peer, Kind::Evented | Kind::Hint);
+    let keeps_evidence = !matches!(point.subject, Kind::Evented | Kind::Hint);
     let evened = |pair: &mut Pair| {
         // As on a node that has been well for a while.
         pair.window(1.5)
     };
     if keeps_evidence {
-        let mut pair = lab.start(point, &How::default())?;
+        let mut pair = run.start(point, &How::default())?;
         evened(&mut pair)?;
         // Nothing happens meanwhile: only evidence is waited for.
         let uids = pair.truth()?.into_iter().map(|t| t.uid).collect();
@@ -376,13 +376,13 @@ fn cut(lab: &Lab, point: &Point, how: Cut, rep: u32) -> Result<Figures> {
             figures.put("verified", (verified - at) as f64);
             figures.put("verified_after_return", (verified - listening) as f64);
         }
-        if point.peer.subscribes() {
+        if point.subject.subscribes() {
             let subscribed = pair.subscribed_since(at)?;
             figures.put("evented_again", (subscribed - listening) as f64);
         }
     }
     // Something happens before anybody is back.
-    let mut pair = lab.start(point, &How::default())?;
+    let mut pair = run.start(point, &How::default())?;
     evened(&mut pair)?;
     let (events, truth) = pair.plan(Work::Deaths { pods: 1 })?;
     let at = soon();
@@ -396,8 +396,8 @@ fn cut(lab: &Lab, point: &Point, how: Cut, rep: u32) -> Result<Figures> {
     Ok(figures)
 }
 
-fn ill_told(lab: &Lab, point: &Point, faults: Faults) -> Result<Figures> {
-    let mut pair = lab.start(point, &How::default())?;
+fn ill_told(run: &Run, point: &Point, faults: Faults) -> Result<Figures> {
+    let mut pair = run.start(point, &How::default())?;
     let (events, truth) = pair.plan(Work::Restarts { count: 500 })?;
     pair.record()?;
     let before = pair.counted()?;
@@ -415,11 +415,11 @@ fn ill_told(lab: &Lab, point: &Point, faults: Faults) -> Result<Figures> {
     }
     figures.stale(&pair.stale(|_| true)?, &played);
     figures.counted(&pair.recorded()?);
-    compare(&mut pair, point.peer, &mut figures)?;
+    compare(&mut pair, point.subject, &mut figures)?;
     Ok(figures)
 }
 
-fn memory(lab: &Lab, point: &Point) -> Result<Figures> {
+fn memory(run: &Run, point: &Point) -> Result<Figures> {
     let how = How {
         counting: true,
         ..How::default()
@@ -429,7 +429,7 @@ fn memory(lab: &Lab, point: &Point) -> Result<Figures> {
     // What a connection keeps for its busiest moment (h2, some 250 KB after the first inspections of
     // many pods) is no pod's: as many again are compared with so many.
     for pods in [point.pods, 2 * point.pods] {
-        let mut pair = lab.start(
+        let mut pair = run.start(
             &Point {
                 pods,
                 ..point.clone()
@@ -437,8 +437,8 @@ fn memory(lab: &Lab, point: &Point) -> Result<Figures> {
             &how,
         )?;
         held.extend(pair.used()?.1);
-        if point.peer != Kind::Owned && pods == point.pods {
-            let by = pair.audit(50)?;
+        if point.subject != Kind::Owned && pods == point.pods {
+            let by = pair.relist(50)?;
             let each = |of: Option<u64>| of.map_or(f64::NAN, |of| of as f64 / 50.0);
             figures.put("allocations", each(by.allocations));
             figures.put("allocated", each(by.bytes));
@@ -453,8 +453,8 @@ fn memory(lab: &Lab, point: &Point) -> Result<Figures> {
 }
 
 /// Reads of the cache by another thread, on a quiet node and on a busy one.
-fn reads(lab: &Lab, point: &Point) -> Result<Figures> {
-    let mut pair = lab.start(point, &How::default())?;
+fn reads(run: &Run, point: &Point) -> Result<Figures> {
+    let mut pair = run.start(point, &How::default())?;
     let mut figures = Figures::default();
     let quiet = pair.read(READING, None)?;
     pair.plan(Work::Restarts { count: 1000 })?;
@@ -465,8 +465,8 @@ fn reads(lab: &Lab, point: &Point) -> Result<Figures> {
 }
 
 /// How much of what the cache shows is wrong.
-pub(super) fn compare(pair: &mut Pair, peer: Kind, figures: &mut Figures) -> Result<()> {
-    if peer.shows() {
+pub(super) fn compare(pair: &mut Pair, subject: Kind, figures: &mut Figures) -> Result<()> {
+    if subject.shows() {
         let (lost, ghosts) = pair.compared()?;
         figures.put("lost", lost as f64);
         figures.put("ghosts", ghosts as f64);

@@ -1,9 +1,9 @@
 //! Starts what is measured, tells it what to do, and writes down what came of it.
 
 mod child;
-mod lab;
 mod measure;
 mod real;
+mod run;
 mod schedule;
 mod signals;
 mod trouble;
@@ -11,22 +11,22 @@ mod trouble;
 use serde::{Deserialize, Serialize};
 
 use crate::payload::Profile;
-use crate::peer::Kind;
+use crate::subject::Kind;
 
-pub use lab::Lab;
 pub use real::{RealSample, Settings as Real, real};
+pub use run::Run;
 pub use schedule::{Mode, run};
 
-/// What is done to a node and its peer.
+/// What is done to a node and its subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "workload")]
 pub enum Workload {
     /// W1: full lists back to back on a node where nothing happens.
-    Audits {
+    Relists {
         /// How many.
-        audits: u32,
+        relists: u32,
     },
-    /// W1: a node where nothing happens, as long as that. All peers of a repetition at once.
+    /// W1: a node where nothing happens, as long as that. All subjects of a repetition at once.
     Idle {
         /// For how long.
         seconds: u32,
@@ -75,9 +75,9 @@ pub enum Workload {
         /// How late at most, in ms.
         by_ms: u32,
     },
-    /// What is held for each pod more, and allocated for each audit.
+    /// What is held for each pod more, and allocated for each relist.
     Memory,
-    /// W8: restarts, while nobody takes what the peer announces.
+    /// W8: restarts, while nobody takes what the subject announces.
     Stalled {
         /// Events a second.
         rate: u32,
@@ -108,7 +108,7 @@ pub enum Workload {
         /// How long nothing has happened before.
         settled: u32,
     },
-    /// The same, of a peer that asks for a sign of life once a second.
+    /// The same, of a subject that asks for a sign of life once a second.
     Probed {
         /// How long nothing has happened before.
         settled: u32,
@@ -121,7 +121,7 @@ pub enum Workload {
     /// W7: full lists back to back, with containers that have ended long ago.
     Bloat {
         /// How many lists.
-        audits: u32,
+        relists: u32,
         /// How many containers.
         ended: u32,
     },
@@ -151,7 +151,7 @@ pub struct Point {
     #[serde(flatten)]
     pub workload: Workload,
     /// To whom.
-    pub peer: Kind,
+    pub subject: Kind,
     /// How many pods there are.
     pub pods: u32,
     /// How many containers each has.
@@ -168,14 +168,18 @@ impl std::fmt::Display for Point {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self {
             workload,
-            peer,
+            subject,
             pods,
             containers,
             profile,
             latency,
             ..
         } = self;
-        write!(f, "{} · {pods} pods × {containers}, {profile}", peer.name())?;
+        write!(
+            f,
+            "{} · {pods} pods × {containers}, {profile}",
+            subject.name()
+        )?;
         if *latency > 0 {
             write!(f, ", {latency} ms a call")?;
         }

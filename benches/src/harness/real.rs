@@ -1,9 +1,9 @@
-//! The peers on real containerds, with as many real pods as the machine bears: what they cost over
+//! The subjects on real containerds, with as many real pods as the machine bears: what they cost over
 //! idle minutes, the daemon's part included, and how soon they know over a churn.
 //!
-//! Each peer has a daemon and pods of its own, and they are all idle at the same time: whatever else
+//! Each subject has a daemon and pods of its own, and they are all idle at the same time: whatever else
 //! happens to the machine happens to all of them. The churn, which is work for it, is one daemon's
-//! after the other; the other daemons are idle meanwhile, with their peers. The versions of
+//! after the other; the other daemons are idle meanwhile, with their subjects. The versions of
 //! containerd follow one another.
 //!
 //! The CPU time of a daemon is that of its own process. Shims, runc and what runs in the pods are
@@ -32,9 +32,9 @@ use tokio::net::UnixStream;
 use super::child::Process;
 use super::signals::told_to_end;
 use crate::node::Truth;
-use crate::peer::Kind;
-use crate::protocol::{Histogram, PeerAnswer, PeerOrder, Recorded};
+use crate::protocol::{Histogram, Recorded, SubjectAnswer, SubjectOrder};
 use crate::results::{self, Line, Machine, Writer};
+use crate::subject::Kind;
 use crate::usage::Usage;
 
 /// How long a node is idle before it is watched: our lists come every minute then.
@@ -49,7 +49,7 @@ const LINGER: Duration = Duration::from_millis(1500);
 /// Until whoever asks once a second has seen the last of a churn.
 const AFTERMATH: Duration = Duration::from_secs(2);
 
-/// What is done to each peer.
+/// What is done to each subject.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Settings {
     /// How many pods there are on each daemon.
@@ -68,19 +68,19 @@ pub struct Settings {
     /// Only this containerd: 1.7 or 2.
     #[arg(long)]
     pub version: Option<String>,
-    /// Only these peers; each has a daemon and pods of its own. With `drain` it shows what a daemon
+    /// Only these subjects; each has a daemon and pods of its own. With `drain` it shows what a daemon
     /// does of its own accord.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Kind::Generic, Kind::Hint, Kind::Ours])]
-    pub peers: Vec<Kind>,
+    pub subjects: Vec<Kind>,
 }
 
-/// What a peer has cost on a real runtime.
+/// What a subject has cost on a real runtime.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RealSample {
     /// Which containerd, as it says itself.
     pub daemon: String,
-    /// Which peer.
-    pub peer: Kind,
+    /// Which subject.
+    pub subject: Kind,
     /// `idle` or `churn`.
     pub phase: String,
     /// How many pods there were on its daemon, beside those of the churn.
@@ -93,7 +93,7 @@ pub struct RealSample {
     pub at: String,
     /// The load average of one minute before it.
     pub load: f64,
-    /// The peer's CPU time in ns.
+    /// The subject's CPU time in ns.
     pub cpu: i64,
     /// How often it was woken.
     pub woken: i64,
@@ -109,7 +109,7 @@ pub struct RealSample {
 /// Measures on real daemons and adds what came of it to the file.
 ///
 /// # Errors
-/// If a daemon does not start here, a peer fails, or a signal ends it.
+/// If a daemon does not start here, a subject fails, or a signal ends it.
 pub fn real(settings: &Settings, seed: u64, out: &Path) -> Result<()> {
     let mut writer = Writer::open(out)?;
     writer.write(&Line::Machine(Machine::here(seed, "real")))?;
@@ -138,13 +138,13 @@ async fn on_all(settings: &Settings, writer: &mut Writer) -> Result<()> {
 
 async fn on_version(settings: &Settings, version: Version, writer: &mut Writer) -> Result<()> {
     let mut nodes = Vec::new();
-    for &peer in &settings.peers {
-        let node = Box::pin(Node::up(version, peer, settings.pods)).await?;
+    for &subject in &settings.subjects {
+        let node = Box::pin(Node::up(version, subject, settings.pods)).await?;
         tracing::info!(
             "{} pods on {} for {}",
             settings.pods,
             node.name,
-            peer.name()
+            subject.name()
         );
         nodes.push(node);
     }
@@ -166,11 +166,11 @@ async fn on_version(settings: &Settings, version: Version, writer: &mut Writer) 
             benches.reverse();
         }
         for bench in &mut benches {
-            tracing::info!("churn for {}", bench.node.peer.name());
+            tracing::info!("churn for {}", bench.node.subject.name());
             bench.begin("churn")?;
             let kubelet = &bench.node.kubelet;
             Box::pin(lives::churn(kubelet, settings.churned, AT_ONCE, LINGER)).await?;
-            // To ask whether it has seen everything would cost the peer time.
+            // To ask whether it has seen everything would cost the subject time.
             let_pass(AFTERMATH).await;
             writer.write(&Line::Real(bench.end()?))?;
         }
@@ -183,7 +183,7 @@ async fn let_pass(time: Duration) {
     clock.sleep_until(clock.now().after(time)).await;
 }
 
-/// A daemon with its pods, for one peer.
+/// A daemon with its pods, for one subject.
 struct Node {
     kubelet: Kubelet,
     daemon: Daemon,
@@ -191,13 +191,13 @@ struct Node {
     pid: Pid,
     /// What it says that it is.
     name: String,
-    peer: Kind,
+    subject: Kind,
     /// What stands there all the time.
     standing: Vec<Truth>,
 }
 
 impl Node {
-    async fn up(version: Version, peer: Kind, pods: u32) -> Result<Self> {
+    async fn up(version: Version, subject: Kind, pods: u32) -> Result<Self> {
         let Some(daemon) = Daemon::up(version)? else {
             bail!("no containerd can be started here");
         };
@@ -213,7 +213,7 @@ impl Node {
             name: format!("{} {}", version.name, version.version),
             kubelet,
             daemon,
-            peer,
+            subject,
             standing,
         })
     }
@@ -239,16 +239,16 @@ async fn server_of(daemon: &Daemon) -> Result<Pid> {
     Ok(Pid::from_raw(pid))
 }
 
-/// What a peer and a daemon had used when something began.
+/// What a subject and a daemon had used when something began.
 struct Before {
     at: pleg_core::Instant,
-    peer: Usage,
+    subject: Usage,
     daemon: i64,
 }
 
-/// A peer on its node.
+/// A subject on its node.
 struct Bench<'a> {
-    process: Process<PeerOrder, PeerAnswer>,
+    process: Process<SubjectOrder, SubjectAnswer>,
     node: &'a Node,
     clock: Clock,
     before: Option<Before>,
@@ -256,12 +256,12 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    /// A peer that knows what exists, and has heard of a pod's life.
+    /// A subject that knows what exists, and has heard of a pod's life.
     async fn start(node: &'a Node, rep: u32) -> Result<Self> {
-        let name = node.peer.to_possible_value();
-        let name = name.context("a peer without a name")?;
+        let name = node.subject.to_possible_value();
+        let name = name.context("a subject without a name")?;
         let socket = node.daemon.endpoint.path().display().to_string();
-        let args = ["peer", name.get_name(), "--socket", &socket].map(str::to_owned);
+        let args = ["subject", name.get_name(), "--socket", &socket].map(str::to_owned);
         let mut bench = Self {
             process: Process::start(&std::env::current_exe()?, &args)?,
             node,
@@ -269,7 +269,7 @@ impl<'a> Bench<'a> {
             before: None,
             sample: RealSample {
                 daemon: node.name.clone(),
-                peer: node.peer,
+                subject: node.subject,
                 phase: String::new(),
                 pods: u32::try_from(node.standing.len())?,
                 seconds: 0.0,
@@ -293,14 +293,14 @@ impl<'a> Bench<'a> {
     /// Waits until it shows the pods that stand there.
     fn sync(&mut self) -> Result<()> {
         let truth = self.node.standing.clone();
-        self.process.tell(&PeerOrder::Sync { truth })?;
-        let PeerAnswer::Synced { synced } = self.process.hear(Duration::from_secs(450))? else {
+        self.process.tell(&SubjectOrder::Sync { truth })?;
+        let SubjectAnswer::Synced { synced } = self.process.hear(Duration::from_secs(450))? else {
             bail!("an answer to another order")
         };
         ensure!(
             synced,
             "{} does not come to know what exists",
-            self.node.peer.name()
+            self.node.subject.name()
         );
         Ok(())
     }
@@ -309,11 +309,11 @@ impl<'a> Bench<'a> {
         phase.clone_into(&mut self.sample.phase);
         self.sample.at = results::now();
         self.sample.load = results::load();
-        let PeerAnswer::Used { usage, .. } = self.process.ask(&PeerOrder::Record)? else {
+        let SubjectAnswer::Used { usage, .. } = self.process.ask(&SubjectOrder::Record)? else {
             bail!("an answer to another order")
         };
         self.before = Some(Before {
-            peer: usage,
+            subject: usage,
             daemon: cpu_of(self.node.pid)?,
             at: self.clock.now(),
         });
@@ -322,17 +322,17 @@ impl<'a> Bench<'a> {
 
     fn end(&mut self) -> Result<RealSample> {
         let before = self.before.take().context("it was not begun")?;
-        let PeerAnswer::Used { usage, .. } = self.process.ask(&PeerOrder::Use)? else {
+        let SubjectAnswer::Used { usage, .. } = self.process.ask(&SubjectOrder::Use)? else {
             bail!("an answer to another order")
         };
         let seconds = self.clock.now().since(before.at).as_secs_f64();
         let daemon_cpu = cpu_of(self.node.pid)? - before.daemon;
-        let PeerAnswer::Recorded(Recorded { end_to_end, .. }) =
-            self.process.ask(&PeerOrder::Recorded)?
+        let SubjectAnswer::Recorded(Recorded { end_to_end, .. }) =
+            self.process.ask(&SubjectOrder::Recorded)?
         else {
             bail!("an answer to another order")
         };
-        let used = usage.since(&before.peer);
+        let used = usage.since(&before.subject);
         Ok(RealSample {
             seconds,
             cpu: used.cpu,

@@ -9,10 +9,10 @@ use pleg_runtime::clock::Clock;
 
 use super::measure::{idle, measure};
 use super::signals::{listen, may_go_on};
-use super::{Lab, Point, Workload};
+use super::{Point, Run, Workload};
 use crate::payload::Profile;
-use crate::peer::Kind;
 use crate::results::{Line, Machine, Results, Writer};
+use crate::subject::Kind;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -31,11 +31,11 @@ struct Group {
     points: Vec<Point>,
 }
 
-/// A group of one point for each peer.
-fn group(reps: u32, workload: Workload, pods: u32, peers: &[Kind]) -> Group {
-    let point = |&peer| Point {
+/// A group of one point for each subject.
+fn group(reps: u32, workload: Workload, pods: u32, subjects: &[Kind]) -> Group {
+    let point = |&subject| Point {
         workload,
-        peer,
+        subject,
         pods,
         containers: 1,
         profile: Profile::Typical,
@@ -44,15 +44,15 @@ fn group(reps: u32, workload: Workload, pods: u32, peers: &[Kind]) -> Group {
     };
     Group {
         reps,
-        points: peers.iter().map(point).collect(),
+        points: subjects.iter().map(point).collect(),
     }
 }
 
 impl Group {
-    /// These peers, too, on nodes of so many pods.
-    fn and(mut self, pods: u32, peers: &[Kind]) -> Self {
+    /// These subjects, too, on nodes of so many pods.
+    fn and(mut self, pods: u32, subjects: &[Kind]) -> Self {
         let mut others = self.points.clone();
-        others.retain(|point| peers.contains(&point.peer));
+        others.retain(|point| subjects.contains(&point.subject));
         others.iter_mut().for_each(|point| point.pods = pods);
         self.points.extend(others);
         self
@@ -74,9 +74,9 @@ const GENERATORS: [Kind; 5] = [
 
 fn quick() -> Vec<Group> {
     use Kind::{Decode, Drain, Evented, Generic, Ours};
-    use Workload::{Audits, Cut, Flood, Frozen, HungPod, Memory, Reads, Restarts, Storm};
+    use Workload::{Cut, Flood, Frozen, HungPod, Memory, Reads, Relists, Restarts, Storm};
     vec![
-        group(2, Audits { audits: 50 }, 1000, &[Decode, Generic, Ours]),
+        group(2, Relists { relists: 50 }, 1000, &[Decode, Generic, Ours]),
         group(
             2,
             Restarts {
@@ -130,19 +130,19 @@ const LATE: Workload = Workload::Late {
 fn run_half_an_hour() -> Vec<Group> {
     use Kind::{BestGeneric, Decode, Drain, Evented, Generic, Hint, Ours, Owned};
     use Workload::{
-        Audits, Bloat, Cut, Dropping, Flapping, Flood, Frozen, HungPod, Idle, Memory, Probed,
-        Reads, Reset, SlowList, Stall, Storm,
+        Bloat, Cut, Dropping, Flapping, Flood, Frozen, HungPod, Idle, Memory, Probed, Reads,
+        Relists, Reset, SlowList, Stall, Storm,
     };
     const BLOAT: Workload = Bloat {
-        audits: 20,
+        relists: 20,
         ended: 18_500,
     };
     const SLOW: Workload = SlowList {
         list_ms: 5000,
         seconds: 4,
     };
-    const MANY: Workload = Audits { audits: 200 };
-    const FEW: Workload = Audits { audits: 20 };
+    const MANY: Workload = Relists { relists: 200 };
+    const FEW: Workload = Relists { relists: 20 };
     let large = |p: &mut Point| {
         p.containers = 2;
         p.page = Some(5000);
@@ -192,7 +192,7 @@ fn run_half_an_hour() -> Vec<Group> {
 fn full() -> Vec<Group> {
     use Kind::{Decode, Drain, Evented, Generic, GenericPlain, Hint, Ours};
     use Workload::{
-        Audits, Cut, Dropping, Flood, Idle, Lifecycles, Lossy, Memory, Reads, Reset, Restarts,
+        Cut, Dropping, Flood, Idle, Lifecycles, Lossy, Memory, Reads, Relists, Reset, Restarts,
         Storm,
     };
     let mut groups = Vec::new();
@@ -206,15 +206,15 @@ fn full() -> Vec<Group> {
                     p.page = (pods * containers > 10_000 || pods > 2000).then_some(rows);
                 };
                 groups.push(
-                    group(10, Audits { audits: 200 }, pods, &[Decode, Generic, Ours]).with(set),
+                    group(10, Relists { relists: 200 }, pods, &[Decode, Generic, Ours]).with(set),
                 );
             }
         }
     }
     for pods in [110, 1000] {
         for rate in [100, 1000, 10_000] {
-            let peers = [Drain, Generic, GenericPlain, Evented, Hint, Ours];
-            groups.push(group(10, Restarts { rate, seconds: 20 }, pods, &peers));
+            let subjects = [Drain, Generic, GenericPlain, Evented, Hint, Ours];
+            groups.push(group(10, Restarts { rate, seconds: 20 }, pods, &subjects));
         }
         for per_ten_seconds in [1, 10, 160] {
             groups.push(group(
@@ -265,22 +265,22 @@ fn full() -> Vec<Group> {
 fn full_trouble() -> Vec<Group> {
     use Kind::{Evented, Generic, Hint, Ours};
     use Workload::{Bloat, Flapping, Frozen, HungPod, Probed, SlowList, Stall};
-    const PEERS: [Kind; 4] = [Generic, Evented, Hint, Ours];
+    const SUBJECTS: [Kind; 4] = [Generic, Evented, Hint, Ours];
     let slow = SlowList {
         list_ms: 5000,
         seconds: 60,
     };
     let bloat = Bloat {
-        audits: 200,
+        relists: 200,
         ended: 18_500,
     };
     vec![
-        group(3, HungPod { seconds: 200 }, 1000, &PEERS),
-        group(3, slow, 1000, &PEERS),
-        group(5, Stall { settled: 130 }, 1000, &PEERS),
-        group(5, Frozen { settled: 130 }, 1000, &PEERS),
+        group(3, HungPod { seconds: 200 }, 1000, &SUBJECTS),
+        group(3, slow, 1000, &SUBJECTS),
+        group(5, Stall { settled: 130 }, 1000, &SUBJECTS),
+        group(5, Frozen { settled: 130 }, 1000, &SUBJECTS),
         group(5, Probed { settled: 130 }, 1000, &[Ours]),
-        group(5, Flapping { seconds: 6 }, 1000, &PEERS),
+        group(5, Flapping { seconds: 6 }, 1000, &SUBJECTS),
         group(10, bloat, 1000, &[Generic, Ours]).with(|p| p.page = Some(5000)),
     ]
 }
@@ -306,7 +306,7 @@ pub fn run(mode: Mode, only: Option<&str>, seed: u64, out: &Path) -> Result<()> 
     writer.write(&Line::Machine(Machine::here(seed, name)))?;
     listen()?;
     let directory = Directory::new()?;
-    let lab = Lab::new(&directory.0, seed)?;
+    let run = Run::new(&directory.0, seed)?;
     let clock = Clock::start();
     let began = clock.now();
     for group in groups {
@@ -327,14 +327,14 @@ pub fn run(mode: Mode, only: Option<&str>, seed: u64, out: &Path) -> Result<()> 
             }) = points.first()
             {
                 points.iter().for_each(said);
-                for sample in idle(&lab, &points, rep)? {
+                for sample in idle(&run, &points, rep)? {
                     writer.write(&Line::Sample(sample))?;
                 }
                 continue;
             }
             for point in points {
                 said(&point);
-                match measure(&lab, &point, rep) {
+                match measure(&run, &point, rep) {
                     Ok(sample) => {
                         done.insert((sample.point.clone(), rep));
                         writer.write(&Line::Sample(sample))?;
@@ -377,12 +377,16 @@ mod tests {
     fn lasts(of: &Point) -> f64 {
         let slow_to_start = f64::from(of.pods) / 1000.0 * 0.3;
         let at_latency = of.latency as f64 * f64::from(of.pods) / 1000.0 * 5.0;
-        let gives_up = if of.peer == Kind::Evented { 20.0 } else { 0.0 };
+        let gives_up = if of.subject == Kind::Evented {
+            20.0
+        } else {
+            0.0
+        };
         let least = 0.3 + slow_to_start + at_latency;
         least
             + match of.workload {
-                Workload::Audits { audits } => f64::from(audits * of.pods) * 4e-6,
-                Workload::Bloat { audits, .. } => 3.0 + f64::from(audits) * 0.1,
+                Workload::Relists { relists } => f64::from(relists * of.pods) * 4e-6,
+                Workload::Bloat { relists, .. } => 3.0 + f64::from(relists) * 0.1,
                 Workload::Idle { seconds } => 66.0 + f64::from(seconds),
                 Workload::Restarts { seconds, .. } | Workload::Lifecycles { seconds, .. } => {
                     1.5 + f64::from(seconds)
@@ -411,7 +415,7 @@ mod tests {
 
     fn planned(groups: &[Group]) -> f64 {
         let each = |group: &Group| {
-            // An idle node is watched for all peers at once.
+            // An idle node is watched for all subjects at once.
             let idle = matches!(
                 group.points.first().map(|p| p.workload),
                 Some(Workload::Idle { .. })

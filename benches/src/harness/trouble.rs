@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result};
 use pleg_runtime::clock::wall;
 
 use super::Point;
-use super::lab::{How, Lab, Pair};
 use super::measure::{Figures, PATIENCE, compare, phase};
+use super::run::{How, Pair, Run};
 use crate::node::Work;
 use crate::protocol::{ENDS_TAKEN, Faults, Trouble};
 
@@ -18,7 +18,7 @@ const RATE: u32 = 100;
 /// How long a change may stay unseen before it counts as never seen, besides what makes lists slow.
 const SEEN: Duration = Duration::from_millis(2500);
 
-/// How long a peer may take to notice that the runtime does nothing any more, besides the period of
+/// How long a subject may take to notice that the runtime does nothing any more, besides the period of
 /// its lists. Upstream takes three minutes; that it takes longer than this is said, not waited for.
 const NOTICED: Duration = Duration::from_secs(10);
 
@@ -29,8 +29,8 @@ const fn restarts(seconds: u32) -> u32 {
     RATE * seconds / 4
 }
 
-pub(super) fn hung_pod(lab: &Lab, point: &Point, seconds: u32) -> Result<Figures> {
-    let mut pair = lab.start(point, &How::default())?;
+pub(super) fn hung_pod(run: &Run, point: &Point, seconds: u32) -> Result<Figures> {
+    let mut pair = run.start(point, &How::default())?;
     let hung = pair.truth()?.into_iter().next().context("no pods")?.uid;
     pair.ail(Trouble {
         hung_pod: true,
@@ -42,8 +42,8 @@ pub(super) fn hung_pod(lab: &Lab, point: &Point, seconds: u32) -> Result<Figures
     })
 }
 
-pub(super) fn slow_list(lab: &Lab, point: &Point, list_ms: u32, seconds: u32) -> Result<Figures> {
-    let mut pair = lab.start(point, &How::default())?;
+pub(super) fn slow_list(run: &Run, point: &Point, list_ms: u32, seconds: u32) -> Result<Figures> {
+    let mut pair = run.start(point, &How::default())?;
     pair.ail(Trouble {
         slow_list: list_ms.into(),
         ..Trouble::default()
@@ -53,13 +53,13 @@ pub(super) fn slow_list(lab: &Lab, point: &Point, list_ms: u32, seconds: u32) ->
     during(&mut pair, Work::Restarts { count }, seconds, seen, |_| true)
 }
 
-/// Nobody takes what the peer announces.
-pub(super) fn stalled(lab: &Lab, point: &Point, rate: u32, seconds: u32) -> Result<Figures> {
+/// Nobody takes what the subject announces.
+pub(super) fn stalled(run: &Run, point: &Point, rate: u32, seconds: u32) -> Result<Figures> {
     let how = How {
         stalled: true,
         ..How::default()
     };
-    let mut pair = lab.start(point, &how)?;
+    let mut pair = run.start(point, &how)?;
     let count = rate * seconds / 4;
     let (events, truth) = pair.plan(Work::Restarts { count })?;
     pair.count()?;
@@ -77,11 +77,11 @@ pub(super) fn stalled(lab: &Lab, point: &Point, rate: u32, seconds: u32) -> Resu
     let told = recorded.counts.get(ENDS_TAKEN).copied().unwrap_or(0);
     figures.put("ends_untold", f64::from(count) - told as f64);
     figures.counted(&recorded);
-    compare(&mut pair, point.peer, &mut figures)?;
+    compare(&mut pair, point.subject, &mut figures)?;
     Ok(figures)
 }
 
-/// What the peer shows and says while that happens, of the pods that count, and for a while after.
+/// What the subject shows and says while that happens, of the pods that count, and for a while after.
 fn during(
     pair: &mut Pair,
     work: Work,
@@ -103,9 +103,9 @@ fn during(
     Ok(figures)
 }
 
-pub(super) fn stall(lab: &Lab, point: &Point, settled: u32, rep: u32) -> Result<Figures> {
-    let mut pair = lab.start(point, &How::default())?;
-    let (period, mut figures) = settle(&mut pair, settled, phase(lab, rep))?;
+pub(super) fn stall(run: &Run, point: &Point, settled: u32, rep: u32) -> Result<Figures> {
+    let mut pair = run.start(point, &How::default())?;
+    let (period, mut figures) = settle(&mut pair, settled, phase(run, rep))?;
     let (events, truth) = pair.plan(Work::Deaths { pods: 1 })?;
     let patience = PATIENCE + period;
     pair.wait_for(truth, events, patience)?;
@@ -123,9 +123,9 @@ pub(super) fn stall(lab: &Lab, point: &Point, settled: u32, rep: u32) -> Result<
     Ok(figures)
 }
 
-/// `probing`: the peer asks for a sign of life once a second.
+/// `probing`: the subject asks for a sign of life once a second.
 pub(super) fn frozen(
-    lab: &Lab,
+    run: &Run,
     point: &Point,
     settled: u32,
     probing: bool,
@@ -135,8 +135,8 @@ pub(super) fn frozen(
         probing,
         ..How::default()
     };
-    let mut pair = lab.start(point, &how)?;
-    let (period, mut figures) = settle(&mut pair, settled, phase(lab, rep))?;
+    let mut pair = run.start(point, &how)?;
+    let (period, mut figures) = settle(&mut pair, settled, phase(run, rep))?;
     let patience = NOTICED + period;
     let at = wall().as_nanos();
     pair.freeze()?;
@@ -148,7 +148,7 @@ pub(super) fn frozen(
     Ok(figures)
 }
 
-/// Nothing happens for a while, and a little longer; how often the peer lists everything then.
+/// Nothing happens for a while, and a little longer; how often the subject lists everything then.
 fn settle(pair: &mut Pair, seconds: u32, longer: Duration) -> Result<(Duration, Figures)> {
     pair.window(f64::from(seconds) + longer.as_secs_f64())?;
     pair.begin_watch(Duration::ZERO, false)?;
@@ -160,8 +160,8 @@ fn settle(pair: &mut Pair, seconds: u32, longer: Duration) -> Result<(Duration, 
     Ok((Duration::from_nanos(period.unwrap_or(0)), figures))
 }
 
-pub(super) fn flapping(lab: &Lab, point: &Point, seconds: u32) -> Result<Figures> {
-    let mut pair = lab.start(point, &How::default())?;
+pub(super) fn flapping(run: &Run, point: &Point, seconds: u32) -> Result<Figures> {
+    let mut pair = run.start(point, &How::default())?;
     let count = restarts(seconds);
     let (events, truth) = pair.plan(Work::Restarts { count })?;
     pair.record()?;
@@ -178,6 +178,6 @@ pub(super) fn flapping(lab: &Lab, point: &Point, seconds: u32) -> Result<Figures
     }
     figures.stale(&pair.stale(|_| true)?, &played);
     figures.counted(&pair.recorded()?);
-    compare(&mut pair, point.peer, &mut figures)?;
+    compare(&mut pair, point.subject, &mut figures)?;
     Ok(figures)
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use pleg_cri::v1::ContainerState;
 use serde::{Deserialize, Serialize};
 
-use crate::dice::Dice;
+use crate::random::Random;
 
 pub use plan::{Plan, Planned, Template, Work};
 pub use table::{Page, Table};
@@ -66,8 +66,8 @@ pub type Pods = BTreeMap<u32, Pod>;
 /// The pod of that number, running.
 #[must_use]
 pub fn pod(seed: u64, number: u32, containers: u32) -> Pod {
-    let mut dice = Dice::new(seed ^ (u64::from(number) << 20));
-    let uid = dice.hex(2);
+    let mut random = Random::new(seed ^ (u64::from(number) << 20));
+    let uid = random.hex(2);
     let (a, b) = (number / 250, number % 250);
     Pod {
         number,
@@ -82,12 +82,12 @@ pub fn pod(seed: u64, number: u32, containers: u32) -> Pod {
         name: format!("checkout-api-6c4d9f7b8d-{number:05}"),
         namespace: "payments".to_owned(),
         ip: format!("10.128.{a}.{}", b + 2),
-        sandbox: dice.hex(4),
+        sandbox: random.hex(4),
         ready: true,
         created_at: LONG_AGO,
         containers: (0..containers)
             .map(|n| Container {
-                id: dice.hex(4),
+                id: random.hex(4),
                 name: format!("app-{n}"),
                 attempt: 0,
                 state: ContainerState::ContainerRunning,
@@ -109,7 +109,7 @@ pub fn pods(seed: u64, pods: u32, containers: u32) -> Pods {
 /// So many containers that have ended, of the first ones of these pods in turn: what is left where
 /// nobody removes them.
 pub fn litter(pods: &mut Pods, seed: u64, count: u32) {
-    let mut dice = Dice::new(seed ^ 0x11_77e4);
+    let mut random = Random::new(seed ^ 0x11_77e4);
     let numbers: Vec<u32> = pods.keys().copied().collect();
     for &number in numbers.iter().cycle().take(count as usize) {
         let Some(pod) = pods.get_mut(&number) else {
@@ -119,7 +119,7 @@ pub fn litter(pods: &mut Pods, seed: u64, count: u32) {
             continue;
         };
         let old = Container {
-            id: dice.hex(4),
+            id: random.hex(4),
             state: ContainerState::ContainerExited,
             finished_at: LONG_AGO,
             exit_code: 1,

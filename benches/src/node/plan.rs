@@ -7,8 +7,8 @@ use prost::Message as _;
 use serde::{Deserialize, Serialize};
 
 use super::{Change, Container, Pods, apply, pod};
-use crate::dice::Dice;
 use crate::payload::{self, Profile};
+use crate::random::Random;
 use crate::wire::{self, Mapped as _};
 
 /// A workload.
@@ -120,7 +120,7 @@ impl Plan {
                 after: before.clone(),
             },
             profile,
-            dice: Dice::new(seed ^ 0x5eed),
+            random: Random::new(seed ^ 0x5eed),
         };
         match work {
             Work::Restarts { count } => planner.restarts(count),
@@ -135,13 +135,13 @@ impl Plan {
 struct Planner {
     plan: Plan,
     profile: Profile,
-    dice: Dice,
+    random: Random,
 }
 
 impl Planner {
     fn restarts(&mut self, count: u32) {
         let mut numbers: Vec<u32> = self.plan.after.keys().copied().collect();
-        self.dice.shuffle(&mut numbers);
+        self.random.shuffle(&mut numbers);
         for (n, &number) in (0..count).zip(numbers.iter().cycle()) {
             let code = i32::from(n % 8 == 0);
             let Some(old) = self
@@ -160,7 +160,7 @@ impl Planner {
                 Change::Stop(old.id.clone(), code),
             );
             let next = Container {
-                id: self.dice.hex(4),
+                id: self.random.hex(4),
                 attempt: old.attempt + 1,
                 state: ContainerState::ContainerCreated,
                 started_at: 0,
@@ -278,7 +278,7 @@ impl Planner {
 
     fn deaths(&mut self, pods: u32) {
         let mut numbers: Vec<u32> = self.plan.after.keys().copied().collect();
-        self.dice.shuffle(&mut numbers);
+        self.random.shuffle(&mut numbers);
         for number in numbers.into_iter().take(pods as usize) {
             self.dies(number);
         }
@@ -326,12 +326,12 @@ impl Planner {
         };
         let (mut message, mut part) = (BytesMut::new(), BytesMut::new());
         head.encode_raw(&mut message);
-        payload::sandbox_status(self.profile, pod).shuffled(&mut self.dice, &mut part);
+        payload::sandbox_status(self.profile, pod).shuffled(&mut self.random, &mut part);
         wire::nested(4, &part, &mut message);
         for container in &pod.containers {
             part.clear();
             payload::container_status(self.profile, pod, container)
-                .shuffled(&mut self.dice, &mut part);
+                .shuffled(&mut self.random, &mut part);
             wire::nested(5, &part, &mut message);
         }
         debug_assert!(self.plan.events.len() < 1 << MARK_BITS);

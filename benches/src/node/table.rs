@@ -6,8 +6,8 @@ use bytes::{Bytes, BytesMut};
 use prost::Message as _;
 
 use super::{Change, Planned, Pods, Truth, apply, truth};
-use crate::dice::Dice;
 use crate::payload::{self, Profile};
+use crate::random::Random;
 use crate::wire::{self, Mapped};
 
 /// In how many orders of its maps each row is kept; lists take turns.
@@ -34,7 +34,7 @@ pub struct Table {
     index: HashMap<String, u32>,
     orders: [Order; ORDERS],
     turn: usize,
-    dice: Dice,
+    random: Random,
 }
 
 /// All rows with their maps in one order.
@@ -71,7 +71,7 @@ impl Table {
             pods,
             orders: Default::default(),
             turn: 0,
-            dice: Dice::new(seed ^ 0x7ab1e),
+            random: Random::new(seed ^ 0x7ab1e),
         };
         let numbers: Vec<u32> = table.pods.keys().copied().collect();
         for number in numbers {
@@ -158,7 +158,7 @@ impl Table {
             let of_pod = order
                 .rows
                 .entry(*number)
-                .or_insert_with(|| encode(profile, pod, &mut self.dice));
+                .or_insert_with(|| encode(profile, pod, &mut self.random));
             match kind {
                 Kind::Sandboxes => rows.push(of_pod.sandbox.clone()),
                 Kind::Containers => rows.extend(of_pod.containers.iter().cloned()),
@@ -173,17 +173,27 @@ impl Table {
         frames
     }
 
-    /// A list of the pod that this uid or id belongs to.
+    /// A list of one pod, by its uid or the id of its sandbox. As in containerd and CRI-O, the filter
+    /// is compared with every item. (They also make a row of every item, which costs more.)
     pub fn list_of(&mut self, kind: Kind, of: &str) -> Frames {
-        let pod = self.index.get(of).and_then(|n| self.pods.get(n));
-        let rows = pod
-            .map(|pod| encode(self.profile, pod, &mut self.dice))
-            .unwrap_or_default();
-        match kind {
-            Kind::Sandboxes if pod.is_none() => pages(&[], Page::Whole),
-            Kind::Sandboxes => pages(&[rows.sandbox], Page::Whole),
-            Kind::Containers => pages(&rows.containers, Page::Whole),
+        let mut rows = Vec::new();
+        for pod in self.pods.values() {
+            let matches = || pod.sandbox == of || pod.uid == of;
+            match kind {
+                Kind::Sandboxes if matches() => {
+                    let row = payload::sandbox_row(self.profile, pod);
+                    rows.push(field(row, &mut self.random));
+                }
+                Kind::Sandboxes => {}
+                Kind::Containers => {
+                    for container in pod.containers.iter().filter(|_| matches()) {
+                        let row = payload::container_row(self.profile, pod, container);
+                        rows.push(field(row, &mut self.random));
+                    }
+                }
+            }
         }
+        pages(&rows, Page::Whole)
     }
 
     /// PodSandboxStatus; `None` if there is no such sandbox.
@@ -203,7 +213,7 @@ impl Table {
 
     fn status(&mut self, status: impl Mapped) -> Frames {
         let (mut part, mut message) = (BytesMut::new(), BytesMut::new());
-        status.shuffled(&mut self.dice, &mut part);
+        status.shuffled(&mut self.random, &mut part);
         wire::nested(1, &part, &mut message);
         vec![wire::framed(&message)]
     }
@@ -218,22 +228,22 @@ impl Table {
 }
 
 /// The rows of one pod, as fields of a list.
-fn encode(profile: Profile, pod: &super::Pod, dice: &mut Dice) -> Rows {
-    let (mut part, mut field) = (BytesMut::new(), BytesMut::new());
-    payload::sandbox_row(profile, pod).shuffled(dice, &mut part);
-    wire::nested(1, &part, &mut field);
-    let sandbox = field.split().freeze();
-    let containers = pod.containers.iter().map(|container| {
-        part.clear();
-        payload::container_row(profile, pod, container).shuffled(dice, &mut part);
-        wire::nested(1, &part, &mut field);
-        field.split().freeze()
-    });
-    let containers = containers.collect();
+fn encode(profile: Profile, pod: &super::Pod, random: &mut Random) -> Rows {
+    let sandbox = field(payload::sandbox_row(profile, pod), random);
+    let containers = pod.containers.iter();
+    let containers = containers.map(|c| field(payload::container_row(profile, pod, c), random));
     Rows {
         sandbox,
-        containers,
+        containers: containers.collect(),
     }
+}
+
+/// A row as a field of a list.
+fn field(row: impl Mapped, random: &mut Random) -> Bytes {
+    let (mut part, mut field) = (BytesMut::new(), BytesMut::new());
+    row.shuffled(random, &mut part);
+    wire::nested(1, &part, &mut field);
+    field.freeze()
 }
 
 fn pages(rows: &[Bytes], page: Page) -> Frames {
@@ -271,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_show_what_there_is_in_ever_other_bytes() {
+    fn lists_return_all_rows_in_different_map_orders() {
         let mut table = Table::new(pods(1, 4, 2), Profile::Typical, 1);
         let lists: BTreeSet<_> = (0..ORDERS)
             .map(|_| {
@@ -295,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_shows_in_every_answer() {
+    fn change_is_in_every_answer() {
         let mut table = Table::new(pods(1, 3, 1), Profile::Lean, 1);
         table.prepare(Page::Whole);
         let id = table.pods()[&1].containers[0].id.clone();
@@ -315,6 +325,7 @@ mod tests {
         assert_eq!(status.status.unwrap().finished_at, 77);
         table.change(1, &Change::RemovePod, 78);
         assert_eq!(table.container_status(&id), None);
+        assert!(rows(&table.list_of(Kind::Containers, &uid)).is_empty());
         assert_eq!(rows(&table.list(Kind::Containers, Page::Whole)).len(), 2);
     }
 }

@@ -1,8 +1,8 @@
-//! Numbers as people read them.
+//! Numbers as text.
 
 use crate::stats::Estimate;
 
-/// Three digits that count, thousands apart.
+/// Three significant digits, with separators of thousands.
 fn digits(value: f64) -> String {
     let size = value.abs();
     if size >= 1000.0 {
@@ -31,20 +31,29 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// How a number of that kind is written.
+/// Formats a value with its unit.
 pub(super) type Unit = fn(f64) -> String;
 
-/// How often.
+/// A number.
 pub(super) fn count(value: f64) -> String {
     digits(value)
 }
 
-/// How many times.
+/// A ratio.
 pub(super) fn times(value: f64) -> String {
     format!("{} ×", digits(value))
 }
 
-/// How long.
+/// A size in bytes.
+pub(super) fn bytes(value: f64) -> String {
+    match value {
+        v if v >= 1e6 => format!("{} MB", digits(v / 1e6)),
+        v if v >= 1e4 => format!("{} kB", digits(v / 1e3)),
+        _ => format!("{} B", digits(value)),
+    }
+}
+
+/// A duration in ns.
 pub(super) fn nanos(value: f64) -> String {
     let (value, unit) = match value.abs() {
         v if v >= 1e9 => (value / 1e9, "s"),
@@ -58,7 +67,7 @@ pub(super) fn nanos(value: f64) -> String {
 /// A median with its interval.
 pub(super) fn interval(of: Estimate, unit: Unit) -> String {
     if of.count < 2 {
-        return format!("{} (once)", unit(of.median));
+        return format!("{} (n = 1)", unit(of.median));
     }
     format!(
         "{} ({} – {}, n = {})",

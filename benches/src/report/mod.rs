@@ -1,27 +1,26 @@
-//! The page `docs/benchmarks.md` and its pictures, from files of results. Nothing on it is written
-//! by hand but what explains it.
+//! The page `docs/benchmarks.md` and its charts, from files of results. The text that explains them
+//! is in `page.md`.
 
+mod chart;
+mod data;
 mod format;
-mod gate;
-mod hourly;
-mod limits;
-mod page;
-mod picture;
-mod pictures;
-mod query;
 mod real;
-mod side;
-mod targets;
-mod troubles;
+mod rows;
+mod tables;
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::results::Results;
-use query::{Data, Measured};
+use crate::results::{Machine, Results};
+use crate::stats::median;
+use data::Data;
 
-/// Writes the page, and its pictures into the directory of its name beside it.
+const PAGE: &str = include_str!("page.md");
+const INSTRUCTIONS: &str = include_str!("../../instructions.toml");
+
+/// Writes the page, and its charts into the directory of its name beside it.
 ///
 /// # Errors
 /// If a file cannot be read or written, or there are no results.
@@ -31,39 +30,76 @@ pub fn write(files: &[PathBuf], out: &Path) -> Result<()> {
     } else {
         files.to_vec()
     };
-    let (mut data, mut real, mut machines) = (Data::default(), Vec::new(), Vec::new());
+    let (mut data, mut real, mut machines) = (Data::default(), Vec::new(), String::new());
     for (run, file) in files.iter().enumerate() {
         let results = Results::read(file)?;
-        data.0.extend(
-            results
-                .samples
-                .into_iter()
-                .map(|sample| Measured { run, sample }),
-        );
+        data.0.extend(results.samples.into_iter().map(|s| (run, s)));
         real.extend(results.real);
-        machines.extend(
-            results
-                .machines
-                .into_iter()
-                .map(|machine| (file.clone(), machine)),
-        );
+        machines.push_str(&list(file, &results.machines));
     }
     let any = !data.0.is_empty() || !real.is_empty();
     ensure!(any, "there are no results in {files:?}");
-    let beside = out.with_extension("");
-    std::fs::create_dir_all(&beside)?;
-    let mut shown = Vec::new();
-    for (name, about, picture) in pictures::all(&data) {
-        let path = beside.join(format!("{name}.svg"));
-        std::fs::write(&path, picture)?;
-        let directory = beside
-            .file_name()
-            .map(|n| n.to_string_lossy())
-            .unwrap_or_default();
-        shown.push((about, format!("{directory}/{name}.svg")));
+    machines.push_str(&load(&data));
+    let page = PAGE
+        .replace("{tables}", &tables::text(&data))
+        .replace("{charts}", &charts(&data, out)?)
+        .replace("{instructions}", INSTRUCTIONS)
+        .replace("{real}", &real::section(&real))
+        .replace("{machines}", &machines);
+    std::fs::write(out, page).with_context(|| format!("cannot write {}", out.display()))
+}
+
+/// Writes the charts, and returns what the page shows of them.
+fn charts(data: &Data, out: &Path) -> Result<String> {
+    let directory = out.with_extension("");
+    std::fs::create_dir_all(&directory)?;
+    let name = directory.file_name().unwrap_or_default().to_string_lossy();
+    let mut shown = String::new();
+    for (file, title, chart) in chart::all(data) {
+        std::fs::write(directory.join(format!("{file}.svg")), chart)?;
+        let _ = write!(shown, "\n![{title}]({name}/{file}.svg)\n");
     }
-    let text = page::text(&data, &machines, &shown, &real::section(&real));
-    std::fs::write(out, text).with_context(|| format!("cannot write {}", out.display()))
+    Ok(shown)
+}
+
+/// The machines of a file. A run that continued a file is not listed again.
+fn list(file: &Path, machines: &[Machine]) -> String {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let is_same = |a: &Machine, b: &Machine| {
+        let date = b.date.clone();
+        Machine { date, ..a.clone() } == *b
+    };
+    let mut out = String::new();
+    for machine in machines.chunk_by(is_same).filter_map(|same| same.first()) {
+        let versions = machine.versions.iter().map(|(k, v)| format!("{k} {v}"));
+        let versions: Vec<String> = versions.collect();
+        let Machine {
+            cpu,
+            cores,
+            memory_mib,
+            kernel,
+            date,
+            commit,
+            seed,
+            ..
+        } = machine;
+        let _ = writeln!(
+            out,
+            "* `{name}`: {cpu}, {cores} threads, {memory_mib} MiB, Linux {kernel}; {date}, commit {commit}, seed {seed}, {}.",
+            versions.join(", ")
+        );
+    }
+    out
+}
+
+fn load(data: &Data) -> String {
+    let loads: Vec<f64> = data.0.iter().map(|(_, sample)| sample.load).collect();
+    let most = loads.iter().copied().fold(0.0, f64::max);
+    let usual = median(&loads).unwrap_or(0.0);
+    format!(
+        "* Load average of the machine before each measurement: {usual:.1} (median), {most:.1} (most). \
+         The two processes of a measurement are included; much more than 2 means that something else ran."
+    )
 }
 
 /// The files in benches/results.

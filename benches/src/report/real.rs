@@ -1,48 +1,45 @@
-//! The part of the page about real containerds: one table for each version of it.
+//! The part of the page about real containerd: one table per version.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::format::{count, nanos};
 use crate::harness::RealSample;
-use crate::peer::Kind;
 use crate::protocol::Histogram;
 use crate::stats::{median, quantile};
+use crate::subject::Kind;
 
-const ABOUT: &str = "
+const ABOUT: &str = "\
 ## On real containerd
 
-Each peer had a containerd of its own, with real pods of its own (a sandbox and a container each), and
-was idle at the same time as the others. The churn (pods of two containers come, one container ends and
-is restarted, all go) was one daemon's after the other, while the others were idle with their peers. The
-CPU time of a daemon is that of its own process, with what it does of its own accord: shims, runc and what
-runs in the pods are not in it. What was idle for some minutes is given for an hour; what was measured
-several times is the median.
-Latency is from the runtime's own time of the change until the consumer sees it in the cache; a state that
-no list has shown is not among the changes of a peer that polls.
+Each subject had a containerd of its own with its own pods (a sandbox and a container each). All were idle at
+the same time. The churn (pods of two containers are created, one container exits and is restarted, all are
+removed) ran on one daemon after the other. The CPU time of a daemon is that of its own process, without
+shims, runc and containers. Idle windows are given per hour; figures that were measured several times are
+medians. Latency is from the runtime's own time of the change until a consumer sees it in the cache; a state
+that no list showed is not among the changes of a subject that polls.
 ";
 
-const ORIENTATION: &str = "
-For orientation, measured earlier on containerd 1.7.24 with 80 idle pods over 30 s: upstream's generic PLEG
-took 0.079 CPU-s and 64 MB, its evented one 0.0024 CPU-s, with half of its announcements repeated. Those
-are Go programs, and were not measured again here.
+const ELSEWHERE: &str = "
+Measured elsewhere, with upstream's Go code on containerd 1.7.24, 80 idle pods, 30 s: the generic PLEG took
+0.079 s of CPU and 64 MB, the evented one 0.0024 s of CPU, with half of its events repeated.
 ";
 
 const COLUMNS: [&str; 11] = [
-    "peer",
+    "subject",
     "pods",
     "idle hour: CPU",
-    "… of the daemon",
-    "… times woken up",
-    "most memory",
-    "churn: changes seen",
-    "… change to visible, p50",
-    "… p99",
-    "… CPU",
-    "… of the daemon",
+    "idle hour: CPU of the daemon",
+    "idle hour: wake-ups",
+    "peak memory",
+    "churn: changes",
+    "churn: change to visible, p50",
+    "churn: p99",
+    "churn: CPU",
+    "churn: CPU of the daemon",
 ];
 
-/// All of it; nothing if nothing was measured there.
+/// The section; empty if there are no samples.
 pub(super) fn section(samples: &[RealSample]) -> String {
     if samples.is_empty() {
         return String::new();
@@ -58,12 +55,12 @@ pub(super) fn section(samples: &[RealSample]) -> String {
         );
         let mut rows: BTreeMap<(u32, Kind), Vec<&RealSample>> = BTreeMap::new();
         for sample in samples.iter().filter(|s| s.daemon == daemon) {
-            rows.entry((sample.pods, sample.peer))
+            rows.entry((sample.pods, sample.subject))
                 .or_default()
                 .push(sample);
         }
-        for ((pods, peer), of) in rows {
-            let _ = writeln!(out, "{}", row(peer, pods, &of));
+        for ((pods, subject), of) in rows {
+            let _ = writeln!(out, "{}", row(subject, pods, &of));
         }
     }
     let loads: Vec<f64> = samples.iter().map(|s| s.load).collect();
@@ -71,13 +68,13 @@ pub(super) fn section(samples: &[RealSample]) -> String {
     let usual = median(&loads).unwrap_or(0.0);
     let _ = write!(
         out,
-        "\nLoad average of the machine before each phase: {usual:.1} (median), {most:.1} (most).\n{ORIENTATION}"
+        "\nLoad average of the machine before each phase: {usual:.1} (median), {most:.1} (most).\n{ELSEWHERE}"
     );
     out
 }
 
-/// One peer on one version.
-fn row(peer: Kind, pods: u32, samples: &[&RealSample]) -> String {
+/// The row of one subject.
+fn row(subject: Kind, pods: u32, samples: &[&RealSample]) -> String {
     let of = |phase: &str, figure: &dyn Fn(&RealSample) -> f64, unit: &dyn Fn(f64) -> String| {
         let values = samples.iter().filter(|s| s.phase == phase);
         let values: Vec<f64> = values.map(|s| figure(s)).collect();
@@ -89,7 +86,7 @@ fn row(peer: Kind, pods: u32, samples: &[&RealSample]) -> String {
     let part = |part| quantile(&latency, part).map_or_else(nothing, |ns| nanos(ns as f64));
     let peak = samples.iter().map(|s| s.peak_kib).max();
     let cells = [
-        peer.name().to_owned(),
+        subject.name().to_owned(),
         pods.to_string(),
         of("idle", &|s| hourly(s.cpu, s), &nanos),
         of("idle", &|s| hourly(s.daemon_cpu, s), &nanos),
@@ -108,7 +105,7 @@ fn nothing() -> String {
     "–".to_owned()
 }
 
-/// The latencies of all churns.
+/// The latencies of all churn phases.
 fn merged(samples: &[&RealSample]) -> Histogram {
     let mut all: BTreeMap<u64, u64> = BTreeMap::new();
     for (value, times) in samples
@@ -125,10 +122,10 @@ fn merged(samples: &[&RealSample]) -> Histogram {
 mod tests {
     use super::*;
 
-    fn sample(daemon: &str, peer: Kind, phase: &str) -> RealSample {
+    fn sample(daemon: &str, subject: Kind, phase: &str) -> RealSample {
         RealSample {
             daemon: daemon.to_owned(),
-            peer,
+            subject,
             phase: phase.to_owned(),
             pods: 80,
             seconds: 600.0,
@@ -144,12 +141,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_nothing_said() {
+    fn no_samples_no_section() {
         assert_eq!(section(&[]), "");
     }
 
     #[test]
-    fn an_idle_window_is_given_for_an_hour_and_a_churn_as_it_was() {
+    fn idle_window_is_given_per_hour_and_churn_as_measured() {
         let idle = sample("containerd 2", Kind::Ours, "idle");
         let churn = RealSample {
             seconds: 60.0,
@@ -160,14 +157,14 @@ mod tests {
         };
         assert_eq!(
             row(Kind::Ours, 80, &[&idle, &churn]),
-            "| P8 ours | 80 | 120 ms | 6 s | 180 | 9,500 KiB | 100 | 1 ms | 1 ms | 40 ms | 1 s |"
+            "| pleg | 80 | 120 ms | 6 s | 180 | 9,500 KiB | 100 | 1 ms | 1 ms | 40 ms | 1 s |"
         );
         let only_idle = row(Kind::Ours, 80, &[&idle]);
         assert!(only_idle.ends_with("| 0 | – | – | – | – |"), "{only_idle}");
     }
 
     #[test]
-    fn what_was_measured_twice_is_the_median_and_latencies_are_put_together() {
+    fn repeated_figures_are_medians_and_latencies_are_merged() {
         let churn = |cpu, latency| RealSample {
             cpu,
             latency,
@@ -183,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn each_version_has_a_table_with_a_row_for_each_peer() {
+    fn each_version_has_a_table_with_a_row_per_subject() {
         let all = [
             sample("containerd 2", Kind::Ours, "idle"),
             sample("containerd 1", Kind::Ours, "idle"),
@@ -193,15 +190,15 @@ mod tests {
         let page = section(&all);
         let lines: Vec<&str> = page
             .lines()
-            .filter(|l| l.starts_with("### ") || l.starts_with("| P"))
+            .filter(|l| l.starts_with("### ") || l.starts_with("| p") || l.starts_with("| generic"))
             .map(|l| l.get(..12).unwrap_or(l))
             .collect();
         let wanted = [
             "### containerd 1",
-            "| P2 generic",
-            "| P8 ours | 80",
+            "| generic | ",
+            "| pleg | 80 ",
             "### containerd 2",
-            "| P8 ours | 80",
+            "| pleg | 80 ",
         ];
         let wanted: Vec<&str> = wanted.iter().map(|l| l.get(..12).unwrap_or(l)).collect();
         assert_eq!(lines, wanted);

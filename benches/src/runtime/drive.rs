@@ -1,4 +1,4 @@
-//! What happens on the node, at its own pace: a peer that is slow does not slow it down, but for
+//! What happens on the node, at its own pace: a subject that is slow does not slow it down, but for
 //! what waits in its channel (open loop).
 
 use std::collections::BTreeMap;
@@ -10,12 +10,12 @@ use pleg_core::Instant;
 use tokio::sync::mpsc::error::TrySendError;
 
 use super::{Settings, Shared, lock};
-use crate::dice::Dice;
 use crate::node::{Plan, Planned, Pods, Truth, Work, apply};
 use crate::protocol::{Faults, Happened, RuntimeAnswer};
+use crate::random::Random;
 
 /// The timer's grain. Who is later than this was held up, and what it tells happened when it was
-/// due: otherwise a slow peer would hide its own slowness (coordinated omission).
+/// due: otherwise a slow subject would hide its own slowness (coordinated omission).
 const GRAIN: Duration = Duration::from_millis(2);
 
 pub(super) struct Driver {
@@ -128,9 +128,9 @@ impl Driver {
         let How { rate, faults, .. } = how;
         let events = std::mem::take(&mut self.plan.events);
         let mut moments = Vec::with_capacity(events.len());
-        let mut dice = Dice::new(self.settings.seed ^ 0xfa017);
-        let mut faulty = |per_million: u32| dice.below(1_000_000) < per_million as usize;
-        let mut delays = Dice::new(self.settings.seed ^ 0x1a7e);
+        let mut random = Random::new(self.settings.seed ^ 0xfa017);
+        let mut faulty = |per_million: u32| random.below(1_000_000) < per_million as usize;
+        let mut delays = Random::new(self.settings.seed ^ 0x1a7e);
         let mut late_by = |most: u32| delays.below(most as usize + 1) as u64;
         let (mut late, mut played) = (Late::new(), Played::default());
         let start = self.shared.clock.now();

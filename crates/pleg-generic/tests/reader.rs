@@ -1,172 +1,32 @@
-//! Results of reads, successful and failed, with a hand-written runtime in paused time.
+//! Results of reads, successful and failed, of a fake runtime in paused time.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::future::pending;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures::stream;
 use pleg_generic::Reader;
-use pleg_runtime::clock::Clock;
 use pleg_runtime::core::{
-    CallError, CallErrorKind, Details, HeldId, Id, Identity, Kind, KnownIds, PodUid, Report,
-    ReportedState, RuntimeEvent, Ticket,
+    CallErrorKind, Details, HeldId, Id, Identity, Inspection, Kind, KnownIds, List, PodUid, Report,
+    ReportedState, Ticket,
 };
-use pleg_runtime::{Row, Runtime, RuntimeVersion, Scope};
+use pleg_runtime::fake::{FakeRuntime, Op, container, sandbox};
 
 const DEADLINE: Duration = Duration::from_secs(5);
+const LISTS: [(Op, &str); 2] = [
+    (Op::Sandboxes, "ListPodSandbox"),
+    (Op::Containers, "ListContainers"),
+];
 
-/// A hand-written node: rows for the lists, answers for the statuses.
-#[derive(Default)]
-struct Node {
-    rows: Vec<Report>,
-    statuses: BTreeMap<Id, Report>,
-    /// Operations that hang, or that fail after their rows were passed.
-    fails: BTreeMap<&'static str, CallErrorKind>,
-    hangs: BTreeSet<&'static str>,
-    /// Ids whose status hangs or fails.
-    hanging: BTreeSet<Id>,
-    failing: BTreeSet<Id>,
-    calls: Mutex<Vec<String>>,
-    under_way: AtomicUsize,
-    most_under_way: AtomicUsize,
+/// One pod: sandbox `p-s`, containers `p-a` and `p-b`.
+fn one_pod() -> FakeRuntime {
+    let runtime = FakeRuntime::new();
+    runtime.put(sandbox("p", "s", ReportedState::Running));
+    runtime.put(container("p", "a", ReportedState::Running));
+    runtime.put(container("p", "b", ReportedState::Running));
+    runtime
 }
 
-impl Node {
-    fn with(mut self, id: &str, kind: Kind, pod: &str, sandbox: Option<&str>) -> Self {
-        let mut row = report(id, kind);
-        row.identity.pod = Some(pod.into());
-        row.identity.sandbox = sandbox.map(Id::from);
-        self.rows.push(row);
-        self.status(id, kind)
-    }
-
-    /// A status without a row. As in CRI it does not name the sandbox.
-    fn status(mut self, id: &str, kind: Kind) -> Self {
-        self.statuses.insert(id.into(), report(id, kind));
-        self
-    }
-
-    fn without_status(mut self, id: &str) -> Self {
-        self.statuses.remove(id);
-        self
-    }
-
-    /// One pod: sandbox `s`, containers `a` and `b`.
-    fn one_pod() -> Self {
-        Self::default()
-            .with("s", Kind::Sandbox, "pod", None)
-            .with("a", Kind::Container, "pod", Some("s"))
-            .with("b", Kind::Container, "pod", Some("s"))
-    }
-
-    async fn list(
-        &self,
-        operation: &'static str,
-        kind: Kind,
-        scope: &Scope,
-        row: &mut (dyn FnMut(Row<'_>) + Send),
-    ) -> Result<(), CallError> {
-        let _call = self.called(format!("{operation} {scope:?}"));
-        tokio::task::yield_now().await;
-        let in_scope = |report: &&Report| match scope {
-            Scope::Node => true,
-            Scope::Pod(uid) => report.identity.pod.as_ref() == Some(uid),
-        };
-        let of_kind = self
-            .rows
-            .iter()
-            .filter(|report| report.identity.kind == kind);
-        of_kind
-            .filter(in_scope)
-            .cloned()
-            .for_each(|report| row(report.into()));
-        if self.hangs.contains(operation) {
-            pending::<()>().await;
-        }
-        match self.fails.get(operation) {
-            Some(kind) => Err(CallError::new(operation, *kind, "as told")),
-            None => Ok(()),
-        }
-    }
-
-    async fn one(&self, operation: &'static str, id: &Id) -> Result<Report, CallError> {
-        let _call = self.called(format!("{operation} {id}"));
-        tokio::task::yield_now().await;
-        if self.hanging.contains(id) {
-            pending::<()>().await;
-        }
-        if self.failing.contains(id) {
-            return Err(CallError::new(operation, CallErrorKind::Failed, "as told"));
-        }
-        let not_found = || CallError::new(operation, CallErrorKind::NotFound, "not found");
-        self.statuses.get(id).cloned().ok_or_else(not_found)
-    }
-
-    fn called(&self, call: String) -> UnderWay<'_> {
-        self.calls.lock().unwrap().push(call);
-        let now = self.under_way.fetch_add(1, Ordering::Relaxed) + 1;
-        self.most_under_way.fetch_max(now, Ordering::Relaxed);
-        UnderWay(&self.under_way)
-    }
-
-    fn reader(self) -> (Arc<Self>, Reader<Self>) {
-        let node = Arc::new(self);
-        (node.clone(), Reader::new(node, Clock::start()))
-    }
-}
-
-struct UnderWay<'a>(&'a AtomicUsize);
-
-impl Drop for UnderWay<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Runtime for Node {
-    type Events = stream::Pending<Result<RuntimeEvent, CallError>>;
-
-    async fn list_sandboxes(
-        &self,
-        scope: &Scope,
-        row: &mut (dyn FnMut(Row<'_>) + Send),
-    ) -> Result<(), CallError> {
-        self.list("ListPodSandbox", Kind::Sandbox, scope, row).await
-    }
-
-    async fn list_containers(
-        &self,
-        scope: &Scope,
-        row: &mut (dyn FnMut(Row<'_>) + Send),
-    ) -> Result<(), CallError> {
-        self.list("ListContainers", Kind::Container, scope, row)
-            .await
-    }
-
-    async fn sandbox_status(&self, id: &Id) -> Result<Report, CallError> {
-        self.one("PodSandboxStatus", id).await
-    }
-
-    async fn container_status(&self, id: &Id) -> Result<Report, CallError> {
-        self.one("ContainerStatus", id).await
-    }
-
-    async fn subscribe(&self) -> Result<Self::Events, CallError> {
-        Ok(stream::pending())
-    }
-
-    async fn version(&self) -> Result<RuntimeVersion, CallError> {
-        Err(CallError::new(
-            "Version",
-            CallErrorKind::Unimplemented,
-            "by hand",
-        ))
-    }
-}
-
+/// A report that names neither pod nor sandbox.
 fn report(id: &str, kind: Kind) -> Report {
     Report {
         id: id.into(),
@@ -174,6 +34,23 @@ fn report(id: &str, kind: Kind) -> Report {
         identity: Identity::unknown(kind),
         details: Details::none(kind),
     }
+}
+
+fn reader(runtime: &FakeRuntime) -> Reader<FakeRuntime> {
+    Reader::new(Arc::new(runtime.clone()), runtime.clock())
+}
+
+async fn list(runtime: &FakeRuntime) -> List {
+    let ticket = Ticket::from(7);
+    let known = KnownIds::default();
+    reader(runtime).list(ticket, DEADLINE, known).await
+}
+
+/// Inspects the pod `p`.
+async fn inspect(runtime: &FakeRuntime, held: &[HeldId]) -> Inspection {
+    let uid = PodUid::from("p");
+    let ticket = Ticket::from(1);
+    reader(runtime).inspect(ticket, &uid, held, DEADLINE).await
 }
 
 /// Ids that are held as running and whose statuses are owed.
@@ -191,266 +68,200 @@ fn ids(found: &[Report]) -> Vec<&str> {
     found.iter().map(|report| report.id.as_str()).collect()
 }
 
-fn pod() -> PodUid {
-    "pod".into()
-}
-
 #[tokio::test(start_paused = true)]
 async fn list_reads_sandboxes_first_and_is_stamped_around_its_calls() {
-    let (node, reader) = Node::one_pod().reader();
-    let list = reader
-        .list(Ticket::from(7), DEADLINE, KnownIds::default())
-        .await;
+    let runtime = one_pod();
+    let list = list(&runtime).await;
     assert_eq!(list.ticket, Ticket::from(7));
     assert!(list.began <= list.ended);
     let rows = list.rows.unwrap();
     let ids: Vec<_> = rows.new_rows().iter().map(|row| row.id.as_str()).collect();
-    assert_eq!(ids, ["s", "a", "b"]);
-    assert_eq!(
-        *node.calls.lock().unwrap(),
-        ["ListPodSandbox Node", "ListContainers Node"]
-    );
+    assert_eq!(ids, ["p-s", "p-a", "p-b"]);
+    let calls: Vec<_> = runtime.calls().iter().map(ToString::to_string).collect();
+    assert_eq!(calls, ["ListPodSandbox", "ListContainers"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn list_with_a_failed_call_has_no_rows() {
-    for operation in ["ListPodSandbox", "ListContainers"] {
-        let mut node = Node::one_pod();
-        node.fails.insert(operation, CallErrorKind::Unavailable);
-        let list = node
-            .reader()
-            .1
-            .list(Ticket::from(1), DEADLINE, KnownIds::default())
-            .await;
-        let error = list.rows.unwrap_err();
-        assert_eq!(
-            (error.operation, error.kind),
-            (operation, CallErrorKind::Unavailable)
-        );
+    for (op, operation) in LISTS {
+        let runtime = one_pod();
+        runtime.fail(op, CallErrorKind::Unavailable);
+        let error = list(&runtime).await.rows.unwrap_err();
+        let expected = (operation, CallErrorKind::Unavailable);
+        assert_eq!((error.operation, error.kind), expected);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn list_that_hangs_ends_at_its_deadline_and_names_the_call() {
-    for operation in ["ListPodSandbox", "ListContainers"] {
-        let mut node = Node::one_pod();
-        node.hangs.insert(operation);
-        let list = node
-            .reader()
-            .1
-            .list(Ticket::from(1), DEADLINE, KnownIds::default())
-            .await;
+    for (op, operation) in LISTS {
+        let runtime = one_pod();
+        runtime.hang(op);
+        let list = list(&runtime).await;
         let error = list.rows.unwrap_err();
-        assert_eq!(
-            (error.operation, error.kind),
-            (operation, CallErrorKind::DeadlineExceeded)
-        );
+        let expected = (operation, CallErrorKind::DeadlineExceeded);
+        assert_eq!((error.operation, error.kind), expected);
         assert_eq!(list.ended.since(list.began).as_secs(), 5);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn inspection_reads_listed_and_held_ids() {
-    let (node, reader) = Node::one_pod().status("h", Kind::Container).reader();
-    let inspection = reader
-        .inspect(
-            Ticket::from(1),
-            &pod(),
-            &held(&[("h", Kind::Container)]),
-            DEADLINE,
-        )
-        .await;
+    let runtime = one_pod();
+    runtime.put(report("h", Kind::Container));
+    let inspection = inspect(&runtime, &held(&[("h", Kind::Container)])).await;
     assert_eq!(inspection.error, None);
-    assert_eq!(ids(&inspection.found), ["a", "b", "h", "s"]);
+    assert_eq!(ids(&inspection.found), ["h", "p-a", "p-b", "p-s"]);
     assert!(inspection.gone.is_empty());
-    let calls = node.calls.lock().unwrap();
-    assert_eq!(calls.len(), 2 + 4, "each once: {calls:?}");
+    assert_eq!(runtime.calls().len(), 2 + 4, "each once");
 }
 
 #[tokio::test(start_paused = true)]
-async fn container_status_takes_its_sandbox_from_the_list_row() {
-    let (_, reader) = Node::one_pod().reader();
-    let inspection = reader.inspect(Ticket::from(1), &pod(), &[], DEADLINE).await;
-    let a = &inspection.found[0];
-    assert_eq!(
-        (a.id.as_str(), a.identity.sandbox.as_ref()),
-        ("a", Some(&Id::from("s")))
-    );
-    assert_eq!(a.identity.pod, Some(pod()));
+async fn container_status_takes_its_pod_and_sandbox_from_the_list_row() {
+    let runtime = one_pod();
+    runtime.set_status("p-a", report("p-a", Kind::Container));
+    let inspection = inspect(&runtime, &[]).await;
+    let identity = &inspection.found[0].identity;
+    assert_eq!(identity.sandbox, Some(Id::from("p-s")));
+    assert_eq!(identity.pod, Some(PodUid::from("p")));
 }
 
 /// Only the two lists, if they show what is held.
 #[tokio::test(start_paused = true)]
 async fn unchanged_pod_takes_two_calls() {
-    let (node, reader) = Node::one_pod().reader();
-    let known = [
-        ("a", Kind::Container),
-        ("b", Kind::Container),
-        ("s", Kind::Sandbox),
-    ];
-    let held = held(&known).into_iter().map(|held| HeldId {
-        owed: false,
-        ..held
-    });
-    let held: Vec<HeldId> = held.collect();
-    let inspection = reader
-        .inspect(Ticket::from(1), &pod(), &held, DEADLINE)
-        .await;
+    let runtime = one_pod();
+    let mut held = held(&[
+        ("p-a", Kind::Container),
+        ("p-b", Kind::Container),
+        ("p-s", Kind::Sandbox),
+    ]);
+    held.iter_mut().for_each(|held| held.owed = false);
+    let inspection = inspect(&runtime, &held).await;
     assert_eq!(inspection.unchanged.len(), 3);
     assert!(inspection.found.is_empty());
-    assert_eq!(node.calls.lock().unwrap().len(), 2);
+    assert_eq!(runtime.calls().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn unknown_uid_is_answered_with_nothing() {
-    let (_, reader) = Node::one_pod().reader();
-    let inspection = reader
-        .inspect(Ticket::from(1), &"nobody".into(), &[], DEADLINE)
-        .await;
+    let inspection = inspect(&FakeRuntime::new(), &[]).await;
     assert!(inspection.found.is_empty() && inspection.gone.is_empty());
     assert_eq!(inspection.error, None);
 }
 
 #[tokio::test(start_paused = true)]
 async fn gone_ids_are_held_and_neither_listed_nor_found() {
-    // `h`: held, not listed, NotFound. `a`: held, listed, NotFound. `b`: listed, NotFound.
-    let (_, reader) = Node::one_pod()
-        .without_status("a")
-        .without_status("b")
-        .reader();
+    // `h`: held, not listed, NotFound. `p-a`: held, listed, NotFound. `p-b`: listed, NotFound.
+    let runtime = one_pod();
+    runtime.fail(Op::status("p-a"), CallErrorKind::NotFound);
+    runtime.fail(Op::status("p-b"), CallErrorKind::NotFound);
     let held = held(&[
         ("h", Kind::Container),
-        ("a", Kind::Container),
-        ("s", Kind::Sandbox),
+        ("p-a", Kind::Container),
+        ("p-s", Kind::Sandbox),
     ]);
-    let inspection = reader
-        .inspect(Ticket::from(1), &pod(), &held, DEADLINE)
-        .await;
+    let inspection = inspect(&runtime, &held).await;
     assert_eq!(inspection.gone, [Id::from("h")]);
-    assert_eq!(ids(&inspection.found), ["s"]);
+    assert_eq!(ids(&inspection.found), ["p-s"]);
     assert_eq!(inspection.error, None);
 }
 
 #[tokio::test(start_paused = true)]
 async fn failed_status_is_returned_beside_the_others() {
-    let mut node = Node::one_pod();
-    node.failing.insert("a".into());
-    let (_, reader) = node.reader();
-    let held = held(&[("h", Kind::Container)]);
-    let inspection = reader
-        .inspect(Ticket::from(1), &pod(), &held, DEADLINE)
-        .await;
-    assert_eq!(ids(&inspection.found), ["b", "s"]);
+    let runtime = one_pod();
+    runtime.fail(Op::status("p-a"), CallErrorKind::Failed);
+    let inspection = inspect(&runtime, &held(&[("h", Kind::Container)])).await;
+    assert_eq!(ids(&inspection.found), ["p-b", "p-s"]);
     assert_eq!(inspection.gone, [Id::from("h")], "the lists were complete");
     let failed = &inspection.failed[0];
-    assert_eq!(
-        (failed.id.as_str(), failed.error.operation),
-        ("a", "ContainerStatus")
-    );
+    let failed_call = (failed.id.as_str(), failed.error.operation);
+    assert_eq!(failed_call, ("p-a", "ContainerStatus"));
     assert!(failed.row.is_some());
     assert_eq!(inspection.error, None);
 }
 
 #[tokio::test(start_paused = true)]
 async fn failed_list_makes_the_inspection_partial_and_no_held_id_gone() {
-    let mut node = Node::one_pod();
-    node.fails
-        .insert("ListPodSandbox", CallErrorKind::Unavailable);
-    let (_, reader) = node.reader();
-    let held = held(&[("s", Kind::Sandbox), ("h", Kind::Container)]);
-    let inspection = reader
-        .inspect(Ticket::from(1), &pod(), &held, DEADLINE)
-        .await;
-    assert_eq!(ids(&inspection.found), ["a", "b", "s"]);
+    let runtime = one_pod();
+    runtime.fail(Op::Sandboxes, CallErrorKind::Unavailable);
+    let held = held(&[("p-s", Kind::Sandbox), ("h", Kind::Container)]);
+    let inspection = inspect(&runtime, &held).await;
+    assert_eq!(ids(&inspection.found), ["p-a", "p-b", "p-s"]);
     assert!(inspection.gone.is_empty(), "no absence follows");
     assert_eq!(inspection.error.unwrap().operation, "ListPodSandbox");
 }
 
 #[tokio::test(start_paused = true)]
 async fn hanging_status_does_not_withhold_the_others() {
-    let mut node = Node::one_pod();
-    node.hanging.insert("a".into());
-    let (_, reader) = node.reader();
-    let inspection = reader.inspect(Ticket::from(1), &pod(), &[], DEADLINE).await;
-    assert_eq!(ids(&inspection.found), ["b", "s"]);
+    let runtime = one_pod();
+    runtime.hang(Op::status("p-a"));
+    let inspection = inspect(&runtime, &[]).await;
+    assert_eq!(ids(&inspection.found), ["p-b", "p-s"]);
     let error = &inspection.failed[0].error;
-    assert_eq!(
-        (error.operation, error.kind),
-        ("ContainerStatus", CallErrorKind::DeadlineExceeded)
-    );
+    let expected = ("ContainerStatus", CallErrorKind::DeadlineExceeded);
+    assert_eq!((error.operation, error.kind), expected);
     assert_eq!(inspection.ended.since(inspection.began).as_secs(), 5);
 }
 
 #[tokio::test(start_paused = true)]
 async fn hanging_lists_do_not_make_held_ids_gone() {
-    let mut node = Node::one_pod();
-    node.hangs.extend(["ListPodSandbox", "ListContainers"]);
-    let (_, reader) = node.reader();
-    let held = held(&[("s", Kind::Sandbox), ("a", Kind::Container)]);
-    let inspection = reader
-        .inspect(Ticket::from(1), &pod(), &held, DEADLINE)
-        .await;
-    assert_eq!(ids(&inspection.found), ["a", "s"]);
+    let runtime = one_pod();
+    runtime.hang(Op::Sandboxes);
+    runtime.hang(Op::Containers);
+    let held = held(&[("p-s", Kind::Sandbox), ("p-a", Kind::Container)]);
+    let inspection = inspect(&runtime, &held).await;
+    assert_eq!(ids(&inspection.found), ["p-a", "p-s"]);
+    assert!(inspection.gone.is_empty());
     assert_eq!(inspection.error.unwrap().operation, "ListPodSandbox");
 }
 
 #[tokio::test(start_paused = true)]
 async fn concurrent_calls_are_bounded() {
-    let mut node = Node::default().with("s", Kind::Sandbox, "pod", None);
+    let runtime = FakeRuntime::new();
+    runtime.put(sandbox("p", "s", ReportedState::Running));
     for n in 0..100 {
-        node = node.with(&format!("c{n:03}"), Kind::Container, "pod", Some("s"));
+        runtime.put(container("p", &format!("c{n}"), ReportedState::Running));
     }
-    let (node, reader) = node.reader();
-    let inspection = reader.inspect(Ticket::from(1), &pod(), &[], DEADLINE).await;
+    runtime.delay(Op::pod("p"), Duration::from_millis(1));
+    let inspection = inspect(&runtime, &[]).await;
     assert_eq!(inspection.found.len(), 101);
-    assert_eq!(node.most_under_way.load(Ordering::Relaxed), 8);
-    assert_eq!(node.under_way.load(Ordering::Relaxed), 0);
+    assert_eq!(runtime.most_in_flight(), 8);
+    assert_eq!(runtime.in_flight(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn dropped_inspection_leaves_no_call_in_flight() {
-    let mut node = Node::one_pod();
-    node.hanging.insert("a".into());
-    let (node, reader) = node.reader();
-    let uid = pod();
-    let inspection = reader.inspect(Ticket::from(1), &uid, &[], DEADLINE);
-    tokio::time::timeout(Duration::from_secs(1), inspection)
-        .await
-        .unwrap_err();
-    assert_eq!(node.under_way.load(Ordering::Relaxed), 0);
+    let runtime = one_pod();
+    runtime.hang(Op::status("p-a"));
+    let inspection = inspect(&runtime, &[]);
+    let timed_out = tokio::time::timeout(Duration::from_secs(1), inspection).await;
+    assert!(timed_out.is_err());
+    assert_eq!(runtime.in_flight(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn status_read_makes_one_call() {
-    let mut node = Node::one_pod();
-    node.hanging.insert("b".into());
-    let (node, reader) = node.reader();
-    let reading = reader
-        .read(Ticket::from(1), &"a".into(), Kind::Container, DEADLINE)
-        .await;
-    assert_eq!(reading.report.unwrap().id.as_str(), "a");
-    let reading = reader
-        .read(Ticket::from(2), &"x".into(), Kind::Sandbox, DEADLINE)
-        .await;
-    assert_eq!(reading.report.unwrap_err().kind, CallErrorKind::NotFound);
-    let reading = reader
-        .read(Ticket::from(3), &"b".into(), Kind::Container, DEADLINE)
-        .await;
-    assert_eq!(
-        reading.report.unwrap_err().kind,
-        CallErrorKind::DeadlineExceeded
-    );
-    assert_eq!(node.calls.lock().unwrap().len(), 3);
+    let runtime = one_pod();
+    runtime.hang(Op::status("p-b"));
+    let read = async |id: &str, kind| {
+        let reader = reader(&runtime);
+        let ticket = Ticket::from(1);
+        let read = reader.read(ticket, &id.into(), kind, DEADLINE).await;
+        read.report
+    };
+    let found = read("p-a", Kind::Container).await;
+    assert_eq!(found.unwrap().id.as_str(), "p-a");
+    let missing = read("x", Kind::Sandbox).await;
+    assert_eq!(missing.unwrap_err().kind, CallErrorKind::NotFound);
+    let hanging = read("p-b", Kind::Container).await;
+    assert_eq!(hanging.unwrap_err().kind, CallErrorKind::DeadlineExceeded);
+    assert_eq!(runtime.calls().len(), 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn answer_for_another_id_is_an_error() {
-    let mut node = Node::one_pod();
-    node.statuses
-        .insert("a".into(), report("b", Kind::Container));
-    let (_, reader) = node.reader();
-    let reading = reader
-        .read(Ticket::from(1), &"a".into(), Kind::Container, DEADLINE)
-        .await;
-    assert_eq!(reading.report.unwrap_err().kind, CallErrorKind::Malformed);
+    let runtime = one_pod();
+    runtime.set_status("p-a", container("p", "b", ReportedState::Running));
+    let inspection = inspect(&runtime, &[]).await;
+    assert_eq!(inspection.failed[0].error.kind, CallErrorKind::Malformed);
 }

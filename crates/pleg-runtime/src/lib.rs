@@ -4,10 +4,17 @@
 //! and `Version`. It uses only domain types of `pleg-core`, so that a test can implement a runtime
 //! without gRPC and no wire type reaches the core. [`clock`] is the only module that reads a clock.
 
+//!
+//! With the feature `fake`, [`fake`] has a runtime in memory for tests.
+
 pub mod clock;
+#[cfg(feature = "fake")]
+pub mod fake;
+mod map_events;
 mod row;
 mod runtime;
 
+pub use map_events::MapEvents;
 pub use pleg_core as core;
 pub use row::Row;
 pub use runtime::{Runtime, RuntimeVersion, Scope};

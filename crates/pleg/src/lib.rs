@@ -7,29 +7,11 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! # use pleg::core::{CallError, Id, Report, RuntimeEvent};
-//! # use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope};
-//! # struct Quiet;
-//! # impl Runtime for Quiet {
-//! #     type Events = futures::stream::Pending<Result<RuntimeEvent, CallError>>;
-//! #     async fn list_sandboxes(
-//! #         &self, _: &Scope, _: &mut (dyn FnMut(Row<'_>) + Send),
-//! #     ) -> Result<(), CallError> { Ok(()) }
-//! #     async fn list_containers(
-//! #         &self, _: &Scope, _: &mut (dyn FnMut(Row<'_>) + Send),
-//! #     ) -> Result<(), CallError> { Ok(()) }
-//! #     async fn sandbox_status(&self, _: &Id) -> Result<Report, CallError> { unreachable!() }
-//! #     async fn container_status(&self, _: &Id) -> Result<Report, CallError> { unreachable!() }
-//! #     async fn subscribe(&self) -> Result<Self::Events, CallError> {
-//! #         Ok(futures::stream::pending())
-//! #     }
-//! #     async fn version(&self) -> Result<RuntimeVersion, CallError> { unreachable!() }
-//! # }
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let runtime = Quiet;
+//! # let runtime = pleg::runtime::fake::FakeRuntime::new();
 //! // `runtime` implements `Runtime`: a CRI runtime (`CriRuntime` of `pleg-cri`, or
-//! // `Pleg::connect`), or one that a test implements.
+//! // `Pleg::connect`), or a fake one (`pleg::runtime::fake`, feature `fake`).
 //! let mut builder = pleg::Pleg::builder(runtime);
 //! let mut events = builder.subscribe();
 //! let pleg = builder.spawn()?;

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use pleg_core::{EventType, Instant, LifecycleType, PodUid, ReportedState, RuntimeEvent, WallTime};
+use pleg_core::{EventType, Instant, LifecycleType, PodUid, ReportedState, RuntimeEvent};
 use pleg_runtime::Runtime;
-use pleg_runtime::clock::Clock;
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -17,7 +16,7 @@ use crate::inspect::addresses;
 use crate::relister::{Gate, Limits, Relister, RelisterConfig, StatusTimestamps};
 use crate::status::{PodStatus, newest_first};
 use crate::stream::{MAX_ATTEMPTS, QUEUE_CAPACITY, receive};
-use crate::subject::{Answer, Subject, Unhealthy};
+use crate::subject::{Port, Unhealthy};
 use crate::time::Time;
 
 /// The period in which a timer releases waiters without a read (globalCacheUpdatePeriod).
@@ -226,34 +225,12 @@ fn status_from_event(event: &RuntimeEvent) -> Option<(PodUid, PodStatus)> {
     Some((uid, status))
 }
 
-impl<R: Runtime> Subject for Evented<R> {
-    fn name(&self) -> &'static str {
-        "evented"
-    }
+impl<R: Runtime> Port for Evented<R> {
+    type Runtime = R;
+    const NAME: &'static str = "evented";
 
-    fn clock(&self) -> Clock {
-        self.inner.relister.clock.clock()
-    }
-
-    fn wall(&self) -> WallTime {
-        self.inner.relister.clock.wall()
-    }
-
-    fn get(&self, uid: &PodUid) -> Answer {
-        self.inner.relister.cache.get(uid)
-    }
-
-    async fn newer_than(&self, uid: &PodUid, after: Instant) -> Answer {
-        let after = self.inner.relister.clock.time(after);
-        self.inner.relister.cache.newer_than(uid, after).await
-    }
-
-    fn request_relist(&self, uid: &PodUid) {
-        self.inner.relister.request_relist(uid);
-    }
-
-    fn request_reinspect(&self, uid: &PodUid) {
-        self.inner.relister.request_reinspect(uid);
+    fn relister(&self) -> &Relister<R> {
+        &self.inner.relister
     }
 
     /// The kubelet always uses both checks: that of the generic PLEG, and whether the channel is
@@ -267,19 +244,11 @@ impl<R: Runtime> Subject for Evented<R> {
         Ok(())
     }
 
-    fn discarded(&self) -> Option<u64> {
-        Some(self.inner.relister.channel.discarded())
-    }
-
     fn last_sync_time(&self, ended: Instant) -> Instant {
         if self.newer_than_last_sync {
             ended
         } else {
             Instant::ORIGIN
         }
-    }
-
-    async fn shutdown(&self) {
-        self.inner.relister.shutdown().await;
     }
 }

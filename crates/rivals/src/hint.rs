@@ -5,16 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use pleg_core::{EventType, Instant, PodUid, WallTime};
+use pleg_core::EventType;
 use pleg_runtime::Runtime;
-use pleg_runtime::clock::Clock;
 use tokio::sync::mpsc;
 use tokio_util::sync::DropGuard;
 
 use crate::channel::{CAPACITY, Fifo};
 use crate::relister::{Gate, Limits, Relister, RelisterConfig};
 use crate::stream::{MAX_ATTEMPTS, QUEUE_CAPACITY, receive};
-use crate::subject::{Answer, Subject, Unhealthy};
+use crate::subject::Port;
 
 /// The settings of [`Hint`]. The defaults are upstream's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,45 +97,11 @@ impl<R: Runtime> Hint<R> {
     }
 }
 
-impl<R: Runtime> Subject for Hint<R> {
-    fn name(&self) -> &'static str {
-        "hint"
-    }
+impl<R: Runtime> Port for Hint<R> {
+    type Runtime = R;
+    const NAME: &'static str = "hint";
 
-    fn clock(&self) -> Clock {
-        self.relister.clock.clock()
-    }
-
-    fn wall(&self) -> WallTime {
-        self.relister.clock.wall()
-    }
-
-    fn get(&self, uid: &PodUid) -> Answer {
-        self.relister.cache.get(uid)
-    }
-
-    async fn newer_than(&self, uid: &PodUid, after: Instant) -> Answer {
-        let after = self.relister.clock.time(after);
-        self.relister.cache.newer_than(uid, after).await
-    }
-
-    fn request_relist(&self, uid: &PodUid) {
-        self.relister.request_relist(uid);
-    }
-
-    fn request_reinspect(&self, uid: &PodUid) {
-        self.relister.request_reinspect(uid);
-    }
-
-    fn healthy(&self) -> Result<(), Unhealthy> {
-        self.relister.healthy()
-    }
-
-    fn discarded(&self) -> Option<u64> {
-        Some(self.relister.channel.discarded())
-    }
-
-    async fn shutdown(&self) {
-        self.relister.shutdown().await;
+    fn relister(&self) -> &Relister<R> {
+        &self.relister
     }
 }

@@ -4,8 +4,10 @@ use std::future::Future;
 use std::sync::Arc;
 
 use pleg_core::{CallError, Instant, PodUid, WallTime};
+use pleg_runtime::Runtime;
 use pleg_runtime::clock::Clock;
 
+use crate::relister::Relister;
 use crate::status::PodStatus;
 
 /// The cached status of a pod, and the error of the last read.
@@ -67,4 +69,67 @@ pub trait Subject: Send + Sync + 'static {
 
     /// Stops the generator. Returns when all of its tasks have ended.
     fn shutdown(&self) -> impl Future<Output = ()> + Send;
+}
+
+/// A port of an upstream generator. All ports use a relister.
+pub(crate) trait Port: Send + Sync + 'static {
+    type Runtime: Runtime;
+    const NAME: &'static str;
+
+    fn relister(&self) -> &Relister<Self::Runtime>;
+
+    fn healthy(&self) -> Result<(), Unhealthy> {
+        self.relister().healthy()
+    }
+
+    fn last_sync_time(&self, ended: Instant) -> Instant {
+        ended
+    }
+}
+
+impl<P: Port> Subject for P {
+    fn name(&self) -> &'static str {
+        P::NAME
+    }
+
+    fn clock(&self) -> Clock {
+        self.relister().clock.clock()
+    }
+
+    fn wall(&self) -> WallTime {
+        self.relister().clock.wall()
+    }
+
+    fn get(&self, uid: &PodUid) -> Answer {
+        self.relister().cache.get(uid)
+    }
+
+    async fn newer_than(&self, uid: &PodUid, after: Instant) -> Answer {
+        let after = self.relister().clock.time(after);
+        self.relister().cache.newer_than(uid, after).await
+    }
+
+    fn request_relist(&self, uid: &PodUid) {
+        self.relister().request_relist(uid);
+    }
+
+    fn request_reinspect(&self, uid: &PodUid) {
+        self.relister().request_reinspect(uid);
+    }
+
+    fn healthy(&self) -> Result<(), Unhealthy> {
+        Port::healthy(self)
+    }
+
+    fn discarded(&self) -> Option<u64> {
+        Some(self.relister().channel.discarded())
+    }
+
+    fn last_sync_time(&self, ended: Instant) -> Instant {
+        Port::last_sync_time(self, ended)
+    }
+
+    async fn shutdown(&self) {
+        self.relister().shutdown().await;
+    }
 }

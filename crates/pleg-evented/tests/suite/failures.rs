@@ -1,31 +1,27 @@
 //! The failure catalogue for the stream reader: when it reconnects, how it ends. Each test says
 //! what upstream Kubernetes does and what happens here; `docs/failures.md` has the whole table.
-use std::time::Duration;
-
 use pleg_evented::StreamObservation;
 use pleg_runtime::core::{CallErrorKind, EventType, StreamChange, StreamEnd};
 
-use crate::scripted::{Bench, Dial, Step, error, lives, silence};
+use pleg_runtime::fake::{Dial, Step};
+
+use crate::scripted::{RunningReader, burst, error, lives, sends, silence, wait};
 
 const DOWN: CallErrorKind = CallErrorKind::Unavailable;
 
 fn opens(steps: &[Step]) -> Dial {
-    Dial::Opens(steps.to_vec())
+    Dial::Open(steps.to_vec())
 }
 
 fn event() -> Step {
-    Step::Event("a", EventType::Started)
-}
-
-fn wait(millis: u64) -> Step {
-    Step::Wait(Duration::from_millis(millis))
+    sends("a", EventType::Started)
 }
 
 /// The stream ends that are reported until `attempts` attempts were made.
-async fn ends(bench: &mut Bench, attempts: usize) -> Vec<StreamEnd> {
+async fn ends(reader: &mut RunningReader, attempts: usize) -> Vec<StreamEnd> {
     let mut ends = Vec::new();
-    while bench.dialed().len() < attempts {
-        if let StreamObservation::Change(StreamChange::Ended { why, .. }) = bench.next().await {
+    while reader.dialed().len() < attempts {
+        if let StreamObservation::Change(StreamChange::Ended { why, .. }) = reader.next().await {
             ends.push(why);
         }
     }
@@ -41,34 +37,34 @@ async fn ends(bench: &mut Bench, attempts: usize) -> Vec<StreamEnd> {
 #[tokio::test(start_paused = true)]
 async fn a7_reconnect_attempts_never_end() {
     // It lives for a second, is away for 0.4 s, refuses twice while it starts, and is back.
-    let mut script = vec![opens(&[event(), wait(1_000), Step::Fails(DOWN)])];
-    script.extend((0..8).map(|_| Dial::Fails(DOWN)));
-    script.extend((0..2).map(|_| opens(&[Step::Fails(CallErrorKind::Failed)])));
+    let mut script = vec![opens(&[event(), wait(1_000), Step::Fail(DOWN)])];
+    script.extend((0..8).map(|_| Dial::Fail(DOWN)));
+    script.extend((0..2).map(|_| opens(&[Step::Fail(CallErrorKind::Failed)])));
     script.push(silence());
-    let mut bench = Bench::new(script, 1);
+    let mut reader = RunningReader::new(script, 1);
     let away = (0..8).map(|n| 1_000 + n * 50);
     let expected: Vec<_> = [0]
         .into_iter()
         .chain(away)
         .chain([1_400, 1_500, 1_700])
         .collect();
-    assert_eq!(bench.attempts(12).await, expected);
-    bench.idle(600_000).await;
-    assert_eq!(bench.dialed().len(), 12, "it stands");
-    bench.stop().await;
+    assert_eq!(reader.attempts(12).await, expected);
+    reader.idle(600_000).await;
+    assert_eq!(reader.dialed().len(), 12, "it stands");
+    reader.stop().await;
 
     // Streams that deliver an event and break at once: an event does not reset the backoff.
     let script = (0..40)
-        .map(|_| opens(&[event(), Step::Fails(DOWN)]))
+        .map(|_| opens(&[event(), Step::Fail(DOWN)]))
         .collect();
-    let mut bench = Bench::new(script, 1);
-    let at = bench.attempts(40).await;
+    let mut reader = RunningReader::new(script, 1);
+    let at = reader.attempts(40).await;
     let doubling = [0, 0, 100, 300, 700, 1_500, 3_100, 6_300, 12_700, 25_500];
     assert_eq!(at[..10], doubling);
     // No eleventh within the minute; then 51.2 s, and 60 s for ever.
     assert_eq!(at[10..13], [60_000, 111_200, 171_200]);
     assert!(at[12..].windows(2).all(|w| w[1] - w[0] == 60_000));
-    bench.stop().await;
+    reader.stop().await;
 }
 
 /// Upstream: The consumer ends when the channel is closed, and the channel is closed when the
@@ -80,30 +76,30 @@ async fn a7_reconnect_attempts_never_end() {
 async fn a9_reader_can_be_stopped_at_every_step() {
     let script = || {
         vec![
-            Dial::Fails(DOWN),
-            opens(&[event(), wait(20), event(), wait(5), Step::Fails(DOWN)]),
-            Dial::Fails(DOWN),
-            opens(&[wait(10), Step::Burst(500), wait(10), Step::Burst(10)]),
-            opens(&[wait(30), Step::Fails(CallErrorKind::Failed)]),
-            Dial::Hangs,
+            Dial::Fail(DOWN),
+            opens(&[event(), wait(20), event(), wait(5), Step::Fail(DOWN)]),
+            Dial::Fail(DOWN),
+            Dial::Open([vec![wait(10)], burst(500), vec![wait(10)], burst(10)].concat()),
+            opens(&[wait(30), Step::Fail(CallErrorKind::Failed)]),
+            Dial::Hang,
         ]
     };
     for millis in 0..=500 {
         // With room in the channel, and with a writer that takes nothing.
         for capacity in [10_000, 1] {
-            let bench = Bench::new(script(), capacity);
-            bench.idle(millis).await;
-            bench.stop().await;
+            let reader = RunningReader::new(script(), capacity);
+            reader.idle(millis).await;
+            reader.stop().await;
         }
     }
     // The whole script was reached.
-    let bench = Bench::new(script(), 1);
-    bench.idle(500).await;
-    assert_eq!(bench.dialed().len(), 6);
+    let reader = RunningReader::new(script(), 1);
+    reader.idle(500).await;
+    assert_eq!(reader.dialed().len(), 6);
     // The writer is dropped first: the reader ends by itself.
-    let Bench { out, reader, .. } = bench;
+    let RunningReader { out, task, .. } = reader;
     drop(out);
-    reader.await.unwrap();
+    task.await.unwrap();
 }
 
 /// Upstream: If events are disabled, the stream ends at once with OK, and the kubelet subscribes
@@ -113,23 +109,23 @@ async fn a9_reader_can_be_stopped_at_every_step() {
 /// subscribes again once a minute. (invariant 10)
 #[tokio::test(start_paused = true)]
 async fn a13_never_offered_disabled_and_lost_are_distinguished() {
-    let never = || opens(&[Step::Fails(CallErrorKind::Unimplemented)]);
-    let mut bench = Bench::new((0..4).map(|_| never()).collect(), 8);
-    assert_eq!(ends(&mut bench, 4).await, vec![StreamEnd::NeverOffered; 3]);
-    assert_eq!(bench.dialed(), [0, 60_000, 120_000, 180_000]);
-    bench.stop().await;
+    let never = || opens(&[Step::Fail(CallErrorKind::Unimplemented)]);
+    let mut reader = RunningReader::new((0..4).map(|_| never()).collect(), 8);
+    assert_eq!(ends(&mut reader, 4).await, vec![StreamEnd::NeverOffered; 3]);
+    assert_eq!(reader.dialed(), [0, 60_000, 120_000, 180_000]);
+    reader.stop().await;
 
-    let mut bench = Bench::new((0..4).map(|_| opens(&[])).collect(), 8);
-    assert_eq!(ends(&mut bench, 4).await, vec![StreamEnd::Disabled; 3]);
-    assert_eq!(bench.dialed(), [0, 60_000, 120_000, 180_000]);
-    bench.stop().await;
+    let mut reader = RunningReader::new((0..4).map(|_| opens(&[])).collect(), 8);
+    assert_eq!(ends(&mut reader, 4).await, vec![StreamEnd::Disabled; 3]);
+    assert_eq!(reader.dialed(), [0, 60_000, 120_000, 180_000]);
+    reader.stop().await;
 
-    let breaks = || opens(&[event(), wait(2_000), Step::Fails(DOWN)]);
-    let mut bench = Bench::new((0..4).map(|_| breaks()).collect(), 8);
+    let breaks = || opens(&[event(), wait(2_000), Step::Fail(DOWN)]);
+    let mut reader = RunningReader::new((0..4).map(|_| breaks()).collect(), 8);
     let lost = StreamEnd::Ended(Some(error(DOWN)));
-    assert_eq!(ends(&mut bench, 4).await, vec![lost; 3]);
-    assert_eq!(bench.dialed(), [0, 2_000, 4_100, 6_300]);
-    bench.stop().await;
+    assert_eq!(ends(&mut reader, 4).await, vec![lost; 3]);
+    assert_eq!(reader.dialed(), [0, 2_000, 4_100, 6_300]);
+    reader.stop().await;
 }
 
 /// Upstream: After the last attempt the watcher goroutine stays for ever, or spins; a list inside
@@ -141,20 +137,20 @@ async fn a13_never_offered_disabled_and_lost_are_distinguished() {
 async fn b10_no_stream_end_causes_a_busy_loop() {
     for (dial, most) in [
         ((|| opens(&[])) as fn() -> Dial, 11),
-        (|| opens(&[Step::Fails(CallErrorKind::Unimplemented)]), 11),
-        (|| opens(&[Step::Fails(DOWN)]), 25),
+        (|| opens(&[Step::Fail(CallErrorKind::Unimplemented)]), 11),
+        (|| opens(&[Step::Fail(DOWN)]), 25),
         (
-            || opens(&[event(), Step::Fails(CallErrorKind::TooLarge)]),
+            || opens(&[event(), Step::Fail(CallErrorKind::TooLarge)]),
             25,
         ),
         // A hundred within five seconds, then fewer and fewer.
-        (|| Dial::Fails(DOWN), 125),
+        (|| Dial::Fail(DOWN), 125),
     ] {
-        let bench = Bench::new((0..10_000).map(|_| dial()).collect(), 1);
-        bench.idle(600_000).await;
-        let attempts = bench.dialed().len();
+        let reader = RunningReader::new((0..10_000).map(|_| dial()).collect(), 1);
+        reader.idle(600_000).await;
+        let attempts = reader.dialed().len();
         assert!((10..=most).contains(&attempts), "{attempts} attempts");
-        bench.stop().await;
+        reader.stop().await;
     }
 }
 
@@ -166,15 +162,15 @@ async fn b10_no_stream_end_causes_a_busy_loop() {
 #[tokio::test(start_paused = true)]
 async fn e4_every_error_is_reported_and_the_reader_goes_on() {
     let script = vec![
-        opens(&[Step::Fails(CallErrorKind::Failed)]),
-        opens(&[Step::Fails(DOWN)]),
+        opens(&[Step::Fail(CallErrorKind::Failed)]),
+        opens(&[Step::Fail(DOWN)]),
         silence(),
     ];
-    let mut bench = Bench::new(script, 8);
+    let mut reader = RunningReader::new(script, 8);
     let told = [CallErrorKind::Failed, DOWN].map(|kind| StreamEnd::Refused(error(kind)));
-    assert_eq!(ends(&mut bench, 3).await, told);
-    assert!(!bench.reader.is_finished());
-    bench.stop().await;
+    assert_eq!(ends(&mut reader, 3).await, told);
+    assert!(!reader.task.is_finished());
+    reader.stop().await;
 }
 
 /// E5, upstream's WatcherRetriesWhenStreamClosesWithoutError (1.37): An end without an error counts
@@ -183,13 +179,13 @@ async fn e4_every_error_is_reported_and_the_reader_goes_on() {
 /// Here: It is a stream end, but one of two kinds; see A13.
 #[tokio::test(start_paused = true)]
 async fn e5_end_without_an_error_is_a_stream_end() {
-    let mut bench = Bench::new(vec![lives(3_000), lives(0), silence()], 8);
+    let mut reader = RunningReader::new(vec![lives(3_000), lives(0), silence()], 8);
     assert_eq!(
-        ends(&mut bench, 3).await,
+        ends(&mut reader, 3).await,
         [StreamEnd::Ended(None), StreamEnd::Disabled]
     );
-    assert_eq!(bench.dialed(), [0, 3_000, 63_000]);
-    bench.stop().await;
+    assert_eq!(reader.dialed(), [0, 3_000, 63_000]);
+    reader.stop().await;
 }
 
 /// E6, upstream's WatcherStopsWhenContextIsCanceled (1.37): A blocked stream is cancelled, and
@@ -198,13 +194,13 @@ async fn e5_end_without_an_error_is_a_stream_end() {
 /// Here: The same, at that instant.
 #[tokio::test(start_paused = true)]
 async fn e6_blocked_stream_is_cancelled_without_a_stream_end() {
-    let mut bench = Bench::new(vec![silence()], 8);
-    let subscribed = bench.change().await;
+    let mut reader = RunningReader::new(vec![silence()], 8);
+    let subscribed = reader.change().await;
     assert!(matches!(subscribed, StreamChange::Subscribed { .. }));
-    bench.idle(5_000).await;
-    let at = bench.clock.now();
-    bench.shutdown.cancel();
-    (&mut bench.reader).await.unwrap();
-    assert_eq!(bench.clock.now(), at);
-    assert_eq!(bench.out.try_recv(), None, "nothing was told");
+    reader.idle(5_000).await;
+    let at = reader.clock.now();
+    reader.shutdown.cancel();
+    (&mut reader.task).await.unwrap();
+    assert_eq!(reader.clock.now(), at);
+    assert_eq!(reader.out.try_recv(), None, "nothing was told");
 }

@@ -6,7 +6,7 @@
 //! Deviation, wherever upstream blocks until something else happens: invariant 4. A waiter causes a
 //! read of the pod; "blocks" is shown here with reads that hang.
 use crate::support::{
-    MINUTE, MS, Node, Op, SECOND, error, pass, pod, rarely, soon, synced, waiting, with_ip,
+    FakeRuntime, MINUTE, MS, Op, SECOND, pass, rarely, soon, synced, waiting, with_ip,
 };
 use pleg::core::{CallErrorKind, ContainerState, Instant, PodUid};
 use pleg::{Pleg, WaitError};
@@ -29,9 +29,9 @@ fn just_before(at: Instant) -> Instant {
 /// than the zero time.
 #[tokio::test(start_paused = true)]
 async fn k1_cache_not_initialized() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.hang(Op::List);
-    node.hang(pod("p"));
+    node.hang(Op::pod("p"));
     let pleg = Pleg::builder(node.clone())
         .settings(rarely())
         .spawn()
@@ -43,7 +43,7 @@ async fn k1_cache_not_initialized() {
     assert_eq!((view.as_of, view.inspected), (None, None));
     // Deviation: invariant 4. The waiter has caused a read of the pod, which proves its status
     // although no list has succeeded.
-    node.unhang(&pod("p"));
+    node.release(&Op::pod("p"));
     let view = soon(pleg.newer_than(&uid, Instant::ORIGIN, MINUTE))
         .await
         .unwrap();
@@ -60,7 +60,7 @@ async fn k2_get_if_newer_than_when_pod_exists() {
     for (global, modified, newer) in [(1, 0, true), (1, -10, true), (-1, 3, true), (-1, -1, false)]
     {
         let case = format!("list at t{global:+}, inspection at t{modified:+}");
-        let node = Node::new();
+        let node = FakeRuntime::new();
         node.run_pod("p");
         let pleg = synced(&node, rarely()).await;
         let uid = PodUid::from("p");
@@ -78,16 +78,20 @@ async fn k2_get_if_newer_than_when_pod_exists() {
             }
             pass(&pleg, MS).await;
         }
-        let reads = node.asked(&pod("p"));
-        node.hang(pod("p"));
+        let reads = node.count(&Op::pod("p"));
+        node.hang(Op::pod("p"));
         let view = if_newer_than(&pleg, &uid, t).await;
         assert_eq!(view.is_some(), newer, "{case}");
-        assert_eq!(node.asked(&pod("p")) - reads, usize::from(!newer), "{case}");
+        assert_eq!(
+            node.count(&Op::pod("p")) - reads,
+            usize::from(!newer),
+            "{case}"
+        );
         if let Some(view) = view {
             assert!(view.as_of > Some(t), "{case}");
             assert_eq!(view.status.uid, uid);
         } else {
-            node.unhang(&pod("p"));
+            node.release(&Op::pod("p"));
             assert!(
                 soon(pleg.newer_than(&uid, t, SECOND)).await.is_ok(),
                 "{case}"
@@ -102,11 +106,11 @@ async fn k2_get_if_newer_than_when_pod_exists() {
 /// Deviation: where upstream blocks until the next list, the unknown pod is read.
 #[tokio::test(start_paused = true)]
 async fn k3_get_newer_than_when_pod_does_not_exist() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     let pleg = synced(&node, rarely()).await;
     let global = pleg.health().current().last_list.expect("it was listed");
     let uid = PodUid::from("nobody");
-    node.hang(pod("nobody"));
+    node.hang(Op::pod("nobody"));
     let view = if_newer_than(&pleg, &uid, just_before(global))
         .await
         .expect("the default");
@@ -115,13 +119,13 @@ async fn k3_get_newer_than_when_pod_does_not_exist() {
         (view.status.uid.as_str(), view.as_of),
         ("nobody", Some(global))
     );
-    assert_eq!(node.asked(&pod("nobody")), 0);
+    assert_eq!(node.count(&Op::pod("nobody")), 0);
 
     pass(&pleg, SECOND).await;
     let after = Instant::from_nanos(global.as_nanos() + 1);
     assert_eq!(if_newer_than(&pleg, &uid, after).await, None);
-    assert_eq!(node.asked(&pod("nobody")), 1);
-    node.unhang(&pod("nobody"));
+    assert_eq!(node.count(&Op::pod("nobody")), 1);
+    node.release(&Op::pod("nobody"));
     let view = soon(pleg.newer_than(&uid, after, MINUTE)).await.unwrap();
     assert!(view.status.is_nothing() && view.as_of > Some(after));
 }
@@ -132,9 +136,9 @@ async fn k3_get_newer_than_when_pod_does_not_exist() {
 /// Deviation: invariant 11. An error never replaces a status: the last good one stays beside it.
 #[tokio::test(start_paused = true)]
 async fn k4_cache_set_and_get() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.put(with_ip(
-        crate::support::sandbox("p", pleg::core::ReportedState::Running),
+        crate::support::sandbox("p", "s", pleg::core::ReportedState::Running),
         "10.0.0.1",
     ));
     node.put(crate::support::container(
@@ -142,31 +146,34 @@ async fn k4_cache_set_and_get() {
         "c",
         pleg::core::ReportedState::Running,
     ));
-    node.fail(pod("p"), CallErrorKind::Failed);
+    node.fail(Op::pod("p"), CallErrorKind::Failed);
     let pleg = synced(&node, rarely()).await;
     let uid = PodUid::from("p");
     // A status with an error and without a time: no read has proven it.
     let view = pleg.get(&uid);
-    assert_eq!(view.status.error, Some(error(CallErrorKind::Failed).into()));
+    assert_eq!(
+        view.status.error.as_ref().unwrap().kind,
+        CallErrorKind::Failed
+    );
     assert_eq!(
         view.status.container("c").unwrap().state,
         ContainerState::Running
     );
     assert_eq!((view.as_of, view.inspected), (None, None));
     // A status without an error.
-    node.succeed(&pod("p"));
+    node.succeed(&Op::pod("p"));
     let good = soon(pleg.request_relist(&uid)).await.unwrap();
     assert_eq!(pleg.get(&uid), good);
     assert_eq!(good.status.error, None);
     assert_eq!(good.status.ips.len(), 1);
     // The same status, now with an error.
     pass(&pleg, SECOND).await;
-    node.fail(pod("p"), CallErrorKind::Unavailable);
+    node.fail(Op::pod("p"), CallErrorKind::Unavailable);
     assert!(soon(pleg.request_relist(&uid)).await.is_err());
     let view = pleg.get(&uid);
     assert_eq!(
-        view.status.error,
-        Some(error(CallErrorKind::Unavailable).into())
+        view.status.error.as_ref().unwrap().kind,
+        CallErrorKind::Unavailable
     );
     assert_eq!(view.status.containers, good.status.containers);
     assert_eq!(view.status.ips, good.status.ips);
@@ -180,7 +187,7 @@ async fn k4_cache_set_and_get() {
 /// K5, TestCacheGetPodDoesNotExist: a default status with the id, and no error.
 #[tokio::test(start_paused = true)]
 async fn k5_cache_get_pod_does_not_exist() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     let pleg = synced(&node, rarely()).await;
     let view = pleg.get(&"nobody".into());
     assert!(view.status.is_nothing());
@@ -194,7 +201,7 @@ async fn k5_cache_get_pod_does_not_exist() {
 /// K6, TestDelete: after the deletion, a default status with the id.
 #[tokio::test(start_paused = true)]
 async fn k6_delete() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, rarely()).await;
     assert!(!pleg.get(&"p".into()).status.is_nothing());
@@ -215,7 +222,7 @@ async fn k6_delete() {
 /// such as the one that it causes itself. And a list answers no waiter whose own read is in flight.
 #[tokio::test(start_paused = true)]
 async fn k7_register_notification() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, rarely()).await;
     let at = pleg.now().after(SECOND);
@@ -224,14 +231,14 @@ async fn k7_register_notification() {
     assert_eq!(view.as_of, Some(at), "begun exactly then");
     assert_eq!(pleg.now(), at);
 
-    node.hang(pod("p"));
+    node.hang(Op::pod("p"));
     let at = pleg.now();
     let waits = waiting(&pleg, "p", at, MINUTE).await;
     soon(pleg.relist_now()).await.unwrap();
     assert!(pleg.health().current().last_list > Some(at));
     pass(&pleg, SECOND).await;
     assert!(!waits.is_finished(), "its own read is under way");
-    node.unhang(&pod("p"));
+    node.release(&Op::pod("p"));
     assert!(soon(waits).await.unwrap().unwrap().as_of >= Some(at));
 }
 
@@ -247,7 +254,7 @@ async fn k8_get_newer_than() {
     for exists in [true, false] {
         for by_list in [true, false] {
             let case = format!("exists {exists}, by list {by_list}");
-            let node = Node::new();
+            let node = FakeRuntime::new();
             if exists {
                 node.run_pod("p");
             }
@@ -256,7 +263,7 @@ async fn k8_get_newer_than() {
             let min = pleg.now().after(10 * SECOND);
             let waits = waiting(&pleg, "p", min, MINUTE).await;
             pass(&pleg, min.since(pleg.now()) - SECOND).await;
-            let reads = node.asked(&pod("p"));
+            let reads = node.count(&Op::pod("p"));
             if by_list {
                 soon(pleg.relist_now()).await.unwrap();
             } else {
@@ -266,7 +273,7 @@ async fn k8_get_newer_than() {
             pass(&pleg, 999 * MS).await;
             assert!(!waits.is_finished(), "{case}");
             assert_eq!(
-                node.asked(&pod("p")),
+                node.count(&Op::pod("p")),
                 reads,
                 "{case}: nothing is read before its time"
             );
@@ -279,14 +286,14 @@ async fn k8_get_newer_than() {
                 "{case}"
             );
             assert_eq!(view.status.is_nothing(), !exists, "{case}");
-            assert_eq!(node.asked(&pod("p")), reads + 1, "{case}");
+            assert_eq!(node.count(&Op::pod("p")), reads + 1, "{case}");
             // At once, from the cache: a list at min + 1 s shows that the pod exists or does not.
             pass(&pleg, SECOND).await;
             soon(pleg.relist_now()).await.unwrap();
-            node.hang(pod("p"));
+            node.hang(Op::pod("p"));
             let again = if_newer_than(&pleg, &uid, min).await.expect("at once");
             assert_eq!(again.status, view.status, "{case}");
-            assert_eq!(node.asked(&pod("p")), reads + 1, "{case}");
+            assert_eq!(node.count(&Op::pod("p")), reads + 1, "{case}");
         }
     }
 }

@@ -2,7 +2,9 @@
 //! events than the channel holds: on the adapter with upstream's channel, and on a subscription.
 use std::collections::BTreeSet;
 
-use crate::support::{MINUTE, Node, SECOND, container, drain, exited, pass, rarely, sandbox, soon};
+use crate::support::{
+    FakeRuntime, MINUTE, SECOND, container, drain, exited, pass, rarely, sandbox, soon,
+};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use pleg::core::{LifecycleType, ReportedState};
 use pleg::{Fifo, Pleg};
@@ -13,10 +15,10 @@ const PODS: usize = 21;
 const CONTAINERS: usize = 50;
 
 /// Each pod has a sandbox and 50 containers.
-fn deploy(node: &Node, shown: ReportedState) {
+fn deploy(node: &FakeRuntime, shown: ReportedState) {
     for pod in 0..PODS {
         let uid = format!("p{pod}");
-        node.put(sandbox(&uid, shown));
+        node.put(sandbox(&uid, "s", shown));
         for c in 0..CONTAINERS {
             let name = format!("c{c}");
             node.put(match shown {
@@ -56,7 +58,7 @@ async fn g4_event_channel_full() {
             _ => 0,
         }
     };
-    let node = Node::new();
+    let node = FakeRuntime::new();
     deploy(&node, ReportedState::Running);
     let mut builder = Pleg::builder(node.clone()).settings(rarely());
     let mut fifo = builder.upstream_fifo();

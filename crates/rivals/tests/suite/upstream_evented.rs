@@ -1,8 +1,8 @@
 //! Upstream's tests of its evented PLEGs, E1 to E7 (evented_test.go), on the ports, and tests that
 //! each port ends all of its tasks. E2 tests a metric that the port does not have.
 use crate::support::{
-    MINUTE, MS, Node, Op, SECOND, container, drain, evented_1_36, exited, generic, hint, ours, pod,
-    sandbox, sleep, wait_until, wait_until_ready, with_timeout,
+    DOWN, FakeRuntime, MINUTE, MS, Op, SECOND, container, drain, event_at, evented_1_36, exited,
+    generic, hint, ours, sandbox, sleep, wait_until, wait_until_ready, with_timeout,
 };
 use pleg_core::{Details, EventType, ReportedState, RuntimeEvent, SandboxDetails};
 use rivals::{Fifo, Hint, HintSettings, Subject};
@@ -10,15 +10,15 @@ use rivals::{Fifo, Hint, HintSettings, Subject};
 /// E1, TestHealthyEventedPLEG: healthy until the channel is full.
 #[tokio::test(start_paused = true)]
 async fn e1_healthy() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p");
     let (evented, mut fifo) = evented_1_36(&node);
     wait_until_ready(&evented, &node, "p").await;
     assert_eq!(drain(&mut fifo).len(), 2);
-    let event = node.event(EventType::Started, "p-c", evented.wall());
+    let event = event_at(&node, EventType::Started, "p-c", evented.wall());
     for n in 1..=1000 {
         assert_eq!(evented.healthy(), Ok(()), "{n}");
-        node.send_event(&event);
+        node.send(&event);
         sleep(&evented, MS).await;
     }
     let text = evented.healthy().unwrap_err().to_string();
@@ -41,8 +41,8 @@ async fn e3_addresses() {
         sandbox.details = Details::from(details);
         sandbox
     };
-    let node = Node::new();
-    node.run_sandbox("p");
+    let node = FakeRuntime::new();
+    node.put(sandbox("p", "s", ReportedState::Running));
     let (evented, _fifo) = evented_1_36(&node);
     wait_until_ready(&evented, &node, "p").await;
     for (ips, shown, expected) in [
@@ -53,7 +53,7 @@ async fn e3_addresses() {
         (&[], ReportedState::Exited, &["10.0.0.2"]),
     ] {
         node.put(with(ips, shown));
-        node.send_event(&node.event(EventType::Stopped, "p-s", evented.wall()));
+        node.send(&event_at(&node, EventType::Stopped, "p-s", evented.wall()));
         sleep(&evented, MS).await;
         let ips = evented.get(&"p".into()).status.ips.clone();
         let ips: Vec<&str> = ips.iter().map(|ip| &**ip).collect();
@@ -65,8 +65,8 @@ async fn e3_addresses() {
 /// The cache is written before the lifecycle events are sent.
 #[tokio::test(start_paused = true)]
 async fn classic_event_types_are_announced() {
-    let node = Node::new();
-    node.run_sandbox("p");
+    let node = FakeRuntime::new();
+    node.put(sandbox("p", "s", ReportedState::Running));
     let (evented, mut fifo) = evented_1_36(&node);
     wait_until_ready(&evented, &node, "p").await;
     assert_eq!(drain(&mut fifo), ["p Started p-s"]);
@@ -86,7 +86,7 @@ async fn classic_event_types_are_announced() {
         (EventType::Other(9), ReportedState::Exited, &[]),
     ] {
         node.put(container("p", "c", shown));
-        node.send_event(&node.event(event, "p-c", evented.wall()));
+        node.send(&event_at(&node, event, "p-c", evented.wall()));
         sleep(&evented, MS).await;
         assert_eq!(crate::support::cached(&evented, "p", "c"), Some(shown));
         assert_eq!(drain(&mut fifo), announced, "{event:?}");
@@ -99,8 +99,8 @@ async fn classic_event_types_are_announced() {
 #[tokio::test(start_paused = true)]
 async fn e4_e5_hint_gives_up_after_all_attempts() {
     for attempts in [1, 2] {
-        let node = Node::new();
-        node.fail(Op::Subscribe);
+        let node = FakeRuntime::new();
+        node.fail(Op::Subscribe, DOWN);
         let settings = HintSettings {
             attempts,
             ..HintSettings::default()
@@ -118,7 +118,7 @@ async fn e4_e5_hint_gives_up_after_all_attempts() {
 /// E7, TestProcessCRIEventsRequestsRelistOnlyForStoppedEvents.
 #[tokio::test(start_paused = true)]
 async fn e7_only_stopped_requests_relist() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p");
     let (hint, _fifo) = hint(&node);
     wait_until_ready(&hint, &node, "p").await;
@@ -131,7 +131,7 @@ async fn e7_only_stopped_requests_relist() {
         ..event
     };
     node.put(exited("p", "c", 2));
-    let of = |event| node.event(event, "p-c", hint.wall());
+    let of = |event| event_at(&node, event, "p-c", hint.wall());
     for (event, relists) in [
         (of(EventType::Stopped), 1),
         (without_containers(of(EventType::Stopped)), 1),
@@ -139,10 +139,10 @@ async fn e7_only_stopped_requests_relist() {
         (of(EventType::Started), 0),
         (of(EventType::Deleted), 0),
     ] {
-        let before = node.reads(&pod("p"));
-        node.send_event(&event);
+        let before = node.count(&Op::pod("p"));
+        node.send(&event);
         sleep(&hint, MS).await;
-        assert_eq!(node.reads(&pod("p")) - before, relists, "{event:?}");
+        assert_eq!(node.count(&Op::pod("p")) - before, relists, "{event:?}");
     }
     assert_eq!(
         crate::support::cached(&hint, "p", "c"),
@@ -153,15 +153,15 @@ async fn e7_only_stopped_requests_relist() {
 
 /// Returns the time until the exit of a container, with a STOPPED event, is announced.
 async fn exit_announced_after<S: Subject>(
-    start: impl FnOnce(&Node) -> (S, Fifo),
+    start: impl FnOnce(&FakeRuntime) -> (S, Fifo),
 ) -> std::time::Duration {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p");
     let (subject, mut fifo) = start(&node);
     wait_until(&subject, || !subject.get(&"p".into()).status.is_empty()).await;
     sleep(&subject, 500 * MS).await;
     node.put(exited("p", "c", 1));
-    node.send_event(&node.event(EventType::Stopped, "p-c", subject.wall()));
+    node.send(&event_at(&node, EventType::Stopped, "p-c", subject.wall()));
     let announced = || drain(&mut fifo).iter().any(|e| e == "p Died p-c");
     let took = wait_until(&subject, announced).await.unwrap();
     // E6, TestEventedPLEGWatcherStopsWhenContextIsCanceled, and all other tasks: none is left.
@@ -185,8 +185,8 @@ async fn stopped_event_is_announced_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn dropped_generator_ends_its_tasks() {
-    async fn drop_generator<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) {
-        let node = Node::new();
+    async fn drop_generator<S: Subject>(start: impl FnOnce(&FakeRuntime) -> (S, Fifo)) {
+        let node = FakeRuntime::new();
         node.run_pod("p");
         let (subject, fifo) = start(&node);
         sleep(&subject, 10 * SECOND).await;

@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use crate::support::{
-    MINUTE, MS, Node, SECOND, container, drain, exited, pod, sandbox, sleep, wait_until,
-    with_timeout,
+    DOWN, FakeRuntime, MINUTE, MS, Op, SECOND, container, drain, exited, sandbox, sleep,
+    wait_until, with_timeout,
 };
 use pleg_core::{Details, Report, ReportedState, SandboxDetails};
 use rivals::{Fifo, Generic, GenericSettings, Subject};
 
-fn by_hand(node: &Node) -> (Generic<Node>, Fifo) {
+fn by_hand(node: &FakeRuntime) -> (Generic<FakeRuntime>, Fifo) {
     Generic::by_hand(node.clone(), GenericSettings::default())
 }
 
 /// Relists and returns the lifecycle events, sorted: upstream has no order between pods.
-async fn relist(generic: &Generic<Node>, fifo: &mut Fifo) -> Vec<String> {
+async fn relist(generic: &Generic<FakeRuntime>, fifo: &mut Fifo) -> Vec<String> {
     generic.relist().await;
     let mut all = drain(fifo);
     all.sort();
@@ -23,7 +23,11 @@ async fn relist(generic: &Generic<Node>, fifo: &mut Fifo) -> Vec<String> {
 
 /// Sets the node's state of G1 or, with `later`, of G3. `create` makes containers, or sandboxes
 /// (G12).
-fn set_node_state(node: &Node, create: fn(&str, &str, ReportedState) -> Report, later: bool) {
+fn set_node_state(
+    node: &FakeRuntime,
+    create: fn(&str, &str, ReportedState) -> Report,
+    later: bool,
+) {
     let (running, exited, unknown) = (
         ReportedState::Running,
         ReportedState::Exited,
@@ -47,7 +51,7 @@ fn set_node_state(node: &Node, create: fn(&str, &str, ReportedState) -> Report, 
 #[tokio::test(start_paused = true)]
 async fn g1_g2_g3_g12_relisting() {
     for create in [container, sandbox] {
-        let node = Node::new();
+        let node = FakeRuntime::new();
         let (generic, mut fifo) = by_hand(&node);
         set_node_state(&node, create, false);
         let first = ["p1 Died p1-c1", "p1 Started p1-c2", "p2 Died p2-c1"];
@@ -69,7 +73,7 @@ async fn g1_g2_g3_g12_relisting() {
 /// the fifth event is lost.
 #[tokio::test(start_paused = true)]
 async fn g4_event_channel_full() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     let settings = GenericSettings {
         capacity: 4,
         ..GenericSettings::default()
@@ -87,7 +91,7 @@ async fn g4_event_channel_full() {
 #[tokio::test(start_paused = true)]
 async fn g5_g6_detecting_container_deaths() {
     for relists in [1, 3] {
-        let node = Node::new();
+        let node = FakeRuntime::new();
         let (generic, mut fifo) = by_hand(&node);
         node.put(container("p", "c1", ReportedState::Running));
         node.put(container("p", "c2", ReportedState::Running));
@@ -112,18 +116,18 @@ async fn g5_g6_detecting_container_deaths() {
 /// is sent. The next relist inspects this pod again, and no other.
 #[tokio::test(start_paused = true)]
 async fn g7_g8_relist_with_cache() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     let (generic, mut fifo) = by_hand(&node);
     node.run_pod("p0");
     node.run_pod("p1");
-    node.fail(pod("p1"));
+    node.fail(Op::pod("p1"), DOWN);
     let started = ["p0 Started p0-c", "p0 Started p0-s"];
     assert_eq!(relist(&generic, &mut fifo).await, started);
     let failed = generic.get(&"p1".into());
     assert!(failed.error.is_some() && failed.status.is_empty());
     let before = generic.get(&"p0".into());
     assert!(before.error.is_none() && !before.status.is_empty());
-    node.succeed(&pod("p1"));
+    node.succeed(&Op::pod("p1"));
     let started = ["p1 Started p1-c", "p1 Started p1-s"];
     assert_eq!(relist(&generic, &mut fifo).await, started);
     assert_eq!(generic.get(&"p1".into()).error, None);
@@ -137,10 +141,10 @@ async fn g7_g8_relist_with_cache() {
 /// TestGetPodStatusWithNotFoundError: this is not an error.
 #[tokio::test(start_paused = true)]
 async fn container_removed_before_its_status_call_is_omitted() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     let (generic, _fifo) = by_hand(&node);
     node.run_pod("p");
-    node.delay(pod("p"), SECOND);
+    node.delay(Op::pod("p"), SECOND);
     let removal = async {
         sleep(&generic, 500 * MS).await;
         node.remove("p-c");
@@ -155,7 +159,7 @@ async fn container_removed_before_its_status_call_is_omitted() {
 /// G9, TestRemoveCacheEntry.
 #[tokio::test(start_paused = true)]
 async fn g9_remove_cache_entry() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     let (generic, mut fifo) = by_hand(&node);
     node.put(container("p", "c", ReportedState::Running));
     relist(&generic, &mut fifo).await;
@@ -169,7 +173,7 @@ async fn g9_remove_cache_entry() {
 /// G10, TestHealthy: unhealthy before the first relist, healthy for three minutes after each.
 #[tokio::test(start_paused = true)]
 async fn g10_healthy() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     let (generic, _fifo) = by_hand(&node);
     let never = "pleg has yet to be successful";
     assert_eq!(generic.healthy().unwrap_err().to_string(), never);
@@ -179,7 +183,7 @@ async fn g10_healthy() {
     sleep(&generic, MINUTE).await;
     assert_eq!(generic.healthy(), Ok(()));
     // A failed relist does not count (C11).
-    node.fail(crate::support::Op::List);
+    node.fail(Op::List, DOWN);
     generic.relist().await;
     sleep(&generic, 2 * MINUTE + MS).await;
     let text = generic.healthy().unwrap_err().to_string();
@@ -191,7 +195,7 @@ async fn g10_healthy() {
 /// inspection fails. Without a request, nothing is inspected.
 #[tokio::test(start_paused = true)]
 async fn g11_reinspect() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     let (generic, mut fifo) = by_hand(&node);
     node.run_pod("p");
     relist(&generic, &mut fifo).await;
@@ -199,11 +203,11 @@ async fn g11_reinspect() {
     let before = generic.get(&uid).status;
     let inspected = || !std::sync::Arc::ptr_eq(&generic.get(&uid).status, &before);
     assert!(relist(&generic, &mut fifo).await.is_empty() && !inspected());
-    node.fail(pod("p"));
+    node.fail(Op::pod("p"), DOWN);
     generic.request_reinspect(&uid);
     assert!(relist(&generic, &mut fifo).await.is_empty());
     assert!(generic.get(&uid).error.is_some());
-    node.succeed(&pod("p"));
+    node.succeed(&Op::pod("p"));
     assert_eq!(relist(&generic, &mut fifo).await, ["p PodSync"]);
     assert!(inspected() && generic.get(&uid).error.is_none());
     assert!(relist(&generic, &mut fifo).await.is_empty());
@@ -212,7 +216,7 @@ async fn g11_reinspect() {
 /// G13, TestRelistIPChange: a terminated pod keeps its addresses.
 #[tokio::test(start_paused = true)]
 async fn g13_addresses_are_kept() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     let (generic, mut fifo) = by_hand(&node);
     let details = SandboxDetails {
         ips: ["10.0.0.1".into(), "fd00::1".into()].into(),
@@ -237,7 +241,7 @@ async fn g13_addresses_are_kept() {
 #[tokio::test(start_paused = true)]
 async fn g15_on_demand() {
     for on_demand in [true, false] {
-        let node = Node::new();
+        let node = FakeRuntime::new();
         node.run_pod("p1");
         node.run_pod("p2");
         let settings = GenericSettings {
@@ -260,7 +264,7 @@ async fn g15_on_demand() {
         let (first, second): (Duration, Duration) = tokio::join!(waited("p1"), waited("p2"));
         assert_eq!(first <= MS, on_demand, "{first:?}");
         assert!((900 * MS..=1001 * MS).contains(&second), "{second:?}");
-        assert_eq!(node.reads(&pod("p1")), usize::from(on_demand));
+        assert_eq!(node.count(&Op::pod("p1")), usize::from(on_demand));
         assert!(drain(&mut fifo).is_empty());
         with_timeout(generic.shutdown()).await;
     }
@@ -270,7 +274,7 @@ async fn g15_on_demand() {
 /// another pod's relist is requested. The node is relisted first; the older request is dropped.
 #[tokio::test(start_paused = true)]
 async fn g16_g17_request_served_by_node_relist_is_dropped() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p1");
     node.run_pod("p2");
     let settings = GenericSettings {
@@ -279,23 +283,23 @@ async fn g16_g17_request_served_by_node_relist_is_dropped() {
     };
     let (generic, _fifo) = Generic::start(node.clone(), settings);
     sleep(&generic, SECOND).await;
-    node.delay(pod("p1"), 3 * SECOND);
+    node.delay(Op::pod("p1"), 3 * SECOND);
     generic.request_relist(&"p1".into());
     sleep(&generic, 100 * MS).await;
     let before = generic.clock().now();
     generic.request_relist(&"p2".into());
     with_timeout(generic.newer_than(&"p2".into(), before)).await;
-    assert_eq!(node.reads(&crate::support::Op::List), 2);
+    assert_eq!(node.count(&Op::List), 2);
     sleep(&generic, SECOND).await;
-    assert_eq!(node.reads(&pod("p2")), 0);
-    assert_eq!(node.reads(&pod("p1")), 1);
+    assert_eq!(node.count(&Op::pod("p2")), 0);
+    assert_eq!(node.count(&Op::pod("p1")), 1);
     with_timeout(generic.shutdown()).await;
 }
 
 /// G18, TestWorkerLoop: the relist of the pod serves a request to reinspect, at once.
 #[tokio::test(start_paused = true)]
 async fn g18_reinspected_on_demand() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p");
     let settings = GenericSettings {
         period: MINUTE,
@@ -308,6 +312,6 @@ async fn g18_reinspected_on_demand() {
     generic.request_relist(&"p".into());
     let announced = || drain(&mut fifo) == ["p PodSync"];
     assert!(wait_until(&generic, announced).await.unwrap() <= MS);
-    assert_eq!(node.reads(&crate::support::Op::List), 1);
+    assert_eq!(node.count(&Op::List), 1);
     with_timeout(generic.shutdown()).await;
 }

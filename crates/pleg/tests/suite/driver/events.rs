@@ -8,7 +8,7 @@ use pleg::core::{
 use pleg::{Delivery, Pleg};
 
 use crate::support::{
-    MS, Node, container, drain, exited, in_short, next, pass, pod, sandbox, soon, synced,
+    FakeRuntime, MS, Op, container, drain, exited, in_short, next, pass, sandbox, soon, synced,
 };
 
 use EventType::{Created, Deleted, Started, Stopped};
@@ -32,7 +32,7 @@ fn cached(pleg: &Pleg, event: &PodLifecycleEvent) -> &'static str {
 /// and causes no call.
 #[tokio::test(start_paused = true)]
 async fn events_of_a_container_are_announced_in_order() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     let pleg = synced(&node, Settings::default()).await;
     let mut subscription = pleg.subscribe();
     let began = pleg.now();
@@ -45,14 +45,14 @@ async fn events_of_a_container_are_announced_in_order() {
     );
     let life: [Step; 10] = [
         (
-            Some(sandbox("p", ReportedState::Running)),
+            Some(sandbox("p", "s", ReportedState::Running)),
             Created,
             "p-s",
             "p Started p-s",
             "running",
         ),
         (
-            Some(sandbox("p", ReportedState::Running)),
+            Some(sandbox("p", "s", ReportedState::Running)),
             Started,
             "p-s",
             "",
@@ -82,7 +82,7 @@ async fn events_of_a_container_are_announced_in_order() {
         (Some(exited("p", "c", 3)), Stopped, "p-c", "", ""),
         (None, Deleted, "p-c", "p Removed p-c", "gone"),
         (
-            Some(sandbox("p", ReportedState::Exited)),
+            Some(sandbox("p", "s", ReportedState::Exited)),
             Stopped,
             "p-s",
             "p Died p-s",
@@ -93,9 +93,9 @@ async fn events_of_a_container_are_announced_in_order() {
     ];
     for (report, event, id, announced, shown) in life {
         match report {
-            Some(report) => node.put_and_tell(report, event),
+            Some(report) => node.put_and_emit(report, event),
             None if announced.is_empty() => node.emit(event, id),
-            None => node.remove_and_tell(id),
+            None => node.remove_and_emit(id),
         }
         if announced.is_empty() {
             pass(&pleg, MS).await;
@@ -124,14 +124,14 @@ async fn events_of_a_container_are_announced_in_order() {
         pleg.now().since(began) < 10 * MS,
         "no step waited for anything"
     );
-    assert_eq!(node.asked(&pod("p")), 0, "complete events cost no call");
+    assert_eq!(node.count(&Op::pod("p")), 0, "complete events cost no call");
     assert!(pleg.get(&"p".into()).status.is_nothing());
 }
 
 /// What exists at the start is announced first, from lists, after its inspection.
 #[tokio::test(start_paused = true)]
 async fn ids_that_exist_at_the_start_are_announced_first() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p");
     node.put(exited("p", "old", 7));
     let mut builder = Pleg::builder(node.clone());
@@ -162,15 +162,15 @@ async fn ids_that_exist_at_the_start_are_announced_first() {
 /// Several subscribers each get every event; a later one gets the later events.
 #[tokio::test(start_paused = true)]
 async fn every_subscriber_gets_every_event() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     let pleg = synced(&node, Settings::default()).await;
     let mut early = [pleg.subscribe(), pleg.subscribe()];
-    node.put_and_tell(sandbox("p", ReportedState::Running), Started);
+    node.put_and_emit(sandbox("p", "s", ReportedState::Running), Started);
     for subscription in &mut early {
         assert_eq!(in_short(&next(subscription).await), "p Started p-s");
     }
     let mut late = pleg.subscribe();
-    node.put_and_tell(sandbox("p", ReportedState::Exited), Stopped);
+    node.put_and_emit(sandbox("p", "s", ReportedState::Exited), Stopped);
     for subscription in early.iter_mut().chain([&mut late]) {
         assert_eq!(in_short(&next(subscription).await), "p Died p-s");
         assert!(drain(subscription).is_empty());
@@ -181,11 +181,11 @@ async fn every_subscriber_gets_every_event() {
 /// the OOM kill): the status is read once, 2 s later, and the change is announced as PodSync.
 #[tokio::test(start_paused = true)]
 async fn late_exit_reason_is_read_once() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, Settings::default()).await;
     let mut subscription = pleg.subscribe();
-    node.put_and_tell(exited("p", "c", 137), Stopped);
+    node.put_and_emit(exited("p", "c", 137), Stopped);
     assert_eq!(in_short(&next(&mut subscription).await), "p Died p-c");
     let mut killed = exited("p", "c", 137);
     if let pleg::core::Details::Container(details) = &mut killed.details {
@@ -206,16 +206,16 @@ async fn late_exit_reason_is_read_once() {
 #[tokio::test(start_paused = true)]
 async fn subscriber_beyond_the_bound_gets_lagged() {
     const LIVES: u64 = 1500;
-    let node = Node::new();
+    let node = FakeRuntime::new();
     let pleg = synced(&node, Settings::default()).await;
     let (mut lags, mut keeps_up) = (pleg.subscribe(), pleg.subscribe());
-    node.put_and_tell(sandbox("p", ReportedState::Running), Started);
+    node.put_and_emit(sandbox("p", "s", ReportedState::Running), Started);
     next(&mut keeps_up).await;
     for n in 0..LIVES {
         let mut ended = exited("p", &format!("c{n}"), 0);
         ended.identity.name = Some("app".into());
-        node.put_and_tell(ended, Stopped);
-        node.remove_and_tell(&format!("p-c{n}"));
+        node.put_and_emit(ended, Stopped);
+        node.remove_and_emit(&format!("p-c{n}"));
         for what in ["Died", "Removed"] {
             assert_eq!(
                 in_short(&next(&mut keeps_up).await),

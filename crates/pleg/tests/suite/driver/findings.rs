@@ -1,89 +1,27 @@
 //! Histories in which an earlier release was wrong: one test per finding.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::{Stream, StreamExt as _};
 use pleg::Pleg;
 use pleg::core::{
-    CallError, CallErrorKind, ContainerDetails, ContainerState, Details, EventType, Id,
-    LifecycleType, PodView, Report, ReportedState, Resources, RuntimeEvent,
+    CallErrorKind, ContainerDetails, ContainerState, Details, EventType, LifecycleType, PodView,
+    Report, ReportedState, Resources,
 };
-use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope};
+use pleg::runtime::fake::{Dial, Step};
 
 use crate::support::*;
 
-/// A node whose first stream panics at its first event.
-struct Panics(Node, Arc<AtomicUsize>);
-
-struct Events(<Node as Runtime>::Events, Arc<AtomicUsize>);
-
-impl Stream for Events {
-    type Item = Result<RuntimeEvent, CallError>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let next = self.0.poll_next_unpin(cx);
-        let first = || self.1.fetch_add(1, Ordering::SeqCst) == 0;
-        assert!(
-            !(matches!(next, Poll::Ready(Some(_))) && first()),
-            "a bug in a decoder"
-        );
-        next
-    }
-}
-
-impl Runtime for Panics {
-    type Events = Events;
-
-    async fn list_sandboxes(
-        &self,
-        scope: &Scope,
-        row: &mut (dyn FnMut(Row<'_>) + Send),
-    ) -> Result<(), CallError> {
-        self.0.list_sandboxes(scope, row).await
-    }
-
-    async fn list_containers(
-        &self,
-        scope: &Scope,
-        row: &mut (dyn FnMut(Row<'_>) + Send),
-    ) -> Result<(), CallError> {
-        self.0.list_containers(scope, row).await
-    }
-
-    async fn sandbox_status(&self, id: &Id) -> Result<Report, CallError> {
-        self.0.sandbox_status(id).await
-    }
-
-    async fn container_status(&self, id: &Id) -> Result<Report, CallError> {
-        self.0.container_status(id).await
-    }
-
-    async fn subscribe(&self) -> Result<Events, CallError> {
-        Ok(Events(self.0.subscribe().await?, self.1.clone()))
-    }
-
-    async fn version(&self) -> Result<RuntimeVersion, CallError> {
-        self.0.version().await
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a6_stream_that_panics_is_subscribed_again() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p1");
-    let pleg = Pleg::builder(Panics(node.clone(), Arc::default()))
-        .spawn()
-        .unwrap();
-    soon(pleg.wait_until_synced()).await.unwrap();
-    pass(&pleg, 5 * SECOND).await;
-    node.emit(EventType::Started, "p1-c");
-    pass(&pleg, 5 * SECOND).await;
-    assert_eq!(node.asked(&Op::Subscribe), 2);
-    node.put_and_tell(exited("p1", "c", 1), EventType::Stopped);
+    let panics = vec![Step::Wait(5 * SECOND), Step::Panic];
+    node.script_streams([Dial::Open(panics)]);
+    let pleg = synced(&node, settings(|_| ())).await;
+    pass(&pleg, 10 * SECOND).await;
+    assert_eq!(node.count(&Op::Subscribe), 2);
+    node.put_and_emit(exited("p1", "c", 1), EventType::Stopped);
     let exited = || {
         let view = pleg.get(&"p1".into());
         view.status.containers[0].state == ContainerState::Exited
@@ -100,7 +38,7 @@ fn a8_dropped_tokio_runtime_ends_subscriptions() {
         .enable_all()
         .build()
         .unwrap();
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p1");
     let (pleg, mut subscription) = one.block_on(async {
         let mut builder = Pleg::builder(node.clone());
@@ -127,7 +65,7 @@ fn a8_dropped_tokio_runtime_ends_subscriptions() {
 
 #[tokio::test(start_paused = true)]
 async fn a8_builder_that_does_not_spawn_ends_subscriptions() {
-    let mut builder = Pleg::builder(Node::new()).settings(settings(|s| {
+    let mut builder = Pleg::builder(FakeRuntime::new()).settings(settings(|s| {
         s.probe_period = Duration::from_nanos(1);
     }));
     let mut subscription = builder.subscribe();
@@ -157,13 +95,13 @@ fn memory(view: &PodView, id: &str) -> i64 {
 /// A resize is read by an inspection while an event with statuses from before it arrives.
 #[tokio::test(start_paused = true)]
 async fn a7_event_during_an_inspection_does_not_hide_a_resize() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p1");
     node.put(with_memory("p1", "c", 200));
     node.put(container("p1", "d", ReportedState::Running));
     let pleg = synced(&node, settings(|_| ())).await;
     assert_eq!(memory(&pleg.get(&"p1".into()), "p1-c"), 200);
-    node.take(pod("p1"), 50 * MS);
+    node.delay(Op::pod("p1"), 50 * MS);
     node.put(with_memory("p1", "c", 400));
     let asked = pleg.clone();
     let read = tokio::spawn(async move { asked.request_reinspect(&"p1".into()).await });
@@ -182,17 +120,17 @@ async fn a7_event_during_an_inspection_does_not_hide_a_resize() {
 #[tokio::test(start_paused = true)]
 async fn a4_deaths_in_an_outage_are_announced_within_two_seconds_of_its_end() {
     let uid = |n: usize| format!("p{n}");
-    let node = Node::new();
+    let node = FakeRuntime::new();
     (0..30).for_each(|n| node.run_pod(&uid(n)));
     let pleg = synced(&node, settings(|_| ())).await;
     let mut subscription = pleg.subscribe();
     pass(&pleg, 2 * SECOND).await;
     let mut calls = vec![Op::Subscribe, Op::List];
-    calls.extend((0..30).map(|n| pod(&uid(n))));
+    calls.extend((0..30).map(|n| Op::pod(&uid(n))));
     for call in &calls {
         node.fail(call.clone(), CallErrorKind::Unavailable);
     }
-    node.cut();
+    node.break_streams();
     for _ in 0..6 {
         for n in 0..30 {
             let uid = uid(n).as_str().into();
@@ -222,12 +160,12 @@ async fn a4_deaths_in_an_outage_are_announced_within_two_seconds_of_its_end() {
 /// The stream is open but reports nothing any more. A new call would work.
 #[tokio::test(start_paused = true)]
 async fn a14_silent_stream_is_subscribed_again() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p1");
     let pleg = synced(&node, settings(|_| ())).await;
     for n in 0..10 {
         node.put(container("p1", &format!("k{n}"), ReportedState::Running));
         pass(&pleg, 30 * SECOND).await;
     }
-    assert!(node.asked(&Op::Subscribe) > 1);
+    assert!(node.count(&Op::Subscribe) > 1);
 }

@@ -6,7 +6,7 @@ use pleg::core::{EventType, Mode, ReportedState, Settings};
 use pleg::{Delivery, Pleg, ReconnectSettings, WaitError};
 
 use crate::support::{
-    MINUTE, MS, Node, Op, SECOND, container, drain, exited, pass, pod, rarely, sandbox, settings,
+    FakeRuntime, MINUTE, MS, Op, SECOND, container, drain, exited, pass, rarely, sandbox, settings,
     soon, synced, until, waiting,
 };
 
@@ -14,7 +14,7 @@ use crate::support::{
 #[tokio::test(start_paused = true)]
 async fn shutdown_ends_all_calls_tasks_and_subscriptions() {
     for mode in [Mode::Evented, Mode::Polling] {
-        let node = Node::new();
+        let node = FakeRuntime::new();
         node.run_pod("p");
         let mut builder = Pleg::builder(node.clone()).settings(settings(|s| {
             s.mode = mode;
@@ -24,17 +24,17 @@ async fn shutdown_ends_all_calls_tasks_and_subscriptions() {
         let mut fifo = builder.upstream_fifo();
         let pleg = builder.spawn().unwrap();
         soon(pleg.wait_until_synced()).await.unwrap();
-        for op in [Op::List, Op::Version, pod("p")] {
+        for op in [Op::List, Op::Version, Op::pod("p")] {
             node.hang(op);
         }
         let now = pleg.now();
         let waits = waiting(&pleg, "p", now, MINUTE).await;
         pass(&pleg, 2 * SECOND).await;
-        assert!(node.under_way() >= 3, "a list, a probe, an inspection");
+        assert!(node.in_flight() >= 3, "a list, a probe, an inspection");
         let at = pleg.now();
         soon(pleg.shutdown()).await;
         assert_eq!(pleg.now(), at);
-        assert!(node.is_let_go(), "{mode:?}: {} calls", node.under_way());
+        assert!(node.is_released(), "{mode:?}: {} calls", node.in_flight());
         assert_eq!(soon(waits).await.unwrap(), Err(WaitError::Closed));
         assert_eq!(drain(&mut subscription).len(), 2);
         assert_eq!(soon(subscription.next()).await, None);
@@ -51,20 +51,20 @@ async fn shutdown_ends_all_calls_tasks_and_subscriptions() {
 /// The same on several threads, with a call that takes a while to drop.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shutdown_waits_for_dropped_calls() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = Pleg::builder(node.clone()).spawn().unwrap();
     pleg.wait_until_synced().await.unwrap();
     // Lists are blocked, too: otherwise one in flight might answer first.
     node.hang(Op::List);
-    node.hang(pod("p"));
+    node.hang(Op::pod("p"));
     let (pleg_of_task, now) = (pleg.clone(), pleg.now());
     let waits =
         tokio::spawn(async move { pleg_of_task.newer_than(&"p".into(), now, MINUTE).await });
-    until(&pleg, || node.under_way() > 0).await;
-    node.drop_takes(100 * MS);
+    until(&pleg, || node.in_flight() > 0).await;
+    node.delay_drop(100 * MS);
     pleg.shutdown().await;
-    assert_eq!(node.under_way(), 0);
+    assert_eq!(node.in_flight(), 0);
     assert_eq!(waits.await.unwrap(), Err(WaitError::Closed));
     assert_eq!(pleg.health().ready(), Err(pleg::NotReady::Closed));
 }
@@ -73,7 +73,7 @@ async fn shutdown_waits_for_dropped_calls() {
 #[tokio::test(start_paused = true)]
 async fn dropping_the_last_handle_ends_the_generator() {
     for mode in [Mode::Evented, Mode::Polling] {
-        let node = Node::new();
+        let node = FakeRuntime::new();
         node.run_pod("p");
         let pleg = synced(&node, settings(|s| s.mode = mode)).await;
         let mut subscription = pleg.subscribe();
@@ -88,7 +88,7 @@ async fn dropping_the_last_handle_ends_the_generator() {
         drop(another);
         assert_eq!(soon(subscription.next()).await, Some(Delivery::Synced));
         assert_eq!(soon(subscription.next()).await, None);
-        while !node.is_let_go() {
+        while !node.is_released() {
             clock.sleep_until(clock.now().after(MS)).await;
         }
         clock.sleep_until(clock.now().after(MINUTE)).await;
@@ -99,7 +99,7 @@ async fn dropping_the_last_handle_ends_the_generator() {
 /// A watcher of the health is woken by changes and by the end.
 #[tokio::test(start_paused = true)]
 async fn health_is_watched() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     let pleg = synced(&node, rarely()).await;
     let mut health = pleg.health();
     // A new watch does not report what was written before it.
@@ -119,7 +119,7 @@ async fn health_is_watched() {
 /// The generator waits for its runtime for ever; nothing answers at first.
 #[tokio::test(start_paused = true)]
 async fn generator_waits_for_a_runtime_that_starts_later() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p");
     node.fail(Op::List, pleg::core::CallErrorKind::Unavailable);
     node.fail(Op::Subscribe, pleg::core::CallErrorKind::Unavailable);
@@ -137,11 +137,11 @@ async fn generator_waits_for_a_runtime_that_starts_later() {
 /// Synced: a complete list was read, and each pod in it was inspected or failed once.
 #[tokio::test(start_paused = true)]
 async fn synced_after_the_first_list_and_its_inspections() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     ["p", "q"].iter().for_each(|uid| node.run_pod(uid));
     node.put(exited("q", "old", 4));
     node.hang(Op::List);
-    node.hang(pod("q"));
+    node.hang(Op::pod("q"));
     let pleg = Pleg::builder(node.clone())
         .mode(Mode::Polling)
         .spawn()
@@ -152,20 +152,20 @@ async fn synced_after_the_first_list_and_its_inspections() {
     };
     pass(&pleg, SECOND).await;
     assert!(!synced.is_finished(), "nothing was listed");
-    node.unhang(&Op::List);
+    node.release(&Op::List);
     until(&pleg, || pleg.snapshot().len() == 2).await;
     pass(&pleg, SECOND).await;
     assert!(!synced.is_finished(), "q is not inspected");
-    node.unhang(&pod("q"));
+    node.release(&Op::pod("q"));
     assert_eq!(soon(synced).await.unwrap(), Ok(()));
     let status = pleg.get(&"q".into()).status;
     assert_eq!(status.container("old").unwrap().details.exit_code, Some(4));
     assert_eq!(soon(pleg.wait_until_synced()).await, Ok(()), "and stays so");
 
     // One pod that cannot be inspected delays it by at most its deadline.
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p");
-    node.hang(pod("p"));
+    node.hang(Op::pod("p"));
     let pleg = Pleg::builder(node.clone())
         .mode(Mode::Polling)
         .spawn()
@@ -174,7 +174,7 @@ async fn synced_after_the_first_list_and_its_inspections() {
     soon(pleg.wait_until_synced()).await.unwrap();
     assert_eq!(pleg.now().since(began).as_secs(), 5);
 
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.hang(Op::List);
     let pleg = Pleg::builder(node).spawn().unwrap();
     let synced = {
@@ -190,10 +190,13 @@ async fn synced_after_the_first_list_and_its_inspections() {
 /// minutes.
 #[tokio::test(start_paused = true)]
 async fn terminal_records_are_kept_until_acknowledged() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     let pleg = synced(&node, Settings::default()).await;
     let uid = "p".into();
-    node.put_and_tell(sandbox("p", ReportedState::Running), EventType::Started);
+    node.put_and_emit(
+        sandbox("p", "s", ReportedState::Running),
+        EventType::Started,
+    );
     // Five ends of one name: the last three are kept.
     for n in 0..5 {
         let named = |mut report: pleg::core::Report| {
@@ -201,12 +204,12 @@ async fn terminal_records_are_kept_until_acknowledged() {
             report
         };
         let name = format!("c{n}");
-        node.put_and_tell(
+        node.put_and_emit(
             named(container("p", &name, ReportedState::Running)),
             EventType::Started,
         );
-        node.put_and_tell(named(exited("p", &name, n)), EventType::Stopped);
-        node.remove_and_tell(&format!("p-{name}"));
+        node.put_and_emit(named(exited("p", &name, n)), EventType::Stopped);
+        node.remove_and_emit(&format!("p-{name}"));
     }
     until(&pleg, || {
         pleg.terminal_records(&uid)
@@ -231,8 +234,8 @@ async fn terminal_records_are_kept_until_acknowledged() {
     pleg.acknowledge(&"p-c3".into()).await;
     pleg.acknowledge(&"nobody".into()).await;
     until(&pleg, || codes() == [2, 4]).await;
-    node.put(sandbox("p", ReportedState::Exited));
-    node.remove_and_tell("p-s");
+    node.put(sandbox("p", "s", ReportedState::Exited));
+    node.remove_and_emit("p-s");
     until(&pleg, || pleg.get(&uid).status.is_nothing()).await;
     assert_eq!(
         pleg.terminal_records(&uid).len(),
@@ -248,7 +251,7 @@ async fn terminal_records_are_kept_until_acknowledged() {
 /// Invalid settings are rejected with the setting, its value and the rule.
 #[tokio::test(start_paused = true)]
 async fn invalid_settings_are_refused() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     let refusal = |spoil: fn(&mut Settings)| {
         let builder = Pleg::builder(node.clone()).settings(settings(spoil));
         builder.spawn().map(|_| ()).unwrap_err().to_string()
@@ -282,14 +285,14 @@ async fn invalid_settings_are_refused() {
         refused.unwrap_err().to_string(),
         "probe_period is 0ns: it must be at least 10ms"
     );
-    assert_eq!(node.asked(&Op::List), 0, "nothing was started");
-    assert!(node.is_let_go());
+    assert_eq!(node.count(&Op::List), 0, "nothing was started");
+    assert!(node.is_released());
 }
 
 /// Polling mode never subscribes.
 #[tokio::test(start_paused = true)]
 async fn polling_never_subscribes() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.panic(Op::Subscribe);
     node.run_pod("p");
     let pleg = synced(&node, settings(|s| s.mode = Mode::Polling)).await;
@@ -301,15 +304,15 @@ async fn polling_never_subscribes() {
     }
     let period = pleg.health().current().period;
     assert_eq!(period, SECOND, "and lists every second, however calm it is");
-    assert!(node.asked(&Op::List) >= 90);
+    assert!(node.count(&Op::List) >= 90);
     node.put(exited("p", "c", 2));
     pass(&pleg, SECOND).await;
     assert_eq!(drain(&mut subscription), ["p Died p-c"]);
-    assert_eq!(node.asked(&Op::Subscribe), 0);
+    assert_eq!(node.count(&Op::Subscribe), 0);
     assert_eq!(
-        node.asked(&pod("p")),
+        node.count(&Op::pod("p")),
         2,
         "once at the start, once for the change"
     );
-    drop(synced(&Node::new(), rarely()).await);
+    drop(synced(&FakeRuntime::new(), rarely()).await);
 }

@@ -3,17 +3,19 @@
 use pleg::core::{CallErrorKind, Cause};
 use pleg::{RelistError, WaitError};
 
-use crate::support::{MS, Node, Op, SECOND, drain, error, exited, pass, pod, rarely, soon, synced};
+use crate::support::{
+    FakeRuntime, MS, Op, SECOND, drain, error, exited, pass, rarely, soon, synced,
+};
 
 /// A relist of a pod announces what it finds. A reinspection that finds nothing new announces
 /// PodSync. Both work for an unknown uid.
 #[tokio::test(start_paused = true)]
-async fn pods_are_read_when_asked_for() {
-    let node = Node::new();
+async fn requested_pods_are_read() {
+    let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, rarely()).await;
     let mut subscription = pleg.subscribe();
-    let lists = node.asked(&Op::List);
+    let lists = node.count(&Op::List);
     pass(&pleg, SECOND).await;
     node.put(exited("p", "c", 1));
     let view = soon(pleg.request_relist(&"p".into())).await.unwrap();
@@ -30,7 +32,7 @@ async fn pods_are_read_when_asked_for() {
         assert!(view.status.is_nothing());
         assert_eq!(view.as_of, Some(pleg.now()));
     }
-    assert_eq!(node.asked(&Op::List), lists, "no full list for that");
+    assert_eq!(node.count(&Op::List), lists, "no full list for that");
     let counters = pleg.counters();
     assert_eq!(counters.inspections_by_cause[Cause::Relist as usize], 3);
     assert_eq!(counters.inspections_by_cause[Cause::Reinspect as usize], 2);
@@ -38,15 +40,15 @@ async fn pods_are_read_when_asked_for() {
 
 /// A full list runs at once, and its result is returned.
 #[tokio::test(start_paused = true)]
-async fn the_node_is_listed_when_asked_for() {
-    let node = Node::new();
+async fn relist_now_lists_the_node() {
+    let node = FakeRuntime::new();
     let pleg = synced(&node, rarely()).await;
     let mut subscription = pleg.subscribe();
     pass(&pleg, SECOND).await;
-    let (at, lists) = (pleg.now(), node.asked(&Op::List));
+    let (at, lists) = (pleg.now(), node.count(&Op::List));
     node.run_pod("p");
     soon(pleg.relist_now()).await.unwrap();
-    assert_eq!((pleg.now(), node.asked(&Op::List)), (at, lists + 1));
+    assert_eq!((pleg.now(), node.count(&Op::List)), (at, lists + 1));
     assert_eq!(pleg.snapshot().len(), 1, "what it showed is in the cache");
     pass(&pleg, MS).await;
     assert_eq!(drain(&mut subscription), ["p Started p-s", "p Started p-c"]);
@@ -54,7 +56,10 @@ async fn the_node_is_listed_when_asked_for() {
     let failed = soon(pleg.relist_now()).await;
     assert_eq!(
         failed,
-        Err(RelistError::Failed(error(CallErrorKind::Unavailable)))
+        Err(RelistError::Failed(error(
+            "ListPodSandbox",
+            CallErrorKind::Unavailable
+        )))
     );
     assert_eq!(pleg.snapshot().len(), 1, "a failed list says nothing");
 }
@@ -62,12 +67,12 @@ async fn the_node_is_listed_when_asked_for() {
 /// Requests made at the same time share one read; a read in flight serves none of them.
 #[tokio::test(start_paused = true)]
 async fn requests_are_coalesced() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, rarely()).await;
     let mut subscription = pleg.subscribe();
-    let reads = node.asked(&pod("p"));
-    node.hang(pod("p"));
+    let reads = node.count(&Op::pod("p"));
+    node.hang(Op::pod("p"));
     let request = |reinspect: bool| {
         let pleg = pleg.clone();
         tokio::spawn(async move {
@@ -83,16 +88,16 @@ async fn requests_are_coalesced() {
     pass(&pleg, MS).await;
     all.extend((0..20).map(|n| request(n % 2 == 0)));
     pass(&pleg, MS).await;
-    assert_eq!(node.asked(&pod("p")) - reads, 1);
-    node.unhang(&pod("p"));
+    assert_eq!(node.count(&Op::pod("p")) - reads, 1);
+    node.release(&Op::pod("p"));
     for request in all {
         assert!(soon(request).await.unwrap().is_ok());
     }
-    assert_eq!(node.asked(&pod("p")) - reads, 2);
+    assert_eq!(node.count(&Op::pod("p")) - reads, 2);
     assert_eq!(drain(&mut subscription), ["p PodSync"]);
     // A request whose read fails returns the error.
-    node.fail(pod("p"), CallErrorKind::Failed);
+    node.fail(Op::pod("p"), CallErrorKind::Failed);
     let failed = soon(request(true)).await.unwrap();
     assert!(matches!(failed, Err(WaitError::Read { error: why, .. })
-        if why == error(CallErrorKind::Failed)));
+        if why.kind == CallErrorKind::Failed));
 }

@@ -3,12 +3,12 @@
 use pleg::core::{EventType, LifecycleType, ReportedState, Settings};
 use pleg::{Delivery, Pleg};
 
-use crate::support::{Node, drain, in_short, next, sandbox, soon, synced};
+use crate::support::{FakeRuntime, drain, in_short, next, sandbox, soon, synced};
 
 /// Events of what exists at the start come first, marked; then `Synced`; then later events.
 #[tokio::test(start_paused = true)]
 async fn synced_is_delivered_between_initial_and_later_events() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p");
     let mut builder = Pleg::builder(node.clone());
     let mut subscription = builder.subscribe();
@@ -17,7 +17,7 @@ async fn synced_is_delivered_between_initial_and_later_events() {
         assert!(next(&mut subscription).await.initial);
     }
     assert_eq!(soon(subscription.next()).await, Some(Delivery::Synced));
-    node.put_and_tell(sandbox("p", ReportedState::Exited), EventType::Stopped);
+    node.put_and_emit(sandbox("p", "s", ReportedState::Exited), EventType::Stopped);
     let died = next(&mut subscription).await;
     assert_eq!(
         (died.event, died.initial),
@@ -29,7 +29,7 @@ async fn synced_is_delivered_between_initial_and_later_events() {
 /// A late subscriber gets `Synced` at once, and no events from before.
 #[tokio::test(start_paused = true)]
 async fn late_subscriber_is_synced_at_once() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, Settings::default()).await;
     let mut subscription = pleg.subscribe();
@@ -40,15 +40,18 @@ async fn late_subscriber_is_synced_at_once() {
 /// A subscription of one pod, made before the pod exists, delivers the events of that pod only.
 #[tokio::test(start_paused = true)]
 async fn subscription_of_one_pod_delivers_that_pod_alone() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     let pleg = synced(&node, Settings::default()).await;
     let mut of_p = pleg.subscribe_pod(&"p".into());
     let mut of_q = pleg.subscribe_pod(&"q".into());
     let mut of_all = pleg.subscribe();
     for uid in ["p", "q", "r"] {
-        node.put_and_tell(sandbox(uid, ReportedState::Running), EventType::Started);
+        node.put_and_emit(
+            sandbox(uid, "s", ReportedState::Running),
+            EventType::Started,
+        );
     }
-    node.put_and_tell(sandbox("p", ReportedState::Exited), EventType::Stopped);
+    node.put_and_emit(sandbox("p", "s", ReportedState::Exited), EventType::Stopped);
     for _ in 0..4 {
         next(&mut of_all).await;
     }
@@ -59,13 +62,16 @@ async fn subscription_of_one_pod_delivers_that_pod_alone() {
 /// Ended subscriptions of pods are dropped; others continue.
 #[tokio::test(start_paused = true)]
 async fn ended_subscriptions_of_pods_are_forgotten() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     let pleg = synced(&node, Settings::default()).await;
     let mut held = pleg.subscribe_pod(&"p".into());
     for n in 0..1_000 {
         drop(pleg.subscribe_pod(&format!("gone-{n}").as_str().into()));
     }
-    node.put_and_tell(sandbox("p", ReportedState::Running), EventType::Started);
+    node.put_and_emit(
+        sandbox("p", "s", ReportedState::Running),
+        EventType::Started,
+    );
     assert_eq!(in_short(&next(&mut held).await), "p Started p-s");
     pleg.shutdown().await;
     assert_eq!(soon(held.next()).await, None);

@@ -7,7 +7,7 @@ use pleg::core::{
 use pleg::{Pleg, WaitError};
 
 use crate::support::{
-    MINUTE, MS, Node, Op, SECOND, container, drain, exited, in_short, next, pass, pod, rarely,
+    FakeRuntime, MINUTE, MS, Op, SECOND, container, drain, exited, in_short, next, pass, rarely,
     settings, soon, synced, until, waiting,
 };
 
@@ -32,14 +32,14 @@ fn polling() -> pleg::core::Settings {
 /// ready.
 #[tokio::test(start_paused = true)]
 async fn hung_pod_does_not_delay_other_pods() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     (0..12).for_each(|n| node.run_pod(&format!("p{n}")));
     let pleg = synced(&node, polling()).await;
     pass(&pleg, SECOND).await;
     let good = pleg.get(&"p0".into());
     // More hung pods than slots.
     let hung: Vec<_> = (0..11).map(|n| format!("p{n}")).collect();
-    hung.iter().for_each(|uid| node.hang(pod(uid)));
+    hung.iter().for_each(|uid| node.hang(Op::pod(uid)));
     let asked = pleg.now();
     let mut waits = Vec::new();
     for uid in &hung {
@@ -81,8 +81,8 @@ async fn hung_pod_does_not_delay_other_pods() {
     assert!(is_degraded(&pleg, "pods_failing"));
     assert_eq!(pleg.health().ready(), Ok(()));
     // Lists continued meanwhile, and the pod recovers by itself.
-    assert!(node.asked(&Op::List) >= 5);
-    hung.iter().for_each(|uid| node.unhang(&pod(uid)));
+    assert!(node.count(&Op::List) >= 5);
+    hung.iter().for_each(|uid| node.release(&Op::pod(uid)));
     until(&pleg, || degraded(&pleg).is_empty()).await;
     assert_eq!(pleg.get(&"p0".into()).status, good.status);
 }
@@ -91,7 +91,7 @@ async fn hung_pod_does_not_delay_other_pods() {
 /// failed.
 #[tokio::test(start_paused = true)]
 async fn too_many_hung_pods_cancel_the_oldest_inspection() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     (0..3).for_each(|n| node.run_pod(&format!("p{n}")));
     let few = settings(|s| {
         *s = rarely();
@@ -102,7 +102,7 @@ async fn too_many_hung_pods_cancel_the_oldest_inspection() {
     let mut waits = Vec::new();
     for n in 0..3 {
         let uid = format!("p{n}");
-        node.hang(pod(&uid));
+        node.hang(Op::pod(&uid));
         waits.push(waiting(&pleg, &uid, now, MINUTE).await);
     }
     let oldest = soon(waits.remove(0)).await.unwrap();
@@ -122,12 +122,12 @@ async fn too_many_hung_pods_cancel_the_oldest_inspection() {
 #[tokio::test(start_paused = true)]
 async fn hung_list_is_reported_and_the_node_stays_ready() {
     for mode in [Mode::Evented, Mode::Polling] {
-        let node = Node::new();
+        let node = FakeRuntime::new();
         node.run_pod("p");
         let pleg = synced(&node, settings(|s| s.mode = mode)).await;
         node.hang(Op::List);
-        let lists = node.asked(&Op::List);
-        until(&pleg, || node.asked(&Op::List) > lists).await;
+        let lists = node.count(&Op::List);
+        until(&pleg, || node.count(&Op::List) > lists).await;
         let began = pleg.now();
         until(&pleg, || is_degraded(&pleg, "list_slow")).await;
         assert!(pleg.now().since(began) <= 3 * SECOND, "{mode:?}");
@@ -149,7 +149,7 @@ async fn hung_list_is_reported_and_the_node_stays_ready() {
         let why = why.to_string();
         assert!(why.starts_with("pleg was last seen active 3m0"), "{why}");
         assert!(why.ends_with(" ago; threshold is 3m0s"), "{why}");
-        node.unhang(&Op::List);
+        node.release(&Op::List);
         until(&pleg, || {
             pleg.health().ready().is_ok() && degraded(&pleg).is_empty()
         })
@@ -162,7 +162,7 @@ async fn hung_list_is_reported_and_the_node_stays_ready() {
 /// successful call after it starts a list at once.
 #[tokio::test(start_paused = true)]
 async fn after_an_outage_a_list_runs_with_the_first_call_that_succeeds() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p");
     let slowly = settings(|s| {
         *s = rarely();
@@ -170,20 +170,20 @@ async fn after_an_outage_a_list_runs_with_the_first_call_that_succeeds() {
     });
     let pleg = synced(&node, slowly).await;
     node.fail(Op::List, CallErrorKind::Unavailable);
-    let lists = node.asked(&Op::List);
+    let lists = node.count(&Op::List);
     until(&pleg, || is_degraded(&pleg, "list_failed")).await;
-    assert_eq!(node.asked(&Op::List), lists + 1);
+    assert_eq!(node.count(&Op::List), lists + 1);
     assert_eq!(pleg.health().ready(), Ok(()));
     node.succeed(&Op::List);
     pass(&pleg, SECOND).await;
     assert_eq!(
-        node.asked(&Op::List),
+        node.count(&Op::List),
         lists + 1,
         "nobody knows yet that it is over"
     );
     soon(pleg.request_relist(&"p".into())).await.unwrap();
     pass(&pleg, MS).await;
-    assert_eq!(node.asked(&Op::List), lists + 2);
+    assert_eq!(node.count(&Op::List), lists + 2);
     assert_eq!(degraded(&pleg), [""; 0]);
 }
 
@@ -191,8 +191,8 @@ async fn after_an_outage_a_list_runs_with_the_first_call_that_succeeds() {
 #[tokio::test(start_paused = true)]
 async fn probe_ends_an_outage() {
     for every in [15 * SECOND, 2 * SECOND] {
-        let node = Node::new();
-        node.take(Op::Version, 300 * MS);
+        let node = FakeRuntime::new();
+        node.delay(Op::Version, 300 * MS);
         let slowly = settings(|s| {
             *s = rarely();
             s.relist_period = 45 * SECOND;
@@ -235,15 +235,15 @@ fn probing() -> pleg::core::Settings {
 #[tokio::test(start_paused = true)]
 async fn frozen_runtime_is_reported_within_20_s() {
     for pods in [vec![], vec!["p", "q"]] {
-        let node = Node::new();
+        let node = FakeRuntime::new();
         pods.iter().for_each(|uid| node.run_pod(uid));
-        node.take(Op::Version, 10 * MS);
+        node.delay(Op::Version, 10 * MS);
         let pleg = synced(&node, probing()).await;
         pass(&pleg, 47 * SECOND).await;
         assert_eq!(degraded(&pleg), [""; 0]);
         node.hang(Op::List);
         node.hang(Op::Version);
-        pods.iter().for_each(|uid| node.hang(pod(uid)));
+        pods.iter().for_each(|uid| node.hang(Op::pod(uid)));
         let hangs = pleg.now();
         let took = until(&pleg, || is_degraded(&pleg, "runtime_silent")).await;
         assert!(took <= 20 * SECOND, "{took:?}");
@@ -257,7 +257,7 @@ async fn frozen_runtime_is_reported_within_20_s() {
             since.unwrap().since(hangs) <= 15 * SECOND,
             "when it was asked"
         );
-        pods.iter().for_each(|uid| node.unhang(&pod(uid)));
+        pods.iter().for_each(|uid| node.release(&Op::pod(uid)));
         soon(pleg.request_relist(&"p".into())).await.unwrap();
         pass(&pleg, MS).await;
         assert!(!is_degraded(&pleg, "runtime_silent"));
@@ -268,11 +268,11 @@ async fn frozen_runtime_is_reported_within_20_s() {
 /// health names the pod.
 #[tokio::test(start_paused = true)]
 async fn hanging_status_is_reported_with_its_pod() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     ["p", "q", "r"].iter().for_each(|uid| node.run_pod(uid));
     let pleg = synced(&node, probing()).await;
     pass(&pleg, 31 * SECOND).await;
-    node.hang(pod("q"));
+    node.hang(Op::pod("q"));
     // Each probe reads one id, and each pod has two.
     let took = until(&pleg, || is_degraded(&pleg, "pods_hung")).await;
     assert!(took <= 6 * 15 * SECOND + 5 * SECOND, "{took:?}");
@@ -289,7 +289,7 @@ async fn hanging_status_is_reported_with_its_pod() {
 #[tokio::test(start_paused = true)]
 async fn version_alone_without_an_answer_is_no_silence() {
     for refused in [true, false] {
-        let node = Node::new();
+        let node = FakeRuntime::new();
         let every_second = settings(|s| {
             s.mode = Mode::Polling;
             s.probe_period = SECOND;
@@ -300,8 +300,8 @@ async fn version_alone_without_an_answer_is_no_silence() {
         } else {
             node.hang(Op::Version);
         }
-        let asked = node.asked(&Op::Version);
-        while node.asked(&Op::Version) < asked + 4 {
+        let asked = node.count(&Op::Version);
+        while node.count(&Op::Version) < asked + 4 {
             pass(&pleg, 50 * MS).await;
             assert_eq!(degraded(&pleg), [""; 0]);
         }
@@ -311,10 +311,10 @@ async fn version_alone_without_an_answer_is_no_silence() {
 /// A call in which the runtime panics counts as a failed call.
 #[tokio::test(start_paused = true)]
 async fn panicking_call_counts_as_failed() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     ["p", "q"].iter().for_each(|uid| node.run_pod(uid));
     let pleg = synced(&node, polling()).await;
-    node.panic(pod("p"));
+    node.panic(Op::pod("p"));
     let Err(WaitError::Read { error: why, .. }) =
         soon(pleg.newer_than(&"p".into(), pleg.now(), MINUTE)).await
     else {
@@ -347,12 +347,12 @@ fn is_confirmed(pleg: &Pleg) -> bool {
 /// events are used again.
 #[tokio::test(start_paused = true)]
 async fn lost_stream_is_replaced_by_lists_until_it_returns() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, settings(|_| ())).await;
     let mut subscription = pleg.subscribe();
     until(&pleg, || is_confirmed(&pleg)).await;
-    node.put_and_tell(exited("p", "c", 0), EventType::Stopped);
+    node.put_and_emit(exited("p", "c", 0), EventType::Stopped);
     assert_eq!(next(&mut subscription).await.source, Source::Stream);
     pass(&pleg, 5 * MINUTE).await;
     assert_eq!(
@@ -362,15 +362,15 @@ async fn lost_stream_is_replaced_by_lists_until_it_returns() {
     );
 
     node.fail(Op::Subscribe, CallErrorKind::Unavailable);
-    let lists = node.asked(&Op::List);
-    node.cut();
+    let lists = node.count(&Op::List);
+    node.break_streams();
     let cut = pleg.now();
     until(&pleg, || is_degraded(&pleg, "stream_down")).await;
     assert!(pleg.now().since(cut) <= 3 * SECOND);
-    let took = until(&pleg, || node.asked(&Op::List) > lists).await;
+    let took = until(&pleg, || node.count(&Op::List) > lists).await;
     assert!(took <= SECOND, "{took:?}");
     pass(&pleg, 10 * SECOND).await;
-    assert!(node.asked(&Op::List) >= lists + 10);
+    assert!(node.count(&Op::List) >= lists + 10);
     node.put(container("p", "c2", ReportedState::Running));
     let event = next(&mut subscription).await;
     assert_eq!(
@@ -380,14 +380,14 @@ async fn lost_stream_is_replaced_by_lists_until_it_returns() {
     assert_eq!(pleg.health().ready(), Ok(()));
 
     node.succeed(&Op::Subscribe);
-    let lists = node.asked(&Op::List);
+    let lists = node.count(&Op::List);
     let took = until(&pleg, || node.streams() == 1).await;
     assert!(took <= MINUTE, "{took:?}");
     pass(&pleg, MS).await;
-    assert!(node.asked(&Op::List) > lists, "subscribe, then list");
+    assert!(node.count(&Op::List) > lists, "subscribe, then list");
     // An id that no list has shown.
     drain(&mut subscription);
-    node.put_and_tell(
+    node.put_and_emit(
         container("p", "c3", ReportedState::Running),
         EventType::Started,
     );
@@ -406,10 +406,10 @@ async fn lost_stream_is_replaced_by_lists_until_it_returns() {
 /// Invariant 12: a first connection that hangs is reported, too.
 #[tokio::test(start_paused = true)]
 async fn stream_that_cannot_be_opened_is_reported() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.hang(Op::Subscribe);
     let pleg = synced(&node, settings(|_| ())).await;
-    until(&pleg, || node.asked(&Op::Subscribe) == 1).await;
+    until(&pleg, || node.count(&Op::Subscribe) == 1).await;
     let began = pleg.now();
     until(&pleg, || is_degraded(&pleg, "stream_down")).await;
     let took = pleg.now().since(began);
@@ -421,7 +421,7 @@ async fn stream_that_cannot_be_opened_is_reported() {
 /// ever.
 #[tokio::test(start_paused = true)]
 async fn stream_that_is_not_offered_is_subscribed_again() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p");
     node.fail(Op::Subscribe, CallErrorKind::Unimplemented);
     let pleg = synced(&node, settings(|_| ())).await;
@@ -430,9 +430,9 @@ async fn stream_that_is_not_offered_is_subscribed_again() {
         panic!("there is no stream");
     };
     assert_eq!(why, StreamEnd::NeverOffered);
-    let asked = node.asked(&Op::Subscribe);
+    let asked = node.count(&Op::Subscribe);
     assert!((10..=11).contains(&asked), "{asked}");
-    assert!(node.asked(&Op::List) > 550);
+    assert!(node.count(&Op::List) > 550);
     assert_eq!(pleg.health().ready(), Ok(()));
     node.succeed(&Op::Subscribe);
     let took = until(&pleg, || is_confirmed(&pleg)).await;
@@ -443,7 +443,7 @@ async fn stream_that_is_not_offered_is_subscribed_again() {
 /// and the period, which had grown, is short again.
 #[tokio::test(start_paused = true)]
 async fn missed_event_is_found_and_counted() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, settings(|_| ())).await;
     let mut subscription = pleg.subscribe();
@@ -476,7 +476,7 @@ async fn missed_event_is_found_and_counted() {
 /// sees that work is overdue.
 #[tokio::test(start_paused = true)]
 async fn overdue_work_makes_the_node_unready() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, settings(|_| ())).await;
     for _ in 0..300 {

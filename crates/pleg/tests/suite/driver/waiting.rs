@@ -6,13 +6,13 @@ use pleg::core::{CallErrorKind, EventType, Instant, PodUid, ReportedState, Setti
 use pleg::{Pleg, WaitError};
 
 use crate::support::{
-    MINUTE, MS, Node, Op, SECOND, container, error, exited, pass, pod, rarely, soon, synced, until,
+    FakeRuntime, MINUTE, MS, Op, SECOND, container, exited, pass, rarely, soon, synced, until,
     waiting,
 };
 
 /// A generator of a node with one running pod that was read a second ago.
-async fn one_pod(settings: Settings) -> (Node, Pleg, PodUid) {
-    let node = Node::new();
+async fn one_pod(settings: Settings) -> (FakeRuntime, Pleg, PodUid) {
+    let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, settings).await;
     pass(&pleg, 900 * MS).await;
@@ -24,7 +24,7 @@ async fn one_pod(settings: Settings) -> (Node, Pleg, PodUid) {
 async fn newer_than_is_answered_by_a_read() {
     for settings in [Settings::default(), rarely()] {
         let (node, pleg, uid) = one_pod(settings).await;
-        let reads = node.asked(&pod("p"));
+        let reads = node.count(&Op::pod("p"));
         node.put(exited("p", "c", 5));
         let after = pleg.now();
         let view = soon(pleg.newer_than(&uid, after, SECOND)).await.unwrap();
@@ -35,14 +35,14 @@ async fn newer_than_is_answered_by_a_read() {
         assert!(view.as_of >= Some(after));
         // The sandbox has not changed: its status was not read again.
         assert!(view.inspected < view.as_of);
-        assert_eq!(node.asked(&pod("p")) - reads, 1);
+        assert_eq!(node.count(&Op::pod("p")) - reads, 1);
         // A second caller with the same instant is answered from the cache, at once.
         let before = Instant::from_nanos(after.as_nanos() - 1);
         assert_eq!(
             soon(pleg.newer_than(&uid, before, SECOND)).await.unwrap(),
             view
         );
-        assert_eq!(node.asked(&pod("p")) - reads, 1);
+        assert_eq!(node.count(&Op::pod("p")) - reads, 1);
     }
 }
 
@@ -51,11 +51,11 @@ async fn newer_than_is_answered_by_a_read() {
 async fn event_answers_no_waiter() {
     let (node, pleg, uid) = one_pod(Settings::default()).await;
     // No read of any kind answers now.
-    node.hang(pod("p"));
+    node.hang(Op::pod("p"));
     node.hang(Op::List);
     let after = pleg.now();
     let waits = waiting(&pleg, "p", after, MINUTE).await;
-    node.put_and_tell(exited("p", "c", 0), EventType::Stopped);
+    node.put_and_emit(exited("p", "c", 0), EventType::Stopped);
     until(&pleg, || {
         pleg.get(&uid)
             .status
@@ -68,13 +68,13 @@ async fn event_answers_no_waiter() {
         "and makes nothing fresher"
     );
     for id in ["p-c", "p-s"] {
-        node.remove_and_tell(id);
+        node.remove_and_emit(id);
     }
     until(&pleg, || pleg.get(&uid).status.is_nothing()).await;
     pass(&pleg, SECOND).await;
     assert!(!waits.is_finished());
     assert!(pleg.get(&uid).as_of <= Some(after));
-    node.unhang(&pod("p"));
+    node.release(&Op::pod("p"));
     let view = soon(waits).await.unwrap().unwrap();
     assert!(view.status.is_nothing() && view.as_of >= Some(after));
 }
@@ -84,8 +84,8 @@ async fn event_answers_no_waiter() {
 #[tokio::test(start_paused = true)]
 async fn waiters_share_a_read() {
     let (node, pleg, _) = one_pod(rarely()).await;
-    let reads = node.asked(&pod("p"));
-    node.hang(pod("p"));
+    let reads = node.count(&Op::pod("p"));
+    node.hang(Op::pod("p"));
     let after = pleg.now();
     pass(&pleg, MS).await;
     let first = waiting(&pleg, "p", after, MINUTE).await;
@@ -93,11 +93,11 @@ async fn waiters_share_a_read() {
     let now = pleg.now();
     let third = waiting(&pleg, "p", now, MINUTE).await;
     assert_eq!(
-        node.asked(&pod("p")) - reads,
+        node.count(&Op::pod("p")) - reads,
         1,
         "at most one of a pod is under way"
     );
-    node.unhang(&pod("p"));
+    node.release(&Op::pod("p"));
     let [first, second, third] = [
         soon(first).await.unwrap().unwrap(),
         soon(second).await.unwrap().unwrap(),
@@ -106,7 +106,7 @@ async fn waiters_share_a_read() {
     assert_eq!(first.as_of, second.as_of);
     assert!(first.as_of > Some(after) && first.as_of < Some(now));
     assert!(third.as_of >= Some(now));
-    assert_eq!(node.asked(&pod("p")) - reads, 2);
+    assert_eq!(node.count(&Op::pod("p")) - reads, 2);
 }
 
 /// An unknown uid is read like any other: the answer is that the pod does not exist, or what the
@@ -137,11 +137,11 @@ async fn unknown_uid_is_read() {
 #[tokio::test(start_paused = true)]
 async fn waiter_for_a_future_instant_is_read_for_at_that_instant() {
     let (node, pleg, uid) = one_pod(rarely()).await;
-    let reads = node.asked(&pod("p"));
+    let reads = node.count(&Op::pod("p"));
     let after = pleg.now().after(5 * SECOND);
     let view = soon(pleg.newer_than(&uid, after, MINUTE)).await.unwrap();
     assert_eq!((view.as_of, pleg.now()), (Some(after), after));
-    assert_eq!(node.asked(&pod("p")) - reads, 1);
+    assert_eq!(node.count(&Op::pod("p")) - reads, 1);
     // Nothing is read for a waiter that was dropped before its instant.
     let after = pleg.now().after(10 * SECOND);
     let gives_up = soon(pleg.newer_than(&uid, after, SECOND)).await;
@@ -150,14 +150,14 @@ async fn waiter_for_a_future_instant_is_read_for_at_that_instant() {
         Err(WaitError::DeadlineExceeded { within: SECOND })
     );
     pass(&pleg, 20 * SECOND).await;
-    assert_eq!(node.asked(&pod("p")) - reads, 1);
+    assert_eq!(node.count(&Op::pod("p")) - reads, 1);
 }
 
 /// The deadline is exact to the millisecond.
 #[tokio::test(start_paused = true)]
 async fn newer_than_fails_at_its_deadline() {
     let (node, pleg, uid) = one_pod(rarely()).await;
-    node.hang(pod("p"));
+    node.hang(Op::pod("p"));
     for within in [Duration::ZERO, 20 * MS, 3 * SECOND] {
         let began = pleg.now();
         let answer = pleg.newer_than(&uid, began, within).await;
@@ -172,7 +172,7 @@ async fn newer_than_fails_at_its_deadline() {
 async fn failed_read_answers_with_the_last_good_view() {
     let (node, pleg, uid) = one_pod(rarely()).await;
     let good = pleg.get(&uid);
-    node.fail(pod("p"), CallErrorKind::Failed);
+    node.fail(Op::pod("p"), CallErrorKind::Failed);
     let after = pleg.now();
     let Err(WaitError::Read {
         error: why,
@@ -181,13 +181,13 @@ async fn failed_read_answers_with_the_last_good_view() {
     else {
         panic!("the read failed");
     };
-    assert_eq!(why, error(CallErrorKind::Failed));
+    assert_eq!(why.kind, CallErrorKind::Failed);
     assert_eq!(last_good.status.containers, good.status.containers);
     assert_eq!(last_good.as_of, good.as_of);
     assert_eq!(pleg.get(&uid).status.error, Some(why.into()));
     assert_eq!(pleg.now(), after, "nothing was waited for");
 
-    node.succeed(&pod("p"));
+    node.succeed(&Op::pod("p"));
     node.put(container("p", "c2", ReportedState::Running));
     let view = soon(pleg.newer_than(&uid, pleg.now(), MINUTE))
         .await
@@ -203,7 +203,7 @@ async fn failed_read_answers_with_the_last_good_view() {
 #[tokio::test(start_paused = true)]
 async fn shutdown_ends_all_waits() {
     let (node, pleg, uid) = one_pod(rarely()).await;
-    node.hang(pod("p"));
+    node.hang(Op::pod("p"));
     node.hang(Op::List);
     let future = pleg.now().after(MINUTE);
     let now = pleg.now();

@@ -5,7 +5,7 @@ use pleg::{Pleg, ReconnectSettings};
 
 use super::{is_confirmed, is_degraded, recorder, take_gauge};
 use crate::support::{
-    MINUTE, MS, Node, Op, SECOND, container, drain, exited, in_short, next, pass, sandbox,
+    FakeRuntime, MINUTE, MS, Op, SECOND, container, drain, exited, in_short, next, pass, sandbox,
     settings, soon, synced, until,
 };
 
@@ -17,17 +17,17 @@ use crate::support::{
 /// is used again. (invariant 10)
 #[tokio::test(start_paused = true)]
 async fn a7_events_are_used_again_after_any_outage() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, Settings::default()).await;
     let mut subscription = pleg.subscribe();
     for (n, outage) in [400 * MS, 10 * SECOND, 20 * MINUTE].into_iter().enumerate() {
         let (told, found) = (format!("told{n}"), format!("found{n}"));
-        node.put_and_tell(
+        node.put_and_emit(
             container("p", &told, ReportedState::Running),
             EventType::Started,
         );
-        node.put_and_tell(
+        node.put_and_emit(
             container("p", &found, ReportedState::Running),
             EventType::Started,
         );
@@ -36,15 +36,15 @@ async fn a7_events_are_used_again_after_any_outage() {
         drain(&mut subscription);
 
         node.fail(Op::Subscribe, CallErrorKind::Unavailable);
-        node.cut();
-        let lists = node.asked(&Op::List);
+        node.break_streams();
+        let lists = node.count(&Op::List);
         node.put(exited("p", &found, 1));
         until(&pleg, || is_degraded(&pleg, "stream_down")).await;
         pass(&pleg, outage).await;
         assert_eq!(pleg.health().current().period, SECOND);
         assert_eq!(pleg.health().ready(), Ok(()));
         let seconds = usize::try_from(outage.as_secs()).unwrap();
-        assert!(node.asked(&Op::List) >= lists + seconds, "{outage:?}");
+        assert!(node.count(&Op::List) >= lists + seconds, "{outage:?}");
 
         node.succeed(&Op::Subscribe);
         let took = until(&pleg, || is_confirmed(&pleg)).await;
@@ -58,7 +58,7 @@ async fn a7_events_are_used_again_after_any_outage() {
         assert_eq!(in_short(&event), format!("p Died p-{found}"));
         assert_eq!(event.source, Source::Relist);
         drain(&mut subscription);
-        node.put_and_tell(exited("p", &told, 0), EventType::Stopped);
+        node.put_and_emit(exited("p", &told, 0), EventType::Stopped);
         let event = next(&mut subscription).await;
         assert_eq!(in_short(&event), format!("p Died p-{told}"));
         assert_eq!(event.source, Source::Stream);
@@ -76,10 +76,10 @@ async fn a7_events_are_used_again_after_any_outage() {
 /// drops and counts; a subscription coalesces. (invariants 9, 12)
 #[tokio::test(start_paused = true)]
 async fn b1_full_queue_does_not_affect_readiness() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     for pod in 0..30 {
         let uid = format!("p{pod}");
-        node.put(sandbox(&uid, ReportedState::Running));
+        node.put(sandbox(&uid, "s", ReportedState::Running));
         (0..50).for_each(|c| node.put(container(&uid, &format!("c{c}"), ReportedState::Running)));
     }
     let mut builder = Pleg::builder(node.clone());
@@ -111,10 +111,10 @@ async fn b1_full_queue_does_not_affect_readiness() {
 /// at a time, however often the stream is lost and returns. (invariant 1)
 #[tokio::test(start_paused = true)]
 async fn b9_falling_back_starts_no_second_worker() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p");
     // Each of its two calls.
-    node.take(Op::List, 100 * MS);
+    node.delay(Op::List, 100 * MS);
     let often = ReconnectSettings {
         subscribes_per_minute: 600,
         backoff_to: 100 * MS,
@@ -129,7 +129,7 @@ async fn b9_falling_back_starts_no_second_worker() {
         until(&pleg, || node.streams() == 1).await;
         // In every phase of a list.
         pass(&pleg, 5 * MS * n).await;
-        node.cut();
+        node.break_streams();
         if n % 4 == 0 {
             pass(&pleg, 3 * SECOND).await;
         }
@@ -147,19 +147,19 @@ async fn b9_falling_back_starts_no_second_worker() {
 /// a hung list does not block it. (invariant 8)
 #[tokio::test(start_paused = true)]
 async fn b10_a_hung_list_does_not_stall_the_stream() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, Settings::default()).await;
     let mut subscription = pleg.subscribe();
     until(&pleg, || is_confirmed(&pleg)).await;
     node.hang(Op::List);
-    let lists = node.asked(&Op::List);
-    node.cut();
+    let lists = node.count(&Op::List);
+    node.break_streams();
     let took = until(&pleg, || node.streams() == 1).await;
     assert!(took <= 100 * MS, "{took:?}");
-    until(&pleg, || node.asked(&Op::List) > lists).await;
+    until(&pleg, || node.count(&Op::List) > lists).await;
     let at = pleg.now();
-    node.put_and_tell(exited("p", "c", 9), EventType::Stopped);
+    node.put_and_emit(exited("p", "c", 9), EventType::Stopped);
     let event = next(&mut subscription).await;
     assert_eq!(
         (in_short(&event).as_str(), event.source),
@@ -178,13 +178,13 @@ async fn b13_last_seen_is_when_the_node_was_last_listed() {
     let (recorder, snapshotter) = recorder();
     let _recording = metrics::set_default_local_recorder(&recorder);
     let last_seen = || take_gauge(&snapshotter, "kubelet_pleg_last_seen_seconds", None);
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, settings(|s| s.mode = pleg::core::Mode::Polling)).await;
     assert!(last_seen() > 1e9, "in Unix seconds");
     node.hang(Op::List);
-    let lists = node.asked(&Op::List);
-    until(&pleg, || node.asked(&Op::List) > lists).await;
+    let lists = node.count(&Op::List);
+    until(&pleg, || node.count(&Op::List) > lists).await;
     let last = pleg.health().current().last_list;
     last_seen();
     let mut unready = false;
@@ -195,7 +195,7 @@ async fn b13_last_seen_is_when_the_node_was_last_listed() {
         assert_eq!(pleg.health().current().last_list, last);
     }
     assert!(unready, "the node is not seen, and it shows");
-    node.unhang(&Op::List);
+    node.release(&Op::List);
     until(&pleg, || pleg.health().ready().is_ok()).await;
     assert!(last_seen() > 1e9);
 }

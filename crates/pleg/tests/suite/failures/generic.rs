@@ -7,7 +7,7 @@ use pleg::{Pleg, WaitError};
 
 use super::{is_degraded, recorder, take_gauge};
 use crate::support::{
-    MINUTE, MS, Node, Op, SECOND, container, drain, exited, in_short, next, pass, pod, rarely,
+    FakeRuntime, MINUTE, MS, Op, SECOND, container, drain, exited, in_short, next, pass, rarely,
     sandbox, settings, soon, synced, until, waiting,
 };
 
@@ -23,12 +23,12 @@ fn polling() -> Settings {
 /// 12)
 #[tokio::test(start_paused = true)]
 async fn c2_one_hung_pod_does_not_delay_the_others() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     let uids: Vec<_> = ('a'..='z').map(String::from).collect();
     uids.iter().for_each(|uid| node.run_pod(uid));
     let pleg = synced(&node, polling()).await;
     let good = pleg.get(&"a".into());
-    node.hang(pod("a"));
+    node.hang(Op::pod("a"));
     uids.iter().for_each(|uid| node.put(exited(uid, "c", 4)));
     let began = pleg.now();
     soon(pleg.relist_now()).await.unwrap();
@@ -42,13 +42,13 @@ async fn c2_one_hung_pod_does_not_delay_the_others() {
     until(&pleg, || is_degraded(&pleg, "pods_hung")).await;
     assert!(pleg.now().since(began) <= 3 * SECOND);
     // Far beyond the threshold of a node that is not ready.
-    let lists = node.asked(&Op::List);
+    let lists = node.count(&Op::List);
     for _ in 0..10 {
         pass(&pleg, MINUTE).await;
         assert_eq!(pleg.health().ready(), Ok(()));
         assert!(is_degraded(&pleg, "pods_failing"));
     }
-    assert!(node.asked(&Op::List) >= lists + 500, "lists go on");
+    assert!(node.count(&Op::List) >= lists + 500, "lists go on");
     let flagged: Vec<_> = pleg
         .snapshot()
         .into_iter()
@@ -62,7 +62,7 @@ async fn c2_one_hung_pod_does_not_delay_the_others() {
         Some(CallErrorKind::DeadlineExceeded)
     );
     assert_eq!(a.containers.len(), good.status.containers.len());
-    node.unhang(&pod("a"));
+    node.release(&Op::pod("a"));
     until(&pleg, || {
         code("a") == Some(4) && pleg.health().degraded().is_empty()
     })
@@ -78,13 +78,13 @@ async fn c2_one_hung_pod_does_not_delay_the_others() {
 #[tokio::test(start_paused = true)]
 async fn c5_the_exit_code_outlives_the_container() {
     for mode in [Mode::Evented, Mode::Polling] {
-        let node = Node::new();
+        let node = FakeRuntime::new();
         node.run_pod("p");
         let pleg = synced(&node, settings(|s| s.mode = mode)).await;
         let mut subscription = pleg.subscribe();
         if mode == Mode::Evented {
-            node.put_and_tell(exited("p", "c", 7), EventType::Stopped);
-            node.remove_and_tell("p-c");
+            node.put_and_emit(exited("p", "c", 7), EventType::Stopped);
+            node.remove_and_emit("p-c");
         } else {
             node.put(exited("p", "c", 7));
             pass(&pleg, SECOND + 10 * MS).await;
@@ -122,7 +122,7 @@ async fn c5_the_exit_code_outlives_the_container() {
 /// given. (invariants 5, 12)
 #[tokio::test(start_paused = true)]
 async fn c9_failed_list_removes_nothing() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, Settings::default()).await;
     let mut subscription = pleg.subscribe();
@@ -134,7 +134,7 @@ async fn c9_failed_list_removes_nothing() {
     assert_eq!(pleg.health().ready(), Ok(()));
     assert_eq!(pleg.get(&"p".into()).status.containers.len(), 1);
     assert!(drain(&mut subscription).is_empty());
-    node.put_and_tell(exited("p", "c", 1), EventType::Stopped);
+    node.put_and_emit(exited("p", "c", 1), EventType::Stopped);
     assert_eq!(in_short(&next(&mut subscription).await), "p Died p-c");
 }
 
@@ -145,23 +145,26 @@ async fn c9_failed_list_removes_nothing() {
 /// adapter with upstream's queue sends what upstream sends. (invariant 9)
 #[tokio::test(start_paused = true)]
 async fn c12_every_transition_is_reported() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     let mut builder = Pleg::builder(node.clone());
     let (mut ours, mut fifo) = (builder.subscribe(), builder.upstream_fifo());
     let pleg = builder.spawn().unwrap();
     soon(pleg.wait_until_synced()).await.unwrap();
     until(&pleg, || node.streams() == 1).await;
-    node.put_and_tell(sandbox("p", ReportedState::Running), EventType::Created);
-    node.put_and_tell(
+    node.put_and_emit(
+        sandbox("p", "s", ReportedState::Running),
+        EventType::Created,
+    );
+    node.put_and_emit(
         container("p", "c", ReportedState::Created),
         EventType::Created,
     );
-    node.put_and_tell(
+    node.put_and_emit(
         container("p", "c", ReportedState::Running),
         EventType::Started,
     );
-    node.put_and_tell(exited("p", "c", 5), EventType::Stopped);
-    node.remove_and_tell("p-c");
+    node.put_and_emit(exited("p", "c", 5), EventType::Stopped);
+    node.remove_and_emit("p-c");
     let mut reported = Vec::new();
     for _ in 0..5 {
         let event = next(&mut ours).await;
@@ -196,14 +199,14 @@ async fn c12_every_transition_is_reported() {
 #[tokio::test(start_paused = true)]
 async fn c13_no_step_waits_for_the_next_list() {
     for settings in [Settings::default(), polling(), rarely()] {
-        let node = Node::new();
+        let node = FakeRuntime::new();
         node.run_pod("p");
         let pleg = synced(&node, settings).await;
         pass(&pleg, 300 * MS).await;
         let uid = "p".into();
-        let steps: [fn(&Node); 4] = [
+        let steps: [fn(&FakeRuntime); 4] = [
             |node| node.put(exited("p", "c", 0)),
-            |node| node.put(sandbox("p", ReportedState::Exited)),
+            |node| node.put(sandbox("p", "s", ReportedState::Exited)),
             |node| node.remove("p-c"),
             |node| node.remove("p-s"),
         ];
@@ -228,7 +231,7 @@ async fn c13_no_step_waits_for_the_next_list() {
 async fn c14_a_count_falls_to_zero() {
     let (recorder, snapshotter) = recorder();
     let _recording = metrics::set_default_local_recorder(&recorder);
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, polling()).await;
     pass(&pleg, 2 * SECOND).await;
@@ -257,11 +260,11 @@ async fn c14_a_count_falls_to_zero() {
 /// cancelled waiter.
 #[tokio::test(start_paused = true)]
 async fn c18_wait_ends_at_deadline_drop_and_shutdown() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, rarely()).await;
     let uid = "p".into();
-    let reads = node.asked(&pod("p"));
+    let reads = node.count(&Op::pod("p"));
     // Its deadline comes before its instant.
     let later = pleg.now().after(10 * SECOND);
     let within = 2 * SECOND;
@@ -272,10 +275,10 @@ async fn c18_wait_ends_at_deadline_drop_and_shutdown() {
     waits.abort();
     assert!(waits.await.unwrap_err().is_cancelled());
     pass(&pleg, 30 * SECOND).await;
-    assert_eq!(node.asked(&pod("p")), reads);
+    assert_eq!(node.count(&Op::pod("p")), reads);
 
     // The runtime does not answer any more.
-    node.hang(pod("p"));
+    node.hang(Op::pod("p"));
     node.hang(Op::List);
     for within in [Duration::ZERO, SECOND] {
         let began = pleg.now();
@@ -297,12 +300,12 @@ async fn c18_wait_ends_at_deadline_drop_and_shutdown() {
 /// neither the list nor another pod. (invariant 11)
 #[tokio::test(start_paused = true)]
 async fn c19_slow_statuses_do_not_slow_the_list() {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     ["p", "q"].iter().for_each(|uid| node.run_pod(uid));
     let pleg = synced(&node, rarely()).await;
     pass(&pleg, SECOND).await;
     // Every status call of p takes this long.
-    node.take(pod("p"), SECOND);
+    node.delay(Op::pod("p"), SECOND);
     ["p", "q"]
         .iter()
         .for_each(|uid| node.put(exited(uid, "c", 3)));

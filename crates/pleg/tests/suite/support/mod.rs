@@ -1,49 +1,22 @@
-//! A hand-written runtime in memory, and a generator that uses it. Time is paused: it advances when
-//! every task waits.
+//! A generator on a fake runtime. Time is paused: it advances when every task waits.
 //!
 //! The host's wall clock does not stop with it. So to the generator a wait of more than a second
 //! looks like a step of the wall clock (invariant 6), after which no event about an unknown id is
 //! plausible until a list has begun. Tests send events about new ids before they wait.
 
-mod node;
-
 use std::time::Duration;
 
 use pleg::core::{
-    ContainerDetails, Details, Identity, Instant, Kind, Mode, PodLifecycleEvent, PodUid, PodView,
-    Report, ReportedState, SandboxDetails, Settings, WallTime,
+    Details, Instant, Mode, PodLifecycleEvent, PodUid, PodView, Report, SandboxDetails, Settings,
 };
 use pleg::{Delivery, Pleg, Subscription, WaitError};
 use tokio::task::JoinHandle;
 
-pub(crate) use node::{Node, Op, error, pod};
+pub(crate) use pleg::runtime::fake::{FakeRuntime, Op, container, error, exited, sandbox};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
-
-/// The sandbox `UID-s` of a pod.
-pub(crate) fn sandbox(uid: &str, shown: ReportedState) -> Report {
-    report(Kind::Sandbox, uid, "s", shown)
-}
-
-/// The container `UID-NAME` of a pod.
-pub(crate) fn container(uid: &str, name: &str, shown: ReportedState) -> Report {
-    report(Kind::Container, uid, name, shown)
-}
-
-/// The same, exited.
-pub(crate) fn exited(uid: &str, name: &str, code: i32) -> Report {
-    let details = ContainerDetails {
-        exit_code: Some(code),
-        reason: if code == 0 { "Completed" } else { "Error" }.into(),
-        ..ContainerDetails::default()
-    };
-    Report {
-        details: Details::from(details),
-        ..container(uid, name, ReportedState::Exited)
-    }
-}
 
 /// The sandbox with an address.
 pub(crate) fn with_ip(mut report: Report, ip: &str) -> Report {
@@ -52,25 +25,6 @@ pub(crate) fn with_ip(mut report: Report, ip: &str) -> Report {
         ..SandboxDetails::default()
     });
     report
-}
-
-fn report(kind: Kind, uid: &str, name: &str, shown: ReportedState) -> Report {
-    let of_container = kind == Kind::Container;
-    let identity = Identity {
-        pod: Some(uid.into()),
-        namespace: Some("ns".into()),
-        pod_name: Some(uid.into()),
-        sandbox: of_container.then(|| format!("{uid}-s").into()),
-        name: of_container.then(|| name.into()),
-        created_at: WallTime::claimed(1_700_000_000_000_000_000),
-        ..Identity::unknown(kind)
-    };
-    Report {
-        id: format!("{uid}-{name}").into(),
-        shown,
-        identity,
-        details: Details::none(kind),
-    }
 }
 
 /// The default settings with a change.
@@ -90,7 +44,7 @@ pub(crate) fn rarely() -> Settings {
 }
 
 /// A generator that is synced.
-pub(crate) async fn synced(node: &Node, settings: Settings) -> Pleg {
+pub(crate) async fn synced(node: &FakeRuntime, settings: Settings) -> Pleg {
     let pleg = Pleg::builder(node.clone())
         .settings(settings)
         .spawn()

@@ -7,24 +7,24 @@ use pleg_core::{ContainerDetails, Details, EventType, ReportedState, Resources, 
 use rivals::{Fifo, Subject};
 
 use crate::support::{
-    MINUTE, MS, Node, Op, SECOND, attempt, cached, container, discard, drain, evented_1_35,
-    evented_1_36, exited, generic, hint, ours, pod, sandbox, sleep, wait_until, wait_until_ready,
-    with_timeout,
+    DOWN, FakeRuntime, MINUTE, MS, Op, SECOND, attempt, cached, container, discard, drain,
+    event_at, evented_1_35, evented_1_36, exited, generic, hint, ours, sandbox, sleep, wait_until,
+    wait_until_ready, with_timeout,
 };
 
 /// Returns the time until the exit of a container is announced. `alter` changes or drops its event.
 async fn exit_announced_after<S: Subject>(
-    start: impl FnOnce(&Node) -> (S, Fifo),
+    start: impl FnOnce(&FakeRuntime) -> (S, Fifo),
     alter: impl FnOnce(RuntimeEvent) -> Option<RuntimeEvent>,
 ) -> Option<Duration> {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p");
     let (subject, mut fifo) = start(&node);
     wait_until_ready(&subject, &node, "p").await;
     discard(&mut fifo);
     node.put(exited("p", "c", 1));
-    if let Some(event) = alter(node.event(EventType::Stopped, "p-c", subject.wall())) {
-        node.send_event(&event);
+    if let Some(event) = alter(event_at(&node, EventType::Stopped, "p-c", subject.wall())) {
+        node.send(&event);
     }
     let announced = || drain(&mut fifo).iter().any(|e| e == "p Died p-c");
     let took = wait_until(&subject, announced).await;
@@ -63,19 +63,19 @@ async fn a12_a_lost_event() {
 /// A container exits immediately. Its STARTED event arrives after its STOPPED event, with older
 /// statuses. Returns the cached state ten minutes later.
 async fn started_after_stopped<S: Subject>(
-    start: impl FnOnce(&Node) -> (S, Fifo),
+    start: impl FnOnce(&FakeRuntime) -> (S, Fifo),
 ) -> Option<ReportedState> {
-    let node = Node::new();
-    node.run_sandbox("p");
+    let node = FakeRuntime::new();
+    node.put(sandbox("p", "s", ReportedState::Running));
     let (subject, _fifo) = start(&node);
     wait_until_ready(&subject, &node, "p").await;
     node.put(container("p", "c", ReportedState::Running));
-    let mut started = node.event(EventType::Started, "p-c", subject.wall());
+    let mut started = event_at(&node, EventType::Started, "p-c", subject.wall());
     node.put(exited("p", "c", 1));
-    node.send_event(&node.event(EventType::Stopped, "p-c", subject.wall()));
+    node.send(&event_at(&node, EventType::Stopped, "p-c", subject.wall()));
     sleep(&subject, MS).await;
     started.created_at = subject.wall().as_nanos();
-    node.send_event(&started);
+    node.send(&started);
     sleep(&subject, 10 * MINUTE).await;
     let shown = cached(&subject, "p", "c");
     with_timeout(subject.shutdown()).await;
@@ -98,9 +98,9 @@ async fn a15_started_after_stopped() {
 
 /// A container exits during the first subscribe. Returns the time until the cache shows it.
 async fn exit_during_first_subscribe<S: Subject>(
-    start: impl FnOnce(&Node) -> (S, Fifo),
+    start: impl FnOnce(&FakeRuntime) -> (S, Fifo),
 ) -> Option<Duration> {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p");
     node.delay(Op::Subscribe, 100 * MS);
     let (subject, _fifo) = start(&node);
@@ -125,8 +125,8 @@ async fn a17_the_gap_at_the_start() {
 
 /// A container is resized, and its worker requests a reinspection. Returns the time until the cache
 /// shows it.
-async fn resized<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> Option<Duration> {
-    let node = Node::new();
+async fn resized<S: Subject>(start: impl FnOnce(&FakeRuntime) -> (S, Fifo)) -> Option<Duration> {
+    let node = FakeRuntime::new();
     node.run_pod("p");
     let (subject, _fifo) = start(&node);
     wait_until_ready(&subject, &node, "p").await;
@@ -164,17 +164,17 @@ async fn a8_a_resize_waits_for_the_list() {
 
 /// A container is removed, with an event. Returns whether the cache still shows it when the removal
 /// is announced.
-async fn container_deleted<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> bool {
-    let node = Node::new();
-    node.run_sandbox("p");
+async fn container_deleted<S: Subject>(start: impl FnOnce(&FakeRuntime) -> (S, Fifo)) -> bool {
+    let node = FakeRuntime::new();
+    node.put(sandbox("p", "s", ReportedState::Running));
     node.put(exited("p", "c", 0));
     let (subject, mut fifo) = start(&node);
     wait_until_ready(&subject, &node, "p").await;
     discard(&mut fifo);
-    let mut deleted = node.event(EventType::Deleted, "p-c", subject.wall());
+    let mut deleted = event_at(&node, EventType::Deleted, "p-c", subject.wall());
     node.remove("p-c");
     deleted.containers.clear();
-    node.send_event(&deleted);
+    node.send(&deleted);
     let announced = || drain(&mut fifo).iter().any(|e| e == "p Removed p-c");
     assert!(wait_until(&subject, announced).await.unwrap() <= MS);
     let shown = cached(&subject, "p", "c").is_some();
@@ -192,8 +192,8 @@ async fn b5_removed_and_still_cached() {
 
 /// A pod has an old sandbox with an exited container, and an event of the new sandbox arrives.
 /// Returns the number of cached sandboxes, containers and active containers.
-async fn two_sandboxes<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> [usize; 3] {
-    let node = Node::new();
+async fn two_sandboxes<S: Subject>(start: impl FnOnce(&FakeRuntime) -> (S, Fifo)) -> [usize; 3] {
+    let node = FakeRuntime::new();
     node.put(sandbox("p", "s", ReportedState::Exited));
     node.put(exited("p", "old", 0));
     node.put(attempt(sandbox("p", "s1", ReportedState::Running), 1));
@@ -202,7 +202,7 @@ async fn two_sandboxes<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> [u
     node.put(running);
     let (subject, _fifo) = start(&node);
     wait_until_ready(&subject, &node, "p").await;
-    node.send_event(&node.event(EventType::Started, "p-c", subject.wall()));
+    node.send(&event_at(&node, EventType::Started, "p-c", subject.wall()));
     sleep(&subject, MS).await;
     let status = subject.get(&"p".into()).status;
     with_timeout(subject.shutdown()).await;
@@ -223,8 +223,10 @@ async fn b7_what_an_event_leaves_out() {
 
 /// The only container of each of 300 pods exits, and every call takes 5 ms. Returns the time until
 /// the last exit is announced.
-async fn crash_of_many<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> Option<Duration> {
-    let node = Node::new();
+async fn crash_of_many<S: Subject>(
+    start: impl FnOnce(&FakeRuntime) -> (S, Fifo),
+) -> Option<Duration> {
+    let node = FakeRuntime::new();
     let uids: Vec<String> = (0..300).map(|n| format!("p{n}")).collect();
     uids.iter().for_each(|uid| node.run_pod(uid));
     let (subject, mut fifo) = start(&node);
@@ -232,10 +234,10 @@ async fn crash_of_many<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> Op
     sleep(&subject, 200 * MS).await;
     discard(&mut fifo);
     for uid in &uids {
-        node.delay(pod(uid), 5 * MS);
+        node.delay(Op::pod(uid), 5 * MS);
         node.put(exited(uid, "c", 0));
         let id = format!("{uid}-c");
-        node.send_event(&node.event(EventType::Stopped, &id, subject.wall()));
+        node.send(&event_at(&node, EventType::Stopped, &id, subject.wall()));
     }
     let mut announced = 0;
     let all = || {
@@ -266,8 +268,8 @@ struct HungPods {
     always_healthy: bool,
 }
 
-async fn two_hung_pods<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> HungPods {
-    let node = Node::new();
+async fn two_hung_pods<S: Subject>(start: impl FnOnce(&FakeRuntime) -> (S, Fifo)) -> HungPods {
+    let node = FakeRuntime::new();
     for uid in ["a", "b", "p"] {
         node.run_pod(uid);
     }
@@ -276,13 +278,13 @@ async fn two_hung_pods<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> Hu
     sleep(&subject, 100 * MS).await;
     discard(&mut fifo);
     for uid in ["a", "b"] {
-        node.delay(pod(uid), 60 * MINUTE);
+        node.delay(Op::pod(uid), 60 * MINUTE);
         node.put(exited(uid, "c", 1));
     }
     sleep(&subject, 15 * SECOND).await;
     node.put(exited("p", "c", 1));
     if node.streams() > 0 {
-        node.send_event(&node.event(EventType::Stopped, "p-c", subject.wall()));
+        node.send(&event_at(&node, EventType::Stopped, "p-c", subject.wall()));
     }
     sleep(&subject, 2 * SECOND).await;
     let others_served = drain(&mut fifo).iter().any(|e| e == "p Died p-c");
@@ -316,12 +318,12 @@ async fn c2_hung_pods_take_the_node_with_them() {
 
 /// The inspection of a pod fails after an earlier one succeeded. Returns whether the cache still has
 /// the earlier status.
-async fn failed_inspection<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> bool {
-    let node = Node::new();
+async fn failed_inspection<S: Subject>(start: impl FnOnce(&FakeRuntime) -> (S, Fifo)) -> bool {
+    let node = FakeRuntime::new();
     node.run_pod("p");
     let (subject, _fifo) = start(&node);
     sleep(&subject, 100 * MS).await;
-    node.fail(pod("p"));
+    node.fail(Op::pod("p"), DOWN);
     node.put(exited("p", "c", 1));
     sleep(&subject, 15 * SECOND).await;
     let answer = subject.get(&"p".into());
@@ -340,9 +342,11 @@ async fn c6_an_error_overwrites_the_status() {
 
 /// A container is created and removed between two lists, with all events. Returns the lifecycle
 /// events.
-async fn between_two_lists<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> Vec<String> {
-    let node = Node::new();
-    node.run_sandbox("p");
+async fn between_two_lists<S: Subject>(
+    start: impl FnOnce(&FakeRuntime) -> (S, Fifo),
+) -> Vec<String> {
+    let node = FakeRuntime::new();
+    node.put(sandbox("p", "s", ReportedState::Running));
     let (subject, mut fifo) = start(&node);
     sleep(&subject, 100 * MS).await;
     discard(&mut fifo);
@@ -358,13 +362,13 @@ async fn between_two_lists<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -
         (exited("p", "c", 3), EventType::Stopped),
     ] {
         node.put(report);
-        node.send_event(&node.event(event, "p-c", subject.wall()));
+        node.send(&event_at(&node, event, "p-c", subject.wall()));
         sleep(&subject, 10 * MS).await;
     }
-    let mut deleted = node.event(EventType::Deleted, "p-c", subject.wall());
+    let mut deleted = event_at(&node, EventType::Deleted, "p-c", subject.wall());
     deleted.containers.clear();
     node.remove("p-c");
-    node.send_event(&deleted);
+    node.send(&deleted);
     sleep(&subject, MINUTE).await;
     with_timeout(subject.shutdown()).await;
     drain(&mut fifo)
@@ -381,8 +385,8 @@ async fn c4_a_life_between_two_lists() {
 
 /// A step of a pod's termination: the kubelet has stopped the container and waits for a newer
 /// status, half a second after the last list. Returns how long this takes.
-async fn termination_step<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> Duration {
-    let node = Node::new();
+async fn termination_step<S: Subject>(start: impl FnOnce(&FakeRuntime) -> (S, Fifo)) -> Duration {
+    let node = FakeRuntime::new();
     node.run_pod("p");
     let (subject, _fifo) = start(&node);
     sleep(&subject, 500 * MS).await;
@@ -408,9 +412,9 @@ async fn c13_a_step_waits_for_the_list() {
 
 /// A pod is removed and its relist is requested. Returns the time until it is no longer cached.
 async fn relist_of_removed_pod<S: Subject>(
-    start: impl FnOnce(&Node) -> (S, Fifo),
+    start: impl FnOnce(&FakeRuntime) -> (S, Fifo),
 ) -> Option<Duration> {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p");
     let (subject, _fifo) = start(&node);
     sleep(&subject, 500 * MS).await;

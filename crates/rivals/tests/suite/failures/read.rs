@@ -6,15 +6,15 @@ use pleg_core::{EventType, ReportedState};
 use rivals::{Fifo, Subject};
 
 use crate::support::{
-    Action, MINUTE, MS, Node, Op, PodWorker, SECOND, SyncLoop, attempt, cached, container, discard,
-    drain, evented_1_35, evented_1_36, evented_on_crio, exited, generic, ours, sandbox, sleep,
-    wait_until, wait_until_ready, with_timeout,
+    Action, FakeRuntime, MINUTE, MS, Op, PodWorker, SECOND, SyncLoop, attempt, cached, container,
+    discard, drain, event_at, evented_1_35, evented_1_36, evented_on_crio, exited, generic, ours,
+    sandbox, sleep, wait_until, wait_until_ready, with_timeout,
 };
 
 /// A kubelet starts on a node with 1,200 sandboxes and containers. Returns how many lifecycle events
 /// its sync loop took within two minutes, and whether the generator is healthy.
-async fn full_channel<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> (usize, bool) {
-    let node = Node::new();
+async fn full_channel<S: Subject>(start: impl FnOnce(&FakeRuntime) -> (S, Fifo)) -> (usize, bool) {
+    let node = FakeRuntime::new();
     for n in 0..600 {
         node.run_pod(&format!("p{n}"));
     }
@@ -49,20 +49,20 @@ struct LateEvent {
 
 /// A pod is removed, and the generator has noticed it. Then a late STOPPED event of its container
 /// arrives.
-async fn late_event<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> LateEvent {
-    let node = Node::new();
+async fn late_event<S: Subject>(start: impl FnOnce(&FakeRuntime) -> (S, Fifo)) -> LateEvent {
+    let node = FakeRuntime::new();
     node.run_pod("p");
     let (subject, mut fifo) = start(&node);
     wait_until_ready(&subject, &node, "p").await;
     node.put(exited("p", "c", 0));
-    let stopped = node.event(EventType::Stopped, "p-c", subject.wall());
+    let stopped = event_at(&node, EventType::Stopped, "p-c", subject.wall());
     node.remove("p-c");
     node.remove("p-s");
     sleep(&subject, 5 * MINUTE + SECOND).await;
     let is_cached = || !subject.get(&"p".into()).status.is_empty();
     assert!(!is_cached(), "the removal was noticed");
     discard(&mut fifo);
-    node.send_event(&stopped);
+    node.send(&stopped);
     sleep(&subject, SECOND).await;
     let cached_after_one_second = is_cached();
     sleep(&subject, 20 * MINUTE).await;
@@ -94,9 +94,11 @@ async fn b2_ghost_entries() {
 }
 
 /// A container starts without an event. Returns whether a status newer than the start shows it.
-async fn newer_status_shows_change<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> bool {
-    let node = Node::new();
-    node.run_sandbox("p");
+async fn newer_status_shows_change<S: Subject>(
+    start: impl FnOnce(&FakeRuntime) -> (S, Fifo),
+) -> bool {
+    let node = FakeRuntime::new();
+    node.put(sandbox("p", "s", ReportedState::Running));
     let (subject, _fifo) = start(&node);
     wait_until_ready(&subject, &node, "p").await;
     node.put(container("p", "c", ReportedState::Running));
@@ -109,8 +111,8 @@ async fn newer_status_shows_change<S: Subject>(start: impl FnOnce(&Node) -> (S, 
 
 /// While a list of the node takes 6 s, two waiters ask for the same pod, newer than the same
 /// instant: at 5.5 s and at 6.5 s. Returns how long each waits.
-async fn two_waiters<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> [Duration; 2] {
-    let node = Node::new();
+async fn two_waiters<S: Subject>(start: impl FnOnce(&FakeRuntime) -> (S, Fifo)) -> [Duration; 2] {
+    let node = FakeRuntime::new();
     node.delay(Op::List, 3 * SECOND);
     let (subject, _fifo) = start(&node);
     let clock = subject.clock();
@@ -152,19 +154,19 @@ enum Timestamp {
 /// A list shows that a container has exited. Then an event arrives whose statuses were read earlier.
 /// Returns the cached state at once and after 20 minutes, and the lifecycle events.
 async fn event_older_than_list<S: Subject>(
-    start: impl FnOnce(&Node) -> (S, Fifo),
+    start: impl FnOnce(&FakeRuntime) -> (S, Fifo),
     timestamp: Timestamp,
 ) -> (Option<ReportedState>, Option<ReportedState>, Vec<String>) {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p");
-    let mut started = node.event(EventType::Started, "p-c", pleg_runtime::clock::wall());
+    let mut started = node.event(EventType::Started, "p-c");
     node.put(exited("p", "c", 7));
     let (subject, mut fifo) = start(&node);
     wait_until_ready(&subject, &node, "p").await;
     if matches!(timestamp, Timestamp::AtSend) {
         started.created_at = subject.wall().as_nanos();
     }
-    node.send_event(&started);
+    node.send(&started);
     sleep(&subject, MS).await;
     let at_once = cached(&subject, "p", "c");
     sleep(&subject, 20 * MINUTE).await;
@@ -203,9 +205,9 @@ async fn b4_older_data_with_a_newer_stamp() {
 /// The first sandbox of a pod is deleted while the pod runs in its second sandbox. Returns the
 /// number of cached sandboxes and containers, and the actions of the pod's worker.
 async fn old_sandbox_deleted<S: Subject>(
-    start: impl FnOnce(&Node) -> (S, Fifo),
+    start: impl FnOnce(&FakeRuntime) -> (S, Fifo),
 ) -> (usize, usize, Vec<Action>) {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.put(sandbox("p", "s0", ReportedState::Exited));
     node.put(attempt(sandbox("p", "s1", ReportedState::Running), 1));
     let mut running = container("p", "c", ReportedState::Running);
@@ -213,9 +215,9 @@ async fn old_sandbox_deleted<S: Subject>(
     node.put(running);
     let (subject, _fifo) = start(&node);
     wait_until_ready(&subject, &node, "p").await;
-    let deleted = node.event(EventType::Deleted, "p-s0", subject.wall());
+    let deleted = event_at(&node, EventType::Deleted, "p-s0", subject.wall());
     node.remove("p-s0");
-    node.send_event(&deleted);
+    node.send(&deleted);
     sleep(&subject, MS).await;
     let status = subject.get(&"p".into()).status;
     let actions = PodWorker::new(&subject, &node, "p", &[]).sync().await;
@@ -233,19 +235,21 @@ async fn b6_an_old_sandbox_takes_the_pod_with_it() {
 }
 
 /// Makes an event write the cache entry of the pod.
-async fn cache_from_event<S: Subject>(node: &Node, subject: &S, fifo: &mut Fifo) {
+async fn cache_from_event<S: Subject>(node: &FakeRuntime, subject: &S, fifo: &mut Fifo) {
     wait_until_ready(subject, node, "p").await;
-    node.send_event(&node.event(EventType::Started, "p-c", subject.wall()));
+    node.send(&event_at(node, EventType::Started, "p-c", subject.wall()));
     sleep(subject, 10 * MS).await;
     discard(fifo);
 }
 
 /// Returns the time until the exit of a container without an event is announced, and the time until
 /// a requested PodSync is announced.
-async fn found_by_list<S: Subject>(start: impl Fn(&Node) -> (S, Fifo)) -> [Option<Duration>; 2] {
+async fn found_by_list<S: Subject>(
+    start: impl Fn(&FakeRuntime) -> (S, Fifo),
+) -> [Option<Duration>; 2] {
     let mut took = [None; 2];
     for (nth, awaited) in ["p Died p-c", "p PodSync"].into_iter().enumerate() {
-        let node = Node::new();
+        let node = FakeRuntime::new();
         node.run_pod("p");
         let (subject, mut fifo) = start(&node);
         cache_from_event(&node, &subject, &mut fifo).await;
@@ -262,14 +266,14 @@ async fn found_by_list<S: Subject>(start: impl Fn(&Node) -> (S, Fifo)) -> [Optio
 }
 
 /// Returns how often the start of a container is announced within ten minutes after its event.
-async fn announced_starts<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> usize {
-    let node = Node::new();
-    node.run_sandbox("p");
+async fn announced_starts<S: Subject>(start: impl FnOnce(&FakeRuntime) -> (S, Fifo)) -> usize {
+    let node = FakeRuntime::new();
+    node.put(sandbox("p", "s", ReportedState::Running));
     let (subject, mut fifo) = start(&node);
     wait_until_ready(&subject, &node, "p").await;
     discard(&mut fifo);
     node.put(container("p", "c", ReportedState::Running));
-    node.send_event(&node.event(EventType::Started, "p-c", subject.wall()));
+    node.send(&event_at(&node, EventType::Started, "p-c", subject.wall()));
     sleep(&subject, 10 * MINUTE).await;
     with_timeout(subject.shutdown()).await;
     let all = drain(&mut fifo);
@@ -292,9 +296,9 @@ async fn b8_two_writers() {
 /// The stream breaks and is back after 100 ms. A container exits in between, and its event is lost.
 /// Returns the time until the exit is announced.
 async fn exit_during_reconnect<S: Subject>(
-    start: impl FnOnce(&Node) -> (S, Fifo),
+    start: impl FnOnce(&FakeRuntime) -> (S, Fifo),
 ) -> Option<Duration> {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p");
     let (subject, mut fifo) = start(&node);
     wait_until_ready(&subject, &node, "p").await;

@@ -6,15 +6,18 @@ use pleg_core::{EventType, Kind, ReportedState};
 use rivals::{Fifo, Subject};
 
 use crate::support::{
-    Action, MINUTE, MS, Node, Op, PodWorker, SECOND, evented_1_28, evented_1_35, evented_1_36,
-    exited, hint, ours, pod, sleep, wait_until, wait_until_ready, with_timeout,
+    Action, DOWN, FakeRuntime, MINUTE, MS, Op, PodWorker, SECOND, event_at, evented_1_28,
+    evented_1_35, evented_1_36, exited, hint, ours, sandbox, sleep, wait_until, wait_until_ready,
+    with_timeout,
 };
 
 /// The first of two syncs creates the container, and no event of it arrives. Returns the number of
 /// containers afterwards, and how long the second sync waited for its status.
-async fn two_quick_syncs<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> (usize, Duration) {
-    let node = Node::new();
-    node.run_sandbox("p");
+async fn two_quick_syncs<S: Subject>(
+    start: impl FnOnce(&FakeRuntime) -> (S, Fifo),
+) -> (usize, Duration) {
+    let node = FakeRuntime::new();
+    node.put(sandbox("p", "s", ReportedState::Running));
     let (subject, _fifo) = start(&node);
     wait_until_ready(&subject, &node, "p").await;
     let mut worker = PodWorker::new(&subject, &node, "p", &[]);
@@ -49,13 +52,13 @@ struct LateStarted {
 
 /// A sync creates and starts the container. The CREATED event arrives at once and the STARTED event
 /// does not arrive. Then the pod is synced again.
-async fn started_is_late<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> LateStarted {
-    let node = Node::new();
-    node.run_sandbox("p");
+async fn started_is_late<S: Subject>(start: impl FnOnce(&FakeRuntime) -> (S, Fifo)) -> LateStarted {
+    let node = FakeRuntime::new();
+    node.put(sandbox("p", "s", ReportedState::Running));
     let (subject, _fifo) = start(&node);
     wait_until_ready(&subject, &node, "p").await;
     let mut worker = PodWorker::new(&subject, &node, "p", &[EventType::Created]);
-    let reads = node.reads(&pod("p"));
+    let reads = node.count(&Op::pod("p"));
     assert_eq!(worker.sync().await, [Action::CreatedContainer]);
     let began = subject.clock().now();
     worker.sync().await;
@@ -64,7 +67,7 @@ async fn started_is_late<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> 
     LateStarted {
         containers: node.ids(Kind::Container).len(),
         waited,
-        reads: node.reads(&pod("p")) - reads,
+        reads: node.count(&Op::pod("p")) - reads,
     }
 }
 
@@ -98,23 +101,23 @@ async fn a2_static_pods_run_twice_on_demand() {
 /// The kubelet stops a container, gets the event before its sync ends, and syncs again. Returns how
 /// long the second sync waits for a status newer than the first, and how often it reads the pod.
 async fn event_during_sync<S: Subject>(
-    start: impl FnOnce(&Node) -> (S, Fifo),
+    start: impl FnOnce(&FakeRuntime) -> (S, Fifo),
 ) -> (Duration, usize) {
-    let node = Node::new();
+    let node = FakeRuntime::new();
     node.run_pod("p");
     let (subject, _fifo) = start(&node);
     wait_until_ready(&subject, &node, "p").await;
     sleep(&subject, SECOND).await;
     node.put(exited("p", "c", 0));
-    node.send_event(&node.event(EventType::Stopped, "p-c", subject.wall()));
+    node.send(&event_at(&node, EventType::Stopped, "p-c", subject.wall()));
     sleep(&subject, 50 * MS).await;
-    let (sync_ended, reads) = (subject.clock().now(), node.reads(&pod("p")));
+    let (sync_ended, reads) = (subject.clock().now(), node.count(&Op::pod("p")));
     let answer = with_timeout(subject.newer_than(&"p".into(), sync_ended)).await;
     let waited = subject.clock().now().since(sync_ended);
     let container = answer.status.container("c").map(|c| c.shown);
     assert_eq!(container, Some(ReportedState::Exited));
     with_timeout(subject.shutdown()).await;
-    (waited, node.reads(&pod("p")) - reads)
+    (waited, node.count(&Op::pod("p")) - reads)
 }
 
 /// A6 (k#124704). Upstream: the event is older than the end of the sync, so every step of a deletion
@@ -139,27 +142,27 @@ struct Restarted {
 }
 
 /// The runtime restarts: subscribes fail for 0.4 s.
-async fn short_restart<S: Subject>(start: impl FnOnce(&Node) -> (S, Fifo)) -> Restarted {
-    let node = Node::new();
+async fn short_restart<S: Subject>(start: impl FnOnce(&FakeRuntime) -> (S, Fifo)) -> Restarted {
+    let node = FakeRuntime::new();
     node.run_pod("p");
     let (subject, _fifo) = start(&node);
     wait_until_ready(&subject, &node, "p").await;
-    node.send_event(&node.event(EventType::Started, "p-c", subject.wall()));
+    node.send(&event_at(&node, EventType::Started, "p-c", subject.wall()));
     sleep(&subject, MINUTE).await;
-    node.fail(Op::Subscribe);
+    node.fail(Op::Subscribe, DOWN);
     node.break_streams();
     sleep(&subject, 400 * MS).await;
     node.succeed(&Op::Subscribe);
     let resubscribed_after = wait_until(&subject, || node.streams() == 1).await;
     // Shows subscribers that the stream delivers events.
-    node.send_event(&node.event(EventType::Started, "p-c", subject.wall()));
-    let lists = node.reads(&Op::List);
+    node.send(&event_at(&node, EventType::Started, "p-c", subject.wall()));
+    let lists = node.count(&Op::List);
     sleep(&subject, 10 * MINUTE).await;
     assert_eq!(subject.healthy(), Ok(()));
     with_timeout(subject.shutdown()).await;
     Restarted {
         resubscribed_after,
-        lists: node.reads(&Op::List) - lists,
+        lists: node.count(&Op::List) - lists,
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use pleg_core::{EventType, Instant, PodUid, ReportedState};
 use rivals::{Fifo, PodStatus, Subject};
 
-use super::{MS, Node, SECOND, attempt, container, sandbox, sleep, with_timeout};
+use super::{FakeRuntime, MS, SECOND, attempt, container, event_at, sandbox, sleep, with_timeout};
 
 /// What a sync did to the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(crate) enum Action {
 /// The worker of a pod with one container `c` and the restart policy Always.
 pub(crate) struct PodWorker<'a, S> {
     subject: &'a S,
-    node: &'a Node,
+    node: &'a FakeRuntime,
     uid: &'a str,
     last_sync: Instant,
     created: u32,
@@ -29,7 +29,7 @@ pub(crate) struct PodWorker<'a, S> {
 impl<'a, S: Subject> PodWorker<'a, S> {
     pub(crate) fn new(
         subject: &'a S,
-        node: &'a Node,
+        node: &'a FakeRuntime,
         uid: &'a str,
         events: &'static [EventType],
     ) -> Self {
@@ -84,7 +84,7 @@ impl<'a, S: Subject> PodWorker<'a, S> {
                     self.node.put(report);
                     if self.events.contains(&event) {
                         let stamp = self.subject.wall();
-                        self.node.send_event(&self.node.event(event, &id, stamp));
+                        self.node.send(&event_at(self.node, event, &id, stamp));
                     }
                 }
             }

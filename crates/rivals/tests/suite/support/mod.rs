@@ -1,14 +1,12 @@
-//! A fake runtime, the parts of the kubelet that the failures need, and functions that start each
-//! generator. The tests use paused time: it advances when all tasks wait, and so does every wall
+//! The parts of the kubelet that the failures need, and functions that start each generator. The tests use paused time: it advances when all tasks wait, and so does every wall
 //! clock.
 
 mod kubelet;
-mod node;
 
 use std::time::Duration;
 
 use pleg::Pleg;
-use pleg_core::{ContainerDetails, Details, Identity, Kind, Report, ReportedState, WallTime};
+use pleg_core::{CallErrorKind, EventType, Report, ReportedState, RuntimeEvent, WallTime};
 use pleg_runtime::clock::{Clock, wall};
 use rivals::{
     Evented, EventedSettings, Fifo, Generic, GenericSettings, Hint, HintSettings, Ours,
@@ -16,34 +14,12 @@ use rivals::{
 };
 
 pub(crate) use kubelet::{Action, PodWorker, SyncLoop};
-pub(crate) use node::{Node, Op, pod};
+pub(crate) use pleg_runtime::fake::{FakeRuntime, Op, container, exited, sandbox};
 
+pub(crate) const DOWN: CallErrorKind = CallErrorKind::Unavailable;
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
-
-/// A sandbox of the pod with the id `UID-NAME`.
-pub(crate) fn sandbox(uid: &str, name: &str, shown: ReportedState) -> Report {
-    report(Kind::Sandbox, uid, name, shown)
-}
-
-/// A container of the pod with the id `UID-NAME`, in the sandbox `UID-s`.
-pub(crate) fn container(uid: &str, name: &str, shown: ReportedState) -> Report {
-    report(Kind::Container, uid, name, shown)
-}
-
-/// An exited container.
-pub(crate) fn exited(uid: &str, name: &str, code: i32) -> Report {
-    let details = ContainerDetails {
-        exit_code: Some(code),
-        reason: if code == 0 { "Completed" } else { "Error" }.into(),
-        ..ContainerDetails::default()
-    };
-    Report {
-        details: Details::from(details),
-        ..container(uid, name, ReportedState::Exited)
-    }
-}
 
 /// Sets the attempt and the matching creation time.
 pub(crate) fn attempt(mut report: Report, nth: u32) -> Report {
@@ -53,46 +29,27 @@ pub(crate) fn attempt(mut report: Report, nth: u32) -> Report {
     report
 }
 
-fn report(kind: Kind, uid: &str, name: &str, shown: ReportedState) -> Report {
-    let of_container = kind == Kind::Container;
-    let identity = Identity {
-        pod: Some(uid.into()),
-        namespace: Some("ns".into()),
-        pod_name: Some(uid.into()),
-        sandbox: of_container.then(|| format!("{uid}-s").into()),
-        name: of_container.then(|| name.into()),
-        created_at: WallTime::claimed(1_700_000_000_000_000_000),
-        ..Identity::unknown(kind)
-    };
-    Report {
-        id: format!("{uid}-{name}").into(),
-        shown,
-        identity,
-        details: Details::none(kind),
-    }
-}
-
-impl Node {
-    /// A pod with a ready sandbox `UID-s` and no container.
-    pub(crate) fn run_sandbox(&self, uid: &str) {
-        self.put(sandbox(uid, "s", ReportedState::Running));
-    }
-
-    /// A pod with a sandbox `UID-s` and one container `UID-c`, both running.
-    pub(crate) fn run_pod(&self, uid: &str) {
-        self.run_sandbox(uid);
-        self.put(container(uid, "c", ReportedState::Running));
+/// The event that containerd would send now, stamped with that time.
+pub(crate) fn event_at(
+    node: &FakeRuntime,
+    event: EventType,
+    id: &str,
+    at: WallTime,
+) -> RuntimeEvent {
+    RuntimeEvent {
+        created_at: at.as_nanos(),
+        ..node.event(event, id)
     }
 }
 
 /// This project's generator.
-pub(crate) fn ours(node: &Node) -> (Ours, Fifo) {
+pub(crate) fn ours(node: &FakeRuntime) -> (Ours, Fifo) {
     let clock = Clock::start_at(wall());
     Ours::start(Pleg::builder(node.clone()).clock(clock)).unwrap()
 }
 
 /// Upstream's classic design of 1.26 to 1.28, with containerd.
-pub(crate) fn evented_1_28(node: &Node) -> (Evented<Node>, Fifo) {
+pub(crate) fn evented_1_28(node: &FakeRuntime) -> (Evented<FakeRuntime>, Fifo) {
     let settings = EventedSettings {
         newer_than_last_sync: false,
         on_demand: false,
@@ -102,7 +59,7 @@ pub(crate) fn evented_1_28(node: &Node) -> (Evented<Node>, Fifo) {
 }
 
 /// Upstream's classic design of 1.29 to 1.35.
-pub(crate) fn evented_1_35(node: &Node) -> (Evented<Node>, Fifo) {
+pub(crate) fn evented_1_35(node: &FakeRuntime) -> (Evented<FakeRuntime>, Fifo) {
     let settings = EventedSettings {
         on_demand: false,
         ..EventedSettings::default()
@@ -111,12 +68,12 @@ pub(crate) fn evented_1_35(node: &Node) -> (Evented<Node>, Fifo) {
 }
 
 /// Upstream's classic design of 1.36.
-pub(crate) fn evented_1_36(node: &Node) -> (Evented<Node>, Fifo) {
+pub(crate) fn evented_1_36(node: &FakeRuntime) -> (Evented<FakeRuntime>, Fifo) {
     Evented::start(node.clone(), &EventedSettings::default())
 }
 
 /// Upstream's classic design of 1.36, with CRI-O, whose statuses have timestamps.
-pub(crate) fn evented_on_crio(node: &Node) -> (Evented<Node>, Fifo) {
+pub(crate) fn evented_on_crio(node: &FakeRuntime) -> (Evented<FakeRuntime>, Fifo) {
     let settings = EventedSettings {
         timestamps: StatusTimestamps::AtRead,
         ..EventedSettings::default()
@@ -125,12 +82,12 @@ pub(crate) fn evented_on_crio(node: &Node) -> (Evented<Node>, Fifo) {
 }
 
 /// Upstream's generic design of 1.36.
-pub(crate) fn generic(node: &Node) -> (Generic<Node>, Fifo) {
+pub(crate) fn generic(node: &FakeRuntime) -> (Generic<FakeRuntime>, Fifo) {
     Generic::start(node.clone(), GenericSettings::default())
 }
 
 /// Upstream's hint design of 1.37.
-pub(crate) fn hint(node: &Node) -> (Hint<Node>, Fifo) {
+pub(crate) fn hint(node: &FakeRuntime) -> (Hint<FakeRuntime>, Fifo) {
     Hint::start(node.clone(), &HintSettings::default())
 }
 
@@ -167,7 +124,7 @@ pub(crate) async fn with_timeout<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// Waits until the generator has subscribed and the pod is cached.
-pub(crate) async fn wait_until_ready<S: Subject>(subject: &S, node: &Node, uid: &str) {
+pub(crate) async fn wait_until_ready<S: Subject>(subject: &S, node: &FakeRuntime, uid: &str) {
     let cached = || !subject.get(&uid.into()).status.is_empty();
     let took = wait_until(subject, || node.streams() == 1 && cached()).await;
     assert!(took.is_some(), "not ready in time");

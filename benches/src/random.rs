@@ -2,17 +2,17 @@
 
 /// The splitmix64 generator.
 #[derive(Clone, Debug)]
-pub struct Dice(u64);
+pub struct Random(u64);
 
-impl Dice {
-    /// Dice of that seed.
+impl Random {
+    /// Random of that seed.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// Any number.
-    pub const fn roll(&mut self) -> u64 {
+    pub const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -23,7 +23,7 @@ impl Dice {
     /// A number less than `bound`; 0 if that is 0.
     pub fn below(&mut self, bound: usize) -> usize {
         let bound = bound as u64;
-        let at = self.roll().checked_rem(bound).unwrap_or(0);
+        let at = self.next().checked_rem(bound).unwrap_or(0);
         usize::try_from(at).unwrap_or(0)
     }
 
@@ -37,7 +37,7 @@ impl Dice {
     /// So many hexadecimal digits, 16 at a time.
     pub fn hex(&mut self, words: usize) -> String {
         (0..words)
-            .map(|_| format!("{:016x}", self.roll()))
+            .map(|_| format!("{:016x}", self.next()))
             .collect()
     }
 }

@@ -1,21 +1,22 @@
-//! The generators as peers: upstream's ports, and ours.
+//! The generators as subjects: upstream's ports, and ours.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use futures::StreamExt as _;
 use pleg::{ContainerState, Delivery, Pleg, Subscription};
 use pleg_core::{Cause, Details, Id, LifecycleType, Mode, PodUid, ReportedState, WallTime};
 use pleg_cri::v1::ContainerState as State;
-use pleg_runtime::Runtime;
+use pleg_runtime::{MapEvents, Runtime};
 use rivals::{
-    Evented, EventedSettings, Fifo, Generic, GenericSettings, Hint, HintSettings, Subject,
+    Evented, EventedSettings, Fifo, Generic, GenericSettings, Hint, HintSettings, Subject as Rival,
 };
 
-use super::attend::{How, attend};
+use super::control::{How, control};
 use super::plain::Plain;
-use super::stamped::{Receipts, Stamped};
+use super::receipts::Receipts;
 use super::{Kind, Settings};
 use crate::Allocated;
 
@@ -30,16 +31,16 @@ pub(super) struct Row<'a> {
 }
 
 /// A generator with a cache.
-pub(super) trait Peer: Send + Sync + 'static {
+pub(super) trait Subject: Send + Sync + 'static {
     /// What it shows of the pod.
     fn shows(&self, uid: &PodUid, row: &mut dyn FnMut(Row<'_>));
 
-    /// Whether evidence begun after that moment of the wall clock stands for the pod; a peer that
+    /// Whether evidence begun after that moment of the wall clock stands for the pod; a subject that
     /// keeps no such evidence says no.
     fn verified(&self, uid: &PodUid, after: i64) -> bool;
 
     /// A full list, and all that is done with it.
-    fn audit(&self) -> impl Future<Output = ()> + Send;
+    fn relist(&self) -> impl Future<Output = ()> + Send;
 
     /// Whether it says of itself that it knows what exists, where it does say.
     fn synced(&self) -> bool {
@@ -116,7 +117,7 @@ impl Told for Subscription {
     }
 }
 
-impl Peer for Pleg {
+impl Subject for Pleg {
     fn shows(&self, uid: &PodUid, row: &mut dyn FnMut(Row<'_>)) {
         for container in &self.get(uid).status.containers {
             let details = &container.details;
@@ -140,7 +141,7 @@ impl Peer for Pleg {
         as_of.is_some_and(|as_of| self.now().nanos_since(as_of) < ago)
     }
 
-    async fn audit(&self) {
+    async fn relist(&self) {
         // One that fails is counted by the runtime nonetheless, and shows in what it took.
         let _ = self.relist_now().await;
     }
@@ -175,7 +176,7 @@ impl Peer for Pleg {
             ("missed", counters.missed.iter().sum()),
             ("contradictions", counters.contradictions),
             ("overruled", counters.overruled),
-            ("audits", counters.lists),
+            ("relists", counters.lists),
             ("inspections", counters.inspections),
             ("streams_lost", counters.streams_lost),
         ];
@@ -187,13 +188,13 @@ impl Peer for Pleg {
 /// A port of one of upstream's, with what it can do beyond the common trait.
 struct Port<S, A, V> {
     subject: Arc<S>,
-    audit: A,
+    relist: A,
     verified: V,
 }
 
-impl<S, A, F, V> Peer for Port<S, A, V>
+impl<S, A, F, V> Subject for Port<S, A, V>
 where
-    S: Subject,
+    S: Rival,
     A: Fn(Arc<S>) -> F + Send + Sync + 'static,
     F: Future<Output = ()> + Send,
     V: Fn(&S, i64) -> bool + Send + Sync + 'static,
@@ -221,8 +222,8 @@ where
         (self.verified)(&self.subject, after)
     }
 
-    fn audit(&self) -> impl Future<Output = ()> + Send {
-        (self.audit)(self.subject.clone())
+    fn relist(&self) -> impl Future<Output = ()> + Send {
+        (self.relist)(self.subject.clone())
     }
 
     fn says(&self) -> Says {
@@ -250,10 +251,15 @@ pub(super) async fn run(settings: &Settings, allocated: Allocated) -> Result<()>
 async fn over<R: Runtime>(runtime: R, settings: &Settings, allocated: Allocated) -> Result<()> {
     if settings.stamp {
         let receipts = Receipts::default();
-        let stamped = Stamped {
-            runtime,
-            receipts: receipts.clone(),
-        };
+        let recorded = receipts.clone();
+        let stamped = MapEvents::new(runtime, move |events: R::Events| {
+            let receipts = recorded.clone();
+            events.inspect(move |event| {
+                if let Ok(event) = event {
+                    receipts.received(event);
+                }
+            })
+        });
         start(stamped, settings, Some(receipts), allocated).await
     } else {
         start(runtime, settings, None, allocated).await
@@ -287,35 +293,35 @@ async fn start<R: Runtime>(
             if settings.by_hand {
                 subject.relist().await;
             }
-            let audit = |of: Arc<Generic<R>>| async move { of.relist().await };
+            let relist = |of: Arc<Generic<R>>| async move { of.relist().await };
             let verified =
                 |of: &Generic<R>, after| of.cache().global().is_some_and(|t| t.as_nanos() > after);
             let port = Port {
                 subject,
-                audit,
+                relist,
                 verified,
             };
-            attend(port, told, how).await
+            control(port, told, how).await
         }
         Kind::Evented => {
             let (evented, told) = Evented::start(runtime, &EventedSettings::default());
             let subject = Arc::new(evented);
             let port = Port {
                 subject,
-                audit: nothing,
+                relist: nothing,
                 verified: never,
             };
-            attend(port, told, how).await
+            control(port, told, how).await
         }
         Kind::Hint => {
             let (hint, told) = Hint::start(runtime, &HintSettings::default());
             let subject = Arc::new(hint);
             let port = Port {
                 subject,
-                audit: nothing,
+                relist: nothing,
                 verified: never,
             };
-            attend(port, told, how).await
+            control(port, told, how).await
         }
         _ => {
             let mode = match settings.kind {
@@ -331,7 +337,7 @@ async fn start<R: Runtime>(
             }
             let told = builder.subscribe();
             let pleg = builder.spawn()?;
-            attend(pleg, told, how).await
+            control(pleg, told, how).await
         }
     }
 }

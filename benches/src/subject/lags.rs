@@ -1,11 +1,11 @@
 //! How late each change was seen: of all changes, and of the earlier and the later half of them
-//! apart. A peer that does not keep up falls behind further and further, and that shows between the
+//! apart. A subject that does not keep up falls behind further and further, and that shows between the
 //! halves.
 
 use anyhow::Result;
 use hdrhistogram::Histogram;
 
-use super::attend::{record, values};
+use super::control::{record, values};
 
 /// When something changed, and after how many ns that was seen.
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_that_falls_behind_shows_it_between_the_halves() {
+    fn a_subject_that_falls_behind_shows_it_between_the_halves() {
         let mut lags = Lags::default();
         // Noted in another order than they happened, as it is with pods that wait for each other.
         for n in (0..100).rev() {

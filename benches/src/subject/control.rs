@@ -11,22 +11,24 @@ use pleg_cri::v1::ContainerState as State;
 use pleg_runtime::clock::{Clock, wall};
 use tokio::sync::Notify;
 
+use super::generators::{Row, Subject, Told};
+use super::receipts::Receipts;
 use super::staleness::Looks;
-use super::stamped::Receipts;
-use super::subjects::{Peer, Row, Told};
 use super::watch::watch;
 use crate::Allocated;
 use crate::node::Truth;
-use crate::protocol::{ENDS_TAKEN, Happened, PeerAnswer, PeerOrder, Recorded, Stale, orders, say};
+use crate::protocol::{
+    ENDS_TAKEN, Happened, Recorded, Stale, SubjectAnswer, SubjectOrder, orders, say,
+};
 use crate::usage::Usage;
 
-/// How long a peer may take to know what exists; long, for a loaded machine and 10,000 pods.
+/// How long a subject may take to know what exists; long, for a loaded machine and 10,000 pods.
 const SYNC: Duration = Duration::from_secs(400);
 
 /// How often a cache is looked at when nobody tells of a change.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// How a peer is looked at.
+/// How a subject is looked at.
 pub(super) struct How {
     /// When its reader has received each event, where that is stamped.
     pub(super) receipts: Option<Receipts>,
@@ -37,8 +39,8 @@ pub(super) struct How {
 }
 
 /// Until the harness closes its end.
-pub(super) async fn attend<P: Peer>(peer: P, told: impl Told, how: How) -> Result<()> {
-    let peer = Arc::new(peer);
+pub(super) async fn control<P: Subject>(subject: P, told: impl Told, how: How) -> Result<()> {
+    let subject = Arc::new(subject);
     let mut consumer = Consumer {
         clock: Clock::start(),
         changed: Arc::default(),
@@ -46,13 +48,13 @@ pub(super) async fn attend<P: Peer>(peer: P, told: impl Told, how: How) -> Resul
         known: BTreeSet::new(),
         counts: BTreeMap::new(),
         untaken: None,
-        peer,
+        subject,
     };
     if how.stalled {
         consumer.untaken = Some(told);
     } else {
         tokio::spawn(observe(
-            consumer.peer.clone(),
+            consumer.subject.clone(),
             told,
             consumer.changed.clone(),
             consumer.recording.clone(),
@@ -87,8 +89,8 @@ impl Records {
 }
 
 /// Takes what is announced, and notes how long ago it happened.
-async fn observe<P: Peer>(
-    peer: Arc<P>,
+async fn observe<P: Subject>(
+    subject: Arc<P>,
     mut told: impl Told,
     changed: Arc<Notify>,
     recording: Recording,
@@ -97,7 +99,7 @@ async fn observe<P: Peer>(
     while let Some((uid, id)) = told.next().await {
         if let Some(records) = &mut *lock(&recording) {
             let mut shown = None;
-            let now = records.looks.at(&*peer, &uid, &mut |row: &Row<'_>| {
+            let now = records.looks.at(&*subject, &uid, &mut |row: &Row<'_>| {
                 if Some(row.id) == id.as_ref() {
                     shown = Some((row.state, row.since));
                 }
@@ -128,7 +130,7 @@ fn lock(recording: &Recording) -> std::sync::MutexGuard<'_, Option<Records>> {
 }
 
 struct Consumer<P, T> {
-    peer: Arc<P>,
+    subject: Arc<P>,
     clock: Clock,
     changed: Arc<Notify>,
     recording: Recording,
@@ -140,64 +142,64 @@ struct Consumer<P, T> {
     untaken: Option<T>,
 }
 
-impl<P: Peer, T: Told> Consumer<P, T> {
+impl<P: Subject, T: Told> Consumer<P, T> {
     async fn obey(mut self, allocated: Allocated) -> Result<()> {
-        let mut orders = orders::<PeerOrder>();
-        say(&PeerAnswer::Ready)?;
+        let mut orders = orders::<SubjectOrder>();
+        say(&SubjectAnswer::Ready)?;
         while let Some(order) = orders.recv().await {
             let answer = match order? {
-                PeerOrder::Sync { truth } => {
+                SubjectOrder::Sync { truth } => {
                     let truth = self.resolve(truth);
                     let at = self
                         .until(SYNC, |p| p.synced() && shows_all(p, &truth))
                         .await;
-                    PeerAnswer::Synced {
+                    SubjectAnswer::Synced {
                         synced: at.is_some(),
                     }
                 }
-                PeerOrder::Use => {
+                SubjectOrder::Use => {
                     if allocated().is_some() {
-                        // What is known here beside the peer is none of what it holds.
+                        // What is known here beside the subject is none of what it holds.
                         self.known = BTreeSet::new();
                     }
                     used(allocated)
                 }
-                PeerOrder::Audit { count } => self.audit(count, allocated).await,
-                PeerOrder::Record => {
+                SubjectOrder::Relist { count } => self.relist(count, allocated).await,
+                SubjectOrder::Record => {
                     let mut records = Records::new()?;
                     for uid in &self.known {
                         let uid = uid.as_str().into();
-                        records.looks.at(&*self.peer, &uid, &mut |_| {});
+                        records.looks.at(&*self.subject, &uid, &mut |_| {});
                     }
                     *lock(&self.recording) = Some(records);
-                    self.counts = self.peer.counts();
+                    self.counts = self.subject.counts();
                     used(allocated)
                 }
-                PeerOrder::Count => {
+                SubjectOrder::Count => {
                     // Until now everything was taken.
                     self.untaken.as_mut().map(Told::take_ends);
-                    self.counts = self.peer.counts();
+                    self.counts = self.subject.counts();
                     used(allocated)
                 }
-                PeerOrder::Recorded => PeerAnswer::Recorded(self.recorded()),
-                PeerOrder::Await { truth, within, .. } => {
+                SubjectOrder::Recorded => SubjectAnswer::Recorded(self.recorded()),
+                SubjectOrder::Await { truth, within, .. } => {
                     let truth = self.resolve(truth);
                     say(&used(allocated))?;
                     let (mut next, within) = (0, Duration::from_millis(within));
                     let at = self
-                        .until(within, |peer| {
-                            while truth.get(next).is_some_and(|of| agrees(peer, of)) {
+                        .until(within, |subject| {
+                            while truth.get(next).is_some_and(|of| agrees(subject, of)) {
                                 next += 1;
                             }
                             next == truth.len()
                         })
                         .await;
-                    PeerAnswer::Reached {
+                    SubjectAnswer::Reached {
                         at,
                         usage: Usage::of_self(),
                     }
                 }
-                PeerOrder::Verify {
+                SubjectOrder::Verify {
                     after,
                     uids,
                     within,
@@ -208,32 +210,35 @@ impl<P: Peer, T: Told> Consumer<P, T> {
                     let within = Duration::from_millis(within) + Duration::from_nanos(ahead);
                     let mut next = 0;
                     let at = self
-                        .until(within, |peer| {
-                            while uids.get(next).is_some_and(|uid| peer.verified(uid, after)) {
+                        .until(within, |subject| {
+                            while uids
+                                .get(next)
+                                .is_some_and(|uid| subject.verified(uid, after))
+                            {
                                 next += 1;
                             }
                             next == uids.len()
                         })
                         .await;
-                    PeerAnswer::Reached {
+                    SubjectAnswer::Reached {
                         at,
                         usage: Usage::of_self(),
                     }
                 }
-                PeerOrder::Read { pods, millis } => {
+                SubjectOrder::Read { pods, millis } => {
                     let of = Duration::from_millis(millis);
-                    let in_process = read(self.peer.clone(), pods, of).await?;
-                    PeerAnswer::Recorded(Recorded {
+                    let in_process = read(self.subject.clone(), pods, of).await?;
+                    SubjectAnswer::Recorded(Recorded {
                         in_process,
                         ..Recorded::default()
                     })
                 }
-                PeerOrder::Compare { truth } => self.compare(truth),
-                PeerOrder::Stale { before, changes } => {
-                    PeerAnswer::Stale(self.stale(&before, &changes)?)
+                SubjectOrder::Compare { truth } => self.compare(truth),
+                SubjectOrder::Stale { before, changes } => {
+                    SubjectAnswer::Stale(self.stale(&before, &changes)?)
                 }
-                PeerOrder::Watch { millis, first } => {
-                    PeerAnswer::Watched(watch(&*self.peer, self.clock, millis, first).await)
+                SubjectOrder::Watch { millis, first } => {
+                    SubjectAnswer::Watched(watch(&*self.subject, self.clock, millis, first).await)
                 }
             };
             say(&answer)?;
@@ -258,7 +263,7 @@ impl<P: Peer, T: Told> Consumer<P, T> {
     async fn until(&self, within: Duration, mut so: impl FnMut(&P) -> bool) -> Option<i64> {
         let end = self.clock.now().after(within);
         loop {
-            if so(&self.peer) {
+            if so(&self.subject) {
                 return Some(wall().as_nanos());
             }
             let now = self.clock.now();
@@ -272,14 +277,14 @@ impl<P: Peer, T: Told> Consumer<P, T> {
         }
     }
 
-    async fn audit(&self, count: u32, allocated: Allocated) -> PeerAnswer {
+    async fn relist(&self, count: u32, allocated: Allocated) -> SubjectAnswer {
         // What one of them makes ready for all is no part of any.
-        self.peer.audit().await;
+        self.subject.relist().await;
         let mut took = Vec::with_capacity(count as usize);
         let (before, memory) = (Usage::of_self(), allocated());
         for _ in 0..count {
             let began = self.clock.now();
-            self.peer.audit().await;
+            self.subject.relist().await;
             let nanos = self.clock.now().nanos_since(began);
             took.push(u64::try_from(nanos).unwrap_or(0));
         }
@@ -287,7 +292,7 @@ impl<P: Peer, T: Told> Consumer<P, T> {
         let allocated = allocated()
             .zip(memory)
             .map(|(after, before)| after.since(&before));
-        PeerAnswer::Spent {
+        SubjectAnswer::Spent {
             usage,
             took,
             allocations: allocated.map(|a| a.times),
@@ -296,7 +301,7 @@ impl<P: Peer, T: Told> Consumer<P, T> {
     }
 
     fn recorded(&mut self) -> Recorded {
-        let mut counts = self.peer.counts();
+        let mut counts = self.subject.counts();
         for (name, count) in &mut counts {
             *count -= self.counts.get(name).copied().unwrap_or(0);
         }
@@ -322,33 +327,33 @@ impl<P: Peer, T: Told> Consumer<P, T> {
         // It may show by now what nobody was told of.
         let uids: BTreeSet<&str> = changes.iter().map(|c| c.pod.uid.as_str()).collect();
         for uid in uids {
-            records.looks.at(&*self.peer, &uid.into(), &mut |_| {});
+            records.looks.at(&*self.subject, &uid.into(), &mut |_| {});
         }
         records.looks.stale(before, changes, wall().as_nanos())
     }
 
-    fn compare(&mut self, truth: Vec<Truth>) -> PeerAnswer {
+    fn compare(&mut self, truth: Vec<Truth>) -> SubjectAnswer {
         let truth = self.resolve(truth);
         let (mut lost, mut ghosts) = (0, 0);
         let mut gone: BTreeSet<&str> = self.known.iter().map(String::as_str).collect();
         for expected in &truth {
             gone.remove(expected.uid.as_str());
-            let shown = shown(&*self.peer, &expected.uid);
+            let shown = shown(&*self.subject, &expected.uid);
             let right = |(id, state): (&Id, &i32)| shown.get(id) == Some(state);
             lost += expected.containers.iter().filter(|of| !right(*of)).count() as u64;
             let real = |id: &&Id| expected.containers.contains_key(*id);
             ghosts += shown.keys().filter(|id| !real(id)).count() as u64;
         }
         for uid in gone {
-            ghosts += shown(&*self.peer, &uid.into()).len() as u64;
+            ghosts += shown(&*self.subject, &uid.into()).len() as u64;
         }
-        PeerAnswer::Compared { lost, ghosts }
+        SubjectAnswer::Compared { lost, ghosts }
     }
 }
 
 /// Reads the cache from a thread of its own, of one pod after the other.
-async fn read<P: Peer>(
-    peer: Arc<P>,
+async fn read<P: Subject>(
+    subject: Arc<P>,
     pods: Vec<String>,
     during: Duration,
 ) -> Result<crate::protocol::Histogram> {
@@ -360,7 +365,7 @@ async fn read<P: Peer>(
         let uids: Vec<PodUid> = pods.into_iter().map(PodUid::from).collect();
         for uid in uids.iter().cycle() {
             let before = clock.now();
-            peer.shows(uid, &mut |row| {
+            subject.shows(uid, &mut |row| {
                 std::hint::black_box(row.state);
             });
             let after = clock.now();
@@ -383,17 +388,17 @@ struct Expected {
     containers: HashMap<Id, i32>,
 }
 
-fn shown<P: Peer>(peer: &P, uid: &PodUid) -> HashMap<Id, i32> {
+fn shown<P: Subject>(subject: &P, uid: &PodUid) -> HashMap<Id, i32> {
     let mut shown = HashMap::new();
-    peer.shows(uid, &mut |row| {
+    subject.shows(uid, &mut |row| {
         shown.insert(row.id.clone(), row.state);
     });
     shown
 }
 
-fn agrees<P: Peer>(peer: &P, expected: &Expected) -> bool {
+fn agrees<P: Subject>(subject: &P, expected: &Expected) -> bool {
     let (mut right, mut wrong) = (0, 0);
-    peer.shows(&expected.uid, &mut |row| {
+    subject.shows(&expected.uid, &mut |row| {
         if expected.containers.get(row.id) == Some(&row.state) {
             right += 1;
         } else {
@@ -403,12 +408,12 @@ fn agrees<P: Peer>(peer: &P, expected: &Expected) -> bool {
     wrong == 0 && right == expected.containers.len()
 }
 
-fn shows_all<P: Peer>(peer: &P, truth: &[Expected]) -> bool {
-    truth.iter().all(|of| agrees(peer, of))
+fn shows_all<P: Subject>(subject: &P, truth: &[Expected]) -> bool {
+    truth.iter().all(|of| agrees(subject, of))
 }
 
-fn used(allocated: Allocated) -> PeerAnswer {
-    PeerAnswer::Used {
+fn used(allocated: Allocated) -> SubjectAnswer {
+    SubjectAnswer::Used {
         usage: Usage::of_self(),
         held: allocated().map(|a| a.held),
     }

@@ -1,4 +1,4 @@
-//! One runtime and one peer, started for one measurement.
+//! One runtime and one subject, started for one measurement.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,16 +10,16 @@ use pleg_runtime::clock::wall;
 use super::child::Process;
 use super::{Point, Workload};
 use crate::node::{Truth, Work};
-use crate::peer::Kind;
 use crate::protocol::{
-    Counted, Faults, Happened, Histogram, PeerAnswer, PeerOrder, Recorded, RuntimeAnswer,
-    RuntimeOrder, Stale, Trouble, Watched,
+    Counted, Faults, Happened, Histogram, Recorded, RuntimeAnswer, RuntimeOrder, Stale,
+    SubjectAnswer, SubjectOrder, Trouble, Watched,
 };
+use crate::subject::Kind;
 use crate::usage::Usage;
 
 /// Where measurements are made.
 #[derive(Debug)]
-pub struct Lab {
+pub struct Run {
     executable: PathBuf,
     directory: PathBuf,
     /// What everything that looks random comes from.
@@ -27,7 +27,7 @@ pub struct Lab {
     started: std::cell::Cell<u32>,
 }
 
-impl Lab {
+impl Run {
     /// One whose processes are this executable. Its sockets are in `directory`.
     ///
     /// # Errors
@@ -41,7 +41,7 @@ impl Lab {
         })
     }
 
-    /// A runtime and a peer that knows it, and has heard an event.
+    /// A runtime and a subject that knows it, and has heard an event.
     pub(super) fn start(&self, point: &Point, how: &How) -> Result<Pair> {
         let number = self.started.get() + 1;
         self.started.set(number);
@@ -64,9 +64,9 @@ impl Lab {
             args.push("--dropping".to_owned());
         }
         let runtime = Process::start(&self.executable, &args)?;
-        let name = point.peer.to_possible_value();
+        let name = point.subject.to_possible_value();
         let name = name.map_or_else(String::new, |v| v.get_name().to_owned());
-        let mut args = vec!["peer".to_owned(), name];
+        let mut args = vec!["subject".to_owned(), name];
         args.extend(["--socket".to_owned(), socket.display().to_string()]);
         args.extend(how.by_hand.then(|| "--by-hand".to_owned()));
         args.extend(how.stamp.then(|| "--stamp".to_owned()));
@@ -78,16 +78,16 @@ impl Lab {
             self.executable.clone()
         };
         let began = wall();
-        let peer = Process::start(&executable, &args)?;
+        let subject = Process::start(&executable, &args)?;
         let mut pair = Pair {
-            peer,
+            subject,
             runtime,
             synced_in: 0,
         };
         let truth = pair.truth()?;
         pair.sync(truth)?;
         pair.synced_in = wall().nanos_since(began);
-        pair.first_event(point.peer)?;
+        pair.first_event(point.subject)?;
         Ok(pair)
     }
 
@@ -103,7 +103,7 @@ impl Lab {
     }
 }
 
-/// How a peer is started.
+/// How a subject is started.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct How {
     pub(super) by_hand: bool,
@@ -124,11 +124,11 @@ pub(super) struct Cut {
     pub(super) reset: bool,
 }
 
-/// A runtime and a peer. The peer ends first: a runtime that goes away would be news to it.
+/// A runtime and a subject. The subject ends first: a runtime that goes away would be news to it.
 pub(super) struct Pair {
-    peer: Process<PeerOrder, PeerAnswer>,
+    subject: Process<SubjectOrder, SubjectAnswer>,
     runtime: Process<RuntimeOrder, RuntimeAnswer>,
-    /// How long it took the peer, from its start, to know what exists, in ns.
+    /// How long it took the subject, from its start, to know what exists, in ns.
     pub(super) synced_in: i64,
 }
 
@@ -143,7 +143,7 @@ pub(super) struct Played {
     pub(super) dropped: u64,
 }
 
-/// What a peer that was waited for has said.
+/// What a subject that was waited for has said.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reached {
     pub(super) at: Option<i64>,
@@ -151,7 +151,7 @@ pub(super) struct Reached {
     pub(super) usage: Usage,
 }
 
-/// What audits have cost.
+/// What relists have cost.
 #[derive(Clone, Debug)]
 pub(super) struct Spent {
     pub(super) usage: Usage,
@@ -177,24 +177,24 @@ impl Pair {
     }
 
     fn sync(&mut self, truth: Vec<Truth>) -> Result<()> {
-        self.peer.tell(&PeerOrder::Sync { truth })?;
-        let answer = self.peer.hear(Duration::from_secs(450))?;
-        let synced = expect!(answer, PeerAnswer::Synced { synced } => synced);
-        ensure!(synced, "the peer does not come to know what exists");
+        self.subject.tell(&SubjectOrder::Sync { truth })?;
+        let answer = self.subject.hear(Duration::from_secs(450))?;
+        let synced = expect!(answer, SubjectAnswer::Synced { synced } => synced);
+        ensure!(synced, "the subject does not come to know what exists");
         Ok(())
     }
 
     /// On a node that is idle the stream has delivered events before.
-    fn first_event(&mut self, peer: Kind) -> Result<()> {
-        if matches!(peer, Kind::Decode | Kind::Owned) {
+    fn first_event(&mut self, subject: Kind) -> Result<()> {
+        if matches!(subject, Kind::Decode | Kind::Owned) {
             return Ok(());
         }
-        if peer.subscribes() {
+        if subject.subscribes() {
             self.subscribed_since(1)?;
         }
         self.plan(Work::Restarts { count: 2 })?;
         self.play(0.0, Faults::default())?;
-        // Not every peer ever comes to show all of it (B5), so there is nothing to wait for.
+        // Not every subject ever comes to show all of it (B5), so there is nothing to wait for.
         self.window(0.2)?;
         Ok(())
     }
@@ -266,26 +266,26 @@ impl Pair {
     }
 
     /// What has happened since the last plan, to pods of which `counts` is true; and how stale the
-    /// peer's cache was of it since recording began.
+    /// subject's cache was of it since recording began.
     pub(super) fn stale(&mut self, counts: impl Fn(&str) -> bool) -> Result<Stale> {
         let answer = self.runtime.ask(&RuntimeOrder::History)?;
         let (mut before, mut changes): (Vec<Truth>, Vec<Happened>) =
             expect!(answer, RuntimeAnswer::History { before, changes } => (before, changes));
         before.retain(|of| counts(&of.uid));
         changes.retain(|of| counts(&of.pod.uid));
-        let answer = self.peer.ask(&PeerOrder::Stale { before, changes })?;
-        Ok(expect!(answer, PeerAnswer::Stale(stale) => stale))
+        let answer = self.subject.ask(&SubjectOrder::Stale { before, changes })?;
+        Ok(expect!(answer, SubjectAnswer::Stale(stale) => stale))
     }
 
-    /// The peer's health is looked at from now on, for that long or until it is not well.
+    /// The subject's health is looked at from now on, for that long or until it is not well.
     pub(super) fn begin_watch(&mut self, during: Duration, first: bool) -> Result<()> {
         let millis = millis(during);
-        self.peer.tell(&PeerOrder::Watch { millis, first })
+        self.subject.tell(&SubjectOrder::Watch { millis, first })
     }
 
     pub(super) fn end_watch(&mut self, during: Duration) -> Result<Watched> {
-        let answer = self.peer.hear(during + Duration::from_secs(30))?;
-        Ok(expect!(answer, PeerAnswer::Watched(watched) => watched))
+        let answer = self.subject.hear(during + Duration::from_secs(30))?;
+        Ok(expect!(answer, SubjectAnswer::Watched(watched) => watched))
     }
 
     /// Cuts all connections at that moment, or breaks off the event streams alone; when that was,
@@ -315,43 +315,43 @@ impl Pair {
     }
 
     pub(super) fn used(&mut self) -> Result<(Usage, Option<u64>)> {
-        let answer = self.peer.ask(&PeerOrder::Use)?;
-        Ok(expect!(answer, PeerAnswer::Used { usage, held } => (usage, held)))
+        let answer = self.subject.ask(&SubjectOrder::Use)?;
+        Ok(expect!(answer, SubjectAnswer::Used { usage, held } => (usage, held)))
     }
 
     pub(super) fn record(&mut self) -> Result<Usage> {
-        let answer = self.peer.ask(&PeerOrder::Record)?;
-        Ok(expect!(answer, PeerAnswer::Used { usage, .. } => usage))
+        let answer = self.subject.ask(&SubjectOrder::Record)?;
+        Ok(expect!(answer, SubjectAnswer::Used { usage, .. } => usage))
     }
 
-    /// Counts what the peer does from now on; see [`PeerOrder::Count`].
+    /// Counts what the subject does from now on; see [`SubjectOrder::Count`].
     pub(super) fn count(&mut self) -> Result<Usage> {
-        let answer = self.peer.ask(&PeerOrder::Count)?;
-        Ok(expect!(answer, PeerAnswer::Used { usage, .. } => usage))
+        let answer = self.subject.ask(&SubjectOrder::Count)?;
+        Ok(expect!(answer, SubjectAnswer::Used { usage, .. } => usage))
     }
 
     pub(super) fn recorded(&mut self) -> Result<Recorded> {
-        let answer = self.peer.ask(&PeerOrder::Recorded)?;
-        Ok(expect!(answer, PeerAnswer::Recorded(recorded) => recorded))
+        let answer = self.subject.ask(&SubjectOrder::Recorded)?;
+        Ok(expect!(answer, SubjectAnswer::Recorded(recorded) => recorded))
     }
 
-    /// How long reads of the peer's cache take, while the plan happens at that rate, if one is
+    /// How long reads of the subject's cache take, while the plan happens at that rate, if one is
     /// given.
     pub(super) fn read(&mut self, during: Duration, rate: Option<f64>) -> Result<Histogram> {
         let pods = self.truth()?.into_iter().map(|t| t.uid).collect();
         let millis = millis(during);
-        self.peer.tell(&PeerOrder::Read { pods, millis })?;
+        self.subject.tell(&SubjectOrder::Read { pods, millis })?;
         if let Some(rate) = rate {
             self.play(rate, Faults::default())?;
         }
-        let answer = self.peer.hear(during + Duration::from_secs(30))?;
-        Ok(expect!(answer, PeerAnswer::Recorded(recorded) => recorded.in_process))
+        let answer = self.subject.hear(during + Duration::from_secs(30))?;
+        Ok(expect!(answer, SubjectAnswer::Recorded(recorded) => recorded.in_process))
     }
 
-    pub(super) fn audit(&mut self, count: u32) -> Result<Spent> {
-        self.peer.tell(&PeerOrder::Audit { count })?;
-        let answer = self.peer.hear(Duration::from_secs(600))?;
-        let PeerAnswer::Spent {
+    pub(super) fn relist(&mut self, count: u32) -> Result<Spent> {
+        self.subject.tell(&SubjectOrder::Relist { count })?;
+        let answer = self.subject.hear(Duration::from_secs(600))?;
+        let SubjectAnswer::Spent {
             usage,
             took,
             allocations,
@@ -368,7 +368,7 @@ impl Pair {
         })
     }
 
-    /// The peer begins to wait until it shows that; what it has used so far.
+    /// The subject begins to wait until it shows that; what it has used so far.
     pub(super) fn wait_for(
         &mut self,
         truth: Vec<Truth>,
@@ -376,15 +376,15 @@ impl Pair {
         within: Duration,
     ) -> Result<Usage> {
         let within = millis(within);
-        let answer = self.peer.ask(&PeerOrder::Await {
+        let answer = self.subject.ask(&SubjectOrder::Await {
             truth,
             events,
             within,
         })?;
-        Ok(expect!(answer, PeerAnswer::Used { usage, .. } => usage))
+        Ok(expect!(answer, SubjectAnswer::Used { usage, .. } => usage))
     }
 
-    /// The peer begins to wait until evidence begun after that moment stands for every pod.
+    /// The subject begins to wait until evidence begun after that moment stands for every pod.
     pub(super) fn wait_until_verified(
         &mut self,
         after: i64,
@@ -392,7 +392,7 @@ impl Pair {
         within: Duration,
     ) -> Result<()> {
         let within = millis(within);
-        self.peer.ask(&PeerOrder::Verify {
+        self.subject.ask(&SubjectOrder::Verify {
             after,
             uids,
             within,
@@ -401,16 +401,16 @@ impl Pair {
     }
 
     pub(super) fn reached(&mut self, within: Duration) -> Result<Reached> {
-        let answer = self.peer.hear(within + Duration::from_secs(30))?;
-        Ok(expect!(answer, PeerAnswer::Reached { at, usage } => Reached { at, usage }))
+        let answer = self.subject.hear(within + Duration::from_secs(30))?;
+        Ok(expect!(answer, SubjectAnswer::Reached { at, usage } => Reached { at, usage }))
     }
 
-    /// How many containers the peer's cache shows wrongly or not at all, and how many it shows
+    /// How many containers the subject's cache shows wrongly or not at all, and how many it shows
     /// that there are not.
     pub(super) fn compared(&mut self) -> Result<(u64, u64)> {
         let truth = self.truth()?;
-        let answer = self.peer.ask(&PeerOrder::Compare { truth })?;
-        Ok(expect!(answer, PeerAnswer::Compared { lost, ghosts } => (lost, ghosts)))
+        let answer = self.subject.ask(&SubjectOrder::Compare { truth })?;
+        Ok(expect!(answer, SubjectAnswer::Compared { lost, ghosts } => (lost, ghosts)))
     }
 }
 

@@ -12,17 +12,17 @@ use tonic::transport::Endpoint;
 use tonic::{Request, Status, Streaming};
 
 use super::Settings;
-use super::attend::{record, values};
+use super::control::{record, values};
 use crate::Allocated;
-use crate::protocol::{PeerAnswer, PeerOrder, Recorded, orders, say};
+use crate::protocol::{Recorded, SubjectAnswer, SubjectOrder, orders, say};
 use crate::usage::Usage;
 
 /// P0: takes what comes, decodes it, notes when it happened, drops it.
 pub(super) async fn drain(settings: &Settings) -> Result<()> {
     let mut client = settings.runtime()?.runtime_client();
     let mut drained = Drained::subscribe(&mut client).await?;
-    let mut orders = orders::<PeerOrder>();
-    say(&PeerAnswer::Ready)?;
+    let mut orders = orders::<SubjectOrder>();
+    say(&SubjectAnswer::Ready)?;
     loop {
         let order = tokio::select! {
             order = orders.recv() => match order {
@@ -33,27 +33,27 @@ pub(super) async fn drain(settings: &Settings) -> Result<()> {
         };
         let usage = Usage::of_self();
         say(&match order {
-            PeerOrder::Sync { .. } => PeerAnswer::Synced { synced: true },
-            PeerOrder::Use => PeerAnswer::Used { usage, held: None },
-            PeerOrder::Record | PeerOrder::Count => {
+            SubjectOrder::Sync { .. } => SubjectAnswer::Synced { synced: true },
+            SubjectOrder::Use => SubjectAnswer::Used { usage, held: None },
+            SubjectOrder::Record | SubjectOrder::Count => {
                 drained.reset()?;
-                PeerAnswer::Used { usage, held: None }
+                SubjectAnswer::Used { usage, held: None }
             }
-            PeerOrder::Recorded => PeerAnswer::Recorded(Recorded {
+            SubjectOrder::Recorded => SubjectAnswer::Recorded(Recorded {
                 end_to_end: values(&drained.latencies),
                 ..Recorded::default()
             }),
-            PeerOrder::Await { events, .. } => {
-                say(&PeerAnswer::Used { usage, held: None })?;
+            SubjectOrder::Await { events, .. } => {
+                say(&SubjectAnswer::Used { usage, held: None })?;
                 while drained.count < events {
                     drained.take().await?;
                 }
-                PeerAnswer::Reached {
+                SubjectAnswer::Reached {
                     at: Some(wall().as_nanos()),
                     usage: Usage::of_self(),
                 }
             }
-            PeerOrder::Compare { .. } => PeerAnswer::Compared { lost: 0, ghosts: 0 },
+            SubjectOrder::Compare { .. } => SubjectAnswer::Compared { lost: 0, ghosts: 0 },
             other => bail!("a drain cannot do {other:?}"),
         })?;
     }
@@ -116,7 +116,7 @@ impl Drained {
 
 /// P1: decodes the bytes of both lists, as often as it is told.
 pub(super) async fn decode(settings: &Settings, allocated: Allocated) -> Result<()> {
-    let mut orders = orders::<PeerOrder>();
+    let mut orders = orders::<SubjectOrder>();
     let sandboxes = fetch(settings, "/runtime.v1.RuntimeService/ListPodSandbox").await?;
     let containers = fetch(settings, "/runtime.v1.RuntimeService/ListContainers").await?;
     let clock = Clock::start();
@@ -125,15 +125,15 @@ pub(super) async fn decode(settings: &Settings, allocated: Allocated) -> Result<
         drop(v1::ListContainersResponse::decode(containers.clone())?);
         Ok(())
     };
-    say(&PeerAnswer::Ready)?;
+    say(&SubjectAnswer::Ready)?;
     while let Some(order) = orders.recv().await {
         say(&match order? {
-            PeerOrder::Sync { .. } => PeerAnswer::Synced { synced: true },
-            PeerOrder::Use => PeerAnswer::Used {
+            SubjectOrder::Sync { .. } => SubjectAnswer::Synced { synced: true },
+            SubjectOrder::Use => SubjectAnswer::Used {
                 usage: Usage::of_self(),
                 held: None,
             },
-            PeerOrder::Audit { count } => {
+            SubjectOrder::Relist { count } => {
                 once()?;
                 let mut took = Vec::with_capacity(count as usize);
                 let (before, memory) = (Usage::of_self(), allocated());
@@ -146,11 +146,11 @@ pub(super) async fn decode(settings: &Settings, allocated: Allocated) -> Result<
                 let of = allocated()
                     .zip(memory)
                     .map(|(after, before)| after.since(&before));
-                PeerAnswer::Spent {
+                SubjectAnswer::Spent {
                     usage,
                     took,
                     allocations: of.map(|a| a.times),
-                    // The bytes themselves stand beside: what a peer takes is to be compared.
+                    // The bytes themselves stand beside: what a subject takes is to be compared.
                     bytes: Some((sandboxes.len() + containers.len()) as u64),
                 }
             }
@@ -163,12 +163,12 @@ pub(super) async fn decode(settings: &Settings, allocated: Allocated) -> Result<
 /// The statuses of all pods, decoded and kept: what a cache of plain messages holds.
 pub(super) async fn own(settings: &Settings, allocated: Allocated) -> Result<()> {
     let mut client = settings.runtime()?.runtime_client();
-    let mut orders = orders::<PeerOrder>();
+    let mut orders = orders::<SubjectOrder>();
     let (mut sandboxes, mut containers) = (Vec::new(), Vec::new());
-    say(&PeerAnswer::Ready)?;
+    say(&SubjectAnswer::Ready)?;
     while let Some(order) = orders.recv().await {
         say(&match order? {
-            PeerOrder::Sync { .. } => {
+            SubjectOrder::Sync { .. } => {
                 let list = client.list_pod_sandbox(v1::ListPodSandboxRequest { filter: None });
                 for row in list.await?.into_inner().items {
                     let request = v1::PodSandboxStatusRequest {
@@ -187,9 +187,9 @@ pub(super) async fn own(settings: &Settings, allocated: Allocated) -> Result<()>
                 }
                 sandboxes.shrink_to_fit();
                 containers.shrink_to_fit();
-                PeerAnswer::Synced { synced: true }
+                SubjectAnswer::Synced { synced: true }
             }
-            PeerOrder::Use => PeerAnswer::Used {
+            SubjectOrder::Use => SubjectAnswer::Used {
                 usage: Usage::of_self(),
                 held: allocated().map(|a| a.held),
             },

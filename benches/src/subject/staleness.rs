@@ -11,8 +11,8 @@ use pleg_core::PodUid;
 use pleg_cri::v1::ContainerState as State;
 use pleg_runtime::clock::wall;
 
+use super::generators::{Row, Subject};
 use super::lags::Lags;
-use super::subjects::{Peer, Row};
 use crate::node::Truth;
 use crate::protocol::{Happened, Stale};
 
@@ -42,14 +42,14 @@ pub(super) struct Looks(HashMap<PodUid, Vec<Since>>);
 
 impl Looks {
     /// Looks at a pod; `each` sees what is there to be seen. When that was.
-    pub(super) fn at<P: Peer>(
+    pub(super) fn at<P: Subject>(
         &mut self,
-        peer: &P,
+        subject: &P,
         uid: &PodUid,
         each: &mut dyn FnMut(&Row<'_>),
     ) -> i64 {
         let mut print = 0;
-        peer.shows(uid, &mut |row| {
+        subject.shows(uid, &mut |row| {
             print ^= print_of(row.id.as_str(), row.state);
             each(&row);
         });

@@ -2,7 +2,7 @@
 //! it is kept what upstream keeps.
 //!
 //! [`CriRuntime`] reads lists for our own generator: it fingerprints every row, so that unchanged
-//! ones need no decoding, and looks up what many rows have in common. A peer that decodes all of
+//! ones need no decoding, and looks up what many rows have in common. A subject that decodes all of
 //! them would pay for that and get nothing for it. The rows are decoded one by one, and not, as in
 //! upstream, the whole list before the first is looked at: that is cheaper. Statuses and events are
 //! as they are.

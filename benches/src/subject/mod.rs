@@ -1,13 +1,13 @@
-//! A peer: one way to know what the runtime does, in a process of its own, so that what it uses
+//! A subject: one way to know what the runtime does, in a process of its own, so that what it uses
 //! is its alone. All of them run on one thread, with the same transport and allocator.
 
-mod attend;
+mod control;
+mod generators;
 mod lags;
 mod plain;
 mod raw;
+mod receipts;
 mod staleness;
-mod stamped;
-mod subjects;
 mod watch;
 
 use std::path::PathBuf;
@@ -25,23 +25,23 @@ use crate::Allocated;
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// P0: takes events off the stream, decodes and drops them.
+    /// Reads events, decodes and drops them.
     Drain,
-    /// P1: decodes the bytes of both lists and drops the rows.
+    /// Decodes both lists and drops the rows.
     Decode,
     /// Keeps the decoded statuses of all pods, and does nothing with them.
     Owned,
-    /// P2 with a relist of one pod on demand (1.36).
+    /// Upstream's generic PLEG with on-demand relist (1.36).
     Generic,
-    /// P2 without.
+    /// The same without on-demand relist.
     GenericPlain,
-    /// P2b: our own lists, once a second.
+    /// This project in polling mode.
     BestGeneric,
-    /// P3: evented up to 1.36.
+    /// Upstream's evented PLEG up to 1.36.
     Evented,
-    /// P4: the hint of 1.37.
+    /// Upstream's PLEG with events as hints (1.37).
     Hint,
-    /// P8.
+    /// This project.
     Ours,
 }
 
@@ -62,20 +62,20 @@ impl Kind {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Drain => "P0 raw stream drain",
-            Self::Decode => "P1 raw decode",
-            Self::Owned => "owned messages",
-            Self::Generic => "P2 generic",
-            Self::GenericPlain => "P2 generic, no on-demand relist",
-            Self::BestGeneric => "P2b best generic",
-            Self::Evented => "P3 evented ≤ 1.36",
-            Self::Hint => "P4 hint 1.37",
-            Self::Ours => "P8 ours",
+            Self::Drain => "raw drain",
+            Self::Decode => "prost decode",
+            Self::Owned => "decoded statuses",
+            Self::Generic => "generic",
+            Self::GenericPlain => "generic without on-demand relist",
+            Self::BestGeneric => "pleg, polling",
+            Self::Evented => "evented ≤ 1.36",
+            Self::Hint => "hint 1.37",
+            Self::Ours => "pleg",
         }
     }
 }
 
-/// What a peer is to do.
+/// What a subject is to do.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Settings {
     /// Which.
@@ -118,6 +118,6 @@ pub async fn run(settings: Settings, allocated: Allocated) -> Result<()> {
         Kind::Drain => raw::drain(&settings).await,
         Kind::Decode => raw::decode(&settings, allocated).await,
         Kind::Owned => raw::own(&settings, allocated).await,
-        _ => subjects::run(&settings, allocated).await,
+        _ => generators::run(&settings, allocated).await,
     }
 }

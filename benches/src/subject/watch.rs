@@ -4,22 +4,27 @@ use std::time::Duration;
 
 use pleg_runtime::clock::{Clock, wall};
 
-use super::subjects::{Peer, Says};
+use super::generators::{Says, Subject};
 use crate::protocol::Watched;
 
 /// How often.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// For that long, or only until it is not well.
-pub(super) async fn watch<P: Peer>(peer: &P, clock: Clock, millis: u64, first: bool) -> Watched {
+pub(super) async fn watch<P: Subject>(
+    subject: &P,
+    clock: Clock,
+    millis: u64,
+    first: bool,
+) -> Watched {
     let mut now = clock.now();
     let end = now.after(Duration::from_millis(millis));
     let mut watched = Watched {
-        period: peer.period(),
+        period: subject.period(),
         ..Watched::default()
     };
     loop {
-        let says = peer.says();
+        let says = subject.says();
         if says != Says::Well {
             watched.unwell.get_or_insert_with(|| wall().as_nanos());
         }

@@ -1,0 +1,366 @@
+//! The tables of the page, as data.
+
+use super::data::Figure::{self, Difference, EventRate, PerHour, Quotient, Sum, Value};
+use super::data::Work;
+use super::format::{Unit, bytes, count, nanos};
+use crate::harness::Workload::{
+    Bloat, Cut, Dropping, Flapping, Flood, Frozen, HungPod, Idle, Late, Lifecycles, Lossy, Memory,
+    Probed, Reads, Relists, Reset, Restarts, SlowList, Stall, Stalled, Storm,
+};
+use crate::subject::Kind::{self, BestGeneric, Decode, Drain, Generic, Ours, Owned};
+
+/// A table.
+pub(super) struct Table {
+    pub(super) title: &'static str,
+    pub(super) groups: &'static [Group],
+}
+
+/// Rows of the same work.
+pub(super) struct Group {
+    pub(super) title: &'static str,
+    pub(super) work: Work,
+    pub(super) rows: &'static [Row],
+}
+
+/// A figure of every subject, and how two of them compare.
+pub(super) struct Row {
+    pub(super) title: &'static str,
+    pub(super) figure: Figure,
+    pub(super) unit: Unit,
+    /// Each is the figure of the first subject divided by that of the second.
+    pub(super) ratios: &'static [(Kind, Kind)],
+    pub(super) target: Option<Target>,
+}
+
+/// What the first ratio has to be, or our figure if there is no ratio.
+#[derive(Clone, Copy)]
+pub(super) enum Target {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+const fn row(title: &'static str, figure: Figure, unit: Unit) -> Row {
+    Row {
+        title,
+        figure,
+        unit,
+        ratios: &[],
+        target: None,
+    }
+}
+
+impl Row {
+    const fn ratios(mut self, ratios: &'static [(Kind, Kind)]) -> Self {
+        self.ratios = ratios;
+        self
+    }
+
+    const fn at_most(mut self, most: f64) -> Self {
+        self.target = Some(Target::AtMost(most));
+        self
+    }
+
+    const fn at_least(mut self, least: f64) -> Self {
+        self.target = Some(Target::AtLeast(least));
+        self
+    }
+}
+
+macro_rules! work {
+    ($workload:pat) => {
+        Work::new(|workload| matches!(workload, $workload))
+    };
+}
+
+const fn group(title: &'static str, work: Work, rows: &'static [Row]) -> Group {
+    Group { title, work, rows }
+}
+
+const IDLE: &[Row] = &[
+    row("CPU", PerHour("subject_cpu"), nanos)
+        .ratios(&[(Generic, Ours), (BestGeneric, Ours)])
+        .at_least(100.0),
+    row("CPU of the runtime", PerHour("runtime_cpu"), nanos).ratios(&[(Generic, Ours)]),
+    row("calls", PerHour("calls_unary"), count).ratios(&[(Generic, Ours)]),
+    row("wake-ups", PerHour("subject_woken"), count).ratios(&[(Generic, Ours)]),
+];
+
+const IDLE_110: &[Row] = &[
+    row("CPU", PerHour("subject_cpu"), nanos)
+        .ratios(&[(Generic, Ours)])
+        .at_least(40.0),
+    row("calls", PerHour("calls_unary"), count).at_most(400.0),
+];
+
+const RELIST: &[Row] = &[
+    row("CPU", Value("relist_cpu"), nanos)
+        .ratios(&[(Ours, Generic), (Ours, Decode)])
+        .at_most(0.25),
+    row("duration, p50", Value("relist_p50"), nanos).ratios(&[(Ours, Decode)]),
+    row("CPU of the runtime", Value("runtime_relist_cpu"), nanos),
+    row("start until synced", Value("synced_in"), nanos),
+];
+
+const LARGE_RELIST: &[Row] = &[
+    row("CPU", Value("relist_cpu"), nanos).at_most(40e6),
+    row("duration, p50", Value("relist_p50"), nanos).ratios(&[(Ours, Generic)]),
+];
+
+const MEMORY: &[Row] = &[
+    row("held", Value("held"), bytes).ratios(&[(Ours, Generic)]),
+    row("held for each further pod", Value("held_more"), bytes)
+        .ratios(&[(Ours, Generic), (Ours, Owned)]),
+    row(
+        "allocations of an unchanged relist",
+        Value("allocations"),
+        count,
+    )
+    .ratios(&[(Ours, Generic)]),
+    row("bytes of these allocations", Value("allocated"), bytes).ratios(&[(Ours, Generic)]),
+];
+
+const BOTH: &[(Kind, Kind)] = &[(Generic, Ours), (Ours, Drain)];
+
+const CHURN: &[Row] = &[
+    row("change to visible, p50", Value("latency_p50"), nanos).ratios(BOTH),
+    row("change to visible, p99", Value("latency_p99"), nanos).ratios(BOTH),
+    row("decoded to visible, p50", Value("in_process_p50"), nanos),
+    row("decoded to visible, p99", Value("in_process_p99"), nanos),
+    row("every change, p50", Value("lag_p50"), nanos).ratios(&[(Generic, Ours)]),
+    row("every change, p99", Value("lag_p99"), nanos).ratios(&[(Generic, Ours)]),
+    row(
+        "stale pod-time per minute",
+        Value("stale_per_minute"),
+        nanos,
+    )
+    .ratios(&[(Generic, Ours)]),
+    row("CPU per event", Quotient("subject_cpu", "events"), nanos)
+        .ratios(&[(Ours, Drain), (Ours, Generic)]),
+    row(
+        "CPU of the runtime per event",
+        Quotient("runtime_cpu", "events"),
+        nanos,
+    ),
+    row("calls per event", Quotient("calls_unary", "events"), count),
+    row("containers wrong afterwards", Sum("lost", "ghosts"), count).at_most(0.0),
+];
+
+const STORM: &[Row] = &[
+    row("until the cache shows it", Value("consistent"), nanos).ratios(BOTH),
+    row(
+        "after the last event was sent",
+        Difference("consistent", "sent_in"),
+        nanos,
+    )
+    .ratios(&[(Ours, Drain)]),
+    row("CPU", Value("subject_cpu"), nanos).ratios(&[(Generic, Ours)]),
+    row("containers wrong afterwards", Sum("lost", "ghosts"), count).at_most(0.0),
+];
+
+const SLOW_STORM: &[Row] =
+    &[row("until the cache shows it", Value("consistent"), nanos).ratios(&[(Generic, Ours)])];
+
+const DROPPING: &[Row] = &[
+    row("until the cache shows it", Value("consistent"), nanos),
+    row("events dropped", Value("events_dropped"), count),
+    row("containers wrong afterwards", Sum("lost", "ghosts"), count).at_most(0.0),
+];
+
+const CUT: &[Row] = &[
+    row("the change is unseen for", Value("stale"), nanos).ratios(&[(Generic, Ours)]),
+    row("until every pod is verified", Value("verified"), nanos),
+];
+
+const TROUBLE: &[Row] = &[
+    row("every change, p50", Value("lag_p50"), nanos).ratios(&[(Generic, Ours)]),
+    row("every change, p99", Value("lag_p99"), nanos).ratios(&[(Generic, Ours)]),
+    row(
+        "stale pod-time per minute",
+        Value("stale_per_minute"),
+        nanos,
+    )
+    .ratios(&[(Generic, Ours)]),
+    row("changes never seen", Value("unseen"), count).at_most(0.0),
+    row("not ready for", Value("unready"), nanos),
+    row("containers wrong afterwards", Sum("lost", "ghosts"), count).at_most(0.0),
+];
+
+const STALLED: &[Row] = &[
+    row("not ready for", Value("unready"), nanos).at_most(0.0),
+    row(
+        "longest wait of the runtime to send",
+        Value("send_blocked"),
+        nanos,
+    ),
+    row(
+        "ends that the consumer does not get",
+        Value("ends_untold"),
+        count,
+    ),
+    row("containers wrong afterwards", Sum("lost", "ghosts"), count).at_most(0.0),
+];
+
+const SILENT: &[Row] = &[
+    row("the change is unseen for", Value("stale"), nanos),
+    row("relist period then", Value("period"), nanos),
+];
+
+const FROZEN: &[Row] = &[
+    row("until it is reported", Value("noticed"), nanos).at_most(20e9),
+    row("relist period then", Value("period"), nanos),
+];
+
+pub(super) const TABLES: &[Table] = &[
+    Table {
+        title: "An idle hour",
+        groups: &[
+            group("1,000 pods", work!(Idle { .. }), IDLE),
+            group("110 pods", work!(Idle { .. }).pods(110, 1), IDLE_110),
+        ],
+    },
+    Table {
+        title: "Relist of an unchanged node",
+        groups: &[
+            group("110 pods", work!(Relists { .. }).pods(110, 1), RELIST),
+            group("1,000 pods", work!(Relists { .. }), RELIST),
+            group(
+                "10,000 pods of 2 containers, streaming lists",
+                work!(Relists { .. }).pods(10_000, 2),
+                LARGE_RELIST,
+            ),
+            group(
+                "1,000 pods and 18,500 exited containers, streaming lists",
+                work!(Bloat { .. }),
+                RELIST,
+            ),
+        ],
+    },
+    Table {
+        title: "Memory, 1,000 pods",
+        groups: &[group("settled node", work!(Memory), MEMORY)],
+    },
+    Table {
+        title: "Changes, 1,000 pods",
+        groups: &[
+            group(
+                "restarts, 100 events/s",
+                work!(Restarts { rate: 100, .. }),
+                CHURN,
+            ),
+            group(
+                "restarts, 1,000 events/s",
+                work!(Restarts { rate: 1000, .. }),
+                CHURN,
+            ),
+            group(
+                "restarts, 10,000 events/s",
+                work!(Restarts { rate: 10_000, .. }),
+                CHURN,
+            ),
+            group(
+                "1 pod/s comes and goes",
+                work!(Lifecycles {
+                    per_ten_seconds: 10,
+                    ..
+                }),
+                CHURN,
+            ),
+            group(
+                "16 pods/s come and go",
+                work!(Lifecycles {
+                    per_ten_seconds: 160,
+                    ..
+                }),
+                CHURN,
+            ),
+            group(
+                "events as fast as they are read",
+                work!(Flood { .. }),
+                &[row("events per second", EventRate, count).ratios(&[(Ours, Drain)])],
+            ),
+            group(
+                "reads of the cache",
+                work!(Reads),
+                &[
+                    row("p99, quiet node", Value("read_quiet_p99"), nanos),
+                    row("p99, 2,000 events/s", Value("read_busy_p99"), nanos),
+                ],
+            ),
+        ],
+    },
+    Table {
+        title: "1,000 pods die at once",
+        groups: &[
+            group("0 ms per call", work!(Storm), STORM),
+            group("1 ms per call", work!(Storm).latency(1), SLOW_STORM),
+            group("10 ms per call", work!(Storm).latency(10), SLOW_STORM),
+            group("100 ms per call", work!(Storm).latency(100), SLOW_STORM),
+            group(
+                "the runtime drops events that are not read in time (CRI-O)",
+                work!(Dropping),
+                DROPPING,
+            ),
+        ],
+    },
+    Table {
+        title: "Faults, 1,000 pods",
+        groups: &[
+            group(
+                "connections cut, and one change meanwhile",
+                work!(Cut { down_ms: 0 }),
+                CUT,
+            ),
+            group(
+                "runtime down for 0.4 s, and one change meanwhile",
+                work!(Cut { down_ms: 400 }),
+                CUT,
+            ),
+            group(
+                "event stream reset, and one change meanwhile",
+                work!(Reset),
+                CUT,
+            ),
+            group(
+                "event stream silent, and one change",
+                work!(Stall { .. }),
+                SILENT,
+            ),
+            group("runtime frozen", work!(Frozen { .. }), FROZEN),
+            group(
+                "runtime frozen, probe every second",
+                work!(Probed { .. }),
+                FROZEN,
+            ),
+            group(
+                "one pod hangs, 100 events/s of the others",
+                work!(HungPod { .. }),
+                TROUBLE,
+            ),
+            group(
+                "lists take 5 s more, 100 events/s",
+                work!(SlowList { .. }),
+                TROUBLE,
+            ),
+            group(
+                "connections cut once a second, 100 events/s",
+                work!(Flapping { .. }),
+                TROUBLE,
+            ),
+            group(
+                "1 % of events lost and 1 % duplicated, 400 events/s",
+                work!(Lossy { .. }),
+                TROUBLE,
+            ),
+            group(
+                "10 % of events up to 2 s late, 400 events/s",
+                work!(Late { .. }),
+                TROUBLE,
+            ),
+            group(
+                "the consumer takes nothing, 1,000 events/s",
+                work!(Stalled { .. }),
+                STALLED,
+            ),
+        ],
+    },
+];

@@ -1,0 +1,151 @@
+//! A reader on a fake runtime whose streams follow a script, in paused time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pleg_evented::{
+    Observations, ReaderGauges, ReconnectPolicy, ReconnectSettings, StreamObservation, handover,
+    run,
+};
+use pleg_runtime::clock::Clock;
+use pleg_runtime::core::{
+    CallError, CallErrorKind, EventType, Instant, RuntimeEvent, StreamChange,
+};
+use pleg_runtime::fake::{self, Dial, FakeRuntime, Op, Step};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// A stream on which nothing ever happens.
+pub(crate) fn silence() -> Dial {
+    Dial::Open(vec![Step::Live])
+}
+
+/// A stream that ends with OK after that time.
+pub(crate) fn lives(millis: u64) -> Dial {
+    Dial::Open(vec![wait(millis)])
+}
+
+pub(crate) fn wait(millis: u64) -> Step {
+    Step::Wait(Duration::from_millis(millis))
+}
+
+/// An event without statuses.
+pub(crate) fn sends(id: &str, what: EventType) -> Step {
+    Step::Event(event(id, what))
+}
+
+/// Created, stopped and deleted of `count` containers.
+pub(crate) fn burst(count: u64) -> Vec<Step> {
+    let life = [EventType::Created, EventType::Stopped, EventType::Deleted];
+    let of = |n: u64| life.map(|what| sends(&format!("burst{n}"), what));
+    (0..count).flat_map(of).collect()
+}
+
+pub(crate) fn error(kind: CallErrorKind) -> CallError {
+    fake::error("GetContainerEvents", kind)
+}
+
+pub(crate) fn event(id: &str, what: EventType) -> RuntimeEvent {
+    RuntimeEvent {
+        id: id.into(),
+        event: what,
+        created_at: 0,
+        sandbox: None,
+        containers: Vec::new(),
+    }
+}
+
+pub(crate) struct RunningReader {
+    pub(crate) clock: Clock,
+    pub(crate) began: Instant,
+    pub(crate) runtime: FakeRuntime,
+    pub(crate) gauges: Arc<ReaderGauges>,
+    pub(crate) out: Observations,
+    pub(crate) renew: Arc<Notify>,
+    pub(crate) shutdown: CancellationToken,
+    pub(crate) task: JoinHandle<()>,
+}
+
+impl RunningReader {
+    /// Pauses are exact: without jitter.
+    pub(crate) fn new(script: Vec<Dial>, capacity: usize) -> Self {
+        let settings = ReconnectSettings {
+            jitter_percent: 0,
+            ..ReconnectSettings::default()
+        };
+        Self::with(settings, script, capacity)
+    }
+
+    pub(crate) fn with(settings: ReconnectSettings, script: Vec<Dial>, capacity: usize) -> Self {
+        let runtime = FakeRuntime::new();
+        runtime.script_streams(script);
+        let clock = runtime.clock();
+        let shutdown = CancellationToken::new();
+        let policy = ReconnectPolicy::new(settings).unwrap();
+        let (to, out) = handover(capacity);
+        let gauges = out.gauges();
+        let (of, stop) = (Arc::new(runtime.clone()), shutdown.clone());
+        let renew = Arc::new(Notify::new());
+        let r = renew.clone();
+        let task = tokio::spawn(run(of, clock, policy, to, r, stop));
+        Self {
+            clock,
+            began: clock.now(),
+            runtime,
+            gauges,
+            renew,
+            out,
+            shutdown,
+            task,
+        }
+    }
+
+    /// The next observation. Time passes until there is one.
+    pub(crate) async fn next(&mut self) -> StreamObservation {
+        self.out.recv().await.expect("the reader has ended")
+    }
+
+    /// The next change; there must be no event before it.
+    pub(crate) async fn change(&mut self) -> StreamChange {
+        match self.next().await {
+            StreamObservation::Change(change) => change,
+            StreamObservation::Event(arrival) => panic!("unexpected {arrival:?}"),
+        }
+    }
+
+    /// Takes observations until this many attempts were made. Returns when, in milliseconds.
+    pub(crate) async fn attempts(&mut self, count: usize) -> Vec<u128> {
+        while self.runtime.count(&Op::Subscribe) < count {
+            self.next().await;
+        }
+        self.dialed()
+    }
+
+    /// When the attempts so far were made, in milliseconds.
+    pub(crate) fn dialed(&self) -> Vec<u128> {
+        let dials = self.runtime.times(&Op::Subscribe);
+        let since = |at: &Instant| at.since(self.began).as_millis();
+        dials.iter().map(since).collect()
+    }
+
+    /// Lets this much time pass without taking anything.
+    pub(crate) async fn idle(&self, millis: u64) {
+        let until = self.clock.now().after(Duration::from_millis(millis));
+        self.clock.sleep_until(until).await;
+    }
+
+    /// Shuts down. The reader must end without any time passing and leave no task or stream.
+    pub(crate) async fn stop(self) {
+        let at = self.clock.now();
+        self.shutdown.cancel();
+        self.task.await.unwrap();
+        assert_eq!(self.clock.now(), at);
+        assert!(self.runtime.is_released());
+        assert_eq!(self.runtime.streams(), 0);
+        let subscribes = self.runtime.count(&Op::Subscribe);
+        assert_eq!(self.runtime.calls().len(), subscribes, "no other call");
+        drop(self.out);
+        assert_eq!(Arc::strong_count(&self.gauges), 1);
+    }
+}

@@ -1,0 +1,326 @@
+//! A container runtime in memory, for tests of a generator and of what is built on one.
+//!
+//! A test sets which sandboxes and containers exist, makes calls fail, hang or take time, sends
+//! events, and looks at the calls that were made. With tokio's paused time a test of an hour takes
+//! milliseconds.
+//!
+//! ```
+//! use pleg_runtime::core::{EventType, ReportedState};
+//! use pleg_runtime::fake::{FakeRuntime, Op, exited, sandbox};
+//! use pleg_runtime::{Runtime as _, Scope};
+//! # use futures::StreamExt as _;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), pleg_runtime::core::CallError> {
+//! let runtime = FakeRuntime::new();
+//! runtime.put(sandbox("pod", "s", ReportedState::Running));
+//! let mut events = runtime.subscribe().await?;
+//!
+//! runtime.put_and_emit(exited("pod", "c", 1), EventType::Stopped);
+//! assert_eq!(events.next().await.unwrap()?.id.as_str(), "pod-c");
+//!
+//! let mut listed = Vec::new();
+//! let mut row = |row: pleg_runtime::Row<'_>| listed.push(row.id().to_owned());
+//! runtime.list_containers(&Scope::Node, &mut row).await?;
+//! assert_eq!(listed, ["pod-c"]);
+//!
+//! runtime.fail(Op::Version, pleg_runtime::core::CallErrorKind::Unavailable);
+//! assert!(runtime.version().await.is_err());
+//! # Ok(())
+//! # }
+//! ```
+
+mod calls;
+mod reports;
+mod stream;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::channel::mpsc::UnboundedSender;
+use pleg_core::{
+    CallError, CallErrorKind, EventType, Id, Instant, Kind, PodUid, Report, ReportedState,
+    RuntimeEvent,
+};
+use tokio::sync::watch;
+
+use crate::clock::Clock;
+pub use calls::Call;
+pub use reports::{container, exited, sandbox};
+pub use stream::{Dial, FakeEvents, Step};
+
+/// Calls that a test counts, or changes together.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Op {
+    /// Lists of the node.
+    List,
+    /// Calls about one pod: its lists, and the statuses of its ids.
+    Pod(PodUid),
+    /// Status calls of one id.
+    Status(Id),
+    /// `ListPodSandbox`, of the node or of a pod.
+    Sandboxes,
+    /// `ListContainers`, of the node or of a pod.
+    Containers,
+    /// `GetContainerEvents`.
+    Subscribe,
+    /// `Version`.
+    Version,
+}
+
+impl Op {
+    /// The calls about the pod `uid`.
+    #[must_use]
+    pub fn pod(uid: &str) -> Self {
+        Self::Pod(uid.into())
+    }
+
+    /// The status calls of `id`.
+    #[must_use]
+    pub fn status(id: &str) -> Self {
+        Self::Status(id.into())
+    }
+}
+
+/// The error of a call that a test made fail.
+#[must_use]
+pub fn error(operation: &'static str, kind: CallErrorKind) -> CallError {
+    CallError::new(operation, kind, "test error")
+}
+
+#[derive(Debug, Default)]
+struct State {
+    ids: BTreeMap<Id, Report>,
+    statuses: BTreeMap<Id, Report>,
+    calls: Vec<Call>,
+    hanging: BTreeSet<Op>,
+    failing: BTreeMap<Op, CallErrorKind>,
+    panicking: BTreeSet<Op>,
+    delays: BTreeMap<Op, Duration>,
+    drop_time: Duration,
+    dials: VecDeque<Dial>,
+    streams: Vec<UnboundedSender<stream::Item>>,
+    in_flight: usize,
+    most_in_flight: usize,
+}
+
+#[derive(Debug)]
+struct Inner {
+    clock: Clock,
+    state: Mutex<State>,
+    /// Notifies hanging calls of a change.
+    changed: watch::Sender<()>,
+}
+
+/// The fake runtime. Clones share one state.
+#[derive(Clone, Debug)]
+pub struct FakeRuntime(Arc<Inner>);
+
+impl Default for FakeRuntime {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl FakeRuntime {
+    /// A runtime without pods.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(Arc::new(Inner {
+            clock: Clock::start(),
+            state: Mutex::default(),
+            changed: watch::Sender::new(()),
+        }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state());
+        self.0.changed.send_replace(());
+    }
+
+    /// Adds a sandbox or container, or changes it.
+    pub fn put(&self, report: Report) {
+        self.change(|s| _ = s.ids.insert(report.id.clone(), report));
+    }
+
+    /// Removes a sandbox or container.
+    pub fn remove(&self, id: &str) {
+        self.change(|s| _ = s.ids.remove(id));
+    }
+
+    /// A pod with a sandbox `UID-s` and a container `UID-c`, both running.
+    pub fn run_pod(&self, uid: &str) {
+        self.put(sandbox(uid, "s", ReportedState::Running));
+        self.put(container(uid, "c", ReportedState::Running));
+    }
+
+    /// The ids that exist.
+    #[must_use]
+    pub fn ids(&self, kind: Kind) -> Vec<Id> {
+        let state = self.state();
+        let of_kind = state.ids.values().filter(|r| r.identity.kind == kind);
+        of_kind.map(|r| r.id.clone()).collect()
+    }
+
+    /// Makes the status calls of `id` return `status`, whatever the lists show.
+    pub fn set_status(&self, id: &str, status: Report) {
+        self.change(|s| _ = s.statuses.insert(id.into(), status));
+    }
+
+    /// Makes such calls hang until [`release`](Self::release).
+    pub fn hang(&self, op: Op) {
+        self.change(|s| _ = s.hanging.insert(op));
+    }
+
+    /// Ends [`hang`](Self::hang). The calls that hang continue.
+    pub fn release(&self, op: &Op) {
+        self.change(|s| _ = s.hanging.remove(op));
+    }
+
+    /// Makes such calls fail until [`succeed`](Self::succeed). A list fails after its last row.
+    pub fn fail(&self, op: Op, kind: CallErrorKind) {
+        self.change(|s| _ = s.failing.insert(op, kind));
+    }
+
+    /// Ends [`fail`](Self::fail).
+    pub fn succeed(&self, op: &Op) {
+        self.change(|s| _ = s.failing.remove(op));
+    }
+
+    /// Makes such calls panic.
+    pub fn panic(&self, op: Op) {
+        self.change(|s| _ = s.panicking.insert(op));
+    }
+
+    /// Makes such calls take that long. They return the state at their start.
+    pub fn delay(&self, op: Op, time: Duration) {
+        self.change(|s| _ = s.delays.insert(op, time));
+    }
+
+    /// Makes a call block its thread for that long when it ends or is dropped.
+    pub fn delay_drop(&self, time: Duration) {
+        self.change(|s| s.drop_time = time);
+    }
+
+    /// All calls so far.
+    #[must_use]
+    pub fn calls(&self) -> Vec<Call> {
+        self.state().calls.clone()
+    }
+
+    /// How often such a call was made. A list of sandboxes and one of containers count as one, and
+    /// statuses count for [`Op::Status`] only: so [`Op::Pod`] counts inspections.
+    #[must_use]
+    pub fn count(&self, op: &Op) -> usize {
+        self.times(op).len()
+    }
+
+    /// When the calls that [`count`](Self::count) counts were made, by the runtime's
+    /// [`clock`](Self::clock).
+    #[must_use]
+    pub fn times(&self, op: &Op) -> Vec<Instant> {
+        let state = self.state();
+        let counted = state.calls.iter().filter(|call| call.counts_as(op));
+        counted.map(|call| call.at).collect()
+    }
+
+    /// The clock of the recorded calls.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.0.clock
+    }
+
+    /// Calls that have neither answered nor been dropped.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.state().in_flight
+    }
+
+    /// The most calls that were in flight at once.
+    #[must_use]
+    pub fn most_in_flight(&self) -> usize {
+        self.state().most_in_flight
+    }
+
+    /// Whether no call is in flight, and no other clone exists.
+    #[must_use]
+    pub fn is_released(&self) -> bool {
+        self.in_flight() == 0 && Arc::strong_count(&self.0) == 1
+    }
+
+    /// What the next calls of `subscribe` do. After them, every stream is [`Step::Live`].
+    pub fn script_streams(&self, dials: impl IntoIterator<Item = Dial>) {
+        self.change(|s| s.dials.extend(dials));
+    }
+
+    /// The number of streams that have not been dropped.
+    #[must_use]
+    pub fn streams(&self) -> usize {
+        let mut state = self.state();
+        state.streams.retain(|s| !s.is_closed());
+        state.streams.len()
+    }
+
+    /// The event that containerd would send now: with the statuses of one sandbox and its
+    /// containers, if `id` exists.
+    #[must_use]
+    pub fn event(&self, event: EventType, id: &str) -> RuntimeEvent {
+        let state = self.state();
+        let subject = state.ids.get(id);
+        let sandbox = subject.map(|r| r.identity.sandbox.as_ref().unwrap_or(&r.id));
+        let containers = state.ids.values();
+        let containers =
+            containers.filter(|r| sandbox.is_some() && r.identity.sandbox.as_ref() == sandbox);
+        RuntimeEvent {
+            id: id.into(),
+            event,
+            created_at: self.0.clock.wall().as_nanos(),
+            sandbox: sandbox.and_then(|id| state.ids.get(id)).cloned(),
+            containers: containers.cloned().collect(),
+        }
+    }
+
+    /// Sends an event to every stream.
+    pub fn send(&self, event: &RuntimeEvent) {
+        self.send_item(&Ok(event.clone()));
+    }
+
+    /// Sends [`event`](Self::event) to every stream.
+    pub fn emit(&self, event: EventType, id: &str) {
+        self.send(&self.event(event, id));
+    }
+
+    /// Adds or changes a sandbox or container, and sends the event.
+    pub fn put_and_emit(&self, report: Report, event: EventType) {
+        let id = report.id.clone();
+        self.put(report);
+        self.emit(event, id.as_str());
+    }
+
+    /// Removes a sandbox or container, and sends the event.
+    pub fn remove_and_emit(&self, id: &str) {
+        self.remove(id);
+        self.emit(EventType::Deleted, id);
+    }
+
+    /// Breaks every stream, as a restart of the runtime does.
+    pub fn break_streams(&self) {
+        self.send_item(&Err(error(
+            "GetContainerEvents",
+            CallErrorKind::Unavailable,
+        )));
+        self.change(|s| s.streams.clear());
+    }
+
+    fn send_item(&self, item: &stream::Item) {
+        for stream in &self.state().streams {
+            // The subscriber may have dropped the stream.
+            let _ = stream.unbounded_send(item.clone());
+        }
+    }
+}
