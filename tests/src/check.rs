@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use pleg::core::{
-    ContainerState, Id, Kind, LifecycleType, PodLifecycleEvent, PodView, Report, ReportedState,
-    SandboxState,
+    ContainerState, Id, Instant, Kind, LifecycleType, PodLifecycleEvent, PodView, Report,
+    ReportedState, SandboxState,
 };
 use pleg::runtime::{Runtime, Scope};
 use pleg::{Delivery, Pleg, Subscription};
@@ -49,6 +49,13 @@ impl Announced {
     /// Whether that was announced of the id.
     pub fn has(&self, id: &Id, what: LifecycleType) -> bool {
         self.types(id).contains(&what)
+    }
+
+    /// When the end of the id's first incarnation was detected, and its exit code.
+    pub fn died(&self, id: &Id) -> Option<(Instant, Option<i32>)> {
+        let mut events = self.by_id.get(&(id.clone(), 0))?.iter();
+        let died = events.find(|e| e.event == LifecycleType::ContainerDied)?;
+        Some((died.detected, died.subject.as_ref()?.exit_code))
     }
 
     /// How many beliefs were overruled.
@@ -117,7 +124,7 @@ impl Announced {
     }
 
     /// What is missing of what was done, if every transition can be heard of: Started unless the
-    /// end was told first, Died with its exit code, Removed.
+    /// end was reported first, Died, Removed.
     pub fn missing(&self, deeds: &Deeds, heard: Option<&Log>) -> Vec<String> {
         let mut missing = Vec::new();
         for (id, deed) in deeds {
@@ -135,27 +142,26 @@ impl Announced {
                 need(LifecycleType::ContainerDied);
                 need(LifecycleType::ContainerRemoved);
             }
-            let told_end = heard.is_none_or(|log| end_told(log, id));
-            if deed.started && told_end && self.died_without_code(id, deed) {
-                let heard = heard.into_iter().flat_map(|log| &log.events);
-                let of_it: Vec<_> = heard.filter(|h| h.is_about(id)).collect();
-                missing.push(format!(
-                    "{} ({id}): no exit code; heard {of_it:#?}",
-                    deed.name
-                ));
-            }
         }
         missing
     }
 
+    /// Ends that were announced without an exit code although something showed them.
+    pub fn without_code(&self, deeds: &Deeds, heard: Option<&Log>) -> Vec<String> {
+        let shown = |id: &Id| heard.is_none_or(|log| end_told(log, id));
+        deeds
+            .iter()
+            .filter(|(id, deed)| deed.started && shown(id) && self.died_without_code(id, deed))
+            .map(|(id, deed)| {
+                let heard = heard.into_iter().flat_map(|log| &log.events);
+                let of_it: Vec<_> = heard.filter(|h| h.id == *id).collect();
+                format!("{} ({id}): no exit code; heard {of_it:?}", deed.name)
+            })
+            .collect()
+    }
+
     fn died_without_code(&self, id: &Id, deed: &Deed) -> bool {
-        let died = |e: &&PodLifecycleEvent| e.event == LifecycleType::ContainerDied;
-        let events = self.by_id.get(&(id.clone(), 0));
-        deed.kind == Kind::Container
-            && events
-                .and_then(|events| events.iter().find(died))
-                .and_then(|e| e.subject.as_ref())
-                .is_some_and(|s| s.exit_code.is_none())
+        deed.kind == Kind::Container && matches!(self.died(id), Some((_, None)))
     }
 }
 
@@ -193,6 +199,35 @@ fn end_before_start(log: &Log, id: &Id) -> bool {
         }
     }
     false
+}
+
+/// What a listing shows and was not announced as such, and what was announced, is not listed any
+/// more, and was not announced as removed.
+pub fn unannounced(
+    listed: &BTreeMap<Id, ReportedState>,
+    deeds: &Deeds,
+    announced: &Announced,
+) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (id, deed) in deeds {
+        let said = announced.types(id);
+        let due = match listed.get(id) {
+            Some(ReportedState::Running) => LifecycleType::ContainerStarted,
+            Some(ReportedState::Exited) => LifecycleType::ContainerDied,
+            // Of what came and went unseen nothing is said.
+            None if !said.is_empty() => LifecycleType::ContainerRemoved,
+            _ => continue,
+        };
+        let gone = said.contains(&LifecycleType::ContainerRemoved);
+        if !said.contains(&due) || (gone && listed.contains_key(id)) {
+            let shown = listed.get(id);
+            wrong.push(format!(
+                "{} ({id}) is listed {shown:?}, said: {said:?}",
+                deed.name
+            ));
+        }
+    }
+    wrong
 }
 
 /// What the runtime lists: the state of every id.

@@ -402,8 +402,37 @@ impl Kubelet {
         self.call(self.client.clone().remove_pod_sandbox(request))
             .await
             .with_context(|| format!("RemovePodSandbox of {}", pod.uid))?;
-        self.remember(&pod.sandbox, |d| d.removed = true);
+        // The runtime removes its containers with it.
+        let mut deeds = self.deeds.lock().unwrap_or_else(PoisonError::into_inner);
+        deeds
+            .values_mut()
+            .filter(|d| d.uid == pod.uid)
+            .for_each(|d| d.removed = true);
         Ok(())
+    }
+
+    /// How many containers of that name of the pod the runtime lists as running.
+    ///
+    /// # Errors
+    /// If it does not list them.
+    pub async fn running(&self, pod: &Pod, name: &str) -> anyhow::Result<usize> {
+        let state = v1::ContainerStateValue {
+            state: v1::ContainerState::ContainerRunning.into(),
+        };
+        let filter = v1::ContainerFilter {
+            pod_sandbox_id: pod.sandbox.to_string(),
+            state: Some(state),
+            ..v1::ContainerFilter::default()
+        };
+        let request = v1::ListContainersRequest {
+            filter: Some(filter),
+        };
+        let answer = self
+            .call(self.client.clone().list_containers(request))
+            .await
+            .with_context(|| format!("ListContainers of {}", pod.uid))?;
+        let named = |c: &&v1::Container| c.metadata.as_ref().is_some_and(|m| m.name == name);
+        Ok(answer.containers.iter().filter(named).count())
     }
 
     /// What the runtime itself says of a container; `None` if it knows none of that id.

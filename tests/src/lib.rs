@@ -15,10 +15,15 @@
 
 pub mod check;
 pub mod daemon;
+pub mod fresh;
+pub mod generator;
 pub mod kubelet;
 pub mod line;
 pub mod lives;
+pub mod outage;
+pub mod second_subscriber;
 pub mod split;
 pub mod tap;
 pub mod undrained;
 pub mod wait;
+pub mod workers;

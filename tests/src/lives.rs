@@ -1,18 +1,13 @@
-//! Lives of pods: what the small kubelet does to them, on whatever runtime, and what must have
-//! been announced when they are over.
+//! Lives of pods: what the small kubelet does to them, on whatever runtime.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context;
 use futures::{StreamExt, TryStreamExt};
-use pleg::core::{Cause, Id, LifecycleType, ReportedState};
-use pleg::{Pleg, Subscription};
+use pleg::core::Id;
 use pleg_cri::v1::ContainerState;
 
-use crate::check::Announced;
-use crate::kubelet::{Deeds, Kubelet, Life};
-use crate::tap::Ear;
+use crate::kubelet::{Kubelet, Life};
 use crate::wait::{let_pass, until};
 
 /// How long anything may take that happens at once when all is well.
@@ -103,79 +98,6 @@ pub async fn insist<T, F: Future<Output = anyhow::Result<T>>>(
         let_pass(Duration::from_millis(200)).await;
     }
     Err(last.context("never tried")?)
-}
-
-/// Waits until everything that was removed is announced as removed.
-///
-/// # Errors
-/// What is missing, if that does not happen soon.
-pub async fn removals_are_announced(
-    kubelet: &Kubelet,
-    events: &mut Subscription,
-    announced: &mut Announced,
-) -> anyhow::Result<()> {
-    let deeds = kubelet.deeds();
-    until(SOON, "all removals are announced", || {
-        announced.drain(events);
-        let mut removed = deeds.iter().filter(|(_, d)| d.removed);
-        let all = removed.all(|(id, _)| announced.has(id, LifecycleType::ContainerRemoved));
-        async move { all.then_some(()) }
-    })
-    .await
-    .map_err(|e| anyhow::anyhow!("{e}: {:#?}", announced.missing(&deeds, None)))
-}
-
-/// What a listing shows and was not announced as such, and what was announced, is not listed any
-/// more, and was not announced as removed.
-pub fn unannounced(
-    listed: &BTreeMap<Id, ReportedState>,
-    deeds: &Deeds,
-    announced: &Announced,
-) -> Vec<String> {
-    let mut wrong = Vec::new();
-    for (id, deed) in deeds {
-        let said = announced.types(id);
-        let due = match listed.get(id) {
-            Some(ReportedState::Running) => LifecycleType::ContainerStarted,
-            Some(ReportedState::Exited) => LifecycleType::ContainerDied,
-            // Of what came and went unseen nothing is said.
-            None if !said.is_empty() => LifecycleType::ContainerRemoved,
-            _ => continue,
-        };
-        let gone = said.contains(&LifecycleType::ContainerRemoved);
-        if !said.contains(&due) || (gone && listed.contains_key(id)) {
-            let shown = listed.get(id);
-            wrong.push(format!(
-                "{} ({id}) is listed {shown:?}, said: {said:?}",
-                deed.name
-            ));
-        }
-    }
-    wrong
-}
-
-/// Says what it took: calls by cause, what was announced by source.
-pub fn report(title: &str, pleg: &Pleg, ear: &Ear, announced: &Announced) {
-    let (log, counters) = (ear.log(), pleg.counters());
-    println!("{title}: sources {:?}", announced.sources());
-    println!("  calls {:?}; {} events heard", log.calls, log.events.len());
-    for cause in Cause::ALL {
-        let n = counters.inspections_by_cause[cause as usize];
-        if n > 0 {
-            println!("  inspections because {}: {n}", cause.as_str());
-        }
-    }
-    println!(
-        "  lists {} ({} failed), exit reads {}, contradictions {}, overruled {}, missed {:?}, \
-         incomplete {}",
-        counters.lists,
-        counters.lists_failed,
-        counters.exit_reads,
-        counters.contradictions,
-        counters.overruled,
-        counters.missed,
-        counters.events_incomplete
-    );
 }
 
 async fn linger_for(span: Duration) {

@@ -1,7 +1,7 @@
 //! One runtime made of two: calls go one way, the event stream another. So a fault of one is none
 //! of the other.
 
-use pleg::core::{CallError, Id, Report};
+use pleg::core::{CallError, EventProfile, Id, Report};
 use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope};
 
 /// Calls go to `calls`, subscribes to `events`.
@@ -46,5 +46,9 @@ impl<C: Runtime, E: Runtime> Runtime for Split<C, E> {
 
     async fn version(&self) -> Result<RuntimeVersion, CallError> {
         self.calls.version().await
+    }
+
+    async fn event_profile(&self) -> Result<EventProfile, CallError> {
+        self.calls.event_profile().await
     }
 }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::Stream;
-use pleg::core::{CallError, EventType, Id, Report, ReportedState, RuntimeEvent};
+use pleg::core::{CallError, EventProfile, EventType, Id, Report, ReportedState, RuntimeEvent};
 use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope, clock};
 use tokio::sync::watch;
 
@@ -209,6 +209,10 @@ impl<R: Runtime> Runtime for Tap<R> {
 
     async fn version(&self) -> Result<RuntimeVersion, CallError> {
         self.inner.version().await
+    }
+
+    async fn event_profile(&self) -> Result<EventProfile, CallError> {
+        self.inner.event_profile().await
     }
 }
 

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures::Stream;
-use pleg::core::{CallError, Id, Report};
+use pleg::core::{CallError, EventProfile, Id, Report};
 use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope};
 use tokio::sync::watch;
 
@@ -61,6 +61,10 @@ impl<R: Runtime> Runtime for Undrained<R> {
 
     async fn version(&self) -> Result<RuntimeVersion, CallError> {
         self.inner.version().await
+    }
+
+    async fn event_profile(&self) -> Result<EventProfile, CallError> {
+        self.inner.event_profile().await
     }
 }
 

@@ -15,39 +15,22 @@
 mod churn;
 mod fresh;
 mod kep3386;
+mod second_subscriber;
 mod sequences;
 mod trouble;
+mod workers;
 
 use std::time::Duration;
 
 use pleg::core::Mode;
-use pleg::{Pleg, Subscription};
-use pleg_cri::CriRuntime;
 use pleg_tests::daemon::Daemon;
-use pleg_tests::tap::{Ear, Tap};
+use pleg_tests::generator::Generator;
 
 /// How long anything may take that happens at once when all is well.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// A generator under test, listened in on.
-pub(crate) struct Subject {
-    pub(crate) pleg: Pleg,
-    pub(crate) events: Subscription,
-    pub(crate) ear: Ear,
-    /// A client of the same runtime, for the truth.
-    pub(crate) truth: CriRuntime,
-}
-
-impl Subject {
-    pub(crate) fn start(daemon: &Daemon, mode: Mode) -> anyhow::Result<Self> {
-        let (runtime, ear) = Tap::new(daemon.runtime()?);
-        let mut builder = Pleg::builder(runtime).mode(mode);
-        let events = builder.subscribe();
-        Ok(Self {
-            pleg: builder.spawn()?,
-            events,
-            ear,
-            truth: daemon.runtime()?,
-        })
-    }
+/// Starts a generator on that daemon.
+pub(crate) fn start(daemon: &Daemon, mode: Mode) -> anyhow::Result<Generator> {
+    let (builder, ear) = Generator::builder(daemon.runtime()?);
+    Generator::spawn(builder.mode(mode), ear, daemon.runtime()?)
 }

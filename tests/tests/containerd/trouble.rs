@@ -8,17 +8,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
-use futures::StreamExt;
-use pleg::core::{Health, Id, Kind, LifecycleType, Mode, ReportedState, StreamState};
-use pleg::runtime::Runtime;
-use pleg_tests::check::{Announced, cache_is_right, listing};
+use pleg::core::{Health, Kind, Mode, ReportedState};
+use pleg_tests::check::{listing, unannounced};
 use pleg_tests::daemon::{Daemon, Version};
+use pleg_tests::generator::Generator;
 use pleg_tests::kubelet::{Kubelet, Life, Pod};
-use pleg_tests::lives::{insist, report, unannounced};
-use pleg_tests::wait::{let_pass, until, until_right};
+use pleg_tests::lives::insist;
+use pleg_tests::wait::{let_pass, until};
 use tokio::task::JoinSet;
 
-use crate::{SOON, Subject};
+use crate::start;
+
+/// Within which the cache must equal the list and the stream be confirmed again.
+const SETTLED: Duration = Duration::from_secs(75);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_on_1_7() -> anyhow::Result<()> {
@@ -55,9 +57,8 @@ async fn killed(version: Version) -> anyhow::Result<()> {
     let Some(daemon) = Daemon::up(version)? else {
         return Ok(());
     };
-    let mut subject = Subject::start(&daemon, Mode::Evented)?;
+    let mut generator = start(&daemon, Mode::Evented)?;
     let kubelet = Kubelet::new(&daemon)?;
-    let mut announced = Announced::default();
     let pods = populate(&kubelet, 12).await?;
     let mut churn = JoinSet::new();
     for (n, pod) in pods.iter().cloned().enumerate() {
@@ -74,22 +75,22 @@ async fn killed(version: Version) -> anyhow::Result<()> {
     // Containers end while nobody watches them.
     let_pass(Duration::from_millis(1500)).await;
     daemon.start()?;
-    let back = subject.pleg.now();
+    let back = generator.pleg.now();
     while let Some(done) = churn.join_next().await {
         done?;
     }
     while let Some(done) = lives.join_next().await {
         done??;
     }
-    settles(&mut subject, &mut announced, "after the kill").await?;
-    events_are_used_again(&mut subject, &kubelet, &mut announced, "kill").await?;
+    generator.wait_until_cache_is_right(SETTLED).await?;
+    events_are_used_again(&mut generator, &kubelet, "after-kill").await?;
     println!(
         "{version:?}: settled {:?} after the restart; sources {:?}; {} streams",
-        subject.pleg.now().since(back),
-        announced.sources(),
-        subject.ear.log().calls.subscribes
+        generator.pleg.now().since(back),
+        generator.announced.sources(),
+        generator.ear.log().calls.subscribes
     );
-    finish(subject, &kubelet, announced, &daemon, version).await
+    finish(generator, &kubelet, &daemon, version).await
 }
 
 /// SIGSTOP of the daemon for 30 s, while containers exit.
@@ -97,9 +98,8 @@ async fn halted(version: Version) -> anyhow::Result<()> {
     let Some(daemon) = Daemon::up(version)? else {
         return Ok(());
     };
-    let mut subject = Subject::start(&daemon, Mode::Evented)?;
+    let mut generator = start(&daemon, Mode::Evented)?;
     let kubelet = Kubelet::new(&daemon)?;
-    let mut announced = Announced::default();
     let pods = populate(&kubelet, 8).await?;
     let mut churn = JoinSet::new();
     for (n, pod) in pods.iter().cloned().enumerate() {
@@ -107,8 +107,8 @@ async fn halted(version: Version) -> anyhow::Result<()> {
     }
     let_pass(Duration::from_millis(200)).await;
     daemon.halt()?;
-    let halted = subject.pleg.now();
-    let health = subject.pleg.health();
+    let halted = generator.pleg.now();
+    let health = generator.pleg.health();
     let_pass(Duration::from_secs(30)).await;
     // A halted runtime is told of, and does not make the node unready for three minutes.
     let degraded = health.degraded();
@@ -125,15 +125,15 @@ async fn halted(version: Version) -> anyhow::Result<()> {
     while let Some(done) = churn.join_next().await {
         done?;
     }
-    settles(&mut subject, &mut announced, "after the halt").await?;
-    events_are_used_again(&mut subject, &kubelet, &mut announced, "halt").await?;
+    generator.wait_until_cache_is_right(SETTLED).await?;
+    events_are_used_again(&mut generator, &kubelet, "after-halt").await?;
     println!(
         "{version:?}: degraded while halted {degraded:?}; settled {:?} after it was halted; \
          sources {:?}",
-        subject.pleg.now().since(halted),
-        announced.sources()
+        generator.pleg.now().since(halted),
+        generator.announced.sources()
     );
-    finish(subject, &kubelet, announced, &daemon, version).await
+    finish(generator, &kubelet, &daemon, version).await
 }
 
 /// Our own client restarts in mid-churn, twice.
@@ -141,7 +141,7 @@ async fn client_restarted(version: Version) -> anyhow::Result<()> {
     let Some(daemon) = Daemon::up(version)? else {
         return Ok(());
     };
-    let mut subject = Subject::start(&daemon, Mode::Evented)?;
+    let mut generator = start(&daemon, Mode::Evented)?;
     let kubelet = Kubelet::new(&daemon)?;
     let pods = populate(&kubelet, 8).await?;
     for round in 0..2 {
@@ -155,71 +155,20 @@ async fn client_restarted(version: Version) -> anyhow::Result<()> {
             ));
         }
         let_pass(Duration::from_millis(300)).await;
-        subject.pleg.shutdown().await;
-        let mut announced = Announced::default();
-        announced.drain(&mut subject.events);
-        let wrong = announced.never_wrong(&kubelet.deeds());
-        assert!(wrong.is_empty(), "{wrong:#?}");
-        subject = Subject::start(&daemon, Mode::Evented)?;
+        generator.pleg.shutdown().await;
+        generator.check_announced(&kubelet.deeds())?;
+        generator = start(&daemon, Mode::Evented)?;
         while let Some(done) = churn.join_next().await {
             done?;
         }
     }
-    let mut announced = Announced::default();
-    settles(&mut subject, &mut announced, "after our restarts").await?;
-    events_are_used_again(&mut subject, &kubelet, &mut announced, "restart").await?;
+    generator.wait_until_cache_is_right(SETTLED).await?;
+    events_are_used_again(&mut generator, &kubelet, "after-restart").await?;
     println!(
         "{version:?}: sources after our restarts {:?}",
-        announced.sources()
+        generator.announced.sources()
     );
-    finish(subject, &kubelet, announced, &daemon, version).await
-}
-
-/// On 1.7 every event goes to one subscriber only: a rival takes half of them.
-#[tokio::test(flavor = "multi_thread")]
-async fn rival_on_1_7() -> anyhow::Result<()> {
-    let Some(daemon) = Daemon::up(Version::V1_7)? else {
-        return Ok(());
-    };
-    let mut subject = Subject::start(&daemon, Mode::Evented)?;
-    let kubelet = Kubelet::new(&daemon)?;
-    let mut announced = Announced::default();
-    let mut stolen = daemon.runtime()?.subscribe().await?;
-    let rival = tokio::spawn(async move {
-        // The call is issued when the stream is polled.
-        while let Some(Ok(_)) = stolen.next().await {}
-    });
-    let pods = populate(&kubelet, 8).await?;
-    let mut churn = JoinSet::new();
-    for (n, pod) in pods.iter().cloned().enumerate() {
-        churn.spawn(crashes(kubelet.clone(), pod, n));
-    }
-    while let Some(done) = churn.join_next().await {
-        done?;
-    }
-    settles(&mut subject, &mut announced, "beside the rival").await?;
-    // What the rival took, and no later event has told instead, shows as missed five seconds
-    // after a read has found it. Should later events have told all of it, there are further ends.
-    let missed = || subject.pleg.counters().missed.iter().sum::<u64>();
-    let mut further = pods.iter().cloned().enumerate();
-    while missed() == 0 {
-        let (n, pod) = further.next().context("the rival took no event")?;
-        crashes_named(kubelet.clone(), pod, n, "further".to_owned()).await;
-        subject.pleg.relist_now().await?;
-        let judged = until(Duration::from_secs(7), "a missed event is counted", || {
-            let some = missed() > 0;
-            async move { some.then_some(()) }
-        });
-        let _ = judged.await;
-    }
-    settles(&mut subject, &mut announced, "beside the rival").await?;
-    rival.abort();
-    let heard = subject.ear.log().events.len();
-    println!(
-        "V1_7: {heard} events heard beside the rival; sources {:?}",
-        announced.sources()
-    );
-    finish(subject, &kubelet, announced, &daemon, Version::V1_7).await
+    finish(generator, &kubelet, &daemon, version).await
 }
 
 /// Pods with a container that stays and one that ends soon.
@@ -294,85 +243,29 @@ async fn full_lives(kubelet: &Kubelet, n: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// After the trouble the cache equals the listing, and stays so.
-async fn settles(
-    subject: &mut Subject,
-    announced: &mut Announced,
-    when: &str,
-) -> anyhow::Result<()> {
-    until_right(
-        Duration::from_secs(75),
-        &format!("the cache equals the listing {when}"),
-        || cache_is_right(&subject.pleg, &subject.truth),
-    )
-    .await?;
-    announced.drain(&mut subject.events);
-    Ok(())
-}
-
-/// A container that is made now is announced from the stream.
+/// The stream is confirmed, and what happens now is announced because of its events.
 async fn events_are_used_again(
-    subject: &mut Subject,
+    generator: &mut Generator,
     kubelet: &Kubelet,
-    announced: &mut Announced,
-    name: &str,
+    pod: &str,
 ) -> anyhow::Result<()> {
-    until(Duration::from_secs(75), "the stream is confirmed", || {
-        let stream = subject.pleg.health().current().stream;
-        async move {
-            matches!(
-                stream,
-                StreamState::Subscribed {
-                    confirmed: true,
-                    ..
-                }
-            )
-            .then_some(())
-        }
-    })
-    .await?;
-    let heard = subject.ear.log().events.len();
-    let pod = kubelet.run_pod(&format!("after-{name}")).await?;
-    let id = kubelet
-        .create(
-            &pod,
-            "job",
-            0,
-            Life::Exit {
-                code: 42,
-                after_ms: 50,
-            },
-        )
-        .await?;
-    kubelet.start(&id).await?;
-    let died = |announced: &Announced, id: &Id| announced.has(id, LifecycleType::ContainerDied);
-    until(SOON, "a new container's end is announced", || {
-        announced.drain(&mut subject.events);
-        let seen = died(announced, &id);
-        async move { seen.then_some(()) }
-    })
-    .await?;
-    until(SOON, "events are heard again", || {
-        let more = subject.ear.log().events.len() > heard;
-        async move { more.then_some(()) }
-    })
-    .await
+    generator.wait_until_confirmed(SETTLED).await?;
+    generator.wait_until_events_are_used(kubelet, pod).await
 }
 
 /// Takes everything down through the runtime and looks at all that was said.
 async fn finish(
-    mut subject: Subject,
+    mut generator: Generator,
     kubelet: &Kubelet,
-    mut announced: Announced,
     daemon: &Daemon,
     version: Version,
 ) -> anyhow::Result<()> {
-    let stuck = jobs_end(&subject, kubelet).await?;
+    let stuck = jobs_end(&generator, kubelet).await?;
     if !stuck.is_empty() {
         println!("{version:?}: listed as running for ever, though they have ended: {stuck:?}");
         assert_eq!(version, Version::V1_7, "containerd 2.1 does not lose exits");
     }
-    settles(&mut subject, &mut announced, "at the end").await?;
+    generator.wait_until_cache_is_right(SETTLED).await?;
     // The truth of an exit code is what the runtime says: an end that it did not see is 255.
     let mut deeds = kubelet.deeds();
     for (id, deed) in deeds.iter_mut().filter(|(_, d)| d.kind == Kind::Container) {
@@ -380,28 +273,22 @@ async fn finish(
             deed.exit_code = status.exit_code;
         }
     }
-    let wrong = announced.never_wrong(&deeds);
-    assert!(wrong.is_empty(), "{wrong:#?}");
-    let listed = listing(&subject.truth).await?;
-    let untold = unannounced(&listed, &deeds, &announced);
+    generator.check_announced(&deeds)?;
+    let listed = listing(&generator.truth).await?;
+    let untold = unannounced(&listed, &deeds, &generator.announced);
     assert!(untold.is_empty(), "{untold:#?}");
-    report(
-        &format!("{version:?} in the end"),
-        &subject.pleg,
-        &subject.ear,
-        &announced,
-    );
-    subject.pleg.shutdown().await;
+    generator.report(&format!("{version:?} in the end"));
+    generator.pleg.shutdown().await;
     daemon.down()
 }
 
 /// Waits until every job that was started has ended. Returns those that are listed as running for
 /// ever: containerd < 1.7.34 misses the exits of containers that end while it recovers
 /// (containerd#10390).
-async fn jobs_end(subject: &Subject, kubelet: &Kubelet) -> anyhow::Result<Vec<String>> {
+async fn jobs_end(generator: &Generator, kubelet: &Kubelet) -> anyhow::Result<Vec<String>> {
     let deeds = kubelet.deeds();
     let running = || async {
-        let listed = listing(&subject.truth).await.ok()?;
+        let listed = listing(&generator.truth).await.ok()?;
         let jobs = deeds.iter().filter(|(_, d)| d.exit_code != 0);
         let running = jobs.filter(|(id, _)| listed.get(*id) == Some(&ReportedState::Running));
         Some(running.map(|(_, d)| d.name.clone()).collect::<Vec<_>>())

@@ -15,7 +15,7 @@ use tokio::io::DuplexStream;
 use tokio::sync::watch;
 use tonic::transport::Server;
 
-use crate::inside::{Inside, MINUTE, MS, SECOND, Subject};
+use crate::inside::{Inside, MINUTE, MS, SECOND};
 
 /// A line to the runtime whose server says goodbye when told to, and ends a connection when its
 /// last call is answered.
@@ -50,22 +50,22 @@ async fn a_goodbye_in_good_order_costs_no_call() -> anyhow::Result<()> {
     node.calls = line;
     let kubelet = node.kubelet()?;
     node.run_pods(&kubelet, 3).await?;
-    let mut subject = Subject::start(&node, Settings::default()).await?;
+    let mut generator = node.start(Settings::default()).await?;
     for n in 1..=5 {
         node.trouble.slow_down("StreamContainers", SECOND);
-        let pleg = subject.pleg.clone();
+        let pleg = generator.pleg.clone();
         let list = tokio::spawn(async move { pleg.relist_now().await });
         node.pass(500 * MS).await;
         goodbye.send_replace(true);
         list.await??;
         node.trouble.heal();
-        subject.pleg.relist_now().await?;
+        generator.pleg.relist_now().await?;
         assert_eq!(node.calls.dials(), 1 + n);
     }
-    assert_eq!(subject.pleg.counters().lists_failed, 0);
-    assert!(subject.is_well());
-    subject.check(&kubelet).await?;
-    subject.end(node).await;
+    assert_eq!(generator.pleg.counters().lists_failed, 0);
+    assert!(generator.is_well());
+    generator.check(&kubelet).await?;
+    node.end(generator).await;
     Ok(())
 }
 
@@ -77,28 +77,28 @@ async fn a_goodbye_to_the_stream_does_not_end_it() -> anyhow::Result<()> {
     let (line, goodbye) = polite(&node.sim);
     node.events = line;
     let kubelet = node.kubelet()?;
-    let mut subject = Subject::start(&node, Settings::default()).await?;
+    let mut generator = node.start(Settings::default()).await?;
     goodbye.send_replace(true);
     for n in 0..2 {
         let pod = kubelet.run_pod(&format!("pod-{n}")).await?;
         node.until(10 * MS, "the stream tells", || {
-            subject.has(&pod.sandbox, LifecycleType::ContainerStarted)
+            generator.has(&pod.sandbox, LifecycleType::ContainerStarted)
         })
         .await?;
         assert_eq!(node.events.dials(), 1 + n);
-        assert!(subject.is_well(), "{:?}", subject.pleg.health().current());
+        assert!(generator.is_well(), "{:?}", generator.health());
         node.pass(MINUTE).await;
         if n == 0 {
             node.events.break_now(pleg_tests::line::Break::End);
             node.pass(MS).await;
-            assert!(!subject.is_well());
-            node.until(3 * SECOND, "all is well", || subject.is_well())
+            assert!(!generator.is_well());
+            node.until(3 * SECOND, "all is well", || generator.is_well())
                 .await?;
         }
     }
-    assert_eq!(subject.missed(), 0);
-    subject.check(&kubelet).await?;
-    subject.end(node).await;
+    assert_eq!(generator.missed(), 0);
+    generator.check(&kubelet).await?;
+    node.end(generator).await;
     Ok(())
 }
 
@@ -138,12 +138,10 @@ async fn a_minute_of(why: Reason, of_the_stream: bool) -> anyhow::Result<()> {
     } else {
         node.calls = line;
     }
-    let (mut builder, ear) = node.builder(Settings::default())?;
-    let subscription = builder.subscribe();
-    let mut subject = Subject::of(&node, builder, subscription, ear)?;
+    let mut generator = node.spawn(Settings::default())?;
     let named = node
         .until(3 * SECOND, "it is reported", || {
-            !subject.degraded().is_empty()
+            !generator.degraded().is_empty()
         })
         .await?;
     let how = if of_the_stream {
@@ -151,19 +149,19 @@ async fn a_minute_of(why: Reason, of_the_stream: bool) -> anyhow::Result<()> {
     } else {
         "list_failed"
     };
-    assert!(subject.is_degraded(how), "{:?}", subject.degraded());
+    assert!(generator.is_degraded(how), "{:?}", generator.degraded());
     node.pass(MINUTE - SECOND).await;
     let asked = calls.load(Ordering::Relaxed);
     println!("{why:?}: {how} named within {named:?}, {asked} calls in the first minute");
     assert!(asked >= 5, "it does try");
     // One list a second, and two calls for each probe.
     assert!(asked <= if of_the_stream { 10 } else { 70 }, "{asked}");
-    assert_eq!(subject.pleg.health().ready().is_ok(), of_the_stream);
+    assert_eq!(generator.pleg.health().ready().is_ok(), of_the_stream);
     enough.send_replace(true);
-    node.until(MINUTE + 3 * SECOND, "all is well", || subject.is_well())
+    node.until(MINUTE + 3 * SECOND, "all is well", || generator.is_well())
         .await?;
-    subject.check(&kubelet).await?;
-    subject.end(node).await;
+    generator.check(&kubelet).await?;
+    node.end(generator).await;
     Ok(())
 }
 

@@ -5,14 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pleg::core::{Degraded, LifecycleType, Settings, StreamState, WallTime};
+use pleg::Builder;
+use pleg::core::{Id, Mode, Settings, WallTime};
 use pleg::runtime::clock::Clock;
-use pleg::{Builder, Pleg, Subscription};
 use pleg_cri::{CriConfig, CriRuntime};
 use pleg_sim::Sim;
-use pleg_tests::check::{Announced, cache_is_right};
+use pleg_tests::generator::Generator;
 use pleg_tests::kubelet::{Kubelet, Life, Pod};
-use pleg_tests::line::Line;
+use pleg_tests::line::{Break, Line, Welcome};
+use pleg_tests::outage::Interruptible;
 use pleg_tests::split::Split;
 use pleg_tests::tap::{Ear, Tap};
 
@@ -48,10 +49,15 @@ pub(crate) fn client(line: &Line) -> anyhow::Result<CriRuntime> {
 
 impl Inside {
     pub(crate) fn up() -> Self {
+        Self::with(pleg_sim::Mode::default(), 11)
+    }
+
+    pub(crate) fn with(mode: pleg_sim::Mode, seed: u64) -> Self {
         let clock = Clock::start_at(WallTime::from_nanos(1_800_000_000_000_000_000));
         let trouble = Arc::new(Trouble::default());
         let sim = Sim::builder()
-            .seed(11)
+            .mode(mode)
+            .seed(seed)
             .wall_clock(Arc::new(move || clock.wall().as_nanos()))
             .faults(trouble.clone())
             .build();
@@ -85,9 +91,28 @@ impl Inside {
             calls: client(&self.calls)?,
             events: client(&self.events)?,
         };
-        let (runtime, ear) = Tap::new(split);
-        let builder = Pleg::builder(runtime).settings(settings).clock(self.clock);
-        Ok((builder, ear))
+        let (builder, ear) = Generator::builder(split);
+        Ok((builder.settings(settings).clock(self.clock), ear))
+    }
+
+    /// A generator that has just been started.
+    pub(crate) fn spawn(&self, settings: Settings) -> anyhow::Result<Generator> {
+        let (builder, ear) = self.builder(settings)?;
+        Generator::spawn(builder, ear, self.truth()?)
+    }
+
+    /// A generator that has synced, and whose stream, if it has one, is confirmed.
+    pub(crate) async fn start(&self, settings: Settings) -> anyhow::Result<Generator> {
+        let evented = settings.mode == Mode::Evented;
+        let generator = self.spawn(settings)?;
+        generator.pleg.wait_until_synced().await?;
+        if evented {
+            self.until(5 * SECOND, "the stream is confirmed", || {
+                generator.is_confirmed()
+            })
+            .await?;
+        }
+        Ok(generator)
     }
 
     /// Lets so much time pass.
@@ -126,97 +151,28 @@ impl Inside {
         }
         Ok(all)
     }
+
+    pub(crate) async fn end(self, generator: Generator) {
+        generator.pleg.shutdown().await;
+        self.sim.shutdown().await;
+    }
 }
 
-/// A generator under test.
-pub(crate) struct Subject {
-    pub(crate) pleg: Pleg,
-    pub(crate) subscription: Subscription,
-    pub(crate) announced: Announced,
-    pub(crate) ear: Ear,
-    pub(crate) truth: CriRuntime,
-}
-
-impl Subject {
-    /// One that has synced, and whose stream is confirmed.
-    pub(crate) async fn start(node: &Inside, settings: Settings) -> anyhow::Result<Self> {
-        let (mut builder, ear) = node.builder(settings)?;
-        let subscription = builder.subscribe();
-        let subject = Self::of(node, builder, subscription, ear)?;
-        subject.pleg.wait_until_synced().await?;
-        node.until(5 * SECOND, "the stream is confirmed", || {
-            subject.is_confirmed()
-        })
-        .await?;
-        Ok(subject)
+impl Interruptible for Inside {
+    async fn cut_off(&mut self) {
+        for line in [&self.events, &self.calls] {
+            line.welcome(Welcome::Refused);
+            line.break_now(Break::Reset);
+        }
     }
 
-    /// One that has just been started.
-    pub(crate) fn of(
-        node: &Inside,
-        builder: Builder<Wired>,
-        subscription: Subscription,
-        ear: Ear,
-    ) -> anyhow::Result<Self> {
-        Ok(Self {
-            pleg: builder.spawn()?,
-            subscription,
-            announced: Announced::default(),
-            ear,
-            truth: node.truth()?,
-        })
-    }
-
-    pub(crate) fn is_confirmed(&self) -> bool {
-        let stream = self.pleg.health().current().stream;
-        matches!(
-            stream,
-            StreamState::Subscribed {
-                confirmed: true,
-                ..
-            }
-        )
-    }
-
-    /// What health complains of, by name.
-    pub(crate) fn degraded(&self) -> Vec<&'static str> {
-        let degraded = self.pleg.health().degraded();
-        degraded.iter().map(Degraded::as_str).collect()
-    }
-
-    pub(crate) fn is_degraded(&self, how: &str) -> bool {
-        self.degraded().contains(&how)
-    }
-
-    /// Nothing is wrong, and the stream can be relied on.
-    pub(crate) fn is_well(&self) -> bool {
-        self.degraded().is_empty() && self.is_confirmed()
-    }
-
-    /// Whether that was announced of the id, after all that waits was taken.
-    pub(crate) fn has(&mut self, id: &pleg::core::Id, what: LifecycleType) -> bool {
-        self.announced.drain(&mut self.subscription);
-        self.announced.has(id, what)
-    }
-
-    /// The cache equals the runtime's own list, and nothing was announced that is wrong.
-    pub(crate) async fn check(&mut self, kubelet: &Kubelet) -> anyhow::Result<()> {
-        cache_is_right(&self.pleg, &self.truth)
-            .await
-            .map_err(|wrong| anyhow::anyhow!("{wrong:#?}"))?;
-        self.announced.drain(&mut self.subscription);
-        let wrong = self.announced.never_wrong(&kubelet.deeds());
-        anyhow::ensure!(wrong.is_empty(), "{wrong:#?}");
+    fn reconnect(&mut self) -> anyhow::Result<()> {
+        self.events.welcome(Welcome::Served);
+        self.calls.welcome(Welcome::Served);
         Ok(())
     }
 
-    /// How many events were missed, of all kinds.
-    pub(crate) fn missed(&self) -> u64 {
-        self.pleg.counters().missed.iter().sum()
-    }
-
-    pub(crate) async fn end(self, node: Inside) {
-        self.pleg.shutdown().await;
-        node.sim.shutdown().await;
+    fn kill_container(&self, id: &Id, code: i32) -> bool {
+        self.sim.kill_container(id.as_str(), code)
     }
 }

@@ -9,10 +9,11 @@ use std::time::Duration;
 use futures::future::join_all;
 use pleg::core::{LifecycleType, NotReady, Settings};
 use pleg::{Delivery, WaitError};
+use pleg_tests::generator::Generator;
 use pleg_tests::kubelet::{Kubelet, Life, Pod};
 use pleg_tests::line::{Break, Welcome};
 
-use crate::inside::{Inside, MINUTE, MS, SECOND, Subject};
+use crate::inside::{Inside, MINUTE, MS, SECOND};
 
 /// Law 12's words.
 const UNREADY_AFTER: Duration = MINUTE.saturating_mul(3);
@@ -22,7 +23,7 @@ const NAMED: Duration = Duration::from_millis(3001);
 /// How long `newer_than` took for these pods, all of them at once, `rounds` times.
 async fn served(
     node: &Inside,
-    subject: &Subject,
+    generator: &Generator,
     pods: &[Pod],
     rounds: usize,
 ) -> anyhow::Result<Vec<Duration>> {
@@ -30,14 +31,14 @@ async fn served(
     for _ in 0..rounds {
         let asked = node.clock.now();
         let answers = join_all(pods.iter().map(|pod| async move {
-            let view = subject.pleg.newer_than(&pod.uid, asked, MINUTE).await?;
+            let view = generator.pleg.newer_than(&pod.uid, asked, MINUTE).await?;
             anyhow::ensure!(view.as_of >= Some(asked), "stale: {view:?}");
             Ok(node.clock.now().since(asked))
         }));
         for answer in answers.await {
             took.push(answer?);
         }
-        assert_eq!(subject.pleg.health().ready(), Ok(()));
+        assert_eq!(generator.pleg.health().ready(), Ok(()));
         node.pass(100 * MS).await;
     }
     Ok(took)
@@ -62,11 +63,11 @@ async fn hung_pods(hung: usize, healthy: usize) -> anyhow::Result<()> {
     let node = Inside::up();
     let kubelet = node.kubelet()?;
     let pods = node.run_pods(&kubelet, hung + healthy).await?;
-    let mut subject = Subject::start(&node, Settings::default()).await?;
+    let mut generator = node.start(Settings::default()).await?;
     let (bad, good) = pods.split_at(hung);
     bad.iter()
         .for_each(|p| node.trouble.hang_id(p.sandbox.as_str()));
-    let (pleg, asked) = (subject.pleg.clone(), node.clock.now());
+    let (pleg, asked) = (generator.pleg.clone(), node.clock.now());
     let waits: Vec<_> = bad
         .iter()
         .map(|pod| {
@@ -81,11 +82,11 @@ async fn hung_pods(hung: usize, healthy: usize) -> anyhow::Result<()> {
     // Its first sign is the status call that is late. Who waits for a state alone makes none.
     let named = async {
         let took = node
-            .until(NAMED, "it is named", || subject.is_degraded("pods_hung"))
+            .until(NAMED, "it is named", || generator.is_degraded("pods_hung"))
             .await?;
         anyhow::Ok(took)
     };
-    let (named, took) = futures::join!(named, served(&node, &subject, good, 20));
+    let (named, took) = futures::join!(named, served(&node, &generator, good, 20));
     println!("{hung} hung pods: named after {:?}", named?);
     judge(&format!("{hung} hung pods"), took?);
     let mut longest = Duration::ZERO;
@@ -101,20 +102,20 @@ async fn hung_pods(hung: usize, healthy: usize) -> anyhow::Result<()> {
     // For as long as it lasts: ready, named, others served, lists go on.
     for _ in 0..240 {
         node.pass(SECOND).await;
-        assert_eq!(subject.pleg.health().ready(), Ok(()));
-        assert!(subject.is_degraded("pods_failing") || subject.is_degraded("pods_hung"));
+        assert_eq!(generator.pleg.health().ready(), Ok(()));
+        assert!(generator.is_degraded("pods_failing") || generator.is_degraded("pods_hung"));
     }
     judge(
         &format!("{hung} hung pods after 4 min"),
-        served(&node, &subject, good, 5).await?,
+        served(&node, &generator, good, 5).await?,
     );
     node.trouble.heal();
     let healed = node
-        .until(2 * MINUTE, "all is well", || subject.is_well())
+        .until(2 * MINUTE, "all is well", || generator.is_well())
         .await?;
     println!("{hung} hung pods: well {healed:?} after they answer again");
-    subject.check(&kubelet).await?;
-    subject.end(node).await;
+    generator.check(&kubelet).await?;
+    node.end(generator).await;
     Ok(())
 }
 
@@ -133,27 +134,27 @@ async fn one_hung_list() -> anyhow::Result<()> {
     let node = Inside::up();
     let kubelet = node.kubelet()?;
     let pods = node.run_pods(&kubelet, 60).await?;
-    let mut subject = Subject::start(&node, Settings::default()).await?;
+    let mut generator = node.start(Settings::default()).await?;
     node.trouble.hang_calls("StreamPodSandboxes", 1);
-    let (pleg, asked) = (subject.pleg.clone(), node.clock.now());
+    let (pleg, asked) = (generator.pleg.clone(), node.clock.now());
     let list = tokio::spawn(async move { pleg.relist_now().await });
     node.pass(MS).await;
     let named = async {
-        let slow = || subject.is_degraded("list_slow");
+        let slow = || generator.is_degraded("list_slow");
         node.until(NAMED, "it is named", slow).await
     };
-    let (named, took) = futures::join!(named, served(&node, &subject, &pods, 50));
+    let (named, took) = futures::join!(named, served(&node, &generator, &pods, 50));
     println!("a hung list: named after {:?}", named?);
     judge("a hung list", took?);
     assert!(list.await?.is_err());
     assert_eq!(node.clock.now().since(asked), 10 * SECOND, "its deadline");
-    assert_eq!(subject.degraded(), ["list_failed"]);
+    assert_eq!(generator.degraded(), ["list_failed"]);
     let healed = node
-        .until(2 * SECOND, "all is well", || subject.is_well())
+        .until(2 * SECOND, "all is well", || generator.is_well())
         .await?;
     println!("a hung list: well {healed:?} after its deadline");
-    subject.check(&kubelet).await?;
-    subject.end(node).await;
+    generator.check(&kubelet).await?;
+    node.end(generator).await;
     Ok(())
 }
 
@@ -164,17 +165,17 @@ async fn lists_that_hang_for_ever() -> anyhow::Result<()> {
     let node = Inside::up();
     let kubelet = node.kubelet()?;
     node.run_pods(&kubelet, 3).await?;
-    let mut subject = Subject::start(&node, Settings::default()).await?;
+    let mut generator = node.start(Settings::default()).await?;
     node.trouble.hang_calls("StreamPodSandboxes", u64::MAX);
-    let last = subject.pleg.health().current().last_list;
+    let last = generator.health().last_list;
     let unready = last.map_or(node.clock.now(), |l| l.after(UNREADY_AFTER));
     while node.clock.now() <= unready {
-        assert_eq!(subject.pleg.health().ready(), Ok(()));
+        assert_eq!(generator.pleg.health().ready(), Ok(()));
         node.pass(100 * MS).await;
     }
     for _ in 0..100 {
         node.pass(100 * MS).await;
-        let why = subject.pleg.health().ready();
+        let why = generator.pleg.health().ready();
         assert!(matches!(why, Err(NotReady::Stale { .. })), "{why:?}");
         let words = why.map_err(|why| why.to_string()).err().unwrap_or_default();
         assert!(words.starts_with("pleg was last seen active 3m"), "{words}");
@@ -184,12 +185,12 @@ async fn lists_that_hang_for_ever() -> anyhow::Result<()> {
     // The list under way is not answered any more; its deadline has grown to 2 min.
     let healed = node
         .until(2 * MINUTE + 2 * SECOND, "all is well", || {
-            subject.is_well() && subject.pleg.health().ready().is_ok()
+            generator.is_well() && generator.pleg.health().ready().is_ok()
         })
         .await?;
     println!("hung lists: ready and well {healed:?} after they answer again");
-    subject.check(&kubelet).await?;
-    subject.end(node).await;
+    generator.check(&kubelet).await?;
+    node.end(generator).await;
     Ok(())
 }
 
@@ -198,26 +199,28 @@ async fn one_cut_stream() -> anyhow::Result<()> {
     let node = Inside::up();
     let kubelet = node.kubelet()?;
     let pods = node.run_pods(&kubelet, 60).await?;
-    let mut subject = Subject::start(&node, Settings::default()).await?;
+    let mut generator = node.start(Settings::default()).await?;
     node.events.welcome(Welcome::Refused);
     node.events.break_now(Break::Reset);
     let named = node
-        .until(NAMED, "it is named", || subject.is_degraded("stream_down"))
+        .until(NAMED, "it is named", || {
+            generator.is_degraded("stream_down")
+        })
         .await?;
     println!("a cut stream: named after {named:?}");
-    judge("a cut stream", served(&node, &subject, &pods, 50).await?);
+    judge("a cut stream", served(&node, &generator, &pods, 50).await?);
     for _ in 0..240 {
         node.pass(SECOND).await;
-        assert_eq!(subject.pleg.health().ready(), Ok(()));
-        assert_eq!(subject.degraded(), ["stream_down"]);
+        assert_eq!(generator.pleg.health().ready(), Ok(()));
+        assert_eq!(generator.degraded(), ["stream_down"]);
     }
     node.events.welcome(Welcome::Served);
     let healed = node
-        .until(MINUTE + 2 * SECOND, "all is well", || subject.is_well())
+        .until(MINUTE + 2 * SECOND, "all is well", || generator.is_well())
         .await?;
     println!("a cut stream: well {healed:?} after somebody listens again");
-    subject.check(&kubelet).await?;
-    subject.end(node).await;
+    generator.check(&kubelet).await?;
+    node.end(generator).await;
     Ok(())
 }
 
@@ -247,29 +250,36 @@ async fn one_full_consumer() -> anyhow::Result<()> {
     let kubelet = node.kubelet()?;
     let pods = node.run_pods(&kubelet, 60).await?;
     let (mut builder, ear) = node.builder(Settings::default())?;
-    let (subscription, mut full) = (builder.subscribe(), builder.subscribe());
+    let mut full = builder.subscribe();
     let _fifo = builder.upstream_fifo();
-    let mut subject = Subject::of(&node, builder, subscription, ear)?;
-    subject.pleg.wait_until_synced().await?;
-    node.until(5 * SECOND, "the stream is confirmed", || subject.is_well())
-        .await?;
-    let looks = |subject: &Subject| {
-        assert_eq!(subject.pleg.health().ready(), Ok(()));
-        assert_eq!(subject.degraded(), [""; 0]);
+    let mut generator = Generator::spawn(builder, ear, node.truth()?)?;
+    generator.pleg.wait_until_synced().await?;
+    node.until(5 * SECOND, "the stream is confirmed", || {
+        generator.is_well()
+    })
+    .await?;
+    let looks = |generator: &Generator| {
+        assert_eq!(generator.pleg.health().ready(), Ok(()));
+        assert_eq!(generator.degraded(), [""; 0]);
     };
     for _ in 0..20 {
         restarts(&kubelet, &pods[0], 50).await?;
-        subject.announced.drain(&mut subject.subscription);
-        looks(&subject);
+        generator.drain();
+        looks(&generator);
     }
-    judge("a full consumer", served(&node, &subject, &pods, 10).await?);
+    judge(
+        "a full consumer",
+        served(&node, &generator, &pods, 10).await?,
+    );
     for _ in 0..240 {
         node.pass(SECOND).await;
-        looks(&subject);
+        looks(&generator);
     }
     let deeds = kubelet.deeds();
-    subject.announced.drain(&mut subject.subscription);
-    let missing = subject.announced.missing(&deeds, Some(&subject.ear.log()));
+    generator.drain();
+    let missing = generator
+        .announced
+        .missing(&deeds, Some(&generator.ear.log()));
     assert!(missing.is_empty(), "who keeps up gets all: {missing:#?}");
     let (mut lagged, mut died) = (0, 0);
     while let Some(delivery) = full.try_next() {
@@ -294,7 +304,7 @@ async fn one_full_consumer() -> anyhow::Result<()> {
     let dropped =
         matches!(discarded, Some(metrics_util::debugging::DebugValue::Counter(n)) if n > 1000);
     assert!(dropped, "{discarded:?}");
-    subject.check(&kubelet).await?;
-    subject.end(node).await;
+    generator.check(&kubelet).await?;
+    node.end(generator).await;
     Ok(())
 }

@@ -17,11 +17,13 @@ mod rivals;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use pleg::core::{Mode, Settings};
-use pleg::{Builder, Pleg, Subscription};
+use pleg::Builder;
+use pleg::core::{Id, Mode, Settings, StreamState};
 use pleg_cri::{CriConfig, CriRuntime, Endpoint};
 use pleg_sim::{Serving, Sim};
+use pleg_tests::generator::Generator;
 use pleg_tests::kubelet::Kubelet;
+use pleg_tests::outage::Interruptible;
 use pleg_tests::tap::{Ear, Tap};
 use tempfile::TempDir;
 
@@ -68,6 +70,33 @@ impl Node {
         Ok(CriRuntime::new(CriConfig::new(self.endpoint.clone()))?)
     }
 
+    /// A generator that is not started.
+    pub(crate) fn builder(
+        &self,
+        settings: Settings,
+    ) -> anyhow::Result<(Builder<Tap<CriRuntime>>, Ear)> {
+        let (builder, ear) = Generator::builder(self.runtime()?);
+        Ok((builder.settings(settings), ear))
+    }
+
+    /// Starts a generator. It has synced and, in `Evented`, is subscribed.
+    pub(crate) async fn start(&self, settings: Settings) -> anyhow::Result<Generator> {
+        self.spawn(self.builder(settings)?).await
+    }
+
+    /// Starts that generator. It has synced and, in `Evented`, is subscribed.
+    pub(crate) async fn spawn(
+        &self,
+        (builder, ear): (Builder<Tap<CriRuntime>>, Ear),
+    ) -> anyhow::Result<Generator> {
+        let generator = Generator::spawn(builder, ear, self.runtime()?)?;
+        generator.pleg.wait_until_synced().await?;
+        if generator.health().stream != StreamState::Off {
+            self.sim.wait_for_subscribers(1).await;
+        }
+        Ok(generator)
+    }
+
     pub(crate) fn kubelet(&self) -> anyhow::Result<Kubelet> {
         Kubelet::at(&self.endpoint, "app:1", "", self.dir.path())
     }
@@ -77,44 +106,17 @@ impl Node {
     }
 }
 
-/// A generator under test, listened in on.
-pub(crate) struct Subject {
-    pub(crate) pleg: Pleg,
-    pub(crate) events: Subscription,
-    pub(crate) ear: Ear,
-    /// A client of the same runtime, for the truth.
-    pub(crate) truth: CriRuntime,
-}
-
-impl Subject {
-    /// One that has synced and, in `Evented`, has its subscription.
-    pub(crate) async fn start(node: &Node, settings: Settings) -> anyhow::Result<Self> {
-        let (subject, ()) = Self::start_with(node, settings, |_| ()).await?;
-        Ok(subject)
+impl Interruptible for Node {
+    async fn cut_off(&mut self) {
+        self.stop_serving().await;
     }
 
-    /// The same, with something more asked of its builder.
-    pub(crate) async fn start_with<T>(
-        node: &Node,
-        settings: Settings,
-        more: impl FnOnce(&mut Builder<Tap<CriRuntime>>) -> T,
-    ) -> anyhow::Result<(Self, T)> {
-        let evented = settings.mode == Mode::Evented;
-        let (runtime, ear) = Tap::new(node.runtime()?);
-        let mut builder = Pleg::builder(runtime).settings(settings);
-        let events = builder.subscribe();
-        let more = more(&mut builder);
-        let subject = Self {
-            pleg: builder.spawn()?,
-            events,
-            ear,
-            truth: node.runtime()?,
-        };
-        subject.pleg.wait_until_synced().await?;
-        if evented {
-            node.sim.wait_for_subscribers(1).await;
-        }
-        Ok((subject, more))
+    fn reconnect(&mut self) -> anyhow::Result<()> {
+        self.serve()
+    }
+
+    fn kill_container(&self, id: &Id, code: i32) -> bool {
+        self.sim.kill_container(id.as_str(), code)
     }
 }
 

@@ -3,14 +3,16 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use pleg::core::{Health, Id, LifecycleType, Mode, ReportedState, StreamState};
-use pleg_tests::check::{Announced, cache_is_right, cached, listing};
+use pleg::core::{Id, LifecycleType, Mode, ReportedState};
+use pleg_tests::check::{cached, listing, unannounced};
+use pleg_tests::generator::Generator;
 use pleg_tests::kubelet::{Kubelet, Life};
 use pleg_tests::lives::{self, insist};
-use pleg_tests::wait::{let_pass, until, until_right};
+use pleg_tests::outage::deaths_are_announced_after_outage;
+use pleg_tests::wait::{let_pass, until};
 use tokio::task::JoinSet;
 
-use crate::{Node, SOON, Subject, settings};
+use crate::{Node, SOON, settings};
 
 /// How many containers end while nobody can tell of it.
 const DOOMED: i32 = 8;
@@ -18,7 +20,7 @@ const DOOMED: i32 = 8;
 #[tokio::test(flavor = "multi_thread")]
 async fn served_again_in_mid_churn() -> anyhow::Result<()> {
     let mut node = Node::up()?;
-    let mut subject = Subject::start(&node, settings(Mode::Evented)).await?;
+    let mut generator = node.start(settings(Mode::Evented)).await?;
     let kubelet = node.kubelet()?;
     let mut doomed = Vec::new();
     for n in 0..DOOMED {
@@ -42,98 +44,68 @@ async fn served_again_in_mid_churn() -> anyhow::Result<()> {
         assert!(node.sim.kill_container(id.as_str(), 10 + n), "it runs");
     }
     // Containers end, and calls and lists fail, while nobody serves.
-    let before = subject.pleg.counters().lists_failed;
+    let before = generator.pleg.counters().lists_failed;
     until(SOON, "a list fails", || {
-        let failed = subject.pleg.counters().lists_failed;
+        let failed = generator.pleg.counters().lists_failed;
         async move { (failed > before).then_some(()) }
     })
     .await?;
     node.serve()?;
-    let (back, lists) = (subject.pleg.now(), complete_lists(&subject));
+    let (back, lists) = (generator.pleg.now(), complete_lists(&generator));
     until(SOON, "what ended meanwhile is cached", || {
-        let cached = cached(&subject.pleg);
+        let cached = cached(&generator.pleg);
         let all = doomed
             .iter()
             .all(|id| cached.get(id) == Some(&ReportedState::Exited));
         async move { all.then_some(()) }
     })
     .await?;
-    let settled = subject.pleg.now().since(back);
+    let settled = generator.pleg.now().since(back);
     // One that was under way may count, too.
-    let audits = complete_lists(&subject) - lists;
+    let audits = complete_lists(&generator) - lists;
     assert!(audits <= 2, "{audits} audits for what the first one shows");
 
     while let Some(done) = churn.join_next().await {
         done??;
     }
-    until_right(SOON, "the cache equals the listing", || {
-        cache_is_right(&subject.pleg, &subject.truth)
-    })
-    .await?;
-    let mut announced = Announced::default();
-    announced.drain(&mut subject.events);
-    events_are_used_again(&mut subject, &kubelet, &mut announced).await?;
-
-    lives::report("served again", &subject.pleg, &subject.ear, &announced);
+    generator.wait_until_cache_is_right(SOON).await?;
+    generator.wait_until_confirmed(SOON).await?;
+    generator
+        .wait_until_events_are_used(&kubelet, "afterwards")
+        .await?;
+    generator.report("served again");
     println!("  what ended meanwhile was known after {settled:?} and {audits} audits");
-    let deeds = kubelet.deeds();
-    let wrong = announced.never_wrong(&deeds);
-    assert!(wrong.is_empty(), "{wrong:#?}");
-    let wrong = lives::unannounced(&listing(&subject.truth).await?, &deeds, &announced);
+    generator.check(&kubelet).await?;
+    let listed = listing(&generator.truth).await?;
+    let wrong = unannounced(&listed, &kubelet.deeds(), &generator.announced);
     assert!(wrong.is_empty(), "{wrong:#?}");
     for id in &doomed {
-        assert!(announced.has(id, LifecycleType::ContainerDied));
+        assert!(generator.has(id, LifecycleType::ContainerDied));
     }
-    subject.pleg.shutdown().await;
+    generator.pleg.shutdown().await;
     node.down().await;
     Ok(())
 }
 
-fn complete_lists(subject: &Subject) -> u64 {
-    let counters = subject.pleg.counters();
-    counters.lists - counters.lists_failed
+/// The socket is away for that many seconds instead of 20.
+const SECONDS: &str = "PLEG_OUTAGE_SECONDS";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deaths_in_an_outage_are_announced_at_its_end() -> anyhow::Result<()> {
+    let mut node = Node::up()?;
+    let mut generator = node.start(settings(Mode::Evented)).await?;
+    let kubelet = node.kubelet()?;
+    let seconds = std::env::var(SECONDS).map_or(Ok(20), |s| s.parse())?;
+    let outage = Duration::from_secs(seconds);
+    deaths_are_announced_after_outage(&mut generator, &kubelet, &mut node, outage).await?;
+    generator.pleg.shutdown().await;
+    node.down().await;
+    Ok(())
 }
 
-/// A container that is made now is announced because the stream told of it.
-async fn events_are_used_again(
-    subject: &mut Subject,
-    kubelet: &Kubelet,
-    announced: &mut Announced,
-) -> anyhow::Result<()> {
-    until(SOON, "the stream is confirmed", || {
-        let health: Health = subject.pleg.health().current();
-        async move {
-            let stands = |s: &StreamState| {
-                matches!(
-                    s,
-                    StreamState::Subscribed {
-                        confirmed: true,
-                        ..
-                    }
-                )
-            };
-            stands(&health.stream).then_some(())
-        }
-    })
-    .await?;
-    let told = |announced: &Announced| announced.sources().get("stream").copied().unwrap_or(0);
-    let before = told(announced);
-    let pod = kubelet.run_pod("afterwards").await?;
-    let life = Life::Exit {
-        code: 42,
-        after_ms: 50,
-    };
-    let id = kubelet.create(&pod, "job", 0, life).await?;
-    kubelet.start(&id).await?;
-    until(SOON, "a new container's end is announced", || {
-        announced.drain(&mut subject.events);
-        let died = announced.has(&id, LifecycleType::ContainerDied);
-        async move { died.then_some(()) }
-    })
-    .await?;
-    assert!(told(announced) > before, "{:?}", announced.sources());
-    assert!(subject.ear.log().calls.subscribes > 1);
-    Ok(())
+fn complete_lists(generator: &Generator) -> u64 {
+    let counters = generator.pleg.counters();
+    counters.lists - counters.lists_failed
 }
 
 /// Four pods, one after the other; what fails because the runtime is away is tried again.
