@@ -8,10 +8,10 @@ use pleg::runtime::Runtime;
 use pleg::{Builder, Pleg, Subscription};
 use pleg_cri::CriRuntime;
 
-use crate::check::{Announced, cache_is_right};
-use crate::kubelet::{Deeds, Kubelet, Life};
-use crate::tap::{Ear, Tap};
-use crate::wait::{until, until_right};
+use crate::check::{Announcements, compare_cache};
+use crate::kubelet::{Kubelet, Life, Objects};
+use crate::recording::{Recorder, RecordingRuntime};
+use crate::wait::{until, until_ok};
 
 /// How long anything may take that happens at once when all is well.
 const SOON: Duration = Duration::from_secs(20);
@@ -24,18 +24,18 @@ pub struct Generator {
     /// Its announcements from the start.
     pub events: Subscription,
     /// Those that [`drain`](Self::drain) has taken.
-    pub announced: Announced,
+    pub announced: Announcements,
     /// Its calls, and the events that it received.
-    pub ear: Ear,
+    pub recorder: Recorder,
     /// A client of the same runtime, for the truth.
     pub truth: CriRuntime,
 }
 
 impl Generator {
     /// One that is not started, to be started by [`spawn`](Self::spawn).
-    pub fn builder<R: Runtime>(runtime: R) -> (Builder<Tap<R>>, Ear) {
-        let (runtime, ear) = Tap::new(runtime);
-        (Pleg::builder(runtime), ear)
+    pub fn builder<R: Runtime>(runtime: R) -> (Builder<RecordingRuntime<R>>, Recorder) {
+        let (runtime, recorder) = RecordingRuntime::new(runtime);
+        (Pleg::builder(runtime), recorder)
     }
 
     /// Starts one, with a subscription from the start.
@@ -43,16 +43,16 @@ impl Generator {
     /// # Errors
     /// If a setting is invalid.
     pub fn spawn<R: Runtime>(
-        mut builder: Builder<Tap<R>>,
-        ear: Ear,
+        mut builder: Builder<RecordingRuntime<R>>,
+        recorder: Recorder,
         truth: CriRuntime,
     ) -> anyhow::Result<Self> {
         let events = builder.subscribe();
         Ok(Self {
             pleg: builder.spawn()?,
             events,
-            announced: Announced::default(),
-            ear,
+            announced: Announcements::default(),
+            recorder,
             truth,
         })
     }
@@ -127,19 +127,19 @@ impl Generator {
     /// # Errors
     /// The differences.
     pub async fn check(&mut self, kubelet: &Kubelet) -> anyhow::Result<()> {
-        cache_is_right(&self.pleg, &self.truth)
+        compare_cache(&self.pleg, &self.truth)
             .await
             .map_err(|wrong| anyhow::anyhow!("{wrong:#?}"))?;
-        self.check_announced(&kubelet.deeds())
+        self.check_announced(&kubelet.objects())
     }
 
     /// Compares what was announced with what was done. Something may be missing.
     ///
     /// # Errors
     /// What is wrong.
-    pub fn check_announced(&mut self, deeds: &Deeds) -> anyhow::Result<()> {
+    pub fn check_announced(&mut self, objects: &Objects) -> anyhow::Result<()> {
         self.drain();
-        let wrong = self.announced.never_wrong(deeds);
+        let wrong = self.announced.wrong(objects);
         anyhow::ensure!(wrong.is_empty(), "{wrong:#?}");
         Ok(())
     }
@@ -150,12 +150,12 @@ impl Generator {
     /// What is wrong or missing.
     pub fn check_complete(&mut self, kubelet: &Kubelet) -> anyhow::Result<()> {
         self.drain();
-        let (deeds, log) = (kubelet.deeds(), self.ear.log());
+        let (objects, log) = (kubelet.objects(), self.recorder.log());
         let heard = (log.calls.subscribes > 0).then_some(&log);
         let wrong = [
-            self.announced.never_wrong(&deeds),
-            self.announced.missing(&deeds, heard),
-            self.announced.without_code(&deeds, heard),
+            self.announced.wrong(&objects),
+            self.announced.missing(&objects, heard),
+            self.announced.without_code(&objects, heard),
         ]
         .concat();
         anyhow::ensure!(wrong.is_empty(), "{wrong:#?}");
@@ -166,16 +166,19 @@ impl Generator {
     ///
     /// # Errors
     /// What is missing, if that does not happen within 20 s.
-    pub async fn wait_until_removals_are_announced(&mut self, deeds: &Deeds) -> anyhow::Result<()> {
+    pub async fn wait_until_removals_are_announced(
+        &mut self,
+        objects: &Objects,
+    ) -> anyhow::Result<()> {
         let waited = until(SOON, "all removals are announced", || {
             self.drain();
-            let mut removed = deeds.iter().filter(|(_, d)| d.removed);
+            let mut removed = objects.iter().filter(|(_, d)| d.removed);
             let what = LifecycleType::ContainerRemoved;
             let all = removed.all(|(id, _)| self.announced.has(id, what));
             async move { all.then_some(()) }
         })
         .await;
-        waited.with_context(|| format!("{:#?}", self.announced.missing(deeds, None)))
+        waited.with_context(|| format!("{:#?}", self.announced.missing(objects, None)))
     }
 
     /// Waits until that is announced of each of these ids.
@@ -204,9 +207,9 @@ impl Generator {
     ///
     /// # Errors
     /// The differences, if that does not happen in that time.
-    pub async fn wait_until_cache_is_right(&self, within: Duration) -> anyhow::Result<()> {
-        until_right(within, "the cache equals the list", || {
-            cache_is_right(&self.pleg, &self.truth)
+    pub async fn wait_until_cache_equals_list(&self, within: Duration) -> anyhow::Result<()> {
+        until_ok(within, "the cache equals the list", || {
+            compare_cache(&self.pleg, &self.truth)
         })
         .await
     }
@@ -233,7 +236,7 @@ impl Generator {
             "the stream reports the end of a new container",
             || {
                 let announced = self.has(&job, LifecycleType::ContainerDied);
-                let both = announced && self.ear.log().has(&job, EventType::Stopped);
+                let both = announced && self.recorder.log().has(&job, EventType::Stopped);
                 async move { both.then_some(()) }
             },
         )
@@ -247,14 +250,14 @@ impl Generator {
             .iter()
             .map(|id| (id, self.announced.types(id)))
             .collect();
-        let mut received = self.ear.log().events;
-        received.retain(|event| ids.iter().any(|id| event.is_about(id)));
+        let mut received = self.recorder.log().events;
+        received.retain(|event| ids.iter().any(|id| event.mentions(id)));
         format!("announced {types:?}; received {received:#?}")
     }
 
     /// Prints the calls by cause and the announcements by source.
     pub fn report(&self, title: &str) {
-        let (log, counters) = (self.ear.log(), self.pleg.counters());
+        let (log, counters) = (self.recorder.log(), self.pleg.counters());
         println!("{title}: sources {:?}", self.announced.sources());
         println!("  calls {:?}; {} events heard", log.calls, log.events.len());
         for cause in Cause::ALL {

@@ -1,4 +1,4 @@
-//! Lives of pods: what the small kubelet does to them, on whatever runtime.
+//! The lifecycle of pods on any runtime, without regard to what the generator reports.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use pleg::core::Id;
 use pleg_cri::v1::ContainerState;
 
 use crate::kubelet::{Kubelet, Life};
-use crate::wait::{let_pass, until};
+use crate::wait::{pass_time, until};
 
-/// How long anything may take that happens at once when all is well.
+/// The limit for anything that should happen at once.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Full lives of so many pods, `at_once` of them at a time.
+/// Runs that many pods through their lifecycle, `at_once` of them at a time.
 ///
 /// # Errors
 /// If a call fails.
@@ -30,8 +30,8 @@ pub async fn churn(
         .await
 }
 
-/// One pod: two containers run, one crashes and is restarted and crashes at once, then all goes.
-/// Whatever state is reached lasts for `linger`, so that a poller can see it.
+/// Runs one pod: two containers run, one crashes, is restarted and crashes again, then all is removed.
+/// Each state lasts for `linger`, so that polling can see it.
 ///
 /// # Errors
 /// If a call fails.
@@ -70,7 +70,7 @@ pub async fn life_of_a_pod(kubelet: &Kubelet, n: u32, linger: Duration) -> anyho
     kubelet.remove_pod(&pod).await
 }
 
-/// Waits until the runtime says that the container has ended.
+/// Waits until the runtime reports the container as exited.
 ///
 /// # Errors
 /// If it does not end soon.
@@ -82,11 +82,11 @@ pub async fn ended(kubelet: &Kubelet, id: &Id) -> anyhow::Result<()> {
     .await
 }
 
-/// Tries until it succeeds, for half a minute, as a kubelet does while its runtime is away.
+/// Repeats a call until it succeeds, for half a minute, as a kubelet does while its runtime is away.
 ///
 /// # Errors
 /// The last one, if it does not succeed.
-pub async fn insist<T, F: Future<Output = anyhow::Result<T>>>(
+pub async fn retry<T, F: Future<Output = anyhow::Result<T>>>(
     mut call: impl FnMut() -> F,
 ) -> anyhow::Result<T> {
     let mut last = None;
@@ -95,13 +95,13 @@ pub async fn insist<T, F: Future<Output = anyhow::Result<T>>>(
             Ok(done) => return Ok(done),
             Err(error) => last = Some(error),
         }
-        let_pass(Duration::from_millis(200)).await;
+        pass_time(Duration::from_millis(200)).await;
     }
     Err(last.context("never tried")?)
 }
 
 async fn linger_for(span: Duration) {
     if !span.is_zero() {
-        let_pass(span).await;
+        pass_time(span).await;
     }
 }

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use crate::generator::Generator;
 use crate::kubelet::{Kubelet, Life};
-use crate::wait::{let_pass, until};
+use crate::wait::{pass_time, until};
 
 /// How often each worker asks, and how long it waits for the answer.
 const ASKED_EVERY: Duration = Duration::from_secs(10);
@@ -57,7 +57,7 @@ pub async fn deaths_are_announced_after_outage(
     runtime.cut_off().await;
     for (code, id) in (10..).zip(&doomed) {
         ensure!(runtime.kill_container(id, code), "{id} runs");
-        generator.drain_during(let_pass(step)).await;
+        generator.drain_during(pass_time(step)).await;
     }
     for id in &doomed {
         ensure!(

@@ -8,8 +8,8 @@ use pleg::core::{Degraded, EventType, Instant, StreamLoss};
 use pleg::runtime::clock::Clock;
 
 use crate::generator::Generator;
-use crate::kubelet::{Deeds, Kubelet};
-use crate::tap::Log;
+use crate::kubelet::{Kubelet, Objects};
+use crate::recording::Log;
 use crate::workers::Plan;
 
 /// How many pods live while a second subscriber takes events: for about a minute.
@@ -35,7 +35,7 @@ const SHARE_TOLERANCE: f64 = 0.1;
 struct Seen {
     first_lost: Option<Instant>,
     /// Since when the stream is lossy, and what had been done by then.
-    lossy: Option<(Instant, Deeds)>,
+    lossy: Option<(Instant, Objects)>,
     /// Longer relist periods after that.
     relaxed: Vec<Duration>,
 }
@@ -61,13 +61,13 @@ pub async fn work_beside_second_subscriber(
         .context("the second subscriber took no event")?;
     let (lossy, before) = seen.lossy.context("the stream is never lossy")?;
     let after = lossy.since(first_lost);
-    let mut began_later = kubelet.deeds();
+    let mut began_later = kubelet.objects();
     began_later.retain(|id, _| !before.contains_key(id));
     generator
         .wait_until_removals_are_announced(&began_later)
         .await?;
 
-    let (reported, true_share) = shares(generator, &kubelet.deeds())?;
+    let (reported, true_share) = shares(generator, &kubelet.objects())?;
     println!(
         "lossy {after:?} after the first lost event; {} ids before, {} after; {:.1} % lost, \
          {:.1} % reported; {:?} missed",
@@ -77,7 +77,7 @@ pub async fn work_beside_second_subscriber(
         100.0 * reported,
         generator.pleg.counters().missed,
     );
-    let wrong = generator.announced.never_wrong(&kubelet.deeds());
+    let wrong = generator.announced.wrong(&kubelet.objects());
     ensure!(wrong.is_empty(), "{wrong:#?}");
     let announced = &generator.announced;
     let missing = [
@@ -111,7 +111,7 @@ async fn watch(
         }
         let health = generator.health();
         match &seen.lossy {
-            None if health.loss.is_lossy() => seen.lossy = Some((now, kubelet.deeds())),
+            None if health.loss.is_lossy() => seen.lossy = Some((now, kubelet.objects())),
             Some(_) if health.period > POLLING => seen.relaxed.push(health.period),
             _ => {}
         }
@@ -120,7 +120,7 @@ async fn watch(
 }
 
 /// The share of lost events that health reports, and the true one.
-fn shares(generator: &Generator, deeds: &Deeds) -> anyhow::Result<(f64, f64)> {
+fn shares(generator: &Generator, objects: &Objects) -> anyhow::Result<(f64, f64)> {
     let degraded = generator.pleg.health().degraded();
     let lossy = degraded.iter().find_map(|d| match d {
         Degraded::StreamLossy {
@@ -141,16 +141,16 @@ fn shares(generator: &Generator, deeds: &Deeds) -> anyhow::Result<(f64, f64)> {
         text.contains("another subscriber is the likely cause"),
         "{text}"
     );
-    let (due, arrived) = arrived(&generator.ear.log(), deeds);
+    let (due, arrived) = arrived(&generator.recorder.log(), objects);
     let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
     Ok((share(*missed, *expected), share(due - arrived, due)))
 }
 
 /// STARTED and STOPPED of what was started and removed: how many the runtime sends, and how many
 /// arrived.
-pub fn arrived(log: &Log, deeds: &Deeds) -> (u64, u64) {
+pub fn arrived(log: &Log, objects: &Objects) -> (u64, u64) {
     let (mut due, mut arrived) = (0, 0);
-    for (id, _) in deeds.iter().filter(|(_, d)| d.started && d.removed) {
+    for (id, _) in objects.iter().filter(|(_, d)| d.started && d.removed) {
         for event in [EventType::Started, EventType::Stopped] {
             due += 1;
             arrived += u64::from(log.has(id, event));

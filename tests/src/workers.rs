@@ -1,9 +1,9 @@
-//! Pod workers: a kubelet that acts on what the generator tells it.
+//! Pod workers: a kubelet that acts on what the generator reports.
 //!
 //! Each pod has a worker. It waits for an announcement of its pod, then for a state that is newer
 //! than its own last action, and acts on that state alone: it starts what is missing, restarts what
-//! has ended, removes what is left over, and ends its pod when the job is done. Beside it stands the
-//! truth: after each start the runtime is asked how many containers of that name run.
+//! has ended, removes what is left over, and removes its pod when the job is done. After each start the
+//! runtime itself is asked how many containers of that name run.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};

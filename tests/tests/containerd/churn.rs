@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use pleg::core::{Cause, Mode};
-use pleg_tests::daemon::{Daemon, Version};
+use pleg_tests::daemon::Daemon;
 use pleg_tests::generator::Generator;
 use pleg_tests::kubelet::Kubelet;
 use pleg_tests::lives;
-use pleg_tests::wait::let_pass;
+use pleg_tests::wait::pass_time;
 
 use crate::{SOON, start};
 
@@ -15,33 +15,16 @@ const PODS: u32 = 30;
 /// How many pods live at the same time.
 const AT_ONCE: usize = 8;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn evented_on_1_7() -> anyhow::Result<()> {
-    churn(Version::V1_7, Mode::Evented).await
+on_both_versions! {
+    evented: churn(Mode::Evented);
+    polling: churn(Mode::Polling);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn evented_on_2() -> anyhow::Result<()> {
-    churn(Version::V2, Mode::Evented).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn polling_on_1_7() -> anyhow::Result<()> {
-    churn(Version::V1_7, Mode::Polling).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn polling_on_2() -> anyhow::Result<()> {
-    churn(Version::V2, Mode::Polling).await
-}
-
-async fn churn(version: Version, mode: Mode) -> anyhow::Result<()> {
-    let Some(daemon) = Daemon::up(version)? else {
-        return Ok(());
-    };
-    let mut generator = start(&daemon, mode)?;
+async fn churn(daemon: &Daemon, mode: Mode) -> anyhow::Result<()> {
+    let version = daemon.version;
+    let mut generator = start(daemon, mode)?;
     generator.pleg.wait_until_synced().await?;
-    let kubelet = Kubelet::new(&daemon)?;
+    let kubelet = Kubelet::new(daemon)?;
     // What polling is to see must stay for two and a half lists.
     let linger = match mode {
         Mode::Polling => Duration::from_millis(2500),
@@ -53,24 +36,24 @@ async fn churn(version: Version, mode: Mode) -> anyhow::Result<()> {
 
     // Everything that was removed is announced as removed; then nothing more comes.
     generator
-        .wait_until_removals_are_announced(&kubelet.deeds())
+        .wait_until_removals_are_announced(&kubelet.objects())
         .await?;
     // The exit reasons that may arrive late are read after two seconds.
-    let_pass(Duration::from_millis(2500)).await;
-    generator.wait_until_cache_is_right(SOON).await?;
+    pass_time(Duration::from_millis(2500)).await;
+    generator.wait_until_cache_equals_list(SOON).await?;
     generator.report(&format!("{version:?} {mode:?}"));
     generator.check_complete(&kubelet)?;
-    assert_eq!(generator.announced.reborn(), 0, "no state was overruled");
+    assert_eq!(generator.announced.overruled(), 0, "no state was overruled");
     if mode == Mode::Evented {
         calls_are_accounted_for(&generator);
     }
     generator.pleg.shutdown().await;
-    daemon.down()
+    Ok(())
 }
 
 /// No unary call beyond the full lists and the reads that the design names.
 fn calls_are_accounted_for(generator: &Generator) {
-    let calls = generator.ear.log().calls;
+    let calls = generator.recorder.log().calls;
     let counters = generator.pleg.counters();
     assert_eq!(calls.full_lists, 2 * counters.lists, "two calls a list");
     let by = |cause: Cause| counters.inspections_by_cause[cause as usize];

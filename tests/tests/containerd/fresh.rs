@@ -12,33 +12,16 @@ use crate::start;
 /// How often each of the four calls is followed.
 const ROUNDS: usize = 50;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn evented_on_1_7() -> anyhow::Result<()> {
-    read_your_writes(Version::V1_7, Mode::Evented).await
+on_both_versions! {
+    evented: read_your_writes(Mode::Evented);
+    polling: read_your_writes(Mode::Polling);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn evented_on_2() -> anyhow::Result<()> {
-    read_your_writes(Version::V2, Mode::Evented).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn polling_on_1_7() -> anyhow::Result<()> {
-    read_your_writes(Version::V1_7, Mode::Polling).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn polling_on_2() -> anyhow::Result<()> {
-    read_your_writes(Version::V2, Mode::Polling).await
-}
-
-async fn read_your_writes(version: Version, mode: Mode) -> anyhow::Result<()> {
-    let Some(daemon) = Daemon::up(version)? else {
-        return Ok(());
-    };
-    let generator = start(&daemon, mode)?;
+async fn read_your_writes(daemon: &Daemon, mode: Mode) -> anyhow::Result<()> {
+    let version = daemon.version;
+    let generator = start(daemon, mode)?;
     generator.pleg.wait_until_synced().await?;
-    let kubelet = Kubelet::new(&daemon)?;
+    let kubelet = Kubelet::new(daemon)?;
     let answers = fresh::read_your_writes(&generator, &kubelet, ROUNDS).await?;
     let (count, median) = (answers.count(), answers.percentile(50));
     println!(
@@ -62,5 +45,5 @@ async fn read_your_writes(version: Version, mode: Mode) -> anyhow::Result<()> {
         assert!(median < Duration::from_millis(20), "median {median:?}");
     }
     generator.pleg.shutdown().await;
-    daemon.down()
+    Ok(())
 }

@@ -15,49 +15,25 @@ use pleg_tests::daemon::{Daemon, Version};
 use pleg_tests::generator::Generator;
 use pleg_tests::kubelet::{Kubelet, Life, Pod};
 use pleg_tests::lives::ended;
-use pleg_tests::wait::{let_pass, until, until_right};
+use pleg_tests::wait::{pass_time, until, until_ok};
 
-use crate::{SOON, start};
+use crate::{SOON, start, with_daemon};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn stress_on_1_7() -> anyhow::Result<()> {
-    stress(Version::V1_7).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn stress_on_2() -> anyhow::Result<()> {
-    stress(Version::V2).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn recovery_on_1_7() -> anyhow::Result<()> {
-    recovery(Version::V1_7).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn recovery_on_2() -> anyhow::Result<()> {
-    recovery(Version::V2).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn retries_on_1_7() -> anyhow::Result<()> {
-    retries(Version::V1_7).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn retries_on_2() -> anyhow::Result<()> {
-    retries(Version::V2).await
+on_both_versions! {
+    stress: stress();
+    recovery: recovery();
+    retries: retries();
 }
 
 // On one thread: the recorder of the metrics is a thread's own.
 #[tokio::test]
 async fn missed_on_1_7() -> anyhow::Result<()> {
-    missed(Version::V1_7).await
+    with_daemon(Version::V1_7, missed).await
 }
 
 #[tokio::test]
 async fn missed_on_2() -> anyhow::Result<()> {
-    missed(Version::V2).await
+    with_daemon(Version::V2, missed).await
 }
 
 /// Containers that run to their completion, in one pod, as fast as the runtime starts them.
@@ -72,13 +48,11 @@ const DRAIN: Duration = Duration::from_secs(180);
 /// Stress: many containers of one pod run to completion. The runtime reads the statuses of all of
 /// them for each event, so events grow large and late. Then it is let drain: every end is
 /// announced once with its exit code, and the node never looks unready.
-async fn stress(version: Version) -> anyhow::Result<()> {
-    let Some(daemon) = Daemon::up(version)? else {
-        return Ok(());
-    };
-    let mut generator = start(&daemon, Mode::Evented)?;
+async fn stress(daemon: &Daemon) -> anyhow::Result<()> {
+    let version = daemon.version;
+    let mut generator = start(daemon, Mode::Evented)?;
     generator.pleg.wait_until_synced().await?;
-    let kubelet = Kubelet::new(&daemon)?;
+    let kubelet = Kubelet::new(daemon)?;
     let pod = kubelet.run_pod("stress").await?;
     let begun = generator.pleg.now();
     let ids: Vec<Id> = futures::stream::iter(0..COMPLETIONS)
@@ -92,11 +66,11 @@ async fn stress(version: Version) -> anyhow::Result<()> {
         .wait_until_announced(DRAIN, LifecycleType::ContainerDied, &ids)
         .await?;
     let drained = generator.pleg.now();
-    generator.wait_until_cache_is_right(SOON).await?;
+    generator.wait_until_cache_equals_list(SOON).await?;
     generator.check_complete(&kubelet)?;
     let missed = generator.missed();
     assert_eq!(missed, 0, "nothing was missed: {}", by_kind(&generator));
-    let log = generator.ear.log();
+    let log = generator.recorder.log();
     let mut late: Vec<Duration> = log.events.iter().map(|e| e.late).collect();
     late.sort_unstable();
     let at = |share: usize| late[(late.len() - 1) * share / 100];
@@ -113,7 +87,7 @@ async fn stress(version: Version) -> anyhow::Result<()> {
         generator.pleg.counters().inspections,
     );
     generator.pleg.shutdown().await;
-    daemon.down()
+    Ok(())
 }
 
 /// How often a job is tried: a loaded runtime fails to start some.
@@ -140,12 +114,10 @@ async fn run_to_completion(kubelet: &Kubelet, pod: &Pod, n: u32) -> anyhow::Resu
 
 /// Recovery: while we are away a container completes; when we are back, it is reported so. A
 /// second one fails, with its code and reason. Neither ends before we have gone.
-async fn recovery(version: Version) -> anyhow::Result<()> {
-    let Some(daemon) = Daemon::up(version)? else {
-        return Ok(());
-    };
-    let mut generator = start(&daemon, Mode::Evented)?;
-    let kubelet = Kubelet::new(&daemon)?;
+async fn recovery(daemon: &Daemon) -> anyhow::Result<()> {
+    let version = daemon.version;
+    let mut generator = start(daemon, Mode::Evented)?;
+    let kubelet = Kubelet::new(daemon)?;
     let pod = kubelet.run_pod("recovery").await?;
     let mut ids = Vec::new();
     for (n, code) in [0, 3].into_iter().enumerate() {
@@ -162,7 +134,7 @@ async fn recovery(version: Version) -> anyhow::Result<()> {
         kubelet.stop(id).await?;
         ended(&kubelet, id).await?;
     }
-    let mut generator = start(&daemon, Mode::Evented)?;
+    let mut generator = start(daemon, Mode::Evented)?;
     let back = generator.pleg.now();
     generator.pleg.wait_until_synced().await?;
     let synced = generator.pleg.now();
@@ -176,14 +148,14 @@ async fn recovery(version: Version) -> anyhow::Result<()> {
     generator
         .wait_until_announced(SOON, LifecycleType::ContainerDied, &ids)
         .await?;
-    generator.check_announced(&kubelet.deeds())?;
+    generator.check_announced(&kubelet.objects())?;
     println!(
         "{version:?} recovery: both ends known {:?} after our start; sources {:?}",
         synced.since(back),
         generator.announced.sources()
     );
     generator.pleg.shutdown().await;
-    daemon.down()
+    Ok(())
 }
 
 /// How often the daemon is restarted in a row: upstream gives up for ever at the fifth failure.
@@ -197,14 +169,12 @@ const OFTEN: Duration = Duration::from_secs(5);
 /// Retries with backoff: after seven restarts in a row the stream is used again, and so it is after
 /// a long outage, each time without a restart of ours; the pauses of a long outage grow, and there is
 /// always a next one.
-async fn retries(version: Version) -> anyhow::Result<()> {
-    let Some(daemon) = Daemon::up(version)? else {
-        return Ok(());
-    };
-    let kubelet = Kubelet::new(&daemon)?;
-    restarts(version, &daemon, &kubelet).await?;
-    outage(version, &daemon, &kubelet).await?;
-    daemon.down()
+async fn retries(daemon: &Daemon) -> anyhow::Result<()> {
+    let version = daemon.version;
+    let kubelet = Kubelet::new(daemon)?;
+    restarts(version, daemon, &kubelet).await?;
+    outage(version, daemon, &kubelet).await?;
+    Ok(())
 }
 
 async fn restarts(version: Version, daemon: &Daemon, kubelet: &Kubelet) -> anyhow::Result<()> {
@@ -224,7 +194,7 @@ async fn restarts(version: Version, daemon: &Daemon, kubelet: &Kubelet) -> anyho
             .wait_until_events_are_used(kubelet, &format!("r{n}"))
             .await?;
     }
-    generator.check_announced(&kubelet.deeds())?;
+    generator.check_announced(&kubelet.objects())?;
     println!(
         "{version:?} restarts: {RESTARTS}, subscribed again after {:?} at most",
         back.iter().max(),
@@ -266,7 +236,7 @@ async fn outage(version: Version, daemon: &Daemon, kubelet: &Kubelet) -> anyhow:
     generator
         .wait_until_events_are_used(kubelet, "after")
         .await?;
-    generator.check_announced(&kubelet.deeds())?;
+    generator.check_announced(&kubelet.objects())?;
     println!(
         "{version:?} retries: in an outage of {OUTAGE:?} {} tries, the last after pauses of \
          {rare:?} ms; subscribed {waited:?} after the daemon was back",
@@ -283,7 +253,7 @@ async fn retries_until(generator: &Generator, end: Instant) -> Vec<Instant> {
         if let StreamState::Down { retry_at, .. } = generator.health().stream {
             tries.insert(retry_at);
         }
-        let_pass(Duration::from_millis(10)).await;
+        pass_time(Duration::from_millis(10)).await;
     }
     tries.into_iter().collect()
 }
@@ -300,16 +270,14 @@ async fn subscribed(generator: &Generator) -> anyhow::Result<()> {
 const LOST: usize = 5;
 
 /// Missed events: none over a churn of which every event arrives, and exactly those that are lost.
-async fn missed(version: Version) -> anyhow::Result<()> {
+async fn missed(daemon: &Daemon) -> anyhow::Result<()> {
+    let version = daemon.version;
     let recorder = PrometheusBuilder::new().build_recorder();
     let metrics = recorder.handle();
     let _guard = metrics::set_default_local_recorder(&recorder);
-    let Some(daemon) = Daemon::up(version)? else {
-        return Ok(());
-    };
-    let mut generator = start(&daemon, Mode::Evented)?;
+    let mut generator = start(daemon, Mode::Evented)?;
     generator.pleg.wait_until_synced().await?;
-    let kubelet = Kubelet::new(&daemon)?;
+    let kubelet = Kubelet::new(daemon)?;
     for n in 0..10 {
         generator
             .wait_until_events_are_used(&kubelet, &format!("p{n}"))
@@ -317,9 +285,9 @@ async fn missed(version: Version) -> anyhow::Result<()> {
     }
     // A read that finds nothing, and the five seconds in which a late event would still count.
     generator.pleg.relist_now().await?;
-    let_pass(Duration::from_secs(6)).await;
+    pass_time(Duration::from_secs(6)).await;
     generator.pleg.relist_now().await?;
-    let heard = generator.ear.log().events.len();
+    let heard = generator.recorder.log().events.len();
     let (counted, period) = shown(&metrics);
     assert_eq!(counted, 0.0, "nothing was lost: {}", by_kind(&generator));
     assert!(period > 1.0, "what was found clean is trusted: {period} s");
@@ -327,7 +295,7 @@ async fn missed(version: Version) -> anyhow::Result<()> {
     generator.pleg.relist_now().await?;
     let found = generator.pleg.now();
     // The next list, were it to end, would find nothing, and make the period longer again.
-    generator.ear.hold_lists(true);
+    generator.recorder.hold_lists(true);
     until(SOON, "each lost event is counted", || {
         let counted = shown(&metrics).0;
         async move { (counted >= LOST as f64).then_some(()) }
@@ -346,7 +314,7 @@ async fn missed(version: Version) -> anyhow::Result<()> {
     assert_eq!(stopped, LOST as u64, "{}", by_kind(&generator));
     assert_eq!(period, 1.0, "a stream that misses is not trusted: 1 s");
     let took = generator.pleg.now().since(found);
-    generator.ear.hold_lists(false);
+    generator.recorder.hold_lists(false);
     generator.check_complete(&kubelet)?;
     for id in &lost {
         use LifecycleType::{ContainerDied, ContainerStarted};
@@ -360,11 +328,11 @@ async fn missed(version: Version) -> anyhow::Result<()> {
          {took:?} after a list found them; relist period then {period} s",
     );
     generator.pleg.shutdown().await;
-    daemon.down()
+    Ok(())
 }
 
-/// Containers that end with their STOPPED lost on its way to us, after all that happened to them
-/// before was heard: an event that came later would show that they have ended, and tell it.
+/// Containers that end with their STOPPED lost, after all earlier events of them have arrived: a later
+/// event would show that they have exited.
 async fn lose_ends(generator: &Generator, kubelet: &Kubelet) -> anyhow::Result<Vec<Id>> {
     let mut lost = Vec::new();
     for n in 0..LOST {
@@ -373,17 +341,17 @@ async fn lose_ends(generator: &Generator, kubelet: &Kubelet) -> anyhow::Result<V
         let job = kubelet.create(&pod, "job", 0, life).await?;
         kubelet.start(&job).await?;
         until(SOON, "its start is heard", || {
-            let started = generator.ear.log().has(&job, EventType::Started);
+            let started = generator.recorder.log().has(&job, EventType::Started);
             async move { started.then_some(()) }
         })
         .await
         .with_context(|| format!("{:#?}", generator.describe(std::slice::from_ref(&job))))?;
-        generator.ear.lose(&job, EventType::Stopped);
+        generator.recorder.drop_event(&job, EventType::Stopped);
         kubelet.stop(&job).await?;
         lost.push(job);
     }
-    until_right(SOON, "each of the events is lost", || async {
-        let log = generator.ear.log();
+    until_ok(SOON, "each of the events is lost", || async {
+        let log = generator.recorder.log();
         let all = log.lost == LOST as u64;
         all.then_some(())
             .ok_or_else(|| format!("{} lost; {:#?}", log.lost, generator.describe(&lost)))

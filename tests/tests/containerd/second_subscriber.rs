@@ -12,18 +12,18 @@ use pleg_tests::lives;
 use pleg_tests::second_subscriber::{PLAN, PODS, work_beside_second_subscriber};
 use pleg_tests::workers::Workers;
 
-use crate::{SOON, start};
+use crate::{start, with_daemon};
 
 /// A subscriber takes events while pods live that nobody acts on.
 #[tokio::test(flavor = "multi_thread")]
 async fn second_subscriber_is_polled_around() -> anyhow::Result<()> {
-    let Some(daemon) = Daemon::up(Version::V1_7)? else {
-        return Ok(());
-    };
-    let mut generator = start(&daemon, Mode::Evented)?;
+    with_daemon(Version::V1_7, take_events).await
+}
+
+async fn take_events(daemon: &Daemon) -> anyhow::Result<()> {
+    let mut generator = start(daemon, Mode::Evented)?;
     generator.pleg.wait_until_synced().await?;
-    generator.wait_until_confirmed(SOON).await?;
-    let kubelet = Kubelet::new(&daemon)?;
+    let kubelet = Kubelet::new(daemon)?;
     let taken = Arc::new(AtomicU64::new(0));
     let mut stolen = daemon.runtime()?.subscribe().await?;
     let count = taken.clone();
@@ -44,25 +44,25 @@ async fn second_subscriber_is_polled_around() -> anyhow::Result<()> {
     .await?;
     second.abort();
     generator.pleg.shutdown().await;
-    daemon.down()
+    Ok(())
 }
 
 /// A second generator, as `pleg watch` runs one, beside a kubelet that restarts containers at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn second_generator_is_polled_around() -> anyhow::Result<()> {
-    let Some(daemon) = Daemon::up(Version::V1_7)? else {
-        return Ok(());
-    };
-    let mut generator = start(&daemon, Mode::Evented)?;
-    let second = start(&daemon, Mode::Evented)?;
+    with_daemon(Version::V1_7, run_second_generator).await
+}
+
+async fn run_second_generator(daemon: &Daemon) -> anyhow::Result<()> {
+    let mut generator = start(daemon, Mode::Evented)?;
+    let second = start(daemon, Mode::Evented)?;
     for both in [&generator, &second] {
         both.pleg.wait_until_synced().await?;
-        both.wait_until_confirmed(SOON).await?;
     }
-    let kubelet = Kubelet::new(&daemon)?;
+    let kubelet = Kubelet::new(daemon)?;
     let workers = Workers::new(&generator.pleg, &kubelet, PLAN);
     let work = workers.churn(PODS);
-    let taken = || second.ear.log().events.len() as u64;
+    let taken = || second.recorder.log().events.len() as u64;
     Box::pin(work_beside_second_subscriber(
         &mut generator,
         &kubelet,
@@ -72,5 +72,5 @@ async fn second_generator_is_polled_around() -> anyhow::Result<()> {
     .await?;
     second.pleg.shutdown().await;
     generator.pleg.shutdown().await;
-    daemon.down()
+    Ok(())
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pleg::core::Mode;
-use pleg_tests::daemon::{Daemon, Version};
+use pleg_tests::daemon::Daemon;
 use pleg_tests::kubelet::Kubelet;
 use pleg_tests::second_subscriber::arrived;
 use pleg_tests::wait::until;
@@ -22,23 +22,15 @@ const PLAN: Plan = Plan {
 /// The relist period of an idle node.
 const IDLE: Duration = Duration::from_secs(60);
 
-#[tokio::test(flavor = "multi_thread")]
-async fn calm_stream_misses_nothing_and_is_relisted_every_minute_on_1_7() -> anyhow::Result<()> {
-    calm(Version::V1_7).await
+on_both_versions! {
+    calm_stream_misses_nothing_and_is_relisted_every_minute: calm();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn calm_stream_misses_nothing_and_is_relisted_every_minute_on_2() -> anyhow::Result<()> {
-    calm(Version::V2).await
-}
-
-async fn calm(version: Version) -> anyhow::Result<()> {
-    let Some(daemon) = Daemon::up(version)? else {
-        return Ok(());
-    };
-    let mut generator = start(&daemon, Mode::Evented)?;
+async fn calm(daemon: &Daemon) -> anyhow::Result<()> {
+    let version = daemon.version;
+    let mut generator = start(daemon, Mode::Evented)?;
     generator.pleg.wait_until_synced().await?;
-    let kubelet = Kubelet::new(&daemon)?;
+    let kubelet = Kubelet::new(daemon)?;
     let workers = Workers::new(&generator.pleg, &kubelet, PLAN);
     generator.drain_during(workers.churn(PODS)).await?;
     let idle = generator.pleg.now();
@@ -47,9 +39,9 @@ async fn calm(version: Version) -> anyhow::Result<()> {
     })
     .await?;
     let idle = generator.pleg.now().since(idle);
-    let log = generator.ear.log();
+    let log = generator.recorder.log();
     let (missed, events) = (generator.missed(), log.events.len() as u64);
-    let (due, arrived) = arrived(&log, &kubelet.deeds());
+    let (due, arrived) = arrived(&log, &kubelet.objects());
     println!(
         "{version:?}: {missed} missed of {events} events; {arrived} of {due} STARTED and STOPPED \
          arrived; relisted every 60 s {idle:?} after the last event"
@@ -62,5 +54,5 @@ async fn calm(version: Version) -> anyhow::Result<()> {
     assert!(missed <= due - arrived, "missed, but arrived");
     generator.check_complete(&kubelet)?;
     generator.pleg.shutdown().await;
-    daemon.down()
+    Ok(())
 }

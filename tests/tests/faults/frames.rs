@@ -1,12 +1,12 @@
-//! Connections that are cut in the middle of a frame, after every byte that matters: within the
-//! frame's head, the message's head and the message, of an event and of a list.
+//! Connections that are cut after every byte that matters: within the frame header, the message header
+//! and the message, of an event and of a list.
 
 use pleg::core::{Id, LifecycleType, Settings};
 use pleg_tests::check::cached;
+use pleg_tests::faulty_pipe::Break;
 use pleg_tests::kubelet::{Kubelet, Life};
-use pleg_tests::line::Break;
 
-use crate::inside::{Inside, MINUTE, MS, SECOND};
+use crate::in_process::{InProcess, MINUTE, MS, SECOND};
 
 /// A byte that never comes.
 const NEVER: u64 = u32::MAX as u64;
@@ -32,7 +32,7 @@ async fn waiting_container(kubelet: &Kubelet) -> anyhow::Result<Id> {
 /// A container starts and ends, and the stream breaks after so many bytes of that. How many bytes
 /// there were.
 async fn cut_event(at: u64, how: Break) -> anyhow::Result<u64> {
-    let node = Inside::up();
+    let node = InProcess::up();
     let kubelet = node.kubelet()?;
     let job = waiting_container(&kubelet).await?;
     let mut generator = node.start(Settings::default()).await?;
@@ -59,19 +59,19 @@ async fn cut_event(at: u64, how: Break) -> anyhow::Result<u64> {
         "the loss explains it: cut after {at}"
     );
     // The new stream tells.
-    let heard = generator.ear.log().events.len();
+    let heard = generator.recorder.log().events.len();
     let pod = kubelet.run_pod("next").await?;
     node.until(SECOND, "the next pod is told of", || {
         generator.has(&pod.sandbox, LifecycleType::ContainerStarted)
     })
     .await?;
-    assert!(generator.ear.log().events.len() > heard);
+    assert!(generator.recorder.log().events.len() > heard);
     node.end(generator).await;
     Ok(told)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_cut_anywhere_in_an_event_loses_nothing() -> anyhow::Result<()> {
+async fn stream_cut_at_any_byte_of_an_event_loses_nothing() -> anyhow::Result<()> {
     let all = cut_event(NEVER, Break::Reset).await?;
     assert!(all > 400, "two events are that long at least: {all}");
     let mut tried = 0;
@@ -89,7 +89,7 @@ async fn a_stream_cut_anywhere_in_an_event_loses_nothing() -> anyhow::Result<()>
 
 /// A list, which would have so many bytes, breaks after some of them. How many bytes a whole one has.
 async fn cut_list(at: u64, whole: u64, how: Break) -> anyhow::Result<u64> {
-    let node = Inside::up();
+    let node = InProcess::up();
     let kubelet = node.kubelet()?;
     node.run_pods(&kubelet, 3).await?;
     let mut generator = node.start(Settings::default()).await?;
@@ -127,7 +127,7 @@ async fn cut_list(at: u64, whole: u64, how: Break) -> anyhow::Result<u64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_cut_anywhere_says_nothing() -> anyhow::Result<()> {
+async fn list_cut_at_any_byte_changes_nothing() -> anyhow::Result<()> {
     let all = cut_list(NEVER, NEVER, Break::Reset).await?;
     assert!(all > 1000, "six rows are that long at least: {all}");
     let mut tried = 0;

@@ -3,12 +3,12 @@
 use pleg::core::Settings;
 use pleg_tests::outage::deaths_are_announced_after_outage;
 
-use crate::inside::{Inside, MINUTE};
+use crate::in_process::{InProcess, MINUTE};
 
 #[tokio::test(start_paused = true)]
-#[ignore = "a read that failed in the outage releases Died without its exit code"]
+#[ignore = "a read that failed in the outage may release Died without its exit code"]
 async fn deaths_in_an_outage_are_announced_at_its_end() -> anyhow::Result<()> {
-    let mut node = Inside::up();
+    let mut node = InProcess::up();
     let mut generator = node.start(Settings::default()).await?;
     let kubelet = node.kubelet()?;
     deaths_are_announced_after_outage(&mut generator, &kubelet, &mut node, MINUTE).await?;

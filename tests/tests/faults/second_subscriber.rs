@@ -8,19 +8,19 @@ use pleg_tests::lives;
 use pleg_tests::second_subscriber::{PLAN, PODS, work_beside_second_subscriber};
 use pleg_tests::workers::Workers;
 
-use crate::inside::Inside;
+use crate::in_process::InProcess;
 
 const KNOB: &str = "second_subscriber";
 
-async fn start(seed: u64) -> anyhow::Result<(Inside, Generator)> {
-    let node = Inside::with(Mode::Containerd17, seed);
+async fn start(seed: u64) -> anyhow::Result<(InProcess, Generator)> {
+    let node = InProcess::with(Mode::Containerd17, seed);
     let generator = node.start(Settings::default()).await?;
     node.sim.set_knob("all.latency=2ms")?;
     node.sim.set_knob("second_subscriber=50%")?;
     Ok((node, generator))
 }
 
-fn taken(node: &Inside) -> u64 {
+fn taken(node: &InProcess) -> u64 {
     node.sim.fired().get(KNOB).copied().unwrap_or(0)
 }
 

@@ -1,14 +1,13 @@
-//! Connections on which suddenly nothing arrives any more, in the middle of a message, though
-//! they stand: a server that is stopped, swaps, or has hung itself up.
+//! Open connections on which nothing arrives any more, from the middle of a message on.
 
 use pleg::core::{CallErrorKind, Degraded, Id, LifecycleType, NotReady, Settings, StreamState};
 use pleg::{Pleg, RelistError};
+use pleg_tests::faulty_pipe::Break;
 use pleg_tests::kubelet::{Kubelet, Life};
-use pleg_tests::line::Break;
 
-use crate::inside::{Inside, MINUTE, MS, SECOND};
+use crate::in_process::{InProcess, MINUTE, MS, SECOND};
 
-fn list_in_vain(pleg: &Pleg) -> tokio::task::JoinHandle<Result<(), RelistError>> {
+fn relist(pleg: &Pleg) -> tokio::task::JoinHandle<Result<(), RelistError>> {
     let pleg = pleg.clone();
     tokio::spawn(async move { pleg.relist_now().await })
 }
@@ -16,14 +15,14 @@ fn list_in_vain(pleg: &Pleg) -> tokio::task::JoinHandle<Result<(), RelistError>>
 /// A list stops in the middle. It is reported within 3 s, given up after its deadline, events go
 /// on being used, and when the server goes on all is well.
 #[tokio::test(start_paused = true)]
-async fn a_list_that_stops_in_the_middle() -> anyhow::Result<()> {
+async fn stalled_list_is_reported_and_given_up_at_its_deadline() -> anyhow::Result<()> {
     for at in [1, 9, 100, 500, 1500] {
-        let node = Inside::up();
+        let node = InProcess::up();
         let kubelet = node.kubelet()?;
         node.run_pods(&kubelet, 3).await?;
         let mut generator = node.start(Settings::default()).await?;
         node.calls.break_after(at, Break::Stall);
-        let list = list_in_vain(&generator.pleg);
+        let list = relist(&generator.pleg);
         let named = node
             .until(4 * SECOND, "it is reported", || {
                 assert_eq!(generator.pleg.health().ready(), Ok(()));
@@ -59,10 +58,10 @@ async fn a_list_that_stops_in_the_middle() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Law 12: after three minutes without a complete list the node is not ready, and not before.
+/// Invariant 12: after three minutes without a complete list the node is not ready, and not before.
 #[tokio::test(start_paused = true)]
-async fn a_stall_of_more_than_three_minutes_unreadies() -> anyhow::Result<()> {
-    let node = Inside::up();
+async fn node_is_unready_after_three_minutes_without_a_list() -> anyhow::Result<()> {
+    let node = InProcess::up();
     let kubelet = node.kubelet()?;
     node.run_pods(&kubelet, 1).await?;
     let mut generator = node.start(Settings::default()).await?;
@@ -109,7 +108,7 @@ async fn short_job(kubelet: &Kubelet, name: &str) -> anyhow::Result<Id> {
 /// count it. After three misses the stream is ended and subscribed again. The node stays ready.
 /// Health names the lossy stream until the losses are ten minutes old.
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_stops_in_the_middle() -> anyhow::Result<()> {
+async fn stalled_stream_is_lossy_and_subscribed_again() -> anyhow::Result<()> {
     for (at, then) in [
         (1, None),
         (100, None),
@@ -117,7 +116,7 @@ async fn a_stream_that_stops_in_the_middle() -> anyhow::Result<()> {
         (700, None),
         (700, Some(Break::End)),
     ] {
-        let node = Inside::up();
+        let node = InProcess::up();
         let kubelet = node.kubelet()?;
         node.run_pods(&kubelet, 2).await?;
         let mut generator = node.start(Settings::default()).await?;
@@ -170,13 +169,14 @@ async fn a_stream_that_stops_in_the_middle() -> anyhow::Result<()> {
 
 /// What is said of a stream that is lost names the cause.
 #[tokio::test(start_paused = true)]
-async fn a_lost_stream_says_how_it_was_lost() -> anyhow::Result<()> {
-    let node = Inside::up();
+async fn lost_stream_is_reported_with_its_cause() -> anyhow::Result<()> {
+    let node = InProcess::up();
     let kubelet = node.kubelet()?;
     let generator = node.start(Settings::default()).await?;
     kubelet.run_pod("told").await?;
     node.pass(SECOND).await;
-    node.events.welcome(pleg_tests::line::Welcome::Refused);
+    node.events
+        .welcome(pleg_tests::faulty_pipe::Accepting::Refused);
     node.events.break_now(Break::Reset);
     let cut = node.clock.now();
     node.until(10 * MS, "it is reported", || {

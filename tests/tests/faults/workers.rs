@@ -7,7 +7,7 @@ use pleg::core::{Mode, Settings};
 use pleg_sim::Mode as Runtime;
 use pleg_tests::workers::{Observed, Plan, Workers};
 
-use crate::inside::{Inside, MINUTE, SECOND};
+use crate::in_process::{InProcess, MINUTE, SECOND};
 
 /// For how many seconds statuses are denied, instead of 15.
 const SECONDS: &str = "PLEG_NOT_FOUND_SECONDS";
@@ -25,9 +25,9 @@ const PLAN: Plan = Plan {
 async fn run_workers(
     (runtime, mode): (Runtime, Mode),
     knob: &str,
-    more: impl Fn(&Inside, u32) -> bool,
-) -> anyhow::Result<(Inside, pleg_tests::generator::Generator, Observed)> {
-    let node = Inside::with(runtime, 11);
+    more: impl Fn(&InProcess, u32) -> bool,
+) -> anyhow::Result<(InProcess, pleg_tests::generator::Generator, Observed)> {
+    let node = InProcess::with(runtime, 11);
     let mut settings = Settings::default();
     settings.mode = mode;
     let mut generator = node.start(settings).await?;
@@ -40,10 +40,10 @@ async fn run_workers(
         .drain_during(workers.run(|n| more(&node, n)))
         .await?;
     node.sim.set_knob("status.not_found=off")?;
-    generator.wait_until_cache_is_right(MINUTE).await?;
+    generator.wait_until_cache_equals_list(MINUTE).await?;
     generator.check(&kubelet).await?;
     // Died comes without a code where the status that a read asked for was denied.
-    let missing = generator.announced.missing(&kubelet.deeds(), None);
+    let missing = generator.announced.missing(&kubelet.objects(), None);
     ensure!(missing.is_empty(), "{missing:#?}");
     Ok((node, generator, observed))
 }
@@ -53,7 +53,7 @@ async fn run_workers(
 async fn not_found(runtime: Runtime, mode: Mode) -> anyhow::Result<()> {
     let seconds = std::env::var(SECONDS).map_or(Ok(15), |s| s.parse())?;
     let end = Duration::from_secs(seconds);
-    let more = |node: &Inside, _| node.clock.now().since(pleg::Instant::ORIGIN) < end;
+    let more = |node: &InProcess, _| node.clock.now().since(pleg::Instant::ORIGIN) < end;
     let (node, generator, observed) =
         run_workers((runtime, mode), "status.not_found=2%", more).await?;
     let denied = node.sim.fired().get("status.not_found").copied();
@@ -66,10 +66,10 @@ async fn not_found(runtime: Runtime, mode: Mode) -> anyhow::Result<()> {
 
 /// The stream of a calm node misses nothing, and is relisted once a minute when nothing happens.
 async fn calm(runtime: Runtime) -> anyhow::Result<()> {
-    let more = |_: &Inside, n| n < 30;
+    let more = |_: &InProcess, n| n < 30;
     let (node, generator, observed) =
         run_workers((runtime, Mode::Evented), "status.not_found=off", more).await?;
-    let events = generator.ear.log().events.len();
+    let events = generator.recorder.log().events.len();
     println!(
         "{runtime}: {} missed of {events} events; {observed:?}",
         generator.missed()

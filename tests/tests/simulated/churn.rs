@@ -1,5 +1,5 @@
-//! 30 pods of two containers each: run, crash, restart, stop, remove. Every transition is
-//! announced exactly once, and it costs no call that the design does not name.
+//! 30 pods of two containers each: run, crash, restart, stop, remove. Every transition is announced
+//! exactly once, with no call that the design does not name.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ async fn churn(mode: Mode, linger: Duration, at_once: usize) -> anyhow::Result<(
     lives::ended(&kubelet, &crashed).await?;
 
     generator
-        .wait_until_removals_are_announced(&kubelet.deeds())
+        .wait_until_removals_are_announced(&kubelet.objects())
         .await?;
     if mode == Mode::Evented {
         until(SOON, "the exit's reason is read again", || {
@@ -52,7 +52,7 @@ async fn churn(mode: Mode, linger: Duration, at_once: usize) -> anyhow::Result<(
         })
         .await?;
     }
-    generator.wait_until_cache_is_right(SOON).await?;
+    generator.wait_until_cache_equals_list(SOON).await?;
     // A list shows that it has ended, and the inspection that follows with which code.
     until(SOON, "the exit code is cached", || {
         let status = generator.pleg.get(&kept.uid).status;
@@ -62,8 +62,8 @@ async fn churn(mode: Mode, linger: Duration, at_once: usize) -> anyhow::Result<(
     .await?;
     generator.check_complete(&kubelet)?;
     generator.report(&format!("{mode:?}"));
-    assert_eq!(generator.announced.reborn(), 0, "no state was overruled");
-    let log = generator.ear.log();
+    assert_eq!(generator.announced.overruled(), 0, "no state was overruled");
+    let log = generator.recorder.log();
     match mode {
         Mode::Polling => {
             assert_eq!(log.calls.subscribes, 0, "polling asks for no stream");
@@ -79,7 +79,7 @@ async fn churn(mode: Mode, linger: Duration, at_once: usize) -> anyhow::Result<(
 /// No unary call beyond the full lists, the reasons of exits, probes, and inspections of what a list has
 /// shown before its event came.
 fn calls_are_accounted_for(generator: &Generator) {
-    let (calls, counters) = (generator.ear.log().calls, generator.pleg.counters());
+    let (calls, counters) = (generator.recorder.log().calls, generator.pleg.counters());
     assert_eq!(calls.full_lists, 2 * counters.lists, "two calls a list");
     for cause in Cause::ALL.into_iter().filter(|&c| c != Cause::Changed) {
         let n = counters.inspections_by_cause[cause as usize];

@@ -35,7 +35,7 @@ async fn read_your_writes(mode: Mode) -> anyhow::Result<()> {
     if mode == Mode::Evented {
         assert!(median < Duration::from_millis(20), "median {median:?}");
     }
-    generator.wait_until_cache_is_right(SOON).await?;
+    generator.wait_until_cache_equals_list(SOON).await?;
     generator.pleg.shutdown().await;
     node.down().await;
     Ok(())

@@ -1,5 +1,5 @@
-//! A subscriber that is never read, while 200 pods live and die: it holds nobody up, and what
-//! mattered is there for it afterwards.
+//! A subscriber that never reads while 200 pods come and go: it delays nobody, and afterwards it gets the
+//! ends that are kept.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,11 +22,11 @@ const LOOPED: i32 = 50;
 const KEPT: i32 = 3;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_never_reads() -> anyhow::Result<()> {
+async fn subscriber_that_never_reads_delays_nobody_and_gets_the_last_ends() -> anyhow::Result<()> {
     let node = Node::up()?;
-    let (mut builder, ear) = node.builder(settings(Mode::Evented))?;
+    let (mut builder, recorder) = node.builder(settings(Mode::Evented))?;
     let mut unread = builder.subscribe();
-    let mut generator = node.spawn((builder, ear)).await?;
+    let mut generator = node.spawn((builder, recorder)).await?;
     let kubelet = node.kubelet()?;
     // More than all buffers between the runtime and a reader hold (an event shows all that its
     // pod has had): if anything waited for the subscriber, the runtime's calls would wait for
@@ -41,25 +41,32 @@ async fn one_that_never_reads() -> anyhow::Result<()> {
     let living = tokio::time::timeout(Duration::from_secs(60), living);
     let outcome = generator.drain_during(living).await;
     outcome.context("the runtime's calls are held up")??;
-    let deeds = kubelet.deeds();
-    generator.wait_until_removals_are_announced(&deeds).await?;
+    let objects = kubelet.objects();
+    generator
+        .wait_until_removals_are_announced(&objects)
+        .await?;
     generator.check_complete(&kubelet)?;
 
     let (events, missed) = read(&mut unread);
     let died = of_type(&events, LifecycleType::ContainerDied);
     let removed = of_type(&events, LifecycleType::ContainerRemoved);
     let mut lost = 0;
-    for (id, deed) in &deeds {
+    for (id, object) in &objects {
         // The last three ends of a name must be there; only a crash loop has more of one name,
         // and its containers end with 1, 2, 3 …
-        let container = deed.kind == Kind::Container;
-        let must_be_there = !container || LOOPED - KEPT < deed.exit_code || !in_loop(&deed.uid);
+        let container = object.kind == Kind::Container;
+        let must_be_there = !container || LOOPED - KEPT < object.exit_code || !in_loop(&object.uid);
         match died.get(id) {
-            Some(&code) => assert_eq!(code, container.then_some(deed.exit_code), "{}", deed.name),
+            Some(&code) => assert_eq!(
+                code,
+                container.then_some(object.exit_code),
+                "{}",
+                object.name
+            ),
             None => lost += 1,
         }
         let there = died.contains_key(id) && removed.contains_key(id);
-        assert!(there || !must_be_there, "{}: its end is lost", deed.name);
+        assert!(there || !must_be_there, "{}: its end is lost", object.name);
     }
     println!(
         "{} events for the late reader; {lost} ends lost, told of {missed}",

@@ -1,5 +1,5 @@
-//! The whole way without a real runtime: `pleg-sim` behind a unix socket, reached by the same
-//! client as containerd is. Every test has a runtime of its own.
+//! The whole system without a real runtime: `pleg-sim` behind a unix socket, reached by the same client as
+//! containerd. Every test has a runtime of its own.
 
 #![allow(clippy::print_stdout, reason = "a test says what it measured")]
 #![allow(
@@ -24,7 +24,7 @@ use pleg_sim::{Serving, Sim};
 use pleg_tests::generator::Generator;
 use pleg_tests::kubelet::Kubelet;
 use pleg_tests::outage::Interruptible;
-use pleg_tests::tap::{Ear, Tap};
+use pleg_tests::recording::{Recorder, RecordingRuntime};
 use tempfile::TempDir;
 
 /// How long anything may take that happens at once when all is well.
@@ -59,13 +59,6 @@ impl Node {
         Ok(())
     }
 
-    /// Cuts all connections and removes the socket. Its containers go on.
-    pub(crate) async fn stop_serving(&mut self) {
-        if let Some(serving) = self.serving.take() {
-            serving.stop().await;
-        }
-    }
-
     pub(crate) fn runtime(&self) -> anyhow::Result<CriRuntime> {
         Ok(CriRuntime::new(CriConfig::new(self.endpoint.clone()))?)
     }
@@ -74,9 +67,9 @@ impl Node {
     pub(crate) fn builder(
         &self,
         settings: Settings,
-    ) -> anyhow::Result<(Builder<Tap<CriRuntime>>, Ear)> {
-        let (builder, ear) = Generator::builder(self.runtime()?);
-        Ok((builder.settings(settings), ear))
+    ) -> anyhow::Result<(Builder<RecordingRuntime<CriRuntime>>, Recorder)> {
+        let (builder, recorder) = Generator::builder(self.runtime()?);
+        Ok((builder.settings(settings), recorder))
     }
 
     /// Starts a generator. It has synced and, in `Evented`, is subscribed.
@@ -87,9 +80,9 @@ impl Node {
     /// Starts that generator. It has synced and, in `Evented`, is subscribed.
     pub(crate) async fn spawn(
         &self,
-        (builder, ear): (Builder<Tap<CriRuntime>>, Ear),
+        (builder, recorder): (Builder<RecordingRuntime<CriRuntime>>, Recorder),
     ) -> anyhow::Result<Generator> {
-        let generator = Generator::spawn(builder, ear, self.runtime()?)?;
+        let generator = Generator::spawn(builder, recorder, self.runtime()?)?;
         generator.pleg.wait_until_synced().await?;
         if generator.health().stream != StreamState::Off {
             self.sim.wait_for_subscribers(1).await;
@@ -108,7 +101,9 @@ impl Node {
 
 impl Interruptible for Node {
     async fn cut_off(&mut self) {
-        self.stop_serving().await;
+        if let Some(serving) = self.serving.take() {
+            serving.stop().await;
+        }
     }
 
     fn reconnect(&mut self) -> anyhow::Result<()> {

@@ -1,5 +1,5 @@
-//! Upstream's channel beside our own subscription: the same announcements in the same order, but
-//! for those that upstream does not know.
+//! Upstream's channel compared with a subscription: the same announcements in the same order, except for
+//! those that upstream does not have.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use crate::{Node, settings};
 #[tokio::test(flavor = "multi_thread")]
 async fn fifo_delivers_upstreams_events_in_order() -> anyhow::Result<()> {
     let node = Node::up()?;
-    let (mut builder, ear) = node.builder(settings(Mode::Evented))?;
+    let (mut builder, recorder) = node.builder(settings(Mode::Evented))?;
     let (mut fifo, mut beside) = (builder.upstream_fifo(), builder.subscribe());
-    let mut generator = node.spawn((builder, ear)).await?;
+    let mut generator = node.spawn((builder, recorder)).await?;
     let kubelet = node.kubelet()?;
     generator
         .drain_during(lives::churn(&kubelet, 20, 8, Duration::ZERO))
         .await?;
     generator
-        .wait_until_removals_are_announced(&kubelet.deeds())
+        .wait_until_removals_are_announced(&kubelet.objects())
         .await?;
     generator.check_complete(&kubelet)?;
     generator.pleg.shutdown().await;

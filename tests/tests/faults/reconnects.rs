@@ -1,15 +1,15 @@
-//! Reconnect storms: for a while every attempt fails, in each of the ways in which it can. The
-//! attempts stay within the bounds of the defaults, lists keep the cache where they can, and
-//! afterwards all is well by itself.
+//! Every attempt to connect fails for a while, in each possible way. The number of attempts stays within
+//! the bounds of the defaults, lists keep the cache up to date where they can, and afterwards everything
+//! recovers.
 
 use std::time::Duration;
 
 use pleg::core::{LifecycleType, NotReady, Settings};
 use pleg_tests::check::cached;
+use pleg_tests::faulty_pipe::{Accepting, Break};
 use pleg_tests::generator::Generator;
-use pleg_tests::line::{Break, Welcome};
 
-use crate::inside::{Inside, MINUTE, MS, SECOND};
+use crate::in_process::{InProcess, MINUTE, MS, SECOND};
 
 /// Subscribes within a minute.
 const MOST_SUBSCRIBES: u64 = 10;
@@ -18,8 +18,8 @@ const MOST_SUBSCRIBES: u64 = 10;
 const MOST_DIALS: u64 = 1 + 100 + 12;
 
 /// Nobody can be reached, or whoever accepts hangs up: for a minute, on both lines.
-async fn nobody_there(how: Welcome) -> anyhow::Result<()> {
-    let node = Inside::up();
+async fn unreachable_for_a_minute(how: Accepting) -> anyhow::Result<()> {
+    let node = InProcess::up();
     let kubelet = node.kubelet()?;
     node.run_pods(&kubelet, 3).await?;
     let mut generator = node.start(Settings::default()).await?;
@@ -51,8 +51,8 @@ async fn nobody_there(how: Welcome) -> anyhow::Result<()> {
     );
     assert_eq!(cached(&generator.pleg).len(), 6, "nothing is believed gone");
 
-    node.events.welcome(Welcome::Served);
-    node.calls.welcome(Welcome::Served);
+    node.events.welcome(Accepting::Served);
+    node.calls.welcome(Accepting::Served);
     let listed = node
         .until(2 * SECOND, "a list finds the new pod", || {
             generator.has(&pod.sandbox, LifecycleType::ContainerStarted)
@@ -69,25 +69,25 @@ async fn nobody_there(how: Welcome) -> anyhow::Result<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_minute_of_refused_connections() -> anyhow::Result<()> {
-    nobody_there(Welcome::Refused).await
+async fn refused_connections_are_retried_within_bounds() -> anyhow::Result<()> {
+    unreachable_for_a_minute(Accepting::Refused).await
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_minute_of_connections_that_are_dropped_at_once() -> anyhow::Result<()> {
-    nobody_there(Welcome::Dropped).await
+async fn dropped_connections_are_retried_within_bounds() -> anyhow::Result<()> {
+    unreachable_for_a_minute(Accepting::Dropped).await
 }
 
 /// Five minutes in which a stream is lost as soon as it was asked for; calls go well.
-async fn no_stream_lives(
-    node: &Inside,
+async fn lists_replace_the_stream_for_five_minutes(
+    node: &InProcess,
     generator: &mut Generator,
     mut spoil: impl FnMut(),
 ) -> anyhow::Result<Vec<u64>> {
     let kubelet = node.kubelet()?;
     let mut subscribes = Vec::new();
     for minute in 0..5 {
-        let asked = node.trouble.asked("GetContainerEvents");
+        let asked = node.faults.asked("GetContainerEvents");
         let pod = kubelet.run_pod(&format!("in-minute-{minute}")).await?;
         let mut heard = None;
         for looks in 1..=6000 {
@@ -103,7 +103,7 @@ async fn no_stream_lives(
             heard <= SECOND + 10 * MS,
             "lists run every second: {heard:?}"
         );
-        subscribes.push(node.trouble.asked("GetContainerEvents") - asked);
+        subscribes.push(node.faults.asked("GetContainerEvents") - asked);
     }
     for asked in &subscribes {
         assert!(*asked <= MOST_SUBSCRIBES, "per minute: {subscribes:?}");
@@ -113,14 +113,15 @@ async fn no_stream_lives(
 }
 
 #[tokio::test(start_paused = true)]
-async fn five_minutes_of_subscribes_that_fail() -> anyhow::Result<()> {
-    let node = Inside::up();
+async fn failing_subscribes_are_retried_within_bounds() -> anyhow::Result<()> {
+    let node = InProcess::up();
     let mut generator = node.start(Settings::default()).await?;
-    node.trouble.fail("GetContainerEvents");
+    node.faults.fail("GetContainerEvents");
     node.events.break_now(Break::Reset);
-    let subscribes = no_stream_lives(&node, &mut generator, || ()).await?;
+    let subscribes =
+        lists_replace_the_stream_for_five_minutes(&node, &mut generator, || ()).await?;
     println!("subscribes that fail: {subscribes:?} a minute");
-    node.trouble.heal();
+    node.faults.heal();
     node.until(MINUTE + 2 * SECOND, "all is well", || generator.is_well())
         .await?;
     generator.check(&node.kubelet()?).await?;
@@ -129,12 +130,12 @@ async fn five_minutes_of_subscribes_that_fail() -> anyhow::Result<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn five_minutes_of_streams_that_are_cut_at_once() -> anyhow::Result<()> {
-    let node = Inside::up();
+async fn cut_streams_are_retried_within_bounds() -> anyhow::Result<()> {
+    let node = InProcess::up();
     let mut generator = node.start(Settings::default()).await?;
     let mut seen = 0;
-    let subscribes = no_stream_lives(&node, &mut generator, || {
-        let asked = node.trouble.asked("GetContainerEvents");
+    let subscribes = lists_replace_the_stream_for_five_minutes(&node, &mut generator, || {
+        let asked = node.faults.asked("GetContainerEvents");
         if asked > seen {
             seen = asked;
             node.events.break_now(Break::Reset);
@@ -153,12 +154,12 @@ async fn five_minutes_of_streams_that_are_cut_at_once() -> anyhow::Result<()> {
 /// Somebody accepts connections and speaks no HTTP/2, from the start: it is said, the attempts are
 /// few, and when he speaks after all the same connections serve.
 #[tokio::test(start_paused = true)]
-async fn a_server_that_never_speaks() -> anyhow::Result<()> {
-    let node = Inside::up();
+async fn mute_server_is_reported_and_dialled_rarely() -> anyhow::Result<()> {
+    let node = InProcess::up();
     let kubelet = node.kubelet()?;
     node.run_pods(&kubelet, 2).await?;
-    node.events.welcome(Welcome::Mute);
-    node.calls.welcome(Welcome::Mute);
+    node.events.welcome(Accepting::Mute);
+    node.calls.welcome(Accepting::Mute);
     let mut generator = node.spawn(Settings::default())?;
     let named = node
         .until(3 * SECOND, "it is reported", || {
@@ -174,8 +175,8 @@ async fn a_server_that_never_speaks() -> anyhow::Result<()> {
     assert!(dials.0 <= 5 * MOST_SUBSCRIBES && dials.1 <= 12, "{dials:?}");
 
     // Replaced by one who speaks.
-    node.events.welcome(Welcome::Served);
-    node.calls.welcome(Welcome::Served);
+    node.events.welcome(Accepting::Served);
+    node.calls.welcome(Accepting::Served);
     node.events.break_now(Break::End);
     node.calls.break_now(Break::End);
     node.until(2 * SECOND, "it is ready", || {

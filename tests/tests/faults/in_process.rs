@@ -1,5 +1,5 @@
-//! A simulated runtime and a generator within one process and one paused time, with a breakable
-//! line for the calls and one for the event stream between them.
+//! A simulated runtime and a generator in one process on paused time, with one breakable connection for
+//! calls and one for the event stream.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,68 +10,68 @@ use pleg::core::{Id, Mode, Settings, WallTime};
 use pleg::runtime::clock::Clock;
 use pleg_cri::{CriConfig, CriRuntime};
 use pleg_sim::Sim;
+use pleg_tests::faulty_pipe::{Accepting, Break, FaultyPipe};
 use pleg_tests::generator::Generator;
 use pleg_tests::kubelet::{Kubelet, Life, Pod};
-use pleg_tests::line::{Break, Line, Welcome};
 use pleg_tests::outage::Interruptible;
-use pleg_tests::split::Split;
-use pleg_tests::tap::{Ear, Tap};
+use pleg_tests::recording::{Recorder, RecordingRuntime};
+use pleg_tests::split::SplitRuntime;
 
-use crate::trouble::Trouble;
+use crate::call_faults::CallFaults;
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
 /// The runtime as the generator of these tests sees it.
-pub(crate) type Wired = Tap<Split<CriRuntime, CriRuntime>>;
+pub(crate) type TestRuntime = RecordingRuntime<SplitRuntime<CriRuntime, CriRuntime>>;
 
 /// A simulated runtime and the lines to it.
-pub(crate) struct Inside {
+pub(crate) struct InProcess {
     pub(crate) sim: Arc<Sim>,
-    pub(crate) trouble: Arc<Trouble>,
+    pub(crate) faults: Arc<CallFaults>,
     /// Carries lists and statuses.
-    pub(crate) calls: Line,
+    pub(crate) calls: FaultyPipe,
     /// Carries the event stream.
-    pub(crate) events: Line,
+    pub(crate) events: FaultyPipe,
     /// Never breaks: for the truth, and for who makes pods.
-    good: Line,
+    good: FaultyPipe,
     pub(crate) clock: Clock,
 }
 
 /// A client over that line.
-pub(crate) fn client(line: &Line) -> anyhow::Result<CriRuntime> {
+pub(crate) fn client(line: &FaultyPipe) -> anyhow::Result<CriRuntime> {
     let line = line.clone();
     let config = CriConfig::new("unix:///in/this/process".parse()?);
     let connect = move || std::future::ready(line.connect());
     Ok(CriRuntime::with_connector(config, connect)?)
 }
 
-impl Inside {
+impl InProcess {
     pub(crate) fn up() -> Self {
         Self::with(pleg_sim::Mode::default(), 11)
     }
 
     pub(crate) fn with(mode: pleg_sim::Mode, seed: u64) -> Self {
         let clock = Clock::start_at(WallTime::from_nanos(1_800_000_000_000_000_000));
-        let trouble = Arc::new(Trouble::default());
+        let faults = Arc::new(CallFaults::default());
         let sim = Sim::builder()
             .mode(mode)
             .seed(seed)
             .wall_clock(Arc::new(move || clock.wall().as_nanos()))
-            .faults(trouble.clone())
+            .faults(faults.clone())
             .build();
         let sim = Arc::new(sim);
         let line = || {
             let sim = sim.clone();
-            Line::to(move |io| sim.serve_stream(io))
+            FaultyPipe::to(move |io| sim.serve_stream(io))
         };
         Self {
             calls: line(),
             events: line(),
             good: line(),
             sim,
-            trouble,
+            faults,
             clock,
         }
     }
@@ -86,19 +86,22 @@ impl Inside {
     }
 
     /// A generator that is not started.
-    pub(crate) fn builder(&self, settings: Settings) -> anyhow::Result<(Builder<Wired>, Ear)> {
-        let split = Split {
+    pub(crate) fn builder(
+        &self,
+        settings: Settings,
+    ) -> anyhow::Result<(Builder<TestRuntime>, Recorder)> {
+        let split = SplitRuntime {
             calls: client(&self.calls)?,
             events: client(&self.events)?,
         };
-        let (builder, ear) = Generator::builder(split);
-        Ok((builder.settings(settings).clock(self.clock), ear))
+        let (builder, recorder) = Generator::builder(split);
+        Ok((builder.settings(settings).clock(self.clock), recorder))
     }
 
     /// A generator that has just been started.
     pub(crate) fn spawn(&self, settings: Settings) -> anyhow::Result<Generator> {
-        let (builder, ear) = self.builder(settings)?;
-        Generator::spawn(builder, ear, self.truth()?)
+        let (builder, recorder) = self.builder(settings)?;
+        Generator::spawn(builder, recorder, self.truth()?)
     }
 
     /// A generator that has synced, and whose stream, if it has one, is confirmed.
@@ -158,17 +161,17 @@ impl Inside {
     }
 }
 
-impl Interruptible for Inside {
+impl Interruptible for InProcess {
     async fn cut_off(&mut self) {
         for line in [&self.events, &self.calls] {
-            line.welcome(Welcome::Refused);
+            line.welcome(Accepting::Refused);
             line.break_now(Break::Reset);
         }
     }
 
     fn reconnect(&mut self) -> anyhow::Result<()> {
-        self.events.welcome(Welcome::Served);
-        self.calls.welcome(Welcome::Served);
+        self.events.welcome(Accepting::Served);
+        self.calls.welcome(Accepting::Served);
         Ok(())
     }
 

@@ -1,8 +1,8 @@
-//! Trouble: the daemon is killed or halted, our client restarts, a rival takes events.
+//! The daemon is killed or frozen, or the generator restarts.
 //!
-//! After each: the cache equals the listing within one audit, events are used again without any
-//! restart of ours, nothing was announced twice, out of order or with a wrong exit code, and
-//! nothing is missing that a listing after the trouble still showed.
+//! After each: the cache equals the list within one relist period, events are used again without a
+//! restart of the generator, nothing was announced twice, out of order or with a wrong exit code, and
+//! everything that a list after the outage still showed was announced.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -13,8 +13,8 @@ use pleg_tests::check::{listing, unannounced};
 use pleg_tests::daemon::{Daemon, Version};
 use pleg_tests::generator::Generator;
 use pleg_tests::kubelet::{Kubelet, Life, Pod};
-use pleg_tests::lives::insist;
-use pleg_tests::wait::{let_pass, until};
+use pleg_tests::lives::retry;
+use pleg_tests::wait::{pass_time, until};
 use tokio::task::JoinSet;
 
 use crate::start;
@@ -22,43 +22,17 @@ use crate::start;
 /// Within which the cache must equal the list and the stream be confirmed again.
 const SETTLED: Duration = Duration::from_secs(75);
 
-#[tokio::test(flavor = "multi_thread")]
-async fn killed_on_1_7() -> anyhow::Result<()> {
-    killed(Version::V1_7).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn killed_on_2() -> anyhow::Result<()> {
-    killed(Version::V2).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn halted_on_1_7() -> anyhow::Result<()> {
-    halted(Version::V1_7).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn halted_on_2() -> anyhow::Result<()> {
-    halted(Version::V2).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn client_restarted_on_1_7() -> anyhow::Result<()> {
-    client_restarted(Version::V1_7).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn client_restarted_on_2() -> anyhow::Result<()> {
-    client_restarted(Version::V2).await
+on_both_versions! {
+    kill_is_survived: killed();
+    freeze_is_survived: frozen();
+    restarted_generator_is_right: client_restarted();
 }
 
 /// kill -9 and restart of the daemon while containers exit and pods are made.
-async fn killed(version: Version) -> anyhow::Result<()> {
-    let Some(daemon) = Daemon::up(version)? else {
-        return Ok(());
-    };
-    let mut generator = start(&daemon, Mode::Evented)?;
-    let kubelet = Kubelet::new(&daemon)?;
+async fn killed(daemon: &Daemon) -> anyhow::Result<()> {
+    let version = daemon.version;
+    let mut generator = start(daemon, Mode::Evented)?;
+    let kubelet = Kubelet::new(daemon)?;
     let pods = populate(&kubelet, 12).await?;
     let mut churn = JoinSet::new();
     for (n, pod) in pods.iter().cloned().enumerate() {
@@ -67,13 +41,13 @@ async fn killed(version: Version) -> anyhow::Result<()> {
     let mut lives: JoinSet<anyhow::Result<()>> = JoinSet::new();
     for n in 0..4 {
         let kubelet = kubelet.clone();
-        lives.spawn(async move { full_lives(&kubelet, n).await });
+        lives.spawn(async move { lifecycles_with_retries(&kubelet, n).await });
     }
     // In the midst of it.
-    let_pass(Duration::from_millis(300)).await;
+    pass_time(Duration::from_millis(300)).await;
     daemon.kill()?;
     // Containers end while nobody watches them.
-    let_pass(Duration::from_millis(1500)).await;
+    pass_time(Duration::from_millis(1500)).await;
     daemon.start()?;
     let back = generator.pleg.now();
     while let Some(done) = churn.join_next().await {
@@ -82,37 +56,35 @@ async fn killed(version: Version) -> anyhow::Result<()> {
     while let Some(done) = lives.join_next().await {
         done??;
     }
-    generator.wait_until_cache_is_right(SETTLED).await?;
+    generator.wait_until_cache_equals_list(SETTLED).await?;
     events_are_used_again(&mut generator, &kubelet, "after-kill").await?;
     println!(
         "{version:?}: settled {:?} after the restart; sources {:?}; {} streams",
         generator.pleg.now().since(back),
         generator.announced.sources(),
-        generator.ear.log().calls.subscribes
+        generator.recorder.log().calls.subscribes
     );
-    finish(generator, &kubelet, &daemon, version).await
+    finish(generator, &kubelet, version).await
 }
 
 /// SIGSTOP of the daemon for 30 s, while containers exit.
-async fn halted(version: Version) -> anyhow::Result<()> {
-    let Some(daemon) = Daemon::up(version)? else {
-        return Ok(());
-    };
-    let mut generator = start(&daemon, Mode::Evented)?;
-    let kubelet = Kubelet::new(&daemon)?;
+async fn frozen(daemon: &Daemon) -> anyhow::Result<()> {
+    let version = daemon.version;
+    let mut generator = start(daemon, Mode::Evented)?;
+    let kubelet = Kubelet::new(daemon)?;
     let pods = populate(&kubelet, 8).await?;
     let mut churn = JoinSet::new();
     for (n, pod) in pods.iter().cloned().enumerate() {
         churn.spawn(crashes(kubelet.clone(), pod, n));
     }
-    let_pass(Duration::from_millis(200)).await;
-    daemon.halt()?;
-    let halted = generator.pleg.now();
+    pass_time(Duration::from_millis(200)).await;
+    daemon.freeze()?;
+    let frozen = generator.pleg.now();
     let health = generator.pleg.health();
-    let_pass(Duration::from_secs(30)).await;
+    pass_time(Duration::from_secs(30)).await;
     // A halted runtime is told of, and does not make the node unready for three minutes.
     let degraded = health.degraded();
-    daemon.go_on()?;
+    daemon.unfreeze()?;
     assert!(
         health.ready().is_ok(),
         "a runtime that hangs for 30 s makes no node unready"
@@ -125,24 +97,22 @@ async fn halted(version: Version) -> anyhow::Result<()> {
     while let Some(done) = churn.join_next().await {
         done?;
     }
-    generator.wait_until_cache_is_right(SETTLED).await?;
+    generator.wait_until_cache_equals_list(SETTLED).await?;
     events_are_used_again(&mut generator, &kubelet, "after-halt").await?;
     println!(
-        "{version:?}: degraded while halted {degraded:?}; settled {:?} after it was halted; \
+        "{version:?}: degraded while frozen {degraded:?}; settled {:?} after it was frozen; \
          sources {:?}",
-        generator.pleg.now().since(halted),
+        generator.pleg.now().since(frozen),
         generator.announced.sources()
     );
-    finish(generator, &kubelet, &daemon, version).await
+    finish(generator, &kubelet, version).await
 }
 
 /// Our own client restarts in mid-churn, twice.
-async fn client_restarted(version: Version) -> anyhow::Result<()> {
-    let Some(daemon) = Daemon::up(version)? else {
-        return Ok(());
-    };
-    let mut generator = start(&daemon, Mode::Evented)?;
-    let kubelet = Kubelet::new(&daemon)?;
+async fn client_restarted(daemon: &Daemon) -> anyhow::Result<()> {
+    let version = daemon.version;
+    let mut generator = start(daemon, Mode::Evented)?;
+    let kubelet = Kubelet::new(daemon)?;
     let pods = populate(&kubelet, 8).await?;
     for round in 0..2 {
         let mut churn = JoinSet::new();
@@ -154,21 +124,21 @@ async fn client_restarted(version: Version) -> anyhow::Result<()> {
                 format!("job-{round}"),
             ));
         }
-        let_pass(Duration::from_millis(300)).await;
+        pass_time(Duration::from_millis(300)).await;
         generator.pleg.shutdown().await;
-        generator.check_announced(&kubelet.deeds())?;
-        generator = start(&daemon, Mode::Evented)?;
+        generator.check_announced(&kubelet.objects())?;
+        generator = start(daemon, Mode::Evented)?;
         while let Some(done) = churn.join_next().await {
             done?;
         }
     }
-    generator.wait_until_cache_is_right(SETTLED).await?;
+    generator.wait_until_cache_equals_list(SETTLED).await?;
     events_are_used_again(&mut generator, &kubelet, "after-restart").await?;
     println!(
         "{version:?}: sources after our restarts {:?}",
         generator.announced.sources()
     );
-    finish(generator, &kubelet, &daemon, version).await
+    finish(generator, &kubelet, version).await
 }
 
 /// Pods with a container that stays and one that ends soon.
@@ -200,18 +170,18 @@ async fn crashes_named(kubelet: Kubelet, pod: Pod, n: usize, name: String) {
             // A start that is interrupted may have happened or not.
             let _ = kubelet.start(&id).await;
         }
-        let_pass(Duration::from_millis(100)).await;
+        pass_time(Duration::from_millis(100)).await;
     }
 }
 
 /// Three pods, one after the other, run, crash, stop and are removed; what fails because the
 /// daemon is away is tried again, as a kubelet does.
-async fn full_lives(kubelet: &Kubelet, n: usize) -> anyhow::Result<()> {
+async fn lifecycles_with_retries(kubelet: &Kubelet, n: usize) -> anyhow::Result<()> {
     for round in 0..3 {
         let name = format!("life-{n}-{round}");
-        let pod = insist(|| kubelet.run_pod(&name)).await?;
+        let pod = retry(|| kubelet.run_pod(&name)).await?;
         let attempt = AtomicU32::new(0);
-        let job = insist(|| {
+        let job = retry(|| {
             // An interrupted CreateContainer leaves its name reserved, too.
             let attempt = attempt.fetch_add(1, Ordering::Relaxed);
             kubelet.create(
@@ -225,7 +195,7 @@ async fn full_lives(kubelet: &Kubelet, n: usize) -> anyhow::Result<()> {
             )
         })
         .await?;
-        insist(|| async {
+        retry(|| async {
             let outcome = kubelet.start(&job).await;
             match kubelet.container_status(&job).await? {
                 // It was started by a call that was cut off, or has ended since.
@@ -234,11 +204,11 @@ async fn full_lives(kubelet: &Kubelet, n: usize) -> anyhow::Result<()> {
             }
         })
         .await?;
-        let_pass(Duration::from_millis(250)).await;
-        insist(|| kubelet.stop(&job)).await?;
-        insist(|| kubelet.remove(&job)).await?;
-        insist(|| kubelet.stop_pod(&pod)).await?;
-        insist(|| kubelet.remove_pod(&pod)).await?;
+        pass_time(Duration::from_millis(250)).await;
+        retry(|| kubelet.stop(&job)).await?;
+        retry(|| kubelet.remove(&job)).await?;
+        retry(|| kubelet.stop_pod(&pod)).await?;
+        retry(|| kubelet.remove_pod(&pod)).await?;
     }
     Ok(())
 }
@@ -257,7 +227,6 @@ async fn events_are_used_again(
 async fn finish(
     mut generator: Generator,
     kubelet: &Kubelet,
-    daemon: &Daemon,
     version: Version,
 ) -> anyhow::Result<()> {
     let stuck = jobs_end(&generator, kubelet).await?;
@@ -265,31 +234,34 @@ async fn finish(
         println!("{version:?}: listed as running for ever, though they have ended: {stuck:?}");
         assert_eq!(version, Version::V1_7, "containerd 2.1 does not lose exits");
     }
-    generator.wait_until_cache_is_right(SETTLED).await?;
+    generator.wait_until_cache_equals_list(SETTLED).await?;
     // The truth of an exit code is what the runtime says: an end that it did not see is 255.
-    let mut deeds = kubelet.deeds();
-    for (id, deed) in deeds.iter_mut().filter(|(_, d)| d.kind == Kind::Container) {
+    let mut objects = kubelet.objects();
+    for (id, object) in objects
+        .iter_mut()
+        .filter(|(_, d)| d.kind == Kind::Container)
+    {
         if let Some(status) = kubelet.container_status(id).await? {
-            deed.exit_code = status.exit_code;
+            object.exit_code = status.exit_code;
         }
     }
-    generator.check_announced(&deeds)?;
+    generator.check_announced(&objects)?;
     let listed = listing(&generator.truth).await?;
-    let untold = unannounced(&listed, &deeds, &generator.announced);
+    let untold = unannounced(&listed, &objects, &generator.announced);
     assert!(untold.is_empty(), "{untold:#?}");
     generator.report(&format!("{version:?} in the end"));
     generator.pleg.shutdown().await;
-    daemon.down()
+    Ok(())
 }
 
 /// Waits until every job that was started has ended. Returns those that are listed as running for
 /// ever: containerd < 1.7.34 misses the exits of containers that end while it recovers
 /// (containerd#10390).
 async fn jobs_end(generator: &Generator, kubelet: &Kubelet) -> anyhow::Result<Vec<String>> {
-    let deeds = kubelet.deeds();
+    let objects = kubelet.objects();
     let running = || async {
         let listed = listing(&generator.truth).await.ok()?;
-        let jobs = deeds.iter().filter(|(_, d)| d.exit_code != 0);
+        let jobs = objects.iter().filter(|(_, d)| d.exit_code != 0);
         let running = jobs.filter(|(id, _)| listed.get(*id) == Some(&ReportedState::Running));
         Some(running.map(|(_, d)| d.name.clone()).collect::<Vec<_>>())
     };
