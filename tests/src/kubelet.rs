@@ -310,7 +310,7 @@ impl Kubelet {
     /// # Errors
     /// If the call fails.
     pub async fn stop(&self, id: &Id) -> anyhow::Result<()> {
-        self.until_it_handles_sigterm(id).await?;
+        self.wait_until_sigterm_is_handled(id).await?;
         let request = v1::StopContainerRequest {
             container_id: id.to_string(),
             timeout: 10,
@@ -325,7 +325,10 @@ impl Kubelet {
     /// 143, whatever it would have ended with. (The runtime reports a container as started while runc
     /// is still about to execute its program.) Where the runtime does not name the process, there is
     /// nothing to wait for.
-    async fn until_it_handles_sigterm(&self, id: &Id) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    /// If that does not happen in time.
+    pub async fn wait_until_sigterm_is_handled(&self, id: &Id) -> anyhow::Result<()> {
         const SIGTERM: u64 = 1 << 14;
         until(
             PATIENCE,
@@ -346,7 +349,7 @@ impl Kubelet {
 
     /// The id of a container's process, from the JSON that containerd adds to a verbose status; 0 if
     /// there is none.
-    async fn process(&self, id: &Id) -> u32 {
+    pub async fn process(&self, id: &Id) -> u32 {
         let request = v1::ContainerStatusRequest {
             container_id: id.to_string(),
             verbose: true,

@@ -62,7 +62,12 @@ async fn compare_events(daemon: &Daemon, mode: Mode) -> anyhow::Result<()> {
             .play(async |s: &mut Script, victim: Victim<'_>| {
                 let (pid, signal) = match victim {
                     Victim::Sandbox(id) => (s.pause_of(id).await?, "-KILL"),
-                    Victim::Container(id) => (s.program_of(id).await?, "-TERM"),
+                    Victim::Container(id) => {
+                        s.kubelet.wait_until_sigterm_is_handled(id).await?;
+                        let pid = s.kubelet.process(id).await;
+                        ensure!(pid > 1, "no process of {id}");
+                        (pid.to_string(), "-TERM")
+                    }
                 };
                 ensure!(kill(signal, &pid), "kill {signal} {pid}");
                 Ok(())
@@ -384,17 +389,6 @@ impl Script {
                 .await??
                 .into_inner();
         pid_in(&answer.info)
-    }
-
-    /// The pid of a container's program.
-    async fn program_of(&self, container: &Id) -> anyhow::Result<String> {
-        let request = v1::ContainerStatusRequest {
-            container_id: container.to_string(),
-            verbose: true,
-        };
-        let mut client = self.client.clone();
-        let answer = tokio::time::timeout(SOON, client.container_status(request)).await??;
-        pid_in(&answer.into_inner().info)
     }
 }
 
