@@ -18,6 +18,11 @@ test:
 test-real *ARGS:
     cargo test -p pleg-tests --features containerd --test containerd -- --test-threads=4 --nocapture {{ ARGS }}
 
+# The checks with pod workers at full length: statuses denied, and the runtime away, for a minute each.
+test-long:
+    PLEG_NOT_FOUND_SECONDS=60 cargo test -p pleg-tests --test faults -- --nocapture workers::
+    PLEG_OUTAGE_SECONDS=60 cargo test -p pleg-tests --test simulated -- --include-ignored --nocapture outage::
+
 # Serve a simulated runtime: `just sim --socket /tmp/cri.sock --mode crio --chaos drop=5%`.
 sim *ARGS:
     cargo run --release --bin pleg -- sim {{ ARGS }}

@@ -1,26 +1,26 @@
-//! Checks: what was announced and cached, against what was done and what the runtime lists.
+//! Compares what was announced and cached with what was done and what the runtime lists.
 
 use std::collections::BTreeMap;
 
 use pleg::core::{
-    ContainerState, Id, Kind, LifecycleType, PodLifecycleEvent, PodView, Report, ReportedState,
-    SandboxState,
+    ContainerState, Id, Instant, Kind, LifecycleType, PodLifecycleEvent, PodView, Report,
+    ReportedState, SandboxState,
 };
 use pleg::runtime::{Runtime, Scope};
 use pleg::{Delivery, Pleg, Subscription};
 
-use crate::kubelet::{Deed, Deeds};
-use crate::tap::{Heard, Log};
+use crate::kubelet::{Object, Objects};
+use crate::recording::{Log, ReceivedEvent};
 
 /// What was announced, by id, in order.
 #[derive(Debug, Default)]
-pub struct Announced {
+pub struct Announcements {
     by_id: BTreeMap<(Id, u32), Vec<PodLifecycleEvent>>,
     wrong: Vec<String>,
 }
 
-impl Announced {
-    /// Takes in all that is there now.
+impl Announcements {
+    /// Takes all deliveries that are there now.
     pub fn drain(&mut self, subscription: &mut Subscription) {
         while let Some(delivery) = subscription.try_next() {
             match delivery {
@@ -51,8 +51,15 @@ impl Announced {
         self.types(id).contains(&what)
     }
 
-    /// How many beliefs were overruled.
-    pub fn reborn(&self) -> usize {
+    /// When the end of the id's first incarnation was detected, and its exit code.
+    pub fn died(&self, id: &Id) -> Option<(Instant, Option<i32>)> {
+        let mut events = self.by_id.get(&(id.clone(), 0))?.iter();
+        let died = events.find(|e| e.event == LifecycleType::ContainerDied)?;
+        Some((died.detected, died.subject.as_ref()?.exit_code))
+    }
+
+    /// How many states were overruled.
+    pub fn overruled(&self) -> usize {
         self.by_id
             .keys()
             .filter(|(_, incarnation)| *incarnation > 0)
@@ -68,103 +75,89 @@ impl Announced {
         counts
     }
 
-    /// What no circumstance excuses: something announced twice, out of order, or with a wrong
-    /// exit code; a lagging subscriber.
-    pub fn never_wrong(&self, deeds: &Deeds) -> Vec<String> {
+    /// What is wrong in any case: something announced twice, out of order, or with a wrong exit
+    /// code; a lagging subscriber.
+    pub fn wrong(&self, objects: &Objects) -> Vec<String> {
         let mut wrong = self.wrong.clone();
         for ((id, incarnation), events) in &self.by_id {
             let types: Vec<_> = events.iter().map(|e| e.event).collect();
-            for what in [
-                LifecycleType::ContainerStarted,
-                LifecycleType::ContainerDied,
-                LifecycleType::ContainerRemoved,
-            ] {
-                if types.iter().filter(|t| **t == what).count() > 1 {
-                    wrong.push(format!("{id}#{incarnation}: {what} twice: {types:?}"));
-                }
+            let steps: Vec<_> = types.iter().filter_map(|t| step(*t)).collect();
+            if !steps.is_sorted_by(|a, b| a < b) {
+                wrong.push(format!("{id}#{incarnation}: {types:?}"));
             }
-            let place = |what| types.iter().position(|t| *t == what);
-            let (started, died, removed) = (
-                place(LifecycleType::ContainerStarted),
-                place(LifecycleType::ContainerDied),
-                place(LifecycleType::ContainerRemoved),
-            );
-            let out_of_order = (started > died && died.is_some())
-                || (died > removed && removed.is_some())
-                || (started > removed && removed.is_some());
-            if out_of_order {
-                wrong.push(format!("{id}#{incarnation}: out of order: {types:?}"));
-            }
-            let Some(deed) = deeds.get(id).filter(|d| d.kind == Kind::Container) else {
+            let Some(object) = objects.get(id).filter(|d| d.kind == Kind::Container) else {
                 continue;
             };
-            let died = events
-                .iter()
-                .filter(|e| e.event == LifecycleType::ContainerDied);
-            for code in died
-                .filter_map(|e| e.subject.as_ref())
-                .filter_map(|s| s.exit_code)
-            {
-                if code != deed.exit_code {
-                    wrong.push(format!(
-                        "{} ({id}): exit code {code}, not {}",
-                        deed.name, deed.exit_code
-                    ));
+            let subjects = events.iter().filter_map(|e| e.subject.as_ref());
+            for code in subjects.filter_map(|s| s.exit_code) {
+                if code != object.exit_code {
+                    let (name, expected) = (&object.name, object.exit_code);
+                    wrong.push(format!("{name} ({id}): exit code {code}, not {expected}"));
                 }
             }
         }
         wrong
     }
 
-    /// What is missing of what was done, if every transition can be heard of: Started unless the
-    /// end was told first, Died with its exit code, Removed.
-    pub fn missing(&self, deeds: &Deeds, heard: Option<&Log>) -> Vec<String> {
+    /// What was done and not announced: Started, unless the end was reported first; Died; Removed.
+    pub fn missing(&self, objects: &Objects, heard: Option<&Log>) -> Vec<String> {
         let mut missing = Vec::new();
-        for (id, deed) in deeds {
+        for (id, object) in objects {
             let types = self.types(id);
             let mut need = |what: LifecycleType| {
                 if !types.contains(&what) {
-                    missing.push(format!("{} ({id}): no {what}: {types:?}", deed.name));
+                    missing.push(format!("{} ({id}): no {what}: {types:?}", object.name));
                 }
             };
-            let told_late = heard.is_some_and(|log| end_before_start(log, id));
-            if deed.started && !told_late {
+            let ended_first = heard.is_some_and(|log| end_shown_before_start(log, id));
+            if object.started && !ended_first {
                 need(LifecycleType::ContainerStarted);
             }
-            if deed.removed {
+            if object.removed {
                 need(LifecycleType::ContainerDied);
                 need(LifecycleType::ContainerRemoved);
-            }
-            let told_end = heard.is_none_or(|log| end_told(log, id));
-            if deed.started && told_end && self.died_without_code(id, deed) {
-                let heard = heard.into_iter().flat_map(|log| &log.events);
-                let of_it: Vec<_> = heard.filter(|h| h.is_about(id)).collect();
-                missing.push(format!(
-                    "{} ({id}): no exit code; heard {of_it:#?}",
-                    deed.name
-                ));
             }
         }
         missing
     }
 
-    fn died_without_code(&self, id: &Id, deed: &Deed) -> bool {
-        let died = |e: &&PodLifecycleEvent| e.event == LifecycleType::ContainerDied;
-        let events = self.by_id.get(&(id.clone(), 0));
-        deed.kind == Kind::Container
-            && events
-                .and_then(|events| events.iter().find(died))
-                .and_then(|e| e.subject.as_ref())
-                .is_some_and(|s| s.exit_code.is_none())
+    /// Ends that were announced without an exit code although an event or a read showed it.
+    pub fn without_code(&self, objects: &Objects, heard: Option<&Log>) -> Vec<String> {
+        let shown = |id: &Id| heard.is_none_or(|log| end_was_shown(log, id));
+        objects
+            .iter()
+            .filter(|(id, object)| {
+                object.started && shown(id) && self.died_without_code(id, object)
+            })
+            .map(|(id, object)| {
+                let heard = heard.into_iter().flat_map(|log| &log.events);
+                let of_it: Vec<_> = heard.filter(|h| h.id == *id).collect();
+                format!("{} ({id}): no exit code; heard {of_it:?}", object.name)
+            })
+            .collect()
+    }
+
+    fn died_without_code(&self, id: &Id, object: &Object) -> bool {
+        object.kind == Kind::Container && matches!(self.died(id), Some((_, None)))
     }
 }
 
-/// Whether anything showed an id as ended before its removal was told. A container that is removed
-/// as soon as it has stopped may be gone before containerd reads what its STOPPED is to show, and its
-/// DELETED may come first: then Died comes with that, and nobody can know the code.
-fn end_told(log: &Log, id: &Id) -> bool {
+/// The place of an announcement in the lifecycle of an id, in which each comes at most once.
+const fn step(event: LifecycleType) -> Option<u8> {
+    match event {
+        LifecycleType::ContainerStarted => Some(0),
+        LifecycleType::ContainerDied => Some(1),
+        LifecycleType::ContainerRemoved => Some(2),
+        _ => None,
+    }
+}
+
+/// Whether an event or a read showed the id as exited before its DELETED. A container that is removed
+/// as soon as it has stopped may be gone before containerd reads the statuses of its STOPPED, and its
+/// DELETED may come first. Then its exit code cannot be known.
+fn end_was_shown(log: &Log, id: &Id) -> bool {
     use pleg::core::EventType::Deleted;
-    let is_removal = |heard: &&Heard| heard.id == *id && heard.event == Deleted;
+    let is_removal = |heard: &&ReceivedEvent| heard.id == *id && heard.event == Deleted;
     let until_removed = log.events.iter().take_while(|heard| !is_removal(heard));
     let read = matches!(log.read_first.get(id), Some((ReportedState::Exited, _)));
     read || until_removed
@@ -172,10 +165,10 @@ fn end_told(log: &Log, id: &Id) -> bool {
         .any(|h| h.shows(id, ReportedState::Exited))
 }
 
-/// Whether the stream or a read told of the end of an id before anything in the stream showed the
-/// id running (containerd starts to watch for the end before it sends STARTED, and reads what its
-/// events show before it sends them): then Died comes alone.
-fn end_before_start(log: &Log, id: &Id) -> bool {
+/// Whether the stream or a read showed an id as exited before the stream showed it running. (containerd
+/// waits for the exit before it sends STARTED, and reads statuses before it sends events.) Then Died
+/// comes without Started.
+fn end_shown_before_start(log: &Log, id: &Id) -> bool {
     use pleg::core::EventType::{Started, Stopped};
     let read_ended = match log.read_first.get(id) {
         Some((ReportedState::Exited, heard)) => Some(*heard),
@@ -195,7 +188,36 @@ fn end_before_start(log: &Log, id: &Id) -> bool {
     false
 }
 
-/// What the runtime lists: the state of every id.
+/// Listed states that were not announced, and announced ids that are not listed and were not announced
+/// as removed.
+pub fn unannounced(
+    listed: &BTreeMap<Id, ReportedState>,
+    objects: &Objects,
+    announced: &Announcements,
+) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (id, object) in objects {
+        let said = announced.types(id);
+        let due = match listed.get(id) {
+            Some(ReportedState::Running) => LifecycleType::ContainerStarted,
+            Some(ReportedState::Exited) => LifecycleType::ContainerDied,
+            // What was never seen is not announced.
+            None if !said.is_empty() => LifecycleType::ContainerRemoved,
+            _ => continue,
+        };
+        let gone = said.contains(&LifecycleType::ContainerRemoved);
+        if !said.contains(&due) || (gone && listed.contains_key(id)) {
+            let shown = listed.get(id);
+            wrong.push(format!(
+                "{} ({id}) is listed {shown:?}, said: {said:?}",
+                object.name
+            ));
+        }
+    }
+    wrong
+}
+
+/// The state of every id that the runtime lists.
 ///
 /// # Errors
 /// If it cannot be listed.
@@ -210,7 +232,7 @@ pub async fn listing<R: Runtime>(runtime: &R) -> anyhow::Result<BTreeMap<Id, Rep
     Ok(rows.into_iter().map(|r| (r.id, r.shown)).collect())
 }
 
-/// What the cache holds: the state of every id.
+/// The state of every id in the cache.
 pub fn cached(pleg: &Pleg) -> BTreeMap<Id, ReportedState> {
     pleg.snapshot().iter().flat_map(states).collect()
 }
@@ -237,11 +259,11 @@ pub fn states(view: &PodView) -> Vec<(Id, ReportedState)> {
     sandboxes.chain(containers).collect()
 }
 
-/// How the cache differs from what the runtime lists.
+/// Compares the cache with what the runtime lists.
 ///
 /// # Errors
 /// The differences, or that the runtime cannot be listed.
-pub async fn cache_is_right<R: Runtime>(pleg: &Pleg, runtime: &R) -> Result<(), Vec<String>> {
+pub async fn compare_cache<R: Runtime>(pleg: &Pleg, runtime: &R) -> Result<(), Vec<String>> {
     let listed = listing(runtime).await.map_err(|e| vec![format!("{e:#}")])?;
     let cached = cached(pleg);
     let mut wrong = Vec::new();

@@ -106,19 +106,19 @@ impl Daemon {
         run(script().arg("start").arg(&self.dir)).map(drop)
     }
 
-    /// Halts it where it stands.
+    /// Sends SIGSTOP.
     ///
     /// # Errors
     /// If that fails.
-    pub fn halt(&self) -> anyhow::Result<()> {
+    pub fn freeze(&self) -> anyhow::Result<()> {
         run(script().args(["stop-signal", "SIGSTOP"]).arg(&self.dir)).map(drop)
     }
 
-    /// Lets a halted one go on.
+    /// Sends SIGCONT.
     ///
     /// # Errors
     /// If that fails.
-    pub fn go_on(&self) -> anyhow::Result<()> {
+    pub fn unfreeze(&self) -> anyhow::Result<()> {
         run(script().args(["stop-signal", "SIGCONT"]).arg(&self.dir)).map(drop)
     }
 

@@ -1,4 +1,4 @@
-//! A small kubelet: drives a runtime's CRI and remembers what it did.
+//! A CRI client that creates pods and containers, and records what it did.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use tonic::transport::Channel;
 use crate::daemon::Daemon;
 use crate::wait::until;
 
-/// How long any call may take; a halted daemon answers late.
+/// The limit of a call. A frozen daemon answers late.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Whether the runtime itself reported this error: a call that it did not answer has a source.
@@ -23,7 +23,7 @@ fn runtime_answered(error: &anyhow::Error) -> bool {
     status.is_some_and(|status| std::error::Error::source(status).is_none())
 }
 
-/// What a container does with its life.
+/// What a container's program does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
     /// It runs until it is stopped, and then ends with 0.
@@ -75,27 +75,27 @@ impl Life {
     }
 }
 
-/// What was done to one id.
+/// A sandbox or container that was created.
 #[derive(Clone, Debug)]
-pub struct Deed {
+pub struct Object {
     /// Its pod.
     pub uid: PodUid,
     /// Sandbox or container.
     pub kind: Kind,
     /// Its name, for messages.
     pub name: String,
-    /// The call that starts it has returned well.
+    /// The call that starts it has succeeded.
     pub started: bool,
     /// The exit code that its command ends with.
     pub exit_code: i32,
-    /// The call that removes it has returned well.
+    /// The call that removes it, or its pod, has succeeded.
     pub removed: bool,
 }
 
-/// All that was done, by id.
-pub type Deeds = BTreeMap<Id, Deed>;
+/// All that were created, by id.
+pub type Objects = BTreeMap<Id, Object>;
 
-/// A pod that was made.
+/// A pod that was created.
 #[derive(Clone, Debug)]
 pub struct Pod {
     /// Its uid.
@@ -105,14 +105,14 @@ pub struct Pod {
     config: v1::PodSandboxConfig,
 }
 
-/// The small kubelet. Clones share what they remember.
+/// The client. Clones share their record.
 #[derive(Clone, Debug)]
 pub struct Kubelet {
     client: RuntimeServiceClient<Channel>,
     image: String,
     cgroup: String,
     logs: String,
-    deeds: Arc<Mutex<Deeds>>,
+    objects: Arc<Mutex<Objects>>,
 }
 
 impl Kubelet {
@@ -147,30 +147,30 @@ impl Kubelet {
             image: image.to_owned(),
             cgroup: cgroup.to_owned(),
             logs: logs.to_string_lossy().into_owned(),
-            deeds: Arc::default(),
+            objects: Arc::default(),
         }
     }
 
-    /// What was done so far.
-    pub fn deeds(&self) -> Deeds {
-        self.deeds
+    /// All sandboxes and containers that were created so far.
+    pub fn objects(&self) -> Objects {
+        self.objects
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 
-    fn remember(&self, id: &Id, what: impl FnOnce(&mut Deed)) {
-        let mut deeds = self.deeds.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(deed) = deeds.get_mut(id) {
-            what(deed);
+    fn remember(&self, id: &Id, what: impl FnOnce(&mut Object)) {
+        let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(object) = objects.get_mut(id) {
+            what(object);
         }
     }
 
-    fn begin(&self, id: &Id, deed: Deed) {
-        self.deeds
+    fn begin(&self, id: &Id, object: Object) {
+        self.objects
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .insert(id.clone(), deed);
+            .insert(id.clone(), object);
     }
 
     /// RunPodSandbox. A call that was interrupted leaves its name reserved: it is tried again
@@ -196,7 +196,7 @@ impl Kubelet {
                 Ok(answer) => {
                     let sandbox = Id::from(answer.pod_sandbox_id);
                     let uid = PodUid::from(format!("uid-{name}"));
-                    let deed = Deed {
+                    let object = Object {
                         uid: uid.clone(),
                         kind: Kind::Sandbox,
                         name: name.to_owned(),
@@ -204,7 +204,7 @@ impl Kubelet {
                         exit_code: 0,
                         removed: false,
                     };
-                    self.begin(&sandbox, deed);
+                    self.begin(&sandbox, object);
                     return Ok(Pod {
                         uid,
                         sandbox,
@@ -213,7 +213,7 @@ impl Kubelet {
                 }
                 Err(error) => last = Some(error),
             }
-            crate::wait::let_pass(Duration::from_millis(200)).await;
+            crate::wait::pass_time(Duration::from_millis(200)).await;
         }
         Err(last.context("never tried")?).with_context(|| format!("RunPodSandbox {name}"))
     }
@@ -221,7 +221,7 @@ impl Kubelet {
     /// CreateContainer.
     ///
     /// # Errors
-    /// If the runtime does not.
+    /// If the call fails.
     pub async fn create(
         &self,
         pod: &Pod,
@@ -258,7 +258,7 @@ impl Kubelet {
             .await
             .with_context(|| format!("CreateContainer {name}-{attempt} of {}", pod.uid))?;
         let id = Id::from(answer.container_id);
-        let deed = Deed {
+        let object = Object {
             uid: pod.uid.clone(),
             kind: Kind::Container,
             name: format!("{}/{name}-{attempt}", pod.uid),
@@ -266,14 +266,14 @@ impl Kubelet {
             exit_code: life.exit_code(),
             removed: false,
         };
-        self.begin(&id, deed);
+        self.begin(&id, object);
         Ok(id)
     }
 
     /// StartContainer.
     ///
     /// # Errors
-    /// If the runtime does not.
+    /// If the call fails.
     pub async fn start(&self, id: &Id) -> anyhow::Result<()> {
         let request = v1::StartContainerRequest {
             container_id: id.to_string(),
@@ -308,9 +308,9 @@ impl Kubelet {
     /// StopContainer.
     ///
     /// # Errors
-    /// If the runtime does not.
+    /// If the call fails.
     pub async fn stop(&self, id: &Id) -> anyhow::Result<()> {
-        self.until_it_handles_sigterm(id).await?;
+        self.wait_until_sigterm_is_handled(id).await?;
         let request = v1::StopContainerRequest {
             container_id: id.to_string(),
             timeout: 10,
@@ -325,7 +325,10 @@ impl Kubelet {
     /// 143, whatever it would have ended with. (The runtime reports a container as started while runc
     /// is still about to execute its program.) Where the runtime does not name the process, there is
     /// nothing to wait for.
-    async fn until_it_handles_sigterm(&self, id: &Id) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    /// If that does not happen in time.
+    pub async fn wait_until_sigterm_is_handled(&self, id: &Id) -> anyhow::Result<()> {
         const SIGTERM: u64 = 1 << 14;
         until(
             PATIENCE,
@@ -346,7 +349,7 @@ impl Kubelet {
 
     /// The id of a container's process, from the JSON that containerd adds to a verbose status; 0 if
     /// there is none.
-    async fn process(&self, id: &Id) -> u32 {
+    pub async fn process(&self, id: &Id) -> u32 {
         let request = v1::ContainerStatusRequest {
             container_id: id.to_string(),
             verbose: true,
@@ -365,7 +368,7 @@ impl Kubelet {
     /// RemoveContainer.
     ///
     /// # Errors
-    /// If the runtime does not.
+    /// If the call fails.
     pub async fn remove(&self, id: &Id) -> anyhow::Result<()> {
         let request = v1::RemoveContainerRequest {
             container_id: id.to_string(),
@@ -380,7 +383,7 @@ impl Kubelet {
     /// StopPodSandbox.
     ///
     /// # Errors
-    /// If the runtime does not.
+    /// If the call fails.
     pub async fn stop_pod(&self, pod: &Pod) -> anyhow::Result<()> {
         let request = v1::StopPodSandboxRequest {
             pod_sandbox_id: pod.sandbox.to_string(),
@@ -394,7 +397,7 @@ impl Kubelet {
     /// RemovePodSandbox.
     ///
     /// # Errors
-    /// If the runtime does not.
+    /// If the call fails.
     pub async fn remove_pod(&self, pod: &Pod) -> anyhow::Result<()> {
         let request = v1::RemovePodSandboxRequest {
             pod_sandbox_id: pod.sandbox.to_string(),
@@ -402,14 +405,43 @@ impl Kubelet {
         self.call(self.client.clone().remove_pod_sandbox(request))
             .await
             .with_context(|| format!("RemovePodSandbox of {}", pod.uid))?;
-        self.remember(&pod.sandbox, |d| d.removed = true);
+        // The runtime removes its containers with it.
+        let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
+        objects
+            .values_mut()
+            .filter(|d| d.uid == pod.uid)
+            .for_each(|d| d.removed = true);
         Ok(())
     }
 
-    /// What the runtime itself says of a container; `None` if it knows none of that id.
+    /// How many containers of that name of the pod the runtime lists as running.
     ///
     /// # Errors
-    /// If it says nothing.
+    /// If it does not list them.
+    pub async fn running(&self, pod: &Pod, name: &str) -> anyhow::Result<usize> {
+        let state = v1::ContainerStateValue {
+            state: v1::ContainerState::ContainerRunning.into(),
+        };
+        let filter = v1::ContainerFilter {
+            pod_sandbox_id: pod.sandbox.to_string(),
+            state: Some(state),
+            ..v1::ContainerFilter::default()
+        };
+        let request = v1::ListContainersRequest {
+            filter: Some(filter),
+        };
+        let answer = self
+            .call(self.client.clone().list_containers(request))
+            .await
+            .with_context(|| format!("ListContainers of {}", pod.uid))?;
+        let named = |c: &&v1::Container| c.metadata.as_ref().is_some_and(|m| m.name == name);
+        Ok(answer.containers.iter().filter(named).count())
+    }
+
+    /// The runtime's own status of a container; `None` if it has none of that id.
+    ///
+    /// # Errors
+    /// If the call fails.
     pub async fn container_status(&self, id: &Id) -> anyhow::Result<Option<v1::ContainerStatus>> {
         let request = v1::ContainerStatusRequest {
             container_id: id.to_string(),

@@ -1,8 +1,10 @@
-//! What the whole-system tests are made of: private runtimes ([`daemon`]), a small kubelet that
-//! drives their CRI ([`kubelet`]), the lives that it leads pods through ([`lives`]), a runtime that is
-//! listened in on ([`tap`]), connections that break as they are told to ([`line`](mod@line)), separate ones for
-//! calls and events ([`split`]), a stream that is not read ([`undrained`]), and the checks that hold what was announced and cached against what
-//! was done and is listed ([`check`]).
+//! Support for the tests of the whole system: private containerd daemons ([`daemon`]), a client that
+//! creates pods ([`kubelet`]) and leads them through their lifecycle ([`lives`]), pod workers that act
+//! on what the generator reports ([`workers`]), a runtime that records what passes ([`recording`]),
+//! connections that break on command ([`faulty_pipe`]), separate ones for calls and events
+//! ([`split`]), a generator under test ([`generator`]), and
+//! the checks of what was announced and cached against what was done and is listed ([`check`]). Scripts
+//! that run on real and simulated runtimes: [`fresh`], [`outage`], [`second_subscriber`].
 
 #![allow(
     clippy::print_stdout,
@@ -15,10 +17,14 @@
 
 pub mod check;
 pub mod daemon;
+pub mod faulty_pipe;
+pub mod fresh;
+pub mod generator;
 pub mod kubelet;
-pub mod line;
 pub mod lives;
+pub mod outage;
+pub mod recording;
+pub mod second_subscriber;
 pub mod split;
-pub mod tap;
-pub mod undrained;
 pub mod wait;
+pub mod workers;

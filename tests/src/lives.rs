@@ -1,24 +1,19 @@
-//! Lives of pods: what the small kubelet does to them, on whatever runtime, and what must have
-//! been announced when they are over.
+//! The lifecycle of pods on any runtime, without regard to what the generator reports.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context;
 use futures::{StreamExt, TryStreamExt};
-use pleg::core::{Cause, Id, LifecycleType, ReportedState};
-use pleg::{Pleg, Subscription};
+use pleg::core::Id;
 use pleg_cri::v1::ContainerState;
 
-use crate::check::Announced;
-use crate::kubelet::{Deeds, Kubelet, Life};
-use crate::tap::Ear;
-use crate::wait::{let_pass, until};
+use crate::kubelet::{Kubelet, Life};
+use crate::wait::{pass_time, until};
 
-/// How long anything may take that happens at once when all is well.
+/// The limit for anything that should happen at once.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Full lives of so many pods, `at_once` of them at a time.
+/// Runs that many pods through their lifecycle, `at_once` of them at a time.
 ///
 /// # Errors
 /// If a call fails.
@@ -35,8 +30,8 @@ pub async fn churn(
         .await
 }
 
-/// One pod: two containers run, one crashes and is restarted and crashes at once, then all goes.
-/// Whatever state is reached lasts for `linger`, so that a poller can see it.
+/// Runs one pod: two containers run, one crashes, is restarted and crashes again, then all is removed.
+/// Each state lasts for `linger`, so that polling can see it.
 ///
 /// # Errors
 /// If a call fails.
@@ -75,7 +70,7 @@ pub async fn life_of_a_pod(kubelet: &Kubelet, n: u32, linger: Duration) -> anyho
     kubelet.remove_pod(&pod).await
 }
 
-/// Waits until the runtime says that the container has ended.
+/// Waits until the runtime reports the container as exited.
 ///
 /// # Errors
 /// If it does not end soon.
@@ -87,11 +82,11 @@ pub async fn ended(kubelet: &Kubelet, id: &Id) -> anyhow::Result<()> {
     .await
 }
 
-/// Tries until it succeeds, for half a minute, as a kubelet does while its runtime is away.
+/// Repeats a call until it succeeds, for half a minute, as a kubelet does while its runtime is away.
 ///
 /// # Errors
 /// The last one, if it does not succeed.
-pub async fn insist<T, F: Future<Output = anyhow::Result<T>>>(
+pub async fn retry<T, F: Future<Output = anyhow::Result<T>>>(
     mut call: impl FnMut() -> F,
 ) -> anyhow::Result<T> {
     let mut last = None;
@@ -100,86 +95,13 @@ pub async fn insist<T, F: Future<Output = anyhow::Result<T>>>(
             Ok(done) => return Ok(done),
             Err(error) => last = Some(error),
         }
-        let_pass(Duration::from_millis(200)).await;
+        pass_time(Duration::from_millis(200)).await;
     }
     Err(last.context("never tried")?)
 }
 
-/// Waits until everything that was removed is announced as removed.
-///
-/// # Errors
-/// What is missing, if that does not happen soon.
-pub async fn removals_are_announced(
-    kubelet: &Kubelet,
-    events: &mut Subscription,
-    announced: &mut Announced,
-) -> anyhow::Result<()> {
-    let deeds = kubelet.deeds();
-    until(SOON, "all removals are announced", || {
-        announced.drain(events);
-        let mut removed = deeds.iter().filter(|(_, d)| d.removed);
-        let all = removed.all(|(id, _)| announced.has(id, LifecycleType::ContainerRemoved));
-        async move { all.then_some(()) }
-    })
-    .await
-    .map_err(|e| anyhow::anyhow!("{e}: {:#?}", announced.missing(&deeds, None)))
-}
-
-/// What a listing shows and was not announced as such, and what was announced, is not listed any
-/// more, and was not announced as removed.
-pub fn unannounced(
-    listed: &BTreeMap<Id, ReportedState>,
-    deeds: &Deeds,
-    announced: &Announced,
-) -> Vec<String> {
-    let mut wrong = Vec::new();
-    for (id, deed) in deeds {
-        let said = announced.types(id);
-        let due = match listed.get(id) {
-            Some(ReportedState::Running) => LifecycleType::ContainerStarted,
-            Some(ReportedState::Exited) => LifecycleType::ContainerDied,
-            // Of what came and went unseen nothing is said.
-            None if !said.is_empty() => LifecycleType::ContainerRemoved,
-            _ => continue,
-        };
-        let gone = said.contains(&LifecycleType::ContainerRemoved);
-        if !said.contains(&due) || (gone && listed.contains_key(id)) {
-            let shown = listed.get(id);
-            wrong.push(format!(
-                "{} ({id}) is listed {shown:?}, said: {said:?}",
-                deed.name
-            ));
-        }
-    }
-    wrong
-}
-
-/// Says what it took: calls by cause, what was announced by source.
-pub fn report(title: &str, pleg: &Pleg, ear: &Ear, announced: &Announced) {
-    let (log, counters) = (ear.log(), pleg.counters());
-    println!("{title}: sources {:?}", announced.sources());
-    println!("  calls {:?}; {} events heard", log.calls, log.events.len());
-    for cause in Cause::ALL {
-        let n = counters.inspections_by_cause[cause as usize];
-        if n > 0 {
-            println!("  inspections because {}: {n}", cause.as_str());
-        }
-    }
-    println!(
-        "  lists {} ({} failed), exit reads {}, contradictions {}, overruled {}, missed {:?}, \
-         incomplete {}",
-        counters.lists,
-        counters.lists_failed,
-        counters.exit_reads,
-        counters.contradictions,
-        counters.overruled,
-        counters.missed,
-        counters.events_incomplete
-    );
-}
-
 async fn linger_for(span: Duration) {
     if !span.is_zero() {
-        let_pass(span).await;
+        pass_time(span).await;
     }
 }

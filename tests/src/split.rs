@@ -1,19 +1,19 @@
-//! One runtime made of two: calls go one way, the event stream another. So a fault of one is none
-//! of the other.
+//! A runtime made of two: one answers calls, the other has the event stream. A fault of one does not
+//! affect the other.
 
-use pleg::core::{CallError, Id, Report};
+use pleg::core::{CallError, EventProfile, Id, Report};
 use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope};
 
 /// Calls go to `calls`, subscribes to `events`.
 #[derive(Debug)]
-pub struct Split<C, E> {
+pub struct SplitRuntime<C, E> {
     /// Answers lists and statuses.
     pub calls: C,
-    /// Gives the event stream.
+    /// Has the event stream.
     pub events: E,
 }
 
-impl<C: Runtime, E: Runtime> Runtime for Split<C, E> {
+impl<C: Runtime, E: Runtime> Runtime for SplitRuntime<C, E> {
     type Events = E::Events;
 
     async fn list_sandboxes(
@@ -46,5 +46,9 @@ impl<C: Runtime, E: Runtime> Runtime for Split<C, E> {
 
     async fn version(&self) -> Result<RuntimeVersion, CallError> {
         self.calls.version().await
+    }
+
+    async fn event_profile(&self) -> Result<EventProfile, CallError> {
+        self.calls.event_profile().await
     }
 }

@@ -1,13 +1,13 @@
-//! Waiting for conditions: tests never sleep and hope.
+//! Waiting for conditions instead of sleeping.
 
 use std::fmt::Debug;
 use std::future::Future;
 use std::time::Duration;
 
-/// How often a condition is looked at.
+/// How often a condition is checked.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Waits until `look` gives a value, for `within` at most.
+/// Waits until `look` returns a value, for `within` at most.
 ///
 /// # Errors
 /// If it does not come in time; `what` says what was awaited.
@@ -38,7 +38,7 @@ where
 ///
 /// # Errors
 /// What it found last, if that does not happen in time.
-pub async fn until_right<E, F>(
+pub async fn until_ok<E, F>(
     within: Duration,
     what: &str,
     mut look: impl FnMut() -> F,
@@ -68,8 +68,8 @@ where
     outcome.map_err(|e| anyhow::anyhow!("{e}: {last:#?}"))
 }
 
-/// Time during which things simply go on, where the test is about how long something lasts.
-pub async fn let_pass(span: Duration) {
+/// Lets that time pass, where a test is about how long something lasts.
+pub async fn pass_time(span: Duration) {
     let mut ticks = tokio::time::interval(span);
     ticks.tick().await;
     ticks.tick().await;

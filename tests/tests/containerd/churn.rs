@@ -3,83 +3,58 @@
 use std::time::Duration;
 
 use pleg::core::{Cause, Mode};
-use pleg_tests::check::{Announced, cache_is_right};
-use pleg_tests::daemon::{Daemon, Version};
+use pleg_tests::daemon::Daemon;
+use pleg_tests::generator::Generator;
 use pleg_tests::kubelet::Kubelet;
 use pleg_tests::lives;
-use pleg_tests::wait::{let_pass, until_right};
+use pleg_tests::wait::pass_time;
 
-use crate::{SOON, Subject};
+use crate::{SOON, start};
 
 const PODS: u32 = 30;
 /// How many pods live at the same time.
 const AT_ONCE: usize = 8;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn evented_on_1_7() -> anyhow::Result<()> {
-    churn(Version::V1_7, Mode::Evented).await
+on_both_versions! {
+    evented: churn(Mode::Evented);
+    polling: churn(Mode::Polling);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn evented_on_2() -> anyhow::Result<()> {
-    churn(Version::V2, Mode::Evented).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn polling_on_1_7() -> anyhow::Result<()> {
-    churn(Version::V1_7, Mode::Polling).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn polling_on_2() -> anyhow::Result<()> {
-    churn(Version::V2, Mode::Polling).await
-}
-
-async fn churn(version: Version, mode: Mode) -> anyhow::Result<()> {
-    let Some(daemon) = Daemon::up(version)? else {
-        return Ok(());
-    };
-    let mut subject = Subject::start(&daemon, mode)?;
-    subject.pleg.wait_until_synced().await?;
-    let kubelet = Kubelet::new(&daemon)?;
+async fn churn(daemon: &Daemon, mode: Mode) -> anyhow::Result<()> {
+    let version = daemon.version;
+    let mut generator = start(daemon, mode)?;
+    generator.pleg.wait_until_synced().await?;
+    let kubelet = Kubelet::new(daemon)?;
     // What polling is to see must stay for two and a half lists.
     let linger = match mode {
         Mode::Polling => Duration::from_millis(2500),
         _ => Duration::ZERO,
     };
-    lives::churn(&kubelet, PODS, AT_ONCE, linger).await?;
+    generator
+        .drain_during(Box::pin(lives::churn(&kubelet, PODS, AT_ONCE, linger)))
+        .await?;
 
-    let mut announced = Announced::default();
     // Everything that was removed is announced as removed; then nothing more comes.
-    lives::removals_are_announced(&kubelet, &mut subject.events, &mut announced).await?;
+    generator
+        .wait_until_removals_are_announced(&kubelet.objects())
+        .await?;
     // The exit reasons that may arrive late are read after two seconds.
-    let_pass(Duration::from_millis(2500)).await;
-    until_right(SOON, "the cache equals the listing", || {
-        cache_is_right(&subject.pleg, &subject.truth)
-    })
-    .await?;
-    announced.drain(&mut subject.events);
-
-    let title = format!("{version:?} {mode:?}");
-    lives::report(&title, &subject.pleg, &subject.ear, &announced);
-    let (deeds, log) = (kubelet.deeds(), subject.ear.log());
-    let heard = (mode == Mode::Evented).then_some(&log);
-    let wrong = announced.never_wrong(&deeds);
-    assert!(wrong.is_empty(), "{wrong:#?}");
-    let missing = announced.missing(&deeds, heard);
-    assert!(missing.is_empty(), "{missing:#?}");
-    assert_eq!(announced.reborn(), 0, "nothing that was believed was wrong");
+    pass_time(Duration::from_millis(2500)).await;
+    generator.wait_until_cache_equals_list(SOON).await?;
+    generator.report(&format!("{version:?} {mode:?}"));
+    generator.check_complete(&kubelet)?;
+    assert_eq!(generator.announced.overruled(), 0, "no state was overruled");
     if mode == Mode::Evented {
-        calls_are_accounted_for(&subject);
+        calls_are_accounted_for(&generator);
     }
-    subject.pleg.shutdown().await;
-    daemon.down()
+    generator.pleg.shutdown().await;
+    Ok(())
 }
 
 /// No unary call beyond the full lists and the reads that the design names.
-fn calls_are_accounted_for(subject: &Subject) {
-    let calls = subject.ear.log().calls;
-    let counters = subject.pleg.counters();
+fn calls_are_accounted_for(generator: &Generator) {
+    let calls = generator.recorder.log().calls;
+    let counters = generator.pleg.counters();
     assert_eq!(calls.full_lists, 2 * counters.lists, "two calls a list");
     let by = |cause: Cause| counters.inspections_by_cause[cause as usize];
     for unasked in [Cause::Waiter, Cause::Relist, Cause::Reinspect, Cause::Retry] {

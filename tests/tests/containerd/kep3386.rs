@@ -11,54 +11,29 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use pleg::core::{
     ContainerState, EventType, ExpectedEvent, Id, Instant, LifecycleType, Mode, StreamState,
 };
-use pleg_tests::check::{Announced, cache_is_right};
 use pleg_tests::daemon::{Daemon, Version};
+use pleg_tests::generator::Generator;
 use pleg_tests::kubelet::{Kubelet, Life, Pod};
 use pleg_tests::lives::ended;
-use pleg_tests::tap::Heard;
-use pleg_tests::wait::{let_pass, until, until_right};
+use pleg_tests::wait::{pass_time, until, until_ok};
 
-use crate::{SOON, Subject};
+use crate::{SOON, start, with_daemon};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn stress_on_1_7() -> anyhow::Result<()> {
-    stress(Version::V1_7).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn stress_on_2() -> anyhow::Result<()> {
-    stress(Version::V2).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn recovery_on_1_7() -> anyhow::Result<()> {
-    recovery(Version::V1_7).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn recovery_on_2() -> anyhow::Result<()> {
-    recovery(Version::V2).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn retries_on_1_7() -> anyhow::Result<()> {
-    retries(Version::V1_7).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn retries_on_2() -> anyhow::Result<()> {
-    retries(Version::V2).await
+on_both_versions! {
+    stress: stress();
+    recovery: recovery();
+    retries: retries();
 }
 
 // On one thread: the recorder of the metrics is a thread's own.
 #[tokio::test]
 async fn missed_on_1_7() -> anyhow::Result<()> {
-    missed(Version::V1_7).await
+    with_daemon(Version::V1_7, missed).await
 }
 
 #[tokio::test]
 async fn missed_on_2() -> anyhow::Result<()> {
-    missed(Version::V2).await
+    with_daemon(Version::V2, missed).await
 }
 
 /// Containers that run to their completion, in one pod, as fast as the runtime starts them.
@@ -73,47 +48,29 @@ const DRAIN: Duration = Duration::from_secs(180);
 /// Stress: many containers of one pod run to completion. The runtime reads the statuses of all of
 /// them for each event, so events grow large and late. Then it is let drain: every end is
 /// announced once with its exit code, and the node never looks unready.
-async fn stress(version: Version) -> anyhow::Result<()> {
-    let Some(daemon) = Daemon::up(version)? else {
-        return Ok(());
-    };
-    let mut subject = Subject::start(&daemon, Mode::Evented)?;
-    subject.pleg.wait_until_synced().await?;
-    let kubelet = Kubelet::new(&daemon)?;
+async fn stress(daemon: &Daemon) -> anyhow::Result<()> {
+    let version = daemon.version;
+    let mut generator = start(daemon, Mode::Evented)?;
+    generator.pleg.wait_until_synced().await?;
+    let kubelet = Kubelet::new(daemon)?;
     let pod = kubelet.run_pod("stress").await?;
-    let begun = subject.pleg.now();
+    let begun = generator.pleg.now();
     let ids: Vec<Id> = futures::stream::iter(0..COMPLETIONS)
         .map(|n| run_to_completion(&kubelet, &pod, n))
         .buffer_unordered(AT_ONCE)
         .try_collect()
         .await?;
-    let (loaded, health) = (subject.pleg.now(), subject.pleg.health());
+    let (loaded, health) = (generator.pleg.now(), generator.pleg.health());
     assert!(health.ready().is_ok(), "{:?}", health.ready());
-    let mut announced = Announced::default();
-    until(DRAIN, "every completion is announced", || {
-        announced.drain(&mut subject.events);
-        let all = ids
-            .iter()
-            .all(|id| announced.has(id, LifecycleType::ContainerDied));
-        async move { all.then_some(()) }
-    })
-    .await?;
-    let drained = subject.pleg.now();
-    until_right(SOON, "the cache equals the listing", || {
-        cache_is_right(&subject.pleg, &subject.truth)
-    })
-    .await?;
-    announced.drain(&mut subject.events);
-    let deeds = kubelet.deeds();
-    let wrong = [
-        announced.never_wrong(&deeds),
-        announced.missing(&deeds, Some(&subject.ear.log())),
-    ]
-    .concat();
-    assert!(wrong.is_empty(), "{wrong:#?}");
-    let missed: u64 = subject.pleg.counters().missed.iter().sum();
-    assert_eq!(missed, 0, "nothing was missed: {}", by_kind(&subject));
-    let log = subject.ear.log();
+    generator
+        .wait_until_announced(DRAIN, LifecycleType::ContainerDied, &ids)
+        .await?;
+    let drained = generator.pleg.now();
+    generator.wait_until_cache_equals_list(SOON).await?;
+    generator.check_complete(&kubelet)?;
+    let missed = generator.missed();
+    assert_eq!(missed, 0, "nothing was missed: {}", by_kind(&generator));
+    let log = generator.recorder.log();
     let mut late: Vec<Duration> = log.events.iter().map(|e| e.late).collect();
     late.sort_unstable();
     let at = |share: usize| late[(late.len() - 1) * share / 100];
@@ -127,10 +84,10 @@ async fn stress(version: Version) -> anyhow::Result<()> {
         at(99),
         at(100),
         drained.since(loaded),
-        subject.pleg.counters().inspections,
+        generator.pleg.counters().inspections,
     );
-    subject.pleg.shutdown().await;
-    daemon.down()
+    generator.pleg.shutdown().await;
+    Ok(())
 }
 
 /// How often a job is tried: a loaded runtime fails to start some.
@@ -157,12 +114,10 @@ async fn run_to_completion(kubelet: &Kubelet, pod: &Pod, n: u32) -> anyhow::Resu
 
 /// Recovery: while we are away a container completes; when we are back, it is reported so. A
 /// second one fails, with its code and reason. Neither ends before we have gone.
-async fn recovery(version: Version) -> anyhow::Result<()> {
-    let Some(daemon) = Daemon::up(version)? else {
-        return Ok(());
-    };
-    let mut subject = Subject::start(&daemon, Mode::Evented)?;
-    let kubelet = Kubelet::new(&daemon)?;
+async fn recovery(daemon: &Daemon) -> anyhow::Result<()> {
+    let version = daemon.version;
+    let mut generator = start(daemon, Mode::Evented)?;
+    let kubelet = Kubelet::new(daemon)?;
     let pod = kubelet.run_pod("recovery").await?;
     let mut ids = Vec::new();
     for (n, code) in [0, 3].into_iter().enumerate() {
@@ -171,49 +126,36 @@ async fn recovery(version: Version) -> anyhow::Result<()> {
         kubelet.start(&id).await?;
         ids.push(id);
     }
-    let mut announced = Announced::default();
-    until(SOON, "both are announced as started", || {
-        announced.drain(&mut subject.events);
-        let all = ids
-            .iter()
-            .all(|id| announced.has(id, LifecycleType::ContainerStarted));
-        async move { all.then_some(()) }
-    })
-    .await?;
-    subject.pleg.shutdown().await;
+    generator
+        .wait_until_announced(SOON, LifecycleType::ContainerStarted, &ids)
+        .await?;
+    generator.pleg.shutdown().await;
     for id in &ids {
         kubelet.stop(id).await?;
         ended(&kubelet, id).await?;
     }
-    let mut subject = Subject::start(&daemon, Mode::Evented)?;
-    let back = subject.pleg.now();
-    subject.pleg.wait_until_synced().await?;
-    let synced = subject.pleg.now();
-    let view = subject.pleg.get(&pod.uid);
+    let mut generator = start(daemon, Mode::Evented)?;
+    let back = generator.pleg.now();
+    generator.pleg.wait_until_synced().await?;
+    let synced = generator.pleg.now();
+    let view = generator.pleg.get(&pod.uid);
     for (id, code, reason) in [(&ids[0], 0, "Completed"), (&ids[1], 3, "Error")] {
         let container = view.status.containers.iter().find(|c| c.id == *id);
         let shown = container.map(|c| (c.state, c.details.exit_code, &*c.details.reason));
         let expected = Some((ContainerState::Exited, Some(code), reason));
         assert_eq!(shown, expected, "{view:#?}");
     }
-    let mut announced = Announced::default();
-    until(SOON, "both are announced as died", || {
-        announced.drain(&mut subject.events);
-        let all = ids
-            .iter()
-            .all(|id| announced.has(id, LifecycleType::ContainerDied));
-        async move { all.then_some(()) }
-    })
-    .await?;
-    let wrong = announced.never_wrong(&kubelet.deeds());
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    generator
+        .wait_until_announced(SOON, LifecycleType::ContainerDied, &ids)
+        .await?;
+    generator.check_announced(&kubelet.objects())?;
     println!(
         "{version:?} recovery: both ends known {:?} after our start; sources {:?}",
         synced.since(back),
-        announced.sources()
+        generator.announced.sources()
     );
-    subject.pleg.shutdown().await;
-    daemon.down()
+    generator.pleg.shutdown().await;
+    Ok(())
 }
 
 /// How often the daemon is restarted in a row: upstream gives up for ever at the fifth failure.
@@ -227,48 +169,49 @@ const OFTEN: Duration = Duration::from_secs(5);
 /// Retries with backoff: after seven restarts in a row the stream is used again, and so it is after
 /// a long outage, each time without a restart of ours; the pauses of a long outage grow, and there is
 /// always a next one.
-async fn retries(version: Version) -> anyhow::Result<()> {
-    let Some(daemon) = Daemon::up(version)? else {
-        return Ok(());
-    };
-    let kubelet = Kubelet::new(&daemon)?;
-    restarts(version, &daemon, &kubelet).await?;
-    outage(version, &daemon, &kubelet).await?;
-    daemon.down()
+async fn retries(daemon: &Daemon) -> anyhow::Result<()> {
+    let version = daemon.version;
+    let kubelet = Kubelet::new(daemon)?;
+    restarts(version, daemon, &kubelet).await?;
+    outage(version, daemon, &kubelet).await?;
+    Ok(())
 }
 
 async fn restarts(version: Version, daemon: &Daemon, kubelet: &Kubelet) -> anyhow::Result<()> {
-    let mut subject = Subject::start(daemon, Mode::Evented)?;
-    let mut announced = Announced::default();
-    told_by_the_stream(&mut subject, kubelet, &mut announced, "before").await?;
+    let mut generator = start(daemon, Mode::Evented)?;
+    generator
+        .wait_until_events_are_used(kubelet, "before")
+        .await?;
     let mut back = Vec::new();
     for n in 0..RESTARTS {
         daemon.kill()?;
         daemon.start()?;
-        let up = subject.pleg.now();
-        subscribed(&subject).await?;
-        back.push(subject.pleg.now().since(up));
+        let up = generator.pleg.now();
+        subscribed(&generator).await?;
+        back.push(generator.pleg.now().since(up));
         // A stream that stands: what happens now is told by it.
-        told_by_the_stream(&mut subject, kubelet, &mut announced, &format!("r{n}")).await?;
+        generator
+            .wait_until_events_are_used(kubelet, &format!("r{n}"))
+            .await?;
     }
-    let wrong = announced.never_wrong(&kubelet.deeds());
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    generator.check_announced(&kubelet.objects())?;
     println!(
         "{version:?} restarts: {RESTARTS}, subscribed again after {:?} at most",
         back.iter().max(),
     );
-    subject.pleg.shutdown().await;
+    generator.pleg.shutdown().await;
     Ok(())
 }
 
 /// With a generator that has not used up the calls that it may issue in a minute.
 async fn outage(version: Version, daemon: &Daemon, kubelet: &Kubelet) -> anyhow::Result<()> {
-    let mut subject = Subject::start(daemon, Mode::Evented)?;
-    let mut announced = Announced::default();
-    told_by_the_stream(&mut subject, kubelet, &mut announced, "before-outage").await?;
+    let mut generator = start(daemon, Mode::Evented)?;
+    generator
+        .wait_until_events_are_used(kubelet, "before-outage")
+        .await?;
     daemon.kill()?;
-    let killed = subject.pleg.now();
-    let tries = retries_until(&subject, killed.after(OUTAGE)).await;
+    let killed = generator.pleg.now();
+    let tries = retries_until(&generator, killed.after(OUTAGE)).await;
     let last = tries.last().copied().unwrap_or(killed);
     assert!(
         last > killed.after(OUTAGE),
@@ -287,141 +230,110 @@ async fn outage(version: Version, daemon: &Daemon, kubelet: &Kubelet) -> anyhow:
         "the pauses grow: {rare:?} ms"
     );
     daemon.start()?;
-    let up = subject.pleg.now();
-    subscribed(&subject).await?;
-    let waited = subject.pleg.now().since(up);
-    told_by_the_stream(&mut subject, kubelet, &mut announced, "after").await?;
-    let wrong = announced.never_wrong(&kubelet.deeds());
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    let up = generator.pleg.now();
+    subscribed(&generator).await?;
+    let waited = generator.pleg.now().since(up);
+    generator
+        .wait_until_events_are_used(kubelet, "after")
+        .await?;
+    generator.check_announced(&kubelet.objects())?;
     println!(
         "{version:?} retries: in an outage of {OUTAGE:?} {} tries, the last after pauses of \
          {rare:?} ms; subscribed {waited:?} after the daemon was back",
         tries.len(),
     );
-    subject.pleg.shutdown().await;
+    generator.pleg.shutdown().await;
     Ok(())
 }
 
 /// The instants for which a retry was planned, until then.
-async fn retries_until(subject: &Subject, end: Instant) -> Vec<Instant> {
+async fn retries_until(generator: &Generator, end: Instant) -> Vec<Instant> {
     let mut tries = BTreeSet::new();
-    while subject.pleg.now() < end {
-        if let StreamState::Down { retry_at, .. } = subject.pleg.health().current().stream {
+    while generator.pleg.now() < end {
+        if let StreamState::Down { retry_at, .. } = generator.health().stream {
             tries.insert(retry_at);
         }
-        let_pass(Duration::from_millis(10)).await;
+        pass_time(Duration::from_millis(10)).await;
     }
     tries.into_iter().collect()
 }
 
-async fn subscribed(subject: &Subject) -> anyhow::Result<()> {
+async fn subscribed(generator: &Generator) -> anyhow::Result<()> {
     until(Duration::from_secs(90), "subscribed again", || {
-        let stream = subject.pleg.health().current().stream;
+        let stream = generator.health().stream;
         async move { matches!(stream, StreamState::Subscribed { .. }).then_some(()) }
     })
     .await
-}
-
-/// A container that is made now ends, and the stream tells of it.
-async fn told_by_the_stream(
-    subject: &mut Subject,
-    kubelet: &Kubelet,
-    announced: &mut Announced,
-    name: &str,
-) -> anyhow::Result<()> {
-    let pod = kubelet.run_pod(name).await?;
-    let life = Life::Exit {
-        code: 9,
-        after_ms: 20,
-    };
-    let job = kubelet.create(&pod, "job", 0, life).await?;
-    kubelet.start(&job).await?;
-    until(SOON, "the end of a new container is heard and told", || {
-        announced.drain(&mut subject.events);
-        let log = subject.ear.log();
-        let both =
-            log.has(&job, EventType::Stopped) && announced.has(&job, LifecycleType::ContainerDied);
-        async move { both.then_some(()) }
-    })
-    .await
-    .with_context(|| told_of(subject, announced, std::slice::from_ref(&job)))
 }
 
 /// How many pods have one container each whose end is lost on its way to us.
 const LOST: usize = 5;
 
 /// Missed events: none over a churn of which every event arrives, and exactly those that are lost.
-async fn missed(version: Version) -> anyhow::Result<()> {
+async fn missed(daemon: &Daemon) -> anyhow::Result<()> {
+    let version = daemon.version;
     let recorder = PrometheusBuilder::new().build_recorder();
     let metrics = recorder.handle();
     let _guard = metrics::set_default_local_recorder(&recorder);
-    let Some(daemon) = Daemon::up(version)? else {
-        return Ok(());
-    };
-    let mut subject = Subject::start(&daemon, Mode::Evented)?;
-    subject.pleg.wait_until_synced().await?;
-    let kubelet = Kubelet::new(&daemon)?;
-    let mut announced = Announced::default();
+    let mut generator = start(daemon, Mode::Evented)?;
+    generator.pleg.wait_until_synced().await?;
+    let kubelet = Kubelet::new(daemon)?;
     for n in 0..10 {
-        told_by_the_stream(&mut subject, &kubelet, &mut announced, &format!("p{n}")).await?;
+        generator
+            .wait_until_events_are_used(&kubelet, &format!("p{n}"))
+            .await?;
     }
     // A read that finds nothing, and the five seconds in which a late event would still count.
-    subject.pleg.relist_now().await?;
-    let_pass(Duration::from_secs(6)).await;
-    subject.pleg.relist_now().await?;
-    let heard = subject.ear.log().events.len();
+    generator.pleg.relist_now().await?;
+    pass_time(Duration::from_secs(6)).await;
+    generator.pleg.relist_now().await?;
+    let heard = generator.recorder.log().events.len();
     let (counted, period) = shown(&metrics);
-    assert_eq!(counted, 0.0, "nothing was lost: {}", by_kind(&subject));
+    assert_eq!(counted, 0.0, "nothing was lost: {}", by_kind(&generator));
     assert!(period > 1.0, "what was found clean is trusted: {period} s");
-    let lost = lose_ends(&subject, &kubelet).await?;
-    subject.pleg.relist_now().await?;
-    let found = subject.pleg.now();
+    let lost = lose_ends(&generator, &kubelet).await?;
+    generator.pleg.relist_now().await?;
+    let found = generator.pleg.now();
     // The next list, were it to end, would find nothing, and make the period longer again.
-    subject.ear.hold_lists(true);
+    generator.recorder.hold_lists(true);
     until(SOON, "each lost event is counted", || {
         let counted = shown(&metrics).0;
         async move { (counted >= LOST as f64).then_some(()) }
     })
     .await
-    .with_context(|| format!("{}; {:#?}", by_kind(&subject), heard_of(&subject, &lost)))?;
+    .with_context(|| format!("{}; {:#?}", by_kind(&generator), generator.describe(&lost)))?;
     let (counted, period) = shown(&metrics);
     assert_eq!(
         counted,
         LOST as f64,
         "and no other one: {}; {:#?}",
-        by_kind(&subject),
-        heard_of(&subject, &lost)
+        by_kind(&generator),
+        generator.describe(&lost)
     );
-    let stopped = subject.pleg.counters().missed[ExpectedEvent::ContainerStopped as usize];
-    assert_eq!(stopped, LOST as u64, "{}", by_kind(&subject));
+    let stopped = generator.pleg.counters().missed[ExpectedEvent::ContainerStopped as usize];
+    assert_eq!(stopped, LOST as u64, "{}", by_kind(&generator));
     assert_eq!(period, 1.0, "a stream that misses is not trusted: 1 s");
-    let took = subject.pleg.now().since(found);
-    subject.ear.hold_lists(false);
-    announced.drain(&mut subject.events);
-    let wrong = [
-        announced.never_wrong(&kubelet.deeds()),
-        announced.missing(&kubelet.deeds(), Some(&subject.ear.log())),
-    ]
-    .concat();
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    let took = generator.pleg.now().since(found);
+    generator.recorder.hold_lists(false);
+    generator.check_complete(&kubelet)?;
     for id in &lost {
         use LifecycleType::{ContainerDied, ContainerStarted};
-        let types = announced.types(id);
+        let types = generator.announced.types(id);
         let both = [ContainerStarted, ContainerDied].map(|t| types.contains(&t));
-        let told = told_of(&subject, &announced, &lost);
+        let told = generator.describe(&lost);
         assert_eq!(both, [true, true], "{id}: {types:?}; {told}");
     }
     println!(
         "{version:?} missed: 0 of {heard} events without loss; {LOST} lost, {counted} counted \
          {took:?} after a list found them; relist period then {period} s",
     );
-    subject.pleg.shutdown().await;
-    daemon.down()
+    generator.pleg.shutdown().await;
+    Ok(())
 }
 
-/// Containers that end with their STOPPED lost on its way to us, after all that happened to them
-/// before was heard: an event that came later would show that they have ended, and tell it.
-async fn lose_ends(subject: &Subject, kubelet: &Kubelet) -> anyhow::Result<Vec<Id>> {
+/// Containers that end with their STOPPED lost, after all earlier events of them have arrived: a later
+/// event would show that they have exited.
+async fn lose_ends(generator: &Generator, kubelet: &Kubelet) -> anyhow::Result<Vec<Id>> {
     let mut lost = Vec::new();
     for n in 0..LOST {
         let pod = kubelet.run_pod(&format!("lost-{n}")).await?;
@@ -429,47 +341,33 @@ async fn lose_ends(subject: &Subject, kubelet: &Kubelet) -> anyhow::Result<Vec<I
         let job = kubelet.create(&pod, "job", 0, life).await?;
         kubelet.start(&job).await?;
         until(SOON, "its start is heard", || {
-            let started = subject.ear.log().has(&job, EventType::Started);
+            let started = generator.recorder.log().has(&job, EventType::Started);
             async move { started.then_some(()) }
         })
         .await
-        .with_context(|| format!("{:#?}", heard_of(subject, std::slice::from_ref(&job))))?;
-        subject.ear.lose(&job, EventType::Stopped);
+        .with_context(|| format!("{:#?}", generator.describe(std::slice::from_ref(&job))))?;
+        generator.recorder.drop_event(&job, EventType::Stopped);
         kubelet.stop(&job).await?;
         lost.push(job);
     }
-    until_right(SOON, "each of the events is lost", || async {
-        let log = subject.ear.log();
+    until_ok(SOON, "each of the events is lost", || async {
+        let log = generator.recorder.log();
         let all = log.lost == LOST as u64;
         all.then_some(())
-            .ok_or_else(|| format!("{} lost; {:#?}", log.lost, heard_of(subject, &lost)))
+            .ok_or_else(|| format!("{} lost; {:#?}", log.lost, generator.describe(&lost)))
     })
     .await?;
     Ok(lost)
 }
 
 /// Missed events by their kind, for messages.
-fn by_kind(subject: &Subject) -> String {
-    let missed = subject.pleg.counters().missed;
+fn by_kind(generator: &Generator) -> String {
+    let missed = generator.pleg.counters().missed;
     let kinds = ExpectedEvent::ALL.iter().zip(missed);
     let kinds: Vec<String> = kinds
         .map(|(kind, n)| format!("{} {n}", kind.as_str()))
         .collect();
     format!("missed {}", kinds.join(", "))
-}
-
-/// What was heard of these ids, with what each event showed, for messages.
-fn heard_of(subject: &Subject, ids: &[Id]) -> Vec<Heard> {
-    let log = subject.ear.log();
-    let about = |h: &Heard| ids.iter().any(|id| h.is_about(id));
-    log.events.into_iter().filter(about).collect()
-}
-
-/// The same, and what was announced of them.
-fn told_of(subject: &Subject, announced: &Announced, ids: &[Id]) -> String {
-    let types: Vec<_> = ids.iter().map(|id| (id, announced.types(id))).collect();
-    let heard = heard_of(subject, ids);
-    format!("announced {types:?}; heard {heard:#?}")
 }
 
 /// What the metrics show: missed events of all kinds, and the period of the full list.

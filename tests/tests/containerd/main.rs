@@ -1,6 +1,6 @@
-//! The whole way on real containerd, 1.7 and 2: churn, trouble, read-your-writes.
+//! The whole system on real containerd, 1.7 and 2.
 //!
-//! Every test has a daemon of its own. Without root, Linux or the packages it says so and skips;
+//! Every test has a daemon of its own. Without root, Linux or the packages it is skipped with a message;
 //! with `CI=true` that is a failure.
 
 #![allow(
@@ -12,42 +12,59 @@
     reason = "a CRI request is large; tests do not mind"
 )]
 
+/// A test of that name on each version, with a daemon of its own: `name: function(arguments)`.
+macro_rules! on_both_versions {
+    ($($name:ident: $run:ident($($argument:expr)?);)*) => { $(
+        mod $name {
+            #[allow(unused_imports, reason = "for the arguments")]
+            use super::*;
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn on_1_7() -> anyhow::Result<()> {
+                let run = async |daemon: &_| super::$run(daemon $(, $argument)?).await;
+                crate::with_daemon(pleg_tests::daemon::Version::V1_7, run).await
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn on_2() -> anyhow::Result<()> {
+                let run = async |daemon: &_| super::$run(daemon $(, $argument)?).await;
+                crate::with_daemon(pleg_tests::daemon::Version::V2, run).await
+            }
+        }
+    )* };
+}
+
 mod churn;
 mod fresh;
 mod kep3386;
+mod outages;
+mod second_subscriber;
 mod sequences;
-mod trouble;
+mod workers;
 
 use std::time::Duration;
 
 use pleg::core::Mode;
-use pleg::{Pleg, Subscription};
-use pleg_cri::CriRuntime;
-use pleg_tests::daemon::Daemon;
-use pleg_tests::tap::{Ear, Tap};
+use pleg_tests::daemon::{Daemon, Version};
+use pleg_tests::generator::Generator;
 
 /// How long anything may take that happens at once when all is well.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// A generator under test, listened in on.
-pub(crate) struct Subject {
-    pub(crate) pleg: Pleg,
-    pub(crate) events: Subscription,
-    pub(crate) ear: Ear,
-    /// A client of the same runtime, for the truth.
-    pub(crate) truth: CriRuntime,
+/// Runs a test on a daemon of its own, or skips it with a message if this machine cannot run one.
+pub(crate) async fn with_daemon(
+    version: Version,
+    test: impl AsyncFnOnce(&Daemon) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let Some(daemon) = Daemon::up(version)? else {
+        return Ok(());
+    };
+    test(&daemon).await?;
+    daemon.down()
 }
 
-impl Subject {
-    pub(crate) fn start(daemon: &Daemon, mode: Mode) -> anyhow::Result<Self> {
-        let (runtime, ear) = Tap::new(daemon.runtime()?);
-        let mut builder = Pleg::builder(runtime).mode(mode);
-        let events = builder.subscribe();
-        Ok(Self {
-            pleg: builder.spawn()?,
-            events,
-            ear,
-            truth: daemon.runtime()?,
-        })
-    }
+/// Starts a generator on that daemon.
+pub(crate) fn start(daemon: &Daemon, mode: Mode) -> anyhow::Result<Generator> {
+    let (builder, recorder) = Generator::builder(daemon.runtime()?);
+    Generator::spawn(builder.mode(mode), recorder, daemon.runtime()?)
 }

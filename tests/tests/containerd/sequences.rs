@@ -1,12 +1,11 @@
-//! The simulator against the real thing: one script through `pleg-sim` and through a daemon of the
-//! same version, and what each tells of it.
+//! The simulator compared with real runtimes: one script on `pleg-sim` and on a daemon of the same
+//! version, and the events that each sends.
 //!
-//! Ids are replaced by names. Compared are the type and the subject of every event, whether it has
-//! a sandbox's status and in which state, and the state, exit code and reason of every container
-//! that it shows. Steps follow each other only when their events have come, so order is free only
-//! where the reference leaves it free (runtimes.md 1.2, "Ordering"): events of several exits that
-//! one call causes come from tasks of their own. In such a step events are compared as a set, and
-//! of what each shows, the state of its own subject.
+//! Ids are replaced by names. Compared are the type and the subject of every event, whether it has a
+//! sandbox status and in which state, and the state, exit code and reason of every container that it
+//! shows. Each step waits for its events, so their order is undefined only where containerd leaves it
+//! undefined: events of several exits that one call causes come from different goroutines. The events
+//! of such a step are compared as a set, and of their statuses only the state of the subject.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,31 +23,34 @@ use pleg_tests::kubelet::{Kubelet, Life, Pod};
 use tokio::sync::mpsc;
 use tonic::transport::Channel;
 
-use crate::SOON;
+use crate::{SOON, with_daemon};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_simulator_tells_what_1_7_tells() -> anyhow::Result<()> {
-    the_same(Version::V1_7, Mode::Containerd17).await
+async fn simulator_sends_the_events_of_1_7() -> anyhow::Result<()> {
+    with_daemon(Version::V1_7, async |daemon: &_| {
+        compare_events(daemon, Mode::Containerd17).await
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_simulator_tells_what_2_tells() -> anyhow::Result<()> {
-    the_same(Version::V2, Mode::Containerd2).await
+async fn simulator_sends_the_events_of_2() -> anyhow::Result<()> {
+    with_daemon(Version::V2, async |daemon: &_| {
+        compare_events(daemon, Mode::Containerd2).await
+    })
+    .await
 }
 
-async fn the_same(version: Version, mode: Mode) -> anyhow::Result<()> {
-    let Some(daemon) = Daemon::up(version)? else {
-        return Ok(());
-    };
-    let says = daemon.runtime()?.runtime_client();
-    let says = says
+async fn compare_events(daemon: &Daemon, mode: Mode) -> anyhow::Result<()> {
+    let answer = daemon.runtime()?.runtime_client();
+    let answer = answer
         .clone()
         .version(v1::VersionRequest::default())
         .await?
         .into_inner();
-    mode.check_version(&says.runtime_version)?;
+    mode.check_version(&answer.runtime_version)?;
     let real = {
-        let kubelet = Kubelet::new(&daemon)?;
+        let kubelet = Kubelet::new(daemon)?;
         let kill = |signal: &str, pid: &str| {
             let killed = std::process::Command::new("kill")
                 .args([signal, pid])
@@ -60,20 +62,24 @@ async fn the_same(version: Version, mode: Mode) -> anyhow::Result<()> {
             .play(async |s: &mut Script, victim: Victim<'_>| {
                 let (pid, signal) = match victim {
                     Victim::Sandbox(id) => (s.pause_of(id).await?, "-KILL"),
-                    Victim::Container(id) => (s.program_of(id).await?, "-TERM"),
+                    Victim::Container(id) => {
+                        s.kubelet.wait_until_sigterm_is_handled(id).await?;
+                        let pid = s.kubelet.process(id).await;
+                        ensure!(pid > 1, "no process of {id}");
+                        (pid.to_string(), "-TERM")
+                    }
                 };
                 ensure!(kill(signal, &pid), "kill {signal} {pid}");
                 Ok(())
             })
             .await?;
-        script.told
+        script.sent
     };
-    daemon.down()?;
 
     let dir = tempfile::Builder::new().prefix("pleg").tempdir()?;
     let sim = Sim::builder()
         .mode(mode)
-        .runtime_version(says.runtime_version.clone())
+        .runtime_version(answer.runtime_version.clone())
         .build();
     let _serving = sim.serve_unix(dir.path().join("cri.sock"), std::future::pending())?;
     let endpoint: Endpoint = format!("unix://{}", dir.path().join("cri.sock").display()).parse()?;
@@ -92,34 +98,34 @@ async fn the_same(version: Version, mode: Mode) -> anyhow::Result<()> {
     sim.shutdown().await;
 
     let mut events = 0;
-    for (real, simulated) in real.iter().zip(&script.told) {
+    for (real, simulated) in real.iter().zip(&script.sent) {
         assert_eq!(
             real, simulated,
-            "{} {}: what it tells, and the simulator",
-            says.runtime_name, says.runtime_version
+            "{} {}: its events, and those of the simulator",
+            answer.runtime_name, answer.runtime_version
         );
         events += real.events.len();
     }
-    assert_eq!(real.len(), script.told.len());
+    assert_eq!(real.len(), script.sent.len());
     println!(
-        "{} {}: {events} events of {} steps are told alike",
-        says.runtime_name,
-        says.runtime_version,
+        "{} {}: {events} events of {} steps are sent alike",
+        answer.runtime_name,
+        answer.runtime_version,
         real.len()
     );
     Ok(())
 }
 
-/// What one step told.
+/// The events of one step.
 #[derive(Debug, PartialEq)]
 struct Step {
     what: &'static str,
-    events: Vec<Told>,
+    events: Vec<Received>,
 }
 
 /// One event, without what differs from run to run.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Told {
+struct Received {
     kind: &'static str,
     subject: String,
     /// The sandbox's state; whether its time of creation is absurd.
@@ -127,7 +133,7 @@ struct Told {
     containers: BTreeMap<String, String>,
 }
 
-impl fmt::Debug for Told {
+impl fmt::Debug for Received {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             kind,
@@ -139,13 +145,13 @@ impl fmt::Debug for Told {
     }
 }
 
-/// The script, played to one runtime, and what was told of it.
+/// The script on one runtime, and the events that it sent.
 struct Script {
     client: RuntimeServiceClient<Channel>,
     kubelet: Kubelet,
     events: mpsc::UnboundedReceiver<v1::ContainerEventResponse>,
     names: BTreeMap<String, String>,
-    told: Vec<Step>,
+    sent: Vec<Step>,
 }
 
 /// What ends without a call.
@@ -189,7 +195,7 @@ impl Script {
             kubelet,
             events,
             names: BTreeMap::new(),
-            told: Vec::new(),
+            sent: Vec::new(),
         })
     }
 
@@ -198,15 +204,15 @@ impl Script {
         &mut self,
         kill: impl AsyncFn(&mut Self, Victim<'_>) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        self.a_life(&kill).await?;
-        self.a_removal_at_once().await?;
-        self.a_killed_sandbox(&kill).await?;
+        self.play_lifecycle(&kill).await?;
+        self.play_removal_of_a_running_pod().await?;
+        self.play_killed_sandbox(&kill).await?;
         // Had anything told more than was awaited, it would be told before this.
         self.run("end").await.map(drop)
     }
 
     /// Two containers, a crash and a restart, a start that fails, stops, removals.
-    async fn a_life(
+    async fn play_lifecycle(
         &mut self,
         kill: &impl AsyncFn(&mut Self, Victim<'_>) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
@@ -219,11 +225,12 @@ impl Script {
         let b = self.create(&pod, "b", 0, crash).await?;
         self.start(&b, 1, "start").await?;
         kill(self, Victim::Container(&b)).await?;
-        self.hear("crash", 1, Order::One).await?;
+        self.expect_events("crash", 1, Order::One).await?;
         let b1 = self.create(&pod, "b", 1, Life::UntilStopped).await?;
         self.start(&b1, 1, "restart").await?;
         k.remove(&b).await?;
-        self.hear("remove the crashed one", 1, Order::One).await?;
+        self.expect_events("remove the crashed one", 1, Order::One)
+            .await?;
         let c = self.create(&pod, "c", 0, Life::CannotStart).await?;
         ensure!(k.start(&c).await.is_err(), "there is no such program");
         let status = k.container_status(&c).await?.context("it stays")?;
@@ -232,33 +239,37 @@ impl Script {
             "{status:?}"
         );
         k.remove(&c).await?;
-        self.hear("remove the one that failed to start", 1, Order::One)
+        self.expect_events("remove the one that failed to start", 1, Order::One)
             .await?;
         k.stop(&a).await?;
-        self.hear("stop a container", 1, Order::One).await?;
+        self.expect_events("stop a container", 1, Order::One)
+            .await?;
         k.stop_pod(&pod).await?;
-        self.hear("stop the pod, one container runs", 2, Order::Free)
+        self.expect_events("stop the pod, one container runs", 2, Order::Free)
             .await?;
         k.remove(&a).await?;
-        self.hear("remove a container", 1, Order::One).await?;
+        self.expect_events("remove a container", 1, Order::One)
+            .await?;
         k.remove(&b1).await?;
-        self.hear("remove a container", 1, Order::One).await?;
+        self.expect_events("remove a container", 1, Order::One)
+            .await?;
         k.stop_pod(&pod).await?;
         k.remove_pod(&pod).await?;
-        self.hear("remove the pod", 1, Order::One).await
+        self.expect_events("remove the pod", 1, Order::One).await
     }
 
-    async fn a_removal_at_once(&mut self) -> anyhow::Result<()> {
+    async fn play_removal_of_a_running_pod(&mut self) -> anyhow::Result<()> {
         let pod = self.run("gone").await?;
         for name in ["a", "b"] {
             let id = self.create(&pod, name, 0, Life::UntilStopped).await?;
             self.start(&id, 1, "start").await?;
         }
         self.kubelet.remove_pod(&pod).await?;
-        self.hear("remove a pod that runs", 6, Order::Free).await
+        self.expect_events("remove a pod that runs", 6, Order::Free)
+            .await
     }
 
-    async fn a_killed_sandbox(
+    async fn play_killed_sandbox(
         &mut self,
         kill: &impl AsyncFn(&mut Self, Victim<'_>) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
@@ -266,7 +277,7 @@ impl Script {
         let a = self.create(&pod, "a", 0, Life::UntilStopped).await?;
         self.start(&a, 1, "start").await?;
         kill(self, Victim::Sandbox(&pod.sandbox)).await?;
-        self.hear(
+        self.expect_events(
             "kill the pause process, whose namespace is shared",
             2,
             Order::Free,
@@ -274,13 +285,13 @@ impl Script {
         .await?;
         self.kubelet.stop_pod(&pod).await?;
         self.kubelet.remove_pod(&pod).await?;
-        self.hear("remove the pod", 2, Order::One).await
+        self.expect_events("remove the pod", 2, Order::One).await
     }
 
     async fn run(&mut self, name: &str) -> anyhow::Result<Pod> {
         let pod = self.kubelet.run_pod(name).await?;
         self.names.insert(pod.sandbox.to_string(), name.to_owned());
-        self.hear("run", 2, Order::One).await?;
+        self.expect_events("run", 2, Order::One).await?;
         Ok(pod)
     }
 
@@ -294,32 +305,37 @@ impl Script {
         let id = self.kubelet.create(pod, name, attempt, life).await?;
         self.names
             .insert(id.to_string(), format!("{name}{attempt}"));
-        self.hear("create", 1, Order::One).await?;
+        self.expect_events("create", 1, Order::One).await?;
         Ok(id)
     }
 
     async fn start(&mut self, id: &Id, events: usize, what: &'static str) -> anyhow::Result<()> {
         self.kubelet.start(id).await?;
-        self.hear(what, events, Order::One).await
+        self.expect_events(what, events, Order::One).await
     }
 
     /// Awaits the events of a step.
-    async fn hear(&mut self, what: &'static str, count: usize, order: Order) -> anyhow::Result<()> {
+    async fn expect_events(
+        &mut self,
+        what: &'static str,
+        count: usize,
+        order: Order,
+    ) -> anyhow::Result<()> {
         let mut events = Vec::new();
         for n in 0..count {
             let event = tokio::time::timeout(SOON, self.events.recv()).await;
             let event = event.with_context(|| format!("{what}: event {n} does not come"))?;
             let event = event.with_context(|| format!("{what}: the stream has ended"))?;
-            events.push(self.told(&event, order));
+            events.push(self.sent(&event, order));
         }
         if order == Order::Free {
             events.sort();
         }
-        self.told.push(Step { what, events });
+        self.sent.push(Step { what, events });
         Ok(())
     }
 
-    fn told(&self, event: &v1::ContainerEventResponse, order: Order) -> Told {
+    fn sent(&self, event: &v1::ContainerEventResponse, order: Order) -> Received {
         let name = |id: &str| {
             self.names
                 .get(id)
@@ -347,7 +363,7 @@ impl Script {
         if order == Order::Free {
             containers.retain(|name, _| *name == subject);
         }
-        Told {
+        Received {
             kind: match kind {
                 Kind::ContainerCreatedEvent => "CREATED",
                 Kind::ContainerStartedEvent => "STARTED",
@@ -373,17 +389,6 @@ impl Script {
                 .await??
                 .into_inner();
         pid_in(&answer.info)
-    }
-
-    /// The pid of a container's program.
-    async fn program_of(&self, container: &Id) -> anyhow::Result<String> {
-        let request = v1::ContainerStatusRequest {
-            container_id: container.to_string(),
-            verbose: true,
-        };
-        let mut client = self.client.clone();
-        let answer = tokio::time::timeout(SOON, client.container_status(request)).await??;
-        pid_in(&answer.into_inner().info)
     }
 }
 

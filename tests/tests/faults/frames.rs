@@ -1,12 +1,12 @@
-//! Connections that are cut in the middle of a frame, after every byte that matters: within the
-//! frame's head, the message's head and the message, of an event and of a list.
+//! Connections that are cut after every byte that matters: within the frame header, the message header
+//! and the message, of an event and of a list.
 
 use pleg::core::{Id, LifecycleType, Settings};
 use pleg_tests::check::cached;
+use pleg_tests::faulty_pipe::Break;
 use pleg_tests::kubelet::{Kubelet, Life};
-use pleg_tests::line::Break;
 
-use crate::inside::{Inside, MINUTE, MS, SECOND, Subject};
+use crate::in_process::{InProcess, MINUTE, MS, SECOND};
 
 /// A byte that never comes.
 const NEVER: u64 = u32::MAX as u64;
@@ -32,42 +32,46 @@ async fn waiting_container(kubelet: &Kubelet) -> anyhow::Result<Id> {
 /// A container starts and ends, and the stream breaks after so many bytes of that. How many bytes
 /// there were.
 async fn cut_event(at: u64, how: Break) -> anyhow::Result<u64> {
-    let node = Inside::up();
+    let node = InProcess::up();
     let kubelet = node.kubelet()?;
     let job = waiting_container(&kubelet).await?;
-    let mut subject = Subject::start(&node, Settings::default()).await?;
+    let mut generator = node.start(Settings::default()).await?;
     let before = node.events.carried();
     node.events.break_after(at, how);
     kubelet.start(&job).await?;
     node.until(3 * SECOND, "the end is announced", || {
-        assert_eq!(subject.pleg.health().ready(), Ok(()));
-        subject.has(&job, LifecycleType::ContainerDied)
+        assert_eq!(generator.pleg.health().ready(), Ok(()));
+        generator.has(&job, LifecycleType::ContainerDied)
     })
     .await?;
     // Whatever is still to come of that comes now.
     node.pass(100 * MS).await;
     let told = node.events.carried().saturating_sub(before);
     let lost = node.events.dials() > 1;
-    node.until(5 * SECOND, "all is well again", || subject.is_well())
+    node.until(5 * SECOND, "all is well again", || generator.is_well())
         .await?;
-    subject.check(&kubelet).await?;
-    let counters = subject.pleg.counters();
+    generator.check(&kubelet).await?;
+    let counters = generator.pleg.counters();
     assert_eq!(counters.streams_lost, u64::from(lost), "cut after {at}");
-    assert_eq!(subject.missed(), 0, "the loss explains it: cut after {at}");
+    assert_eq!(
+        generator.missed(),
+        0,
+        "the loss explains it: cut after {at}"
+    );
     // The new stream tells.
-    let heard = subject.ear.log().events.len();
+    let heard = generator.recorder.log().events.len();
     let pod = kubelet.run_pod("next").await?;
     node.until(SECOND, "the next pod is told of", || {
-        subject.has(&pod.sandbox, LifecycleType::ContainerStarted)
+        generator.has(&pod.sandbox, LifecycleType::ContainerStarted)
     })
     .await?;
-    assert!(subject.ear.log().events.len() > heard);
-    subject.end(node).await;
+    assert!(generator.recorder.log().events.len() > heard);
+    node.end(generator).await;
     Ok(told)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_cut_anywhere_in_an_event_loses_nothing() -> anyhow::Result<()> {
+async fn stream_cut_at_any_byte_of_an_event_loses_nothing() -> anyhow::Result<()> {
     let all = cut_event(NEVER, Break::Reset).await?;
     assert!(all > 400, "two events are that long at least: {all}");
     let mut tried = 0;
@@ -85,45 +89,45 @@ async fn a_stream_cut_anywhere_in_an_event_loses_nothing() -> anyhow::Result<()>
 
 /// A list, which would have so many bytes, breaks after some of them. How many bytes a whole one has.
 async fn cut_list(at: u64, whole: u64, how: Break) -> anyhow::Result<u64> {
-    let node = Inside::up();
+    let node = InProcess::up();
     let kubelet = node.kubelet()?;
     node.run_pods(&kubelet, 3).await?;
-    let mut subject = Subject::start(&node, Settings::default()).await?;
-    let before = (node.calls.carried(), cached(&subject.pleg));
+    let mut generator = node.start(Settings::default()).await?;
+    let before = (node.calls.carried(), cached(&generator.pleg));
     assert_eq!(before.1.len(), 6);
-    let failed = subject.pleg.counters().lists_failed;
+    let failed = generator.pleg.counters().lists_failed;
     node.calls.break_after(at, how);
-    let list = subject.pleg.relist_now().await;
+    let list = generator.pleg.relist_now().await;
     let carried = node.calls.carried().saturating_sub(before.0);
     if let Err(error) = &list {
-        assert!(subject.is_degraded("list_failed"), "{error}");
-        assert_eq!(subject.pleg.counters().lists_failed, failed + 1);
+        assert!(generator.is_degraded("list_failed"), "{error}");
+        assert_eq!(generator.pleg.counters().lists_failed, failed + 1);
     }
     assert_eq!(list.is_ok(), at >= whole, "{list:?}");
-    assert_eq!(subject.pleg.health().ready(), Ok(()));
-    assert_eq!(cached(&subject.pleg), before.1, "it says nothing at all");
+    assert_eq!(generator.pleg.health().ready(), Ok(()));
+    assert_eq!(cached(&generator.pleg), before.1, "it says nothing at all");
     let took = node
-        .until(2 * SECOND, "all is well again", || subject.is_well())
+        .until(2 * SECOND, "all is well again", || generator.is_well())
         .await?;
     assert!(took <= SECOND + 10 * MS, "{took:?}");
-    assert_eq!(cached(&subject.pleg), before.1);
-    subject.check(&kubelet).await?;
+    assert_eq!(cached(&generator.pleg), before.1);
+    generator.check(&kubelet).await?;
     let removed = LifecycleType::ContainerRemoved;
     assert!(
         before
             .1
             .keys()
-            .all(|id| !subject.announced.has(id, removed))
+            .all(|id| !generator.announced.has(id, removed))
     );
     // Trust is earned again.
     node.pass(MINUTE).await;
-    assert!(subject.pleg.health().current().period >= 8 * SECOND);
-    subject.end(node).await;
+    assert!(generator.health().period >= 8 * SECOND);
+    node.end(generator).await;
     Ok(carried)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_cut_anywhere_says_nothing() -> anyhow::Result<()> {
+async fn list_cut_at_any_byte_changes_nothing() -> anyhow::Result<()> {
     let all = cut_list(NEVER, NEVER, Break::Reset).await?;
     assert!(all > 1000, "six rows are that long at least: {all}");
     let mut tried = 0;

@@ -1,7 +1,7 @@
-//! Nothing is left behind: no task, no descriptor, no memory, after a thousand reconnects, after
-//! servers that came and went, after a shutdown in the middle of everything.
+//! No task, descriptor or memory is leaked by a thousand reconnects, by servers that come and go, and by
+//! shutdowns during calls.
 //!
-//! Descriptors and memory are the process's, so that this is measured in a process of its own.
+//! Descriptors and memory belong to the process, so each measurement has a process of its own.
 
 use std::alloc::System;
 use std::process::{Command, Stdio};
@@ -12,13 +12,13 @@ use pleg::core::StreamState;
 use pleg::{Pleg, ReconnectSettings};
 use pleg_cri::{CriConfig, CriRuntime};
 use pleg_sim::Sim;
+use pleg_tests::faulty_pipe::Break;
 use pleg_tests::kubelet::{Kubelet, Life, Pod};
-use pleg_tests::line::Break;
-use pleg_tests::split::Split;
-use pleg_tests::wait::until_right;
+use pleg_tests::split::SplitRuntime;
+use pleg_tests::wait::until_ok;
 use tokio::runtime::Handle;
 
-use crate::inside::{Inside, MINUTE, MS, SECOND, client};
+use crate::in_process::{InProcess, MINUTE, MS, SECOND, client};
 
 /// Counts the bytes that are in use.
 #[global_allocator]
@@ -28,7 +28,7 @@ static HEAP: Cap<System> = Cap::new(System, usize::MAX);
 const ALONE: &str = "PLEG_FAULTS_ALONE";
 
 /// Runs one of the tests below in a process of its own.
-fn alone(test: &str) -> anyhow::Result<()> {
+fn in_own_process(test: &str) -> anyhow::Result<()> {
     let output = Command::new(std::env::current_exe()?)
         .args(["--exact", test, "--ignored", "--nocapture"])
         .env(ALONE, "1")
@@ -43,18 +43,18 @@ fn alone(test: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn is_alone() -> bool {
+fn is_own_process() -> bool {
     std::env::var_os(ALONE).is_some()
 }
 
 #[test]
-fn a_thousand_reconnects_leave_nothing_behind() -> anyhow::Result<()> {
-    alone("leaks::a_thousand_reconnects")
+fn thousand_reconnects_leak_nothing() -> anyhow::Result<()> {
+    in_own_process("leaks::measure_thousand_reconnects")
 }
 
 #[test]
-fn sockets_and_generators_leave_nothing_behind() -> anyhow::Result<()> {
-    alone("leaks::sockets_and_generators")
+fn sockets_and_generators_leak_nothing() -> anyhow::Result<()> {
+    in_own_process("leaks::measure_sockets_and_generators")
 }
 
 fn tasks() -> usize {
@@ -80,16 +80,16 @@ fn at_once() -> ReconnectSettings {
 /// that is in use after 1,200.
 #[tokio::test(start_paused = true)]
 #[ignore = "measured in a process of its own"]
-async fn a_thousand_reconnects() -> anyhow::Result<()> {
-    if !is_alone() {
+async fn measure_thousand_reconnects() -> anyhow::Result<()> {
+    if !is_own_process() {
         return Ok(());
     }
     let idle = tasks();
-    let node = Inside::up();
+    let node = InProcess::up();
     let kubelet = node.kubelet()?;
     let pod = node.run_pods(&kubelet, 5).await?.remove(0);
     // Nobody listens in: what is overheard is kept.
-    let runtime = Split {
+    let runtime = SplitRuntime {
         calls: client(&node.calls)?,
         events: client(&node.events)?,
     };
@@ -115,14 +115,14 @@ async fn a_thousand_reconnects() -> anyhow::Result<()> {
         most = most.max(tasks());
         if cycle % 100 == 0 {
             // One that forgets what it did.
-            stir(&node.kubelet()?, &pod).await?;
+            restart_containers(&node.kubelet()?, &pod).await?;
         }
         if cycle == 200 {
-            forget(&node).await?;
+            age_tombstones(&node).await?;
             after_200 = Some((HEAP.allocated(), tasks()));
         }
     }
-    forget(&node).await?;
+    age_tombstones(&node).await?;
     let (bytes, busy) = after_200.context("there were 200")?;
     let grown = HEAP.allocated().saturating_sub(bytes);
     let dials = (node.events.dials(), node.calls.dials());
@@ -146,7 +146,7 @@ async fn a_thousand_reconnects() -> anyhow::Result<()> {
 }
 
 /// Events, by which the runtime notices its dead subscribers: half of them with each one.
-async fn stir(kubelet: &Kubelet, pod: &Pod) -> anyhow::Result<()> {
+async fn restart_containers(kubelet: &Kubelet, pod: &Pod) -> anyhow::Result<()> {
     for attempt in 0..5 {
         let life = Life::Exit {
             code: 0,
@@ -161,7 +161,7 @@ async fn stir(kubelet: &Kubelet, pod: &Pod) -> anyhow::Result<()> {
 }
 
 /// Tombstones age.
-async fn forget(node: &Inside) -> anyhow::Result<()> {
+async fn age_tombstones(node: &InProcess) -> anyhow::Result<()> {
     node.pass(12 * MINUTE).await;
     anyhow::ensure!(node.sim.subscribers() == 1, "the dead ones are noticed");
     Ok(())
@@ -171,8 +171,8 @@ async fn forget(node: &Inside) -> anyhow::Result<()> {
 /// calls hang; the server goes and comes. Afterwards every task and descriptor is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measured in a process of its own"]
-async fn sockets_and_generators() -> anyhow::Result<()> {
-    if !is_alone() {
+async fn measure_sockets_and_generators() -> anyhow::Result<()> {
+    if !is_own_process() {
         return Ok(());
     }
     // Before anything was opened: after a first round some of it might still be closing.
@@ -196,7 +196,7 @@ async fn sockets_and_generators() -> anyhow::Result<()> {
 /// Connections are closed by tasks of their own, a moment later.
 async fn settled(before: (usize, usize)) -> anyhow::Result<()> {
     let what = "all tasks and descriptors are gone";
-    until_right(10 * SECOND, what, || async {
+    until_ok(10 * SECOND, what, || async {
         match (tasks(), descriptors().map_err(|e| e.to_string())?) {
             now if now == before => Ok(()),
             now => Err(format!("(tasks, descriptors) {now:?}, before {before:?}")),
@@ -208,7 +208,7 @@ async fn settled(before: (usize, usize)) -> anyhow::Result<()> {
 /// Waits until all streams stand, after so many were lost.
 async fn subscribed(all: &[Pleg], lost: u64, what: &str) -> anyhow::Result<()> {
     for (n, pleg) in all.iter().enumerate() {
-        until_right(10 * SECOND, what, || async move {
+        until_ok(10 * SECOND, what, || async move {
             let stream = pleg.health().current().stream;
             match (&stream, pleg.counters().streams_lost) {
                 (StreamState::Subscribed { .. }, l) if l >= lost => Ok(()),
@@ -223,8 +223,8 @@ async fn subscribed(all: &[Pleg], lost: u64, what: &str) -> anyhow::Result<()> {
 async fn one_round(round: usize) -> anyhow::Result<()> {
     let dir = tempfile::Builder::new().prefix("pleg").tempdir()?;
     let path = dir.path().join("cri.sock");
-    let trouble = std::sync::Arc::new(crate::trouble::Trouble::default());
-    let sim = Sim::builder().seed(3).faults(trouble.clone()).build();
+    let faults = std::sync::Arc::new(crate::call_faults::CallFaults::default());
+    let sim = Sim::builder().seed(3).faults(faults.clone()).build();
     let endpoint: pleg_cri::Endpoint = format!("unix://{}", path.display()).parse()?;
     let serving = sim.serve_unix(&path, std::future::pending())?;
     let kubelet = Kubelet::at(&endpoint, "app:1", "", dir.path())?;
@@ -241,7 +241,7 @@ async fn one_round(round: usize) -> anyhow::Result<()> {
         let pod = kubelet.run_pod(&format!("pod-{round}-{n}")).await?;
         let app = kubelet.create(&pod, "app", 0, Life::UntilStopped).await?;
         kubelet.start(&app).await?;
-        trouble.hang_id(app.as_str());
+        faults.hang_id(app.as_str());
     }
     serving.stop().await;
     let serving = sim.serve_unix(&path, std::future::pending())?;

@@ -1,28 +1,29 @@
-//! What is ready, what is named, and who is served while something hangs (laws 11 and 12): one hung
-//! pod, 110 of them, a hung list, a cut stream, a full consumer.
+//! Readiness, degraded reasons and answers while something hangs (invariants 11 and 12): one pod, 110
+//! pods, a list, the stream, a consumer.
 //!
-//! The oracle of readiness is the law's own words, on the instants that the calls themselves give:
-//! ready if a complete list began within the last 3 min and the writer's beat is fresh.
+//! Expected is readiness as invariant 12 defines it, by the instants of the calls themselves: a complete
+//! list began within the last 3 min, and no work of the writer is overdue.
 
 use std::time::Duration;
 
 use futures::future::join_all;
 use pleg::core::{LifecycleType, NotReady, Settings};
 use pleg::{Delivery, WaitError};
+use pleg_tests::faulty_pipe::{Accepting, Break};
+use pleg_tests::generator::Generator;
 use pleg_tests::kubelet::{Kubelet, Life, Pod};
-use pleg_tests::line::{Break, Welcome};
 
-use crate::inside::{Inside, MINUTE, MS, SECOND, Subject};
+use crate::in_process::{InProcess, MINUTE, MS, SECOND};
 
-/// Law 12's words.
+/// Invariant 12.
 const UNREADY_AFTER: Duration = MINUTE.saturating_mul(3);
-/// A cause is named this soon after its first sign; a look a millisecond later may be the first.
+/// A cause is reported this soon after its first sign; the check may come a millisecond later.
 const NAMED: Duration = Duration::from_millis(3001);
 
 /// How long `newer_than` took for these pods, all of them at once, `rounds` times.
 async fn served(
-    node: &Inside,
-    subject: &Subject,
+    node: &InProcess,
+    generator: &Generator,
     pods: &[Pod],
     rounds: usize,
 ) -> anyhow::Result<Vec<Duration>> {
@@ -30,21 +31,21 @@ async fn served(
     for _ in 0..rounds {
         let asked = node.clock.now();
         let answers = join_all(pods.iter().map(|pod| async move {
-            let view = subject.pleg.newer_than(&pod.uid, asked, MINUTE).await?;
+            let view = generator.pleg.newer_than(&pod.uid, asked, MINUTE).await?;
             anyhow::ensure!(view.as_of >= Some(asked), "stale: {view:?}");
             Ok(node.clock.now().since(asked))
         }));
         for answer in answers.await {
             took.push(answer?);
         }
-        assert_eq!(subject.pleg.health().ready(), Ok(()));
+        assert_eq!(generator.pleg.health().ready(), Ok(()));
         node.pass(100 * MS).await;
     }
     Ok(took)
 }
 
 /// The healthy are served at p99 below 5 s.
-fn judge(title: &str, mut took: Vec<Duration>) {
+fn check(title: &str, mut took: Vec<Duration>) {
     took.sort();
     let at = |percent: usize| took[(took.len() * percent / 100).min(took.len() - 1)];
     println!(
@@ -59,14 +60,14 @@ fn judge(title: &str, mut took: Vec<Duration>) {
 
 /// Pods of which the first `hung` do not answer, and somebody waits for each of these.
 async fn hung_pods(hung: usize, healthy: usize) -> anyhow::Result<()> {
-    let node = Inside::up();
+    let node = InProcess::up();
     let kubelet = node.kubelet()?;
     let pods = node.run_pods(&kubelet, hung + healthy).await?;
-    let mut subject = Subject::start(&node, Settings::default()).await?;
+    let mut generator = node.start(Settings::default()).await?;
     let (bad, good) = pods.split_at(hung);
     bad.iter()
-        .for_each(|p| node.trouble.hang_id(p.sandbox.as_str()));
-    let (pleg, asked) = (subject.pleg.clone(), node.clock.now());
+        .for_each(|p| node.faults.hang_id(p.sandbox.as_str()));
+    let (pleg, asked) = (generator.pleg.clone(), node.clock.now());
     let waits: Vec<_> = bad
         .iter()
         .map(|pod| {
@@ -81,13 +82,13 @@ async fn hung_pods(hung: usize, healthy: usize) -> anyhow::Result<()> {
     // Its first sign is the status call that is late. Who waits for a state alone makes none.
     let named = async {
         let took = node
-            .until(NAMED, "it is named", || subject.is_degraded("pods_hung"))
+            .until(NAMED, "it is named", || generator.is_degraded("pods_hung"))
             .await?;
         anyhow::Ok(took)
     };
-    let (named, took) = futures::join!(named, served(&node, &subject, good, 20));
+    let (named, took) = futures::join!(named, served(&node, &generator, good, 20));
     println!("{hung} hung pods: named after {:?}", named?);
-    judge(&format!("{hung} hung pods"), took?);
+    check(&format!("{hung} hung pods"), took?);
     let mut longest = Duration::ZERO;
     for wait in waits {
         let (answer, after) = wait.await?;
@@ -101,123 +102,125 @@ async fn hung_pods(hung: usize, healthy: usize) -> anyhow::Result<()> {
     // For as long as it lasts: ready, named, others served, lists go on.
     for _ in 0..240 {
         node.pass(SECOND).await;
-        assert_eq!(subject.pleg.health().ready(), Ok(()));
-        assert!(subject.is_degraded("pods_failing") || subject.is_degraded("pods_hung"));
+        assert_eq!(generator.pleg.health().ready(), Ok(()));
+        assert!(generator.is_degraded("pods_failing") || generator.is_degraded("pods_hung"));
     }
-    judge(
+    check(
         &format!("{hung} hung pods after 4 min"),
-        served(&node, &subject, good, 5).await?,
+        served(&node, &generator, good, 5).await?,
     );
-    node.trouble.heal();
+    node.faults.heal();
     let healed = node
-        .until(2 * MINUTE, "all is well", || subject.is_well())
+        .until(2 * MINUTE, "all is well", || generator.is_well())
         .await?;
     println!("{hung} hung pods: well {healed:?} after they answer again");
-    subject.check(&kubelet).await?;
-    subject.end(node).await;
+    generator.check(&kubelet).await?;
+    node.end(generator).await;
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_hung_pod() -> anyhow::Result<()> {
+async fn hung_pod_delays_no_other() -> anyhow::Result<()> {
     hung_pods(1, 60).await
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hundred_and_ten_hung_pods() -> anyhow::Result<()> {
+async fn hundred_and_ten_hung_pods_delay_no_other() -> anyhow::Result<()> {
     hung_pods(110, 60).await
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_hung_list() -> anyhow::Result<()> {
-    let node = Inside::up();
+async fn hung_list_is_reported_and_delays_no_answer() -> anyhow::Result<()> {
+    let node = InProcess::up();
     let kubelet = node.kubelet()?;
     let pods = node.run_pods(&kubelet, 60).await?;
-    let mut subject = Subject::start(&node, Settings::default()).await?;
-    node.trouble.hang_calls("StreamPodSandboxes", 1);
-    let (pleg, asked) = (subject.pleg.clone(), node.clock.now());
+    let mut generator = node.start(Settings::default()).await?;
+    node.faults.hang_calls("StreamPodSandboxes", 1);
+    let (pleg, asked) = (generator.pleg.clone(), node.clock.now());
     let list = tokio::spawn(async move { pleg.relist_now().await });
     node.pass(MS).await;
     let named = async {
-        let slow = || subject.is_degraded("list_slow");
+        let slow = || generator.is_degraded("list_slow");
         node.until(NAMED, "it is named", slow).await
     };
-    let (named, took) = futures::join!(named, served(&node, &subject, &pods, 50));
+    let (named, took) = futures::join!(named, served(&node, &generator, &pods, 50));
     println!("a hung list: named after {:?}", named?);
-    judge("a hung list", took?);
+    check("a hung list", took?);
     assert!(list.await?.is_err());
     assert_eq!(node.clock.now().since(asked), 10 * SECOND, "its deadline");
-    assert_eq!(subject.degraded(), ["list_failed"]);
+    assert_eq!(generator.degraded(), ["list_failed"]);
     let healed = node
-        .until(2 * SECOND, "all is well", || subject.is_well())
+        .until(2 * SECOND, "all is well", || generator.is_well())
         .await?;
     println!("a hung list: well {healed:?} after its deadline");
-    subject.check(&kubelet).await?;
-    subject.end(node).await;
+    generator.check(&kubelet).await?;
+    node.end(generator).await;
     Ok(())
 }
 
 /// No list is answered any more: ready for three minutes to the millisecond, then not, in
 /// upstream's words; ready with the first list that succeeds.
 #[tokio::test(start_paused = true)]
-async fn lists_that_hang_for_ever() -> anyhow::Result<()> {
-    let node = Inside::up();
+async fn node_is_unready_after_three_minutes_of_hung_lists() -> anyhow::Result<()> {
+    let node = InProcess::up();
     let kubelet = node.kubelet()?;
     node.run_pods(&kubelet, 3).await?;
-    let mut subject = Subject::start(&node, Settings::default()).await?;
-    node.trouble.hang_calls("StreamPodSandboxes", u64::MAX);
-    let last = subject.pleg.health().current().last_list;
+    let mut generator = node.start(Settings::default()).await?;
+    node.faults.hang_calls("StreamPodSandboxes", u64::MAX);
+    let last = generator.health().last_list;
     let unready = last.map_or(node.clock.now(), |l| l.after(UNREADY_AFTER));
     while node.clock.now() <= unready {
-        assert_eq!(subject.pleg.health().ready(), Ok(()));
+        assert_eq!(generator.pleg.health().ready(), Ok(()));
         node.pass(100 * MS).await;
     }
     for _ in 0..100 {
         node.pass(100 * MS).await;
-        let why = subject.pleg.health().ready();
+        let why = generator.pleg.health().ready();
         assert!(matches!(why, Err(NotReady::Stale { .. })), "{why:?}");
         let words = why.map_err(|why| why.to_string()).err().unwrap_or_default();
         assert!(words.starts_with("pleg was last seen active 3m"), "{words}");
         assert!(words.ends_with("ago; threshold is 3m0s"), "{words}");
     }
-    node.trouble.heal();
+    node.faults.heal();
     // The list under way is not answered any more; its deadline has grown to 2 min.
     let healed = node
         .until(2 * MINUTE + 2 * SECOND, "all is well", || {
-            subject.is_well() && subject.pleg.health().ready().is_ok()
+            generator.is_well() && generator.pleg.health().ready().is_ok()
         })
         .await?;
     println!("hung lists: ready and well {healed:?} after they answer again");
-    subject.check(&kubelet).await?;
-    subject.end(node).await;
+    generator.check(&kubelet).await?;
+    node.end(generator).await;
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_cut_stream() -> anyhow::Result<()> {
-    let node = Inside::up();
+async fn cut_stream_is_reported_and_leaves_the_node_ready() -> anyhow::Result<()> {
+    let node = InProcess::up();
     let kubelet = node.kubelet()?;
     let pods = node.run_pods(&kubelet, 60).await?;
-    let mut subject = Subject::start(&node, Settings::default()).await?;
-    node.events.welcome(Welcome::Refused);
+    let mut generator = node.start(Settings::default()).await?;
+    node.events.welcome(Accepting::Refused);
     node.events.break_now(Break::Reset);
     let named = node
-        .until(NAMED, "it is named", || subject.is_degraded("stream_down"))
+        .until(NAMED, "it is named", || {
+            generator.is_degraded("stream_down")
+        })
         .await?;
     println!("a cut stream: named after {named:?}");
-    judge("a cut stream", served(&node, &subject, &pods, 50).await?);
+    check("a cut stream", served(&node, &generator, &pods, 50).await?);
     for _ in 0..240 {
         node.pass(SECOND).await;
-        assert_eq!(subject.pleg.health().ready(), Ok(()));
-        assert_eq!(subject.degraded(), ["stream_down"]);
+        assert_eq!(generator.pleg.health().ready(), Ok(()));
+        assert_eq!(generator.degraded(), ["stream_down"]);
     }
-    node.events.welcome(Welcome::Served);
+    node.events.welcome(Accepting::Served);
     let healed = node
-        .until(MINUTE + 2 * SECOND, "all is well", || subject.is_well())
+        .until(MINUTE + 2 * SECOND, "all is well", || generator.is_well())
         .await?;
     println!("a cut stream: well {healed:?} after somebody listens again");
-    subject.check(&kubelet).await?;
-    subject.end(node).await;
+    generator.check(&kubelet).await?;
+    node.end(generator).await;
     Ok(())
 }
 
@@ -236,40 +239,47 @@ async fn restarts(kubelet: &Kubelet, pod: &Pod, times: u32) -> anyhow::Result<()
     Ok(())
 }
 
-/// A consumer that takes nothing, and upstream's queue that nobody empties: neither is a fault of
-/// the node. The one is told that it lags, the other drops and counts; who keeps up gets all.
+/// A consumer that takes nothing, and upstream's queue that is never emptied: neither makes the node
+/// unready. The first gets `Lagged`, the second drops and counts; one that keeps up gets everything.
 #[tokio::test(start_paused = true)]
-async fn one_full_consumer() -> anyhow::Result<()> {
+async fn full_consumer_lags_and_leaves_the_node_ready() -> anyhow::Result<()> {
     let metrics = metrics_util::debugging::DebuggingRecorder::new();
     let seen = metrics.snapshotter();
     let _ours = metrics::set_default_local_recorder(&metrics);
-    let node = Inside::up();
+    let node = InProcess::up();
     let kubelet = node.kubelet()?;
     let pods = node.run_pods(&kubelet, 60).await?;
-    let (mut builder, ear) = node.builder(Settings::default())?;
-    let (subscription, mut full) = (builder.subscribe(), builder.subscribe());
+    let (mut builder, recorder) = node.builder(Settings::default())?;
+    let mut full = builder.subscribe();
     let _fifo = builder.upstream_fifo();
-    let mut subject = Subject::of(&node, builder, subscription, ear)?;
-    subject.pleg.wait_until_synced().await?;
-    node.until(5 * SECOND, "the stream is confirmed", || subject.is_well())
-        .await?;
-    let looks = |subject: &Subject| {
-        assert_eq!(subject.pleg.health().ready(), Ok(()));
-        assert_eq!(subject.degraded(), [""; 0]);
+    let mut generator = Generator::spawn(builder, recorder, node.truth()?)?;
+    generator.pleg.wait_until_synced().await?;
+    node.until(5 * SECOND, "the stream is confirmed", || {
+        generator.is_well()
+    })
+    .await?;
+    let looks = |generator: &Generator| {
+        assert_eq!(generator.pleg.health().ready(), Ok(()));
+        assert_eq!(generator.degraded(), [""; 0]);
     };
     for _ in 0..20 {
         restarts(&kubelet, &pods[0], 50).await?;
-        subject.announced.drain(&mut subject.subscription);
-        looks(&subject);
+        generator.drain();
+        looks(&generator);
     }
-    judge("a full consumer", served(&node, &subject, &pods, 10).await?);
+    check(
+        "a full consumer",
+        served(&node, &generator, &pods, 10).await?,
+    );
     for _ in 0..240 {
         node.pass(SECOND).await;
-        looks(&subject);
+        looks(&generator);
     }
-    let deeds = kubelet.deeds();
-    subject.announced.drain(&mut subject.subscription);
-    let missing = subject.announced.missing(&deeds, Some(&subject.ear.log()));
+    let objects = kubelet.objects();
+    generator.drain();
+    let missing = generator
+        .announced
+        .missing(&objects, Some(&generator.recorder.log()));
     assert!(missing.is_empty(), "who keeps up gets all: {missing:#?}");
     let (mut lagged, mut died) = (0, 0);
     while let Some(delivery) = full.try_next() {
@@ -294,7 +304,7 @@ async fn one_full_consumer() -> anyhow::Result<()> {
     let dropped =
         matches!(discarded, Some(metrics_util::debugging::DebugValue::Counter(n)) if n > 1000);
     assert!(dropped, "{discarded:?}");
-    subject.check(&kubelet).await?;
-    subject.end(node).await;
+    generator.check(&kubelet).await?;
+    node.end(generator).await;
     Ok(())
 }

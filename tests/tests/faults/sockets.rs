@@ -1,5 +1,5 @@
-//! Real unix sockets in real time: a server that is killed with SIGKILL and replaced by another
-//! one, and a reply that is larger than what is accepted.
+//! Real unix sockets in real time: a server that is killed and replaced by another one, and a reply that
+//! is larger than the limit.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -11,9 +11,9 @@ use pleg::{Pleg, Subscription};
 use pleg_cri::v1::runtime_service_server::{RuntimeService as _, RuntimeServiceServer};
 use pleg_cri::{CriConfig, CriRuntime, Endpoint, v1};
 use pleg_sim::Sim;
-use pleg_tests::check::{Announced, cache_is_right, cached, listing};
+use pleg_tests::check::{Announcements, cached, compare_cache, listing};
 use pleg_tests::kubelet::Kubelet;
-use pleg_tests::wait::{until, until_right};
+use pleg_tests::wait::{until, until_ok};
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::Request;
@@ -117,7 +117,7 @@ async fn evented(pleg: &Pleg) -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_server_is_replaced_by_another() -> anyhow::Result<()> {
+async fn killed_server_is_replaced_by_another() -> anyhow::Result<()> {
     let dir = tempfile::Builder::new().prefix("pleg").tempdir()?;
     let socket = dir.path().join("cri.sock");
     let first = Killable::start(&socket, "first").await?;
@@ -154,7 +154,7 @@ async fn a_killed_server_is_replaced_by_another() -> anyhow::Result<()> {
     let second = Killable::start(&socket, "second").await?;
     let back = pleg.now();
     let truth = client(&socket)?;
-    until_right(SOON, "the cache is right", || cache_is_right(&pleg, &truth)).await?;
+    until_ok(SOON, "the cache is right", || compare_cache(&pleg, &truth)).await?;
     let right = pleg.now().since(back);
     evented(&pleg).await?;
     println!(
@@ -163,7 +163,7 @@ async fn a_killed_server_is_replaced_by_another() -> anyhow::Result<()> {
     );
     let kubelet = Kubelet::at(&endpoint(&socket)?, "app:1", "", dir.path())?;
     let pod = kubelet.run_pod("told").await?;
-    let mut announced = Announced::default();
+    let mut announced = Announcements::default();
     until(SOON, "the stream tells", || {
         announced.drain(&mut events);
         let told = announced.has(&pod.sandbox, LifecycleType::ContainerStarted);
@@ -177,7 +177,7 @@ async fn a_killed_server_is_replaced_by_another() -> anyhow::Result<()> {
     for id in cached(&pleg).keys() {
         assert!(announced.has(id, LifecycleType::ContainerStarted), "{id}");
     }
-    let wrong = announced.never_wrong(&kubelet.deeds());
+    let wrong = announced.wrong(&kubelet.objects());
     assert!(wrong.is_empty(), "{wrong:#?}");
     pleg.shutdown().await;
     second.kill()
@@ -218,9 +218,9 @@ fn serve_without_limit(sim: &Sim, path: PathBuf) -> anyhow::Result<tokio::task::
 }
 
 /// Lists grow to 17 MiB, and 16 are accepted: the list says nothing, which is named; events go on
-/// telling; the node is unready when law 12 says so. With a higher limit all is well.
+/// telling; the node is unready when invariant 12 says so. With a higher limit all is well.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reply_of_17_mib() -> anyhow::Result<()> {
+async fn reply_over_the_limit_is_reported_with_the_limit() -> anyhow::Result<()> {
     let dir = tempfile::Builder::new().prefix("pleg").tempdir()?;
     let socket = dir.path().join("cri.sock");
     let sim = Arc::new(Sim::builder().seed(5).build());
@@ -280,7 +280,7 @@ async fn a_reply_of_17_mib() -> anyhow::Result<()> {
         .settings(settings)
         .spawn()?;
     pleg.wait_until_synced().await?;
-    until_right(SOON, "the cache is right", || cache_is_right(&pleg, &truth)).await?;
+    until_ok(SOON, "the cache is right", || compare_cache(&pleg, &truth)).await?;
     assert_eq!((pleg.health().ready(), cached(&pleg).len()), (Ok(()), 18));
     evented(&pleg).await?;
     pleg.shutdown().await;

@@ -1,14 +1,13 @@
-//! Connections on which suddenly nothing arrives any more, in the middle of a message, though
-//! they stand: a server that is stopped, swaps, or has hung itself up.
+//! Open connections on which nothing arrives any more, from the middle of a message on.
 
 use pleg::core::{CallErrorKind, Degraded, Id, LifecycleType, NotReady, Settings, StreamState};
 use pleg::{Pleg, RelistError};
+use pleg_tests::faulty_pipe::Break;
 use pleg_tests::kubelet::{Kubelet, Life};
-use pleg_tests::line::Break;
 
-use crate::inside::{Inside, MINUTE, MS, SECOND, Subject};
+use crate::in_process::{InProcess, MINUTE, MS, SECOND};
 
-fn list_in_vain(pleg: &Pleg) -> tokio::task::JoinHandle<Result<(), RelistError>> {
+fn relist(pleg: &Pleg) -> tokio::task::JoinHandle<Result<(), RelistError>> {
     let pleg = pleg.clone();
     tokio::spawn(async move { pleg.relist_now().await })
 }
@@ -16,61 +15,61 @@ fn list_in_vain(pleg: &Pleg) -> tokio::task::JoinHandle<Result<(), RelistError>>
 /// A list stops in the middle. It is reported within 3 s, given up after its deadline, events go
 /// on being used, and when the server goes on all is well.
 #[tokio::test(start_paused = true)]
-async fn a_list_that_stops_in_the_middle() -> anyhow::Result<()> {
+async fn stalled_list_is_reported_and_given_up_at_its_deadline() -> anyhow::Result<()> {
     for at in [1, 9, 100, 500, 1500] {
-        let node = Inside::up();
+        let node = InProcess::up();
         let kubelet = node.kubelet()?;
         node.run_pods(&kubelet, 3).await?;
-        let mut subject = Subject::start(&node, Settings::default()).await?;
+        let mut generator = node.start(Settings::default()).await?;
         node.calls.break_after(at, Break::Stall);
-        let list = list_in_vain(&subject.pleg);
+        let list = relist(&generator.pleg);
         let named = node
             .until(4 * SECOND, "it is reported", || {
-                assert_eq!(subject.pleg.health().ready(), Ok(()));
-                subject.is_degraded("list_slow")
+                assert_eq!(generator.pleg.health().ready(), Ok(()));
+                generator.is_degraded("list_slow")
             })
             .await?;
         assert!(named <= 3 * SECOND + 2 * MS, "{named:?}");
         // The stream tells meanwhile, and its news needs no call.
         let pod = kubelet.run_pod("meanwhile").await?;
         node.until(10 * MS, "the stream tells", || {
-            subject.has(&pod.sandbox, LifecycleType::ContainerStarted)
+            generator.has(&pod.sandbox, LifecycleType::ContainerStarted)
         })
         .await?;
         let Err(RelistError::Failed(error)) = list.await? else {
             anyhow::bail!("it has stopped");
         };
         assert_eq!(error.kind, CallErrorKind::DeadlineExceeded);
-        assert!(subject.is_degraded("list_failed"));
+        assert!(generator.is_degraded("list_failed"));
         // Still reported, still ready.
         for _ in 0..60 {
             node.pass(SECOND).await;
-            assert!(subject.is_degraded("list_failed") || subject.is_degraded("list_slow"));
-            assert_eq!(subject.pleg.health().ready(), Ok(()));
+            assert!(generator.is_degraded("list_failed") || generator.is_degraded("list_slow"));
+            assert_eq!(generator.pleg.health().ready(), Ok(()));
         }
         node.calls.resume();
         let well = node
-            .until(MINUTE, "all is well", || subject.is_well())
+            .until(MINUTE, "all is well", || generator.is_well())
             .await?;
         println!("stalled after {at} bytes: named after {named:?}, well {well:?} after it went on");
-        subject.check(&kubelet).await?;
-        subject.end(node).await;
+        generator.check(&kubelet).await?;
+        node.end(generator).await;
     }
     Ok(())
 }
 
-/// Law 12: after three minutes without a complete list the node is not ready, and not before.
+/// Invariant 12: after three minutes without a complete list the node is not ready, and not before.
 #[tokio::test(start_paused = true)]
-async fn a_stall_of_more_than_three_minutes_unreadies() -> anyhow::Result<()> {
-    let node = Inside::up();
+async fn node_is_unready_after_three_minutes_without_a_list() -> anyhow::Result<()> {
+    let node = InProcess::up();
     let kubelet = node.kubelet()?;
     node.run_pods(&kubelet, 1).await?;
-    let mut subject = Subject::start(&node, Settings::default()).await?;
+    let mut generator = node.start(Settings::default()).await?;
     node.calls.break_now(Break::Stall);
-    let last = subject.pleg.health().current().last_list;
+    let last = generator.health().last_list;
     for _ in 0..400 {
         node.pass(SECOND).await;
-        let health = subject.pleg.health();
+        let health = generator.pleg.health();
         assert_eq!(health.current().last_list, last, "no list succeeds");
         let silent = last.map(|l| node.clock.now().since(l)).unwrap_or_default();
         match health.ready() {
@@ -81,16 +80,16 @@ async fn a_stall_of_more_than_three_minutes_unreadies() -> anyhow::Result<()> {
             Err(other) => anyhow::bail!("{other}"),
         }
     }
-    assert!(subject.pleg.health().ready().is_err());
+    assert!(generator.pleg.health().ready().is_err());
     node.calls.break_now(Break::Reset);
     let back = node
         .until(2 * SECOND, "it is ready again", || {
-            subject.pleg.health().ready().is_ok() && subject.is_well()
+            generator.pleg.health().ready().is_ok() && generator.is_well()
         })
         .await?;
     println!("ready {back:?} after the dead connection was cut");
-    subject.check(&kubelet).await?;
-    subject.end(node).await;
+    generator.check(&kubelet).await?;
+    node.end(generator).await;
     Ok(())
 }
 
@@ -109,7 +108,7 @@ async fn short_job(kubelet: &Kubelet, name: &str) -> anyhow::Result<Id> {
 /// count it. After three misses the stream is ended and subscribed again. The node stays ready.
 /// Health names the lossy stream until the losses are ten minutes old.
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_stops_in_the_middle() -> anyhow::Result<()> {
+async fn stalled_stream_is_lossy_and_subscribed_again() -> anyhow::Result<()> {
     for (at, then) in [
         (1, None),
         (100, None),
@@ -117,10 +116,10 @@ async fn a_stream_that_stops_in_the_middle() -> anyhow::Result<()> {
         (700, None),
         (700, Some(Break::End)),
     ] {
-        let node = Inside::up();
+        let node = InProcess::up();
         let kubelet = node.kubelet()?;
         node.run_pods(&kubelet, 2).await?;
-        let mut subject = Subject::start(&node, Settings::default()).await?;
+        let mut generator = node.start(Settings::default()).await?;
         // The period has grown.
         node.pass(2 * MINUTE).await;
         node.events.break_after(at, Break::Stall);
@@ -131,14 +130,14 @@ async fn a_stream_that_stops_in_the_middle() -> anyhow::Result<()> {
             let what = "a list finds the end";
             let took = node
                 .until(within, what, || {
-                    assert_eq!(subject.pleg.health().ready(), Ok(()));
-                    subject.has(&job, LifecycleType::ContainerDied)
+                    assert_eq!(generator.pleg.health().ready(), Ok(()));
+                    generator.has(&job, LifecycleType::ContainerDied)
                 })
                 .await?;
             found.push(took.saturating_sub(30 * SECOND));
             node.pass(10 * SECOND).await;
         }
-        let missed = subject.missed();
+        let missed = generator.missed();
         println!(
             "a stream that stalls after {at} bytes: {missed} missed; ends found {found:?} late"
         );
@@ -149,49 +148,50 @@ async fn a_stream_that_stops_in_the_middle() -> anyhow::Result<()> {
             None => node.events.resume(),
             Some(how) => node.events.break_now(how),
         }
-        node.until(5 * SECOND, "there is a stream", || subject.is_confirmed())
+        node.until(5 * SECOND, "there is a stream", || generator.is_confirmed())
             .await?;
-        assert_eq!(subject.degraded(), ["stream_lossy"]);
+        assert_eq!(generator.degraded(), ["stream_lossy"]);
         node.until(10 * MINUTE, "its losses are too old to count", || {
-            subject.is_well()
+            generator.is_well()
         })
         .await?;
-        subject.check(&kubelet).await?;
+        generator.check(&kubelet).await?;
         let job = short_job(&kubelet, "afterwards").await?;
         node.until(30 * SECOND + 5 * MS, "the stream tells of an end", || {
-            subject.has(&job, LifecycleType::ContainerDied)
+            generator.has(&job, LifecycleType::ContainerDied)
         })
         .await?;
-        subject.check(&kubelet).await?;
-        subject.end(node).await;
+        generator.check(&kubelet).await?;
+        node.end(generator).await;
     }
     Ok(())
 }
 
 /// What is said of a stream that is lost names the cause.
 #[tokio::test(start_paused = true)]
-async fn a_lost_stream_says_how_it_was_lost() -> anyhow::Result<()> {
-    let node = Inside::up();
+async fn lost_stream_is_reported_with_its_cause() -> anyhow::Result<()> {
+    let node = InProcess::up();
     let kubelet = node.kubelet()?;
-    let subject = Subject::start(&node, Settings::default()).await?;
+    let generator = node.start(Settings::default()).await?;
     kubelet.run_pod("told").await?;
     node.pass(SECOND).await;
-    node.events.welcome(pleg_tests::line::Welcome::Refused);
+    node.events
+        .welcome(pleg_tests::faulty_pipe::Accepting::Refused);
     node.events.break_now(Break::Reset);
     let cut = node.clock.now();
     node.until(10 * MS, "it is reported", || {
-        subject.is_degraded("stream_down")
+        generator.is_degraded("stream_down")
     })
     .await?;
-    let StreamState::Down { why, since, .. } = subject.pleg.health().current().stream else {
+    let StreamState::Down { why, since, .. } = generator.health().stream else {
         anyhow::bail!("it is down");
     };
     assert!(since.since(cut) <= 2 * MS);
     println!("{why:?}");
-    let [Degraded::StreamDown { since: reported }] = subject.pleg.health().degraded()[..] else {
-        anyhow::bail!("{:?}", subject.degraded());
+    let [Degraded::StreamDown { since: reported }] = generator.pleg.health().degraded()[..] else {
+        anyhow::bail!("{:?}", generator.degraded());
     };
     assert_eq!(reported, since);
-    subject.end(node).await;
+    node.end(generator).await;
     Ok(())
 }

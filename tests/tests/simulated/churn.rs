@@ -1,15 +1,15 @@
-//! 30 pods of two containers each: run, crash, restart, stop, remove. Every transition is
-//! announced exactly once, and it costs no call that the design does not name.
+//! 30 pods of two containers each: run, crash, restart, stop, remove. Every transition is announced
+//! exactly once, with no call that the design does not name.
 
 use std::time::Duration;
 
 use pleg::core::{Cause, Mode};
-use pleg_tests::check::{Announced, cache_is_right};
+use pleg_tests::generator::Generator;
 use pleg_tests::kubelet::Life;
 use pleg_tests::lives;
-use pleg_tests::wait::{until, until_right};
+use pleg_tests::wait::until;
 
-use crate::{Node, SOON, Subject, settings};
+use crate::{Node, SOON, settings};
 
 const PODS: u32 = 30;
 
@@ -26,11 +26,12 @@ async fn polling() -> anyhow::Result<()> {
 
 async fn churn(mode: Mode, linger: Duration, at_once: usize) -> anyhow::Result<()> {
     let node = Node::up()?;
-    let mut subject = Subject::start(&node, settings(mode)).await?;
+    let mut generator = node.start(settings(mode)).await?;
     let kubelet = node.kubelet()?;
-    let mut announced = Announced::default();
 
-    lives::churn(&kubelet, PODS, at_once, linger).await?;
+    generator
+        .drain_during(lives::churn(&kubelet, PODS, at_once, linger))
+        .await?;
     // One that crashed and stays: the reason of its exit is read once more after two seconds.
     let kept = kubelet.run_pod("kept").await?;
     let life = Life::Exit {
@@ -41,56 +42,44 @@ async fn churn(mode: Mode, linger: Duration, at_once: usize) -> anyhow::Result<(
     kubelet.start(&crashed).await?;
     lives::ended(&kubelet, &crashed).await?;
 
-    lives::removals_are_announced(&kubelet, &mut subject.events, &mut announced).await?;
+    generator
+        .wait_until_removals_are_announced(&kubelet.objects())
+        .await?;
     if mode == Mode::Evented {
         until(SOON, "the exit's reason is read again", || {
-            let reads = subject.ear.log().calls.statuses;
+            let reads = generator.pleg.counters().exit_reads;
             async move { (reads > 0).then_some(()) }
         })
         .await?;
     }
-    until_right(SOON, "the cache equals the listing", || {
-        cache_is_right(&subject.pleg, &subject.truth)
-    })
-    .await?;
+    generator.wait_until_cache_equals_list(SOON).await?;
     // A list shows that it has ended, and the inspection that follows with which code.
     until(SOON, "the exit code is cached", || {
-        let status = subject.pleg.get(&kept.uid).status;
+        let status = generator.pleg.get(&kept.uid).status;
         let code = status.containers.first().and_then(|c| c.details.exit_code);
         async move { (code == Some(3)).then_some(()) }
     })
     .await?;
-    announced.drain(&mut subject.events);
-    lives::report(
-        &format!("{mode:?}"),
-        &subject.pleg,
-        &subject.ear,
-        &announced,
-    );
-
-    let (deeds, log) = (kubelet.deeds(), subject.ear.log());
-    let heard = (mode == Mode::Evented).then_some(&log);
-    let wrong = announced.never_wrong(&deeds);
-    assert!(wrong.is_empty(), "{wrong:#?}");
-    let missing = announced.missing(&deeds, heard);
-    assert!(missing.is_empty(), "{missing:#?}");
-    assert_eq!(announced.reborn(), 0, "nothing that was believed was wrong");
+    generator.check_complete(&kubelet)?;
+    generator.report(&format!("{mode:?}"));
+    assert_eq!(generator.announced.overruled(), 0, "no state was overruled");
+    let log = generator.recorder.log();
     match mode {
         Mode::Polling => {
             assert_eq!(log.calls.subscribes, 0, "polling asks for no stream");
             assert!(log.events.is_empty());
         }
-        _ => calls_are_accounted_for(&subject),
+        _ => calls_are_accounted_for(&generator),
     }
-    subject.pleg.shutdown().await;
+    generator.pleg.shutdown().await;
     node.down().await;
     Ok(())
 }
 
-/// No unary call beyond the full lists, the reasons of exits, and inspections of what a list has
+/// No unary call beyond the full lists, the reasons of exits, probes, and inspections of what a list has
 /// shown before its event came.
-fn calls_are_accounted_for(subject: &Subject) {
-    let (calls, counters) = (subject.ear.log().calls, subject.pleg.counters());
+fn calls_are_accounted_for(generator: &Generator) {
+    let (calls, counters) = (generator.recorder.log().calls, generator.pleg.counters());
     assert_eq!(calls.full_lists, 2 * counters.lists, "two calls a list");
     for cause in Cause::ALL.into_iter().filter(|&c| c != Cause::Changed) {
         let n = counters.inspections_by_cause[cause as usize];
@@ -98,7 +87,7 @@ fn calls_are_accounted_for(subject: &Subject) {
     }
     assert_eq!(calls.pod_lists == 0, counters.inspections == 0);
     if counters.inspections == 0 {
-        assert_eq!(calls.statuses, counters.exit_reads);
+        assert_eq!(calls.statuses, counters.exit_reads + counters.probes);
     }
     assert_eq!(counters.exit_reads, 1, "one crashed and stays");
     assert_eq!(counters.missed.iter().sum::<u64>(), 0, "nothing was missed");

@@ -1,5 +1,5 @@
-//! A subscriber that is never read, while 200 pods live and die: it holds nobody up, and what
-//! mattered is there for it afterwards.
+//! A subscriber that never reads while 200 pods come and go: it delays nobody, and afterwards it gets the
+//! ends that are kept.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,12 +7,11 @@ use std::time::Duration;
 use anyhow::Context;
 use futures::{StreamExt, TryStreamExt};
 use pleg::core::{Id, Kind, LifecycleType, Mode, PodLifecycleEvent, PodUid};
-use pleg::{Builder, Delivery, Subscription};
-use pleg_tests::check::Announced;
+use pleg::{Delivery, Subscription};
 use pleg_tests::kubelet::{Kubelet, Life};
 use pleg_tests::lives;
 
-use crate::{Node, Subject, settings};
+use crate::{Node, settings};
 
 const PODS: u32 = 200;
 /// Pods in a crash loop, which have more ends of one name than are kept.
@@ -23,11 +22,11 @@ const LOOPED: i32 = 50;
 const KEPT: i32 = 3;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_never_reads() -> anyhow::Result<()> {
+async fn subscriber_that_never_reads_delays_nobody_and_gets_the_last_ends() -> anyhow::Result<()> {
     let node = Node::up()?;
-    let settings = settings(Mode::Evented);
-    let (mut subject, mut unread) =
-        Subject::start_with(&node, settings, Builder::subscribe).await?;
+    let (mut builder, recorder) = node.builder(settings(Mode::Evented))?;
+    let mut unread = builder.subscribe();
+    let mut generator = node.spawn((builder, recorder)).await?;
     let kubelet = node.kubelet()?;
     // More than all buffers between the runtime and a reader hold (an event shows all that its
     // pod has had): if anything waited for the subscriber, the runtime's calls would wait for
@@ -40,33 +39,34 @@ async fn one_that_never_reads() -> anyhow::Result<()> {
         .buffer_unordered(16);
     let living = async { loops.chain(pods).try_collect::<()>().await };
     let living = tokio::time::timeout(Duration::from_secs(60), living);
-    let mut announced = Announced::default();
-    tokio::select! {
-        outcome = living => outcome.context("the runtime's calls are held up")??,
-        () = keep_up(&mut subject.events, &mut announced) => {}
-    }
-    lives::removals_are_announced(&kubelet, &mut subject.events, &mut announced).await?;
-    let deeds = kubelet.deeds();
-    let wrong = announced.never_wrong(&deeds);
-    assert!(wrong.is_empty(), "{wrong:#?}");
-    let missing = announced.missing(&deeds, Some(&subject.ear.log()));
-    assert!(missing.is_empty(), "one that reads gets all: {missing:#?}");
+    let outcome = generator.drain_during(living).await;
+    outcome.context("the runtime's calls are held up")??;
+    let objects = kubelet.objects();
+    generator
+        .wait_until_removals_are_announced(&objects)
+        .await?;
+    generator.check_complete(&kubelet)?;
 
     let (events, missed) = read(&mut unread);
     let died = of_type(&events, LifecycleType::ContainerDied);
     let removed = of_type(&events, LifecycleType::ContainerRemoved);
     let mut lost = 0;
-    for (id, deed) in &deeds {
+    for (id, object) in &objects {
         // The last three ends of a name must be there; only a crash loop has more of one name,
         // and its containers end with 1, 2, 3 …
-        let container = deed.kind == Kind::Container;
-        let must_be_there = !container || LOOPED - KEPT < deed.exit_code || !in_loop(&deed.uid);
+        let container = object.kind == Kind::Container;
+        let must_be_there = !container || LOOPED - KEPT < object.exit_code || !in_loop(&object.uid);
         match died.get(id) {
-            Some(&code) => assert_eq!(code, container.then_some(deed.exit_code), "{}", deed.name),
+            Some(&code) => assert_eq!(
+                code,
+                container.then_some(object.exit_code),
+                "{}",
+                object.name
+            ),
             None => lost += 1,
         }
         let there = died.contains_key(id) && removed.contains_key(id);
-        assert!(there || !must_be_there, "{}: its end is lost", deed.name);
+        assert!(there || !must_be_there, "{}: its end is lost", object.name);
     }
     println!(
         "{} events for the late reader; {lost} ends lost, told of {missed}",
@@ -76,14 +76,14 @@ async fn one_that_never_reads() -> anyhow::Result<()> {
     assert!(missed >= lost, "{lost} ends are lost, told of {missed}");
 
     // Beside the subscription: the last three ends of each name, until they are acknowledged.
-    let records = subject.pleg.terminal_records(&PodUid::from("uid-loop-0"));
+    let records = generator.pleg.terminal_records(&PodUid::from("uid-loop-0"));
     let codes: Vec<_> = records
         .iter()
         .filter(|r| &*r.name == "app")
         .map(|r| r.exit_code)
         .collect();
     assert_eq!(codes, [48, 49, 50].map(Some));
-    subject.pleg.shutdown().await;
+    generator.pleg.shutdown().await;
     node.down().await;
     Ok(())
 }
@@ -105,15 +105,6 @@ async fn crash_loop(kubelet: &Kubelet, name: String, times: i32) -> anyhow::Resu
     }
     kubelet.stop_pod(&pod).await?;
     kubelet.remove_pod(&pod).await
-}
-
-/// Reads and reads.
-async fn keep_up(subscription: &mut Subscription, announced: &mut Announced) {
-    let mut again = tokio::time::interval(Duration::from_millis(5));
-    loop {
-        again.tick().await;
-        announced.drain(subscription);
-    }
 }
 
 fn in_loop(uid: &PodUid) -> bool {

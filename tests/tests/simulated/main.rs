@@ -1,5 +1,5 @@
-//! The whole way without a real runtime: `pleg-sim` behind a unix socket, reached by the same
-//! client as containerd is. Every test has a runtime of its own.
+//! The whole system without a real runtime: `pleg-sim` behind a unix socket, reached by the same client as
+//! containerd. Every test has a runtime of its own.
 
 #![allow(clippy::print_stdout, reason = "a test says what it measured")]
 #![allow(
@@ -17,12 +17,14 @@ mod rivals;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use pleg::core::{Mode, Settings};
-use pleg::{Builder, Pleg, Subscription};
+use pleg::Builder;
+use pleg::core::{Id, Mode, Settings, StreamState};
 use pleg_cri::{CriConfig, CriRuntime, Endpoint};
 use pleg_sim::{Serving, Sim};
+use pleg_tests::generator::Generator;
 use pleg_tests::kubelet::Kubelet;
-use pleg_tests::tap::{Ear, Tap};
+use pleg_tests::outage::Interruptible;
+use pleg_tests::recording::{Recorder, RecordingRuntime};
 use tempfile::TempDir;
 
 /// How long anything may take that happens at once when all is well.
@@ -57,15 +59,35 @@ impl Node {
         Ok(())
     }
 
-    /// Cuts all connections and removes the socket. Its containers go on.
-    pub(crate) async fn stop_serving(&mut self) {
-        if let Some(serving) = self.serving.take() {
-            serving.stop().await;
-        }
-    }
-
     pub(crate) fn runtime(&self) -> anyhow::Result<CriRuntime> {
         Ok(CriRuntime::new(CriConfig::new(self.endpoint.clone()))?)
+    }
+
+    /// A generator that is not started.
+    pub(crate) fn builder(
+        &self,
+        settings: Settings,
+    ) -> anyhow::Result<(Builder<RecordingRuntime<CriRuntime>>, Recorder)> {
+        let (builder, recorder) = Generator::builder(self.runtime()?);
+        Ok((builder.settings(settings), recorder))
+    }
+
+    /// Starts a generator. It has synced and, in `Evented`, is subscribed.
+    pub(crate) async fn start(&self, settings: Settings) -> anyhow::Result<Generator> {
+        self.spawn(self.builder(settings)?).await
+    }
+
+    /// Starts that generator. It has synced and, in `Evented`, is subscribed.
+    pub(crate) async fn spawn(
+        &self,
+        (builder, recorder): (Builder<RecordingRuntime<CriRuntime>>, Recorder),
+    ) -> anyhow::Result<Generator> {
+        let generator = Generator::spawn(builder, recorder, self.runtime()?)?;
+        generator.pleg.wait_until_synced().await?;
+        if generator.health().stream != StreamState::Off {
+            self.sim.wait_for_subscribers(1).await;
+        }
+        Ok(generator)
     }
 
     pub(crate) fn kubelet(&self) -> anyhow::Result<Kubelet> {
@@ -77,44 +99,19 @@ impl Node {
     }
 }
 
-/// A generator under test, listened in on.
-pub(crate) struct Subject {
-    pub(crate) pleg: Pleg,
-    pub(crate) events: Subscription,
-    pub(crate) ear: Ear,
-    /// A client of the same runtime, for the truth.
-    pub(crate) truth: CriRuntime,
-}
-
-impl Subject {
-    /// One that has synced and, in `Evented`, has its subscription.
-    pub(crate) async fn start(node: &Node, settings: Settings) -> anyhow::Result<Self> {
-        let (subject, ()) = Self::start_with(node, settings, |_| ()).await?;
-        Ok(subject)
+impl Interruptible for Node {
+    async fn cut_off(&mut self) {
+        if let Some(serving) = self.serving.take() {
+            serving.stop().await;
+        }
     }
 
-    /// The same, with something more asked of its builder.
-    pub(crate) async fn start_with<T>(
-        node: &Node,
-        settings: Settings,
-        more: impl FnOnce(&mut Builder<Tap<CriRuntime>>) -> T,
-    ) -> anyhow::Result<(Self, T)> {
-        let evented = settings.mode == Mode::Evented;
-        let (runtime, ear) = Tap::new(node.runtime()?);
-        let mut builder = Pleg::builder(runtime).settings(settings);
-        let events = builder.subscribe();
-        let more = more(&mut builder);
-        let subject = Self {
-            pleg: builder.spawn()?,
-            events,
-            ear,
-            truth: node.runtime()?,
-        };
-        subject.pleg.wait_until_synced().await?;
-        if evented {
-            node.sim.wait_for_subscribers(1).await;
-        }
-        Ok((subject, more))
+    fn reconnect(&mut self) -> anyhow::Result<()> {
+        self.serve()
+    }
+
+    fn kill_container(&self, id: &Id, code: i32) -> bool {
+        self.sim.kill_container(id.as_str(), code)
     }
 }
 

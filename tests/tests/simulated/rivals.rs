@@ -1,4 +1,4 @@
-//! Upstream's designs run on a runtime over a real socket as ours does: what a benchmark needs.
+//! Upstream's generators run on a runtime behind a real socket as this one does: the benchmarks need it.
 
 use pleg::core::{Id, LifecycleType, ReportedState};
 use pleg::{Pleg, PodUid};
@@ -10,7 +10,9 @@ use crate::{Node, SOON};
 use pleg_tests::kubelet::Life;
 
 /// A container runs and ends with 3: both are announced, and then the cache shows it.
-async fn one_life<S: Subject>(start: impl FnOnce(CriRuntime) -> (S, Fifo)) -> anyhow::Result<()> {
+async fn announces_and_caches_a_container<S: Subject>(
+    start: impl FnOnce(CriRuntime) -> (S, Fifo),
+) -> anyhow::Result<()> {
     let node = Node::up()?;
     let (subject, mut fifo) = start(node.runtime()?);
     if subject.name() != "generic" {
@@ -31,7 +33,7 @@ async fn one_life<S: Subject>(start: impl FnOnce(CriRuntime) -> (S, Fifo)) -> an
     Ok(())
 }
 
-/// Healthy from its first whole list on: an evented one may tell of a life before that list ends.
+/// Healthy from its first complete list on: an evented one may announce a container before that.
 async fn healthy<S: Subject>(subject: &S) {
     while subject.healthy().is_err() {
         tokio::task::yield_now().await;
@@ -57,21 +59,26 @@ fn cached<S: Subject>(subject: &S, uid: &PodUid) -> Option<ReportedState> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn generic() -> anyhow::Result<()> {
-    one_life(|runtime| Generic::start(runtime, GenericSettings::default())).await
+    announces_and_caches_a_container(|runtime| Generic::start(runtime, GenericSettings::default()))
+        .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn evented() -> anyhow::Result<()> {
-    one_life(|runtime| Evented::start(runtime, &EventedSettings::default())).await
+    announces_and_caches_a_container(|runtime| Evented::start(runtime, &EventedSettings::default()))
+        .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hint() -> anyhow::Result<()> {
-    one_life(|runtime| Hint::start(runtime, &HintSettings::default())).await
+    announces_and_caches_a_container(|runtime| Hint::start(runtime, &HintSettings::default())).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[allow(clippy::expect_used, reason = "a test")]
 async fn ours() -> anyhow::Result<()> {
-    one_life(|runtime| Ours::start(Pleg::builder(runtime)).expect("the settings are right")).await
+    announces_and_caches_a_container(|runtime| {
+        Ours::start(Pleg::builder(runtime)).expect("the settings are right")
+    })
+    .await
 }

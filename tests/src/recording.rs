@@ -1,14 +1,14 @@
-//! A runtime that is listened in on: every call is counted, every event is kept; events that are to
-//! get lost on their way get lost, and full lists wait while they are to.
+//! A runtime whose calls are counted and whose events are recorded. Chosen events can be dropped, and
+//! full lists and the event stream can be held back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures::Stream;
-use pleg::core::{CallError, EventType, Id, Report, ReportedState, RuntimeEvent};
+use pleg::core::{CallError, EventProfile, EventType, Id, Report, ReportedState, RuntimeEvent};
 use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope, clock};
 use tokio::sync::watch;
 
@@ -21,49 +21,52 @@ pub struct Calls {
     pub pod_lists: u64,
     /// Statuses of sandboxes and containers.
     pub statuses: u64,
-    /// Event streams that were asked for.
+    /// Subscribes.
     pub subscribes: u64,
 }
 
 /// One event as it arrived.
 #[derive(Clone, Debug)]
-pub struct Heard {
+pub struct ReceivedEvent {
     /// Its subject.
     pub id: Id,
     /// Its type.
     pub event: EventType,
-    /// What its statuses show of each id.
+    /// The states that its statuses show.
     pub shown: Vec<(Id, ReportedState)>,
-    /// From the runtime's stamp to its arrival here, by one wall clock.
+    /// The time from the runtime's timestamp to its arrival, by one wall clock.
     pub late: Duration,
 }
 
-impl Heard {
+impl ReceivedEvent {
     /// Whether it names the id: as its subject, or in a status.
-    pub fn is_about(&self, id: &Id) -> bool {
+    pub fn mentions(&self, id: &Id) -> bool {
         self.id == *id || self.shown.iter().any(|(i, _)| i == id)
     }
 
-    /// Whether one of its statuses shows the id so.
+    /// Whether one of its statuses shows the id in that state.
     pub fn shows(&self, id: &Id, how: ReportedState) -> bool {
         self.shown.iter().any(|(i, s)| i == id && *s == how)
     }
 }
 
-/// What was overheard.
+/// What was recorded.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
     /// Calls that were made.
     pub calls: Calls,
     /// Events, in the order of their arrival.
-    pub events: Vec<Heard>,
-    /// What reads showed first of each id, running or ended, and how many events had been heard
-    /// before.
+    pub events: Vec<ReceivedEvent>,
+    /// The first state, running or exited, that a read showed of each id, and how many events had
+    /// arrived before.
     pub read_first: BTreeMap<Id, (ReportedState, usize)>,
-    /// Events that are lost before they are heard.
-    lose: BTreeSet<(Id, EventType)>,
-    /// How many were.
+    /// Events to be dropped.
+    dropped: BTreeSet<(Id, EventType)>,
+    /// How many events were dropped.
     pub lost: u64,
+    /// Whether the event stream is not read, and who waits to read it.
+    held: bool,
+    reader: Option<Waker>,
 }
 
 impl Log {
@@ -73,24 +76,24 @@ impl Log {
     }
 }
 
-/// A runtime with an ear on it.
+/// A runtime that records what passes.
 #[derive(Debug)]
-pub struct Tap<R> {
+pub struct RecordingRuntime<R> {
     inner: R,
     log: Arc<Mutex<Log>>,
-    /// Whether full lists wait.
+    /// Whether full lists are held back.
     held: watch::Receiver<bool>,
 }
 
-/// A look at what was overheard, and a hand on it.
+/// What a [`RecordingRuntime`] has recorded, and its controls.
 #[derive(Clone, Debug)]
-pub struct Ear {
+pub struct Recorder {
     log: Arc<Mutex<Log>>,
     hold: watch::Sender<bool>,
 }
 
-impl Ear {
-    /// What was overheard so far.
+impl Recorder {
+    /// What was recorded so far.
     pub fn log(&self) -> Log {
         self.log
             .lock()
@@ -98,28 +101,37 @@ impl Ear {
             .clone()
     }
 
-    /// From now on such events of that id never arrive.
-    pub fn lose(&self, id: &Id, what: EventType) {
+    /// From now on, events of that type of that id are dropped.
+    pub fn drop_event(&self, id: &Id, what: EventType) {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        log.lose.insert((id.clone(), what));
+        log.dropped.insert((id.clone(), what));
     }
 
-    /// Whether full lists that begin from now on wait until they need not.
+    /// Stops reading the event stream, or goes on.
+    pub fn hold_events(&self, hold: bool) {
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.held = hold;
+        if let Some(reader) = log.reader.take() {
+            reader.wake();
+        }
+    }
+
+    /// Holds back the full lists that begin from now on, or lets them go on.
     pub fn hold_lists(&self, hold: bool) {
         self.hold.send_replace(hold);
     }
 }
 
-impl<R: Runtime> Tap<R> {
-    /// Listens in on `inner`.
-    pub fn new(inner: R) -> (Self, Ear) {
+impl<R: Runtime> RecordingRuntime<R> {
+    /// Records what passes to and from `inner`.
+    pub fn new(inner: R) -> (Self, Recorder) {
         let log = Arc::new(Mutex::new(Log::default()));
         let (hold, held) = watch::channel(false);
-        let ear = Ear {
+        let recorder = Recorder {
             log: log.clone(),
             hold,
         };
-        (Self { inner, log, held }, ear)
+        (Self { inner, log, held }, recorder)
     }
 
     fn noting<'a>(
@@ -151,8 +163,8 @@ impl<R: Runtime> Tap<R> {
     }
 }
 
-impl<R: Runtime> Runtime for Tap<R> {
-    type Events = TappedEvents<R::Events>;
+impl<R: Runtime> Runtime for RecordingRuntime<R> {
+    type Events = RecordedEvents<R::Events>;
 
     async fn list_sandboxes(
         &self,
@@ -164,7 +176,7 @@ impl<R: Runtime> Runtime for Tap<R> {
             Scope::Pod(_) => c.pod_lists += 1,
         });
         if *scope == Scope::Node {
-            // When nobody is left to hold it, nothing does.
+            // It goes on when the recorder is gone.
             let _ = self.held.clone().wait_for(|held| !held).await;
         }
         self.inner
@@ -201,7 +213,7 @@ impl<R: Runtime> Runtime for Tap<R> {
     async fn subscribe(&self) -> Result<Self::Events, CallError> {
         self.note(|c| c.subscribes += 1);
         let inner = self.inner.subscribe().await?;
-        Ok(TappedEvents {
+        Ok(RecordedEvents {
             inner,
             log: self.log.clone(),
         })
@@ -210,40 +222,48 @@ impl<R: Runtime> Runtime for Tap<R> {
     async fn version(&self) -> Result<RuntimeVersion, CallError> {
         self.inner.version().await
     }
+
+    async fn event_profile(&self) -> Result<EventProfile, CallError> {
+        self.inner.event_profile().await
+    }
 }
 
-/// The event stream of a [`Tap`].
+/// The event stream of a [`RecordingRuntime`].
 #[derive(Debug)]
-pub struct TappedEvents<S> {
+pub struct RecordedEvents<S> {
     inner: S,
     log: Arc<Mutex<Log>>,
 }
 
-impl<S: Stream<Item = Result<RuntimeEvent, CallError>> + Unpin> Stream for TappedEvents<S> {
+impl<S: Stream<Item = Result<RuntimeEvent, CallError>> + Unpin> Stream for RecordedEvents<S> {
     type Item = Result<RuntimeEvent, CallError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
+            let log = self.log.clone();
+            let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+            if log.held {
+                log.reader = Some(cx.waker().clone());
+                return Poll::Pending;
+            }
             let polled = Pin::new(&mut self.inner).poll_next(cx);
             let Poll::Ready(Some(Ok(event))) = &polled else {
                 return polled;
             };
-            let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-            if log.lose.contains(&(event.id.clone(), event.event)) {
+            if log.dropped.contains(&(event.id.clone(), event.event)) {
                 log.lost += 1;
                 continue;
             }
-            log.events.push(heard(event));
-            drop(log);
+            log.events.push(received(event));
             return polled;
         }
     }
 }
 
-fn heard(event: &RuntimeEvent) -> Heard {
+fn received(event: &RuntimeEvent) -> ReceivedEvent {
     let shown = event.sandbox.iter().chain(&event.containers);
     let late = clock::wall().as_nanos().saturating_sub(event.created_at);
-    Heard {
+    ReceivedEvent {
         id: event.id.clone(),
         event: event.event,
         shown: shown.map(|r| (r.id.clone(), r.shown)).collect(),

@@ -1,14 +1,15 @@
-//! Reconnect storms: for a while every attempt fails, in each of the ways in which it can. The
-//! attempts stay within the bounds of the defaults, lists keep the cache where they can, and
-//! afterwards all is well by itself.
+//! Every attempt to connect fails for a while, in each possible way. The number of attempts stays within
+//! the bounds of the defaults, lists keep the cache up to date where they can, and afterwards everything
+//! recovers.
 
 use std::time::Duration;
 
 use pleg::core::{LifecycleType, NotReady, Settings};
 use pleg_tests::check::cached;
-use pleg_tests::line::{Break, Welcome};
+use pleg_tests::faulty_pipe::{Accepting, Break};
+use pleg_tests::generator::Generator;
 
-use crate::inside::{Inside, MINUTE, MS, SECOND, Subject};
+use crate::in_process::{InProcess, MINUTE, MS, SECOND};
 
 /// Subscribes within a minute.
 const MOST_SUBSCRIBES: u64 = 10;
@@ -17,11 +18,11 @@ const MOST_SUBSCRIBES: u64 = 10;
 const MOST_DIALS: u64 = 1 + 100 + 12;
 
 /// Nobody can be reached, or whoever accepts hangs up: for a minute, on both lines.
-async fn nobody_there(how: Welcome) -> anyhow::Result<()> {
-    let node = Inside::up();
+async fn unreachable_for_a_minute(how: Accepting) -> anyhow::Result<()> {
+    let node = InProcess::up();
     let kubelet = node.kubelet()?;
     node.run_pods(&kubelet, 3).await?;
-    let mut subject = Subject::start(&node, Settings::default()).await?;
+    let mut generator = node.start(Settings::default()).await?;
     let before = (node.events.dials(), node.calls.dials());
     node.events.welcome(how);
     node.calls.welcome(how);
@@ -29,14 +30,14 @@ async fn nobody_there(how: Welcome) -> anyhow::Result<()> {
     node.calls.break_now(Break::Reset);
     let named = node
         .until(3 * SECOND, "both are reported", || {
-            subject.is_degraded("stream_down") && subject.is_degraded("list_failed")
+            generator.is_degraded("stream_down") && generator.is_degraded("list_failed")
         })
         .await?;
     let pod = kubelet.run_pod("meanwhile").await?;
     for _ in 0..600 {
         node.pass(100 * MS).await;
-        assert_eq!(subject.pleg.health().ready(), Ok(()));
-        assert!(subject.is_degraded("stream_down") && subject.is_degraded("list_failed"));
+        assert_eq!(generator.pleg.health().ready(), Ok(()));
+        assert!(generator.is_degraded("stream_down") && generator.is_degraded("list_failed"));
     }
     let dials = (
         node.events.dials() - before.0,
@@ -48,61 +49,61 @@ async fn nobody_there(how: Welcome) -> anyhow::Result<()> {
         (55..=75).contains(&dials.1),
         "one per list, two per probe: {dials:?}"
     );
-    assert_eq!(cached(&subject.pleg).len(), 6, "nothing is believed gone");
+    assert_eq!(cached(&generator.pleg).len(), 6, "nothing is believed gone");
 
-    node.events.welcome(Welcome::Served);
-    node.calls.welcome(Welcome::Served);
+    node.events.welcome(Accepting::Served);
+    node.calls.welcome(Accepting::Served);
     let listed = node
         .until(2 * SECOND, "a list finds the new pod", || {
-            subject.has(&pod.sandbox, LifecycleType::ContainerStarted)
+            generator.has(&pod.sandbox, LifecycleType::ContainerStarted)
         })
         .await?;
     let evented = node
-        .until(MINUTE + 2 * SECOND, "all is well", || subject.is_well())
+        .until(MINUTE + 2 * SECOND, "all is well", || generator.is_well())
         .await?;
     println!("  afterwards: listed after {listed:?}, confirmed after {evented:?}");
-    assert_eq!(subject.missed(), 0);
-    subject.check(&kubelet).await?;
-    subject.end(node).await;
+    assert_eq!(generator.missed(), 0);
+    generator.check(&kubelet).await?;
+    node.end(generator).await;
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_minute_of_refused_connections() -> anyhow::Result<()> {
-    nobody_there(Welcome::Refused).await
+async fn refused_connections_are_retried_within_bounds() -> anyhow::Result<()> {
+    unreachable_for_a_minute(Accepting::Refused).await
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_minute_of_connections_that_are_dropped_at_once() -> anyhow::Result<()> {
-    nobody_there(Welcome::Dropped).await
+async fn dropped_connections_are_retried_within_bounds() -> anyhow::Result<()> {
+    unreachable_for_a_minute(Accepting::Dropped).await
 }
 
 /// Five minutes in which a stream is lost as soon as it was asked for; calls go well.
-async fn no_stream_lives(
-    node: &Inside,
-    subject: &mut Subject,
+async fn lists_replace_the_stream_for_five_minutes(
+    node: &InProcess,
+    generator: &mut Generator,
     mut spoil: impl FnMut(),
 ) -> anyhow::Result<Vec<u64>> {
     let kubelet = node.kubelet()?;
     let mut subscribes = Vec::new();
     for minute in 0..5 {
-        let asked = node.trouble.asked("GetContainerEvents");
+        let asked = node.faults.asked("GetContainerEvents");
         let pod = kubelet.run_pod(&format!("in-minute-{minute}")).await?;
         let mut heard = None;
         for looks in 1..=6000 {
             spoil();
             node.pass(10 * MS).await;
-            if heard.is_none() && subject.has(&pod.sandbox, LifecycleType::ContainerStarted) {
+            if heard.is_none() && generator.has(&pod.sandbox, LifecycleType::ContainerStarted) {
                 heard = Some(looks * 10 * MS);
             }
-            assert_eq!(subject.pleg.health().ready(), Ok(()));
+            assert_eq!(generator.pleg.health().ready(), Ok(()));
         }
         let heard = heard.unwrap_or(Duration::MAX);
         assert!(
             heard <= SECOND + 10 * MS,
             "lists run every second: {heard:?}"
         );
-        subscribes.push(node.trouble.asked("GetContainerEvents") - asked);
+        subscribes.push(node.faults.asked("GetContainerEvents") - asked);
     }
     for asked in &subscribes {
         assert!(*asked <= MOST_SUBSCRIBES, "per minute: {subscribes:?}");
@@ -112,28 +113,29 @@ async fn no_stream_lives(
 }
 
 #[tokio::test(start_paused = true)]
-async fn five_minutes_of_subscribes_that_fail() -> anyhow::Result<()> {
-    let node = Inside::up();
-    let mut subject = Subject::start(&node, Settings::default()).await?;
-    node.trouble.fail("GetContainerEvents");
+async fn failing_subscribes_are_retried_within_bounds() -> anyhow::Result<()> {
+    let node = InProcess::up();
+    let mut generator = node.start(Settings::default()).await?;
+    node.faults.fail("GetContainerEvents");
     node.events.break_now(Break::Reset);
-    let subscribes = no_stream_lives(&node, &mut subject, || ()).await?;
+    let subscribes =
+        lists_replace_the_stream_for_five_minutes(&node, &mut generator, || ()).await?;
     println!("subscribes that fail: {subscribes:?} a minute");
-    node.trouble.heal();
-    node.until(MINUTE + 2 * SECOND, "all is well", || subject.is_well())
+    node.faults.heal();
+    node.until(MINUTE + 2 * SECOND, "all is well", || generator.is_well())
         .await?;
-    subject.check(&node.kubelet()?).await?;
-    subject.end(node).await;
+    generator.check(&node.kubelet()?).await?;
+    node.end(generator).await;
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn five_minutes_of_streams_that_are_cut_at_once() -> anyhow::Result<()> {
-    let node = Inside::up();
-    let mut subject = Subject::start(&node, Settings::default()).await?;
+async fn cut_streams_are_retried_within_bounds() -> anyhow::Result<()> {
+    let node = InProcess::up();
+    let mut generator = node.start(Settings::default()).await?;
     let mut seen = 0;
-    let subscribes = no_stream_lives(&node, &mut subject, || {
-        let asked = node.trouble.asked("GetContainerEvents");
+    let subscribes = lists_replace_the_stream_for_five_minutes(&node, &mut generator, || {
+        let asked = node.faults.asked("GetContainerEvents");
         if asked > seen {
             seen = asked;
             node.events.break_now(Break::Reset);
@@ -141,51 +143,49 @@ async fn five_minutes_of_streams_that_are_cut_at_once() -> anyhow::Result<()> {
     })
     .await?;
     println!("streams that are cut at once: {subscribes:?} a minute");
-    node.until(MINUTE + 2 * SECOND, "all is well", || subject.is_well())
+    node.until(MINUTE + 2 * SECOND, "all is well", || generator.is_well())
         .await?;
-    assert_eq!(subject.missed(), 0);
-    subject.check(&node.kubelet()?).await?;
-    subject.end(node).await;
+    assert_eq!(generator.missed(), 0);
+    generator.check(&node.kubelet()?).await?;
+    node.end(generator).await;
     Ok(())
 }
 
 /// Somebody accepts connections and speaks no HTTP/2, from the start: it is said, the attempts are
 /// few, and when he speaks after all the same connections serve.
 #[tokio::test(start_paused = true)]
-async fn a_server_that_never_speaks() -> anyhow::Result<()> {
-    let node = Inside::up();
+async fn mute_server_is_reported_and_dialled_rarely() -> anyhow::Result<()> {
+    let node = InProcess::up();
     let kubelet = node.kubelet()?;
     node.run_pods(&kubelet, 2).await?;
-    node.events.welcome(Welcome::Mute);
-    node.calls.welcome(Welcome::Mute);
-    let (mut builder, ear) = node.builder(Settings::default())?;
-    let subscription = builder.subscribe();
-    let mut subject = Subject::of(&node, builder, subscription, ear)?;
+    node.events.welcome(Accepting::Mute);
+    node.calls.welcome(Accepting::Mute);
+    let mut generator = node.spawn(Settings::default())?;
     let named = node
         .until(3 * SECOND, "it is reported", || {
-            subject.is_degraded("list_slow")
+            generator.is_degraded("list_slow")
         })
         .await?;
-    assert_eq!(subject.pleg.health().ready(), Err(NotReady::NeverListed));
+    assert_eq!(generator.pleg.health().ready(), Err(NotReady::NeverListed));
     node.pass(5 * MINUTE).await;
-    assert_eq!(subject.pleg.health().ready(), Err(NotReady::NeverListed));
-    assert!(!subject.degraded().is_empty());
+    assert_eq!(generator.pleg.health().ready(), Err(NotReady::NeverListed));
+    assert!(!generator.degraded().is_empty());
     let dials = (node.events.dials(), node.calls.dials());
     println!("mute: named within {named:?}; in 5 min {dials:?} dials for events and calls");
     assert!(dials.0 <= 5 * MOST_SUBSCRIBES && dials.1 <= 12, "{dials:?}");
 
     // Replaced by one who speaks.
-    node.events.welcome(Welcome::Served);
-    node.calls.welcome(Welcome::Served);
+    node.events.welcome(Accepting::Served);
+    node.calls.welcome(Accepting::Served);
     node.events.break_now(Break::End);
     node.calls.break_now(Break::End);
     node.until(2 * SECOND, "it is ready", || {
-        subject.pleg.health().ready().is_ok()
+        generator.pleg.health().ready().is_ok()
     })
     .await?;
-    node.until(MINUTE + 2 * SECOND, "all is well", || subject.is_well())
+    node.until(MINUTE + 2 * SECOND, "all is well", || generator.is_well())
         .await?;
-    subject.check(&kubelet).await?;
-    subject.end(node).await;
+    generator.check(&kubelet).await?;
+    node.end(generator).await;
     Ok(())
 }

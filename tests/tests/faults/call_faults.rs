@@ -1,4 +1,4 @@
-//! How the simulated runtime misbehaves in answering calls, settable while it runs.
+//! Faults of the simulated runtime's calls, configurable while it runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,9 +7,9 @@ use std::time::Duration;
 use pleg_sim::{Call, CallFault, Faults};
 use tonic::Status;
 
-/// What goes wrong at present.
+/// The present faults.
 #[derive(Debug, Default)]
-pub(crate) struct Trouble(Mutex<State>);
+pub(crate) struct CallFaults(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -20,18 +20,18 @@ struct State {
     asked: BTreeMap<&'static str, u64>,
 }
 
-impl Trouble {
-    /// Calls that name this id are not answered.
+impl CallFaults {
+    /// Calls that name this id hang.
     pub(crate) fn hang_id(&self, id: &str) {
         self.state().hung_ids.insert(id.to_owned());
     }
 
-    /// The next so many calls of this method are not answered.
+    /// The next calls of this method hang, that many.
     pub(crate) fn hang_calls(&self, method: &'static str, calls: u64) {
         self.state().hung_calls.insert(method, calls);
     }
 
-    /// Calls of this method take so long.
+    /// Calls of this method take that long.
     pub(crate) fn slow_down(&self, method: &'static str, by: Duration) {
         self.state().slow.insert(method, by);
     }
@@ -41,7 +41,7 @@ impl Trouble {
         self.state().failing.insert(method);
     }
 
-    /// Calls are answered again. Those that hang already go on hanging.
+    /// Ends all faults. Calls that hang already go on hanging.
     pub(crate) fn heal(&self) {
         let mut state = self.state();
         state.hung_ids.clear();
@@ -60,7 +60,7 @@ impl Trouble {
     }
 }
 
-impl Faults for Trouble {
+impl Faults for CallFaults {
     fn before(&self, call: Call<'_>) -> CallFault {
         let mut state = self.state();
         *state.asked.entry(call.method).or_default() += 1;

@@ -1,5 +1,5 @@
-//! A line within the process between a client and a server, which breaks as it is told to: after
-//! so many bytes, with a reset, an early end or a silence. Knows nothing of what is carried.
+//! In-process connections between a client and a server that break on command: after a number of
+//! bytes, with a reset, an early end or a stall.
 
 use std::fmt;
 use std::io;
@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 
-/// What a pipe holds before its writer waits, about as much as a unix socket does.
+/// The capacity of a connection, about that of a unix socket.
 const PIPE: usize = 208 << 10;
 
 /// How a connection breaks.
@@ -17,38 +17,38 @@ const PIPE: usize = 208 << 10;
 pub enum Break {
     /// Reset: reads and writes fail.
     Reset,
-    /// It ends without a word, as if the server had closed it.
+    /// It ends, as if the server had closed it.
     End,
-    /// Nothing arrives any more, until [`Line::resume`]. Writes are taken.
+    /// Nothing arrives until [`FaultyPipe::resume`]. Writes succeed.
     Stall,
 }
 
-/// What becomes of those who connect.
+/// What happens to new connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Welcome {
+pub enum Accepting {
     /// They are served.
     #[default]
     Served,
-    /// They are refused: nobody listens.
+    /// They are refused.
     Refused,
     /// They are accepted and dropped at once.
     Dropped,
-    /// They are accepted and never hear a word.
+    /// They are accepted and nothing is ever sent.
     Mute,
 }
 
 type Accept = Arc<dyn Fn(DuplexStream) + Send + Sync>;
 
-/// The line. Clones are the same one.
+/// The connections from one client to one server. Clones share their state.
 #[derive(Clone)]
-pub struct Line {
+pub struct FaultyPipe {
     accept: Accept,
     shared: Arc<Mutex<Shared>>,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
-    welcome: Welcome,
+    welcome: Accepting,
     dials: u64,
     latest: Option<Arc<Mutex<State>>>,
 }
@@ -56,18 +56,18 @@ struct Shared {
 /// One connection.
 #[derive(Debug)]
 struct State {
-    /// None once it is broken: then the server's end is dropped, too.
+    /// `None` once it is broken: then the server's end is dropped, too.
     io: Option<DuplexStream>,
-    /// The server's end of a connection that nobody serves.
+    /// The server's end of a connection that is not served.
     unserved: Option<DuplexStream>,
     carried: u64,
-    /// After which byte it breaks, and how.
+    /// After how many bytes it breaks, and how.
     fault: Option<(u64, Break)>,
     wakers: Vec<Waker>,
 }
 
-impl Line {
-    /// A line to a server that takes connections by `accept`.
+impl FaultyPipe {
+    /// Connections to a server that takes them with `accept`.
     pub fn to(accept: impl Fn(DuplexStream) + Send + Sync + 'static) -> Self {
         Self {
             accept: Arc::new(accept),
@@ -78,17 +78,17 @@ impl Line {
     /// A new connection.
     ///
     /// # Errors
-    /// If nobody listens.
-    pub fn connect(&self) -> io::Result<Wire> {
+    /// If connections are refused.
+    pub fn connect(&self) -> io::Result<PipeEnd> {
         let (near, far) = tokio::io::duplex(PIPE);
         let mut shared = lock(&self.shared);
         shared.dials += 1;
         let mut unserved = None;
         match shared.welcome {
-            Welcome::Served => (self.accept)(far),
-            Welcome::Refused => return Err(io::ErrorKind::ConnectionRefused.into()),
-            Welcome::Dropped => drop(far),
-            Welcome::Mute => unserved = Some(far),
+            Accepting::Served => (self.accept)(far),
+            Accepting::Refused => return Err(io::ErrorKind::ConnectionRefused.into()),
+            Accepting::Dropped => drop(far),
+            Accepting::Mute => unserved = Some(far),
         }
         let state = Arc::new(Mutex::new(State {
             io: Some(near),
@@ -98,25 +98,25 @@ impl Line {
             wakers: Vec::new(),
         }));
         shared.latest = Some(state.clone());
-        Ok(Wire(state))
+        Ok(PipeEnd(state))
     }
 
-    /// How those are met who connect from now on.
-    pub fn welcome(&self, welcome: Welcome) {
+    /// What happens to new connections from now on.
+    pub fn welcome(&self, welcome: Accepting) {
         lock(&self.shared).welcome = welcome;
     }
 
-    /// How often it was tried to connect.
+    /// The number of attempts to connect.
     pub fn dials(&self) -> u64 {
         lock(&self.shared).dials
     }
 
-    /// How many bytes the client has read from the latest connection.
+    /// The number of bytes that the client has read from the latest connection.
     pub fn carried(&self) -> u64 {
         self.latest(|wire| wire.carried).unwrap_or(0)
     }
 
-    /// Breaks the latest connection once the client has read so many bytes more.
+    /// Breaks the latest connection after that many more bytes.
     pub fn break_after(&self, bytes: u64, how: Break) {
         self.latest(|wire| {
             wire.fault = Some((wire.carried + bytes, how));
@@ -135,7 +135,7 @@ impl Line {
         self.latest(broken).unwrap_or(false)
     }
 
-    /// A stalled connection goes on.
+    /// Lets a stalled connection go on.
     pub fn resume(&self) {
         self.latest(|wire| {
             wire.fault = None;
@@ -149,7 +149,7 @@ impl Line {
     }
 }
 
-impl fmt::Debug for Line {
+impl fmt::Debug for FaultyPipe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Line").finish_non_exhaustive()
     }
@@ -157,7 +157,7 @@ impl fmt::Debug for Line {
 
 /// The client's end of a connection.
 #[derive(Debug)]
-pub struct Wire(Arc<Mutex<State>>);
+pub struct PipeEnd(Arc<Mutex<State>>);
 
 impl State {
     fn wake(&mut self) {
@@ -170,7 +170,7 @@ impl State {
         }
     }
 
-    /// How it has broken, if it has. What is broken for good lets go of the server.
+    /// How it has broken, if it has. Unless it is stalled, the server's end is dropped.
     fn broken(&mut self) -> Option<Break> {
         let (at, how) = self.fault?;
         if self.carried < at {
@@ -182,7 +182,7 @@ impl State {
         Some(how)
     }
 
-    /// The connection for a write; a stalled one takes them.
+    /// The connection for a write. Writes to a stalled one succeed.
     fn writable(&mut self, cx: &Context<'_>) -> io::Result<Pin<&mut DuplexStream>> {
         self.remember(cx);
         self.broken();
@@ -214,7 +214,7 @@ impl State {
     }
 }
 
-impl AsyncRead for Wire {
+impl AsyncRead for PipeEnd {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -224,7 +224,7 @@ impl AsyncRead for Wire {
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for PipeEnd {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -245,8 +245,8 @@ impl AsyncWrite for Wire {
     }
 }
 
-impl Drop for Wire {
-    /// The line remembers its latest connection, which must not keep it open.
+impl Drop for PipeEnd {
+    /// The state of the latest connection is kept, and must not keep it open.
     fn drop(&mut self) {
         let mut state = lock(&self.0);
         state.io = None;

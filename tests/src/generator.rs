@@ -1,0 +1,292 @@
+//! A generator under test, with what it announces, what it reads, and a client for the truth.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use pleg::core::{Cause, Degraded, EventType, Health, Id, LifecycleType, StreamState};
+use pleg::runtime::Runtime;
+use pleg::{Builder, Pleg, Subscription};
+use pleg_cri::CriRuntime;
+
+use crate::check::{Announcements, compare_cache};
+use crate::kubelet::{Kubelet, Life, Objects};
+use crate::recording::{Recorder, RecordingRuntime};
+use crate::wait::{until, until_ok};
+
+/// How long anything may take that happens at once when all is well.
+const SOON: Duration = Duration::from_secs(20);
+
+/// A generator under test.
+#[derive(Debug)]
+pub struct Generator {
+    /// The generator.
+    pub pleg: Pleg,
+    /// Its announcements from the start.
+    pub events: Subscription,
+    /// Those that [`drain`](Self::drain) has taken.
+    pub announced: Announcements,
+    /// Its calls, and the events that it received.
+    pub recorder: Recorder,
+    /// A client of the same runtime, for the truth.
+    pub truth: CriRuntime,
+}
+
+impl Generator {
+    /// One that is not started, to be started by [`spawn`](Self::spawn).
+    pub fn builder<R: Runtime>(runtime: R) -> (Builder<RecordingRuntime<R>>, Recorder) {
+        let (runtime, recorder) = RecordingRuntime::new(runtime);
+        (Pleg::builder(runtime), recorder)
+    }
+
+    /// Starts one, with a subscription from the start.
+    ///
+    /// # Errors
+    /// If a setting is invalid.
+    pub fn spawn<R: Runtime>(
+        mut builder: Builder<RecordingRuntime<R>>,
+        recorder: Recorder,
+        truth: CriRuntime,
+    ) -> anyhow::Result<Self> {
+        let events = builder.subscribe();
+        Ok(Self {
+            pleg: builder.spawn()?,
+            events,
+            announced: Announcements::default(),
+            recorder,
+            truth,
+        })
+    }
+
+    /// Takes all announcements that are there now.
+    pub fn drain(&mut self) {
+        self.announced.drain(&mut self.events);
+    }
+
+    /// Takes all announcements that come until the work is done, so that none is coalesced.
+    pub async fn drain_during<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        let mut again = tokio::time::interval(Duration::from_millis(5));
+        loop {
+            tokio::select! {
+                done = &mut work => return done,
+                _ = again.tick() => self.drain(),
+            }
+        }
+    }
+
+    /// Whether that was announced of the id by now.
+    pub fn has(&mut self, id: &Id, what: LifecycleType) -> bool {
+        self.drain();
+        self.announced.has(id, what)
+    }
+
+    /// The health.
+    pub fn health(&self) -> Health {
+        self.pleg.health().current()
+    }
+
+    /// Whether the event stream is confirmed.
+    pub fn is_confirmed(&self) -> bool {
+        is_confirmed(&self.pleg)
+    }
+
+    /// The names of the degraded reasons.
+    pub fn degraded(&self) -> Vec<&'static str> {
+        let degraded = self.pleg.health().degraded();
+        degraded.iter().map(Degraded::as_str).collect()
+    }
+
+    /// Whether that is a degraded reason.
+    pub fn is_degraded(&self, how: &str) -> bool {
+        self.degraded().contains(&how)
+    }
+
+    /// Whether nothing is degraded and the stream is confirmed.
+    pub fn is_well(&self) -> bool {
+        self.degraded().is_empty() && self.is_confirmed()
+    }
+
+    /// How many events were missed, of all kinds.
+    pub fn missed(&self) -> u64 {
+        self.pleg.counters().missed.iter().sum()
+    }
+
+    /// Waits until the stream is confirmed.
+    ///
+    /// # Errors
+    /// If it is not within that time.
+    pub async fn wait_until_confirmed(&self, within: Duration) -> anyhow::Result<()> {
+        until(within, "the stream is confirmed", || async {
+            self.is_confirmed().then_some(())
+        })
+        .await
+    }
+
+    /// Compares the cache with the runtime's list, and what was announced with what was done.
+    ///
+    /// # Errors
+    /// The differences.
+    pub async fn check(&mut self, kubelet: &Kubelet) -> anyhow::Result<()> {
+        compare_cache(&self.pleg, &self.truth)
+            .await
+            .map_err(|wrong| anyhow::anyhow!("{wrong:#?}"))?;
+        self.check_announced(&kubelet.objects())
+    }
+
+    /// Compares what was announced with what was done. Something may be missing.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check_announced(&mut self, objects: &Objects) -> anyhow::Result<()> {
+        self.drain();
+        let wrong = self.announced.wrong(objects);
+        anyhow::ensure!(wrong.is_empty(), "{wrong:#?}");
+        Ok(())
+    }
+
+    /// Compares all that was announced with what was done.
+    ///
+    /// # Errors
+    /// What is wrong or missing.
+    pub fn check_complete(&mut self, kubelet: &Kubelet) -> anyhow::Result<()> {
+        self.drain();
+        let (objects, log) = (kubelet.objects(), self.recorder.log());
+        let heard = (log.calls.subscribes > 0).then_some(&log);
+        let wrong = [
+            self.announced.wrong(&objects),
+            self.announced.missing(&objects, heard),
+            self.announced.without_code(&objects, heard),
+        ]
+        .concat();
+        anyhow::ensure!(wrong.is_empty(), "{wrong:#?}");
+        Ok(())
+    }
+
+    /// Waits until the removal of all of these that were removed is announced.
+    ///
+    /// # Errors
+    /// What is missing, if that does not happen within 20 s.
+    pub async fn wait_until_removals_are_announced(
+        &mut self,
+        objects: &Objects,
+    ) -> anyhow::Result<()> {
+        let waited = until(SOON, "all removals are announced", || {
+            self.drain();
+            let mut removed = objects.iter().filter(|(_, d)| d.removed);
+            let what = LifecycleType::ContainerRemoved;
+            let all = removed.all(|(id, _)| self.announced.has(id, what));
+            async move { all.then_some(()) }
+        })
+        .await;
+        waited.with_context(|| format!("{:#?}", self.announced.missing(objects, None)))
+    }
+
+    /// Waits until that is announced of each of these ids.
+    ///
+    /// # Errors
+    /// If that does not happen in that time.
+    pub async fn wait_until_announced(
+        &mut self,
+        within: Duration,
+        what: LifecycleType,
+        ids: &[Id],
+    ) -> anyhow::Result<()> {
+        until(
+            within,
+            &format!("{what} of {} ids is announced", ids.len()),
+            || {
+                self.drain();
+                let all = ids.iter().all(|id| self.announced.has(id, what));
+                async move { all.then_some(()) }
+            },
+        )
+        .await
+    }
+
+    /// Waits until the cache equals the runtime's list.
+    ///
+    /// # Errors
+    /// The differences, if that does not happen in that time.
+    pub async fn wait_until_cache_equals_list(&self, within: Duration) -> anyhow::Result<()> {
+        until_ok(within, "the cache equals the list", || {
+            compare_cache(&self.pleg, &self.truth)
+        })
+        .await
+    }
+
+    /// Runs a container that ends at once, and waits until the stream has delivered its end and it is
+    /// announced.
+    ///
+    /// # Errors
+    /// What was received and announced of it, if that does not happen within 20 s.
+    pub async fn wait_until_events_are_used(
+        &mut self,
+        kubelet: &Kubelet,
+        pod: &str,
+    ) -> anyhow::Result<()> {
+        let pod = kubelet.run_pod(pod).await?;
+        let life = Life::Exit {
+            code: 9,
+            after_ms: 20,
+        };
+        let job = kubelet.create(&pod, "job", 0, life).await?;
+        kubelet.start(&job).await?;
+        let waited = until(
+            SOON,
+            "the stream reports the end of a new container",
+            || {
+                let announced = self.has(&job, LifecycleType::ContainerDied);
+                let both = announced && self.recorder.log().has(&job, EventType::Stopped);
+                async move { both.then_some(()) }
+            },
+        )
+        .await;
+        waited.with_context(|| self.describe(std::slice::from_ref(&job)))
+    }
+
+    /// What was received and announced of these ids, for messages.
+    pub fn describe(&self, ids: &[Id]) -> String {
+        let types: Vec<_> = ids
+            .iter()
+            .map(|id| (id, self.announced.types(id)))
+            .collect();
+        let mut received = self.recorder.log().events;
+        received.retain(|event| ids.iter().any(|id| event.mentions(id)));
+        format!("announced {types:?}; received {received:#?}")
+    }
+
+    /// Prints the calls by cause and the announcements by source.
+    pub fn report(&self, title: &str) {
+        let (log, counters) = (self.recorder.log(), self.pleg.counters());
+        println!("{title}: sources {:?}", self.announced.sources());
+        println!("  calls {:?}; {} events heard", log.calls, log.events.len());
+        for cause in Cause::ALL {
+            let n = counters.inspections_by_cause[cause as usize];
+            if n > 0 {
+                println!("  inspections because {}: {n}", cause.as_str());
+            }
+        }
+        println!(
+            "  lists {} ({} failed), exit reads {}, contradictions {}, overruled {}, missed {:?}, \
+             incomplete {}",
+            counters.lists,
+            counters.lists_failed,
+            counters.exit_reads,
+            counters.contradictions,
+            counters.overruled,
+            counters.missed,
+            counters.events_incomplete
+        );
+    }
+}
+
+/// Whether the event stream of that generator is confirmed.
+pub fn is_confirmed(pleg: &Pleg) -> bool {
+    matches!(
+        pleg.health().current().stream,
+        StreamState::Subscribed {
+            confirmed: true,
+            ..
+        }
+    )
+}

@@ -1,0 +1,160 @@
+//! Another client takes a share of the events, as on containerd 1.x, where each event goes to one
+//! subscriber only: what a generator must make of it, on real and simulated runtimes.
+
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use pleg::core::{Degraded, EventType, Instant, StreamLoss};
+use pleg::runtime::clock::Clock;
+
+use crate::generator::Generator;
+use crate::kubelet::{Kubelet, Objects};
+use crate::recording::Log;
+use crate::workers::Plan;
+
+/// How many pods live while a second subscriber takes events: for about a minute.
+pub const PODS: u32 = 60;
+/// How many of them live at a time, and how long their containers run and stay after their end.
+pub const PLAN: Plan = Plan {
+    at_once: 16,
+    restarts: 1,
+    job: Duration::from_millis(2500),
+    spread: Duration::from_secs(1),
+    keep: Duration::from_millis(2500),
+};
+
+/// From the first lost event to the first relist period that is held at the shortest.
+const POLLED_WITHIN: Duration = Duration::from_secs(10);
+/// The shortest relist period.
+const POLLING: Duration = Duration::from_secs(1);
+/// By how much the reported share of lost events may differ from the true one.
+const SHARE_TOLERANCE: f64 = 0.1;
+
+/// What was seen while the work was done.
+#[derive(Debug, Default)]
+struct Seen {
+    first_lost: Option<Instant>,
+    /// Since when the stream is lossy, and what had been done by then.
+    lossy: Option<(Instant, Objects)>,
+    /// Longer relist periods after that.
+    relaxed: Vec<Duration>,
+}
+
+/// Does that work while a second subscriber takes events, `taken` of them so far. Polling must begin
+/// in time, nothing that began after that may be wrong, and health must name cause and share.
+///
+/// # Errors
+/// What was wrong.
+pub async fn work_beside_second_subscriber(
+    generator: &mut Generator,
+    kubelet: &Kubelet,
+    taken: impl Fn() -> u64,
+    work: impl Future<Output = anyhow::Result<()>>,
+) -> anyhow::Result<()> {
+    let mut seen = Seen::default();
+    tokio::select! {
+        done = work => done?,
+        () = watch(generator, kubelet, taken, &mut seen) => {}
+    }
+    let first_lost = seen
+        .first_lost
+        .context("the second subscriber took no event")?;
+    let (lossy, before) = seen.lossy.context("the stream is never lossy")?;
+    let after = lossy.since(first_lost);
+    let mut began_later = kubelet.objects();
+    began_later.retain(|id, _| !before.contains_key(id));
+    generator
+        .wait_until_removals_are_announced(&began_later)
+        .await?;
+
+    let (reported, true_share) = shares(generator, &kubelet.objects())?;
+    println!(
+        "lossy {after:?} after the first lost event; {} ids before, {} after; {:.1} % lost, \
+         {:.1} % reported; {:?} missed",
+        before.len(),
+        began_later.len(),
+        100.0 * true_share,
+        100.0 * reported,
+        generator.pleg.counters().missed,
+    );
+    let wrong = generator.announced.wrong(&kubelet.objects());
+    ensure!(wrong.is_empty(), "{wrong:#?}");
+    let announced = &generator.announced;
+    let missing = [
+        announced.missing(&began_later, None),
+        announced.without_code(&began_later, None),
+    ]
+    .concat();
+    ensure!(missing.is_empty(), "{missing:#?}");
+    ensure!(after <= POLLED_WITHIN, "lossy only after {after:?}");
+    ensure!(seen.relaxed.is_empty(), "periods {:?}", seen.relaxed);
+    ensure!(
+        (reported - true_share).abs() <= SHARE_TOLERANCE,
+        "{true_share} lost, {reported} reported"
+    );
+    Ok(())
+}
+
+/// Looks at the generator until it is dropped.
+async fn watch(
+    generator: &mut Generator,
+    kubelet: &Kubelet,
+    taken: impl Fn() -> u64,
+    seen: &mut Seen,
+) {
+    let clock: Clock = generator.pleg.clock();
+    loop {
+        generator.drain();
+        let now = clock.now();
+        if seen.first_lost.is_none() && taken() > 0 {
+            seen.first_lost = Some(now);
+        }
+        let health = generator.health();
+        match &seen.lossy {
+            None if health.loss.is_lossy() => seen.lossy = Some((now, kubelet.objects())),
+            Some(_) if health.period > POLLING => seen.relaxed.push(health.period),
+            _ => {}
+        }
+        clock.sleep_until(now.after(Duration::from_millis(5))).await;
+    }
+}
+
+/// The share of lost events that health reports, and the true one.
+fn shares(generator: &Generator, objects: &Objects) -> anyhow::Result<(f64, f64)> {
+    let degraded = generator.pleg.health().degraded();
+    let lossy = degraded.iter().find_map(|d| match d {
+        Degraded::StreamLossy {
+            loss,
+            splits_events_between_subscribers: true,
+            ..
+        } => Some((loss, d.to_string())),
+        _ => None,
+    });
+    let (
+        StreamLoss {
+            expected, missed, ..
+        },
+        text,
+    ) = lossy.with_context(|| format!("{degraded:?}"))?;
+    println!("health: {text}");
+    ensure!(
+        text.contains("another subscriber is the likely cause"),
+        "{text}"
+    );
+    let (due, arrived) = arrived(&generator.recorder.log(), objects);
+    let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
+    Ok((share(*missed, *expected), share(due - arrived, due)))
+}
+
+/// STARTED and STOPPED of what was started and removed: how many the runtime sends, and how many
+/// arrived.
+pub fn arrived(log: &Log, objects: &Objects) -> (u64, u64) {
+    let (mut due, mut arrived) = (0, 0);
+    for (id, _) in objects.iter().filter(|(_, d)| d.started && d.removed) {
+        for event in [EventType::Started, EventType::Stopped] {
+            due += 1;
+            arrived += u64::from(log.has(id, event));
+        }
+    }
+    (due, arrived)
+}

@@ -1,0 +1,360 @@
+//! Pod workers: a kubelet that acts on what the generator reports.
+//!
+//! Each pod has a worker. It waits for an announcement of its pod, then for a state that is newer
+//! than its own last action, and acts on that state alone: it starts what is missing, restarts what
+//! has ended, removes what is left over, and removes its pod when the job is done. After each start the
+//! runtime itself is asked how many containers of that name run.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use futures::StreamExt;
+use pleg::core::{ContainerState, ContainerStatus, Id, Instant, SandboxState};
+use pleg::{Pleg, PodView, Subscription, WaitError};
+
+use crate::kubelet::{Kubelet, Life, Pod};
+
+/// How long a worker waits for a state at most.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// A worker looks at its pod this often even if nothing is announced.
+const RESYNC: Duration = Duration::from_secs(10);
+/// How long the whole pod may take beyond what its job runs and its containers are kept.
+const SLACK: Duration = Duration::from_secs(60);
+
+const APP: &str = "app";
+const JOB: &str = "job";
+
+/// What the workers do with their pods. Each has a container that runs until it is stopped, and a job
+/// that ends by itself and is restarted.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// How many pods exist at a time.
+    pub at_once: u32,
+    /// How often a job is restarted. Then its pod is removed.
+    pub restarts: u32,
+    /// How long a job runs.
+    pub job: Duration,
+    /// By how much the jobs of different pods and attempts differ at most.
+    pub spread: Duration,
+    /// How long an ended container stays before its worker removes it.
+    pub keep: Duration,
+}
+
+/// What the workers observed.
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    /// Pods that were removed.
+    pub pods: u64,
+    /// Containers that were started.
+    pub starts: u64,
+    /// Waits for a newer state.
+    pub waits: u64,
+    /// The longest of them.
+    pub longest_wait: Duration,
+    /// The longest time from the end of a job to the start of its successor.
+    pub slowest_restart: Duration,
+    /// Starts after which more than one container of that name ran, and answers without a sandbox
+    /// that was ready: they would create a second one.
+    pub doubles: Vec<String>,
+    /// Waits that had no answer at their deadline.
+    pub unanswered: Vec<String>,
+}
+
+/// The workers of all pods.
+#[derive(Clone, Debug)]
+pub struct Workers {
+    pleg: Pleg,
+    kubelet: Kubelet,
+    plan: Plan,
+    observed: Arc<Mutex<Observed>>,
+}
+
+impl Workers {
+    /// Workers that act on that generator.
+    pub fn new(pleg: &Pleg, kubelet: &Kubelet, plan: Plan) -> Self {
+        Self {
+            pleg: pleg.clone(),
+            kubelet: kubelet.clone(),
+            plan,
+            observed: Arc::default(),
+        }
+    }
+
+    /// Runs pod after pod, [`Plan::at_once`] at a time, for as long as `more` says so of the number
+    /// of the next one.
+    ///
+    /// # Errors
+    /// If a call fails or a pod is not done in time.
+    pub async fn run(&self, more: impl Fn(u32) -> bool) -> anyhow::Result<Observed> {
+        let next = AtomicU32::new(0);
+        let lanes = (0..self.plan.at_once).map(|_| async {
+            loop {
+                let n = next.fetch_add(1, Ordering::Relaxed);
+                if !more(n) {
+                    return anyhow::Ok(());
+                }
+                let whole = (self.plan.job + self.plan.spread) * (self.plan.restarts + 1)
+                    + self.plan.keep
+                    + SLACK;
+                let worker = Worker::new(self, n);
+                tokio::time::timeout(whole, worker.run())
+                    .await
+                    .with_context(|| format!("pod {n} is not done within {whole:?}"))??;
+                self.observe(|o| o.pods += 1);
+            }
+        });
+        let lanes = futures::stream::iter(lanes).buffer_unordered(usize::MAX);
+        lanes
+            .collect::<Vec<_>>()
+            .await
+            .into_iter()
+            .collect::<anyhow::Result<()>>()?;
+        Ok(self.observe(|o| o.clone()))
+    }
+
+    /// Runs that many pods. None may be started twice, and every worker must be answered.
+    ///
+    /// # Errors
+    /// If a call fails, a pod is not done in time, or one of these happens.
+    pub async fn churn(&self, pods: u32) -> anyhow::Result<()> {
+        let observed = self.run(|n| n < pods).await?;
+        println!("{observed:#?}");
+        ensure!(observed.doubles.is_empty(), "started twice");
+        ensure!(observed.unanswered.is_empty(), "unanswered");
+        Ok(())
+    }
+
+    fn observe<T>(&self, what: impl FnOnce(&mut Observed) -> T) -> T {
+        what(&mut self.observed.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The worker of one pod.
+struct Worker<'a> {
+    all: &'a Workers,
+    n: u32,
+    /// Containers started so far, by name. Numbers of attempts are never used twice, so that nothing
+    /// but the worker's decision prevents a second start.
+    starts: BTreeMap<&'static str, u32>,
+    /// When ended containers were first seen.
+    ended: BTreeMap<Id, Instant>,
+}
+
+/// What a worker did with a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// Nothing more until something is announced, or this time has passed.
+    Wait(Duration),
+    /// The job is done.
+    Done,
+}
+
+impl<'a> Worker<'a> {
+    fn new(all: &'a Workers, n: u32) -> Self {
+        Self {
+            all,
+            n,
+            starts: BTreeMap::new(),
+            ended: BTreeMap::new(),
+        }
+    }
+
+    async fn run(mut self) -> anyhow::Result<()> {
+        let (pleg, kubelet) = (&self.all.pleg, &self.all.kubelet);
+        let pod = kubelet.run_pod(&format!("worker-{}", self.n)).await?;
+        let mut events = pleg.subscribe_pod(&pod.uid);
+        let mut acted = pleg.now();
+        loop {
+            let next = match self.newer_than(&pod, acted).await? {
+                Some(view) => self.sync(&pod, &view).await?,
+                None => Next::Wait(Duration::from_secs(1)),
+            };
+            acted = pleg.now();
+            match next {
+                Next::Wait(time) => announced(&mut events, time).await?,
+                Next::Done => break,
+            }
+        }
+        self.terminate(&pod, &mut events).await
+    }
+
+    /// A state of the pod that is newer than that. None if it cannot be read.
+    async fn newer_than(&self, pod: &Pod, after: Instant) -> anyhow::Result<Option<PodView>> {
+        let pleg = &self.all.pleg;
+        let asked = pleg.now();
+        let answer = pleg.newer_than(&pod.uid, after, DEADLINE).await;
+        let took = pleg.now().since(asked);
+        let unanswered = matches!(answer, Err(WaitError::DeadlineExceeded { .. }))
+            || took > DEADLINE + Duration::from_secs(1);
+        self.all.observe(|o| {
+            o.waits += 1;
+            o.longest_wait = o.longest_wait.max(took);
+            if unanswered {
+                o.unanswered.push(format!("{} after {took:?}", pod.uid));
+            }
+        });
+        match answer {
+            Ok(view) => {
+                ensure!(
+                    view.as_of >= Some(after),
+                    "{view:?} is older than {after:?}"
+                );
+                Ok(Some(view))
+            }
+            Err(WaitError::Closed) => Err(WaitError::Closed.into()),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Acts on a state.
+    async fn sync(&mut self, pod: &Pod, view: &PodView) -> anyhow::Result<Next> {
+        let ready = |s: &pleg::core::SandboxStatus| s.state == SandboxState::Ready;
+        if !view.status.sandboxes.iter().any(ready) {
+            let found = format!("{}: no sandbox is ready: {view:#?}", pod.uid);
+            self.all.observe(|o| o.doubles.push(found));
+        }
+        let mut next = RESYNC;
+        for name in [APP, JOB] {
+            let (live, ended): (Vec<_>, Vec<_>) = of_name(view, name).partition(|c| is_live(c));
+            let started = self.starts.get(name).copied().unwrap_or(0);
+            if live.is_empty() {
+                if name == JOB && started > self.all.plan.restarts {
+                    return Ok(Next::Done);
+                }
+                self.note_restart(ended.first().copied());
+                self.start(pod, name, view).await?;
+                // The next state shows what was started, whether or not its events have come.
+                next = Duration::ZERO;
+                continue;
+            }
+            for old in ended {
+                let now = self.all.pleg.now();
+                let kept = now.since(*self.ended.entry(old.id.clone()).or_insert(now));
+                match self.all.plan.keep.checked_sub(kept) {
+                    Some(left) if !left.is_zero() => next = next.min(left),
+                    _ => self.all.kubelet.remove(&old.id).await?,
+                }
+            }
+        }
+        Ok(Next::Wait(next))
+    }
+
+    /// How long the end of a container took to be acted on.
+    fn note_restart(&self, ended: Option<&ContainerStatus>) {
+        let Some(finished) = ended.and_then(|c| c.details.finished_at) else {
+            return;
+        };
+        let since = self.all.pleg.clock().wall().nanos_since(finished);
+        let since = Duration::from_nanos(u64::try_from(since).unwrap_or(0));
+        self.all
+            .observe(|o| o.slowest_restart = o.slowest_restart.max(since));
+    }
+
+    async fn start(&mut self, pod: &Pod, name: &'static str, view: &PodView) -> anyhow::Result<()> {
+        let (kubelet, attempt) = (&self.all.kubelet, self.starts.entry(name).or_default());
+        let life = match name {
+            APP => Life::UntilStopped,
+            _ => self.all.plan.job(self.n, *attempt),
+        };
+        let id = kubelet.create(pod, name, *attempt, life).await?;
+        kubelet.start(&id).await?;
+        *attempt += 1;
+        let running = kubelet.running(pod, name).await?;
+        self.all.observe(|o| {
+            o.starts += 1;
+            if running > 1 {
+                let found = format!("{} {name}: {running} run; answer {view:#?}", pod.uid);
+                o.doubles.push(found);
+            }
+        });
+        Ok(())
+    }
+
+    /// Stops the pod, keeps what has ended for a while, and removes it, as its states allow.
+    async fn terminate(&self, pod: &Pod, events: &mut Subscription) -> anyhow::Result<()> {
+        let (pleg, kubelet) = (&self.all.pleg, &self.all.kubelet);
+        let mut all: Vec<Id> = Vec::new();
+        self.until(pod, events, |view| {
+            all = view
+                .status
+                .containers
+                .iter()
+                .map(|c| c.id.clone())
+                .collect();
+            true
+        })
+        .await?;
+        let view = pleg.get(&pod.uid);
+        for app in of_name(&view, APP).filter(|c| is_live(c)) {
+            kubelet.stop(&app.id).await?;
+        }
+        let ended = |view: &PodView| !view.status.containers.iter().any(is_live);
+        self.until(pod, events, ended).await?;
+        pleg.clock()
+            .sleep_until(pleg.now().after(self.all.plan.keep))
+            .await;
+        for id in &all {
+            kubelet.remove(id).await?;
+        }
+        kubelet.stop_pod(pod).await?;
+        pleg.clock()
+            .sleep_until(pleg.now().after(self.all.plan.keep))
+            .await;
+        kubelet.remove_pod(pod).await?;
+        self.until(pod, events, |view| view.status.is_nothing())
+            .await
+    }
+
+    /// Waits until a state newer than now is so.
+    async fn until(
+        &self,
+        pod: &Pod,
+        events: &mut Subscription,
+        mut is_so: impl FnMut(&PodView) -> bool,
+    ) -> anyhow::Result<()> {
+        loop {
+            let view = self.newer_than(pod, self.all.pleg.now()).await?;
+            if view.is_some_and(|view| is_so(&view)) {
+                return Ok(());
+            }
+            announced(events, Duration::from_secs(1)).await?;
+        }
+    }
+}
+
+impl Plan {
+    /// The job of that pod and attempt. Its exit code names both.
+    fn job(&self, pod: u32, attempt: u32) -> Life {
+        let n = u64::from(pod) * 7919 + u64::from(attempt) * 104_729;
+        let spread = u64::try_from(self.spread.as_millis()).unwrap_or(0);
+        let job = u64::try_from(self.job.as_millis()).unwrap_or(0);
+        Life::Exit {
+            code: i32::try_from(1 + n % 125).unwrap_or(1),
+            after_ms: job + n % (spread + 1),
+        }
+    }
+}
+
+/// Waits for an announcement, for that long at most, and takes all that are there.
+async fn announced(events: &mut Subscription, within: Duration) -> anyhow::Result<()> {
+    if let Ok(delivery) = tokio::time::timeout(within, events.next()).await {
+        ensure!(delivery.is_some(), "the generator is gone");
+        while events.try_next().is_some() {}
+    }
+    Ok(())
+}
+
+fn of_name<'v>(view: &'v PodView, name: &'v str) -> impl Iterator<Item = &'v ContainerStatus> {
+    view.status
+        .containers
+        .iter()
+        .filter(move |c| &*c.name == name)
+}
+
+/// Whether another container of its name must not be started. Of an unknown state nothing is known.
+fn is_live(container: &ContainerStatus) -> bool {
+    container.state != ContainerState::Exited
+}

@@ -1,0 +1,181 @@
+//! A simulated runtime and a generator in one process on paused time, with one breakable connection for
+//! calls and one for the event stream.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pleg::Builder;
+use pleg::core::{Id, Mode, Settings, WallTime};
+use pleg::runtime::clock::Clock;
+use pleg_cri::{CriConfig, CriRuntime};
+use pleg_sim::Sim;
+use pleg_tests::faulty_pipe::{Accepting, Break, FaultyPipe};
+use pleg_tests::generator::Generator;
+use pleg_tests::kubelet::{Kubelet, Life, Pod};
+use pleg_tests::outage::Interruptible;
+use pleg_tests::recording::{Recorder, RecordingRuntime};
+use pleg_tests::split::SplitRuntime;
+
+use crate::call_faults::CallFaults;
+
+pub(crate) const MS: Duration = Duration::from_millis(1);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
+
+/// The runtime as the generator of these tests sees it.
+pub(crate) type TestRuntime = RecordingRuntime<SplitRuntime<CriRuntime, CriRuntime>>;
+
+/// A simulated runtime and the lines to it.
+pub(crate) struct InProcess {
+    pub(crate) sim: Arc<Sim>,
+    pub(crate) faults: Arc<CallFaults>,
+    /// Carries lists and statuses.
+    pub(crate) calls: FaultyPipe,
+    /// Carries the event stream.
+    pub(crate) events: FaultyPipe,
+    /// Never breaks: for the truth, and for who makes pods.
+    good: FaultyPipe,
+    pub(crate) clock: Clock,
+}
+
+/// A client over that line.
+pub(crate) fn client(line: &FaultyPipe) -> anyhow::Result<CriRuntime> {
+    let line = line.clone();
+    let config = CriConfig::new("unix:///in/this/process".parse()?);
+    let connect = move || std::future::ready(line.connect());
+    Ok(CriRuntime::with_connector(config, connect)?)
+}
+
+impl InProcess {
+    pub(crate) fn up() -> Self {
+        Self::with(pleg_sim::Mode::default(), 11)
+    }
+
+    pub(crate) fn with(mode: pleg_sim::Mode, seed: u64) -> Self {
+        let clock = Clock::start_at(WallTime::from_nanos(1_800_000_000_000_000_000));
+        let faults = Arc::new(CallFaults::default());
+        let sim = Sim::builder()
+            .mode(mode)
+            .seed(seed)
+            .wall_clock(Arc::new(move || clock.wall().as_nanos()))
+            .faults(faults.clone())
+            .build();
+        let sim = Arc::new(sim);
+        let line = || {
+            let sim = sim.clone();
+            FaultyPipe::to(move |io| sim.serve_stream(io))
+        };
+        Self {
+            calls: line(),
+            events: line(),
+            good: line(),
+            sim,
+            faults,
+            clock,
+        }
+    }
+
+    pub(crate) fn truth(&self) -> anyhow::Result<CriRuntime> {
+        client(&self.good)
+    }
+
+    pub(crate) fn kubelet(&self) -> anyhow::Result<Kubelet> {
+        let client = self.truth()?.runtime_client();
+        Ok(Kubelet::over(client, "app:1", "", Path::new("/nowhere")))
+    }
+
+    /// A generator that is not started.
+    pub(crate) fn builder(
+        &self,
+        settings: Settings,
+    ) -> anyhow::Result<(Builder<TestRuntime>, Recorder)> {
+        let split = SplitRuntime {
+            calls: client(&self.calls)?,
+            events: client(&self.events)?,
+        };
+        let (builder, recorder) = Generator::builder(split);
+        Ok((builder.settings(settings).clock(self.clock), recorder))
+    }
+
+    /// A generator that has just been started.
+    pub(crate) fn spawn(&self, settings: Settings) -> anyhow::Result<Generator> {
+        let (builder, recorder) = self.builder(settings)?;
+        Generator::spawn(builder, recorder, self.truth()?)
+    }
+
+    /// A generator that has synced, and whose stream, if it has one, is confirmed.
+    pub(crate) async fn start(&self, settings: Settings) -> anyhow::Result<Generator> {
+        let evented = settings.mode == Mode::Evented;
+        let generator = self.spawn(settings)?;
+        generator.pleg.wait_until_synced().await?;
+        if evented {
+            self.until(5 * SECOND, "the stream is confirmed", || {
+                generator.is_confirmed()
+            })
+            .await?;
+        }
+        Ok(generator)
+    }
+
+    /// Lets so much time pass.
+    pub(crate) async fn pass(&self, time: Duration) {
+        self.clock.sleep_until(self.clock.now().after(time)).await;
+    }
+
+    /// Lets time pass until that is so; how long it took, to the millisecond.
+    pub(crate) async fn until(
+        &self,
+        within: Duration,
+        what: &str,
+        mut so: impl FnMut() -> bool,
+    ) -> anyhow::Result<Duration> {
+        let began = self.clock.now();
+        while !so() {
+            let waited = self.clock.now().since(began);
+            anyhow::ensure!(waited <= within, "not within {within:?}: {what}");
+            self.pass(MS).await;
+        }
+        Ok(self.clock.now().since(began))
+    }
+
+    /// Pods with one container each that runs.
+    pub(crate) async fn run_pods(
+        &self,
+        kubelet: &Kubelet,
+        pods: usize,
+    ) -> anyhow::Result<Vec<Pod>> {
+        let mut all = Vec::new();
+        for n in 0..pods {
+            let pod = kubelet.run_pod(&format!("pod-{n}")).await?;
+            let app = kubelet.create(&pod, "app", 0, Life::UntilStopped).await?;
+            kubelet.start(&app).await?;
+            all.push(pod);
+        }
+        Ok(all)
+    }
+
+    pub(crate) async fn end(self, generator: Generator) {
+        generator.pleg.shutdown().await;
+        self.sim.shutdown().await;
+    }
+}
+
+impl Interruptible for InProcess {
+    async fn cut_off(&mut self) {
+        for line in [&self.events, &self.calls] {
+            line.welcome(Accepting::Refused);
+            line.break_now(Break::Reset);
+        }
+    }
+
+    fn reconnect(&mut self) -> anyhow::Result<()> {
+        self.events.welcome(Accepting::Served);
+        self.calls.welcome(Accepting::Served);
+        Ok(())
+    }
+
+    fn kill_container(&self, id: &Id, code: i32) -> bool {
+        self.sim.kill_container(id.as_str(), code)
+    }
+}
