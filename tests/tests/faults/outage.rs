@@ -6,7 +6,6 @@ use pleg_tests::outage::deaths_are_announced_after_outage;
 use crate::in_process::{InProcess, MINUTE};
 
 #[tokio::test(start_paused = true)]
-#[ignore = "a read that fails before the first failed list makes Died come without its exit code"]
 async fn deaths_in_an_outage_are_announced_at_its_end() -> anyhow::Result<()> {
     let mut node = InProcess::up();
     let mut generator = node.start(Settings::default()).await?;

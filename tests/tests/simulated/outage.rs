@@ -11,7 +11,6 @@ use crate::{Node, SOON, settings};
 const SECONDS: &str = "PLEG_OUTAGE_SECONDS";
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "a read that fails before the first failed list makes Died come without its exit code"]
 async fn deaths_in_an_outage_are_announced_at_its_end() -> anyhow::Result<()> {
     let mut node = Node::up()?;
     let mut generator = node.start(settings(Mode::Evented)).await?;

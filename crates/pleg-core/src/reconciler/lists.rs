@@ -95,6 +95,9 @@ impl Reconciler {
             ended: list.ended,
             checks_stream,
         };
+        // Before the rows: what they show is announced after its status was read, also in a pod whose
+        // reads failed before the first list did.
+        self.end_outage(now);
         let mut moved: BTreeSet<PodUid> = BTreeSet::new();
         if !self.is_unchanged_by(rows) {
             self.apply_rows(now, read, rows, &mut moved);
@@ -102,7 +105,6 @@ impl Reconciler {
         self.orphans.forget_before(list.began);
         self.unrecorded.forget_before(list.began);
         self.pending.forget_old_misses(now);
-        self.end_outage(now);
         self.relist.succeeded(list.began, list.ended);
         self.publish(now);
         let mut gone = Vec::new();

@@ -120,6 +120,8 @@ pub struct Reconciler {
     state_counts: StateCounts,
     list_error: Option<CallError>,
     behind_since: Option<Instant>,
+    /// Until when the runtime as a whole failed, if a read is in flight that was requested by then.
+    failing_until: Option<Instant>,
     /// When an outage last ended the backoff of every pod.
     backoff_cleared: Option<Instant>,
     /// Pods of the first complete list that were neither inspected nor failed yet.
@@ -167,6 +169,7 @@ impl Reconciler {
             state_counts: StateCounts::default(),
             list_error: None,
             behind_since: None,
+            failing_until: None,
             backoff_cleared: None,
             unsynced: None,
             synced: false,
@@ -256,5 +259,6 @@ impl Reconciler {
         }
         self.publish(now);
         self.request_reads(now);
+        self.watch_outage(now);
     }
 }

@@ -114,6 +114,25 @@ impl Reconciler {
         self.relist.has_failed() || self.probe.silent_since().is_some()
     }
 
+    /// Whether the failure of a read that was requested at `issued` counts against its pod: the
+    /// runtime as a whole works, and has done so since then.
+    fn counts_against_pod(&self, issued: Option<Instant>) -> bool {
+        !self.is_runtime_failing() && issued > self.failing_until
+    }
+
+    /// Keeps until when the runtime as a whole failed, while a read is in flight that was requested
+    /// by then.
+    pub(super) fn watch_outage(&mut self, now: Instant) {
+        if self.is_runtime_failing() {
+            self.failing_until = Some(now);
+        } else if self.failing_until.is_some() {
+            let oldest = self.scheduler.oldest();
+            self.failing_until = self
+                .failing_until
+                .filter(|_| oldest.is_some() && oldest <= self.failing_until);
+        }
+    }
+
     /// The lists of an inspection were complete, whether or not its status calls succeeded.
     fn complete_inspection(&mut self, now: Instant, inspection: &Inspection) {
         let (ticket, began) = (inspection.ticket, inspection.began);
@@ -125,8 +144,7 @@ impl Reconciler {
         self.apply_listed(now, &uid, inspection, checks_stream);
         self.apply_unchanged(now, inspection);
         self.apply_gone(now, &uid, inspection);
-        // While the runtime as a whole fails, failures do not count against the pod.
-        let counts = !self.is_runtime_failing();
+        let counts = self.counts_against_pod(self.scheduler.issued(ticket));
         self.release_held(&uid, |id, r| {
             let found = || inspection.found.iter().any(|report| report.id == *id);
             let failed = || inspection.failed.iter().any(|failed| failed.id == *id);
@@ -348,9 +366,8 @@ impl Reconciler {
 
     /// An inspection failed in its lists, or was cancelled.
     pub(super) fn fail_inspection(&mut self, now: Instant, ticket: Ticket, error: CallError) {
-        // While the runtime as a whole fails, failures do not count against the pod.
-        let counts = !self.is_runtime_failing();
         let began = self.scheduler.issued(ticket);
+        let counts = self.counts_against_pod(began);
         let outcome = Outcome::ListFailed;
         let Some((finished, retry_at)) = self.scheduler.finish(ticket, outcome, counts, now) else {
             return;

@@ -716,3 +716,39 @@ fn a15_container_moves_when_its_sandbox_is_learned() {
     assert_eq!(t.get("m").status.containers.len(), 1);
     assert!(t.get("l").status.is_nothing());
 }
+
+/// A read that was issued in the outage fails after the list that ends it has shown an exit.
+#[test]
+fn a4_read_that_failed_in_the_outage_does_not_release_died() {
+    let mut t = listed(&["c"]);
+    t.stream_ends(StreamEnd::Ended(None));
+    t.relist();
+    t.list_fails(CallErrorKind::Unavailable);
+    t.wait("p", t.now());
+    assert_eq!(t.inspections_wanted(), 1);
+    t.node[1] = ended("c", 3, "Error");
+    t.relist();
+    let rows = t.node.clone();
+    t.list(&rows);
+    t.inspection_fails(&[]);
+    t.run(10_000);
+    let died = t.announced.iter().find(|a| a.0 == ContainerDied);
+    assert_eq!(died.map(|a| a.3), Some(Some(3)));
+}
+
+/// A read fails before the first list of the outage does, and so counts against its pod.
+#[test]
+fn a4_failure_before_the_first_failed_list_does_not_release_died() {
+    let mut t = listed(&["c"]);
+    t.stream_ends(StreamEnd::Ended(None));
+    t.wait("p", t.now());
+    t.inspection_fails(&[]);
+    t.relist();
+    t.list_fails(CallErrorKind::Unavailable);
+    t.node[1] = ended("c", 3, "Error");
+    let rows = t.node.clone();
+    t.relist_shows(&rows);
+    t.run(10_000);
+    let died = t.announced.iter().find(|a| a.0 == ContainerDied);
+    assert_eq!(died.map(|a| a.3), Some(Some(3)));
+}
