@@ -4,7 +4,6 @@
 use pleg_core::Kind;
 
 use super::World;
-use super::pod_actions::{Policy, Spec};
 use super::workers::Worker;
 use crate::assertions::CheckResult;
 use crate::assertions::workers as assertions;
@@ -12,6 +11,7 @@ use crate::checks::states;
 use crate::fault_profile::SECOND;
 use crate::faults::Fault;
 use crate::oracle::{Object, State};
+use crate::pod_actions::{Policy, Spec};
 
 impl World {
     /// Suspends or resumes all workers.
