@@ -196,7 +196,7 @@ impl World {
 }
 
 /// Faults that lose an event without a sign.
-const SILENT_LOSSES: [Fault; 7] = [
+const SILENT_LOSSES: [Fault; 8] = [
     Fault::Dropped,
     Fault::SilentStream,
     Fault::SecondSubscriber,
@@ -204,6 +204,7 @@ const SILENT_LOSSES: [Fault; 7] = [
     // A dead subscriber stays and takes events (containerd 1.7). A reader that falls too far behind
     // ends the stream as well.
     Fault::Disconnect,
+    Fault::ReaderPanics,
     Fault::BusyWriter,
     Fault::Burst,
 ];
