@@ -19,7 +19,7 @@ declare -A may=(
     [pleg-evented]="pleg-core pleg-runtime"
     [pleg]="pleg-core pleg-runtime pleg-cri pleg-generic pleg-evented"
     [pleg-sim]="pleg-core pleg-runtime pleg-cri"
-    [pleg-proof]="pleg-core pleg-runtime pleg-generic"
+    [pleg-proof]="pleg-core"
     [pleg-fuzz]="pleg-core pleg-runtime pleg-cri"
     [rivals]="pleg-core pleg-runtime pleg-generic pleg-evented pleg"
 )

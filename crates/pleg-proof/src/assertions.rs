@@ -59,6 +59,8 @@ assertions! {
     FRESH = 3 "invariant-3-fresh": "a pod as of t shows every id in the state that it had at t, or a later one";
     NEWER_THAN_ASKED = 3 "invariant-3-newer-than-asked": "the waiter gets a view whose read began after the instant that it asked for";
     DETAILS_AS_OF = 3 "invariant-3-details-as-of": "the details' as-of is the start of a complete inspection";
+    DETAILS_FRESH = 3 "invariant-3-details-fresh": "details as of t are those that the id had at t, or later ones";
+    DETAILS_CONVERGE = 3 "invariant-3-details-converge": "without events every id's details are read within (number of ids) times 15 s";
 
     ONLY_READS_ANSWER = 4 "invariant-4-only-reads-answer": "only a read answers the waiter";
     ANSWERED_ONCE = 4 "invariant-4-answered-once": "only waiters are answered, each once";

@@ -11,6 +11,7 @@ use crate::faults::{Fault, named};
 named! {
     /// A transition or a kind of recovery.
     CoverPoint {
+        QuietHours = "hours without an event",
         AnnouncedStarted = "announced ContainerStarted",
         AnnouncedDied = "announced ContainerDied",
         AnnouncedRemoved = "announced ContainerRemoved",

@@ -110,17 +110,20 @@ impl FaultProfile {
             1 => Self::named("delays", 50)
                 .with(30, &[Late, Reordered, Stale])
                 .with(20, &[Duplicated, SlowRead])
-                .with(10, &[BusyWriter, ListedAfterRemoval]),
+                .with(10, &[BusyWriter, ListedAfterRemoval, Resize]),
             2 => Self::named("lossy", 20)
                 .with(30, &[Dropped])
                 .with(10, &[Late, Reordered, SlowRead, NilSandbox, NilStatuses])
-                .with(3, &[Disconnect])
+                .with(3, &[Disconnect, ReaderPanics])
                 .with(5, &[EmptyElement, SecondSubscriber]),
             3 => Self::named("failing calls", 20)
                 .with(40, &[SlowRead])
                 .with(25, &[ListFails])
                 .with(15, &[InspectionFails, InspectionPartial])
-                .with(10, &[UnknownInRead, Dropped, StatusReadFails, ListLost])
+                .with(
+                    10,
+                    &[UnknownInRead, Dropped, StatusReadFails, ListLost, Resize],
+                )
                 .with(5, &[InspectionHangs, ListHangs])
                 .with(2, &[Disconnect]),
             // Most lists and inspections fail at once while events continue.
@@ -133,7 +136,8 @@ impl FaultProfile {
                 .with(20, &[SlowRead]),
             6 => Self::named("silent streams", 3)
                 .with(6, &[SilentStream])
-                .with(4, &[SecondSubscriber, Disconnect]),
+                .with(4, &[SecondSubscriber, Disconnect])
+                .with(1, &[ReaderPanics]),
             7 => Self::named("hanging calls", 3)
                 .with(8, &[HungPod])
                 .with(3, &[AllPodsHung, ListOutage]),
@@ -142,7 +146,7 @@ impl FaultProfile {
                 .with(8, &[BusyWriter])
                 .with(10, &[Reordered]),
             _ => Self::named("mixed", rng.pick(&[3, 50, 200]))
-                .with(20, &[Late, Stale, SlowRead])
+                .with(20, &[Late, Stale, SlowRead, Resize])
                 .with(15, &[Dropped, Duplicated])
                 .with(
                     10,
@@ -167,6 +171,7 @@ impl FaultProfile {
                         HungPod,
                         AllPodsHung,
                         ListOutage,
+                        ReaderPanics,
                     ],
                 )
                 .with(1, &[ListHangs])
@@ -194,6 +199,7 @@ impl FaultProfile {
             SlowRead,
             BusyWriter,
             ListedAfterRemoval,
+            Resize,
         ];
         let harmless = |f| harmless.contains(&f) || matches!(f, WaiterCancels | Burst);
         self.faults().all(harmless)

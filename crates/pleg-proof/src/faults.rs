@@ -111,6 +111,10 @@ named! {
         Burst = "burst",
         /// The runtime is down for up to a minute.
         Outage = "outage",
+        /// The task that reads the stream panics; it subscribes again.
+        ReaderPanics = "reader-panics",
+        /// The memory limit of a container changes. No event reports it.
+        Resize = "resize",
         /// The status calls of an id say NotFound for a while, though lists show it.
         StatusHidden = "status-hidden",
         // --- per request ---

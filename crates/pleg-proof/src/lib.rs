@@ -18,6 +18,7 @@ pub mod fault_profile;
 pub mod faults;
 pub mod oracle;
 pub mod plan;
+pub mod pod_actions;
 pub mod rng;
 pub mod runtime;
 pub mod shrink;

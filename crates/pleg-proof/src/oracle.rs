@@ -78,6 +78,8 @@ pub struct Object {
     pub removed: Option<u64>,
     /// How long lists still show it after its removal.
     pub listed_after_removal: u64,
+    /// When its memory limit was raised. No event reports that.
+    pub resized: Vec<u64>,
     /// The parts of a report that do not depend on the state.
     pub reported: Reported,
 }
@@ -94,6 +96,12 @@ impl Object {
     /// The state at `t`; none before it was created.
     pub fn at(&self, t: u64) -> Option<State> {
         State::at(t, self.created, [self.started, self.exited, self.removed])
+    }
+
+    /// Its memory limit at `t`, as its statuses report it.
+    pub fn memory_limit(&self, t: u64) -> Option<i64> {
+        let raised = self.resized.iter().filter(|&&at| at <= t).count() as i64;
+        (!self.resized.is_empty()).then_some(1 + raised)
     }
 
     /// Whether a runtime shows it at `t`.
@@ -230,9 +238,21 @@ impl Oracle {
             reason: "Completed",
             removed: None,
             listed_after_removal: 0,
+            resized: Vec::new(),
             reported,
         });
         n
+    }
+
+    /// Raises the memory limit of a container of that pod, if it has one.
+    pub fn resize(&mut self, pod: usize, rng: &mut Rng, t: u64) -> Option<&Id> {
+        let containers = self.existing_of_kind(pod, Kind::Container, t);
+        if containers.is_empty() {
+            return None;
+        }
+        let object = &mut self.objects[rng.pick(&containers)];
+        object.resized.push(t);
+        Some(&object.id)
     }
 
     /// Drops objects removed long ago from every pod.

@@ -49,6 +49,8 @@ pub struct Plan {
     pub fault_secs: u64,
     /// How long it continues without faults, in seconds.
     pub calm_secs: u64,
+    /// How long nothing happens before the last phases, in hours.
+    pub quiet_hours: u64,
     /// The longest pause between two node operations, in milliseconds; most are shorter.
     pub pause: u64,
     /// The longest pause between two consumer requests; none without consumers.
@@ -150,6 +152,12 @@ impl Plan {
             pods,
             fault_secs,
             calm_secs: if rng.percent(25) { fault_secs } else { 0 },
+            // Without a stream there are lists every second.
+            quiet_hours: if seed % 16 == 1 && runtime.streams() {
+                2
+            } else {
+                0
+            },
             pause,
             request_pause: Some(request_pause),
             one_slot: (small && rng.percent(30)).then(|| rng.between(1, 2) as usize),
@@ -181,6 +189,7 @@ impl Plan {
             pods: 110,
             fault_secs: 60,
             calm_secs: 540,
+            quiet_hours: 0,
             pause: 155,
             request_pause: Some(400),
             one_slot: None,
@@ -205,6 +214,7 @@ impl Plan {
         };
         with(&|p| p.pods = 1.max(p.pods / 4));
         with(&|p| p.calm_secs = 0);
+        with(&|p| p.quiet_hours = 0);
         with(&|p| p.fault_secs = 1.max(p.fault_secs / 4));
         for fault in self.fault_profile.faults() {
             with(&|p| p.fault_profile = p.fault_profile.clone().with(0, &[fault]));
@@ -252,6 +262,9 @@ impl fmt::Display for Plan {
         if self.calm_secs > 0 {
             write!(f, ", {} s without faults", self.calm_secs)?;
         }
+        if self.quiet_hours > 0 {
+            write!(f, ", {} quiet hours", self.quiet_hours)?;
+        }
         if self.request_pause.is_none() {
             write!(f, ", no requests")?;
         }
@@ -285,6 +298,7 @@ pub fn change(plan: &mut Plan, changes: &str) -> Result<(), String> {
             "pods" => plan.pods = number()?.max(1) as usize,
             "fault-secs" => plan.fault_secs = number()?,
             "calm-secs" => plan.calm_secs = number()?,
+            "quiet-hours" => plan.quiet_hours = number()?,
             "pause" => plan.pause = number()?,
             "delay" => plan.fault_profile.delay = 0..=number()?,
             "request-pause" => plan.request_pause = Some(number()?).filter(|&n| n > 0),
@@ -344,6 +358,11 @@ pub fn changes(plan: &Plan, origin: &Plan) -> String {
     add(
         plan.calm_secs != origin.calm_secs,
         format!("calm-secs={}", plan.calm_secs),
+    );
+    let quiet_hours = plan.quiet_hours;
+    add(
+        quiet_hours != origin.quiet_hours,
+        format!("quiet-hours={quiet_hours}"),
     );
     add(plan.pause != origin.pause, format!("pause={}", plan.pause));
     let delay = plan.fault_profile.delay.end();

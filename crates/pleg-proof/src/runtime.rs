@@ -1,10 +1,11 @@
 //! The simulated runtime: its answers and events, derived from the oracle.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use pleg_core::{
-    CallError, CallErrorKind, Details, EventType, HeldId, Id, Identity, Kind, PodCall, PodRead,
-    PodUid, Report, ReportedState, RuntimeEvent, SandboxDetails, Text, WallTime,
+    CallError, CallErrorKind, ContainerDetails, Details, EventType, HeldId, Id, Identity, Kind,
+    PodCall, PodRead, PodUid, Report, ReportedState, Resources, RuntimeEvent, SandboxDetails, Text,
+    WallTime,
 };
 
 use crate::coverage::Coverage;
@@ -61,6 +62,12 @@ pub fn status(object: &Object, t: u64) -> Option<Report> {
         Details::Container(none) => {
             let mut details = (**none).clone();
             let at = |moment: Option<u64>| WallTime::claimed(WALL_ORIGIN + moment? as i64);
+            details.resources = object.memory_limit(t).map(|memory_limit| {
+                Arc::new(Resources {
+                    memory_limit,
+                    ..Resources::default()
+                })
+            });
             details.started_at = at(object.started.filter(|&m| m <= t));
             if shown == ReportedState::Exited {
                 details.finished_at = at(object.exited);
@@ -275,10 +282,16 @@ pub fn apply_event_faults(
     }
 }
 
-/// Makes the state of a report UNKNOWN.
+/// Makes the state of a report UNKNOWN. The runtime still knows the resources.
 pub fn mark_unknown(report: &mut Report) {
     report.shown = ReportedState::Unknown;
-    report.details = Details::none(report.identity.kind);
+    report.details = match &report.details {
+        Details::Container(known) => Details::from(ContainerDetails {
+            resources: known.resources.clone(),
+            ..ContainerDetails::default()
+        }),
+        Details::Sandbox(_) => Details::none(report.identity.kind),
+    };
 }
 
 /// The answers to the calls of an inspection, from list rows and single statuses.

@@ -1,8 +1,9 @@
 //! The phases of one world: faults, convergence, quiescence, one missed event, cleanup.
 
 use crate::assertions::{self, CheckResult, Violation};
-use crate::coverage::Coverage;
+use crate::coverage::{CoverPoint, Coverage};
 use crate::fault_profile::SECOND;
+use crate::faults::Fault;
 use crate::plan::Plan;
 use crate::trace::Trace;
 use crate::world::World;
@@ -72,6 +73,7 @@ fn run_phases(world: &mut World) -> CheckResult {
         })?;
     }
     check_quiescence(world)?;
+    check_details(world)?;
     check_missed_event(world)?;
     check_cleanup(world)
 }
@@ -125,6 +127,25 @@ fn check_quiescence(world: &mut World) -> CheckResult {
     assertions::PERIOD_GROWS.holds(inspections == 0 && lists <= most, || {
         format!("{inspections} inspections and {lists} lists in two quiet minutes")
     })
+}
+
+/// Nothing happens for a long time: one probe after the other reads the details of every id.
+fn check_details(world: &mut World) -> CheckResult {
+    let mut seconds = 3600 * world.plan.quiet_hours;
+    if world.plan.fault_profile.percent(Fault::Resize) > 0 {
+        let ids = world.oracle.all_recent().count() as u64;
+        seconds = seconds.max((ids + 2) * 15);
+    }
+    if seconds == 0 {
+        return Ok(());
+    }
+    world.run(seconds * SECOND)?;
+    let hours = world.plan.quiet_hours;
+    world
+        .checks
+        .coverage
+        .hit_times(CoverPoint::QuietHours, hours);
+    world.checks.details_converged(&world.oracle, world.now)
 }
 
 /// A container exits without an event: the next list finds the exit and counts a miss.

@@ -10,7 +10,7 @@ use pleg_core::{
 use super::{Checks, states};
 use crate::assertions::{self, CheckResult, Violation};
 use crate::coverage::CoverPoint;
-use crate::oracle::{Oracle, State};
+use crate::oracle::{Object, Oracle, State};
 use crate::runtime::pod_of;
 
 /// The earliest time after which a state, and a removal, may be overruled.
@@ -304,6 +304,12 @@ impl Checks {
             {
                 continue;
             }
+            if !object.resized.is_empty()
+                && let Some(what) =
+                    resized_before(object, view, record.and_then(|b| b.unknown_since), now)
+            {
+                return fails(assertions::DETAILS_FRESH, what);
+            }
             let shown = states(&view.status).find(|(id, _)| **id == object.id);
             match shown {
                 None if self.false_events
@@ -388,4 +394,30 @@ fn details_are_older(old: &PodView, view: &PodView) -> bool {
     let had = |id: &Id| states(&old.status).any(|(other, _)| other == id);
     let no_new = states(&view.status).all(|(id, _)| had(id));
     no_new && !view.status.is_nothing() && view.inspected < old.inspected
+}
+
+/// How the details of a resized container are older than their as-of, or never were.
+fn resized_before(
+    object: &Object,
+    view: &PodView,
+    unknown_since: Option<Instant>,
+    now: u64,
+) -> Option<String> {
+    let mut containers = view.status.containers.iter();
+    let container = containers.find(|c| c.id == object.id)?;
+    let inspected = view.inspected?;
+    // The reconciler drops the details of a status in another state than the recorded one (earlier,
+    // or UNKNOWN) if an event arrived during the read, and counts them as read.
+    let state_moved = object.at(inspected.as_nanos()) != object.at(now);
+    if state_moved || unknown_since.is_some_and(|t| t >= inspected) {
+        return None;
+    }
+    let limit = container.details.resources.as_ref().map(|r| r.memory_limit);
+    let was = object.memory_limit(inspected.as_nanos());
+    let resized = object.resized.iter().any(|&at| at <= inspected.as_nanos());
+    let wrong = resized && limit < was || limit > object.memory_limit(now);
+    wrong.then(|| {
+        let id = &object.id;
+        format!("{id} as of {inspected:?} has the limit {limit:?}, it had {was:?}")
+    })
 }

@@ -73,6 +73,28 @@ impl Checks {
         Ok(())
     }
 
+    /// The details of resized containers are those of the oracle.
+    ///
+    /// # Errors
+    /// They are older.
+    pub fn details_converged(&self, oracle: &Oracle, now: u64) -> CheckResult {
+        for (uid, view) in self.cache.iter() {
+            for c in &view.status.containers {
+                let limit = c.details.resources.as_ref().map(|r| r.memory_limit);
+                let real = oracle.object(&c.id).and_then(|o| o.memory_limit(now));
+                assertions::DETAILS_CONVERGE
+                    .holds(real.is_none() || limit == real, || {
+                        format!(
+                            "{} has the limit {real:?} and is shown with {limit:?}",
+                            c.id
+                        )
+                    })
+                    .map_err(|violation| violation.in_pod(pod_of(&uid)))?;
+            }
+        }
+        Ok(())
+    }
+
     /// # Errors
     /// An announcement or an answer is missing.
     pub fn all_done(&self, oracle: &Oracle, now: u64) -> CheckResult {

@@ -52,7 +52,7 @@ pub struct Waiter {
     waiter: WaiterId,
     pod: usize,
     at: u64,
-    /// The true state when it asked.
+    /// The true state at that instant.
     oracle: Snapshot,
 }
 
@@ -70,6 +70,8 @@ pub struct IdRecord {
     pub reported: Stage,
     /// A false state of it was reported.
     pub misreported: bool,
+    /// A status call said NotFound although a list of its read showed it, and none succeeded since.
+    pub not_found: bool,
     /// The cache has shown it.
     pub published: bool,
     incarnation: u32,
@@ -118,6 +120,13 @@ impl Checks {
         }
     }
 
+    /// Statuses were read.
+    pub fn statuses_read(&mut self, model: &WorldModel, reports: &[Report]) {
+        for object in reports.iter().filter_map(|r| model.index_of(&r.id)) {
+            self.records[object].not_found = false;
+        }
+    }
+
     pub fn read(&mut self, model: &WorldModel, now: u64, reports: &[Report]) {
         for report in reports {
             self.shown(model, now, report);
@@ -139,14 +148,19 @@ impl Checks {
         }
     }
 
-    pub fn asked(&mut self, waiter: WaiterId, pod: usize, now: u64, oracle: &Snapshot) {
+    /// A waiter asks for a state newer than `at`, when the true state was `oracle`.
+    pub fn asked(&mut self, waiter: WaiterId, pod: usize, at: u64, oracle: &Snapshot) {
         let oracle = *oracle;
         self.waiting.push(Waiter {
             waiter,
             pod,
-            at: now,
+            at,
             oracle,
         });
+    }
+
+    pub fn cancelled(&mut self, waiter: WaiterId) {
+        self.waiting.retain(|w| w.waiter != waiter);
     }
 
     /// Drops the true states of instants that nothing refers to: neither the cache, nor a read in
@@ -313,7 +327,11 @@ impl Checks {
                     let lacks = format!("{id} is shown {shown:?} and was {stage:?} by then");
                     return Err(format!("invariant 3: {lacks}"));
                 }
-                Stage::Exited if model.kind(object) == Kind::Container && !view.codes[object] => {
+                Stage::Exited
+                    if model.kind(object) == Kind::Container
+                        && !view.codes[object]
+                        && !self.records[object].not_found =>
+                {
                     return Err(format!(
                         "invariant 3: {id} had ended by then and lacks its exit code"
                     ));

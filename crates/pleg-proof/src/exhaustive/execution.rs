@@ -1,17 +1,18 @@
-//! The state of a small world, and how each action changes it.
+//! How each action changes the state of a small world.
 
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
 use pleg_core::{
-    Arrival, CallErrorKind, HeldId, Instant, KnownIds, Output, Reconciler, Report, RuntimeEvent,
-    Settings, StreamChange, StreamEnd, Ticket, WaiterId, WallTime,
+    Arrival, CallErrorKind, Instant, Output, Reconciler, Report, RuntimeEvent, Settings,
+    StreamChange, StreamEnd, Ticket, WaiterId, WallTime,
 };
 
 use super::checks::{Checks, Input};
+use super::kubelet::Worker;
 use super::scenario::{ObjectIndex, Snapshot, Stage, Step};
-use super::time_shift::{EPOCH, TimeShiftedHasher};
+use super::state::{Action, Message, Phase, Read, State, What};
+use super::time_shift::EPOCH;
 use super::world_model::{WorldModel, when};
 use super::worlds::Budget;
 use crate::runtime::{error, format_reports};
@@ -19,140 +20,6 @@ use crate::runtime::{error, format_reports};
 /// The least time between two instants. Driver threads are never this slow, and all ticks of a
 /// run together stay far below the core's shortest interval, 100 ms.
 pub const TICK: u64 = 100_000;
-
-/// A possible next action.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// The next step of a script.
-    Step { script: usize },
-    /// Delivers the first or second waiting event, with the statuses of when it happened or, `late`,
-    /// of now; `again` also keeps a copy at the end of the queue.
-    Deliver {
-        second: bool,
-        late: bool,
-        again: bool,
-    },
-    /// Loses the first waiting event.
-    Drop,
-    /// Delivers a false event.
-    FalseEvent { object: ObjectIndex, to: Stage },
-    /// The stream is disconnected.
-    Cut,
-    /// It is subscribed to again.
-    Subscribe,
-    /// A read ends. `first` and `then` are the instants at which it saw the sandboxes (or the lists of
-    /// an inspection) and the containers (or the statuses).
-    Complete {
-        read: usize,
-        first: usize,
-        then: usize,
-    },
-    /// A list ends and shows a false stage of an object.
-    CompleteFalsely {
-        read: usize,
-        object: ObjectIndex,
-        stage: Stage,
-    },
-    /// A read fails; an inspection may have read every status before it did.
-    Fail { read: usize, partial: bool },
-    /// A consumer waits for a state newer than now.
-    Wait { pod: usize },
-    /// Time advances to the reconciler's next timer.
-    AdvanceTime,
-    /// The workload, the faults and the requests stop.
-    StopFaults,
-    /// Runs without faults until nothing is owed, then checks the final state.
-    Quiesce,
-}
-
-/// A message on the stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Message {
-    pub step: Step,
-    /// The true state when it happened, and the time.
-    pub seen: Snapshot,
-    pub at: u64,
-}
-
-/// A read that is in flight.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Read {
-    pub ticket: Ticket,
-    pub what: What,
-    pub began: u64,
-    /// It ends or fails by then.
-    pub deadline: u64,
-    /// The relevant true states since it began.
-    pub seen: Vec<Snapshot>,
-}
-
-/// What a read reads.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum What {
-    Node { known: KnownIds },
-    Pod { pod: usize, held: Vec<HeldId> },
-    One { object: ObjectIndex },
-}
-
-/// The phase of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Phase {
-    Running,
-    Stopped,
-    Quiescent,
-}
-
-/// The state of the model.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct State {
-    pub reconciler: Reconciler,
-    /// The current time.
-    pub now: u64,
-    /// The number of completed steps per script.
-    pub done: [u8; 2],
-    pub oracle: Snapshot,
-    pub streaming: bool,
-    pub queue: Vec<Message>,
-    pub reads: Vec<Read>,
-    pub left: Budget,
-    pub checks: Checks,
-    pub phase: Phase,
-    waiters: u64,
-    /// A delay was so long that a miss may be counted without a loss.
-    pub late: bool,
-    /// The first violation.
-    pub violation: Option<Arc<str>>,
-}
-
-impl Hash for State {
-    fn hash<H: Hasher>(&self, inner: &mut H) {
-        let mut h = TimeShiftedHasher {
-            inner,
-            now: self.now,
-        };
-        let Self {
-            reconciler,
-            now: _,
-            done,
-            oracle,
-            streaming,
-            queue,
-            reads,
-            left,
-            checks,
-            phase,
-            waiters,
-            late,
-            violation,
-        } = self;
-        if *phase == Phase::Quiescent {
-            // How it became quiescent no longer matters.
-            return violation.hash(&mut h);
-        }
-        (reconciler, done, oracle, streaming, queue).hash(&mut h);
-        (reads, left, checks, phase, waiters, late, violation).hash(&mut h);
-    }
-}
 
 /// A state that is being changed, and its trace.
 #[derive(Debug)]
@@ -184,6 +51,7 @@ impl<'a> Execution<'a> {
             reads: Vec::new(),
             left: model.world.budget,
             checks,
+            workers: Vec::new(),
             phase: Phase::Running,
             waiters: 0,
             late: false,
@@ -208,6 +76,9 @@ impl<'a> Execution<'a> {
                 .any(|r| matches!(r.what, What::Node { .. }))
         {
             execution.advance_time();
+        }
+        if model.world.kubelet {
+            execution.state.workers = vec![Worker::default(); model.pods.len()];
         }
         execution.since = execution.state.now;
         execution
@@ -252,7 +123,9 @@ impl<'a> Execution<'a> {
             Action::FalseEvent { object, to } => self.false_event(object, to),
             Action::Cut => self.cut(),
             Action::Subscribe => self.subscribe(),
-            Action::Complete { read, first, then } => self.complete(read, first, then, None),
+            Action::Complete { read, first, then } => {
+                self.complete(read, (first, then), None, None);
+            }
             Action::CompleteFalsely {
                 read,
                 object,
@@ -261,10 +134,20 @@ impl<'a> Execution<'a> {
                 self.state.left.false_lists -= 1;
                 self.state.left.faults -= 1;
                 let last = self.state.reads[read].seen.len() - 1;
-                self.complete(read, last, last, Some((object, stage)));
+                self.complete(read, (last, last), Some((object, stage)), None);
+            }
+            Action::CompleteWithout { read, object } => {
+                self.state.left.not_found -= 1;
+                self.state.left.faults -= 1;
+                let last = self.state.reads[read].seen.len() - 1;
+                self.complete(read, (last, last), None, Some(object));
             }
             Action::Fail { read, partial } => self.fail(read, partial),
             Action::Wait { pod } => self.wait(pod),
+            Action::RunWorker { pod } => self.run_worker(pod),
+            Action::Operate { pod } => self.operate(pod),
+            Action::Resync { pod } => self.resync(pod),
+            Action::DeletePod { pod } => self.delete_pod(pod),
             Action::AdvanceTime => {
                 self.state.left.time_jumps -= u8::from(!self.is_due());
                 self.advance_time();
@@ -284,6 +167,11 @@ impl<'a> Execution<'a> {
         let at = usize::from(self.state.done[script]);
         let step = self.model.world.scenario.scripts[script][at];
         self.state.done[script] += 1;
+        self.node_step(step);
+    }
+
+    /// An object reaches a stage.
+    pub fn node_step(&mut self, step: Step) {
         let Step(object, to) = step;
         self.state.oracle[object] = to;
         let (seen, now) = (self.state.oracle, self.state.now);
@@ -394,16 +282,26 @@ impl<'a> Execution<'a> {
 
     fn wait(&mut self, pod: usize) {
         self.state.left.waits -= 1;
-        self.state.waiters += 1;
-        let waiter = WaiterId::new(self.state.waiters);
-        let (now, oracle) = (self.state.now, self.state.oracle);
-        self.state.checks.asked(waiter, pod, now, &oracle);
+        let waiter = self.next_waiter();
         self.log(|p| {
             let (uid, now) = (&p.model.pods[pod], p.when(p.state.now));
             format!("a consumer asks for {uid} as of later than now, {now}")
         });
+        let (now, oracle) = (self.state.now, self.state.oracle);
+        self.wait_for(waiter, pod, (now, &oracle));
+    }
+
+    pub fn next_waiter(&mut self) -> WaiterId {
+        self.state.waiters += 1;
+        WaiterId::new(self.state.waiters)
+    }
+
+    /// Waits for a state newer than that instant and the true state then.
+    pub fn wait_for(&mut self, waiter: WaiterId, pod: usize, (after, oracle): (u64, &Snapshot)) {
+        self.state.checks.asked(waiter, pod, after, oracle);
         let (now, uid) = (self.instant(), &self.model.pods[pod]);
-        self.state.reconciler.wait(now, waiter, uid, now);
+        let after = Instant::from_nanos(after);
+        self.state.reconciler.wait(now, waiter, uid, after);
         self.drain(Input::Request);
     }
 
@@ -470,6 +368,7 @@ impl<'a> Execution<'a> {
                     if let Err(violation) = checks.output(self.model, oracle, &output, input) {
                         self.violated(violation);
                     }
+                    self.tell_workers(output);
                 }
             }
         }
@@ -486,6 +385,7 @@ impl<'a> Execution<'a> {
             });
             self.state.reads.extend(started);
         }
+        self.forget_old_changes();
         let under_way: Vec<u64> = self.state.reads.iter().map(|r| r.began).collect();
         let listed = self.state.reconciler.health(self.instant()).last_list;
         self.state

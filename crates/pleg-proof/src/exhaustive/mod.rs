@@ -3,7 +3,8 @@
 //! A world has a few objects, one or two scripts of what happens to them, and a budget of faults.
 //! stateright runs the core itself, not a model of it, through every interleaving of script steps,
 //! event deliveries, completions of reads and what they saw, faults, requests, and time. The
-//! invariants are checked after every output, and at the end of every run nothing may be owed.
+//! invariants are checked after every output, and at the end of every run nothing may be owed. In some
+//! worlds pod workers act on the answers (`kubelet`).
 //!
 //! Reductions that lose nothing:
 //!
@@ -23,11 +24,13 @@
 
 pub mod checks;
 pub mod execution;
+pub mod kubelet;
 pub mod model;
 pub mod quiesce;
 pub mod reads;
 pub mod scenario;
 pub mod search;
+pub mod state;
 pub mod time_shift;
 pub mod world_model;
 pub mod worlds;

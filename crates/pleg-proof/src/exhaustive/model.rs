@@ -2,9 +2,11 @@
 
 use stateright::{Model, Property};
 
-use super::execution::{Action, Execution, Phase, State, What, is_due, may_advance};
-use super::quiesce::may_stop;
+use super::execution::{Execution, is_due, may_advance};
+use super::kubelet;
+use super::quiesce::{may_stop, next_step};
 use super::scenario::{ObjectIndex, Stage};
+use super::state::{Action, Phase, State, What};
 use super::world_model::WorldModel;
 
 /// The property that holds in every state.
@@ -69,10 +71,11 @@ fn running_actions(model: &WorldModel, state: &State, actions: &mut Vec<Action>)
             .iter()
             .all(|r| r.seen.len() <= usize::from(left.span));
     for (script, steps) in model.world.scenario.scripts.iter().enumerate() {
-        if may_step && usize::from(state.done[script]) < steps.len() {
+        if may_step && next_step(state, script, steps).is_some() {
             actions.push(Action::Step { script });
         }
     }
+    kubelet::actions(state, may_step, actions);
     stream_actions(model, state, actions);
     for read in 0..state.reads.len() {
         read_actions(model, state, read, actions);
@@ -163,6 +166,13 @@ fn read_actions(model: &WorldModel, state: &State, read: usize, actions: &mut Ve
                 partial: true,
             });
         }
+    }
+    if fault(left.not_found) && matches!(what, What::Pod { .. }) {
+        let seen = &state.reads[read].seen[moments - 1];
+        let is_of =
+            |o: &ObjectIndex| matches!(what, What::Pod { pod, .. } if model.pod_of(*o) == *pod);
+        let listed = (0..model.ids.len()).filter(|&o| is_of(&o) && seen[o].exists());
+        actions.extend(listed.map(|object| Action::CompleteWithout { read, object }));
     }
     if fault(left.false_lists) && matches!(what, What::Node { .. }) {
         for object in 0..model.ids.len() {

@@ -6,8 +6,10 @@ use std::time::Duration;
 use pleg_core::Kind;
 
 use super::checks;
-use super::execution::{Action, Execution, Phase, State, TICK};
+use super::execution::{Execution, TICK};
+use super::kubelet::Worker;
 use super::scenario::{Stage, Step};
+use super::state::{Action, Phase, State};
 
 /// Longer than anything one run leaves behind: a few backoffs from a second, a miss that is counted
 /// after five, a removal that is overruled after twelve.
@@ -39,6 +41,13 @@ impl Execution<'_> {
                     read: 0,
                     first: last,
                     then: last,
+                });
+            } else if let Some(pod) = self.state.workers.iter().position(|w| !w.is_idle()) {
+                self.state.now += TICK;
+                self.act(if self.state.workers[pod].is_acting() {
+                    Action::Operate { pod }
+                } else {
+                    Action::RunWorker { pod }
                 });
             } else {
                 let due = self.state.reconciler.poll_timeout();
@@ -88,6 +97,7 @@ impl Execution<'_> {
         for pod in 0..self.model.pods.len() {
             self.check_pod_quiescent(pod, since)?;
         }
+        self.check_workers()?;
         self.check_misses(late)
     }
 
@@ -160,11 +170,18 @@ impl Execution<'_> {
     }
 }
 
-/// Whether a run can end: the scripts have ended and nothing is in flight.
-pub fn may_stop(execution: &State, scripts: &[&[Step]]) -> bool {
-    let over = |n: usize| usize::from(execution.done[n]) == scripts[n].len();
+/// The next step of a script, if it is possible: a worker may have to start the object first.
+pub fn next_step(state: &State, script: usize, steps: &[Step]) -> Option<Step> {
+    let step = steps.get(usize::from(state.done[script])).copied();
+    step.filter(|&Step(object, to)| to != Stage::Exited || state.oracle[object] == Stage::Running)
+}
+
+/// Whether a run can end: the scripts can not go on and nothing is in flight.
+pub fn may_stop(state: &State, scripts: &[&[Step]]) -> bool {
+    let over = |n: usize| next_step(state, n, scripts[n]).is_none();
     (0..scripts.len()).all(over)
-        && execution.queue.is_empty()
-        && execution.reads.is_empty()
-        && execution.streaming
+        && state.queue.is_empty()
+        && state.reads.is_empty()
+        && state.workers.iter().all(Worker::is_idle)
+        && state.streaming
 }

@@ -7,17 +7,18 @@ use pleg_core::{
 };
 
 use super::checks::{Input, stage_of};
-use super::execution::{Execution, Read, What};
+use super::execution::Execution;
 use super::scenario::{ObjectIndex, Stage, Step};
+use super::state::{Read, What};
 use crate::runtime::{error, format_reports, pod_read};
 
 impl Execution<'_> {
     pub fn complete(
         &mut self,
         read: usize,
-        first: usize,
-        then: usize,
+        (first, then): (usize, usize),
         false_state: Option<(ObjectIndex, Stage)>,
+        not_found: Option<ObjectIndex>,
     ) {
         let read = self.state.reads.remove(read);
         let (sandboxes, containers) = (read.seen[first], read.seen[then]);
@@ -46,8 +47,12 @@ impl Execution<'_> {
                     let of_pod = model.of_pod(*pod).filter(|&o| model.kind(o) == kind);
                     of_pod.filter_map(|o| model.row(o, sandboxes[o])).collect()
                 };
+                if let Some(object) = not_found {
+                    self.state.checks.records[object].not_found = true;
+                    self.log(|p| format!("NotFound: {}", p.model.ids[object]));
+                }
                 let inspected = pod_read(held, rows, |id, _| {
-                    let object = model.index_of(id)?;
+                    let object = model.index_of(id).filter(|o| Some(*o) != not_found)?;
                     model.status(object, containers[object])
                 });
                 self.end_inspection(
@@ -150,6 +155,7 @@ impl Execution<'_> {
             .chain(unchanged)
             .collect();
         self.state.checks.read(self.model, self.state.now, &shown);
+        self.state.checks.statuses_read(self.model, found);
         if let What::Pod { pod, .. } = read.what {
             self.state.checks.inspected[pod] = Some(read.began);
         }
@@ -172,6 +178,8 @@ impl Execution<'_> {
             self.state
                 .checks
                 .read(self.model, now, std::slice::from_ref(report));
+            let report = std::slice::from_ref(report);
+            self.state.checks.statuses_read(self.model, report);
         }
         let (began, ended) = (Instant::from_nanos(read.began), self.instant());
         let reading = StatusRead {

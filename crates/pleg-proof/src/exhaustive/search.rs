@@ -6,7 +6,8 @@ use std::time::Duration;
 use stateright::report::{ReportData, ReportDiscovery, Reporter};
 use stateright::{Checker, HasDiscoveries, Model};
 
-use super::execution::{Action, Execution};
+use super::execution::Execution;
+use super::state::Action;
 use super::world_model::WorldModel;
 use super::worlds::World;
 

@@ -20,6 +20,8 @@ pub struct Budget {
     pub cuts: u8,
     /// A read fails, completely or partly.
     pub failures: u8,
+    /// The status call of a listed object says NotFound.
+    pub not_found: u8,
     /// An event reports an exit or removal that did not happen.
     pub false_events: u8,
     /// A list omits an existing object or shows a false stage.
@@ -28,6 +30,10 @@ pub struct Budget {
     pub faults: u8,
     /// A consumer waits for a state newer than now.
     pub waits: u8,
+    /// A pod worker runs periodically.
+    pub resyncs: u8,
+    /// A pod is deleted.
+    pub deletions: u8,
     /// Time advances to the next timer although something is in flight.
     pub time_jumps: u8,
     /// How many events may wait on the stream.
@@ -56,10 +62,13 @@ impl fmt::Display for Budget {
             stale,
             cuts,
             failures,
+            not_found,
             false_events,
             false_lists,
             faults,
             waits,
+            resyncs,
+            deletions,
             time_jumps,
             lag,
             span,
@@ -71,12 +80,16 @@ impl fmt::Display for Budget {
             (stale, "late statuses"),
             (cuts, "disconnected"),
             (failures, "failed read"),
+            (not_found, "NotFound"),
             (false_events, "false event"),
             (false_lists, "false list"),
         ];
         let kinds = kinds.iter().filter(|(n, _)| **n > 0);
         let kinds: Vec<String> = kinds.map(|(n, what)| format!("{n} {what}")).collect();
         write!(f, "{faults} of ({}); {waits} waiter, ", kinds.join(", "))?;
+        if *resyncs > 0 || *deletions > 0 {
+            write!(f, "{resyncs} resync, {deletions} deletion, ")?;
+        }
         write!(f, "{time_jumps} jump, lag {lag}, span {span}")
     }
 }
@@ -88,6 +101,8 @@ pub struct World {
     pub scenario: &'static Scenario,
     /// It begins with a list in flight.
     pub listing: bool,
+    /// Pod workers act on the answers.
+    pub kubelet: bool,
     pub budget: Budget,
 }
 
@@ -99,10 +114,13 @@ const ONE_OF_EACH: Budget = Budget {
     stale: 1,
     cuts: 1,
     failures: 1,
+    not_found: 0,
     false_events: 0,
     false_lists: 0,
     faults: 1,
     waits: 0,
+    resyncs: 0,
+    deletions: 0,
     time_jumps: 1,
     lag: 2,
     span: 2,
@@ -112,6 +130,14 @@ const ONE_OF_EACH: Budget = Budget {
 const WITH_WAITER: Budget = Budget {
     waits: 1,
     time_jumps: 0,
+    ..ONE_OF_EACH
+};
+
+/// With pod workers.
+const WITH_WORKERS: Budget = Budget {
+    not_found: 1,
+    time_jumps: 0,
+    span: 1,
     ..ONE_OF_EACH
 };
 
@@ -224,12 +250,48 @@ const FALSE_REPORT_SCENARIO: Scenario = Scenario {
     scripts: &[&[Step(1, Exited), Step(2, Running), Step(1, Removed)]],
 };
 
-/// Each scenario without and with a waiter.
+const EXITS: Scenario = Scenario {
+    about: "1 pod whose container exits twice, a worker that restarts it",
+    objects: &[
+        sandbox("s1", "p1", 0),
+        container("a0", "p1", 0, 0, 1),
+        container("a1", "p1", 0, 1, 1),
+        container("a2", "p1", 0, 2, 0),
+    ],
+    first: &[(0, Running), (1, Running)],
+    scripts: &[&[Step(1, Exited), Step(2, Exited)]],
+};
+
+const EXIT: Scenario = Scenario {
+    about: "1 pod whose container exits, a worker that restarts it",
+    objects: &[
+        sandbox("s1", "p1", 0),
+        container("a0", "p1", 0, 0, 1),
+        container("a1", "p1", 0, 1, 1),
+    ],
+    first: &[(0, Running), (1, Running)],
+    scripts: &[&[Step(1, Exited)]],
+};
+
+const SANDBOX_KILLED: Scenario = Scenario {
+    about: "1 pod whose sandbox is killed, a worker that replaces it",
+    objects: &[
+        sandbox("s1", "p1", 0),
+        container("a0", "p1", 0, 0, 1),
+        sandbox("s2", "p1", 1),
+        container("a1", "p1", 2, 1, 0),
+    ],
+    first: &[(0, Running), (1, Running)],
+    scripts: &[&[Step(0, Exited)]],
+};
+
+/// Each scenario without and with a waiter, and those with pod workers.
 pub const WORLDS: &[World] = &[
     World {
         name: "single+waiter",
         scenario: &SINGLE,
         listing: false,
+        kubelet: false,
         budget: Budget {
             faults: 2,
             waits: 1,
@@ -240,6 +302,7 @@ pub const WORLDS: &[World] = &[
         name: "restart",
         scenario: &RESTART,
         listing: false,
+        kubelet: false,
         budget: Budget {
             span: 1,
             ..ONE_OF_EACH
@@ -249,6 +312,7 @@ pub const WORLDS: &[World] = &[
         name: "restart+waiter",
         scenario: &RESTART,
         listing: false,
+        kubelet: false,
         budget: Budget {
             span: 1,
             ..WITH_WAITER
@@ -258,30 +322,35 @@ pub const WORLDS: &[World] = &[
         name: "replaced",
         scenario: &REPLACED,
         listing: false,
+        kubelet: false,
         budget: ONE_OF_EACH,
     },
     World {
         name: "replaced+waiter",
         scenario: &REPLACED,
         listing: false,
+        kubelet: false,
         budget: WITH_WAITER,
     },
     World {
         name: "recreated",
         scenario: &RECREATED,
         listing: false,
+        kubelet: false,
         budget: ONE_OF_EACH,
     },
     World {
         name: "recreated+waiter",
         scenario: &RECREATED,
         listing: false,
+        kubelet: false,
         budget: WITH_WAITER,
     },
     World {
         name: "reconnect",
         scenario: &RECONNECT,
         listing: true,
+        kubelet: false,
         budget: Budget {
             faults: 2,
             time_jumps: 0,
@@ -292,12 +361,14 @@ pub const WORLDS: &[World] = &[
         name: "reconnect+waiter",
         scenario: &RECONNECT,
         listing: true,
+        kubelet: false,
         budget: WITH_WAITER,
     },
     World {
         name: "false-reports",
         scenario: &FALSE_REPORT_SCENARIO,
         listing: true,
+        kubelet: false,
         budget: Budget {
             faults: 2,
             time_jumps: 1,
@@ -308,10 +379,56 @@ pub const WORLDS: &[World] = &[
         name: "false-reports+waiter",
         scenario: &FALSE_REPORT_SCENARIO,
         listing: true,
+        kubelet: false,
         budget: Budget {
             waits: 1,
             time_jumps: 1,
             ..FALSE_REPORTS
+        },
+    },
+    World {
+        name: "kubelet-exits",
+        scenario: &EXITS,
+        listing: false,
+        kubelet: true,
+        budget: WITH_WORKERS,
+    },
+    World {
+        name: "kubelet-sandbox",
+        scenario: &SANDBOX_KILLED,
+        listing: false,
+        kubelet: true,
+        budget: Budget {
+            time_jumps: 1,
+            ..WITH_WORKERS
+        },
+    },
+    World {
+        name: "kubelet-not-found",
+        scenario: &EXIT,
+        listing: false,
+        kubelet: true,
+        budget: Budget {
+            drops: 0,
+            duplicates: 0,
+            reorderings: 0,
+            stale: 0,
+            cuts: 0,
+            not_found: 2,
+            faults: 2,
+            resyncs: 1,
+            time_jumps: 1,
+            ..WITH_WORKERS
+        },
+    },
+    World {
+        name: "kubelet-deleted",
+        scenario: &EXIT,
+        listing: false,
+        kubelet: true,
+        budget: Budget {
+            deletions: 1,
+            ..WITH_WORKERS
         },
     },
 ];
@@ -321,6 +438,7 @@ pub const LARGE_WORLDS: &[World] = &[World {
     name: "false-reports+jumps",
     scenario: &FALSE_REPORT_SCENARIO,
     listing: true,
+    kubelet: false,
     budget: Budget {
         faults: 2,
         ..FALSE_REPORTS

@@ -4,7 +4,6 @@
 use pleg_core::Kind;
 
 use super::World;
-use super::pod_actions::{Policy, Spec};
 use super::workers::Worker;
 use crate::assertions::CheckResult;
 use crate::assertions::workers as assertions;
@@ -12,6 +11,7 @@ use crate::checks::states;
 use crate::fault_profile::SECOND;
 use crate::faults::Fault;
 use crate::oracle::{Object, State};
+use crate::pod_actions::{Policy, Spec};
 
 impl World {
     /// Suspends or resumes all workers.
@@ -196,7 +196,7 @@ impl World {
 }
 
 /// Faults that lose an event without a sign.
-const SILENT_LOSSES: [Fault; 7] = [
+const SILENT_LOSSES: [Fault; 8] = [
     Fault::Dropped,
     Fault::SilentStream,
     Fault::SecondSubscriber,
@@ -204,6 +204,7 @@ const SILENT_LOSSES: [Fault; 7] = [
     // A dead subscriber stays and takes events (containerd 1.7). A reader that falls too far behind
     // ends the stream as well.
     Fault::Disconnect,
+    Fault::ReaderPanics,
     Fault::BusyWriter,
     Fault::Burst,
 ];

@@ -7,7 +7,6 @@ mod desired_state;
 mod node;
 mod operations;
 mod periodic_checks;
-mod pod_actions;
 mod pods;
 mod stream;
 mod workers;

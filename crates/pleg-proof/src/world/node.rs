@@ -255,6 +255,17 @@ impl World {
         if self.inject(Fault::StatusHidden, |d| &mut d.node) {
             self.hide_status();
         }
+        if self.stream.is_some() && self.inject(Fault::ReaderPanics, |d| &mut d.node) {
+            self.disconnect("the reader panics")?;
+        }
+        if self.inject(Fault::Resize, |d| &mut d.node) {
+            let pod = self.rng.node.below(self.plan.pods as u64) as usize;
+            let pod = self.pod_at(pod);
+            if let Some(id) = self.oracle.resize(pod, &mut self.rng.node, now) {
+                self.checks
+                    .log(now, || format!("   oracle: {id} is resized"));
+            }
+        }
         if self.inject(Fault::Burst, |d| &mut d.node) && self.node.is_up(now) {
             self.checks.log(now, || "a storm".to_owned());
             for pod in 0..self.plan.pods {

@@ -4,7 +4,6 @@
 use pleg_core::{Id, Instant};
 
 use super::node::Availability;
-use super::pod_actions::Step;
 use super::workers::WorkerEvent;
 use super::{Action, World};
 use crate::assertions::CheckResult;
@@ -13,6 +12,7 @@ use crate::coverage::CoverPoint;
 use crate::fault_profile::MS;
 use crate::faults::Fault;
 use crate::oracle::{Operation, Refused, State};
+use crate::pod_actions::Step;
 use crate::rng::Rng;
 
 /// An operation in flight.

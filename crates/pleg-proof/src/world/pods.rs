@@ -1,13 +1,13 @@
 //! The pods of the node: specs come and go, an earlier kubelet left some, and they fail at random.
 
 use super::World;
-use super::pod_actions::{Policy, Spec};
 use super::workers::{Kubelet, State, Worker};
 use crate::assertions::CheckResult;
 use crate::coverage::CoverPoint;
 use crate::fault_profile::{MS, SECOND};
 use crate::faults::Fault;
 use crate::oracle::{NAMES, Operation};
+use crate::pod_actions::{Policy, Spec};
 
 impl World {
     /// The slot on the node of that pod.

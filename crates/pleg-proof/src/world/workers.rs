@@ -7,7 +7,6 @@ use std::sync::Arc;
 use pleg_core::WaiterId;
 use pleg_core::{CallError, Id, Instant, LifecycleType, PodLifecycleEvent, PodStatus, PodView};
 
-use super::pod_actions::{Spec, Step, decide};
 use super::{Action, World};
 use crate::assertions::CheckResult;
 use crate::assertions::workers as assertions;
@@ -16,6 +15,7 @@ use crate::coverage::CoverPoint;
 use crate::fault_profile::{MS, SECOND};
 use crate::faults::Fault;
 use crate::plan;
+use crate::pod_actions::{Spec, Step, decide};
 use crate::runtime::pod_of;
 
 /// All pod workers of the node.

@@ -8,6 +8,7 @@ use pleg_core::{
 };
 
 use super::checks::{Checks, Input};
+use super::kubelet::Kubelet;
 use super::node::{Node, Transition};
 use super::ops::{After, Began, EventForm, Op, Outcome, Pod, Sees};
 use super::reports::{self, Moments, instant, wall};
@@ -37,6 +38,7 @@ pub struct Harness {
     /// The checks of all inputs and outputs.
     pub checks: Checks,
     pub calls: Vec<Call>,
+    pub kubelet: Kubelet,
     now: u64,
     backlog: Backlog,
     busy: bool,
@@ -53,6 +55,7 @@ impl Harness {
             reconciler,
             checks: Checks::new(settings, node.now, keep_history),
             calls: Vec::new(),
+            kubelet: Kubelet::new(node),
             now: node.now,
             backlog: Backlog::new(2, 100),
             busy: false,
@@ -116,8 +119,7 @@ impl Harness {
             }
             Op::CancelLast => {
                 if let Some(waiter) = self.last_waiter.take() {
-                    self.checks.cancelled(waiter);
-                    self.reconciler.cancel(waiter);
+                    self.cancel(waiter);
                 }
             }
             Op::Acknowledge(pod, name) => {
@@ -330,6 +332,7 @@ impl Harness {
             What::Read(id) => {
                 let found = node
                     .object(&id)
+                    .filter(|l| !node.is_hidden(l))
                     .and_then(|l| reports::status(l, moments.second));
                 let report = match (failure, found) {
                     (None, Some(mut report)) => {
@@ -368,8 +371,7 @@ impl Harness {
     // --- the consumers ---
 
     fn ask(&mut self, node: &Node, op: &Op) -> Result<(), Violation> {
-        self.waiters += 1;
-        let waiter = WaiterId::new(self.waiters);
+        let waiter = self.next_waiter();
         let now = instant(self.now);
         let (pod, after) = match *op {
             Op::Wait(pod, After::Ago(ms)) => (pod, self.now.saturating_sub(ms)),
@@ -384,16 +386,41 @@ impl Harness {
                 self.checks.asked_for_list(waiter);
                 self.reconciler.relist_now(now, waiter);
             }
+            Op::Wait(..) => return self.wait(node, waiter, pod, after),
             _ => {
                 self.checks.asked(waiter, &uid, after, self.now);
                 match op {
                     Op::Relist(_) => self.reconciler.relist(now, waiter, &uid),
-                    Op::Reinspect(_) => self.reconciler.reinspect(now, waiter, &uid),
-                    _ => self.reconciler.wait(now, waiter, &uid, instant(after)),
+                    _ => self.reconciler.reinspect(now, waiter, &uid),
                 }
             }
         }
         self.drain(node, Input::Request)
+    }
+
+    pub const fn next_waiter(&mut self) -> WaiterId {
+        self.waiters += 1;
+        WaiterId::new(self.waiters)
+    }
+
+    /// Waits for a status of the pod that is newer than `after`.
+    pub fn wait(
+        &mut self,
+        node: &Node,
+        waiter: WaiterId,
+        pod: Pod,
+        after: u64,
+    ) -> Result<(), Violation> {
+        let uid = pod.uid();
+        self.checks.asked(waiter, &uid, after, self.now);
+        let now = instant(self.now);
+        self.reconciler.wait(now, waiter, &uid, instant(after));
+        self.drain(node, Input::Request)
+    }
+
+    pub fn cancel(&mut self, waiter: WaiterId) {
+        self.checks.cancelled(waiter);
+        self.reconciler.cancel(waiter);
     }
 
     // --- outputs ---
@@ -427,7 +454,10 @@ impl Harness {
                     self.calls.retain(|c| c.ticket != ticket);
                     continue;
                 }
-                _ => continue,
+                output => {
+                    self.tell_workers(node, output)?;
+                    continue;
+                }
             };
             let deadline = self.now + u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
             self.calls.push(Call {

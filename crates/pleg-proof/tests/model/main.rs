@@ -18,6 +18,7 @@
 
 mod checks;
 mod harness;
+mod kubelet;
 mod minimize;
 mod node;
 mod ops;
@@ -69,11 +70,14 @@ macro_rules! reference {
             }
 
             fn preconditions(node: &Node, op: &Op) -> bool {
-                node.allows(op)
+                node.may_allow(op)
             }
 
             fn apply(mut node: Node, op: &Op) -> Node {
-                node.apply(op);
+                // What workers do depends on the reconciler: this model does not follow them.
+                if node.allows(op) {
+                    node.apply(op);
+                }
                 node
             }
         }
@@ -97,9 +101,14 @@ fn run_sequence(
             if let Some(seen) = seen {
                 seen.fetch_add(1, Ordering::SeqCst);
             }
+            let op = node.clamped(*op);
+            if !node.allows(&op) {
+                continue;
+            }
             let before = node.clone();
-            node.apply(op);
-            harness.apply(&before, &node, op)?;
+            node.apply(&op);
+            harness.apply_to_workers(&mut node, &op)?;
+            harness.apply(&before, &node, &op)?;
         }
         quiescence::settle(&mut harness, &mut node)
     };

@@ -42,12 +42,11 @@ fn without(first: &Node, ops: &[Op], at: usize, run: usize) -> Option<Vec<Op>> {
     let mut node = first.clone();
     let mut left = Vec::with_capacity(ops.len());
     for op in ops[..at].iter().chain(&ops[at + run..]) {
-        let mut op = *op;
-        if let Op::Deliver { n, .. } = &mut op {
-            *n = (*n).min(node.wire.len().saturating_sub(1));
-        }
+        let op = node.clamped(*op);
         if node.allows(&op) {
             node.apply(&op);
+        }
+        if node.may_allow(&op) {
             left.push(op);
         }
     }

@@ -4,6 +4,7 @@
 pub use pleg_proof::oracle::State;
 
 use pleg_core::{EventType, Id, Kind, PodUid, Settings};
+use pleg_proof::pod_actions::Step;
 
 use super::ops::{FalseEventType, Name, Op, Pod};
 
@@ -27,6 +28,8 @@ pub struct World {
     pub tight: bool,
     /// Events may be false.
     pub false_events: bool,
+    /// Pod workers operate the pods.
+    pub kubelet: bool,
 }
 
 impl World {
@@ -93,12 +96,14 @@ pub struct Node {
     pub stream: Option<u64>,
     /// While there is no stream, the runtime holds its events.
     pub held: bool,
+    /// Status calls of the newest container of that name say NotFound.
+    hidden: Option<(Pod, Name)>,
     pub wall_offset: i64,
 }
 
 impl Node {
     pub fn new(world: World) -> Self {
-        Self {
+        let mut node = Self {
             world,
             now: 1_000,
             objects: Vec::new(),
@@ -106,8 +111,21 @@ impl Node {
             emitted: Vec::new(),
             stream: None,
             held: false,
+            hidden: None,
             wall_offset: 0,
+        };
+        if world.kubelet {
+            // An earlier kubelet left the first pod running.
+            let left = [
+                Op::Run(Pod::A),
+                Op::Create(Pod::A, Name::App),
+                Op::Start(Pod::A, Name::App),
+                Op::Create(Pod::A, Name::Log),
+                Op::Start(Pod::A, Name::Log),
+            ];
+            left.iter().for_each(|op| node.apply(op));
         }
+        node
     }
 
     pub fn object(&self, id: &Id) -> Option<&Object> {
@@ -132,6 +150,14 @@ impl Node {
     pub fn container(&self, pod: Pod, name: Name, state: State) -> Option<usize> {
         let t = self.now;
         self.newest(|l| l.pod == pod && l.name == Some(name) && l.at(t) == Some(state))
+    }
+
+    /// Whether its status call says NotFound.
+    pub fn is_hidden(&self, object: &Object) -> bool {
+        self.hidden.is_some_and(|(pod, name)| {
+            let newest = self.newest(|l| l.pod == pod && l.name == Some(name));
+            newest.is_some_and(|n| self.objects[n].id == object.id)
+        })
     }
 
     fn target(&self, pod: Pod, name: Option<Name>) -> Option<usize> {
@@ -170,6 +196,19 @@ impl Node {
         }
     }
 
+    /// Whether the operation may be possible. With workers only the run of the sequence knows.
+    pub fn may_allow(&self, op: &Op) -> bool {
+        self.world.kubelet || self.allows(op)
+    }
+
+    /// The operation about an event that is on the wire.
+    pub fn clamped(&self, mut op: Op) -> Op {
+        if let Op::Deliver { n, .. } | Op::Drop(n) = &mut op {
+            *n = (*n).min(self.wire.len().saturating_sub(1));
+        }
+        op
+    }
+
     /// Applies the operation.
     pub fn apply(&mut self, op: &Op) {
         if let Op::Advance(ms) = *op {
@@ -179,6 +218,11 @@ impl Node {
         if let Op::ClockStep(seconds) = *op {
             self.wall_offset += seconds * 1_000;
             return;
+        }
+        match *op {
+            Op::HideStatus(pod, name) => self.hidden = Some((pod, name)),
+            Op::ShowStatuses => self.hidden = None,
+            _ => {}
         }
         if self.apply_to_stream(op) {
             return;
@@ -223,19 +267,9 @@ impl Node {
         let now = self.now;
         match *op {
             Op::Run(pod) => {
-                let n = self.create(Kind::Sandbox, pod, None, None);
-                self.objects[n].started = Some(now);
-                self.emit(n, EventType::Created, false);
-                self.emit(n, EventType::Started, false);
+                self.run_sandbox(pod);
             }
-            Op::Create(pod, name) => {
-                let Some(s) = self.ready_sandbox(pod) else {
-                    return false;
-                };
-                let sandbox = self.objects[s].id.clone();
-                let n = self.create(Kind::Container, pod, Some(name), Some(sandbox));
-                self.emit(n, EventType::Created, false);
-            }
+            Op::Create(pod, name) => return self.create_container(pod, name).is_some(),
             Op::Start(pod, name) => {
                 let Some(n) = self.container(pod, name, State::Created) else {
                     return false;
@@ -275,23 +309,13 @@ impl Node {
                 let Some(s) = self.ready_sandbox(pod) else {
                     return false;
                 };
-                for n in self.containers_of(s, Some(State::Running)) {
-                    self.exit(n, 137);
-                }
-                self.objects[s].exited = Some(now);
-                self.emit(s, EventType::Stopped, false);
+                self.stop_sandbox(s);
             }
             Op::RemoveSandbox(pod) => {
                 let Some(s) = self.ended_sandbox(pod) else {
                     return false;
                 };
-                for n in self.containers_of(s, Some(State::Running)) {
-                    self.exit(n, 137);
-                }
-                for n in self.containers_of(s, None) {
-                    self.remove(n, true);
-                }
-                self.remove(s, true);
+                self.remove_sandbox(s);
             }
             Op::FalseEvent(pod, name, false_event) => {
                 let Some(n) = self.target(pod, name) else {
@@ -307,6 +331,102 @@ impl Node {
             _ => return false,
         }
         true
+    }
+
+    fn run_sandbox(&mut self, pod: Pod) -> usize {
+        let n = self.create(Kind::Sandbox, pod, None, None);
+        self.objects[n].started = Some(self.now);
+        self.emit(n, EventType::Created, false);
+        self.emit(n, EventType::Started, false);
+        n
+    }
+
+    fn create_container(&mut self, pod: Pod, name: Name) -> Option<usize> {
+        let s = self.ready_sandbox(pod)?;
+        let sandbox = self.objects[s].id.clone();
+        let n = self.create(Kind::Container, pod, Some(name), Some(sandbox));
+        self.emit(n, EventType::Created, false);
+        Some(n)
+    }
+
+    fn stop_sandbox(&mut self, s: usize) {
+        for n in self.containers_of(s, Some(State::Running)) {
+            self.exit(n, 137);
+        }
+        self.objects[s].exited = Some(self.now);
+        self.emit(s, EventType::Stopped, false);
+    }
+
+    fn remove_sandbox(&mut self, s: usize) {
+        for n in self.containers_of(s, Some(State::Running)) {
+            self.exit(n, 137);
+        }
+        for n in self.containers_of(s, None) {
+            self.remove(n, true);
+        }
+        self.remove(s, true);
+    }
+
+    /// Performs the operation of a worker. Returns the id of what it created; none: it is refused.
+    pub fn operate(&mut self, pod: Pod, step: &Step) -> Option<Option<Id>> {
+        self.now += 1;
+        let now = self.now;
+        let created = match step {
+            Step::RunSandbox { .. } => Some(self.run_sandbox(pod)),
+            Step::Create { name, .. } => Some(self.create_container(pod, Name::named(name)?)?),
+            Step::Start(id) => {
+                let n = self.existing(id)?;
+                self.running(self.objects[n].sandbox.as_ref()?)?;
+                if self.objects[n].at(now) != Some(State::Created) {
+                    return None;
+                }
+                self.objects[n].started = Some(now);
+                self.emit(n, EventType::Started, false);
+                None
+            }
+            // Stopping or removing something that does not run or exist succeeds.
+            Step::Stop(id) => {
+                if let Some(n) = self.running(id) {
+                    self.exit(n, 137);
+                }
+                None
+            }
+            Step::StopSandbox(id) => {
+                if let Some(s) = self.running(id) {
+                    self.stop_sandbox(s);
+                }
+                None
+            }
+            Step::Remove(id) => {
+                if let Some(n) = self.existing(id) {
+                    if self.running(id).is_some() {
+                        self.exit(n, 137);
+                    }
+                    self.remove(n, false);
+                }
+                None
+            }
+            Step::RemoveSandbox(id) => {
+                if let Some(s) = self.existing(id) {
+                    if self.running(id).is_some() {
+                        self.stop_sandbox(s);
+                    }
+                    self.remove_sandbox(s);
+                }
+                None
+            }
+        };
+        Some(created.map(|n| self.objects[n].id.clone()))
+    }
+
+    fn existing(&self, id: &Id) -> Option<usize> {
+        let mut all = 0..self.objects.len();
+        all.find(|&n| self.objects[n].id == *id && self.objects[n].exists(self.now))
+    }
+
+    fn running(&self, id: &Id) -> Option<usize> {
+        let runs = |n: &usize| self.objects[*n].at(self.now) == Some(State::Running);
+        self.existing(id).filter(runs)
     }
 
     fn create(&mut self, kind: Kind, pod: Pod, name: Option<Name>, sandbox: Option<Id>) -> usize {

@@ -34,6 +34,12 @@ pub enum Name {
 }
 
 impl Name {
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::App, Self::Log]
+            .into_iter()
+            .find(|n| n.as_str() == name)
+    }
+
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::App => "app",
@@ -165,6 +171,18 @@ pub enum Op {
     Acknowledge(Pod, Name),
     /// The lagging subscriber takes so many events.
     Take(usize),
+    // The pod workers.
+    /// The worker waits if it was woken or runs periodically.
+    RunWorker {
+        pod: Pod,
+        periodic: bool,
+    },
+    /// The worker performs its next operation.
+    Operate(Pod),
+    DeletePod(Pod),
+    /// Status calls of the newest container of that name say NotFound, though lists show it.
+    HideStatus(Pod, Name),
+    ShowStatuses,
     // Time.
     Advance(u64),
     ClockStep(i64),
@@ -176,10 +194,13 @@ pub fn world(false_events: bool) -> impl Strategy<Value = World> {
         Just(RuntimeKind::Containerd17),
         Just(RuntimeKind::Crio)
     ];
-    (runtime, prop::bool::weighted(0.3)).prop_map(move |(runtime, tight)| World {
+    let (tight, kubelet) = (prop::bool::weighted(0.3), prop::bool::weighted(0.5));
+    (runtime, tight, kubelet).prop_map(move |(runtime, tight, kubelet)| World {
         runtime,
         tight,
         false_events,
+        // A worker acts on a false exit, which the reconciler must believe.
+        kubelet: kubelet && !false_events,
     })
 }
 
@@ -187,7 +208,11 @@ pub fn world(false_events: bool) -> impl Strategy<Value = World> {
 pub fn next(node: &Node) -> BoxedStrategy<Op> {
     let mut ops: Vec<(u32, BoxedStrategy<Op>)> = Vec::new();
     for pod in Pod::REAL {
-        of_pod(node, pod, &mut ops);
+        if node.world.kubelet {
+            of_worker(pod, &mut ops);
+        } else {
+            of_pod(node, pod, &mut ops);
+        }
     }
     of_stream(node, &mut ops);
     ops.extend([
@@ -250,6 +275,24 @@ fn of_pod(node: &Node, pod: Pod, ops: &mut Vec<(u32, BoxedStrategy<Op>)>) {
     }
 }
 
+/// What happens to the pod of a worker, and what the worker does.
+fn of_worker(pod: Pod, ops: &mut Vec<(u32, BoxedStrategy<Op>)>) {
+    let run = |periodic| Just(Op::RunWorker { pod, periodic }).boxed();
+    ops.extend([
+        (12, Just(Op::Operate(pod)).boxed()),
+        (10, run(false)),
+        (2, run(true)),
+        (1, Just(Op::KillSandbox(pod)).boxed()),
+        (1, Just(Op::DeletePod(pod)).boxed()),
+        (1, Just(Op::ShowStatuses).boxed()),
+    ]);
+    for name in [Name::App, Name::Log] {
+        ops.push((3, Just(Op::Exit(pod, name, 0)).boxed()));
+        ops.push((2, Just(Op::Exit(pod, name, 7)).boxed()));
+        ops.push((1, Just(Op::HideStatus(pod, name)).boxed()));
+    }
+}
+
 fn of_stream(node: &Node, ops: &mut Vec<(u32, BoxedStrategy<Op>)>) {
     if node.stream.is_none() {
         ops.push((20, Just(Op::Subscribe).boxed()));
@@ -258,7 +301,11 @@ fn of_stream(node: &Node, ops: &mut Vec<(u32, BoxedStrategy<Op>)>) {
     ops.push((1, any::<bool>().prop_map(|held| Op::Cut { held }).boxed()));
     ops.push((1, Just(Op::Busy).boxed()));
     ops.push((2, Just(Op::Drain).boxed()));
-    let waiting = node.wire.len();
+    let waiting = if node.world.kubelet {
+        4
+    } else {
+        node.wire.len()
+    };
     if waiting > 0 {
         ops.push((14, deliver(waiting).boxed()));
         ops.push((10, Just(Op::DeliverAll).boxed()));

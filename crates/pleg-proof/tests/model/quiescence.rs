@@ -14,17 +14,23 @@ use super::reports::{MS, instant};
 
 const SECOND: u64 = 1_000;
 
+/// How many seconds workers need at most after the last fault: the longest relist period, and the
+/// backoff of a pod.
+const CONVERGED: u64 = 150;
+
 /// All checks at the end of a sequence.
 pub fn settle(harness: &mut Harness, node: &mut Node) -> Result<(), Violation> {
     harness
         .checks
         .note(harness.now(), || "the faults stop".to_owned());
+    step(harness, node, Op::ShowStatuses)?;
     step(harness, node, Op::Drain)?;
     if node.stream.is_none() {
         step(harness, node, Op::Subscribe)?;
     }
     step(harness, node, Op::DeliverAll)?;
     answer_all(harness, node)?;
+    converge(harness, node)?;
     // Absence in the list is evidence only for what was known before it began.
     run_without_faults(harness, node, 1)?;
     step(harness, node, Op::RelistNow)?;
@@ -53,7 +59,31 @@ fn step(harness: &mut Harness, node: &mut Node, op: Op) -> Result<(), Violation>
     }
     let before = node.clone();
     node.apply(&op);
+    harness.apply_to_workers(node, &op)?;
     harness.apply(&before, node, &op)
+}
+
+/// The workers act until every pod is as it should be. Then they stop.
+fn converge(harness: &mut Harness, node: &mut Node) -> Result<(), Violation> {
+    for _ in 0..CONVERGED {
+        while let Some(op) = harness.kubelet.next() {
+            step(harness, node, op)?;
+            step(harness, node, Op::DeliverAll)?;
+            answer_all(harness, node)?;
+        }
+        if harness.unconverged(node).is_none() {
+            break;
+        }
+        run_without_faults(harness, node, SECOND)?;
+    }
+    let unconverged = harness.unconverged(node);
+    hold!(
+        unconverged.is_none(),
+        "invariant-10-workers-converge",
+        "{unconverged:?}"
+    );
+    harness.stop_workers();
+    Ok(())
 }
 
 fn answer_all(harness: &mut Harness, node: &Node) -> Result<(), Violation> {

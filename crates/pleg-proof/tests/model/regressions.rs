@@ -15,6 +15,7 @@ const FALSE_EVENTS: World = World {
     runtime: RuntimeKind::Containerd2,
     tight: false,
     false_events: true,
+    kubelet: false,
 };
 
 const fn deliver(n: usize, how: EventForm, late: bool) -> Op {

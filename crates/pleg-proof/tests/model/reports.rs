@@ -99,7 +99,7 @@ pub fn inspect(node: &Node, uid: &PodUid, held: &[HeldId], moments: Moments) -> 
             .collect()
     };
     pod_read(held, rows, |id, kind| {
-        let object = node.object(id);
+        let object = node.object(id).filter(|l| !node.is_hidden(l));
         object.and_then(|object| status(object, moments.of(kind)))
     })
 }

@@ -5,7 +5,7 @@ use pleg_core::{ContainerState, ContainerStatus, Id, PodStatus, SandboxState, Sa
 
 /// When an exited container is started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Policy {
+pub enum Policy {
     Always,
     OnFailure,
     Never,
@@ -13,14 +13,14 @@ pub(super) enum Policy {
 
 /// The desired state of a pod: one sandbox, and one container per name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Spec {
-    pub(super) policy: Policy,
-    pub(super) names: &'static [&'static str],
+pub struct Spec {
+    pub policy: Policy,
+    pub names: &'static [&'static str],
 }
 
 /// One operation of a run, in the order of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub enum Step {
     Stop(Id),
     StopSandbox(Id),
     RunSandbox {
@@ -40,10 +40,10 @@ pub(super) enum Step {
 
 /// The operations that follow from one answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Decision {
-    pub(super) steps: Vec<Step>,
+pub struct Decision {
+    pub steps: Vec<Step>,
     /// The sandbox for new containers, unless a step creates another one.
-    pub(super) sandbox: Option<Id>,
+    pub sandbox: Option<Id>,
 }
 
 /// What to do with a container that does not run.
@@ -67,7 +67,7 @@ impl Spec {
 }
 
 /// The operations for a pod with that spec; none: the pod is deleted.
-pub(super) fn decide(spec: Option<&Spec>, status: &PodStatus) -> Decision {
+pub fn decide(spec: Option<&Spec>, status: &PodStatus) -> Decision {
     let Some(spec) = spec else {
         return terminate(status);
     };
@@ -262,7 +262,7 @@ fn surplus(status: &PodStatus, active: &SandboxStatus) -> Vec<Step> {
 
 impl Decision {
     /// Nothing to do.
-    pub(super) const fn nothing() -> Self {
+    pub const fn nothing() -> Self {
         Self {
             steps: Vec::new(),
             sandbox: None,
