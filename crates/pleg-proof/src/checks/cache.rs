@@ -305,8 +305,7 @@ impl Checks {
                 continue;
             }
             if !object.resized.is_empty()
-                && let Some(what) =
-                    resized_before(object, view, record.and_then(|b| b.unknown_since), now)
+                && let Some(what) = resized_before(object, view, now)
             {
                 return fails(assertions::DETAILS_FRESH, what);
             }
@@ -397,21 +396,10 @@ fn details_are_older(old: &PodView, view: &PodView) -> bool {
 }
 
 /// How the details of a resized container are older than their as-of, or never were.
-fn resized_before(
-    object: &Object,
-    view: &PodView,
-    unknown_since: Option<Instant>,
-    now: u64,
-) -> Option<String> {
+fn resized_before(object: &Object, view: &PodView, now: u64) -> Option<String> {
     let mut containers = view.status.containers.iter();
     let container = containers.find(|c| c.id == object.id)?;
     let inspected = view.inspected?;
-    // The reconciler drops the details of a status in another state than the recorded one (earlier,
-    // or UNKNOWN) if an event arrived during the read, and counts them as read.
-    let state_moved = object.at(inspected.as_nanos()) != object.at(now);
-    if state_moved || unknown_since.is_some_and(|t| t >= inspected) {
-        return None;
-    }
     let limit = container.details.resources.as_ref().map(|r| r.memory_limit);
     let was = object.memory_limit(inspected.as_nanos());
     let resized = object.resized.iter().any(|&at| at <= inspected.as_nanos());

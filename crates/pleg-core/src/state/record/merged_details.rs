@@ -21,7 +21,9 @@ impl Record {
             Weight::Fills
         };
         let mut effect = self.take_details(report, weight, identity);
-        effect.disputed = self.read_details.is_some() && self.disputes(report);
+        // A status of an earlier state is no newer than the record.
+        let same_state = self.position == Position::shown(report.identity.kind, report.shown);
+        effect.disputed = self.read_details.is_some() && same_state && self.differs(report);
         effect
     }
 
@@ -40,8 +42,8 @@ impl Record {
             },
             identity,
         );
-        // An event arrived during the read: neither is final.
-        effect.disputed = !newest && self.disputes(report);
+        // An event arrived during the read: neither is final, whatever state the status shows.
+        effect.disputed = !newest && self.differs(report);
         effect
     }
 
@@ -51,11 +53,9 @@ impl Record {
         self.take_details(report, Weight::Fills, identity)
     }
 
-    /// Whether a status of the recorded state differs from the record.
-    fn disputes(&self, report: &Report) -> bool {
-        !self.is_removed()
-            && self.position == Position::shown(report.identity.kind, report.shown)
-            && details::differ(&self.details, &report.details)
+    /// Whether the details of an id that exists differ from those of a status.
+    fn differs(&self, report: &Report) -> bool {
+        !self.is_removed() && details::differ(&self.details, &report.details)
     }
 
     fn take_details(&mut self, report: &Report, weight: Weight, identity: bool) -> Effect {

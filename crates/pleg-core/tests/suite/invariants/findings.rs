@@ -549,6 +549,35 @@ fn a7_older_status_in_an_event_does_not_hide_a_resize() {
     }
 }
 
+/// An inspection is in flight that reads a resize, and a STOPPED arrives: the status is one of an earlier
+/// state, and its details are neither taken nor counted as read.
+#[test]
+fn a7_event_during_a_read_of_a_resize_does_not_hide_it() {
+    let mut t = listed(&[]);
+    let old = with_memory(container("c", "p", ReportedState::Running), 200);
+    t.node = vec![s(), old];
+    t.relist();
+    t.settle();
+    let resized = with_memory(container("c", "p", ReportedState::Running), 400);
+    t.request_reinspect("p");
+    t.pass(5);
+    t.event(
+        Stopped,
+        "c",
+        Some(s()),
+        &[with_memory(exited("c", "p", 1, "Error"), 200)],
+    );
+    t.node[1] = with_memory(ended("c", 1, "Error"), 400);
+    let before = t.now();
+    t.inspect(&[s(), resized], &[]);
+    assert!(
+        t.get("p").inspected < Some(before),
+        "the old limit is not as of this read"
+    );
+    t.settle();
+    assert_eq!(memory(&t.get("p")), 400);
+}
+
 /// A list showed the exit; its inspection is in flight; an event without statuses arrives; the
 /// inspection reads the exit code, or fails.
 #[test]
