@@ -108,7 +108,7 @@ impl Generator {
 
     /// How many events were missed, of all kinds.
     pub fn missed(&self) -> u64 {
-        self.pleg.counters().missed.iter().sum()
+        self.pleg.counters().missed.total()
     }
 
     /// Waits until the stream is confirmed.
@@ -261,7 +261,7 @@ impl Generator {
         println!("{title}: sources {:?}", self.announced.sources());
         println!("  calls {:?}; {} events heard", log.calls, log.events.len());
         for cause in Cause::ALL {
-            let n = counters.inspections_by_cause[cause as usize];
+            let n = counters.inspections_by_cause[cause];
             if n > 0 {
                 println!("  inspections because {}: {n}", cause.as_str());
             }

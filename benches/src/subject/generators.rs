@@ -165,15 +165,16 @@ impl Subject for Pleg {
 
     fn counts(&self) -> BTreeMap<String, u64> {
         let counters = self.counters();
-        let by_cause = Cause::ALL.iter().zip(counters.inspections_by_cause);
-        let by_cause =
-            by_cause.map(|(cause, n)| (format!("inspected_{cause:?}").to_lowercase(), n));
+        let by_cause = Cause::ALL.iter().map(|&cause| {
+            let name = format!("inspected_{cause:?}").to_lowercase();
+            (name, counters.inspections_by_cause[cause])
+        });
         let others = [
             ("exit_reads", counters.exit_reads),
-            ("events_taken", counters.events.iter().sum()),
+            ("events_taken", counters.events.total()),
             ("events_incomplete", counters.events_incomplete),
             ("events_implausible", counters.events_implausible),
-            ("missed", counters.missed.iter().sum()),
+            ("missed", counters.missed.total()),
             ("contradictions", counters.contradictions),
             ("overruled", counters.overruled),
             ("relists", counters.lists),

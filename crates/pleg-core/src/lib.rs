@@ -26,7 +26,7 @@ mod types;
 
 pub use queues::backlog::Backlog;
 pub use queues::inbox::Inbox;
-pub use reconciler::counters::Counters;
+pub use reconciler::counters::{CauseCounts, Counters, EventCounts, MissedCounts};
 pub use reconciler::health::{Degraded, Health, NotReady, PodName};
 pub use reconciler::{Confirmed, Output, Reconciler, StateCounts};
 pub use schedule::cause::{Cause, Causes};

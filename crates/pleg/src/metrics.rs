@@ -263,17 +263,20 @@ impl MetricsWriter {
 }
 
 fn show_counters(c: &Counters) {
-    for (name, n) in ["created", "started", "stopped", "deleted", "other"]
-        .into_iter()
-        .zip(c.events)
-    {
+    for (name, n) in [
+        ("created", c.events.created),
+        ("started", c.events.started),
+        ("stopped", c.events.stopped),
+        ("deleted", c.events.deleted),
+        ("other", c.events.other),
+    ] {
         counter!(RECEIVED, "type" => name).absolute(n);
     }
     for kind in ExpectedEvent::ALL {
-        counter!(MISSED, "kind" => kind.as_str()).absolute(c.missed[kind as usize]);
+        counter!(MISSED, "kind" => kind.as_str()).absolute(c.missed[kind]);
     }
     for cause in Cause::ALL {
-        let n = c.inspections_by_cause[cause as usize];
+        let n = c.inspections_by_cause[cause];
         counter!(INSPECTION_CAUSES, "cause" => cause.as_str()).absolute(n);
     }
     for (kind, n) in [

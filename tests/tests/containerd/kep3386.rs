@@ -310,7 +310,7 @@ async fn missed(daemon: &Daemon) -> anyhow::Result<()> {
         by_kind(&generator),
         generator.describe(&lost)
     );
-    let stopped = generator.pleg.counters().missed[ExpectedEvent::ContainerStopped as usize];
+    let stopped = generator.pleg.counters().missed[ExpectedEvent::ContainerStopped];
     assert_eq!(stopped, LOST as u64, "{}", by_kind(&generator));
     assert_eq!(period, 1.0, "a stream that misses is not trusted: 1 s");
     let took = generator.pleg.now().since(found);
@@ -363,9 +363,9 @@ async fn lose_ends(generator: &Generator, kubelet: &Kubelet) -> anyhow::Result<V
 /// Missed events by their kind, for messages.
 fn by_kind(generator: &Generator) -> String {
     let missed = generator.pleg.counters().missed;
-    let kinds = ExpectedEvent::ALL.iter().zip(missed);
-    let kinds: Vec<String> = kinds
-        .map(|(kind, n)| format!("{} {n}", kind.as_str()))
+    let kinds: Vec<String> = ExpectedEvent::ALL
+        .iter()
+        .map(|&kind| format!("{} {}", kind.as_str(), missed[kind]))
         .collect();
     format!("missed {}", kinds.join(", "))
 }

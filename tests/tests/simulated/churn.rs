@@ -82,7 +82,7 @@ fn calls_are_accounted_for(generator: &Generator) {
     let (calls, counters) = (generator.recorder.log().calls, generator.pleg.counters());
     assert_eq!(calls.full_lists, 2 * counters.lists, "two calls a list");
     for cause in Cause::ALL.into_iter().filter(|&c| c != Cause::Changed) {
-        let n = counters.inspections_by_cause[cause as usize];
+        let n = counters.inspections_by_cause[cause];
         assert_eq!(n, 0, "nothing gave cause for {}", cause.as_str());
     }
     assert_eq!(calls.pod_lists == 0, counters.inspections == 0);
@@ -90,6 +90,6 @@ fn calls_are_accounted_for(generator: &Generator) {
         assert_eq!(calls.statuses, counters.exit_reads + counters.probes);
     }
     assert_eq!(counters.exit_reads, 1, "one crashed and stays");
-    assert_eq!(counters.missed.iter().sum::<u64>(), 0, "nothing was missed");
+    assert_eq!(counters.missed.total(), 0, "nothing was missed");
     assert_eq!(calls.subscribes, 1, "one stream for the whole time");
 }

@@ -88,14 +88,7 @@ impl Reconciler {
     }
 
     fn count_event(&mut self, event: &RuntimeEvent) {
-        let slot = match event.event {
-            EventType::Created => 0,
-            EventType::Started => 1,
-            EventType::Stopped => 2,
-            EventType::Deleted => 3,
-            EventType::Other(_) => 4,
-        };
-        self.counters.events[slot] += 1;
+        self.counters.events.add(event.event);
         self.counters.events_without_sandbox += u64::from(event.sandbox.is_none());
     }
 

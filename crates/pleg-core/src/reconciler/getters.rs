@@ -28,7 +28,7 @@ impl Reconciler {
             overdue_pods: self.named(hung.into_iter().map(|(uid, _)| uid)),
             failing: failing.len(),
             failing_pods: self.named(failing.into_iter()),
-            missed: self.counters.missed.iter().sum(),
+            missed: self.counters.missed.total(),
             loss: self.loss.of_last_minutes(now),
             splits_events_between_subscribers: self.profile.splits_events_between_subscribers,
             synced: self.synced,

@@ -31,7 +31,7 @@ impl Reconciler {
                 Timer::Overdue(start.ticket),
             );
             for cause in start.causes.iter() {
-                self.counters.inspections_by_cause[cause as usize] += 1;
+                self.counters.inspections_by_cause[cause] += 1;
             }
             self.counters.inspections += 1;
             let held = self.held(now, &start.uid, start.causes);

@@ -184,7 +184,7 @@ impl Reconciler {
         if never_ran {
             self.pending.void(&id, event);
         } else if let Some(since) = self.pending.miss(&id, event, now) {
-            self.counters.missed[event as usize] += 1;
+            self.counters.missed[event] += 1;
             self.loss.missed(now);
             self.relist.shorten();
             self.end_silent_stream(now, since);

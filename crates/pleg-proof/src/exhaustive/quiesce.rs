@@ -150,7 +150,7 @@ impl Execution<'_> {
     /// A loss is counted as missed, and nothing else is (invariant 10).
     fn check_misses(&self, late: bool) -> Result<(), String> {
         let state = &self.state;
-        let missed: u64 = state.reconciler.counters().missed.iter().sum();
+        let missed: u64 = state.reconciler.counters().missed.total();
         let records = &state.checks.records;
         if state.checks.cuts > 0 || records.iter().any(|n| n.misreported) {
             return Ok(());

@@ -394,9 +394,9 @@ impl World {
             return;
         }
         let coverage = &mut self.checks.coverage;
-        for (n, kind) in pleg_core::ExpectedEvent::ALL.into_iter().enumerate() {
+        for kind in pleg_core::ExpectedEvent::ALL {
             if let Some(point) = CoverPoint::missed(kind) {
-                coverage.hit_times(point, new.missed[n] - old.missed[n]);
+                coverage.hit_times(point, new.missed[kind] - old.missed[kind]);
             }
         }
         let since = |new: u64, old: u64| new.saturating_sub(old);
@@ -442,12 +442,12 @@ impl World {
 
     /// The number of missed events of all kinds.
     pub fn missed(&self) -> u64 {
-        self.reconciler.counters().missed.iter().sum()
+        self.reconciler.counters().missed.total()
     }
 
     /// The number of inspections caused by waiters.
     pub fn inspections_for_waiters(&self) -> u64 {
-        self.reconciler.counters().inspections_by_cause[Cause::Waiter as usize]
+        self.reconciler.counters().inspections_by_cause[Cause::Waiter]
     }
 
     fn uid(&self, pod: usize) -> PodUid {

@@ -278,7 +278,7 @@ fn check_replay(harness: &mut Harness, node: &mut Node) -> Result<(), Violation>
 /// An exit without an event is a miss, and lists become frequent; one with an event is not.
 fn check_lost_event_is_missed(harness: &mut Harness, node: &mut Node) -> Result<(), Violation> {
     let (pod, name) = (Pod::A, Name::App);
-    let missed = |harness: &Harness| harness.reconciler.counters().missed.iter().sum::<u64>();
+    let missed = |harness: &Harness| harness.reconciler.counters().missed.total();
     for op in [
         Op::Run(pod),
         Op::Create(pod, name),

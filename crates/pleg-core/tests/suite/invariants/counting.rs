@@ -31,7 +31,9 @@ fn events_are_counted_by_type() {
     t.event(Other(9), "c", ready(), &running);
     t.stamped(-60_000, Other(9), "c", ready(), &running);
     let counters = t.machine.counters();
-    assert_eq!(counters.events, [1, 1, 1, 2, 2]);
+    let e = counters.events;
+    let events = [e.created, e.started, e.stopped, e.deleted, e.other];
+    assert_eq!(events, [1, 1, 1, 2, 2]);
     assert_eq!(counters.events_without_sandbox, 2);
     assert_eq!(counters.events_implausible, 1);
     assert_eq!(counters.events_incomplete, 3, "a nil sandbox, two hints");
@@ -73,7 +75,7 @@ fn only_incomplete_events_cause_an_inspection() {
         let sandbox = ready().filter(|_| with_sandbox);
         t.event(event, id, sandbox, &containers);
         let counters = t.machine.counters();
-        let incomplete = counters.inspections_by_cause[Cause::Incomplete as usize];
+        let incomplete = counters.inspections_by_cause[Cause::Incomplete];
         let case = format!("{event:?} {id} {with_sandbox} {containers:?}");
         assert_eq!(counters.events_incomplete, u64::from(asks), "{case}");
         assert_eq!(incomplete, u64::from(asks), "{case}");
@@ -105,7 +107,7 @@ fn deleted_that_contradicts_itself_is_a_hint() {
             _ => t.event(Deleted, "c", ready(), &[exited("c", "p", 1, "Error")]),
         }
         assert_eq!(t.said(ContainerRemoved, id) == 1, removed, "{id} {shown:?}");
-        let hints = t.machine.counters().inspections_by_cause[Cause::Hint as usize];
+        let hints = t.machine.counters().inspections_by_cause[Cause::Hint];
         assert_eq!(hints == 0, removed, "{id} {shown:?}");
     }
 }
@@ -194,7 +196,7 @@ fn reads_are_counted() {
     assert_eq!(counters.inspections_failed, 1);
     assert_eq!(counters.inspections_cancelled, 0);
     assert!(counters.inspections >= before.inspections + 2);
-    assert!(counters.inspections_by_cause[Cause::Waiter as usize] >= 2);
+    assert!(counters.inspections_by_cause[Cause::Waiter] >= 2);
     while t.lists_wanted() == 0 {
         t.pass(1_000);
     }
@@ -294,7 +296,7 @@ fn waiters_during_a_read_share_the_next_read() {
         t.inspect(&node, &[]);
     }
     assert_eq!(t.answers.len(), 3);
-    let reads = t.machine.counters().inspections_by_cause[Cause::Waiter as usize];
+    let reads = t.machine.counters().inspections_by_cause[Cause::Waiter];
     assert!(reads <= 2, "{reads} reads");
     // A waiter for a past instant is answered from the cache.
     t.wait("p", asked);

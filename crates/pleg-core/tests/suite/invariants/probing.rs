@@ -132,7 +132,7 @@ fn answered_version_means_that_the_pod_hangs() {
     let uid = if id == "z" { "q" } else { "p" };
     assert_eq!(t.inspection_wanted(), Some(&uid.into()));
     let counters = t.machine.counters();
-    assert_eq!(counters.inspections_by_cause[Cause::Probe as usize], 1);
+    assert_eq!(counters.inspections_by_cause[Cause::Probe], 1);
     assert_eq!(t.machine.health(t.now()).silent_since, None);
 }
 

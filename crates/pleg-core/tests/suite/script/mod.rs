@@ -452,7 +452,7 @@ impl Script {
     }
 
     pub(crate) fn missed(&self) -> u64 {
-        self.machine.counters().missed.iter().sum()
+        self.machine.counters().missed.total()
     }
 
     /// The last published view.

@@ -34,8 +34,8 @@ async fn requested_pods_are_read() {
     }
     assert_eq!(node.count(&Op::List), lists, "no full list for that");
     let counters = pleg.counters();
-    assert_eq!(counters.inspections_by_cause[Cause::Relist as usize], 3);
-    assert_eq!(counters.inspections_by_cause[Cause::Reinspect as usize], 2);
+    assert_eq!(counters.inspections_by_cause[Cause::Relist], 3);
+    assert_eq!(counters.inspections_by_cause[Cause::Reinspect], 2);
 }
 
 /// A full list runs at once, and its result is returned.

@@ -65,7 +65,7 @@ async fn a7_events_are_used_again_after_any_outage() {
     }
     // A container that exited during an outage is no miss.
     let missed = pleg.counters().missed;
-    assert_eq!(missed[ExpectedEvent::ContainerStopped as usize], 0);
+    assert_eq!(missed[ExpectedEvent::ContainerStopped], 0);
 }
 
 /// Upstream: A full channel is reported as unhealthy; an unhealthy kubelet stops reading from it.
