@@ -24,8 +24,8 @@ mod schedule;
 mod state;
 mod types;
 
-pub use queues::backlog::Backlog;
 pub use queues::inbox::Inbox;
+pub use queues::stream_queue::{Kept, QueueBounds, QueueCounts, StreamQueue};
 pub use reconciler::counters::{CauseCounts, Counters, EventCounts, MissedCounts};
 pub use reconciler::health::{Degraded, Health, NotReady, PodName};
 pub use reconciler::{Confirmed, Output, Reconciler, StateCounts};
@@ -39,7 +39,9 @@ pub use state::reports::ExpectedEvent;
 pub use state::terminal::TerminalRecord;
 pub use types::config::{InvalidSetting, Mode, Settings};
 pub use types::error::{CallError, CallErrorKind};
-pub use types::event::{Arrival, EventType, RuntimeEvent, StreamChange, StreamEnd};
+pub use types::event::{
+    Arrival, EventType, RuntimeEvent, StreamChange, StreamEnd, StreamObservation,
+};
 pub use types::ids::{Id, Kind, PodUid};
 pub use types::labels::{LabelKeys, Labels};
 pub use types::lifecycle::{LifecycleType, PodLifecycleEvent, Source, Subject};

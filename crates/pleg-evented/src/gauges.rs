@@ -3,9 +3,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
-use pleg_runtime::core::Instant;
-
-use crate::queue::Queue;
+use pleg_runtime::core::{Instant, StreamQueue};
 
 /// The reader's gauges. They can be read at any time.
 #[derive(Debug)]
@@ -107,31 +105,13 @@ impl ReaderGauges {
         usize::try_from(number % self.handed_at.len() as u64).unwrap_or(0)
     }
 
-    pub(crate) fn show(&self, queue: &Queue) {
-        let tally = queue.tally();
+    pub(crate) fn show(&self, queue: &StreamQueue) {
+        let counts = queue.counts();
         self.queued.store(queue.len(), Relaxed);
         let since = queue.oldest().map_or(0, Instant::as_nanos);
         self.queued_since.store(since, Relaxed);
-        self.arrivals.store(tally.arrived, Relaxed);
-        self.joined.store(tally.joined(), Relaxed);
-        self.lost.store(tally.lost, Relaxed);
-    }
-}
-
-/// How many events had which outcome.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tally {
-    pub(crate) arrived: u64,
-    pub(crate) taken: u64,
-    pub(crate) lost: u64,
-    /// Still waiting.
-    pub(crate) held: u64,
-}
-
-impl Tally {
-    /// An event that was neither taken nor lost and does not wait was joined with another.
-    const fn joined(&self) -> u64 {
-        self.arrived
-            .saturating_sub(self.taken + self.lost + self.held)
+        self.arrivals.store(counts.arrived, Relaxed);
+        self.joined.store(counts.joined(), Relaxed);
+        self.lost.store(counts.lost, Relaxed);
     }
 }

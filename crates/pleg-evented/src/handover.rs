@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use pleg_runtime::core::{StreamObservation, StreamQueue};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
-use crate::queue::Queue;
-use crate::{ReaderGauges, StreamObservation};
+use crate::ReaderGauges;
 
 /// A channel in which `capacity` observations may wait for the writer before the reader joins
 /// them.
@@ -40,7 +40,7 @@ pub(crate) struct Closed;
 
 impl ObservationSender {
     /// Hands over as many observations as the channel has room for.
-    pub(crate) fn hand_over(&self, queue: &mut Queue) {
+    pub(crate) fn hand_over(&self, queue: &mut StreamQueue) {
         while !queue.is_empty() {
             match self.sender.try_reserve() {
                 Ok(room) => self.send(room, queue),
@@ -51,13 +51,13 @@ impl ObservationSender {
     }
 
     /// Waits until the channel has room for one observation, and hands it over. Cancel safe.
-    pub(crate) async fn hand_over_one(&self, queue: &mut Queue) -> Result<(), Closed> {
+    pub(crate) async fn hand_over_one(&self, queue: &mut StreamQueue) -> Result<(), Closed> {
         let room = self.sender.reserve().await.map_err(|_| Closed)?;
         self.send(room, queue);
         Ok(())
     }
 
-    fn send(&self, room: mpsc::Permit<'_, StreamObservation>, queue: &mut Queue) {
+    fn send(&self, room: mpsc::Permit<'_, StreamObservation>, queue: &mut StreamQueue) {
         if let Some(observation) = queue.pop() {
             // Before the observation is sent, so that its receiver knows whether more is queued. If
             // more is queued, another observation will be sent.

@@ -16,36 +16,10 @@ mod backoff;
 mod gauges;
 mod handover;
 mod policy;
-mod queue;
 mod reader;
 mod stream_end;
-
-use pleg_runtime::core::{Arrival, Instant, StreamChange};
 
 pub use gauges::ReaderGauges;
 pub use handover::{ObservationSender, Observations, handover};
 pub use policy::{InvalidPolicy, ReconnectPolicy, ReconnectSettings};
 pub use reader::run;
-
-/// An observation of the stream side, in the order in which it happened.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[allow(
-    clippy::large_enum_variant,
-    reason = "nearly all of them are the large one"
-)]
-pub enum StreamObservation {
-    /// The stream began or ended.
-    Change(StreamChange),
-    /// An event arrived on it.
-    Event(Arrival),
-}
-
-impl StreamObservation {
-    /// When it was made.
-    pub const fn at(&self) -> Instant {
-        match self {
-            Self::Change(change) => change.at(),
-            Self::Event(arrival) => arrival.arrived,
-        }
-    }
-}

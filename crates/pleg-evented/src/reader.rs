@@ -16,13 +16,13 @@ use futures::{FutureExt as _, StreamExt as _};
 use pleg_runtime::Runtime;
 use pleg_runtime::clock::Clock;
 use pleg_runtime::core::{
-    Arrival, CallError, CallErrorKind, Instant, RuntimeEvent, StreamChange, StreamEnd,
+    Arrival, CallError, CallErrorKind, Instant, Kept, QueueBounds, RuntimeEvent, StreamChange,
+    StreamEnd, StreamQueue,
 };
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::backoff::Backoff;
-use crate::queue::{Bounds, Kept, Queue};
 use crate::{ObservationSender, ReconnectPolicy, stream_end};
 
 /// Subscribes to the runtime's events and hands over what it observes, for ever.
@@ -40,7 +40,7 @@ pub async fn run<R: Runtime>(
     renew: Arc<Notify>,
     shutdown: CancellationToken,
 ) {
-    let queue = Queue::new(Bounds::DEFAULT);
+    let queue = StreamQueue::new(QueueBounds::default());
     let outlet = Outlet {
         queue,
         out,
@@ -243,7 +243,7 @@ fn silent() -> CallError {
 
 /// The channel to the writer, and the queue for it.
 struct Outlet {
-    queue: Queue,
+    queue: StreamQueue,
     out: ObservationSender,
     shutdown: CancellationToken,
 }

@@ -73,6 +73,7 @@ named! {
         Acknowledged = "terminal record acknowledged",
         JoinedInBacklog = "joined between reader and writer",
         BacklogOverflowed = "backlog overflowed",
+        ChangeWaits = "stream change waited for the writer",
         Coalesced = "coalesced for a lagging subscriber",
         LaggedReported = "subscriber got Lagged",
         Unready = "not ready",

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use pleg_core::{
     CallError, CallErrorKind, Counters, EventProfile, Inspection, Instant, List, Output,
-    Reconciler, StatusRead, StreamChange, StreamState, Ticket, Version,
+    Reconciler, StatusRead, StreamChange, StreamObservation, StreamState, Ticket, Version,
 };
-use pleg_evented::{Observations, ReaderGauges, StreamObservation};
+use pleg_evented::{Observations, ReaderGauges};
 use pleg_generic::Reader;
 use pleg_runtime::Runtime;
 use pleg_runtime::clock::Clock;

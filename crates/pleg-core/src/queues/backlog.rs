@@ -19,7 +19,7 @@ use crate::types::time::Instant;
 
 /// A bounded queue of arrivals that joins what it cannot hold one by one.
 #[derive(Clone, Debug)]
-pub struct Backlog {
+pub(crate) struct Backlog {
     plain: usize,
     ids: usize,
     /// Arrivals that come out next, unjoined.
@@ -43,7 +43,7 @@ impl Backlog {
     /// An empty backlog. It queues `plain` arrivals before it joins any, and joins those of at most
     /// `ids` subjects before it loses any.
     #[must_use]
-    pub fn new(plain: usize, ids: usize) -> Self {
+    pub(crate) fn new(plain: usize, ids: usize) -> Self {
         Self {
             plain,
             ids,
@@ -58,7 +58,7 @@ impl Backlog {
     }
 
     /// Adds an arrival. Arrivals must be added in the order in which they arrived.
-    pub fn push(&mut self, arrival: Arrival) {
+    pub(crate) fn push(&mut self, arrival: Arrival) {
         if self.joined.is_empty() && self.next.len() < self.plain {
             self.next.push_back(arrival);
             return;
@@ -82,7 +82,7 @@ impl Backlog {
     }
 
     /// Removes the next arrival.
-    pub fn pop(&mut self) -> Option<Arrival> {
+    pub(crate) fn pop(&mut self) -> Option<Arrival> {
         // All arrivals of a subject leave `joined` together, so that a subject with many events
         // cannot stay at the front for ever.
         if self.next.is_empty()
@@ -96,19 +96,19 @@ impl Backlog {
 
     /// The number of arrivals in the backlog.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.next.len() + self.in_joined
     }
 
     /// Whether the backlog is empty.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// When the next arrival arrived, that is, since when the writer has let it wait.
     #[must_use]
-    pub fn oldest(&self) -> Option<Instant> {
+    pub(crate) fn oldest(&self) -> Option<Instant> {
         let in_joined = || {
             self.joined
                 .first_key_value()
@@ -120,7 +120,7 @@ impl Backlog {
     /// How many arrivals were lost since the last call. If any, the events are incomplete, and only
     /// a list begun later is complete.
     #[must_use]
-    pub fn take_lost(&mut self) -> u64 {
+    pub(crate) fn take_lost(&mut self) -> u64 {
         std::mem::take(&mut self.lost)
     }
 

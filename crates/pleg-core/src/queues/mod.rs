@@ -3,3 +3,4 @@
 
 pub(crate) mod backlog;
 pub(crate) mod inbox;
+pub(crate) mod stream_queue;

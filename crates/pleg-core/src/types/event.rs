@@ -93,3 +93,26 @@ impl StreamChange {
         }
     }
 }
+
+/// An observation of the stream side, in the order in which it happened.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "nearly all of them are the large one"
+)]
+pub enum StreamObservation {
+    /// The stream began or ended.
+    Change(StreamChange),
+    /// An event arrived on it.
+    Event(Arrival),
+}
+
+impl StreamObservation {
+    /// When it was made.
+    pub const fn at(&self) -> Instant {
+        match self {
+            Self::Change(change) => change.at(),
+            Self::Event(arrival) => arrival.arrived,
+        }
+    }
+}

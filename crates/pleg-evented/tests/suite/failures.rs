@@ -1,6 +1,6 @@
 //! The failure catalogue for the stream reader: when it reconnects, how it ends. Each test says
 //! what upstream Kubernetes does and what happens here; `docs/failures.md` has the whole table.
-use pleg_evented::StreamObservation;
+use pleg_runtime::core::StreamObservation;
 use pleg_runtime::core::{CallErrorKind, EventType, StreamChange, StreamEnd};
 
 use pleg_runtime::fake::{Dial, Step};

@@ -1,7 +1,8 @@
 //! The reader on scripted runtimes: when it reconnects, what it hands over, how it stops.
 use std::time::Duration;
 
-use pleg_evented::{ReconnectSettings, StreamObservation};
+use pleg_evented::ReconnectSettings;
+use pleg_runtime::core::StreamObservation;
 use pleg_runtime::core::{CallErrorKind, EventType, StreamChange, StreamEnd};
 
 use pleg_runtime::fake::{Dial, Step};

@@ -3,13 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pleg_evented::{
-    Observations, ReaderGauges, ReconnectPolicy, ReconnectSettings, StreamObservation, handover,
-    run,
-};
+use pleg_evented::{Observations, ReaderGauges, ReconnectPolicy, ReconnectSettings, handover, run};
 use pleg_runtime::clock::Clock;
 use pleg_runtime::core::{
-    CallError, CallErrorKind, EventType, Instant, RuntimeEvent, StreamChange,
+    CallError, CallErrorKind, EventType, Instant, RuntimeEvent, StreamChange, StreamObservation,
 };
 use pleg_runtime::fake::{self, Dial, FakeRuntime, Op, Step};
 use tokio::sync::Notify;

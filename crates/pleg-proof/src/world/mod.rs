@@ -16,8 +16,8 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use pleg_core::{
-    Backlog, CallError, CallErrorKind, Cause, Counters, EventType, HeldId, Id, Instant, KnownIds,
-    Mode, PodUid, Reconciler, RuntimeEvent, Settings, Ticket, WaiterId,
+    CallError, CallErrorKind, Cause, Counters, EventType, HeldId, Id, Instant, KnownIds, Mode,
+    PodUid, QueueBounds, Reconciler, RuntimeEvent, Settings, StreamQueue, Ticket, WaiterId,
 };
 
 use crate::assertions::{self, CheckResult};
@@ -135,9 +135,9 @@ pub struct World {
     wall_offset: i64,
     waiters: u64,
     workload_running: bool,
-    /// Arrivals that wait for the writer, which is busy until `busy_until`.
-    arrived: Backlog,
-    /// The number of waiting arrivals, and the exits and removals among them.
+    /// Observations that wait for the writer, which is busy until `busy_until`.
+    arrived: StreamQueue,
+    /// The number of waiting events, and the exits and removals among them.
     waiting: usize,
     must_deliver: Vec<(Id, EventType)>,
     busy_until: u64,
@@ -204,7 +204,11 @@ impl World {
             wall_offset: 0,
             waiters: 0,
             workload_running: true,
-            arrived: Backlog::new(plain, ids),
+            arrived: StreamQueue::new(QueueBounds {
+                plain,
+                ids,
+                ..QueueBounds::default()
+            }),
             waiting: 0,
             must_deliver: Vec::new(),
             busy_until: 0,
@@ -344,7 +348,7 @@ impl World {
             Action::NotOffered(stream) => self.not_offered(stream),
             Action::Renew(stream) if self.stream == Some(stream) => self.disconnect("ended by us"),
             Action::Renew(_) => Ok(()),
-            Action::Drain => self.drain_backlog(),
+            Action::Drain => self.drain_queue(),
             Action::List(call, known) => self.finish_list(call, known),
             Action::Inspect(call, subject) => self.finish_inspection(call, &subject.0, &subject.1),
             Action::Read(call, id) => self.finish_status_read(call, &id),

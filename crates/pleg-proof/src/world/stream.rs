@@ -1,11 +1,11 @@
 //! From the runtime to the writer: the runtime's own queue and its subscribers, the wire, and the
-//! reader's backlog.
+//! product's queue between the reader and the writer.
 
 use std::collections::VecDeque;
 
 use pleg_core::{
-    Arrival, CallErrorKind, EventType, Instant, Report, RuntimeEvent, StreamChange, StreamEnd,
-    WallTime,
+    Arrival, CallErrorKind, EventType, Instant, Kept, Report, RuntimeEvent, StreamChange,
+    StreamEnd, StreamObservation, WallTime,
 };
 
 use super::node::Availability;
@@ -183,18 +183,11 @@ impl World {
         self.streams += 1;
         self.stream = Some(self.streams);
         (self.delivered, self.confirmed) = (false, false);
-        self.expected_health.no_stream = None;
-        self.losses.subscribed(self.now);
         let at = self.instant();
         let wall = WallTime::from_nanos(self.wall());
-        self.checks.coverage.hit(CoverPoint::StreamUp);
         self.checks
             .trace
             .log(self.now, || format!("subscribed, wall {wall:?}"));
-        self.checks.set_input(Input::Stream);
-        self.read_schedule.allow_list(self.now);
-        self.reconciler
-            .handle_stream(at, StreamChange::Subscribed { at, wall });
         if self.never_streams() {
             let over = self.now + self.rng.stream.between(1, 20) * MS;
             self.at(over, Action::NotOffered(self.streams));
@@ -205,7 +198,7 @@ impl World {
                 self.at(at, Action::Arrive(self.streams, Box::new(event)));
             }
         }
-        self.drain()
+        self.stream_changed(StreamChange::Subscribed { at, wall })
     }
 
     /// This runtime offers no stream; the next attempt is in a minute.
@@ -226,7 +219,6 @@ impl World {
 
     /// The stream breaks.
     pub(super) fn disconnect(&mut self, why: &'static str) -> CheckResult {
-        self.drain_backlog()?;
         self.stream = None;
         self.checks.log(self.now, || why.to_owned());
         if self.node.is_up(self.now) {
@@ -250,18 +242,56 @@ impl World {
         if let Some(point) = CoverPoint::ended(&why) {
             self.checks.coverage.hit(point);
         }
-        if !matches!(why, StreamEnd::Refused(_)) {
-            self.read_schedule
-                .require_list(self.now, "the stream is lost");
-        }
-        self.expected_health.no_stream = Some((self.now, true));
         self.checks
             .trace
             .log(self.now, || format!("stream: {why:?}"));
         let retry_at = Instant::from_nanos(back);
+        self.stream_changed(StreamChange::Ended { at, why, retry_at })
+    }
+
+    /// The reader queues a change of the stream.
+    fn stream_changed(&mut self, change: StreamChange) -> CheckResult {
+        self.arrived.change(change);
+        if self.waits_for_writer() {
+            self.checks.coverage.hit(CoverPoint::ChangeWaits);
+            return Ok(());
+        }
+        self.drain_queue()
+    }
+
+    /// Whether the writer is busy, so that what was queued waits for it.
+    fn waits_for_writer(&mut self) -> bool {
+        let behind = self.busy_until > self.now;
+        if behind {
+            if self.expected_health.behind.is_none() {
+                self.expected_health.behind = Some(self.now);
+                self.at(self.busy_until, Action::Drain);
+            }
+            self.reconciler.handle_backlog(self.instant(), true);
+        }
+        behind
+    }
+
+    /// The writer is told of a change of the stream.
+    fn apply_change(&mut self, change: StreamChange) -> CheckResult {
+        match &change {
+            StreamChange::Subscribed { .. } => {
+                self.expected_health.no_stream = None;
+                self.losses.subscribed(self.now);
+                self.checks.coverage.hit(CoverPoint::StreamUp);
+                self.read_schedule.allow_list(self.now);
+            }
+            StreamChange::Ended { why, .. } => {
+                if !matches!(why, StreamEnd::Refused(_)) {
+                    self.read_schedule
+                        .require_list(self.now, "the stream is lost");
+                }
+                self.losses.ended();
+                self.expected_health.no_stream = Some((self.now, true));
+            }
+        }
         self.checks.set_input(Input::Stream);
-        self.reconciler
-            .handle_stream(at, StreamChange::Ended { at, why, retry_at });
+        self.reconciler.handle_stream(self.instant(), change);
         self.drain()
     }
 
@@ -285,13 +315,14 @@ impl World {
         if behind && matches!(event.event, EventType::Stopped | EventType::Deleted) {
             self.must_deliver.push((event.id.clone(), event.event));
         }
-        self.arrived.push(Arrival {
+        let lost_before = self.arrived.counts().lost;
+        let kept = self.arrived.event(Arrival {
             event,
             arrived,
             wall,
         });
         self.waiting += 1;
-        let lost = self.arrived.take_lost();
+        let lost = self.arrived.counts().lost - lost_before;
         if lost > 0 {
             let (waiting, (_, ids)) = (self.waiting, self.plan.backlog);
             assertions::NOTHING_SKIPPED.holds(waiting > ids, || {
@@ -299,27 +330,31 @@ impl World {
             })?;
             self.checks.coverage.hit(CoverPoint::BacklogOverflowed);
             self.must_deliver.clear();
+        }
+        if kept == Kept::NotAll {
             return self.disconnect("too far behind");
         }
-        if behind {
-            if self.expected_health.behind.is_none() {
-                self.expected_health.behind = Some(self.now);
-                self.at(self.busy_until, Action::Drain);
-            }
-            self.reconciler.handle_backlog(arrived, true);
+        if self.waits_for_writer() {
             return Ok(());
         }
-        self.drain_backlog()
+        self.drain_queue()
     }
 
-    /// The writer handles its backlog.
-    pub(super) fn drain_backlog(&mut self) -> CheckResult {
-        if self.waiting == 0 {
+    /// The writer handles what is queued.
+    pub(super) fn drain_queue(&mut self) -> CheckResult {
+        if self.arrived.is_empty() {
             return Ok(());
         }
         let now = self.instant();
         let mut taken = 0;
-        while let Some(arrival) = self.arrived.pop() {
+        while let Some(observation) = self.arrived.pop() {
+            let arrival = match observation {
+                StreamObservation::Change(change) => {
+                    self.apply_change(change)?;
+                    continue;
+                }
+                StreamObservation::Event(arrival) => arrival,
+            };
             taken += 1;
             if !self.must_deliver.is_empty() {
                 let sent_at = (&arrival.event.id, arrival.event.event);

@@ -1,10 +1,10 @@
-//! Runs the reconciler: applies one operation after the other, acts as the driver (time, the backlog of
+//! Runs the reconciler: applies one operation after the other, acts as the driver (time, the queue of
 //! a busy writer, deadlines of reads), and passes all inputs and outputs to the checks.
 
 use pleg_core::{
-    Arrival, Backlog, CallError, CallErrorKind, HeldId, Id, Inspection, KnownIds, List, Output,
-    PodUid, Reconciler, Report, Rows, StatusRead, StreamChange, StreamEnd, Ticket, Version,
-    WaiterId, WallTime,
+    Arrival, CallError, CallErrorKind, HeldId, Id, Inspection, Kept, KnownIds, List, Output,
+    PodUid, QueueBounds, Reconciler, Report, Rows, StatusRead, StreamChange, StreamEnd,
+    StreamObservation, StreamQueue, Ticket, Version, WaiterId, WallTime,
 };
 
 use super::checks::{Checks, Input};
@@ -40,7 +40,7 @@ pub struct Harness {
     pub calls: Vec<Call>,
     pub kubelet: Kubelet,
     now: u64,
-    backlog: Backlog,
+    queue: StreamQueue,
     busy: bool,
     waiters: u64,
     last_waiter: Option<WaiterId>,
@@ -57,7 +57,11 @@ impl Harness {
             calls: Vec::new(),
             kubelet: Kubelet::new(node),
             now: node.now,
-            backlog: Backlog::new(2, 100),
+            queue: StreamQueue::new(QueueBounds {
+                plain: 2,
+                ids: 100,
+                ..QueueBounds::default()
+            }),
             busy: false,
             waiters: 0,
             last_waiter: None,
@@ -80,7 +84,7 @@ impl Harness {
             Op::Cut { .. } => self.cut(node)?,
             Op::Subscribe => self.subscribe(node)?,
             Op::Busy => self.busy = true,
-            Op::Drain => self.drain_backlog(node)?,
+            Op::Drain => self.drain_queue(node)?,
             Op::FinishList {
                 outcome,
                 began,
@@ -199,23 +203,24 @@ impl Harness {
             )
         });
         self.checks.pushed(&event);
-        self.backlog.push(Arrival {
+        let kept = self.queue.event(Arrival {
             event,
             arrived: instant(self.now),
             wall: WallTime::from_nanos(wall(self.now, node.wall_offset)),
         });
+        assert_eq!(kept, Kept::All, "there are few ids");
         if self.busy {
             self.reconciler.handle_backlog(instant(self.now), true);
             return Ok(());
         }
-        self.drain_backlog(node)
+        self.drain_queue(node)
     }
 
-    /// The writer handles its backlog.
-    pub fn drain_backlog(&mut self, node: &Node) -> Result<(), Violation> {
+    /// The writer handles what is queued.
+    pub fn drain_queue(&mut self, node: &Node) -> Result<(), Violation> {
         self.busy = false;
         let now = instant(self.now);
-        while let Some(arrival) = self.backlog.pop() {
+        while let Some(StreamObservation::Event(arrival)) = self.queue.pop() {
             let expected = self.checks.arriving(node, self.now, &arrival);
             self.reconciler.handle_event(now, arrival);
             self.drain(node, Input::Event)?;
@@ -226,7 +231,7 @@ impl Harness {
     }
 
     pub fn subscribe(&mut self, node: &Node) -> Result<(), Violation> {
-        self.drain_backlog(node)?;
+        self.drain_queue(node)?;
         let at = instant(self.now);
         let wall = WallTime::from_nanos(wall(self.now, node.wall_offset));
         self.reconciler
@@ -236,7 +241,7 @@ impl Harness {
     }
 
     fn cut(&mut self, node: &Node) -> Result<(), Violation> {
-        self.drain_backlog(node)?;
+        self.drain_queue(node)?;
         let at = instant(self.now);
         let why = StreamEnd::Ended(Some(error(CallErrorKind::Unavailable)));
         let retry_at = instant(self.now + 1);

@@ -7,79 +7,107 @@
 
 use std::collections::VecDeque;
 
-use pleg_runtime::core::{Arrival, Backlog, Instant, StreamChange};
+use crate::queues::backlog::Backlog;
+use crate::types::event::{Arrival, StreamChange, StreamObservation};
+use crate::types::time::Instant;
 
-use crate::StreamObservation;
-use crate::gauges::Tally;
-
-/// The bounds of the queue.
+/// The bounds of a [`StreamQueue`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
+pub struct QueueBounds {
     /// Events of one stream that are not joined.
-    pub(crate) plain: usize,
+    pub plain: usize,
     /// Subjects of one stream.
-    pub(crate) ids: usize,
+    pub ids: usize,
     /// Changes; exceeded by at most two.
-    pub(crate) changes: usize,
+    pub changes: usize,
 }
 
-impl Bounds {
-    pub(crate) const DEFAULT: Self = Self {
-        plain: 1024,
-        ids: 100_000,
-        changes: 8,
-    };
+impl Default for QueueBounds {
+    fn default() -> Self {
+        Self {
+            plain: 1024,
+            ids: 100_000,
+            changes: 8,
+        }
+    }
 }
 
-/// Whether an event was lost that no later list is certain to cover.
+/// Whether an event was lost that no later list is certain to cover. If so, the stream must be ended
+/// and subscribed again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Kept {
+pub enum Kept {
+    /// No.
     All,
+    /// Yes.
     NotAll,
 }
 
-#[derive(Debug)]
-pub(crate) struct Queue {
-    bounds: Bounds,
+/// How many events had which outcome.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueueCounts {
+    /// Events that have arrived.
+    pub arrived: u64,
+    /// Events that were taken from the queue.
+    pub taken: u64,
+    /// Events that were dropped.
+    pub lost: u64,
+    /// Events that wait.
+    pub held: u64,
+}
+
+impl QueueCounts {
+    /// Events that were joined with another one: they were neither taken nor lost, and do not wait.
+    pub const fn joined(&self) -> u64 {
+        self.arrived
+            .saturating_sub(self.taken + self.lost + self.held)
+    }
+}
+
+/// The queue of observations between the reader of the event stream and the writer.
+#[derive(Clone, Debug)]
+pub struct StreamQueue {
+    bounds: QueueBounds,
     /// Events that arrived before the oldest queued change.
     events: Backlog,
     /// The queued changes, each with the events that arrived after it.
     changes: VecDeque<(StreamChange, Backlog)>,
-    tally: Tally,
+    counts: QueueCounts,
 }
 
-impl Queue {
-    pub(crate) fn new(bounds: Bounds) -> Self {
+impl StreamQueue {
+    /// An empty queue.
+    pub fn new(bounds: QueueBounds) -> Self {
         let events = Backlog::new(bounds.plain, bounds.ids);
         Self {
             bounds,
             events,
             changes: VecDeque::new(),
-            tally: Tally::default(),
+            counts: QueueCounts::default(),
         }
     }
 
     /// Drops everything in the queue.
-    pub(crate) fn clear(&mut self) {
-        let mut tally = self.tally;
-        tally.lost += self.events_held() as u64;
+    pub fn clear(&mut self) {
+        let mut counts = self.counts;
+        counts.lost += self.events_held() as u64;
         *self = Self {
-            tally,
+            counts,
             ..Self::new(self.bounds)
         };
     }
 
     /// An event arrived.
-    pub(crate) fn event(&mut self, arrival: Arrival) -> Kept {
-        self.tally.arrived += 1;
+    pub fn event(&mut self, arrival: Arrival) -> Kept {
+        self.counts.arrived += 1;
         let events = self
             .changes
             .back_mut()
             .map_or(&mut self.events, |(_, events)| events);
         events.push(arrival);
         let lost = events.take_lost();
-        self.tally.lost += lost;
+        self.counts.lost += lost;
         // If the subscribe is still queued, the writer has not begun the list that follows it, and
         // that list will show what was lost.
         let known_to_the_writer = self.changes.is_empty();
@@ -91,7 +119,7 @@ impl Queue {
     }
 
     /// The stream began or ended.
-    pub(crate) fn change(&mut self, change: StreamChange) {
+    pub fn change(&mut self, change: StreamChange) {
         let ends = self
             .changes
             .iter()
@@ -111,9 +139,9 @@ impl Queue {
     }
 
     /// The next observation for the writer.
-    pub(crate) fn pop(&mut self) -> Option<StreamObservation> {
+    pub fn pop(&mut self) -> Option<StreamObservation> {
         if let Some(arrival) = self.events.pop() {
-            self.tally.taken += 1;
+            self.counts.taken += 1;
             return Some(StreamObservation::Event(arrival));
         }
         let (change, events) = self.changes.pop_front()?;
@@ -121,24 +149,27 @@ impl Queue {
         Some(StreamObservation::Change(change))
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
         self.events.is_empty() && self.changes.is_empty()
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// The number of observations that wait.
+    pub fn len(&self) -> usize {
         self.events_held() + self.changes.len()
     }
 
     /// Since when the next observation waits.
-    pub(crate) fn oldest(&self) -> Option<Instant> {
+    pub fn oldest(&self) -> Option<Instant> {
         let change = || self.changes.front().map(|(change, _)| change.at());
         self.events.oldest().or_else(change)
     }
 
-    pub(crate) fn tally(&self) -> Tally {
-        Tally {
+    /// How many events had which outcome so far.
+    pub fn counts(&self) -> QueueCounts {
+        QueueCounts {
             held: self.events_held() as u64,
-            ..self.tally
+            ..self.counts
         }
     }
 
@@ -165,7 +196,7 @@ impl Queue {
                 events.push(arrival);
             }
         }
-        self.tally.lost += events.take_lost();
+        self.counts.lost += events.take_lost();
         self.changes[next].1 = events;
         self.changes.drain(oldest..next);
     }
@@ -177,11 +208,12 @@ const fn is_end(change: &StreamChange) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use pleg_runtime::core::{EventType, RuntimeEvent, StreamEnd, WallTime};
+    use crate::types::event::{EventType, RuntimeEvent, StreamEnd};
+    use crate::types::time::WallTime;
 
     use super::*;
 
-    const SMALL: Bounds = Bounds {
+    const SMALL: QueueBounds = QueueBounds {
         plain: 2,
         ids: 3,
         changes: 8,
@@ -220,7 +252,7 @@ mod tests {
     }
 
     /// What the writer would get: `+n` and `-n` for changes, the subject of each event.
-    fn drain(queue: &mut Queue) -> Vec<String> {
+    fn drain(queue: &mut StreamQueue) -> Vec<String> {
         let told = |observation| match observation {
             StreamObservation::Change(StreamChange::Subscribed { at, .. }) => {
                 format!("+{}", at.as_nanos())
@@ -235,7 +267,7 @@ mod tests {
 
     #[test]
     fn changes_and_events_keep_their_order_and_streams_their_own_events() {
-        let mut queue = Queue::new(SMALL);
+        let mut queue = StreamQueue::new(SMALL);
         queue.change(subscribed(1));
         // Joined within a stream, never across two.
         for at in [2, 3, 4, 5] {
@@ -249,19 +281,19 @@ mod tests {
             (7, Some(Instant::from_nanos(1)))
         );
         assert_eq!(drain(&mut queue), ["+1", "a", "a", "a", "-6", "+7", "a"]);
-        assert_eq!((queue.tally().taken, queue.tally().arrived), (4, 5));
+        assert_eq!((queue.counts().taken, queue.counts().arrived), (4, 5));
     }
 
     #[test]
     fn only_the_last_of_several_failed_dials_is_kept() {
-        let mut queue = Queue::new(SMALL);
+        let mut queue = StreamQueue::new(SMALL);
         (1..=1000).for_each(|at| queue.change(ended(at)));
         assert_eq!(drain(&mut queue), ["-1", "-1000"]);
     }
 
     #[test]
     fn stream_that_ended_in_the_queue_leaves_only_its_events() {
-        let mut queue = Queue::new(SMALL);
+        let mut queue = StreamQueue::new(SMALL);
         assert_eq!(
             queue.event(arrival(0, "first", EventType::Created)),
             Kept::All
@@ -282,23 +314,23 @@ mod tests {
         assert_eq!(told[..3], ["first", "-1", "+9980"]);
         assert_eq!(told.iter().filter(|t| *t == "even").count(), 2 + 1);
         assert_eq!(told.last().map(String::as_str), Some("-10003"));
-        assert_eq!(queue.tally().lost, 0);
+        assert_eq!(queue.counts().lost, 0);
     }
 
     #[test]
     fn loss_is_reported_unless_a_subscribe_is_queued() {
-        let mut queue = Queue::new(SMALL);
+        let mut queue = StreamQueue::new(SMALL);
         queue.change(subscribed(1));
-        let fill = |queue: &mut Queue, from: u64| -> Vec<Kept> {
+        let fill = |queue: &mut StreamQueue, from: u64| -> Vec<Kept> {
             (from..from + 6)
                 .map(|at| queue.event(arrival(at, &at.to_string(), EventType::Stopped)))
                 .collect()
         };
         assert_eq!(fill(&mut queue, 10), [Kept::All; 6]);
-        assert_eq!(queue.tally().lost, 1);
+        assert_eq!(queue.counts().lost, 1);
         assert!(matches!(queue.pop(), Some(StreamObservation::Change(_))));
         assert_eq!(fill(&mut queue, 20), [Kept::NotAll; 6]);
-        assert_eq!(queue.tally().lost, 7);
+        assert_eq!(queue.counts().lost, 7);
         assert_eq!(drain(&mut queue), ["10", "11", "12", "13", "14"]);
     }
 }
