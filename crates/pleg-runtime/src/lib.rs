@@ -5,7 +5,7 @@
 //! without gRPC and no wire type reaches the core. [`clock`] is the only module that reads a clock.
 
 //!
-//! With the feature `fake`, [`fake`] has a runtime in memory for tests.
+//! With the feature `fake`, the module `fake` has a runtime in memory for tests.
 
 pub mod clock;
 #[cfg(feature = "fake")]
