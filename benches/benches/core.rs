@@ -20,7 +20,7 @@ use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use pleg_core::{
     Arrival, ContainerDetails, Details, EventType, Id, Identity, Inspection, Instant, Kind,
     KnownIds, List, Output, PodUid, Reconciler, Report, ReportedState, Rows, RuntimeEvent,
-    SandboxDetails, Settings, StreamChange, WallTime,
+    Settings, StreamChange, WallTime,
 };
 
 const PODS: u64 = 1000;
@@ -37,32 +37,20 @@ fn uid(n: u64) -> PodUid {
 
 fn report(kind: Kind, n: u64, shown: ReportedState) -> Report {
     let sandbox = id("a", n);
-    let (own, details) = match kind {
-        Kind::Sandbox => (sandbox.clone(), Details::from(SandboxDetails::default())),
-        Kind::Container => {
-            let exit_code = (shown == ReportedState::Exited).then_some(1);
-            let details = ContainerDetails {
-                image: "registry.example/app:1".into(),
-                exit_code,
-                ..ContainerDetails::default()
-            };
-            (id("b", n), Details::from(details))
-        }
-    };
-    Report {
-        id: own,
-        shown,
-        identity: Identity {
-            pod: Some(uid(n)),
-            namespace: Some("default".into()),
-            pod_name: Some("app".into()),
-            sandbox: (kind == Kind::Container).then_some(sandbox),
-            name: (kind == Kind::Container).then(|| "app".into()),
-            created_at: WallTime::claimed(1_700_000_000_000_000_000),
-            ..Identity::unknown(kind)
-        },
-        details,
+    let mut identity = Identity::new(kind);
+    identity.pod = Some(uid(n));
+    identity.namespace = Some("default".into());
+    identity.pod_name = Some("app".into());
+    identity.created_at = WallTime::claimed(1_700_000_000_000_000_000);
+    if kind == Kind::Sandbox {
+        return Report::new(sandbox, shown, identity, Details::none(kind));
     }
+    identity.sandbox = Some(sandbox);
+    identity.name = Some("app".into());
+    let mut details = ContainerDetails::default();
+    details.image = "registry.example/app:1".into();
+    details.exit_code = (shown == ReportedState::Exited).then_some(1);
+    Report::new(id("b", n), shown, identity, details)
 }
 
 fn rows() -> Vec<Report> {
@@ -125,14 +113,12 @@ fn rows_by_id() -> &'static BTreeMap<Id, Report> {
 
 fn stopped(n: u64, at: Instant) -> Arrival {
     let wall = WallTime::from_nanos(1_700_000_000_000_000_000).after(at.since(Instant::ORIGIN));
+    let mut event = RuntimeEvent::new(id("b", n), EventType::Stopped);
+    event.created_at = wall.as_nanos();
+    event.sandbox = Some(report(Kind::Sandbox, n, ReportedState::Running));
+    event.containers = vec![report(Kind::Container, n, ReportedState::Exited)];
     Arrival {
-        event: RuntimeEvent {
-            id: id("b", n),
-            event: EventType::Stopped,
-            created_at: wall.as_nanos(),
-            sandbox: Some(report(Kind::Sandbox, n, ReportedState::Running)),
-            containers: vec![report(Kind::Container, n, ReportedState::Exited)],
-        },
+        event,
         arrived: at,
         wall,
     }

@@ -50,19 +50,14 @@ fn sandbox(of: &v1::PodSandbox, row: Rows<'_>) {
     };
     let report = || {
         let metadata = of.metadata.as_ref()?;
-        Some(Report {
-            id: of.id.as_str().into(),
-            shown,
-            identity: Identity {
-                pod: Some(metadata.uid.as_str().into()),
-                namespace: Some(metadata.namespace.as_str().into()),
-                pod_name: Some(metadata.name.as_str().into()),
-                attempt: metadata.attempt,
-                created_at: WallTime::claimed(of.created_at),
-                ..Identity::unknown(Kind::Sandbox)
-            },
-            details: SandboxDetails::default().into(),
-        })
+        let mut identity = Identity::new(Kind::Sandbox);
+        identity.pod = Some(metadata.uid.as_str().into());
+        identity.namespace = Some(metadata.namespace.as_str().into());
+        identity.pod_name = Some(metadata.name.as_str().into());
+        identity.attempt = metadata.attempt;
+        identity.created_at = WallTime::claimed(of.created_at);
+        let details = SandboxDetails::default();
+        Some(Report::new(of.id.as_str(), shown, identity, details))
     };
     row(Row::encoded(&of.id, Kind::Sandbox, shown, &report));
 }
@@ -79,27 +74,19 @@ fn container(of: &v1::Container, row: Rows<'_>) {
     let report = || {
         let metadata = of.metadata.as_ref()?;
         let image = of.image.as_ref()?;
-        Some(Report {
-            id: of.id.as_str().into(),
-            shown,
-            identity: Identity {
-                pod: label("io.kubernetes.pod.uid").map(Into::into),
-                namespace: label("io.kubernetes.pod.namespace").map(Into::into),
-                pod_name: label("io.kubernetes.pod.name").map(Into::into),
-                sandbox: Some(of.pod_sandbox_id.as_str().into()),
-                name: Some(metadata.name.as_str().into()),
-                attempt: metadata.attempt,
-                created_at: WallTime::claimed(of.created_at),
-                ..Identity::unknown(Kind::Container)
-            },
-            details: ContainerDetails {
-                image: image.image.as_str().into(),
-                image_ref: of.image_ref.as_str().into(),
-                image_id: of.image_id.as_str().into(),
-                ..ContainerDetails::default()
-            }
-            .into(),
-        })
+        let mut identity = Identity::new(Kind::Container);
+        identity.pod = label("io.kubernetes.pod.uid").map(Into::into);
+        identity.namespace = label("io.kubernetes.pod.namespace").map(Into::into);
+        identity.pod_name = label("io.kubernetes.pod.name").map(Into::into);
+        identity.sandbox = Some(of.pod_sandbox_id.as_str().into());
+        identity.name = Some(metadata.name.as_str().into());
+        identity.attempt = metadata.attempt;
+        identity.created_at = WallTime::claimed(of.created_at);
+        let mut details = ContainerDetails::default();
+        details.image = image.image.as_str().into();
+        details.image_ref = of.image_ref.as_str().into();
+        details.image_id = of.image_id.as_str().into();
+        Some(Report::new(of.id.as_str(), shown, identity, details))
     };
     row(Row::encoded(&of.id, Kind::Container, shown, &report));
 }

@@ -12,8 +12,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use pleg_runtime::core::{
-    ContainerDetails, Details, EventType, Id, Identity, Kind, Labels, PodUid, Report,
-    ReportedState, Resources, RuntimeEvent, SandboxDetails, Text, WallTime,
+    ContainerDetails, EventType, Id, Identity, Kind, Labels, PodUid, Report, ReportedState,
+    Resources, RuntimeEvent, SandboxDetails, Text, WallTime,
 };
 use pleg_runtime::{RuntimeVersion, Scope};
 use smallvec::SmallVec;
@@ -76,13 +76,11 @@ pub(crate) fn event_from_parts(
     if event != EventType::Deleted && !shown.any(|report| report.id == id) {
         Irregular::NoSubjectStatus.count();
     }
-    RuntimeEvent {
-        id,
-        event,
-        created_at,
-        sandbox,
-        containers,
-    }
+    let mut event = RuntimeEvent::new(id, event);
+    event.created_at = created_at;
+    event.sandbox = sandbox;
+    event.containers = containers;
+    event
 }
 
 /// Converts a row of `ListPodSandbox`. `None` if it has no id.
@@ -93,17 +91,14 @@ pub fn sandbox_row(row: v1::PodSandbox) -> Option<Report> {
 /// Like [`sandbox_row`], with an interner.
 pub fn sandbox_row_with(row: v1::PodSandbox, interner: &mut Interner) -> Option<Report> {
     let labels = labels(&row.labels, interner);
-    Some(Report {
-        id: id(row.id)?,
-        shown: sandbox_state_or_unknown(row.state),
-        identity: sandbox_identity(row.metadata, &labels, row.created_at, interner),
-        details: Details::from(SandboxDetails {
-            ips: Box::default(),
-            runtime_handler: shared(&row.runtime_handler, interner),
-            labels,
-            annotations: self::labels(&row.annotations, interner),
-        }),
-    })
+    let id = id(row.id)?;
+    let shown = sandbox_state_or_unknown(row.state);
+    let identity = sandbox_identity(row.metadata, &labels, row.created_at, interner);
+    let mut details = SandboxDetails::default();
+    details.runtime_handler = shared(&row.runtime_handler, interner);
+    details.labels = labels;
+    details.annotations = self::labels(&row.annotations, interner);
+    Some(Report::new(id, shown, identity, details))
 }
 
 /// Converts the status of a sandbox. `None` if it has no id.
@@ -117,17 +112,15 @@ pub fn sandbox_status_with(
     interner: &mut Interner,
 ) -> Option<Report> {
     let labels = labels(&status.labels, interner);
-    Some(Report {
-        id: id(status.id)?,
-        shown: sandbox_state_or_unknown(status.state),
-        identity: sandbox_identity(status.metadata, &labels, status.created_at, interner),
-        details: Details::from(SandboxDetails {
-            ips: status.network.map(addresses).unwrap_or_default(),
-            runtime_handler: shared(&status.runtime_handler, interner),
-            labels,
-            annotations: self::labels(&status.annotations, interner),
-        }),
-    })
+    let id = id(status.id)?;
+    let shown = sandbox_state_or_unknown(status.state);
+    let identity = sandbox_identity(status.metadata, &labels, status.created_at, interner);
+    let mut details = SandboxDetails::default();
+    details.ips = status.network.map(addresses).unwrap_or_default();
+    details.runtime_handler = shared(&status.runtime_handler, interner);
+    details.labels = labels;
+    details.annotations = self::labels(&status.annotations, interner);
+    Some(Report::new(id, shown, identity, details))
 }
 
 /// Converts a row of `ListContainers`. `None` if it has no id.
@@ -138,23 +131,17 @@ pub fn container_row(row: v1::Container) -> Option<Report> {
 /// Like [`container_row`], with an interner.
 pub fn container_row_with(row: v1::Container, interner: &mut Interner) -> Option<Report> {
     let labels = labels(&row.labels, interner);
-    let identity = Identity {
-        sandbox: non_empty(row.pod_sandbox_id),
-        ..container_identity(row.metadata, &labels, row.created_at, interner)
-    };
-    Some(Report {
-        id: id(row.id)?,
-        shown: container_state_or_unknown(row.state),
-        identity,
-        details: Details::from(ContainerDetails {
-            image: shared(&row.image.unwrap_or_default().image, interner),
-            image_ref: shared(&row.image_ref, interner),
-            image_id: shared(&row.image_id, interner),
-            labels,
-            annotations: self::labels(&row.annotations, interner),
-            ..ContainerDetails::default()
-        }),
-    })
+    let mut identity = container_identity(row.metadata, &labels, row.created_at, interner);
+    identity.sandbox = non_empty(row.pod_sandbox_id);
+    let id = id(row.id)?;
+    let shown = container_state_or_unknown(row.state);
+    let mut details = ContainerDetails::default();
+    details.image = shared(&row.image.unwrap_or_default().image, interner);
+    details.image_ref = shared(&row.image_ref, interner);
+    details.image_id = shared(&row.image_id, interner);
+    details.labels = labels;
+    details.annotations = self::labels(&row.annotations, interner);
+    Some(Report::new(id, shown, identity, details))
 }
 
 /// Converts the status of a container. `None` if it has no id. The result has no sandbox id: CRI v1
@@ -170,36 +157,29 @@ pub fn container_status_with(
 ) -> Option<Report> {
     let labels = labels(&status.labels, interner);
     let shown = container_state_or_unknown(status.state);
-    Some(Report {
-        id: id(status.id)?,
-        shown,
-        identity: container_identity(status.metadata, &labels, status.created_at, interner),
-        details: Details::from(ContainerDetails {
-            started_at: time_unless_zero(status.started_at),
-            finished_at: time_unless_zero(status.finished_at),
-            exit_code: exit_code(shown, status.exit_code),
-            reason: shared(&status.reason, interner),
-            message: text(status.message),
-            image: shared(&status.image.unwrap_or_default().image, interner),
-            image_ref: shared(&status.image_ref, interner),
-            image_id: shared(&status.image_id, interner),
-            log_path: text(status.log_path),
-            resources: status
-                .resources
-                .and_then(|resources| resources.linux)
-                .map(|linux| resources(linux, interner)),
-            labels,
-            annotations: self::labels(&status.annotations, interner),
-        }),
-    })
+    let id = id(status.id)?;
+    let identity = container_identity(status.metadata, &labels, status.created_at, interner);
+    let linux = status.resources.and_then(|resources| resources.linux);
+    let mut details = ContainerDetails::default();
+    details.started_at = time_unless_zero(status.started_at);
+    details.finished_at = time_unless_zero(status.finished_at);
+    details.exit_code = exit_code(shown, status.exit_code);
+    details.reason = shared(&status.reason, interner);
+    details.message = text(status.message);
+    details.image = shared(&status.image.unwrap_or_default().image, interner);
+    details.image_ref = shared(&status.image_ref, interner);
+    details.image_id = shared(&status.image_id, interner);
+    details.log_path = text(status.log_path);
+    details.resources = linux.map(|linux| resources(linux, interner));
+    details.labels = labels;
+    details.annotations = self::labels(&status.annotations, interner);
+    Some(Report::new(id, shown, identity, details))
 }
 
 pub(crate) fn version(version: v1::VersionResponse) -> RuntimeVersion {
-    RuntimeVersion {
-        name: version.runtime_name,
-        version: version.runtime_version,
-        api: version.runtime_api_version,
-    }
+    let mut converted = RuntimeVersion::new(version.runtime_name, version.runtime_version);
+    converted.api = version.runtime_api_version;
+    converted
 }
 
 /// The filter for a list of sandboxes.
@@ -275,17 +255,14 @@ fn sandbox_identity(
     let metadata = metadata.unwrap_or_default();
     let labelled = labels.get(POD_UID).filter(|uid| !uid.is_empty());
     let pod: Option<PodUid> = non_empty(metadata.uid).or_else(|| labelled.map(PodUid::from));
-    Identity {
-        kind: Kind::Sandbox,
-        unlabelled: labelled.is_none() || labelled != pod.as_ref().map(PodUid::as_str),
-        pod,
-        namespace: shared_or_label(&metadata.namespace, labels, POD_NAMESPACE, interner),
-        pod_name: non_empty(metadata.name).or_else(|| label(labels, POD_NAME)),
-        sandbox: None,
-        name: None,
-        attempt: metadata.attempt,
-        created_at: time(created_at),
-    }
+    let mut identity = Identity::new(Kind::Sandbox);
+    identity.unlabelled = labelled.is_none() || labelled != pod.as_ref().map(PodUid::as_str);
+    identity.pod = pod;
+    identity.namespace = shared_or_label(&metadata.namespace, labels, POD_NAMESPACE, interner);
+    identity.pod_name = non_empty(metadata.name).or_else(|| label(labels, POD_NAME));
+    identity.attempt = metadata.attempt;
+    identity.created_at = time(created_at);
+    identity
 }
 
 fn container_identity(
@@ -296,17 +273,15 @@ fn container_identity(
 ) -> Identity {
     let metadata = metadata.unwrap_or_default();
     let pod = label(labels, POD_UID);
-    Identity {
-        kind: Kind::Container,
-        unlabelled: pod.is_none(),
-        pod,
-        namespace: shared_or_label("", labels, POD_NAMESPACE, interner),
-        pod_name: label(labels, POD_NAME),
-        sandbox: None,
-        name: Some(shared(&metadata.name, interner)).filter(|name| !name.is_empty()),
-        attempt: metadata.attempt,
-        created_at: time(created_at),
-    }
+    let mut identity = Identity::new(Kind::Container);
+    identity.unlabelled = pod.is_none();
+    identity.pod = pod;
+    identity.namespace = shared_or_label("", labels, POD_NAMESPACE, interner);
+    identity.pod_name = label(labels, POD_NAME);
+    identity.name = Some(shared(&metadata.name, interner)).filter(|name| !name.is_empty());
+    identity.attempt = metadata.attempt;
+    identity.created_at = time(created_at);
+    identity
 }
 
 /// The IP addresses, the primary one first.
@@ -326,16 +301,15 @@ pub(crate) fn address(text: &str) -> Option<Text> {
 }
 
 fn resources(linux: v1::LinuxContainerResources, interner: &mut Interner) -> Arc<Resources> {
-    let resources = Resources {
-        cpu_period: linux.cpu_period,
-        cpu_quota: linux.cpu_quota,
-        cpu_shares: linux.cpu_shares,
-        memory_limit: linux.memory_limit_in_bytes,
-        memory_swap_limit: linux.memory_swap_limit_in_bytes,
-        cpuset_cpus: shared(&linux.cpuset_cpus, interner),
-        cpuset_mems: shared(&linux.cpuset_mems, interner),
-        unified: labels(&linux.unified, interner),
-    };
+    let mut resources = Resources::default();
+    resources.cpu_period = linux.cpu_period;
+    resources.cpu_quota = linux.cpu_quota;
+    resources.cpu_shares = linux.cpu_shares;
+    resources.memory_limit = linux.memory_limit_in_bytes;
+    resources.memory_swap_limit = linux.memory_swap_limit_in_bytes;
+    resources.cpuset_cpus = shared(&linux.cpuset_cpus, interner);
+    resources.cpuset_mems = shared(&linux.cpuset_mems, interner);
+    resources.unified = labels(&linux.unified, interner);
     interner.resources(resources)
 }
 

@@ -88,29 +88,20 @@ impl EventDecoder {
         } = status.metadata;
         let labelled = or_label(&[], &labels, POD_UID);
         let pod_uid = or_label(uid, &labels, POD_UID);
-        let identity = Identity {
-            kind: Kind::Sandbox,
-            unlabelled: labelled.is_none() || labelled != pod_uid,
-            pod: pod(pod_uid)?,
-            namespace: interner.optional(or_label(namespace, &labels, POD_NAMESPACE))?,
-            pod_name: unshared(or_label(name, &labels, POD_NAME))?,
-            sandbox: None,
-            name: None,
-            attempt,
-            created_at: convert::time(status.created_at),
-        };
-        let details = SandboxDetails {
-            ips: addresses(&status.ips)?,
-            runtime_handler: interner.text(status.runtime_handler)?,
-            labels,
-            annotations,
-        };
-        Ok(Report {
-            id,
-            shown: convert::sandbox_state_or_unknown(status.state),
-            identity,
-            details: details.into(),
-        })
+        let mut identity = Identity::new(Kind::Sandbox);
+        identity.unlabelled = labelled.is_none() || labelled != pod_uid;
+        identity.pod = pod(pod_uid)?;
+        identity.namespace = interner.optional(or_label(namespace, &labels, POD_NAMESPACE))?;
+        identity.pod_name = unshared(or_label(name, &labels, POD_NAME))?;
+        identity.attempt = attempt;
+        identity.created_at = convert::time(status.created_at);
+        let mut details = SandboxDetails::default();
+        details.ips = addresses(&status.ips)?;
+        details.runtime_handler = interner.text(status.runtime_handler)?;
+        details.labels = labels;
+        details.annotations = annotations;
+        let shown = convert::sandbox_state_or_unknown(status.state);
+        Ok(Report::new(id, shown, identity, details))
     }
 
     fn container(&mut self, status: &mut Container<'_>) -> Result<Report, Fallback> {
@@ -119,39 +110,30 @@ impl EventDecoder {
         let labels = interner.labels(&mut status.labels)?;
         let annotations = interner.labels(&mut status.annotations)?;
         let labelled = or_label(&[], &labels, POD_UID);
-        let identity = Identity {
-            kind: Kind::Container,
-            unlabelled: labelled.is_none(),
-            pod: pod(labelled)?,
-            namespace: interner.optional(or_label(&[], &labels, POD_NAMESPACE))?,
-            pod_name: unshared(or_label(&[], &labels, POD_NAME))?,
-            sandbox: None,
-            name: interner.optional(Some(status.name).filter(|name| !name.is_empty()))?,
-            attempt: status.attempt,
-            created_at: convert::time(status.created_at),
-        };
+        let mut identity = Identity::new(Kind::Container);
+        identity.unlabelled = labelled.is_none();
+        identity.pod = pod(labelled)?;
+        identity.namespace = interner.optional(or_label(&[], &labels, POD_NAMESPACE))?;
+        identity.pod_name = unshared(or_label(&[], &labels, POD_NAME))?;
+        identity.name = interner.optional(Some(status.name).filter(|name| !name.is_empty()))?;
+        identity.attempt = status.attempt;
+        identity.created_at = convert::time(status.created_at);
         let shown = convert::container_state_or_unknown(status.state);
         let linux = status.resources.as_mut();
-        let details = ContainerDetails {
-            started_at: convert::time_unless_zero(status.started_at),
-            finished_at: convert::time_unless_zero(status.finished_at),
-            exit_code: convert::exit_code(shown, status.exit_code),
-            reason: interner.text(status.reason)?,
-            message: unshared(Some(status.message))?.unwrap_or_default(),
-            image: interner.text(status.image)?,
-            image_ref: interner.text(status.image_ref)?,
-            image_id: interner.text(status.image_id)?,
-            log_path: unshared(Some(status.log_path))?.unwrap_or_default(),
-            resources: linux.map(|linux| resources(interner, linux)).transpose()?,
-            labels,
-            annotations,
-        };
-        Ok(Report {
-            id,
-            shown,
-            identity,
-            details: details.into(),
-        })
+        let mut details = ContainerDetails::default();
+        details.started_at = convert::time_unless_zero(status.started_at);
+        details.finished_at = convert::time_unless_zero(status.finished_at);
+        details.exit_code = convert::exit_code(shown, status.exit_code);
+        details.reason = interner.text(status.reason)?;
+        details.message = unshared(Some(status.message))?.unwrap_or_default();
+        details.image = interner.text(status.image)?;
+        details.image_ref = interner.text(status.image_ref)?;
+        details.image_id = interner.text(status.image_id)?;
+        details.log_path = unshared(Some(status.log_path))?.unwrap_or_default();
+        details.resources = linux.map(|linux| resources(interner, linux)).transpose()?;
+        details.labels = labels;
+        details.annotations = annotations;
+        Ok(Report::new(id, shown, identity, details))
     }
 }
 
@@ -191,15 +173,14 @@ fn addresses(values: &[&[u8]]) -> Result<Box<[Text]>, Fallback> {
 }
 
 fn resources(interner: &mut Interner, linux: &mut Linux<'_>) -> Result<Arc<Resources>, Fallback> {
-    let resources = Resources {
-        cpu_period: linux.cpu_period,
-        cpu_quota: linux.cpu_quota,
-        cpu_shares: linux.cpu_shares,
-        memory_limit: linux.memory_limit,
-        memory_swap_limit: linux.memory_swap_limit,
-        cpuset_cpus: interner.text(linux.cpuset_cpus)?,
-        cpuset_mems: interner.text(linux.cpuset_mems)?,
-        unified: interner.labels(&mut linux.unified)?,
-    };
+    let mut resources = Resources::default();
+    resources.cpu_period = linux.cpu_period;
+    resources.cpu_quota = linux.cpu_quota;
+    resources.cpu_shares = linux.cpu_shares;
+    resources.memory_limit = linux.memory_limit;
+    resources.memory_swap_limit = linux.memory_swap_limit;
+    resources.cpuset_cpus = interner.text(linux.cpuset_cpus)?;
+    resources.cpuset_mems = interner.text(linux.cpuset_mems)?;
+    resources.unified = interner.labels(&mut linux.unified)?;
     Ok(interner.resources(resources))
 }

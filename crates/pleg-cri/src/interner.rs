@@ -230,9 +230,10 @@ mod tests {
         };
         assert_eq!(value("1"), value("1"));
         assert_ne!(value("1"), value("2"));
-        let resources = |cpu_shares| Resources {
-            cpu_shares,
-            ..Resources::default()
+        let resources = |cpu_shares| {
+            let mut resources = Resources::default();
+            resources.cpu_shares = cpu_shares;
+            resources
         };
         let one = interner.resources(resources(1));
         assert!(Arc::ptr_eq(&one, &interner.resources(resources(1))));

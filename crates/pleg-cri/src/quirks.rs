@@ -335,13 +335,8 @@ mod tests {
 
     #[test]
     fn profile_follows_name_and_version() {
-        let profile = |name: &str, version: &str| {
-            event_profile(&RuntimeVersion {
-                name: name.to_owned(),
-                version: version.to_owned(),
-                api: "v1".to_owned(),
-            })
-        };
+        let profile =
+            |name: &str, version: &str| event_profile(&RuntimeVersion::new(name, version));
         for (version, shared) in [
             ("1.7.24~ds1", true),
             ("v2.1.9", false),

@@ -118,6 +118,7 @@ fn check(
 /// An invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{setting} is {given}: {rule}")]
+#[non_exhaustive]
 pub struct InvalidPolicy {
     /// The name of the setting.
     pub setting: &'static str,

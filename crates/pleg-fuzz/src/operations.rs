@@ -64,11 +64,9 @@ impl Name {
 
     fn report(self, shown: ReportedState, code: Option<i32>, bare: bool) -> Report {
         let kind = self.kind();
-        let mut identity = Identity {
-            attempt: u32::from(self.0),
-            created_at: WallTime::claimed(WALL_ORIGIN + i64::from(self.0)),
-            ..Identity::unknown(kind)
-        };
+        let mut identity = Identity::new(kind);
+        identity.attempt = u32::from(self.0);
+        identity.created_at = WallTime::claimed(WALL_ORIGIN + i64::from(self.0));
         if !bare {
             identity.pod = Some(self.pod());
             identity.sandbox = (kind == Kind::Container).then(|| self.sandbox().id());
@@ -76,21 +74,17 @@ impl Name {
         }
         let details = match kind {
             Kind::Sandbox => Details::none(kind),
-            Kind::Container => Details::from(ContainerDetails {
-                exit_code: code.filter(|_| shown == ReportedState::Exited),
-                ..ContainerDetails::default()
-            }),
+            Kind::Container => {
+                let mut details = ContainerDetails::default();
+                details.exit_code = code.filter(|_| shown == ReportedState::Exited);
+                details.into()
+            }
         };
         let shown = match (kind, shown) {
             (Kind::Sandbox, ReportedState::Created) => ReportedState::Running,
             (_, shown) => shown,
         };
-        Report {
-            id: self.id(),
-            shown,
-            identity,
-            details,
-        }
+        Report::new(self.id(), shown, identity, details)
     }
 }
 
@@ -352,24 +346,23 @@ impl World {
             return;
         }
         let wall = self.harness.wall().as_nanos();
+        let what = match what {
+            EventKind::Created => EventType::Created,
+            EventKind::Started => EventType::Started,
+            EventKind::Stopped => EventType::Stopped,
+            EventKind::Deleted => EventType::Deleted,
+            EventKind::Other => EventType::Other(7),
+        };
+        let mut event = RuntimeEvent::new(subject.id(), what);
+        event.created_at = match stamp {
+            Stamp::Now => wall,
+            Stamp::Absurd => i64::MIN,
+            Stamp::Off(seconds) => wall + i64::from(seconds) * 1_000_000_000,
+        };
+        event.sandbox = sandbox;
+        event.containers = containers;
         let arrival = Arrival {
-            event: RuntimeEvent {
-                id: subject.id(),
-                event: match what {
-                    EventKind::Created => EventType::Created,
-                    EventKind::Started => EventType::Started,
-                    EventKind::Stopped => EventType::Stopped,
-                    EventKind::Deleted => EventType::Deleted,
-                    EventKind::Other => EventType::Other(7),
-                },
-                created_at: match stamp {
-                    Stamp::Now => wall,
-                    Stamp::Absurd => i64::MIN,
-                    Stamp::Off(seconds) => wall + i64::from(seconds) * 1_000_000_000,
-                },
-                sandbox,
-                containers,
-            },
+            event,
             arrived: self.harness.now(),
             wall: self.harness.wall(),
         };

@@ -28,12 +28,8 @@ fn one_pod() -> FakeRuntime {
 
 /// A report that names neither pod nor sandbox.
 fn report(id: &str, kind: Kind) -> Report {
-    Report {
-        id: id.into(),
-        shown: ReportedState::Running,
-        identity: Identity::unknown(kind),
-        details: Details::none(kind),
-    }
+    let (identity, details) = (Identity::new(kind), Details::none(kind));
+    Report::new(id, ReportedState::Running, identity, details)
 }
 
 fn reader(runtime: &FakeRuntime) -> Reader<FakeRuntime> {

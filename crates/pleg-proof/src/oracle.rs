@@ -456,17 +456,16 @@ impl Reported {
         attempt: u32,
         created: u64,
     ) -> Self {
+        let mut identity = Identity::new(kind);
+        identity.pod = Some(crate::runtime::uid(pod));
+        identity.namespace = Some("ns".into());
+        identity.pod_name = Some(format!("name-{pod}").into());
+        identity.sandbox = sandbox;
+        identity.name = (kind == Kind::Container).then(|| name.into());
+        identity.attempt = attempt;
+        identity.created_at = WallTime::claimed(WALL_ORIGIN + created as i64);
         Self {
-            identity: Identity {
-                pod: Some(crate::runtime::uid(pod)),
-                namespace: Some("ns".into()),
-                pod_name: Some(format!("name-{pod}").into()),
-                sandbox,
-                name: (kind == Kind::Container).then(|| name.into()),
-                attempt,
-                created_at: WallTime::claimed(WALL_ORIGIN + created as i64),
-                ..Identity::unknown(kind)
-            },
+            identity,
             details: Details::none(kind),
             address: format!("10.0.{pod}.{attempt}").into(),
         }

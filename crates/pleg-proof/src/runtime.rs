@@ -4,8 +4,7 @@ use std::sync::{Arc, LazyLock};
 
 use pleg_core::{
     CallError, CallErrorKind, ContainerDetails, Details, EventType, HeldId, Id, Identity, Kind,
-    PodCall, PodRead, PodUid, Report, ReportedState, Resources, RuntimeEvent, SandboxDetails, Text,
-    WallTime,
+    PodCall, PodRead, PodUid, Report, ReportedState, Resources, RuntimeEvent, Text, WallTime,
 };
 
 use crate::coverage::Coverage;
@@ -43,30 +42,32 @@ fn shown(object: &Object, t: u64) -> Option<ReportedState> {
 }
 
 fn row(object: &Object, t: u64) -> Option<Report> {
-    Some(Report {
-        id: object.id.clone(),
-        shown: shown(object, t)?,
-        identity: object.reported.identity.clone(),
-        details: object.reported.details.clone(),
-    })
+    let reported = &object.reported;
+    let (identity, details) = (reported.identity.clone(), reported.details.clone());
+    Some(Report::new(
+        object.id.clone(),
+        shown(object, t)?,
+        identity,
+        details,
+    ))
 }
 
 /// A status. A container's status does not name its sandbox.
 pub fn status(object: &Object, t: u64) -> Option<Report> {
     let shown = shown(object, t)?;
     let details = match &object.reported.details {
-        Details::Sandbox(none) => Details::from(SandboxDetails {
-            ips: [address(object)].into(),
-            ..(**none).clone()
-        }),
+        Details::Sandbox(none) => {
+            let mut details = (**none).clone();
+            details.ips = [address(object)].into();
+            Details::from(details)
+        }
         Details::Container(none) => {
             let mut details = (**none).clone();
             let at = |moment: Option<u64>| WallTime::claimed(WALL_ORIGIN + moment? as i64);
             details.resources = object.memory_limit(t).map(|memory_limit| {
-                Arc::new(Resources {
-                    memory_limit,
-                    ..Resources::default()
-                })
+                let mut resources = Resources::default();
+                resources.memory_limit = memory_limit;
+                Arc::new(resources)
             });
             details.started_at = at(object.started.filter(|&m| m <= t));
             if shown == ReportedState::Exited {
@@ -77,15 +78,9 @@ pub fn status(object: &Object, t: u64) -> Option<Report> {
             Details::from(details)
         }
     };
-    Some(Report {
-        id: object.id.clone(),
-        shown,
-        identity: Identity {
-            sandbox: None,
-            ..object.reported.identity.clone()
-        },
-        details,
-    })
+    let mut identity = object.reported.identity.clone();
+    identity.sandbox = None;
+    Some(Report::new(object.id.clone(), shown, identity, details))
 }
 
 pub fn address(object: &Object) -> Text {
@@ -225,13 +220,11 @@ pub fn event(
     {
         report.identity.created_at = None;
     }
-    RuntimeEvent {
-        id: subject.id.clone(),
-        event: what,
-        created_at: stamped,
-        sandbox,
-        containers,
-    }
+    let mut event = RuntimeEvent::new(subject.id.clone(), what);
+    event.created_at = stamped;
+    event.sandbox = sandbox;
+    event.containers = containers;
+    event
 }
 
 /// Applies the fault profile to an event.
@@ -264,10 +257,8 @@ pub fn apply_event_faults(
     }
     for report in event.sandbox.iter_mut().chain(&mut event.containers) {
         if inject(Fault::MissingMetadata) {
-            report.identity = Identity {
-                unlabelled: true,
-                ..Identity::unknown(report.identity.kind)
-            };
+            report.identity = Identity::new(report.identity.kind);
+            report.identity.unlabelled = true;
         }
         if inject(Fault::UnknownInEvent) {
             mark_unknown(report);
@@ -286,10 +277,11 @@ pub fn apply_event_faults(
 pub fn mark_unknown(report: &mut Report) {
     report.shown = ReportedState::Unknown;
     report.details = match &report.details {
-        Details::Container(known) => Details::from(ContainerDetails {
-            resources: known.resources.clone(),
-            ..ContainerDetails::default()
-        }),
+        Details::Container(known) => {
+            let mut details = ContainerDetails::default();
+            details.resources.clone_from(&known.resources);
+            Details::from(details)
+        }
         Details::Sandbox(_) => Details::none(report.identity.kind),
     };
 }

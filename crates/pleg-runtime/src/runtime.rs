@@ -18,6 +18,7 @@ pub enum Scope {
 
 /// The answer to `Version`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct RuntimeVersion {
     /// Its name, for example `containerd`.
     pub name: String,
@@ -25,6 +26,17 @@ pub struct RuntimeVersion {
     pub version: String,
     /// The version of the CRI that it implements.
     pub api: String,
+}
+
+impl RuntimeVersion {
+    /// A runtime that implements CRI `v1`.
+    pub fn new(name: impl Into<String>, version: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            version: version.into(),
+            api: "v1".to_owned(),
+        }
+    }
 }
 
 /// The calls of a container runtime that a pod lifecycle event generator needs.

@@ -103,34 +103,28 @@ fn answer(view: &PodView) -> Answer {
     status.name = pod.name.clone();
     status.ips = pod.ips.to_vec();
     for sandbox in &pod.sandboxes {
-        status.sandboxes.push(Report {
-            id: sandbox.id.clone(),
-            shown: match sandbox.state {
-                SandboxState::Ready => ReportedState::Running,
-                SandboxState::NotReady => ReportedState::Exited,
-                _ => ReportedState::Unknown,
-            },
-            identity: Identity {
-                attempt: sandbox.attempt,
-                created_at: sandbox.created_at,
-                ..identity(Kind::Sandbox, pod)
-            },
-            details: Details::Sandbox(sandbox.details.clone()),
-        });
+        let shown = match sandbox.state {
+            SandboxState::Ready => ReportedState::Running,
+            SandboxState::NotReady => ReportedState::Exited,
+            _ => ReportedState::Unknown,
+        };
+        let mut identity = identity(Kind::Sandbox, pod);
+        identity.attempt = sandbox.attempt;
+        identity.created_at = sandbox.created_at;
+        let details = Details::Sandbox(sandbox.details.clone());
+        let report = Report::new(sandbox.id.clone(), shown, identity, details);
+        status.sandboxes.push(report);
     }
     for container in &pod.containers {
-        status.containers.push(Report {
-            id: container.id.clone(),
-            shown: shown(container.state),
-            identity: Identity {
-                sandbox: container.sandbox.clone(),
-                name: Some(container.name.clone()),
-                attempt: container.attempt,
-                created_at: container.created_at,
-                ..identity(Kind::Container, pod)
-            },
-            details: Details::Container(container.details.clone()),
-        });
+        let mut identity = identity(Kind::Container, pod);
+        identity.sandbox = container.sandbox.clone();
+        identity.name = Some(container.name.clone());
+        identity.attempt = container.attempt;
+        identity.created_at = container.created_at;
+        let shown = shown(container.state);
+        let details = Details::Container(container.details.clone());
+        let report = Report::new(container.id.clone(), shown, identity, details);
+        status.containers.push(report);
         status
             .active
             .extend(container.active.then(|| container.id.clone()));
@@ -142,12 +136,11 @@ fn answer(view: &PodView) -> Answer {
 }
 
 fn identity(kind: Kind, pod: &pleg_core::PodStatus) -> Identity {
-    Identity {
-        pod: Some(pod.uid.clone()),
-        namespace: Some(pod.namespace.clone()),
-        pod_name: Some(pod.name.clone()),
-        ..Identity::unknown(kind)
-    }
+    let mut identity = Identity::new(kind);
+    identity.pod = Some(pod.uid.clone());
+    identity.namespace = Some(pod.namespace.clone());
+    identity.pod_name = Some(pod.name.clone());
+    identity
 }
 
 const fn shown(state: ContainerState) -> ReportedState {

@@ -220,16 +220,8 @@ mod tests {
     };
 
     fn arrival(at: u64, id: &str, event: EventType) -> Arrival {
-        let (created_at, sandbox, containers) = (0, None, Vec::new());
-        let event = RuntimeEvent {
-            id: id.into(),
-            event,
-            created_at,
-            sandbox,
-            containers,
-        };
         Arrival {
-            event,
+            event: RuntimeEvent::new(id, event),
             arrived: Instant::from_nanos(at),
             wall: WallTime::from_nanos(0),
         }

@@ -183,8 +183,7 @@ impl Reconciler {
             let own = own_report(event);
             if told == Position::Removed {
                 // The removal of an id that was never announced is not announced either.
-                let mut identity =
-                    own.map_or(Identity::unknown(known_kind), |r| r.identity.clone());
+                let mut identity = own.map_or(Identity::new(known_kind), |r| r.identity.clone());
                 identity.pod = context.pod.clone();
                 self.records
                     .insert(id.clone(), Record::tombstone(identity, now));
@@ -194,7 +193,7 @@ impl Reconciler {
             let Some(uid) = context.pod.clone().filter(|_| context.plausible) else {
                 return true;
             };
-            let identity = own.map_or(Identity::unknown(known_kind), |r| r.identity.clone());
+            let identity = own.map_or(Identity::new(known_kind), |r| r.identity.clone());
             self.learn(now, id, identity, &uid);
             let settled =
                 own.is_some() && matches!(event.event, EventType::Created | EventType::Started);

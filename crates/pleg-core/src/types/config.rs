@@ -78,6 +78,7 @@ impl Default for Settings {
 /// An invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{setting} is {given}: {rule}")]
+#[non_exhaustive]
 pub struct InvalidSetting {
     /// The name of the setting.
     pub setting: &'static str,

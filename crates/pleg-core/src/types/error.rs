@@ -30,6 +30,7 @@ pub enum CallErrorKind {
 
 /// A call to the runtime that failed.
 #[derive(Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct CallError {
     /// The CRI operation, for example `ListContainers`.
     pub operation: &'static str,

@@ -23,6 +23,7 @@ pub enum EventType {
 
 /// One message of the event stream, as the runtime sent it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct RuntimeEvent {
     /// The sandbox or container that the event is about.
     pub id: Id,
@@ -35,6 +36,19 @@ pub struct RuntimeEvent {
     pub sandbox: Option<Report>,
     /// The container statuses in the event.
     pub containers: Vec<Report>,
+}
+
+impl RuntimeEvent {
+    /// An event about `id`, without statuses, with the timestamp 0.
+    pub fn new(id: impl Into<Id>, event: EventType) -> Self {
+        Self {
+            id: id.into(),
+            event,
+            created_at: 0,
+            sandbox: None,
+            containers: Vec::new(),
+        }
+    }
 }
 
 /// An event with the reader's stamps.

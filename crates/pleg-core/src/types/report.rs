@@ -26,6 +26,7 @@ pub enum ReportedState {
 
 /// The identity of an id. Each field is recorded once, from the first answer that has it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Identity {
     /// Sandbox or container.
     pub kind: Kind,
@@ -50,7 +51,7 @@ pub struct Identity {
 
 impl Identity {
     /// An identity of which only the kind is known.
-    pub const fn unknown(kind: Kind) -> Self {
+    pub const fn new(kind: Kind) -> Self {
         Self {
             kind,
             pod: None,
@@ -123,6 +124,7 @@ impl Details {
 
 /// What one answer of the runtime contains about one id.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Report {
     /// The id. Never empty.
     pub id: Id,
@@ -135,6 +137,21 @@ pub struct Report {
 }
 
 impl Report {
+    /// A report of `id`.
+    pub fn new(
+        id: impl Into<Id>,
+        shown: ReportedState,
+        identity: Identity,
+        details: impl Into<Details>,
+    ) -> Self {
+        Self {
+            id: id.into(),
+            shown,
+            identity,
+            details: details.into(),
+        }
+    }
+
     /// Whether it reports that a container was started.
     pub(crate) fn was_started(&self) -> bool {
         matches!(&self.details, Details::Container(c) if c.started_at.is_some())

@@ -166,6 +166,7 @@ pub struct SandboxStatus {
 
 /// The details of a sandbox. Empty means not reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct SandboxDetails {
     /// Its addresses, the primary one first. None on the host network.
     pub ips: Box<[Text]>,
@@ -207,6 +208,7 @@ pub struct ContainerStatus {
 
 /// The details of a container. `None` or empty means not reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct ContainerDetails {
     /// When it was started according to the runtime.
     pub started_at: Option<WallTime>,
@@ -236,6 +238,7 @@ pub struct ContainerDetails {
 
 /// Linux resources of a container, in the kernel's units. Zero or empty means not set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Resources {
     /// CPU CFS period, in microseconds.
     pub cpu_period: i64,

@@ -1,6 +1,7 @@
 //! Tests of the conversion, with regular and irregular input.
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+use pleg_runtime::core::Details;
 
 use super::*;
 
@@ -107,20 +108,14 @@ fn sandbox_identity_comes_from_metadata() {
     let report = regular(|| sandbox_status(sandbox())).unwrap();
     assert_eq!(report.id.as_str(), "s");
     assert_eq!(report.shown, ReportedState::Running);
-    assert_eq!(
-        report.identity,
-        Identity {
-            kind: Kind::Sandbox,
-            pod: Some("uid".into()),
-            unlabelled: true,
-            namespace: Some("prod".into()),
-            pod_name: Some("web".into()),
-            sandbox: None,
-            name: None,
-            attempt: 2,
-            created_at: Some(WallTime::from_nanos(T)),
-        }
-    );
+    let mut expected = Identity::new(Kind::Sandbox);
+    expected.pod = Some("uid".into());
+    expected.unlabelled = true;
+    expected.namespace = Some("prod".into());
+    expected.pod_name = Some("web".into());
+    expected.attempt = 2;
+    expected.created_at = Some(WallTime::from_nanos(T));
+    assert_eq!(report.identity, expected);
 }
 
 #[test]
@@ -199,20 +194,14 @@ fn container_states_are_mapped_and_unknown_is_not_irregular() {
 fn container_is_identified_by_labels_and_only_row_has_sandbox() {
     let report = regular(|| container_status(container(v1::ContainerState::ContainerRunning)));
     let identity = report.unwrap().identity;
-    assert_eq!(
-        identity,
-        Identity {
-            kind: Kind::Container,
-            pod: Some("uid".into()),
-            unlabelled: false,
-            namespace: Some("prod".into()),
-            pod_name: Some("web".into()),
-            sandbox: None,
-            name: Some("app".into()),
-            attempt: 3,
-            created_at: Some(WallTime::from_nanos(T)),
-        }
-    );
+    let mut expected = Identity::new(Kind::Container);
+    expected.pod = Some("uid".into());
+    expected.namespace = Some("prod".into());
+    expected.pod_name = Some("web".into());
+    expected.name = Some("app".into());
+    expected.attempt = 3;
+    expected.created_at = Some(WallTime::from_nanos(T));
+    assert_eq!(identity, expected);
     let row = v1::Container {
         id: "c".into(),
         pod_sandbox_id: "s".into(),

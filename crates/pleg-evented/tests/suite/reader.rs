@@ -1,13 +1,14 @@
 //! The reader on scripted runtimes: when it reconnects, what it hands over, how it stops.
+
 use std::time::Duration;
 
 use pleg_evented::ReconnectSettings;
-use pleg_runtime::core::StreamObservation;
-use pleg_runtime::core::{CallErrorKind, EventType, StreamChange, StreamEnd};
-
+use pleg_runtime::core::{
+    CallErrorKind, EventType, RuntimeEvent, StreamChange, StreamEnd, StreamObservation,
+};
 use pleg_runtime::fake::{Dial, Step};
 
-use crate::scripted::{RunningReader, burst, error, event, lives, sends, silence, wait};
+use crate::scripted::{RunningReader, burst, error, lives, sends, silence, wait};
 
 const DOWN: CallErrorKind = CallErrorKind::Unavailable;
 
@@ -124,7 +125,10 @@ async fn stream_end_follows_its_events_and_gives_the_retry_time() {
         let StreamObservation::Event(arrival) = reader.next().await else {
             panic!()
         };
-        assert_eq!((arrival.event, arrival.arrived), (event("a", what), at(10)));
+        assert_eq!(
+            (arrival.event, arrival.arrived),
+            (RuntimeEvent::new("a", what), at(10))
+        );
     }
     let end = StreamEnd::Ended(Some(error(CallErrorKind::TooLarge)));
     let ended = StreamChange::Ended {

@@ -29,7 +29,7 @@ pub(crate) fn wait(millis: u64) -> Step {
 
 /// An event without statuses.
 pub(crate) fn sends(id: &str, what: EventType) -> Step {
-    Step::Event(event(id, what))
+    Step::Event(RuntimeEvent::new(id, what))
 }
 
 /// Created, stopped and deleted of `count` containers.
@@ -41,16 +41,6 @@ pub(crate) fn burst(count: u64) -> Vec<Step> {
 
 pub(crate) fn error(kind: CallErrorKind) -> CallError {
     fake::error("GetContainerEvents", kind)
-}
-
-pub(crate) fn event(id: &str, what: EventType) -> RuntimeEvent {
-    RuntimeEvent {
-        id: id.into(),
-        event: what,
-        created_at: 0,
-        sandbox: None,
-        containers: Vec::new(),
-    }
 }
 
 pub(crate) struct RunningReader {

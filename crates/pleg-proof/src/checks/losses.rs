@@ -152,22 +152,14 @@ mod tests {
 
     fn report(shown: ReportedState) -> Report {
         let kind = Kind::Container;
-        Report {
-            id: "ctr-0-0".into(),
-            shown,
-            identity: Identity::unknown(kind),
-            details: pleg_core::Details::none(kind),
-        }
+        let details = pleg_core::Details::none(kind);
+        Report::new("ctr-0-0", shown, Identity::new(kind), details)
     }
 
     fn stopped(containers: Vec<Report>) -> RuntimeEvent {
-        RuntimeEvent {
-            id: "ctr-0-0".into(),
-            event: EventType::Stopped,
-            created_at: 0,
-            sandbox: None,
-            containers,
-        }
+        let mut event = RuntimeEvent::new("ctr-0-0", EventType::Stopped);
+        event.containers = containers;
+        event
     }
 
     /// A stream subscribed at 1 s, with its baseline at 2 s, that loses a STOPPED.
@@ -205,10 +197,8 @@ mod tests {
 
     #[test]
     fn status_in_another_event_settles_only_before_the_read() {
-        let event = RuntimeEvent {
-            id: "ctr-1-0".into(),
-            ..stopped(vec![report(ReportedState::Exited)])
-        };
+        let mut event = stopped(vec![report(ReportedState::Exited)]);
+        event.id = "ctr-1-0".into();
         let list = [report(ReportedState::Exited)];
         let mut before = lossy();
         before.arrive(&event, 3 * SECOND);

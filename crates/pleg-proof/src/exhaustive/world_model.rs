@@ -32,17 +32,16 @@ impl WorldModel {
         let identities = (0..ids.len())
             .map(|index| {
                 let object = &world.scenario.objects[index];
-                Identity {
-                    pod: Some(object.pod.into()),
-                    namespace: Some("ns".into()),
-                    // A recreated pod has another uid under the same name.
-                    pod_name: Some("web-0".into()),
-                    sandbox: object.sandbox.map(|s| ids[s].clone()),
-                    name: object.sandbox.map(|_| "app".into()),
-                    attempt: object.attempt,
-                    created_at: Some(WallTime::from_nanos(CREATED + index as i64)),
-                    ..Identity::unknown(kind(world, index))
-                }
+                let mut identity = Identity::new(kind(world, index));
+                identity.pod = Some(object.pod.into());
+                identity.namespace = Some("ns".into());
+                // A recreated pod has another uid under the same name.
+                identity.pod_name = Some("web-0".into());
+                identity.sandbox = object.sandbox.map(|s| ids[s].clone());
+                identity.name = object.sandbox.map(|_| "app".into());
+                identity.attempt = object.attempt;
+                identity.created_at = Some(WallTime::from_nanos(CREATED + index as i64));
+                identity
             })
             .collect();
         Self {
@@ -80,12 +79,14 @@ impl WorldModel {
             Stage::Exited => ReportedState::Exited,
             Stage::Absent | Stage::Removed => return None,
         };
-        Some(Report {
-            id: self.ids[object].clone(),
+        let identity = self.identities[object].clone();
+        let details = Details::none(self.kind(object));
+        Some(Report::new(
+            self.ids[object].clone(),
             shown,
-            identity: self.identities[object].clone(),
-            details: Details::none(self.kind(object)),
-        })
+            identity,
+            details,
+        ))
     }
 
     /// A status. A container's status does not name its sandbox; an exited one has its exit code.
@@ -94,11 +95,10 @@ impl WorldModel {
         report.identity.sandbox = None;
         if stage == Stage::Exited && self.kind(object) == Kind::Container {
             let code = self.world.scenario.objects[object].code;
-            report.details = Details::from(ContainerDetails {
-                exit_code: Some(code),
-                reason: if code == 0 { "Completed" } else { "Error" }.into(),
-                ..ContainerDetails::default()
-            });
+            let mut details = ContainerDetails::default();
+            details.exit_code = Some(code);
+            details.reason = if code == 0 { "Completed" } else { "Error" }.into();
+            report.details = details.into();
         }
         Some(report)
     }
@@ -114,18 +114,17 @@ impl WorldModel {
             .filter(|&w| self.world.scenario.objects[w].sandbox == Some(sandbox))
             .filter_map(|w| self.status(w, seen[w]))
             .collect();
-        RuntimeEvent {
-            id: self.ids[object].clone(),
-            event: match to {
-                Stage::Absent | Stage::Created => EventType::Created,
-                Stage::Running => EventType::Started,
-                Stage::Exited => EventType::Stopped,
-                Stage::Removed => EventType::Deleted,
-            },
-            created_at: stamped.cast_signed(),
-            sandbox: self.status(sandbox, seen[sandbox]),
-            containers,
-        }
+        let event = match to {
+            Stage::Absent | Stage::Created => EventType::Created,
+            Stage::Running => EventType::Started,
+            Stage::Exited => EventType::Stopped,
+            Stage::Removed => EventType::Deleted,
+        };
+        let mut event = RuntimeEvent::new(self.ids[object].clone(), event);
+        event.created_at = stamped.cast_signed();
+        event.sandbox = self.status(sandbox, seen[sandbox]);
+        event.containers = containers;
+        event
     }
 
     /// All objects in the same event as that one.

@@ -24,22 +24,16 @@ const NEVER: Spec = Spec {
 };
 
 fn identity(kind: Kind, attempt: u32, created: i64) -> Identity {
-    Identity {
-        pod: Some(uid(0)),
-        attempt,
-        created_at: WallTime::claimed(WALL_ORIGIN + created),
-        ..Identity::unknown(kind)
-    }
+    let mut identity = Identity::new(kind);
+    identity.pod = Some(uid(0));
+    identity.attempt = attempt;
+    identity.created_at = WallTime::claimed(WALL_ORIGIN + created);
+    identity
 }
 
 fn sandbox(id: &str, shown: ReportedState, attempt: u32) -> Report {
-    let kind = Kind::Sandbox;
-    Report {
-        id: id.into(),
-        shown,
-        identity: identity(kind, attempt, i64::from(attempt)),
-        details: SandboxDetails::default().into(),
-    }
+    let identity = identity(Kind::Sandbox, attempt, i64::from(attempt));
+    Report::new(id, shown, identity, SandboxDetails::default())
 }
 
 /// A container of the name `app`.
@@ -50,21 +44,12 @@ fn app(
     attempt: u32,
     exit_code: Option<i32>,
 ) -> Report {
-    let identity = Identity {
-        sandbox: Some(sandbox.into()),
-        name: Some("app".into()),
-        ..identity(Kind::Container, attempt, 10 + i64::from(attempt))
-    };
-    let details = ContainerDetails {
-        exit_code,
-        ..ContainerDetails::default()
-    };
-    Report {
-        id: id.into(),
-        shown,
-        identity,
-        details: details.into(),
-    }
+    let mut identity = identity(Kind::Container, attempt, 10 + i64::from(attempt));
+    identity.sandbox = Some(sandbox.into());
+    identity.name = Some("app".into());
+    let mut details = ContainerDetails::default();
+    details.exit_code = exit_code;
+    Report::new(id, shown, identity, details)
 }
 
 /// What the reconciler publishes of a pod of which a list and an inspection show these.

@@ -23,21 +23,16 @@ pub fn wall(ms: u64, offset_ms: i64) -> i64 {
 /// A list row.
 pub fn row(object: &Object, t: u64) -> Option<Report> {
     let shown = object.at(t)?.reported()?;
-    Some(Report {
-        id: object.id.clone(),
-        shown,
-        identity: Identity {
-            pod: Some(object.pod.uid()),
-            namespace: Some("ns".into()),
-            pod_name: Some("name".into()),
-            sandbox: object.sandbox.clone(),
-            name: object.name.map(|n| n.as_str().into()),
-            attempt: object.attempt,
-            created_at: WallTime::claimed(wall(object.created, 0)),
-            ..Identity::unknown(object.kind)
-        },
-        details: Details::none(object.kind),
-    })
+    let mut identity = Identity::new(object.kind);
+    identity.pod = Some(object.pod.uid());
+    identity.namespace = Some("ns".into());
+    identity.pod_name = Some("name".into());
+    identity.sandbox.clone_from(&object.sandbox);
+    identity.name = object.name.map(|n| n.as_str().into());
+    identity.attempt = object.attempt;
+    identity.created_at = WallTime::claimed(wall(object.created, 0));
+    let details = Details::none(object.kind);
+    Some(Report::new(object.id.clone(), shown, identity, details))
 }
 
 /// A status. A container's status does not name its sandbox.
@@ -45,19 +40,25 @@ pub fn status(object: &Object, t: u64) -> Option<Report> {
     let mut report = row(object, t)?;
     report.identity.sandbox = None;
     report.details = match object.kind {
-        Kind::Sandbox => Details::from(SandboxDetails {
-            ips: [format!("10.0.0.{}", object.attempt).into()].into(),
-            ..SandboxDetails::default()
-        }),
-        Kind::Container => Details::from(ContainerDetails {
-            exit_code: (report.shown == ReportedState::Exited).then_some(object.code),
-            reason: match report.shown {
-                ReportedState::Exited if object.failed_to_start => "StartError".into(),
-                ReportedState::Exited => "Error".into(),
-                _ => "".into(),
-            },
-            ..ContainerDetails::default()
-        }),
+        Kind::Sandbox => {
+            let mut details = SandboxDetails::default();
+            details.ips = [format!("10.0.0.{}", object.attempt).into()].into();
+            details.into()
+        }
+        Kind::Container => {
+            let mut details = ContainerDetails::default();
+            if report.shown == ReportedState::Exited {
+                details.exit_code = Some(object.code);
+                let failed_to_start = object.failed_to_start;
+                details.reason = if failed_to_start {
+                    "StartError"
+                } else {
+                    "Error"
+                }
+                .into();
+            }
+            details.into()
+        }
     };
     Some(report)
 }
@@ -140,10 +141,8 @@ pub fn event(node: &Node, transition: &Transition, how: EventForm, late: bool) -
     for report in sandbox.iter_mut().chain(&mut containers) {
         match how {
             EventForm::MissingMetadata => {
-                report.identity = Identity {
-                    unlabelled: true,
-                    ..Identity::unknown(report.identity.kind)
-                };
+                report.identity = Identity::new(report.identity.kind);
+                report.identity.unlabelled = true;
             }
             EventForm::Unknown => mark_unknown(report),
             _ => {}
@@ -158,11 +157,9 @@ pub fn event(node: &Node, transition: &Transition, how: EventForm, late: bool) -
         EventForm::Stamped(Stamp::NextHour) => truly + hour,
         _ => truly,
     };
-    RuntimeEvent {
-        id: object.id.clone(),
-        event: transition.event,
-        created_at,
-        sandbox,
-        containers,
-    }
+    let mut event = RuntimeEvent::new(object.id.clone(), transition.event);
+    event.created_at = created_at;
+    event.sandbox = sandbox;
+    event.containers = containers;
+    event
 }

@@ -11,6 +11,7 @@ use crate::runtime::{Runtime, RuntimeVersion, Scope};
 
 /// A call that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Call {
     /// Its name in the CRI, for example `ListContainers`.
     pub operation: &'static str,
@@ -142,10 +143,10 @@ impl FakeRuntime {
             of_kind.filter(in_scope).cloned().collect::<Vec<_>>()
         };
         let (rows, result) = self.call(operation, None, pod.clone(), listed).await;
-        for report in rows {
+        for mut report in rows {
             // A row has no details.
-            let details = Details::none(kind);
-            row(Report { details, ..report }.into());
+            report.details = Details::none(kind);
+            row(report.into());
         }
         result
     }
@@ -220,10 +221,6 @@ impl Runtime for FakeRuntime {
 
     async fn version(&self) -> Result<RuntimeVersion, CallError> {
         let (_, result) = self.call("Version", None, None, |_| ()).await;
-        result.map(|()| RuntimeVersion {
-            name: "fake".to_owned(),
-            version: "1".to_owned(),
-            api: "v1".to_owned(),
-        })
+        result.map(|()| RuntimeVersion::new("fake", "1"))
     }
 }

@@ -47,7 +47,7 @@ use tokio::sync::watch;
 
 use crate::clock::Clock;
 pub use calls::Call;
-pub use reports::{container, exited, sandbox};
+pub use reports::{container, exited, sandbox, with_ips, with_memory_limit};
 pub use stream::{Dial, FakeEvents, Step};
 
 /// Calls that a test counts, or changes together.
@@ -276,13 +276,11 @@ impl FakeRuntime {
         let containers = state.ids.values();
         let containers =
             containers.filter(|r| sandbox.is_some() && r.identity.sandbox.as_ref() == sandbox);
-        RuntimeEvent {
-            id: id.into(),
-            event,
-            created_at: self.0.clock.wall().as_nanos(),
-            sandbox: sandbox.and_then(|id| state.ids.get(id)).cloned(),
-            containers: containers.cloned().collect(),
-        }
+        let mut event = RuntimeEvent::new(id, event);
+        event.created_at = self.0.clock.wall().as_nanos();
+        event.sandbox = sandbox.and_then(|id| state.ids.get(id)).cloned();
+        event.containers = containers.cloned().collect();
+        event
     }
 
     /// Sends an event to every stream.

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pleg_core::{
-    Counters, Details, Identity, Inspection, Instant, Kind, List, Output, Reconciler, Report,
-    ReportedState, Settings, Ticket,
+    ContainerDetails, Counters, Identity, Inspection, Instant, Kind, List, Output, Reconciler,
+    Report, ReportedState, Settings, Ticket,
 };
 use pleg_evented::handover;
 use pleg_runtime::clock::Clock;
@@ -42,16 +42,11 @@ impl Node {
 
     /// Starts a container and returns when it ran.
     pub(super) fn start(&self, pod: &str, id: &str) -> Instant {
-        let report = Report {
-            id: id.into(),
-            shown: ReportedState::Running,
-            identity: Identity {
-                pod: Some(pod.into()),
-                name: Some(id.into()),
-                ..Identity::unknown(Kind::Container)
-            },
-            details: Details::none(Kind::Container),
-        };
+        let mut identity = Identity::new(Kind::Container);
+        identity.pod = Some(pod.into());
+        identity.name = Some(id.into());
+        let details = ContainerDetails::default();
+        let report = Report::new(id, ReportedState::Running, identity, details);
         let mut exists = self.exists.lock().unwrap_or_else(PoisonError::into_inner);
         exists.push(report);
         drop(exists);

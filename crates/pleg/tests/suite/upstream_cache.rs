@@ -6,7 +6,7 @@
 //! Deviation, wherever upstream blocks until something else happens: invariant 4. A waiter causes a
 //! read of the pod; "blocks" is shown here with reads that hang.
 use crate::support::{
-    FakeRuntime, MINUTE, MS, Op, SECOND, pass, rarely, soon, synced, waiting, with_ip,
+    FakeRuntime, MINUTE, MS, Op, SECOND, pass, rarely, soon, synced, waiting, with_ips,
 };
 use pleg::core::{CallErrorKind, ContainerState, Instant, PodUid};
 use pleg::{Pleg, WaitError};
@@ -137,9 +137,9 @@ async fn k3_get_newer_than_when_pod_does_not_exist() {
 #[tokio::test(start_paused = true)]
 async fn k4_cache_set_and_get() {
     let node = FakeRuntime::new();
-    node.put(with_ip(
+    node.put(with_ips(
         crate::support::sandbox("p", "s", pleg::core::ReportedState::Running),
-        "10.0.0.1",
+        &["10.0.0.1"],
     ));
     node.put(crate::support::container(
         "p",

@@ -2,9 +2,10 @@
 //! each port ends all of its tasks. E2 tests a metric that the port does not have.
 use crate::support::{
     DOWN, FakeRuntime, MINUTE, MS, Op, SECOND, container, drain, event_at, evented_1_36, exited,
-    generic, hint, ours, sandbox, sleep, wait_until, wait_until_ready, with_timeout,
+    generic, hint, ours, sandbox, sleep, wait_until, wait_until_ready, with_ips, with_timeout,
+    without_sandbox,
 };
-use pleg_core::{Details, EventType, ReportedState, RuntimeEvent, SandboxDetails};
+use pleg_core::{EventType, ReportedState, RuntimeEvent};
 use rivals::{Fifo, Hint, HintSettings, Subject};
 
 /// E1, TestHealthyEventedPLEG: healthy until the channel is full.
@@ -32,15 +33,7 @@ async fn e1_healthy() {
 /// none, or if none were known; the last addresses if no sandbox is ready.
 #[tokio::test(start_paused = true)]
 async fn e3_addresses() {
-    let with = |ips: &[&str], shown| {
-        let details = SandboxDetails {
-            ips: ips.iter().map(|ip| (*ip).into()).collect(),
-            ..SandboxDetails::default()
-        };
-        let mut sandbox = sandbox("p", "s", shown);
-        sandbox.details = Details::from(details);
-        sandbox
-    };
+    let with = |ips: &[&str], shown| with_ips(sandbox("p", "s", shown), ips);
     let node = FakeRuntime::new();
     node.put(sandbox("p", "s", ReportedState::Running));
     let (evented, _fifo) = evented_1_36(&node);
@@ -122,13 +115,9 @@ async fn e7_only_stopped_requests_relist() {
     node.run_pod("p");
     let (hint, _fifo) = hint(&node);
     wait_until_ready(&hint, &node, "p").await;
-    let without_sandbox = |event: RuntimeEvent| RuntimeEvent {
-        sandbox: None,
-        ..event
-    };
-    let without_containers = |event: RuntimeEvent| RuntimeEvent {
-        containers: vec![],
-        ..event
+    let without_containers = |mut event: RuntimeEvent| {
+        event.containers.clear();
+        event
     };
     node.put(exited("p", "c", 2));
     let of = |event| event_at(&node, event, "p-c", hint.wall());

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::support::{
     DOWN, FakeRuntime, MINUTE, MS, Op, SECOND, container, drain, exited, sandbox, sleep,
-    wait_until, with_timeout,
+    wait_until, with_ips, with_timeout,
 };
-use pleg_core::{Details, Report, ReportedState, SandboxDetails};
+use pleg_core::{Report, ReportedState};
 use rivals::{Fifo, Generic, GenericSettings, Subject};
 
 fn by_hand(node: &FakeRuntime) -> (Generic<FakeRuntime>, Fifo) {
@@ -218,14 +218,8 @@ async fn g11_reinspect() {
 async fn g13_addresses_are_kept() {
     let node = FakeRuntime::new();
     let (generic, mut fifo) = by_hand(&node);
-    let details = SandboxDetails {
-        ips: ["10.0.0.1".into(), "fd00::1".into()].into(),
-        ..SandboxDetails::default()
-    };
-    node.put(Report {
-        details: Details::from(details),
-        ..sandbox("p", "s", ReportedState::Running)
-    });
+    let ready = sandbox("p", "s", ReportedState::Running);
+    node.put(with_ips(ready, &["10.0.0.1", "fd00::1"]));
     node.put(container("p", "c", ReportedState::Running));
     relist(&generic, &mut fifo).await;
     let ips = generic.get(&"p".into()).status.ips.clone();

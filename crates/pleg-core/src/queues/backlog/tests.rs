@@ -26,7 +26,7 @@ fn arrival(at: u64, id: &str, event: EventType, containers: Vec<Report>) -> Arri
 }
 
 fn report(kind: Kind, id: &str, shown: ReportedState) -> Report {
-    let identity = Identity::unknown(kind);
+    let identity = Identity::new(kind);
     Report {
         id: id.into(),
         shown,

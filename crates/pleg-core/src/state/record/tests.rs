@@ -20,14 +20,14 @@ fn later(seconds: u64) -> Option<WallTime> {
 
 /// A container's record, first learned of at 0.
 fn record() -> Record {
-    Record::new(Identity::unknown(Kind::Container), at(0))
+    Record::new(Identity::new(Kind::Container), at(0))
 }
 
 fn said(details: ContainerDetails) -> Report {
     Report {
         id: "c".into(),
         shown: ReportedState::Exited,
-        identity: Identity::unknown(Kind::Container),
+        identity: Identity::new(Kind::Container),
         details: Details::from(details),
     }
 }
@@ -131,7 +131,7 @@ fn each_event_has_the_runtimes_own_time() {
     let times = times.map(|what| r.happened_at(what));
     assert_eq!(times, [None, later(1), later(2), later(3)]);
     assert_eq!(r.finished_at(), later(2));
-    let mut sandbox = Record::new(Identity::unknown(Kind::Sandbox), at(0));
+    let mut sandbox = Record::new(Identity::new(Kind::Sandbox), at(0));
     sandbox.identity.created_at = later(7);
     assert_eq!(sandbox.happened_at(ContainerStarted), later(7));
     assert_eq!(sandbox.happened_at(ContainerDied), None);
@@ -161,7 +161,7 @@ fn the_end_outlives_the_removal() {
     let again = r.details_from_read(&said(end()), at(5));
     assert_eq!(again.details, DetailsChange::None);
 
-    let mut silent = Record::tombstone(Identity::unknown(Kind::Container), at(0));
+    let mut silent = Record::tombstone(Identity::new(Kind::Container), at(0));
     assert_eq!(
         silent.details_from_read(&said(end()), at(4)),
         Effect::default()
@@ -281,7 +281,7 @@ fn an_overruling_forgets_an_end_that_did_not_happen() {
         assert_eq!((r.exit_code(), r.incarnation()), (code, 1));
         assert_eq!(r.position(), Some(to));
     }
-    let mut guess = Record::tombstone(Identity::unknown(Kind::Container), at(0));
+    let mut guess = Record::tombstone(Identity::new(Kind::Container), at(0));
     guess.overrule(Kind::Sandbox, Position::Running, Call::List, at(20));
     assert_eq!(guess.kind(), Kind::Sandbox);
     assert!(guess.sandbox_status(&"c".into()).is_some());

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use pleg_core::ReportedState::{Created as IsCreated, Exited, Running};
 use pleg_core::{
-    ContainerDetails, ContainerState, Details, EventType, LifecycleType, Resources, RuntimeEvent,
-    StreamEnd, StreamState,
+    ContainerState, Details, EventType, LifecycleType, RuntimeEvent, StreamEnd, StreamState,
 };
 
 use super::life::{c, in_sandbox, life, running, s};
 use crate::script::{Script, sandbox, status};
+use crate::support::with_memory_limit;
 use EventType::{Created, Deleted, Started, Stopped};
 use LifecycleType::{ContainerDied, ContainerRemoved, ContainerStarted, PodSync};
 
@@ -102,13 +102,11 @@ fn a3_a_stamp_in_any_unit_yields_to_the_next_read() {
             } else {
                 Script::confirmed()
             };
-            t.deliver(RuntimeEvent {
-                id: "c".into(),
-                event: Started,
-                created_at: stamp,
-                sandbox: s(),
-                containers: vec![c(Running)],
-            });
+            let mut event = RuntimeEvent::new("c", Started);
+            event.created_at = stamp;
+            event.sandbox = s();
+            event.containers = vec![c(Running)];
+            t.deliver(event);
             t.node = vec![sandbox("s", "p", Running), c(Exited)];
             let before = t.now();
             t.relist();
@@ -222,21 +220,13 @@ fn a8_a_resize_is_seen_at_once() {
     t.node = vec![sandbox("s", "p", Running), c(Running)];
     t.run(60_000);
     let lists = t.machine.counters().lists;
-    let resources = Resources {
-        memory_limit: 1 << 30,
-        ..Resources::default()
-    };
-    let details = ContainerDetails {
-        resources: Some(resources.clone().into()),
-        ..ContainerDetails::default()
-    };
-    t.node[1].details = Details::from(details);
+    t.node[1] = with_memory_limit(t.node[1].clone(), 1 << 30);
     let asked = t.now();
     let request = t.request_reinspect("p");
     t.settle();
     let view = t.view_for(request);
     let shown = &view.status.container("c").expect("it runs").details;
-    assert_eq!(shown.resources.as_deref(), Some(&resources));
+    assert_eq!(Details::Container(shown.clone()), t.node[1].details);
     assert_eq!(t.said(PodSync, "p"), 1);
     assert!(t.now().since(asked) <= Duration::from_millis(1));
     assert_eq!(t.machine.counters().lists, lists);

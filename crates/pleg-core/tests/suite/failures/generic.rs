@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use pleg_core::ReportedState::{Created as IsCreated, Exited, Running, Unknown};
 use pleg_core::{
-    CallErrorKind, ContainerDetails, ContainerState, Degraded, Details, EventType, Inbox,
-    LifecycleType, Mode, NotReady, Report, Resources, Settings,
+    CallErrorKind, ContainerState, Degraded, EventType, Inbox, LifecycleType, Mode, NotReady,
+    Report, Settings,
 };
 
 use super::life::{c, in_sandbox, life, running, s};
 use crate::script::{Script, exited, sandbox, status};
+use crate::support::with_memory_limit;
 use EventType::{Created, Started, Stopped};
 use LifecycleType::{ContainerChanged, ContainerDied, ContainerRemoved, ContainerStarted, PodSync};
 
@@ -245,17 +246,8 @@ fn c7_polling_answers_no_sync_with_a_status_from_before() {
 /// causes one. A list shows no resources.
 #[test]
 fn c8_a_change_of_resources_is_announced() {
-    let resize = |t: &mut Script, memory_limit| {
-        t.node[1].details = Details::from(ContainerDetails {
-            resources: Some(
-                Resources {
-                    memory_limit,
-                    ..Resources::default()
-                }
-                .into(),
-            ),
-            ..ContainerDetails::default()
-        });
+    let resize = |t: &mut Script, limit| {
+        t.node[1] = with_memory_limit(t.node[1].clone(), limit);
     };
     let mut t = polled();
     resize(&mut t, 1);

@@ -2,9 +2,7 @@
 //! each with its deviation. E4 to E6 are about the reader: `pleg-evented`, tests/failures.rs.
 
 use pleg_core::ReportedState::{Exited, Running};
-use pleg_core::{
-    Degraded, Details, EventType, LifecycleType, Report, ReportedState, SandboxDetails, Settings,
-};
+use pleg_core::{Degraded, EventType, LifecycleType, Report, ReportedState, Settings};
 
 use super::life::{c, in_sandbox, running, s};
 use crate::script::{Script, exited, nameless, sandbox, status};
@@ -66,11 +64,7 @@ fn e2_running_pods_fall_with_the_events() {
 fn addressed(id: &str, shown: ReportedState, attempt: u32, ips: &[&str]) -> Report {
     let mut report = sandbox(id, "p", shown);
     report.identity.attempt = attempt;
-    report.details = Details::from(SandboxDetails {
-        ips: ips.iter().map(|&ip| ip.into()).collect(),
-        ..SandboxDetails::default()
-    });
-    report
+    crate::support::ips(report, ips)
 }
 
 /// E3, upstream's TestEventedPLEG_getPodIPs (≤ 1.36): New addresses; none while a sandbox is ready;

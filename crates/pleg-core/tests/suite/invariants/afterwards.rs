@@ -48,14 +48,12 @@ fn rows(shown: ReportedState) -> [Report; 2] {
 fn event_at_begin(t: &mut Script, event: EventType, id: &str, containers: &[Report]) {
     let at = Instant::from_nanos(t.now().as_nanos() + 1_000);
     let wall = 1_700_000_000_000_000_000 + at.as_nanos() as i64;
+    let mut event = RuntimeEvent::new(id, event);
+    event.created_at = wall;
+    event.sandbox = s();
+    event.containers = containers.to_vec();
     let arrival = Arrival {
-        event: RuntimeEvent {
-            id: id.into(),
-            event,
-            created_at: wall,
-            sandbox: s(),
-            containers: containers.to_vec(),
-        },
+        event,
         arrived: at,
         wall: WallTime::from_nanos(wall),
     };

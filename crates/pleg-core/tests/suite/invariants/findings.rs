@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use pleg_core::{
     CallErrorKind, ContainerDetails, ContainerState, Degraded, Details, EventProfile, EventType,
-    Id, Inbox, LifecycleType, Mode, PodView, Report, ReportedState, Resources, SandboxState,
-    Settings, StreamEnd,
+    Id, Inbox, LifecycleType, Mode, PodView, Report, ReportedState, SandboxState, Settings,
+    StreamEnd,
 };
 
 use crate::script::{Script, container, exited, sandbox, status};
+use crate::support::with_memory_limit;
 use EventType::{Created, Deleted, Started, Stopped};
 use LifecycleType::ContainerDied;
 
@@ -495,18 +496,6 @@ fn a5_reason_of_initial_exit_is_not_read_again() {
     assert_eq!(t.machine.counters().exit_reads, 0);
 }
 
-fn with_memory(mut report: Report, limit: i64) -> Report {
-    let resources = Resources {
-        memory_limit: limit,
-        ..Resources::default()
-    };
-    report.details = Details::from(ContainerDetails {
-        resources: Some(Arc::new(resources)),
-        ..ContainerDetails::default()
-    });
-    report
-}
-
 fn memory(view: &PodView) -> i64 {
     of(view, "c")
         .resources
@@ -521,19 +510,19 @@ fn memory(view: &PodView) -> i64 {
 fn a7_older_status_in_an_event_does_not_hide_a_resize() {
     for during in [true, false] {
         let mut t = listed(&[]);
-        let old = with_memory(container("c", "p", ReportedState::Running), 200);
+        let old = with_memory_limit(container("c", "p", ReportedState::Running), 200);
         t.node = vec![s(), old, container("d", "p", ReportedState::Running)];
         t.relist();
         t.settle();
         assert_eq!(memory(&t.get("p")), 200);
-        t.node[1] = with_memory(container("c", "p", ReportedState::Running), 400);
+        t.node[1] = with_memory_limit(container("c", "p", ReportedState::Running), 400);
         t.request_reinspect("p");
         if !during {
             t.settle();
             assert_eq!(memory(&t.get("p")), 400);
         }
         t.pass(5);
-        let stale = with_memory(status("c", "p", ReportedState::Running), 200);
+        let stale = with_memory_limit(status("c", "p", ReportedState::Running), 200);
         let statuses = [stale, exited("d", "p", 0, "Completed")];
         t.event(Stopped, "d", Some(s()), &statuses);
         t.node[2] = ended("d", 0, "Completed");
@@ -554,20 +543,20 @@ fn a7_older_status_in_an_event_does_not_hide_a_resize() {
 #[test]
 fn a7_event_during_a_read_of_a_resize_does_not_hide_it() {
     let mut t = listed(&[]);
-    let old = with_memory(container("c", "p", ReportedState::Running), 200);
+    let old = with_memory_limit(container("c", "p", ReportedState::Running), 200);
     t.node = vec![s(), old];
     t.relist();
     t.settle();
-    let resized = with_memory(container("c", "p", ReportedState::Running), 400);
+    let resized = with_memory_limit(container("c", "p", ReportedState::Running), 400);
     t.request_reinspect("p");
     t.pass(5);
     t.event(
         Stopped,
         "c",
         Some(s()),
-        &[with_memory(exited("c", "p", 1, "Error"), 200)],
+        &[with_memory_limit(exited("c", "p", 1, "Error"), 200)],
     );
-    t.node[1] = with_memory(ended("c", 1, "Error"), 400);
+    t.node[1] = with_memory_limit(ended("c", 1, "Error"), 400);
     let before = t.now();
     t.inspect(&[s(), resized], &[]);
     assert!(

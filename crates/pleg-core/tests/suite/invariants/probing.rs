@@ -173,10 +173,9 @@ fn any_answer_since_the_probe_ends_the_silence() {
 fn probe_finds_details_that_changed_without_an_event() {
     let mut t = probed();
     let mut changed = status("c", "p", ReportedState::Running);
-    changed.details = pleg_core::Details::from(pleg_core::ContainerDetails {
-        message: "resized".into(),
-        ..Default::default()
-    });
+    let mut details = pleg_core::ContainerDetails::default();
+    details.message = "resized".into();
+    changed.details = details.into();
     t.node[1] = changed;
     for _ in 0..3 {
         t.next_probe();

@@ -164,13 +164,10 @@ fn exit_code_read_after_died_is_announced() {
 fn removed_has_the_timestamp_of_its_own_event() {
     let mut t = running();
     let removed = WallTime::from_nanos(1_700_000_000_123_456_789);
-    t.deliver(RuntimeEvent {
-        id: "c".into(),
-        event: Deleted,
-        created_at: removed.as_nanos(),
-        sandbox: s(),
-        containers: Vec::new(),
-    });
+    let mut event = RuntimeEvent::new("c", Deleted);
+    event.created_at = removed.as_nanos();
+    event.sandbox = s();
+    t.deliver(event);
     let last = t.events.last().map(|e| (e.event, e.happened_at));
     assert_eq!(last, Some((ContainerRemoved, Some(removed))));
 }

@@ -13,6 +13,8 @@ use pleg_core::{
     StreamChange, StreamEnd, TerminalRecord, Ticket, Version, WaiterId, WallTime,
 };
 
+use crate::support::list_row;
+
 const WALL: i64 = 1_700_000_000_000_000_000;
 
 #[derive(Clone)]
@@ -174,7 +176,7 @@ impl Script {
     pub(crate) fn settle(&mut self) {
         loop {
             if !self.lists.is_empty() {
-                let rows: Vec<_> = self.node.iter().map(row).collect();
+                let rows: Vec<_> = self.node.iter().map(list_row).collect();
                 self.list(&rows);
             } else if let Some(asked) = self.inspections.front() {
                 let of_pod = |r: &&Report| r.identity.pod.as_ref() == Some(&asked.uid);
@@ -257,13 +259,11 @@ impl Script {
         sandbox: Option<Report>,
         containers: &[Report],
     ) {
-        self.deliver(RuntimeEvent {
-            id: id.into(),
-            event,
-            created_at: self.wall().as_nanos() + ms * 1_000_000,
-            sandbox,
-            containers: containers.to_vec(),
-        });
+        let mut event = RuntimeEvent::new(id, event);
+        event.created_at = self.wall().as_nanos() + ms * 1_000_000;
+        event.sandbox = sandbox;
+        event.containers = containers.to_vec();
+        self.deliver(event);
     }
 
     /// An event as it is, with any timestamp.
@@ -470,7 +470,7 @@ impl Script {
             if let Some(id) = self.read_wanted_of() {
                 return id.to_string();
             }
-            let rows: Vec<_> = self.node.iter().map(row).collect();
+            let rows: Vec<_> = self.node.iter().map(list_row).collect();
             while !self.lists.is_empty() {
                 self.list(&rows);
             }
@@ -586,15 +586,6 @@ fn nothing(uid: &PodUid) -> Arc<PodStatus> {
     Arc::new(PodStatus::nothing(uid.clone()))
 }
 
-/// A list row has no details.
-fn row(report: &Report) -> Report {
-    let details = Details::none(report.identity.kind);
-    Report {
-        details,
-        ..report.clone()
-    }
-}
-
 /// The deadline of the list that the reconciler requests.
 pub(crate) fn list_deadline(machine: &mut Reconciler) -> Option<Duration> {
     while let Some(output) = machine.poll_output() {
@@ -622,40 +613,28 @@ pub(crate) fn status(id: &str, pod: &str, shown: ReportedState) -> Report {
 }
 
 pub(crate) fn exited(id: &str, pod: &str, code: i32, reason: &str) -> Report {
-    let details = Details::from(ContainerDetails {
-        exit_code: Some(code),
-        finished_at: Some(WallTime::from_nanos(WALL)),
-        reason: reason.into(),
-        ..ContainerDetails::default()
-    });
-    Report {
-        details,
-        ..status(id, pod, ReportedState::Exited)
-    }
+    let mut details = ContainerDetails::default();
+    details.exit_code = Some(code);
+    details.finished_at = Some(WallTime::from_nanos(WALL));
+    details.reason = reason.into();
+    let mut report = status(id, pod, ReportedState::Exited);
+    report.details = details.into();
+    report
 }
 
 /// A report with id and state only.
 pub(crate) fn nameless(mut report: Report) -> Report {
-    report.identity = Identity {
-        unlabelled: true,
-        ..Identity::unknown(report.identity.kind)
-    };
+    report.identity = Identity::new(report.identity.kind);
+    report.identity.unlabelled = true;
     report
 }
 
 fn report(kind: Kind, id: &str, pod: &str, shown: ReportedState) -> Report {
-    let identity = Identity {
-        pod: Some(pod.into()),
-        namespace: Some("ns".into()),
-        pod_name: Some(pod.into()),
-        created_at: Some(WallTime::from_nanos(WALL)),
-        name: (kind == Kind::Container).then(|| id.into()),
-        ..Identity::unknown(kind)
-    };
-    Report {
-        id: id.into(),
-        shown,
-        identity,
-        details: Details::none(kind),
-    }
+    let mut identity = Identity::new(kind);
+    identity.pod = Some(pod.into());
+    identity.namespace = Some("ns".into());
+    identity.pod_name = Some(pod.into());
+    identity.created_at = Some(WallTime::from_nanos(WALL));
+    identity.name = (kind == Kind::Container).then(|| id.into());
+    Report::new(id, shown, identity, Details::none(kind))
 }

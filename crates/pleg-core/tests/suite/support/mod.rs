@@ -8,8 +8,8 @@ use std::time::Duration;
 use pleg_core::{
     CallError, CallErrorKind, Cause, ContainerDetails, Details, Health, HeldId, Id, Identity,
     Inspection, Instant, Kind, LifecycleType, List, Mode, Output, PodLifecycleEvent, PodStatus,
-    PodUid, PodView, Reconciler, Report, ReportedState, SandboxDetails, Settings, TerminalRecord,
-    Ticket, WaiterId, WallTime,
+    PodUid, PodView, Reconciler, Report, ReportedState, Resources, SandboxDetails, Settings,
+    TerminalRecord, Ticket, WaiterId, WallTime,
 };
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
@@ -28,38 +28,46 @@ pub(crate) fn sandbox(pod: &str, id: &str, shown: ReportedState) -> Report {
 
 fn report(kind: Kind, pod: &str, id: &str, shown: ReportedState) -> Report {
     let name = (kind == Kind::Container).then(|| id.into());
-    let identity = Identity {
-        pod: Some(pod.into()),
-        namespace: Some("ns".into()),
-        pod_name: Some(pod.into()),
-        name,
-        created_at: WallTime::claimed(1_700_000_000_000_000_000),
-        ..Identity::unknown(kind)
-    };
-    Report {
-        id: id.into(),
-        shown,
-        identity,
-        details: Details::none(kind),
-    }
+    let mut identity = Identity::new(kind);
+    identity.pod = Some(pod.into());
+    identity.namespace = Some("ns".into());
+    identity.pod_name = Some(pod.into());
+    identity.name = name;
+    identity.created_at = WallTime::claimed(1_700_000_000_000_000_000);
+    Report::new(id, shown, identity, Details::none(kind))
 }
 
 /// The same with an exit code in its status.
 pub(crate) fn exit_code(mut report: Report, code: i32) -> Report {
-    report.details = Details::from(ContainerDetails {
-        exit_code: Some(code),
-        ..ContainerDetails::default()
-    });
+    let mut details = ContainerDetails::default();
+    details.exit_code = Some(code);
+    report.details = details.into();
     report
 }
 
 /// The same with addresses in its status.
 pub(crate) fn ips(mut report: Report, ips: &[&str]) -> Report {
-    report.details = Details::from(SandboxDetails {
-        ips: ips.iter().map(|&ip| ip.into()).collect(),
-        ..SandboxDetails::default()
-    });
+    let mut details = SandboxDetails::default();
+    details.ips = ips.iter().map(|&ip| ip.into()).collect();
+    report.details = details.into();
     report
+}
+
+/// The same with a memory limit in its status.
+pub(crate) fn with_memory_limit(mut report: Report, limit: i64) -> Report {
+    let mut resources = Resources::default();
+    resources.memory_limit = limit;
+    let mut details = ContainerDetails::default();
+    details.resources = Some(resources.into());
+    report.details = details.into();
+    report
+}
+
+/// A list row has no details.
+pub(crate) fn list_row(report: &Report) -> Report {
+    let mut row = report.clone();
+    row.details = Details::none(report.identity.kind);
+    row
 }
 
 /// An error of the runtime.
@@ -77,11 +85,7 @@ pub(crate) struct Picture {
 
 impl Picture {
     fn rows(&self) -> Vec<Report> {
-        let bare = |r: &Report| Report {
-            details: Details::none(r.identity.kind),
-            ..r.clone()
-        };
-        self.shows.iter().map(bare).collect()
+        self.shows.iter().map(list_row).collect()
     }
 
     fn inspect(&self, uid: &PodUid, held: &[HeldId]) -> (Vec<Report>, Vec<Id>) {

@@ -1,14 +1,12 @@
 //! Histories in which an earlier release was wrong: one test per finding.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use pleg::Pleg;
 use pleg::core::{
-    CallErrorKind, ContainerDetails, ContainerState, Details, EventType, LifecycleType, PodView,
-    Report, ReportedState, Resources,
+    CallErrorKind, ContainerState, EventType, LifecycleType, PodView, Report, ReportedState,
 };
-use pleg::runtime::fake::{Dial, Step};
+use pleg::runtime::fake::{Dial, Step, with_memory_limit};
 
 use crate::support::*;
 
@@ -74,16 +72,7 @@ async fn a8_builder_that_does_not_spawn_ends_subscriptions() {
 }
 
 fn with_memory(uid: &str, name: &str, limit: i64) -> Report {
-    let mut report = container(uid, name, ReportedState::Running);
-    let resources = Resources {
-        memory_limit: limit,
-        ..Resources::default()
-    };
-    report.details = Details::from(ContainerDetails {
-        resources: Some(Arc::new(resources)),
-        ..ContainerDetails::default()
-    });
-    report
+    with_memory_limit(container(uid, name, ReportedState::Running), limit)
 }
 
 fn memory(view: &PodView, id: &str) -> i64 {

@@ -6,26 +6,17 @@
 
 use std::time::Duration;
 
-use pleg::core::{
-    Details, Instant, Mode, PodLifecycleEvent, PodUid, PodView, Report, SandboxDetails, Settings,
-};
+use pleg::core::{Instant, Mode, PodLifecycleEvent, PodUid, PodView, Settings};
 use pleg::{Delivery, Pleg, Subscription, WaitError};
 use tokio::task::JoinHandle;
 
-pub(crate) use pleg::runtime::fake::{FakeRuntime, Op, container, error, exited, sandbox};
+pub(crate) use pleg::runtime::fake::{
+    FakeRuntime, Op, container, error, exited, sandbox, with_ips,
+};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
-
-/// The sandbox with an address.
-pub(crate) fn with_ip(mut report: Report, ip: &str) -> Report {
-    report.details = Details::from(SandboxDetails {
-        ips: [ip.into()].into(),
-        ..SandboxDetails::default()
-    });
-    report
-}
 
 /// The default settings with a change.
 pub(crate) fn settings(change: impl FnOnce(&mut Settings)) -> Settings {

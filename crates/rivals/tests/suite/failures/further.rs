@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use pleg_core::{ContainerDetails, Details, EventType, ReportedState, Resources, RuntimeEvent};
+use pleg_core::{EventType, ReportedState, RuntimeEvent};
 use rivals::{Fifo, Subject};
 
 use crate::support::{
     DOWN, FakeRuntime, MINUTE, MS, Op, SECOND, attempt, cached, container, discard, drain,
     event_at, evented_1_35, evented_1_36, exited, generic, hint, ours, sandbox, sleep, wait_until,
-    wait_until_ready, with_timeout,
+    wait_until_ready, with_memory_limit, with_timeout, without_sandbox,
 };
 
 /// Returns the time until the exit of a container is announced. `alter` changes or drops its event.
@@ -36,12 +36,7 @@ async fn exit_announced_after<S: Subject>(
 /// Ours: the id is known, so the sandbox status is not needed.
 #[tokio::test(start_paused = true)]
 async fn a11_an_event_without_its_sandbox() {
-    let without_sandbox = |event: RuntimeEvent| {
-        Some(RuntimeEvent {
-            sandbox: None,
-            ..event
-        })
-    };
+    let without_sandbox = |event| Some(without_sandbox(event));
     let upstream = exit_announced_after(evented_1_36, without_sandbox)
         .await
         .unwrap();
@@ -130,17 +125,7 @@ async fn resized<S: Subject>(start: impl FnOnce(&FakeRuntime) -> (S, Fifo)) -> O
     node.run_pod("p");
     let (subject, _fifo) = start(&node);
     wait_until_ready(&subject, &node, "p").await;
-    let mut larger = container("p", "c", ReportedState::Running);
-    larger.details = Details::from(ContainerDetails {
-        resources: Some(
-            Resources {
-                memory_limit: 1 << 30,
-                ..Resources::default()
-            }
-            .into(),
-        ),
-        ..ContainerDetails::default()
-    });
+    let larger = with_memory_limit(container("p", "c", ReportedState::Running), 1 << 30);
     node.put(larger.clone());
     subject.request_reinspect(&"p".into());
     let seen = || {

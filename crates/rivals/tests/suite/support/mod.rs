@@ -14,7 +14,9 @@ use rivals::{
 };
 
 pub(crate) use kubelet::{Action, PodWorker, SyncLoop};
-pub(crate) use pleg_runtime::fake::{FakeRuntime, Op, container, exited, sandbox};
+pub(crate) use pleg_runtime::fake::{
+    FakeRuntime, Op, container, exited, sandbox, with_ips, with_memory_limit,
+};
 
 pub(crate) const DOWN: CallErrorKind = CallErrorKind::Unavailable;
 pub(crate) const MS: Duration = Duration::from_millis(1);
@@ -36,10 +38,14 @@ pub(crate) fn event_at(
     id: &str,
     at: WallTime,
 ) -> RuntimeEvent {
-    RuntimeEvent {
-        created_at: at.as_nanos(),
-        ..node.event(event, id)
-    }
+    let mut event = node.event(event, id);
+    event.created_at = at.as_nanos();
+    event
+}
+
+pub(crate) fn without_sandbox(mut event: RuntimeEvent) -> RuntimeEvent {
+    event.sandbox = None;
+    event
 }
 
 /// This project's generator.
