@@ -8,6 +8,7 @@ Each patch is applied to a copy of the crates, never to the tree.
                                      that do not (fast, for CI)
   planted.py [NAME...]               plant all bugs, or these, and print the results
   planted.py --file FILE [...]       read the bugs from FILE; may be given several times
+  planted.py --rotate N              plant N bugs, other ones at each commit (for CI)
   planted.py --write                 plant all bugs and write the table to docs/planted.md
 
 Exits with 1 if a bug is not caught by the assertion it names. The copy and its build are kept in
@@ -299,6 +300,13 @@ def plant(copy: Copy, bug: Bug) -> Result:
     return result
 
 
+def in_rotation(bugs: list[Bug], number: int) -> list[Bug]:
+    """As many bugs, that follow those of the commit before."""
+    count = subprocess.check_output(["git", "rev-list", "--count", "HEAD"], cwd=ROOT, text=True)
+    begin = int(count) * number
+    return [bugs[n % len(bugs)] for n in range(begin, begin + min(number, len(bugs)))]
+
+
 def find_errors(bugs: list[Bug]) -> list[str]:
     """All patches that do not apply and all unknown detectors."""
     errors = []
@@ -375,6 +383,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--file", action="append", type=Path, metavar="FILE")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--rotate", type=int, metavar="N")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="copies in parallel")
     parser.add_argument("--dir", type=Path, default=Path(tempfile.gettempdir()) / "pleg-planted")
     args = parser.parse_args()
@@ -389,6 +398,8 @@ def main() -> int:
     if unknown:
         raise UserError(f"no bug is named {', '.join(sorted(unknown))}")
     chosen = [d for d in bugs if not args.names or d.name in args.names]
+    if args.rotate:
+        chosen = in_rotation(chosen, args.rotate)
     errors = find_errors(chosen)
     if errors:
         raise UserError(f"{len(errors)} of {len(chosen)} patches do not apply:\n  " + "\n  ".join(errors))
