@@ -8,7 +8,7 @@ Each patch is applied to a copy of the crates, never to the tree.
                                      that do not (fast, for CI)
   planted.py [NAME...]               plant all bugs, or these, and print the results
   planted.py --file FILE [...]       read the bugs from FILE; may be given several times
-  planted.py --rotate N              plant N bugs, other ones at each commit (for CI)
+  planted.py --rotate N              plant N bugs, other ones at each commit
   planted.py --write                 plant all bugs and write the table to docs/planted.md
 
 Exits with 1 if a bug is not caught by the assertion it names. The copy and its build are kept in
