@@ -9,7 +9,8 @@ Each patch is applied to a copy of the crates, never to the tree.
   planted.py [NAME...]               plant all bugs, or these, and print the results
   planted.py --file FILE [...]       read the bugs from FILE; may be given several times
   planted.py --rotate N              plant N bugs, other ones at each commit
-  planted.py --write                 plant all bugs and write the table to docs/planted.md
+  planted.py --write                 plant all bugs of a clean tree and write the table to
+                                     docs/planted.md; goes on where it was interrupted
 
 Exits with 1 if a bug is not caught by the assertion it names. The copy and its build are kept in
 --dir (default: pleg-planted in the temporary directory), so a second run builds little. Delete
@@ -19,6 +20,7 @@ that directory when done.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shlex
@@ -30,7 +32,7 @@ import tempfile
 import time
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from queue import Queue
 
@@ -145,9 +147,9 @@ def patched(root: Path, bug: Bug) -> dict[str, str]:
 class Copy:
     """A copy of the crates with its own build directory."""
 
-    def __init__(self, at: Path):
+    def __init__(self, at: Path, target: Path | None):
         self.at = at / "tree"
-        self.target = at / "target"
+        self.target = target or at / "target"
         self.at.mkdir(parents=True, exist_ok=True)
 
     def refresh(self) -> None:
@@ -300,6 +302,24 @@ def plant(copy: Copy, bug: Bug) -> Result:
     return result
 
 
+class Finished:
+    """The caught bugs of this commit, in a file, so that an interrupted run can be resumed."""
+
+    def __init__(self, at: Path):
+        commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=ROOT, text=True).strip()
+        self.file = at / f"caught-{commit}.jsonl"
+        lines = self.file.read_text().splitlines() if self.file.is_file() else []
+        self.results = {name: Result(**result) for name, result in map(json.loads, lines)}
+
+    def of(self, bug: Bug) -> Result | None:
+        return self.results.get(bug.name)
+
+    def add(self, bug: Bug, result: Result) -> None:
+        if result.caught:
+            with self.file.open("a") as out:
+                out.write(json.dumps([bug.name, asdict(result)]) + "\n")
+
+
 def in_rotation(bugs: list[Bug], number: int) -> list[Bug]:
     """As many bugs, that follow those of the commit before."""
     count = subprocess.check_output(["git", "rev-list", "--count", "HEAD"], cwd=ROOT, text=True)
@@ -386,9 +406,12 @@ def main() -> int:
     parser.add_argument("--rotate", type=int, metavar="N")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="copies in parallel")
     parser.add_argument("--dir", type=Path, default=Path(tempfile.gettempdir()) / "pleg-planted")
+    parser.add_argument("--target", type=Path, metavar="DIR", help="build directory, of one copy")
     args = parser.parse_args()
     if args.write and args.names:
         parser.error("--write takes no names")
+    if args.target and args.jobs > 1:
+        parser.error("--target is for one copy: use --jobs 1")
     files = args.file or [file for file in DEFAULT_FILES if file.is_file()]
     bugs = [bug for file in files for bug in read(file)]
     names = [bug.name for bug in bugs]
@@ -403,21 +426,29 @@ def main() -> int:
     errors = find_errors(chosen)
     if errors:
         raise UserError(f"{len(errors)} of {len(chosen)} patches do not apply:\n  " + "\n  ".join(errors))
+    if args.write and subprocess.run(["git", "diff", "--quiet", "HEAD", "--", *COPIED], cwd=ROOT).returncode:
+        raise UserError("--write records the results of a commit: commit the changes first")
     invariants = sorted({bug.invariant for bug in chosen})
     if args.check:
         print(f"{len(chosen)} seeded bugs apply, of invariants {', '.join(map(str, invariants))}")
         return 0
     copies: Queue[Copy] = Queue()
     for n in range(args.jobs):
-        copies.put(Copy(args.dir / str(n)))
+        copies.put(Copy(args.dir / str(n), args.target))
+
+    finished = Finished(args.dir)
 
     def run_one(bug: Bug) -> tuple[Bug, Result]:
+        # Only --write resumes: who names a bug wants it planted.
+        if args.write and (result := finished.of(bug)):
+            return bug, result
         copy = copies.get()
         try:
             result = plant(copy, bug)
         finally:
             copies.put(copy)
         report(bug, result)
+        finished.add(bug, result)
         return bug, result
 
     first = copies.get()

@@ -25,7 +25,7 @@ pub(super) struct DirtyPod {
     /// Ids whose details changed.
     pub(super) details: Ids,
     /// Whether a PodSync is to be announced.
-    sync: PodSync,
+    pub(super) sync: PodSync,
     /// The source of the observation.
     pub(super) source: Option<Source>,
 }
@@ -43,20 +43,15 @@ pub(super) enum PodSync {
 
 impl DirtyPod {
     /// A PodSync is to be announced, unless something else is.
-    pub(super) fn sync(&mut self) {
+    pub(super) fn announce_sync(&mut self) {
         self.sync = self.sync.max(PodSync::Alone);
     }
 
     /// A ContainerChanged and a PodSync are to be announced.
-    fn changed_and_sync(&mut self, id: &Id) {
+    fn announce_changed_and_sync(&mut self, id: &Id) {
         self.ids.push(id.clone());
         self.changed.insert(id.clone());
         self.sync = PodSync::Always;
-    }
-
-    /// Whether a PodSync is to be announced.
-    pub(super) const fn syncs(&self) -> PodSync {
-        self.sync
     }
 }
 
@@ -170,8 +165,8 @@ impl Reconciler {
             self.publish_terminal_records(now, named);
         }
         // Earlier answers about either pod did not show where the ids belong.
-        self.mark_dirty(&stand_in, source).sync();
-        self.mark_dirty(named, source).sync();
+        self.mark_dirty(&stand_in, source).announce_sync();
+        self.mark_dirty(named, source).announce_sync();
         // The inspection that was owed to the old pod.
         self.request_inspection(now, named, Cause::Changed);
     }
@@ -310,7 +305,7 @@ impl Reconciler {
         }
         self.apply(now, &uid, id, effect, source_of(read.call));
         if settled {
-            self.mark_dirty(&uid, source_of(read.call)).sync();
+            self.mark_dirty(&uid, source_of(read.call)).announce_sync();
         }
         match effect.transition {
             Transition::Same => Found::AsRecorded,
@@ -366,7 +361,7 @@ impl Reconciler {
                 let effect = effect.and(record.details_from_read(report, read.began));
                 self.apply(now, uid, &report.id, effect, Source::Inspection);
                 if settled {
-                    self.mark_dirty(uid, Source::Inspection).sync();
+                    self.mark_dirty(uid, Source::Inspection).announce_sync();
                 }
             }
         }
@@ -419,12 +414,12 @@ impl Reconciler {
             // A consumer can do nothing with a container whose name it does not know.
             DetailsChange::Changed => {
                 let dirty = self.mark_dirty(uid, source);
-                dirty.sync();
+                dirty.announce_sync();
                 dirty.details.insert(id.clone());
             }
             DetailsChange::LateExitCode => {
                 let dirty = self.mark_dirty(uid, source);
-                dirty.changed_and_sync(id);
+                dirty.announce_changed_and_sync(id);
                 dirty.details.insert(id.clone());
             }
         }
@@ -458,7 +453,7 @@ impl Reconciler {
                     Position::Removed => self.removed(now, uid, id),
                 }
             }
-            Transition::BecameUnknown => self.mark_dirty(uid, source).changed_and_sync(id),
+            Transition::BecameUnknown => self.mark_dirty(uid, source).announce_changed_and_sync(id),
             Transition::Contradicted { ask_again } => {
                 self.add_contradiction(now, uid, id, ask_again, source);
             }

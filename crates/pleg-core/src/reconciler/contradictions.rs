@@ -54,7 +54,7 @@ impl Reconciler {
         };
         let still = self.records.get(id).is_some_and(|r| r.is_contradicted());
         if !still && pod.contradicted.remove(id) {
-            self.mark_dirty(uid, source).sync();
+            self.mark_dirty(uid, source).announce_sync();
         }
     }
 
@@ -109,7 +109,7 @@ impl Reconciler {
     pub(super) fn drop_reappeared(&mut self, uid: &PodUid, id: &Id, source: Source) {
         let pod = self.pods.get_mut(uid);
         if pod.is_some_and(|pod| pod.reappeared.remove(id).is_some()) {
-            self.mark_dirty(uid, source).sync();
+            self.mark_dirty(uid, source).announce_sync();
         }
     }
 

@@ -93,7 +93,7 @@ impl Reconciler {
             }
         }
         // Changed details beside a waiting announcement are announced with it.
-        let syncs = match dirty.syncs() {
+        let syncs = match dirty.sync {
             PodSync::No => false,
             PodSync::Alone => events.is_empty() && !self.holds_back(uid),
             PodSync::Always => true,

@@ -125,11 +125,10 @@ impl Reconciler {
     pub(super) fn watch_outage(&mut self, now: Instant) {
         if self.is_runtime_failing() {
             self.failing_until = Some(now);
-        } else if self.failing_until.is_some() {
-            let oldest = self.scheduler.oldest();
-            self.failing_until = self
-                .failing_until
-                .filter(|_| oldest.is_some() && oldest <= self.failing_until);
+        } else if let Some(until) = self.failing_until
+            && self.scheduler.oldest().is_none_or(|oldest| oldest > until)
+        {
+            self.failing_until = None;
         }
     }
 
@@ -180,7 +179,7 @@ impl Reconciler {
         let asked_to_sync = finished.causes.contains(Cause::Reinspect);
         let dirty = self.mark_dirty(&uid, Source::Inspection);
         if asked_to_sync || error_changed {
-            dirty.sync();
+            dirty.announce_sync();
         }
         self.recheck_with_backoff(now, &uid, omits || unsettled);
         self.publish(now);
@@ -423,7 +422,7 @@ impl Reconciler {
                 let recovered = !self.scheduler.is_unlistable(uid) && self.update_error(uid);
                 let dirty = self.mark_dirty(uid, Source::Inspection);
                 if recovered {
-                    dirty.sync();
+                    dirty.announce_sync();
                 }
             }
             self.release_read(status.began, std::slice::from_ref(report));

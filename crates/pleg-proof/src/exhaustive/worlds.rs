@@ -362,7 +362,10 @@ pub const WORLDS: &[World] = &[
         scenario: &RECONNECT,
         listing: true,
         kubelet: false,
-        budget: WITH_WAITER,
+        budget: Budget {
+            span: 1,
+            ..WITH_WAITER
+        },
     },
     World {
         name: "false-reports",
@@ -383,6 +386,7 @@ pub const WORLDS: &[World] = &[
         budget: Budget {
             waits: 1,
             time_jumps: 1,
+            span: 1,
             ..FALSE_REPORTS
         },
     },
@@ -434,13 +438,33 @@ pub const WORLDS: &[World] = &[
 ];
 
 /// Worlds that take too long for CI; `just exhaust` runs them as well.
-pub const LARGE_WORLDS: &[World] = &[World {
-    name: "false-reports+jumps",
-    scenario: &FALSE_REPORT_SCENARIO,
-    listing: true,
-    kubelet: false,
-    budget: Budget {
-        faults: 2,
-        ..FALSE_REPORTS
+pub const LARGE_WORLDS: &[World] = &[
+    World {
+        name: "reconnect+waiter+span",
+        scenario: &RECONNECT,
+        listing: true,
+        kubelet: false,
+        budget: WITH_WAITER,
     },
-}];
+    World {
+        name: "false-reports+waiter+span",
+        scenario: &FALSE_REPORT_SCENARIO,
+        listing: true,
+        kubelet: false,
+        budget: Budget {
+            waits: 1,
+            time_jumps: 1,
+            ..FALSE_REPORTS
+        },
+    },
+    World {
+        name: "false-reports+jumps",
+        scenario: &FALSE_REPORT_SCENARIO,
+        listing: true,
+        kubelet: false,
+        budget: Budget {
+            faults: 2,
+            ..FALSE_REPORTS
+        },
+    },
+];
