@@ -1,6 +1,7 @@
 //! Results of reads, successful and failed, of a fake runtime in paused time.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -136,6 +137,26 @@ async fn unchanged_pod_takes_two_calls() {
     assert_eq!(inspection.unchanged.len(), 3);
     assert!(inspection.found.is_empty());
     assert_eq!(runtime.calls().len(), 2);
+}
+
+/// Some runtimes ignore the filter of a list, and return every row of the node.
+#[tokio::test(start_paused = true)]
+async fn inspection_ignores_rows_of_other_pods() {
+    let runtime = one_pod();
+    (0..100).for_each(|n| runtime.run_pod(&format!("q{n}")));
+    runtime.ignore_filters();
+    let inspection = inspect(&runtime, &[]).await;
+    assert_eq!(ids(&inspection.found), ["p-a", "p-b", "p-s"]);
+    let calls: Vec<_> = runtime.calls().iter().map(ToString::to_string).collect();
+    let (lists, statuses) = calls.split_at(2);
+    assert_eq!(lists, ["ListPodSandbox p", "ListContainers p"]);
+    let statuses: BTreeSet<_> = statuses.iter().map(String::as_str).collect();
+    let of_p = [
+        "ContainerStatus p-a",
+        "ContainerStatus p-b",
+        "PodSandboxStatus p-s",
+    ];
+    assert_eq!((statuses, calls.len()), (BTreeSet::from(of_p), 2 + 3));
 }
 
 #[tokio::test(start_paused = true)]

@@ -137,8 +137,9 @@ impl FakeRuntime {
             Scope::Node => None,
             Scope::Pod(uid) => Some(uid.clone()),
         };
-        let in_scope = |r: &&Report| pod.is_none() || r.identity.pod == pod;
         let listed = |state: &State| {
+            let is_whole = pod.is_none() || state.ignores_filters;
+            let in_scope = |r: &&Report| is_whole || r.identity.pod == pod;
             let of_kind = state.ids.values().filter(|r| r.identity.kind == kind);
             of_kind.filter(in_scope).cloned().collect::<Vec<_>>()
         };

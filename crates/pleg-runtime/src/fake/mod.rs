@@ -99,6 +99,7 @@ struct State {
     panicking: BTreeSet<Op>,
     delays: BTreeMap<Op, Duration>,
     drop_time: Duration,
+    ignores_filters: bool,
     dials: VecDeque<Dial>,
     streams: Vec<UnboundedSender<stream::Item>>,
     in_flight: usize,
@@ -205,6 +206,11 @@ impl FakeRuntime {
     /// Makes a call block its thread for that long when it ends or is dropped.
     pub fn delay_drop(&self, time: Duration) {
         self.change(|s| s.drop_time = time);
+    }
+
+    /// Makes the lists of a pod return every row of the node, as some runtimes do.
+    pub fn ignore_filters(&self) {
+        self.change(|s| s.ignores_filters = true);
     }
 
     /// All calls so far.

@@ -453,6 +453,31 @@ fn a4_failure_in_an_outage_does_not_count_against_the_pod() {
     }
 }
 
+/// The first complete list after an outage ends the backoff of every pod, unless another one did so
+/// within the last minute.
+#[test]
+fn a4_outages_end_a_backoff_once_a_minute() {
+    let mut t = listed(&["c"]);
+    t.stream_ends(StreamEnd::Ended(None));
+    let mut outage_ends_backoff = || {
+        t.relist();
+        t.list_fails(CallErrorKind::Unavailable);
+        t.request_relist("p");
+        t.inspection_fails(&[]);
+        assert_eq!(t.inspections_wanted(), 0, "the pod waits out its backoff");
+        let rows = t.node.clone();
+        t.relist_shows(&rows);
+        let ends = t.inspections_wanted() == 1;
+        t.pass(1_000);
+        let backoff_is_over = t.inspections_wanted() == 1;
+        t.run(30_000);
+        (ends, backoff_is_over)
+    };
+    assert_eq!(outage_ends_backoff(), (true, true));
+    assert_eq!(outage_ends_backoff(), (false, true));
+    assert_eq!(outage_ends_backoff(), (true, true));
+}
+
 /// containerd before 2.3: the reason becomes OOMKilled after the event.
 #[test]
 fn a5_late_reason_is_read_whoever_saw_the_end_first() {

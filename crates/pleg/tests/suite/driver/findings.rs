@@ -1,12 +1,15 @@
 //! Histories in which an earlier release was wrong: one test per finding.
 
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Wake};
 use std::time::Duration;
 
-use pleg::Pleg;
 use pleg::core::{
     CallErrorKind, ContainerState, EventType, LifecycleType, PodView, Report, ReportedState,
 };
 use pleg::runtime::fake::{Dial, Step, with_memory_limit};
+use pleg::{NotReady, Pleg, WaitError};
 
 use crate::support::*;
 
@@ -57,7 +60,7 @@ fn a8_dropped_tokio_runtime_ends_subscriptions() {
         assert!(pleg.health().ready().is_err());
         let uid = "p1".into();
         let wait = pleg.newer_than(&uid, pleg.now(), Duration::from_secs(3));
-        assert!(matches!(wait.await, Err(pleg::WaitError::Closed)));
+        assert!(matches!(wait.await, Err(WaitError::Closed)));
     });
 }
 
@@ -69,6 +72,37 @@ async fn a8_builder_that_does_not_spawn_ends_subscriptions() {
     let mut subscription = builder.subscribe();
     assert!(builder.spawn().is_err());
     assert!(soon(subscription.next()).await.is_none());
+}
+
+/// Panics in the task that wakes it.
+struct PanickingWaker;
+
+impl Wake for PanickingWaker {
+    fn wake(self: Arc<Self>) {
+        panic!("a scripted panic");
+    }
+}
+
+/// The writer panics when it wakes a consumer.
+#[tokio::test(start_paused = true)]
+async fn a8_panic_of_the_writer_ends_subscriptions_and_waiters() {
+    let node = FakeRuntime::new();
+    node.run_pod("p1");
+    let pleg = synced(&node, settings(|_| ())).await;
+    let (mut subscription, health) = (pleg.subscribe(), pleg.health());
+    node.hang(Op::pod("p1"));
+    let waits = waiting(&pleg, "p1", pleg.now(), MINUTE).await;
+    let mut panics = pleg.subscribe();
+    drain(&mut panics);
+    let waker = Arc::new(PanickingWaker).into();
+    let next = pin!(panics.next()).poll(&mut Context::from_waker(&waker));
+    assert!(next.is_pending());
+    node.put_and_emit(exited("p1", "c", 1), EventType::Stopped);
+    while soon(subscription.next()).await.is_some() {}
+    assert_eq!(health.ready(), Err(NotReady::Closed));
+    assert_eq!(soon(waits).await.unwrap(), Err(WaitError::Closed));
+    until(&pleg, || node.streams() == 0 && node.in_flight() == 0).await;
+    soon(pleg.shutdown()).await;
 }
 
 fn with_memory(uid: &str, name: &str, limit: i64) -> Report {
