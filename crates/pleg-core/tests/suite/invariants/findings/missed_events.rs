@@ -1,0 +1,129 @@
+//! Which observations settle a pending event, and when it is missed (invariant 10).
+
+use std::sync::Arc;
+
+use pleg_core::{Details, EventProfile, EventType, ReportedState};
+
+use super::{containerd, ended, in_s, listed, on_containerd, period, s};
+use crate::script::{Script, container, exited, status};
+use EventType::{Created, Deleted, Started, Stopped};
+
+/// The container exits, its STOPPED is lost, a list finds it, and the kubelet starts another one,
+/// whose events carry the status of the dead container.
+fn restart_after_lost_stop(t: &mut Script) {
+    t.node[1] = ended("c", 3, "Error");
+    t.relist();
+    t.settle();
+    let dead = exited("c", "p", 3, "Error");
+    t.node.push(container("d", "p", ReportedState::Created));
+    let created = [dead.clone(), status("d", "p", ReportedState::Created)];
+    t.event(Created, "d", Some(s()), &created);
+    t.node[2] = container("d", "p", ReportedState::Running);
+    let started = [dead, status("d", "p", ReportedState::Running)];
+    t.event(Started, "d", Some(s()), &started);
+}
+
+#[test]
+fn a2_restart_does_not_settle_pending_event() {
+    let mut t = on_containerd(&["c"]);
+    restart_after_lost_stop(&mut t);
+    t.run(6_000);
+    assert_eq!(t.missed(), 1);
+    assert!(period(&t) <= 2, "it was cut, and one list was clean since");
+}
+
+#[test]
+fn a2_removal_does_not_settle_pending_event() {
+    for (profile, missed) in [(containerd(), 1), (EventProfile::UNKNOWN, 0)] {
+        let mut t = on_containerd(&["c"]);
+        t.machine.handle_profile(t.now(), profile);
+        restart_after_lost_stop(&mut t);
+        t.node.remove(1);
+        t.event(
+            Deleted,
+            "c",
+            Some(s()),
+            &[status("d", "p", ReportedState::Running)],
+        );
+        t.run(6_000);
+        assert_eq!(t.missed(), missed, "{profile:?}");
+    }
+}
+
+/// Statuses inside an event that arrived while a list was in flight do not settle the event about
+/// the dead container either.
+#[test]
+fn a2_event_of_sibling_during_a_list_does_not_settle_pending_event() {
+    let mut t = on_containerd(&["c"]);
+    t.node[1] = ended("c", 3, "Error");
+    t.relist();
+    t.pass(5);
+    let statuses = [
+        exited("c", "p", 3, "Error"),
+        status("d", "p", ReportedState::Created),
+    ];
+    t.event(Created, "d", Some(s()), &statuses);
+    t.node.push(container("d", "p", ReportedState::Created));
+    t.settle();
+    t.run(6_000);
+    assert_eq!(t.missed(), 1);
+}
+
+#[test]
+fn a2_own_event_settles_pending_event() {
+    let mut t = on_containerd(&["c"]);
+    restart_after_lost_stop(&mut t);
+    t.pass(4_000);
+    t.event(Stopped, "c", Some(s()), &[exited("c", "p", 3, "Error")]);
+    t.run(6_000);
+    assert_eq!(t.missed(), 0);
+}
+
+#[test]
+fn a2_late_event_withdraws_miss() {
+    let mut t = on_containerd(&["c"]);
+    restart_after_lost_stop(&mut t);
+    t.run(8_000);
+    assert_eq!((t.missed(), t.machine.counters().missed_withdrawn), (1, 0));
+    t.event(Stopped, "c", Some(s()), &[exited("c", "p", 3, "Error")]);
+    assert_eq!((t.missed(), t.machine.counters().missed_withdrawn), (1, 1));
+    assert_eq!(t.machine.health(t.now()).loss.missed, 0);
+}
+
+/// A STOPPED of an unknown container, with a start time: its STARTED was lost.
+#[test]
+fn a2_stopped_without_started_is_a_miss_unless_started_follows() {
+    for late in [None, Some(Started)] {
+        let mut t = on_containerd(&[]);
+        let mut own = exited("c", "p", 0, "Completed");
+        if let Details::Container(details) = &mut own.details {
+            Arc::make_mut(details).started_at = own.identity.created_at;
+        }
+        t.event(Stopped, "c", Some(s()), std::slice::from_ref(&own));
+        t.node.push(in_s(own.clone()));
+        let lists = t.machine.counters().lists;
+        t.pass(900);
+        if let Some(late) = late {
+            t.event(late, "c", Some(s()), &[own]);
+        }
+        t.run(200);
+        let relisted = t.machine.counters().lists > lists;
+        t.run(6_000);
+        assert_eq!(t.missed(), u64::from(late.is_none()));
+        assert_eq!(relisted, late.is_none(), "a relist after a second");
+    }
+}
+
+#[test]
+fn a2_deleted_without_stopped_is_a_miss() {
+    let mut t = on_containerd(&["c"]);
+    t.node.pop();
+    t.event(Deleted, "c", Some(s()), &[]);
+    t.run(6_000);
+    assert_eq!(t.missed(), 1);
+    let mut t = listed(&["c"]);
+    t.node.pop();
+    t.event(Deleted, "c", Some(s()), &[]);
+    t.run(6_000);
+    assert_eq!(t.missed(), 0, "an unknown runtime promises nothing");
+}
