@@ -254,6 +254,9 @@ def by_exhaustive(copy: Copy, bug: Bug) -> Result:
     exhaust = ["cargo", "run", "-q", "-p", "pleg-proof", "--bin", "exhaust", "--"]
     code, output = copy.run([*exhaust, "--shortest", str(bug.world)])
     lines = [line.strip() for line in output.splitlines() if line.strip()]
+    # Without the warnings of the compiler.
+    begin = next((n for n, line in enumerate(lines) if line.startswith(f"{bug.world} ")), 0)
+    lines = lines[begin:]
     named = [line for line in lines if line.startswith(bug.caught_by)]
     if code != 0 and named:
         return Result(True, bug.caught_by, f"world {bug.world}", lines)
