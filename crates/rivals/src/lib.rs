@@ -21,7 +21,7 @@
 //! twice at the same time (upstream's B9 needs a data race).
 //!
 //! The runtime decides how much of each list row is decoded. In benchmarks the ports use a runtime
-//! that decodes every row and does nothing else (`benches/src/peer/plain.rs`).
+//! that decodes every row and does nothing else (`benches/src/subject/plain.rs`).
 
 mod cache;
 mod channel;

@@ -1,5 +1,5 @@
 //! E1 to E3 and E7 (upstream's evented_test.go up to 1.37) and G20 (generic_test.go up to 1.35),
-//! each with its deviation. E4 to E6 are about the reader: `pleg-evented`, tests/failures.rs.
+//! each with its deviation. E4 to E6 are about the reader: `pleg-evented`, tests/suite/failures.rs.
 
 use pleg_core::ReportedState::{Exited, Running};
 use pleg_core::{Degraded, EventType, LifecycleType, Report, ReportedState, Settings};
