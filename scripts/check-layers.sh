@@ -18,6 +18,7 @@ declare -A may=(
     [pleg-generic]="pleg-core pleg-runtime"
     [pleg-evented]="pleg-core pleg-runtime"
     [pleg]="pleg-core pleg-runtime pleg-cri pleg-generic pleg-evented"
+    [pleg-kubelet]="pleg-core pleg-runtime pleg-cri pleg-generic pleg-evented pleg"
     [pleg-sim]="pleg-core pleg-runtime pleg-cri"
     [pleg-proof]="pleg-core"
     [pleg-fuzz]="pleg-core pleg-runtime pleg-cri"
@@ -35,7 +36,7 @@ for crate in pleg-core pleg-runtime pleg-generic pleg-evented pleg; do
     done
 done
 # Upstream's faulty generators are for comparison only.
-for crate in pleg-core pleg-runtime pleg-cri pleg-generic pleg-evented pleg pleg-sim pleg-cli; do
+for crate in pleg-core pleg-runtime pleg-cri pleg-generic pleg-evented pleg pleg-kubelet pleg-sim pleg-cli; do
     if tree --package "$crate" --all-features | grep -qx rivals; then
         error "$crate must not use the rivals"
     fi
