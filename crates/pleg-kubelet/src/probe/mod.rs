@@ -1,0 +1,12 @@
+//! Startup, liveness and readiness probes of containers.
+//!
+//! The rules are upstream's (the Kubernetes API reference, `Probe`, and its concept page "Liveness,
+//! Readiness, and Startup Probes").
+
+mod check;
+mod prober;
+mod state;
+
+pub use check::{Check, CheckError, Exec};
+pub use prober::{Probe, ProbeResults, Prober};
+pub use state::{Outcome, ProbeKind, ProbeState, ProbeTiming};

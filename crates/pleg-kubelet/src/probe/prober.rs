@@ -1,0 +1,268 @@
+//! Runs the probes of all pods: one task a probe, so that a slow check delays no other.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pleg::runtime::clock::Clock;
+use pleg::{ContainerState, ContainerStatus, Id, Pleg, PodStatus, PodUid};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::check::{Check, Exec};
+use super::state::{Outcome, ProbeKind, ProbeState, ProbeTiming};
+
+/// A probe of a container of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// The name of the container.
+    pub container: String,
+    /// What it is for. A container has at most one probe of a kind.
+    pub kind: ProbeKind,
+    /// When it runs.
+    pub timing: ProbeTiming,
+    /// What it does.
+    pub check: Check,
+}
+
+/// What the probes of a pod say of its running containers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProbeResults {
+    /// The names of the running containers that have started: their startup probe has succeeded, or
+    /// they have none.
+    pub started: BTreeSet<String>,
+    /// The names of those that are also ready: their readiness probe succeeds, or they have none.
+    pub ready: BTreeSet<String>,
+    /// The running containers that are to be stopped, because their startup or liveness probe has
+    /// failed.
+    pub failed: BTreeMap<Id, ProbeKind>,
+}
+
+/// Runs probes and keeps their results.
+///
+/// `E` runs the commands of [`Check::Exec`]. Dropping the prober ends its tasks.
+pub struct Prober<E> {
+    shared: Arc<Shared<E>>,
+    pods: Mutex<HashMap<PodUid, Pod>>,
+}
+
+impl<E> fmt::Debug for Prober<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prober").finish_non_exhaustive()
+    }
+}
+
+struct Shared<E> {
+    pleg: Pleg,
+    exec: E,
+    clock: Clock,
+    /// Of pods on the host network.
+    host_address: String,
+    changed: Box<dyn Fn(&PodUid) + Send + Sync>,
+}
+
+/// The probes of one pod.
+struct Pod {
+    probes: Vec<Probe>,
+    states: Arc<States>,
+    tasks: JoinSet<()>,
+}
+
+#[derive(Default)]
+struct States {
+    by_container: Mutex<BTreeMap<(String, ProbeKind), ProbeState>>,
+    /// A container of the pod may have started, or its startup probe has succeeded.
+    news: Notify,
+}
+
+impl States {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(String, ProbeKind), ProbeState>> {
+        self.by_container
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<E: Exec> Prober<E> {
+    /// A prober of the pods of that generator. It calls `changed` when a result of a pod has
+    /// changed; `changed` must not block. Pods without an address of their own are reached at
+    /// `host_address`.
+    pub fn new(
+        pleg: &Pleg,
+        exec: E,
+        host_address: &str,
+        changed: impl Fn(&PodUid) + Send + Sync + 'static,
+    ) -> Self {
+        let shared = Shared {
+            clock: pleg.clock(),
+            pleg: pleg.clone(),
+            exec,
+            host_address: host_address.to_owned(),
+            changed: Box::new(changed),
+        };
+        Self {
+            shared: Arc::new(shared),
+            pods: Mutex::default(),
+        }
+    }
+
+    fn pods(&self) -> MutexGuard<'_, HashMap<PodUid, Pod>> {
+        self.pods.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs these probes of a pod, instead of those it had. If they are the same, only containers
+    /// that are new are looked at: call it whenever the pod has changed. Needs a tokio runtime.
+    pub fn set(&self, uid: &PodUid, probes: &[Probe]) {
+        let mut pods = self.pods();
+        if let Some(pod) = pods.get(uid)
+            && pod.probes == probes
+        {
+            pod.states.news.notify_waiters();
+            return;
+        }
+        let states = Arc::new(States::default());
+        let mut tasks = JoinSet::new();
+        for probe in probes {
+            let state = ProbeState::new(probe.kind, probe.timing);
+            let key = (probe.container.clone(), probe.kind);
+            states.lock().insert(key, state);
+        }
+        for probe in probes {
+            let (shared, states) = (self.shared.clone(), states.clone());
+            tasks.spawn(supervise(shared, uid.clone(), probe.clone(), states));
+        }
+        let pod = Pod {
+            probes: probes.to_vec(),
+            states,
+            tasks,
+        };
+        pods.insert(uid.clone(), pod);
+    }
+
+    /// Ends the probes of a pod.
+    pub fn remove(&self, uid: &PodUid) {
+        if let Some(mut pod) = self.pods().remove(uid) {
+            pod.tasks.abort_all();
+        }
+    }
+
+    /// What the probes say of the containers that run in this status. A container that was not
+    /// checked yet has not started if it has a startup probe, and is not ready if it has a
+    /// readiness probe.
+    pub fn results(&self, status: &PodStatus) -> ProbeResults {
+        let pods = self.pods();
+        let states = pods.get(&status.uid).map(|pod| pod.states.lock());
+        let mut results = ProbeResults::default();
+        let state = |container: &str, kind| {
+            let states = states.as_ref()?;
+            states.get(&(container.to_owned(), kind))
+        };
+        for container in running(status) {
+            let name = &*container.name;
+            let succeeds =
+                |kind| state(name, kind).is_none_or(|state| state.succeeds_for(&container.id));
+            if succeeds(ProbeKind::Startup) {
+                results.started.insert(name.to_owned());
+                if succeeds(ProbeKind::Readiness) {
+                    results.ready.insert(name.to_owned());
+                }
+            }
+            for kind in [ProbeKind::Startup, ProbeKind::Liveness] {
+                let failed = state(name, kind).and_then(ProbeState::failed_container);
+                if failed == Some(&container.id) {
+                    results.failed.insert(container.id.clone(), kind);
+                }
+            }
+        }
+        results
+    }
+}
+
+fn running(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
+    let containers = status.active_containers();
+    containers.filter(|c| c.state == ContainerState::Running)
+}
+
+/// Runs a probe, and starts it anew should it panic.
+async fn supervise<E: Exec>(
+    shared: Arc<Shared<E>>,
+    uid: PodUid,
+    probe: Probe,
+    states: Arc<States>,
+) {
+    loop {
+        let run = run(shared.clone(), uid.clone(), probe.clone(), states.clone());
+        match AbortOnDropHandle::new(tokio::spawn(run)).await {
+            Err(panic) if panic.is_panic() => {
+                tracing::error!(pod = %uid, container = probe.container, probe = ?probe.kind,
+                    %panic, "a probe panicked; it is started again");
+                shared
+                    .clock
+                    .sleep_until(shared.clock.now().after(probe.timing.period))
+                    .await;
+            }
+            _ => return,
+        }
+    }
+}
+
+/// The task of one probe.
+async fn run<E: Exec>(shared: Arc<Shared<E>>, uid: PodUid, probe: Probe, states: Arc<States>) {
+    let key = (probe.container.clone(), probe.kind);
+    let mut ticks = tokio::time::interval(probe.timing.period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let news = tokio::select! {
+            _ = ticks.tick() => false,
+            () = states.news.notified() => true,
+        };
+        let status = shared.pleg.get(&uid).status;
+        let container = running(&status).find(|c| *c.name == *probe.container);
+        let mut changed = false;
+        let due = {
+            let mut states = states.lock();
+            let startup = (probe.container.clone(), ProbeKind::Startup);
+            let started = probe.kind == ProbeKind::Startup
+                || container.is_some_and(|c| {
+                    let startup = states.get(&startup);
+                    startup.is_none_or(|state| state.succeeds_for(&c.id))
+                });
+            let Some(state) = states.get_mut(&key) else {
+                return;
+            };
+            let before = state.container().cloned();
+            changed |= match container {
+                Some(container) if started => state.running(&container.id, shared.clock.now()),
+                _ => state.not_running(),
+            };
+            // Between two ticks only a container that is new is checked.
+            let is_new = before.as_ref() != state.container();
+            let due = state.due(shared.clock.now());
+            due.filter(|_| !news || is_new).cloned()
+        };
+        if let Some(id) = due {
+            let address = status.ips.first().map_or(&*shared.host_address, |ip| &**ip);
+            let timeout = probe.timing.timeout;
+            let checked = probe.check.perform(&shared.exec, &id, address, timeout);
+            let outcome = match checked.await {
+                Ok(()) => Outcome::Success,
+                Err(error) => {
+                    tracing::debug!(pod = %uid, container = probe.container, probe = ?probe.kind,
+                        %error, "a probe failed");
+                    error.outcome()
+                }
+            };
+            if let Some(state) = states.lock().get_mut(&key) {
+                changed |= state.checked(&id, outcome);
+            }
+        }
+        if changed {
+            if probe.kind == ProbeKind::Startup {
+                states.news.notify_waiters();
+            }
+            (shared.changed)(&uid);
+        }
+    }
+}

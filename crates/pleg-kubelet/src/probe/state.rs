@@ -1,0 +1,289 @@
+//! The result of one probe of one container, from the outcomes of its checks. Pure: time is an
+//! argument.
+
+use std::time::Duration;
+
+use pleg::{Id, Instant};
+
+/// What a probe is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ProbeKind {
+    /// Whether the container has started. Until it has, its other probes do not run.
+    Startup,
+    /// Whether the container is to be restarted.
+    Liveness,
+    /// Whether the container takes requests.
+    Readiness,
+}
+
+/// When a probe runs, and how many outcomes make a result. The defaults are those of the
+/// Kubernetes API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProbeTiming {
+    /// How long after the start of the container the first check runs. Default: 0.
+    pub initial_delay: Duration,
+    /// The time between two checks. Default: 10 s.
+    pub period: Duration,
+    /// How long a check may take. Default: 1 s.
+    pub timeout: Duration,
+    /// How many successes in a row make a failed probe succeed. Default: 1.
+    pub success_threshold: u32,
+    /// How many failures in a row make a probe fail. Default: 3.
+    pub failure_threshold: u32,
+}
+
+impl Default for ProbeTiming {
+    fn default() -> Self {
+        Self {
+            initial_delay: Duration::ZERO,
+            period: Duration::from_secs(10),
+            timeout: Duration::from_secs(1),
+            success_threshold: 1,
+            failure_threshold: 3,
+        }
+    }
+}
+
+/// The outcome of one check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It succeeded.
+    Success,
+    /// It failed, or took longer than its time-out.
+    Failure,
+    /// It could not be performed. It changes nothing.
+    Unknown,
+}
+
+/// The probe of the present container: its result and what counts towards the next one.
+#[derive(Clone, Debug)]
+pub struct ProbeState {
+    kind: ProbeKind,
+    timing: ProbeTiming,
+    container: Option<Observed>,
+}
+
+#[derive(Clone, Debug)]
+struct Observed {
+    id: Id,
+    since: Instant,
+    succeeds: bool,
+    /// The last outcome, and how often in a row it came.
+    last: Outcome,
+    in_a_row: u32,
+    /// The probe failed, and the container is to be restarted: no further checks.
+    on_hold: bool,
+}
+
+impl ProbeState {
+    /// The state of a probe before its container runs.
+    pub const fn new(kind: ProbeKind, timing: ProbeTiming) -> Self {
+        Self {
+            kind,
+            timing,
+            container: None,
+        }
+    }
+
+    /// The container with this id runs, as was seen at `now`. If it is another one than before,
+    /// the probe begins anew. Returns whether that changed the result.
+    pub fn running(&mut self, id: &Id, now: Instant) -> bool {
+        if self.container.as_ref().is_some_and(|c| c.id == *id) {
+            return false;
+        }
+        let before = self.succeeds();
+        self.container = Some(Observed {
+            id: id.clone(),
+            since: now,
+            succeeds: self.kind == ProbeKind::Liveness,
+            last: Outcome::Unknown,
+            in_a_row: 0,
+            on_hold: false,
+        });
+        before != self.succeeds()
+    }
+
+    /// No container of that name runs. Returns whether that changed the result.
+    pub fn not_running(&mut self) -> bool {
+        let before = self.succeeds();
+        self.container = None;
+        before != self.succeeds()
+    }
+
+    /// The container to check now, if any: not before the initial delay has passed, and not after
+    /// its probe has failed for good.
+    pub fn due(&self, now: Instant) -> Option<&Id> {
+        let container = self.container.as_ref()?;
+        let done = self.kind == ProbeKind::Startup && container.succeeds;
+        let began = now >= container.since.after(self.timing.initial_delay);
+        (began && !done && !container.on_hold).then_some(&container.id)
+    }
+
+    /// A check of that container has ended. Returns whether that changed the result.
+    pub fn checked(&mut self, id: &Id, outcome: Outcome) -> bool {
+        let Some(container) = self.container.as_mut().filter(|c| c.id == *id) else {
+            return false;
+        };
+        if outcome == Outcome::Unknown {
+            return false;
+        }
+        if container.last == outcome {
+            container.in_a_row = container.in_a_row.saturating_add(1);
+        } else {
+            (container.last, container.in_a_row) = (outcome, 1);
+        }
+        let (succeeds, enough) = match outcome {
+            Outcome::Success => (true, self.timing.success_threshold),
+            Outcome::Failure | Outcome::Unknown => (false, self.timing.failure_threshold),
+        };
+        if container.in_a_row < enough {
+            return false;
+        }
+        if !succeeds && self.kind != ProbeKind::Readiness {
+            // Upstream waits for the new container: further failures would only delay it.
+            container.on_hold = true;
+        }
+        let changed = container.succeeds != succeeds
+            // A startup probe fails from the beginning; its failing for good is news.
+            || container.on_hold && self.kind == ProbeKind::Startup;
+        container.succeeds = succeeds;
+        changed
+    }
+
+    /// Whether the probe succeeds now. A liveness probe succeeds until it has failed; the others
+    /// fail until they have succeeded. Without a running container none succeeds.
+    pub fn succeeds(&self) -> bool {
+        self.container.as_ref().is_some_and(|c| c.succeeds)
+    }
+
+    /// Whether the probe succeeds for that container.
+    pub fn succeeds_for(&self, id: &Id) -> bool {
+        self.container
+            .as_ref()
+            .map_or(self.kind == ProbeKind::Liveness, |c| {
+                c.id == *id && c.succeeds
+            })
+    }
+
+    /// The container that is checked.
+    pub fn container(&self) -> Option<&Id> {
+        self.container.as_ref().map(|c| &c.id)
+    }
+
+    /// The container that is to be stopped because its startup or liveness probe failed.
+    pub fn failed_container(&self) -> Option<&Id> {
+        let container = self.container.as_ref()?;
+        container.on_hold.then_some(&container.id)
+    }
+
+    /// What the probe is for.
+    pub const fn kind(&self) -> ProbeKind {
+        self.kind
+    }
+
+    /// Its timing.
+    pub const fn timing(&self) -> &ProbeTiming {
+        &self.timing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_origin(Duration::from_secs(100 + seconds))
+    }
+
+    fn running(kind: ProbeKind, timing: ProbeTiming) -> (ProbeState, Id) {
+        let mut state = ProbeState::new(kind, timing);
+        let id = Id::from("a");
+        state.running(&id, at(0));
+        (state, id)
+    }
+
+    #[test]
+    fn liveness_fails_after_the_threshold_and_names_the_container() {
+        let (mut state, id) = running(ProbeKind::Liveness, ProbeTiming::default());
+        assert!(state.succeeds());
+        assert!(!state.checked(&id, Outcome::Failure));
+        assert!(!state.checked(&id, Outcome::Success));
+        assert!(!state.checked(&id, Outcome::Failure));
+        assert!(!state.checked(&id, Outcome::Failure));
+        assert!(state.failed_container().is_none());
+        assert!(state.checked(&id, Outcome::Failure));
+        assert_eq!(state.failed_container(), Some(&id));
+        assert_eq!(state.due(at(100)), None, "it waits for the new container");
+    }
+
+    #[test]
+    fn new_container_begins_anew() {
+        let (mut state, id) = running(ProbeKind::Liveness, ProbeTiming::default());
+        for _ in 0..3 {
+            state.checked(&id, Outcome::Failure);
+        }
+        let next = Id::from("b");
+        assert!(state.running(&next, at(10)));
+        assert!(state.succeeds());
+        assert_eq!(state.due(at(10)), Some(&next));
+        assert!(
+            !state.checked(&id, Outcome::Failure),
+            "a late outcome of the old one"
+        );
+    }
+
+    #[test]
+    fn initial_delay_is_waited_for() {
+        let timing = ProbeTiming {
+            initial_delay: Duration::from_secs(5),
+            ..ProbeTiming::default()
+        };
+        let (state, id) = running(ProbeKind::Readiness, timing);
+        assert_eq!(state.due(at(4)), None);
+        assert_eq!(state.due(at(5)), Some(&id));
+    }
+
+    #[test]
+    fn readiness_goes_back_and_forth() {
+        let timing = ProbeTiming {
+            success_threshold: 2,
+            failure_threshold: 1,
+            ..ProbeTiming::default()
+        };
+        let (mut state, id) = running(ProbeKind::Readiness, timing);
+        assert!(!state.succeeds());
+        assert!(!state.checked(&id, Outcome::Success));
+        assert!(state.checked(&id, Outcome::Success));
+        assert!(state.succeeds());
+        assert!(state.checked(&id, Outcome::Failure));
+        assert!(!state.succeeds());
+        assert!(state.failed_container().is_none());
+        assert!(state.not_running() || !state.succeeds());
+    }
+
+    #[test]
+    fn startup_probe_ends_with_its_first_success() {
+        let (mut state, id) = running(ProbeKind::Startup, ProbeTiming::default());
+        assert!(state.checked(&id, Outcome::Success));
+        assert_eq!(state.due(at(100)), None);
+    }
+
+    #[test]
+    fn failed_startup_probe_stops_the_container() {
+        let (mut state, id) = running(ProbeKind::Startup, ProbeTiming::default());
+        for _ in 0..2 {
+            assert!(!state.checked(&id, Outcome::Failure));
+        }
+        assert!(state.checked(&id, Outcome::Failure));
+        assert_eq!(state.failed_container(), Some(&id));
+    }
+
+    #[test]
+    fn check_that_could_not_be_performed_changes_nothing() {
+        let (mut state, id) = running(ProbeKind::Liveness, ProbeTiming::default());
+        state.checked(&id, Outcome::Failure);
+        state.checked(&id, Outcome::Failure);
+        assert!(!state.checked(&id, Outcome::Unknown));
+        assert!(state.checked(&id, Outcome::Failure), "the third in a row");
+    }
+}

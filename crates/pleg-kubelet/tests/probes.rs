@@ -1,0 +1,276 @@
+//! The prober, over a generator on a fake runtime and paused time; connections and HTTP requests over
+//! real sockets.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use pleg::core::{CallError, EventType, ReportedState};
+use pleg::runtime::fake::{FakeRuntime, container, sandbox};
+use pleg::{Id, Pleg, PodUid};
+use pleg_kubelet::probe::{Check, Exec, Probe, ProbeKind, ProbeTiming, Prober};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Commands end with this code.
+#[derive(Clone, Default)]
+struct Command {
+    code: Arc<AtomicI32>,
+    runs: Arc<AtomicUsize>,
+}
+
+impl Exec for Command {
+    async fn exec(&self, _: &Id, _: &[String], _: Duration) -> Result<i32, CallError> {
+        self.runs.fetch_add(1, Ordering::Relaxed);
+        match self.code.load(Ordering::Relaxed) {
+            i32::MAX => panic!("a test panic"),
+            code => Ok(code),
+        }
+    }
+}
+
+struct Node {
+    runtime: FakeRuntime,
+    pleg: Pleg,
+    prober: Prober<Command>,
+    command: Command,
+    changes: Arc<Mutex<Vec<PodUid>>>,
+    uid: PodUid,
+}
+
+/// A pod with one container that runs.
+async fn node() -> Node {
+    let runtime = FakeRuntime::new();
+    runtime.run_pod("u");
+    let pleg = Pleg::builder(runtime.clone()).spawn().unwrap();
+    pleg.wait_until_synced().await.unwrap();
+    let (command, changes) = (Command::default(), Arc::new(Mutex::default()));
+    let noted: Arc<Mutex<Vec<PodUid>>> = changes.clone();
+    let prober = Prober::new(&pleg, command.clone(), "127.0.0.1", move |uid| {
+        noted.lock().unwrap().push(uid.clone());
+    });
+    Node {
+        runtime,
+        pleg,
+        prober,
+        command,
+        changes,
+        uid: "u".into(),
+    }
+}
+
+impl Node {
+    fn ready(&self) -> bool {
+        let status = self.pleg.get(&self.uid).status;
+        self.prober.results(&status).ready.contains("c")
+    }
+
+    fn failed(&self) -> Option<ProbeKind> {
+        let status = self.pleg.get(&self.uid).status;
+        self.prober.results(&status).failed.into_values().next()
+    }
+
+    async fn pass(&self, time: Duration) {
+        let clock = self.pleg.clock();
+        clock.sleep_until(clock.now().after(time)).await;
+    }
+
+    async fn until(&self, so: impl Fn() -> bool) -> Duration {
+        let began = self.pleg.now();
+        while !so() {
+            assert!(self.pleg.now().since(began) < 600 * SECOND, "not in time");
+            self.pass(Duration::from_millis(10)).await;
+        }
+        self.pleg.now().since(began)
+    }
+}
+
+fn command(kind: ProbeKind) -> Probe {
+    Probe {
+        container: "c".to_owned(),
+        kind,
+        timing: ProbeTiming::default(),
+        check: Check::Exec {
+            command: vec!["check".to_owned()],
+        },
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn container_without_probes_is_ready_when_it_runs() {
+    let node = node().await;
+    assert!(node.ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn failing_readiness_is_reported_and_recovers() {
+    let node = node().await;
+    node.prober.set(&node.uid, &[command(ProbeKind::Readiness)]);
+    assert!(!node.ready(), "not before its first success");
+    assert!(node.until(|| node.ready()).await < SECOND);
+    node.command.code.store(1, Ordering::Relaxed);
+    let took = node.until(|| !node.ready()).await;
+    assert!(
+        took > 20 * SECOND && took <= 31 * SECOND,
+        "three failures: {took:?}"
+    );
+    node.command.code.store(0, Ordering::Relaxed);
+    assert!(node.until(|| node.ready()).await <= 11 * SECOND);
+    assert_eq!(node.changes.lock().unwrap().len(), 3);
+    assert_eq!(node.failed(), None, "it is not to be stopped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn failing_liveness_names_the_container_until_another_runs() {
+    let node = node().await;
+    node.prober.set(&node.uid, &[command(ProbeKind::Liveness)]);
+    node.command.code.store(1, Ordering::Relaxed);
+    node.until(|| node.failed() == Some(ProbeKind::Liveness))
+        .await;
+    let runs = node.command.runs.load(Ordering::Relaxed);
+    node.pass(100 * SECOND).await;
+    assert_eq!(node.command.runs.load(Ordering::Relaxed), runs, "it waits");
+    node.runtime.remove("u-c");
+    let mut next = container("u", "c2", ReportedState::Running);
+    next.identity.name = Some("c".into());
+    node.runtime.put_and_emit(next, EventType::Started);
+    node.until(|| {
+        node.pleg
+            .get(&node.uid)
+            .status
+            .container("c")
+            .is_some_and(|c| c.id == Id::from("u-c2"))
+    })
+    .await;
+    assert_eq!(node.failed(), None);
+    node.prober.set(&node.uid, &[command(ProbeKind::Liveness)]);
+    node.until(|| node.failed() == Some(ProbeKind::Liveness))
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_probes_wait_for_the_startup_probe() {
+    let node = node().await;
+    node.command.code.store(1, Ordering::Relaxed);
+    let mut startup = command(ProbeKind::Startup);
+    startup.timing.failure_threshold = 30;
+    node.prober
+        .set(&node.uid, &[startup, command(ProbeKind::Liveness)]);
+    node.pass(200 * SECOND).await;
+    assert_eq!(node.failed(), None, "liveness is not checked yet");
+    node.command.code.store(0, Ordering::Relaxed);
+    node.until(|| node.ready()).await;
+    node.command.code.store(1, Ordering::Relaxed);
+    node.until(|| node.failed() == Some(ProbeKind::Liveness))
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn probe_that_panics_is_started_again() {
+    let node = node().await;
+    node.command.code.store(i32::MAX, Ordering::Relaxed);
+    node.prober.set(&node.uid, &[command(ProbeKind::Readiness)]);
+    node.until(|| node.command.runs.load(Ordering::Relaxed) >= 2)
+        .await;
+    node.command.code.store(0, Ordering::Relaxed);
+    node.until(|| node.ready()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn removed_pod_is_not_probed() {
+    let node = node().await;
+    node.prober.set(&node.uid, &[command(ProbeKind::Readiness)]);
+    node.until(|| node.ready()).await;
+    node.prober.remove(&node.uid);
+    let runs = node.command.runs.load(Ordering::Relaxed);
+    node.pass(100 * SECOND).await;
+    assert_eq!(node.command.runs.load(Ordering::Relaxed), runs);
+}
+
+/// Answers every request with that status. Returns the port.
+async fn serve(status: &'static str) -> u16 {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut request = [0; 1024];
+                let n = stream.read(&mut request).await.unwrap_or(0);
+                // A connection without a request is a TCP check.
+                if n > 0 {
+                    let body = String::from_utf8_lossy(&request[..n]);
+                    assert!(body.starts_with("GET /healthz?x=1 HTTP/1.1\r\n"), "{body}");
+                    let response = format!("HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\nok");
+                    _ = stream.write_all(response.as_bytes()).await;
+                }
+            });
+        }
+    });
+    port
+}
+
+fn http(port: u16) -> Probe {
+    Probe {
+        timing: ProbeTiming {
+            period: Duration::from_millis(20),
+            ..ProbeTiming::default()
+        },
+        check: Check::Http {
+            host: String::new(),
+            port,
+            path: "healthz?x=1".to_owned(),
+            headers: vec![("X-Test".to_owned(), "1".to_owned())],
+        },
+        ..command(ProbeKind::Readiness)
+    }
+}
+
+#[tokio::test]
+async fn http_status_below_400_is_a_success() {
+    for (status, ready) in [("200 OK", true), ("302 Found", true), ("500 Oops", false)] {
+        let node = node().await;
+        let port = serve(status).await;
+        let mut liveness = http(port);
+        liveness.kind = ProbeKind::Liveness;
+        node.prober.set(&node.uid, &[http(port), liveness]);
+        if ready {
+            node.until(|| node.ready()).await;
+        } else {
+            node.until(|| node.failed() == Some(ProbeKind::Liveness))
+                .await;
+            assert!(!node.ready());
+        }
+    }
+}
+
+#[tokio::test]
+async fn connection_is_a_success_and_a_closed_port_a_failure() {
+    let node = node().await;
+    // The pod's own address is used where the probe names no host.
+    node.runtime.put(pleg::runtime::fake::with_ips(
+        sandbox("u", "s", ReportedState::Running),
+        &["127.0.0.1"],
+    ));
+    let port = serve("200 OK").await;
+    let tcp = |port, kind| Probe {
+        check: Check::Tcp {
+            host: String::new(),
+            port,
+        },
+        kind,
+        ..http(port)
+    };
+    node.prober
+        .set(&node.uid, &[tcp(port, ProbeKind::Readiness)]);
+    node.until(|| node.ready()).await;
+    let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = closed.local_addr().unwrap().port();
+    drop(closed);
+    node.prober
+        .set(&node.uid, &[tcp(port, ProbeKind::Liveness)]);
+    node.until(|| node.failed() == Some(ProbeKind::Liveness))
+        .await;
+}
