@@ -115,7 +115,7 @@ impl FaultProfile {
                 .with(30, &[Dropped])
                 .with(10, &[Late, Reordered, SlowRead, NilSandbox, NilStatuses])
                 .with(3, &[Disconnect, ReaderPanics])
-                .with(5, &[EmptyElement, SecondSubscriber]),
+                .with(5, &[EmptyElement, SecondSubscriber, WrongLabel]),
             3 => Self::named("failing calls", 20)
                 .with(40, &[SlowRead])
                 .with(25, &[ListFails])
@@ -132,6 +132,7 @@ impl FaultProfile {
                 .with(70, &[InspectionFails]),
             5 => Self::named("restarts", 10)
                 .with(6, &[Restart])
+                .with(10, &[WrongLabel])
                 .with(5, &[Disconnect])
                 .with(20, &[SlowRead]),
             6 => Self::named("silent streams", 3)

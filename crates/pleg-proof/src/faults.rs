@@ -84,6 +84,9 @@ named! {
         StatusNotFound = "status-not-found",
         /// The status call of one id of an inspection fails, or is not answered in time.
         StatusFails = "status-fails",
+        // --- per sandbox or container ---
+        /// Its pod-uid label is missing, or names another pod.
+        WrongLabel = "wrong-label",
         // --- per operation of the node ---
         /// An event about something that did not happen.
         FalseEvent = "false-event",

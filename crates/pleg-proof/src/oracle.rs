@@ -67,6 +67,8 @@ pub struct Object {
     pub id: Id,
     pub kind: Kind,
     pub pod: usize,
+    /// The pod that its label names: lists with a filter show it as one of this pod.
+    pub label: Option<usize>,
     pub name: &'static str,
     pub sandbox: Option<Id>,
     pub attempt: u32,
@@ -132,6 +134,8 @@ pub struct Oracle {
     pub failed_starts: u64,
     /// Every started container starts, and none exits at once.
     pub reliable: bool,
+    /// How many of 100 objects have no pod-uid label, or one that names another pod.
+    pub wrong_labels: u64,
     pods: Vec<PodObjects>,
 }
 
@@ -206,6 +210,7 @@ impl Oracle {
     fn create(
         &mut self,
         (kind, pod, name): (Kind, usize, &'static str),
+        label: Option<usize>,
         sandbox: Option<Id>,
         attempt: Option<u32>,
         t: u64,
@@ -223,11 +228,12 @@ impl Oracle {
         let attempt = attempt.unwrap_or(of_pod.attempts[number]);
         of_pod.attempts[number] += 1;
         let ready = kind == Kind::Sandbox;
-        let reported = Reported::new(kind, pod, name, sandbox.clone(), attempt, t);
+        let reported = Reported::new((kind, pod, label), name, sandbox.clone(), attempt, t);
         self.objects.push(Object {
             id: format!("{letter}-{n}-{pod}").into(),
             kind,
             pod,
+            label,
             name,
             sandbox,
             attempt,
@@ -242,6 +248,23 @@ impl Oracle {
             reported,
         });
         n
+    }
+
+    /// The pod that the label of the next object names. A kubelet labels its own as it should.
+    fn random_label(&self, pod: usize) -> Option<usize> {
+        let mixed = (self.objects.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        if mixed % 100 >= self.wrong_labels {
+            return Some(pod);
+        }
+        (mixed % 2 == 0).then_some((pod + 1) % self.pods.len().max(1))
+    }
+
+    /// The objects that lists show as those of a pod, by their labels.
+    pub fn labelled(&self, pod: usize) -> Box<dyn Iterator<Item = &Object> + '_> {
+        if self.wrong_labels == 0 {
+            return Box::new(self.recent(pod));
+        }
+        Box::new(self.all_recent().filter(move |l| l.label == Some(pod)))
     }
 
     /// Raises the memory limit of a container of that pod, if it has one.
@@ -289,14 +312,17 @@ impl Oracle {
         let containers = self.existing_of_kind(pod, Kind::Container, t);
         match (rng.below(12), ready) {
             (0..=5, None) => {
-                let n = self.create((Kind::Sandbox, pod, ""), None, None, t);
+                let label = self.random_label(pod);
+                let n = self.create((Kind::Sandbox, pod, ""), label, None, None, t);
                 log.push(n, EventType::Created);
                 log.push(n, EventType::Started);
             }
             (0..=2, Some(s)) => {
                 let sandbox = self.objects[s].id.clone();
                 let name = rng.pick(&NAMES[..2]);
-                let n = self.create((Kind::Container, pod, name), Some(sandbox), None, t);
+                let label = self.random_label(pod);
+                let of = (Kind::Container, pod, name);
+                let n = self.create(of, label, Some(sandbox), None, t);
                 log.push(n, EventType::Created);
                 if rng.percent(50) {
                     self.start(n, rng, &mut log);
@@ -449,15 +475,20 @@ impl Oracle {
 
 impl Reported {
     fn new(
-        kind: Kind,
-        pod: usize,
+        (kind, pod, label): (Kind, usize, Option<usize>),
         name: &'static str,
         sandbox: Option<Id>,
         attempt: u32,
         created: u64,
     ) -> Self {
         let mut identity = Identity::new(kind);
-        identity.pod = Some(crate::runtime::uid(pod));
+        // A sandbox names its pod in its metadata, too; a container only by its label.
+        let named = match kind {
+            Kind::Sandbox => Some(pod),
+            Kind::Container => label,
+        };
+        identity.pod = named.map(crate::runtime::uid);
+        identity.unlabelled = label.is_none() || label != named;
         identity.namespace = Some("ns".into());
         identity.pod_name = Some(format!("name-{pod}").into());
         identity.sandbox = sandbox;

@@ -136,7 +136,7 @@ pub fn inspect(
     let rows_of = |kind: Kind, rng: &mut Rng| {
         let at = rng.between(began, lists_at);
         let place = pod_of(pod);
-        let objects = place.into_iter().flat_map(|place| oracle.recent(place));
+        let objects = place.into_iter().flat_map(|place| oracle.labelled(place));
         let of_kind = objects.filter(|object| object.kind == kind);
         of_kind
             .filter_map(|object| list_row(object, at))

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use pleg_core::{
-    Confirmed, ContainerState, Id, Instant, KnownState, PodStatus, PodUid, PodView, SandboxState,
-    TerminalRecord,
+    Confirmed, ContainerState, Id, Instant, Kind, KnownState, PodStatus, PodUid, PodView,
+    SandboxState, TerminalRecord,
 };
 
 use super::{Checks, states};
 use crate::assertions::{self, CheckResult, Violation};
 use crate::coverage::CoverPoint;
+use crate::faults::Fault;
 use crate::oracle::{Object, Oracle, State};
 use crate::runtime::pod_of;
 
@@ -68,7 +69,12 @@ impl Checks {
                 .violated(format!("{id} is published and never existed"))
                 .in_pod(pod));
         };
-        let shown_in = pod.is_none_or(|pod| pod == object.pod);
+        if object.label != Some(object.pod) {
+            self.coverage.fault(Fault::WrongLabel);
+        }
+        // Until its sandbox is known, a container is one of the pod that its label names.
+        let by_label = object.kind == Kind::Container && object.label == pod;
+        let shown_in = pod.is_none_or(|pod| pod == object.pod) || by_label;
         assertions::OWN_POD.holds(shown_in, || format!("{id} is published as one of {uid}"))?;
         let false_events = self.false_events;
         // The last known state under an UNKNOWN is published, too, and counts as published from then on.
@@ -88,6 +94,9 @@ impl Checks {
             return Ok(());
         };
         record.shown_in = Some(uid.clone());
+        if pod == Some(object.pod) {
+            record.in_own_pod_since.get_or_insert(now);
+        }
         if let Some(deleted) = record.deleted.filter(|_| !record.published) {
             // First learned as removed.
             record.left_cache.get_or_insert((deleted, uid.clone()));
@@ -301,6 +310,13 @@ impl Checks {
             let record = self.lookup(oracle, &object.id);
             let end_reported = record.and_then(|b| b.end_reported);
             if !object.exists(now) || self.false_events && end_reported.is_some_and(|t| t >= as_of)
+            {
+                continue;
+            }
+            // A list of one pod does not show it, and nothing had named its pod by then.
+            let named_since = record.and_then(|b| b.in_own_pod_since);
+            if object.label != Some(object.pod)
+                && named_since.is_none_or(|since| since > as_of.as_nanos())
             {
                 continue;
             }

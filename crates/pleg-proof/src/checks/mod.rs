@@ -78,6 +78,8 @@ struct IdRecord {
     shown: Option<(State, u64)>,
     /// The pod in which the cache showed it last.
     shown_in: Option<PodUid>,
+    /// When the cache first showed it in its own pod.
+    in_own_pod_since: Option<u64>,
     /// When it left the cache, and from which pod; until it is announced as the next incarnation.
     left_cache: Option<(u64, PodUid)>,
     /// When the newest read began that showed it.
@@ -156,7 +158,9 @@ impl Checks {
         Self {
             trace,
             false_events: fault_profile.false_events(),
-            missing_labels: fault_profile.percent(Fault::MissingMetadata) > 0,
+            missing_labels: [Fault::MissingMetadata, Fault::WrongLabel]
+                .iter()
+                .any(|&fault| fault_profile.percent(fault) > 0),
             ..Self::default()
         }
     }

@@ -67,7 +67,13 @@ impl Oracle {
         match operation {
             Operation::RunSandbox { pod, attempt } => {
                 self.reserve(*pod, Kind::Sandbox, "", *attempt, t)?;
-                let n = self.create((Kind::Sandbox, *pod, ""), None, Some(*attempt), t);
+                let n = self.create(
+                    (Kind::Sandbox, *pod, ""),
+                    Some(*pod),
+                    None,
+                    Some(*attempt),
+                    t,
+                );
                 log.push(n, EventType::Created);
                 log.push(n, EventType::Started);
                 created_id = Some(self.objects[n].id.clone());
@@ -80,7 +86,7 @@ impl Oracle {
                 let pod = self.objects[self.ready(sandbox, t)?].pod;
                 self.reserve(pod, Kind::Container, name, *attempt, t)?;
                 let (what, sandbox) = ((Kind::Container, pod, *name), Some(sandbox.clone()));
-                let n = self.create(what, sandbox, Some(*attempt), t);
+                let n = self.create(what, Some(pod), sandbox, Some(*attempt), t);
                 log.push(n, EventType::Created);
                 created_id = Some(self.objects[n].id.clone());
             }

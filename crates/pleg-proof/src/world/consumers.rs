@@ -99,6 +99,7 @@ impl World {
         let in_the_way = [
             // It may need a complete list.
             Fault::MissingMetadata,
+            Fault::WrongLabel,
             Fault::SlowRead,
             Fault::InspectionHangs,
             Fault::InspectionFails,

@@ -180,10 +180,12 @@ impl World {
         let (plain, ids) = plan.backlog;
         let fault_profile = plan.fault_profile.clone();
         let listed_after_removal = fault_profile.percent(Fault::ListedAfterRemoval) > 0;
+        let mut oracle = Oracle::new(listed_after_removal, plan.runtime.is_crio());
+        oracle.wrong_labels = fault_profile.percent(Fault::WrongLabel);
         let no_stream = (plan.runtime != RuntimeKind::Polled).then_some((now, false));
         let mut world = Self {
             reconciler,
-            oracle: Oracle::new(listed_after_removal, plan.runtime.is_crio()),
+            oracle,
             checks: Checks::new(trace, &fault_profile),
             now,
             rng: Rngs {
