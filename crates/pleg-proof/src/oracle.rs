@@ -256,7 +256,9 @@ impl Oracle {
         if mixed % 100 >= self.wrong_labels {
             return Some(pod);
         }
-        (mixed % 2 == 0).then_some((pod + 1) % self.pods.len().max(1))
+        mixed
+            .is_multiple_of(2)
+            .then_some((pod + 1) % self.pods.len().max(1))
     }
 
     /// The objects that lists show as those of a pod, by their labels.
