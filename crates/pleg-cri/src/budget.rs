@@ -16,8 +16,9 @@ use prost::bytes::Buf;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::client::GrpcService;
 use tonic::codegen::http;
-use tonic::transport::Channel;
-use tower::ServiceExt as _;
+use tower::{BoxError, ServiceExt as _};
+
+use crate::transport::CallService;
 
 /// How many bytes one permit stands for. A smaller rest of a frame counts as one permit.
 const UNIT: usize = 1024;
@@ -27,7 +28,7 @@ pub(crate) trait Calls:
     GrpcService<
         tonic::body::Body,
         ResponseBody = Budgeted<tonic::body::Body>,
-        Error = tonic::transport::Error,
+        Error = BoxError,
         Future: Send,
     > + Clone
     + Send
@@ -38,7 +39,7 @@ impl<C> Calls for C where
     C: GrpcService<
             tonic::body::Body,
             ResponseBody = Budgeted<tonic::body::Body>,
-            Error = tonic::transport::Error,
+            Error = BoxError,
             Future: Send,
         > + Clone
         + Send
@@ -61,10 +62,10 @@ impl ReceiveBudget {
         }
     }
 
-    /// The channel, with responses that count against the budget.
-    pub(crate) fn limit(&self, channel: Channel) -> impl Calls + use<> {
+    /// The service, with responses that count against the budget.
+    pub(crate) fn limit(&self, service: CallService) -> impl Calls + use<> {
         let budget = self.clone();
-        channel.map_response(move |response: http::Response<_>| {
+        service.map_response(move |response: http::Response<_>| {
             response.map(|body| Budgeted::new(body, budget))
         })
     }

@@ -5,15 +5,18 @@ use std::time::Duration;
 
 use crate::endpoint::Endpoint;
 
-/// The settings of a [`CriRuntime`](crate::CriRuntime).
+/// The settings of a [`CriRuntime`](crate::CriRuntime) and a [`CriClient`](crate::CriClient).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CriConfig {
     /// The socket of the runtime.
     pub endpoint: Endpoint,
     /// The deadline of every unary call and list. Callers set shorter deadlines of their own; this
-    /// one ensures that every call ends. Default: 2 min, as in the kubelet.
+    /// one ensures that every call ends. [`CriClient`](crate::CriClient) derives the longer deadlines
+    /// of some calls from it. Default: 2 min, as in the kubelet (`runtimeRequestTimeout`).
     pub call_deadline: Duration,
+    /// The deadline of a pull. Default: 30 min; the kubelet has none.
+    pub pull_deadline: Duration,
     /// The maximum size of a received message, in bytes. Default: 16 MiB, as in the kubelet; it is
     /// also the most that containerd sends. CRI-O sends up to 80 MiB.
     pub message_limit: usize,
@@ -26,6 +29,8 @@ pub struct CriConfig {
 impl CriConfig {
     const CALL_DEADLINE: RangeInclusive<Duration> =
         Duration::from_millis(10)..=Duration::from_secs(3600);
+    const PULL_DEADLINE: RangeInclusive<Duration> =
+        Duration::from_millis(10)..=Duration::from_secs(24 * 3600);
     const RECEIVE_BUDGET: RangeInclusive<usize> = 1 << 20..=1 << 30;
     const MESSAGE_LIMIT: RangeInclusive<usize> = 1 << 20..=80 << 20;
 
@@ -34,6 +39,7 @@ impl CriConfig {
         Self {
             endpoint,
             call_deadline: Duration::from_secs(120),
+            pull_deadline: Duration::from_secs(30 * 60),
             message_limit: 16 << 20,
             receive_budget: 32 << 20,
         }
@@ -43,6 +49,13 @@ impl CriConfig {
     #[must_use]
     pub const fn with_call_deadline(mut self, deadline: Duration) -> Self {
         self.call_deadline = deadline;
+        self
+    }
+
+    /// Sets the deadline of a pull.
+    #[must_use]
+    pub const fn with_pull_deadline(mut self, deadline: Duration) -> Self {
+        self.pull_deadline = deadline;
         self
     }
 
@@ -64,6 +77,9 @@ impl CriConfig {
         if !Self::CALL_DEADLINE.contains(&self.call_deadline) {
             return Err(ConfigError::CallDeadline(self.call_deadline));
         }
+        if !Self::PULL_DEADLINE.contains(&self.pull_deadline) {
+            return Err(ConfigError::PullDeadline(self.pull_deadline));
+        }
         if !Self::MESSAGE_LIMIT.contains(&self.message_limit) {
             return Err(ConfigError::MessageLimit(self.message_limit));
         }
@@ -81,6 +97,9 @@ pub enum ConfigError {
     /// The call deadline is out of range.
     #[error("the call deadline is {0:?}; it must be between 10 ms and 1 h")]
     CallDeadline(Duration),
+    /// The deadline of a pull is out of range.
+    #[error("the deadline of a pull is {0:?}; it must be between 10 ms and 24 h")]
+    PullDeadline(Duration),
     /// The message limit is out of range.
     #[error("the message limit is {0} bytes; it must be between 1 MiB and 80 MiB")]
     MessageLimit(usize),
@@ -115,6 +134,10 @@ mod tests {
         for deadline in [Duration::ZERO, Duration::from_secs(3601), Duration::MAX] {
             let config = config.clone().with_call_deadline(deadline);
             assert_eq!(config.validate(), Err(ConfigError::CallDeadline(deadline)));
+        }
+        for deadline in [Duration::ZERO, Duration::from_secs(24 * 3600 + 1)] {
+            let config = config.clone().with_pull_deadline(deadline);
+            assert_eq!(config.validate(), Err(ConfigError::PullDeadline(deadline)));
         }
     }
 }

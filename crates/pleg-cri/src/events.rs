@@ -9,12 +9,14 @@ use futures::future::BoxFuture;
 use pleg_runtime::clock::Clock;
 use pleg_runtime::core::{CallError, RuntimeEvent};
 use prost::bytes::Buf as _;
-use tonic::client::Grpc;
+use tonic::body::Body;
+use tonic::client::{Grpc, GrpcService};
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder};
 use tonic::codegen::http::uri::PathAndQuery;
-use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
 use tonic_prost::ProstEncoder;
+use tower::BoxError;
+use tracing::Instrument as _;
 
 use crate::decode::EventDecoder;
 use crate::error::call_error;
@@ -42,30 +44,38 @@ struct Open {
 }
 
 impl Events {
-    pub(crate) fn new(channel: Channel, message_limit: usize, clock: Clock) -> Self {
-        Self(State::Opening(Box::pin(async move {
+    pub(crate) fn new<S>(service: S, message_limit: usize, clock: Clock) -> Self
+    where
+        S: GrpcService<Body, ResponseBody = Body, Future: Send> + Send + 'static,
+    {
+        let span = tracing::debug_span!("cri", operation = Operation::EVENTS.name);
+        let opening = async move {
             let mut measurement = Measurement::begin(Operation::EVENTS, clock);
             // A stream that its reader drops has not failed.
             measurement.failed = false;
-            match call(channel, message_limit).await {
+            match call(service, message_limit).await {
                 Ok(response) => Ok(Open {
                     stream: response.into_inner(),
                     measurement,
                 }),
                 Err(status) => Err(failed(&mut measurement, &status)),
             }
-        })))
+        };
+        Self(State::Opening(Box::pin(opening.instrument(span))))
     }
 }
 
 /// Makes the same call as the generated client, but with [`EventCodec`].
-async fn call(
-    channel: Channel,
+async fn call<S: GrpcService<Body, ResponseBody = Body>>(
+    service: S,
     message_limit: usize,
 ) -> Result<tonic::Response<Streaming<Option<RuntimeEvent>>>, Status> {
-    let mut client = Grpc::new(channel).max_decoding_message_size(message_limit);
+    let mut client = Grpc::new(service).max_decoding_message_size(message_limit);
     let ready = client.ready().await;
-    ready.map_err(|error| Status::unknown(format!("Service was not ready: {error}")))?;
+    ready.map_err(|error| {
+        let error: BoxError = error.into();
+        Status::unknown(format!("Service was not ready: {error}"))
+    })?;
     let method = PathAndQuery::from_static("/runtime.v1.RuntimeService/GetContainerEvents");
     let request = Request::new(v1::GetEventsRequest {});
     client.server_streaming(request, method, EventCodec).await

@@ -3,6 +3,9 @@
 //! * [`CriRuntime`] implements [`Runtime`](pleg_runtime::Runtime): lists (streaming lists where the
 //!   runtime supports them), status calls and the event stream. Every call has a deadline, metrics
 //!   ([`describe_metrics`]) and errors that name the operation.
+//! * [`CriClient`] has the calls of a kubelet that a generator does not make: sandboxes, containers,
+//!   images, `ExecSync`, the runtime's status. Each write returns the instant after it ([`Written`]).
+//! * [`CriRuntime::with_layer`] wraps the calls in [`tower`] layers.
 //! * [`diagnose`] reports why an [`Endpoint`] cannot be used. [`find`] looks for a socket in the
 //!   well-known locations.
 //! * [`convert`] is the only module that converts wire types to domain types. [`quirks`] is the
@@ -14,7 +17,9 @@
 //! responses, to share them with later ones.
 
 mod budget;
+mod client;
 mod config;
+mod connection;
 pub mod convert;
 mod decode;
 mod diagnose;
@@ -31,6 +36,7 @@ mod transport;
 pub mod v1;
 mod wire;
 
+pub use client::{CriClient, Written};
 pub use config::{ConfigError, CriConfig};
 pub use decode::EventDecoder;
 pub use diagnose::{ConnectError, diagnose};
@@ -38,3 +44,4 @@ pub use endpoint::{Endpoint, EndpointError, WellKnown, find, well_known};
 pub use events::Events;
 pub use metrics::describe_metrics;
 pub use runtime::CriRuntime;
+pub use transport::{CallRequest, CallResponse, CallService};

@@ -24,8 +24,10 @@ use crate::{convert, rows, v1};
 type Read<'a> = &'a mut (dyn FnMut(Bytes) -> Result<(), DecodeError> + Send);
 
 /// The streaming and the unary request of a list: method and message.
-struct List<Streamed, Unary> {
+struct List<'a, Streamed, Unary> {
     operation: Operation,
+    /// The uid of the pod whose rows are listed; empty for the node.
+    uid: &'a str,
     stream: (&'static str, Streamed),
     unary: (&'static str, Unary),
 }
@@ -49,6 +51,7 @@ impl CriRuntime {
         let filter = convert::sandbox_filter(scope);
         let list = List {
             operation: Operation::LIST_SANDBOXES,
+            uid: uid(scope),
             stream: (
                 "/runtime.v1.RuntimeService/StreamPodSandboxes",
                 v1::StreamPodSandboxesRequest {
@@ -81,6 +84,7 @@ impl CriRuntime {
         let filter = convert::container_filter(scope);
         let list = List {
             operation: Operation::LIST_CONTAINERS,
+            uid: uid(scope),
             stream: (
                 "/runtime.v1.RuntimeService/StreamContainers",
                 v1::StreamContainersRequest {
@@ -95,7 +99,7 @@ impl CriRuntime {
         self.list(list, read).await
     }
 
-    async fn list<S, U>(&self, list: List<S, U>, read: Read<'_>) -> Result<(), CallError>
+    async fn list<S, U>(&self, list: List<'_, S, U>, read: Read<'_>) -> Result<(), CallError>
     where
         S: Message + Send + Sync + 'static,
         U: Message + Send + Sync + 'static,
@@ -103,11 +107,11 @@ impl CriRuntime {
         // The same status as for messages that tonic decodes.
         let read = |message: Bytes| read(message).map_err(|e| Status::internal(e.to_string()));
         let (stream, unary) = (list.stream, list.unary);
-        self.operation(list.operation, async {
+        let calls = async {
             let mut read = read;
-            let mut client =
-                Grpc::new(self.channel()).max_decoding_message_size(self.config().message_limit);
-            let connection = self.connections.current();
+            let mut client = Grpc::new(self.connection.channel())
+                .max_decoding_message_size(self.config().message_limit);
+            let connection = self.connection.connections.current();
             if self.unary_lists_on_connection.load(Ordering::Relaxed) != connection {
                 let (path, request) = stream;
                 let call = async {
@@ -129,8 +133,18 @@ impl CriRuntime {
             let path = PathAndQuery::from_static(path);
             let response = client.unary(Request::new(request), path, Undecoded::default());
             read(response.await?.into_inner())
-        })
-        .await
+        };
+        let deadline = self.config().call_deadline;
+        self.connection
+            .operation(list.operation, list.uid, deadline, calls)
+            .await
+    }
+}
+
+fn uid(scope: &Scope) -> &str {
+    match scope {
+        Scope::Node => "",
+        Scope::Pod(uid) => uid.as_str(),
     }
 }
 

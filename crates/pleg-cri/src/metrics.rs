@@ -45,6 +45,29 @@ impl Operation {
     pub(crate) const CONTAINER_STATUS: Self = Self::new("ContainerStatus", "container_status");
     pub(crate) const EVENTS: Self = Self::new("GetContainerEvents", "get_container_events");
 
+    pub(crate) const RUN_SANDBOX: Self = Self::new("RunPodSandbox", "run_podsandbox");
+    pub(crate) const STOP_SANDBOX: Self = Self::new("StopPodSandbox", "stop_podsandbox");
+    pub(crate) const REMOVE_SANDBOX: Self = Self::new("RemovePodSandbox", "remove_podsandbox");
+    pub(crate) const UPDATE_SANDBOX: Self =
+        Self::new("UpdatePodSandboxResources", "update_podsandbox_resources");
+    pub(crate) const CREATE_CONTAINER: Self = Self::new("CreateContainer", "create_container");
+    pub(crate) const START_CONTAINER: Self = Self::new("StartContainer", "start_container");
+    pub(crate) const STOP_CONTAINER: Self = Self::new("StopContainer", "stop_container");
+    pub(crate) const REMOVE_CONTAINER: Self = Self::new("RemoveContainer", "remove_container");
+    pub(crate) const UPDATE_CONTAINER: Self =
+        Self::new("UpdateContainerResources", "update_container");
+    pub(crate) const REOPEN_LOG: Self = Self::new("ReopenContainerLog", "reopen_container_log");
+    pub(crate) const EXEC_SYNC: Self = Self::new("ExecSync", "exec_sync");
+    pub(crate) const STATUS: Self = Self::new("Status", "status");
+    pub(crate) const RUNTIME_CONFIG: Self = Self::new("RuntimeConfig", "runtime_config");
+    pub(crate) const UPDATE_RUNTIME_CONFIG: Self =
+        Self::new("UpdateRuntimeConfig", "update_runtime_config");
+    pub(crate) const IMAGE_STATUS: Self = Self::new("ImageStatus", "image_status");
+    pub(crate) const LIST_IMAGES: Self = Self::new("ListImages", "list_images");
+    pub(crate) const PULL_IMAGE: Self = Self::new("PullImage", "pull_image");
+    pub(crate) const REMOVE_IMAGE: Self = Self::new("RemoveImage", "remove_image");
+    pub(crate) const IMAGE_FS_INFO: Self = Self::new("ImageFsInfo", "image_fs_info");
+
     const fn new(name: &'static str, label: &'static str) -> Self {
         Self { name, label }
     }

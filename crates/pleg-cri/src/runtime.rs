@@ -4,23 +4,29 @@
 use std::fmt;
 use std::io;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use futures::TryFutureExt as _;
+use http_body::Body;
 use pleg_runtime::clock::Clock;
 use pleg_runtime::core::{CallError, EventProfile, Id, Report};
 use pleg_runtime::{Row, Runtime, RuntimeVersion, Scope};
+use prost::bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tonic::Status;
+use tonic::codegen::http;
 use tonic::transport::Channel;
+use tonic::{Response, Status};
+use tower::{BoxError, Layer, Service};
 
-use crate::budget::{Calls, ReceiveBudget};
+use crate::client::CriClient;
 use crate::config::{ConfigError, CriConfig};
+use crate::connection::Connection;
 use crate::diagnose::{ConnectError, diagnose};
-use crate::error::{call_error, malformed, no_connection, timed_out};
+use crate::error::{malformed, no_connection};
 use crate::events::Events;
 use crate::interner::{self, Interner};
-use crate::metrics::{Measurement, Operation};
-use crate::transport::{self, Connections, Connector, KUBELET_API};
+use crate::metrics::Operation;
+use crate::transport::{self, CallRequest, CallService, Connector, KUBELET_API};
 use crate::v1::image_service_client::ImageServiceClient;
 use crate::v1::runtime_service_client::RuntimeServiceClient;
 use crate::{convert, quirks, v1};
@@ -30,19 +36,18 @@ use crate::{convert, quirks, v1};
 ///
 /// It connects with the first call and reconnects after the connection is lost. All calls share one
 /// connection. Every event stream has its own, so that calls and events do not delay each other.
+/// Clones share the connection.
+///
+/// Each call runs in a `tracing` span `cri` of level debug, with the fields `operation` (the name of
+/// the call) and `id` (the id that it reads, or the uid of the pod that it lists).
+#[derive(Clone)]
 pub struct CriRuntime {
-    config: CriConfig,
-    connector: Connector,
-    channel: Channel,
-    /// For the responses of all calls but those of the generated clients.
-    budget: ReceiveBudget,
-    pub(crate) connections: Connections,
+    pub(crate) connection: Connection,
     /// The number of the connection on which the runtime returned `Unimplemented` for a streaming
     /// list; 0 for none. On another connection the runtime may have another version.
-    pub(crate) unary_lists_on_connection: AtomicU64,
-    clock: Clock,
+    pub(crate) unary_lists_on_connection: Arc<AtomicU64>,
     /// For rows and statuses. Event streams have their own.
-    pub(crate) interner: Mutex<Interner>,
+    pub(crate) interner: Arc<Mutex<Interner>>,
 }
 
 impl CriRuntime {
@@ -74,23 +79,79 @@ impl CriRuntime {
     }
 
     fn with(connector: Connector, config: CriConfig) -> Result<Self, ConfigError> {
-        config.validate()?;
-        if tokio::runtime::Handle::try_current().is_err() {
-            return Err(ConfigError::NoRuntime);
-        }
-        let connections = Connections::default();
-        let channel = transport::reconnecting(&connector, &connections);
-        let unary_lists_on_connection = AtomicU64::new(0);
         Ok(Self {
-            budget: ReceiveBudget::new(config.receive_budget),
-            config,
-            connector,
-            channel,
-            connections,
-            unary_lists_on_connection,
-            clock: Clock::start(),
-            interner: Mutex::default(),
+            connection: Connection::new(connector, config)?,
+            unary_lists_on_connection: Arc::default(),
+            interner: Arc::default(),
         })
+    }
+
+    /// Wraps every call in a [`tower::Layer`]: for tracing, authentication or fault injection. It
+    /// applies to calls, lists and event streams, and to a [`client`](Self::client) that is made
+    /// afterwards. The last layer is the outermost.
+    ///
+    /// A deadline includes the time in the layers. An error of a layer fails the call; it is reported
+    /// as `Unavailable`, unless it is a [`tonic::Status`].
+    ///
+    /// The response headers of `GetContainerEvents` arrive with the first event, which may take hours:
+    /// a layer must not set a timeout on that call.
+    ///
+    /// ```
+    /// use pleg_cri::{CallRequest, CriConfig, CriRuntime};
+    /// use tower::util::MapRequestLayer;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    /// # let _entered = tokio.enter();
+    /// let config = CriConfig::new("unix:///run/proxy.sock".parse()?);
+    /// let token = "Bearer 5a1f".parse::<tonic::codegen::http::HeaderValue>()?;
+    /// let authenticate = MapRequestLayer::new(move |mut call: CallRequest| {
+    ///     call.headers_mut().insert("authorization", token.clone());
+    ///     call
+    /// });
+    /// let runtime = CriRuntime::new(config)?.with_layer(authenticate);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_layer<L, B>(mut self, layer: L) -> Self
+    where
+        L: Layer<CallService> + Send + Sync + 'static,
+        L::Service: Service<
+                CallRequest,
+                Response = http::Response<B>,
+                Error: Into<BoxError>,
+                Future: Send + 'static,
+            > + Clone
+            + Send
+            + Sync
+            + 'static,
+        B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+    {
+        let layers = self.connection.layers.clone().within(layer);
+        self.connection = self.connection.with_layers(layers);
+        self
+    }
+
+    /// Uses this clock, also for each [`client`](Self::client) that is made afterwards. By default a
+    /// new one. For tests on paused time ([`Clock::start_at`]).
+    #[must_use]
+    pub fn with_clock(mut self, clock: Clock) -> Self {
+        self.connection.clock = clock;
+        self
+    }
+
+    /// The clock of this client and of the clients that [`client`](Self::client) returns. A generator
+    /// that compares with their instants must use it.
+    pub const fn clock(&self) -> Clock {
+        self.connection.clock
+    }
+
+    /// A client for the write side of the CRI, with the same settings, layers and clock. It has its
+    /// own connection, so that neither side delays the other. Does not connect yet. Must be called
+    /// inside a tokio runtime.
+    pub fn client(&self) -> CriClient {
+        CriClient::new(self.connection.separate())
     }
 
     /// Checks the endpoint on a separate connection. Takes less than 8 s.
@@ -99,56 +160,43 @@ impl CriRuntime {
     /// The reason why the endpoint cannot be used. The message names the endpoint and suggests what
     /// to do.
     pub async fn diagnose(&self) -> Result<RuntimeVersion, ConnectError> {
-        diagnose(&self.config.endpoint).await
+        diagnose(&self.config().endpoint).await
     }
 
     /// The settings.
-    pub const fn config(&self) -> &CriConfig {
-        &self.config
+    pub fn config(&self) -> &CriConfig {
+        &self.connection.config
     }
 
-    /// The generated client of the runtime service, for callers that create pods: without
-    /// deadlines, conversion and metrics.
+    /// The generated client of the runtime service, for calls that [`CriClient`] does not have:
+    /// without deadlines, conversion, metrics and layers.
     pub fn runtime_client(&self) -> RuntimeServiceClient<Channel> {
-        RuntimeServiceClient::new(self.channel.clone())
-            .max_decoding_message_size(self.config.message_limit)
+        RuntimeServiceClient::new(self.connection.raw_channel())
+            .max_decoding_message_size(self.config().message_limit)
     }
 
-    /// The generated client of the image service.
+    /// The generated client of the image service, without deadlines, metrics and layers.
     pub fn image_client(&self) -> ImageServiceClient<Channel> {
-        ImageServiceClient::new(self.channel.clone())
-            .max_decoding_message_size(self.config.message_limit)
-    }
-
-    /// The channel of all calls, within the budget for received bytes.
-    pub(crate) fn channel(&self) -> impl Calls + use<> {
-        self.budget.limit(self.channel.clone())
-    }
-
-    /// The client of the calls with deadlines.
-    fn calls(&self) -> RuntimeServiceClient<impl Calls + use<>> {
-        RuntimeServiceClient::new(self.channel())
-            .max_decoding_message_size(self.config.message_limit)
+        ImageServiceClient::new(self.connection.raw_channel())
+            .max_decoding_message_size(self.config().message_limit)
     }
 
     fn interner(&self) -> MutexGuard<'_, Interner> {
         interner::lock(&self.interner)
     }
 
-    /// Runs an operation. The deadline applies to all of its calls together.
-    pub(crate) async fn operation<T>(
+    /// A unary call that reads the object `id`.
+    async fn read<T>(
         &self,
         operation: Operation,
-        calls: impl Future<Output = Result<T, Status>>,
+        id: &str,
+        call: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, CallError> {
-        let mut measurement = Measurement::begin(operation, self.clock);
-        let deadline = self.config.call_deadline;
-        let result = match tokio::time::timeout(deadline, calls).await {
-            Ok(result) => result.map_err(|status| call_error(operation, &status)),
-            Err(_elapsed) => Err(timed_out(operation, deadline)),
-        };
-        measurement.failed = result.is_err();
-        result
+        let deadline = self.config().call_deadline;
+        let call = call.map_ok(Response::into_inner);
+        self.connection
+            .operation(operation, id, deadline, call)
+            .await
     }
 }
 
@@ -179,16 +227,9 @@ impl Runtime for CriRuntime {
         };
         // The container statuses in the response are not used: few runtimes set them, and an empty
         // list means nothing (quirk `container statuses in PodSandboxStatus`).
-        let status = self
-            .operation(operation, async {
-                Ok(self
-                    .calls()
-                    .pod_sandbox_status(request)
-                    .await?
-                    .into_inner()
-                    .status)
-            })
-            .await?;
+        let mut client = self.connection.runtime();
+        let call = client.pod_sandbox_status(request);
+        let status = self.read(operation, id.as_str(), call).await?.status;
         status
             .and_then(|status| convert::sandbox_status_with(status, &mut self.interner()))
             .ok_or_else(|| malformed(operation, "the response has no status"))
@@ -200,27 +241,23 @@ impl Runtime for CriRuntime {
             container_id: id.to_string(),
             verbose: false,
         };
-        let status = self
-            .operation(operation, async {
-                Ok(self
-                    .calls()
-                    .container_status(request)
-                    .await?
-                    .into_inner()
-                    .status)
-            })
-            .await?;
+        let mut client = self.connection.runtime();
+        let call = client.container_status(request);
+        let status = self.read(operation, id.as_str(), call).await?.status;
         status
             .and_then(|status| convert::container_status_with(status, &mut self.interner()))
             .ok_or_else(|| malformed(operation, "the response has no status"))
     }
 
     async fn subscribe(&self) -> Result<Events, CallError> {
-        let connected = async { transport::single(self.connector.connect().await?).await };
+        let connector = &self.connection.connector;
+        let connected = async { transport::single(connector.connect().await?).await };
         let channel = connected
             .await
             .map_err(|error| no_connection(Operation::EVENTS, &error))?;
-        Ok(Events::new(channel, self.config.message_limit, self.clock))
+        let service = self.connection.layers.around(channel);
+        let limit = self.config().message_limit;
+        Ok(Events::new(service, limit, self.connection.clock))
     }
 
     async fn event_profile(&self) -> Result<EventProfile, CallError> {
@@ -231,19 +268,18 @@ impl Runtime for CriRuntime {
         let request = v1::VersionRequest {
             version: KUBELET_API.to_owned(),
         };
-        self.operation(Operation::VERSION, async {
-            Ok(convert::version(
-                self.calls().version(request).await?.into_inner(),
-            ))
-        })
-        .await
+        let mut client = self.connection.runtime();
+        let call = client.version(request);
+        self.read(Operation::VERSION, "", call)
+            .await
+            .map(convert::version)
     }
 }
 
 impl fmt::Debug for CriRuntime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CriRuntime")
-            .field("config", &self.config)
+            .field("config", self.config())
             .finish_non_exhaustive()
     }
 }

@@ -12,11 +12,16 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use http_body::Body as HttpBody;
 use hyper_util::rt::TokioIo;
+use prost::bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
+use tonic::body::Body;
+use tonic::codegen::http;
 use tonic::transport::{Channel, Endpoint as Http};
-use tower::service_fn;
+use tower::util::BoxCloneSyncService;
+use tower::{BoxError, Layer, Service, ServiceExt as _, service_fn};
 
 use crate::config::CriConfig;
 
@@ -90,15 +95,71 @@ impl Connector {
     }
 }
 
+/// A call on its way to the runtime: its path is `/runtime.v1.RuntimeService/` or
+/// `/runtime.v1.ImageService/` and the name of the call, its body the encoded message in a gRPC frame.
+pub type CallRequest = http::Request<Body>;
+
+/// The response of a call: its body is the encoded message in a gRPC frame; the gRPC status is in the
+/// trailers, or in the headers if the call failed at once.
+pub type CallResponse = http::Response<Body>;
+
+/// The service that makes a call, which a tower layer wraps
+/// ([`CriRuntime::with_layer`](crate::CriRuntime::with_layer)).
+pub type CallService = BoxCloneSyncService<CallRequest, CallResponse, BoxError>;
+
+type Wrap = dyn Fn(CallService) -> CallService + Send + Sync;
+
+/// The embedder's layers around every channel.
+#[derive(Clone, Default)]
+pub(crate) struct Layers(Option<Arc<Wrap>>);
+
+impl Layers {
+    /// The channel within the layers.
+    pub(crate) fn around(&self, channel: Channel) -> CallService {
+        self.apply(CallService::new(channel.map_err(BoxError::from)))
+    }
+
+    /// These layers within another one.
+    pub(crate) fn within<L, B>(self, layer: L) -> Self
+    where
+        L: Layer<CallService> + Send + Sync + 'static,
+        L::Service: Service<
+                CallRequest,
+                Response = http::Response<B>,
+                Error: Into<BoxError>,
+                Future: Send + 'static,
+            > + Clone
+            + Send
+            + Sync
+            + 'static,
+        B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+    {
+        Self(Some(Arc::new(move |service| {
+            let service = layer
+                .layer(self.apply(service))
+                .map_response(|response: http::Response<B>| response.map(Body::new))
+                .map_err(Into::into);
+            CallService::new(service)
+        })))
+    }
+
+    fn apply(&self, service: CallService) -> CallService {
+        match &self.0 {
+            Some(wrap) => wrap(service),
+            None => service,
+        }
+    }
+}
+
 /// A channel that connects with the first call, and reconnects after the connection is lost.
 ///
 /// Must be called inside a tokio runtime.
 pub(crate) fn reconnecting(connector: &Connector, connections: &Connections) -> Channel {
     let (connector, connections) = (connector.clone(), connections.clone());
-    let http = http()
+    let endpoint = endpoint()
         .initial_stream_window_size(RESPONSE_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW);
-    http.connect_with_connector_lazy(service_fn(move |_| {
+    endpoint.connect_with_connector_lazy(service_fn(move |_| {
         let (connector, connections) = (connector.clone(), connections.clone());
         async move {
             let stream = connector.connect().await?;
@@ -116,7 +177,7 @@ pub(crate) async fn single(stream: impl Io) -> io::Result<Channel> {
         async move { stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)) }
     });
     with_timeout(async {
-        http()
+        endpoint()
             .connect_with_connector(once)
             .await
             .map_err(io::Error::other)
@@ -137,6 +198,6 @@ async fn with_timeout<T>(connecting: impl Future<Output = io::Result<T>>) -> io:
 }
 
 /// Sends the same authority as the kubelet. Runtimes ignore it.
-fn http() -> Http {
+fn endpoint() -> Http {
     Http::from_static("http://localhost").http2_max_header_list_size(MAX_HEADERS)
 }

@@ -1,6 +1,7 @@
 //! The trait that a container runtime implements.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use futures::Stream;
 use pleg_core::{CallError, EventProfile, Id, PodUid, Report, RuntimeEvent};
@@ -105,5 +106,46 @@ pub trait Runtime: Send + Sync + 'static {
     /// Any failure of a call that this makes.
     fn event_profile(&self) -> impl Future<Output = Result<EventProfile, CallError>> + Send {
         std::future::ready(Ok(EventProfile::UNKNOWN))
+    }
+}
+
+/// A runtime that several owners share.
+impl<R: Runtime> Runtime for Arc<R> {
+    type Events = R::Events;
+
+    fn list_sandboxes(
+        &self,
+        scope: &Scope,
+        row: &mut (dyn FnMut(Row<'_>) + Send),
+    ) -> impl Future<Output = Result<(), CallError>> + Send {
+        R::list_sandboxes(self, scope, row)
+    }
+
+    fn list_containers(
+        &self,
+        scope: &Scope,
+        row: &mut (dyn FnMut(Row<'_>) + Send),
+    ) -> impl Future<Output = Result<(), CallError>> + Send {
+        R::list_containers(self, scope, row)
+    }
+
+    fn sandbox_status(&self, id: &Id) -> impl Future<Output = Result<Report, CallError>> + Send {
+        R::sandbox_status(self, id)
+    }
+
+    fn container_status(&self, id: &Id) -> impl Future<Output = Result<Report, CallError>> + Send {
+        R::container_status(self, id)
+    }
+
+    fn subscribe(&self) -> impl Future<Output = Result<Self::Events, CallError>> + Send {
+        R::subscribe(self)
+    }
+
+    fn version(&self) -> impl Future<Output = Result<RuntimeVersion, CallError>> + Send {
+        R::version(self)
+    }
+
+    fn event_profile(&self) -> impl Future<Output = Result<EventProfile, CallError>> + Send {
+        R::event_profile(self)
     }
 }

@@ -1,6 +1,6 @@
 //! Errors: of serving (for callers) and of CRI calls (for gRPC clients).
 
-use std::{io, path::PathBuf};
+use std::{io, path::PathBuf, time::Duration};
 
 use tonic::Status;
 
@@ -72,6 +72,8 @@ pub(crate) enum CallError {
     WrongState(&'static str),
     #[error("failed to start container {0:?}: failed to create containerd task: no such program")]
     StartFailed(String),
+    #[error("timeout {0:?} exceeded: context deadline exceeded")]
+    ExecTimedOut(Duration),
     #[error("{0} is required")]
     Missing(&'static str),
     #[error("the runtime is shutting down")]
@@ -85,6 +87,7 @@ impl From<CallError> for Status {
             CallError::NoSandbox(_) | CallError::NoContainer(_) => Self::not_found(text),
             CallError::Missing(_) => Self::invalid_argument(text),
             CallError::ShuttingDown => Self::unavailable(text),
+            CallError::ExecTimedOut(_) => Self::deadline_exceeded(text),
             // containerd returns these as plain errors, without a code.
             CallError::SandboxNameTaken { .. }
             | CallError::ContainerNameTaken { .. }

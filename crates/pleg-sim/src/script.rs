@@ -44,9 +44,18 @@ impl Script {
             [.., "fail-start"] => Self::FailStart,
             [.., "oom"] => oom("0"),
             [.., "oom", ms] => oom(ms),
+            ["true" | "/bin/true"] | [.., "-c", "true"] => Self::exit_at_once(0),
+            ["false" | "/bin/false"] | [.., "-c", "false"] => Self::exit_at_once(1),
             [.., "exit", code, ms] => exit(code, ms).unwrap_or(Self::Run),
             [.., "exit", code] => exit(code, "0").unwrap_or(Self::Run),
             _ => Self::Run,
+        }
+    }
+
+    const fn exit_at_once(code: i32) -> Self {
+        Self::Exit {
+            code,
+            after: Duration::ZERO,
         }
     }
 
@@ -84,6 +93,10 @@ mod tests {
         assert_eq!(script(&["app", "exit", "3"], &[]), exit(3, 0));
         assert_eq!(script(&["app"], &["exit", "3", "250"]), exit(3, 250));
         assert_eq!(script(&["sh", "-c", "exit 1 20"], &[]), exit(1, 20));
+        assert_eq!(script(&["true"], &[]), exit(0, 0));
+        assert_eq!(script(&["/bin/false"], &[]), exit(1, 0));
+        assert_eq!(script(&["sh", "-c"], &["false"]), exit(1, 0));
+        assert_eq!(script(&["app", "true"], &[]), Script::Run);
         assert_eq!(script(&["exit", "many"], &[]), Script::Run);
         assert_eq!(script(&["exit", "256"], &[]), Script::Run);
         assert_eq!(script(&["exit", "1", "2", "3"], &[]), Script::Run);

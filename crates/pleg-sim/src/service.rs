@@ -346,7 +346,7 @@ impl RuntimeService for CriService {
         Ok(Response::new(v1::ReopenContainerLogResponse {}))
     }
 
-    /// Runs no program: exits as its command says, without an event.
+    /// Runs no program: exits as its command says, without an event. Other commands exit with 0.
     async fn exec_sync(
         &self,
         request: Request<v1::ExecSyncRequest>,
@@ -354,7 +354,7 @@ impl RuntimeService for CriService {
         let v1::ExecSyncRequest {
             container_id: id,
             cmd,
-            ..
+            timeout,
         } = request.into_inner();
         self.admit("ExecSync", &id).await?;
         let state = self.engine.world().container(&id)?.state;
@@ -365,7 +365,12 @@ impl RuntimeService for CriService {
             command: cmd,
             ..Default::default()
         };
+        let limit = Duration::from_secs(u64::try_from(timeout).unwrap_or(0));
         let exit_code = match Script::parse(&config) {
+            Script::Exit { after, .. } if !limit.is_zero() && limit < after => {
+                self.engine.pause(limit).await;
+                return Err(CallError::ExecTimedOut(limit).into());
+            }
             Script::Exit { code, after } => {
                 self.engine.pause(after).await;
                 code

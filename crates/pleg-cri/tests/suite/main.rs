@@ -9,6 +9,7 @@
 
 mod budget;
 mod calls;
+mod client;
 mod codegen;
 mod common;
 mod contract;
@@ -16,5 +17,6 @@ mod decode;
 mod diagnose;
 mod events;
 mod failures;
+mod layers;
 mod metrics;
 mod rows;

@@ -157,7 +157,7 @@ async fn invalid_calls_are_rejected_with_codes_of_containerd() {
     let again = cri.0.start_container(request).await.unwrap_err();
     assert_eq!(again.message(), "container is in CONTAINER_RUNNING state");
     // `ExecSync` returns the exit code that the command specifies, and sends no event.
-    for (command, code) in [("true", 0), ("sh -c exit 3", 3)] {
+    for (command, code) in [("true", 0), ("false", 1), ("sh -c exit 3", 3)] {
         let request = v1::ExecSyncRequest {
             container_id: a.clone(),
             cmd: command.split_whitespace().map(str::to_owned).collect(),
@@ -166,6 +166,13 @@ async fn invalid_calls_are_rejected_with_codes_of_containerd() {
         let response = cri.0.exec_sync(request).await.unwrap().into_inner();
         assert_eq!(response.exit_code, code, "{command}");
     }
+    let request = v1::ExecSyncRequest {
+        container_id: a.clone(),
+        cmd: vec!["exit 0 60000".into()],
+        timeout: 1,
+    };
+    let error = cri.0.exec_sync(request).await.unwrap_err();
+    assert_eq!(error.code(), Code::DeadlineExceeded);
     cri.stop(&a, 0).await;
     let request = v1::ExecSyncRequest {
         container_id: a,

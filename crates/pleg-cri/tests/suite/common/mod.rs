@@ -10,6 +10,8 @@ use futures::{StreamExt, stream};
 use pleg_cri::v1::runtime_service_server::{RuntimeService, RuntimeServiceServer};
 use pleg_cri::v1::{self};
 use pleg_cri::{CriConfig, CriRuntime};
+use pleg_sim::Sim;
+use tokio::io::DuplexStream;
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
@@ -284,6 +286,23 @@ pub(crate) fn config(path: &Path) -> CriConfig {
 
 pub(crate) fn client(path: &Path) -> CriRuntime {
     CriRuntime::new(config(path)).expect("valid settings")
+}
+
+/// A client of a simulated runtime, in this process.
+pub(crate) fn simulated(sim: &Arc<Sim>) -> CriRuntime {
+    let sim = sim.clone();
+    connected(move |io| sim.serve_stream(io))
+}
+
+/// A client whose connections are served by `serve`, in this process.
+pub(crate) fn connected(serve: impl Fn(DuplexStream) + Send + Sync + 'static) -> CriRuntime {
+    let connect = move || {
+        let (near, far) = tokio::io::duplex(64 << 10);
+        serve(far);
+        std::future::ready(Ok(near))
+    };
+    let config = CriConfig::new("/in/this/process".parse().expect("a path"));
+    CriRuntime::with_connector(config, connect).expect("valid settings")
 }
 
 pub(crate) fn sandbox(id: &str) -> v1::PodSandbox {

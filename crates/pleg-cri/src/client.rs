@@ -1,0 +1,157 @@
+//! [`CriClient`]: the calls of a kubelet that a generator does not make, each with a deadline, metrics,
+//! a span and errors that name the operation.
+
+mod containers;
+mod images;
+mod runtime;
+mod sandboxes;
+mod written;
+
+use std::fmt;
+use std::time::Duration;
+
+use futures::TryFutureExt as _;
+use futures::future::BoxFuture;
+use pleg_runtime::clock::Clock;
+use pleg_runtime::core::{CallError, Id};
+use tonic::{Response, Status};
+
+pub use self::written::Written;
+use crate::config::CriConfig;
+use crate::connection::Connection;
+use crate::error::malformed;
+use crate::metrics::Operation;
+
+/// The write side of the CRI, and the reads that a kubelet makes besides those of its generator.
+///
+/// [`CriRuntime::client`](crate::CriRuntime::client) makes one. It has a connection of its own. It
+/// connects with the first call and reconnects after the connection is lost. Clones share the
+/// connection.
+///
+/// # Writes
+///
+/// A call that changes what a list or a status shows returns [`Written`]: its result, and the instant
+/// after it. That instant is to be passed to `Pleg::newer_than`, so that the next decision is made on a
+/// status that contains the change. This also applies after a failure: a write that failed or timed
+/// out may have had its effect, or may have it later. So it is never repeated without reading first,
+/// and a create is never repeated with the same attempt.
+///
+/// # Deadlines
+///
+/// Every call has a deadline. After it the call is cancelled, and the result is an error of the kind
+/// [`DeadlineExceeded`](pleg_runtime::core::CallErrorKind::DeadlineExceeded). The deadlines are those
+/// of the kubelet's CRI client (`k8s.io/cri-client`, Kubernetes 1.36):
+///
+/// | call | deadline | by default |
+/// | --- | --- | --- |
+/// | `RunPodSandbox` | 2 × [`call_deadline`](CriConfig::call_deadline) | 4 min |
+/// | `StopContainer` | its grace period + `call_deadline` | grace period + 2 min |
+/// | `ExecSync` | its timeout + `call_deadline` | timeout + 2 min |
+/// | `PullImage` | [`pull_deadline`](CriConfig::pull_deadline); the kubelet has none | 30 min |
+/// | all others | `call_deadline`; the kubelet has none for `ImageFsInfo` | 2 min |
+///
+/// # Cancel safety
+///
+/// Every future may be dropped, which cancels the call. The runtime may stop the work (containerd and
+/// CRI-O end a pull), or complete it: after a dropped write, its instant is [`Clock::now`] of
+/// [`clock`](Self::clock) after the drop.
+///
+/// # Errors, metrics and spans
+///
+/// A [`CallError`] has a kind, the name of the call and the message of the runtime. Calls are counted
+/// in `kubelet_runtime_operations_*` with the kubelet's values of `operation_type`
+/// ([`describe_metrics`](crate::describe_metrics)). Each runs in a `tracing` span `cri` of level debug
+/// with the fields `operation` (the name of the call) and `id` (the sandbox or container; the pod's
+/// uid for `RunPodSandbox`; the image for image calls).
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use pleg_cri::{CriConfig, CriRuntime};
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let config = CriConfig::new("unix:///run/containerd/containerd.sock".parse()?);
+/// let client = CriRuntime::new(config)?.client();
+/// let stopped = client.stop_container(&"8b9c7f0e".into(), Duration::from_secs(30)).await;
+/// // Whether or not it succeeded: the next decision needs a status that is newer than this.
+/// let changed = stopped.ended;
+/// stopped.into_result()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct CriClient {
+    connection: Connection,
+}
+
+impl CriClient {
+    pub(crate) const fn new(connection: Connection) -> Self {
+        Self { connection }
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &CriConfig {
+        &self.connection.config
+    }
+
+    /// The clock of [`Written::ended`]: that of the [`CriRuntime`](crate::CriRuntime) which made this
+    /// client.
+    pub const fn clock(&self) -> Clock {
+        self.connection.clock
+    }
+
+    fn deadline(&self) -> Duration {
+        self.config().call_deadline
+    }
+
+    /// A call that changes nothing that a list or a status shows. It is boxed, because the future of a
+    /// call with a large request is large.
+    async fn read<T>(
+        &self,
+        operation: Operation,
+        id: &str,
+        deadline: Duration,
+        call: BoxFuture<'_, Result<Response<T>, Status>>,
+    ) -> Result<T, CallError> {
+        let call = call.map_ok(Response::into_inner);
+        self.connection
+            .operation(operation, id, deadline, call)
+            .await
+    }
+
+    /// A call that changes the object `id`, or creates one for it.
+    async fn write<T>(
+        &self,
+        operation: Operation,
+        id: &str,
+        deadline: Duration,
+        call: BoxFuture<'_, Result<Response<T>, Status>>,
+    ) -> Written<T> {
+        let result = self.read(operation, id, deadline, call).await;
+        Written {
+            result,
+            ended: self.connection.clock.now(),
+        }
+    }
+}
+
+impl fmt::Debug for CriClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CriClient")
+            .field("config", self.config())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The id of an object that was created. The kubelet, too, rejects an empty one.
+fn created(operation: Operation, id: String) -> Result<Id, CallError> {
+    if id.is_empty() {
+        return Err(malformed(operation, "the response has no id"));
+    }
+    Ok(id.into())
+}
+
+/// Whole seconds, as the CRI has them. Rounded up: 0 has a meaning of its own.
+fn seconds(duration: Duration) -> i64 {
+    let rest = u64::from(duration.subsec_nanos() > 0);
+    i64::try_from(duration.as_secs().saturating_add(rest)).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,60 @@
+//! The runtime as a whole: its status and its configuration.
+
+use futures::FutureExt as _;
+use pleg_runtime::core::CallError;
+
+use super::CriClient;
+use crate::error::malformed;
+use crate::metrics::Operation;
+use crate::v1;
+
+impl CriClient {
+    /// `Status`: the conditions `RuntimeReady` and `NetworkReady`, and the runtime's handlers. Both
+    /// conditions are always set.
+    ///
+    /// # Errors
+    /// `Malformed` if a condition is missing, as in the kubelet; any failure of the call.
+    pub async fn status(&self) -> Result<v1::StatusResponse, CallError> {
+        let operation = Operation::STATUS;
+        let mut client = self.connection.runtime();
+        let call = client.status(v1::StatusRequest { verbose: false }).boxed();
+        let response = self.read(operation, "", self.deadline(), call).await?;
+        let is_set = |name: &str| {
+            let status = response.status.as_ref();
+            status.is_some_and(|status| status.conditions.iter().any(|c| c.r#type == name))
+        };
+        if !is_set("RuntimeReady") || !is_set("NetworkReady") {
+            let message = "the condition RuntimeReady or NetworkReady is not set";
+            return Err(malformed(operation, message));
+        }
+        Ok(response)
+    }
+
+    /// `RuntimeConfig`: the cgroup driver.
+    ///
+    /// # Errors
+    /// `Unimplemented` by runtimes older than containerd 2.0 and CRI-O 1.28; any other failure of the
+    /// call.
+    pub async fn runtime_config(&self) -> Result<v1::RuntimeConfigResponse, CallError> {
+        let mut client = self.connection.runtime();
+        let call = client.runtime_config(v1::RuntimeConfigRequest {}).boxed();
+        self.read(Operation::RUNTIME_CONFIG, "", self.deadline(), call)
+            .await
+    }
+
+    /// `UpdateRuntimeConfig`: sets the range of pod addresses. No list and no status of a pod shows
+    /// this, so there is no instant.
+    ///
+    /// # Errors
+    /// Any failure of the call.
+    pub async fn update_runtime_config(&self, config: v1::RuntimeConfig) -> Result<(), CallError> {
+        let request = v1::UpdateRuntimeConfigRequest {
+            runtime_config: Some(config),
+        };
+        let mut client = self.connection.runtime();
+        let call = client.update_runtime_config(request).boxed();
+        self.read(Operation::UPDATE_RUNTIME_CONFIG, "", self.deadline(), call)
+            .await
+            .map(drop)
+    }
+}

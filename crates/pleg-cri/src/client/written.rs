@@ -1,0 +1,39 @@
+//! The outcome of a write.
+
+use pleg_runtime::core::{CallError, Instant};
+
+/// The outcome of a call that may have changed a sandbox or a container.
+///
+/// The change may have happened even if the call failed. So both outcomes have the instant after the
+/// call: a status that is newer than it (`Pleg::newer_than`) contains what the call has changed. Only
+/// a call that timed out or was cancelled may take effect later still.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "the next decision needs a status that is newer than `ended`"]
+pub struct Written<T> {
+    /// The result of the call.
+    pub result: Result<T, CallError>,
+    /// The instant after the call, whether it succeeded or failed.
+    pub ended: Instant,
+}
+
+impl<T> Written<T> {
+    /// The result alone, once `ended` has been recorded.
+    ///
+    /// # Errors
+    /// The error of the call.
+    pub fn into_result(self) -> Result<T, CallError> {
+        self.result
+    }
+
+    pub(super) fn and_then<U>(self, check: impl FnOnce(T) -> Result<U, CallError>) -> Written<U> {
+        Written {
+            result: self.result.and_then(check),
+            ended: self.ended,
+        }
+    }
+
+    /// The same outcome of a call whose response says nothing.
+    pub(super) fn empty(self) -> Written<()> {
+        self.and_then(|_| Ok(()))
+    }
+}

@@ -1,0 +1,125 @@
+//! What the clients have in common: the connection of their calls, and the deadline, the metrics and
+//! the span of each call.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pleg_runtime::clock::Clock;
+use pleg_runtime::core::CallError;
+use tonic::Status;
+use tonic::transport::Channel;
+use tracing::Instrument as _;
+
+use crate::budget::{Calls, ReceiveBudget};
+use crate::config::{ConfigError, CriConfig};
+use crate::error::{call_error, timed_out};
+use crate::metrics::{Measurement, Operation};
+use crate::transport::{self, CallService, Connections, Connector, Layers};
+use crate::v1::image_service_client::ImageServiceClient;
+use crate::v1::runtime_service_client::RuntimeServiceClient;
+
+/// A connection to the runtime that is made with the first call, and again after it is lost. Clones
+/// share it.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    pub(crate) config: Arc<CriConfig>,
+    pub(crate) connector: Connector,
+    pub(crate) layers: Layers,
+    pub(crate) connections: Connections,
+    pub(crate) clock: Clock,
+    channel: Channel,
+    /// The channel within its layers.
+    service: CallService,
+    /// For the responses of all calls but those of the generated clients.
+    budget: ReceiveBudget,
+}
+
+impl Connection {
+    pub(crate) fn new(connector: Connector, config: CriConfig) -> Result<Self, ConfigError> {
+        config.validate()?;
+        if tokio::runtime::Handle::try_current().is_err() {
+            return Err(ConfigError::NoRuntime);
+        }
+        let config = Arc::new(config);
+        Ok(Self::with(
+            connector,
+            config,
+            Layers::default(),
+            Clock::start(),
+        ))
+    }
+
+    /// A separate connection with the same settings, layers and clock, and a receive budget of its
+    /// own. Must be called inside a tokio runtime.
+    pub(crate) fn separate(&self) -> Self {
+        Self::with(
+            self.connector.clone(),
+            self.config.clone(),
+            self.layers.clone(),
+            self.clock,
+        )
+    }
+
+    fn with(connector: Connector, config: Arc<CriConfig>, layers: Layers, clock: Clock) -> Self {
+        let connections = Connections::default();
+        let channel = transport::reconnecting(&connector, &connections);
+        Self {
+            budget: ReceiveBudget::new(config.receive_budget),
+            service: layers.around(channel.clone()),
+            config,
+            connector,
+            layers,
+            connections,
+            clock,
+            channel,
+        }
+    }
+
+    pub(crate) fn with_layers(self, layers: Layers) -> Self {
+        Self {
+            service: layers.around(self.channel.clone()),
+            layers,
+            ..self
+        }
+    }
+
+    /// The channel without layers and without a budget.
+    pub(crate) fn raw_channel(&self) -> Channel {
+        self.channel.clone()
+    }
+
+    /// The channel of all calls, within the layers and the budget for received bytes.
+    pub(crate) fn channel(&self) -> impl Calls + use<> {
+        self.budget.limit(self.service.clone())
+    }
+
+    pub(crate) fn runtime(&self) -> RuntimeServiceClient<impl Calls + use<>> {
+        RuntimeServiceClient::new(self.channel())
+            .max_decoding_message_size(self.config.message_limit)
+    }
+
+    pub(crate) fn images(&self) -> ImageServiceClient<impl Calls + use<>> {
+        ImageServiceClient::new(self.channel()).max_decoding_message_size(self.config.message_limit)
+    }
+
+    /// Runs an operation on the object `id`. The deadline applies to all of its calls together.
+    pub(crate) async fn operation<T>(
+        &self,
+        operation: Operation,
+        id: &str,
+        deadline: Duration,
+        calls: impl Future<Output = Result<T, Status>>,
+    ) -> Result<T, CallError> {
+        let span = tracing::debug_span!("cri", operation = operation.name, id);
+        let measured = async {
+            let mut measurement = Measurement::begin(operation, self.clock);
+            let result = match tokio::time::timeout(deadline, calls).await {
+                Ok(result) => result.map_err(|status| call_error(operation, &status)),
+                Err(_elapsed) => Err(timed_out(operation, deadline)),
+            };
+            measurement.failed = result.is_err();
+            result
+        };
+        measured.instrument(span).await
+    }
+}
