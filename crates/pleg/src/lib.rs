@@ -68,6 +68,7 @@ mod builder;
 mod cache;
 #[cfg(feature = "cri")]
 mod connect;
+mod consumer;
 mod driver;
 mod error;
 mod fifo;
@@ -77,6 +78,9 @@ mod interleavings;
 mod log;
 mod metrics;
 mod outputs;
+mod pod;
+mod reads;
+mod recorder;
 mod requests;
 mod subscription;
 mod sync;
@@ -84,15 +88,23 @@ mod sync;
 pub use builder::Builder;
 #[cfg(feature = "cri")]
 pub use connect::ConnectError;
+pub use consumer::Consumer;
 pub use error::{RelistError, StartError, WaitError};
 pub use fifo::{Fifo, FifoEvent};
 pub use handle::{HealthWatch, Pleg};
 pub use pleg_core as core;
 pub use pleg_core::{
-    ContainerState, ContainerStatus, Health, Id, Instant, Kind, LifecycleType, Mode, NotReady,
-    PodLifecycleEvent, PodStatus, PodUid, PodView, Settings, Source, Subject, TerminalRecord,
-    WallTime,
+    CallError, CallErrorKind, Cause, CauseCounts, ContainerDetails, ContainerState,
+    ContainerStatus, Counters, Degraded, EventCounts, ExpectedEvent, Health, Id, Instant,
+    InvalidSetting, Kind, KnownState, LabelKeys, Labels, LifecycleType, MissedCounts, Mode,
+    NotReady, PodLifecycleEvent, PodName, PodStatus, PodUid, PodView, Resources, SandboxDetails,
+    SandboxState, SandboxStatus, Settings, Source, StreamEnd, StreamLoss, StreamState, Subject,
+    TerminalRecord, Text, WallTime,
 };
 pub use pleg_evented::{InvalidPolicy, ReconnectSettings};
 pub use pleg_runtime as runtime;
+pub use pleg_runtime::Runtime;
+pub use pleg_runtime::clock::Clock;
+pub use pod::PodHandle;
+pub use recorder::SharedRecorder;
 pub use subscription::{Delivery, Subscription};

@@ -105,6 +105,8 @@ pub struct Subject {
     pub kind: Kind,
     /// A container's name; empty for a sandbox.
     pub name: Text,
+    /// The number of earlier attempts under the same name.
+    pub attempt: u32,
     /// How often reads have overruled the recorded state of this id. Each transition of an (id,
     /// incarnation) is announced at most once.
     pub incarnation: u32,
