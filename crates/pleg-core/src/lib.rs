@@ -18,6 +18,15 @@
 //! # Ok::<(), pleg_core::InvalidSetting>(())
 //! ```
 
+//! # Feature `serde`
+//!
+//! Off by default. Ids, times, states, details, lifecycle events and terminal records implement
+//! `Serialize` and `Deserialize`. An [`Instant`] and a [`WallTime`] are numbers of nanoseconds;
+//! `Instant`s have a meaning only in the process that they come from. Types that may hold a
+//! [`CallError`] implement `Serialize` alone, because the name of its operation is a
+//! `&'static str`: [`PodStatus`], [`PodView`], [`SandboxStatus`], [`ContainerStatus`], [`Health`],
+//! [`Degraded`], [`StreamState`] and [`StreamEnd`].
+
 mod queues;
 mod reconciler;
 mod schedule;

@@ -1,8 +1,9 @@
 //! A handle to one pod, for its worker.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use pleg_core::{Instant, PodUid, PodView};
+use pleg_core::{Instant, PodUid, PodView, TerminalRecord};
 
 use crate::error::WaitError;
 use crate::handle::Pleg;
@@ -59,6 +60,11 @@ impl PodHandle {
         }
         while self.changes.try_next().is_some() {}
         true
+    }
+
+    /// How its containers and sandboxes ended: [`Pleg::terminal_records`].
+    pub fn terminal_records(&self) -> Arc<[TerminalRecord]> {
+        self.pleg.terminal_records(&self.uid)
     }
 
     /// A view that is newer than `after`: [`Pleg::newer_than`].

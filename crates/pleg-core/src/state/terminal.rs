@@ -14,6 +14,7 @@ use crate::types::time::{Instant, WallTime};
 
 /// How one container or sandbox ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct TerminalRecord {
     /// Its id.

@@ -60,8 +60,10 @@ async fn spans(debug: bool) -> Vec<String> {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, Settings::default()).await;
-    let read = pleg.details_newer_than(&"p".into(), pleg.now(), SECOND);
-    soon(read).await.unwrap();
+    let uid = "p".into();
+    soon(pleg.details_newer_than(&uid, pleg.now(), SECOND))
+        .await
+        .unwrap();
     let opened = names.opened.lock().unwrap();
     opened.clone()
 }

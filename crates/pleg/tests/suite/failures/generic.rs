@@ -74,7 +74,7 @@ async fn c2_one_hung_pod_does_not_delay_the_others() {
 /// k#88440)
 ///
 /// Here: Died carries the exit code, and the last three terminal records of a name are kept until
-/// they are acknowledged or the pod is gone for 10 minutes. (invariant 9)
+/// every registered consumer has acknowledged them or the pod is gone for 10 minutes. (invariant 9)
 #[tokio::test(start_paused = true)]
 async fn c5_the_exit_code_outlives_the_container() {
     for mode in [Mode::Evented, Mode::Polling] {
