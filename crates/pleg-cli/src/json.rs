@@ -65,7 +65,7 @@ impl<'a> Event<'a> {
                 name: &event.pod_name,
             },
             id: subject.map(|s| s.id.as_str()),
-            kind: subject.map(|s| kind(s.kind)),
+            kind: subject.map(|s| s.kind.as_str()),
             name: subject.map(|s| &*s.name).filter(|n| !n.is_empty()),
             source: event.source.as_str(),
             initial: event.initial,
@@ -195,7 +195,7 @@ impl<'a> Sandbox<'a> {
     fn new(s: &'a SandboxStatus) -> Self {
         Self {
             id: s.id.as_str(),
-            state: sandbox_state(s.state),
+            state: s.state.as_str(),
             attempt: s.attempt,
             created_at: time(s.created_at),
         }
@@ -208,7 +208,7 @@ impl<'a> Container<'a> {
         Self {
             id: c.id.as_str(),
             name: &c.name,
-            state: container_state(c.state),
+            state: c.state.as_str(),
             attempt: c.attempt,
             active: c.active,
             exit_code: d.exit_code,
@@ -223,34 +223,4 @@ impl<'a> Container<'a> {
 
 fn time(at: Option<WallTime>) -> Option<String> {
     at.map(|at| utc(at).to_string())
-}
-
-pub(crate) const fn kind(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Sandbox => "sandbox",
-        Kind::Container => "container",
-    }
-}
-
-pub(crate) const fn sandbox_state(state: SandboxState) -> &'static str {
-    match state {
-        SandboxState::Ready => "Ready",
-        SandboxState::NotReady => "NotReady",
-        _ => "Unknown",
-    }
-}
-
-pub(crate) const fn container_state(state: ContainerState) -> &'static str {
-    match state {
-        ContainerState::Created => "Created",
-        ContainerState::Running => "Running",
-        ContainerState::Exited => "Exited",
-        ContainerState::Unknown {
-            last: Some(KnownState::Running),
-        } => "Unknown (was Running)",
-        ContainerState::Unknown {
-            last: Some(KnownState::Exited),
-        } => "Unknown (was Exited)",
-        _ => "Unknown",
-    }
 }

@@ -127,7 +127,7 @@ impl Columns {
             Cell::new(&time).style(dim()),
             Cell::new(event.event.as_str()).style(style),
             Cell::new(&pod),
-            Cell::new(subject.map_or("", |s| json::kind(s.kind))).style(dim()),
+            Cell::new(subject.map_or("", |s| s.kind.as_str())).style(dim()),
             Cell::new(subject.map_or("", |s| &s.name)),
             Cell::new(&subject.map_or_else(String::new, |s| short(s.id.as_str()))).style(dim()),
             source,

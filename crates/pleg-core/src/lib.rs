@@ -18,6 +18,15 @@
 //! # Ok::<(), pleg_core::InvalidSetting>(())
 //! ```
 
+//! # Feature `serde`
+//!
+//! Off by default. Ids, times, states, details, lifecycle events and terminal records implement
+//! `Serialize` and `Deserialize`. An [`Instant`] and a [`WallTime`] are numbers of nanoseconds;
+//! `Instant`s have a meaning only in the process that they come from. Types that may hold a
+//! [`CallError`] implement `Serialize` alone, because the name of its operation is a
+//! `&'static str`: [`PodStatus`], [`PodView`], [`SandboxStatus`], [`ContainerStatus`], [`Health`],
+//! [`Degraded`], [`StreamState`] and [`StreamEnd`].
+
 mod queues;
 mod reconciler;
 mod schedule;
@@ -36,7 +45,7 @@ pub use schedule::profile::EventProfile;
 pub use schedule::stream::StreamState;
 pub use schedule::waiters::WaiterId;
 pub use state::reports::ExpectedEvent;
-pub use state::terminal::TerminalRecord;
+pub use state::terminal::{ConsumerId, TerminalRecord};
 pub use types::config::{InvalidSetting, Mode, Settings};
 pub use types::error::{CallError, CallErrorKind};
 pub use types::event::{

@@ -5,14 +5,16 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use pleg_core::{
-    CallError, CallErrorKind, HeldId, Id, Inspection, Instant, Kind, List, Output, PodCall,
-    PodRead, PodUid, Reconciler, Report, Settings, StatusRead, Ticket, Version, WallTime,
+    CallError, CallErrorKind, ConsumerId, HeldId, Id, Inspection, Instant, Kind, List, Output,
+    PodCall, PodRead, PodUid, Reconciler, Report, Settings, StatusRead, Ticket, Version, WallTime,
 };
 
 use crate::checks::Checks;
 
 /// The wall clock at the origin.
 pub(crate) const WALL_ORIGIN: i64 = 1_700_000_000_000_000_000;
+/// The consumer that acknowledges terminal records.
+pub(crate) const CONSUMER: ConsumerId = ConsumerId::new(1);
 /// The most outputs of one input: the worlds here are small.
 const MOST_OUTPUTS: usize = 4096;
 /// The most reads that may follow from each other at one instant.
@@ -53,7 +55,7 @@ impl Harness {
             reads: VecDeque::new(),
             logs: std::env::var_os("PLEG_FUZZ_LOG").is_some(),
         };
-        harness.drain();
+        harness.act(|m, _| m.register(CONSUMER));
         harness
     }
 

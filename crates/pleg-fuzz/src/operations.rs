@@ -13,7 +13,7 @@ use pleg_core::{
 };
 
 use crate::checks::State;
-use crate::harness::{Asked, Harness, WALL_ORIGIN, failure, inspect, not_found};
+use crate::harness::{Asked, CONSUMER, Harness, WALL_ORIGIN, failure, inspect, not_found};
 
 const MS: Duration = Duration::from_millis(1);
 /// Longer inputs show nothing new.
@@ -500,7 +500,10 @@ impl World {
                 self.harness.checks.cancelled(waiter);
                 self.harness.input(|m, _| m.cancel(waiter));
             }
-            Operation::Acknowledge(name) => self.harness.input(|m, _| m.acknowledge(&name.id())),
+            Operation::Acknowledge(name) => {
+                self.harness
+                    .input(|m, _| m.acknowledge(CONSUMER, &name.id()));
+            }
             _ => {}
         }
     }

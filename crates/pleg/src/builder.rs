@@ -11,15 +11,19 @@ use pleg_runtime::clock::Clock;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::Instrument as _;
 
 use crate::cache::Published;
+use crate::consumer::Consumer;
 use crate::driver::Driver;
 use crate::error::StartError;
 use crate::fifo::{Fifo, FifoSender, fifo};
 use crate::handle::{Pleg, Shared};
 use crate::log::HealthLog;
 use crate::outputs::Outputs;
-use crate::requests::Requests;
+use crate::reads::Reads;
+use crate::recorder::{Metrics, SharedRecorder};
+use crate::requests::{Command, Requests};
 use crate::subscription::{Announcer, Subscription};
 use crate::sync::{mpsc, watch};
 
@@ -37,6 +41,9 @@ pub struct Builder<R> {
     clock: Option<Clock>,
     subscribers: Announcer,
     fifo: Option<FifoSender>,
+    metrics: Metrics,
+    requests: Requests,
+    commands: (mpsc::Sender<Command>, mpsc::Receiver<Command>),
 }
 
 impl<R> fmt::Debug for Builder<R> {
@@ -57,6 +64,9 @@ impl Pleg {
             clock: None,
             subscribers: Announcer::default(),
             fifo: None,
+            metrics: Metrics::default(),
+            requests: Requests::default(),
+            commands: mpsc::channel(COMMAND_QUEUE),
         }
     }
 }
@@ -91,10 +101,27 @@ impl<R: Runtime> Builder<R> {
         self
     }
 
+    /// The recorder that gets every metric of this generator, including those of the calls that it
+    /// makes through `pleg-cri`; by default the global one. Generators in one process need one each,
+    /// because their metrics have the same names.
+    ///
+    /// Calls that other code makes through the same client are not recorded there, except inside
+    /// [`metrics::with_local_recorder`](::metrics::with_local_recorder).
+    #[must_use]
+    pub fn metrics(mut self, recorder: SharedRecorder) -> Self {
+        self.metrics = Metrics::to(recorder);
+        self
+    }
+
     /// A subscription from the start. What exists then is announced first, marked as
     /// [`initial`](pleg_core::PodLifecycleEvent::initial).
     pub fn subscribe(&mut self) -> Subscription {
         self.subscribers.subscribe()
+    }
+
+    /// Registers a consumer that acknowledges terminal records, from the start.
+    pub fn register_consumer(&mut self) -> Consumer {
+        Consumer::new(self.requests.consumers.add(), self.commands.0.clone())
     }
 
     /// A queue of announcements with upstream's semantics, from the start. There is one such queue;
@@ -111,14 +138,17 @@ impl<R: Runtime> Builder<R> {
     /// # Errors
     /// If a setting is invalid.
     pub fn spawn(self) -> Result<Pleg, StartError> {
-        crate::metrics::describe();
+        let metrics = self.metrics;
+        metrics.record(crate::metrics::describe);
         let clock = self.clock.unwrap_or_else(Clock::start);
         let evented = self.settings.mode == Mode::Evented;
-        let machine = Reconciler::new(self.settings, clock.now())?;
+        let mut machine = Reconciler::new(self.settings, clock.now())?;
         let policy = ReconnectPolicy::new(self.reconnect)?;
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let (observe, observations) = handover(STREAM_QUEUE);
-        let (commands, requests) = mpsc::channel(COMMAND_QUEUE);
+        let (commands, received) = self.commands;
+        let mut requests = self.requests;
+        requests.consumers.update(&mut machine);
         let (health, watched) = watch::channel(machine.health(clock.now()));
         let (counted, counters) = watch::channel(machine.counters());
         let gauges = observations.gauges();
@@ -127,9 +157,8 @@ impl<R: Runtime> Builder<R> {
         if evented {
             let (runtime, stop) = (self.runtime.clone(), stop.clone());
             let renew = renew.clone();
-            tasks.spawn(async move {
-                pleg_evented::run(runtime, clock, policy, observe, renew, stop).await;
-            });
+            let read = pleg_evented::run(runtime, clock, policy, observe, renew, stop);
+            tasks.spawn(metrics.of(read.instrument(tracing::debug_span!("event_stream"))));
         } else {
             drop(observe);
         }
@@ -140,13 +169,14 @@ impl<R: Runtime> Builder<R> {
             fifo: self.fifo,
             health,
             counters: counted,
-            requests: Requests::default(),
+            requests,
             log: HealthLog::default(),
         };
         let reader = Reader::new(self.runtime, clock);
-        let driver = Driver::new(machine, reader, clock, to, gauges.clone(), renew);
-        let until = stop.clone();
-        tasks.spawn(async move { driver.run(observations, requests, until).await });
+        let reads = Reads::new(metrics.clone());
+        let driver = Driver::new(machine, reader, reads, clock, to, gauges.clone(), renew);
+        let run = driver.run(observations, received, stop.clone());
+        tasks.spawn(metrics.of(run.instrument(tracing::debug_span!("pleg"))));
         tasks.close();
         let shared = Shared {
             clock,

@@ -1,27 +1,23 @@
 //! The one writer (invariant 1): a task that owns the reconciler, feeds it with the observations of
 //! the sources and performs its outputs. It makes no call itself and waits for no consumer.
 
-use std::collections::HashMap;
-use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pleg_core::{
-    CallError, CallErrorKind, Counters, EventProfile, Inspection, Instant, List, Output,
-    Reconciler, StatusRead, StreamChange, StreamObservation, StreamState, Ticket, Version,
-};
+use pleg_core::{Counters, Output, Reconciler, StreamChange, StreamObservation, StreamState};
 use pleg_evented::{Observations, ReaderGauges};
 use pleg_generic::Reader;
 use pleg_runtime::Runtime;
 use pleg_runtime::clock::Clock;
 use tokio::sync::Notify;
-use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
+use tracing::debug_span;
 
 use crate::log::ListLog;
 use crate::metrics;
 use crate::outputs::Outputs;
+use crate::reads::{Asked, Read, Reads};
 use crate::requests::Command;
 use crate::sync::mpsc;
 
@@ -53,6 +49,7 @@ impl<R: Runtime> Driver<R> {
     pub(crate) fn new(
         machine: Reconciler,
         reader: Reader<R>,
+        reads: Reads,
         clock: Clock,
         to: Outputs,
         gauges: Arc<ReaderGauges>,
@@ -66,7 +63,7 @@ impl<R: Runtime> Driver<R> {
             gauges,
             renew,
             profile: Profile::Unknown,
-            reads: Reads::default(),
+            reads,
             metrics: metrics::MetricsWriter::default(),
             log: ListLog::default(),
         }
@@ -123,7 +120,7 @@ impl<R: Runtime> Driver<R> {
         }
         // Waiters first: dropping a call may take a while.
         self.to.close(&mut commands);
-        self.reads.tasks.shutdown().await;
+        self.reads.shutdown().await;
     }
 
     fn observe(&mut self, observation: StreamObservation) {
@@ -182,7 +179,9 @@ impl<R: Runtime> Driver<R> {
             self.profile = Profile::Asked;
             let reader = self.reader.clone();
             let ask = async move { Read::Profile(reader.event_profile(PROFILE_DEADLINE).await) };
-            self.reads.start(Asked::Profile, self.clock.now(), ask);
+            let span = debug_span!("version");
+            self.reads
+                .start(Asked::Profile, self.clock.now(), span, ask);
         }
     }
 
@@ -219,8 +218,9 @@ impl<R: Runtime> Driver<R> {
             } => {
                 let reader = self.reader.clone();
                 let list = async move { Read::List(reader.list(ticket, deadline, known).await) };
+                let span = debug_span!("list", ticket = ticket.get());
                 self.reads
-                    .start(Asked::List(ticket), self.clock.now(), list);
+                    .start(Asked::List(ticket), self.clock.now(), span, list);
             }
             Output::Inspect {
                 ticket,
@@ -230,13 +230,14 @@ impl<R: Runtime> Driver<R> {
                 ..
             } => {
                 let reader = self.reader.clone();
+                let span = debug_span!("inspect", ticket = ticket.get(), pod = %uid);
                 let inspect = async move {
                     Read::Inspection(Box::new(
                         reader.inspect(ticket, &uid, &held, deadline).await,
                     ))
                 };
                 self.reads
-                    .start(Asked::Inspection(ticket), self.clock.now(), inspect);
+                    .start(Asked::Inspection(ticket), self.clock.now(), span, inspect);
             }
             Output::Read {
                 ticket,
@@ -245,17 +246,19 @@ impl<R: Runtime> Driver<R> {
                 deadline,
             } => {
                 let reader = self.reader.clone();
+                let span = debug_span!("status", ticket = ticket.get(), %id);
                 let read = async move {
                     Read::Status(Box::new(reader.read(ticket, &id, kind, deadline).await))
                 };
                 self.reads
-                    .start(Asked::Status(ticket), self.clock.now(), read);
+                    .start(Asked::Status(ticket), self.clock.now(), span, read);
             }
             Output::Version { ticket, deadline } => {
                 let reader = self.reader.clone();
                 let call = async move { Read::Version(reader.version(ticket, deadline).await) };
+                let span = debug_span!("version", ticket = ticket.get());
                 self.reads
-                    .start(Asked::Version(ticket), self.clock.now(), call);
+                    .start(Asked::Version(ticket), self.clock.now(), span, call);
             }
             Output::Cancel { ticket } => self.reads.cancel(ticket),
             Output::Resubscribe => self.renew.notify_one(),
@@ -267,108 +270,10 @@ impl<R: Runtime> Driver<R> {
     }
 }
 
-/// The result of a read.
-enum Read {
-    List(List),
-    Inspection(Box<Inspection>),
-    Status(Box<StatusRead>),
-    Version(Version),
-    Profile(Result<EventProfile, CallError>),
-}
-
 /// Whether the event profile of the runtime is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Profile {
     Unknown,
     Asked,
     Known,
-}
-
-/// The reads in flight. Each has one result, even if its task panics or is cancelled.
-#[derive(Default)]
-struct Reads {
-    tasks: JoinSet<Read>,
-    asked: HashMap<tokio::task::Id, (Asked, Instant, AbortHandle)>,
-}
-
-#[derive(Clone, Copy)]
-enum Asked {
-    List(Ticket),
-    Inspection(Ticket),
-    Status(Ticket),
-    Version(Ticket),
-    Profile,
-}
-
-impl Reads {
-    fn start(
-        &mut self,
-        asked: Asked,
-        now: Instant,
-        read: impl Future<Output = Read> + Send + 'static,
-    ) {
-        let handle = self.tasks.spawn(read);
-        self.asked.insert(handle.id(), (asked, now, handle));
-    }
-
-    /// Cancels an inspection. The reconciler ignores its result.
-    fn cancel(&self, ticket: Ticket) {
-        for (asked, _, handle) in self.asked.values() {
-            if matches!(asked, Asked::Inspection(t) if *t == ticket) {
-                handle.abort();
-            }
-        }
-    }
-
-    /// The next read that ends; `None` if none is in flight. Cancel safe.
-    async fn next(&mut self) -> Option<Read> {
-        let ended = self.tasks.join_next_with_id().await?;
-        Some(match ended {
-            Ok((id, read)) => {
-                self.asked.remove(&id);
-                read
-            }
-            Err(error) => self.answer_for(&error)?,
-        })
-    }
-
-    /// The failed result of a read that was cancelled or has panicked.
-    fn answer_for(&mut self, error: &JoinError) -> Option<Read> {
-        let (asked, began, _) = self.asked.remove(&error.id())?;
-        let kind = if error.is_cancelled() {
-            CallErrorKind::Cancelled
-        } else {
-            CallErrorKind::Failed
-        };
-        let failed = |operation| CallError::new(operation, kind, error.to_string());
-        if error.is_panic() {
-            tracing::error!(%error, "a read panicked; it counts as failed");
-        }
-        Some(match asked {
-            Asked::List(ticket) => Read::List(List {
-                ticket,
-                began,
-                ended: began,
-                rows: Err(failed("List")),
-            }),
-            Asked::Inspection(ticket) => Read::Inspection(Box::new(Inspection {
-                ticket,
-                began,
-                ended: began,
-                ..Inspection::new(Some(failed("Inspect")))
-            })),
-            Asked::Status(ticket) => Read::Status(Box::new(StatusRead {
-                ticket,
-                began,
-                ended: began,
-                report: Err(failed("Read")),
-            })),
-            Asked::Version(ticket) => Read::Version(Version {
-                ticket,
-                ended: began,
-                outcome: Err(failed("Version")),
-            }),
-            Asked::Profile => Read::Profile(Err(failed("Version"))),
-        })
-    }
 }

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::cache::Published;
+use crate::consumer::Consumer;
 use crate::error::{RelistError, WaitError};
 use crate::requests::Command;
 use crate::subscription::{Subscribers, Subscription};
@@ -179,23 +180,46 @@ impl Pleg {
         self.shared.published.snapshot()
     }
 
-    /// How the pod's containers and sandboxes ended, oldest first, including removed ones. The last
-    /// three of each name are kept, until they are acknowledged or the pod is gone for ten minutes.
+    /// How the pod's containers and sandboxes ended, oldest first, including removed ones.
+    ///
+    /// The last three of each name are kept until the pod has been gone for ten minutes. If
+    /// consumers are [registered](Self::register_consumer), a record is removed earlier: when each
+    /// of those that were registered when the end was announced has acknowledged it.
     pub fn terminal_records(&self, uid: &PodUid) -> Arc<[TerminalRecord]> {
         self.shared.published.ends(uid)
     }
 
-    /// Acknowledges the terminal record of this id, so that it need not be kept.
+    /// Registers a consumer that acknowledges terminal records. The records of all ends that are
+    /// announced after this has returned are kept for it.
+    /// [`Builder::register_consumer`](crate::Builder::register_consumer) registers one for the ends
+    /// that existed at the start, too.
+    ///
+    /// # Errors
+    /// [`WaitError::Closed`] if the generator has shut down.
     ///
     /// # Cancel safety
-    /// Dropping the future may leave the record in place.
-    pub async fn acknowledge(&self, id: &Id) {
-        // A generator that has shut down keeps no records.
-        let _ = self
-            .shared
-            .commands
-            .send(Command::Acknowledge { id: id.clone() })
-            .await;
+    /// Dropping the future registers no consumer.
+    pub async fn register_consumer(&self) -> Result<Consumer, WaitError> {
+        let registered = self.ask(|reply| Command::Register { reply }).await;
+        let registered = registered.ok_or(WaitError::Closed)?;
+        Ok(Consumer::new(registered, self.shared.commands.clone()))
+    }
+
+    /// Whether the end of this id was announced, and each consumer that was registered then and
+    /// still is has acknowledged it: garbage collection must not remove an ended container before.
+    /// Without consumers it suffices that the end was announced.
+    ///
+    /// False if the id has not ended or is not known, and if the generator has shut down. True if the
+    /// record was dropped because of the bounds on [terminal records](Self::terminal_records).
+    ///
+    /// # Cancel safety
+    /// Dropping the future only gives up the answer.
+    pub async fn is_acknowledged(&self, id: &Id) -> bool {
+        let ask = |reply| Command::IsAcknowledged {
+            id: id.clone(),
+            reply,
+        };
+        self.ask(ask).await.unwrap_or(false)
     }
 
     /// Subscribes to all announcements from now on. A [`snapshot`](Self::snapshot) that is taken

@@ -45,6 +45,80 @@
 //! # }
 //! ```
 //!
+//! The worker of a pod waits for changes of that pod and reads a status newer than its own last
+//! change. Terminal records are kept for it until it has acknowledged them:
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use pleg::{
+//!     CallErrorKind, Consumer, ContainerState, ContainerStatus, Instant, PodHandle, SandboxState,
+//!     SandboxStatus, TerminalRecord, WaitError,
+//! };
+//!
+//! fn blocks_new_sandbox(sandbox: &SandboxStatus) -> bool {
+//!     sandbox.state == SandboxState::Ready
+//! }
+//!
+//! fn has_failed(container: &ContainerStatus) -> bool {
+//!     // An exit code that is not known may become known later.
+//!     container.state == ContainerState::Exited && container.details.exit_code != Some(0)
+//! }
+//!
+//! fn restarts(records: &[TerminalRecord]) -> u32 {
+//!     records.iter().map(|r| r.attempt + 1).max().unwrap_or(0)
+//! }
+//!
+//! async fn work(mut pod: PodHandle, consumer: Consumer, mut own_change: Instant) {
+//!     while pod.changed().await {
+//!         let view = match pod.newer_than(own_change, Duration::from_secs(10)).await {
+//!             Ok(view) => view,
+//!             Err(WaitError::Closed) => return,
+//!             Err(WaitError::Read { error, .. }) if error.kind == CallErrorKind::Unavailable => {
+//!                 continue; // The runtime restarts: changes that it missed are announced.
+//!             }
+//!             Err(error) => {
+//!                 eprintln!("{}: {error}", pod.uid());
+//!                 continue;
+//!             }
+//!         };
+//!         let ends = pod.terminal_records();
+//!         let restarts = restarts(&ends);
+//!         let failed = view.status.containers.iter().filter(|c| has_failed(c));
+//!         for container in failed {
+//!             println!("{} has failed ({restarts} times so far)", container.name);
+//!             // Here it is started again, with the next attempt; `own_change` is the instant after.
+//!         }
+//!         if !view.status.sandboxes.iter().any(blocks_new_sandbox) {
+//!             println!("the pod needs a sandbox");
+//!         }
+//!         for end in ends.iter() {
+//!             consumer.acknowledge(&end.id).await;
+//!         }
+//!     #   own_change = own_change.max(view.as_of.unwrap_or(own_change));
+//!     }
+//! }
+//! # use pleg::runtime::fake::{FakeRuntime, exited};
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let runtime = FakeRuntime::new();
+//! # runtime.run_pod("p");
+//! # let pleg = pleg::Pleg::builder(runtime.clone()).spawn()?;
+//! # pleg.wait_until_synced().await?;
+//! # let consumer = pleg.register_consumer().await?;
+//! # let worker = tokio::spawn(work(pleg.pod(&"p".into()), consumer, pleg.now()));
+//! # let id = "p-c".into();
+//! # assert!(!pleg.is_acknowledged(&id).await);
+//! # runtime.put_and_emit(exited("p", "c", 1), pleg::core::EventType::Stopped);
+//! # while !pleg.is_acknowledged(&id).await {
+//! #     tokio::task::yield_now().await;
+//! # }
+//! # pleg.shutdown().await;
+//! # worker.await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # What is guaranteed
 //!
 //! * State only moves forward: late, duplicate, reordered and replayed events do no harm. If reads
@@ -62,12 +136,14 @@
 //!
 //! [`core`] merges the sources; it is a deterministic state machine without I/O. [`runtime`] has
 //! the [`Runtime`](runtime::Runtime) trait that a container runtime implements. The feature `cri`
-//! (on by default) adds a CRI client; only it links tonic and prost.
+//! (on by default) adds a CRI client; only it links tonic and prost. The feature `serde` makes the
+//! published types serializable ([`core`] says which).
 
 mod builder;
 mod cache;
 #[cfg(feature = "cri")]
 mod connect;
+mod consumer;
 mod driver;
 mod error;
 mod fifo;
@@ -77,6 +153,9 @@ mod interleavings;
 mod log;
 mod metrics;
 mod outputs;
+mod pod;
+mod reads;
+mod recorder;
 mod requests;
 mod subscription;
 mod sync;
@@ -84,15 +163,23 @@ mod sync;
 pub use builder::Builder;
 #[cfg(feature = "cri")]
 pub use connect::ConnectError;
+pub use consumer::Consumer;
 pub use error::{RelistError, StartError, WaitError};
 pub use fifo::{Fifo, FifoEvent};
 pub use handle::{HealthWatch, Pleg};
 pub use pleg_core as core;
 pub use pleg_core::{
-    ContainerState, ContainerStatus, Health, Id, Instant, Kind, LifecycleType, Mode, NotReady,
-    PodLifecycleEvent, PodStatus, PodUid, PodView, Settings, Source, Subject, TerminalRecord,
-    WallTime,
+    CallError, CallErrorKind, Cause, CauseCounts, ContainerDetails, ContainerState,
+    ContainerStatus, Counters, Degraded, EventCounts, ExpectedEvent, Health, Id, Instant,
+    InvalidSetting, Kind, KnownState, LabelKeys, Labels, LifecycleType, MissedCounts, Mode,
+    NotReady, PodLifecycleEvent, PodName, PodStatus, PodUid, PodView, Resources, SandboxDetails,
+    SandboxState, SandboxStatus, Settings, Source, StreamEnd, StreamLoss, StreamState, Subject,
+    TerminalRecord, Text, WallTime,
 };
 pub use pleg_evented::{InvalidPolicy, ReconnectSettings};
 pub use pleg_runtime as runtime;
+pub use pleg_runtime::Runtime;
+pub use pleg_runtime::clock::Clock;
+pub use pod::PodHandle;
+pub use recorder::SharedRecorder;
 pub use subscription::{Delivery, Subscription};

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
-use pleg_core::{CallError, Id, Instant, PodUid, PodView, Reconciler, WaiterId};
+use pleg_core::{CallError, ConsumerId, Id, Instant, PodUid, PodView, Reconciler, WaiterId};
 
+use crate::consumer::{Consumers, Registered};
 use crate::sync::oneshot;
 
 /// A request of a consumer to the writer.
@@ -27,16 +28,26 @@ pub(crate) enum Command {
     RelistNow {
         reply: oneshot::Sender<Result<(), CallError>>,
     },
+    Register {
+        reply: oneshot::Sender<Registered>,
+    },
     Acknowledge {
+        consumer: ConsumerId,
         id: Id,
+    },
+    IsAcknowledged {
+        id: Id,
+        reply: oneshot::Sender<bool>,
     },
 }
 
 type Reply = oneshot::Sender<Result<PodView, CallError>>;
 
-/// All waiters. Each is answered once; a closed channel means that no answer will come.
+/// All waiters, and the registered consumers. Each waiter is answered once; a closed channel means
+/// that no answer will come.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
+    pub(crate) consumers: Consumers,
     waiting: HashMap<WaiterId, Waiting>,
     last: u64,
 }
@@ -50,6 +61,7 @@ enum Waiting {
 impl Requests {
     /// Passes a request to the reconciler.
     pub(crate) fn handle(&mut self, machine: &mut Reconciler, now: Instant, command: Command) {
+        self.consumers.update(machine);
         match command {
             Command::Wait {
                 uid,
@@ -76,7 +88,15 @@ impl Requests {
                 let waiter = self.enter(Waiting::List(reply));
                 machine.relist_now(now, waiter);
             }
-            Command::Acknowledge { id } => machine.acknowledge(&id),
+            Command::Register { reply } => {
+                // If the caller is gone, this is dropped, and unregistered later.
+                let _ = reply.send(self.consumers.add());
+                self.consumers.update(machine);
+            }
+            Command::Acknowledge { consumer, id } => machine.acknowledge(consumer, &id),
+            Command::IsAcknowledged { id, reply } => {
+                let _ = reply.send(machine.is_acknowledged(&id));
+            }
         }
     }
 
@@ -100,8 +120,9 @@ impl Requests {
         }
     }
 
-    /// Cancels waiters whose caller has dropped its future.
+    /// Cancels waiters whose caller has dropped its future, and unregisters dropped consumers.
     pub(crate) fn cancel_abandoned(&mut self, machine: &mut Reconciler) {
+        self.consumers.update(machine);
         self.waiting.retain(|&waiter, waiting| {
             let gone = match waiting {
                 Waiting::Pod(reply) => reply.is_closed(),

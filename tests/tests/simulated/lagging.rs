@@ -75,7 +75,7 @@ async fn subscriber_that_never_reads_delays_nobody_and_gets_the_last_ends() -> a
     assert!(lost > 0, "more ended than is kept");
     assert!(missed >= lost, "{lost} ends are lost, told of {missed}");
 
-    // Beside the subscription: the last three ends of each name, until they are acknowledged.
+    // Beside the subscription: the last three ends of each name.
     let records = generator.pleg.terminal_records(&PodUid::from("uid-loop-0"));
     let codes: Vec<_> = records
         .iter()

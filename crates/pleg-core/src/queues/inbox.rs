@@ -174,6 +174,7 @@ mod tests {
                 id: id.into(),
                 kind: Kind::Container,
                 name: name.into(),
+                attempt: 0,
                 incarnation: 0,
                 exit_code: Some(1),
                 reason: "Error".into(),

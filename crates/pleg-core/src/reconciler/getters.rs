@@ -6,7 +6,7 @@ use super::Reconciler;
 use super::counters::Counters;
 use super::health::{Health, PodName};
 use super::state_counts::StateCounts;
-use crate::types::ids::PodUid;
+use crate::types::ids::{Id, PodUid};
 use crate::types::time::Instant;
 
 impl Reconciler {
@@ -77,6 +77,14 @@ impl Reconciler {
         .flatten()
         .min()
         .unwrap_or(now)
+    }
+
+    /// Whether the end of that id was announced, and every consumer that was registered then has
+    /// acknowledged it. False if it has not ended, or is not known.
+    ///
+    /// Also true if its terminal record was dropped because of the bounds on terminal records.
+    pub fn is_acknowledged(&self, id: &Id) -> bool {
+        self.records.get(id).is_some_and(|r| r.has_died()) && !self.terminals.is_awaited(id)
     }
 
     /// The counters since the start.

@@ -22,6 +22,7 @@ const POD_SLOW: Duration = Duration::from_secs(2);
 
 /// The state of the generator's health. Its instants are of the generator's clock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Health {
     /// When the writer's next work is due: a timer, the deadline of a call in flight, or an
@@ -67,6 +68,7 @@ pub struct Health {
 
 /// The identification of a pod in health reports.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct PodName {
     /// Its uid.
@@ -179,6 +181,7 @@ impl Health {
 /// Why the generator is not ready. Displayed in upstream's words where upstream has the same
 /// reason.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum NotReady {
     /// No list has succeeded yet.
@@ -221,6 +224,7 @@ impl std::error::Error for NotReady {}
 
 /// A degraded reason: a problem that does not make the node unready.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum Degraded {
     /// There is no event stream. The node is relisted every second.

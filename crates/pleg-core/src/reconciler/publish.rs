@@ -232,6 +232,7 @@ fn event(
         id: id.clone(),
         kind: record.kind(),
         name: record.identity.name.clone().unwrap_or_default(),
+        attempt: record.identity.attempt,
         incarnation: record.incarnation(),
         exit_code: record.exit_code().filter(|_| !started),
         reason: if started {
@@ -262,6 +263,7 @@ fn terminal_record(id: &Id, record: &Record, now: Instant) -> TerminalRecord {
         id: id.clone(),
         kind: record.kind(),
         name: record.identity.name.clone().unwrap_or_default(),
+        attempt: record.identity.attempt,
         incarnation: record.incarnation(),
         exit_code: record.exit_code(),
         reason: record.reason(),

@@ -4,6 +4,7 @@ use super::timers::Timer;
 use super::{Output, Reconciler};
 use crate::schedule::cause::Cause;
 use crate::schedule::waiters::{Waiter, WaiterId};
+use crate::state::terminal::ConsumerId;
 use crate::types::ids::{Id, PodUid};
 use crate::types::time::Instant;
 
@@ -101,9 +102,20 @@ impl Reconciler {
         }
     }
 
+    /// Registers a consumer: the terminal record of each end that is announced from now on is kept
+    /// until it has acknowledged it, within the bounds that hold without consumers, too.
+    pub fn register(&mut self, consumer: ConsumerId) {
+        self.terminals.register(consumer);
+    }
+
+    /// Removes a consumer. What it did not acknowledge is kept as without consumers.
+    pub fn unregister(&mut self, consumer: ConsumerId) {
+        self.terminals.unregister(consumer);
+    }
+
     /// The consumer acknowledges the terminal record of that id.
-    pub fn acknowledge(&mut self, id: &Id) {
-        if let Some(uid) = self.terminals.acknowledge(id) {
+    pub fn acknowledge(&mut self, consumer: ConsumerId, id: &Id) {
+        if let Some(uid) = self.terminals.acknowledge(consumer, id) {
             let records = self.terminals.of(&uid);
             self.out.push_back(Output::Terminals { uid, records });
         }

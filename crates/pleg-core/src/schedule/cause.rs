@@ -88,6 +88,12 @@ impl Cause {
     }
 }
 
+impl std::fmt::Display for Cause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
 /// A set of causes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Causes(u16);

@@ -12,6 +12,7 @@ const MINUTES: u64 = 10;
 
 /// Events that the stream should have delivered in the last ten minutes, and how many it did not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct StreamLoss {
     /// STARTED and STOPPED events that arrived with a plausible subject, plus the missed ones.

@@ -15,6 +15,7 @@ const SKEW: Duration = Duration::from_secs(1);
 
 /// The state of the event stream.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum StreamState {
     /// Not in use: polling mode.

@@ -1,5 +1,7 @@
 //! Which events runtimes send about an id, and which of them have arrived (invariant 10).
 
+use std::fmt;
+
 use crate::state::order::Position;
 use crate::types::event::EventType;
 use crate::types::ids::Kind;
@@ -16,6 +18,12 @@ pub enum ExpectedEvent {
     SandboxStarted,
     /// A sandbox's STOPPED.
     SandboxStopped,
+}
+
+impl fmt::Display for ExpectedEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
 }
 
 impl ExpectedEvent {

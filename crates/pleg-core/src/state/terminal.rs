@@ -2,9 +2,10 @@
 //!
 //! Upstream loses an exit code when the container is removed before a worker has read it
 //! (k#104107). Here the last three terminal records per (pod, container name) are kept, separately
-//! from the pod's status, until they are acknowledged or the pod is gone for ten minutes.
+//! from the pod's status, until every consumer that was registered when the end was announced has
+//! acknowledged them, or the pod is gone for ten minutes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::types::ids::{Id, Kind, PodUid};
@@ -13,6 +14,7 @@ use crate::types::time::{Instant, WallTime};
 
 /// How one container or sandbox ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct TerminalRecord {
     /// Its id.
@@ -21,6 +23,8 @@ pub struct TerminalRecord {
     pub kind: Kind,
     /// The container's name; empty for a sandbox.
     pub name: Text,
+    /// The number of earlier attempts under the same name.
+    pub attempt: u32,
     /// The incarnation: how often a read had overruled the recorded state of this id.
     pub incarnation: u32,
     /// The exit code, unless the runtime did not report it.
@@ -35,6 +39,17 @@ pub struct TerminalRecord {
     pub removed: bool,
 }
 
+/// A consumer that acknowledges terminal records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConsumerId(u64);
+
+impl ConsumerId {
+    /// The consumer with that number. Numbers must not be reused.
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+}
+
 /// How many terminal records are kept per name.
 const KEPT: usize = 3;
 
@@ -45,11 +60,43 @@ pub(crate) struct Terminals {
     /// Since when the pod is gone.
     gone: BTreeMap<PodUid, Instant>,
     pod_of: BTreeMap<Id, PodUid>,
+    consumers: BTreeSet<ConsumerId>,
+    /// The ids whose records await acknowledgements, and the consumers that owe them.
+    awaited: BTreeMap<Id, BTreeSet<ConsumerId>>,
 }
 
 impl Terminals {
+    /// Records that are added from now on await this consumer's acknowledgement.
+    pub(crate) fn register(&mut self, consumer: ConsumerId) {
+        self.consumers.insert(consumer);
+    }
+
+    /// No record awaits this consumer any more. Records that it did not acknowledge are not removed
+    /// because of this.
+    pub(crate) fn unregister(&mut self, consumer: ConsumerId) {
+        self.consumers.remove(&consumer);
+        self.awaited.retain(|_, owing| {
+            owing.remove(&consumer);
+            !owing.is_empty()
+        });
+    }
+
+    /// Whether the records of that id await an acknowledgement.
+    pub(crate) fn is_awaited(&self, id: &Id) -> bool {
+        self.awaited.contains_key(id)
+    }
+
     /// Adds a record, or replaces the one of the same id and incarnation.
     pub(crate) fn keep(&mut self, uid: &PodUid, record: TerminalRecord) {
+        let is_new = !self.holds(&record.id, record.incarnation);
+        if is_new && !self.consumers.is_empty() {
+            let owing = self.consumers.clone();
+            self.awaited.insert(record.id.clone(), owing);
+        }
+        self.put(uid, record);
+    }
+
+    fn put(&mut self, uid: &PodUid, record: TerminalRecord) {
         let records = self.pods.entry(uid.clone()).or_default();
         self.pod_of.insert(record.id.clone(), uid.clone());
         let (kind, name) = (record.kind, record.name.clone());
@@ -83,7 +130,7 @@ impl Terminals {
             self.gone.remove(&from);
         }
         for record in moved {
-            self.keep(to, record);
+            self.put(to, record);
         }
         Some(from)
     }
@@ -99,8 +146,14 @@ impl Terminals {
             })
     }
 
-    /// The consumer acknowledges the records of that id. Returns its pod, if there were any.
-    pub(crate) fn acknowledge(&mut self, id: &Id) -> Option<PodUid> {
+    /// The consumer acknowledges the records of that id. If they await no other consumer, they are
+    /// removed; then this returns their pod.
+    pub(crate) fn acknowledge(&mut self, consumer: ConsumerId, id: &Id) -> Option<PodUid> {
+        let owing = self.awaited.get_mut(id)?;
+        if !owing.remove(&consumer) || !owing.is_empty() {
+            return None;
+        }
+        self.awaited.remove(id);
         let uid = self.pod_of.remove(id)?;
         if let Some(records) = self.pods.get_mut(&uid) {
             records.retain(|r| r.id != *id);
@@ -136,6 +189,7 @@ impl Terminals {
         };
         for record in records {
             self.pod_of.remove(&record.id);
+            self.awaited.remove(&record.id);
         }
         true
     }
@@ -155,6 +209,7 @@ impl Terminals {
             .is_some_and(|rs| rs.iter().any(|r| r.id == *id));
         if !kept {
             self.pod_of.remove(id);
+            self.awaited.remove(id);
         }
     }
 }
@@ -168,6 +223,7 @@ mod tests {
             id: id.into(),
             kind: Kind::Container,
             name: name.into(),
+            attempt: 0,
             incarnation,
             exit_code: Some(1),
             reason: "".into(),
@@ -194,7 +250,6 @@ mod tests {
         assert_eq!(ids(&terminals), ["2", "3", "other", "4"]);
         assert!(!terminals.holds(&"1".into(), 0));
         assert!(terminals.holds(&"4".into(), 0) && !terminals.holds(&"4".into(), 1));
-        assert_eq!(terminals.acknowledge(&"1".into()), None);
     }
 
     #[test]
@@ -213,12 +268,16 @@ mod tests {
         assert_eq!(terminals.of(&p).len(), 2);
     }
 
+    const ONE: ConsumerId = ConsumerId::new(1);
+    const TWO: ConsumerId = ConsumerId::new(2);
+
     #[test]
     fn an_acknowledged_end_goes_and_the_others_stay() {
         let (mut terminals, p) = (Terminals::default(), PodUid::from("p"));
+        terminals.register(ONE);
         terminals.keep(&p, end("1", "app", 0, 1));
         terminals.keep(&p, end("2", "app", 0, 2));
-        assert_eq!(terminals.acknowledge(&"1".into()), Some(p.clone()));
+        assert_eq!(terminals.acknowledge(ONE, &"1".into()), Some(p.clone()));
         assert_eq!(ids(&terminals), ["2"]);
         assert!(terminals.pod_gone(&p, Instant::from_nanos(5)));
         let age = std::time::Duration::from_nanos(10);
@@ -226,7 +285,46 @@ mod tests {
         assert!(terminals.is_expired(&p, Instant::from_nanos(15), age));
         assert!(terminals.forget(&p));
         assert!(!terminals.forget(&p) && !terminals.pod_gone(&p, Instant::ORIGIN));
-        assert_eq!(terminals.acknowledge(&"2".into()), None);
+        assert_eq!(terminals.acknowledge(ONE, &"2".into()), None);
+    }
+
+    #[test]
+    fn only_consumers_registered_before_an_end_are_awaited() {
+        let (mut terminals, p) = (Terminals::default(), PodUid::from("p"));
+        terminals.keep(&p, end("0", "app", 0, 1));
+        terminals.register(ONE);
+        terminals.keep(&p, end("1", "app", 0, 2));
+        terminals.register(TWO);
+        terminals.keep(&p, end("2", "app", 0, 3));
+        // Its exit code becomes known: that is no new end.
+        terminals.keep(&p, end("1", "app", 0, 2));
+        for id in ["0", "1", "2"] {
+            terminals.acknowledge(ONE, &id.into());
+        }
+        assert_eq!(ids(&terminals), ["0", "2"]);
+        assert!(!terminals.is_awaited(&"0".into()) && terminals.is_awaited(&"2".into()));
+        terminals.unregister(TWO);
+        assert!(!terminals.is_awaited(&"2".into()));
+        assert_eq!(ids(&terminals), ["0", "2"], "kept within the bounds");
+        assert!(terminals.awaited.is_empty());
+    }
+
+    #[test]
+    fn records_dropped_by_the_bounds_are_not_awaited() {
+        let (mut terminals, p) = (Terminals::default(), PodUid::from("p"));
+        terminals.register(ONE);
+        for n in 1..=4 {
+            terminals.keep(&p, end(&n.to_string(), "app", 0, n));
+        }
+        assert!(!terminals.is_awaited(&"1".into()));
+        assert_eq!(terminals.awaited.len(), KEPT);
+        // A move to another pod is no new end.
+        terminals.register(TWO);
+        let to = PodUid::from("q");
+        assert_eq!(terminals.move_to_pod(&"2".into(), &to), Some(p.clone()));
+        assert_eq!(terminals.acknowledge(ONE, &"2".into()), Some(to));
+        terminals.forget(&p);
+        assert!(terminals.awaited.is_empty());
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! The reconciler's settings, all validated.
 
+use std::fmt;
 use std::time::Duration;
 
 /// Which sources the reconciler uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum Mode {
     /// The event stream, checked by relists, whose period grows while no event is missed.
@@ -11,6 +13,22 @@ pub enum Mode {
     Evented,
     /// Lists alone, every second, as upstream's generic PLEG does.
     Polling,
+}
+
+impl Mode {
+    /// A short lower-case name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Evented => "evented",
+            Self::Polling => "polling",
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
 }
 
 /// The reconciler's settings. The default of each is given with it.

@@ -64,6 +64,7 @@ pub struct Arrival {
 
 /// Why a stream ended, or could not be opened.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum StreamEnd {
     /// The runtime does not implement the call.

@@ -2,8 +2,10 @@
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
+use std::convert::Infallible;
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::str::FromStr;
 
 use crate::types::status::Text;
 
@@ -69,6 +71,38 @@ macro_rules! name_type {
         impl From<String> for $name {
             fn from(text: String) -> Self {
                 Self::new(text.into())
+            }
+        }
+
+        impl From<Text> for $name {
+            fn from(text: Text) -> Self {
+                Self::new(text)
+            }
+        }
+
+        impl From<$name> for Text {
+            fn from(name: $name) -> Self {
+                name.text
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> Self {
+                name.as_str().to_owned()
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = Infallible;
+
+            fn from_str(text: &str) -> Result<Self, Infallible> {
+                Ok(text.into())
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.text
             }
         }
 
@@ -194,11 +228,28 @@ impl<'a> IntoIterator for &'a Ids {
 
 /// What an [`Id`] names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Kind {
     /// A pod sandbox.
     Sandbox,
     /// A container.
     Container,
+}
+
+impl Kind {
+    /// A short lower-case name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Sandbox => "sandbox",
+            Self::Container => "container",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
 }
 
 #[cfg(test)]
@@ -207,7 +258,7 @@ mod tests {
 
     use std::collections::BTreeSet;
 
-    use super::{Id, Ids};
+    use super::{Id, Ids, Text};
 
     proptest! {
         /// A set by any other measure.
@@ -225,6 +276,14 @@ mod tests {
                 prop_assert!(set.iter().all(|id| few.contains(id)));
                 prop_assert_eq!(few.is_empty(), set.is_empty());
             }
+        }
+
+        #[test]
+        fn conversions_keep_the_text(text in ".{0,20}") {
+            let id: Id = text.parse().unwrap();
+            prop_assert_eq!(id.as_ref(), &*text);
+            prop_assert_eq!(String::from(id.clone()), &*text);
+            prop_assert_eq!(Id::from(Text::from(id.clone())), id);
         }
 
         #[test]

@@ -8,6 +8,7 @@ use crate::types::time::{Instant, WallTime};
 
 /// Upstream's types (kubelet, pkg/kubelet/pleg).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum LifecycleType {
     /// A container is running, or a sandbox is ready.
@@ -43,6 +44,7 @@ impl fmt::Display for LifecycleType {
 
 /// The source that showed a change first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum Source {
     /// The event stream.
@@ -72,6 +74,7 @@ impl fmt::Display for Source {
 
 /// One announced change of a pod. The cache shows it when it is announced.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct PodLifecycleEvent {
     /// What happened.
@@ -97,6 +100,7 @@ pub struct PodLifecycleEvent {
 
 /// The container or sandbox that a lifecycle event is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Subject {
     /// Its id.
@@ -105,6 +109,8 @@ pub struct Subject {
     pub kind: Kind,
     /// A container's name; empty for a sandbox.
     pub name: Text,
+    /// The number of earlier attempts under the same name.
+    pub attempt: u32,
     /// How often reads have overruled the recorded state of this id. Each transition of an (id,
     /// incarnation) is announced at most once.
     pub incarnation: u32,

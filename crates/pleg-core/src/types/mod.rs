@@ -8,5 +8,7 @@ pub(crate) mod labels;
 pub(crate) mod lifecycle;
 pub(crate) mod reads;
 pub(crate) mod report;
+#[cfg(feature = "serde")]
+mod serialization;
 pub(crate) mod status;
 pub(crate) mod time;

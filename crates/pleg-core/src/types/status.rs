@@ -1,5 +1,6 @@
 //! The contents of the cache: the status of a pod, with all its sandboxes and containers.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::types::error::CallError;
@@ -12,6 +13,7 @@ pub type Text = arcstr::ArcStr;
 
 /// The status of a pod: every sandbox and every container that exists, newest first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct PodStatus {
     /// The pod.
@@ -71,6 +73,7 @@ impl PodStatus {
 
 /// A pod's status and its proven freshness.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct PodView {
     /// The status.
@@ -101,6 +104,7 @@ impl PodView {
 
 /// The state of a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum SandboxState {
     /// It is ready.
@@ -114,8 +118,26 @@ pub enum SandboxState {
     },
 }
 
+impl SandboxState {
+    /// The CRI's name of the state.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "Ready",
+            Self::NotReady => "NotReady",
+            Self::Unknown { .. } => "Unknown",
+        }
+    }
+}
+
+impl fmt::Display for SandboxState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
 /// The state of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum ContainerState {
     /// It exists and has not been started.
@@ -131,8 +153,36 @@ pub enum ContainerState {
     },
 }
 
+impl ContainerState {
+    /// The CRI's name of the state. For an unknown state it contains the last known one.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Created => "Created",
+            Self::Running => "Running",
+            Self::Exited => "Exited",
+            Self::Unknown { last: None } => "Unknown",
+            Self::Unknown {
+                last: Some(KnownState::Created),
+            } => "Unknown (was Created)",
+            Self::Unknown {
+                last: Some(KnownState::Running),
+            } => "Unknown (was Running)",
+            Self::Unknown {
+                last: Some(KnownState::Exited),
+            } => "Unknown (was Exited)",
+        }
+    }
+}
+
+impl fmt::Display for ContainerState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
 /// A known state of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum KnownState {
     /// It exists and has not been started.
     Created,
@@ -142,8 +192,26 @@ pub enum KnownState {
     Exited,
 }
 
+impl KnownState {
+    /// The CRI's name of the state.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Created => "Created",
+            Self::Running => "Running",
+            Self::Exited => "Exited",
+        }
+    }
+}
+
+impl fmt::Display for KnownState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
 /// One sandbox of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SandboxStatus {
     /// Its id.
@@ -166,6 +234,8 @@ pub struct SandboxStatus {
 
 /// The details of a sandbox. Empty means not reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
 #[non_exhaustive]
 pub struct SandboxDetails {
     /// Its addresses, the primary one first. None on the host network.
@@ -180,6 +250,7 @@ pub struct SandboxDetails {
 
 /// One container of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct ContainerStatus {
     /// Its id.
@@ -208,6 +279,8 @@ pub struct ContainerStatus {
 
 /// The details of a container. `None` or empty means not reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
 #[non_exhaustive]
 pub struct ContainerDetails {
     /// When it was started according to the runtime.
@@ -238,6 +311,8 @@ pub struct ContainerDetails {
 
 /// Linux resources of a container, in the kernel's units. Zero or empty means not set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
 #[non_exhaustive]
 pub struct Resources {
     /// CPU CFS period, in microseconds.

@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::num::NonZeroU64;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A point on the driver's monotonic clock, in nanoseconds since the driver's own origin.
 ///
@@ -117,6 +117,70 @@ impl WallTime {
     }
 }
 
+/// RFC 3339 in UTC, with as many decimals as needed: `2026-07-01T09:30:00.25Z`.
+impl fmt::Display for WallTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SECOND: i64 = 1_000_000_000;
+        let (seconds, nanos) = (
+            self.as_nanos().div_euclid(SECOND),
+            self.as_nanos().rem_euclid(SECOND),
+        );
+        let (year, month, day) = civil(seconds.div_euclid(86_400));
+        let of_day = seconds.rem_euclid(86_400);
+        let (hour, minute, second) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
+        write!(
+            f,
+            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}"
+        )?;
+        if nanos > 0 {
+            let decimals = format!("{nanos:09}");
+            write!(f, ".{}", decimals.trim_end_matches('0'))?;
+        }
+        f.write_str("Z")
+    }
+}
+
+/// The year, month and day of the day that is `days` after 1 January 1970, in the Gregorian
+/// calendar. Years are counted from March, so that a leap day is the last day of its year.
+const fn civil(days: i64) -> (i64, i64, i64) {
+    const DAYS_OF_400_YEARS: i64 = 146_097;
+    let since = days + 719_468; // since 1 March of the year 0
+    let era = since.div_euclid(DAYS_OF_400_YEARS);
+    let day = since.rem_euclid(DAYS_OF_400_YEARS);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, later) = if month < 10 {
+        (month + 3, 0)
+    } else {
+        (month - 9, 1)
+    };
+    (era * 400 + year + later, month, day)
+}
+
+/// Saturates: a `WallTime` reaches from 1677 to 2262.
+impl From<SystemTime> for WallTime {
+    fn from(time: SystemTime) -> Self {
+        let epoch = Self::from_nanos(0);
+        match time.duration_since(UNIX_EPOCH) {
+            Ok(since) => epoch.after(since),
+            Err(before) => epoch.before(before.duration()),
+        }
+    }
+}
+
+impl From<WallTime> for SystemTime {
+    fn from(time: WallTime) -> Self {
+        let apart = Duration::from_nanos(time.as_nanos().unsigned_abs());
+        if time.as_nanos() < 0 {
+            UNIX_EPOCH - apart
+        } else {
+            UNIX_EPOCH + apart
+        }
+    }
+}
+
 impl fmt::Debug for WallTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("WallTime").field(&self.as_nanos()).finish()
@@ -158,6 +222,31 @@ mod tests {
         assert_eq!(noon.after(Duration::from_nanos(5)).as_nanos(), 1_005);
         assert_eq!(noon.before(Duration::from_nanos(5)).as_nanos(), 995);
         assert_eq!(noon.nanos_since(WallTime::from_nanos(400)), 600);
+    }
+
+    #[test]
+    fn wall_times_are_displayed_in_rfc_3339() {
+        for (nanos, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (-1, "1969-12-31T23:59:59.999999999Z"),
+            (951_782_400_250_000_000, "2000-02-29T00:00:00.25Z"),
+            (1_709_251_199_000_000_000, "2024-02-29T23:59:59Z"),
+            (4_107_542_400_000_000_000, "2100-03-01T00:00:00Z"),
+            (i64::MAX, "2262-04-11T23:47:16.854775807Z"),
+            (i64::MIN + 1, "1677-09-21T00:12:43.145224193Z"),
+        ] {
+            assert_eq!(WallTime::from_nanos(nanos).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn wall_times_convert_to_system_times_and_back() {
+        for nanos in [i64::MIN + 1, -1_500_000_000, 0, 7, i64::MAX] {
+            let time = WallTime::from_nanos(nanos);
+            assert_eq!(WallTime::from(SystemTime::from(time)), time);
+        }
+        let late = UNIX_EPOCH + Duration::from_secs(1 << 40);
+        assert_eq!(WallTime::from(late).as_nanos(), i64::MAX);
     }
 
     /// Runtimes send zero, Go's zero time and other units if they know no time.

@@ -9,6 +9,7 @@
     reason = "tests"
 )]
 
+mod acknowledging;
 mod afterwards;
 mod counting;
 mod findings;

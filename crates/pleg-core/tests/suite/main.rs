@@ -11,6 +11,7 @@ mod failures;
 mod invariants;
 mod names;
 mod script;
+mod serialization;
 mod support;
 mod upstream_generic;
 mod upstream_reinspection;

@@ -1,6 +1,6 @@
 //! Random consumers: they wait, request reads, acknowledge terminal records, and some subscribers lag.
 
-use pleg_core::Instant;
+use pleg_core::{ConsumerId, Instant};
 
 use super::{Action, World};
 use crate::assertions::CheckResult;
@@ -8,6 +8,9 @@ use crate::checks::Input;
 use crate::coverage::CoverPoint;
 use crate::fault_profile::MS;
 use crate::faults::Fault;
+
+/// The consumer that acknowledges terminal records.
+pub(super) const CONSUMER: ConsumerId = ConsumerId::new(1);
 
 impl World {
     pub(super) fn consumer_step(&mut self) -> CheckResult {
@@ -78,7 +81,7 @@ impl World {
         let recent = self.rng.consumers.below(objects.min(8));
         let object = &self.oracle.objects[(objects - 1 - recent) as usize];
         self.checks.set_input(Input::Request);
-        self.reconciler.acknowledge(&object.id);
+        self.reconciler.acknowledge(CONSUMER, &object.id);
         let Some(output) = self.reconciler.poll_output() else {
             return Ok(());
         };

@@ -2,8 +2,8 @@
 //! a busy writer, deadlines of reads), and passes all inputs and outputs to the checks.
 
 use pleg_core::{
-    Arrival, CallError, CallErrorKind, HeldId, Id, Inspection, Kept, KnownIds, List, Output,
-    PodUid, QueueBounds, Reconciler, Report, Rows, StatusRead, StreamChange, StreamEnd,
+    Arrival, CallError, CallErrorKind, ConsumerId, HeldId, Id, Inspection, Kept, KnownIds, List,
+    Output, PodUid, QueueBounds, Reconciler, Report, Rows, StatusRead, StreamChange, StreamEnd,
     StreamObservation, StreamQueue, Ticket, Version, WaiterId, WallTime,
 };
 
@@ -33,6 +33,9 @@ pub enum What {
     Version,
 }
 
+/// The consumer that acknowledges terminal records.
+const CONSUMER: ConsumerId = ConsumerId::new(1);
+
 pub struct Harness {
     pub reconciler: Reconciler,
     /// The checks of all inputs and outputs.
@@ -49,8 +52,9 @@ pub struct Harness {
 impl Harness {
     pub fn new(node: &Node, keep_history: bool) -> Result<Self, Violation> {
         let settings = node.world.settings();
-        let reconciler =
+        let mut reconciler =
             Reconciler::new(settings.clone(), instant(node.now)).map_err(|e| e.to_string())?;
+        reconciler.register(CONSUMER);
         let mut harness = Self {
             reconciler,
             checks: Checks::new(settings, node.now, keep_history),
@@ -131,7 +135,7 @@ impl Harness {
                     l.pod == pod && l.name == Some(name) && l.exited.is_some()
                 };
                 if let Some(object) = node.objects.iter().rfind(ended) {
-                    self.reconciler.acknowledge(&object.id);
+                    self.reconciler.acknowledge(CONSUMER, &object.id);
                 }
             }
             Op::Take(n) => self.checks.lagging.take(n)?,

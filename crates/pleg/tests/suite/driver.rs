@@ -1,8 +1,12 @@
 //! The whole generator on a hand-written runtime, in paused time: what the public API promises.
+mod acknowledging;
 mod events;
 mod findings;
 mod life;
+mod metrics;
+mod pods;
 mod requests;
+mod spans;
 mod subscribing;
 mod trouble;
 mod waiting;

@@ -2,8 +2,8 @@
 //! when, what a list confirms, how long a terminal record is kept.
 
 use pleg_core::{
-    Arrival, CallErrorKind, EventType, Instant, LifecycleType, List, Output, Report, ReportedState,
-    RuntimeEvent, WaiterId, WallTime,
+    Arrival, CallErrorKind, ConsumerId, EventType, Instant, LifecycleType, List, Output, Report,
+    ReportedState, RuntimeEvent, WaiterId, WallTime,
 };
 
 use crate::script::{Script, container, exited, sandbox, status};
@@ -241,10 +241,12 @@ fn pod_that_returns_keeps_its_terminal_records() {
 fn acknowledged_terminal_record_does_not_shorten_a_later_one() {
     for acknowledged in [false, true] {
         let mut t = Script::confirmed();
+        let worker = ConsumerId::new(1);
+        t.machine.register(worker);
         t.event(Created, "s", s(), &[]);
         t.event(Deleted, "s", None, &[]);
         if acknowledged {
-            t.machine.acknowledge(&"s".into());
+            t.machine.acknowledge(worker, &"s".into());
             t.drain();
         }
         t.pass(300_000);

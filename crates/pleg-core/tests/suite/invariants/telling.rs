@@ -172,20 +172,6 @@ fn removed_has_the_timestamp_of_its_own_event() {
     assert_eq!(last, Some((ContainerRemoved, Some(removed))));
 }
 
-/// An acknowledged terminal record does not return with the removal.
-#[test]
-fn acknowledged_terminal_record_does_not_return_with_the_removal() {
-    let mut t = running();
-    t.event(Stopped, "c", s(), &[exited("c", "p", 1, "Error")]);
-    assert_eq!(t.ends.len(), 1);
-    t.machine.acknowledge(&"c".into());
-    t.drain();
-    assert!(t.ends.is_empty());
-    t.event(Deleted, "c", s(), &[]);
-    assert_eq!(t.said(ContainerRemoved, "c"), 1);
-    assert!(t.ends.is_empty());
-}
-
 /// The reasons of a thousand failed containers are not all read at once.
 #[test]
 fn concurrent_exit_reason_reads_are_bounded() {

@@ -192,6 +192,7 @@ async fn synced_after_the_first_list_and_its_inspections() {
 async fn terminal_records_are_kept_until_acknowledged() {
     let node = FakeRuntime::new();
     let pleg = synced(&node, Settings::default()).await;
+    let worker = pleg.register_consumer().await.unwrap();
     let uid = "p".into();
     node.put_and_emit(
         sandbox("p", "s", ReportedState::Running),
@@ -231,8 +232,8 @@ async fn terminal_records_are_kept_until_acknowledged() {
         "beside the status, never in it"
     );
 
-    pleg.acknowledge(&"p-c3".into()).await;
-    pleg.acknowledge(&"nobody".into()).await;
+    worker.acknowledge(&"p-c3".into()).await;
+    worker.acknowledge(&"nobody".into()).await;
     until(&pleg, || codes() == [2, 4]).await;
     node.put(sandbox("p", "s", ReportedState::Exited));
     node.remove_and_emit("p-s");

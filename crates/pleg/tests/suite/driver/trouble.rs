@@ -213,7 +213,7 @@ async fn probe_ends_an_outage() {
         // The writer is busy meanwhile. That does not prevent the probe from ending.
         let back = pleg.now();
         while !degraded(&pleg).is_empty() {
-            pleg.acknowledge(&"nothing".into()).await;
+            pleg.is_acknowledged(&"nothing".into()).await;
             pass(&pleg, 50 * MS).await;
         }
         let took = pleg.now().since(back);

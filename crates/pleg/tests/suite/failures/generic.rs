@@ -74,13 +74,14 @@ async fn c2_one_hung_pod_does_not_delay_the_others() {
 /// k#88440)
 ///
 /// Here: Died carries the exit code, and the last three terminal records of a name are kept until
-/// they are acknowledged or the pod is gone for 10 minutes. (invariant 9)
+/// every registered consumer has acknowledged them or the pod is gone for 10 minutes. (invariant 9)
 #[tokio::test(start_paused = true)]
 async fn c5_the_exit_code_outlives_the_container() {
     for mode in [Mode::Evented, Mode::Polling] {
         let node = FakeRuntime::new();
         node.run_pod("p");
         let pleg = synced(&node, settings(|s| s.mode = mode)).await;
+        let worker = pleg.register_consumer().await.unwrap();
         let mut subscription = pleg.subscribe();
         if mode == Mode::Evented {
             node.put_and_emit(exited("p", "c", 7), EventType::Stopped);
@@ -108,7 +109,7 @@ async fn c5_the_exit_code_outlives_the_container() {
         );
         pass(&pleg, 20 * MINUTE).await;
         assert_eq!(ends().len(), 1, "for as long as the pod is there");
-        pleg.acknowledge(&"p-c".into()).await;
+        worker.acknowledge(&"p-c".into()).await;
         until(&pleg, || ends().is_empty()).await;
     }
 }

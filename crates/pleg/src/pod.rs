@@ -1,0 +1,100 @@
+//! A handle to one pod, for its worker.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pleg_core::{Instant, PodUid, PodView, TerminalRecord};
+
+use crate::error::WaitError;
+use crate::handle::Pleg;
+use crate::subscription::{Delivery, Subscription};
+
+/// One pod of a running generator: for the worker of that pod. Made by [`Pleg::pod`].
+///
+/// The pod need not exist. The handle stays valid if the pod is removed and created again with the
+/// same uid. It keeps the generator running, like a [`Pleg`].
+#[derive(Debug)]
+pub struct PodHandle {
+    pleg: Pleg,
+    uid: PodUid,
+    changes: Subscription,
+}
+
+impl Pleg {
+    /// A handle to one pod.
+    pub fn pod(&self, uid: &PodUid) -> PodHandle {
+        PodHandle {
+            pleg: self.clone(),
+            uid: uid.clone(),
+            changes: self.subscribe_pod(uid),
+        }
+    }
+}
+
+impl PodHandle {
+    /// The pod's uid.
+    pub const fn uid(&self) -> &PodUid {
+        &self.uid
+    }
+
+    /// The present status in the cache: [`Pleg::get`].
+    pub fn view(&self) -> PodView {
+        self.pleg.get(&self.uid)
+    }
+
+    /// Completes when the pod was announced to have changed since the handle was made or since this
+    /// last completed: at once, if it was already. One completion may stand for several
+    /// announcements; [`view`](Self::view) shows all of them. Returns false once the generator is
+    /// gone and every change was reported.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses no change.
+    pub async fn changed(&mut self) -> bool {
+        loop {
+            match self.changes.next().await {
+                None => return false,
+                // What existed at the start was announced; that is no change.
+                Some(Delivery::Synced) => {}
+                Some(_) => break,
+            }
+        }
+        while self.changes.try_next().is_some() {}
+        true
+    }
+
+    /// How its containers and sandboxes ended: [`Pleg::terminal_records`].
+    pub fn terminal_records(&self) -> Arc<[TerminalRecord]> {
+        self.pleg.terminal_records(&self.uid)
+    }
+
+    /// A view that is newer than `after`: [`Pleg::newer_than`].
+    ///
+    /// # Errors
+    /// Those of [`Pleg::newer_than`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future only gives up the answer.
+    pub async fn newer_than(&self, after: Instant, within: Duration) -> Result<PodView, WaitError> {
+        self.pleg.newer_than(&self.uid, after, within).await
+    }
+
+    /// A view all of whose details are newer than `after`: [`Pleg::details_newer_than`].
+    ///
+    /// # Errors
+    /// Those of [`Pleg::details_newer_than`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future only gives up the answer.
+    pub async fn details_newer_than(
+        &self,
+        after: Instant,
+        within: Duration,
+    ) -> Result<PodView, WaitError> {
+        self.pleg.details_newer_than(&self.uid, after, within).await
+    }
+
+    /// A subscription of its own to the announcements of the pod: [`Pleg::subscribe_pod`].
+    pub fn subscribe(&self) -> Subscription {
+        self.pleg.subscribe_pod(&self.uid)
+    }
+}

@@ -1,0 +1,59 @@
+//! Consumers that acknowledge terminal records.
+
+use pleg::core::{EventType, Settings};
+use pleg::{Id, Pleg, WaitError};
+
+use crate::support::{FakeRuntime, exited, next, soon, synced};
+
+fn c() -> Id {
+    "p-c".into()
+}
+
+/// A consumer that was registered before the start acknowledges what had ended by then.
+#[tokio::test(start_paused = true)]
+async fn consumer_of_the_builder_is_awaited_for_initial_ends() {
+    let node = FakeRuntime::new();
+    node.run_pod("p");
+    node.put(exited("p", "c", 3));
+    let mut builder = Pleg::builder(node.clone());
+    let worker = builder.register_consumer();
+    let pleg = builder.spawn().unwrap();
+    soon(pleg.wait_until_synced()).await.unwrap();
+    assert!(!pleg.is_acknowledged(&c()).await);
+    worker.acknowledge(&c()).await;
+    assert!(pleg.is_acknowledged(&c()).await);
+    assert!(pleg.terminal_records(&"p".into()).is_empty());
+}
+
+/// Garbage collection waits for every consumer. A dropped one is not awaited.
+#[tokio::test(start_paused = true)]
+async fn end_is_acknowledged_when_each_remaining_consumer_has() {
+    let node = FakeRuntime::new();
+    node.run_pod("p");
+    let pleg = synced(&node, Settings::default()).await;
+    let [worker, status, other] = [
+        pleg.register_consumer().await.unwrap(),
+        pleg.register_consumer().await.unwrap(),
+        pleg.register_consumer().await.unwrap(),
+    ];
+    let mut subscription = pleg.subscribe();
+    assert!(!pleg.is_acknowledged(&c()).await, "it runs");
+    node.put_and_emit(exited("p", "c", 3), EventType::Stopped);
+    next(&mut subscription).await;
+    worker.acknowledge(&c()).await;
+    assert!(!pleg.is_acknowledged(&c()).await);
+    drop(other);
+    assert!(!pleg.is_acknowledged(&c()).await);
+    status.acknowledge(&c()).await;
+    assert!(pleg.is_acknowledged(&c()).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn registration_after_the_shutdown_is_an_error() {
+    let pleg = synced(&FakeRuntime::new(), Settings::default()).await;
+    let worker = pleg.register_consumer().await.unwrap();
+    soon(pleg.shutdown()).await;
+    worker.acknowledge(&c()).await;
+    let late = pleg.register_consumer().await;
+    assert_eq!(late.unwrap_err(), WaitError::Closed);
+}

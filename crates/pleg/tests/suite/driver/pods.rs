@@ -1,0 +1,59 @@
+//! Handles to one pod.
+
+use futures::FutureExt as _;
+use pleg::core::{EventType, ReportedState, Settings};
+
+use crate::support::{FakeRuntime, SECOND, exited, next, sandbox, soon, synced};
+
+/// Several announcements complete one `changed`, and the view shows all of them.
+#[tokio::test(start_paused = true)]
+async fn handle_reports_changes_of_its_pod_only() {
+    let node = FakeRuntime::new();
+    let pleg = synced(&node, Settings::default()).await;
+    let mut p = pleg.pod(&"p".into());
+    let mut of_all = pleg.subscribe();
+    assert!(p.view().status.is_nothing());
+    assert!(p.changed().now_or_never().is_none(), "Synced is no change");
+    for uid in ["q", "p"] {
+        node.put_and_emit(
+            sandbox(uid, "s", ReportedState::Running),
+            EventType::Started,
+        );
+    }
+    node.put_and_emit(sandbox("p", "s", ReportedState::Exited), EventType::Stopped);
+    for _ in 0..3 {
+        next(&mut of_all).await;
+    }
+    assert!(soon(p.changed()).await);
+    assert!(p.view().status.active_sandbox().is_none());
+    assert!(p.changed().now_or_never().is_none(), "of q, or twice");
+}
+
+/// A dropped `changed` loses nothing; the last changes come before the end.
+#[tokio::test(start_paused = true)]
+async fn handle_reports_the_last_change_and_then_the_end() {
+    let node = FakeRuntime::new();
+    node.run_pod("p");
+    let pleg = synced(&node, Settings::default()).await;
+    let mut p = pleg.pod(&"p".into());
+    let mut other = p.subscribe();
+    assert!(p.changed().now_or_never().is_none());
+    node.put_and_emit(exited("p", "c", 1), EventType::Stopped);
+    next(&mut other).await;
+    soon(pleg.shutdown()).await;
+    assert!(soon(p.changed()).await);
+    assert!(!soon(p.changed()).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn handle_reads_its_pod() {
+    let node = FakeRuntime::new();
+    node.run_pod("p");
+    let pleg = synced(&node, Settings::default()).await;
+    let p = pleg.pod(&"p".into());
+    let now = pleg.now();
+    let view = p.newer_than(now, SECOND).await.unwrap();
+    assert!(view.as_of >= Some(now) && view.status.uid == *p.uid());
+    let view = p.details_newer_than(pleg.now(), SECOND).await.unwrap();
+    assert!(view.inspected >= Some(now));
+}
