@@ -252,6 +252,11 @@ async fn ended_container_is_restarted_once_and_the_next_run_sees_it() {
     assert_eq!(state(&runs[0]), Some(ContainerState::Exited));
     for run in &runs[1..] {
         assert_eq!(state(run), Some(ContainerState::Running));
+        let next = runs[1].at.since(changed[0]);
+        assert!(
+            next < Duration::from_millis(10),
+            "at once, not {next:?} later"
+        );
         // Paused time: the read begins at the instant of the change, after it.
         assert!(run.view.as_of >= Some(changed[0]));
     }
@@ -287,9 +292,24 @@ async fn panic_is_an_error_of_its_pod_only() {
     node.until(|s| s.runs.len() > before).await;
     node.workers.wake(&"q".into());
     node.until(|s| s.runs.len() > before + 1).await;
-    // The view is newer than the run that panicked.
-    let runs = node.runs_since(0, "p");
-    assert!(runs[1].view.as_of >= Some(runs[0].at), "{runs:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn run_after_a_failed_one_sees_what_that_may_have_changed() {
+    for does in [Does::Panic, Does::Fail] {
+        let node = Node::start(&[("p", Does::Nothing)]).await;
+        // Between two lists, so that only a read of the pod can be newer.
+        node.pass(30 * SECOND + Duration::from_millis(500)).await;
+        let before = node.runs();
+        node.does("p", does);
+        node.workers.wake(&"p".into());
+        node.until(|s| s.failures == [1]).await;
+        node.workers.wake(&"p".into());
+        node.until(|s| s.failures == [1, 2]).await;
+        let runs = node.runs_since(before, "p");
+        assert!(runs[0].view.as_of < Some(runs[0].at), "the cache is enough");
+        assert!(runs[1].view.as_of >= Some(runs[0].at));
+    }
 }
 
 #[tokio::test(start_paused = true)]
