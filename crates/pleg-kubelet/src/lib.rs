@@ -1,8 +1,83 @@
 //! What a kubelet builds on a pod lifecycle event generator.
 //!
-//! The parts are small and independent. Decisions are in pure modules, with time as an argument;
-//! I/O is in others.
+//! The parts are small and independent. Decisions are in pure modules, with time as an argument:
+//! [`actions`] says what a pod needs now, from its [`spec`], its status, the [`history`] of its
+//! worker and the crash [`backoff`]. I/O is in others: [`worker`] runs a reconcile function for
+//! each pod when something changed, with a status that is newer than the worker's own last change.
+//!
+//! # A kubelet loop
+//!
+//! The runtime is a fake one here. With the CRI client of `pleg-cri` the calls are the same, and
+//! take time: each is followed by [`Run::changed`](worker::Run::changed) with the instant after it,
+//! whether it succeeded or not.
+//!
+//! ```
+//! use std::{collections::BTreeMap, convert::Infallible, sync::Mutex, time::Duration};
+//!
+//! use pleg::core::{EventType, ReportedState::Running};
+//! use pleg::runtime::fake::{self, FakeRuntime};
+//! use pleg::{Pleg, PodUid};
+//! use pleg_kubelet::actions::{Desired, decide};
+//! use pleg_kubelet::spec::{ContainerSpec, PodSpec};
+//! use pleg_kubelet::worker::{Next, PodWorkers, Reconcile, Run, WorkerSettings};
+//! use pleg_kubelet::{backoff::BackOff, history::PodHistory};
+//!
+//! struct Kubelet {
+//!     runtime: FakeRuntime,
+//!     memory: Mutex<(BTreeMap<PodUid, PodHistory>, BackOff)>,
+//! }
+//! impl Reconcile for Kubelet {
+//!     type Spec = PodSpec;
+//!     type Error = Infallible;
+//!     async fn reconcile(&self, run: &Run<PodSpec>) -> Result<Next, Infallible> {
+//!         let desired = match &run.spec {
+//!             Some(spec) => Desired::run(spec),
+//!             None => Desired::terminate(run.last_spec.as_deref()),
+//!         };
+//!         let actions = {
+//!             let (histories, back_off) = &mut *self.memory.lock().unwrap();
+//!             let history = histories.entry(run.uid.clone()).or_default();
+//!             let records = run.terminal_records();
+//!             decide(&desired, &run.view, &records, history, back_off, run.now())
+//!         };
+//!         let uid = run.uid.as_str();
+//!         if actions.create_sandbox.is_some() {
+//!             self.runtime.put(fake::sandbox(uid, "s", Running));
+//!             run.changed(run.now());
+//!         }
+//!         for start in &actions.start {
+//!             let mut container = fake::container(uid, &start.name, Running);
+//!             container.id = format!("{}-{}", container.id, start.attempt).into();
+//!             container.identity.attempt = start.attempt;
+//!             self.runtime.put(container);
+//!             run.changed(run.now());
+//!         }
+//!         Ok(actions.due.into()) // stop, stop_sandboxes and remove are left out here
+//!     }
+//! }
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let runtime = FakeRuntime::new();
+//! let pleg = Pleg::builder(runtime.clone()).spawn()?;
+//! let kubelet = Kubelet { runtime: runtime.clone(), memory: Mutex::default() };
+//! let workers = PodWorkers::spawn(pleg.clone(), kubelet, WorkerSettings::default());
+//! let uid = PodUid::from("pod");
+//! let mut events = pleg.subscribe_pod(&uid);
+//! workers.set(&uid, PodSpec::new(vec![ContainerSpec::new("web")]));
+//! let attempt = || pleg.get(&uid).status.container("web").map(|c| c.attempt);
+//! while attempt() != Some(0) { events.next().await; }
+//! let mut ended = fake::exited("pod", "web", 1);
+//! ended.id = "pod-web-0".into();
+//! runtime.put_and_emit(ended, EventType::Stopped); // it crashes, and another one is started
+//! while attempt() != Some(1) { events.next().await; }
+//! workers.shutdown(pleg.now().after(Duration::from_secs(30))).await;
+//! # Ok(()) }
+//! ```
 
+pub mod actions;
+pub mod backoff;
+pub mod history;
 pub mod probe;
 pub mod spec;
 pub mod volumes;
+pub mod worker;

@@ -232,6 +232,22 @@ pub struct SandboxStatus {
     pub details: Arc<SandboxDetails>,
 }
 
+impl SandboxStatus {
+    /// A sandbox of which only this is known, for code that builds statuses, such as tests of
+    /// consumers.
+    pub fn new(id: impl Into<Id>, state: SandboxState) -> Self {
+        Self {
+            id: id.into(),
+            state,
+            unsettled: false,
+            error: None,
+            attempt: 0,
+            created_at: None,
+            details: Arc::default(),
+        }
+    }
+}
+
 /// The details of a sandbox. Empty means not reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -275,6 +291,25 @@ pub struct ContainerStatus {
     pub created_at: Option<WallTime>,
     /// Its details.
     pub details: Arc<ContainerDetails>,
+}
+
+impl ContainerStatus {
+    /// A container of which only this is known, for code that builds statuses, such as tests of
+    /// consumers.
+    pub fn new(id: impl Into<Id>, name: impl Into<Text>, state: ContainerState) -> Self {
+        Self {
+            id: id.into(),
+            name: name.into(),
+            state,
+            unsettled: false,
+            error: None,
+            active: false,
+            sandbox: None,
+            attempt: 0,
+            created_at: None,
+            details: Arc::default(),
+        }
+    }
 }
 
 /// The details of a container. `None` or empty means not reported.

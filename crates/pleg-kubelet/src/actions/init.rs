@@ -1,0 +1,110 @@
+//! Init containers, one after another, and sidecars (restartable init containers).
+
+use pleg::Id;
+
+use super::{Decision, ExitCode, Live};
+use crate::history::End;
+use crate::spec::{ContainerRole, ContainerSpec, PodSpec, RestartPolicy};
+
+/// What the next container waits for.
+enum Turn {
+    /// This one.
+    This,
+    Next,
+}
+
+impl<'a> Decision<'a> {
+    /// Decides about the init containers and sidecars. Returns whether the regular containers may
+    /// run.
+    ///
+    /// Only what happened in this sandbox counts: in a new one, they run again. The last one that
+    /// has run tells how far the pod has come, because ended containers may have been removed.
+    pub(super) fn init_containers(&mut self, spec: &'a PodSpec, sandbox: &Id) -> bool {
+        let is_initialized = spec.regular().any(|c| self.has_run(c, sandbox));
+        let init: Vec<&ContainerSpec> = spec.init().collect();
+        let reached = match is_initialized {
+            true => init.len(),
+            false => {
+                let last = init.iter().rposition(|c| self.has_run(c, sandbox));
+                last.unwrap_or(0)
+            }
+        };
+        for container in init.iter().take(reached) {
+            if container.role == ContainerRole::Sidecar {
+                self.sidecar(spec, container, sandbox);
+            }
+        }
+        let Some(container) = init.get(reached) else {
+            return true;
+        };
+        if matches!(self.turn(spec, container, sandbox), Turn::This) {
+            return false;
+        }
+        match init.get(reached + 1) {
+            // Nothing of it has run in this sandbox. An older one must go first.
+            Some(next) => {
+                if self.live(spec, next, sandbox) == Live::Nothing {
+                    self.start(next);
+                }
+                false
+            }
+            None => true,
+        }
+    }
+
+    /// Whether a container of that name exists in this sandbox, or existed.
+    fn has_run(&self, container: &ContainerSpec, sandbox: &Id) -> bool {
+        let is_here = |id: &Option<Id>| id.as_ref().is_none_or(|id| id == sandbox);
+        let mut containers = self.view.status.containers.iter();
+        containers.any(|c| *c.name == *container.name && is_here(&c.sandbox))
+            || self.end_here(container, sandbox).is_some()
+    }
+
+    fn end_here(&self, container: &ContainerSpec, sandbox: &Id) -> Option<&'a End> {
+        let end = self.history.end(&container.name)?;
+        let is_here = match &end.sandbox {
+            Some(id) => id == sandbox,
+            None => end.exists,
+        };
+        is_here.then_some(end)
+    }
+
+    /// Decides about the container whose turn it is.
+    fn turn(&mut self, spec: &'a PodSpec, container: &'a ContainerSpec, sandbox: &Id) -> Turn {
+        if container.role == ContainerRole::Sidecar {
+            return self.sidecar(spec, container, sandbox);
+        }
+        if self.live(spec, container, sandbox) != Live::Nothing {
+            return Turn::This;
+        }
+        let Some(end) = self.end_here(container, sandbox) else {
+            self.start(container);
+            return Turn::This;
+        };
+        match self.exit_code(end) {
+            ExitCode::Known(0) => return Turn::Next,
+            ExitCode::Undecided => {}
+            _ if spec.restart_policy == RestartPolicy::Never => self.end(spec),
+            _ => self.start(container),
+        }
+        Turn::This
+    }
+
+    /// Keeps a sidecar running. It is the next container's turn when it has started.
+    fn sidecar(&mut self, spec: &PodSpec, container: &ContainerSpec, sandbox: &Id) -> Turn {
+        match self.live(spec, container, sandbox) {
+            Live::Running => {
+                let started = self.desired.started;
+                match started.is_none_or(|names| names.contains(&container.name)) {
+                    true => Turn::Next,
+                    false => Turn::This,
+                }
+            }
+            Live::Busy => Turn::This,
+            Live::Nothing => {
+                self.start(container);
+                Turn::This
+            }
+        }
+    }
+}

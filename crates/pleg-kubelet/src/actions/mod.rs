@@ -1,0 +1,473 @@
+//! What a pod needs now: a pure function of its specification, its status and its history.
+//!
+//! The rules are those of the kubelet (`computePodActions`), with these differences:
+//!
+//! * A container is stopped in one run and replaced in a later one, after a view that is newer than
+//!   the stop. So nothing is started while a container of its name is created, running, unknown or
+//!   unsettled in the view.
+//! * A container that is created and not started is started; the kubelet creates another one. If it
+//!   cannot be started, it is removed before another one is created.
+//! * An exit code that is missing decides nothing while the status of the container may still
+//!   succeed ([`PodActions::inspect_after`]). A code that stays unknown counts as failure.
+//! * A missing hash is not a changed hash.
+//! * A sandbox without an address is not replaced.
+//!
+//! Order of one decision: [`PodHistory::observe`], [`pod_actions`], [`PodHistory::record`], and then
+//! the calls. [`decide`] does the first three.
+
+mod init;
+mod sandbox;
+mod termination;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use pleg::{ContainerState, ContainerStatus, Id, Instant, PodView, TerminalRecord};
+
+use crate::backoff::{BackOff, Delayed};
+use crate::history::{End, PodHistory};
+use crate::spec::{ContainerRole, ContainerSpec, PodSpec, RestartPolicy};
+
+/// The annotation of a container with the [hash](ContainerSpec::hash) that it was created with, as
+/// the kubelet sets it.
+pub const HASH_ANNOTATION: &str = "io.kubernetes.container.hash";
+
+/// What a decision depends on, beside the status and the history.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Desired<'a> {
+    /// The specification, the last one if the pod is to go; `None` if it was never known.
+    pub spec: Option<&'a PodSpec>,
+    /// Whether the pod is to go. So it is where the specification is `None`.
+    pub terminating: bool,
+    /// The names of the containers whose startup probe has succeeded, or that have none. `None`:
+    /// every running container has started. The next container after a sidecar waits for it.
+    pub started: Option<&'a BTreeSet<String>>,
+    /// Containers whose liveness or startup probe has failed: they are stopped.
+    pub unhealthy: Option<&'a BTreeSet<Id>>,
+}
+
+impl<'a> Desired<'a> {
+    /// A pod that is to run.
+    #[must_use]
+    pub const fn run(spec: &'a PodSpec) -> Self {
+        Self {
+            spec: Some(spec),
+            terminating: false,
+            started: None,
+            unhealthy: None,
+        }
+    }
+
+    /// A pod that is to go, and its last specification, if it is known.
+    #[must_use]
+    pub const fn terminate(spec: Option<&'a PodSpec>) -> Self {
+        Self {
+            spec,
+            terminating: true,
+            started: None,
+            unhealthy: None,
+        }
+    }
+}
+
+/// What a pod needs now. The calls of one decision are independent of each other, except that the
+/// containers are created in the sandbox that is created.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PodActions {
+    /// Containers to stop. They may be stopped at the same time.
+    pub stop: Vec<StopContainer>,
+    /// Sandboxes to stop. None of their containers runs.
+    pub stop_sandboxes: Vec<Id>,
+    /// Containers to remove: created, and never to be started.
+    pub remove: Vec<Id>,
+    /// The attempt of the sandbox to create.
+    pub create_sandbox: Option<u32>,
+    /// The sandbox for [`start`](Self::start); `None` if it is to be created.
+    pub sandbox: Option<Id>,
+    /// Containers to start, in this order.
+    pub start: Vec<StartContainer>,
+    /// When something is due without a change of the pod.
+    pub due: Option<Instant>,
+    /// An exit code is missing. Take a view from
+    /// [`details_newer_than`](pleg::Pleg::details_newer_than) this instant and decide again.
+    pub inspect_after: Option<Instant>,
+    /// Containers that wait, and why.
+    pub waiting: Vec<Waiting>,
+    /// The pod has ended or is to go.
+    pub terminating: bool,
+    /// Nothing of the pod runs any more, and nothing will. What is left may be removed.
+    pub terminated: bool,
+    /// How the pod ended, once every exit code is known or stays unknown.
+    pub phase: Option<PodPhase>,
+}
+
+/// A container to stop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StopContainer {
+    /// Its id.
+    pub id: Id,
+    /// Its name.
+    pub name: String,
+    /// How long it has to end by itself.
+    pub grace: Duration,
+    /// Why.
+    pub reason: StopReason,
+}
+
+/// Why a container is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StopReason {
+    /// The pod has ended or is to go, or its sandbox is replaced.
+    Pod,
+    /// Its specification changed.
+    Changed,
+    /// Its state is unknown.
+    Unknown,
+    /// It is not the one of its name: in another sandbox, or older.
+    Surplus,
+    /// A probe failed.
+    Unhealthy,
+}
+
+/// A container to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StartContainer {
+    /// Its name.
+    pub name: String,
+    /// The attempt to create it with. No earlier container of this name can have it, not even one
+    /// whose create timed out.
+    pub attempt: u32,
+    /// The container exists already and is to be started, not created.
+    pub existing: Option<Id>,
+}
+
+/// A container that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Waiting {
+    /// Its name.
+    pub name: String,
+    /// Why.
+    pub reason: WaitReason,
+}
+
+/// Why a container waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WaitReason {
+    /// It ended before and is restarted later: `CrashLoopBackOff`.
+    BackOff(Delayed),
+    /// It is not settled whether a container of its name, or the sandbox, exists.
+    Unsettled,
+    /// Its last container's exit code is not known yet.
+    ExitCode,
+}
+
+/// How a pod ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum PodPhase {
+    /// Every regular container ended with exit code 0.
+    Succeeded,
+    /// At least one did not.
+    Failed,
+}
+
+/// Observes the view, decides, and records the decision.
+pub fn decide(
+    desired: &Desired<'_>,
+    view: &PodView,
+    records: &[TerminalRecord],
+    history: &mut PodHistory,
+    back_off: &mut BackOff,
+    now: Instant,
+) -> PodActions {
+    history.observe(&view.status, records, now);
+    let actions = pod_actions(desired, view, history, back_off, now);
+    history.record(&view.status.uid, &actions, back_off, now);
+    actions
+}
+
+/// What the pod needs now.
+#[must_use]
+pub fn pod_actions(
+    desired: &Desired<'_>,
+    view: &PodView,
+    history: &PodHistory,
+    back_off: &BackOff,
+    now: Instant,
+) -> PodActions {
+    let mut decision = Decision {
+        desired,
+        view,
+        history,
+        back_off,
+        now,
+        actions: PodActions::default(),
+    };
+    match desired.spec {
+        Some(spec) if !desired.terminating && history.phase().is_none() => decision.run(spec),
+        _ => decision.terminate(),
+    }
+    decision.actions
+}
+
+/// A decision in progress.
+struct Decision<'a> {
+    desired: &'a Desired<'a>,
+    view: &'a PodView,
+    history: &'a PodHistory,
+    back_off: &'a BackOff,
+    now: Instant,
+    actions: PodActions,
+}
+
+/// What exists of a container's name, apart from ended containers.
+#[derive(PartialEq, Eq)]
+enum Live {
+    Nothing,
+    Running,
+    /// Something that must settle, start or go first.
+    Busy,
+}
+
+/// What follows from an exit code.
+enum ExitCode {
+    Known(i32),
+    /// It stays unknown, which counts as failure.
+    Lost,
+    /// It may still become known.
+    Undecided,
+}
+
+impl ExitCode {
+    const fn succeeded(&self) -> bool {
+        matches!(self, Self::Known(0))
+    }
+}
+
+impl<'a> Decision<'a> {
+    fn run(&mut self, spec: &'a PodSpec) {
+        let Some(sandbox) = self.sandbox(spec) else {
+            return;
+        };
+        self.actions.sandbox = Some(sandbox.clone());
+        if !self.init_containers(spec, sandbox) {
+            return;
+        }
+        let mut all_ended = true;
+        for container in spec.regular() {
+            all_ended &= self.regular_container(spec, container, sandbox);
+        }
+        if all_ended {
+            self.end(spec);
+        }
+    }
+
+    /// Starts, replaces or keeps a regular container. Returns whether it has ended for good.
+    fn regular_container(
+        &mut self,
+        spec: &PodSpec,
+        container: &'a ContainerSpec,
+        sandbox: &Id,
+    ) -> bool {
+        if self.live(spec, container, sandbox) != Live::Nothing {
+            return false;
+        }
+        if let Some(end) = self.history.end(&container.name) {
+            match spec.restart_policy {
+                RestartPolicy::Always => {}
+                RestartPolicy::Never => return true,
+                RestartPolicy::OnFailure => match self.exit_code(end) {
+                    ExitCode::Known(0) => return true,
+                    ExitCode::Undecided => return false,
+                    ExitCode::Known(_) | ExitCode::Lost => {}
+                },
+            }
+        }
+        self.start(container);
+        false
+    }
+
+    /// Handles every container of that name that has not ended.
+    fn live(&mut self, spec: &PodSpec, container: &ContainerSpec, sandbox: &Id) -> Live {
+        let view = self.view;
+        let is_live = |c: &&ContainerStatus| *c.name == *container.name && !has_ended(c);
+        let (mut running, mut created, mut is_busy) = (None, None, false);
+        for c in view.status.containers.iter().filter(is_live) {
+            let is_elsewhere = c.sandbox.as_ref().is_some_and(|id| id != sandbox);
+            match c.state {
+                ContainerState::Running if !is_elsewhere && running.is_none() => running = Some(c),
+                ContainerState::Created if !is_elsewhere && created.is_none() => created = Some(c),
+                ContainerState::Created => {
+                    is_busy = true;
+                    self.remove(&c.id);
+                }
+                ContainerState::Unknown { .. } => {
+                    is_busy = true;
+                    self.stop(spec, c, StopReason::Unknown);
+                }
+                _ => {
+                    is_busy = true;
+                    self.stop(spec, c, StopReason::Surplus);
+                }
+            }
+        }
+        match (running, created) {
+            (Some(c), created) => {
+                if let Some(surplus) = created {
+                    self.remove(&surplus.id);
+                }
+                self.running(spec, container, c)
+            }
+            (None, Some(c)) => {
+                self.created(container, c, is_busy);
+                Live::Busy
+            }
+            (None, None) if is_busy => Live::Busy,
+            (None, None) => Live::Nothing,
+        }
+    }
+
+    fn running(
+        &mut self,
+        spec: &PodSpec,
+        container: &ContainerSpec,
+        status: &ContainerStatus,
+    ) -> Live {
+        let unhealthy = self.desired.unhealthy;
+        if hash_changed(container, status) {
+            self.stop(spec, status, StopReason::Changed);
+        } else if unhealthy.is_some_and(|ids| ids.contains(&status.id)) {
+            self.stop(spec, status, StopReason::Unhealthy);
+        } else if status.unsettled {
+            self.waits(&container.name, WaitReason::Unsettled);
+        } else {
+            return Live::Running;
+        }
+        Live::Busy
+    }
+
+    /// A container that was created and not started.
+    fn created(&mut self, container: &ContainerSpec, status: &ContainerStatus, is_busy: bool) {
+        let was_tried = self.history.repeat_at(&status.id).is_some();
+        if was_tried || hash_changed(container, status) {
+            self.remove(&status.id);
+        } else if status.unsettled {
+            self.waits(&container.name, WaitReason::Unsettled);
+        } else if !is_busy {
+            self.actions.start.push(StartContainer {
+                name: container.name.clone(),
+                attempt: status.attempt,
+                existing: Some(status.id.clone()),
+            });
+        }
+    }
+
+    /// Starts a new container, unless the back-off delays it. Nothing of its name is live.
+    fn start(&mut self, container: &ContainerSpec) {
+        let (name, uid) = (&container.name, &self.view.status.uid);
+        if let Some(end) = self.history.end(name) {
+            let delayed = self.back_off.delayed(uid, name, end.detected, self.now);
+            if let Some(delayed) = delayed {
+                self.due(delayed.until);
+                self.waits(name, WaitReason::BackOff(delayed));
+                return;
+            }
+        }
+        self.actions.start.push(StartContainer {
+            name: name.clone(),
+            attempt: self.history.next_attempt(name),
+            existing: None,
+        });
+    }
+
+    fn stop(&mut self, spec: &PodSpec, status: &ContainerStatus, reason: StopReason) {
+        self.stop_within(status, spec.termination_grace_period, reason);
+    }
+
+    fn stop_within(&mut self, status: &ContainerStatus, grace: Duration, reason: StopReason) {
+        if self.may_try(&status.id) {
+            self.actions.stop.push(StopContainer {
+                id: status.id.clone(),
+                name: status.name.to_string(),
+                grace,
+                reason,
+            });
+        }
+    }
+
+    fn remove(&mut self, id: &Id) {
+        if self.may_try(id) {
+            self.actions.remove.push(id.clone());
+        }
+    }
+
+    /// Whether a call that changes this id is not a repetition too soon.
+    fn may_try(&mut self, id: &Id) -> bool {
+        let repeat_at = self.history.repeat_at(id).filter(|at| *at > self.now);
+        if let Some(at) = repeat_at {
+            self.due(at);
+        }
+        repeat_at.is_none()
+    }
+
+    /// The exit code of an ended container. If it is undecided, requests an inspection.
+    fn exit_code(&mut self, end: &End) -> ExitCode {
+        if let Some(code) = end.exit_code {
+            return ExitCode::Known(code);
+        }
+        let mut containers = self.view.status.containers.iter();
+        let Some(status) = containers.find(|c| end.exists && c.id == end.id) else {
+            return ExitCode::Lost;
+        };
+        let was_read = self.view.inspected > Some(end.detected);
+        if was_read && status.error.is_none() && !status.unsettled {
+            return ExitCode::Lost;
+        }
+        let after = self.actions.inspect_after.max(Some(end.detected));
+        self.actions.inspect_after = after;
+        self.waits(&status.name, WaitReason::ExitCode);
+        ExitCode::Undecided
+    }
+
+    fn due(&mut self, at: Instant) {
+        let earliest = self.actions.due.map_or(at, |due| due.min(at));
+        self.actions.due = Some(earliest);
+    }
+
+    fn waits(&mut self, name: &str, reason: WaitReason) {
+        self.actions.waiting.push(Waiting {
+            name: name.to_owned(),
+            reason,
+        });
+    }
+}
+
+impl PodSpec {
+    fn regular(&self) -> impl Iterator<Item = &ContainerSpec> {
+        let is_regular = |c: &&ContainerSpec| c.role == ContainerRole::Regular;
+        self.containers.iter().filter(is_regular)
+    }
+
+    /// The init containers and sidecars, in their order.
+    fn init(&self) -> impl Iterator<Item = &ContainerSpec> {
+        let is_init = |c: &&ContainerSpec| c.role != ContainerRole::Regular;
+        self.containers.iter().filter(is_init)
+    }
+}
+
+/// Whether the container no longer runs and never will.
+fn has_ended(status: &ContainerStatus) -> bool {
+    status.state == ContainerState::Exited
+}
+
+fn hash_changed(container: &ContainerSpec, status: &ContainerStatus) -> bool {
+    let hash = status.details.annotations.get(HASH_ANNOTATION);
+    hash.is_some_and(|hash| hash != container.hash)
+}

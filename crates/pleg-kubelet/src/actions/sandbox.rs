@@ -1,0 +1,100 @@
+//! The sandbox of a pod that is to run.
+
+use pleg::core::{SandboxState, SandboxStatus};
+use pleg::{ContainerState, Id};
+
+use super::{Decision, ExitCode, StopReason, WaitReason, has_ended};
+use crate::spec::{PodSpec, RestartPolicy};
+
+impl<'a> Decision<'a> {
+    /// The sandbox in which containers may be started now. If there is none, decides what is to be
+    /// done first.
+    pub(super) fn sandbox(&mut self, spec: &'a PodSpec) -> Option<&'a Id> {
+        let sandboxes = &self.view.status.sandboxes;
+        let is_ready = |s: &&SandboxStatus| s.state == SandboxState::Ready;
+        // One that may not exist is no reason to stop the others.
+        let others = sandboxes
+            .iter()
+            .skip(1)
+            .filter(|s| is_ready(s) && !s.unsettled);
+        let newest = sandboxes.first();
+        match newest.map(|s| s.state) {
+            // The generator inspects it until its state is known.
+            Some(SandboxState::Unknown { .. }) => {
+                self.waits("", WaitReason::Unsettled);
+                None
+            }
+            Some(SandboxState::Ready) if others.count() == 0 => {
+                let is_settled = newest.filter(|s| !s.unsettled);
+                if is_settled.is_none() {
+                    self.waits("", WaitReason::Unsettled);
+                }
+                is_settled.map(|s| &s.id)
+            }
+            _ => {
+                self.replace_sandbox(spec);
+                None
+            }
+        }
+    }
+
+    /// No sandbox is ready, or more than one. What is left is stopped; in a later run, if anything
+    /// is left to do, the pod starts over in a new sandbox.
+    fn replace_sandbox(&mut self, spec: &'a PodSpec) {
+        if self.stops_remains(spec) {
+            return;
+        }
+        let Some(names) = self.left_to_run(spec) else {
+            return;
+        };
+        if names.is_empty() {
+            self.end(spec);
+            return;
+        }
+        self.actions.create_sandbox = Some(self.history.next_sandbox_attempt());
+        match spec.init().next() {
+            Some(first) => self.start(first),
+            None => {
+                let containers = spec.regular().filter(|c| names.contains(&&*c.name));
+                containers.for_each(|c| self.start(c));
+            }
+        }
+    }
+
+    /// Stops and removes what must be gone before a sandbox is created. Returns whether there is
+    /// anything.
+    fn stops_remains(&mut self, spec: &PodSpec) -> bool {
+        let status = &self.view.status;
+        let live: Vec<_> = status.containers.iter().filter(|c| !has_ended(c)).collect();
+        for c in &live {
+            match c.state {
+                ContainerState::Created => self.remove(&c.id),
+                _ => self.stop(spec, c, StopReason::Pod),
+            }
+        }
+        self.stops_sandboxes() || !live.is_empty()
+    }
+
+    /// The regular containers that run again in a new sandbox. `None`: undecided.
+    fn left_to_run(&mut self, spec: &'a PodSpec) -> Option<Vec<&'a str>> {
+        let has_run = !self.view.status.containers.is_empty()
+            || spec
+                .containers
+                .iter()
+                .any(|c| self.history.end(&c.name).is_some());
+        let mut left = Vec::new();
+        for container in spec.regular() {
+            let end = self.history.end(&container.name);
+            match (spec.restart_policy, end) {
+                (RestartPolicy::Never, _) if has_run => {}
+                (RestartPolicy::OnFailure, Some(end)) => match self.exit_code(end) {
+                    ExitCode::Undecided => return None,
+                    code if code.succeeded() => {}
+                    _ => left.push(&*container.name),
+                },
+                _ => left.push(&*container.name),
+            }
+        }
+        Some(left)
+    }
+}

@@ -1,0 +1,115 @@
+//! The end of a pod: the regular containers are stopped first, then the sidecars in reverse order,
+//! and then the sandboxes. They share one grace period.
+
+use std::time::Duration;
+
+use pleg::core::SandboxState;
+use pleg::{ContainerState, Id};
+
+use super::{Decision, ExitCode, PodActions, PodPhase, StopReason};
+use crate::spec::{ContainerRole, ContainerSpec, PodSpec};
+
+/// The shortest grace period, as upstream: what is left for a sidecar.
+const MIN_GRACE: Duration = Duration::from_secs(2);
+/// The grace period of a pod whose specification is not known: the default of the API.
+const DEFAULT_GRACE: Duration = Duration::from_secs(30);
+
+impl Decision<'_> {
+    /// The pod has ended: stops what still runs of it, once its phase is decided.
+    pub(super) fn end(&mut self, spec: &PodSpec) {
+        if let Some(phase) = self.phase(spec) {
+            self.actions = PodActions::default();
+            self.actions.phase = Some(phase);
+            self.terminate();
+        }
+    }
+
+    /// Stops everything, and reports when nothing runs any more.
+    pub(super) fn terminate(&mut self) {
+        self.actions.terminating = true;
+        if self.stops_containers() || self.stops_sandboxes() {
+            return;
+        }
+        self.actions.terminated = true;
+        let known = self.actions.phase.or(self.history.phase());
+        let phase = || self.desired.spec.and_then(|spec| self.phase(spec));
+        self.actions.phase = known.or_else(phase);
+    }
+
+    /// Stops the containers whose turn it is. Returns whether any may still run.
+    fn stops_containers(&mut self) -> bool {
+        let spec = self.desired.spec;
+        let index = |name: &str| {
+            let mut sidecars = spec.into_iter().flat_map(PodSpec::init);
+            let is_it = |c: &ContainerSpec| c.role == ContainerRole::Sidecar && *c.name == *name;
+            sidecars.position(is_it)
+        };
+        let runs = |state| {
+            matches!(
+                state,
+                ContainerState::Running | ContainerState::Unknown { .. }
+            )
+        };
+        let containers = self.view.status.containers.iter();
+        let running: Vec<_> = containers
+            .filter(|c| runs(c.state))
+            .map(|c| (index(&c.name), c))
+            .collect();
+        let grace = spec.map_or(DEFAULT_GRACE, |spec| spec.termination_grace_period);
+        let since = self.history.terminating_since();
+        let used = since.map_or(Duration::ZERO, |since| self.now.since(since));
+        let left = grace.saturating_sub(used).max(MIN_GRACE.min(grace));
+        // Regular containers have no index and are stopped together; of the sidecars, the last.
+        let has_regular = running.iter().any(|(index, _)| index.is_none());
+        let turn = match has_regular {
+            true => None,
+            false => running.iter().filter_map(|(index, _)| *index).max(),
+        };
+        for (index, container) in &running {
+            if *index == turn {
+                self.stop_within(container, left, StopReason::Pod);
+            }
+        }
+        !running.is_empty()
+    }
+
+    /// Stops every sandbox that may be ready. Containers in them that run must have been stopped.
+    /// Returns whether there is any.
+    pub(super) fn stops_sandboxes(&mut self) -> bool {
+        let status = &self.view.status;
+        let mut is_any = false;
+        for sandbox in &status.sandboxes {
+            if sandbox.state == SandboxState::NotReady {
+                continue;
+            }
+            is_any = true;
+            let in_it = |id: &Option<Id>| id.as_ref().is_none_or(|id| *id == sandbox.id);
+            let mut containers = status.containers.iter();
+            let runs = containers.any(|c| {
+                let may_run = !matches!(c.state, ContainerState::Created | ContainerState::Exited);
+                may_run && in_it(&c.sandbox)
+            });
+            if !runs && self.may_try(&sandbox.id) {
+                self.actions.stop_sandboxes.push(sandbox.id.clone());
+            }
+        }
+        is_any
+    }
+
+    /// How the pod ended. `None` if an exit code may still become known.
+    fn phase(&mut self, spec: &PodSpec) -> Option<PodPhase> {
+        let mut phase = PodPhase::Succeeded;
+        for container in spec.regular() {
+            let Some(end) = self.history.end(&container.name) else {
+                phase = PodPhase::Failed;
+                continue;
+            };
+            match self.exit_code(end) {
+                ExitCode::Undecided => return None,
+                code if code.succeeded() => {}
+                _ => phase = PodPhase::Failed,
+            }
+        }
+        Some(phase)
+    }
+}

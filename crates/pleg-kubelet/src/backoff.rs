@@ -1,0 +1,200 @@
+//! The crash back-off: how long an ended container waits for its restart.
+//!
+//! The rule is that of the kubelet (`flowcontrol.Backoff` and `doBackOff`), per pod and container
+//! name:
+//!
+//! * The first restart is made at once. It sets the delay to 10 s.
+//! * A later restart is made when the delay has passed since the container *ended*. It doubles the
+//!   delay, to 5 min at most.
+//! * If the container ended more than 10 min after the last counted restart, that is, if it ran
+//!   that long, it is restarted at once and the delay is 10 s again. (`flowcontrol.Backoff` uses
+//!   twice the greatest delay; the kubelet sets 10 min, whatever the greatest delay is.)
+//!
+//! Every end counts, also with exit code 0 and after a stop. One difference: an end is when the
+//! generator detected it, on its monotonic clock, and not `finishedAt`, so a step of the wall clock
+//! neither skips a delay nor prolongs it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use pleg::{Instant, PodUid};
+
+/// The delays of a [`BackOff`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BackOffSettings {
+    /// The first delay: 10 s.
+    pub initial: Duration,
+    /// The greatest delay: 5 min.
+    pub max: Duration,
+    /// A container that ran longer is restarted as if it had never ended: 10 min.
+    pub reset_after: Duration,
+}
+
+impl Default for BackOffSettings {
+    fn default() -> Self {
+        Self {
+            initial: Duration::from_secs(10),
+            max: Duration::from_secs(5 * 60),
+            reset_after: Duration::from_secs(10 * 60),
+        }
+    }
+}
+
+/// A restart that is delayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Delayed {
+    /// When the container may be started.
+    pub until: Instant,
+    /// The whole delay, for `back-off 20s restarting failed container`.
+    pub delay: Duration,
+}
+
+/// The crash back-off of all containers.
+///
+/// It keeps one entry per container that was restarted. Drop the entries of a pod that is gone
+/// with [`forget`](Self::forget).
+#[derive(Clone, Debug, Default)]
+pub struct BackOff {
+    settings: BackOffSettings,
+    pods: BTreeMap<PodUid, BTreeMap<String, Entry>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    delay: Duration,
+    /// When the last restart was counted.
+    counted: Instant,
+}
+
+impl BackOff {
+    /// Without entries.
+    #[must_use]
+    pub const fn new(settings: BackOffSettings) -> Self {
+        Self {
+            settings,
+            pods: BTreeMap::new(),
+        }
+    }
+
+    /// Whether the restart of a container that ended at `ended` is delayed at `now`.
+    #[must_use]
+    pub fn delayed(
+        &self,
+        pod: &PodUid,
+        container: &str,
+        ended: Instant,
+        now: Instant,
+    ) -> Option<Delayed> {
+        let entry = self.pods.get(pod)?.get(container)?;
+        if self.is_expired(entry, ended) {
+            return None;
+        }
+        let (until, delay) = (ended.after(entry.delay), entry.delay);
+        (now < until).then_some(Delayed { until, delay })
+    }
+
+    /// Counts a restart, made at `now`, of a container that ended at `ended`.
+    pub fn restarted(&mut self, pod: &PodUid, container: &str, ended: Instant, now: Instant) {
+        let BackOffSettings { initial, max, .. } = self.settings;
+        let known = self.pods.get(pod).and_then(|of_pod| of_pod.get(container));
+        let delay = match known {
+            Some(entry) if !self.is_expired(entry, ended) => entry.delay.saturating_mul(2).min(max),
+            _ => initial.min(max),
+        };
+        let entry = Entry {
+            delay,
+            counted: now,
+        };
+        let of_pod = self.pods.entry(pod.clone()).or_default();
+        of_pod.insert(container.to_owned(), entry);
+    }
+
+    /// Drops the entries of a pod.
+    pub fn forget(&mut self, pod: &PodUid) {
+        self.pods.remove(pod);
+    }
+
+    fn is_expired(&self, entry: &Entry, ended: Instant) -> bool {
+        ended.since(entry.counted) > self.settings.reset_after
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_origin(SECOND * u32::try_from(seconds).unwrap())
+    }
+
+    /// A container that ends as soon as it was started. Returns the delays in seconds.
+    fn crash_loop(back_off: &mut BackOff, restarts: usize) -> Vec<u64> {
+        let (pod, mut now) = ("p".into(), at(1));
+        let mut delays = Vec::new();
+        for _ in 0..restarts {
+            let ended = now;
+            if let Some(delayed) = back_off.delayed(&pod, "c", ended, now) {
+                assert_eq!(delayed.until, ended.after(delayed.delay));
+                now = delayed.until;
+            }
+            assert_eq!(back_off.delayed(&pod, "c", ended, now), None);
+            back_off.restarted(&pod, "c", ended, now);
+            delays.push(now.since(ended).as_secs());
+        }
+        delays
+    }
+
+    #[test]
+    fn first_restart_is_immediate_and_delays_double_to_the_maximum() {
+        let delays = crash_loop(&mut BackOff::default(), 9);
+        assert_eq!(delays, [0, 10, 20, 40, 80, 160, 300, 300, 300]);
+    }
+
+    #[test]
+    fn configured_delays_are_used() {
+        let settings = BackOffSettings {
+            initial: SECOND,
+            max: 3 * SECOND,
+            ..BackOffSettings::default()
+        };
+        let delays = crash_loop(&mut BackOff::new(settings), 5);
+        assert_eq!(delays, [0, 1, 2, 3, 3]);
+    }
+
+    #[test]
+    fn container_that_ran_longer_than_the_reset_restarts_at_once() {
+        let (mut back_off, pod) = (BackOff::default(), "p".into());
+        back_off.restarted(&pod, "c", at(1), at(1));
+        back_off.restarted(&pod, "c", at(2), at(12));
+        let ended = at(12 + 600);
+        assert!(back_off.delayed(&pod, "c", ended, ended).is_some());
+        let ended = at(12 + 601);
+        assert_eq!(back_off.delayed(&pod, "c", ended, ended), None);
+        back_off.restarted(&pod, "c", ended, ended);
+        let delayed = back_off.delayed(&pod, "c", ended, ended).unwrap();
+        assert_eq!(delayed.delay, 10 * SECOND);
+    }
+
+    #[test]
+    fn delay_counts_from_the_end_and_not_from_the_question() {
+        let (mut back_off, pod) = (BackOff::default(), "p".into());
+        back_off.restarted(&pod, "c", at(1), at(1));
+        assert!(back_off.delayed(&pod, "c", at(5), at(14)).is_some());
+        assert_eq!(back_off.delayed(&pod, "c", at(5), at(15)), None);
+    }
+
+    #[test]
+    fn containers_and_pods_are_independent_and_forgotten_pods_leave_nothing() {
+        let (mut back_off, pod) = (BackOff::default(), "p".into());
+        back_off.restarted(&pod, "c", at(1), at(1));
+        assert_eq!(back_off.delayed(&pod, "d", at(1), at(1)), None);
+        assert_eq!(back_off.delayed(&"q".into(), "c", at(1), at(1)), None);
+        back_off.forget(&pod);
+        assert_eq!(back_off.delayed(&pod, "c", at(1), at(1)), None);
+        assert!(back_off.pods.is_empty());
+    }
+}

@@ -1,0 +1,181 @@
+//! What a pod worker remembers of one pod between two runs.
+//!
+//! A view shows what exists. It does not show what no longer exists, and it may not show yet what
+//! a call is about to do after its time-out. The history adds that: attempts that were tried, ends
+//! of containers that were removed, stops that were made.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use pleg::core::Kind;
+use pleg::{ContainerState, Id, Instant, PodStatus, PodUid, TerminalRecord};
+
+use crate::actions::{PodActions, PodPhase};
+use crate::backoff::BackOff;
+
+/// How long after a stop or removal of an id that had no effect it is repeated.
+pub(crate) const REPEAT_AFTER: Duration = Duration::from_secs(10);
+
+/// The history of one pod. Create it when the worker of the pod starts, drop it when that ends.
+///
+/// A pod whose end was decided is never started again with the same history, not even if its
+/// specification is set again.
+#[derive(Clone, Debug, Default)]
+pub struct PodHistory {
+    /// The highest attempt of a sandbox that exists, existed or was tried.
+    sandbox_attempt: Option<u32>,
+    /// The same by container name.
+    attempts: BTreeMap<String, u32>,
+    /// How the last container of each name ended, also after its removal.
+    ends: BTreeMap<String, End>,
+    /// When an id that still exists was last stopped, started or removed.
+    tried: BTreeMap<Id, Instant>,
+    terminating_since: Option<Instant>,
+    phase: Option<PodPhase>,
+}
+
+/// How a container ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct End {
+    pub(crate) id: Id,
+    pub(crate) attempt: u32,
+    pub(crate) exit_code: Option<i32>,
+    /// When the end was detected.
+    pub(crate) detected: Instant,
+    /// Its sandbox, if it was ever seen.
+    pub(crate) sandbox: Option<Id>,
+    /// Whether it still exists.
+    pub(crate) exists: bool,
+}
+
+impl PodHistory {
+    /// Takes over what the view and the terminal records of the pod show. Call it before each
+    /// decision.
+    pub fn observe(&mut self, status: &PodStatus, records: &[TerminalRecord], now: Instant) {
+        for sandbox in &status.sandboxes {
+            self.tried_sandbox(sandbox.attempt);
+        }
+        for end in self.ends.values_mut() {
+            end.exists = false;
+        }
+        for record in records.iter().filter(|r| r.kind == Kind::Container) {
+            self.record_end(record);
+        }
+        // The oldest first, so that the newest end of a name is kept.
+        for container in status.containers.iter().rev() {
+            let name = container.name.as_str();
+            self.tried_container(name, container.attempt);
+            if container.state == ContainerState::Exited {
+                let known = self.ends.get(name).filter(|end| end.id == container.id);
+                let of_record = records.iter().rfind(|r| r.id == container.id);
+                let detected = known.map(|end| end.detected);
+                let detected = detected.or_else(|| of_record.map(|r| r.detected));
+                let end = End {
+                    id: container.id.clone(),
+                    attempt: container.attempt,
+                    exit_code: container.details.exit_code,
+                    detected: detected.unwrap_or(now),
+                    sandbox: container.sandbox.clone(),
+                    exists: true,
+                };
+                self.ends.insert(name.to_owned(), end);
+            }
+        }
+        let sandboxes = status.sandboxes.iter().map(|s| &s.id);
+        let containers = status.containers.iter().map(|c| &c.id);
+        let exist: Vec<&Id> = sandboxes.chain(containers).collect();
+        self.tried.retain(|id, _| exist.contains(&id));
+    }
+
+    /// The end of a container that may have been removed before any view showed it.
+    fn record_end(&mut self, record: &TerminalRecord) {
+        let known = self.ends.get_mut(record.name.as_str());
+        match known {
+            Some(end) if end.id == record.id => {
+                end.exit_code = end.exit_code.or(record.exit_code);
+            }
+            Some(end) if end.detected >= record.detected => {}
+            _ => {
+                let end = End {
+                    id: record.id.clone(),
+                    attempt: 0,
+                    exit_code: record.exit_code,
+                    detected: record.detected,
+                    sandbox: None,
+                    exists: false,
+                };
+                self.ends.insert(record.name.to_string(), end);
+            }
+        }
+    }
+
+    /// Takes over a decision and counts its restarts in the back-off. Call it before the first
+    /// call of the decision is made: an attempt whose create fails or times out is not used again.
+    pub fn record(
+        &mut self,
+        uid: &PodUid,
+        actions: &PodActions,
+        back_off: &mut BackOff,
+        now: Instant,
+    ) {
+        if let Some(attempt) = actions.create_sandbox {
+            self.tried_sandbox(attempt);
+        }
+        for start in &actions.start {
+            self.tried_container(&start.name, start.attempt);
+            if let Some(id) = &start.existing {
+                self.tried.insert(id.clone(), now);
+            } else if let Some(end) = self.ends.get(&start.name) {
+                back_off.restarted(uid, &start.name, end.detected, now);
+            }
+        }
+        let stopped = actions.stop.iter().map(|stop| &stop.id);
+        let stopped = stopped.chain(&actions.stop_sandboxes);
+        for id in stopped.chain(&actions.remove) {
+            self.tried.insert(id.clone(), now);
+        }
+        if actions.terminating {
+            self.terminating_since.get_or_insert(now);
+        }
+        self.phase = self.phase.or(actions.phase);
+    }
+
+    /// How the pod ended, once that is decided. It is never started again.
+    #[must_use]
+    pub const fn phase(&self) -> Option<PodPhase> {
+        self.phase
+    }
+
+    /// The attempt for the next sandbox.
+    pub(crate) fn next_sandbox_attempt(&self) -> u32 {
+        self.sandbox_attempt.map_or(0, |a| a.saturating_add(1))
+    }
+
+    /// The attempt for the next container of that name.
+    pub(crate) fn next_attempt(&self, name: &str) -> u32 {
+        self.attempts.get(name).map_or(0, |a| a.saturating_add(1))
+    }
+
+    pub(crate) fn end(&self, name: &str) -> Option<&End> {
+        self.ends.get(name)
+    }
+
+    /// When a call that changes this id, which had no effect so far, may be repeated; `None` if
+    /// none was made.
+    pub(crate) fn repeat_at(&self, id: &Id) -> Option<Instant> {
+        self.tried.get(id).map(|at| at.after(REPEAT_AFTER))
+    }
+
+    pub(crate) const fn terminating_since(&self) -> Option<Instant> {
+        self.terminating_since
+    }
+
+    fn tried_sandbox(&mut self, attempt: u32) {
+        self.sandbox_attempt = self.sandbox_attempt.max(Some(attempt));
+    }
+
+    fn tried_container(&mut self, name: &str, attempt: u32) {
+        let highest = self.attempts.entry(name.to_owned()).or_default();
+        *highest = (*highest).max(attempt);
+    }
+}

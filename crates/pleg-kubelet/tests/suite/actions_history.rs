@@ -1,0 +1,165 @@
+//! Decisions that depend on earlier ones.
+
+use pleg::PodView;
+use pleg::core::{CallError, CallErrorKind};
+use pleg_kubelet::actions::{Desired, PodActions, decide};
+use pleg_kubelet::backoff::BackOff;
+use pleg_kubelet::history::PodHistory;
+use pleg_kubelet::spec::PodSpec;
+use pleg_kubelet::spec::RestartPolicy::{Always, Never, OnFailure};
+
+use crate::support::*;
+
+/// The worker of one pod.
+struct Worker {
+    spec: PodSpec,
+    history: PodHistory,
+    back_off: BackOff,
+}
+
+impl Worker {
+    fn new(spec: PodSpec) -> Self {
+        Self {
+            spec,
+            history: PodHistory::default(),
+            back_off: BackOff::default(),
+        }
+    }
+
+    fn actions(&mut self, seconds: u32, view: &PodView, desired: &Desired<'_>) -> PodActions {
+        let (history, back_off) = (&mut self.history, &mut self.back_off);
+        decide(desired, view, &[], history, back_off, at(seconds))
+    }
+
+    fn run(&mut self, seconds: u32, view: &PodView) -> String {
+        let spec = self.spec.clone();
+        words(&self.actions(seconds, view, &Desired::run(&spec)))
+    }
+
+    fn terminate(&mut self, seconds: u32, view: &PodView) -> PodActions {
+        let spec = self.spec.clone();
+        self.actions(seconds, view, &Desired::terminate(Some(&spec)))
+    }
+}
+
+#[test]
+fn attempt_of_a_create_without_effect_is_not_used_again() {
+    let mut worker = Worker::new(spec(Always, &["a"]));
+    let nothing = view(1, &[], &[]);
+    assert_eq!(worker.run(1, &nothing), "create sandbox 0, start a 0");
+    assert_eq!(worker.run(2, &nothing), "create sandbox 1, start a 1");
+    let pod = view(3, &[ready(2)], &[]);
+    assert_eq!(worker.run(3, &pod), "start a 2");
+}
+
+#[test]
+fn restart_is_delayed_until_the_back_off_has_passed() {
+    let mut worker = Worker::new(spec(Always, &["a", "b"]));
+    let crashed = |n| view(9, &[ready(0)], &[attempt(exited("a", 1), n), running("b")]);
+    assert_eq!(worker.run(1, &crashed(0)), "start a 1");
+    assert_eq!(worker.run(3, &crashed(1)), "a backs off 10s");
+    let spec = worker.spec.clone();
+    let actions = worker.actions(12, &crashed(1), &Desired::run(&spec));
+    assert_eq!(actions.due, Some(at(13)), "10 s after its end was seen");
+    assert_eq!(worker.run(13, &crashed(1)), "start a 2");
+    assert_eq!(worker.run(14, &crashed(2)), "a backs off 20s");
+}
+
+#[test]
+fn exit_code_unknown_after_a_successful_status_counts_as_failure() {
+    let mut worker = Worker::new(spec(OnFailure, &["a"]));
+    let seen_at = |seconds| view(seconds, &[ready(0)], &[exited("a", None)]);
+    assert_eq!(worker.run(5, &seen_at(4)), "inspect, a exit code");
+    assert_eq!(
+        worker.run(6, &seen_at(5)),
+        "inspect, a exit code",
+        "not read since"
+    );
+    assert_eq!(worker.run(7, &seen_at(6)), "start a 1");
+}
+
+#[test]
+fn exit_code_stays_undecided_while_its_status_fails() {
+    let mut worker = Worker::new(spec(OnFailure, &["a"]));
+    for container in [failing(exited("a", None)), unsettled(exited("a", None))] {
+        let pod = |seconds| view(seconds, &[ready(0)], std::slice::from_ref(&container));
+        assert_eq!(worker.run(5, &pod(4)), "inspect, a exit code");
+        assert_eq!(worker.run(9, &pod(8)), "inspect, a exit code");
+    }
+    let error = CallError::new("ContainerStatus", CallErrorKind::NotFound, "test");
+    assert_eq!(error.kind, CallErrorKind::NotFound);
+    assert_eq!(
+        worker.run(10, &view(10, &[ready(0)], &[])),
+        "start a 1",
+        "it is gone"
+    );
+}
+
+#[test]
+fn removed_container_keeps_its_exit_code() {
+    let mut worker = Worker::new(spec(OnFailure, &["a", "b"]));
+    let both = view(4, &[ready(0)], &[exited("a", 0), running("b")]);
+    assert_eq!(worker.run(5, &both), "");
+    assert_eq!(worker.run(6, &view(6, &[ready(0)], &[running("b")])), "");
+}
+
+#[test]
+fn ended_pod_is_not_started_again_when_its_containers_are_removed() {
+    let mut worker = Worker::new(spec(Never, &["a"]));
+    let ended = view(4, &[not_ready(0)], &[exited("a", 0)]);
+    let terminated = "terminating, terminated, Succeeded";
+    assert_eq!(worker.run(5, &ended), terminated);
+    assert_eq!(worker.run(6, &view(6, &[], &[])), terminated);
+}
+
+#[test]
+fn stop_without_effect_is_repeated_after_ten_seconds() {
+    let mut worker = Worker::new(spec(Always, &["a"]));
+    let unknown = view(4, &[ready(0)], &[container("a", UNKNOWN)]);
+    assert_eq!(worker.run(5, &unknown), "stop a-0");
+    let spec = worker.spec.clone();
+    let actions = worker.actions(6, &unknown, &Desired::run(&spec));
+    assert_eq!(
+        (words(&actions), actions.due),
+        (String::new(), Some(at(15)))
+    );
+    assert_eq!(worker.run(15, &unknown), "stop a-0");
+    let ended = view(16, &[ready(0)], &[exited("a", 137)]);
+    assert_eq!(worker.run(16, &ended), "start a 1");
+}
+
+#[test]
+fn created_container_that_did_not_start_is_removed_and_created_again() {
+    let mut worker = Worker::new(spec(Always, &["a"]));
+    let created = container("a", pleg::ContainerState::Created);
+    let pod = view(4, &[ready(0)], &[created]);
+    assert_eq!(worker.run(5, &pod), "start existing a-0");
+    assert_eq!(worker.run(6, &pod), "", "the start may still take effect");
+    assert_eq!(worker.run(15, &pod), "remove a-0");
+    assert_eq!(worker.run(16, &view(16, &[ready(0)], &[])), "start a 1");
+}
+
+#[test]
+fn sidecars_get_what_is_left_of_the_grace_period() {
+    let mut worker = Worker::new(spec(Always, &["s1", "s2", "a"]));
+    let grace = |actions: PodActions| actions.stop[0].grace;
+    let all = view(
+        4,
+        &[ready(0)],
+        &[running("a"), running("s2"), running("s1")],
+    );
+    assert_eq!(grace(worker.terminate(5, &all)), 30 * SECOND);
+    let sidecars = view(15, &[ready(0)], &[running("s2"), running("s1")]);
+    assert_eq!(grace(worker.terminate(15, &sidecars)), 20 * SECOND);
+    let last = view(40, &[ready(0)], &[running("s1")]);
+    assert_eq!(grace(worker.terminate(40, &last)), 2 * SECOND, "never less");
+}
+
+#[test]
+fn changed_hash_replaces_a_container_in_two_runs() {
+    let mut worker = Worker::new(spec(Always, &["a"]));
+    let old = hash(running("a"), "g");
+    assert_eq!(worker.run(5, &view(4, &[ready(0)], &[old])), "stop a-0");
+    let ended = view(6, &[ready(0)], &[hash(exited("a", 143), "g")]);
+    assert_eq!(worker.run(6, &ended), "start a 1");
+}

@@ -1,0 +1,15 @@
+//! The tests of this crate, as one binary.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests"
+)]
+
+mod actions;
+mod actions_history;
+mod actions_init;
+mod actions_random;
+mod support;
+mod workers;

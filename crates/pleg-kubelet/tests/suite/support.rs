@@ -1,0 +1,140 @@
+//! Specifications and statuses of one pod, in few words.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pleg::core::{CallError, CallErrorKind, ContainerDetails, Labels, SandboxState, SandboxStatus};
+use pleg::{ContainerState, ContainerStatus, Instant, PodStatus, PodView};
+use pleg_kubelet::actions::{HASH_ANNOTATION, PodActions, WaitReason};
+use pleg_kubelet::spec::{ContainerRole, ContainerSpec, PodSpec, RestartPolicy};
+
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+
+pub(crate) const UNKNOWN: ContainerState = ContainerState::Unknown { last: None };
+
+pub(crate) fn at(seconds: u32) -> Instant {
+    Instant::from_origin(SECOND * seconds)
+}
+
+/// Containers by name, in their order: `i` are init containers, `s` sidecars, others regular.
+pub(crate) fn spec(policy: RestartPolicy, names: &[&str]) -> PodSpec {
+    let container = |name: &&str| {
+        let mut container = ContainerSpec::new(*name);
+        container.hash = "h".to_owned();
+        container.role = match name.as_bytes().first() {
+            Some(b'i') => ContainerRole::Init,
+            Some(b's') => ContainerRole::Sidecar,
+            _ => ContainerRole::Regular,
+        };
+        container
+    };
+    let mut spec = PodSpec::new(names.iter().map(container).collect());
+    spec.restart_policy = policy;
+    spec
+}
+
+/// The sandbox `sandbox-ATTEMPT`.
+pub(crate) fn sandbox(attempt: u32, state: SandboxState) -> SandboxStatus {
+    let mut sandbox = SandboxStatus::new(format!("sandbox-{attempt}"), state);
+    sandbox.attempt = attempt;
+    sandbox
+}
+
+pub(crate) fn ready(attempt: u32) -> SandboxStatus {
+    sandbox(attempt, SandboxState::Ready)
+}
+
+pub(crate) fn not_ready(attempt: u32) -> SandboxStatus {
+    sandbox(attempt, SandboxState::NotReady)
+}
+
+/// The container `NAME-0` in `sandbox-0`.
+pub(crate) fn container(name: &str, state: ContainerState) -> ContainerStatus {
+    let mut container = ContainerStatus::new(format!("{name}-0"), name, state);
+    container.sandbox = Some("sandbox-0".into());
+    container
+}
+
+pub(crate) fn running(name: &str) -> ContainerStatus {
+    container(name, ContainerState::Running)
+}
+
+pub(crate) fn exited(name: &str, code: impl Into<Option<i32>>) -> ContainerStatus {
+    let mut details = ContainerDetails::default();
+    details.exit_code = code.into();
+    let mut container = container(name, ContainerState::Exited);
+    container.details = Arc::new(details);
+    container
+}
+
+/// The container with that attempt, and an id that says so.
+pub(crate) fn attempt(mut container: ContainerStatus, attempt: u32) -> ContainerStatus {
+    container.attempt = attempt;
+    container.id = format!("{}-{attempt}", container.name).into();
+    container
+}
+
+pub(crate) fn in_sandbox(mut container: ContainerStatus, attempt: u32) -> ContainerStatus {
+    container.sandbox = Some(format!("sandbox-{attempt}").into());
+    container
+}
+
+pub(crate) fn hash(mut container: ContainerStatus, hash: &str) -> ContainerStatus {
+    let mut details = (*container.details).clone();
+    details.annotations = Labels::from_iter([(HASH_ANNOTATION, hash)]);
+    container.details = Arc::new(details);
+    container
+}
+
+pub(crate) fn unsettled(mut container: ContainerStatus) -> ContainerStatus {
+    container.unsettled = true;
+    container
+}
+
+pub(crate) fn failing(mut container: ContainerStatus) -> ContainerStatus {
+    let error = CallError::new("ContainerStatus", CallErrorKind::Failed, "test");
+    container.error = Some(Arc::new(error));
+    container
+}
+
+/// A view that was inspected at that second. Newest first.
+pub(crate) fn view(
+    seconds: u32,
+    sandboxes: &[SandboxStatus],
+    containers: &[ContainerStatus],
+) -> PodView {
+    let mut status = PodStatus::nothing("p".into());
+    status.sandboxes = sandboxes.into();
+    status.containers = containers.into();
+    let inspected = Some(at(seconds)).filter(|_| !status.is_nothing());
+    PodView::new(Arc::new(status), Some(at(seconds)), inspected)
+}
+
+/// The actions in words, in the order of their fields.
+pub(crate) fn words(actions: &PodActions) -> String {
+    let mut words = Vec::new();
+    words.extend(actions.stop.iter().map(|s| format!("stop {}", s.id)));
+    let sandboxes = actions.stop_sandboxes.iter();
+    words.extend(sandboxes.map(|id| format!("stop {id}")));
+    words.extend(actions.remove.iter().map(|id| format!("remove {id}")));
+    words.extend(
+        actions
+            .create_sandbox
+            .map(|a| format!("create sandbox {a}")),
+    );
+    words.extend(actions.start.iter().map(|s| match &s.existing {
+        Some(id) => format!("start existing {id}"),
+        None => format!("start {} {}", s.name, s.attempt),
+    }));
+    words.extend(actions.inspect_after.map(|_| "inspect".to_owned()));
+    words.extend(actions.waiting.iter().map(|w| match w.reason {
+        WaitReason::BackOff(delayed) => format!("{} backs off {:?}", w.name, delayed.delay),
+        WaitReason::Unsettled => format!("{} unsettled", w.name),
+        WaitReason::ExitCode => format!("{} exit code", w.name),
+        _ => String::new(),
+    }));
+    words.extend(actions.terminating.then(|| "terminating".to_owned()));
+    words.extend(actions.terminated.then(|| "terminated".to_owned()));
+    words.extend(actions.phase.map(|phase| format!("{phase:?}")));
+    words.join(", ")
+}
