@@ -164,6 +164,21 @@ pub struct SandboxStatus {
     pub details: Arc<SandboxDetails>,
 }
 
+impl SandboxStatus {
+    /// A sandbox without details, for code that builds answers, such as tests of consumers.
+    pub fn new(id: impl Into<Id>, state: SandboxState) -> Self {
+        Self {
+            id: id.into(),
+            state,
+            unsettled: false,
+            error: None,
+            attempt: 0,
+            created_at: None,
+            details: Arc::default(),
+        }
+    }
+}
+
 /// The details of a sandbox. Empty means not reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -204,6 +219,25 @@ pub struct ContainerStatus {
     pub created_at: Option<WallTime>,
     /// Its details.
     pub details: Arc<ContainerDetails>,
+}
+
+impl ContainerStatus {
+    /// A container of the active sandbox, without details, for code that builds answers, such as
+    /// tests of consumers.
+    pub fn new(id: impl Into<Id>, name: impl Into<Text>, state: ContainerState) -> Self {
+        Self {
+            id: id.into(),
+            name: name.into(),
+            state,
+            unsettled: false,
+            error: None,
+            active: true,
+            sandbox: None,
+            attempt: 0,
+            created_at: None,
+            details: Arc::default(),
+        }
+    }
 }
 
 /// The details of a container. `None` or empty means not reported.
