@@ -10,6 +10,8 @@ pub mod cri_config;
 #[cfg(feature = "k8s-openapi")]
 mod from_pod;
 pub mod gc;
+#[cfg(feature = "manifests")]
+pub mod manifest;
 #[cfg(feature = "k8s-openapi")]
 pub mod node_condition;
 #[cfg(feature = "k8s-openapi")]
