@@ -51,6 +51,7 @@ pub use types::error::{CallError, CallErrorKind};
 pub use types::event::{
     Arrival, EventType, RuntimeEvent, StreamChange, StreamEnd, StreamObservation,
 };
+pub use types::go_duration::GoDuration;
 pub use types::ids::{Id, Kind, PodUid};
 pub use types::labels::{LabelKeys, Labels};
 pub use types::lifecycle::{LifecycleType, PodLifecycleEvent, Source, Subject};

@@ -75,9 +75,28 @@
 //! ```
 
 pub mod actions;
+#[cfg(feature = "k8s-openapi")]
+mod api_time;
 pub mod backoff;
+#[cfg(feature = "k8s-openapi")]
+pub mod cri_config;
+#[cfg(feature = "k8s-openapi")]
+mod from_pod;
+pub mod gc;
 pub mod history;
+#[cfg(feature = "manifests")]
+pub mod manifest;
+#[cfg(feature = "k8s-openapi")]
+pub mod node_condition;
+#[cfg(feature = "k8s-openapi")]
+pub mod pod_status;
 pub mod probe;
+#[cfg(feature = "k8s-openapi")]
+pub mod quantity;
+pub mod runtime_state;
 pub mod spec;
 pub mod volumes;
 pub mod worker;
+
+#[cfg(feature = "k8s-openapi")]
+pub use from_pod::container_hash;

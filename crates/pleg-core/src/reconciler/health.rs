@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::schedule::loss::StreamLoss;
 use crate::schedule::stream::StreamState;
 use crate::types::error::CallError;
+use crate::types::go_duration::GoDuration;
 use crate::types::ids::PodUid;
 use crate::types::status::Text;
 use crate::types::time::Instant;
@@ -343,29 +344,6 @@ fn write_pods(f: &mut fmt::Formatter<'_>, pods: &[PodName], all: usize) -> fmt::
     Ok(())
 }
 
-/// A duration as Go prints it (`3m0s`, `1.5s`), because operators search for upstream's messages.
-struct GoDuration(Duration);
-
-impl fmt::Display for GoDuration {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (total, millis) = (self.0.as_secs(), self.0.subsec_millis());
-        let (h, m, s) = (total / 3600, total / 60 % 60, total % 60);
-        if h > 0 {
-            write!(f, "{h}h")?;
-        }
-        if h > 0 || m > 0 {
-            write!(f, "{m}m")?;
-        }
-        match millis {
-            0 => write!(f, "{s}s"),
-            _ => {
-                let fraction = format!("{millis:03}");
-                write!(f, "{s}.{}s", fraction.trim_end_matches('0'))
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -473,13 +451,5 @@ mod tests {
             "pods_failing",
         ];
         assert_eq!(named, all);
-    }
-
-    #[test]
-    fn durations_read_as_in_go() {
-        let show = |ms| GoDuration(Duration::from_millis(ms)).to_string();
-        assert_eq!(show(180_000), "3m0s");
-        assert_eq!(show(1_500), "1.5s");
-        assert_eq!(show(3_723_040), "1h2m3.04s");
     }
 }

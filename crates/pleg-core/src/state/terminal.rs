@@ -50,6 +50,25 @@ impl ConsumerId {
     }
 }
 
+impl TerminalRecord {
+    /// How a container of that name ended, without details, for code that builds records, such as
+    /// tests of consumers.
+    pub fn new(id: impl Into<Id>, name: impl Into<Text>, detected: Instant) -> Self {
+        Self {
+            id: id.into(),
+            kind: Kind::Container,
+            name: name.into(),
+            attempt: 0,
+            incarnation: 0,
+            exit_code: None,
+            reason: Text::default(),
+            finished_at: None,
+            detected,
+            removed: false,
+        }
+    }
+}
+
 /// How many terminal records are kept per name.
 const KEPT: usize = 3;
 

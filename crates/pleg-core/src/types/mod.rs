@@ -3,6 +3,7 @@
 pub(crate) mod config;
 pub(crate) mod error;
 pub(crate) mod event;
+pub(crate) mod go_duration;
 pub(crate) mod ids;
 pub(crate) mod labels;
 pub(crate) mod lifecycle;

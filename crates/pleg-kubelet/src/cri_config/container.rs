@@ -1,0 +1,279 @@
+//! The configuration of a container.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::{Container, EnvVarSource, Pod, PodSpec, VolumeMount};
+use k8s_openapi::serde_json;
+use pleg_cri::v1::{
+    ContainerConfig, ContainerMetadata, ImageSpec, KeyValue, LinuxContainerConfig, Mount,
+    MountPropagation,
+};
+
+use crate::from_pod::container_hash;
+
+use super::{FieldError, NodeConfig, PodName, expand, linux_resources, log_path, names};
+use super::{security, text};
+
+/// What a container is created from.
+#[derive(Clone, Copy, Debug)]
+pub struct ContainerInput<'a> {
+    /// The pod.
+    pub pod: &'a Pod,
+    /// The container, one of the pod.
+    pub container: &'a Container,
+    /// The number of earlier containers of that name.
+    pub attempt: u32,
+    /// The image, as the image service names it.
+    pub image_ref: &'a str,
+    /// The addresses of the pod's sandbox, for `status.podIP`.
+    pub pod_ips: &'a [IpAddr],
+}
+
+/// The configuration of a container.
+///
+/// # Errors
+/// A field that cannot be used. Its path begins at the container.
+pub fn container_config(
+    input: &ContainerInput<'_>,
+    node: &NodeConfig,
+) -> Result<ContainerConfig, FieldError> {
+    let ContainerInput {
+        pod,
+        container,
+        attempt,
+        ..
+    } = *input;
+    let default = PodSpec::default();
+    let spec = pod.spec.as_ref().unwrap_or(&default);
+    let environment = environment(input, node)?;
+    let variables = environment.iter().cloned().collect();
+    let expanded = |texts: &Option<Vec<String>>| -> Vec<String> {
+        texts
+            .iter()
+            .flatten()
+            .map(|text| expand(text, &variables))
+            .collect()
+    };
+    Ok(ContainerConfig {
+        metadata: Some(ContainerMetadata {
+            name: container.name.clone(),
+            attempt,
+        }),
+        image: Some(ImageSpec {
+            image: input.image_ref.to_owned(),
+            user_specified_image: container.image.clone().unwrap_or_default(),
+            ..ImageSpec::default()
+        }),
+        command: expanded(&container.command),
+        args: expanded(&container.args),
+        working_dir: container.working_dir.clone().unwrap_or_default(),
+        envs: environment
+            .into_iter()
+            .map(|(key, value)| KeyValue {
+                key,
+                value: value.into(),
+            })
+            .collect(),
+        mounts: mounts(input, spec, node, &variables)?,
+        labels: {
+            let name = (names::CONTAINER_NAME.to_owned(), container.name.clone());
+            PodName::of(pod)
+                .labels()
+                .into_iter()
+                .chain([name])
+                .collect()
+        },
+        annotations: annotations(input, spec),
+        log_path: log_path(&container.name, attempt),
+        stdin: container.stdin.unwrap_or_default(),
+        stdin_once: container.stdin_once.unwrap_or_default(),
+        tty: container.tty.unwrap_or_default(),
+        linux: Some(LinuxContainerConfig {
+            resources: Some(linux_resources(
+                spec,
+                container.resources.as_ref(),
+                node.memory,
+            )),
+            security_context: Some(security::of_container(spec, container)),
+        }),
+        ..ContainerConfig::default()
+    })
+}
+
+fn annotations(input: &ContainerInput<'_>, spec: &PodSpec) -> BTreeMap<String, String> {
+    let container = input.container;
+    let path = container.termination_message_path.as_deref();
+    let policy = container.termination_message_policy.as_deref();
+    let mut annotations = BTreeMap::from([
+        (names::CONTAINER_HASH, container_hash(container)),
+        (names::RESTART_COUNT, input.attempt.to_string()),
+        (
+            names::TERMINATION_MESSAGE_PATH,
+            path.unwrap_or("/dev/termination-log").to_owned(),
+        ),
+        (
+            names::TERMINATION_MESSAGE_POLICY,
+            policy.unwrap_or("File").to_owned(),
+        ),
+        (
+            names::GRACE_PERIOD,
+            spec.termination_grace_period_seconds
+                .unwrap_or(30)
+                .to_string(),
+        ),
+    ]);
+    if let Some(ports) = container.ports.as_ref().filter(|ports| !ports.is_empty())
+        && let Ok(ports) = serde_json::to_string(ports)
+    {
+        annotations.insert(names::CONTAINER_PORTS, ports);
+    }
+    annotations
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value))
+        .collect()
+}
+
+/// The variables in their order. A value may refer to variables before it.
+fn environment(
+    input: &ContainerInput<'_>,
+    node: &NodeConfig,
+) -> Result<Vec<(String, String)>, FieldError> {
+    if input
+        .container
+        .env_from
+        .as_ref()
+        .is_some_and(|from| !from.is_empty())
+    {
+        return Err(FieldError::new(
+            "envFrom",
+            "there is no API server to read config maps and secrets from: write the variables in env",
+        ));
+    }
+    let mut known = BTreeMap::new();
+    let mut environment: Vec<(String, String)> = Vec::new();
+    for (at, variable) in input.container.env.iter().flatten().enumerate() {
+        let value = match &variable.value_from {
+            Some(source) => field_value(input, node, source)
+                .map_err(|problem| FieldError::new(format!("env[{at}].valueFrom"), problem))?,
+            None => expand(variable.value.as_deref().unwrap_or_default(), &known),
+        };
+        known.insert(variable.name.clone(), value.clone());
+        environment.retain(|(name, _)| *name != variable.name);
+        environment.push((variable.name.clone(), value));
+    }
+    Ok(environment)
+}
+
+/// The value of a field of the pod.
+fn field_value(
+    input: &ContainerInput<'_>,
+    node: &NodeConfig,
+    source: &EnvVarSource,
+) -> Result<String, String> {
+    let Some(field) = &source.field_ref else {
+        return Err("only fieldRef can be used without an API server: write the value".to_owned());
+    };
+    let metadata = &input.pod.metadata;
+    let spec = input.pod.spec.as_ref();
+    let name = PodName::of(input.pod);
+    let joined = |ips: &[IpAddr]| {
+        ips.iter()
+            .map(IpAddr::to_string)
+            .collect::<Vec<_>>()
+            .join(",")
+    };
+    let first = |ips: &[IpAddr]| joined(ips.get(..1).unwrap_or_default());
+    let of_map = |map: &Option<BTreeMap<String, String>>, key: &str| {
+        map.as_ref()
+            .and_then(|map| map.get(key).cloned())
+            .unwrap_or_default()
+    };
+    let subscript = |of: &str| {
+        let rest = field.field_path.strip_prefix(of)?;
+        rest.strip_prefix("['")?.strip_suffix("']")
+    };
+    if let Some(key) = subscript("metadata.labels") {
+        return Ok(of_map(&metadata.labels, key));
+    }
+    if let Some(key) = subscript("metadata.annotations") {
+        return Ok(of_map(&metadata.annotations, key));
+    }
+    match field.field_path.as_str() {
+        "metadata.name" => Ok(name.name.to_owned()),
+        "metadata.namespace" => Ok(name.namespace.to_owned()),
+        "metadata.uid" => Ok(name.uid.to_owned()),
+        "spec.nodeName" => Ok(spec.and_then(|s| s.node_name.clone()).unwrap_or_default()),
+        "spec.serviceAccountName" => Ok(spec
+            .and_then(|s| s.service_account_name.clone())
+            .unwrap_or_default()),
+        "status.hostIP" => Ok(first(&node.host_ips)),
+        "status.hostIPs" => Ok(joined(&node.host_ips)),
+        "status.podIP" => Ok(first(input.pod_ips)),
+        "status.podIPs" => Ok(joined(input.pod_ips)),
+        other => Err(format!(
+            "{other:?} is not a field that a variable can have: use one of metadata.name, \
+             metadata.namespace, metadata.uid, metadata.labels['KEY'], metadata.annotations['KEY'], \
+             spec.nodeName, spec.serviceAccountName, status.hostIP, status.hostIPs, status.podIP \
+             and status.podIPs"
+        )),
+    }
+}
+
+fn mounts(
+    input: &ContainerInput<'_>,
+    spec: &PodSpec,
+    node: &NodeConfig,
+    variables: &BTreeMap<String, String>,
+) -> Result<Vec<Mount>, FieldError> {
+    let mut mounts = Vec::new();
+    for (at, mount) in input.container.volume_mounts.iter().flatten().enumerate() {
+        let wrong = |field: &str, problem: String| {
+            FieldError::new(format!("volumeMounts[{at}].{field}"), problem)
+        };
+        let volume = spec.volumes.iter().flatten().find(|v| v.name == mount.name);
+        let Some(volume) = volume else {
+            let problem = format!(
+                "there is no volume {:?}: add it to spec.volumes",
+                mount.name
+            );
+            return Err(wrong("name", problem));
+        };
+        let Some(mut host_path) = node.volume_path(input.pod, volume) else {
+            let problem = format!(
+                "volume {:?} is neither a hostPath nor an emptyDir",
+                mount.name
+            );
+            return Err(wrong("name", problem));
+        };
+        if let Some(sub_path) = sub_path(mount, variables) {
+            let mut parts = std::path::Path::new(&sub_path).components();
+            if !parts.all(|part| matches!(part, std::path::Component::Normal(_))) {
+                let problem = format!("{sub_path:?} is not a relative path without \"..\"");
+                return Err(wrong("subPath", problem));
+            }
+            host_path.push(sub_path);
+        }
+        let propagation = match mount.mount_propagation.as_deref() {
+            Some("Bidirectional") => MountPropagation::PropagationBidirectional,
+            Some("HostToContainer") => MountPropagation::PropagationHostToContainer,
+            _ => MountPropagation::PropagationPrivate,
+        };
+        mounts.push(Mount {
+            container_path: match mount.mount_path.starts_with('/') {
+                true => mount.mount_path.clone(),
+                false => format!("/{}", mount.mount_path),
+            },
+            host_path: text(&host_path),
+            readonly: mount.read_only.unwrap_or_default(),
+            propagation: propagation.into(),
+            ..Mount::default()
+        });
+    }
+    Ok(mounts)
+}
+
+fn sub_path(mount: &VolumeMount, variables: &BTreeMap<String, String>) -> Option<String> {
+    let given = mount.sub_path.clone().filter(|path| !path.is_empty());
+    given.or_else(|| Some(expand(mount.sub_path_expr.as_deref()?, variables)))
+}

@@ -1,0 +1,131 @@
+//! Resources of a container as the runtime takes them.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use pleg_cri::v1::LinuxContainerResources;
+
+use crate::pod_status::{QosClass, qos_class};
+use crate::quantity::Amount;
+
+/// CFS period, in microseconds.
+const PERIOD: i64 = 100_000;
+
+/// The least CFS quota that the kernel takes, in microseconds.
+const MIN_QUOTA: i64 = 1_000;
+
+/// The bounds of CPU shares.
+const SHARES: (i64, i64) = (2, 262_144);
+
+/// The resources of a container in the kernel's units, as upstream converts them. `node_memory` is
+/// the node's memory in bytes.
+#[must_use]
+pub fn linux_resources(
+    spec: &PodSpec,
+    resources: Option<&ResourceRequirements>,
+    node_memory: u64,
+) -> LinuxContainerResources {
+    let requests = resources.and_then(|r| r.requests.as_ref());
+    let limits = resources.and_then(|r| r.limits.as_ref());
+    let limit = amount(limits, "cpu").unwrap_or_default().milli_value();
+    let request = amount(requests, "cpu").map_or(limit, Amount::milli_value);
+    let memory_limit = amount(limits, "memory").unwrap_or_default();
+    let memory_request = amount(requests, "memory").unwrap_or(memory_limit);
+    LinuxContainerResources {
+        cpu_period: PERIOD,
+        cpu_quota: quota(limit),
+        cpu_shares: shares(request),
+        memory_limit_in_bytes: memory_limit.value(),
+        oom_score_adj: oom_score_adj(spec, memory_request.value(), node_memory),
+        ..LinuxContainerResources::default()
+    }
+}
+
+fn amount(of: Option<&BTreeMap<String, Quantity>>, resource: &str) -> Option<Amount> {
+    Amount::try_from(of?.get(resource)?).ok()
+}
+
+fn shares(milli_cpu: i64) -> i64 {
+    let (least, most) = SHARES;
+    (milli_cpu.saturating_mul(1024) / 1000).clamp(least, most)
+}
+
+/// Zero if there is no limit.
+fn quota(milli_cpu: i64) -> i64 {
+    match milli_cpu {
+        ..=0 => 0,
+        _ => (milli_cpu.saturating_mul(PERIOD) / 1000).max(MIN_QUOTA),
+    }
+}
+
+/// Which container the kernel kills first when memory is short: that which uses more than it
+/// requested.
+fn oom_score_adj(spec: &PodSpec, memory_request: i64, node_memory: u64) -> i64 {
+    /// From this priority on a pod is critical to the node.
+    const CRITICAL: i32 = 2_000_000_000;
+    if spec.priority.is_some_and(|p| p >= CRITICAL) {
+        return -997;
+    }
+    match qos_class(spec) {
+        QosClass::Guaranteed => -997,
+        QosClass::BestEffort => 1000,
+        QosClass::Burstable => {
+            let memory = i128::from(node_memory.max(1));
+            let adjusted = 1000 - 1000 * i128::from(memory_request) / memory;
+            // Between the two other classes.
+            i64::try_from(adjusted.clamp(3, 999)).unwrap_or(999)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::PodSpec;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const GI: u64 = 1 << 30;
+
+    fn converted(resources: Value) -> (i64, i64, i64, i64) {
+        let spec = json!({"containers": [{"name": "app", "resources": resources}]});
+        let spec: PodSpec = serde_json::from_value(spec).expect("a specification");
+        let linux = linux_resources(&spec, spec.containers[0].resources.as_ref(), 4 * GI);
+        assert_eq!(linux.cpu_period, 100_000);
+        (
+            linux.cpu_shares,
+            linux.cpu_quota,
+            linux.memory_limit_in_bytes,
+            linux.oom_score_adj,
+        )
+    }
+
+    #[test]
+    fn resources_are_converted_as_upstream_converts_them() {
+        let gi = i64::try_from(GI).expect("it is small");
+        let cases = [
+            (json!({}), (2, 0, 0, 1000)),
+            (json!({"requests": {"cpu": "1"}}), (1024, 0, 0, 999)),
+            (json!({"requests": {"cpu": "1m"}}), (2, 0, 0, 999)),
+            (json!({"requests": {"cpu": "1000"}}), (262_144, 0, 0, 999)),
+            // Shares follow the limit if there is no request.
+            (json!({"limits": {"cpu": "500m"}}), (512, 50_000, 0, 999)),
+            (json!({"limits": {"cpu": "5m"}}), (5, 1_000, 0, 999)),
+            (
+                json!({"requests": {"cpu": "0"}, "limits": {"cpu": "2"}}),
+                (2, 200_000, 0, 999),
+            ),
+            (json!({"requests": {"memory": "1Gi"}}), (2, 0, 0, 750)),
+            (json!({"requests": {"memory": "4Gi"}}), (2, 0, 0, 3)),
+            (json!({"limits": {"memory": "2Gi"}}), (2, 0, 2 * gi, 500)),
+            (
+                json!({"limits": {"cpu": "1", "memory": "1Gi"}}),
+                (1024, 100_000, gi, -997),
+            ),
+        ];
+        for (resources, linux) in cases {
+            assert_eq!(converted(resources.clone()), linux, "{resources}");
+        }
+    }
+}

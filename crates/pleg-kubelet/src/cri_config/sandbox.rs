@@ -1,0 +1,84 @@
+//! The configuration of a pod's sandbox.
+
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use pleg_cri::v1::{
+    LinuxPodSandboxConfig, PodSandboxConfig, PodSandboxMetadata, PortMapping, Protocol,
+};
+
+use super::{NodeConfig, PodName, security, text};
+
+/// The longest host name.
+const HOST_NAME_MAX: usize = 63;
+
+/// The configuration of the sandbox number `attempt` of a pod.
+#[must_use]
+pub fn sandbox_config(pod: &Pod, node: &NodeConfig, attempt: u32) -> PodSandboxConfig {
+    let name = PodName::of(pod);
+    let default = PodSpec::default();
+    let spec = pod.spec.as_ref().unwrap_or(&default);
+    let on_host_network = spec.host_network == Some(true);
+    let context = spec.security_context.as_ref();
+    let sysctls = context
+        .and_then(|c| c.sysctls.as_ref())
+        .into_iter()
+        .flatten();
+    PodSandboxConfig {
+        metadata: Some(PodSandboxMetadata {
+            name: name.name.to_owned(),
+            uid: name.uid.to_owned(),
+            namespace: name.namespace.to_owned(),
+            attempt,
+        }),
+        hostname: match on_host_network {
+            true => String::new(),
+            false => host_name(spec.hostname.as_deref().unwrap_or(name.name)),
+        },
+        log_directory: text(&node.log_directory(pod)),
+        dns_config: Some(node.dns.clone()),
+        port_mappings: port_mappings(spec),
+        labels: {
+            let own = pod.metadata.labels.clone().unwrap_or_default();
+            own.into_iter().chain(name.labels()).collect()
+        },
+        annotations: {
+            let own = pod.metadata.annotations.clone().unwrap_or_default();
+            own.into_iter().collect()
+        },
+        linux: Some(LinuxPodSandboxConfig {
+            cgroup_parent: node.cgroup_parent.clone(),
+            security_context: Some(security::of_sandbox(spec)),
+            sysctls: sysctls.map(|s| (s.name.clone(), s.value.clone())).collect(),
+            ..LinuxPodSandboxConfig::default()
+        }),
+    }
+}
+
+/// At most 63 characters that do not end with `-` or `.`.
+fn host_name(name: &str) -> String {
+    let short: String = name.chars().take(HOST_NAME_MAX).collect();
+    match name.len() > HOST_NAME_MAX {
+        true => short.trim_end_matches(['-', '.']).to_owned(),
+        false => short,
+    }
+}
+
+fn port_mappings(spec: &PodSpec) -> Vec<PortMapping> {
+    let containers = spec
+        .init_containers
+        .iter()
+        .flatten()
+        .chain(&spec.containers);
+    let ports = containers.flat_map(|c| c.ports.iter().flatten());
+    let mapping = |port: &k8s_openapi::api::core::v1::ContainerPort| PortMapping {
+        protocol: match port.protocol.as_deref() {
+            Some("UDP") => Protocol::Udp,
+            Some("SCTP") => Protocol::Sctp,
+            _ => Protocol::Tcp,
+        }
+        .into(),
+        container_port: port.container_port,
+        host_port: port.host_port.unwrap_or_default(),
+        host_ip: port.host_ip.clone().unwrap_or_default(),
+    };
+    ports.map(mapping).collect()
+}

@@ -1,0 +1,139 @@
+//! Security contexts: namespaces, users, capabilities.
+
+use k8s_openapi::api::core::v1::{Container, PodSecurityContext, PodSpec, SeccompProfile};
+use pleg_cri::v1::security_profile::ProfileType;
+use pleg_cri::v1::{
+    Capability, Int64Value, LinuxContainerSecurityContext, LinuxSandboxSecurityContext,
+    NamespaceMode, NamespaceOption, SecurityProfile,
+};
+
+/// What a container must not see of the kernel, unless it is privileged.
+const MASKED: [&str; 12] = [
+    "/proc/asound",
+    "/proc/acpi",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/sys/firmware",
+    "/sys/devices/virtual/powercap",
+];
+
+/// What a container must not change of the kernel, unless it is privileged.
+const READ_ONLY: [&str; 5] = [
+    "/proc/bus",
+    "/proc/fs",
+    "/proc/irq",
+    "/proc/sys",
+    "/proc/sysrq-trigger",
+];
+
+/// Which namespaces of the node or the pod are used.
+fn namespaces(spec: &PodSpec) -> NamespaceOption {
+    let mode = |on_node: Option<bool>, otherwise: NamespaceMode| match on_node {
+        Some(true) => NamespaceMode::Node,
+        _ => otherwise,
+    };
+    let pid = match spec.share_process_namespace {
+        Some(true) => NamespaceMode::Pod,
+        _ => NamespaceMode::Container,
+    };
+    NamespaceOption {
+        network: mode(spec.host_network, NamespaceMode::Pod).into(),
+        pid: mode(spec.host_pid, pid).into(),
+        ipc: mode(spec.host_ipc, NamespaceMode::Pod).into(),
+        ..NamespaceOption::default()
+    }
+}
+
+const fn number(value: i64) -> Int64Value {
+    Int64Value { value }
+}
+
+fn supplemental_groups(context: Option<&PodSecurityContext>) -> Vec<i64> {
+    let Some(context) = context else {
+        return Vec::new();
+    };
+    let given = context.supplemental_groups.iter().flatten();
+    context.fs_group.iter().chain(given).copied().collect()
+}
+
+fn seccomp(profile: Option<&SeccompProfile>, default: ProfileType) -> SecurityProfile {
+    let kind = match profile.map(|p| p.type_.as_str()) {
+        Some("RuntimeDefault") => ProfileType::RuntimeDefault,
+        Some("Localhost") => ProfileType::Localhost,
+        Some(_) => ProfileType::Unconfined,
+        None => default,
+    };
+    SecurityProfile {
+        profile_type: kind.into(),
+        localhost_ref: profile
+            .and_then(|p| p.localhost_profile.clone())
+            .unwrap_or_default(),
+    }
+}
+
+/// The security context of a pod's sandbox.
+pub(super) fn of_sandbox(spec: &PodSpec) -> LinuxSandboxSecurityContext {
+    let context = spec.security_context.as_ref();
+    let init = spec.init_containers.iter().flatten();
+    let privileged = init.chain(&spec.containers).any(is_privileged);
+    LinuxSandboxSecurityContext {
+        namespace_options: Some(namespaces(spec)),
+        run_as_user: context.and_then(|c| c.run_as_user).map(number),
+        run_as_group: context.and_then(|c| c.run_as_group).map(number),
+        supplemental_groups: supplemental_groups(context),
+        privileged,
+        seccomp: Some(seccomp(
+            context.and_then(|c| c.seccomp_profile.as_ref()),
+            ProfileType::RuntimeDefault,
+        )),
+        ..LinuxSandboxSecurityContext::default()
+    }
+}
+
+fn is_privileged(container: &Container) -> bool {
+    let context = container.security_context.as_ref();
+    context.and_then(|c| c.privileged) == Some(true)
+}
+
+/// The security context of a container: its own settings, else those of the pod.
+pub(super) fn of_container(spec: &PodSpec, container: &Container) -> LinuxContainerSecurityContext {
+    let pod = spec.security_context.as_ref();
+    let own = container.security_context.as_ref();
+    let user = own.and_then(|c| c.run_as_user).or_else(|| pod?.run_as_user);
+    let group = own
+        .and_then(|c| c.run_as_group)
+        .or_else(|| pod?.run_as_group);
+    let profile = own.and_then(|c| c.seccomp_profile.as_ref());
+    let profile = profile.or_else(|| pod?.seccomp_profile.as_ref());
+    let privileged = is_privileged(container);
+    let unmasked = own.and_then(|c| c.proc_mount.as_deref()) == Some("Unmasked") || privileged;
+    let paths = |paths: &[&str]| match unmasked {
+        true => Vec::new(),
+        false => paths.iter().map(|&path| path.to_owned()).collect(),
+    };
+    let capabilities = own.and_then(|c| c.capabilities.as_ref());
+    LinuxContainerSecurityContext {
+        capabilities: capabilities.map(|c| Capability {
+            add_capabilities: c.add.clone().unwrap_or_default(),
+            drop_capabilities: c.drop.clone().unwrap_or_default(),
+            ..Capability::default()
+        }),
+        privileged,
+        namespace_options: Some(namespaces(spec)),
+        run_as_user: user.map(number),
+        run_as_group: group.map(number),
+        readonly_rootfs: own.and_then(|c| c.read_only_root_filesystem) == Some(true),
+        supplemental_groups: supplemental_groups(pod),
+        no_new_privs: own.and_then(|c| c.allow_privilege_escalation) == Some(false),
+        masked_paths: paths(&MASKED),
+        readonly_paths: paths(&READ_ONLY),
+        seccomp: Some(seccomp(profile, ProfileType::Unconfined)),
+        ..LinuxContainerSecurityContext::default()
+    }
+}

@@ -1,0 +1,195 @@
+//! The manifests in a directory, and what changed in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{Manifest, ManifestError};
+
+/// The largest file that is read, in bytes.
+const LARGEST: u64 = 10 << 20;
+
+/// What was read: of each file its manifest, or what is wrong with it.
+pub type Found = Vec<Result<Manifest, ManifestError>>;
+
+/// A directory that cannot be read. It says nothing about any pod, so all stay as they are.
+///
+/// (Upstream removes all static pods if the directory is gone.)
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the manifest directory {} cannot be read ({why}): all static pods stay as they are; create it, \
+     or make it readable",
+    directory.display()
+)]
+pub struct DirectoryError {
+    /// The directory.
+    pub directory: PathBuf,
+    /// Why it cannot be read.
+    pub why: String,
+}
+
+/// Reads all files of a directory, in the order of their names, except those that begin with a dot.
+///
+/// # Errors
+/// The directory cannot be read, or does not exist. One that exists and is empty is not an error.
+pub fn read_directory(directory: &Path, node: &str) -> Result<Found, DirectoryError> {
+    let error = |error: std::io::Error| DirectoryError {
+        directory: directory.to_owned(),
+        why: error.to_string(),
+    };
+    let mut files = BTreeSet::new();
+    for entry in fs::read_dir(directory).map_err(error)? {
+        let entry = entry.map_err(error)?;
+        if !entry.file_name().as_encoded_bytes().starts_with(b".") {
+            files.insert(entry.path());
+        }
+    }
+    Ok(files
+        .iter()
+        .filter_map(|file| read_file(file, node))
+        .collect())
+}
+
+/// `None` if it is not a file, or is gone.
+fn read_file(file: &Path, node: &str) -> Option<Result<Manifest, ManifestError>> {
+    let failed = |problem: String| Some(Err(ManifestError::of_file(file, problem)));
+    let size = match fs::metadata(file) {
+        Ok(metadata) if metadata.is_file() => metadata.len(),
+        Ok(_) => return None,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        Err(error) => return failed(format!("it cannot be read: {error}")),
+    };
+    if size > LARGEST {
+        return failed("it is larger than 10 MiB: split it".to_owned());
+    }
+    match fs::read_to_string(file) {
+        Ok(contents) => Some(Manifest::parse(file, &contents, node)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) => failed(format!("it cannot be read: {error}")),
+    }
+}
+
+/// The manifests in force, by the full names of their pods.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Manifests {
+    pods: BTreeMap<String, Manifest>,
+}
+
+/// What changed.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Changes {
+    /// Pods to start.
+    pub added: Vec<Manifest>,
+    /// Pods whose manifest changed. If its uid changed, too, the pod is replaced; otherwise its
+    /// resources are changed in place.
+    pub changed: Vec<(Manifest, Manifest)>,
+    /// Pods to remove.
+    pub removed: Vec<Manifest>,
+    /// Files that cannot be used. A pod that such a file gave before stays as it was. (Upstream
+    /// removes it.)
+    pub broken: Vec<ManifestError>,
+}
+
+impl Manifests {
+    /// All manifests in force, in the order of their full names.
+    pub fn iter(&self) -> impl Iterator<Item = &Manifest> {
+        self.pods.values()
+    }
+
+    /// Replaces the manifests by those that were found.
+    ///
+    /// Of several manifests of one name the one that is in force stays, else the first is taken; the
+    /// others are broken. So is one that needs a port of the node that another has.
+    pub fn update(&mut self, found: Found) -> Changes {
+        let mut changes = Changes::default();
+        let mut next: BTreeMap<String, Manifest> = BTreeMap::new();
+        let (mut good, mut files) = (Vec::new(), BTreeSet::new());
+        for result in found {
+            match result {
+                Ok(manifest) => good.push(manifest),
+                Err(error) => {
+                    files.insert(error.file.clone());
+                    changes.broken.push(error);
+                }
+            }
+        }
+        for (name, manifest) in &self.pods {
+            if files.contains(&manifest.file) {
+                next.insert(name.clone(), manifest.clone());
+            }
+        }
+        // Those of files in force come first.
+        let in_force = |m: &Manifest| {
+            self.pods
+                .get(&m.full_name())
+                .is_some_and(|p| p.file == m.file)
+        };
+        good.sort_by_key(|manifest| !in_force(manifest));
+        for manifest in good {
+            match conflict(&manifest, &next) {
+                Some(error) => changes.broken.push(error),
+                None => {
+                    next.insert(manifest.full_name(), manifest);
+                }
+            }
+        }
+        for (name, manifest) in &next {
+            match self.pods.remove(name) {
+                None => changes.added.push(manifest.clone()),
+                Some(before) if before != *manifest => {
+                    changes.changed.push((before, manifest.clone()));
+                }
+                Some(_) => {}
+            }
+        }
+        changes.removed = std::mem::take(&mut self.pods).into_values().collect();
+        self.pods = next;
+        changes
+    }
+}
+
+/// Another manifest has the name, or a port of the node.
+fn conflict(manifest: &Manifest, others: &BTreeMap<String, Manifest>) -> Option<ManifestError> {
+    let error = |field: &str, problem| {
+        Some(ManifestError {
+            file: manifest.file.clone(),
+            field: Some(field.to_owned()),
+            problem,
+        })
+    };
+    if let Some(other) = others.get(&manifest.full_name()) {
+        let other = other.file.display();
+        return error(
+            "metadata.name",
+            format!("{other} has a pod of this name: rename one"),
+        );
+    }
+    let ports = host_ports(manifest);
+    let taken = others.values().find_map(|other| {
+        let (port, protocol) = host_ports(other).intersection(&ports).next().cloned()?;
+        Some(format!(
+            "{} has the host port {port}/{protocol}: change one",
+            other.file.display()
+        ))
+    });
+    error("spec.containers", taken?)
+}
+
+fn host_ports(manifest: &Manifest) -> BTreeSet<(i32, String)> {
+    let spec = manifest.pod.spec.as_ref();
+    let containers = spec.into_iter().flat_map(|spec| {
+        let init = spec.init_containers.iter().flatten();
+        init.chain(&spec.containers)
+    });
+    let on_host = spec.is_some_and(|spec| spec.host_network == Some(true));
+    let ports = containers
+        .flat_map(|c| c.ports.iter().flatten())
+        .filter_map(|port| {
+            let on_host = on_host.then_some(port.container_port);
+            let port_number = port.host_port.filter(|p| *p != 0).or(on_host)?;
+            let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
+            Some((port_number, protocol))
+        });
+    ports.collect()
+}

@@ -1,0 +1,210 @@
+//! The conditions of a pod that the kubelet sets.
+
+use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition, PodSpec, PodStatus};
+use pleg::core::SandboxState;
+
+use crate::api_time::api_time;
+
+use super::containers::{is_running, terminated};
+use super::phase::{FAILED, SUCCEEDED};
+use super::{PodState, find, restart};
+
+/// The conditions that the kubelet sets, in upstream's order.
+const OWN: [&str; 5] = [
+    "PodReadyToStartContainers",
+    "Initialized",
+    "Ready",
+    "ContainersReady",
+    "PodScheduled",
+];
+
+/// The status of a condition, and its reason and message.
+#[derive(Clone, Default)]
+struct Verdict {
+    holds: bool,
+    reason: &'static str,
+    message: String,
+}
+
+impl Verdict {
+    fn no(reason: &'static str, message: String) -> Self {
+        Self {
+            holds: false,
+            reason,
+            message,
+        }
+    }
+
+    fn yes() -> Self {
+        Self {
+            holds: true,
+            ..Self::default()
+        }
+    }
+}
+
+/// All conditions: first those of others, then the kubelet's. The time of transition changes with
+/// the status only.
+pub(super) fn conditions(
+    state: &PodState<'_>,
+    spec: &PodSpec,
+    statuses: &[ContainerStatus],
+    phase: &str,
+    previous: Option<&PodStatus>,
+) -> Vec<PodCondition> {
+    let status = state.pod.status.as_ref().or(previous);
+    let of_others = status
+        .and_then(|s| s.conditions.as_deref())
+        .unwrap_or_default();
+    let mut conditions: Vec<_> = of_others
+        .iter()
+        .filter(|c| !OWN.contains(&&*c.type_))
+        .cloned()
+        .collect();
+    let containers_ready = containers_ready(spec, statuses, phase);
+    let ready = match containers_ready.holds {
+        true => readiness_gates(spec, &conditions),
+        false => containers_ready.clone(),
+    };
+    let verdicts = [
+        Verdict {
+            holds: has_sandbox(state, spec),
+            ..Verdict::default()
+        },
+        initialized(spec, statuses, phase),
+        ready,
+        containers_ready,
+        Verdict::yes(),
+    ];
+    let before = previous
+        .and_then(|s| s.conditions.as_deref())
+        .unwrap_or_default();
+    for (kind, verdict) in OWN.into_iter().zip(verdicts) {
+        let before = before.iter().find(|c| c.type_ == kind);
+        conditions.push(condition(state, kind, verdict, before));
+    }
+    conditions
+}
+
+fn condition(
+    state: &PodState<'_>,
+    kind: &str,
+    verdict: Verdict,
+    before: Option<&PodCondition>,
+) -> PodCondition {
+    let status = if verdict.holds { "True" } else { "False" };
+    let kept = before.filter(|b| b.status == status);
+    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    PodCondition {
+        type_: kind.to_owned(),
+        status: status.to_owned(),
+        reason: text(verdict.reason),
+        message: text(&verdict.message),
+        last_transition_time: kept
+            .and_then(|b| b.last_transition_time.clone())
+            .or_else(|| Some(api_time(state.now))),
+        last_probe_time: None,
+        observed_generation: state.pod.metadata.generation,
+    }
+}
+
+/// Whether the pod has its sandbox, with its network: exactly one is ready, the newest, and it has
+/// an address unless it uses the host's network.
+fn has_sandbox(state: &PodState<'_>, spec: &PodSpec) -> bool {
+    let sandboxes = &state.view.status.sandboxes;
+    let ready = sandboxes.iter().filter(|s| s.state == SandboxState::Ready);
+    let host_network = spec.host_network == Some(true);
+    let active = state.view.status.active_sandbox();
+    ready.count() == 1 && active.is_some_and(|s| host_network || !s.details.ips.is_empty())
+}
+
+fn containers_ready(spec: &PodSpec, statuses: &[ContainerStatus], phase: &str) -> Verdict {
+    let sidecars = spec
+        .init_containers
+        .iter()
+        .flatten()
+        .filter(|c| restart::is_sidecar(c));
+    let names = sidecars.chain(&spec.containers).map(|c| c.name.as_str());
+    let (mut unknown, mut unready) = (Vec::new(), Vec::new());
+    for name in names {
+        match find(statuses, name) {
+            None => unknown.push(name),
+            Some(status) if !status.ready => unready.push(name),
+            Some(_) => {}
+        }
+    }
+    match phase {
+        SUCCEEDED if unknown.is_empty() => return Verdict::no("PodCompleted", String::new()),
+        FAILED => return Verdict::no("PodFailed", String::new()),
+        _ => {}
+    }
+    match listed([("unknown", unknown), ("unready", unready)]) {
+        Some(message) => Verdict::no("ContainersNotReady", message),
+        None => Verdict::yes(),
+    }
+}
+
+fn initialized(spec: &PodSpec, statuses: &[ContainerStatus], phase: &str) -> Verdict {
+    let (mut unknown, mut incomplete) = (Vec::new(), Vec::new());
+    for container in spec.init_containers.iter().flatten() {
+        let name = container.name.as_str();
+        match find(statuses, name) {
+            None => unknown.push(name),
+            Some(status) => {
+                let done = match restart::is_sidecar(container) {
+                    true => status.started == Some(true),
+                    false => status.ready,
+                };
+                if !done {
+                    incomplete.push(name);
+                }
+            }
+        }
+    }
+    if phase == SUCCEEDED && unknown.is_empty() {
+        return Verdict {
+            reason: "PodCompleted",
+            ..Verdict::yes()
+        };
+    }
+    // Sidecars may be restarting.
+    let has_been = spec.containers.iter().any(|c| {
+        let status = find(statuses, &c.name);
+        status.is_some_and(|s| is_running(s) || terminated(s).is_some())
+    });
+    match listed([("unknown", unknown), ("incomplete", incomplete)]) {
+        Some(message) if !has_been => Verdict::no("ContainersNotInitialized", message),
+        _ => Verdict::yes(),
+    }
+}
+
+/// Upstream's message about containers, with lists as Go prints them.
+fn listed(groups: [(&str, Vec<&str>); 2]) -> Option<String> {
+    let messages: Vec<_> = groups
+        .into_iter()
+        .filter(|(_, names)| !names.is_empty())
+        .map(|(what, names)| format!("containers with {what} status: [{}]", names.join(" ")))
+        .collect();
+    (!messages.is_empty()).then(|| messages.join(", "))
+}
+
+fn readiness_gates(spec: &PodSpec, conditions: &[PodCondition]) -> Verdict {
+    let mut messages = Vec::new();
+    for gate in spec.readiness_gates.iter().flatten() {
+        let kind = &gate.condition_type;
+        match conditions.iter().find(|c| c.type_ == *kind) {
+            None => messages.push(format!(
+                "corresponding condition of pod readiness gate \"{kind}\" does not exist."
+            )),
+            Some(c) if c.status != "True" => messages.push(format!(
+                "the status of pod readiness gate \"{kind}\" is not \"True\", but {}",
+                c.status
+            )),
+            Some(_) => {}
+        }
+    }
+    match messages.is_empty() {
+        true => Verdict::yes(),
+        false => Verdict::no("ReadinessGatesNotReady", messages.join(", ")),
+    }
+}

@@ -1,0 +1,298 @@
+//! The statuses of a pod's containers.
+
+use std::cmp::Ordering;
+
+use k8s_openapi::api::core::v1::{
+    Container, ContainerState, ContainerStateRunning, ContainerStateTerminated,
+    ContainerStateWaiting, ContainerStatus, PodSpec, PodStatus,
+};
+use pleg::TerminalRecord;
+use pleg::core;
+
+use crate::api_time::api_time;
+
+use super::{PodState, Waiting, ended, find, resources, restart};
+
+/// The annotation with which the kubelet counts restarts of a container beyond its removal.
+const RESTART_COUNT: &str = "io.kubernetes.container.restartCount";
+
+/// The statuses of the init containers in their order, or of the others by name.
+pub(super) fn statuses(
+    state: &PodState<'_>,
+    spec: &PodSpec,
+    previous: Option<&PodStatus>,
+    init: bool,
+) -> Vec<ContainerStatus> {
+    let (containers, before) = match init {
+        true => (
+            spec.init_containers.as_deref().unwrap_or_default(),
+            previous.and_then(|p| p.init_container_statuses.as_deref()),
+        ),
+        false => (
+            spec.containers.as_slice(),
+            previous.and_then(|p| p.container_statuses.as_deref()),
+        ),
+    };
+    let before = before.unwrap_or_default();
+    let each = |container: &Container| {
+        let previous = find(before, &container.name);
+        let one = One {
+            state,
+            spec,
+            container,
+            previous,
+            init,
+        };
+        one.status()
+    };
+    let mut statuses: Vec<_> = containers.iter().map(each).collect();
+    if !init {
+        statuses.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+    statuses
+}
+
+/// One container, and what its status is made from.
+struct One<'a> {
+    state: &'a PodState<'a>,
+    spec: &'a PodSpec,
+    container: &'a Container,
+    previous: Option<&'a ContainerStatus>,
+    init: bool,
+}
+
+impl<'a> One<'a> {
+    fn status(&self) -> ContainerStatus {
+        let mut instances = self.instances();
+        let mut status = match instances.next() {
+            Some(newest) => self.existing(newest),
+            None => self.absent(),
+        };
+        let newest = status.container_id.as_deref();
+        if let Some(older) = instances.next() {
+            let state = self.state_of(older);
+            status.last_state = is_known(&state).then_some(state);
+        } else if let Some(record) = self.last_record(newest) {
+            let ended = ended::from_record(record, self.id(&record.id));
+            status.last_state = Some(ended::state(ended));
+        }
+        self.infer_lost_end(&mut status);
+        self.apply_waiting(&mut status);
+        self.apply_probes(&mut status);
+        status
+    }
+
+    /// The containers of that name, newest first.
+    fn instances(&self) -> impl Iterator<Item = &'a core::ContainerStatus> {
+        let (all, name) = (&self.state.view.status.containers, &self.container.name);
+        all.iter().filter(move |c| *c.name == **name)
+    }
+
+    fn id(&self, id: &pleg::Id) -> String {
+        format!("{}://{id}", self.state.runtime)
+    }
+
+    /// The last recorded end of a container of that name that is removed.
+    fn last_record(&self, except: Option<&str>) -> Option<&'a TerminalRecord> {
+        let of_this = |r: &&TerminalRecord| {
+            *r.name == *self.container.name && Some(&*self.id(&r.id)) != except
+        };
+        let ends = self.state.ended.iter().filter(of_this);
+        ends.max_by(|a, b| a.detected.cmp(&b.detected).then(Ordering::Less))
+    }
+
+    /// The status of the newest container of that name.
+    fn existing(&self, newest: &core::ContainerStatus) -> ContainerStatus {
+        let details = &newest.details;
+        let mut status = ContainerStatus {
+            name: self.container.name.clone(),
+            image: match details.image.is_empty() {
+                true => self.container.image.clone().unwrap_or_default(),
+                false => details.image.to_string(),
+            },
+            // Upstream's choice: the reference, not the id.
+            image_id: details.image_ref.to_string(),
+            container_id: Some(self.id(&newest.id)),
+            restart_count: restart_count(newest),
+            state: Some(self.state_of(newest)),
+            ..ContainerStatus::default()
+        };
+        let was_running = self
+            .previous
+            .and_then(|p| p.state.as_ref()?.running.as_ref());
+        let is_unknown = matches!(newest.state, pleg::ContainerState::Unknown { .. });
+        if let Some(previous) = self.previous
+            && is_unknown
+            && was_running.is_some()
+        {
+            status.state = Some(ended::state(ended::not_located()));
+            status.restart_count = previous.restart_count.saturating_add(1);
+        }
+        let running = newest.state == pleg::ContainerState::Running;
+        let in_effect = details.resources.as_deref().filter(|_| running);
+        status.resources = resources::reported(self.container, in_effect);
+        let allocated = self.container.resources.as_ref();
+        status.allocated_resources = allocated.and_then(|r| r.requests.clone());
+        status
+    }
+
+    /// The state of one container. A container that was created and not started waits, and so does
+    /// one whose state is unknown.
+    fn state_of(&self, status: &core::ContainerStatus) -> ContainerState {
+        match status.state {
+            pleg::ContainerState::Running => ContainerState {
+                running: Some(ContainerStateRunning {
+                    started_at: status.details.started_at.map(api_time),
+                }),
+                ..ContainerState::default()
+            },
+            pleg::ContainerState::Exited => {
+                ended::state(ended::from_status(status, self.id(&status.id)))
+            }
+            _ => waiting(ContainerStateWaiting::default()),
+        }
+    }
+
+    /// The status if no container of that name exists.
+    fn absent(&self) -> ContainerStatus {
+        if let Some(previous) = self.previous.filter(|p| terminated(p).is_some()) {
+            return previous.clone();
+        }
+        let has_init = self
+            .spec
+            .init_containers
+            .as_ref()
+            .is_some_and(|c| !c.is_empty());
+        let reason = if has_init {
+            "PodInitializing"
+        } else {
+            "ContainerCreating"
+        };
+        ContainerStatus {
+            name: self.container.name.clone(),
+            image: self.container.image.clone().unwrap_or_default(),
+            restart_count: self.previous.map_or(0, |p| p.restart_count),
+            last_state: self.previous.and_then(|p| p.last_state.clone()),
+            state: Some(waiting(ContainerStateWaiting {
+                reason: Some(reason.to_owned()),
+                message: None,
+            })),
+            ..ContainerStatus::default()
+        }
+    }
+
+    /// If no container of that name exists, what can be concluded about its end.
+    fn infer_lost_end(&self, status: &mut ContainerStatus) {
+        if self.instances().next().is_some() || terminated(status).is_some() {
+            return;
+        }
+        let was_running = self.previous.is_some_and(is_running);
+        if was_running && last_terminated(status).is_none() {
+            status.last_state = Some(ended::state(ended::vanished()));
+        }
+        if was_running && self.state.pod.metadata.deletion_timestamp.is_none() {
+            status.restart_count = status.restart_count.saturating_add(1);
+        }
+        let initialized = self.spec.containers.iter().any(|c| {
+            let all = &self.state.view.status.containers;
+            all.iter().any(|status| *status.name == *c.name)
+        });
+        if self.init && !restart::is_sidecar(self.container) && initialized {
+            status.state = Some(ended::state(ended::inferred_success()));
+        }
+    }
+
+    /// A container that is to be restarted waits, if it is known for what.
+    fn apply_waiting(&self, status: &mut ContainerStatus) {
+        let Some(Waiting { reason, message }) = self.state.waiting.get(&self.container.name) else {
+            return;
+        };
+        let inferred = self.init && self.instances().next().is_none();
+        let succeeded = terminated(status).is_some_and(|t| t.exit_code == 0);
+        let has_succeeded =
+            self.init && succeeded && (inferred || !restart::is_sidecar(self.container));
+        if has_succeeded || !self.is_to_be_restarted() {
+            return;
+        }
+        if terminated(status).is_some() {
+            status.last_state = status.state.take();
+        }
+        status.state = Some(waiting(ContainerStateWaiting {
+            reason: Some(reason.clone()),
+            message: (!message.is_empty()).then(|| message.clone()),
+        }));
+    }
+
+    fn is_to_be_restarted(&self) -> bool {
+        if self.state.pod.metadata.deletion_timestamp.is_some() {
+            return false;
+        }
+        match self.instances().next() {
+            None => true,
+            Some(newest) => match newest.state {
+                pleg::ContainerState::Running => false,
+                pleg::ContainerState::Exited => {
+                    // An unknown exit code counts as failure.
+                    let code = newest.details.exit_code.unwrap_or(-1);
+                    restart::restarts(self.container, self.spec, code)
+                }
+                _ => true,
+            },
+        }
+    }
+
+    /// Sets `started` and `ready`.
+    fn apply_probes(&self, status: &mut ContainerStatus) {
+        let probed = self
+            .state
+            .probed
+            .get(&self.container.name)
+            .copied()
+            .unwrap_or_default();
+        // A probe that has no result yet has not succeeded.
+        let succeeds = |probe: bool, result: Option<bool>| result.unwrap_or(!probe);
+        let running = is_running(status);
+        let started = running && succeeds(self.container.startup_probe.is_some(), probed.started);
+        status.started = Some(started);
+        status.ready = if self.init && !restart::is_sidecar(self.container) {
+            terminated(status).is_some_and(|t| t.exit_code == 0)
+        } else {
+            started && succeeds(self.container.readiness_probe.is_some(), probed.ready)
+        };
+    }
+}
+
+/// As the kubelet noted it when it created the container.
+fn restart_count(status: &core::ContainerStatus) -> i32 {
+    let noted = status.details.annotations.get(RESTART_COUNT);
+    noted
+        .and_then(|count| count.parse().ok())
+        .unwrap_or_else(|| i32::try_from(status.attempt).unwrap_or(i32::MAX))
+}
+
+fn waiting(waiting: ContainerStateWaiting) -> ContainerState {
+    ContainerState {
+        waiting: Some(waiting),
+        ..ContainerState::default()
+    }
+}
+
+fn is_known(state: &ContainerState) -> bool {
+    state.running.is_some() || state.terminated.is_some() || state.waiting.is_some()
+}
+
+pub(super) fn terminated(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
+    status.state.as_ref()?.terminated.as_ref()
+}
+
+pub(super) fn last_terminated(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
+    status.last_state.as_ref()?.terminated.as_ref()
+}
+
+pub(super) fn is_running(status: &ContainerStatus) -> bool {
+    status.state.as_ref().is_some_and(|s| s.running.is_some())
+}
+
+pub(super) fn is_waiting(status: &ContainerStatus) -> bool {
+    status.state.as_ref().is_some_and(|s| s.waiting.is_some())
+}

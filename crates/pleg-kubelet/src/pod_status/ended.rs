@@ -1,0 +1,99 @@
+//! The terminated state of a container.
+
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated};
+use pleg::TerminalRecord;
+use pleg::core::ContainerStatus;
+
+use crate::api_time::api_time;
+
+/// Upstream's reason if a container's end is not known.
+const STATUS_UNKNOWN: &str = "ContainerStatusUnknown";
+
+/// Upstream's exit code if a container's end is not known.
+const UNKNOWN_EXIT_CODE: i32 = 137;
+
+/// As the runtime reports it.
+pub(super) fn from_status(status: &ContainerStatus, id: String) -> ContainerStateTerminated {
+    let details = &status.details;
+    let ended = ContainerStateTerminated {
+        started_at: details.started_at.map(api_time),
+        finished_at: details.finished_at.map(api_time),
+        message: text(&details.message),
+        ..with_code(details.exit_code, &details.reason)
+    };
+    ContainerStateTerminated {
+        container_id: Some(id),
+        ..ended
+    }
+}
+
+/// As the generator recorded it.
+pub(super) fn from_record(record: &TerminalRecord, id: String) -> ContainerStateTerminated {
+    ContainerStateTerminated {
+        container_id: Some(id),
+        finished_at: record.finished_at.map(api_time),
+        ..with_code(record.exit_code, &record.reason)
+    }
+}
+
+/// The container was running when it was last reported, and neither it nor a record of its end
+/// exists.
+pub(super) fn vanished() -> ContainerStateTerminated {
+    let message = "The container could not be located when the pod was deleted.  The container used to be Running";
+    ContainerStateTerminated {
+        message: Some(message.to_owned()),
+        ..unknown()
+    }
+}
+
+/// The container was running when it was last reported, and the runtime does not know its state.
+pub(super) fn not_located() -> ContainerStateTerminated {
+    let message = "The container could not be located when the pod was terminated";
+    ContainerStateTerminated {
+        message: Some(message.to_owned()),
+        ..unknown()
+    }
+}
+
+/// The container is gone, and a regular container exists, so it must have succeeded.
+pub(super) fn inferred_success() -> ContainerStateTerminated {
+    let message = "Unable to get init container status from container runtime and pod has been \
+                   initialized, treat it as exited normally";
+    ContainerStateTerminated {
+        exit_code: 0,
+        reason: Some("Completed".to_owned()),
+        message: Some(message.to_owned()),
+        ..ContainerStateTerminated::default()
+    }
+}
+
+fn with_code(exit_code: Option<i32>, reason: &str) -> ContainerStateTerminated {
+    match exit_code {
+        Some(exit_code) => ContainerStateTerminated {
+            exit_code,
+            reason: text(reason),
+            ..ContainerStateTerminated::default()
+        },
+        None => unknown(),
+    }
+}
+
+fn unknown() -> ContainerStateTerminated {
+    ContainerStateTerminated {
+        exit_code: UNKNOWN_EXIT_CODE,
+        reason: Some(STATUS_UNKNOWN.to_owned()),
+        ..ContainerStateTerminated::default()
+    }
+}
+
+fn text(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// The state of a container that has ended.
+pub(super) fn state(ended: ContainerStateTerminated) -> ContainerState {
+    ContainerState {
+        terminated: Some(ended),
+        ..ContainerState::default()
+    }
+}

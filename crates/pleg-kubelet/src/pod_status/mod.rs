@@ -1,0 +1,165 @@
+//! The status of a pod as `v1.PodStatus`, as upstream's kubelet reports it.
+
+mod conditions;
+mod containers;
+mod ended;
+mod phase;
+mod qos;
+mod resources;
+mod restart;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::{ContainerStatus, HostIP, Pod, PodIP, PodSpec, PodStatus};
+use pleg::{PodView, TerminalRecord, WallTime};
+
+use crate::api_time::api_time;
+
+pub use qos::{QosClass, qos_class};
+
+/// Why a container waits: upstream's reason, and a message.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// `CrashLoopBackOff`, `ErrImagePull`, `ImagePullBackOff`, `CreateContainerConfigError`,
+    /// `CreateContainerError`, `RunContainerError` and others.
+    pub reason: String,
+    /// The message.
+    pub message: String,
+}
+
+impl Waiting {
+    /// `CrashLoopBackOff`: the container is restarted when the back-off is over.
+    #[must_use]
+    pub fn crash_loop(
+        back_off: std::time::Duration,
+        container: &str,
+        pod: &str,
+        namespace: &str,
+        uid: &str,
+    ) -> Self {
+        let back_off = pleg::core::GoDuration(back_off);
+        Self {
+            reason: "CrashLoopBackOff".to_owned(),
+            message: format!(
+                "back-off {back_off} restarting failed container={container} \
+                 pod={pod}_{namespace}({uid})"
+            ),
+        }
+    }
+
+    /// `ImagePullBackOff`: the image is pulled again when the back-off is over.
+    #[must_use]
+    pub fn image_pull_back_off(image: &str) -> Self {
+        Self {
+            reason: "ImagePullBackOff".to_owned(),
+            message: format!("Back-off pulling image \"{image}\""),
+        }
+    }
+}
+
+/// The last results of a container's probes; `None` where there is none yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Probed {
+    /// Whether the startup probe has succeeded.
+    pub started: Option<bool>,
+    /// Whether the readiness probe succeeds.
+    pub ready: Option<bool>,
+}
+
+/// What a pod's status is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct PodState<'a> {
+    /// The pod.
+    pub pod: &'a Pod,
+    /// What exists.
+    pub view: &'a PodView,
+    /// How containers of the pod ended, those that are removed too.
+    pub ended: &'a [TerminalRecord],
+    /// The status that was reported last.
+    pub previous: Option<&'a PodStatus>,
+    /// Why containers wait, by name.
+    pub waiting: &'a BTreeMap<String, Waiting>,
+    /// The results of probes, by container name.
+    pub probed: &'a BTreeMap<String, Probed>,
+    /// The runtime's name: `containerd` in `containerd://…`.
+    pub runtime: &'a str,
+    /// The addresses of the node: one, or one of each family, the preferred family first.
+    pub host_ips: &'a [IpAddr],
+    /// Whether the pod is terminal: its containers are not restarted whatever its policy says.
+    pub terminal: bool,
+    /// The wall clock.
+    pub now: WallTime,
+}
+
+/// The status of a pod.
+///
+/// It differs from upstream in three ways. The last state of a container whose predecessor was
+/// removed is taken from its terminal record; upstream loses it. An exited container whose exit code
+/// is not known has the reason `ContainerStatusUnknown` and the code 137, as a container that is
+/// gone; upstream has the code that the runtime happens to send. Probes are taken into account before
+/// the phase is determined, not after.
+#[must_use]
+pub fn pod_status(state: &PodState<'_>) -> PodStatus {
+    let Some(spec) = &state.pod.spec else {
+        return PodStatus::default();
+    };
+    let previous = state.previous.or(state.pod.status.as_ref());
+    let init = containers::statuses(state, spec, previous, true);
+    let regular = containers::statuses(state, spec, previous, false);
+    let all: Vec<_> = init.iter().chain(&regular).cloned().collect();
+    let generation = state.pod.metadata.generation;
+    let mut status = PodStatus {
+        qos_class: Some(qos_class(spec).as_str().to_owned()),
+        observed_generation: generation,
+        start_time: previous
+            .and_then(|p| p.start_time.clone())
+            .or_else(|| Some(api_time(state.now))),
+        ..PodStatus::default()
+    };
+    let phase = phase::sticky(phase::phase(state, spec, &all), previous);
+    if let Some(before) = previous.filter(|p| p.phase.as_deref() == Some(phase)) {
+        (status.reason, status.message) = (before.reason.clone(), before.message.clone());
+    }
+    status.phase = Some(phase.to_owned());
+    let conditions = conditions::conditions(state, spec, &all, phase, previous);
+    status.conditions = Some(conditions);
+    status.container_statuses = Some(regular);
+    status.init_container_statuses = (!init.is_empty()).then_some(init);
+    set_addresses(&mut status, state, spec);
+    status
+}
+
+/// Of the addresses of a pod the first of each family, that of the node's first address before the
+/// other. A pod on the host network has the node's.
+fn set_addresses(status: &mut PodStatus, state: &PodState<'_>, spec: &PodSpec) {
+    let given = state.view.status.ips.iter();
+    let mut ips: Vec<IpAddr> = given.filter_map(|ip| ip.parse().ok()).collect();
+    if ips.is_empty() && spec.host_network == Some(true) {
+        ips = state.host_ips.to_vec();
+    }
+    let first_is_v4 = state.host_ips.first().is_none_or(IpAddr::is_ipv4);
+    let of = |v4: bool| ips.iter().find(|ip| ip.is_ipv4() == v4);
+    let kept: Vec<_> = [of(first_is_v4), of(!first_is_v4)]
+        .into_iter()
+        .flatten()
+        .map(IpAddr::to_string)
+        .collect();
+    status.pod_ip = kept.first().cloned();
+    let listed: Vec<_> = kept.into_iter().map(|ip| PodIP { ip }).collect();
+    status.pod_ips = (!listed.is_empty()).then_some(listed);
+    let host: Vec<_> = state
+        .host_ips
+        .iter()
+        .take(2)
+        .map(IpAddr::to_string)
+        .collect();
+    status.host_ip = host.first().cloned();
+    let listed: Vec<_> = host.into_iter().map(|ip| HostIP { ip }).collect();
+    status.host_ips = (!listed.is_empty()).then_some(listed);
+}
+
+/// The status of the container with that name.
+fn find<'a>(statuses: &'a [ContainerStatus], name: &str) -> Option<&'a ContainerStatus> {
+    statuses.iter().find(|status| status.name == name)
+}

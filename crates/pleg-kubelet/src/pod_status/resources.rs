@@ -1,0 +1,67 @@
+//! The resources of a container, as they are in effect.
+
+use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
+use pleg::core::Resources;
+
+use crate::quantity::Amount;
+
+/// The fewest CPU shares that the kernel takes.
+const MIN_SHARES: i64 = 2;
+
+/// The lowest effective limit of CPU, in thousandths.
+const MIN_MILLI_CPU_LIMIT: i64 = 10;
+
+/// The resources of the specification, with the values in effect where the runtime reported them. A
+/// container that does not run has those of the specification.
+pub(super) fn reported(
+    container: &Container,
+    in_effect: Option<&Resources>,
+) -> Option<ResourceRequirements> {
+    let mut resources = container.resources.clone()?;
+    let Some(in_effect) = in_effect else {
+        return Some(resources);
+    };
+    if let Some(limits) = &mut resources.limits {
+        let wanted = limits.get("cpu").and_then(|q| Amount::try_from(q).ok());
+        let wanted = wanted.unwrap_or_default().milli_value();
+        // At or below the least, the value in effect says nothing.
+        if let Some(limit) = milli_cpu_limit(in_effect)
+            && limit.max(wanted) > MIN_MILLI_CPU_LIMIT
+        {
+            limits.insert("cpu".to_owned(), Amount::millis(limit).cpu());
+        }
+        if in_effect.memory_limit > 0 {
+            let limit = Amount::whole(in_effect.memory_limit).bytes();
+            limits.insert("memory".to_owned(), limit);
+        }
+    }
+    if let Some(requests) = &mut resources.requests {
+        let wanted = requests.get("cpu").and_then(|q| Amount::try_from(q).ok());
+        let wanted = wanted.unwrap_or_default().milli_value();
+        if let Some(request) = milli_cpu_request(in_effect, wanted)
+            && request.max(wanted) > MIN_SHARES
+        {
+            requests.insert("cpu".to_owned(), Amount::millis(request).cpu());
+        }
+    }
+    Some(resources)
+}
+
+fn milli_cpu_limit(resources: &Resources) -> Option<i64> {
+    let (quota, period) = (resources.cpu_quota, resources.cpu_period);
+    (quota > 0 && period > 0).then(|| quota.saturating_mul(1000) / period)
+}
+
+/// Shares are coarser than thousandths: the wanted value is in effect if it has these shares.
+fn milli_cpu_request(resources: &Resources, wanted: i64) -> Option<i64> {
+    let shares = resources.cpu_shares;
+    if shares <= 0 {
+        return None;
+    }
+    let of_wanted = wanted.saturating_mul(1024) / 1000;
+    if of_wanted.max(MIN_SHARES) == shares {
+        return Some(wanted);
+    }
+    // Rounded up, as upstream does.
+    Some(shares.saturating_mul(1000).saturating_add(1023) / 1024)
+}

@@ -1,0 +1,264 @@
+//! Quantities of resources (`500m`, `1.5Gi`), as numbers.
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+/// Billionths: the finest that the API has.
+const NANO: i128 = 1_000_000_000;
+
+/// A quantity as a number of billionths. More than 2⁶³ whole units, which is the API's limit, is that
+/// limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Amount(i128);
+
+/// A text that is not a quantity.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a quantity: write a number such as 2, 0.5, 500m, 128Mi or 1e3")]
+pub struct InvalidQuantity(pub String);
+
+const SUFFIXES: [(&str, i128); 14] = [
+    ("Ki", NANO << 10),
+    ("Mi", NANO << 20),
+    ("Gi", NANO << 30),
+    ("Ti", NANO << 40),
+    ("Pi", NANO << 50),
+    ("Ei", NANO << 60),
+    ("n", 1),
+    ("u", 1_000),
+    ("m", 1_000_000),
+    ("k", 1_000 * NANO),
+    ("M", 1_000_000 * NANO),
+    ("G", NANO * NANO),
+    ("T", 1_000 * NANO * NANO),
+    ("P", 1_000_000 * NANO * NANO),
+];
+
+impl Amount {
+    const MAX: i128 = (1 << 63) * NANO;
+
+    /// That many whole units.
+    #[must_use]
+    pub fn whole(units: i64) -> Self {
+        Self(i128::from(units) * NANO)
+    }
+
+    /// That many thousandths.
+    #[must_use]
+    pub fn millis(thousandths: i64) -> Self {
+        Self(i128::from(thousandths) * 1_000_000)
+    }
+
+    /// Whole units, rounded up.
+    #[must_use]
+    pub fn value(self) -> i64 {
+        self.in_units_of(NANO)
+    }
+
+    /// Thousandths, rounded up.
+    #[must_use]
+    pub fn milli_value(self) -> i64 {
+        self.in_units_of(1_000_000)
+    }
+
+    fn in_units_of(self, unit: i128) -> i64 {
+        let up = i128::from(self.0 > 0 && self.0 % unit != 0);
+        i64::try_from(self.0 / unit + up).unwrap_or(if self.0 < 0 { i64::MIN } else { i64::MAX })
+    }
+
+    /// Whether it is zero.
+    #[must_use]
+    pub const fn is_zero(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether it is less than zero.
+    #[must_use]
+    pub const fn is_negative(self) -> bool {
+        self.0 < 0
+    }
+
+    /// The sum, at most the API's limit.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self((self.0 + other.0).clamp(-Self::MAX, Self::MAX))
+    }
+
+    /// As a number of CPUs in the API's canonical form (`2`, `500m`), to the thousandth.
+    #[must_use]
+    pub fn cpu(self) -> Quantity {
+        let millis = self.milli_value();
+        Quantity(match millis % 1000 {
+            0 => (millis / 1000).to_string(),
+            _ => format!("{millis}m"),
+        })
+    }
+
+    /// As a number of bytes in the API's canonical form (`128Mi`, `1000`).
+    #[must_use]
+    pub fn bytes(self) -> Quantity {
+        let (mut bytes, mut suffix) = (self.value(), "");
+        for (name, _) in &SUFFIXES[..6] {
+            if bytes == 0 || bytes % 1024 != 0 {
+                break;
+            }
+            (bytes, suffix) = (bytes / 1024, name);
+        }
+        Quantity(format!("{bytes}{suffix}"))
+    }
+}
+
+impl TryFrom<&Quantity> for Amount {
+    type Error = InvalidQuantity;
+
+    fn try_from(quantity: &Quantity) -> Result<Self, InvalidQuantity> {
+        parse(&quantity.0).ok_or_else(|| InvalidQuantity(quantity.0.clone()))
+    }
+}
+
+/// The grammar of the API: a signed decimal number, and a suffix or an exponent.
+fn parse(text: &str) -> Option<Amount> {
+    let (sign, text) = match text.as_bytes().first()? {
+        b'-' => (-1, &text[1..]),
+        b'+' => (1, &text[1..]),
+        _ => (1, text),
+    };
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.');
+    let (number, suffix) = text.split_at(end.unwrap_or(text.len()));
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
+        return None;
+    }
+    let (unit, exponent) = scale(suffix)?;
+    let digits = format!("{whole}{fraction}");
+    let digits = digits.trim_start_matches('0');
+    if digits.is_empty() {
+        return Some(Amount(0));
+    }
+    let mut amount: i128 = 0;
+    let mut power = exponent - i32::try_from(fraction.len()).ok()?;
+    for (read, digit) in digits.bytes().enumerate() {
+        let Some(more) = amount
+            .checked_mul(10)
+            .and_then(|a| a.checked_add(i128::from(digit - b'0')))
+        else {
+            power += i32::try_from(digits.len() - read).ok()?;
+            break;
+        };
+        amount = more;
+    }
+    Some(Amount(sign * scaled(amount, unit, power)))
+}
+
+/// The unit in billionths, and the power of ten.
+fn scale(suffix: &str) -> Option<(i128, i32)> {
+    if suffix.is_empty() {
+        return Some((NANO, 0));
+    }
+    if let Some((_, unit)) = SUFFIXES.iter().find(|(name, _)| *name == suffix) {
+        return Some((*unit, 0));
+    }
+    if suffix == "E" {
+        return Some((NANO, 18));
+    }
+    let exponent = suffix.strip_prefix(['e', 'E'])?;
+    let digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+    let valid =
+        !digits.is_empty() && digits.len() <= 4 && digits.bytes().all(|b| b.is_ascii_digit());
+    valid
+        .then(|| exponent.parse().ok())
+        .flatten()
+        .map(|power| (NANO, power))
+}
+
+/// `amount` × `unit` × 10^`power`, rounded up, at most the limit.
+fn scaled(amount: i128, unit: i128, power: i32) -> i128 {
+    let mut divisor: i128 = 1;
+    for _ in 0..(-power).clamp(0, 38) {
+        divisor = divisor.saturating_mul(10);
+    }
+    let mut scaled = match amount.checked_mul(unit) {
+        Some(product) => product / divisor + i128::from(product % divisor != 0),
+        None => (amount / divisor).saturating_mul(unit),
+    };
+    for _ in 0..power.clamp(0, 38) {
+        scaled = scaled.saturating_mul(10);
+    }
+    scaled.min(Amount::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn amount(text: &str) -> Option<Amount> {
+        Amount::try_from(&Quantity(text.to_owned())).ok()
+    }
+
+    #[test]
+    fn quantities_are_numbers() {
+        let cases = [
+            ("0", 0, 0),
+            ("2", 2000, 2),
+            ("+2", 2000, 2),
+            ("-1", -1000, -1),
+            ("0.5", 500, 1),
+            (".5", 500, 1),
+            ("1.", 1000, 1),
+            ("500m", 500, 1),
+            ("100u", 1, 1),
+            ("1n", 1, 1),
+            ("1k", 1_000_000, 1_000),
+            ("1.5Gi", 1_610_612_736_000, 1_610_612_736),
+            ("128Mi", 134_217_728_000, 134_217_728),
+            ("1e3", 1_000_000, 1_000),
+            ("1E3", 1_000_000, 1_000),
+            ("12e-1", 1_200, 2),
+            ("0.0000000001", 1, 1),
+            ("1E", i64::MAX, 1_000_000_000_000_000_000),
+            ("8Ei", i64::MAX, i64::MAX),
+            (
+                "99999999999999999999999999999999999999999999",
+                i64::MAX,
+                i64::MAX,
+            ),
+            ("1e999", i64::MAX, i64::MAX),
+            ("1e-999", 1, 1),
+        ];
+        for (text, millis, value) in cases {
+            let amount = amount(text).unwrap_or_else(|| panic!("{text} is not read"));
+            assert_eq!(
+                (amount.milli_value(), amount.value()),
+                (millis, value),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn other_texts_are_refused() {
+        for text in [
+            "", "-", ".", "1.2.3", "1 ", " 1", "1mm", "m", "1e", "1e+", "0x1", "1ki", "½",
+        ] {
+            assert_eq!(amount(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn amounts_are_written_in_canonical_form() {
+        let cpu = |millis| Amount::millis(millis).cpu().0;
+        assert_eq!(
+            [cpu(0), cpu(500), cpu(2000), cpu(2500)],
+            ["0", "500m", "2", "2500m"]
+        );
+        let bytes = |n| Amount::whole(n).bytes().0;
+        assert_eq!(
+            [
+                bytes(0),
+                bytes(1000),
+                bytes(1024),
+                bytes(134_217_728),
+                bytes(1_610_612_736)
+            ],
+            ["0", "1000", "1Ki", "128Mi", "1536Mi"]
+        );
+    }
+}
