@@ -40,7 +40,7 @@ use crate::metrics::Operation;
 ///
 /// Every call has a deadline. After it the call is cancelled, and the result is an error of the kind
 /// [`DeadlineExceeded`](pleg_runtime::core::CallErrorKind::DeadlineExceeded). The deadlines are those
-/// of the kubelet's CRI client (`k8s.io/cri-client`, Kubernetes 1.36):
+/// of the kubelet's CRI client (`k8s.io/cri-client`), except where the table says otherwise:
 ///
 /// | call | deadline | by default |
 /// | --- | --- | --- |
@@ -52,9 +52,8 @@ use crate::metrics::Operation;
 ///
 /// # Cancel safety
 ///
-/// Every future may be dropped, which cancels the call. The runtime may stop the work (containerd and
-/// CRI-O end a pull), or complete it: after a dropped write, its instant is [`Clock::now`] of
-/// [`clock`](Self::clock) after the drop.
+/// Every future may be dropped, which cancels the call. The runtime may stop the work, or complete
+/// it: after a dropped write, its instant is [`Clock::now`] of [`clock`](Self::clock) after the drop.
 ///
 /// # Errors, metrics and spans
 ///

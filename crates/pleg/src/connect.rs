@@ -1,6 +1,6 @@
-//! A generator for a CRI runtime, by its endpoint (feature `cri`).
+//! A generator and a client for a CRI runtime, by its endpoint (feature `cri`).
 
-use pleg_cri::{ConfigError, CriConfig, CriRuntime, EndpointError};
+use pleg_cri::{ConfigError, CriClient, CriConfig, CriRuntime, EndpointError};
 
 use crate::builder::Builder;
 use crate::handle::Pleg;
@@ -8,38 +8,53 @@ use crate::handle::Pleg;
 /// An invalid endpoint or CRI configuration.
 ///
 /// A runtime that does not respond is not such an error: the generator connects lazily and waits
-/// for its runtime for ever. `pleg_cri::diagnose` finds out what is wrong with an endpoint.
+/// for its runtime for ever. [`diagnose`](pleg_cri::diagnose) finds out what is wrong with an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{reason}")]
-pub struct ConnectError {
-    reason: String,
-}
-
-impl From<EndpointError> for ConnectError {
-    fn from(error: EndpointError) -> Self {
-        Self {
-            reason: error.to_string(),
-        }
-    }
-}
-
-impl From<ConfigError> for ConnectError {
-    fn from(error: ConfigError) -> Self {
-        Self {
-            reason: error.to_string(),
-        }
-    }
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The endpoint is not the address of a unix socket.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// A setting of the client is invalid, or there is no tokio runtime.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
 }
 
 impl Pleg {
     /// A builder for a generator of the pods of the CRI runtime at `endpoint`, for example
-    /// `unix:///run/containerd/containerd.sock`. Needs a tokio runtime. It connects when it is
-    /// started, and reconnects when necessary.
+    /// `unix:///run/containerd/containerd.sock`, and a client for the write side of that runtime.
+    /// Needs a tokio runtime. Both connect with the first call, and reconnect when necessary.
+    ///
+    /// Both have the same clock: the instant that a write returns ([`Written::ended`]) is to be passed
+    /// to [`newer_than`](Self::newer_than). [`Builder::clock`] would replace the clock of the generator
+    /// only.
+    ///
+    /// [`Written::ended`]: pleg_cri::Written::ended
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// # async fn example(uid: pleg::PodUid, id: pleg::Id) -> Result<(), Box<dyn std::error::Error>> {
+    /// let (builder, client) = pleg::Pleg::connect("unix:///run/containerd/containerd.sock")?;
+    /// let pleg = builder.spawn()?;
+    ///
+    /// let started = client.start_container(&id).await;
+    /// // Also if the call failed: it may have started the container.
+    /// let view = pleg.newer_than(&uid, started.ended, Duration::from_secs(10)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// If the endpoint is not the address of a unix socket.
-    pub fn connect(endpoint: &str) -> Result<Builder<CriRuntime>, ConnectError> {
+    /// If the endpoint is not the address of a unix socket, or outside of a tokio runtime.
+    pub fn connect(endpoint: &str) -> Result<(Builder<CriRuntime>, CriClient), ConnectError> {
         let config = CriConfig::new(endpoint.parse()?);
-        Ok(Self::builder(CriRuntime::new(config)?))
+        Ok(Self::connect_with(CriRuntime::new(config)?))
+    }
+
+    /// Like [`connect`](Self::connect), for a runtime with settings, layers or a connector of its own.
+    pub fn connect_with(runtime: CriRuntime) -> (Builder<CriRuntime>, CriClient) {
+        let (client, clock) = (runtime.client(), runtime.clock());
+        (Self::builder(runtime).clock(clock), client)
     }
 }

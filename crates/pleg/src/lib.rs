@@ -10,8 +10,8 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let runtime = pleg::runtime::fake::FakeRuntime::new();
-//! // `runtime` implements `Runtime`: a CRI runtime (`CriRuntime` of `pleg-cri`, or
-//! // `Pleg::connect`), or a fake one (`pleg::runtime::fake`, feature `fake`).
+//! // `runtime` implements `Runtime`: a CRI runtime (`pleg::cri::CriRuntime`; `Pleg::connect` makes
+//! // one and a client for the write side), or a fake one (`pleg::runtime::fake`, feature `fake`).
 //! let mut builder = pleg::Pleg::builder(runtime);
 //! let mut events = builder.subscribe();
 //! let pleg = builder.spawn()?;
@@ -136,8 +136,8 @@
 //!
 //! [`core`] merges the sources; it is a deterministic state machine without I/O. [`runtime`] has
 //! the [`Runtime`](runtime::Runtime) trait that a container runtime implements. The feature `cri`
-//! (on by default) adds a CRI client; only it links tonic and prost. The feature `serde` makes the
-//! published types serializable ([`core`] says which).
+//! (on by default) adds a CRI client (`cri`, `Pleg::connect`); only it links tonic and prost. The
+//! feature `serde` makes the published types serializable ([`core`] says which).
 
 mod builder;
 mod cache;
@@ -176,6 +176,8 @@ pub use pleg_core::{
     SandboxState, SandboxStatus, Settings, Source, StreamEnd, StreamLoss, StreamState, Subject,
     TerminalRecord, Text, WallTime,
 };
+#[cfg(feature = "cri")]
+pub use pleg_cri as cri;
 pub use pleg_evented::{InvalidPolicy, ReconnectSettings};
 pub use pleg_runtime as runtime;
 pub use pleg_runtime::Runtime;

@@ -122,8 +122,8 @@ impl CriClient {
     /// the call then ends after [`call_deadline`](crate::CriConfig::call_deadline).
     ///
     /// # Errors
-    /// `DeadlineExceeded` if the command did not end in time, whoever noticed it; any other failure of
-    /// the call. Some runtimes return the time-out as `Failed`.
+    /// `DeadlineExceeded` if the command did not end in time, whether the runtime or this client reports
+    /// it; any other failure of the call.
     pub async fn exec_sync(
         &self,
         id: &Id,

@@ -64,7 +64,7 @@ impl CriClient {
     }
 
     /// `UpdatePodSandboxResources`: tells the runtime that the resources of the pod have changed.
-    /// Runtimes older than containerd 2.1 and CRI-O 1.33 return `Unimplemented`.
+    /// Older runtimes return `Unimplemented`.
     pub async fn update_pod_sandbox_resources(
         &self,
         request: v1::UpdatePodSandboxResourcesRequest,

@@ -7,6 +7,8 @@
     reason = "tests"
 )]
 
+#[cfg(feature = "cri")]
+mod connect;
 mod driver;
 mod failures;
 mod support;

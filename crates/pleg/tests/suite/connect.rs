@@ -1,0 +1,81 @@
+//! A generator and a client of the same CRI runtime.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pleg::cri::{ConfigError, CriConfig, CriRuntime, v1};
+use pleg::{ConnectError, ContainerState, Pleg};
+use pleg_sim::Sim;
+
+const UID: &str = "uid-1";
+
+fn sandbox() -> v1::PodSandboxConfig {
+    v1::PodSandboxConfig {
+        metadata: Some(v1::PodSandboxMetadata {
+            name: "pod".into(),
+            uid: UID.into(),
+            namespace: "default".into(),
+            attempt: 0,
+        }),
+        labels: [("io.kubernetes.pod.uid".into(), UID.into())].into(),
+        ..Default::default()
+    }
+}
+
+fn container() -> v1::ContainerConfig {
+    v1::ContainerConfig {
+        metadata: Some(v1::ContainerMetadata {
+            name: "app".into(),
+            attempt: 0,
+        }),
+        labels: sandbox().labels,
+        ..Default::default()
+    }
+}
+
+#[tokio::test]
+async fn view_newer_than_a_write_shows_it() {
+    let sim = Arc::new(Sim::builder().seed(7).build());
+    let serving = sim.clone();
+    let connect = move || {
+        let (near, far) = tokio::io::duplex(64 << 10);
+        serving.serve_stream(far);
+        std::future::ready(Ok(near))
+    };
+    let config = CriConfig::new("/in/this/process".parse().unwrap());
+    let runtime = CriRuntime::with_connector(config, connect).unwrap();
+    let (builder, client) = Pleg::connect_with(runtime);
+    let pleg = builder.spawn().unwrap();
+
+    let sandbox_id = client.run_pod_sandbox(sandbox(), "").await.result.unwrap();
+    let created = client.create_container(&sandbox_id, container(), sandbox());
+    let id = created.await.result.unwrap();
+    let started = client.start_container(&id).await;
+    started.result.unwrap();
+
+    let within = Duration::from_secs(20);
+    let uid = UID.into();
+    let view = pleg.newer_than(&uid, started.ended, within).await.unwrap();
+    let container = view.status.containers.first().unwrap();
+    assert_eq!(container.id, id);
+    assert_eq!(container.state, ContainerState::Running);
+    pleg.shutdown().await;
+    sim.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn connect_gives_one_clock() {
+    let (builder, client) = Pleg::connect("unix:///nowhere/at/all.sock").unwrap();
+    tokio::time::advance(Duration::from_secs(5)).await;
+    let pleg = builder.spawn().unwrap();
+    assert_eq!(pleg.now(), client.clock().now());
+    pleg.shutdown().await;
+}
+
+#[test]
+fn connect_names_its_reason() {
+    let error = Pleg::connect("tcp://10.0.0.1").unwrap_err();
+    assert!(matches!(error, ConnectError::Endpoint(_)), "{error:?}");
+    let error = Pleg::connect("unix:///run/x.sock").unwrap_err();
+    assert_eq!(error, ConnectError::Config(ConfigError::NoRuntime));
+}
