@@ -2,10 +2,7 @@
 
 use std::io::{self, Write};
 
-use pleg::core::{
-    ContainerState, ContainerStatus, Kind, KnownState, PodLifecycleEvent, PodView, SandboxState,
-    SandboxStatus, WallTime,
-};
+use pleg::core::{ContainerStatus, PodLifecycleEvent, PodView, SandboxStatus, WallTime};
 use pleg::runtime::clock::Clock;
 use serde::Serialize;
 
