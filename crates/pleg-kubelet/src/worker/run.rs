@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use pleg::core::CallError;
 use pleg::{Instant, Pleg, PodUid, PodView, TerminalRecord, WaitError};
+use pleg_cri::Written;
 
 /// What a run is given.
 #[derive(Debug)]
@@ -30,6 +32,15 @@ impl<S> Run<S> {
     /// begins at once.
     pub fn changed(&self, at: Instant) {
         self.last_change.set(at);
+    }
+
+    /// The result of a write, whose end is recorded as [`changed`](Self::changed) does.
+    ///
+    /// # Errors
+    /// The error of the call.
+    pub fn written<T>(&self, written: Written<T>) -> Result<T, CallError> {
+        self.changed(written.ended);
+        written.into_result()
     }
 
     /// How the containers of the pod ended, also removed ones.
