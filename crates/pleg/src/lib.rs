@@ -135,7 +135,7 @@
 //! # Crates
 //!
 //! [`core`] merges the sources; it is a deterministic state machine without I/O. [`runtime`] has
-//! the [`Runtime`](runtime::Runtime) trait that a container runtime implements. The feature `cri`
+//! the [`Runtime`] trait that a container runtime implements. The feature `cri`
 //! (on by default) adds a CRI client (`cri`, `Pleg::connect`); only it links tonic and prost. The
 //! feature `serde` makes the published types serializable ([`core`] says which).
 
