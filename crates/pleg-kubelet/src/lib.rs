@@ -89,6 +89,8 @@ pub mod manifest;
 #[cfg(feature = "k8s-openapi")]
 pub mod node_condition;
 #[cfg(feature = "k8s-openapi")]
+pub mod perform;
+#[cfg(feature = "k8s-openapi")]
 pub mod pod_status;
 pub mod probe;
 #[cfg(feature = "k8s-openapi")]

@@ -323,7 +323,10 @@ pub const WORLDS: &[World] = &[
         scenario: &REPLACED,
         listing: false,
         kubelet: false,
-        budget: ONE_OF_EACH,
+        budget: Budget {
+            span: 1,
+            ..ONE_OF_EACH
+        },
     },
     World {
         name: "replaced+waiter",
@@ -439,6 +442,13 @@ pub const WORLDS: &[World] = &[
 
 /// Worlds that take too long for CI; `just exhaust` runs them as well.
 pub const LARGE_WORLDS: &[World] = &[
+    World {
+        name: "replaced+span",
+        scenario: &REPLACED,
+        listing: false,
+        kubelet: false,
+        budget: ONE_OF_EACH,
+    },
     World {
         name: "reconnect+waiter+span",
         scenario: &RECONNECT,
