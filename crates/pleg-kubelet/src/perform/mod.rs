@@ -219,20 +219,15 @@ impl Performer {
         }
     }
 
-    /// Removes the directory of a pod that is gone, and what is kept of its images here. Its logs
-    /// stay.
+    /// Removes the directory of a pod that is gone, and ends the pulls for it. Its logs stay.
+    ///
+    /// It blocks on the file system.
     ///
     /// # Errors
     /// If something cannot be removed.
-    pub async fn remove_directories(&self, uid: &PodUid) -> Result<(), VolumeError> {
-        self.forget(uid);
-        let (directories, uid) = (self.node.pods.clone(), uid.clone());
-        blocking(move || directories.remove(&uid)).await
-    }
-
-    /// Ends the pulls for a pod, and drops what is kept of them.
-    pub fn forget(&self, uid: &PodUid) {
+    pub fn remove_pod(&self, uid: &PodUid) -> Result<(), VolumeError> {
         self.images.forget_pod(uid);
+        self.node.pods.remove(uid)
     }
 
     async fn make_directories<S>(&self, run: &Run<S>, pod: &Pod) -> Result<(), VolumeError> {
