@@ -51,8 +51,8 @@ impl Decider {
         }
     }
 
-    /// Decides what the pod of this run needs. If an exit code is missing, the pod is inspected once
-    /// before. `probes` gives the results for a status.
+    /// Decides what the pod of this run needs. If an exit code or the effect of a change of resources
+    /// is missing, the pod is inspected once before. `probes` gives the results for a status.
     ///
     /// The decision is not recorded: see [`record`](Self::record).
     ///
@@ -124,7 +124,7 @@ impl Decider {
 }
 
 impl Decision {
-    /// Since when an exit code is missing that an inspection may show.
+    /// Since when something is missing that an inspection may show.
     fn missing_since(&self) -> Option<Instant> {
         let unread = self.records.iter().filter(|record| !self.is_final(record));
         let unread = unread.map(|record| record.detected);
