@@ -97,7 +97,7 @@ lint:
 # both build the dependencies once. (`--bins` would write the docs of the command `pleg` over those of
 # the crate `pleg`.)
 docs:
-    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features --lib --examples --bin bench --bin bench-counting --bin exhaust --bin simulate
+    RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --all-features --lib --examples --bin bench --bin bench-counting --bin exhaust --bin simulate
 
 # Format what was written.
 fmt:
