@@ -16,7 +16,7 @@ test:
 
 # The tests on private containerds, 1.7 and 2 (needs root on Linux; fetches Debian's packages).
 test-real *ARGS:
-    cargo test -p pleg-tests --features containerd --test containerd -- --test-threads=4 --nocapture {{ ARGS }}
+    cargo test --workspace --features pleg-tests/containerd --test containerd -- --test-threads=4 --nocapture {{ ARGS }}
 
 # The checks with pod workers at full length: statuses denied, and the runtime away, for a minute each.
 test-long:
@@ -37,7 +37,9 @@ soak MINUTES *ARGS:
 
 # What CI runs: 20 million simulated events in all runtime modes; fails if a fault or transition never occurs.
 simulate-ci:
-    cargo run --quiet -p pleg-proof --bin simulate -- --seeds 20000 --at-least 20000000
+    # With the features of the whole workspace, as `cargo test --workspace` has built it.
+    cargo test --quiet --workspace --test worlds --no-run
+    "${CARGO_TARGET_DIR:-target}"/debug/simulate --seeds 20000 --at-least 20000000
 
 # The exhaustive check of small worlds: all of them, or those that are named.
 exhaust *ARGS:
@@ -47,9 +49,10 @@ exhaust *ARGS:
 planted *ARGS:
     scripts/planted.py {{ ARGS }}
 
-# The interleavings of the writer with its consumers, under shuttle.
+# The interleavings of the writer with its consumers, under shuttle. To optimise the core takes longer than
+# it saves.
 shuttle SCHEDULES="10000":
-    PLEG_SCHEDULES={{ SCHEDULES }} RUSTC_WORKSPACE_WRAPPER={{ justfile_directory() }}/scripts/rustc-with-shuttle.sh cargo test -p pleg --no-default-features --lib interleavings
+    PLEG_SCHEDULES={{ SCHEDULES }} RUSTC_WORKSPACE_WRAPPER={{ justfile_directory() }}/scripts/rustc-with-shuttle.sh cargo --config profile.dev.package.pleg-core.opt-level=0 test -p pleg --no-default-features --lib interleavings
 
 # Fuzz TARGET (event_bytes, list_bytes, operations) for so many seconds; needs cargo-fuzz and a C++ compiler.
 fuzz TARGET SECONDS="60":
@@ -85,10 +88,16 @@ instructions *ARGS:
 lint:
     cargo fmt --all --check
     cargo clippy --workspace --all-targets --all-features -- -D warnings
-    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+    just docs
     scripts/check-layers.sh
     typos
     cargo deny --log-level error check bans licenses sources
+
+# All docs, with the features that the lints use: `--examples` adds those of dev-dependencies, so that
+# both build the dependencies once. (`--bins` would write the docs of the command `pleg` over those of
+# the crate `pleg`.)
+docs:
+    RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --all-features --lib --examples --bin bench --bin bench-counting --bin exhaust --bin simulate
 
 # Format what was written.
 fmt:

@@ -19,12 +19,15 @@ pub struct Decision {
     /// The status that it was decided from: that of the run, or a later one.
     pub view: PodView,
     /// What the probes say of it.
-    pub probes: ProbeResults,
+    pub probes: Option<ProbeResults>,
     /// How containers and sandboxes of the pod ended.
     pub records: Arc<[TerminalRecord]>,
     /// What the pod needs now.
     pub actions: PodActions,
 }
+
+/// Gives what the probes say of a status.
+pub type Probes<'a> = &'a (dyn Fn(&PodStatus) -> ProbeResults + Sync);
 
 /// Decides what pods need. One for all pods.
 #[derive(Debug)]
@@ -52,7 +55,7 @@ impl Decider {
     }
 
     /// Decides what the pod of this run needs. If an exit code or the effect of a change of resources
-    /// is missing, the pod is inspected once before. `probes` gives the results for a status.
+    /// is missing, the pod is inspected once before. `probes` gives the results for a status; without it, those of `desired` are used.
     ///
     /// The decision is not recorded: see [`record`](Self::record).
     ///
@@ -62,14 +65,14 @@ impl Decider {
         &self,
         run: &Run<S>,
         desired: Desired<'_>,
-        probes: impl Fn(&PodStatus) -> ProbeResults,
+        probes: Option<Probes<'_>>,
     ) -> Result<Decision, WaitError> {
-        let decision = self.decide_from(run, desired, run.view.clone(), &probes);
+        let decision = self.decide_from(run, desired, run.view.clone(), probes);
         let Some(after) = decision.missing_since() else {
             return Ok(decision);
         };
         let view = run.details_newer_than(after).await?;
-        Ok(self.decide_from(run, desired, view, &probes))
+        Ok(self.decide_from(run, desired, view, probes))
     }
 
     fn decide_from<S>(
@@ -77,12 +80,12 @@ impl Decider {
         run: &Run<S>,
         desired: Desired<'_>,
         view: PodView,
-        probes: impl Fn(&PodStatus) -> ProbeResults,
+        probes: Option<Probes<'_>>,
     ) -> Decision {
         let records = run.terminal_records();
-        let probes = probes(&view.status);
+        let probes = probes.map(|probes| probes(&view.status));
         let desired = Desired {
-            probes: Some(&probes),
+            probes: probes.as_ref().or(desired.probes),
             ..desired
         };
         let Memory {

@@ -8,7 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use pleg::core::SandboxState;
-use pleg::{ContainerState, ContainerStatus, Id, Pleg, PodStatus, PodUid, WallTime};
+use pleg::{ContainerState, ContainerStatus, Id, PodStatus, PodUid, WallTime};
+
+use crate::decision::Decision;
+use crate::worker::Run;
 
 /// Which dead containers are kept. The default is upstream's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,14 +208,19 @@ impl Gc<'_> {
     }
 }
 
-/// What to remove of the pod with that status now. Whether its ends have been taken is asked of the
-/// generator.
-pub async fn removals_of_pod(
-    pleg: &Pleg,
+/// What to remove of the pod of this run, by what was decided. Whether its ends have been taken is
+/// asked of the generator.
+pub async fn removals_of_pod<S>(
+    run: &Run<S>,
+    decision: &Decision,
     policy: GcPolicy,
-    status: &PodStatus,
-    life: PodLife,
 ) -> Vec<Removal> {
+    let (pleg, status) = (run.pleg(), &decision.view.status);
+    let life = match (&run.spec, decision.actions.terminated) {
+        (None, true) => PodLife::Deleted,
+        (Some(_), true) => PodLife::Terminated,
+        (_, false) => PodLife::Exists,
+    };
     let containers = status.containers.iter();
     let exited = containers.filter(|c| c.state == ContainerState::Exited);
     let sandboxes = status.sandboxes.iter();

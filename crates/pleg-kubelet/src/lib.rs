@@ -109,3 +109,8 @@ pub mod worker;
 
 #[cfg(feature = "k8s-openapi")]
 pub use from_pod::container_hash;
+
+/// The code of the guide.
+#[cfg(all(doctest, feature = "manifests"))]
+#[doc = include_str!("../../../docs/kubelet.md")]
+mod guide {}

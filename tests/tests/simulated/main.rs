@@ -8,6 +8,7 @@
 )]
 
 mod churn;
+mod connect;
 mod fresh;
 mod lagging;
 mod outage;

@@ -14,7 +14,7 @@ use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::cri_config::NodeConfig;
 use pleg_kubelet::decision::{Decider, Decision};
 use pleg_kubelet::ends::Ends;
-use pleg_kubelet::gc::{GcPolicy, PodLife, removals_of_pod};
+use pleg_kubelet::gc::{GcPolicy, removals_of_pod};
 use pleg_kubelet::manifest::Manifest;
 use pleg_kubelet::names;
 use pleg_kubelet::node_status::NodeStatus;
@@ -70,7 +70,7 @@ impl Reconcile for Kubelet {
             manifest => Desired::terminate(manifest.map(|manifest| &manifest.spec)),
         };
         let probes = |status: &_| self.prober.results(status);
-        let mut decision = self.decider.decide(run, desired, probes).await?;
+        let mut decision = self.decider.decide(run, desired, Some(&probes)).await?;
         self.update_status(run, pod, &decision, &BTreeMap::new());
 
         let needs_network = pod.is_some_and(|pod| !is_on_host_network(pod));
@@ -81,13 +81,7 @@ impl Reconcile for Kubelet {
             return Ok(Next::At(run.now().after(PREDECESSOR_PERIOD)));
         }
         self.report_ends(&decision).await;
-        let life = match (&run.spec, decision.actions.terminated) {
-            (None, true) => PodLife::Deleted,
-            (_, true) => PodLife::Terminated,
-            _ => PodLife::Exists,
-        };
-        let (policy, status) = (GcPolicy::default(), &decision.view.status);
-        let removals = removals_of_pod(&self.pleg, policy, status, life).await;
+        let removals = removals_of_pod(run, &decision, GcPolicy::default()).await;
 
         let actions = &mut decision.actions;
         let prepared = match pod {
@@ -186,7 +180,7 @@ impl Kubelet {
             ended: &decision.records,
             previous: previous.as_ref(),
             waiting,
-            probes: Some(&decision.probes),
+            probes: decision.probes.as_ref(),
             runtime: &self.node.runtime(),
             host_ips: &self.performer.node().host_ips,
             terminal: decision.actions.phase.is_some(),

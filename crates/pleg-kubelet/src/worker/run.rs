@@ -69,6 +69,12 @@ impl<S> Run<S> {
         self.pleg.now()
     }
 
+    /// The generator.
+    #[must_use]
+    pub const fn pleg(&self) -> &Pleg {
+        &self.pleg
+    }
+
     /// The generator's clock.
     #[must_use]
     pub fn clock(&self) -> Clock {

@@ -7,8 +7,6 @@
     reason = "tests"
 )]
 
-#[cfg(feature = "cri")]
-mod connect;
 mod driver;
 mod failures;
 mod support;

@@ -1,0 +1,58 @@
+use pleg::{Pleg, PodUid, WaitError, cri::CriClient};
+use pleg_kubelet::actions::Desired;
+use pleg_kubelet::backoff::BackOffSettings;
+use pleg_kubelet::cri_config::NodeConfig;
+use pleg_kubelet::decision::Decider;
+use pleg_kubelet::gc::{GcPolicy, removals_of_pod};
+use pleg_kubelet::manifest::Manifest;
+use pleg_kubelet::perform::{PerformError, Performer, Prepared};
+use pleg_kubelet::worker::{Next, PodWorkers, Reconcile, Run, WorkerSettings};
+
+struct Kubelet(Decider, Performer);
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("no status of the pod: {0}")]
+    View(#[from] WaitError),
+    #[error(transparent)]
+    Perform(#[from] PerformError),
+}
+
+impl Reconcile for Kubelet {
+    type Spec = Manifest;
+    type Error = Error;
+    async fn reconcile(&self, run: &Run<Manifest>) -> Result<Next, Error> {
+        let Self(decider, performer) = self;
+        let (pod, spec) = run.last_spec.as_ref().map(|m| (&m.pod, &m.spec)).unzip();
+        let desired = match spec {
+            Some(spec) if run.spec.is_some() => Desired::run(spec),
+            _ => Desired::terminate(spec),
+        };
+        let mut decision = decider.decide(run, desired, None).await?;
+        let actions = &mut decision.actions;
+        let prepared = match pod {
+            Some(pod) => performer.prepare(run, pod, actions).await,
+            None => Prepared::default(),
+        };
+        decider.record(run, actions); // Before the first call.
+        let performed = performer.perform(run, pod, actions, prepared).await;
+        let due = actions.due.into_iter().chain(performed.due).min();
+        for removal in removals_of_pod(run, &decision, GcPolicy::default()).await {
+            performer.remove(run, &removal).await?;
+        }
+        let error = performed.errors.into_iter().next();
+        error.map_or(Ok(due.into()), |error| Err(error.into()))
+    }
+    fn ended(&self, uid: &PodUid) {
+        self.0.forget(uid);
+        if let Err(error) = self.1.remove_pod(uid) {
+            tracing::error!(%error, "files of a pod are left");
+        }
+    }
+}
+
+pub(crate) fn start(pleg: &Pleg, client: CriClient, node: NodeConfig) -> PodWorkers<Manifest> {
+    let decider = Decider::new(BackOffSettings::default());
+    let kubelet = Kubelet(decider, Performer::new(client, node));
+    PodWorkers::spawn(pleg.clone(), kubelet, WorkerSettings::default(), [])
+}
