@@ -137,7 +137,7 @@ impl Kubelet {
         let address = config.host_ips.first().map(ToString::to_string);
         Self {
             prober: Prober::new(&pleg, client.clone(), &address.unwrap_or_default()),
-            performer: Performer::new(client, config),
+            performer: Performer::new(client, config).image_back_off(back_off),
             decider: Decider::new(back_off),
             ends: Ends::new(consumer),
             node,

@@ -14,7 +14,7 @@ use pleg::{Instant, PodUid};
 use pleg_cri::{CriClient, v1};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::backoff::BackOff;
+use crate::backoff::{BackOff, BackOffSettings};
 use crate::pod_status::{image_pull_back_off, waiting};
 use crate::worker::Run;
 
@@ -41,10 +41,12 @@ type Wanted = (PodUid, String);
 enum Pull {
     Running {
         _task: AbortOnDropHandle<()>,
+        /// The error of the one before.
+        failed: Option<String>,
     },
     Succeeded(String),
     Failed {
-        error: CallError,
+        error: String,
         /// Whether a status has shown the error.
         is_shown: bool,
     },
@@ -60,10 +62,14 @@ pub(super) enum Image {
 }
 
 impl Images {
-    pub(super) fn new(client: CriClient) -> Self {
+    pub(super) fn new(client: CriClient, back_off: BackOffSettings) -> Self {
+        let state = State {
+            back_off: BackOff::new(back_off),
+            ..State::default()
+        };
         Self {
             client,
-            state: Arc::default(),
+            state: Arc::new(Mutex::new(state)),
         }
     }
 
@@ -118,7 +124,9 @@ impl Images {
             pulls, back_off, ..
         } = &mut *lock(&self.state);
         match pulls.get_mut(wanted)? {
-            Pull::Running { .. } => Some(Image::Absent(pulling(image), None)),
+            Pull::Running { failed, .. } => {
+                Some(Image::Absent(pulling(image, failed.as_deref()), None))
+            }
             Pull::Succeeded(reference) => {
                 let reference = reference.clone();
                 pulls.remove(wanted);
@@ -127,15 +135,10 @@ impl Images {
             Pull::Failed { error, is_shown } => {
                 let (uid, _) = wanted;
                 let delayed = back_off.delayed_since_last(uid, image, run.now())?;
-                let mut reason = match std::mem::replace(is_shown, true) {
-                    false => waiting("ErrImagePull", String::new()),
-                    true => image_pull_back_off(image),
+                let reason = match std::mem::replace(is_shown, true) {
+                    false => waiting("ErrImagePull", error.clone()),
+                    true => pulling(image, Some(error)),
                 };
-                let message = reason.message.get_or_insert_default();
-                if !message.is_empty() {
-                    message.push_str(": ErrImagePull: ");
-                }
-                message.push_str(&error.to_string());
                 Some(Image::Absent(reason, Some(delayed.until)))
             }
         }
@@ -165,15 +168,21 @@ impl Images {
         };
         let wake = run.waker();
         let mut state = lock(&self.state);
+        let failed = match state.pulls.remove(&wanted) {
+            Some(Pull::Failed { error, .. }) => Some(error),
+            _ => None,
+        };
+        let reason = pulling(image, failed.as_deref());
         let task = tokio::spawn(async move {
             pull.run().await;
             wake();
         });
         let running = Pull::Running {
             _task: AbortOnDropHandle::new(task),
+            failed,
         };
         state.pulls.insert(wanted, running);
-        Image::Absent(pulling(image), None)
+        Image::Absent(reason, None)
     }
 }
 
@@ -208,7 +217,7 @@ impl Pulling {
                 let now = self.clock.now();
                 state.back_off.restarted(uid, image, now, now);
                 Pull::Failed {
-                    error,
+                    error: error.to_string(),
                     is_shown: false,
                 }
             }
@@ -224,8 +233,16 @@ fn spec_of(image: &str) -> v1::ImageSpec {
     }
 }
 
-fn pulling(image: &str) -> ContainerStateWaiting {
-    waiting("ContainerCreating", format!("Pulling image {image:?}"))
+/// Why a container waits while its image is pulled, or is to be pulled again after that error.
+fn pulling(image: &str, failed: Option<&str>) -> ContainerStateWaiting {
+    let Some(error) = failed else {
+        return waiting("ContainerCreating", format!("Pulling image {image:?}"));
+    };
+    let mut reason = image_pull_back_off(image);
+    let message = reason.message.get_or_insert_default();
+    message.push_str(": ErrImagePull: ");
+    message.push_str(error);
+    reason
 }
 
 /// A check of an image is repeated after a second: it is a call to the runtime alone.

@@ -20,6 +20,7 @@ use pleg_cri::{CriClient, v1};
 use crate::actions::{
     PodActions, ResizeContainer, StartContainer, StopContainer, WaitReason, Waiting,
 };
+use crate::backoff::BackOffSettings;
 use crate::cri_config::{
     ContainerInput, FieldError, NodeConfig, container_config, linux_resources, sandbox_config,
 };
@@ -100,15 +101,34 @@ pub struct Started {
     pub attempt: u32,
 }
 
+impl Performed {
+    /// What the pod as a whole needs could not be made. Its containers wait for it.
+    fn pod_failed(&mut self, pod: &Pod, error: PerformError) {
+        for container in containers_of(pod) {
+            let reason = waiting("ContainerCreating", error.to_string());
+            self.waiting.insert(container.name.clone(), reason);
+        }
+        self.errors.push(error);
+    }
+}
+
 impl Performer {
     /// Performs actions with the calls of `client`.
     #[must_use]
     pub fn new(client: CriClient, node: NodeConfig) -> Self {
         Self {
-            images: Images::new(client.clone()),
+            images: Images::new(client.clone(), BackOffSettings::default()),
             client,
             node,
         }
+    }
+
+    /// With other delays between pulls of an image that failed. By default those of
+    /// [`BackOffSettings`], as upstream.
+    #[must_use]
+    pub fn image_back_off(mut self, settings: BackOffSettings) -> Self {
+        self.images = Images::new(self.client.clone(), settings);
+        self
     }
 
     /// The node's configuration.
@@ -142,13 +162,9 @@ impl Performer {
             return prepared;
         }
         if let Err(error) = self.make_directories(run, pod).await {
-            let reason = waiting("CreateContainerConfigError", error.to_string());
-            for start in actions.start.drain(..) {
-                let waiting = &mut prepared.performed.waiting;
-                waiting.insert(start.name, reason.clone());
-            }
+            actions.start.clear();
             actions.create_sandbox = None;
-            prepared.performed.errors.push(error.into());
+            prepared.performed.pod_failed(pod, error.into());
             return prepared;
         }
         let attempt = actions.create_sandbox.unwrap_or_else(|| {
@@ -306,8 +322,10 @@ impl Performer {
         if let (Some(attempt), Some(pod), Some(config)) =
             (actions.create_sandbox, pod, &prepared.sandbox)
         {
-            let created = self.create_sandbox(run, pod, attempt, config.clone()).await;
-            performed.errors.extend(created.err());
+            let created = self.create_sandbox(run, pod, attempt, config.clone());
+            if let Err(error) = created.await {
+                performed.pod_failed(pod, error);
+            }
         }
         for start in &actions.start {
             let started = match &start.existing {
@@ -470,8 +488,13 @@ async fn blocking(
     }
 }
 
+fn containers_of(pod: &Pod) -> impl Iterator<Item = &Container> {
+    pod.spec.iter().flat_map(|spec| {
+        let init = spec.init_containers.iter().flatten();
+        init.chain(&spec.containers)
+    })
+}
+
 fn container_of<'a>(pod: &'a Pod, name: &str) -> Option<&'a Container> {
-    let spec = pod.spec.as_ref()?;
-    let init = spec.init_containers.iter().flatten();
-    init.chain(&spec.containers).find(|c| c.name == name)
+    containers_of(pod).find(|c| c.name == name)
 }

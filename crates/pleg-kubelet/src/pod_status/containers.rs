@@ -75,6 +75,12 @@ impl<'a> One<'a> {
         } else if let Some(record) = self.last_record(newest) {
             let ended = ended::from_record(record, self.id(&record.id));
             status.last_state = Some(ended::state(ended));
+        } else if let Some(previous) = self
+            .previous
+            .filter(|p| p.container_id == status.container_id)
+        {
+            // The container before it has been removed. How it ended stays so.
+            status.last_state.clone_from(&previous.last_state);
         }
         self.infer_lost_end(&mut status);
         self.apply_waiting(&mut status);

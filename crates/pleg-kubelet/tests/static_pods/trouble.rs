@@ -1,0 +1,154 @@
+//! Calls that fail, images that are missing, directories that cannot be made.
+
+use pleg_sim::Mode;
+
+use crate::node::Node;
+
+const ONE: &str = "{containers: [{name: c, image: 'app:1'}]}";
+
+#[tokio::test]
+async fn image_that_cannot_be_pulled_is_pulled_again_after_a_back_off() {
+    let node = Node::up(Mode::Containerd2).await;
+    node.sim.set_knob("pull_image.fail=unavailable").unwrap();
+    let uid = node.set("web", ONE);
+    node.until_waiting(&uid, "ImagePullBackOff").await;
+    let message = node.container(&uid)["state"]["waiting"]["message"].clone();
+    let message = message.as_str().unwrap_or_default();
+    let begins = "Back-off pulling image \"app:1\": ErrImagePull: PullImage: ";
+    assert!(message.starts_with(begins), "{message}");
+    node.sim.set_knob("pull_image.fail=off").unwrap();
+    node.until_running(&uid).await;
+    assert_eq!(
+        node.container(&uid)["restartCount"],
+        0,
+        "no attempt was used"
+    );
+}
+
+#[tokio::test]
+async fn image_that_must_not_be_pulled_is_waited_for() {
+    let node = Node::up(Mode::Containerd2).await;
+    let uid = node.set(
+        "web",
+        "{containers: [{name: c, image: 'app:1', imagePullPolicy: Never}]}",
+    );
+    node.until_waiting(&uid, "ErrImageNeverPull").await;
+    let other = node.set("other", ONE);
+    node.until_running(&other).await;
+    node.until_running(&uid).await;
+}
+
+#[tokio::test]
+async fn failed_sandbox_is_tried_again_and_delays_no_container() {
+    let node = Node::up(Mode::Containerd2).await;
+    node.sim
+        .set_knob("run_pod_sandbox.fail=unavailable@#1")
+        .unwrap();
+    let uid = node.set("web", ONE);
+    node.until_running(&uid).await;
+    assert_eq!(node.container(&uid)["restartCount"], 0);
+    let sandboxes = node.kubelet.pleg.get(&uid).status.sandboxes.clone();
+    assert_eq!(sandboxes[0].attempt, 1, "the first may have been used");
+}
+
+#[tokio::test]
+async fn failed_create_is_tried_again_with_another_attempt() {
+    let node = Node::up(Mode::Containerd2).await;
+    node.sim
+        .set_knob("create_container.fail=unavailable")
+        .unwrap();
+    let uid = node.set("web", ONE);
+    node.until_waiting(&uid, "CreateContainerError").await;
+    node.sim.set_knob("create_container.fail=off").unwrap();
+    node.until_running(&uid).await;
+    let status = node.kubelet.pleg.get(&uid).status;
+    assert!(status.containers[0].attempt > 0);
+    assert_eq!(status.containers.len(), 1);
+}
+
+#[tokio::test]
+async fn program_that_cannot_be_started_has_an_exit_code_and_is_restarted() {
+    let node = Node::up(Mode::Containerd2).await;
+    let uid = node.set(
+        "web",
+        "{containers: [{name: c, image: 'app:1', command: [fail-start]}]}",
+    );
+    let restarted = |node: &Node| node.container(&uid)["restartCount"].as_u64() > Some(2);
+    node.until(&uid, "restarted", restarted).await;
+    let ended = |node: &Node| {
+        let last = &node.container(&uid)["lastState"]["terminated"];
+        last["exitCode"] == 128
+    };
+    node.until(&uid, "ended with 128", ended).await;
+}
+
+#[tokio::test]
+async fn directories_that_cannot_be_made_are_named_and_made_later() {
+    let node = Node::up(Mode::Containerd2).await;
+    let logs = node.dir.path().join("logs");
+    std::fs::write(&logs, "not a directory").unwrap();
+    let uid = node.set("web", ONE);
+    let named = |node: &Node| {
+        let status = node.status(&uid).to_string();
+        status.contains(&*logs.to_string_lossy())
+    };
+    node.until(&uid, "named", named).await;
+    std::fs::remove_file(&logs).unwrap();
+    node.until_running(&uid).await;
+}
+
+#[tokio::test]
+async fn deleted_pod_leaves_nothing() {
+    let node = Node::up(Mode::Containerd2).await;
+    let uid = node.set(
+        "web",
+        "{volumes: [{name: v, emptyDir: {}}], terminationGracePeriodSeconds: 1,
+          containers: [{name: c, image: 'app:1', volumeMounts: [{name: v, mountPath: /v}]}]}",
+    );
+    node.until_running(&uid).await;
+    let files = node.dir.path().join("pods").join(uid.as_str());
+    assert!(files.join("volumes/kubernetes.io~empty-dir/v").is_dir());
+    node.workers.delete(&uid);
+    let gone = |node: &Node| {
+        let status = node.kubelet.pleg.get(&uid).status;
+        status.is_nothing() && node.status(&uid).is_null() && !files.exists()
+    };
+    node.until(&uid, "gone", gone).await;
+}
+
+#[tokio::test]
+async fn changed_resources_are_in_the_status_of_the_same_container() {
+    let node = Node::up(Mode::Containerd2).await;
+    let with = |cpu| {
+        format!(
+            "{{containers: [{{name: c, image: 'app:1', resources: {{requests: {{cpu: 100m}}, limits: {{cpu: {cpu}}}}}}}]}}"
+        )
+    };
+    let uid = node.set("web", &with("200m"));
+    node.until_running(&uid).await;
+    let before = node.container(&uid)["containerID"].clone();
+    assert_eq!(node.set("web", &with("300m")), uid, "the same pod");
+    let resized = |node: &Node| {
+        let container = node.container(&uid);
+        container["resources"]["limits"]["cpu"] == "300m"
+    };
+    node.until(&uid, "resized", resized).await;
+    let in_effect = node.kubelet.pleg.get(&uid).status.containers[0]
+        .details
+        .clone();
+    let quota = in_effect.resources.as_ref().map(|r| r.cpu_quota);
+    assert_eq!(quota, Some(30_000));
+    assert_eq!(node.container(&uid)["containerID"], before);
+}
+
+#[tokio::test]
+async fn failed_liveness_probe_restarts_the_container() {
+    let node = Node::up(Mode::Containerd2).await;
+    let uid = node.set(
+        "web",
+        "{hostNetwork: true, terminationGracePeriodSeconds: 1, containers: [{name: c, image: 'app:1',
+          livenessProbe: {tcpSocket: {port: 1}, periodSeconds: 1, failureThreshold: 1}}]}",
+    );
+    let restarted = |node: &Node| node.container(&uid)["restartCount"].as_u64() > Some(0);
+    node.until(&uid, "restarted", restarted).await;
+}
