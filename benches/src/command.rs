@@ -25,7 +25,7 @@ enum Command {
     Smoke(Measuring),
     /// Measures within three minutes.
     Quick(Measuring),
-    /// Measures every target within half an hour.
+    /// Measures every table of the page, within three quarters of an hour.
     Run(Measuring),
     /// Measures everything, for hours. Goes on where its file of results ends.
     Full(Measuring),

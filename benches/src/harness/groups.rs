@@ -85,6 +85,9 @@ pub(super) fn smoke() -> Vec<Group> {
 pub(super) fn quick() -> Vec<Group> {
     use Kind::{Decode, Drain, Evented, Generic, Ours};
     use Workload::{Cut, Flood, Frozen, HungPod, Memory, Reads, Relists, Restarts, Storm};
+    let mut pods_come_and_go = churn(1, 100, 6, &[110]);
+    let on_a_large_node = churn(1, 800, 6, &[1000]);
+    pods_come_and_go.points.extend(on_a_large_node.points);
     vec![
         group(2, Relists { relists: 50 }, 1000, &[Decode, Generic, Ours]),
         group(
@@ -107,8 +110,7 @@ pub(super) fn quick() -> Vec<Group> {
         group(1, Frozen { settled: 1 }, 1000, &[Ours]),
         own_writes(1, 10, 2, 0),
         own_writes(1, 10, 2, 5),
-        churn(1, 100, 6, &[110]),
-        churn(1, 800, 6, &[1000]),
+        pods_come_and_go,
     ]
 }
 
@@ -178,7 +180,7 @@ const LATE: Workload = Workload::Late {
     by_ms: 2000,
 };
 
-pub(super) fn run_half_an_hour() -> Vec<Group> {
+pub(super) fn standard() -> Vec<Group> {
     use Kind::{BestGeneric, Decode, Drain, Evented, Generic, Hint, Ours, Owned};
     use Workload::{
         Bloat, Cut, Dropping, Flapping, Flood, HungPod, Idle, Memory, Reads, Relists, Reset,

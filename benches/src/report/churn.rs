@@ -65,11 +65,14 @@ pub(super) fn section(data: &Data) -> String {
                 );
             }
         }
-        let _ = writeln!(from, "* {}: {}.", count(pods.into()), break_even(&ratios));
+        let _ = writeln!(
+            from,
+            "* {} pods: {}.",
+            count(pods.into()),
+            break_even(&ratios)
+        );
     }
-    format!(
-        "{out}\nWhere the generic PLEG needs less CPU than this project, by the number of pods:\n\n{from}"
-    )
+    format!("{out}\nWhere the generic PLEG needs less CPU than this project:\n\n{from}")
 }
 
 /// Between two measured rates, the ratio is taken as linear.
