@@ -63,7 +63,7 @@ fuzz TARGET SECONDS="60":
 mutants SHARD="0/16":
     PLEG_FUZZ_ROWS=300 nice cargo mutants --test-package pleg-core,pleg-proof,pleg-fuzz --shard {{ SHARD }}
 
-# Benchmarks beside every rival, for half an hour; writes docs/benchmarks.md.
+# Benchmarks beside every rival, for 45 minutes; writes docs/benchmarks.md.
 bench *ARGS: (_bench "run" ARGS)
 
 # The same in three minutes: does it work, and what is the order of magnitude?

@@ -200,13 +200,21 @@ fn sandbox_state(pod: &Pod) -> i32 {
 pub fn sandbox_row(profile: Profile, pod: &Pod) -> v1::PodSandbox {
     let (labels, annotations) = sandbox_maps(profile, pod);
     v1::PodSandbox {
+        labels,
+        annotations,
+        ..sandbox_row_without_maps(pod)
+    }
+}
+
+/// The same without labels and annotations, which a runtime shares with its own record.
+#[must_use]
+pub fn sandbox_row_without_maps(pod: &Pod) -> v1::PodSandbox {
+    v1::PodSandbox {
         id: pod.sandbox.clone(),
         metadata: sandbox_metadata(pod),
         state: sandbox_state(pod),
         created_at: pod.created_at,
-        labels,
-        annotations,
-        runtime_handler: String::new(),
+        ..Default::default()
     }
 }
 
@@ -215,6 +223,16 @@ pub fn sandbox_row(profile: Profile, pod: &Pod) -> v1::PodSandbox {
 pub fn container_row(profile: Profile, pod: &Pod, container: &Container) -> v1::Container {
     let (labels, annotations) = container_maps(profile, pod, container);
     v1::Container {
+        labels,
+        annotations,
+        ..container_row_without_maps(pod, container)
+    }
+}
+
+/// The same without labels and annotations, which a runtime shares with its own record.
+#[must_use]
+pub fn container_row_without_maps(pod: &Pod, container: &Container) -> v1::Container {
+    v1::Container {
         id: container.id.clone(),
         pod_sandbox_id: pod.sandbox.clone(),
         metadata: container_metadata(container),
@@ -222,9 +240,8 @@ pub fn container_row(profile: Profile, pod: &Pod, container: &Container) -> v1::
         image_ref: format!("sha256:{DIGEST}"),
         state: container.state.into(),
         created_at: container.created_at,
-        labels,
-        annotations,
         image_id: format!("sha256:{DIGEST}"),
+        ..Default::default()
     }
 }
 

@@ -35,7 +35,7 @@ pub enum RuntimeOrder {
     /// What has happened in the last play, or in the last cut. Answered by `History`.
     History,
     /// From now on this is wrong with it. Answered by `Ready`.
-    Ail {
+    SetTrouble {
         /// What.
         #[serde(flatten)]
         trouble: Trouble,
@@ -80,6 +80,8 @@ pub struct Faults {
 pub struct Trouble {
     /// Calls for the status of the first pod or its containers never answer.
     pub hung_pod: bool,
+    /// How much longer each call takes, in ms.
+    pub call_ms: u64,
     /// How much longer a full list of the containers takes, in ms.
     pub slow_list: u64,
 }
@@ -116,7 +118,7 @@ pub enum RuntimeAnswer {
     /// The workload has happened.
     Played {
         /// How many events were told.
-        told: u64,
+        sent: u64,
         /// The moment of the first one.
         first: i64,
         /// The moment of the last one.
@@ -189,6 +191,12 @@ impl Counted {
         ])
     }
 
+    /// Lists and statuses, of the node or of a pod.
+    #[must_use]
+    pub fn reads(&self) -> u64 {
+        self.lists() + self.of(&["PodSandboxStatus", "ContainerStatus"])
+    }
+
     /// All calls but the event stream.
     #[must_use]
     pub fn unary(&self) -> u64 {
@@ -249,6 +257,23 @@ pub enum SubjectOrder {
         /// For how long, in ms.
         millis: u64,
     },
+    /// Pod workers restart pods of their own and read each after every call. Answered by `Recorded`.
+    Restart {
+        /// How many pods at once.
+        parallel: u32,
+        /// How often each.
+        times: u32,
+    },
+    /// From now on pod workers create, stop and remove pods. Answered by `Used`. `TakeReads` returns the
+    /// reads after their changes.
+    Churn {
+        /// How many pods come each second.
+        pods_per_second: f64,
+        /// For how long, in ms.
+        millis: u64,
+    },
+    /// The reads of pod workers since the last such order. Answered by `Recorded`.
+    TakeReads,
     /// How stale the cache was since recording began. Answered by `Stale`.
     Stale {
         /// What the pods were like before to which something has happened.
@@ -353,6 +378,9 @@ pub type Histogram = Vec<(u64, u64)>;
 /// anything for a while.
 pub const ENDS_TAKEN: &str = "ends_taken";
 
+/// The name of the number of reads that lacked the reader's own change.
+pub const WRONG_READS: &str = "wrong_reads";
+
 /// What a subject records.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Recorded {
@@ -368,7 +396,7 @@ pub struct Recorded {
 ///
 /// # Errors
 /// If nobody listens.
-pub fn say(answer: &impl Serialize) -> Result<()> {
+pub fn reply(answer: &impl Serialize) -> Result<()> {
     let mut out = std::io::stdout().lock();
     serde_json::to_writer(&mut out, answer)?;
     out.write_all(b"\n")?;

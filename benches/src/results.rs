@@ -61,16 +61,7 @@ pub struct Sample {
     pub load: f64,
     /// Figures by name; times in ns.
     pub metrics: BTreeMap<String, f64>,
-    /// Distributions by name: the values at the [`PARTS`].
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub curves: BTreeMap<String, Vec<u64>>,
 }
-
-/// The parts of a distribution whose values are kept.
-pub const PARTS: [f64; 25] = [
-    0.0001, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9,
-    0.95, 0.97, 0.98, 0.99, 0.995, 0.999, 0.9999, 1.0,
-];
 
 impl Sample {
     /// A figure.

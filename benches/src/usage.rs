@@ -13,8 +13,10 @@ pub struct Usage {
     pub woken: i64,
     /// Context switches because another one's turn had come.
     pub preempted: i64,
-    /// The most memory that it ever held, in KiB.
+    /// The most resident memory that it ever had, in KiB.
     pub peak_kib: i64,
+    /// Its resident memory now, in KiB; 0 where the system does not tell.
+    pub resident_kib: i64,
 }
 
 impl Usage {
@@ -29,6 +31,7 @@ impl Usage {
                 woken: of.voluntary_context_switches(),
                 preempted: of.involuntary_context_switches(),
                 peak_kib: of.max_rss(),
+                resident_kib: resident_kib(),
             },
         )
     }
@@ -41,6 +44,14 @@ impl Usage {
             woken: self.woken - before.woken,
             preempted: self.preempted - before.preempted,
             peak_kib: self.peak_kib,
+            resident_kib: self.resident_kib,
         }
     }
+}
+
+fn resident_kib() -> i64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().split(' ').next()?.parse().ok());
+    kib.unwrap_or(0)
 }

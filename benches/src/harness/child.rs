@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::signals::may_go_on;
+use super::signals::check_terminated;
 
 /// How often whoever waits for an answer looks whether it is told to end.
 const LOOK: Duration = Duration::from_millis(200);
@@ -31,8 +31,18 @@ pub(super) struct Process<O, A> {
 impl<O: Serialize, A: DeserializeOwned> Process<O, A> {
     /// Starts one and waits for its first word.
     pub(super) fn start(executable: &Path, args: &[String]) -> Result<Self> {
+        Self::start_with(executable, args, &[])
+    }
+
+    /// The same, with environment variables.
+    pub(super) fn start_with(
+        executable: &Path,
+        args: &[String],
+        environment: &[(&str, &str)],
+    ) -> Result<Self> {
         let mut child = Command::new(executable)
             .args(args)
+            .envs(environment.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -56,12 +66,12 @@ impl<O: Serialize, A: DeserializeOwned> Process<O, A> {
             answers,
             of: PhantomData,
         };
-        process.hear(Duration::from_secs(150))?;
+        process.receive(Duration::from_secs(150))?;
         Ok(process)
     }
 
     /// Gives an order.
-    pub(super) fn tell(&mut self, order: &O) -> Result<()> {
+    pub(super) fn send(&mut self, order: &O) -> Result<()> {
         let Some(orders) = &mut self.orders else {
             bail!("{} takes no orders", self.name)
         };
@@ -72,10 +82,10 @@ impl<O: Serialize, A: DeserializeOwned> Process<O, A> {
     }
 
     /// Its next answer.
-    pub(super) fn hear(&self, within: Duration) -> Result<A> {
+    pub(super) fn receive(&self, within: Duration) -> Result<A> {
         let mut left = within;
         let line = loop {
-            may_go_on()?;
+            check_terminated()?;
             let next = left.min(LOOK);
             match self.answers.recv_timeout(next) {
                 Ok(line) => break line,
@@ -93,9 +103,9 @@ impl<O: Serialize, A: DeserializeOwned> Process<O, A> {
     }
 
     /// An order and its answer, which comes soon.
-    pub(super) fn ask(&mut self, order: &O) -> Result<A> {
-        self.tell(order)?;
-        self.hear(Duration::from_secs(150))
+    pub(super) fn request(&mut self, order: &O) -> Result<A> {
+        self.send(order)?;
+        self.receive(Duration::from_secs(150))
     }
 }
 

@@ -3,46 +3,52 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use pleg_runtime::clock::wall;
 
-use super::run::{Cut, How, Pair, Played, Run};
-use super::{Point, Workload, trouble};
+use super::run::{Cut, Pair, Played, Run, SubjectOptions};
+use super::{Point, Workload, trouble, workers};
 use crate::node::Work;
 use crate::protocol::{Counted, Faults, Histogram, Recorded, Stale};
 use crate::random::Random;
-use crate::results::{PARTS, Sample, load, now};
+use crate::results::{Sample, load, now};
 use crate::stats::quantile;
 use crate::subject::Kind;
 use crate::usage::Usage;
 
 /// How long a subject may take to show what has happened. Upstream's evented design takes up to 300 s
-/// for what it was not told; that it takes longer than this is said, not waited for.
+/// for a change that no event reported; a longer time is recorded as "gave up".
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How long a cache is read.
 const READING: Duration = Duration::from_secs(2);
 
-/// The most events of which every change is told again to see how stale a cache was: all of it is
+/// The most events of which every change is sent to the subject to compute how stale a cache was: all of it is
 /// one message, with what the pod was like each time.
 const HISTORY: u64 = 35_000;
 
 /// How long a node is idle before it is watched: our lists come every minute then.
 const SETTLING: f64 = 66.0;
 
-/// Measures one point.
+/// In how many windows an idle node is watched.
+const WINDOWS: u32 = 3;
+
+/// Measures one point. An idle node gives several samples.
 ///
 /// # Errors
 /// If a process ends, or says nothing for too long.
-pub(super) fn measure(run: &Run, point: &Point, rep: u32) -> Result<Sample> {
-    let mut sample = begun(point, rep);
+pub(super) fn measure(run: &Run, point: &Point, rep: u32) -> Result<Vec<Sample>> {
+    let mut sample = new_sample(point, rep);
     let figures = match point.workload {
         Workload::Relists { relists } => self::relists(run, point, relists)?,
-        Workload::Idle { .. } => {
-            return idle(run, std::slice::from_ref(point), rep)?
-                .pop()
-                .context("nothing");
+        Workload::Idle { seconds } => return idle(run, point, seconds, rep),
+        Workload::OwnWrites { parallel, times } => {
+            workers::own_writes(run, point, parallel, times)?
         }
+        Workload::Churn {
+            per_hundred_seconds,
+            seconds,
+        } => workers::churn(run, point, per_hundred_seconds, seconds)?,
         Workload::Restarts { rate, seconds } => {
             let count = (rate * seconds / 4).max(1);
             churn(run, point, Work::Restarts { count }, f64::from(rate))?
@@ -79,7 +85,7 @@ pub(super) fn measure(run: &Run, point: &Point, rep: u32) -> Result<Sample> {
                 doubled: per_million,
                 ..Faults::default()
             };
-            ill_told(run, point, faults)?
+            faulty_stream(run, point, faults)?
         }
         Workload::Late { per_million, by_ms } => {
             let faults = Faults {
@@ -87,7 +93,7 @@ pub(super) fn measure(run: &Run, point: &Point, rep: u32) -> Result<Sample> {
                 late_ms: by_ms,
                 ..Faults::default()
             };
-            ill_told(run, point, faults)?
+            faulty_stream(run, point, faults)?
         }
         Workload::Memory => memory(run, point)?,
         Workload::Stalled { rate, seconds } => trouble::stalled(run, point, rate, seconds)?,
@@ -103,18 +109,16 @@ pub(super) fn measure(run: &Run, point: &Point, rep: u32) -> Result<Sample> {
         Workload::Bloat { relists, .. } => self::relists(run, point, relists)?,
     };
     sample.metrics = figures.metrics;
-    sample.curves = figures.curves;
-    Ok(sample)
+    Ok(vec![sample])
 }
 
-fn begun(point: &Point, rep: u32) -> Sample {
+fn new_sample(point: &Point, rep: u32) -> Sample {
     Sample {
         point: point.clone(),
         rep,
         at: now(),
         load: load(),
         metrics: BTreeMap::new(),
-        curves: BTreeMap::new(),
     }
 }
 
@@ -122,7 +126,6 @@ fn begun(point: &Point, rep: u32) -> Sample {
 #[derive(Default)]
 pub(super) struct Figures {
     metrics: BTreeMap<String, f64>,
-    curves: BTreeMap<String, Vec<u64>>,
 }
 
 impl Figures {
@@ -130,8 +133,8 @@ impl Figures {
         self.metrics.insert(name.to_owned(), value);
     }
 
-    /// The quantiles of a distribution, and its curve.
-    fn spread(&mut self, name: &str, of: &Histogram) {
+    /// The quantiles of a distribution.
+    pub(super) fn spread(&mut self, name: &str, of: &Histogram) {
         let named = [
             ("p50", 0.5),
             ("p90", 0.9),
@@ -148,13 +151,6 @@ impl Figures {
             &format!("{name}_count"),
             of.iter().map(|(_, n)| *n).sum::<u64>() as f64,
         );
-        if !of.is_empty() {
-            let curve = PARTS
-                .into_iter()
-                .filter_map(|part| quantile(of, part))
-                .collect();
-            self.curves.insert(name.to_owned(), curve);
-        }
     }
 
     fn used(&mut self, by: &str, usage: &Usage) {
@@ -162,6 +158,7 @@ impl Figures {
         self.put(&format!("{by}_woken"), usage.woken as f64);
         self.put(&format!("{by}_preempted"), usage.preempted as f64);
         self.put(&format!("{by}_peak_kib"), usage.peak_kib as f64);
+        self.put(&format!("{by}_resident_kib"), usage.resident_kib as f64);
     }
 
     pub(super) fn asked(&mut self, counted: &Counted) {
@@ -194,7 +191,7 @@ impl Figures {
     }
 
     pub(super) fn played(&mut self, played: &Played) {
-        self.put("events", played.told as f64);
+        self.put("events", played.sent as f64);
         self.put("sent_in", (played.last - played.first) as f64);
         self.put("generator_late", played.late as f64);
         self.put("send_blocked", played.blocked as f64);
@@ -213,9 +210,9 @@ fn relists(run: &Run, point: &Point, count: u32) -> Result<Figures> {
     let by_hand = matches!(point.subject, Kind::Generic | Kind::GenericPlain);
     let mut pair = run.start(
         point,
-        &How {
+        &SubjectOptions {
             by_hand,
-            ..How::default()
+            ..SubjectOptions::default()
         },
     )?;
     let before = pair.counted()?;
@@ -243,44 +240,31 @@ fn relists(run: &Run, point: &Point, count: u32) -> Result<Figures> {
     Ok(figures)
 }
 
-/// All of them at once: each with a runtime of its own, on a machine that does nothing else.
-pub(super) fn idle(run: &Run, points: &[Point], rep: u32) -> Result<Vec<Sample>> {
-    let mut running = Vec::new();
-    for point in points {
-        running.push((begun(point, rep), run.start(point, &How::default())?));
-    }
-    let each_for = |running: &mut Vec<(Sample, Pair)>, seconds: f64| -> Result<Vec<Counted>> {
-        for (_, pair) in running.iter_mut() {
-            pair.begin_window(seconds)?;
-        }
-        running
-            .iter_mut()
-            .map(|(_, pair)| pair.end_window(seconds))
-            .collect()
-    };
-    each_for(&mut running, SETTLING)?;
-    let mut before = Vec::new();
-    for (_, pair) in &mut running {
-        before.push(pair.used()?.0);
-    }
-    let seconds = match points.first().map(|p| p.workload) {
-        Some(Workload::Idle { seconds }) => f64::from(seconds),
-        _ => 60.0,
-    };
-    let counted = each_for(&mut running, seconds)?;
+/// The windows of an idle node: each is a repetition of its own.
+fn idle(run: &Run, point: &Point, seconds: u32, rep: u32) -> Result<Vec<Sample>> {
+    let mut pair = run.start(point, &SubjectOptions::default())?;
+    pair.window(SETTLING)?;
     let mut samples = Vec::new();
-    for (((mut sample, mut pair), counted), before) in running.into_iter().zip(counted).zip(before)
-    {
-        let usage = pair.used()?.0.since(&before);
+    for window in 0..WINDOWS {
+        let mut sample = new_sample(point, rep * WINDOWS + window);
         let mut figures = Figures::default();
-        figures.put("seconds", seconds);
-        figures.used("subject", &usage);
-        figures.used("runtime", &counted.usage);
-        figures.asked(&counted);
+        used_in_window(&mut pair, f64::from(seconds), &mut figures)?;
         sample.metrics = figures.metrics;
         samples.push(sample);
     }
     Ok(samples)
+}
+
+/// What is used and called in a window of that length.
+pub(super) fn used_in_window(pair: &mut Pair, seconds: f64, figures: &mut Figures) -> Result<()> {
+    let before = pair.used()?.0;
+    let counted = pair.window(seconds)?;
+    let usage = pair.used()?.0.since(&before);
+    figures.put("seconds", seconds);
+    figures.used("subject", &usage);
+    figures.used("runtime", &counted.usage);
+    figures.asked(&counted);
+    Ok(())
 }
 
 /// Where in the second of those who list once a second something falls: anywhere, and for all subjects
@@ -293,9 +277,9 @@ pub(super) fn phase(run: &Run, rep: u32) -> Duration {
 fn churn(run: &Run, point: &Point, work: Work, rate: f64) -> Result<Figures> {
     let mut pair = run.start(
         point,
-        &How {
+        &SubjectOptions {
             stamp: true,
-            ..How::default()
+            ..SubjectOptions::default()
         },
     )?;
     let (_, _) = pair.plan(work)?;
@@ -306,7 +290,7 @@ fn churn(run: &Run, point: &Point, work: Work, rate: f64) -> Result<Figures> {
     let usage = pair.used()?.0.since(&used);
     let counted = pair.counted()?.since(&before);
     let mut figures = Figures::default();
-    if point.subject.shows() && played.told <= HISTORY {
+    if point.subject.shows() && played.sent <= HISTORY {
         figures.stale(&pair.stale(|_| true)?, &played);
     }
     let recorded = pair.recorded()?;
@@ -322,7 +306,7 @@ fn churn(run: &Run, point: &Point, work: Work, rate: f64) -> Result<Figures> {
 }
 
 fn burst(run: &Run, point: &Point, work: Work, rep: u32) -> Result<Figures> {
-    let mut pair = run.start(point, &How::default())?;
+    let mut pair = run.start(point, &SubjectOptions::default())?;
     let (events, truth) = pair.plan(work)?;
     pair.window(phase(run, rep).as_secs_f64())?;
     pair.count()?;
@@ -363,7 +347,7 @@ fn cut(run: &Run, point: &Point, how: Cut, rep: u32) -> Result<Figures> {
         pair.window(1.5)
     };
     if keeps_evidence {
-        let mut pair = run.start(point, &How::default())?;
+        let mut pair = run.start(point, &SubjectOptions::default())?;
         evened(&mut pair)?;
         // Nothing happens meanwhile: only evidence is waited for.
         let uids = pair.truth()?.into_iter().map(|t| t.uid).collect();
@@ -382,7 +366,7 @@ fn cut(run: &Run, point: &Point, how: Cut, rep: u32) -> Result<Figures> {
         }
     }
     // Something happens before anybody is back.
-    let mut pair = run.start(point, &How::default())?;
+    let mut pair = run.start(point, &SubjectOptions::default())?;
     evened(&mut pair)?;
     let (events, truth) = pair.plan(Work::Deaths { pods: 1 })?;
     let at = soon();
@@ -396,8 +380,8 @@ fn cut(run: &Run, point: &Point, how: Cut, rep: u32) -> Result<Figures> {
     Ok(figures)
 }
 
-fn ill_told(run: &Run, point: &Point, faults: Faults) -> Result<Figures> {
-    let mut pair = run.start(point, &How::default())?;
+fn faulty_stream(run: &Run, point: &Point, faults: Faults) -> Result<Figures> {
+    let mut pair = run.start(point, &SubjectOptions::default())?;
     let (events, truth) = pair.plan(Work::Restarts { count: 500 })?;
     pair.record()?;
     let before = pair.counted()?;
@@ -420,9 +404,9 @@ fn ill_told(run: &Run, point: &Point, faults: Faults) -> Result<Figures> {
 }
 
 fn memory(run: &Run, point: &Point) -> Result<Figures> {
-    let how = How {
+    let how = SubjectOptions {
         counting: true,
-        ..How::default()
+        ..SubjectOptions::default()
     };
     let mut held = Vec::new();
     let mut figures = Figures::default();
@@ -454,7 +438,7 @@ fn memory(run: &Run, point: &Point) -> Result<Figures> {
 
 /// Reads of the cache by another thread, on a quiet node and on a busy one.
 fn reads(run: &Run, point: &Point) -> Result<Figures> {
-    let mut pair = run.start(point, &How::default())?;
+    let mut pair = run.start(point, &SubjectOptions::default())?;
     let mut figures = Figures::default();
     let quiet = pair.read(READING, None)?;
     pair.plan(Work::Restarts { count: 1000 })?;

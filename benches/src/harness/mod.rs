@@ -1,12 +1,14 @@
 //! Starts what is measured, tells it what to do, and writes down what came of it.
 
 mod child;
+mod groups;
 mod measure;
 mod real;
 mod run;
 mod schedule;
 mod signals;
 mod trouble;
+mod workers;
 
 use serde::{Deserialize, Serialize};
 
@@ -118,6 +120,20 @@ pub enum Workload {
         /// For how long.
         seconds: u32,
     },
+    /// Pod workers restart pods of their own and read each after every call.
+    OwnWrites {
+        /// How many pods at once.
+        parallel: u32,
+        /// How often each is restarted, with four calls.
+        times: u32,
+    },
+    /// Pod workers create, stop and remove pods.
+    Churn {
+        /// How many pods come in 100 seconds.
+        per_hundred_seconds: u32,
+        /// For how long.
+        seconds: u32,
+    },
     /// W7: full lists back to back, with containers that have ended long ago.
     Bloat {
         /// How many lists.
@@ -138,8 +154,27 @@ impl Workload {
             | Self::Stalled { seconds, .. }
             | Self::HungPod { seconds }
             | Self::SlowList { seconds, .. }
+            | Self::Churn { seconds, .. }
             | Self::Flapping { seconds } => Some(seconds),
             _ => None,
+        }
+    }
+
+    /// Whether announcements cause runs of pod workers. They do not where a cache or a list alone is
+    /// measured, nor at rates that no kubelet could follow.
+    #[must_use]
+    pub const fn has_workers(&self) -> bool {
+        match *self {
+            Self::Restarts { rate, .. } => rate <= 1000,
+            Self::Lifecycles { .. }
+            | Self::Idle { .. }
+            | Self::Storm
+            | Self::Lossy { .. }
+            | Self::Late { .. }
+            | Self::HungPod { .. }
+            | Self::SlowList { .. }
+            | Self::Flapping { .. } => true,
+            _ => false,
         }
     }
 }

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 
 use super::child::Process;
-use super::signals::told_to_end;
+use super::signals::terminated;
 use crate::node::Truth;
 use crate::protocol::{Histogram, Recorded, SubjectAnswer, SubjectOrder};
 use crate::results::{self, Line, Machine, Writer};
@@ -120,7 +120,7 @@ pub fn real(settings: &Settings, seed: u64, out: &Path) -> Result<()> {
     runtime.block_on(async {
         // Whatever is dropped on the way out takes its daemon down.
         tokio::select! {
-            told = told_to_end() => told,
+            told = terminated() => told,
             measured = on_all(settings, &mut writer) => measured,
         }
     })
@@ -293,8 +293,9 @@ impl<'a> Bench<'a> {
     /// Waits until it shows the pods that stand there.
     fn sync(&mut self) -> Result<()> {
         let truth = self.node.standing.clone();
-        self.process.tell(&SubjectOrder::Sync { truth })?;
-        let SubjectAnswer::Synced { synced } = self.process.hear(Duration::from_secs(450))? else {
+        self.process.send(&SubjectOrder::Sync { truth })?;
+        let SubjectAnswer::Synced { synced } = self.process.receive(Duration::from_secs(450))?
+        else {
             bail!("an answer to another order")
         };
         ensure!(
@@ -309,7 +310,7 @@ impl<'a> Bench<'a> {
         phase.clone_into(&mut self.sample.phase);
         self.sample.at = results::now();
         self.sample.load = results::load();
-        let SubjectAnswer::Used { usage, .. } = self.process.ask(&SubjectOrder::Record)? else {
+        let SubjectAnswer::Used { usage, .. } = self.process.request(&SubjectOrder::Record)? else {
             bail!("an answer to another order")
         };
         self.before = Some(Before {
@@ -322,13 +323,13 @@ impl<'a> Bench<'a> {
 
     fn end(&mut self) -> Result<RealSample> {
         let before = self.before.take().context("it was not begun")?;
-        let SubjectAnswer::Used { usage, .. } = self.process.ask(&SubjectOrder::Use)? else {
+        let SubjectAnswer::Used { usage, .. } = self.process.request(&SubjectOrder::Use)? else {
             bail!("an answer to another order")
         };
         let seconds = self.clock.now().since(before.at).as_secs_f64();
         let daemon_cpu = cpu_of(self.node.pid)? - before.daemon;
         let SubjectAnswer::Recorded(Recorded { end_to_end, .. }) =
-            self.process.ask(&SubjectOrder::Recorded)?
+            self.process.request(&SubjectOrder::Recorded)?
         else {
             bail!("an answer to another order")
         };

@@ -1,6 +1,7 @@
 //! One runtime and one subject, started for one measurement.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
@@ -24,7 +25,7 @@ pub struct Run {
     directory: PathBuf,
     /// What everything that looks random comes from.
     pub seed: u64,
-    started: std::cell::Cell<u32>,
+    started: AtomicU32,
 }
 
 impl Run {
@@ -37,14 +38,13 @@ impl Run {
             executable: std::env::current_exe()?,
             directory: directory.to_owned(),
             seed,
-            started: std::cell::Cell::new(0),
+            started: AtomicU32::new(0),
         })
     }
 
     /// A runtime and a subject that knows it, and has heard an event.
-    pub(super) fn start(&self, point: &Point, how: &How) -> Result<Pair> {
-        let number = self.started.get() + 1;
-        self.started.set(number);
+    pub(super) fn start(&self, point: &Point, how: &SubjectOptions) -> Result<Pair> {
+        let number = self.started.fetch_add(1, Ordering::Relaxed);
         let socket = self.directory.join(format!("{number}.sock"));
         let mut args = vec!["serve".to_owned()];
         let mut arg = |name: &str, value: String| args.extend([format!("--{name}"), value]);
@@ -53,7 +53,10 @@ impl Run {
         arg("containers", point.containers.to_string());
         arg("profile", point.profile.to_string());
         arg("seed", self.seed.to_string());
-        arg("latency", point.latency.to_string());
+        // Where pod workers write, calls are slow only after the subject has read the node.
+        if !matches!(point.workload, Workload::OwnWrites { .. }) {
+            arg("latency", point.latency.to_string());
+        }
         if let Some(rows) = point.page {
             arg("page", rows.to_string());
         }
@@ -71,6 +74,8 @@ impl Run {
         args.extend(how.by_hand.then(|| "--by-hand".to_owned()));
         args.extend(how.stamp.then(|| "--stamp".to_owned()));
         args.extend(how.stalled.then(|| "--stalled".to_owned()));
+        let workers = point.workload.has_workers();
+        args.extend(workers.then(|| "--workers".to_owned()));
         args.extend(how.probing.then(|| "--probing".to_owned()));
         let executable = if how.counting {
             self.counting()?
@@ -78,7 +83,7 @@ impl Run {
             self.executable.clone()
         };
         let began = wall();
-        let subject = Process::start(&executable, &args)?;
+        let subject = Process::start_with(&executable, &args, environment(&point.workload))?;
         let mut pair = Pair {
             subject,
             runtime,
@@ -103,9 +108,21 @@ impl Run {
     }
 }
 
+/// For comparisons of lists, no subject returns freed memory to the kernel and faults it in again:
+/// otherwise a subject that decodes the whole list at once pays more for page faults than for decoding.
+const fn environment(workload: &Workload) -> &'static [(&'static str, &'static str)] {
+    match workload {
+        Workload::Relists { .. } | Workload::Bloat { .. } => &[
+            ("MALLOC_TRIM_THRESHOLD_", "1073741824"),
+            ("MALLOC_MMAP_THRESHOLD_", "1073741824"),
+        ],
+        _ => &[],
+    }
+}
+
 /// How a subject is started.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct How {
+pub(super) struct SubjectOptions {
     pub(super) by_hand: bool,
     pub(super) stamp: bool,
     pub(super) counting: bool,
@@ -135,7 +152,7 @@ pub(super) struct Pair {
 /// What a play has come to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Played {
-    pub(super) told: u64,
+    pub(super) sent: u64,
     pub(super) first: i64,
     pub(super) last: i64,
     pub(super) late: i64,
@@ -172,13 +189,13 @@ macro_rules! expect {
 
 impl Pair {
     pub(super) fn truth(&mut self) -> Result<Vec<Truth>> {
-        let answer = self.runtime.ask(&RuntimeOrder::Truth)?;
+        let answer = self.runtime.request(&RuntimeOrder::Truth)?;
         Ok(expect!(answer, RuntimeAnswer::Truth { truth } => truth))
     }
 
     fn sync(&mut self, truth: Vec<Truth>) -> Result<()> {
-        self.subject.tell(&SubjectOrder::Sync { truth })?;
-        let answer = self.subject.hear(Duration::from_secs(450))?;
+        self.subject.send(&SubjectOrder::Sync { truth })?;
+        let answer = self.subject.receive(Duration::from_secs(450))?;
         let synced = expect!(answer, SubjectAnswer::Synced { synced } => synced);
         ensure!(synced, "the subject does not come to know what exists");
         Ok(())
@@ -216,7 +233,7 @@ impl Pair {
     }
 
     pub(super) fn plan(&mut self, work: Work) -> Result<(u64, Vec<Truth>)> {
-        let answer = self.runtime.ask(&RuntimeOrder::Plan { work })?;
+        let answer = self.runtime.request(&RuntimeOrder::Plan { work })?;
         Ok(expect!(answer, RuntimeAnswer::Planned { events, truth } => (events, truth)))
     }
 
@@ -226,14 +243,14 @@ impl Pair {
 
     /// The same, and every connection is cut again and again, after so many ms.
     pub(super) fn play_cut(&mut self, rate: f64, faults: Faults, cut_every: u64) -> Result<Played> {
-        self.runtime.tell(&RuntimeOrder::Play {
+        self.runtime.send(&RuntimeOrder::Play {
             rate,
             faults,
             cut_every,
         })?;
-        let answer = self.runtime.hear(Duration::from_secs(1200))?;
+        let answer = self.runtime.receive(Duration::from_secs(1200))?;
         let RuntimeAnswer::Played {
-            told,
+            sent,
             first,
             last,
             late,
@@ -244,7 +261,7 @@ impl Pair {
             bail!("an answer to another order: {answer:?}")
         };
         Ok(Played {
-            told,
+            sent,
             first,
             last,
             late,
@@ -254,8 +271,10 @@ impl Pair {
     }
 
     /// From now on that is wrong with the runtime.
-    pub(super) fn ail(&mut self, trouble: Trouble) -> Result<()> {
-        let answer = self.runtime.ask(&RuntimeOrder::Ail { trouble })?;
+    pub(super) fn set_trouble(&mut self, trouble: Trouble) -> Result<()> {
+        let answer = self
+            .runtime
+            .request(&RuntimeOrder::SetTrouble { trouble })?;
         expect!(answer, RuntimeAnswer::Ready => {});
         Ok(())
     }
@@ -268,30 +287,32 @@ impl Pair {
     /// What has happened since the last plan, to pods of which `counts` is true; and how stale the
     /// subject's cache was of it since recording began.
     pub(super) fn stale(&mut self, counts: impl Fn(&str) -> bool) -> Result<Stale> {
-        let answer = self.runtime.ask(&RuntimeOrder::History)?;
+        let answer = self.runtime.request(&RuntimeOrder::History)?;
         let (mut before, mut changes): (Vec<Truth>, Vec<Happened>) =
             expect!(answer, RuntimeAnswer::History { before, changes } => (before, changes));
         before.retain(|of| counts(&of.uid));
         changes.retain(|of| counts(&of.pod.uid));
-        let answer = self.subject.ask(&SubjectOrder::Stale { before, changes })?;
+        let answer = self
+            .subject
+            .request(&SubjectOrder::Stale { before, changes })?;
         Ok(expect!(answer, SubjectAnswer::Stale(stale) => stale))
     }
 
     /// The subject's health is looked at from now on, for that long or until it is not well.
     pub(super) fn begin_watch(&mut self, during: Duration, first: bool) -> Result<()> {
         let millis = millis(during);
-        self.subject.tell(&SubjectOrder::Watch { millis, first })
+        self.subject.send(&SubjectOrder::Watch { millis, first })
     }
 
     pub(super) fn end_watch(&mut self, during: Duration) -> Result<Watched> {
-        let answer = self.subject.hear(during + Duration::from_secs(30))?;
+        let answer = self.subject.receive(during + Duration::from_secs(30))?;
         Ok(expect!(answer, SubjectAnswer::Watched(watched) => watched))
     }
 
     /// Cuts all connections at that moment, or breaks off the event streams alone; when that was,
     /// and when it listened again.
     pub(super) fn cut(&mut self, at: i64, how: Cut) -> Result<(i64, i64)> {
-        let answer = self.runtime.ask(&RuntimeOrder::Cut {
+        let answer = self.runtime.request(&RuntimeOrder::Cut {
             at,
             down_ms: u64::from(how.down_ms),
             untold: true,
@@ -301,37 +322,39 @@ impl Pair {
     }
 
     pub(super) fn counted(&mut self) -> Result<Counted> {
-        let answer = self.runtime.ask(&RuntimeOrder::Count)?;
+        let answer = self.runtime.request(&RuntimeOrder::Count)?;
         Ok(expect!(answer, RuntimeAnswer::Counted(counted) => counted))
     }
 
     pub(super) fn begin_window(&mut self, seconds: f64) -> Result<()> {
-        self.runtime.tell(&RuntimeOrder::Window { seconds })
+        self.runtime.send(&RuntimeOrder::Window { seconds })
     }
 
     pub(super) fn end_window(&mut self, seconds: f64) -> Result<Counted> {
-        let answer = self.runtime.hear(Duration::from_secs_f64(seconds + 30.0))?;
+        let answer = self
+            .runtime
+            .receive(Duration::from_secs_f64(seconds + 30.0))?;
         Ok(expect!(answer, RuntimeAnswer::Counted(counted) => counted))
     }
 
     pub(super) fn used(&mut self) -> Result<(Usage, Option<u64>)> {
-        let answer = self.subject.ask(&SubjectOrder::Use)?;
+        let answer = self.subject.request(&SubjectOrder::Use)?;
         Ok(expect!(answer, SubjectAnswer::Used { usage, held } => (usage, held)))
     }
 
     pub(super) fn record(&mut self) -> Result<Usage> {
-        let answer = self.subject.ask(&SubjectOrder::Record)?;
+        let answer = self.subject.request(&SubjectOrder::Record)?;
         Ok(expect!(answer, SubjectAnswer::Used { usage, .. } => usage))
     }
 
     /// Counts what the subject does from now on; see [`SubjectOrder::Count`].
     pub(super) fn count(&mut self) -> Result<Usage> {
-        let answer = self.subject.ask(&SubjectOrder::Count)?;
+        let answer = self.subject.request(&SubjectOrder::Count)?;
         Ok(expect!(answer, SubjectAnswer::Used { usage, .. } => usage))
     }
 
     pub(super) fn recorded(&mut self) -> Result<Recorded> {
-        let answer = self.subject.ask(&SubjectOrder::Recorded)?;
+        let answer = self.subject.request(&SubjectOrder::Recorded)?;
         Ok(expect!(answer, SubjectAnswer::Recorded(recorded) => recorded))
     }
 
@@ -340,17 +363,42 @@ impl Pair {
     pub(super) fn read(&mut self, during: Duration, rate: Option<f64>) -> Result<Histogram> {
         let pods = self.truth()?.into_iter().map(|t| t.uid).collect();
         let millis = millis(during);
-        self.subject.tell(&SubjectOrder::Read { pods, millis })?;
+        self.subject.send(&SubjectOrder::Read { pods, millis })?;
         if let Some(rate) = rate {
             self.play(rate, Faults::default())?;
         }
-        let answer = self.subject.hear(during + Duration::from_secs(30))?;
+        let answer = self.subject.receive(during + Duration::from_secs(30))?;
         Ok(expect!(answer, SubjectAnswer::Recorded(recorded) => recorded.in_process))
     }
 
+    /// Pod workers restart pods of their own; how long their reads took.
+    pub(super) fn restart(&mut self, parallel: u32, times: u32) -> Result<Recorded> {
+        self.subject
+            .send(&SubjectOrder::Restart { parallel, times })?;
+        let answer = self.subject.receive(Duration::from_secs(600))?;
+        Ok(expect!(answer, SubjectAnswer::Recorded(recorded) => recorded))
+    }
+
+    /// Pod workers create, stop and remove pods from now on.
+    pub(super) fn begin_churn(&mut self, pods_per_second: f64, during: Duration) -> Result<()> {
+        let millis = millis(during);
+        let answer = self.subject.request(&SubjectOrder::Churn {
+            pods_per_second,
+            millis,
+        })?;
+        expect!(answer, SubjectAnswer::Used { .. } => {});
+        Ok(())
+    }
+
+    /// The reads of the churn's workers since the last call.
+    pub(super) fn take_reads(&mut self) -> Result<Recorded> {
+        let answer = self.subject.request(&SubjectOrder::TakeReads)?;
+        Ok(expect!(answer, SubjectAnswer::Recorded(recorded) => recorded))
+    }
+
     pub(super) fn relist(&mut self, count: u32) -> Result<Spent> {
-        self.subject.tell(&SubjectOrder::Relist { count })?;
-        let answer = self.subject.hear(Duration::from_secs(600))?;
+        self.subject.send(&SubjectOrder::Relist { count })?;
+        let answer = self.subject.receive(Duration::from_secs(600))?;
         let SubjectAnswer::Spent {
             usage,
             took,
@@ -376,7 +424,7 @@ impl Pair {
         within: Duration,
     ) -> Result<Usage> {
         let within = millis(within);
-        let answer = self.subject.ask(&SubjectOrder::Await {
+        let answer = self.subject.request(&SubjectOrder::Await {
             truth,
             events,
             within,
@@ -392,7 +440,7 @@ impl Pair {
         within: Duration,
     ) -> Result<()> {
         let within = millis(within);
-        self.subject.ask(&SubjectOrder::Verify {
+        self.subject.request(&SubjectOrder::Verify {
             after,
             uids,
             within,
@@ -401,7 +449,7 @@ impl Pair {
     }
 
     pub(super) fn reached(&mut self, within: Duration) -> Result<Reached> {
-        let answer = self.subject.hear(within + Duration::from_secs(30))?;
+        let answer = self.subject.receive(within + Duration::from_secs(30))?;
         Ok(expect!(answer, SubjectAnswer::Reached { at, usage } => Reached { at, usage }))
     }
 
@@ -409,7 +457,7 @@ impl Pair {
     /// that there are not.
     pub(super) fn compared(&mut self) -> Result<(u64, u64)> {
         let truth = self.truth()?;
-        let answer = self.subject.ask(&SubjectOrder::Compare { truth })?;
+        let answer = self.subject.request(&SubjectOrder::Compare { truth })?;
         Ok(expect!(answer, SubjectAnswer::Compared { lost, ghosts } => (lost, ghosts)))
     }
 }

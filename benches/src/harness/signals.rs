@@ -6,10 +6,10 @@ use anyhow::{Result, bail, ensure};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Whether a signal has told us to end.
-static TOLD: AtomicBool = AtomicBool::new(false);
+static TERMINATED: AtomicBool = AtomicBool::new(false);
 
 /// Fails when a signal tells us to end.
-pub(super) async fn told_to_end() -> Result<()> {
+pub(super) async fn terminated() -> Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hangup = signal(SignalKind::hangup())?;
@@ -21,23 +21,23 @@ pub(super) async fn told_to_end() -> Result<()> {
     bail!("told to end")
 }
 
-/// From now on signals do not end us at once: whoever waits for a process asks [`may_go_on`], and
+/// From now on signals do not end us at once: whoever waits for a process asks [`check_terminated`], and
 /// what is dropped on the way out takes processes and files along.
 pub(super) fn listen() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     std::thread::spawn(move || {
-        if let Err(why) = runtime.block_on(told_to_end()) {
+        if let Err(why) = runtime.block_on(terminated()) {
             tracing::debug!("{why:#}");
-            TOLD.store(true, Ordering::Relaxed);
+            TERMINATED.store(true, Ordering::Relaxed);
         }
     });
     Ok(())
 }
 
 /// Fails once a signal has told us to end.
-pub(super) fn may_go_on() -> Result<()> {
-    ensure!(!TOLD.load(Ordering::Relaxed), "told to end");
+pub(super) fn check_terminated() -> Result<()> {
+    ensure!(!TERMINATED.load(Ordering::Relaxed), "told to end");
     Ok(())
 }

@@ -8,7 +8,7 @@ use pleg_runtime::clock::wall;
 
 use super::Point;
 use super::measure::{Figures, PATIENCE, compare, phase};
-use super::run::{How, Pair, Run};
+use super::run::{Pair, Run, SubjectOptions};
 use crate::node::Work;
 use crate::protocol::{ENDS_TAKEN, Faults, Trouble};
 
@@ -30,9 +30,9 @@ const fn restarts(seconds: u32) -> u32 {
 }
 
 pub(super) fn hung_pod(run: &Run, point: &Point, seconds: u32) -> Result<Figures> {
-    let mut pair = run.start(point, &How::default())?;
+    let mut pair = run.start(point, &SubjectOptions::default())?;
     let hung = pair.truth()?.into_iter().next().context("no pods")?.uid;
-    pair.ail(Trouble {
+    pair.set_trouble(Trouble {
         hung_pod: true,
         ..Trouble::default()
     })?;
@@ -43,8 +43,8 @@ pub(super) fn hung_pod(run: &Run, point: &Point, seconds: u32) -> Result<Figures
 }
 
 pub(super) fn slow_list(run: &Run, point: &Point, list_ms: u32, seconds: u32) -> Result<Figures> {
-    let mut pair = run.start(point, &How::default())?;
-    pair.ail(Trouble {
+    let mut pair = run.start(point, &SubjectOptions::default())?;
+    pair.set_trouble(Trouble {
         slow_list: list_ms.into(),
         ..Trouble::default()
     })?;
@@ -55,9 +55,9 @@ pub(super) fn slow_list(run: &Run, point: &Point, list_ms: u32, seconds: u32) ->
 
 /// Nobody takes what the subject announces.
 pub(super) fn stalled(run: &Run, point: &Point, rate: u32, seconds: u32) -> Result<Figures> {
-    let how = How {
+    let how = SubjectOptions {
         stalled: true,
-        ..How::default()
+        ..SubjectOptions::default()
     };
     let mut pair = run.start(point, &how)?;
     let count = rate * seconds / 4;
@@ -74,8 +74,8 @@ pub(super) fn stalled(run: &Run, point: &Point, rate: u32, seconds: u32) -> Resu
     figures.put("unready", watched.unready as f64);
     let recorded = pair.recorded()?;
     // A container ends with each restart.
-    let told = recorded.counts.get(ENDS_TAKEN).copied().unwrap_or(0);
-    figures.put("ends_untold", f64::from(count) - told as f64);
+    let sent = recorded.counts.get(ENDS_TAKEN).copied().unwrap_or(0);
+    figures.put("ends_untold", f64::from(count) - sent as f64);
     figures.counted(&recorded);
     compare(&mut pair, point.subject, &mut figures)?;
     Ok(figures)
@@ -104,8 +104,8 @@ fn during(
 }
 
 pub(super) fn stall(run: &Run, point: &Point, settled: u32, rep: u32) -> Result<Figures> {
-    let mut pair = run.start(point, &How::default())?;
-    let (period, mut figures) = settle(&mut pair, settled, phase(run, rep))?;
+    let mut pair = run.start(point, &SubjectOptions::default())?;
+    let (period, mut figures) = settle(&mut pair, settled, place(run, settled, rep))?;
     let (events, truth) = pair.plan(Work::Deaths { pods: 1 })?;
     let patience = PATIENCE + period;
     pair.wait_for(truth, events, patience)?;
@@ -131,12 +131,12 @@ pub(super) fn frozen(
     probing: bool,
     rep: u32,
 ) -> Result<Figures> {
-    let how = How {
+    let how = SubjectOptions {
         probing,
-        ..How::default()
+        ..SubjectOptions::default()
     };
     let mut pair = run.start(point, &how)?;
-    let (period, mut figures) = settle(&mut pair, settled, phase(run, rep))?;
+    let (period, mut figures) = settle(&mut pair, settled, place(run, settled, rep))?;
     let patience = NOTICED + period;
     let at = wall().as_nanos();
     pair.freeze()?;
@@ -146,6 +146,13 @@ pub(super) fn frozen(
         None => figures.put("gave_up", patience.as_nanos() as f64),
     }
     Ok(figures)
+}
+
+/// At which place of the relist period a fault begins: of the period of this project if the node has
+/// settled for long enough, else of the second of those that list once a second.
+fn place(run: &Run, settled: u32, rep: u32) -> Duration {
+    let phase = phase(run, rep);
+    if settled > 120 { phase * 60 } else { phase }
 }
 
 /// Nothing happens for a while, and a little longer; how often the subject lists everything then.
@@ -161,7 +168,7 @@ fn settle(pair: &mut Pair, seconds: u32, longer: Duration) -> Result<(Duration, 
 }
 
 pub(super) fn flapping(run: &Run, point: &Point, seconds: u32) -> Result<Figures> {
-    let mut pair = run.start(point, &How::default())?;
+    let mut pair = run.start(point, &SubjectOptions::default())?;
     let count = restarts(seconds);
     let (events, truth) = pair.plan(Work::Restarts { count })?;
     pair.record()?;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::random::Random;
 
-pub use plan::{Plan, Planned, Template, Work};
+pub use plan::{Plan, Planned, Template, Work, encode_event};
 pub use table::{Page, Table};
 
 /// When the pods that exist from the start were made: 2026-01-01, in ns.
@@ -108,7 +108,7 @@ pub fn pods(seed: u64, pods: u32, containers: u32) -> Pods {
 
 /// So many containers that have ended, of the first ones of these pods in turn: what is left where
 /// nobody removes them.
-pub fn litter(pods: &mut Pods, seed: u64, count: u32) {
+pub fn add_exited_containers(pods: &mut Pods, seed: u64, count: u32) {
     let mut random = Random::new(seed ^ 0x11_77e4);
     let numbers: Vec<u32> = pods.keys().copied().collect();
     for &number in numbers.iter().cycle().take(count as usize) {

@@ -6,7 +6,7 @@ use pleg_cri::v1::{self, ContainerEventType as Kind, ContainerState};
 use prost::Message as _;
 use serde::{Deserialize, Serialize};
 
-use super::{Change, Container, Pods, apply, pod};
+use super::{Change, Container, Pod, Pods, apply, pod};
 use crate::payload::{self, Profile};
 use crate::random::Random;
 use crate::wire::{self, Mapped as _};
@@ -58,7 +58,7 @@ pub struct Planned {
     /// What is told of it.
     pub event: Template,
     /// Whether it is told at all.
-    pub told: bool,
+    pub reported: bool,
 }
 
 /// An event but for its moments.
@@ -195,7 +195,7 @@ impl Planner {
             self.dies(first);
         }
         for planned in &mut self.plan.events {
-            planned.told = false;
+            planned.reported = false;
         }
         self.restarts(count);
     }
@@ -324,24 +324,35 @@ impl Planner {
             created_at: now,
             ..Default::default()
         };
-        let (mut message, mut part) = (BytesMut::new(), BytesMut::new());
-        head.encode_raw(&mut message);
-        payload::sandbox_status(self.profile, pod).shuffled(&mut self.random, &mut part);
-        wire::nested(4, &part, &mut message);
-        for container in &pod.containers {
-            part.clear();
-            payload::container_status(self.profile, pod, container)
-                .shuffled(&mut self.random, &mut part);
-            wire::nested(5, &part, &mut message);
-        }
+        let message = encode_event(&head, self.profile, pod, &mut self.random);
         debug_assert!(self.plan.events.len() < 1 << MARK_BITS);
         self.plan.events.push(Planned {
             pod: number,
             change,
             event: Template::new(&message),
-            told: true,
+            reported: true,
         });
     }
+}
+
+/// An event with the statuses of its sandbox and of the containers in it.
+#[must_use]
+pub fn encode_event(
+    head: &v1::ContainerEventResponse,
+    profile: Profile,
+    pod: &Pod,
+    random: &mut Random,
+) -> BytesMut {
+    let (mut message, mut part) = (BytesMut::new(), BytesMut::new());
+    head.encode_raw(&mut message);
+    payload::sandbox_status(profile, pod).shuffled(random, &mut part);
+    wire::nested(4, &part, &mut message);
+    for container in &pod.containers {
+        part.clear();
+        payload::container_status(profile, pod, container).shuffled(random, &mut part);
+        wire::nested(5, &part, &mut message);
+    }
+    message
 }
 
 fn runs(container: &Container) -> bool {
@@ -392,21 +403,21 @@ mod tests {
     }
 
     #[test]
-    fn the_first_pod_ends_untold_and_is_left_alone_then() {
+    fn first_pod_ends_unreported_and_is_not_restarted() {
         let before = pods(1, 5, 1);
         let plan = Plan::new(Work::Around { count: 7 }, &before, Profile::Lean, 9);
         for planned in &plan.events {
-            assert_eq!(planned.told, planned.pod != 0);
+            assert_eq!(planned.reported, planned.pod != 0);
         }
-        assert_eq!(plan.events.iter().filter(|p| !p.told).count(), 2);
-        assert!(plan.events.iter().filter(|p| p.told).count() >= 4 * 5);
+        assert_eq!(plan.events.iter().filter(|p| !p.reported).count(), 2);
+        assert!(plan.events.iter().filter(|p| p.reported).count() >= 4 * 5);
     }
 
     #[test]
-    fn litter_is_spread_and_never_restarted() {
+    fn exited_containers_are_spread_and_never_restarted() {
         let mut before = pods(1, 3, 1);
-        crate::node::litter(&mut before, 1, 7);
-        let ended = |p: &crate::node::Pod| p.containers.iter().filter(|c| !runs(c)).count();
+        crate::node::add_exited_containers(&mut before, 1, 7);
+        let ended = |p: &Pod| p.containers.iter().filter(|c| !runs(c)).count();
         assert_eq!(before.values().map(ended).collect::<Vec<_>>(), [3, 2, 2]);
         assert!(before.values().all(|p| runs(&p.containers[0])));
         let plan = Plan::new(Work::Restarts { count: 5 }, &before, Profile::Lean, 9);

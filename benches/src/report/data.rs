@@ -17,6 +17,8 @@ pub(super) struct Work {
     pub(super) pods: u32,
     pub(super) containers: u32,
     pub(super) latency: u64,
+    /// Only the churn of so many pods in 100 seconds.
+    rate: Option<u32>,
 }
 
 impl Work {
@@ -26,6 +28,7 @@ impl Work {
             pods: 1000,
             containers: 1,
             latency: 0,
+            rate: None,
         }
     }
 
@@ -42,8 +45,24 @@ impl Work {
         Self { latency, ..self }
     }
 
+    /// Only the churn of so many pods in 100 seconds.
+    pub(super) const fn rate(self, per_hundred_seconds: u32) -> Self {
+        Self {
+            rate: Some(per_hundred_seconds),
+            ..self
+        }
+    }
+
     fn is(&self, point: &Point) -> bool {
-        (self.workload)(&point.workload)
+        let rate = match point.workload {
+            Workload::Churn {
+                per_hundred_seconds,
+                ..
+            } => Some(per_hundred_seconds),
+            _ => None,
+        };
+        (self.rate.is_none() || self.rate == rate)
+            && (self.workload)(&point.workload)
             && point.pods == self.pods
             && point.containers == self.containers
             && point.profile == Profile::Typical
@@ -63,6 +82,10 @@ pub(super) enum Figure {
     Quotient(&'static str, &'static str),
     /// A value of the whole window, for one hour.
     PerHour(&'static str),
+    /// A value of the whole window, for one second.
+    PerSecond(&'static str),
+    /// A size in KiB, in bytes.
+    Kib(&'static str),
     /// How many events were handled in a second.
     EventRate,
 }
@@ -80,6 +103,8 @@ impl Figure {
             Self::Sum(one, other) => get(one)? + get(other)?,
             Self::Difference(one, other) => get(one)? - get(other)?,
             Self::Quotient(one, other) => get(one)? / get(other)?,
+            Self::PerSecond(name) => get(name)? / get("seconds")?,
+            Self::Kib(name) => get(name)? * 1024.0,
             Self::PerHour(name) => get(name)? * 3600.0 / get("seconds")?,
             Self::EventRate => get("events")? * 1e9 / get("consistent")?,
         })

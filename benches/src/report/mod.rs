@@ -1,7 +1,7 @@
-//! The page `docs/benchmarks.md` and its charts, from files of results. The text that explains them
+//! The page `docs/benchmarks.md`, from files of results. The text that explains them
 //! is in `page.md`.
 
-mod chart;
+mod churn;
 mod data;
 mod format;
 mod real;
@@ -20,7 +20,7 @@ use data::Data;
 const PAGE: &str = include_str!("page.md");
 const INSTRUCTIONS: &str = include_str!("../../instructions.toml");
 
-/// Writes the page, and its charts into the directory of its name beside it.
+/// Writes the page.
 ///
 /// # Errors
 /// If a file cannot be read or written, or there are no results.
@@ -42,24 +42,11 @@ pub fn write(files: &[PathBuf], out: &Path) -> Result<()> {
     machines.push_str(&load(&data));
     let page = PAGE
         .replace("{tables}", &tables::text(&data))
-        .replace("{charts}", &charts(&data, out)?)
+        .replace("{churn}", &churn::section(&data))
         .replace("{instructions}", INSTRUCTIONS)
         .replace("{real}", &real::section(&real))
         .replace("{machines}", &machines);
     std::fs::write(out, page).with_context(|| format!("cannot write {}", out.display()))
-}
-
-/// Writes the charts, and returns what the page shows of them.
-fn charts(data: &Data, out: &Path) -> Result<String> {
-    let directory = out.with_extension("");
-    std::fs::create_dir_all(&directory)?;
-    let name = directory.file_name().unwrap_or_default().to_string_lossy();
-    let mut shown = String::new();
-    for (file, title, chart) in chart::all(data) {
-        std::fs::write(directory.join(format!("{file}.svg")), chart)?;
-        let _ = write!(shown, "\n![{title}]({name}/{file}.svg)\n");
-    }
-    Ok(shown)
 }
 
 /// The machines of a file. A run that continued a file is not listed again.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::format::{count, nanos};
+use super::format::{count, nanos, times};
 use crate::harness::RealSample;
 use crate::protocol::Histogram;
 use crate::stats::{median, quantile};
@@ -25,11 +25,13 @@ Measured elsewhere, with upstream's Go code on containerd 1.7.24, 80 idle pods, 
 0.079 s of CPU and 64 MB, the evented one 0.0024 s of CPU, with half of its events repeated.
 ";
 
-const COLUMNS: [&str; 11] = [
+const COLUMNS: [&str; 13] = [
     "subject",
     "pods",
     "idle hour: CPU",
     "idle hour: CPU of the daemon",
+    "idle hour: CPU of both",
+    "both, compared with generic",
     "idle hour: wake-ups",
     "peak memory",
     "churn: changes",
@@ -59,8 +61,9 @@ pub(super) fn section(samples: &[RealSample]) -> String {
                 .or_default()
                 .push(sample);
         }
-        for ((pods, subject), of) in rows {
-            let _ = writeln!(out, "{}", row(subject, pods, &of));
+        for (&(pods, subject), of) in &rows {
+            let generic = rows.get(&(pods, Kind::Generic));
+            let _ = writeln!(out, "{}", row(subject, pods, of, generic));
         }
     }
     let loads: Vec<f64> = samples.iter().map(|s| s.load).collect();
@@ -74,13 +77,19 @@ pub(super) fn section(samples: &[RealSample]) -> String {
 }
 
 /// The row of one subject.
-fn row(subject: Kind, pods: u32, samples: &[&RealSample]) -> String {
+fn row(
+    subject: Kind,
+    pods: u32,
+    samples: &[&RealSample],
+    generic: Option<&Vec<&RealSample>>,
+) -> String {
     let of = |phase: &str, figure: &dyn Fn(&RealSample) -> f64, unit: &dyn Fn(f64) -> String| {
         let values = samples.iter().filter(|s| s.phase == phase);
         let values: Vec<f64> = values.map(|s| figure(s)).collect();
         median(&values).map_or_else(nothing, unit)
     };
-    let hourly = |value: i64, of: &RealSample| value as f64 * 3600.0 / of.seconds;
+    let both = idle_cpu_of_both(samples);
+    let compared = both.zip(generic.and_then(|of| idle_cpu_of_both(of)));
     let latency = merged(samples);
     let changes: u64 = latency.iter().map(|(_, n)| n).sum();
     let part = |part| quantile(&latency, part).map_or_else(nothing, |ns| nanos(ns as f64));
@@ -90,6 +99,8 @@ fn row(subject: Kind, pods: u32, samples: &[&RealSample]) -> String {
         pods.to_string(),
         of("idle", &|s| hourly(s.cpu, s), &nanos),
         of("idle", &|s| hourly(s.daemon_cpu, s), &nanos),
+        both.map_or_else(nothing, nanos),
+        compared.map_or_else(nothing, |(both, generic)| times(both / generic)),
         of("idle", &|s| hourly(s.woken, s), &count),
         peak.map_or_else(nothing, |kib| format!("{} KiB", count(kib as f64))),
         changes.to_string(),
@@ -99,6 +110,17 @@ fn row(subject: Kind, pods: u32, samples: &[&RealSample]) -> String {
         of("churn", &|s| s.daemon_cpu as f64, &nanos),
     ];
     format!("| {} |", cells.join(" | "))
+}
+
+fn hourly(value: i64, of: &RealSample) -> f64 {
+    value as f64 * 3600.0 / of.seconds
+}
+
+/// The CPU time of subject and daemon in an idle hour.
+fn idle_cpu_of_both(samples: &[&RealSample]) -> Option<f64> {
+    let idle = samples.iter().filter(|s| s.phase == "idle");
+    let both = idle.map(|s| hourly(s.cpu + s.daemon_cpu, s));
+    median(&both.collect::<Vec<_>>())
 }
 
 fn nothing() -> String {
@@ -156,10 +178,11 @@ mod tests {
             ..sample("containerd 2", Kind::Ours, "churn")
         };
         assert_eq!(
-            row(Kind::Ours, 80, &[&idle, &churn]),
-            "| pleg | 80 | 120 ms | 6 s | 180 | 9,500 KiB | 100 | 1 ms | 1 ms | 40 ms | 1 s |"
+            row(Kind::Ours, 80, &[&idle, &churn], None),
+            "| pleg | 80 | 120 ms | 6 s | 6.12 s | – | 180 | 9,500 KiB | 100 | 1 ms | 1 ms | 40 ms | 1 s |"
         );
-        let only_idle = row(Kind::Ours, 80, &[&idle]);
+        let only_idle = row(Kind::Ours, 80, &[&idle], Some(&vec![&idle]));
+        assert!(only_idle.contains("| 6.12 s | 1 × |"), "{only_idle}");
         assert!(only_idle.ends_with("| 0 | – | – | – | – |"), "{only_idle}");
     }
 
@@ -175,7 +198,7 @@ mod tests {
             churn(30_000_000, vec![(5, 2), (7, 1)]),
         );
         assert_eq!(merged(&[&one, &other]), [(5, 3), (7, 1), (9, 1)]);
-        let row = row(Kind::Hint, 80, &[&one, &other]);
+        let row = row(Kind::Hint, 80, &[&one, &other], None);
         assert!(row.contains("| 5 | 5 ns | 9 ns | 20 ms |"), "{row}");
     }
 

@@ -3,9 +3,8 @@
 use std::fmt::Write as _;
 
 use super::data::{Data, Work};
-use super::format::{Unit, interval, times};
-use super::rows::{Group, Row, TABLES, Table, Target};
-use crate::stats::Estimate;
+use super::format::{interval, times};
+use super::rows::{Row, TABLES, Table};
 use crate::subject::Kind;
 
 const SUBJECTS: [Kind; 8] = [
@@ -27,7 +26,7 @@ pub(super) fn text(data: &Data) -> String {
 impl Table {
     fn text(&self, data: &Data) -> String {
         let measures = |subject: &Kind| {
-            let of_group = |g: &Group| data.of(g.work, *subject).next().is_some();
+            let of_group = |g: &super::rows::Group| data.of(g.work, *subject).next().is_some();
             self.groups.iter().any(of_group)
         };
         let subjects: Vec<Kind> = SUBJECTS.into_iter().filter(measures).collect();
@@ -36,7 +35,7 @@ impl Table {
         }
         let names: Vec<&str> = subjects.iter().map(|s| s.name()).collect();
         let mut out = format!(
-            "\n### {}\n\n| | {} | ratio (95 %) | target |\n| --- |{} --- | --- |\n",
+            "\n### {}\n\n| | {} | ratio (95 %) |\n| --- |{} --- |\n",
             self.title,
             names.join(" | "),
             " --- |".repeat(subjects.len())
@@ -51,7 +50,7 @@ impl Table {
             }
             let seconds = data.seconds(group.work);
             let seconds = seconds.map_or_else(String::new, |s| format!(" ({s} s)"));
-            let empty = " |".repeat(subjects.len() + 2);
+            let empty = " |".repeat(subjects.len() + 1);
             let _ = write!(
                 out,
                 "| **{}**{seconds} |{empty}\n{}",
@@ -67,7 +66,7 @@ impl Row {
     /// The line; `None` if our own figure was not measured.
     fn line(&self, data: &Data, work: Work, subjects: &[Kind]) -> Option<String> {
         let of = |subject| data.estimate(work, subject, self.figure);
-        let ours = of(Kind::Ours)?;
+        of(Kind::Ours)?;
         let cell = |&subject: &Kind| match of(subject) {
             None => "–".to_owned(),
             Some(of) if subject == Kind::Ours => interval(of, self.unit),
@@ -80,59 +79,11 @@ impl Row {
             Some(format!("{} / {}: {of}", above.name(), below.name()))
         });
         let ratios: Vec<String> = ratios.collect();
-        let (judged, unit) = match self.ratios.first() {
-            Some(&pair) => (ratio(pair), times as Unit),
-            None => (Some(ours), self.unit),
-        };
-        let target = self.target.zip(judged);
-        let target = target.map_or_else(String::new, |(target, of)| target.text(of, unit));
         Some(format!(
-            "| {} | {} | {} | {target} |\n",
+            "| {} | {} | {} |\n",
             self.title,
             cells.join(" | "),
             ratios.join("<br>"),
         ))
-    }
-}
-
-impl Target {
-    fn text(self, of: Estimate, unit: Unit) -> String {
-        let (sign, bound) = match self {
-            Self::AtLeast(bound) => ("≥", bound),
-            Self::AtMost(bound) => ("≤", bound),
-        };
-        format!("{sign} {}: {}", unit(bound), self.verdict(of))
-    }
-
-    /// The worse end of the interval decides.
-    fn verdict(self, of: Estimate) -> &'static str {
-        let (worst, median, bound) = match self {
-            Self::AtLeast(bound) => (-of.low, -of.median, -bound),
-            Self::AtMost(bound) => (of.high, of.median, bound),
-        };
-        match (worst <= bound, median <= bound) {
-            (true, _) => "**met**",
-            (false, true) => "unsure",
-            (false, false) => "**missed**",
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn worse_end_of_the_interval_decides() {
-        let of = Estimate {
-            median: 2.0,
-            low: 1.0,
-            high: 3.0,
-            count: 5,
-        };
-        let verdicts = [3.0, 2.5, 1.5].map(|bound| Target::AtMost(bound).verdict(of));
-        assert_eq!(verdicts, ["**met**", "unsure", "**missed**"]);
-        let verdicts = [1.0, 1.5, 2.5].map(|bound| Target::AtLeast(bound).verdict(of));
-        assert_eq!(verdicts, ["**met**", "unsure", "**missed**"]);
     }
 }

@@ -17,7 +17,7 @@ use prost::Message;
 use tokio::sync::mpsc;
 use tonic::Code;
 
-use super::{Broken, Shared, lock, trouble};
+use super::{Broken, Shared, lock, trouble, write};
 use crate::node::table::{self, Frames, Kind};
 use crate::node::{Page, Table};
 use crate::wire;
@@ -48,8 +48,9 @@ pub(super) async fn answer(
 }
 
 async fn call(shared: &Arc<Shared>, path: &str, message: Bytes) -> Result<Body, Code> {
-    let method = METHODS
+    let method = READS
         .into_iter()
+        .chain(write::METHODS)
         .find(|m| path.strip_prefix("/runtime.v1.RuntimeService/") == Some(m))
         .ok_or(Code::Unimplemented)?;
     let streams = matches!(method, "StreamPodSandboxes" | "StreamContainers");
@@ -78,6 +79,10 @@ async fn call(shared: &Arc<Shared>, path: &str, message: Bytes) -> Result<Body, 
         shared.clock.sleep_until(at).await;
     }
     trouble::hold_up(shared, method, &message).await;
+    if write::METHODS.contains(&method) {
+        let frames = write::write(shared, method, message).await?;
+        return Ok(Body::Frames(frames.into()));
+    }
     let page = match shared.page {
         Some(rows) if streams => Page::Of(rows),
         _ => Page::Whole,
@@ -87,7 +92,7 @@ async fn call(shared: &Arc<Shared>, path: &str, message: Bytes) -> Result<Body, 
 }
 
 const EVENTS: &str = "GetContainerEvents";
-const METHODS: [&str; 8] = [
+const READS: [&str; 8] = [
     EVENTS,
     "Version",
     "ListPodSandbox",
@@ -102,8 +107,10 @@ pub(super) fn decode<M: Message + Default>(message: Bytes) -> Result<M, Code> {
     M::decode(message).map_err(|_| Code::InvalidArgument)
 }
 
+/// The label by which kubelets filter.
+const POD_UID: &str = "io.kubernetes.pod.uid";
+
 fn look_up(table: &mut Table, method: &str, message: Bytes, page: Page) -> Result<Frames, Code> {
-    const UID: &str = "io.kubernetes.pod.uid";
     Ok(match method {
         "Version" => table::version(),
         // The requests of a list and of its streaming sister have the same fields.
@@ -111,7 +118,11 @@ fn look_up(table: &mut Table, method: &str, message: Bytes, page: Page) -> Resul
             let filter = decode::<v1::ListPodSandboxRequest>(message)?
                 .filter
                 .unwrap_or_default();
-            match filter.label_selector.get(UID).or_else(|| some(&filter.id)) {
+            match filter
+                .label_selector
+                .get(POD_UID)
+                .or_else(|| some(&filter.id))
+            {
                 Some(of) => table.list_of(Kind::Sandboxes, of),
                 None => table.list(Kind::Sandboxes, page),
             }
@@ -122,7 +133,7 @@ fn look_up(table: &mut Table, method: &str, message: Bytes, page: Page) -> Resul
                 .unwrap_or_default();
             match filter
                 .label_selector
-                .get(UID)
+                .get(POD_UID)
                 .or_else(|| some(&filter.pod_sandbox_id))
             {
                 Some(of) => table.list_of(Kind::Containers, of),

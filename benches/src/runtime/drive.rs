@@ -37,10 +37,10 @@ struct History {
 
 /// How a plan is played.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct How {
+pub(super) struct PlayOptions {
     /// Events a second; 0 for as fast as they are taken.
     pub(super) rate: f64,
-    /// What is wrong with how it is told.
+    /// What is wrong with how events are reported.
     pub(super) faults: Faults,
     /// After how long every connection is cut, again and again.
     pub(super) cut_every: Option<Duration>,
@@ -53,7 +53,7 @@ type Late = BTreeMap<(Instant, usize), Bytes>;
 /// What one play has come to.
 #[derive(Default)]
 struct Played {
-    told: u64,
+    sent: u64,
     first: i64,
     last: i64,
     late: i64,
@@ -88,7 +88,7 @@ impl Driver {
     }
 
     /// It all happens at once, and nobody is told.
-    pub(super) fn happen_untold(&mut self) {
+    pub(super) fn happen_unreported(&mut self) {
         let now = self.shared.now();
         let mut table = lock(&self.shared.table);
         for planned in self.plan.events.drain(..) {
@@ -124,8 +124,8 @@ impl Driver {
         }
     }
 
-    pub(super) async fn play(&mut self, how: How) -> RuntimeAnswer {
-        let How { rate, faults, .. } = how;
+    pub(super) async fn play(&mut self, options: PlayOptions) -> RuntimeAnswer {
+        let PlayOptions { rate, faults, .. } = options;
         let events = std::mem::take(&mut self.plan.events);
         let mut moments = Vec::with_capacity(events.len());
         let mut random = Random::new(self.settings.seed ^ 0xfa017);
@@ -134,7 +134,7 @@ impl Driver {
         let mut late_by = |most: u32| delays.below(most as usize + 1) as u64;
         let (mut late, mut played) = (Late::new(), Played::default());
         let start = self.shared.clock.now();
-        let mut cut = how.cut_every.map(|every| start.after(every));
+        let mut cut = options.cut_every.map(|every| start.after(every));
         for (n, planned) in events.iter().enumerate() {
             // What is on time may be stamped after what was due just after it.
             let now = self.due(start, n, rate, &mut played).await;
@@ -147,11 +147,11 @@ impl Driver {
             }
             if let Some(due) = cut.filter(|due| self.shared.clock.now() >= *due) {
                 self.shared.cut();
-                cut = how.cut_every.map(|every| due.after(every));
+                cut = options.cut_every.map(|every| due.after(every));
             }
             let by = self.shared.clock.now();
-            self.tell_late(&mut late, by, &mut played).await;
-            if !planned.told || faulty(faults.dropped) {
+            self.send_late(&mut late, by, &mut played).await;
+            if !planned.reported || faulty(faults.dropped) {
                 continue;
             }
             let event = planned.event.fill(&moments);
@@ -162,16 +162,16 @@ impl Driver {
             }
             let times = if faulty(faults.doubled) { 2 } else { 1 };
             for _ in 0..times {
-                self.tell(event.clone(), &mut played).await;
+                self.send(event.clone(), &mut played).await;
             }
         }
         while let Some((&(due, _), _)) = late.first_key_value() {
             self.shared.clock.sleep_until(due).await;
-            self.tell_late(&mut late, due, &mut played).await;
+            self.send_late(&mut late, due, &mut played).await;
         }
         (self.history.events, self.history.moments) = (events, moments);
         let Played {
-            told,
+            sent,
             first,
             last,
             late,
@@ -179,7 +179,7 @@ impl Driver {
             dropped,
         } = played;
         RuntimeAnswer::Played {
-            told,
+            sent,
             first,
             last,
             late,
@@ -207,26 +207,26 @@ impl Driver {
     }
 
     /// Tells what is due by then of what is told late.
-    async fn tell_late(&self, late: &mut Late, by: Instant, played: &mut Played) {
+    async fn send_late(&self, late: &mut Late, by: Instant, played: &mut Played) {
         while let Some(first) = late.first_entry()
             && first.key().0 <= by
         {
-            self.tell(first.remove(), played).await;
+            self.send(first.remove(), played).await;
         }
     }
 
-    async fn tell(&self, frame: Bytes, played: &mut Played) {
+    async fn send(&self, frame: Bytes, played: &mut Played) {
         let began = self.shared.clock.now();
         played.dropped += publish(&self.shared, frame).await;
         let blocked = self.shared.clock.now().nanos_since(began);
         played.blocked = played.blocked.max(blocked);
-        played.told += 1;
+        played.sent += 1;
     }
 }
 
 /// To everyone, waiting for whoever does not read, or dropping what it has no room for: how often
 /// that was. Those who are gone are forgotten.
-async fn publish(shared: &Shared, frame: Bytes) -> u64 {
+pub(super) async fn publish(shared: &Shared, frame: Bytes) -> u64 {
     let subscribers = lock(&shared.subscribers).clone();
     let mut dropped = 0;
     for subscriber in subscribers {

@@ -8,6 +8,7 @@
 mod call;
 mod drive;
 mod trouble;
+mod write;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,9 +23,9 @@ use tokio::net::UnixListener;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::node::{Page, Table, litter, pods};
+use crate::node::{Page, Table, add_exited_containers, pods};
 use crate::payload::Profile;
-use crate::protocol::{Counted, RuntimeAnswer, RuntimeOrder, Trouble, orders, say};
+use crate::protocol::{Counted, RuntimeAnswer, RuntimeOrder, Trouble, orders, reply};
 use crate::usage::Usage;
 
 /// How it is to be.
@@ -127,7 +128,7 @@ impl Shared {
 /// If the socket cannot be had, or an order is not understood.
 pub async fn serve(settings: Settings) -> Result<()> {
     let mut pods = pods(settings.seed, settings.pods, settings.containers);
-    litter(&mut pods, settings.seed, settings.ended);
+    add_exited_containers(&mut pods, settings.seed, settings.ended);
     let mut table = Table::new(pods, settings.profile, settings.seed);
     table.prepare(settings.page.map_or(Page::Whole, Page::Of));
     let shared = Arc::new(Shared {
@@ -144,7 +145,7 @@ pub async fn serve(settings: Settings) -> Result<()> {
     let mut orders = orders::<RuntimeOrder>();
     let mut driver = drive::Driver::new(shared.clone(), &settings);
     let mut listening = listen(&settings, &shared)?;
-    say(&RuntimeAnswer::Ready)?;
+    reply(&RuntimeAnswer::Ready)?;
     while let Some(order) = orders.recv().await {
         let answer = match order? {
             RuntimeOrder::Plan { work } => driver.plan(work),
@@ -153,15 +154,15 @@ pub async fn serve(settings: Settings) -> Result<()> {
                 faults,
                 cut_every,
             } => {
-                let how = drive::How {
+                let options = drive::PlayOptions {
                     rate,
                     faults,
                     cut_every: (cut_every > 0).then(|| Duration::from_millis(cut_every)),
                 };
-                driver.play(how).await
+                driver.play(options).await
             }
             RuntimeOrder::History => driver.history(),
-            RuntimeOrder::Ail { trouble } => {
+            RuntimeOrder::SetTrouble { trouble } => {
                 *lock(&shared.trouble) = trouble;
                 RuntimeAnswer::Ready
             }
@@ -184,7 +185,7 @@ pub async fn serve(settings: Settings) -> Result<()> {
                     std::fs::remove_file(&settings.socket)?;
                 }
                 if untold {
-                    driver.happen_untold();
+                    driver.happen_unreported();
                 }
                 if down_ms > 0 {
                     shared.clock.sleep_until(until).await;
@@ -209,7 +210,7 @@ pub async fn serve(settings: Settings) -> Result<()> {
                 truth: lock(&shared.table).truth(),
             },
         };
-        say(&answer)?;
+        reply(&answer)?;
     }
     listening.cancel();
     shared.cut();

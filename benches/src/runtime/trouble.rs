@@ -15,8 +15,12 @@ pub(super) async fn hold_up(shared: &Shared, method: &str, message: &Bytes) {
         // Until the caller gives up.
         std::future::pending::<()>().await;
     }
+    let mut delay = trouble.call_ms;
     if trouble.slow_list > 0 && is_full(method, message) {
-        let until = Duration::from_millis(trouble.slow_list);
+        delay += trouble.slow_list;
+    }
+    if delay > 0 {
+        let until = Duration::from_millis(delay);
         shared
             .clock
             .sleep_until(shared.clock.now().after(until))

@@ -7,18 +7,20 @@ use std::time::Duration;
 use anyhow::Result;
 use hdrhistogram::Histogram;
 use pleg_core::{EventType, Id, PodUid};
+use pleg_cri::CriClient;
 use pleg_cri::v1::ContainerState as State;
 use pleg_runtime::clock::{Clock, wall};
 use tokio::sync::Notify;
 
-use super::generators::{Row, Subject, Told};
+use super::generators::{Announced, Announcements, Row, Subject};
 use super::receipts::Receipts;
 use super::staleness::Looks;
 use super::watch::watch;
+use super::workers::{Reads, Workers, churn, restart};
 use crate::Allocated;
 use crate::node::Truth;
 use crate::protocol::{
-    ENDS_TAKEN, Happened, Recorded, Stale, SubjectAnswer, SubjectOrder, orders, say,
+    ENDS_TAKEN, Happened, Recorded, Stale, SubjectAnswer, SubjectOrder, orders, reply,
 };
 use crate::usage::Usage;
 
@@ -28,18 +30,26 @@ const SYNC: Duration = Duration::from_secs(400);
 /// How often a cache is looked at when nobody tells of a change.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// How a subject is looked at.
-pub(super) struct How {
+/// How a subject is observed.
+pub(super) struct Options {
     /// When its reader has received each event, where that is stamped.
     pub(super) receipts: Option<Receipts>,
     /// Nobody takes what it announces.
     pub(super) stalled: bool,
     /// Counts what it allocates.
     pub(super) allocated: Allocated,
+    /// Announcements cause runs of pod workers.
+    pub(super) workers: bool,
+    /// The runtime, for pod workers that change it.
+    pub(super) client: CriClient,
 }
 
 /// Until the harness closes its end.
-pub(super) async fn control<P: Subject>(subject: P, told: impl Told, how: How) -> Result<()> {
+pub(super) async fn control<P: Subject>(
+    subject: P,
+    announcements: impl Announcements,
+    options: Options,
+) -> Result<()> {
     let subject = Arc::new(subject);
     let mut consumer = Consumer {
         clock: Clock::start(),
@@ -48,20 +58,25 @@ pub(super) async fn control<P: Subject>(subject: P, told: impl Told, how: How) -
         known: BTreeSet::new(),
         counts: BTreeMap::new(),
         untaken: None,
+        client: options.client,
+        reads: Reads::new()?,
         subject,
     };
-    if how.stalled {
-        consumer.untaken = Some(told);
+    if options.stalled {
+        consumer.untaken = Some(announcements);
     } else {
         tokio::spawn(observe(
             consumer.subject.clone(),
-            told,
+            announcements,
             consumer.changed.clone(),
             consumer.recording.clone(),
-            how.receipts,
+            options.receipts,
+            options
+                .workers
+                .then(|| Workers::new(consumer.subject.clone())),
         ));
     }
-    consumer.obey(how.allocated).await
+    consumer.run_orders(options.allocated).await
 }
 
 /// What is recorded, while something is.
@@ -88,15 +103,19 @@ impl Records {
     }
 }
 
-/// Takes what is announced, and notes how long ago it happened.
+/// Takes announcements, and records how long ago each change happened.
 async fn observe<P: Subject>(
     subject: Arc<P>,
-    mut told: impl Told,
+    mut announcements: impl Announcements,
     changed: Arc<Notify>,
     recording: Recording,
     receipts: Option<Receipts>,
+    workers: Option<Arc<Workers<P>>>,
 ) {
-    while let Some((uid, id)) = told.next().await {
+    while let Some(Announced { uid, id, wakes }) = announcements.next().await {
+        if let Some((workers, wake)) = workers.as_ref().zip(wakes) {
+            workers.wake(&uid, wake);
+        }
         if let Some(records) = &mut *lock(&recording) {
             let mut shown = None;
             let now = records.looks.at(&*subject, &uid, &mut |row: &Row<'_>| {
@@ -140,12 +159,15 @@ struct Consumer<P, T> {
     counts: BTreeMap<String, u64>,
     /// One who stalls holds on to its end, and takes nothing until it is asked what was recorded.
     untaken: Option<T>,
+    client: CriClient,
+    /// The reads of the churn's pod workers.
+    reads: Reads,
 }
 
-impl<P: Subject, T: Told> Consumer<P, T> {
-    async fn obey(mut self, allocated: Allocated) -> Result<()> {
+impl<P: Subject, T: Announcements> Consumer<P, T> {
+    async fn run_orders(mut self, allocated: Allocated) -> Result<()> {
         let mut orders = orders::<SubjectOrder>();
-        say(&SubjectAnswer::Ready)?;
+        reply(&SubjectAnswer::Ready)?;
         while let Some(order) = orders.recv().await {
             let answer = match order? {
                 SubjectOrder::Sync { truth } => {
@@ -177,14 +199,14 @@ impl<P: Subject, T: Told> Consumer<P, T> {
                 }
                 SubjectOrder::Count => {
                     // Until now everything was taken.
-                    self.untaken.as_mut().map(Told::take_ends);
+                    self.untaken.as_mut().map(Announcements::take_ends);
                     self.counts = self.subject.counts();
                     used(allocated)
                 }
                 SubjectOrder::Recorded => SubjectAnswer::Recorded(self.recorded()),
                 SubjectOrder::Await { truth, within, .. } => {
                     let truth = self.resolve(truth);
-                    say(&used(allocated))?;
+                    reply(&used(allocated))?;
                     let (mut next, within) = (0, Duration::from_millis(within));
                     let at = self
                         .until(within, |subject| {
@@ -205,7 +227,7 @@ impl<P: Subject, T: Told> Consumer<P, T> {
                     within,
                 } => {
                     let uids: Vec<PodUid> = uids.into_iter().map(PodUid::from).collect();
-                    say(&used(allocated))?;
+                    reply(&used(allocated))?;
                     let ahead = u64::try_from(after - wall().as_nanos()).unwrap_or(0);
                     let within = Duration::from_millis(within) + Duration::from_nanos(ahead);
                     let mut next = 0;
@@ -233,6 +255,21 @@ impl<P: Subject, T: Told> Consumer<P, T> {
                         ..Recorded::default()
                     })
                 }
+                SubjectOrder::Restart { parallel, times } => {
+                    let read = Box::pin(restart(&self.subject, &self.client, parallel, times));
+                    SubjectAnswer::Recorded(read.await?)
+                }
+                SubjectOrder::Churn {
+                    pods_per_second,
+                    millis,
+                } => {
+                    let during = Duration::from_millis(millis);
+                    let (subject, client) = (self.subject.clone(), self.client.clone());
+                    let reads = self.reads.clone();
+                    tokio::spawn(churn(subject, client, reads, pods_per_second, during));
+                    used(allocated)
+                }
+                SubjectOrder::TakeReads => SubjectAnswer::Recorded(self.reads.take()),
                 SubjectOrder::Compare { truth } => self.compare(truth),
                 SubjectOrder::Stale { before, changes } => {
                     SubjectAnswer::Stale(self.stale(&before, &changes)?)
@@ -241,7 +278,7 @@ impl<P: Subject, T: Told> Consumer<P, T> {
                     SubjectAnswer::Watched(watch(&*self.subject, self.clock, millis, first).await)
                 }
             };
-            say(&answer)?;
+            reply(&answer)?;
         }
         Ok(())
     }
@@ -305,8 +342,8 @@ impl<P: Subject, T: Told> Consumer<P, T> {
         for (name, count) in &mut counts {
             *count -= self.counts.get(name).copied().unwrap_or(0);
         }
-        if let Some(told) = &mut self.untaken {
-            counts.insert(ENDS_TAKEN.to_owned(), told.take_ends());
+        if let Some(announcements) = &mut self.untaken {
+            counts.insert(ENDS_TAKEN.to_owned(), announcements.take_ends());
         }
         let records = lock(&self.recording).take();
         let taken = |of: fn(&Records) -> &Histogram<u64>| {
@@ -324,7 +361,7 @@ impl<P: Subject, T: Told> Consumer<P, T> {
         let Some(records) = &mut *lock(&self.recording) else {
             return Ok(Stale::default());
         };
-        // It may show by now what nobody was told of.
+        // The cache may show changes that were not announced.
         let uids: BTreeSet<&str> = changes.iter().map(|c| c.pod.uid.as_str()).collect();
         for uid in uids {
             records.looks.at(&*self.subject, &uid.into(), &mut |_| {});

@@ -7,18 +7,26 @@ use std::time::Duration;
 use anyhow::Result;
 use futures::StreamExt as _;
 use pleg::{ContainerState, Delivery, Pleg, Subscription};
-use pleg_core::{Cause, Details, Id, LifecycleType, Mode, PodUid, ReportedState, WallTime};
+use pleg_core::{
+    Cause, Details, Id, Instant, LifecycleType, Mode, PodUid, ReportedState, WallTime,
+};
+use pleg_cri::CriClient;
 use pleg_cri::v1::ContainerState as State;
+use pleg_runtime::clock::Clock;
 use pleg_runtime::{MapEvents, Runtime};
 use rivals::{
     Evented, EventedSettings, Fifo, Generic, GenericSettings, Hint, HintSettings, Subject as Rival,
 };
 
-use super::control::{How, control};
+use super::control::{Options, control};
 use super::plain::Plain;
 use super::receipts::Receipts;
+use super::workers::Wake;
 use super::{Kind, Settings};
 use crate::Allocated;
+
+/// How long a pod worker waits for its status. Upstream's waits for ever.
+const WORKER_DEADLINE: Duration = Duration::from_secs(600);
 
 /// A container as a cache shows it.
 #[derive(Debug)]
@@ -39,6 +47,15 @@ pub(super) trait Subject: Send + Sync + 'static {
     /// keeps no such evidence says no.
     fn verified(&self, uid: &PodUid, after: i64) -> bool;
 
+    /// The clock of [`newer_than`](Self::newer_than).
+    fn clock(&self) -> Clock;
+
+    /// Waits until the cache has a status of the pod that is newer than that.
+    fn newer_than(&self, uid: &PodUid, after: Instant) -> impl Future<Output = ()> + Send;
+
+    /// A pod worker has changed the pod.
+    fn has_changed(&self, uid: &PodUid);
+
     /// A full list, and all that is done with it.
     fn relist(&self) -> impl Future<Output = ()> + Send;
 
@@ -47,10 +64,10 @@ pub(super) trait Subject: Send + Sync + 'static {
         true
     }
 
-    /// What it says of its health.
-    fn says(&self) -> Says;
+    /// Its health.
+    fn health_report(&self) -> HealthReport;
 
-    /// How often it lists everything at present, in ns, where it says so.
+    /// How often it lists everything at present, in ns, if it reports that.
     fn period(&self) -> Option<u64> {
         None
     }
@@ -61,9 +78,9 @@ pub(super) trait Subject: Send + Sync + 'static {
     }
 }
 
-/// What a generator says of its health.
+/// The health that a generator reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Says {
+pub(super) enum HealthReport {
     /// Nothing is wrong.
     Well,
     /// Something is, but the node may go on.
@@ -72,17 +89,40 @@ pub(super) enum Says {
     NotReady,
 }
 
-/// What tells of changes: the pod, and the container or sandbox.
-pub(super) trait Told: Send + 'static {
-    fn next(&mut self) -> impl Future<Output = Option<(PodUid, Option<Id>)>> + Send;
+/// An announcement.
+#[derive(Debug)]
+pub(super) struct Announced {
+    pub(super) uid: PodUid,
+    /// The container or sandbox.
+    pub(super) id: Option<Id>,
+    /// Whether it causes a run of the pod's worker, as in a kubelet.
+    pub(super) wakes: Option<Wake>,
+}
 
-    /// Takes everything that is there without waiting; of how many containers' ends that tells.
+const fn wakes(event: LifecycleType) -> Option<Wake> {
+    match event {
+        LifecycleType::ContainerDied => Some(Wake::Died),
+        LifecycleType::ContainerChanged | LifecycleType::ContainerRemoved => None,
+        _ => Some(Wake::Changed),
+    }
+}
+
+/// The announcements of a generator.
+pub(super) trait Announcements: Send + 'static {
+    fn next(&mut self) -> impl Future<Output = Option<Announced>> + Send;
+
+    /// Takes everything that is there without waiting; the number of containers that it announces as exited.
     fn take_ends(&mut self) -> u64;
 }
 
-impl Told for Fifo {
-    async fn next(&mut self) -> Option<(PodUid, Option<Id>)> {
-        Self::next(self).await.map(|event| (event.uid, event.data))
+impl Announcements for Fifo {
+    async fn next(&mut self) -> Option<Announced> {
+        let event = Self::next(self).await?;
+        Some(Announced {
+            wakes: wakes(event.event),
+            uid: event.uid,
+            id: event.data,
+        })
     }
 
     fn take_ends(&mut self) -> u64 {
@@ -94,12 +134,16 @@ impl Told for Fifo {
     }
 }
 
-impl Told for Subscription {
-    async fn next(&mut self) -> Option<(PodUid, Option<Id>)> {
+impl Announcements for Subscription {
+    async fn next(&mut self) -> Option<Announced> {
         loop {
             // What it missed, should it lag, is found by looking.
             if let Delivery::Event(event) = Self::next(self).await? {
-                return Some((event.uid, event.subject.map(|s| s.id)));
+                return Some(Announced {
+                    wakes: wakes(event.event),
+                    uid: event.uid,
+                    id: event.subject.map(|s| s.id),
+                });
             }
         }
     }
@@ -141,6 +185,18 @@ impl Subject for Pleg {
         as_of.is_some_and(|as_of| self.now().nanos_since(as_of) < ago)
     }
 
+    fn clock(&self) -> Clock {
+        Self::clock(self)
+    }
+
+    async fn newer_than(&self, uid: &PodUid, after: Instant) {
+        // A worker decides by the view, which shows the error.
+        let _ = Self::newer_than(self, uid, after, WORKER_DEADLINE).await;
+    }
+
+    /// Nothing: [`newer_than`](Pleg::newer_than) reads.
+    fn has_changed(&self, _: &PodUid) {}
+
     async fn relist(&self) {
         // One that fails is counted by the runtime nonetheless, and shows in what it took.
         let _ = self.relist_now().await;
@@ -150,12 +206,12 @@ impl Subject for Pleg {
         self.health().current().synced
     }
 
-    fn says(&self) -> Says {
+    fn health_report(&self) -> HealthReport {
         let health = self.health();
         match (health.ready(), health.degraded().is_empty()) {
-            (Err(_), _) => Says::NotReady,
-            (Ok(()), false) => Says::Degraded,
-            (Ok(()), true) => Says::Well,
+            (Err(_), _) => HealthReport::NotReady,
+            (Ok(()), false) => HealthReport::Degraded,
+            (Ok(()), true) => HealthReport::Well,
         }
     }
 
@@ -223,14 +279,26 @@ where
         (self.verified)(&self.subject, after)
     }
 
+    fn clock(&self) -> Clock {
+        self.subject.clock()
+    }
+
+    async fn newer_than(&self, uid: &PodUid, after: Instant) {
+        self.subject.newer_than(uid, after).await;
+    }
+
+    fn has_changed(&self, uid: &PodUid) {
+        self.subject.request_relist(uid);
+    }
+
     fn relist(&self) -> impl Future<Output = ()> + Send {
         (self.relist)(self.subject.clone())
     }
 
-    fn says(&self) -> Says {
+    fn health_report(&self) -> HealthReport {
         self.subject
             .healthy()
-            .map_or(Says::NotReady, |()| Says::Well)
+            .map_or(HealthReport::NotReady, |()| HealthReport::Well)
     }
 }
 
@@ -243,13 +311,21 @@ const fn never<S>(_: &S, _: i64) -> bool {
 /// Runs that generator until the harness closes its end.
 pub(super) async fn run(settings: &Settings, allocated: Allocated) -> Result<()> {
     let runtime = settings.runtime()?;
+    let client = runtime.client();
     match settings.kind {
-        Kind::BestGeneric | Kind::Ours => over(runtime, settings, allocated).await,
-        _ => over(Plain(runtime), settings, allocated).await,
+        Kind::BestGeneric | Kind::Ours => {
+            Box::pin(over(runtime, client, settings, allocated)).await
+        }
+        _ => Box::pin(over(Plain(runtime), client, settings, allocated)).await,
     }
 }
 
-async fn over<R: Runtime>(runtime: R, settings: &Settings, allocated: Allocated) -> Result<()> {
+async fn over<R: Runtime>(
+    runtime: R,
+    client: CriClient,
+    settings: &Settings,
+    allocated: Allocated,
+) -> Result<()> {
     if settings.stamp {
         let receipts = Receipts::default();
         let recorded = receipts.clone();
@@ -261,22 +337,25 @@ async fn over<R: Runtime>(runtime: R, settings: &Settings, allocated: Allocated)
                 }
             })
         });
-        start(stamped, settings, Some(receipts), allocated).await
+        start(stamped, client, settings, Some(receipts), allocated).await
     } else {
-        start(runtime, settings, None, allocated).await
+        start(runtime, client, settings, None, allocated).await
     }
 }
 
 async fn start<R: Runtime>(
     runtime: R,
+    client: CriClient,
     settings: &Settings,
     receipts: Option<Receipts>,
     allocated: Allocated,
 ) -> Result<()> {
-    let how = How {
+    let options = Options {
         receipts,
         stalled: settings.stalled,
         allocated,
+        workers: settings.workers,
+        client,
     };
     match settings.kind {
         Kind::Generic | Kind::GenericPlain => {
@@ -289,7 +368,7 @@ async fn start<R: Runtime>(
             } else {
                 Generic::start
             };
-            let (generic, told) = start(runtime, as_of_136);
+            let (generic, announcements) = start(runtime, as_of_136);
             let subject = Arc::new(generic);
             if settings.by_hand {
                 subject.relist().await;
@@ -302,27 +381,27 @@ async fn start<R: Runtime>(
                 relist,
                 verified,
             };
-            control(port, told, how).await
+            control(port, announcements, options).await
         }
         Kind::Evented => {
-            let (evented, told) = Evented::start(runtime, &EventedSettings::default());
+            let (evented, announcements) = Evented::start(runtime, &EventedSettings::default());
             let subject = Arc::new(evented);
             let port = Port {
                 subject,
                 relist: nothing,
                 verified: never,
             };
-            control(port, told, how).await
+            control(port, announcements, options).await
         }
         Kind::Hint => {
-            let (hint, told) = Hint::start(runtime, &HintSettings::default());
+            let (hint, announcements) = Hint::start(runtime, &HintSettings::default());
             let subject = Arc::new(hint);
             let port = Port {
                 subject,
                 relist: nothing,
                 verified: never,
             };
-            control(port, told, how).await
+            control(port, announcements, options).await
         }
         _ => {
             let mode = match settings.kind {
@@ -336,9 +415,9 @@ async fn start<R: Runtime>(
                 often.probe_period = Duration::from_secs(1);
                 builder = builder.settings(often);
             }
-            let told = builder.subscribe();
+            let announcements = builder.subscribe();
             let pleg = builder.spawn()?;
-            control(pleg, told, how).await
+            control(pleg, announcements, options).await
         }
     }
 }

@@ -9,6 +9,7 @@ mod raw;
 mod receipts;
 mod staleness;
 mod watch;
+mod workers;
 
 use std::path::PathBuf;
 
@@ -93,6 +94,9 @@ pub struct Settings {
     /// Nobody takes what it announces.
     #[arg(long)]
     pub stalled: bool,
+    /// Announcements cause runs of pod workers.
+    #[arg(long)]
+    pub workers: bool,
     /// Asks for a sign of life once a second, if it can.
     #[arg(long)]
     pub probing: bool,

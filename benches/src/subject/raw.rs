@@ -14,7 +14,7 @@ use tonic::{Request, Status, Streaming};
 use super::Settings;
 use super::control::{record, values};
 use crate::Allocated;
-use crate::protocol::{Recorded, SubjectAnswer, SubjectOrder, orders, say};
+use crate::protocol::{Recorded, SubjectAnswer, SubjectOrder, orders, reply};
 use crate::usage::Usage;
 
 /// P0: takes what comes, decodes it, notes when it happened, drops it.
@@ -22,7 +22,7 @@ pub(super) async fn drain(settings: &Settings) -> Result<()> {
     let mut client = settings.runtime()?.runtime_client();
     let mut drained = Drained::subscribe(&mut client).await?;
     let mut orders = orders::<SubjectOrder>();
-    say(&SubjectAnswer::Ready)?;
+    reply(&SubjectAnswer::Ready)?;
     loop {
         let order = tokio::select! {
             order = orders.recv() => match order {
@@ -32,7 +32,7 @@ pub(super) async fn drain(settings: &Settings) -> Result<()> {
             taken = drained.take() => { taken?; continue }
         };
         let usage = Usage::of_self();
-        say(&match order {
+        reply(&match order {
             SubjectOrder::Sync { .. } => SubjectAnswer::Synced { synced: true },
             SubjectOrder::Use => SubjectAnswer::Used { usage, held: None },
             SubjectOrder::Record | SubjectOrder::Count => {
@@ -44,7 +44,7 @@ pub(super) async fn drain(settings: &Settings) -> Result<()> {
                 ..Recorded::default()
             }),
             SubjectOrder::Await { events, .. } => {
-                say(&SubjectAnswer::Used { usage, held: None })?;
+                reply(&SubjectAnswer::Used { usage, held: None })?;
                 while drained.count < events {
                     drained.take().await?;
                 }
@@ -125,9 +125,9 @@ pub(super) async fn decode(settings: &Settings, allocated: Allocated) -> Result<
         drop(v1::ListContainersResponse::decode(containers.clone())?);
         Ok(())
     };
-    say(&SubjectAnswer::Ready)?;
+    reply(&SubjectAnswer::Ready)?;
     while let Some(order) = orders.recv().await {
-        say(&match order? {
+        reply(&match order? {
             SubjectOrder::Sync { .. } => SubjectAnswer::Synced { synced: true },
             SubjectOrder::Use => SubjectAnswer::Used {
                 usage: Usage::of_self(),
@@ -165,9 +165,9 @@ pub(super) async fn own(settings: &Settings, allocated: Allocated) -> Result<()>
     let mut client = settings.runtime()?.runtime_client();
     let mut orders = orders::<SubjectOrder>();
     let (mut sandboxes, mut containers) = (Vec::new(), Vec::new());
-    say(&SubjectAnswer::Ready)?;
+    reply(&SubjectAnswer::Ready)?;
     while let Some(order) = orders.recv().await {
-        say(&match order? {
+        reply(&match order? {
             SubjectOrder::Sync { .. } => {
                 let list = client.list_pod_sandbox(v1::ListPodSandboxRequest { filter: None });
                 for row in list.await?.into_inner().items {

@@ -1,10 +1,10 @@
-//! Looks at what a generator says of its health.
+//! Watches the health that a generator reports.
 
 use std::time::Duration;
 
 use pleg_runtime::clock::{Clock, wall};
 
-use super::generators::{Says, Subject};
+use super::generators::{HealthReport, Subject};
 use crate::protocol::Watched;
 
 /// How often.
@@ -24,8 +24,8 @@ pub(super) async fn watch<P: Subject>(
         ..Watched::default()
     };
     loop {
-        let says = subject.says();
-        if says != Says::Well {
+        let health_report = subject.health_report();
+        if health_report != HealthReport::Well {
             watched.unwell.get_or_insert_with(|| wall().as_nanos());
         }
         if now >= end || (first && watched.unwell.is_some()) {
@@ -33,7 +33,7 @@ pub(super) async fn watch<P: Subject>(
         }
         clock.sleep_until(now.after(LOOK)).await;
         let before = std::mem::replace(&mut now, clock.now());
-        if says == Says::NotReady {
+        if health_report == HealthReport::NotReady {
             watched.unready += u64::try_from(now.nanos_since(before)).unwrap_or(0);
         }
     }

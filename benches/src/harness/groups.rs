@@ -1,0 +1,356 @@
+//! The measurements of each mode.
+
+use super::{Point, Workload};
+use crate::payload::Profile;
+use crate::subject::Kind;
+
+/// Points that are compared with each other, and how often each is measured.
+pub(super) struct Group {
+    pub(super) reps: u32,
+    pub(super) points: Vec<Point>,
+    pub(super) at_once: AtOnce,
+}
+
+/// What is measured at the same time. What mostly waits can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AtOnce {
+    One,
+    Repetition,
+    Group,
+}
+
+/// A group of one point for each subject.
+fn group(reps: u32, workload: Workload, pods: u32, subjects: &[Kind]) -> Group {
+    let point = |&subject| Point {
+        workload,
+        subject,
+        pods,
+        containers: 1,
+        profile: Profile::Typical,
+        latency: 0,
+        page: None,
+    };
+    Group {
+        reps,
+        points: subjects.iter().map(point).collect(),
+        at_once: AtOnce::One,
+    }
+}
+
+impl Group {
+    /// These subjects, too, on nodes of so many pods.
+    fn and(mut self, pods: u32, subjects: &[Kind]) -> Self {
+        let mut others = self.points.clone();
+        others.retain(|point| subjects.contains(&point.subject));
+        others.iter_mut().for_each(|point| point.pods = pods);
+        self.points.extend(others);
+        self
+    }
+
+    fn at_once(mut self, at_once: AtOnce) -> Self {
+        self.at_once = at_once;
+        self
+    }
+
+    fn with(mut self, change: impl Fn(&mut Point)) -> Self {
+        self.points.iter_mut().for_each(change);
+        self
+    }
+}
+
+const GENERATORS: [Kind; 5] = [
+    Kind::Generic,
+    Kind::BestGeneric,
+    Kind::Evented,
+    Kind::Hint,
+    Kind::Ours,
+];
+
+/// A small node.
+pub(super) fn smoke() -> Vec<Group> {
+    use Kind::{Drain, Generic, Ours};
+    const PODS: u32 = 40;
+    let parallel = Workload::OwnWrites {
+        parallel: 2,
+        times: 1,
+    };
+    vec![
+        group(2, Workload::Storm, PODS, &[Drain, Generic, Ours]),
+        group(1, Workload::HungPod { seconds: 2 }, PODS, &[Generic, Ours]).at_once(AtOnce::Group),
+        group(1, parallel, PODS, &[Generic, Ours]),
+        churn(1, 200, 2, &[PODS]),
+    ]
+}
+
+pub(super) fn quick() -> Vec<Group> {
+    use Kind::{Decode, Drain, Evented, Generic, Ours};
+    use Workload::{Cut, Flood, Frozen, HungPod, Memory, Reads, Relists, Restarts, Storm};
+    let mut pods_come_and_go = churn(1, 100, 6, &[110]);
+    let on_a_large_node = churn(1, 800, 6, &[1000]);
+    pods_come_and_go.points.extend(on_a_large_node.points);
+    vec![
+        group(2, Relists { relists: 50 }, 1000, &[Decode, Generic, Ours]),
+        group(
+            2,
+            Restarts {
+                rate: 100,
+                seconds: 5,
+            },
+            1000,
+            &[Drain, Generic, Ours],
+        ),
+        group(2, Storm, 1000, &[Drain, Generic, Ours]),
+        group(1, Flood { events: 20_000 }, 1000, &[Drain, Ours]),
+        group(1, Cut { down_ms: 0 }, 1000, &[Generic, Evented, Ours]),
+        group(1, Cut { down_ms: 400 }, 1000, &[Ours]),
+        group(1, Memory, 1000, &[Kind::Owned, Generic, Ours]),
+        group(1, stalled(5), 1000, &[Ours]),
+        group(1, Reads, 1000, &[Ours]),
+        group(1, HungPod { seconds: 5 }, 1000, &[Generic, Ours]),
+        group(1, Frozen { settled: 1 }, 1000, &[Ours]),
+        own_writes(1, 10, 2, 0),
+        own_writes(1, 10, 2, 5),
+        pods_come_and_go,
+    ]
+}
+
+/// Pod workers that read after their own changes.
+fn own_writes(reps: u32, parallel: u32, times: u32, latency: u64) -> Group {
+    let workload = Workload::OwnWrites { parallel, times };
+    group(reps, workload, 1000, &[Kind::Generic, Kind::Ours]).with(|p| p.latency = latency)
+}
+
+/// The churn of pod workers on nodes of several sizes, all at once.
+fn churn(reps: u32, per_hundred_seconds: u32, seconds: u32, sizes: &[u32]) -> Group {
+    const SUBJECTS: [Kind; 3] = [Kind::Generic, Kind::Hint, Kind::Ours];
+    let workload = Workload::Churn {
+        per_hundred_seconds,
+        seconds,
+    };
+    let points = sizes
+        .iter()
+        .flat_map(|&pods| group(1, workload, pods, &SUBJECTS).points);
+    Group {
+        reps,
+        points: points.collect(),
+        at_once: AtOnce::Repetition,
+    }
+}
+
+/// What every mode but the quick one measures of pod workers.
+fn with_workers(reps: u32, seconds: u32) -> Vec<Group> {
+    let mut groups = Vec::new();
+    for (parallel, times) in [(1, 10), (10, 4), (100, 1)] {
+        for (reps, latency) in [(reps, 0), (reps, 5), (1, 50)] {
+            groups.push(own_writes(reps, parallel, times, latency));
+        }
+    }
+    for per_hundred_seconds in [25, 100, 300, 800] {
+        groups.push(churn(reps, per_hundred_seconds, seconds, &[110, 500, 1000]));
+    }
+    groups
+}
+
+const fn restarts(rate: u32, seconds: u32) -> Workload {
+    Workload::Restarts { rate, seconds }
+}
+
+const fn stalled(seconds: u32) -> Workload {
+    Workload::Stalled {
+        rate: 1000,
+        seconds,
+    }
+}
+
+const fn lifecycles(per_ten_seconds: u32, seconds: u32) -> Workload {
+    Workload::Lifecycles {
+        per_ten_seconds,
+        seconds,
+    }
+}
+
+/// 1 % of the events lost, and 1 % doubled.
+const LOSSY: Workload = Workload::Lossy {
+    per_million: 10_000,
+};
+
+/// One event of ten is told up to two seconds late.
+const LATE: Workload = Workload::Late {
+    per_million: 100_000,
+    by_ms: 2000,
+};
+
+pub(super) fn standard() -> Vec<Group> {
+    use Kind::{BestGeneric, Decode, Drain, Evented, Generic, Hint, Ours, Owned};
+    use Workload::{
+        Bloat, Cut, Dropping, Flapping, Flood, HungPod, Idle, Memory, Reads, Relists, Reset,
+        SlowList, Storm,
+    };
+    const BLOAT: Workload = Bloat {
+        relists: 20,
+        ended: 18_500,
+    };
+    const SLOW: Workload = SlowList {
+        list_ms: 5000,
+        seconds: 4,
+    };
+    const MANY: Workload = Relists { relists: 200 };
+    const FEW: Workload = Relists { relists: 20 };
+    let large = |p: &mut Point| {
+        p.containers = 2;
+        p.page = Some(5000);
+    };
+    let idle = group(1, Idle { seconds: 180 }, 1000, &GENERATORS).and(110, &[Generic, Ours]);
+    let tens = |p: &mut Point| p.containers = 10;
+    let mut groups = with_workers(3, 20);
+    groups.extend([
+        group(5, MANY, 110, &[Decode, Generic, Ours]),
+        group(9, MANY, 1000, &[Decode, Generic, Ours]),
+        group(3, FEW, 10_000, &[Decode, Generic, Ours]).with(large),
+        group(3, FEW, 500, &[Decode, Generic, Ours]).with(tens),
+        group(2, Memory, 500, &[Generic, Ours]).with(tens),
+        group(5, restarts(100, 5), 1000, &[Drain, Generic, Ours]),
+        group(1, restarts(100, 5), 1000, &[Evented, Hint]),
+        group(2, restarts(1000, 3), 1000, &[Drain, Generic, Hint, Ours]),
+        group(5, restarts(10_000, 3), 1000, &[Drain, Ours]),
+        group(1, restarts(10_000, 3), 1000, &[Generic]),
+        group(1, lifecycles(10, 6), 1000, &GENERATORS),
+        group(1, lifecycles(160, 4), 1000, &GENERATORS),
+        // Short, and the scheduler decides much of it: its interval is wide.
+        group(25, Storm, 1000, &[Drain, Ours]),
+        // Those that list once a second find it anywhere in their second.
+        group(7, Storm, 1000, &[Generic, BestGeneric, Evented, Hint]),
+        group(5, Storm, 1000, &[Generic, Ours]).with(|p| p.latency = 1),
+        group(7, Flood { events: 40_000 }, 1000, &[Drain, Ours]),
+        group(5, Cut { down_ms: 0 }, 1000, &[Generic, Ours]),
+        group(1, Cut { down_ms: 0 }, 1000, &[Evented, Hint]),
+        group(3, Cut { down_ms: 400 }, 1000, &[Ours]),
+        group(1, Cut { down_ms: 400 }, 1000, &[Generic]),
+        group(2, Reset, 1000, &[Ours]),
+        group(1, Reset, 1000, &[Hint]),
+        group(3, Dropping, 1000, &[Generic, Evented, Hint, Ours]),
+        group(1, LOSSY, 1000, &[Generic, Hint, Ours]),
+        group(1, LATE, 1000, &[Hint, Ours]),
+        group(1, HungPod { seconds: 5 }, 1000, &[Generic, Hint, Ours]),
+        group(1, SLOW, 1000, &[Generic, Hint, Ours]),
+        settled(5),
+        group(1, Flapping { seconds: 6 }, 1000, &[Generic, Ours]),
+        group(1, BLOAT, 1000, &[Generic, Ours]).with(|p| p.page = Some(5000)),
+        group(2, Memory, 1000, &[Owned, Generic, Ours]),
+        group(1, stalled(60), 1000, &[Evented, Ours]),
+        group(5, Reads, 1000, &[Ours]),
+        group(1, Reads, 1000, &[Generic]),
+        idle.at_once(AtOnce::Repetition),
+    ]);
+    groups
+}
+
+/// Faults on a node where nothing has happened for so long that this project lists once a minute. The
+/// fault of each repetition is at another place in that minute.
+fn settled(reps: u32) -> Group {
+    use Workload::{Frozen, Probed, Stall};
+    let settled = 130;
+    let mut all = group(reps, Stall { settled }, 1000, &[Kind::Generic, Kind::Ours]);
+    for workload in [Frozen { settled }, Probed { settled }] {
+        all.points
+            .extend(group(1, workload, 1000, &[Kind::Ours]).points);
+    }
+    all.at_once(AtOnce::Group)
+}
+
+pub(super) fn full() -> Vec<Group> {
+    use Kind::{Decode, Drain, Evented, Generic, GenericPlain, Hint, Ours};
+    use Workload::{
+        Cut, Dropping, Flood, Idle, Lifecycles, Lossy, Memory, Reads, Relists, Reset, Restarts,
+        Storm,
+    };
+    let mut groups = Vec::new();
+    for profile in [Profile::Lean, Profile::Typical, Profile::Fat] {
+        for pods in [110, 500, 1000, 5000, 10_000] {
+            for containers in [1, 2, 3] {
+                let set = |p: &mut Point| {
+                    (p.profile, p.containers) = (profile, containers);
+                    // What a single message cannot hold is streamed; fat rows in smaller pages.
+                    let rows = if profile == Profile::Fat { 2000 } else { 5000 };
+                    p.page = (pods * containers > 10_000 || pods > 2000).then_some(rows);
+                };
+                groups.push(
+                    group(10, Relists { relists: 200 }, pods, &[Decode, Generic, Ours]).with(set),
+                );
+            }
+        }
+    }
+    for pods in [110, 1000] {
+        for rate in [100, 1000, 10_000] {
+            let subjects = [Drain, Generic, GenericPlain, Evented, Hint, Ours];
+            groups.push(group(10, Restarts { rate, seconds: 20 }, pods, &subjects));
+        }
+        for per_ten_seconds in [1, 10, 160] {
+            groups.push(group(
+                3,
+                Lifecycles {
+                    per_ten_seconds,
+                    seconds: 60,
+                },
+                pods,
+                &GENERATORS,
+            ));
+        }
+        groups.push(group(1, Idle { seconds: 600 }, pods, &GENERATORS).at_once(AtOnce::Repetition));
+        groups.push(group(10, Memory, pods, &[Kind::Owned, Generic, Ours]));
+        groups.push(group(10, Storm, pods, &[Drain, Generic, Ours]));
+        for latency in [1, 10, 100] {
+            let slow = |p: &mut Point| p.latency = latency;
+            groups.push(group(3, Storm, pods, &[Generic, Hint, Ours]).with(slow));
+        }
+    }
+    groups.push(group(5, stalled(60), 1000, &[Generic, Evented, Hint, Ours]));
+    groups.push(group(10, Reads, 1000, &[Generic, Ours]));
+    for per_million in [100, 10_000] {
+        groups.push(group(
+            3,
+            Lossy { per_million },
+            1000,
+            &[Generic, Evented, Hint, Ours],
+        ));
+    }
+    groups.push(group(3, LATE, 1000, &[Generic, Hint, Ours]));
+    for down_ms in [0, 400, 30_000] {
+        groups.push(group(
+            10,
+            Cut { down_ms },
+            1000,
+            &[Generic, Evented, Hint, Ours],
+        ));
+    }
+    groups.push(group(10, Reset, 1000, &[Evented, Hint, Ours]));
+    groups.push(group(10, Dropping, 1000, &[Generic, Evented, Hint, Ours]));
+    groups.push(group(10, Flood { events: 100_000 }, 1000, &[Drain, Ours]));
+    groups.extend(with_workers(10, 60));
+    groups.extend(full_trouble());
+    groups
+}
+
+/// What goes wrong, for longer, on a node where lists have become rare.
+fn full_trouble() -> Vec<Group> {
+    use Kind::{Evented, Generic, Hint, Ours};
+    use Workload::{Bloat, Flapping, Frozen, HungPod, Probed, SlowList, Stall};
+    const SUBJECTS: [Kind; 4] = [Generic, Evented, Hint, Ours];
+    let slow = SlowList {
+        list_ms: 5000,
+        seconds: 60,
+    };
+    let bloat = Bloat {
+        relists: 200,
+        ended: 18_500,
+    };
+    vec![
+        group(3, HungPod { seconds: 200 }, 1000, &SUBJECTS),
+        group(3, slow, 1000, &SUBJECTS),
+        group(5, Stall { settled: 130 }, 1000, &SUBJECTS),
+        group(5, Frozen { settled: 130 }, 1000, &SUBJECTS),
+        group(5, Probed { settled: 130 }, 1000, &[Ours]),
+        group(5, Flapping { seconds: 6 }, 1000, &SUBJECTS),
+        group(10, bloat, 1000, &[Generic, Ours]).with(|p| p.page = Some(5000)),
+    ]
+}
