@@ -5,6 +5,8 @@
     reason = "a CRI request is large; tests do not mind"
 )]
 
+mod agent;
+mod agent_http;
 mod bench;
 mod pods;
 mod run;
