@@ -32,6 +32,9 @@ fn main() -> ExitCode {
     if let Err(error) = log::to_stderr(args.verbose) {
         return fail(&error);
     }
+    if matches!(args.command, Command::Agent(_)) {
+        limits::return_freed_memory();
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

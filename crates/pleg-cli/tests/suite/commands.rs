@@ -8,6 +8,7 @@
 mod agent;
 mod agent_http;
 mod bench;
+mod memory;
 mod pods;
 mod run;
 mod services;
