@@ -189,12 +189,12 @@ impl Pages {
             Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
             Err(reason) => (
                 StatusCode::SERVICE_UNAVAILABLE,
-                format!("not ready: {reason}\n"),
+                format!("not ready ({}): {reason}\n", reason.as_str()),
             ),
         };
         // Writing to a string does not fail.
         for degraded in self.health.degraded() {
-            let _ = writeln!(body, "degraded: {degraded}");
+            let _ = writeln!(body, "degraded ({}): {degraded}", degraded.as_str());
         }
         if let Some(reason) = &*self.no_stream.borrow() {
             let _ = writeln!(body, "polling: {reason}");
