@@ -99,7 +99,7 @@ mod tests {
         };
         let mut log = HealthLog::default();
         log.log_degraded(&[hung(at(1))], at(3));
-        log.log_degraded(&[failing.clone()], at(6));
+        log.log_degraded(std::slice::from_ref(&failing), at(6));
         assert_eq!(
             log.degraded,
             [("pods_hung", at(3)), ("pods_failing", at(6))]
