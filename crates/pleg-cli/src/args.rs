@@ -1,7 +1,6 @@
 //! The command line arguments, their help texts and their validation.
 
 use std::fmt::Write as _;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -10,6 +9,8 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum};
 use pleg_cri::Endpoint;
 use pleg_sim::Mode as Simulated;
+
+use crate::http::Listen;
 
 /// Show and export the lifecycle events of the pods on a node, without delay and without loss.
 #[derive(Debug, Parser)]
@@ -54,22 +55,17 @@ pub(crate) enum Command {
 pub(crate) struct ConnectionArgs {
     #[command(flatten)]
     pub(crate) runtime: RuntimeArgs,
-    /// How to detect changes
-    #[arg(long, value_enum, default_value_t = Mode::Evented)]
-    pub(crate) mode: Mode,
+    /// Whether to subscribe to the runtime's events
+    #[arg(long, value_enum, default_value_t = EventsPolicy::Auto, value_name = "WHEN")]
+    pub(crate) events: EventsPolicy,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RuntimeArgs {
-    /// The socket of the runtime, as in crictl. Without it, the well-known sockets are checked. If
-    /// there is none, watch and bench use the embedded simulated runtime, pods fails, and agent
-    /// waits and is not ready
-    #[arg(
-        short,
-        long,
-        value_name = "ENDPOINT",
-        env = "CONTAINER_RUNTIME_ENDPOINT"
-    )]
+    /// The socket of the runtime, as in crictl [env: CONTAINER_RUNTIME_ENDPOINT]. Without it, the
+    /// socket in /etc/crictl.yaml and the well-known sockets are checked. If there is none, agent waits
+    /// and is not ready, and watch shows simulated pods if its output is a terminal
+    #[arg(short, long, value_name = "ENDPOINT")]
     pub(crate) runtime_endpoint: Option<Endpoint>,
     /// Use the embedded simulated runtime, with a workload of pods that are created, crash and are
     /// removed. It simulates containerd 2, or another runtime: --sim=crio (see pleg sim --help)
@@ -86,13 +82,15 @@ pub(crate) struct RuntimeArgs {
     pub(crate) sim: Option<Simulated>,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum Mode {
-    /// The event stream and periodic lists; the period grows while no event is missed. On containerd
-    /// 1.x, and on CRI-O up to 1.27, it takes events from other subscribers of the stream
-    Evented,
-    /// A list every second, like the kubelet's generic PLEG
-    Polling,
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EventsPolicy {
+    /// Unless that takes events from a kubelet: containerd 1.x, and CRI-O up to 1.27, give each event to
+    /// one subscriber only. There, poll while a kubelet with EventedPLEG runs or cannot be ruled out
+    Auto,
+    /// Always
+    Always,
+    /// Never. Poll: list every second, like the kubelet's generic PLEG
+    Never,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -121,7 +119,7 @@ pub(crate) struct WatchArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct PodsArgs {
     #[command(flatten)]
-    pub(crate) connection: ConnectionArgs,
+    pub(crate) runtime: RuntimeArgs,
     /// The output format
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,
@@ -131,9 +129,12 @@ pub(crate) struct PodsArgs {
 pub(crate) struct AgentArgs {
     #[command(flatten)]
     pub(crate) connection: ConnectionArgs,
-    /// The address on which to serve /metrics, /healthz and /readyz; must be a loopback address
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9394", value_parser = loopback)]
-    pub(crate) listen: SocketAddr,
+    /// Where to serve /metrics, /healthz and /readyz: an address or unix:///path. An address that is not
+    /// a loopback address needs --token-file or --tls-client-ca
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9394")]
+    pub(crate) listen: Listen,
+    #[command(flatten)]
+    pub(crate) access: AccessArgs,
     /// The relist period while the event stream is not confirmed
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration)]
     pub(crate) relist_period: Duration,
@@ -149,11 +150,28 @@ pub(crate) struct AgentArgs {
     pub(crate) probe_period: Duration,
 }
 
+/// Who may read what the agent serves.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AccessArgs {
+    /// A file with the bearer token that a request needs. Without it, /healthz and /readyz answer with
+    /// the status only. SIGHUP makes the agent read this file and the next three again
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Serve TLS 1.3 with this chain of certificates (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The private key of the first certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Accept only clients with a certificate that one of these authorities has signed (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_client_ca: Option<PathBuf>,
+}
+
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The benchmark only reads lists, statuses and the event stream. On containerd 1.x, and on CRI-O up to
-1.27, the evented mode takes events from other subscribers of the stream, such as a kubelet with
-EventedPLEG. The CPU time of the runtime includes the work for its other clients. The first minute is
+The benchmark only reads lists, statuses and the event stream. Where the evented mode would take events
+from a kubelet, only polling is measured (see --events of watch). The CPU time of the runtime includes the work for its other clients. The first minute is
 the worst case of the evented mode: its relist period grows only while no event is missed.
 
 Examples:
@@ -294,17 +312,6 @@ fn duration(text: &str) -> Result<Duration, String> {
     Ok(duration)
 }
 
-fn loopback(text: &str) -> Result<SocketAddr, String> {
-    let usage = "use for example 127.0.0.1:9394 or [::1]:9394";
-    let address = SocketAddr::from_str(text).map_err(|_| format!("not an address; {usage}"))?;
-    if !address.ip().is_loopback() {
-        return Err(format!(
-            "not a loopback address: responses may contain pod names; {usage}"
-        ));
-    }
-    Ok(address)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -322,13 +329,5 @@ mod tests {
         for invalid in ["", "10", "-3s", "0s", "soon"] {
             assert!(duration(invalid).is_err(), "{invalid}");
         }
-    }
-
-    #[test]
-    fn only_loopback_addresses_are_accepted() {
-        assert!(loopback("127.0.0.1:1").is_ok());
-        assert!(loopback("[::1]:1").is_ok());
-        assert!(loopback("0.0.0.0:1").is_err());
-        assert!(loopback("localhost").is_err());
     }
 }

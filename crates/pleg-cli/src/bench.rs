@@ -10,17 +10,16 @@ use std::time::Duration;
 use anstyle::AnsiColor;
 use anyhow::Context;
 use metrics_exporter_prometheus::PrometheusHandle;
-use pleg::core::Settings;
+use pleg::core::{Mode, Settings};
 use pleg::{Delivery, Pleg, Subscription};
-use pleg_cri::find;
 use pleg_sim::Mode as Simulated;
 use serde::Serialize;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
 use crate::agent::install_metrics;
-use crate::args::{BenchArgs, Mode, Output};
-use crate::connect::{IfNotFound, Target, notice};
+use crate::args::{BenchArgs, EventsPolicy, Output};
+use crate::connect::{Target, notice};
 use crate::json::{self, Detection};
 use crate::table::{self, Cell, colour, dim};
 use crate::usage::{Calls, Usage, server_of};
@@ -31,31 +30,37 @@ const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<()> {
     let metrics = install_metrics()?;
-    let simulated =
-        args.runtime.runtime_endpoint.is_none() && (args.runtime.sim.is_some() || find().is_none());
-    let node = if simulated {
-        let mode = args.runtime.sim.unwrap_or_default();
-        Some(Node::start(mode, args.pods)?)
-    } else {
-        None
+    let node = match args.runtime.sim {
+        Some(mode) => Some(Node::start(mode, args.pods)?),
+        None => None,
     };
     let target = match &node {
-        Some(node) => Target::new(node.socket()?.parse()?, None),
-        None => Target::choose(&args.runtime, IfNotFound::Fail).await?,
+        Some(node) => Target::at(node.socket()?.parse()?),
+        None => Target::choose(&args.runtime).await?,
     };
     if let Some(node) = &node {
         node.wait_until_listening().await?;
     }
     target.wait_until_responding().await?;
-    let server = server_of(&target.endpoint).await;
+    let server = server_of(target.endpoint()?).await;
     notice(&format!(
-        "measuring {:?} in each mode on {}{}",
+        "measuring {:?} in each mode on {}{target}",
         args.duration,
-        if simulated { "a simulated node, " } else { "" },
-        target.endpoint
+        if node.is_some() {
+            "a simulated node, "
+        } else {
+            ""
+        },
     ));
+    let mut modes = vec![Mode::Evented, Mode::Polling];
+    if node.is_none()
+        && let Some(why) = target.refusal().await?
+    {
+        notice(&format!("measuring only polling: {why}"));
+        modes.remove(0);
+    }
     let mut costs = Vec::new();
-    for mode in [Mode::Evented, Mode::Polling] {
+    for mode in modes {
         costs.push(measure(&target, mode, server, args.duration, &metrics).await?);
     }
     match args.output {
@@ -133,7 +138,11 @@ async fn measure(
     duration: Duration,
     metrics: &PrometheusHandle,
 ) -> anyhow::Result<Cost> {
-    let mut builder = target.builder(mode, Settings::default())?;
+    let events = match mode {
+        Mode::Evented => EventsPolicy::Always,
+        _ => EventsPolicy::Never,
+    };
+    let (mut builder, _) = target.builder(events, Settings::default())?;
     let mut events = builder.subscribe();
     let pleg = builder.spawn()?;
     match tokio::time::timeout(START_TIMEOUT, pleg.wait_until_synced()).await {
@@ -184,7 +193,7 @@ impl Cost {
     const fn name(&self) -> &'static str {
         match self.mode {
             Mode::Evented => "evented",
-            Mode::Polling => "polling",
+            _ => "polling",
         }
     }
 

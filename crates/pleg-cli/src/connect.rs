@@ -1,116 +1,191 @@
 //! Selects the runtime, and waits until it responds.
 
-use std::io::Write;
+use std::fmt;
+use std::io::{self, IsTerminal as _, Write};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use pleg::core::{CallErrorKind, Instant, Mode, Settings};
 use pleg::runtime::clock::Clock;
 use pleg::{Builder, Pleg};
-use pleg_cri::{ConnectError, CriConfig, CriRuntime, Endpoint, diagnose, find, well_known};
+use pleg_cri::{ConnectError, CriConfig, CriRuntime, Endpoint, diagnose};
+use tokio::net::UnixStream;
 
-use crate::args::{self, RuntimeArgs};
+use crate::args::{EventsPolicy, Output, RuntimeArgs};
+use crate::find::{self, ENDPOINT_VARIABLE, NotFound};
 use crate::sim::Embedded;
+use crate::stream::{Guarded, Reason};
 
 /// How long `watch` and `pods` wait for the runtime to respond.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What to do if no runtime is configured and none is found.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum IfNotFound {
-    /// Use the embedded simulated runtime, as a demonstration.
-    UseEmbedded,
-    /// Fail, because simulated pods would be wrong output.
-    Fail,
-    /// Wait for the first well-known socket: the runtime may start after the agent.
-    Wait,
-}
-
 /// The selected runtime. Stops the embedded runtime, if it is in use.
 pub(crate) struct Target {
-    pub(crate) endpoint: Endpoint,
+    socket: Socket,
     embedded: Option<Embedded>,
     clock: Clock,
     started: Instant,
+    timeout: Duration,
+}
+
+/// Where the runtime listens.
+enum Socket {
+    At(Endpoint),
+    /// Nothing is found yet. It is searched for whenever a connection is made.
+    Searched(NotFound),
 }
 
 impl Target {
     /// Selects the configured runtime, or the first one that is found.
-    pub(crate) async fn choose(
+    pub(crate) async fn choose(runtime: &RuntimeArgs) -> anyhow::Result<Self> {
+        let found = Self::search(runtime).await?;
+        found.map_err(|not_found| {
+            anyhow::anyhow!(
+                "{not_found}; set its socket with -r unix:///path or {ENDPOINT_VARIABLE}, or use --sim \
+                 for a simulated runtime"
+            )
+        })
+    }
+
+    /// The same. On a terminal, if nothing is found, the embedded simulated runtime, as a
+    /// demonstration; then the second value is true.
+    pub(crate) async fn choose_or_demonstrate(
         runtime: &RuntimeArgs,
-        if_not_found: IfNotFound,
-    ) -> anyhow::Result<Self> {
-        if let Some(mode) = runtime.sim {
-            return Self::embedded(mode).await;
+        output: Output,
+    ) -> anyhow::Result<(Self, bool)> {
+        if output != Output::Table || !io::stdout().is_terminal() {
+            return Ok((Self::choose(runtime).await?, false));
         }
-        if let Some(endpoint) = runtime.runtime_endpoint.clone().or_else(find) {
-            return Ok(Self::new(endpoint, None));
-        }
-        match (if_not_found, well_known().first()) {
-            (IfNotFound::Wait, Some(first)) => Ok(Self::new(first.path.parse()?, None)),
-            (IfNotFound::UseEmbedded, _) => {
-                notice(
-                    "no container runtime found on the well-known sockets (set one with -r \
-                     unix:///path); using the embedded simulated runtime",
-                );
-                Self::embedded(pleg_sim::Mode::default()).await
+        match Self::search(runtime).await? {
+            Ok(target) => Ok((target, false)),
+            Err(not_found) => {
+                notice(&format!("{not_found}; showing simulated pods"));
+                let target = Self::embedded(pleg_sim::Mode::default()).await?;
+                Ok((target, true))
             }
-            _ => anyhow::bail!(
-                "no container runtime found on the well-known sockets: set one with -r \
-                 unix:///path, or use --sim for a simulated runtime"
-            ),
         }
+    }
+
+    /// The same. If nothing is found, it is searched for whenever a connection is made: the runtime
+    /// may start later.
+    pub(crate) async fn choose_or_wait(runtime: &RuntimeArgs) -> anyhow::Result<Self> {
+        let found = Self::search(runtime).await?;
+        Ok(found.unwrap_or_else(|not_found| Self::new(Socket::Searched(not_found), None)))
+    }
+
+    async fn search(runtime: &RuntimeArgs) -> anyhow::Result<Result<Self, NotFound>> {
+        match Self::configured(runtime).await? {
+            Some(target) => Ok(Ok(target)),
+            None => Ok(find::search(Path::new("/")).map(Self::at)),
+        }
+    }
+
+    /// The runtime that the command line or the environment names.
+    async fn configured(runtime: &RuntimeArgs) -> anyhow::Result<Option<Self>> {
+        if let Some(mode) = runtime.sim {
+            return Ok(Some(Self::embedded(mode).await?));
+        }
+        let endpoint = match &runtime.runtime_endpoint {
+            Some(endpoint) => Some(endpoint.clone()),
+            None => find::from_environment()?,
+        };
+        Ok(endpoint.map(Self::at))
     }
 
     async fn embedded(mode: pleg_sim::Mode) -> anyhow::Result<Self> {
         let embedded = Embedded::start(mode)
             .await
             .context("cannot start the embedded runtime")?;
-        Ok(Self::new(embedded.endpoint()?, Some(embedded)))
+        let endpoint = embedded.endpoint()?;
+        Ok(Self::new(Socket::At(endpoint), Some(embedded)))
     }
 
-    /// A runtime on that socket. `embedded` is the embedded runtime, if it serves the socket.
-    pub(crate) fn new(endpoint: Endpoint, embedded: Option<Embedded>) -> Self {
+    /// The runtime that listens there.
+    pub(crate) fn at(endpoint: Endpoint) -> Self {
+        Self::new(Socket::At(endpoint), None)
+    }
+
+    fn new(socket: Socket, embedded: Option<Embedded>) -> Self {
         let clock = Clock::start();
         Self {
-            endpoint,
+            socket,
             embedded,
             clock,
             started: clock.now(),
+            timeout: RESPONSE_TIMEOUT,
         }
     }
 
-    /// The rest of [`RESPONSE_TIMEOUT`].
-    fn remaining_time(&self) -> Duration {
-        RESPONSE_TIMEOUT.saturating_sub(self.clock.now().since(self.started))
+    /// Waits no longer than this for the runtime to respond.
+    pub(crate) fn within(mut self, limit: Option<Duration>) -> Self {
+        self.timeout = limit.map_or(RESPONSE_TIMEOUT, |limit| limit.min(RESPONSE_TIMEOUT));
+        self
     }
 
-    /// The builder of a generator for this runtime.
+    /// The socket of the runtime. An error if none was found.
+    pub(crate) fn endpoint(&self) -> anyhow::Result<&Endpoint> {
+        match &self.socket {
+            Socket::At(endpoint) => Ok(endpoint),
+            Socket::Searched(not_found) => Err(not_found.clone().into()),
+        }
+    }
+
+    /// The time since the runtime was selected.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.clock.now().since(self.started)
+    }
+
+    /// The rest of the time to wait for the runtime.
+    fn remaining_time(&self) -> Duration {
+        self.timeout.saturating_sub(self.elapsed())
+    }
+
+    /// The builder of a generator for this runtime, and why it does not subscribe to events.
     pub(crate) fn builder(
         &self,
-        mode: args::Mode,
+        events: EventsPolicy,
         mut settings: Settings,
-    ) -> anyhow::Result<Builder<CriRuntime>> {
-        settings.mode = match mode {
-            args::Mode::Evented => Mode::Evented,
-            args::Mode::Polling => Mode::Polling,
+    ) -> anyhow::Result<(Builder<Guarded<CriRuntime>>, Reason)> {
+        settings.mode = match events {
+            EventsPolicy::Never => Mode::Polling,
+            EventsPolicy::Auto | EventsPolicy::Always => Mode::Evented,
         };
-        let runtime = CriRuntime::new(CriConfig::new(self.endpoint.clone()))?;
-        Ok(Pleg::builder(runtime).settings(settings))
+        let runtime = match &self.socket {
+            Socket::At(endpoint) => CriRuntime::new(CriConfig::new(endpoint.clone()))?,
+            Socket::Searched(_) => searching()?,
+        };
+        // No kubelet uses the embedded runtime.
+        let runtime = if events == EventsPolicy::Auto && self.embedded.is_none() {
+            Guarded::auto(runtime, self.clock)
+        } else {
+            Guarded::always(runtime)
+        };
+        let reason = runtime.reason();
+        Ok((Pleg::builder(runtime).settings(settings), reason))
     }
 
-    /// Waits until the runtime responds, at most ten seconds. Returns permanent errors at once.
+    /// Why the runtime's events must not be subscribed to, if there is a reason.
+    pub(crate) async fn refusal(&self) -> anyhow::Result<Option<Arc<str>>> {
+        let runtime = CriRuntime::new(CriConfig::new(self.endpoint()?.clone()))?;
+        let guarded = Guarded::auto(runtime, self.clock);
+        Ok(guarded.refusal().await?)
+    }
+
+    /// Waits until the runtime responds. Returns permanent errors at once.
     pub(crate) async fn wait_until_responding(&self) -> anyhow::Result<()> {
+        let endpoint = self.endpoint()?;
         let mut last = None;
         let attempts = async {
             let mut interval = tokio::time::interval(Duration::from_millis(250));
             loop {
                 interval.tick().await;
-                match diagnose(&self.endpoint).await {
+                match diagnose(endpoint).await {
                     Ok(_) => return Ok(()),
                     Err(error) if is_temporary(&error) => {
                         if last.is_none() {
-                            notice(&format!("waiting at most 10 s: {error}"));
+                            notice(&format!("waiting at most {:?}: {error}", self.timeout));
                         }
                         last = Some(error);
                     }
@@ -121,15 +196,17 @@ impl Target {
         match tokio::time::timeout(self.remaining_time(), attempts).await {
             Ok(result) => Ok(result?),
             Err(_) => match last {
-                Some(error) => Err(error).context("no response within 10 s"),
-                None => anyhow::bail!("{} does not respond within 10 s", self.endpoint),
+                Some(error) => {
+                    Err(error).with_context(|| format!("no response within {:?}", self.timeout))
+                }
+                None => anyhow::bail!("{endpoint} does not respond within {:?}", self.timeout),
             },
         }
     }
 
-    /// Waits for the first complete list, for the rest of the ten seconds. Returns permanent errors
-    /// at once.
+    /// Waits for the first complete list, for the rest of the time. Returns permanent errors at once.
     pub(crate) async fn wait_until_listed(&self, pleg: &Pleg) -> anyhow::Result<()> {
+        let endpoint = self.endpoint()?;
         let mut health = pleg.health();
         let first_list = async {
             loop {
@@ -142,12 +219,15 @@ impl Target {
                 }
             }
         };
-        let message = || format!("{} cannot be listed", self.endpoint);
+        let message = || format!("{endpoint} cannot be listed");
+        let within = self.timeout;
         match tokio::time::timeout(self.remaining_time(), first_list).await {
             Ok(result) => result.with_context(message),
             Err(_) => match pleg.health().current().list_error {
-                Some(error) => Err(error).with_context(|| format!("{} within 10 s", message())),
-                None => anyhow::bail!("{} within 10 s: list calls hang", message()),
+                Some(error) => {
+                    Err(error).with_context(|| format!("{} within {within:?}", message()))
+                }
+                None => anyhow::bail!("{} within {within:?}: list calls hang", message()),
             },
         }
     }
@@ -158,6 +238,27 @@ impl Target {
             embedded.stop().await;
         }
     }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.socket {
+            Socket::At(endpoint) => endpoint.fmt(f),
+            Socket::Searched(_) => f.write_str("no runtime yet, until one is found"),
+        }
+    }
+}
+
+/// A client that searches for the socket whenever it connects.
+fn searching() -> anyhow::Result<CriRuntime> {
+    // Only a name: the connector does not use it.
+    let config = CriConfig::new("/run/containerd/containerd.sock".parse()?);
+    let connect = || async {
+        let endpoint = find::search(Path::new("/"))
+            .map_err(|not_found| io::Error::new(io::ErrorKind::NotFound, not_found))?;
+        UnixStream::connect(endpoint.path()).await
+    };
+    Ok(CriRuntime::with_connector(config, connect)?)
 }
 
 /// Whether a runtime that starts or restarts may cause this error.

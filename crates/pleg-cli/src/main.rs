@@ -5,10 +5,16 @@ mod agent;
 mod args;
 mod bench;
 mod connect;
+mod find;
+mod http;
 mod json;
+mod kubelet;
+mod limits;
+mod log;
 mod pods;
 mod signals;
 mod sim;
+mod stream;
 mod table;
 mod text;
 mod usage;
@@ -23,7 +29,12 @@ use signals::Signal;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    log_to_stderr(args.verbose);
+    if let Err(error) = log::to_stderr(args.verbose) {
+        return fail(&error);
+    }
+    if matches!(args.command, Command::Agent(_)) {
+        limits::return_freed_memory();
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -76,21 +87,4 @@ fn fail(error: &anyhow::Error) -> ExitCode {
     // Ignore the error if standard error is closed.
     let _ = writeln!(anstream::stderr(), "{style}error:{style:#} {message}");
     ExitCode::FAILURE
-}
-
-fn log_to_stderr(verbose: u8) {
-    use tracing_subscriber::EnvFilter;
-    let default = match verbose {
-        0 => "warn",
-        1 => "info",
-        2 => "info,pleg=debug,pleg_cri=debug,pleg_evented=debug,pleg_sim=debug",
-        _ => "debug",
-    };
-    let filter = EnvFilter::try_from_env("PLEG_LOG").unwrap_or_else(|_| EnvFilter::new(default));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
-        .with_target(false)
-        .init();
 }

@@ -7,8 +7,8 @@ use anstyle::AnsiColor;
 use pleg::core::{ContainerState, PodView, SandboxState, Settings, WallTime};
 use pleg::runtime::clock::Clock;
 
-use crate::args::{Output, PodsArgs};
-use crate::connect::{IfNotFound, Target, notice};
+use crate::args::{EventsPolicy, Output, PodsArgs};
+use crate::connect::{Target, notice};
 use crate::json::{self, PodObject};
 use crate::table::{self, Cell, colour, dim};
 use crate::watch::short;
@@ -17,11 +17,11 @@ use crate::watch::short;
 const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(args: PodsArgs) -> anyhow::Result<()> {
-    let target = Target::choose(&args.connection.runtime, IfNotFound::Fail).await?;
+    let target = Target::choose(&args.runtime).await?;
     target.wait_until_responding().await?;
-    let pleg = target
-        .builder(args.connection.mode, Settings::default())?
-        .spawn()?;
+    // One list suffices.
+    let (builder, _) = target.builder(EventsPolicy::Never, Settings::default())?;
+    let pleg = builder.spawn()?;
     target.wait_until_listed(&pleg).await?;
     if tokio::time::timeout(SYNC_TIMEOUT, pleg.wait_until_synced())
         .await

@@ -1,4 +1,5 @@
-//! Signals: SIGINT (Ctrl-C) and SIGTERM. SIGHUP is not handled, so that `nohup` works.
+//! The signals that end a command: SIGINT (Ctrl-C) and SIGTERM. SIGHUP is not handled here, so that
+//! `nohup` works; it makes the agent read its files again.
 
 use std::io;
 use std::process::ExitCode;

@@ -7,33 +7,43 @@ use pleg::core::{LifecycleType, PodLifecycleEvent, Settings, Source, WallTime};
 use pleg::{Delivery, Pleg, Subscription};
 
 use crate::args::{Output, WatchArgs};
-use crate::connect::{IfNotFound, Target, notice};
+use crate::connect::{Target, notice};
 use crate::json::{self, Detection};
 use crate::table::{self, Cell, colour, dim};
 
 pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<()> {
-    let target = Target::choose(&args.connection.runtime, IfNotFound::UseEmbedded).await?;
+    let runtime = &args.connection.runtime;
+    let (target, simulated) = Target::choose_or_demonstrate(runtime, args.output).await?;
+    let target = target.within(args.duration);
     target.wait_until_responding().await?;
-    let mut builder = target.builder(args.connection.mode, Settings::default())?;
+    let (mut builder, _) = target.builder(args.connection.events, Settings::default())?;
     let mut events = builder.subscribe();
     let pleg = builder.spawn()?;
     target.wait_until_listed(&pleg).await?;
-    let showing = show(&pleg, &mut events, args.output);
+    let showing = show(&pleg, &mut events, args.output, simulated);
     match args.duration {
         None => showing.await?,
-        Some(duration) => match tokio::time::timeout(duration, showing).await {
-            Ok(result) => result?,
-            Err(_) => tracing::debug!("the configured time has elapsed"),
-        },
+        Some(duration) => {
+            let rest = duration.saturating_sub(target.elapsed());
+            match tokio::time::timeout(rest, showing).await {
+                Ok(result) => result?,
+                Err(_) => tracing::debug!("the configured time has elapsed"),
+            }
+        }
     }
     pleg.shutdown().await;
     target.close().await;
     Ok(())
 }
 
-async fn show(pleg: &Pleg, events: &mut Subscription, output: Output) -> anyhow::Result<()> {
+async fn show(
+    pleg: &Pleg,
+    events: &mut Subscription,
+    output: Output,
+    simulated: bool,
+) -> anyhow::Result<()> {
     let started = pleg.clock().wall();
-    let columns = Columns::for_terminal();
+    let columns = Columns::for_terminal(simulated);
     if output == Output::Table {
         columns.heading()?;
     }
@@ -64,6 +74,9 @@ async fn show(pleg: &Pleg, events: &mut Subscription, output: Output) -> anyhow:
     Ok(())
 }
 
+/// Begins every line if the pods are simulated although nobody asked for that.
+const SIMULATED: &str = "simulated  ";
+
 /// Stands in the time column for an event that is not a change: what existed at the start. The time
 /// of its detection says nothing.
 const INITIAL: &str = "initial";
@@ -75,16 +88,21 @@ const HEADINGS: [&str; 9] = [
 /// The columns of the table. Their widths are chosen before the rows are known.
 struct Columns {
     widths: [usize; 9],
+    simulated: bool,
 }
 
 impl Columns {
-    fn for_terminal() -> Self {
+    fn for_terminal(simulated: bool) -> Self {
         let mut widths = [12, 16, 40, 9, 16, 12, 10, 8, 24];
         let [pod, kind, name, id, source, latency, exit] = [2, 3, 4, 5, 6, 7, 8];
         let names = [(exit, 14), (name, 12), (pod, 18)];
         let optional = [id, source, latency, kind];
-        table::fit(&mut widths, &names, &optional, table::terminal_width());
-        Self { widths }
+        let mut width = table::terminal_width();
+        if simulated {
+            width = width.saturating_sub(SIMULATED.len());
+        }
+        table::fit(&mut widths, &names, &optional, width);
+        Self { widths, simulated }
     }
 
     fn heading(&self) -> io::Result<()> {
@@ -148,6 +166,10 @@ impl Columns {
 
     fn row(&self, cells: &[Cell]) -> io::Result<()> {
         let mut out = anstream::stdout().lock();
+        if self.simulated {
+            let style = colour(AnsiColor::Yellow);
+            write!(out, "{style}{SIMULATED}{style:#}")?;
+        }
         table::row(&mut out, cells, &self.widths)?;
         out.flush()
     }

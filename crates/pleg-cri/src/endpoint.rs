@@ -100,13 +100,18 @@ pub struct WellKnown {
     pub path: &'static str,
 }
 
-/// The default sockets of the runtimes, in the order in which [`find`] checks them.
+/// The default sockets of the runtimes, in the order in which [`find`] checks them. The sockets of
+/// Kubernetes distributions are first: such a node may also run a containerd of Docker, which has no
+/// pods.
 pub const fn well_known() -> &'static [WellKnown] {
     const fn at(runtime: &'static str, path: &'static str) -> WellKnown {
         WellKnown { runtime, path }
     }
     // /var/run is nearly always a link to /run, so it is checked last.
     const SOCKETS: &[WellKnown] = &[
+        at("k3s or RKE2", "/run/k3s/containerd/containerd.sock"),
+        at("k0s", "/run/k0s/containerd.sock"),
+        at("MicroK8s", "/var/snap/microk8s/common/run/containerd.sock"),
         at("containerd", "/run/containerd/containerd.sock"),
         at("CRI-O", "/run/crio/crio.sock"),
         at("cri-dockerd", "/run/cri-dockerd.sock"),

@@ -119,14 +119,17 @@ impl<R: Runtime> Reader<R> {
 
     /// Reports a failed dial. Returns when to dial again.
     fn no_connection(&mut self, error: CallError, down_already: bool) -> Instant {
-        // There are 20 attempts a second; only the first is a warning.
-        if down_already {
+        // There are 20 attempts a second; only the first is a warning. A runtime that offers no stream
+        // is no failure.
+        let at = self.clock.now();
+        let why = stream_end::of_dial(error.clone());
+        if why == StreamEnd::NeverOffered {
+            tracing::debug!(%error, "no event stream");
+        } else if down_already {
             tracing::debug!(%error, "still no connection for the event stream");
         } else {
             tracing::warn!(%error, "no connection for the event stream");
         }
-        let at = self.clock.now();
-        let why = stream_end::of_dial(error);
         let retry_at = self.backoff.after_dial(at, &why);
         self.outlet
             .change(StreamChange::Ended { at, why, retry_at });

@@ -9,7 +9,7 @@ use pleg_runtime::core::{CallError, CallErrorKind, StreamEnd};
 /// No call was issued.
 pub(crate) fn of_dial(error: CallError) -> StreamEnd {
     match error.kind {
-        // A runtime implemented by a test may return this before it connects.
+        // The implementation of the runtime does not want to subscribe.
         CallErrorKind::Unimplemented => StreamEnd::NeverOffered,
         _ => StreamEnd::Refused(error),
     }

@@ -90,7 +90,9 @@ pub trait Runtime: Send + Sync + 'static {
     /// The stream ends with `None` if the runtime ended it with OK, and after an error.
     ///
     /// # Errors
-    /// If no connection can be made. Then no call was issued.
+    /// If no connection can be made. Then no call was issued. With
+    /// [`Unimplemented`](pleg_core::CallErrorKind::Unimplemented) no stream is offered: it is tried
+    /// again after a minute.
     fn subscribe(&self) -> impl Future<Output = Result<Self::Events, CallError>> + Send;
 
     /// The name and version of the runtime. It is also the cheapest check that the runtime answers.

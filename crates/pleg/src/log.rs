@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use pleg_core::{CallError, Health, Instant, List, NotReady};
+use pleg_core::{CallError, Degraded, Health, Instant, List, NotReady};
 
 /// A repeated failure is logged once in this time.
 const AGAIN: Duration = Duration::from_secs(60);
@@ -32,24 +32,81 @@ impl ListLog {
     }
 }
 
-/// Logs changes of readiness.
+/// Logs changes of readiness and of degraded reasons, with their codes.
 #[derive(Debug, Default)]
 pub(crate) struct HealthLog {
     ready: bool,
+    /// The codes of the present degraded reasons, and since when.
+    degraded: Vec<(&'static str, Instant)>,
 }
 
 impl HealthLog {
     /// The writer replaces `last` with `health`.
     pub(crate) fn written(&mut self, last: &Health, health: &Health, now: Instant) {
         if let Err(why @ NotReady::Stalled { .. }) = last.ready(now) {
-            tracing::warn!(%why, "was not ready; the writer continues now");
+            tracing::warn!(reason = why.as_str(), %why, "was not ready; the writer continues now");
         }
         let ready = health.ready(now);
         match &ready {
-            Err(why) if self.ready => tracing::error!(%why, "no longer ready"),
+            Err(why) if self.ready => {
+                tracing::error!(reason = why.as_str(), %why, "no longer ready");
+            }
             Ok(()) if !self.ready => tracing::info!("ready"),
             _ => {}
         }
         self.ready = ready.is_ok();
+        self.log_degraded(&health.degraded(now), now);
+    }
+
+    fn log_degraded(&mut self, degraded: &[Degraded], now: Instant) {
+        let present = |reason| degraded.iter().any(|d| d.as_str() == reason);
+        self.degraded.retain(|(reason, since)| {
+            // Inspections of a pod that hangs are repeated with a backoff.
+            let repeated = *reason == "pods_hung" && present("pods_failing");
+            let lasts = present(reason) || repeated;
+            if !lasts {
+                let seconds = now.since(*since).as_secs();
+                tracing::info!(%reason, "recovered after {seconds} s");
+            }
+            lasts
+        });
+        for new in degraded {
+            let reason = new.as_str();
+            if self.degraded.iter().all(|(known, _)| *known != reason) {
+                tracing::warn!(%reason, "degraded: {new}");
+                self.degraded.push((reason, now));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn hung_pod_that_is_inspected_again_stays_degraded() {
+        let at = |seconds| Instant::ORIGIN.after(Duration::from_secs(seconds));
+        let hung = |since| Degraded::PodsHung {
+            overdue: 1,
+            since,
+            pods: Vec::new(),
+        };
+        let failing = Degraded::PodsFailing {
+            failing: 1,
+            pods: Vec::new(),
+        };
+        let mut log = HealthLog::default();
+        log.log_degraded(&[hung(at(1))], at(3));
+        log.log_degraded(std::slice::from_ref(&failing), at(6));
+        assert_eq!(
+            log.degraded,
+            [("pods_hung", at(3)), ("pods_failing", at(6))]
+        );
+        log.log_degraded(&[hung(at(7)), failing], at(9));
+        assert_eq!(log.degraded.len(), 2, "logged once");
+        log.log_degraded(&[], at(12));
+        assert_eq!(log.degraded, []);
     }
 }

@@ -80,8 +80,8 @@ fn missing_or_silent_socket_fails_after_ten_seconds() {
     let _listener = UnixListener::bind(&silent).expect("bound");
     let (silent, missing) = (pods_at(&silent), pods_at(&dir.path("none.sock")));
     std::thread::scope(|threads| {
-        threads.spawn(|| fails_with(silent, &["does not respond", "silent.sock", "10 s"]));
-        threads.spawn(|| fails_with(missing, &["no socket", "none.sock", "10 s"]));
+        threads.spawn(|| fails_with(silent, &["does not respond", "silent.sock", "10s"]));
+        threads.spawn(|| fails_with(missing, &["no socket", "none.sock", "10s"]));
     });
 }
 
@@ -168,7 +168,7 @@ fn unknown_flag_or_command_fails() {
     fails_with(pleg(&["watch", "--frobnicate"]), &["--frobnicate", "Usage"]);
     fails_with(pleg(&["dance"]), &["dance", "Usage"]);
     fails_with(pleg(&["watch", "-o", "yaml"]), &["yaml", "json"]);
-    fails_with(pleg(&["watch", "--mode", "hoping"]), &["hoping", "polling"]);
+    fails_with(pleg(&["watch", "--events", "maybe"]), &["maybe", "never"]);
     fails_with(pleg(&["watch", "--sim", "-r", "/x.sock"]), &["--sim"]);
 }
 
@@ -192,7 +192,29 @@ fn invalid_duration_or_setting_fails() {
         pleg(&["agent", "--sim", "--probe-period", "1ms"]),
         &["probe_period"],
     );
-    fails_with(pleg(&["agent", "--listen", "0.0.0.0:80"]), &["loopback"]);
+    fails_with(
+        pleg(&["agent", "--listen", "0.0.0.0:80"]),
+        &["loopback", "--token-file", "--tls-client-ca"],
+    );
+    fails_with(pleg(&["agent", "--tls-cert", "/x"]), &["--tls-key"]);
+    let token = ["agent", "--sim", "--token-file", "/none"];
+    fails_with(pleg(&token), &["cannot read /none"]);
+}
+
+#[test]
+fn invalid_log_filter_fails() {
+    for filter in ["garbage=foo=bar", "dbug"] {
+        let mut command = pleg(&["pods", "--sim"]);
+        command.env("PLEG_LOG", filter);
+        fails_with(command, &["PLEG_LOG", filter]);
+    }
+}
+
+#[test]
+fn invalid_endpoint_in_environment_fails() {
+    let mut command = pleg(&["pods"]);
+    command.env("CONTAINER_RUNTIME_ENDPOINT", "tcp://127.0.0.1:1");
+    fails_with(command, &["CONTAINER_RUNTIME_ENDPOINT", "tcp"]);
 }
 
 #[test]

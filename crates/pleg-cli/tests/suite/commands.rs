@@ -5,7 +5,10 @@
     reason = "a CRI request is large; tests do not mind"
 )]
 
+mod agent;
+mod agent_http;
 mod bench;
+mod memory;
 mod pods;
 mod run;
 mod services;

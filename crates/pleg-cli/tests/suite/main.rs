@@ -9,4 +9,5 @@
 
 mod bad_input;
 mod commands;
+mod runbook;
 mod support;

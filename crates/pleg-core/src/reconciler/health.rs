@@ -203,6 +203,21 @@ pub enum NotReady {
     Closed,
 }
 
+impl NotReady {
+    /// The codes of all reasons. They are stable; `docs/runbook.md` explains each.
+    pub const CODES: [&str; 4] = ["never_listed", "stale", "stalled", "closed"];
+
+    /// Its code.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::NeverListed => "never_listed",
+            Self::Stale { .. } => "stale",
+            Self::Stalled { .. } => "stalled",
+            Self::Closed => "closed",
+        }
+    }
+}
+
 impl fmt::Display for NotReady {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -280,7 +295,19 @@ pub enum Degraded {
 }
 
 impl Degraded {
-    /// A short lower-case name, for metrics and lists.
+    /// The codes of all degraded reasons. They are stable; `docs/runbook.md` explains each.
+    pub const CODES: [&str; 8] = [
+        "stream_down",
+        "stream_lossy",
+        "backlog",
+        "list_slow",
+        "list_failed",
+        "runtime_silent",
+        "pods_hung",
+        "pods_failing",
+    ];
+
+    /// Its code: a short lower-case name, for metrics, logs and lists.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::StreamDown { .. } => "stream_down",

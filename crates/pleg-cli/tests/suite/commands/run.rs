@@ -89,9 +89,14 @@ impl Running {
 
     /// Sends a signal, such as `INT`.
     pub(crate) async fn signal(&self, name: &str) {
-        let id = self.child.id().expect("the command runs").to_string();
+        let id = self.id().to_string();
         let sent = Command::new("kill").args(["-s", name, &id]).status().await;
         assert!(sent.is_ok_and(|s| s.success()), "{name} is sent");
+    }
+
+    /// The id of its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id().expect("the command runs")
     }
 
     /// Waits for the exit, with a timeout.

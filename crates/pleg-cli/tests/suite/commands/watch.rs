@@ -344,35 +344,85 @@ async fn watch_ends_without_error_when_output_is_closed() {
     }
 }
 
+/// A runtime of this machine, which the command finds.
+fn runtime_of_machine() -> Option<&'static str> {
+    let mut known = pleg_cri::well_known().iter().map(|w| w.path);
+    known.find(|path| std::fs::exists(path).is_ok_and(|e| e))
+}
+
+/// Nobody may take simulated pods for real ones.
 #[tokio::test]
-async fn missing_runtime_is_reported_in_one_line() {
-    let known = pleg_cri::well_known();
-    if let Some(found) = known
-        .iter()
-        .find(|w| std::fs::exists(w.path).is_ok_and(|e| e))
-    {
-        println!("skipped: this machine has {}", found.path);
+async fn missing_runtime_is_an_error_in_a_pipe() {
+    if let Some(found) = runtime_of_machine() {
+        println!("skipped: this machine has {found}");
         return;
     }
-    let end = Running::start(&["watch", "--for", "1s"]).end().await;
+    for args in [
+        &["watch"][..],
+        &["watch", "-o", "json"],
+        &["pods"],
+        &["bench"],
+    ] {
+        let mut command = pleg(args);
+        command.env("CONTAINER_RUNTIME_ENDPOINT", "");
+        let end = Running::spawn(command).end().await;
+        assert_eq!((end.code(), &*end.out), (Some(1), ""), "{args:?}");
+        assert_eq!(end.err.lines().count(), 1, "{}", end.err);
+        for word in ["--sim", "/run/crio/crio.sock", "/etc/crictl.yaml"] {
+            assert!(end.err.contains(word), "{}", end.err);
+        }
+    }
+}
+
+#[tokio::test]
+async fn missing_runtime_is_simulated_on_a_terminal_in_marked_lines() {
+    if let Some(found) = runtime_of_machine() {
+        println!("skipped: this machine has {found}");
+        return;
+    }
+    // `script` runs the command on a terminal.
+    let line = |more: &str| format!("{} watch --for 3s{more}", env!("CARGO_BIN_EXE_pleg"));
+    let on_terminal = async |more: &str| {
+        let mut command = std::process::Command::new("script");
+        command
+            .args(["-qec", &line(more), "/dev/null"])
+            .env_remove("CONTAINER_RUNTIME_ENDPOINT")
+            .stdin(std::process::Stdio::null())
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped());
+        Running::spawn(command).end().await
+    };
+    let end = on_terminal("").await;
     assert_eq!(end.code(), Some(0), "{}", end.err);
-    assert_eq!(end.err.lines().count(), 1, "{}", end.err);
+    let mut lines = end.out.lines();
     assert!(
-        end.err.contains("no container runtime found"),
+        lines.any(|l| l.contains("showing simulated pods")),
         "{}",
-        end.err
-    );
-    assert!(
-        end.out.contains("demo/"),
-        "the embedded runtime: {}",
         end.out
     );
-    // `pods` does not show simulated pods in this case.
-    let end = Running::start(&["pods"]).end().await;
-    assert_eq!(end.code(), Some(1), "{}", end.err);
-    assert!(
-        end.err.contains("--sim") && end.out.is_empty(),
-        "{}",
-        end.err
-    );
+    let pods: Vec<&str> = lines.collect();
+    assert!(pods.len() > 2, "{}", end.out);
+    let marked = |line: &&str| line.contains("simulated  ");
+    assert!(pods.iter().all(marked), "{}", end.out);
+    let end = on_terminal(" -o json").await;
+    assert_eq!(end.code(), Some(1), "{}", end.out);
+}
+
+#[tokio::test]
+async fn duration_includes_the_wait_for_the_runtime() {
+    let dir = TestDir::new();
+    let silent = dir.path("silent.sock");
+    let _listener = std::os::unix::net::UnixListener::bind(&silent).expect("bound");
+    let ended = async |socket: &std::path::Path| {
+        let end = Running::start(&["watch", "--for", "3s", "-r", arg(socket)])
+            .end()
+            .await;
+        assert_eq!(end.code(), Some(1), "{}", end.err);
+        assert!(end.err.contains("within 3s"), "{}", end.err);
+        let took = end.took;
+        let expected = Duration::from_millis(2500)..Duration::from_secs(5);
+        assert!(expected.contains(&took), "{took:?}");
+    };
+    let missing = dir.path("none.sock");
+    tokio::join!(ended(&silent), ended(&missing));
 }

@@ -1,0 +1,334 @@
+//! Finds out whether a kubelet on this node subscribes to the runtime's events (its feature gate
+//! EventedPLEG), from its process and its configuration files.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+/// Whether a kubelet on this node subscribes to the runtime's events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Subscriber {
+    /// No kubelet does.
+    None,
+    /// A kubelet does, or it cannot be ruled out. The text says why.
+    Possible(String),
+}
+
+/// The configuration file of kubeadm, in case the kubelet's command line names none.
+const DEFAULT_CONFIG: &str = "/var/lib/kubelet/config.yaml";
+
+/// The initial PID namespace has the same number on every Linux kernel (`PROC_PID_INIT_INO`).
+const HOST_PIDS: &str = "pid:[4026531836]";
+
+/// Programs that contain a kubelet. It has no command line of its own.
+const EMBEDDING: [&str; 4] = ["k3s", "k3s-server", "k3s-agent", "kubelite"];
+
+/// Checks the processes below `root`, which is `/` except in tests.
+pub(crate) fn find_subscriber(root: &Path) -> Subscriber {
+    let processes = root.join("proc");
+    let Ok(entries) = fs::read_dir(&processes) else {
+        return unknown(format!("{} cannot be read", processes.display()));
+    };
+    let mut found = false;
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let Some(pid) = name
+            .to_str()
+            .filter(|n| n.bytes().all(|b| b.is_ascii_digit()))
+        else {
+            continue;
+        };
+        // A process that has just ended has no command line.
+        let Ok(line) = fs::read(entry.path().join("cmdline")) else {
+            continue;
+        };
+        let line = String::from_utf8_lossy(&line);
+        let args: Vec<&str> = line.split('\0').collect();
+        match program(&args) {
+            Program::Kubelet => found = true,
+            Program::Embedding(name) => {
+                return unknown(format!("{name} (pid {pid}) contains a kubelet"));
+            }
+            Program::Other => continue,
+        }
+        if let Some(why) = subscribes(&entry.path(), &args) {
+            return Subscriber::Possible(format!("the kubelet (pid {pid}) {why}"));
+        }
+    }
+    let visible = fs::read_link(processes.join("self/ns/pid"))
+        .is_ok_and(|namespace| namespace == Path::new(HOST_PIDS))
+        && fs::read(processes.join("1/cmdline")).is_ok();
+    if found || visible {
+        Subscriber::None
+    } else {
+        unknown("the processes of the host are not visible from here".to_owned())
+    }
+}
+
+fn unknown(why: String) -> Subscriber {
+    Subscriber::Possible(format!("a kubelet may use them: {why}"))
+}
+
+enum Program<'a> {
+    Kubelet,
+    Embedding(&'a str),
+    Other,
+}
+
+fn program<'a>(args: &[&'a str]) -> Program<'a> {
+    let [first, rest @ ..] = args else {
+        return Program::Other;
+    };
+    // A program that sets its own title has one argument with spaces in it.
+    let path = first.split(' ').next().unwrap_or(first);
+    let name = path.rsplit('/').next().unwrap_or(path);
+    match (name, rest.first()) {
+        ("kubelet", _) | ("hyperkube", Some(&"kubelet")) => Program::Kubelet,
+        (name, _) if EMBEDDING.contains(&name) => Program::Embedding(name),
+        _ => Program::Other,
+    }
+}
+
+/// Why the kubelet of this process subscribes or may subscribe. Flags override the files in
+/// `--config-dir`, which override the file `--config`.
+fn subscribes(process: &Path, args: &[&str]) -> Option<String> {
+    let mut flags = Gates::default();
+    for list in values(args, "--feature-gates") {
+        for gate in list.split(',') {
+            let (name, value) = gate.split_once('=').unwrap_or((gate, "true"));
+            flags.set(name.trim(), !is_false(value.trim()));
+        }
+    }
+    if let Some(enabled) = flags.evented {
+        return enabled.then(|| "subscribes to them (--feature-gates=EventedPLEG=true)".to_owned());
+    }
+    let mut all = flags.all;
+    let mut decided = None;
+    for (shown, file) in config_files(process, args) {
+        let gates = match read_gates(&file) {
+            Ok(gates) => gates,
+            Err(why) => return Some(format!("may subscribe to them: {} {why}", shown.display())),
+        };
+        all |= gates.all;
+        decided = gates.evented.map(|enabled| (enabled, shown)).or(decided);
+    }
+    match decided {
+        Some((true, file)) => Some(format!(
+            "subscribes to them (EventedPLEG in {})",
+            file.display()
+        )),
+        None if all => Some("subscribes to them (AllAlpha or AllBeta)".to_owned()),
+        _ => None,
+    }
+}
+
+/// The values of a flag, given as `--flag=value` or as `--flag value`.
+fn values<'a>(args: &'a [&'a str], flag: &'a str) -> impl Iterator<Item = &'a str> {
+    args.iter().enumerate().filter_map(move |(n, arg)| {
+        match arg.strip_prefix(flag)?.strip_prefix('=') {
+            Some(value) => Some(value),
+            None if *arg == flag => args.get(n + 1).copied(),
+            None => None,
+        }
+    })
+}
+
+/// The kubelet's configuration files: how the kubelet names them, and where they are from here.
+fn config_files(process: &Path, args: &[&str]) -> Vec<(PathBuf, PathBuf)> {
+    let here = |path: &Path| match path.strip_prefix("/") {
+        Ok(path) => process.join("root").join(path),
+        Err(_) => process.join("cwd").join(path),
+    };
+    let mut files = Vec::new();
+    match values(args, "--config").last() {
+        Some(path) => files.push(PathBuf::from(path)),
+        None if here(Path::new(DEFAULT_CONFIG)).exists() => files.push(DEFAULT_CONFIG.into()),
+        None => {}
+    }
+    if let Some(dir) = values(args, "--config-dir").last().map(Path::new) {
+        match fs::read_dir(here(dir)) {
+            Ok(entries) => {
+                let names = entries.flatten().map(|entry| dir.join(entry.file_name()));
+                let mut names: Vec<_> = names
+                    .filter(|path| path.extension().is_some_and(|e| e == "conf"))
+                    .collect();
+                names.sort();
+                files.extend(names);
+            }
+            // It is reported as a file that cannot be read.
+            Err(_) => files.push(dir.to_owned()),
+        }
+    }
+    files
+        .into_iter()
+        .map(|path| (path.clone(), here(&path)))
+        .collect()
+}
+
+#[derive(Default)]
+struct Gates {
+    evented: Option<bool>,
+    /// AllAlpha or AllBeta, which include it.
+    all: bool,
+}
+
+impl Gates {
+    fn set(&mut self, name: &str, enabled: bool) {
+        match name {
+            "EventedPLEG" => self.evented = Some(enabled),
+            "AllAlpha" | "AllBeta" => self.all |= enabled,
+            _ => {}
+        }
+    }
+}
+
+/// The spellings of false that the kubelet knows.
+fn is_false(value: &str) -> bool {
+    matches!(value, "false" | "False" | "FALSE" | "f" | "F" | "0")
+}
+
+/// The part of a kubelet's configuration that is read.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Configuration {
+    feature_gates: Option<BTreeMap<String, bool>>,
+}
+
+fn read_gates(file: &Path) -> Result<Gates, &'static str> {
+    let text = fs::read_to_string(file).map_err(|_| "cannot be read")?;
+    let configuration: Configuration =
+        serde_saphyr::from_str(&text).map_err(|_| "cannot be parsed")?;
+    let mut gates = Gates::default();
+    for (name, enabled) in configuration.feature_gates.unwrap_or_default() {
+        gates.set(&name, enabled);
+    }
+    Ok(gates)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+    use tempfile::TempDir;
+
+    /// A node with an init process and the given processes, whose PIDs count from 800.
+    fn node(namespace: &str, processes: &[&[&str]]) -> TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let add = |pid: &str, args: &[&str]| {
+            let dir = root.path().join("proc").join(pid);
+            fs::create_dir_all(&dir).unwrap();
+            fs::write(dir.join("cmdline"), args.join("\0") + "\0").unwrap();
+            symlink(root.path(), dir.join("root")).unwrap();
+        };
+        add("1", &["/sbin/init"]);
+        for (n, args) in processes.iter().enumerate() {
+            add(&(800 + n).to_string(), args);
+        }
+        let own = root.path().join("proc/self/ns");
+        fs::create_dir_all(&own).unwrap();
+        symlink(namespace, own.join("pid")).unwrap();
+        root
+    }
+
+    fn write(root: &TempDir, path: &str, text: &str) {
+        let path = root.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    /// Why there may be a subscriber; `None` if there is none.
+    fn why(root: &TempDir) -> Option<String> {
+        match find_subscriber(root.path()) {
+            Subscriber::None => None,
+            Subscriber::Possible(why) => Some(why),
+        }
+    }
+
+    #[test]
+    fn feature_gate_on_command_line_is_found() {
+        for (args, found) in [
+            (&["/usr/bin/kubelet"][..], false),
+            (&["kubelet", "--feature-gates=EventedPLEG=true"], true),
+            (
+                &["kubelet", "--feature-gates", "A=false,EventedPLEG=1"],
+                true,
+            ),
+            (&["kubelet", "--feature-gates=EventedPLEG=false"], false),
+            (&["kubelet", "--feature-gates=AllAlpha=true"], true),
+            (
+                &["kubelet", "--feature-gates=AllAlpha=true,EventedPLEG=false"],
+                false,
+            ),
+            (
+                &["hyperkube", "kubelet", "--feature-gates=EventedPLEG"],
+                true,
+            ),
+            (
+                &["grep", "kubelet", "--feature-gates=EventedPLEG=true"],
+                false,
+            ),
+        ] {
+            let root = node(HOST_PIDS, &[&["containerd"], args]);
+            assert_eq!(why(&root).is_some(), found, "{args:?}: {:?}", why(&root));
+        }
+        let root = node(
+            HOST_PIDS,
+            &[&["kubelet", "--feature-gates=EventedPLEG=true"]],
+        );
+        let text = "the kubelet (pid 800) subscribes to them (--feature-gates=EventedPLEG=true)";
+        assert_eq!(why(&root).as_deref(), Some(text));
+    }
+
+    #[test]
+    fn feature_gate_in_configuration_file_is_found() {
+        let enabled = "kind: KubeletConfiguration\nfeatureGates:\n  EventedPLEG: true\n";
+        let disabled = "{\"featureGates\": {\"EventedPLEG\": false, \"AllBeta\": true}}";
+        let root = node(HOST_PIDS, &[&["kubelet", "--config=/etc/kubelet.yaml"]]);
+        let text = "may subscribe to them: /etc/kubelet.yaml cannot be read";
+        assert!(why(&root).is_some_and(|why| why.ends_with(text)));
+        write(&root, "etc/kubelet.yaml", enabled);
+        assert!(why(&root).is_some_and(|why| why.ends_with("(EventedPLEG in /etc/kubelet.yaml)")));
+        write(&root, "etc/kubelet.yaml", disabled);
+        assert_eq!(why(&root), None);
+        write(&root, "etc/kubelet.yaml", "kind: KubeletConfiguration\n");
+        assert_eq!(why(&root), None);
+        write(&root, "etc/kubelet.yaml", "featureGates: [\n");
+        assert!(why(&root).is_some_and(|why| why.ends_with("cannot be parsed")));
+
+        let args = [
+            "kubelet",
+            "--config",
+            "/etc/kubelet.yaml",
+            "--config-dir=/etc/kubelet.d",
+        ];
+        let root = node(HOST_PIDS, &[&args]);
+        write(&root, "etc/kubelet.yaml", disabled);
+        assert!(why(&root).is_some_and(|why| why.contains("/etc/kubelet.d cannot be read")));
+        write(&root, "etc/kubelet.d/10-gates.conf", enabled);
+        write(&root, "etc/kubelet.d/20-other.conf", "address: 0.0.0.0\n");
+        assert!(why(&root).is_some_and(|why| why.contains("/etc/kubelet.d/10-gates.conf")));
+
+        let root = node(HOST_PIDS, &[&["kubelet"]]);
+        write(&root, "var/lib/kubelet/config.yaml", enabled);
+        assert!(why(&root).is_some_and(|why| why.contains(DEFAULT_CONFIG)));
+        let off = "--feature-gates=EventedPLEG=false";
+        let root = node(HOST_PIDS, &[&["kubelet", off]]);
+        write(&root, "var/lib/kubelet/config.yaml", enabled);
+        assert_eq!(why(&root), None, "the flag overrides the file");
+    }
+
+    #[test]
+    fn unknown_counts_as_subscriber() {
+        assert_eq!(why(&node(HOST_PIDS, &[])), None, "no kubelet runs");
+        let other = node("pid:[4026532177]", &[]);
+        assert!(why(&other).is_some_and(|why| why.contains("not visible")));
+        let other = node("pid:[4026532177]", &[&["kubelet"]]);
+        assert_eq!(why(&other), None, "its command line is visible");
+        let k3s = node(HOST_PIDS, &[&["/usr/local/bin/k3s server"]]);
+        assert!(why(&k3s).is_some_and(|why| why.contains("k3s (pid 800) contains a kubelet")));
+        let empty = tempfile::tempdir().unwrap();
+        assert!(why(&empty).is_some_and(|why| why.contains("cannot be read")));
+    }
+}

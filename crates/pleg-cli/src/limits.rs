@@ -1,0 +1,55 @@
+//! What this process may use: open files and memory.
+
+use std::env;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+/// More is never needed.
+const ENOUGH: u64 = 1 << 16;
+
+/// Raises the soft limit of open files to the hard limit, and returns it.
+pub(crate) fn raise_open_files() -> u64 {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
+        return 0;
+    };
+    let wanted = hard.min(ENOUGH).max(soft);
+    match setrlimit(Resource::RLIMIT_NOFILE, wanted, hard) {
+        Ok(()) => wanted,
+        Err(_) => soft,
+    }
+}
+
+/// glibc's settings.
+const TUNABLES: &str = "GLIBC_TUNABLES";
+/// Larger blocks are mapped one by one, so that they are returned when they are freed. Without this
+/// setting, glibc raises the threshold with each such block that is freed, and keeps the memory.
+const MMAP_THRESHOLD: &str = "glibc.malloc.mmap_threshold=131072";
+/// Set in the program that was started again: glibc may remove its own variable.
+const STARTED_AGAIN: &str = "PLEG_STARTED_AGAIN";
+
+/// Starts this program again, as the same process, with a fixed threshold for the allocator: after a
+/// flood of large responses its memory is returned. glibc reads the setting only at the start. Does
+/// nothing if glibc is already configured, or is not used.
+pub(crate) fn return_freed_memory() {
+    let configured = [TUNABLES, STARTED_AGAIN]
+        .map(env::var_os)
+        .iter()
+        .any(Option::is_some);
+    let mut args = env::args_os();
+    if let (true, false, Ok(program), Some(name)) = (
+        cfg!(target_env = "gnu"),
+        configured,
+        env::current_exe(),
+        args.next(),
+    ) {
+        let error = Command::new(program)
+            .arg0(name)
+            .args(args)
+            .env(TUNABLES, MMAP_THRESHOLD)
+            .env(STARTED_AGAIN, "1")
+            .exec();
+        tracing::debug!("cannot configure the allocator: {error}");
+    }
+}

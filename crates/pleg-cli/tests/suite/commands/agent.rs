@@ -1,0 +1,205 @@
+//! `pleg agent`: what it serves, and how it stops.
+
+use std::time::Duration;
+
+use pleg_tests::kubelet::Life;
+use pleg_tests::wait::until;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::run::{Running, TIMEOUT, arg, kubelet, serve};
+use crate::support::{TestDir, pleg};
+
+/// A running agent and its address.
+pub(super) struct Agent {
+    pub(super) running: Running,
+    pub(super) address: String,
+}
+
+impl Agent {
+    pub(super) async fn start(args: &[&str]) -> Self {
+        Self::spawn(pleg(
+            &[&["agent", "--listen", "127.0.0.1:0"], args].concat(),
+        ))
+        .await
+    }
+
+    /// A command that runs an agent on a TCP address.
+    pub(super) async fn spawn(command: std::process::Command) -> Self {
+        let mut running = Running::spawn(command);
+        // There may be log messages before the address.
+        let message = loop {
+            let message = running.message().await.expect("the address");
+            if message.contains("; http") {
+                break message;
+            }
+        };
+        let (_, rest) = message.split_once("://127.").expect("an address");
+        let (address, _) = rest.split_once(' ').expect("more text");
+        let address = format!("127.{address}");
+        assert!(!address.ends_with(":0"), "the actual port: {message}");
+        Self { running, address }
+    }
+
+    /// The status code, the headers and the body of a response.
+    pub(super) async fn get(&self, path: &str) -> (u16, String, String) {
+        self.get_with(path, "").await
+    }
+
+    /// The same, with these lines in the request's header.
+    pub(super) async fn get_with(&self, path: &str, header: &str) -> (u16, String, String) {
+        let stream = TcpStream::connect(&self.address).await.expect("connected");
+        Self::get_on(stream, path, header).await
+    }
+
+    /// The same on this connection.
+    pub(super) async fn get_on(
+        mut stream: impl AsyncRead + AsyncWrite + Unpin,
+        path: &str,
+        header: &str,
+    ) -> (u16, String, String) {
+        let call = async {
+            let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n{header}\r\n");
+            stream.write_all(request.as_bytes()).await?;
+            let mut response = String::new();
+            stream.read_to_string(&mut response).await?;
+            std::io::Result::Ok(response)
+        };
+        let response = tokio::time::timeout(TIMEOUT, call).await;
+        let response = response.expect("in time").expect("a response");
+        let (headers, body) = response.split_once("\r\n\r\n").expect("headers and a body");
+        let code = headers.split(' ').nth(1).and_then(|c| c.parse().ok());
+        (
+            code.expect("a code"),
+            headers.to_lowercase(),
+            body.to_owned(),
+        )
+    }
+
+    /// The value of one metric.
+    pub(super) async fn metric(&self, name: &str) -> Option<f64> {
+        let (code, _, body) = self.get("/metrics").await;
+        assert_eq!(code, 200);
+        let mut lines = body.lines();
+        lines.find_map(|l| l.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+    }
+
+    /// Stops the agent with SIGTERM.
+    pub(super) async fn stop(self) {
+        self.running.signal("TERM").await;
+        let end = self.running.end().await;
+        assert_eq!((end.code(), &*end.out), (Some(0), ""), "{}", end.err);
+        assert!(end.took < Duration::from_secs(2), "{:?}", end.took);
+    }
+}
+
+/// It waits without a timeout and reports not ready.
+#[tokio::test]
+async fn agent_waits_for_its_runtime() {
+    let dir = TestDir::new();
+    let socket = dir.path("cri.sock");
+    let agent = Agent::start(&["-r", arg(&socket)]).await;
+    let (code, _, body) = agent.get("/healthz").await;
+    assert_eq!((code, &*body), (200, "ok\n"));
+    let (code, _, body) = agent.get("/readyz").await;
+    assert_eq!(code, 503);
+    assert!(body.contains("pleg has yet to be successful"), "{body}");
+    assert_eq!(agent.get("/nothing").await.0, 404);
+    assert_eq!(agent.metric("pleg_ready").await, Some(0.0));
+
+    let sim = serve(&socket).await;
+    until(TIMEOUT, "ready", || async {
+        let (code, _, body) = agent.get("/readyz").await;
+        (code == 200 && body.starts_with("ok\n")).then_some(())
+    })
+    .await
+    .expect("ready");
+    until(TIMEOUT, "the metric", || async {
+        (agent.metric("pleg_ready").await == Some(1.0)).then_some(())
+    })
+    .await
+    .expect("shown");
+
+    let kubelet = kubelet(&socket, dir.root());
+    let pod = kubelet.run_pod("a-secret-name").await.expect("run");
+    let id = kubelet.create(&pod, "app", 0, Life::UntilStopped).await;
+    kubelet.start(&id.expect("created")).await.expect("started");
+    let running = "kubelet_running_containers{container_state=\"running\"}";
+    for (name, expected) in [
+        (running, 1.0),
+        ("kubelet_pleg_relist_interval_seconds_count", 1.0),
+    ] {
+        until(TIMEOUT, name, || async {
+            let value = agent.metric(name).await;
+            (value >= Some(expected)).then_some(())
+        })
+        .await
+        .expect("counted");
+    }
+    let (_, head, metrics) = agent.get("/metrics").await;
+    assert!(
+        head.contains("content-type: text/plain; version=0.0.4"),
+        "{head}"
+    );
+    for name in [
+        "# TYPE kubelet_pleg_relist_duration_seconds histogram",
+        "kubelet_pleg_relist_duration_seconds_bucket{le=\"0.005\"}",
+        "kubelet_pleg_relist_duration_seconds_count",
+        "kubelet_pleg_last_seen_seconds",
+        "kubelet_running_pods 1",
+        "kubelet_running_containers{container_state=\"running\"} 1",
+        "kubelet_running_containers{container_state=\"exited\"} 0",
+        "kubelet_evented_pleg_connection_success_count 1",
+        "# HELP kubelet_runtime_operations_total ",
+        "kubelet_runtime_operations_total{operation_type=\"list_podsandbox\"}",
+        "# TYPE pleg_missed_events_total counter",
+        "pleg_notifications_received_total{type=\"started\"} 2",
+        "pleg_stream_state{state=\"confirmed\"}",
+        "pleg_relist_period_seconds",
+    ] {
+        assert!(metrics.contains(name), "{name} is not in\n{metrics}");
+    }
+    for secret in ["a-secret-name", arg(&socket)] {
+        assert!(!metrics.contains(secret), "{secret} is in\n{metrics}");
+    }
+    // After the runtime stops, the agent stays alive, and stays ready for three minutes.
+    sim.signal("TERM").await;
+    assert_eq!(sim.end().await.code(), Some(0));
+    until(TIMEOUT, "a degraded reason", || async {
+        let (code, _, body) = agent.get("/readyz").await;
+        assert_eq!(code, 200, "{body}");
+        body.contains("degraded (stream_down): no event stream")
+            .then_some(())
+    })
+    .await
+    .expect("degraded");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn agent_stops_while_a_call_to_the_runtime_hangs() {
+    let dir = TestDir::new();
+    let socket = dir.path("silent.sock");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).expect("bound");
+    let agent = Agent::start(&["-r", arg(&socket), "--probe-period", "1s"]).await;
+    until(TIMEOUT, "a hanging list", || async {
+        let seconds = agent.metric("pleg_list_in_flight_seconds").await;
+        (seconds > Some(0.0)).then_some(())
+    })
+    .await
+    .expect("gauges change while a call hangs");
+    assert_eq!(agent.get("/healthz").await.0, 200);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn agent_supports_the_embedded_runtime() {
+    let agent = Agent::start(&["--sim", "--events", "never"]).await;
+    until(TIMEOUT, "ready", || async {
+        let (code, _, body) = agent.get("/readyz").await;
+        ((code, &*body) == (200, "ok\n")).then_some(())
+    })
+    .await
+    .expect("ready");
+    agent.stop().await;
+}

@@ -1,0 +1,12 @@
+//! `docs/runbook.md` explains every reason.
+
+use pleg::core::{Degraded, NotReady};
+
+#[test]
+fn runbook_has_a_section_for_each_reason() {
+    let runbook = include_str!("../../../../docs/runbook.md");
+    let headings = runbook.lines().filter_map(|l| l.strip_prefix("### "));
+    let headings: Vec<&str> = headings.collect();
+    let codes = [&NotReady::CODES[..], &Degraded::CODES[..]].concat();
+    assert_eq!(headings, codes);
+}
