@@ -95,6 +95,14 @@ impl BackOff {
         (now < until).then_some(Delayed { until, delay })
     }
 
+    /// Whether another attempt is delayed at `now`, where it counts from the last one that was
+    /// counted.
+    #[must_use]
+    pub fn delayed_since_last(&self, pod: &PodUid, name: &str, now: Instant) -> Option<Delayed> {
+        let counted = self.pods.get(pod)?.get(name)?.counted;
+        self.delayed(pod, name, counted, now)
+    }
+
     /// Counts a restart, made at `now`, of a container that ended at `ended`.
     pub fn restarted(&mut self, pod: &PodUid, container: &str, ended: Instant, now: Instant) {
         let BackOffSettings { initial, max, .. } = self.settings;

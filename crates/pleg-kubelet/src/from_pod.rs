@@ -1,11 +1,18 @@
-//! The specification that pod workers use, from a `v1.Pod`.
+//! What pod workers, volumes and probes use, from a `v1.Pod`.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{
+    Container, HostPathVolumeSource, Pod, Probe as ApiProbe, Volume as ApiVolume,
+};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use k8s_openapi::serde_json;
 
+use crate::probe::{Check, Probe, ProbeKind, ProbeTiming};
 use crate::spec::{ContainerRole, ContainerSpec, PodSpec, RestartPolicy};
+use crate::volumes::{HostPathKind, Volume};
 
 impl PodSpec {
     /// The specification of a pod. What is left out has the API's default.
@@ -65,6 +72,120 @@ pub fn container_hash(container: &Container) -> String {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
     });
     format!("{hash:x}")
+}
+
+/// The volumes of a pod that the node provides.
+pub(crate) fn volumes(pod: &Pod) -> BTreeMap<String, Volume> {
+    let spec = pod.spec.as_ref();
+    let volumes = spec.and_then(|s| s.volumes.as_ref()).into_iter().flatten();
+    volumes
+        .filter_map(|volume| Some((volume.name.clone(), provided(volume)?)))
+        .collect()
+}
+
+fn provided(volume: &ApiVolume) -> Option<Volume> {
+    match (&volume.host_path, &volume.empty_dir) {
+        (Some(path), _) => Some(Volume::HostPath {
+            path: PathBuf::from(&path.path),
+            kind: kind_of(path),
+        }),
+        (None, Some(_)) => Some(Volume::EmptyDir),
+        (None, None) => None,
+    }
+}
+
+fn kind_of(path: &HostPathVolumeSource) -> HostPathKind {
+    match path.type_.as_deref() {
+        Some("DirectoryOrCreate") => HostPathKind::DirectoryOrCreate,
+        Some("Directory") => HostPathKind::Directory,
+        Some("FileOrCreate") => HostPathKind::FileOrCreate,
+        Some("File") => HostPathKind::File,
+        Some("Socket") => HostPathKind::Socket,
+        Some("CharDevice") => HostPathKind::CharDevice,
+        Some("BlockDevice") => HostPathKind::BlockDevice,
+        _ => HostPathKind::Any,
+    }
+}
+
+impl Probe {
+    /// The probes of a pod's containers, in their order. What is left out has the API's default.
+    /// Probes of a kind that [`Check`] does not have, such as gRPC, are left out.
+    #[must_use]
+    pub fn of_pod(pod: &Pod) -> Vec<Self> {
+        let Some(spec) = &pod.spec else {
+            return Vec::new();
+        };
+        let init = spec.init_containers.iter().flatten();
+        let containers = init.chain(&spec.containers);
+        containers.flat_map(probes_of).collect()
+    }
+}
+
+fn probes_of(container: &Container) -> impl Iterator<Item = Probe> {
+    let kinds = [
+        (ProbeKind::Startup, &container.startup_probe),
+        (ProbeKind::Liveness, &container.liveness_probe),
+        (ProbeKind::Readiness, &container.readiness_probe),
+    ];
+    kinds.into_iter().filter_map(|(kind, probe)| {
+        let probe = probe.as_ref()?;
+        Some(Probe {
+            container: container.name.clone(),
+            kind,
+            timing: timing_of(probe),
+            check: check_of(container, probe)?,
+        })
+    })
+}
+
+fn timing_of(probe: &ApiProbe) -> ProbeTiming {
+    let default = ProbeTiming::default();
+    let given = |value: Option<i32>| value.and_then(|v| u32::try_from(v).ok()).filter(|v| *v > 0);
+    let seconds =
+        |value, default| given(value).map_or(default, |v| Duration::from_secs(u64::from(v)));
+    ProbeTiming {
+        initial_delay: seconds(probe.initial_delay_seconds, default.initial_delay),
+        period: seconds(probe.period_seconds, default.period),
+        timeout: seconds(probe.timeout_seconds, default.timeout),
+        success_threshold: given(probe.success_threshold).unwrap_or(default.success_threshold),
+        failure_threshold: given(probe.failure_threshold).unwrap_or(default.failure_threshold),
+    }
+}
+
+fn check_of(container: &Container, probe: &ApiProbe) -> Option<Check> {
+    if let Some(exec) = &probe.exec {
+        let command = exec.command.clone().unwrap_or_default();
+        return Some(Check::Exec { command });
+    }
+    if let Some(tcp) = &probe.tcp_socket {
+        return Some(Check::Tcp {
+            host: tcp.host.clone().unwrap_or_default(),
+            port: port_of(container, &tcp.port)?,
+        });
+    }
+    let http = probe.http_get.as_ref()?;
+    let headers = http.http_headers.iter().flatten();
+    Some(Check::Http {
+        host: http.host.clone().unwrap_or_default(),
+        port: port_of(container, &http.port)?,
+        path: http.path.clone().unwrap_or_default(),
+        headers: headers
+            .map(|header| (header.name.clone(), header.value.clone()))
+            .collect(),
+    })
+}
+
+/// A number, or the name of a port of the container.
+fn port_of(container: &Container, port: &IntOrString) -> Option<u16> {
+    let number = match port {
+        IntOrString::Int(number) => *number,
+        IntOrString::String(name) => {
+            let mut ports = container.ports.iter().flatten();
+            let named = ports.find(|port| port.name.as_ref() == Some(name));
+            named.map_or_else(|| name.parse().ok(), |port| Some(port.container_port))?
+        }
+    };
+    u16::try_from(number).ok()
 }
 
 #[cfg(test)]

@@ -38,7 +38,6 @@ pub struct PodHistory {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct End {
     pub(crate) id: Id,
-    pub(crate) attempt: u32,
     pub(crate) exit_code: Option<i32>,
     /// When the end was detected.
     pub(crate) detected: Instant,
@@ -58,8 +57,14 @@ impl PodHistory {
         for end in self.ends.values_mut() {
             end.exists = false;
         }
-        for record in records.iter().filter(|r| r.kind == Kind::Container) {
-            self.record_end(record);
+        for record in records {
+            match record.kind {
+                Kind::Sandbox => self.tried_sandbox(record.attempt),
+                Kind::Container => {
+                    self.tried_container(&record.name, record.attempt);
+                    self.record_end(record);
+                }
+            }
         }
         // The oldest first, so that the newest end of a name is kept.
         for container in status.containers.iter().rev() {
@@ -72,7 +77,6 @@ impl PodHistory {
                 let detected = detected.or_else(|| of_record.map(|r| r.detected));
                 let end = End {
                     id: container.id.clone(),
-                    attempt: container.attempt,
                     exit_code: container.details.exit_code,
                     detected: detected.unwrap_or(now),
                     sandbox: container.sandbox.clone(),
@@ -98,7 +102,6 @@ impl PodHistory {
             _ => {
                 let end = End {
                     id: record.id.clone(),
-                    attempt: 0,
                     exit_code: record.exit_code,
                     detected: record.detected,
                     sandbox: None,
@@ -111,6 +114,8 @@ impl PodHistory {
 
     /// Takes over a decision and counts its restarts in the back-off. Call it before the first
     /// call of the decision is made: an attempt whose create fails or times out is not used again.
+    /// What is not going to be tried, such as the start of a container whose image is missing, must
+    /// be removed from the decision before.
     pub fn record(
         &mut self,
         uid: &PodUid,

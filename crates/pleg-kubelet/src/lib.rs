@@ -86,10 +86,13 @@ pub mod gc;
 pub mod history;
 #[cfg(feature = "manifests")]
 pub mod manifest;
+pub mod names;
 #[cfg(feature = "k8s-openapi")]
 pub mod node_condition;
 #[cfg(feature = "k8s-openapi")]
 pub mod perform;
+#[cfg(feature = "k8s-openapi")]
+mod pod_name;
 #[cfg(feature = "k8s-openapi")]
 pub mod pod_status;
 pub mod probe;

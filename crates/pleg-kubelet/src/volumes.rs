@@ -89,7 +89,7 @@ pub enum VolumeError {
 }
 
 /// The directory of all pods, for example `/var/lib/kubelet/pods`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodDirectories {
     root: PathBuf,
 }
@@ -124,7 +124,7 @@ impl PodDirectories {
                     check_host_path(name, path, *kind)?;
                     path.clone()
                 }
-                Volume::EmptyDir => self.empty_dir(uid, name)?,
+                Volume::EmptyDir => self.make_empty_dir(uid, name)?,
             };
             paths.insert(name.clone(), path);
         }
@@ -146,13 +146,18 @@ impl PodDirectories {
         }
     }
 
-    /// Upstream's place, world-writable like upstream's: the containers' users differ.
-    fn empty_dir(&self, uid: &PodUid, volume: &str) -> Result<PathBuf, VolumeError> {
-        let path = self
-            .of(uid)?
-            .join("volumes")
-            .join("kubernetes.io~empty-dir")
-            .join(directory_name(volume)?);
+    /// The path of an `emptyDir` volume of a pod, which is upstream's.
+    ///
+    /// # Errors
+    /// If the uid or the name of the volume is not the name of a directory.
+    pub fn empty_dir(&self, uid: &PodUid, volume: &str) -> Result<PathBuf, VolumeError> {
+        let volumes = self.of(uid)?.join("volumes/kubernetes.io~empty-dir");
+        Ok(volumes.join(directory_name(volume)?))
+    }
+
+    /// World-writable like upstream's: the containers' users differ.
+    fn make_empty_dir(&self, uid: &PodUid, volume: &str) -> Result<PathBuf, VolumeError> {
+        let path = self.empty_dir(uid, volume)?;
         fs::create_dir_all(&path)
             .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o777)))
             .map_err(|source| VolumeError::Io {

@@ -11,12 +11,13 @@ use pleg_kubelet::container_hash;
 use pleg_kubelet::cri_config::{
     ContainerInput, FieldError, NodeConfig, container_config, log_path, sandbox_config,
 };
+use pleg_kubelet::volumes::PodDirectories;
 use serde_json::{Value, json};
 
 fn node() -> NodeConfig {
     NodeConfig {
         logs: "/var/log/pods".into(),
-        pods: "/var/lib/kubelet/pods".into(),
+        pods: PodDirectories::new("/var/lib/kubelet/pods"),
         memory: 4 << 30,
         dns: DnsConfig {
             servers: vec!["1.1.1.1".to_owned()],

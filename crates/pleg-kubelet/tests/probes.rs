@@ -3,8 +3,8 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pleg::core::{CallError, EventType, ReportedState};
@@ -37,7 +37,7 @@ struct Node {
     pleg: Pleg,
     prober: Prober<Command>,
     command: Command,
-    changes: Arc<Mutex<Vec<PodUid>>>,
+    changes: Arc<AtomicUsize>,
     uid: PodUid,
 }
 
@@ -47,22 +47,26 @@ async fn node() -> Node {
     runtime.run_pod("u");
     let pleg = Pleg::builder(runtime.clone()).spawn().unwrap();
     pleg.wait_until_synced().await.unwrap();
-    let (command, changes) = (Command::default(), Arc::new(Mutex::default()));
-    let noted: Arc<Mutex<Vec<PodUid>>> = changes.clone();
-    let prober = Prober::new(&pleg, command.clone(), "127.0.0.1", move |uid| {
-        noted.lock().unwrap().push(uid.clone());
-    });
+    let command = Command::default();
+    let prober = Prober::new(&pleg, command.clone(), "127.0.0.1");
     Node {
         runtime,
         pleg,
         prober,
         command,
-        changes,
+        changes: Arc::default(),
         uid: "u".into(),
     }
 }
 
 impl Node {
+    fn set(&self, probes: &[Probe]) {
+        let changes = self.changes.clone();
+        self.prober.set(&self.uid, probes, move || {
+            changes.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+
     fn ready(&self) -> bool {
         let status = self.pleg.get(&self.uid).status;
         self.prober.results(&status).ready.contains("c")
@@ -108,7 +112,7 @@ async fn container_without_probes_is_ready_when_it_runs() {
 #[tokio::test(start_paused = true)]
 async fn failing_readiness_is_reported_and_recovers() {
     let node = node().await;
-    node.prober.set(&node.uid, &[command(ProbeKind::Readiness)]);
+    node.set(&[command(ProbeKind::Readiness)]);
     assert!(!node.ready(), "not before its first success");
     assert!(node.until(|| node.ready()).await < SECOND);
     node.command.code.store(1, Ordering::Relaxed);
@@ -119,14 +123,14 @@ async fn failing_readiness_is_reported_and_recovers() {
     );
     node.command.code.store(0, Ordering::Relaxed);
     assert!(node.until(|| node.ready()).await <= 11 * SECOND);
-    assert_eq!(node.changes.lock().unwrap().len(), 3);
+    assert_eq!(node.changes.load(Ordering::Relaxed), 3);
     assert_eq!(node.failed(), None, "it is not to be stopped");
 }
 
 #[tokio::test(start_paused = true)]
 async fn failing_liveness_names_the_container_until_another_runs() {
     let node = node().await;
-    node.prober.set(&node.uid, &[command(ProbeKind::Liveness)]);
+    node.set(&[command(ProbeKind::Liveness)]);
     node.command.code.store(1, Ordering::Relaxed);
     node.until(|| node.failed() == Some(ProbeKind::Liveness))
         .await;
@@ -146,7 +150,7 @@ async fn failing_liveness_names_the_container_until_another_runs() {
     })
     .await;
     assert_eq!(node.failed(), None);
-    node.prober.set(&node.uid, &[command(ProbeKind::Liveness)]);
+    node.set(&[command(ProbeKind::Liveness)]);
     node.until(|| node.failed() == Some(ProbeKind::Liveness))
         .await;
 }
@@ -157,8 +161,7 @@ async fn other_probes_wait_for_the_startup_probe() {
     node.command.code.store(1, Ordering::Relaxed);
     let mut startup = command(ProbeKind::Startup);
     startup.timing.failure_threshold = 30;
-    node.prober
-        .set(&node.uid, &[startup, command(ProbeKind::Liveness)]);
+    node.set(&[startup, command(ProbeKind::Liveness)]);
     node.pass(200 * SECOND).await;
     assert_eq!(node.failed(), None, "liveness is not checked yet");
     node.command.code.store(0, Ordering::Relaxed);
@@ -172,7 +175,7 @@ async fn other_probes_wait_for_the_startup_probe() {
 async fn probe_that_panics_is_started_again() {
     let node = node().await;
     node.command.code.store(i32::MAX, Ordering::Relaxed);
-    node.prober.set(&node.uid, &[command(ProbeKind::Readiness)]);
+    node.set(&[command(ProbeKind::Readiness)]);
     node.until(|| node.command.runs.load(Ordering::Relaxed) >= 2)
         .await;
     node.command.code.store(0, Ordering::Relaxed);
@@ -182,7 +185,7 @@ async fn probe_that_panics_is_started_again() {
 #[tokio::test(start_paused = true)]
 async fn removed_pod_is_not_probed() {
     let node = node().await;
-    node.prober.set(&node.uid, &[command(ProbeKind::Readiness)]);
+    node.set(&[command(ProbeKind::Readiness)]);
     node.until(|| node.ready()).await;
     node.prober.remove(&node.uid);
     let runs = node.command.runs.load(Ordering::Relaxed);
@@ -235,7 +238,7 @@ async fn http_status_below_400_is_a_success() {
         let port = serve(status).await;
         let mut liveness = http(port);
         liveness.kind = ProbeKind::Liveness;
-        node.prober.set(&node.uid, &[http(port), liveness]);
+        node.set(&[http(port), liveness]);
         if ready {
             node.until(|| node.ready()).await;
         } else {
@@ -263,14 +266,12 @@ async fn connection_is_a_success_and_a_closed_port_a_failure() {
         kind,
         ..http(port)
     };
-    node.prober
-        .set(&node.uid, &[tcp(port, ProbeKind::Readiness)]);
+    node.set(&[tcp(port, ProbeKind::Readiness)]);
     node.until(|| node.ready()).await;
     let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = closed.local_addr().unwrap().port();
     drop(closed);
-    node.prober
-        .set(&node.uid, &[tcp(port, ProbeKind::Liveness)]);
+    node.set(&[tcp(port, ProbeKind::Liveness)]);
     node.until(|| node.failed() == Some(ProbeKind::Liveness))
         .await;
 }

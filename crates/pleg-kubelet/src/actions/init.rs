@@ -94,8 +94,8 @@ impl<'a> Decision<'a> {
     fn sidecar(&mut self, spec: &PodSpec, container: &ContainerSpec, sandbox: &Id) -> Turn {
         match self.live(spec, container, sandbox) {
             Live::Running => {
-                let started = self.desired.started;
-                match started.is_none_or(|names| names.contains(&container.name)) {
+                let probes = self.desired.probes;
+                match probes.is_none_or(|probes| probes.started.contains(&container.name)) {
                     true => Turn::Next,
                     false => Turn::This,
                 }

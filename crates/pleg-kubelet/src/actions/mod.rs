@@ -5,6 +5,9 @@
 //! * A container is stopped in one run and replaced in a later one, after a view that is newer than
 //!   the stop. So nothing is started while a container of its name is created, running, unknown or
 //!   unsettled in the view.
+//! * A sandbox is created in one run, and its first containers in a later one. So their environment
+//!   can name the addresses of the pod, and a sandbox that cannot be created uses up neither an
+//!   attempt of a container nor its back-off.
 //! * A container that is created and not started is started; the kubelet creates another one. If it
 //!   cannot be started, it is removed before another one is created.
 //! * An exit code that is missing decides nothing while the status of the container may still
@@ -19,18 +22,15 @@ mod init;
 mod sandbox;
 mod termination;
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use pleg::{ContainerState, ContainerStatus, Id, Instant, PodView, TerminalRecord};
 
 use crate::backoff::{BackOff, Delayed};
 use crate::history::{End, PodHistory};
+use crate::names;
+use crate::probe::ProbeResults;
 use crate::spec::{ContainerRole, ContainerSpec, PodSpec, RestartPolicy};
-
-/// The annotation of a container with the [hash](ContainerSpec::hash) that it was created with, as
-/// the kubelet sets it.
-pub const HASH_ANNOTATION: &str = "io.kubernetes.container.hash";
 
 /// What a decision depends on, beside the status and the history.
 #[derive(Clone, Copy, Debug)]
@@ -40,11 +40,9 @@ pub struct Desired<'a> {
     pub spec: Option<&'a PodSpec>,
     /// Whether the pod is to go. So it is where the specification is `None`.
     pub terminating: bool,
-    /// The names of the containers whose startup probe has succeeded, or that have none. `None`:
-    /// every running container has started. The next container after a sidecar waits for it.
-    pub started: Option<&'a BTreeSet<String>>,
-    /// Containers whose liveness or startup probe has failed: they are stopped.
-    pub unhealthy: Option<&'a BTreeSet<Id>>,
+    /// What its probes say: containers that have failed are stopped, and the next container after a
+    /// sidecar waits until that has started. `None`: every running container has started.
+    pub probes: Option<&'a ProbeResults>,
 }
 
 impl<'a> Desired<'a> {
@@ -54,8 +52,7 @@ impl<'a> Desired<'a> {
         Self {
             spec: Some(spec),
             terminating: false,
-            started: None,
-            unhealthy: None,
+            probes: None,
         }
     }
 
@@ -65,14 +62,12 @@ impl<'a> Desired<'a> {
         Self {
             spec,
             terminating: true,
-            started: None,
-            unhealthy: None,
+            probes: None,
         }
     }
 }
 
-/// What a pod needs now. The calls of one decision are independent of each other, except that the
-/// containers are created in the sandbox that is created.
+/// What a pod needs now. The calls of one decision are independent of each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PodActions {
@@ -84,7 +79,7 @@ pub struct PodActions {
     pub remove: Vec<Id>,
     /// The attempt of the sandbox to create.
     pub create_sandbox: Option<u32>,
-    /// The sandbox for [`start`](Self::start); `None` if it is to be created.
+    /// The sandbox for [`start`](Self::start).
     pub sandbox: Option<Id>,
     /// Containers to start, in this order.
     pub start: Vec<StartContainer>,
@@ -340,10 +335,10 @@ impl<'a> Decision<'a> {
         container: &ContainerSpec,
         status: &ContainerStatus,
     ) -> Live {
-        let unhealthy = self.desired.unhealthy;
+        let probes = self.desired.probes;
         if hash_changed(container, status) {
             self.stop(spec, status, StopReason::Changed);
-        } else if unhealthy.is_some_and(|ids| ids.contains(&status.id)) {
+        } else if probes.is_some_and(|probes| probes.failed.contains_key(&status.id)) {
             self.stop(spec, status, StopReason::Unhealthy);
         } else if status.unsettled {
             self.waits(&container.name, WaitReason::Unsettled);
@@ -468,6 +463,6 @@ fn has_ended(status: &ContainerStatus) -> bool {
 }
 
 fn hash_changed(container: &ContainerSpec, status: &ContainerStatus) -> bool {
-    let hash = status.details.annotations.get(HASH_ANNOTATION);
+    let hash = status.details.annotations.get(names::CONTAINER_HASH);
     hash.is_some_and(|hash| hash != container.hash)
 }

@@ -9,7 +9,7 @@ use crate::spec::{PodSpec, RestartPolicy};
 impl<'a> Decision<'a> {
     /// The sandbox in which containers may be started now. If there is none, decides what is to be
     /// done first.
-    pub(super) fn sandbox(&mut self, spec: &'a PodSpec) -> Option<&'a Id> {
+    pub(super) fn sandbox(&mut self, spec: &PodSpec) -> Option<&'a Id> {
         let sandboxes = &self.view.status.sandboxes;
         let is_ready = |s: &&SandboxStatus| s.state == SandboxState::Ready;
         // One that may not exist is no reason to stop the others.
@@ -39,25 +39,17 @@ impl<'a> Decision<'a> {
     }
 
     /// No sandbox is ready, or more than one. What is left is stopped; in a later run, if anything
-    /// is left to do, the pod starts over in a new sandbox.
-    fn replace_sandbox(&mut self, spec: &'a PodSpec) {
+    /// is left to do, a new sandbox is created, in which the pod starts over.
+    fn replace_sandbox(&mut self, spec: &PodSpec) {
         if self.stops_remains(spec) {
             return;
         }
-        let Some(names) = self.left_to_run(spec) else {
-            return;
-        };
-        if names.is_empty() {
-            self.end(spec);
-            return;
-        }
-        self.actions.create_sandbox = Some(self.history.next_sandbox_attempt());
-        match spec.init().next() {
-            Some(first) => self.start(first),
-            None => {
-                let containers = spec.regular().filter(|c| names.contains(&&*c.name));
-                containers.for_each(|c| self.start(c));
+        match self.is_anything_left(spec) {
+            Some(true) => {
+                self.actions.create_sandbox = Some(self.history.next_sandbox_attempt());
             }
+            Some(false) => self.end(spec),
+            None => {}
         }
     }
 
@@ -75,26 +67,23 @@ impl<'a> Decision<'a> {
         self.stops_sandboxes() || !live.is_empty()
     }
 
-    /// The regular containers that run again in a new sandbox. `None`: undecided.
-    fn left_to_run(&mut self, spec: &'a PodSpec) -> Option<Vec<&'a str>> {
+    /// Whether a regular container is to run in a new sandbox. `None`: undecided.
+    fn is_anything_left(&mut self, spec: &PodSpec) -> Option<bool> {
+        let mut names = spec.containers.iter().map(|c| &c.name);
         let has_run = !self.view.status.containers.is_empty()
-            || spec
-                .containers
-                .iter()
-                .any(|c| self.history.end(&c.name).is_some());
-        let mut left = Vec::new();
+            || names.any(|name| self.history.end(name).is_some());
+        let mut is_left = false;
         for container in spec.regular() {
             let end = self.history.end(&container.name);
             match (spec.restart_policy, end) {
                 (RestartPolicy::Never, _) if has_run => {}
                 (RestartPolicy::OnFailure, Some(end)) => match self.exit_code(end) {
                     ExitCode::Undecided => return None,
-                    code if code.succeeded() => {}
-                    _ => left.push(&*container.name),
+                    code => is_left |= !code.succeeded(),
                 },
-                _ => left.push(&*container.name),
+                _ => is_left = true,
             }
         }
-        Some(left)
+        Some(is_left)
     }
 }

@@ -11,9 +11,10 @@ use pleg_cri::v1::{
 };
 
 use crate::from_pod::container_hash;
+use crate::names;
+use crate::pod_name::PodName;
 
-use super::{FieldError, NodeConfig, PodName, expand, linux_resources, log_path, names};
-use super::{security, text};
+use super::{FieldError, NodeConfig, expand, linux_resources, log_path, security, text};
 
 /// What a container is created from.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,9 @@ use pleg_cri::v1::{
     LinuxPodSandboxConfig, PodSandboxConfig, PodSandboxMetadata, PortMapping, Protocol,
 };
 
-use super::{NodeConfig, PodName, security, text};
+use crate::pod_name::PodName;
+
+use super::{NodeConfig, security, text};
 
 /// The longest host name.
 const HOST_NAME_MAX: usize = 63;

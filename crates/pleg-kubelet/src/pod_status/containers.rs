@@ -1,6 +1,7 @@
 //! The statuses of a pod's containers.
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated,
@@ -10,11 +11,10 @@ use pleg::TerminalRecord;
 use pleg::core;
 
 use crate::api_time::api_time;
+use crate::probe::ProbeResults;
 
-use super::{PodState, Waiting, ended, find, resources, restart};
-
-/// The annotation with which the kubelet counts restarts of a container beyond its removal.
-const RESTART_COUNT: &str = "io.kubernetes.container.restartCount";
+use super::{PodState, ended, find, resources, restart};
+use crate::names;
 
 /// The statuses of the init containers in their order, or of the others by name.
 pub(super) fn statuses(
@@ -204,7 +204,7 @@ impl<'a> One<'a> {
 
     /// A container that is to be restarted waits, if it is known for what.
     fn apply_waiting(&self, status: &mut ContainerStatus) {
-        let Some(Waiting { reason, message }) = self.state.waiting.get(&self.container.name) else {
+        let Some(reason) = self.state.waiting.get(&self.container.name) else {
             return;
         };
         let inferred = self.init && self.instances().next().is_none();
@@ -217,10 +217,7 @@ impl<'a> One<'a> {
         if terminated(status).is_some() {
             status.last_state = status.state.take();
         }
-        status.state = Some(waiting(ContainerStateWaiting {
-            reason: Some(reason.clone()),
-            message: (!message.is_empty()).then(|| message.clone()),
-        }));
+        status.state = Some(waiting(reason.clone()));
     }
 
     fn is_to_be_restarted(&self) -> bool {
@@ -243,28 +240,25 @@ impl<'a> One<'a> {
 
     /// Sets `started` and `ready`.
     fn apply_probes(&self, status: &mut ContainerStatus) {
-        let probed = self
-            .state
-            .probed
-            .get(&self.container.name)
-            .copied()
-            .unwrap_or_default();
         // A probe that has no result yet has not succeeded.
-        let succeeds = |probe: bool, result: Option<bool>| result.unwrap_or(!probe);
-        let running = is_running(status);
-        let started = running && succeeds(self.container.startup_probe.is_some(), probed.started);
+        let succeeds = |has_probe: bool, of: fn(&ProbeResults) -> &BTreeSet<String>| {
+            let results = self.state.probes;
+            results.map_or(!has_probe, |r| of(r).contains(&self.container.name))
+        };
+        let has_startup_probe = self.container.startup_probe.is_some();
+        let started = is_running(status) && succeeds(has_startup_probe, |r| &r.started);
         status.started = Some(started);
         status.ready = if self.init && !restart::is_sidecar(self.container) {
             terminated(status).is_some_and(|t| t.exit_code == 0)
         } else {
-            started && succeeds(self.container.readiness_probe.is_some(), probed.ready)
+            started && succeeds(self.container.readiness_probe.is_some(), |r| &r.ready)
         };
     }
 }
 
 /// As the kubelet noted it when it created the container.
 fn restart_count(status: &core::ContainerStatus) -> i32 {
-    let noted = status.details.annotations.get(RESTART_COUNT);
+    let noted = status.details.annotations.get(names::RESTART_COUNT);
     noted
         .and_then(|count| count.parse().ok())
         .unwrap_or_else(|| i32::try_from(status.attempt).unwrap_or(i32::MAX))

@@ -10,61 +10,53 @@ mod restart;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ContainerStatus, HostIP, Pod, PodIP, PodSpec, PodStatus};
+use k8s_openapi::api::core::v1::{
+    ContainerStateWaiting, ContainerStatus, HostIP, Pod, PodIP, PodSpec, PodStatus,
+};
 use pleg::{PodView, TerminalRecord, WallTime};
 
 use crate::api_time::api_time;
+use crate::pod_name::PodName;
+use crate::probe::ProbeResults;
 
 pub use qos::{QosClass, qos_class};
 
-/// Why a container waits: upstream's reason, and a message.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Waiting {
-    /// `CrashLoopBackOff`, `ErrImagePull`, `ImagePullBackOff`, `CreateContainerConfigError`,
-    /// `CreateContainerError`, `RunContainerError` and others.
-    pub reason: String,
-    /// The message.
-    pub message: String,
+/// `CrashLoopBackOff`: the container is restarted when the back-off is over.
+#[must_use]
+pub fn crash_loop_back_off(delay: Duration, container: &str, pod: &Pod) -> ContainerStateWaiting {
+    let delay = pleg::core::GoDuration(delay);
+    let PodName {
+        name,
+        namespace,
+        uid,
+    } = PodName::of(pod);
+    waiting(
+        "CrashLoopBackOff",
+        format!(
+            "back-off {delay} restarting failed container={container} pod={name}_{namespace}({uid})"
+        ),
+    )
 }
 
-impl Waiting {
-    /// `CrashLoopBackOff`: the container is restarted when the back-off is over.
-    #[must_use]
-    pub fn crash_loop(
-        back_off: std::time::Duration,
-        container: &str,
-        pod: &str,
-        namespace: &str,
-        uid: &str,
-    ) -> Self {
-        let back_off = pleg::core::GoDuration(back_off);
-        Self {
-            reason: "CrashLoopBackOff".to_owned(),
-            message: format!(
-                "back-off {back_off} restarting failed container={container} \
-                 pod={pod}_{namespace}({uid})"
-            ),
-        }
-    }
-
-    /// `ImagePullBackOff`: the image is pulled again when the back-off is over.
-    #[must_use]
-    pub fn image_pull_back_off(image: &str) -> Self {
-        Self {
-            reason: "ImagePullBackOff".to_owned(),
-            message: format!("Back-off pulling image \"{image}\""),
-        }
-    }
+/// `ImagePullBackOff`: the image is pulled again when the back-off is over.
+#[must_use]
+pub fn image_pull_back_off(image: &str) -> ContainerStateWaiting {
+    waiting(
+        "ImagePullBackOff",
+        format!("Back-off pulling image \"{image}\""),
+    )
 }
 
-/// The last results of a container's probes; `None` where there is none yet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Probed {
-    /// Whether the startup probe has succeeded.
-    pub started: Option<bool>,
-    /// Whether the readiness probe succeeds.
-    pub ready: Option<bool>,
+/// Why a container waits, with a reason of upstream's: `CrashLoopBackOff`, `ErrImagePull`,
+/// `ImagePullBackOff`, `CreateContainerConfigError`, `CreateContainerError`, `RunContainerError` and
+/// others.
+pub(crate) fn waiting(reason: &str, message: String) -> ContainerStateWaiting {
+    ContainerStateWaiting {
+        reason: Some(reason.to_owned()),
+        message: Some(message),
+    }
 }
 
 /// What a pod's status is made from.
@@ -79,9 +71,9 @@ pub struct PodState<'a> {
     /// The status that was reported last.
     pub previous: Option<&'a PodStatus>,
     /// Why containers wait, by name.
-    pub waiting: &'a BTreeMap<String, Waiting>,
-    /// The results of probes, by container name.
-    pub probed: &'a BTreeMap<String, Probed>,
+    pub waiting: &'a BTreeMap<String, ContainerStateWaiting>,
+    /// The results of its probes; `None` if there are none yet.
+    pub probes: Option<&'a ProbeResults>,
     /// The runtime's name: `containerd` in `containerd://…`.
     pub runtime: &'a str,
     /// The addresses of the node: one, or one of each family, the preferred family first.

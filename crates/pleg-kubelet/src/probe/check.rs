@@ -8,6 +8,7 @@ use hyper::{Request, header};
 use hyper_util::rt::TokioIo;
 use pleg::Id;
 use pleg::core::{CallError, CallErrorKind};
+use pleg_cri::CriClient;
 use tokio::net::TcpStream;
 
 use super::Outcome;
@@ -105,6 +106,18 @@ pub trait Exec: Send + Sync + 'static {
         command: &[String],
         timeout: Duration,
     ) -> impl Future<Output = Result<i32, CallError>> + Send;
+}
+
+impl Exec for CriClient {
+    async fn exec(
+        &self,
+        container: &Id,
+        command: &[String],
+        timeout: Duration,
+    ) -> Result<i32, CallError> {
+        let response = self.exec_sync(container, command.to_vec(), timeout).await?;
+        Ok(response.exit_code)
+    }
 }
 
 impl Check {

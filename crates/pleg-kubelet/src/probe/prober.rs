@@ -60,7 +60,6 @@ struct Shared<E> {
     clock: Clock,
     /// Of pods on the host network.
     host_address: String,
-    changed: Box<dyn Fn(&PodUid) + Send + Sync>,
 }
 
 /// The probes of one pod.
@@ -70,11 +69,11 @@ struct Pod {
     tasks: JoinSet<()>,
 }
 
-#[derive(Default)]
 struct States {
     by_container: Mutex<BTreeMap<(String, ProbeKind), ProbeState>>,
     /// A container of the pod may have started, or its startup probe has succeeded.
     news: Notify,
+    changed: Box<dyn Fn() + Send + Sync>,
 }
 
 impl States {
@@ -86,21 +85,14 @@ impl States {
 }
 
 impl<E: Exec> Prober<E> {
-    /// A prober of the pods of that generator. It calls `changed` when a result of a pod has
-    /// changed; `changed` must not block. Pods without an address of their own are reached at
+    /// A prober of the pods of that generator. Pods without an address of their own are reached at
     /// `host_address`.
-    pub fn new(
-        pleg: &Pleg,
-        exec: E,
-        host_address: &str,
-        changed: impl Fn(&PodUid) + Send + Sync + 'static,
-    ) -> Self {
+    pub fn new(pleg: &Pleg, exec: E, host_address: &str) -> Self {
         let shared = Shared {
             clock: pleg.clock(),
             pleg: pleg.clone(),
             exec,
             host_address: host_address.to_owned(),
-            changed: Box::new(changed),
         };
         Self {
             shared: Arc::new(shared),
@@ -114,7 +106,10 @@ impl<E: Exec> Prober<E> {
 
     /// Runs these probes of a pod, instead of those it had. If they are the same, only containers
     /// that are new are looked at: call it whenever the pod has changed. Needs a tokio runtime.
-    pub fn set(&self, uid: &PodUid, probes: &[Probe]) {
+    ///
+    /// `changed` is called when a result has changed, and must not block. It is for example a
+    /// [`waker`](crate::worker::Run::waker). If the probes are the same, the earlier one is kept.
+    pub fn set(&self, uid: &PodUid, probes: &[Probe], changed: impl Fn() + Send + Sync + 'static) {
         let mut pods = self.pods();
         if let Some(pod) = pods.get(uid)
             && pod.probes == probes
@@ -122,7 +117,11 @@ impl<E: Exec> Prober<E> {
             pod.states.news.notify_waiters();
             return;
         }
-        let states = Arc::new(States::default());
+        let states = Arc::new(States {
+            by_container: Mutex::default(),
+            news: Notify::new(),
+            changed: Box::new(changed),
+        });
         let mut tasks = JoinSet::new();
         for probe in probes {
             let state = ProbeState::new(probe.kind, probe.timing);
@@ -262,7 +261,7 @@ async fn run<E: Exec>(shared: Arc<Shared<E>>, uid: PodUid, probe: Probe, states:
             if probe.kind == ProbeKind::Startup {
                 states.news.notify_waiters();
             }
-            (shared.changed)(&uid);
+            (states.changed)();
         }
     }
 }

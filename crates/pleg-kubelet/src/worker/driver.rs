@@ -157,6 +157,7 @@ impl<R: Reconcile> Driver<R> {
                 failures: worker.failures,
                 pleg: self.pleg.clone(),
                 view_deadline: self.settings.view_deadline,
+                shared: self.shared.clone(),
             };
             let run = self.runs.spawn(begun.run(self.reconciler.clone()));
             self.pod_of_run.insert(run.id(), uid);
@@ -251,6 +252,7 @@ struct Begun<S> {
     failures: u32,
     pleg: Pleg,
     view_deadline: Duration,
+    shared: Arc<Shared<S>>,
 }
 
 impl<S> Begun<S> {
@@ -306,6 +308,7 @@ impl<S> Begun<S> {
             pleg: self.pleg,
             last_change: self.last_change,
             view_deadline: self.view_deadline,
+            shared: self.shared,
         };
         let next = reconciler.reconcile(&run).await;
         next.map(Some).map_err(RunError::Reconcile)

@@ -140,6 +140,11 @@ impl<S> Shared<S> {
     fn specs(&self) -> MutexGuard<'_, Specs<S>> {
         self.specs.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn wake(&self, uid: &PodUid) {
+        self.specs().woken.insert(uid.clone());
+        self.wake.notify_one();
+    }
 }
 
 impl<S: Send + Sync + 'static> PodWorkers<S> {
@@ -191,8 +196,7 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
     /// Runs the pod: something changed that neither the generator nor a specification shows, such
     /// as the result of a probe.
     pub fn wake(&self, uid: &PodUid) {
-        self.shared.specs().woken.insert(uid.clone());
-        self.shared.wake.notify_one();
+        self.shared.wake(uid);
     }
 
     /// The pods that have a specification.

@@ -6,8 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use pleg::core::CallError;
+use pleg::runtime::clock::Clock;
 use pleg::{Instant, Pleg, PodUid, PodView, TerminalRecord, WaitError};
 use pleg_cri::Written;
+
+use super::Shared;
 
 /// What a run is given.
 #[derive(Debug)]
@@ -24,6 +27,7 @@ pub struct Run<S> {
     pub(super) pleg: Pleg,
     pub(super) last_change: LastChange,
     pub(super) view_deadline: Duration,
+    pub(super) shared: Arc<Shared<S>>,
 }
 
 impl<S> Run<S> {
@@ -63,6 +67,21 @@ impl<S> Run<S> {
     #[must_use]
     pub fn now(&self) -> Instant {
         self.pleg.now()
+    }
+
+    /// The generator's clock.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.pleg.clock()
+    }
+}
+
+impl<S: Send + Sync + 'static> Run<S> {
+    /// A function that runs the pod again: for tasks that outlive the run and whose results neither
+    /// the generator nor a specification shows. It may be called at any time.
+    pub fn waker(&self) -> impl Fn() + Send + Sync + 'static {
+        let (shared, uid) = (self.shared.clone(), self.uid.clone());
+        move || shared.wake(&uid)
     }
 }
 

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod;
 use pleg::core::{ContainerDetails, Labels, Resources};
 use pleg::{ContainerState, Instant, TerminalRecord};
-use pleg_kubelet::pod_status::{Probed, Waiting};
+use pleg_kubelet::pod_status::{crash_loop_back_off, image_pull_back_off};
+use pleg_kubelet::probe::ProbeResults;
 use serde_json::{Value, json};
 
 use crate::setup::{Node, ago, container, exited, running};
@@ -77,22 +79,23 @@ fn reasons_to_wait_are_given_letter_by_letter() {
 
 #[test]
 fn messages_of_back_offs_are_upstreams() {
-    let crash = |seconds| {
-        let back_off = Duration::from_secs(seconds);
-        Waiting::crash_loop(back_off, "app", "web", "shop", "u-1")
-    };
-    assert_eq!(crash(10).reason, "CrashLoopBackOff");
-    assert_eq!(crash(10).message, CRASHED);
+    let pod = json!({"metadata": {"name": "web", "namespace": "shop", "uid": "u-1"}});
+    let pod: Pod = serde_json::from_value(pod).unwrap_or_default();
+    let crash = |seconds| crash_loop_back_off(Duration::from_secs(seconds), "app", &pod);
+    let message = |seconds| crash(seconds).message.unwrap_or_default();
+    assert_eq!(crash(10).reason.as_deref(), Some("CrashLoopBackOff"));
+    assert_eq!(message(10), CRASHED);
     assert_eq!(
-        [crash(160).message, crash(300).message],
+        [message(160), message(300)],
         [
             "back-off 2m40s restarting failed container=app pod=web_shop(u-1)",
             "back-off 5m0s restarting failed container=app pod=web_shop(u-1)",
         ]
     );
-    let pull = Waiting::image_pull_back_off("shop:1");
-    assert_eq!(pull.reason, "ImagePullBackOff");
-    assert_eq!(pull.message, "Back-off pulling image \"shop:1\"");
+    let pull = image_pull_back_off("shop:1");
+    assert_eq!(pull.reason.as_deref(), Some("ImagePullBackOff"));
+    let message = pull.message.as_deref();
+    assert_eq!(message, Some("Back-off pulling image \"shop:1\""));
 }
 
 #[test]
@@ -300,18 +303,22 @@ fn restart_count_is_that_of_the_annotation() {
 #[test]
 fn started_and_ready_follow_the_probes() {
     let spec = json!({"containers": [{"name": "app", "startupProbe": {}, "readinessProbe": {}}]});
-    let (yes, no) = (Some(true), Some(false));
+    let none: &[&str] = &[];
+    let app = &["app"][..];
     let cases = [
-        ((None, None), (false, false)),
-        ((no, yes), (false, false)),
-        ((yes, None), (true, false)),
-        ((yes, no), (true, false)),
-        ((yes, yes), (true, true)),
+        (None, (false, false)),
+        (Some((none, app)), (false, false)),
+        (Some((app, none)), (true, false)),
+        (Some((app, app)), (true, true)),
     ];
-    for ((started, ready), (is_started, is_ready)) in cases {
+    let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+    for (results, (is_started, is_ready)) in cases {
         let mut node = Node::new(spec.clone()).with(running("app", 0));
-        node.probed
-            .insert("app".to_owned(), Probed { started, ready });
+        node.probes = results.map(|(started, ready)| ProbeResults {
+            started: names(started),
+            ready: names(ready),
+            ..ProbeResults::default()
+        });
         let app = node.app();
         assert_eq!(app["started"], is_started);
         assert_eq!(app["ready"], is_ready);

@@ -2,7 +2,7 @@
 
 use pleg::ContainerState;
 use pleg::core::{SandboxState, SandboxStatus};
-use pleg_kubelet::pod_status::Probed;
+use pleg_kubelet::probe::ProbeResults;
 use serde_json::{Value, json};
 
 use crate::setup::{Node, container, exited, running};
@@ -276,11 +276,12 @@ fn conditions_say_which_containers_are_not_ready() {
         ]
     );
     node.containers[1] = running("log", 1);
-    let probed = Probed {
-        started: None,
-        ready: Some(true),
-    };
-    node.probed.insert("app".to_owned(), probed);
+    let names = ["app", "log"].map(str::to_owned);
+    node.probes = Some(ProbeResults {
+        started: names.clone().into(),
+        ready: names.into(),
+        ..ProbeResults::default()
+    });
     assert!(
         conditions(&node.status())
             .iter()

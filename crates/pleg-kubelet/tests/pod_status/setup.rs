@@ -5,10 +5,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerStateWaiting, Pod, PodStatus};
 use pleg::core::{ContainerDetails, SandboxDetails, SandboxState, SandboxStatus, Text};
 use pleg::{ContainerState, ContainerStatus, PodUid, PodView, TerminalRecord, WallTime};
-use pleg_kubelet::pod_status::{PodState, Probed, Waiting, pod_status};
+use pleg_kubelet::pod_status::{PodState, pod_status};
+use pleg_kubelet::probe::ProbeResults;
 use serde_json::{Value, json};
 
 /// 2026-07-01T10:00:00Z
@@ -27,8 +28,8 @@ pub(crate) struct Node {
     pub(crate) ips: Vec<&'static str>,
     pub(crate) ended: Vec<TerminalRecord>,
     pub(crate) previous: Option<Value>,
-    pub(crate) waiting: BTreeMap<String, Waiting>,
-    pub(crate) probed: BTreeMap<String, Probed>,
+    pub(crate) waiting: BTreeMap<String, ContainerStateWaiting>,
+    pub(crate) probes: Option<ProbeResults>,
     pub(crate) host_ips: Vec<IpAddr>,
     pub(crate) terminal: bool,
 }
@@ -51,7 +52,7 @@ impl Node {
             ended: Vec::new(),
             previous: None,
             waiting: BTreeMap::new(),
-            probed: BTreeMap::new(),
+            probes: None,
             host_ips: vec![IpAddr::from([192, 168, 0, 1])],
             terminal: false,
         }
@@ -71,9 +72,11 @@ impl Node {
     }
 
     pub(crate) fn waits(mut self, name: &str, reason: &str, message: &str) -> Self {
-        let (reason, message) = (reason.to_owned(), message.to_owned());
-        self.waiting
-            .insert(name.to_owned(), Waiting { reason, message });
+        let waiting = ContainerStateWaiting {
+            reason: Some(reason.to_owned()),
+            message: Some(message.to_owned()).filter(|m| !m.is_empty()),
+        };
+        self.waiting.insert(name.to_owned(), waiting);
         self
     }
 
@@ -97,7 +100,7 @@ impl Node {
             ended: &self.ended,
             previous: previous.as_ref(),
             waiting: &self.waiting,
-            probed: &self.probed,
+            probes: self.probes.as_ref(),
             runtime: "containerd",
             host_ips: &self.host_ips,
             terminal: self.terminal,

@@ -1,7 +1,7 @@
 //! Decisions that depend on earlier ones.
 
-use pleg::PodView;
 use pleg::core::{CallError, CallErrorKind};
+use pleg::{PodView, TerminalRecord};
 use pleg_kubelet::actions::{Desired, PodActions, decide};
 use pleg_kubelet::backoff::BackOff;
 use pleg_kubelet::history::PodHistory;
@@ -46,10 +46,33 @@ impl Worker {
 fn attempt_of_a_create_without_effect_is_not_used_again() {
     let mut worker = Worker::new(spec(Always, &["a"]));
     let nothing = view(1, &[], &[]);
-    assert_eq!(worker.run(1, &nothing), "create sandbox 0, start a 0");
-    assert_eq!(worker.run(2, &nothing), "create sandbox 1, start a 1");
+    assert_eq!(worker.run(1, &nothing), "create sandbox 0");
+    assert_eq!(worker.run(2, &nothing), "create sandbox 1");
     let pod = view(3, &[ready(2)], &[]);
-    assert_eq!(worker.run(3, &pod), "start a 2");
+    assert_eq!(worker.run(3, &pod), "start a 0");
+    assert_eq!(worker.run(4, &pod), "start a 1");
+}
+
+#[test]
+fn attempt_of_a_removed_container_is_not_used_again() {
+    let mut worker = Worker::new(spec(Always, &["a"]));
+    let mut record = TerminalRecord::new("a-4", "a", at(1));
+    record.attempt = 4;
+    let pod = view(2, &[ready(0)], &[]);
+    worker.history.observe(&pod.status, &[record], at(2));
+    assert_eq!(worker.run(2, &pod), "start a 5");
+}
+
+#[test]
+fn sandbox_that_cannot_be_created_does_not_delay_containers() {
+    let mut worker = Worker::new(spec(Always, &["a"]));
+    let ended = |sandboxes: &[_]| view(3, sandboxes, &[exited("a", 1)]);
+    for attempt in 1..6 {
+        let expected = format!("create sandbox {attempt}");
+        assert_eq!(worker.run(3, &ended(&[not_ready(0)])), expected);
+    }
+    let again = ended(&[ready(6), not_ready(0)]);
+    assert_eq!(worker.run(4, &again), "start a 1");
 }
 
 #[test]

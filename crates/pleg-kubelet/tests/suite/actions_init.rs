@@ -1,20 +1,12 @@
 //! The rules of init containers and sidecars, of probes, and of the end of a pod.
 
-use std::collections::BTreeSet;
-use std::sync::LazyLock;
-
 use pleg::ContainerState::Created;
-use pleg::Id;
 use pleg_kubelet::actions::Desired;
-use pleg_kubelet::spec::PodSpec;
+use pleg_kubelet::probe::{ProbeKind, ProbeResults};
 use pleg_kubelet::spec::RestartPolicy::{Always, Never, OnFailure};
 
-use crate::actions::{check, run};
+use crate::actions::{check, check_with_probes, run};
 use crate::support::*;
-
-static NO_NAMES: BTreeSet<String> = BTreeSet::new();
-static SIDECAR: LazyLock<BTreeSet<String>> = LazyLock::new(|| BTreeSet::from(["s".to_owned()]));
-static CONTAINER: LazyLock<BTreeSet<Id>> = LazyLock::new(|| BTreeSet::from(["a-0".into()]));
 
 #[test]
 fn init_containers_and_sidecars() {
@@ -175,31 +167,19 @@ fn init_containers_and_sidecars() {
     );
 }
 
-fn started<'a>(spec: &'a PodSpec, names: &'static BTreeSet<String>) -> Desired<'a> {
-    let mut desired = Desired::run(spec);
-    desired.started = Some(names);
-    desired
-}
-
-fn unhealthy(spec: &PodSpec) -> Desired<'_> {
-    let mut desired = Desired::run(spec);
-    desired.unhealthy = Some(&CONTAINER);
-    desired
-}
-
 #[test]
 fn probes() {
     let pod = |name| view(9, &[ready(0)], &[running(name)]);
     let names: &[&str] = &["s", "a"];
+    let mut results = ProbeResults::default();
     let rule = "sidecar_that_has_not_started_withholds_the_next";
-    let rows = [(rule, Always, names, pod("s"), "")];
-    check(&rows, |spec| started(spec, &NO_NAMES));
+    check_with_probes(&[(rule, Always, names, pod("s"), "")], &results);
+    results.started.insert("s".to_owned());
     let rule = "sidecar_that_has_started_is_followed_by_the_next";
-    let rows = [(rule, Always, names, pod("s"), "start a 0")];
-    check(&rows, |spec| started(spec, &SIDECAR));
+    check_with_probes(&[(rule, Always, names, pod("s"), "start a 0")], &results);
+    results.failed.insert("a-0".into(), ProbeKind::Liveness);
     let rule = "unhealthy_container_is_stopped_and_not_replaced_yet";
-    let rows = [(rule, Always, &["a"][..], pod("a"), "stop a-0")];
-    check(&rows, unhealthy);
+    check_with_probes(&[(rule, Always, &["a"], pod("a"), "stop a-0")], &results);
 }
 
 #[test]

@@ -120,6 +120,7 @@ fn check_sandboxes(actions: &PodActions, view: &PodView) -> Result<(), TestCaseE
         let is_ended = |s: &SandboxStatus| s.state == SandboxState::NotReady;
         prop_assert!(status.sandboxes.iter().all(is_ended));
         prop_assert!(status.containers.iter().all(|c| !is_live(c.state)));
+        prop_assert!(actions.start.is_empty());
     } else if !actions.start.is_empty() {
         let active = status.active_sandbox().filter(|s| !s.unsettled);
         prop_assert!(active.is_some_and(|s| Some(&s.id) == actions.sandbox.as_ref()));

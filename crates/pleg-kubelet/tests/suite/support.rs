@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use pleg::core::{CallError, CallErrorKind, ContainerDetails, Labels, SandboxState, SandboxStatus};
 use pleg::{ContainerState, ContainerStatus, Instant, PodStatus, PodView};
-use pleg_kubelet::actions::{HASH_ANNOTATION, PodActions, WaitReason};
+use pleg_kubelet::actions::{PodActions, WaitReason};
+use pleg_kubelet::names;
 use pleg_kubelet::spec::{ContainerRole, ContainerSpec, PodSpec, RestartPolicy};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -81,7 +82,7 @@ pub(crate) fn in_sandbox(mut container: ContainerStatus, attempt: u32) -> Contai
 
 pub(crate) fn hash(mut container: ContainerStatus, hash: &str) -> ContainerStatus {
     let mut details = (*container.details).clone();
-    details.annotations = Labels::from_iter([(HASH_ANNOTATION, hash)]);
+    details.annotations = Labels::from_iter([(names::CONTAINER_HASH, hash)]);
     container.details = Arc::new(details);
     container
 }

@@ -1,0 +1,22 @@
+//! The labels and annotations with which upstream's kubelet marks sandboxes and containers.
+
+/// Label: the name of the pod.
+pub const POD_NAME: &str = "io.kubernetes.pod.name";
+/// Label: the namespace of the pod.
+pub const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
+/// Label: the uid of the pod.
+pub const POD_UID: &str = "io.kubernetes.pod.uid";
+/// Label: the name of the container.
+pub const CONTAINER_NAME: &str = "io.kubernetes.container.name";
+/// Annotation: the hash of the container's specification, in hexadecimal.
+pub const CONTAINER_HASH: &str = "io.kubernetes.container.hash";
+/// Annotation: the number of earlier containers of that name.
+pub const RESTART_COUNT: &str = "io.kubernetes.container.restartCount";
+/// Annotation: the file in which a container leaves a message when it ends.
+pub const TERMINATION_MESSAGE_PATH: &str = "io.kubernetes.container.terminationMessagePath";
+/// Annotation: whether the end of the log is used if that file is empty.
+pub const TERMINATION_MESSAGE_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
+/// Annotation: the container's ports, as JSON.
+pub const CONTAINER_PORTS: &str = "io.kubernetes.container.ports";
+/// Annotation: the pod's grace period, in seconds.
+pub const GRACE_PERIOD: &str = "io.kubernetes.pod.terminationGracePeriod";

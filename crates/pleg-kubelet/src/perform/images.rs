@@ -1,0 +1,244 @@
+//! The images of containers: which is present, and pulls.
+//!
+//! A pull runs in a task of its own, so that a pod whose image is slow can still be stopped. Its end
+//! runs the pod again.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Container, ContainerStateWaiting};
+use pleg::core::CallError;
+use pleg::runtime::clock::Clock;
+use pleg::{Instant, PodUid};
+use pleg_cri::{CriClient, v1};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::backoff::BackOff;
+use crate::pod_status::{image_pull_back_off, waiting};
+use crate::worker::Run;
+
+/// The images that containers need.
+#[derive(Debug)]
+pub(super) struct Images {
+    client: CriClient,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// How the image service names an image that was found or pulled. One that is gone is found out
+    /// by the create that fails.
+    known: BTreeMap<String, String>,
+    pulls: BTreeMap<Wanted, Pull>,
+    back_off: BackOff,
+}
+
+/// The container that an image is pulled for.
+type Wanted = (PodUid, String);
+
+#[derive(Debug)]
+enum Pull {
+    Running {
+        _task: AbortOnDropHandle<()>,
+    },
+    Succeeded(String),
+    Failed {
+        error: CallError,
+        /// Whether a status has shown the error.
+        is_shown: bool,
+    },
+}
+
+/// What a container that is to be created has.
+#[derive(Debug)]
+pub(super) enum Image {
+    /// An image with that name in the image service.
+    Present(String),
+    /// None yet. The pod is run again at that instant; without one, when the pull has ended.
+    Absent(ContainerStateWaiting, Option<Instant>),
+}
+
+impl Images {
+    pub(super) fn new(client: CriClient) -> Self {
+        Self {
+            client,
+            state: Arc::default(),
+        }
+    }
+
+    /// The image of a container that is to be created now. Begins a pull if one is needed.
+    pub(super) async fn of<S: Send + Sync + 'static>(
+        &self,
+        run: &Run<S>,
+        container: &Container,
+    ) -> Image {
+        let image = container.image.clone().unwrap_or_default();
+        let wanted = (run.uid.clone(), container.name.clone());
+        if let Some(result) = self.pulled(run, &wanted, &image) {
+            return result;
+        }
+        let policy = container.image_pull_policy.as_deref();
+        // Upstream's default.
+        let is_latest = image.ends_with(":latest") || !has_tag(&image);
+        if policy.map_or(!is_latest, |policy| policy != "Always") {
+            match self.present(&image).await {
+                Ok(Some(reference)) => return Image::Present(reference),
+                Ok(None) if policy == Some("Never") => {
+                    let message = format!(
+                        "Container image {image:?} is not present with pull policy of Never"
+                    );
+                    return Image::Absent(waiting("ErrImageNeverPull", message), retry(run));
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    let message = format!("Failed to inspect image {image:?}: {error}");
+                    return Image::Absent(waiting("ImageInspectError", message), retry(run));
+                }
+            }
+        }
+        self.pull(run, wanted, &image)
+    }
+
+    /// The image may not be present any more.
+    pub(super) fn forget_image(&self, image: &str) {
+        lock(&self.state).known.remove(image);
+    }
+
+    /// Ends the pulls of a pod, and drops what is kept of it.
+    pub(super) fn forget_pod(&self, uid: &PodUid) {
+        let mut state = lock(&self.state);
+        state.pulls.retain(|(of, _), _| of != uid);
+        state.back_off.forget(uid);
+    }
+
+    /// The result of a pull for this container; `None` if there was none or it is to be repeated.
+    fn pulled<S>(&self, run: &Run<S>, wanted: &Wanted, image: &str) -> Option<Image> {
+        let State {
+            pulls, back_off, ..
+        } = &mut *lock(&self.state);
+        match pulls.get_mut(wanted)? {
+            Pull::Running { .. } => Some(Image::Absent(pulling(image), None)),
+            Pull::Succeeded(reference) => {
+                let reference = reference.clone();
+                pulls.remove(wanted);
+                Some(Image::Present(reference))
+            }
+            Pull::Failed { error, is_shown } => {
+                let (uid, _) = wanted;
+                let delayed = back_off.delayed_since_last(uid, image, run.now())?;
+                let mut reason = match std::mem::replace(is_shown, true) {
+                    false => waiting("ErrImagePull", String::new()),
+                    true => image_pull_back_off(image),
+                };
+                let message = reason.message.get_or_insert_default();
+                if !message.is_empty() {
+                    message.push_str(": ErrImagePull: ");
+                }
+                message.push_str(&error.to_string());
+                Some(Image::Absent(reason, Some(delayed.until)))
+            }
+        }
+    }
+
+    async fn present(&self, image: &str) -> Result<Option<String>, CallError> {
+        if let Some(known) = lock(&self.state).known.get(image) {
+            return Ok(Some(known.clone()));
+        }
+        let found = self.client.image_status(spec_of(image)).await?;
+        let id = found.map(|found| found.id);
+        if let Some(id) = &id {
+            let mut state = lock(&self.state);
+            state.known.insert(image.to_owned(), id.clone());
+        }
+        Ok(id)
+    }
+
+    fn pull<S: Send + Sync + 'static>(&self, run: &Run<S>, wanted: Wanted, image: &str) -> Image {
+        tracing::info!(pod = %run.uid, container = wanted.1, image, "pulling an image");
+        let pull = Pulling {
+            client: self.client.clone(),
+            clock: run.clock(),
+            image: image.to_owned(),
+            wanted: wanted.clone(),
+            state: self.state.clone(),
+        };
+        let wake = run.waker();
+        let mut state = lock(&self.state);
+        let task = tokio::spawn(async move {
+            pull.run().await;
+            wake();
+        });
+        let running = Pull::Running {
+            _task: AbortOnDropHandle::new(task),
+        };
+        state.pulls.insert(wanted, running);
+        Image::Absent(pulling(image), None)
+    }
+}
+
+/// A pull in its task.
+struct Pulling {
+    client: CriClient,
+    clock: Clock,
+    image: String,
+    wanted: Wanted,
+    state: Arc<Mutex<State>>,
+}
+
+impl Pulling {
+    async fn run(self) {
+        let pulled = self
+            .client
+            .pull_image(spec_of(&self.image), None, None)
+            .await;
+        let state = &mut *lock(&self.state);
+        // A pod that is gone needs no result.
+        let Some(pull) = state.pulls.get_mut(&self.wanted) else {
+            return;
+        };
+        *pull = match pulled {
+            Ok(reference) => {
+                state.known.insert(self.image, reference.clone());
+                Pull::Succeeded(reference)
+            }
+            Err(error) => {
+                let ((uid, container), image) = (&self.wanted, &self.image);
+                tracing::warn!(pod = %uid, container, image, %error, "an image could not be pulled");
+                let now = self.clock.now();
+                state.back_off.restarted(uid, image, now, now);
+                Pull::Failed {
+                    error,
+                    is_shown: false,
+                }
+            }
+        };
+    }
+}
+
+fn spec_of(image: &str) -> v1::ImageSpec {
+    v1::ImageSpec {
+        image: image.to_owned(),
+        user_specified_image: image.to_owned(),
+        ..v1::ImageSpec::default()
+    }
+}
+
+fn pulling(image: &str) -> ContainerStateWaiting {
+    waiting("ContainerCreating", format!("Pulling image {image:?}"))
+}
+
+/// A check of an image is repeated after a second: it is a call to the runtime alone.
+fn retry<S>(run: &Run<S>) -> Option<Instant> {
+    Some(run.now().after(Duration::from_secs(1)))
+}
+
+/// Whether a reference names a tag or a digest.
+fn has_tag(image: &str) -> bool {
+    let last = image.rsplit('/').next().unwrap_or(image);
+    last.contains(':') || last.contains('@')
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}

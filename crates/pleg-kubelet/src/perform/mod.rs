@@ -1,0 +1,449 @@
+//! Performs what a worker has decided, with calls to the runtime (feature `k8s-openapi`).
+//!
+//! Order of one run: [`pod_actions`](crate::actions::pod_actions) decides, [`Performer::prepare`]
+//! makes what the decision needs and takes from it what cannot be done yet,
+//! [`PodHistory::record`](crate::history::PodHistory::record) takes over the rest, and
+//! [`Performer::perform`] makes the calls.
+
+mod images;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::{Container, ContainerStateWaiting, Pod};
+use pleg::core::CallError;
+use pleg::{Id, Instant, PodUid};
+use pleg_cri::{CriClient, v1};
+
+use crate::actions::{PodActions, StartContainer, StopContainer, WaitReason, Waiting};
+use crate::cri_config::{ContainerInput, FieldError, NodeConfig, container_config, sandbox_config};
+use crate::from_pod::volumes;
+use crate::gc::Removal;
+use crate::pod_status::{crash_loop_back_off, waiting};
+use crate::volumes::VolumeError;
+use crate::worker::Run;
+
+use images::{Image, Images};
+
+/// Performs the actions of pods.
+#[derive(Debug)]
+pub struct Performer {
+    client: CriClient,
+    node: NodeConfig,
+    images: Images,
+}
+
+/// Why an action failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PerformError {
+    /// A call failed.
+    #[error("{what}: {error}")]
+    Call {
+        /// What it was to do.
+        what: String,
+        /// Its error.
+        #[source]
+        error: CallError,
+    },
+    /// A volume or a directory cannot be used.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// A field of the pod cannot be used.
+    #[error("container {container}: {error}")]
+    Field {
+        /// The container.
+        container: String,
+        /// Its field.
+        #[source]
+        error: FieldError,
+    },
+}
+
+/// What a decision needs, beside the calls.
+#[derive(Debug, Default)]
+pub struct Prepared {
+    sandbox: Option<v1::PodSandboxConfig>,
+    containers: BTreeMap<String, v1::ContainerConfig>,
+    performed: Performed,
+}
+
+/// The outcome of performing the actions of a decision.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Performed {
+    /// The containers that were started.
+    pub started: Vec<Started>,
+    /// The actions that failed.
+    pub errors: Vec<PerformError>,
+    /// Why containers wait now, by name: for their status.
+    pub waiting: BTreeMap<String, ContainerStateWaiting>,
+    /// When an action that waits for an image can be tried again.
+    pub due: Option<Instant>,
+}
+
+/// A container that was started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Started {
+    /// Its name.
+    pub name: String,
+    /// Its id.
+    pub id: Id,
+    /// The number of earlier attempts under the same name.
+    pub attempt: u32,
+}
+
+impl Performer {
+    /// Performs actions with the calls of `client`.
+    #[must_use]
+    pub fn new(client: CriClient, node: NodeConfig) -> Self {
+        Self {
+            images: Images::new(client.clone()),
+            client,
+            node,
+        }
+    }
+
+    /// The node's configuration.
+    #[must_use]
+    pub const fn node(&self) -> &NodeConfig {
+        &self.node
+    }
+
+    /// Makes what the actions need: directories, volumes, images, configurations. What cannot be
+    /// done without them is removed from `actions`, with the reason in the outcome.
+    ///
+    /// An image is pulled in the background. When that has ended, the pod is run again.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost; what was made stays.
+    pub async fn prepare<S: Send + Sync + 'static>(
+        &self,
+        run: &Run<S>,
+        pod: &Pod,
+        actions: &mut PodActions,
+    ) -> Prepared {
+        let mut prepared = Prepared::default();
+        for Waiting { name, reason } in &actions.waiting {
+            if let WaitReason::BackOff(delayed) = reason {
+                let reason = crash_loop_back_off(delayed.delay, name, pod);
+                prepared.performed.waiting.insert(name.clone(), reason);
+            }
+        }
+        let creates = actions.start.iter().any(|start| start.existing.is_none());
+        if !creates && actions.create_sandbox.is_none() {
+            return prepared;
+        }
+        if let Err(error) = self.make_directories(run, pod).await {
+            let reason = waiting("CreateContainerConfigError", error.to_string());
+            for start in actions.start.drain(..) {
+                let waiting = &mut prepared.performed.waiting;
+                waiting.insert(start.name, reason.clone());
+            }
+            actions.create_sandbox = None;
+            prepared.performed.errors.push(error.into());
+            return prepared;
+        }
+        let attempt = actions.create_sandbox.unwrap_or_else(|| {
+            let mut sandboxes = run.view.status.sandboxes.iter();
+            let used = sandboxes.find(|s| Some(&s.id) == actions.sandbox.as_ref());
+            used.map_or(0, |s| s.attempt)
+        });
+        prepared.sandbox = Some(sandbox_config(pod, &self.node, attempt));
+        let mut ready = Vec::new();
+        for start in std::mem::take(&mut actions.start) {
+            let is_ready = start.existing.is_some()
+                || self
+                    .prepare_container(run, pod, &start, &mut prepared)
+                    .await;
+            if is_ready {
+                ready.push(start);
+            }
+        }
+        actions.start = ready;
+        prepared
+    }
+
+    /// Performs all actions of a decision, as [`prepare`](Self::prepare) has left it. Every end of a
+    /// write is recorded in the run. An action that fails does not prevent those that do not need it.
+    ///
+    /// # Cancel safety
+    /// A call in progress is cancelled, which may or may not take effect.
+    pub async fn perform<S>(
+        &self,
+        run: &Run<S>,
+        pod: Option<&Pod>,
+        actions: &PodActions,
+        prepared: Prepared,
+    ) -> Performed {
+        let stops = join_all(actions.stop.iter().map(|stop| self.stop(run, stop)));
+        let others = async {
+            let mut errors = Vec::new();
+            for id in &actions.stop_sandboxes {
+                errors.extend(self.stop_sandbox(run, id).await.err());
+            }
+            for id in &actions.remove {
+                errors.extend(self.remove_container(run, id).await.err());
+            }
+            errors
+        };
+        let starts = self.start_all(run, pod, actions, prepared);
+        let (stopped, errors, mut performed) = futures::join!(stops, others, starts);
+        let stopped = stopped.into_iter().filter_map(Result::err);
+        performed.errors.extend(stopped.chain(errors));
+        performed
+    }
+
+    /// Removes what a garbage collection has found.
+    ///
+    /// # Errors
+    /// If a call fails.
+    pub async fn remove<S>(&self, run: &Run<S>, removal: &Removal) -> Result<(), PerformError> {
+        tracing::debug!(pod = %run.uid, ?removal, "removing");
+        match removal {
+            Removal::StopContainer(id) => {
+                let stopped = self.client.stop_container(id, std::time::Duration::ZERO);
+                run.written(stopped.await)
+                    .map_err(failed(|| format!("stop of container {id}")))
+            }
+            Removal::Container(id) => self.remove_container(run, id).await,
+            Removal::Sandbox(id) => {
+                self.stop_sandbox(run, id).await?;
+                let removed = self.client.remove_pod_sandbox(id).await;
+                run.written(removed)
+                    .map_err(failed(|| format!("removal of sandbox {id}")))
+            }
+        }
+    }
+
+    /// Removes the directory of a pod that is gone, and what is kept of its images here. Its logs
+    /// stay.
+    ///
+    /// # Errors
+    /// If something cannot be removed.
+    pub async fn remove_directories(&self, uid: &PodUid) -> Result<(), VolumeError> {
+        self.forget(uid);
+        let (directories, uid) = (self.node.pods.clone(), uid.clone());
+        blocking(move || directories.remove(&uid)).await
+    }
+
+    /// Ends the pulls for a pod, and drops what is kept of them.
+    pub fn forget(&self, uid: &PodUid) {
+        self.images.forget_pod(uid);
+    }
+
+    async fn make_directories<S>(&self, run: &Run<S>, pod: &Pod) -> Result<(), VolumeError> {
+        let (directories, uid) = (self.node.pods.clone(), run.uid.clone());
+        let (volumes, logs) = (volumes(pod), self.node.log_directory(pod));
+        blocking(move || {
+            directories.prepare(&uid, &volumes)?;
+            std::fs::create_dir_all(&logs)
+                .map_err(|source| VolumeError::Directory { path: logs, source })
+        })
+        .await
+    }
+
+    /// Finds the image of a container that is to be created, and makes its configuration. Returns
+    /// whether it can be created now.
+    async fn prepare_container<S: Send + Sync + 'static>(
+        &self,
+        run: &Run<S>,
+        pod: &Pod,
+        start: &StartContainer,
+        prepared: &mut Prepared,
+    ) -> bool {
+        let Some(container) = container_of(pod, &start.name) else {
+            return false;
+        };
+        let performed = &mut prepared.performed;
+        let image = match self.images.of(run, container).await {
+            Image::Present(image) => image,
+            Image::Absent(reason, due) => {
+                performed.waiting.insert(start.name.clone(), reason);
+                performed.due = performed.due.into_iter().chain(due).min();
+                return false;
+            }
+        };
+        let shown = run.view.status.ips.iter();
+        let pod_ips: Vec<IpAddr> = shown.filter_map(|ip| ip.parse().ok()).collect();
+        let input = ContainerInput {
+            pod,
+            container,
+            attempt: start.attempt,
+            image_ref: &image,
+            pod_ips: &pod_ips,
+        };
+        match container_config(&input, &self.node) {
+            Ok(config) => {
+                prepared.containers.insert(start.name.clone(), config);
+                true
+            }
+            Err(error) => {
+                let reason = waiting("CreateContainerConfigError", error.to_string());
+                performed.waiting.insert(start.name.clone(), reason);
+                let container = start.name.clone();
+                performed
+                    .errors
+                    .push(PerformError::Field { container, error });
+                false
+            }
+        }
+    }
+
+    async fn start_all<S>(
+        &self,
+        run: &Run<S>,
+        pod: Option<&Pod>,
+        actions: &PodActions,
+        mut prepared: Prepared,
+    ) -> Performed {
+        let mut performed = std::mem::take(&mut prepared.performed);
+        if let (Some(attempt), Some(pod), Some(config)) =
+            (actions.create_sandbox, pod, &prepared.sandbox)
+        {
+            let created = self.create_sandbox(run, pod, attempt, config.clone()).await;
+            performed.errors.extend(created.err());
+        }
+        for start in &actions.start {
+            let started = match &start.existing {
+                Some(id) => self.start(run, start, id).await,
+                None => {
+                    self.create_and_start(run, pod, actions, start, &mut prepared)
+                        .await
+                }
+            };
+            match started {
+                Ok(started) => performed.started.extend(started),
+                Err((error, reason)) => {
+                    let reason = waiting(reason, error.to_string());
+                    performed.waiting.insert(start.name.clone(), reason);
+                    performed.errors.push(error);
+                }
+            }
+        }
+        performed
+    }
+
+    async fn create_sandbox<S>(
+        &self,
+        run: &Run<S>,
+        pod: &Pod,
+        attempt: u32,
+        config: v1::PodSandboxConfig,
+    ) -> Result<(), PerformError> {
+        let spec = pod.spec.as_ref();
+        let handler = spec.and_then(|s| s.runtime_class_name.as_deref());
+        let created = self
+            .client
+            .run_pod_sandbox(config, handler.unwrap_or_default());
+        let id = run
+            .written(created.await)
+            .map_err(failed(|| format!("start of sandbox {attempt}")))?;
+        tracing::info!(pod = %run.uid, %id, attempt, "started a sandbox");
+        Ok(())
+    }
+
+    /// Creates and starts a container. The error comes with upstream's reason for its waiting.
+    async fn create_and_start<S>(
+        &self,
+        run: &Run<S>,
+        pod: Option<&Pod>,
+        actions: &PodActions,
+        start: &StartContainer,
+        prepared: &mut Prepared,
+    ) -> Result<Option<Started>, (PerformError, &'static str)> {
+        let (Some(sandbox), Some(config), Some(sandbox_config)) = (
+            &actions.sandbox,
+            prepared.containers.remove(&start.name),
+            &prepared.sandbox,
+        ) else {
+            return Ok(None);
+        };
+        let create = self
+            .client
+            .create_container(sandbox, config, sandbox_config.clone());
+        let id = run.written(create.await).map_err(|error| {
+            let container = pod.and_then(|pod| container_of(pod, &start.name));
+            if let Some(image) = container.and_then(|c| c.image.as_deref()) {
+                self.images.forget_image(image);
+            }
+            let what = || {
+                let StartContainer { name, attempt, .. } = start;
+                format!("create of container {name}, attempt {attempt}")
+            };
+            (failed(what)(error), "CreateContainerError")
+        })?;
+        self.start(run, start, &id).await
+    }
+
+    async fn start<S>(
+        &self,
+        run: &Run<S>,
+        start: &StartContainer,
+        id: &Id,
+    ) -> Result<Option<Started>, (PerformError, &'static str)> {
+        let StartContainer { name, attempt, .. } = start;
+        let started = self.client.start_container(id).await;
+        run.written(started).map_err(|error| {
+            let what = || format!("start of container {name} ({id})");
+            (failed(what)(error), "RunContainerError")
+        })?;
+        tracing::info!(pod = %run.uid, container = name, %id, attempt, "started a container");
+        Ok(Some(Started {
+            name: name.clone(),
+            id: id.clone(),
+            attempt: *attempt,
+        }))
+    }
+
+    async fn stop<S>(&self, run: &Run<S>, stop: &StopContainer) -> Result<(), PerformError> {
+        let StopContainer {
+            id, name, reason, ..
+        } = stop;
+        tracing::info!(pod = %run.uid, container = name, %id, ?reason, "stopping a container");
+        let stopped = self.client.stop_container(id, stop.grace).await;
+        run.written(stopped)
+            .map_err(failed(|| format!("stop of container {name} ({id})")))
+    }
+
+    async fn stop_sandbox<S>(&self, run: &Run<S>, id: &Id) -> Result<(), PerformError> {
+        let stopped = self.client.stop_pod_sandbox(id).await;
+        run.written(stopped)
+            .map_err(failed(|| format!("stop of sandbox {id}")))
+    }
+
+    async fn remove_container<S>(&self, run: &Run<S>, id: &Id) -> Result<(), PerformError> {
+        let removed = self.client.remove_container(id).await;
+        run.written(removed)
+            .map_err(failed(|| format!("removal of container {id}")))
+    }
+}
+
+fn failed(what: impl FnOnce() -> String) -> impl FnOnce(CallError) -> PerformError {
+    move |error| PerformError::Call {
+        what: what(),
+        error,
+    }
+}
+
+/// Runs what may block on a file system.
+async fn blocking(
+    work: impl FnOnce() -> Result<(), VolumeError> + Send + 'static,
+) -> Result<(), VolumeError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(panic) => Err(VolumeError::Directory {
+            path: PathBuf::new(),
+            source: std::io::Error::other(panic),
+        }),
+    }
+}
+
+fn container_of<'a>(pod: &'a Pod, name: &str) -> Option<&'a Container> {
+    let spec = pod.spec.as_ref()?;
+    let init = spec.init_containers.iter().flatten();
+    init.chain(&spec.containers).find(|c| c.name == name)
+}
