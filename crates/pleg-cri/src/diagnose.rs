@@ -18,7 +18,7 @@ use tonic::transport::Channel;
 use crate::endpoint::Endpoint;
 use crate::error::{call_error, clean, is_from_transport, with_cause};
 use crate::metrics::Operation;
-use crate::transport::KUBELET_API;
+use crate::transport::version_request;
 use crate::v1::runtime_service_client::RuntimeServiceClient;
 use crate::{convert, transport, v1};
 
@@ -157,9 +157,7 @@ async fn check_endpoint(endpoint: &Endpoint) -> Result<RuntimeVersion, ConnectEr
             return Err(identify_server(endpoint, Some(message)).await);
         }
     };
-    let request = v1::VersionRequest {
-        version: KUBELET_API.to_owned(),
-    };
+    let request = version_request();
     let mut client = RuntimeServiceClient::new(channel.clone());
     match tokio::time::timeout(VERSION_TIMEOUT, client.version(request)).await {
         Ok(Ok(version)) => Ok(convert::version(version.into_inner())),
@@ -229,9 +227,7 @@ async fn status_error(endpoint: &Endpoint, status: &Status, channel: Channel) ->
 /// as in v1.
 async fn v1alpha2(channel: Channel) -> Option<String> {
     let path = PathAndQuery::from_static("/runtime.v1alpha2.RuntimeService/Version");
-    let request = v1::VersionRequest {
-        version: KUBELET_API.to_owned(),
-    };
+    let request = version_request();
     let codec = tonic_prost::ProstCodec::<_, v1::VersionResponse>::default();
     let mut grpc = tonic::client::Grpc::new(channel);
     let call = async {

@@ -26,7 +26,7 @@ use crate::error::{malformed, no_connection};
 use crate::events::Events;
 use crate::interner::{self, Interner};
 use crate::metrics::Operation;
-use crate::transport::{self, CallRequest, CallService, Connector, KUBELET_API};
+use crate::transport::{self, CallRequest, CallService, Connector, version_request};
 use crate::v1::image_service_client::ImageServiceClient;
 use crate::v1::runtime_service_client::RuntimeServiceClient;
 use crate::{convert, quirks, v1};
@@ -265,11 +265,8 @@ impl Runtime for CriRuntime {
     }
 
     async fn version(&self) -> Result<RuntimeVersion, CallError> {
-        let request = v1::VersionRequest {
-            version: KUBELET_API.to_owned(),
-        };
         let mut client = self.connection.runtime();
-        let call = client.version(request);
+        let call = client.version(version_request());
         self.read(Operation::VERSION, "", call)
             .await
             .map(convert::version)

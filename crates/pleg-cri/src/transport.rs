@@ -24,9 +24,17 @@ use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Layer, Service, ServiceExt as _, service_fn};
 
 use crate::config::CriConfig;
+use crate::v1;
 
 /// The version of the kubelet's API, which is part of a `Version` request.
-pub(crate) const KUBELET_API: &str = "0.1.0";
+const KUBELET_API: &str = "0.1.0";
+
+/// Asks for the version as the kubelet does.
+pub(crate) fn version_request() -> v1::VersionRequest {
+    v1::VersionRequest {
+        version: KUBELET_API.to_owned(),
+    }
+}
 
 /// How long connecting may take. The kernel accepts connections to a listening socket, so this is
 /// fast even if the runtime hangs.

@@ -1,11 +1,14 @@
 //! The runtime as a whole: its status and its configuration.
 
 use futures::FutureExt as _;
+use pleg_runtime::RuntimeVersion;
 use pleg_runtime::core::CallError;
 
 use super::CriClient;
+use crate::convert;
 use crate::error::malformed;
 use crate::metrics::Operation;
+use crate::transport::version_request;
 use crate::v1;
 
 impl CriClient {
@@ -28,6 +31,17 @@ impl CriClient {
             return Err(malformed(operation, message));
         }
         Ok(response)
+    }
+
+    /// `Version`: the name and the version of the runtime.
+    ///
+    /// # Errors
+    /// Any failure of the call.
+    pub async fn version(&self) -> Result<RuntimeVersion, CallError> {
+        let mut client = self.connection.runtime();
+        let call = client.version(version_request()).boxed();
+        let response = self.read(Operation::VERSION, "", self.deadline(), call);
+        response.await.map(convert::version)
     }
 
     /// `RuntimeConfig`: the cgroup driver.

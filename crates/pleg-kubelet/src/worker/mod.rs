@@ -60,6 +60,26 @@ pub trait Reconcile: Send + Sync + 'static {
     }
 }
 
+impl<R: Reconcile> Reconcile for Arc<R> {
+    type Spec = R::Spec;
+    type Error = R::Error;
+
+    fn reconcile(
+        &self,
+        run: &Run<Self::Spec>,
+    ) -> impl Future<Output = Result<Next, Self::Error>> + Send {
+        (**self).reconcile(run)
+    }
+
+    fn error_policy(&self, uid: &PodUid, error: &RunError<Self::Error>, failures: u32) -> Duration {
+        (**self).error_policy(uid, error, failures)
+    }
+
+    fn ended(&self, uid: &PodUid) {
+        (**self).ended(uid);
+    }
+}
+
 fn default_delay(failures: u32) -> Duration {
     let doubled = 1u64 << failures.saturating_sub(1).min(4);
     Duration::from_secs(doubled.min(10))
@@ -151,15 +171,20 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
     /// Starts the workers on the current tokio runtime.
     ///
     /// They wait until the generator is synced, and then run each pod that exists or has a
-    /// specification: so they adopt what runs, and pods that exist without a specification are told
-    /// to go. Set the specifications before that if pods that run should not be told to go.
-    pub fn spawn<R>(pleg: Pleg, reconciler: R, settings: WorkerSettings) -> Self
+    /// specification: so they adopt what runs. A pod that exists and is not among `specs` is told to
+    /// go, so all specifications must be known before.
+    pub fn spawn<R>(
+        pleg: Pleg,
+        reconciler: R,
+        settings: WorkerSettings,
+        specs: impl IntoIterator<Item = (PodUid, Arc<S>)>,
+    ) -> Self
     where
         R: Reconcile<Spec = S>,
     {
         let shared = Arc::new(Shared {
             specs: Mutex::new(Specs {
-                pods: BTreeMap::new(),
+                pods: specs.into_iter().collect(),
                 woken: BTreeSet::new(),
             }),
             wake: Notify::new(),

@@ -1,0 +1,199 @@
+//! A standalone kubelet that runs static pods on a container runtime.
+//!
+//! It is wiring of the parts of `pleg-kubelet`, and an example of how to use them: `kubelet` decides
+//! and acts, `manifests` reads the directory, `node` watches the runtime, `server` shows it all.
+//!
+//! ```text
+//! static_pods --endpoint unix:///run/containerd/containerd.sock --manifests /etc/pods
+//! ```
+//!
+//! It removes pods without a manifest, but only those that were made from one.
+
+mod kubelet;
+mod manifests;
+mod node;
+mod server;
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::{Parser, ValueEnum};
+use metrics_exporter_prometheus::PrometheusBuilder;
+use pleg::Pleg;
+use pleg::core::Mode;
+use pleg_cri::v1::DnsConfig;
+use pleg_kubelet::backoff::BackOffSettings;
+use pleg_kubelet::cri_config::NodeConfig;
+use pleg_kubelet::volumes::PodDirectories;
+use pleg_kubelet::worker::{PodWorkers, WorkerSettings};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+use crate::kubelet::Kubelet;
+use crate::manifests::Source;
+use crate::node::Node;
+use crate::server::Served;
+
+/// How long runs in progress may take when it is stopped.
+const DRAIN: Duration = Duration::from_secs(3);
+
+/// Runs static pods on a container runtime.
+#[derive(Debug, Parser)]
+struct Args {
+    /// The socket of the container runtime.
+    #[arg(long, default_value = "unix:///run/containerd/containerd.sock")]
+    endpoint: String,
+    /// The directory of the manifests: v1.Pod as YAML or JSON.
+    #[arg(long)]
+    manifests: PathBuf,
+    /// Where to serve /healthz, /readyz, /metrics, /pods and /node.
+    #[arg(long, default_value = "127.0.0.1:10255")]
+    listen: SocketAddr,
+    /// How changes are learned of.
+    #[arg(long, value_enum, default_value = "evented")]
+    mode: ModeArg,
+    /// The directory of logs and volumes.
+    #[arg(long, default_value = "/var/lib/static-pods")]
+    root: PathBuf,
+    /// The cgroup below which the runtime puts the pods.
+    #[arg(long, default_value = "")]
+    cgroup_parent: String,
+    /// The name of the node, a suffix of the pods' names.
+    #[arg(long, default_value = "node")]
+    node: String,
+    /// The address of the node.
+    #[arg(long, default_value = "127.0.0.1")]
+    node_ip: IpAddr,
+    /// The first delay of a restart, such as 10s.
+    #[arg(long, value_parser = duration, default_value = "10s")]
+    back_off_initial: Duration,
+    /// The greatest delay of a restart.
+    #[arg(long, value_parser = duration, default_value = "300s")]
+    back_off_max: Duration,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ModeArg {
+    /// By the runtime's events, and rare lists.
+    Evented,
+    /// By lists alone.
+    Polling,
+}
+
+/// A number of `ms` or `s`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
+        (Some(number), _) => number.parse().map(Duration::from_millis),
+        (None, Some(number)) => number.parse().map(Duration::from_secs),
+        (None, None) => return Err("add a unit: ms or s".to_owned()),
+    };
+    parsed.map_err(|error| error.to_string())
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    let filter = match std::env::var("PLEG_LOG") {
+        Ok(filter) => EnvFilter::try_new(filter).context("PLEG_LOG is not a filter")?,
+        Err(_) => EnvFilter::new("info"),
+    };
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
+    let mut stop = std::pin::pin!(stop_signal()?);
+    let metrics = PrometheusBuilder::new().install_recorder()?;
+    pleg_cri::describe_metrics();
+    let listener = TcpListener::bind(args.listen)
+        .await
+        .with_context(|| format!("cannot listen on {}", args.listen))?;
+    let address = listener.local_addr()?.to_string();
+    kubelet::print(&json!({"event": "listening", "address": address}));
+    let (builder, client) = Pleg::connect(&args.endpoint)?;
+    let mut builder = builder.mode(match args.mode {
+        ModeArg::Evented => Mode::Evented,
+        ModeArg::Polling => Mode::Polling,
+    });
+    // Before it starts, so that no end is missed.
+    let consumer = builder.register_consumer();
+    let pleg = builder.spawn()?;
+    let node = Arc::new(Node::new(&args.node, pleg.clone(), client.clone()));
+    let mut back_off = BackOffSettings::default();
+    back_off.initial = args.back_off_initial;
+    back_off.max = args.back_off_max;
+    let kubelet = Kubelet::new(client, node.clone(), consumer, node_config(&args), back_off);
+    let kubelet = Arc::new(kubelet);
+    let served = Served {
+        kubelet: kubelet.clone(),
+        node: node.clone(),
+        metrics,
+    };
+    let mut source = Source::new(args.manifests, &args.node, pleg.clock());
+    let first = async {
+        node.wait_for_runtime().await;
+        // Pods without a manifest go. So the workers start when the directory has been read.
+        source.wait().await
+    };
+    let mut server = std::pin::pin!(server::serve(listener, served));
+    let specs = tokio::select! {
+        specs = first => specs,
+        () = &mut stop => return Ok(()),
+        served = &mut server => return served.context("the HTTP server has stopped"),
+    };
+    let workers = PodWorkers::spawn(pleg.clone(), kubelet, WorkerSettings::default(), specs);
+    let synced = async {
+        if pleg.wait_until_synced().await.is_ok() {
+            kubelet::print(&json!({"event": "synced"}));
+        }
+    };
+    tokio::select! {
+        () = &mut stop => {}
+        ((), (), ()) = async { tokio::join!(node.watch(), source.watch(&workers), synced) } => {}
+        () = workers.ended() => anyhow::bail!("the pod workers have ended"),
+        served = &mut server => served.context("the HTTP server has stopped")?,
+    }
+    workers.shutdown(pleg.now().after(DRAIN)).await;
+    pleg.shutdown().await;
+    Ok(())
+}
+
+fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}
+
+fn node_config(args: &Args) -> NodeConfig {
+    let resolv_conf = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let words = |text: &str, key: &str| -> Vec<String> {
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix(key));
+        let words = lines.by_ref().flat_map(str::split_whitespace);
+        words.map(str::to_owned).collect()
+    };
+    let kilobytes = words(&meminfo, "MemTotal:")
+        .first()
+        .and_then(|k| k.parse().ok());
+    NodeConfig {
+        logs: args.root.join("logs"),
+        pods: PodDirectories::new(args.root.join("pods")),
+        memory: kilobytes.unwrap_or(0_u64) * 1024,
+        dns: DnsConfig {
+            servers: words(&resolv_conf, "nameserver"),
+            searches: words(&resolv_conf, "search"),
+            options: words(&resolv_conf, "options"),
+        },
+        cgroup_parent: args.cgroup_parent.clone(),
+        host_ips: vec![args.node_ip],
+    }
+}

@@ -1,0 +1,119 @@
+//! The node: whether its runtime can be used, and its conditions.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use k8s_openapi::api::core::v1::NodeCondition;
+use pleg::Pleg;
+use pleg::core::NotReady;
+use pleg_cri::CriClient;
+use pleg_kubelet::node_condition::{NodeErrors, node_ready};
+use pleg_kubelet::runtime_state::{
+    HealthCheck, RuntimeErrors, RuntimeState, STATUS_PERIOD, SyncLoopBackoff, aggregate,
+};
+
+pub(crate) struct Node {
+    name: String,
+    pleg: Pleg,
+    client: CriClient,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    runtime: RuntimeState,
+    /// The runtime's name, such as `containerd`.
+    name: String,
+    condition: Option<NodeCondition>,
+}
+
+impl Node {
+    pub(crate) fn new(name: &str, pleg: Pleg, client: CriClient) -> Self {
+        Self {
+            name: name.to_owned(),
+            pleg,
+            client,
+            state: Mutex::default(),
+        }
+    }
+
+    pub(crate) const fn pleg(&self) -> &Pleg {
+        &self.pleg
+    }
+
+    /// The runtime's name.
+    pub(crate) fn runtime(&self) -> String {
+        self.state().name.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the first status of the runtime.
+    pub(crate) async fn wait_for_runtime(&self) {
+        let (clock, mut pause) = (self.pleg.clock(), SyncLoopBackoff::new());
+        while let Err(error) = self.ask().await {
+            tracing::error!(%error, "the runtime does not report its status: is it running?");
+            clock.sleep_until(clock.now().after(pause.failed())).await;
+        }
+    }
+
+    /// Asks the runtime for its status again and again.
+    pub(crate) async fn watch(&self) {
+        let clock = self.pleg.clock();
+        loop {
+            clock.sleep_until(clock.now().after(STATUS_PERIOD)).await;
+            if let Err(error) = self.ask().await {
+                tracing::warn!(%error, "the runtime did not report its status");
+            }
+            self.conditions();
+        }
+    }
+
+    async fn ask(&self) -> Result<(), pleg::core::CallError> {
+        if self.runtime().is_empty() {
+            let version = self.client.version().await?;
+            self.state().name = version.name;
+        }
+        let answer = self.client.status().await?;
+        let now = self.pleg.now();
+        let mut state = self.state();
+        state.runtime.status_answered(now, answer.status.as_ref());
+        Ok(())
+    }
+
+    fn errors(&self) -> RuntimeErrors {
+        let result = self.pleg.health().ready();
+        let reason = result.as_ref().map_err(NotReady::to_string);
+        let check = HealthCheck {
+            name: "PLEG",
+            result: reason.as_ref().map(|_| ()).map_err(String::as_str),
+        };
+        self.state().runtime.errors(self.pleg.now(), &[check])
+    }
+
+    /// Whether pods can be worked on; as upstream, pods with a network of their own not without one.
+    pub(crate) fn usable(&self, needs_network: bool) -> Result<(), String> {
+        let errors = self.errors();
+        let network = errors.network.iter().filter(|_| needs_network);
+        let all = errors.runtime.iter().chain(network).map(String::as_str);
+        aggregate(all).map_or(Ok(()), Err)
+    }
+
+    /// The conditions of the node, as of now. A change of readiness is logged.
+    pub(crate) fn conditions(&self) -> Vec<NodeCondition> {
+        let errors = NodeErrors {
+            runtime: self.errors(),
+            ..NodeErrors::default()
+        };
+        let mut state = self.state();
+        let now = self.pleg.clock().wall();
+        let (condition, event) = node_ready(&errors, state.condition.as_ref(), now);
+        if let Some(event) = event {
+            let message = condition.message.as_deref().unwrap_or_default();
+            tracing::warn!(event = %event, message, "{}", event.message(&self.name));
+        }
+        state.condition = Some(condition.clone());
+        vec![condition]
+    }
+}
