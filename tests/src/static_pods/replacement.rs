@@ -1,10 +1,9 @@
 //! The time from the death of a container to its replacement running, beside the runtime's own part of
 //! it: CreateContainer and StartContainer alone.
 //!
-//! The runtime's own part is measured on a second daemon of the same version with equally many pods, as
-//! the mini-kubelet would stop pods on its own daemon that no manifest names. Deaths and calls alternate,
-//! so that both have the same machine. One container dies at a time, by SIGKILL, for the first time in
-//! a run of the mini-kubelet: no back-off delays its replacement.
+//! The runtime's own part is measured on the same daemon, in a pod that has no manifest, which the
+//! mini-kubelet leaves alone. Deaths and calls alternate. One container dies at a time, by SIGKILL, for
+//! the first time in a run of the mini-kubelet: no back-off delays its replacement.
 //!
 //! A container runs from the time that the runtime reports as the start of its process. Nothing is asked
 //! meanwhile: the line that `static_pods` writes says that the status can be read.
@@ -12,8 +11,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
-use futures::{StreamExt, TryStreamExt};
+use anyhow::{Context, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use pleg::core::{Id, Mode, WallTime};
@@ -31,13 +29,11 @@ use super::process::{Event, Settings, StaticPods};
 /// How long nothing happens before each death and each pair of calls.
 const QUIET: Duration = Duration::from_millis(250);
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How many pods are made at the same time.
-const AT_ONCE: usize = 4;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// How many pods each daemon has.
+    /// How many pods there are.
     pub pods: u32,
     /// How many deaths there are in each mode at least.
     pub deaths: u32,
@@ -68,15 +64,11 @@ struct Block {
     alone: Vec<Duration>,
 }
 
-/// Measures on that daemon and a second one, and prints what came of it.
+/// Measures on that daemon and prints what came of it.
 ///
 /// # Errors
 /// If a container is not replaced, or the runtime does not do what it is asked to.
 pub async fn measure(daemon: &Daemon, plan: Plan) -> anyhow::Result<()> {
-    let Some(second) = Daemon::up(daemon.version)? else {
-        bail!("no second daemon can be started");
-    };
-    let mut alone = Box::pin(Alone::start(&second, plan.pods)).await?;
     let settings = Settings::of(daemon, Mode::Evented);
     let truth = Kubelet::new(daemon)?;
     let mut kubelet = StaticPods::new(settings)?;
@@ -89,6 +81,7 @@ pub async fn measure(daemon: &Daemon, plan: Plan) -> anyhow::Result<()> {
     })
     .await?;
     kubelet.terminate().await?;
+    let mut alone = Box::pin(Alone::start(truth.clone())).await?;
 
     let per_block = plan.pods.min(20);
     let mut blocks: Vec<Block> = Vec::new();
@@ -114,7 +107,6 @@ pub async fn measure(daemon: &Daemon, plan: Plan) -> anyhow::Result<()> {
             blocks.push(block);
         }
     }
-    second.down()?;
     print(daemon, plan, &blocks);
     Ok(())
 }
@@ -183,32 +175,23 @@ async fn start_of(kubelet: &Kubelet, id: &Id) -> anyhow::Result<WallTime> {
     Ok(WallTime::from_nanos(status.started_at))
 }
 
-/// Pods on a daemon of their own, whose containers are replaced without a kubelet.
+/// A pod whose container is replaced without a kubelet.
 struct Alone {
     kubelet: Kubelet,
-    pods: Vec<(Pod, Vec<Id>)>,
-    next: usize,
+    pod: Pod,
+    ids: Vec<Id>,
     attempts: u32,
 }
 
 impl Alone {
-    async fn start(daemon: &Daemon, pods: u32) -> anyhow::Result<Self> {
-        let kubelet = Kubelet::new(daemon)?;
-        let make = async |n| {
-            let pod = kubelet.run_pod(&format!("alone-{n}")).await?;
-            let id = kubelet.create(&pod, APP, 0, Life::UntilStopped).await?;
-            kubelet.start(&id).await?;
-            anyhow::Ok((pod, vec![id]))
-        };
-        let pods = futures::stream::iter(0..pods)
-            .map(make)
-            .buffer_unordered(AT_ONCE)
-            .try_collect()
-            .await?;
+    async fn start(kubelet: Kubelet) -> anyhow::Result<Self> {
+        let pod = kubelet.run_pod("alone").await?;
+        let id = kubelet.create(&pod, APP, 0, Life::UntilStopped).await?;
+        kubelet.start(&id).await?;
         Ok(Self {
             kubelet,
-            pods,
-            next: 0,
+            pod,
+            ids: vec![id],
             attempts: 0,
         })
     }
@@ -217,27 +200,24 @@ impl Alone {
     /// are kept as a kubelet keeps.
     async fn create_and_start(&mut self) -> anyhow::Result<Duration> {
         self.attempts += 1;
-        let count = self.pods.len();
-        let (pod, ids) = self.pods.get_mut(self.next).context("no pods")?;
-        self.next = (self.next + 1) % count;
-        let (kubelet, old) = (&self.kubelet, ids.last().context("no container")?.clone());
-        kill(process(kubelet, &old).await?, Signal::SIGKILL)?;
+        let (kubelet, old) = (&self.kubelet, self.ids.last().context("no container")?);
+        kill(process(kubelet, old).await?, Signal::SIGKILL)?;
         until(PATIENCE, "it has ended", || async {
-            let status = kubelet.container_status(&old).await.ok()??;
+            let status = kubelet.container_status(old).await.ok()??;
             (status.state() == ContainerState::ContainerExited).then_some(())
         })
         .await?;
-        if ids.len() > 1 {
-            kubelet.remove(&ids.remove(0)).await?;
+        if self.ids.len() > 1 {
+            kubelet.remove(&self.ids.remove(0)).await?;
         }
         pass_time(QUIET).await;
         let called = wall();
         let id = kubelet
-            .create(pod, APP, self.attempts, Life::UntilStopped)
+            .create(&self.pod, APP, self.attempts, Life::UntilStopped)
             .await?;
         kubelet.start(&id).await?;
         let started = start_of(kubelet, &id).await?;
-        ids.push(id);
+        self.ids.push(id);
         let took = started.nanos_since(called);
         Ok(Duration::from_nanos(
             u64::try_from(took).context("started before the call")?,
