@@ -67,7 +67,7 @@ impl Plan {
     /// If that is no number.
     pub fn from_env() -> anyhow::Result<Self> {
         Ok(Self {
-            pods: number("PLEG_KUBELET_PODS", 6)?,
+            pods: number("PLEG_KUBELET_PODS", 10)?,
             restarts: number("PLEG_KUBELET_RESTARTS", 60)?,
             daemon_kills: number("PLEG_KUBELET_DAEMON_KILLS", 1)?,
             own_kills: number("PLEG_KUBELET_OWN_KILLS", 1)?,
@@ -124,6 +124,8 @@ struct Run<'a> {
     poller: Poller,
     kubelet: StaticPods,
     proxy: Option<StreamProxy>,
+    /// How many streams were forwarded when the stream returned.
+    streams_before: u64,
     second: Option<JoinHandle<()>>,
 }
 
@@ -165,6 +167,7 @@ impl<'a> Run<'a> {
             truth,
             kubelet: StaticPods::new(settings)?,
             proxy,
+            streams_before: 0,
             second,
         };
         run.write(Kind::Crashing)?;
@@ -234,6 +237,7 @@ impl<'a> Run<'a> {
             }
             Step::Stream(stream) => {
                 if let Some(proxy) = &self.proxy {
+                    self.streams_before = proxy.forwarded();
                     proxy.set(stream);
                 }
                 Ok(())
@@ -273,9 +277,8 @@ impl<'a> Run<'a> {
 
     async fn stream_is_used_again(&self) -> anyhow::Result<()> {
         let proxy = self.proxy.as_ref().context("there is no proxy")?;
-        println!("{} streams so far", proxy.forwarded());
         until(PATIENCE, "the stream is subscribed again", || async {
-            (proxy.forwarded() > 1).then_some(())
+            (proxy.forwarded() > self.streams_before).then_some(())
         })
         .await
     }

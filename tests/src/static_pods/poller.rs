@@ -74,8 +74,8 @@ pub struct Observed {
     pub longest_gap: Duration,
     /// Two containers of one name and pod that ran at the same time.
     pub doubles: Vec<String>,
-    /// Containers that were listed as running beside another, and whose status or process says that
-    /// they were not.
+    /// Containers that two looks in a row listed as running beside another, and whose status or process
+    /// said after each that they were not.
     pub listed_wrongly: BTreeMap<Id, String>,
     stopping: bool,
 }
@@ -173,6 +173,7 @@ impl Looker {
         let mut ticks = tokio::time::interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut last = None;
+        let mut not_running_before = BTreeMap::new();
         loop {
             ticks.tick().await;
             let listed = self.kubelet.containers(ContainerFilter::default()).await;
@@ -187,9 +188,15 @@ impl Looker {
                 let mut observed = lock(&self.observed);
                 observed.longest_gap = observed.longest_gap.max(now.since(last));
             }
+            let mut not_running = BTreeMap::new();
             for suspects in self.suspects(&rows) {
-                self.verify(&suspects).await;
+                not_running.extend(self.verify(&suspects).await);
             }
+            // One that has ended since the list is no error of the runtime.
+            let again = not_running.clone().into_iter();
+            let again = again.filter(|(id, _)| not_running_before.contains_key(id));
+            lock(&self.observed).listed_wrongly.extend(again);
+            not_running_before = not_running;
             for id in self.newly_exited(&rows) {
                 // It fails while the runtime is away, and is read after the next list.
                 if let Ok(status) = self.kubelet.container_status(&id).await
@@ -238,7 +245,8 @@ impl Looker {
     }
 
     /// Containers that are listed as running at the same time: do their statuses and processes say so?
-    async fn verify(&self, suspects: &[Id]) {
+    /// Those that do not run are returned.
+    async fn verify(&self, suspects: &[Id]) -> Vec<(Id, String)> {
         let (mut running, mut not_running) = (Vec::new(), Vec::new());
         for id in suspects {
             match self.not_running(id).await {
@@ -255,7 +263,7 @@ impl Looker {
                 observed.doubles.push(double);
             }
         }
-        observed.listed_wrongly.extend(not_running);
+        not_running
     }
 
     /// Why a container that is listed as running does not run; `None` if it does, or if that cannot be
