@@ -5,11 +5,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{
-    Container, HostPathVolumeSource, Pod, Probe as ApiProbe, Volume as ApiVolume,
+    Container, HostPathVolumeSource, Pod, PodSpec as ApiSpec, Probe as ApiProbe,
+    Volume as ApiVolume,
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use k8s_openapi::serde_json;
 
+use pleg::core::Resources;
+
+use crate::cri_config::linux_resources;
 use crate::probe::{Check, Probe, ProbeKind, ProbeTiming};
 use crate::spec::{ContainerRole, ContainerSpec, PodSpec, RestartPolicy};
 use crate::volumes::{HostPathKind, Volume};
@@ -28,12 +32,12 @@ impl PodSpec {
             } else {
                 ContainerRole::Init
             };
-            container_spec(c, role)
+            container_spec(spec, c, role)
         });
         let regular = spec
             .containers
             .iter()
-            .map(|c| container_spec(c, ContainerRole::Regular));
+            .map(|c| container_spec(spec, c, ContainerRole::Regular));
         // A deletion may shorten the grace period.
         let grace = pod.metadata.deletion_grace_period_seconds;
         let grace = grace
@@ -50,10 +54,19 @@ impl PodSpec {
     }
 }
 
-fn container_spec(container: &Container, role: ContainerRole) -> ContainerSpec {
+fn container_spec(pod: &ApiSpec, container: &Container, role: ContainerRole) -> ContainerSpec {
     let mut made = ContainerSpec::new(&*container.name);
     made.role = role;
     made.hash = container_hash(container);
+    made.resources = container.resources.as_ref().map(|resources| {
+        // The memory of the node does not matter for these.
+        let linux = linux_resources(pod, Some(resources), 0);
+        let mut made = Resources::default();
+        made.cpu_shares = linux.cpu_shares;
+        made.cpu_quota = linux.cpu_quota;
+        made.memory_limit = linux.memory_limit_in_bytes;
+        made
+    });
     made
 }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use pleg::core::SandboxState;
-use pleg::{ContainerState, ContainerStatus, Id, PodStatus, PodUid, WallTime};
+use pleg::{ContainerState, ContainerStatus, Id, Pleg, PodStatus, PodUid, WallTime};
 
 /// Which dead containers are kept. The default is upstream's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,6 +203,35 @@ impl Gc<'_> {
         }
         removals
     }
+}
+
+/// What to remove of the pod with that status now. Whether its ends have been taken is asked of the
+/// generator.
+pub async fn removals_of_pod(
+    pleg: &Pleg,
+    policy: GcPolicy,
+    status: &PodStatus,
+    life: PodLife,
+) -> Vec<Removal> {
+    let containers = status.containers.iter();
+    let exited = containers.filter(|c| c.state == ContainerState::Exited);
+    let sandboxes = status.sandboxes.iter();
+    let not_ready = sandboxes.filter(|s| s.state == SandboxState::NotReady);
+    let mut taken = BTreeSet::new();
+    for id in exited.map(|c| &c.id).chain(not_ready.map(|s| &s.id)) {
+        if pleg.is_acknowledged(id).await {
+            taken.insert(id);
+        }
+    }
+    let gc = Gc {
+        policy,
+        now: pleg.clock().wall(),
+        life: &|_| life,
+        sources_ready: true,
+        evict_terminated: false,
+        taken: &|id| taken.contains(id),
+    };
+    gc.removals(&[status])
 }
 
 /// Moves all but the newest `kept` containers to the removed ones, the oldest first.

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pleg::core::Kind;
+use pleg::core::{Kind, Resources};
 use pleg::{ContainerState, Id, Instant, PodStatus, PodUid, TerminalRecord};
 
 use crate::actions::{PodActions, PodPhase};
@@ -30,8 +30,19 @@ pub struct PodHistory {
     ends: BTreeMap<String, End>,
     /// When an id that still exists was last stopped, started or removed.
     tried: BTreeMap<Id, Instant>,
+    /// The resources that a container that still exists was given last.
+    resized: BTreeMap<Id, Resized>,
     terminating_since: Option<Instant>,
     phase: Option<PodPhase>,
+}
+
+/// That the resources of a container were changed.
+#[derive(Clone, Debug)]
+pub(crate) struct Resized {
+    pub(crate) to: Resources,
+    /// When it was last tried.
+    pub(crate) at: Instant,
+    pub(crate) tries: u32,
 }
 
 /// How a container ended.
@@ -89,6 +100,7 @@ impl PodHistory {
         let containers = status.containers.iter().map(|c| &c.id);
         let exist: Vec<&Id> = sandboxes.chain(containers).collect();
         self.tried.retain(|id, _| exist.contains(&id));
+        self.resized.retain(|id, _| exist.contains(&id));
     }
 
     /// The end of a container that may have been removed before any view showed it.
@@ -134,6 +146,16 @@ impl PodHistory {
                 back_off.restarted(uid, &start.name, end.detected, now);
             }
         }
+        for resize in &actions.resize {
+            let before = self.resized.get(&resize.id);
+            let before = before.filter(|before| before.to == resize.to);
+            let resized = Resized {
+                to: resize.to.clone(),
+                at: now,
+                tries: before.map_or(1, |before| before.tries.saturating_add(1)),
+            };
+            self.resized.insert(resize.id.clone(), resized);
+        }
         let stopped = actions.stop.iter().map(|stop| &stop.id);
         let stopped = stopped.chain(&actions.stop_sandboxes);
         for id in stopped.chain(&actions.remove) {
@@ -169,6 +191,10 @@ impl PodHistory {
     /// none was made.
     pub(crate) fn repeat_at(&self, id: &Id) -> Option<Instant> {
         self.tried.get(id).map(|at| at.after(REPEAT_AFTER))
+    }
+
+    pub(crate) fn resized(&self, id: &Id) -> Option<&Resized> {
+        self.resized.get(id)
     }
 
     pub(crate) const fn terminating_since(&self) -> Option<Instant> {

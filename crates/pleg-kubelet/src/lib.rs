@@ -80,6 +80,8 @@ mod api_time;
 pub mod backoff;
 #[cfg(feature = "k8s-openapi")]
 pub mod cri_config;
+pub mod decision;
+pub mod ends;
 #[cfg(feature = "k8s-openapi")]
 mod from_pod;
 pub mod gc;
@@ -89,6 +91,8 @@ pub mod manifest;
 pub mod names;
 #[cfg(feature = "k8s-openapi")]
 pub mod node_condition;
+#[cfg(feature = "k8s-openapi")]
+pub mod node_status;
 #[cfg(feature = "k8s-openapi")]
 pub mod perform;
 #[cfg(feature = "k8s-openapi")]

@@ -20,3 +20,7 @@ pub const TERMINATION_MESSAGE_POLICY: &str = "io.kubernetes.container.terminatio
 pub const CONTAINER_PORTS: &str = "io.kubernetes.container.ports";
 /// Annotation: the pod's grace period, in seconds.
 pub const GRACE_PERIOD: &str = "io.kubernetes.pod.terminationGracePeriod";
+/// Annotation: where the pod was read from; `file` for a static pod.
+pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
+/// Annotation: the hash of a static pod's manifest, which is its uid.
+pub const CONFIG_HASH: &str = "kubernetes.io/config.hash";

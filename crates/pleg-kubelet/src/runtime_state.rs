@@ -176,6 +176,14 @@ impl SyncLoopBackoff {
         Self { next: Self::FIRST }
     }
 
+    /// The pause after so many failures in a row.
+    #[must_use]
+    pub fn nth(failures: u32) -> Duration {
+        let doubled = 1_u32.checked_shl(failures.saturating_sub(1));
+        let pause = Self::FIRST.saturating_mul(doubled.unwrap_or(u32::MAX));
+        pause.min(Self::LONGEST)
+    }
+
     /// An iteration found runtime errors. Returns the pause before the next one.
     pub fn failed(&mut self) -> Duration {
         let pause = self.next;

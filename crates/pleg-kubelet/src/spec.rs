@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use pleg::core::Resources;
+
 /// What is to run in a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -28,6 +30,9 @@ pub struct ContainerSpec {
     /// Identifies everything of the specification that cannot be changed while it runs. A running
     /// container with another value is replaced.
     pub hash: String,
+    /// The resources that it is to have. They can be changed while it runs. What is not set stays as
+    /// it is.
+    pub resources: Option<Resources>,
 }
 
 /// When a container of a pod runs.
@@ -75,6 +80,7 @@ impl ContainerSpec {
             name: name.into(),
             role: ContainerRole::Regular,
             hash: String::new(),
+            resources: None,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A standalone kubelet that runs static pods on a container runtime.
 //!
-//! It is wiring of the parts of `pleg-kubelet`, and an example of how to use them: `kubelet` decides
-//! and acts, `manifests` reads the directory, `node` watches the runtime, `server` shows it all.
+//! It is wiring of the parts of `pleg-kubelet`, and an example of how to use them: `kubelet` is the
+//! worker of a pod, `server` shows the pods and the node.
 //!
 //! ```text
 //! static_pods --endpoint unix:///run/containerd/containerd.sock --manifests /etc/pods
@@ -10,10 +10,9 @@
 //! It removes pods without a manifest, but only those that were made from one.
 
 mod kubelet;
-mod manifests;
-mod node;
 mod server;
 
+use std::io::IsTerminal as _;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,10 +23,10 @@ use clap::{Parser, ValueEnum};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use pleg::Pleg;
 use pleg::core::Mode;
-use pleg_cri::v1::DnsConfig;
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::cri_config::NodeConfig;
-use pleg_kubelet::volumes::PodDirectories;
+use pleg_kubelet::manifest::ManifestSource;
+use pleg_kubelet::node_status::NodeStatus;
 use pleg_kubelet::worker::{PodWorkers, WorkerSettings};
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -35,10 +34,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use crate::kubelet::Kubelet;
-use crate::manifests::Source;
-use crate::node::Node;
 use crate::server::Served;
 
+/// How often the directory of manifests is read.
+const MANIFEST_PERIOD: Duration = Duration::from_secs(1);
 /// How long runs in progress may take when it is stopped.
 const DRAIN: Duration = Duration::from_secs(3);
 
@@ -105,6 +104,7 @@ async fn main() -> anyhow::Result<()> {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .init();
     let mut stop = std::pin::pin!(stop_signal()?);
     let metrics = PrometheusBuilder::new().install_recorder()?;
@@ -122,22 +122,24 @@ async fn main() -> anyhow::Result<()> {
     // Before it starts, so that no end is missed.
     let consumer = builder.register_consumer();
     let pleg = builder.spawn()?;
-    let node = Arc::new(Node::new(&args.node, pleg.clone(), client.clone()));
+    let node = NodeStatus::new(&args.node, pleg.clone(), client.clone());
     let mut back_off = BackOffSettings::default();
     back_off.initial = args.back_off_initial;
     back_off.max = args.back_off_max;
-    let kubelet = Kubelet::new(client, node.clone(), consumer, node_config(&args), back_off);
+    let mut config = NodeConfig::of_host(&args.root, vec![args.node_ip]);
+    config.cgroup_parent = args.cgroup_parent;
+    let kubelet = Kubelet::new(pleg.clone(), client, node, consumer, config, back_off);
     let kubelet = Arc::new(kubelet);
-    let served = Served {
-        kubelet: kubelet.clone(),
-        node: node.clone(),
-        metrics,
-    };
-    let mut source = Source::new(args.manifests, &args.node, pleg.clock());
+    let (directory, period) = (args.manifests, MANIFEST_PERIOD);
+    let mut source = ManifestSource::new(directory, &args.node, period, pleg.clock());
     let first = async {
-        node.wait_for_runtime().await;
+        kubelet.node.wait_for_runtime().await;
         // Pods without a manifest go. So the workers start when the directory has been read.
         source.wait().await
+    };
+    let served = Served {
+        kubelet: kubelet.clone(),
+        metrics,
     };
     let mut server = std::pin::pin!(server::serve(listener, served));
     let specs = tokio::select! {
@@ -145,7 +147,8 @@ async fn main() -> anyhow::Result<()> {
         () = &mut stop => return Ok(()),
         served = &mut server => return served.context("the HTTP server has stopped"),
     };
-    let workers = PodWorkers::spawn(pleg.clone(), kubelet, WorkerSettings::default(), specs);
+    let settings = WorkerSettings::default();
+    let workers = PodWorkers::spawn(pleg.clone(), kubelet.clone(), settings, specs);
     let synced = async {
         if pleg.wait_until_synced().await.is_ok() {
             kubelet::print(&json!({"event": "synced"}));
@@ -153,7 +156,9 @@ async fn main() -> anyhow::Result<()> {
     };
     tokio::select! {
         () = &mut stop => {}
-        ((), (), ()) = async { tokio::join!(node.watch(), source.watch(&workers), synced) } => {}
+        ((), (), ()) = async {
+            tokio::join!(kubelet.node.watch(), source.watch(&workers), synced)
+        } => {}
         () = workers.ended() => anyhow::bail!("the pod workers have ended"),
         served = &mut server => served.context("the HTTP server has stopped")?,
     }
@@ -171,29 +176,4 @@ fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
             _ = terminate.recv() => {}
         }
     })
-}
-
-fn node_config(args: &Args) -> NodeConfig {
-    let resolv_conf = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
-    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let words = |text: &str, key: &str| -> Vec<String> {
-        let mut lines = text.lines().filter_map(|line| line.strip_prefix(key));
-        let words = lines.by_ref().flat_map(str::split_whitespace);
-        words.map(str::to_owned).collect()
-    };
-    let kilobytes = words(&meminfo, "MemTotal:")
-        .first()
-        .and_then(|k| k.parse().ok());
-    NodeConfig {
-        logs: args.root.join("logs"),
-        pods: PodDirectories::new(args.root.join("pods")),
-        memory: kilobytes.unwrap_or(0_u64) * 1024,
-        dns: DnsConfig {
-            servers: words(&resolv_conf, "nameserver"),
-            searches: words(&resolv_conf, "search"),
-            options: words(&resolv_conf, "options"),
-        },
-        cgroup_parent: args.cgroup_parent.clone(),
-        host_ips: vec![args.node_ip],
-    }
 }

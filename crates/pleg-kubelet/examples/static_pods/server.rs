@@ -15,12 +15,10 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::kubelet::Kubelet;
-use crate::node::Node;
 
 #[derive(Clone)]
 pub(crate) struct Served {
     pub(crate) kubelet: Arc<Kubelet>,
-    pub(crate) node: Arc<Node>,
     pub(crate) metrics: PrometheusHandle,
 }
 
@@ -37,7 +35,7 @@ pub(crate) async fn serve(listener: TcpListener, served: Served) -> io::Result<(
 
 /// Whether the generator works. A runtime that does not respond is no reason to restart this.
 async fn alive(State(served): State<Served>) -> (StatusCode, String) {
-    match served.node.pleg().health().ready() {
+    match served.kubelet.pleg.health().ready() {
         Err(reason @ NotReady::Stalled { .. }) => failed(&reason.to_string()),
         _ => (StatusCode::OK, "ok\n".to_owned()),
     }
@@ -45,10 +43,10 @@ async fn alive(State(served): State<Served>) -> (StatusCode, String) {
 
 /// Whether the node is ready.
 async fn ready(State(served): State<Served>) -> (StatusCode, String) {
-    let conditions = served.node.conditions();
-    match conditions.into_iter().find(|c| c.status != "True") {
-        Some(condition) => failed(&condition.message.unwrap_or_default()),
-        None => (StatusCode::OK, "ok\n".to_owned()),
+    let condition = served.kubelet.node.ready();
+    match condition.status.as_str() {
+        "True" => (StatusCode::OK, "ok\n".to_owned()),
+        _ => failed(&condition.message.unwrap_or_default()),
     }
 }
 
@@ -63,10 +61,10 @@ async fn metrics(State(served): State<Served>) -> impl IntoResponse {
 }
 
 async fn pods(State(served): State<Served>) -> Json<Value> {
-    let items = served.kubelet.pods();
+    let items: Vec<_> = served.kubelet.pods().values().cloned().collect();
     Json(json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": items}))
 }
 
 async fn node(State(served): State<Served>) -> Json<Value> {
-    Json(json!({"conditions": served.node.conditions()}))
+    Json(json!({"conditions": [served.kubelet.node.ready()]}))
 }

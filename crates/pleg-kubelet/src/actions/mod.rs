@@ -19,11 +19,13 @@
 //! the calls. [`decide`] does the first three.
 
 mod init;
+mod resize;
 mod sandbox;
 mod termination;
 
 use std::time::Duration;
 
+use pleg::core::Resources;
 use pleg::{ContainerState, ContainerStatus, Id, Instant, PodView, TerminalRecord};
 
 use crate::backoff::{BackOff, Delayed};
@@ -83,9 +85,11 @@ pub struct PodActions {
     pub sandbox: Option<Id>,
     /// Containers to start, in this order.
     pub start: Vec<StartContainer>,
+    /// Running containers whose resources are to be changed.
+    pub resize: Vec<ResizeContainer>,
     /// When something is due without a change of the pod.
     pub due: Option<Instant>,
-    /// An exit code is missing. Take a view from
+    /// An exit code is missing, or the effect of a change of resources. Take a view from
     /// [`details_newer_than`](pleg::Pleg::details_newer_than) this instant and decide again.
     pub inspect_after: Option<Instant>,
     /// Containers that wait, and why.
@@ -128,6 +132,20 @@ pub enum StopReason {
     Unhealthy,
 }
 
+impl StopReason {
+    /// The reason in words, for logs and events.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pod => "its pod or sandbox ends",
+            Self::Changed => "its specification changed",
+            Self::Unknown => "its state is unknown",
+            Self::Surplus => "another container has its name",
+            Self::Unhealthy => "a probe failed",
+        }
+    }
+}
+
 /// A container to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -139,6 +157,18 @@ pub struct StartContainer {
     pub attempt: u32,
     /// The container exists already and is to be started, not created.
     pub existing: Option<Id>,
+}
+
+/// A container whose resources are to be changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ResizeContainer {
+    /// Its id.
+    pub id: Id,
+    /// Its name.
+    pub name: String,
+    /// The resources that it is to have.
+    pub to: Resources,
 }
 
 /// A container that waits.
@@ -343,6 +373,7 @@ impl<'a> Decision<'a> {
         } else if status.unsettled {
             self.waits(&container.name, WaitReason::Unsettled);
         } else {
+            self.resize(container, status);
             return Live::Running;
         }
         Live::Busy

@@ -7,6 +7,7 @@ mod resources;
 mod sandbox;
 mod security;
 
+use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -59,6 +60,35 @@ pub struct NodeConfig {
 }
 
 impl NodeConfig {
+    /// The configuration of this host: its memory and its name resolution. Logs and the pods' files
+    /// are below `root`, in `logs` and `pods`.
+    ///
+    /// It reads `/proc/meminfo` and `/etc/resolv.conf`. What they do not have stays empty.
+    pub fn of_host(root: &Path, host_ips: Vec<IpAddr>) -> Self {
+        let resolv_conf = fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+        let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let words = |text: &str, key: &str| -> Vec<String> {
+            let lines = text.lines().filter_map(|line| line.strip_prefix(key));
+            let words = lines.flat_map(str::split_whitespace);
+            words.map(str::to_owned).collect()
+        };
+        let kibibytes: Option<u64> = words(&meminfo, "MemTotal:")
+            .first()
+            .and_then(|number| number.parse().ok());
+        Self {
+            logs: root.join("logs"),
+            pods: PodDirectories::new(root.join("pods")),
+            memory: kibibytes.unwrap_or(0) * 1024,
+            dns: DnsConfig {
+                servers: words(&resolv_conf, "nameserver"),
+                searches: words(&resolv_conf, "search"),
+                options: words(&resolv_conf, "options"),
+            },
+            cgroup_parent: String::new(),
+            host_ips,
+        }
+    }
+
     /// The directory of a pod's logs: `<logs>/<namespace>_<name>_<uid>`.
     #[must_use]
     pub fn log_directory(&self, pod: &Pod) -> PathBuf {

@@ -3,6 +3,7 @@
 mod check;
 mod directory;
 mod fields;
+mod source;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,12 +11,16 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use k8s_openapi::serde_json::{self, Value};
+use pleg::core::SandboxState;
+use pleg::{ContainerState, PodView};
 
 use crate::cri_config::FieldError;
+use crate::names;
 use crate::pod_status::qos_class;
 use crate::spec::PodSpec;
 
 pub use directory::{Changes, DirectoryError, Found, Manifests, read_directory};
+pub use source::ManifestSource;
 
 /// A static pod that this kubelet can run.
 #[derive(Clone, Debug, PartialEq)]
@@ -108,6 +113,24 @@ impl Manifest {
         format!("{name}_{namespace}")
     }
 
+    /// Whether another pod of the same name runs, or may run. A changed manifest is another pod, and
+    /// the two must not run side by side.
+    #[must_use]
+    pub fn has_predecessor(&self, pods: &[PodView]) -> bool {
+        let metadata = &self.pod.metadata;
+        pods.iter().map(|view| &view.status).any(|status| {
+            let is_same = metadata.name.as_deref() == Some(&*status.name)
+                && metadata.namespace.as_deref() == Some(&*status.namespace);
+            let ended = |state| state == ContainerState::Exited;
+            let may_run = status.containers.iter().any(|c| !ended(c.state))
+                || status
+                    .sandboxes
+                    .iter()
+                    .any(|s| s.state != SandboxState::NotReady);
+            status.uid.as_str() != self.uid() && is_same && may_run
+        })
+    }
+
     /// The uid of the pod.
     #[must_use]
     pub fn uid(&self) -> &str {
@@ -150,8 +173,8 @@ fn complete(pod: &mut Pod, file: &Path, node: &str) {
         .namespace
         .get_or_insert_with(|| "default".to_owned());
     let annotations = pod.metadata.annotations.get_or_insert_default();
-    annotations.insert("kubernetes.io/config.source".to_owned(), "file".to_owned());
-    annotations.insert("kubernetes.io/config.hash".to_owned(), uid.clone());
+    annotations.insert(names::CONFIG_SOURCE.to_owned(), "file".to_owned());
+    annotations.insert(names::CONFIG_HASH.to_owned(), uid.clone());
     pod.metadata.uid = Some(uid);
     if let Some(spec) = &mut pod.spec {
         spec.node_name = Some(node.to_owned());

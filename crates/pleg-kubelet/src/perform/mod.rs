@@ -17,8 +17,12 @@ use pleg::core::CallError;
 use pleg::{Id, Instant, PodUid};
 use pleg_cri::{CriClient, v1};
 
-use crate::actions::{PodActions, StartContainer, StopContainer, WaitReason, Waiting};
-use crate::cri_config::{ContainerInput, FieldError, NodeConfig, container_config, sandbox_config};
+use crate::actions::{
+    PodActions, ResizeContainer, StartContainer, StopContainer, WaitReason, Waiting,
+};
+use crate::cri_config::{
+    ContainerInput, FieldError, NodeConfig, container_config, linux_resources, sandbox_config,
+};
 use crate::from_pod::volumes;
 use crate::gc::Removal;
 use crate::pod_status::{crash_loop_back_off, waiting};
@@ -190,8 +194,11 @@ impl Performer {
             }
             errors
         };
+        let resized = join_all(actions.resize.iter().map(|r| self.resize(run, pod, r)));
         let starts = self.start_all(run, pod, actions, prepared);
-        let (stopped, errors, mut performed) = futures::join!(stops, others, starts);
+        let (stopped, mut errors, resized, mut performed) =
+            futures::join!(stops, others, resized, starts);
+        errors.extend(resized.into_iter().filter_map(Result::err));
         let stopped = stopped.into_iter().filter_map(Result::err);
         performed.errors.extend(stopped.chain(errors));
         performed
@@ -219,20 +226,15 @@ impl Performer {
         }
     }
 
-    /// Removes the directory of a pod that is gone, and what is kept of its images here. Its logs
-    /// stay.
+    /// Removes the directory of a pod that is gone, and ends the pulls for it. Its logs stay.
+    ///
+    /// It blocks on the file system.
     ///
     /// # Errors
     /// If something cannot be removed.
-    pub async fn remove_directories(&self, uid: &PodUid) -> Result<(), VolumeError> {
-        self.forget(uid);
-        let (directories, uid) = (self.node.pods.clone(), uid.clone());
-        blocking(move || directories.remove(&uid)).await
-    }
-
-    /// Ends the pulls for a pod, and drops what is kept of them.
-    pub fn forget(&self, uid: &PodUid) {
+    pub fn remove_pod(&self, uid: &PodUid) -> Result<(), VolumeError> {
         self.images.forget_pod(uid);
+        self.node.pods.remove(uid)
     }
 
     async fn make_directories<S>(&self, run: &Run<S>, pod: &Pod) -> Result<(), VolumeError> {
@@ -403,10 +405,36 @@ impl Performer {
         let StopContainer {
             id, name, reason, ..
         } = stop;
-        tracing::info!(pod = %run.uid, container = name, %id, ?reason, "stopping a container");
+        tracing::info!(pod = %run.uid, container = name, %id, reason = reason.as_str(),
+            "stopping a container");
         let stopped = self.client.stop_container(id, stop.grace).await;
         run.written(stopped)
             .map_err(failed(|| format!("stop of container {name} ({id})")))
+    }
+
+    async fn resize<S>(
+        &self,
+        run: &Run<S>,
+        pod: Option<&Pod>,
+        resize: &ResizeContainer,
+    ) -> Result<(), PerformError> {
+        let ResizeContainer { id, name, to, .. } = resize;
+        let spec = pod.and_then(|pod| Some((pod.spec.as_ref()?, container_of(pod, name)?)));
+        let Some((spec, container)) = spec else {
+            return Ok(());
+        };
+        tracing::info!(pod = %run.uid, container = name, %id, cpu_shares = to.cpu_shares,
+            cpu_quota = to.cpu_quota, memory_limit = to.memory_limit, "changing the resources");
+        let resources = container.resources.as_ref();
+        let request = v1::UpdateContainerResourcesRequest {
+            container_id: id.to_string(),
+            linux: Some(linux_resources(spec, resources, self.node.memory)),
+            ..v1::UpdateContainerResourcesRequest::default()
+        };
+        let updated = self.client.update_container_resources(request).await;
+        run.written(updated).map_err(failed(|| {
+            format!("change of the resources of {name} ({id})")
+        }))
     }
 
     async fn stop_sandbox<S>(&self, run: &Run<S>, id: &Id) -> Result<(), PerformError> {

@@ -36,6 +36,8 @@ struct Worker<S> {
     last_spec: Option<Arc<S>>,
     last_change: LastChange,
     failures: u32,
+    /// The error that was logged last; empty after a run that succeeded.
+    error: String,
 }
 
 /// How a run ended.
@@ -46,6 +48,7 @@ enum Outcome {
     },
     Failed {
         retry_in: Duration,
+        error: String,
     },
     /// The pod has no specification, and nothing of it exists.
     Ended,
@@ -191,6 +194,7 @@ impl<R: Reconcile> Driver<R> {
                 return;
             }
             Some(Outcome::Succeeded { next, has_changed }) => {
+                worker.log(&uid, String::new());
                 worker.failures = 0;
                 let resync = now.after(jitter(resync_period, factor, random));
                 match next {
@@ -201,10 +205,14 @@ impl<R: Reconcile> Driver<R> {
             }
             failed => {
                 worker.failures = worker.failures.saturating_add(1);
-                let retry_in = match failed {
-                    Some(Outcome::Failed { retry_in }) => retry_in,
-                    _ => default_delay(worker.failures),
+                let (retry_in, error) = match failed {
+                    Some(Outcome::Failed { retry_in, error }) => (retry_in, error),
+                    _ => (
+                        default_delay(worker.failures),
+                        "the error policy panicked".to_owned(),
+                    ),
                 };
+                worker.log(&uid, error);
                 now.after(jitter(retry_in, factor, random))
             }
         };
@@ -227,12 +235,28 @@ impl<R: Reconcile> Driver<R> {
     }
 }
 
+impl<S> Worker<S> {
+    /// Logs an error when it comes, and when it is over; not while it lasts.
+    fn log(&mut self, uid: &PodUid, error: String) {
+        let failures = self.failures;
+        match (self.error.is_empty(), error.is_empty()) {
+            (false, true) => tracing::info!(pod = %uid, failures, "the pod is synced again"),
+            (_, false) if error != self.error => {
+                tracing::warn!(pod = %uid, error, failures, "the pod could not be synced");
+            }
+            _ => {}
+        }
+        self.error = error;
+    }
+}
+
 impl<S> Default for Worker<S> {
     fn default() -> Self {
         Self {
             last_spec: None,
             last_change: LastChange::default(),
             failures: 0,
+            error: String::new(),
         }
     }
 }
@@ -278,8 +302,8 @@ impl<S> Begun<S> {
             last_change.set(pleg.now());
         }
         let retry_in = reconciler.error_policy(&uid, &error, failures);
-        tracing::warn!(pod = %uid, %error, failures, ?retry_in, "the pod could not be synced");
-        Outcome::Failed { retry_in }
+        let error = error.to_string();
+        Outcome::Failed { retry_in, error }
     }
 
     /// `None`: the worker ends.

@@ -136,6 +136,31 @@ fn ended_pod_is_not_started_again_when_its_containers_are_removed() {
 }
 
 #[test]
+fn changed_resources_are_set_and_read_back() {
+    let mut worker = Worker::new(spec(Always, &["a"]));
+    worker.spec.containers[0].resources = Some(memory(64));
+    let with = |seconds, bytes| view(seconds, &[ready(0)], &[with_memory(running("a"), bytes)]);
+    assert_eq!(worker.run(5, &with(4, 64)), "");
+    worker.spec.containers[0].resources = Some(memory(32));
+    assert_eq!(worker.run(6, &with(4, 64)), "resize a-0");
+    assert_eq!(worker.run(7, &with(4, 64)), "inspect", "an old status");
+    assert_eq!(worker.run(8, &with(8, 32)), "");
+}
+
+#[test]
+fn resources_that_the_runtime_reports_otherwise_are_set_three_times() {
+    let mut worker = Worker::new(spec(Always, &["a"]));
+    worker.spec.containers[0].resources = Some(memory(64));
+    let pod = |seconds| view(seconds, &[ready(0)], &[with_memory(running("a"), 60)]);
+    for seconds in [5, 7, 9] {
+        assert_eq!(worker.run(seconds, &pod(seconds)), "resize a-0");
+    }
+    assert_eq!(worker.run(11, &pod(11)), "");
+    let unreported = view(12, &[ready(0)], &[running("a")]);
+    assert_eq!(worker.run(12, &unreported), "");
+}
+
+#[test]
 fn stop_without_effect_is_repeated_after_ten_seconds() {
     let mut worker = Worker::new(spec(Always, &["a"]));
     let unknown = view(4, &[ready(0)], &[container("a", UNKNOWN)]);

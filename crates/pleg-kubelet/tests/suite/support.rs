@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pleg::core::{CallError, CallErrorKind, ContainerDetails, Labels, SandboxState, SandboxStatus};
+use pleg::core::{
+    CallError, CallErrorKind, ContainerDetails, Labels, Resources, SandboxState, SandboxStatus,
+};
 use pleg::{ContainerState, ContainerStatus, Instant, PodStatus, PodView};
 use pleg_kubelet::actions::{PodActions, WaitReason};
 use pleg_kubelet::names;
@@ -87,6 +89,20 @@ pub(crate) fn hash(mut container: ContainerStatus, hash: &str) -> ContainerStatu
     container
 }
 
+/// As the runtime reports it.
+pub(crate) fn with_memory(mut container: ContainerStatus, bytes: i64) -> ContainerStatus {
+    let mut details = (*container.details).clone();
+    details.resources = Some(Arc::new(memory(bytes)));
+    container.details = Arc::new(details);
+    container
+}
+
+pub(crate) fn memory(bytes: i64) -> Resources {
+    let mut resources = Resources::default();
+    resources.memory_limit = bytes;
+    resources
+}
+
 pub(crate) fn unsettled(mut container: ContainerStatus) -> ContainerStatus {
     container.unsettled = true;
     container
@@ -127,6 +143,7 @@ pub(crate) fn words(actions: &PodActions) -> String {
         Some(id) => format!("start existing {id}"),
         None => format!("start {} {}", s.name, s.attempt),
     }));
+    words.extend(actions.resize.iter().map(|r| format!("resize {}", r.id)));
     words.extend(actions.inspect_after.map(|_| "inspect".to_owned()));
     words.extend(actions.waiting.iter().map(|w| match w.reason {
         WaitReason::BackOff(delayed) => format!("{} backs off {:?}", w.name, delayed.delay),

@@ -1,4 +1,4 @@
-//! The directory of manifests, read every second.
+//! The directory of manifests, read again and again, for pod workers.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use pleg::PodUid;
 use pleg::runtime::clock::Clock;
-use pleg_kubelet::manifest::{Changes, Manifest, ManifestError, Manifests, read_directory};
-use pleg_kubelet::worker::PodWorkers;
 
-const PERIOD: Duration = Duration::from_secs(1);
+use super::{Changes, Manifest, ManifestError, Manifests, read_directory};
+use crate::worker::PodWorkers;
 
-pub(crate) struct Source {
+/// The manifests of a directory as a source of pods. What is wrong is logged once, until it changes.
+#[derive(Debug)]
+pub struct ManifestSource {
     directory: PathBuf,
     node: String,
+    period: Duration,
     clock: Clock,
     manifests: Manifests,
     /// What was logged, so that it is not logged again every second.
@@ -21,11 +23,18 @@ pub(crate) struct Source {
     error: Option<String>,
 }
 
-impl Source {
-    pub(crate) fn new(directory: PathBuf, node: &str, clock: Clock) -> Self {
+impl ManifestSource {
+    /// The manifests in `directory`, for the node with that name, read every `period`.
+    pub fn new(
+        directory: impl Into<PathBuf>,
+        node: impl Into<String>,
+        period: Duration,
+        clock: Clock,
+    ) -> Self {
         Self {
-            directory,
-            node: node.to_owned(),
+            directory: directory.into(),
+            node: node.into(),
+            period,
             clock,
             manifests: Manifests::default(),
             broken: Vec::new(),
@@ -33,8 +42,9 @@ impl Source {
         }
     }
 
-    /// Waits until the directory can be read, and returns its pods.
-    pub(crate) async fn wait(&mut self) -> Vec<(PodUid, Arc<Manifest>)> {
+    /// Waits until the directory can be read, and returns its pods: all that pod workers must know
+    /// before they start.
+    pub async fn wait(&mut self) -> Vec<(PodUid, Arc<Manifest>)> {
         while self.read().await.is_none() {
             self.pause().await;
         }
@@ -43,30 +53,23 @@ impl Source {
             .collect()
     }
 
-    /// Tells the workers of changes.
-    pub(crate) async fn watch(&mut self, workers: &PodWorkers<Manifest>) {
+    /// Tells the workers of changes. Never returns.
+    ///
+    /// # Cancel safety
+    /// Changes that were read and not told to the workers yet are lost: do not call it again.
+    pub async fn watch(&mut self, workers: &PodWorkers<Manifest>) {
         loop {
             self.pause().await;
             let Some(changes) = self.read().await else {
                 continue;
             };
-            for manifest in &changes.removed {
-                workers.delete(&uid(manifest));
-            }
-            for (before, after) in changes.changed {
-                if uid(&before) != uid(&after) {
-                    workers.delete(&uid(&before));
-                }
-                workers.set(&uid(&after), after);
-            }
-            for manifest in changes.added {
-                workers.set(&uid(&manifest), manifest);
-            }
+            tell(workers, changes);
         }
     }
 
     async fn pause(&self) {
-        self.clock.sleep_until(self.clock.now().after(PERIOD)).await;
+        let next = self.clock.now().after(self.period);
+        self.clock.sleep_until(next).await;
     }
 
     /// `None` if the directory cannot be read: all stays as it is.
@@ -93,6 +96,21 @@ impl Source {
         }
         self.broken.clone_from(&changes.broken);
         Some(changes)
+    }
+}
+
+fn tell(workers: &PodWorkers<Manifest>, changes: Changes) {
+    for manifest in &changes.removed {
+        workers.delete(&uid(manifest));
+    }
+    for (before, after) in changes.changed {
+        if uid(&before) != uid(&after) {
+            workers.delete(&uid(&before));
+        }
+        workers.set(&uid(&after), after);
+    }
+    for manifest in changes.added {
+        workers.set(&uid(&manifest), manifest);
     }
 }
 

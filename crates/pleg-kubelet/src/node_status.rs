@@ -1,4 +1,4 @@
-//! The node: whether its runtime can be used, and its conditions.
+//! Asks the runtime for its status, for the Ready condition of the node.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -6,19 +6,22 @@ use k8s_openapi::api::core::v1::NodeCondition;
 use pleg::Pleg;
 use pleg::core::NotReady;
 use pleg_cri::CriClient;
-use pleg_kubelet::node_condition::{NodeErrors, node_ready};
-use pleg_kubelet::runtime_state::{
+
+use crate::node_condition::{NodeErrors, node_ready};
+use crate::runtime_state::{
     HealthCheck, RuntimeErrors, RuntimeState, STATUS_PERIOD, SyncLoopBackoff, aggregate,
 };
 
-pub(crate) struct Node {
+/// The status of a node's runtime, and what follows from it.
+#[derive(Debug)]
+pub struct NodeStatus {
     name: String,
     pleg: Pleg,
     client: CriClient,
     state: Mutex<State>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct State {
     runtime: RuntimeState,
     /// The runtime's name, such as `containerd`.
@@ -26,22 +29,19 @@ struct State {
     condition: Option<NodeCondition>,
 }
 
-impl Node {
-    pub(crate) fn new(name: &str, pleg: Pleg, client: CriClient) -> Self {
+impl NodeStatus {
+    /// The status of the node with that name, before the first answer of the runtime.
+    pub fn new(name: impl Into<String>, pleg: Pleg, client: CriClient) -> Self {
         Self {
-            name: name.to_owned(),
+            name: name.into(),
             pleg,
             client,
             state: Mutex::default(),
         }
     }
 
-    pub(crate) const fn pleg(&self) -> &Pleg {
-        &self.pleg
-    }
-
-    /// The runtime's name.
-    pub(crate) fn runtime(&self) -> String {
+    /// The runtime's name, such as `containerd`; empty before its first answer.
+    pub fn runtime(&self) -> String {
         self.state().name.clone()
     }
 
@@ -50,7 +50,7 @@ impl Node {
     }
 
     /// Waits for the first status of the runtime.
-    pub(crate) async fn wait_for_runtime(&self) {
+    pub async fn wait_for_runtime(&self) {
         let (clock, mut pause) = (self.pleg.clock(), SyncLoopBackoff::new());
         while let Err(error) = self.ask().await {
             tracing::error!(%error, "the runtime does not report its status: is it running?");
@@ -58,15 +58,15 @@ impl Node {
         }
     }
 
-    /// Asks the runtime for its status again and again.
-    pub(crate) async fn watch(&self) {
+    /// Asks the runtime for its status every [`STATUS_PERIOD`]. Never returns.
+    pub async fn watch(&self) {
         let clock = self.pleg.clock();
         loop {
             clock.sleep_until(clock.now().after(STATUS_PERIOD)).await;
             if let Err(error) = self.ask().await {
                 tracing::warn!(%error, "the runtime did not report its status");
             }
-            self.conditions();
+            self.ready();
         }
     }
 
@@ -93,15 +93,18 @@ impl Node {
     }
 
     /// Whether pods can be worked on; as upstream, pods with a network of their own not without one.
-    pub(crate) fn usable(&self, needs_network: bool) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn usable(&self, needs_network: bool) -> Result<(), String> {
         let errors = self.errors();
         let network = errors.network.iter().filter(|_| needs_network);
         let all = errors.runtime.iter().chain(network).map(String::as_str);
         aggregate(all).map_or(Ok(()), Err)
     }
 
-    /// The conditions of the node, as of now. A change of readiness is logged.
-    pub(crate) fn conditions(&self) -> Vec<NodeCondition> {
+    /// The Ready condition of the node, as of now. A change of its status is logged.
+    pub fn ready(&self) -> NodeCondition {
         let errors = NodeErrors {
             runtime: self.errors(),
             ..NodeErrors::default()
@@ -114,6 +117,6 @@ impl Node {
             tracing::warn!(event = %event, message, "{}", event.message(&self.name));
         }
         state.condition = Some(condition.clone());
-        vec![condition]
+        condition
     }
 }

@@ -1,0 +1,46 @@
+//! Changes of the resources of running containers.
+
+use pleg::ContainerStatus;
+use pleg::core::Resources;
+
+use super::{Decision, ResizeContainer};
+use crate::spec::ContainerSpec;
+
+/// How often the same change is tried while the runtime reports other resources: it may round them.
+const MAX_TRIES: u32 = 3;
+
+impl Decision<'_> {
+    /// Changes the resources of a running container if the runtime reports others than it is to have.
+    pub(super) fn resize(&mut self, container: &ContainerSpec, status: &ContainerStatus) {
+        let (Some(wanted), Some(actual)) = (&container.resources, &status.details.resources) else {
+            return;
+        };
+        if has(actual, wanted) {
+            return;
+        }
+        if let Some(resized) = self.history.resized(&status.id).filter(|r| r.to == *wanted) {
+            if self.view.inspected <= Some(resized.at) {
+                // The status is from before the change.
+                let after = self.actions.inspect_after.max(Some(resized.at));
+                self.actions.inspect_after = after;
+                return;
+            }
+            if resized.tries >= MAX_TRIES {
+                return;
+            }
+        }
+        self.actions.resize.push(ResizeContainer {
+            id: status.id.clone(),
+            name: status.name.to_string(),
+            to: wanted.clone(),
+        });
+    }
+}
+
+/// Whether the resources in effect are those that are wanted, as far as these are set.
+fn has(actual: &Resources, wanted: &Resources) -> bool {
+    let same = |wanted: i64, actual: i64| wanted <= 0 || wanted == actual;
+    same(wanted.cpu_shares, actual.cpu_shares)
+        && same(wanted.cpu_quota, actual.cpu_quota)
+        && same(wanted.memory_limit, actual.memory_limit)
+}

@@ -1,0 +1,143 @@
+//! The decision of a run, with what is kept between runs: the histories of all pods and their crash
+//! back-off.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pleg::{Instant, PodStatus, PodUid, PodView, TerminalRecord, WaitError};
+
+use crate::actions::{Desired, PodActions, pod_actions};
+use crate::backoff::{BackOff, BackOffSettings};
+use crate::history::PodHistory;
+use crate::probe::ProbeResults;
+use crate::worker::Run;
+
+/// What a run decided, and from what.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Decision {
+    /// The status that it was decided from: that of the run, or a later one.
+    pub view: PodView,
+    /// What the probes say of it.
+    pub probes: ProbeResults,
+    /// How containers and sandboxes of the pod ended.
+    pub records: Arc<[TerminalRecord]>,
+    /// What the pod needs now.
+    pub actions: PodActions,
+}
+
+/// Decides what pods need. One for all pods.
+#[derive(Debug)]
+pub struct Decider {
+    memory: Mutex<Memory>,
+}
+
+#[derive(Debug)]
+struct Memory {
+    back_off: BackOff,
+    histories: BTreeMap<PodUid, PodHistory>,
+}
+
+impl Decider {
+    /// A decider that remembers nothing.
+    #[must_use]
+    pub fn new(back_off: BackOffSettings) -> Self {
+        let memory = Memory {
+            back_off: BackOff::new(back_off),
+            histories: BTreeMap::new(),
+        };
+        Self {
+            memory: Mutex::new(memory),
+        }
+    }
+
+    /// Decides what the pod of this run needs. If an exit code or the effect of a change of resources
+    /// is missing, the pod is inspected once before. `probes` gives the results for a status.
+    ///
+    /// The decision is not recorded: see [`record`](Self::record).
+    ///
+    /// # Errors
+    /// If that inspection fails.
+    pub async fn decide<S>(
+        &self,
+        run: &Run<S>,
+        desired: Desired<'_>,
+        probes: impl Fn(&PodStatus) -> ProbeResults,
+    ) -> Result<Decision, WaitError> {
+        let decision = self.decide_from(run, desired, run.view.clone(), &probes);
+        let Some(after) = decision.missing_since() else {
+            return Ok(decision);
+        };
+        let view = run.details_newer_than(after).await?;
+        Ok(self.decide_from(run, desired, view, &probes))
+    }
+
+    fn decide_from<S>(
+        &self,
+        run: &Run<S>,
+        desired: Desired<'_>,
+        view: PodView,
+        probes: impl Fn(&PodStatus) -> ProbeResults,
+    ) -> Decision {
+        let records = run.terminal_records();
+        let probes = probes(&view.status);
+        let desired = Desired {
+            probes: Some(&probes),
+            ..desired
+        };
+        let Memory {
+            back_off,
+            histories,
+        } = &mut *self.memory();
+        let history = histories.entry(run.uid.clone()).or_default();
+        history.observe(&view.status, &records, run.now());
+        let actions = pod_actions(&desired, &view, history, back_off, run.now());
+        Decision {
+            view,
+            probes,
+            records,
+            actions,
+        }
+    }
+
+    /// Takes over a decision, without what is not going to be tried, before its first call. See
+    /// [`PodHistory::record`].
+    pub fn record<S>(&self, run: &Run<S>, actions: &PodActions) {
+        let Memory {
+            back_off,
+            histories,
+        } = &mut *self.memory();
+        let history = histories.entry(run.uid.clone()).or_default();
+        history.record(&run.uid, actions, back_off, run.now());
+    }
+
+    /// Drops what is kept of a pod that is gone.
+    pub fn forget(&self, uid: &PodUid) {
+        let mut memory = self.memory();
+        memory.histories.remove(uid);
+        memory.back_off.forget(uid);
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Decision {
+    /// Since when something is missing that an inspection may show.
+    fn missing_since(&self) -> Option<Instant> {
+        let unread = self.records.iter().filter(|record| !self.is_final(record));
+        let unread = unread.map(|record| record.detected);
+        self.actions.inspect_after.into_iter().chain(unread).max()
+    }
+
+    /// Whether this record is not going to show more: its exit code is known, or it was asked for
+    /// after the end, or the container is gone.
+    #[must_use]
+    pub fn is_final(&self, record: &TerminalRecord) -> bool {
+        let mut containers = self.view.status.containers.iter();
+        record.exit_code.is_some()
+            || self.view.inspected > Some(record.detected)
+            || !containers.any(|c| c.id == record.id)
+    }
+}
