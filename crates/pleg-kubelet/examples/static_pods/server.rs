@@ -13,6 +13,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use pleg::core::NotReady;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 
 use crate::kubelet::Kubelet;
 
@@ -56,6 +57,8 @@ fn failed(reason: &str) -> (StatusCode, String) {
 
 async fn metrics(State(served): State<Served>) -> impl IntoResponse {
     served.metrics.run_upkeep();
+    let tasks = Handle::current().metrics().num_alive_tasks();
+    metrics::gauge!("static_pods_alive_tasks").set(tasks as f64);
     let headers = [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
     (headers, served.metrics.render())
 }
