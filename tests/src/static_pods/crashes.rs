@@ -107,12 +107,15 @@ enum Step {
 pub async fn crash(daemon: &Daemon, variant: Variant, plan: Plan) -> anyhow::Result<()> {
     let mut run = Box::pin(Run::start(daemon, variant, plan)).await?;
     let done = Box::pin(run.all(plan)).await;
-    done.with_context(|| {
-        format!(
-            "{variant:?} on {:?}: {}",
-            daemon.version,
-            run.kubelet.end_of_log()
-        )
+    done.map_err(|error| {
+        // The daemon's directory goes with it.
+        let log =
+            std::env::temp_dir().join(format!("static-pods-{:?}-{variant:?}.log", daemon.version));
+        let kept = run.kubelet.copy_log(&log);
+        error.context(format!(
+            "{variant:?} on {:?}; log in {log:?}: {kept:?}",
+            daemon.version
+        ))
     })
 }
 
@@ -227,11 +230,13 @@ impl<'a> Run<'a> {
     async fn step(&mut self, step: Step) -> anyhow::Result<()> {
         match step {
             Step::KillDaemon => {
+                println!("{} ms: the daemon is killed", now_ms());
                 self.daemon.kill()?;
                 pass_time(AWAY).await;
                 tokio::task::block_in_place(|| self.daemon.start())
             }
             Step::KillKubelet => {
+                println!("{} ms: static_pods is killed", now_ms());
                 self.kubelet.kill().await?;
                 self.kubelet.start().await
             }
@@ -452,6 +457,10 @@ fn dead(observed: &Observed, pods: u32, since: u64) -> Vec<(String, String)> {
         }
     }
     dead
+}
+
+fn now_ms() -> i64 {
+    pleg::runtime::clock::wall().as_nanos() / 1_000_000
 }
 
 fn name(container: &Container) -> String {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use pleg::core::Mode;
 use pleg_cri::v1::ContainerFilter;
 
@@ -13,6 +13,13 @@ use crate::wait::pass_time;
 use super::manifests::{self, Kind};
 use super::number;
 use super::process::{Event, Settings, StaticPods};
+
+/// Tombstones live for 10 minutes: until then everything grows.
+const SETTLED: u32 = 12 * 60;
+/// How many samples say something.
+const HALF: usize = 10;
+/// By which factor the most that is held may vary from half to half.
+const TOLERANCE: f64 = 1.1;
 
 /// How long it is watched.
 #[derive(Clone, Copy, Debug)]
@@ -52,10 +59,10 @@ struct Sample {
     listed: usize,
 }
 
-/// Prints a sample at each interval, and what the second half holds more than the first.
+/// Prints a sample at each interval. After a long run, the second half may not hold more than the first.
 ///
 /// # Errors
-/// If the process ends, or cannot be asked.
+/// If it does, or the process ends or cannot be asked.
 pub async fn watch(daemon: &Daemon, plan: Plan) -> anyhow::Result<()> {
     let mut kubelet = StaticPods::new(Settings::of(daemon, Mode::Evented))?;
     let dir = kubelet.settings.manifests();
@@ -83,10 +90,31 @@ pub async fn watch(daemon: &Daemon, plan: Plan) -> anyhow::Result<()> {
         );
         samples.push(s);
     }
+    kubelet.terminate().await?;
+    let settled = samples.iter().skip((SETTLED / plan.every.max(1)) as usize);
+    is_flat(&settled.cloned().collect::<Vec<_>>())
+}
+
+/// The second half holds no more than the first.
+fn is_flat(samples: &[Sample]) -> anyhow::Result<()> {
+    if samples.len() < 2 * HALF {
+        println!("too short to say whether it grows");
+        return Ok(());
+    }
     let (first, second) = samples.split_at(samples.len() / 2);
-    let most = |part: &[Sample]| part.iter().map(|s| s.resident_kib).max().unwrap_or(0);
-    println!("most RSS: {} KiB, then {} KiB", most(first), most(second));
-    kubelet.terminate().await.map(drop)
+    let all: [(&str, f64, fn(&Sample) -> f64); 4] = [
+        ("RSS in KiB", 1024.0, |s| s.resident_kib as f64),
+        ("descriptors", 4.0, |s| s.descriptors as f64),
+        ("tasks", 8.0, |s| s.tasks.unwrap_or(0.0)),
+        ("tombstones", 8.0, |s| s.tombstones.unwrap_or(0.0)),
+    ];
+    for (what, slack, value) in all {
+        let most = |half: &[Sample]| half.iter().map(value).fold(0.0, f64::max);
+        let (before, after) = (most(first), most(second));
+        println!("most {what}: {before}, then {after}");
+        ensure!(after <= before * TOLERANCE + slack, "{what} grow");
+    }
+    Ok(())
 }
 
 async fn sample(kubelet: &StaticPods, truth: &Kubelet) -> anyhow::Result<Sample> {

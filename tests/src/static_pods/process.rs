@@ -304,6 +304,14 @@ impl StaticPods {
         self.log().display().to_string()
     }
 
+    /// Copies what it logged.
+    ///
+    /// # Errors
+    /// If that fails.
+    pub fn copy_log(&self, to: &Path) -> std::io::Result<u64> {
+        std::fs::copy(self.log(), to)
+    }
+
     /// The last lines that it logged.
     pub fn end_of_log(&self) -> String {
         let log = std::fs::read_to_string(self.log()).unwrap_or_default();
