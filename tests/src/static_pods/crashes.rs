@@ -21,7 +21,7 @@ use crate::stream_proxy::{Stream, StreamProxy};
 use crate::wait::{pass_time, until, until_ok};
 
 use super::manifests::{self, APP, JOB, Kind, exit_codes};
-use super::number;
+use super::plan::{Plan, Step, Variant};
 use super::poller::{Observed, Poller, process_is_gone};
 use super::process::{Event, Settings, StaticPods};
 
@@ -31,74 +31,6 @@ const AWAY: Duration = Duration::from_millis(1500);
 const PATIENCE: Duration = Duration::from_secs(180);
 /// Until garbage is collected; upstream does so every minute.
 const COLLECTED_WITHIN: Duration = Duration::from_secs(100);
-
-/// What happens to the event stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Variant {
-    /// Nothing.
-    Evented,
-    /// Another client subscribes, too: on containerd 1.7 it takes a part of the events.
-    SecondSubscriber,
-    /// It is not used.
-    Polling,
-    /// The runtime has none.
-    NeverOffered,
-    /// It ends when a third of the restarts is done, and is back after two thirds.
-    StopsAndReturns,
-}
-
-/// How much happens.
-#[derive(Clone, Copy, Debug)]
-pub struct Plan {
-    /// How many pods there are.
-    pub pods: u32,
-    /// How many restarts there are at least.
-    pub restarts: u32,
-    /// How often the daemon is killed.
-    pub daemon_kills: u32,
-    /// How often the mini-kubelet is killed.
-    pub own_kills: u32,
-}
-
-impl Plan {
-    /// A short one, or what the environment says.
-    ///
-    /// # Errors
-    /// If that is no number.
-    pub fn from_env() -> anyhow::Result<Self> {
-        Ok(Self {
-            pods: number("PLEG_KUBELET_PODS", 10)?,
-            restarts: number("PLEG_KUBELET_RESTARTS", 60)?,
-            daemon_kills: number("PLEG_KUBELET_DAEMON_KILLS", 1)?,
-            own_kills: number("PLEG_KUBELET_OWN_KILLS", 1)?,
-        })
-    }
-
-    /// What is done after which number of restarts.
-    fn steps(self, variant: Variant) -> Vec<(u32, Step)> {
-        let spread =
-            |step, count| (1..=count).map(move |n| (self.restarts * n / (count + 1), step));
-        let mut steps: Vec<_> = spread(Step::KillDaemon, self.daemon_kills)
-            .chain(spread(Step::KillKubelet, self.own_kills))
-            .collect();
-        if variant == Variant::StopsAndReturns {
-            steps.push((self.restarts / 3, Step::Stream(Stream::Away)));
-            steps.push((self.restarts * 2 / 3, Step::Stream(Stream::Forwarded)));
-        }
-        steps.push((self.restarts, Step::Nothing));
-        // The sort is stable: what happens at the same number happens in that order.
-        steps.sort_by_key(|(at, _)| *at);
-        steps
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Step {
-    KillDaemon,
-    KillKubelet,
-    Stream(Stream),
-    Nothing,
-}
 
 /// Does that on a daemon.
 ///
@@ -297,14 +229,22 @@ impl<'a> Run<'a> {
         .await
     }
 
-    /// Containers that were seen exited, and not reported with the exit code that the runtime says.
-    fn unreported(&self) -> Vec<String> {
-        let mut reported: BTreeMap<Id, BTreeSet<Option<i32>>> = BTreeMap::new();
+    /// The exit codes that were reported, with the run that did so, by container.
+    fn reported(&self) -> BTreeMap<Id, BTreeSet<(u32, Option<i32>)>> {
+        let mut reported: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
         for line in self.kubelet.lines() {
             if let Event::Ended { id, exit_code, .. } = line.event {
-                reported.entry(Id::from(id)).or_default().insert(exit_code);
+                let codes = reported.entry(Id::from(id)).or_default();
+                codes.insert((line.run, exit_code));
             }
         }
+        reported
+    }
+
+    /// Containers that were seen exited, and not reported with the exit code that the runtime says, or
+    /// reported with another. A run may know none if an earlier one has had the container removed.
+    fn unreported(&self) -> Vec<String> {
+        let reported = self.reported();
         let codes = exit_codes(Kind::Crashing, self.pods);
         let observed = self.poller.observed();
         let mut wrong = Vec::new();
@@ -312,13 +252,15 @@ impl<'a> Run<'a> {
             let planned = codes.get(&(seen.pod.clone(), seen.name.clone())).copied();
             let code = seen.status.as_ref().map(|s| s.exit_code);
             let code = code.or(planned.filter(|_| !seen.stopped));
+            let all = reported.get(id);
+            let known: BTreeSet<_> = all.into_iter().flatten().filter_map(|(_, c)| *c).collect();
             // What a container ends with when it is stopped is not known in advance.
-            let is_right = |c: &Option<i32>| c.is_some() && (code.is_none() || *c == code);
-            match reported.get(id) {
-                Some(all) if all.len() == 1 && all.iter().all(is_right) => {}
-                other => wrong.push(format!(
-                    "{seen} {id} ended with {code:?}, reported {other:?}"
-                )),
+            let is_right = |known| code.is_none_or(|code| known == code);
+            if known.len() != 1 || !known.iter().copied().all(is_right) {
+                let at = seen.status.as_ref().map(|s| s.finished_at / 1_000_000);
+                wrong.push(format!(
+                    "{seen} {id} ended with {code:?} at {at:?} ms, reported {all:?} by (run, code)"
+                ));
             }
         }
         wrong
@@ -406,6 +348,9 @@ impl<'a> Run<'a> {
         let observed = self.poller.observed();
         let exited = observed.containers.values().filter(|c| c.exited);
         let unread = exited.clone().filter(|c| c.status.is_none()).count();
+        let reported = self.reported();
+        let unknown = |codes: &&BTreeSet<(u32, Option<i32>)>| codes.iter().any(|c| c.1.is_none());
+        let unknown = reported.values().filter(unknown).count();
         let codes = exit_codes(Kind::Crashing, self.pods);
         let as_planned = |c: &&super::poller::Seen| {
             let planned = codes.get(&(c.pod.clone(), c.name.clone()));
@@ -417,7 +362,8 @@ impl<'a> Run<'a> {
             .map(|c| format!("{c}: {:?}", c.status.as_ref().map(|s| s.exit_code)))
             .collect();
         println!(
-            "{} restarts, {} exits ({unread} removed before their status could be read); looks {:?}, \
+            "{} restarts, {} exits ({unread} removed before their status could be read, {unknown} reported \
+             without a code by one of the runs); looks {:?}, \
              longest gap {:?}; listed wrongly {:?}, for ever {}; other codes {other_code:?}; lines of \
              {} runs: {}",
             observed.restarts(JOB),

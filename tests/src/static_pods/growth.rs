@@ -102,7 +102,8 @@ fn is_flat(samples: &[Sample]) -> anyhow::Result<()> {
         return Ok(());
     }
     let (first, second) = samples.split_at(samples.len() / 2);
-    let all: [(&str, f64, fn(&Sample) -> f64); 4] = [
+    type Value = fn(&Sample) -> f64;
+    let all: [(&str, f64, Value); 4] = [
         ("RSS in KiB", 1024.0, |s| s.resident_kib as f64),
         ("descriptors", 4.0, |s| s.descriptors as f64),
         ("tasks", 8.0, |s| s.tasks.unwrap_or(0.0)),

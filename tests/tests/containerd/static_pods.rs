@@ -3,7 +3,8 @@
 
 use pleg_tests::daemon::{Daemon, Version};
 use pleg_tests::kubelet::{Kubelet, Life};
-use pleg_tests::static_pods::crashes::{Plan, Variant, crash};
+use pleg_tests::static_pods::crashes::crash;
+use pleg_tests::static_pods::plan::{Plan, Variant};
 use pleg_tests::static_pods::poller::Poller;
 use pleg_tests::static_pods::{growth, replacement};
 use pleg_tests::wait::until;
