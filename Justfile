@@ -15,8 +15,28 @@ test:
     cargo test --workspace
 
 # The tests on private containerds, 1.7 and 2 (needs root on Linux; fetches Debian's packages).
-test-real *ARGS:
+test-real *ARGS: _static-pods
     cargo test --workspace --features pleg-tests/containerd --test containerd -- --test-threads=4 --nocapture {{ ARGS }}
+
+# The mini-kubelet on both containerds: 50 pods crash 1,000 times while daemon and kubelet are killed.
+test-kubelet *ARGS="static_pods::crashes": _static-pods
+    PLEG_KUBELET_PODS="${PLEG_KUBELET_PODS:-50}" PLEG_KUBELET_RESTARTS="${PLEG_KUBELET_RESTARTS:-1000}" \
+    PLEG_KUBELET_DAEMON_KILLS="${PLEG_KUBELET_DAEMON_KILLS:-10}" PLEG_KUBELET_OWN_KILLS="${PLEG_KUBELET_OWN_KILLS:-5}" \
+        cargo test --workspace --features pleg-tests/containerd --test containerd -- --include-ignored --test-threads=1 --nocapture {{ ARGS }}
+
+# What the mini-kubelet holds while pods crash for so many minutes on containerd 2.
+soak-kubelet MINUTES="120": _static-pods
+    PLEG_KUBELET_MINUTES={{ MINUTES }} \
+        cargo test --workspace --features pleg-tests/containerd --test containerd -- --include-ignored --nocapture static_pods::process_does_not_grow
+
+# From a container's death to its replacement running, on both containerds, beside create and start alone.
+measure-replacement PODS="20" DEATHS="200":
+    cargo build --release --workspace --features pleg-tests/containerd --example static_pods
+    PLEG_KUBELET_PODS={{ PODS }} PLEG_KUBELET_DEATHS={{ DEATHS }} \
+        cargo test --release --workspace --features pleg-tests/containerd --test containerd -- --include-ignored --test-threads=1 --nocapture static_pods::container_that_died
+
+_static-pods:
+    cargo build --workspace --features pleg-tests/containerd --example static_pods
 
 # The checks with pod workers at full length: statuses denied, and the runtime away, for a minute each.
 test-long:

@@ -46,7 +46,7 @@ pub enum Life {
 }
 
 impl Life {
-    fn command(self) -> Vec<String> {
+    pub(crate) fn command(self) -> Vec<String> {
         let words = match self {
             Self::UntilStopped => vec!["/app".to_owned(), "pause".to_owned()],
             Self::UntilToldToEnd { code } => {
@@ -66,7 +66,7 @@ impl Life {
         words.into_iter().collect()
     }
 
-    const fn exit_code(self) -> i32 {
+    pub(crate) const fn exit_code(self) -> i32 {
         match self {
             Self::UntilStopped => 0,
             Self::CannotStart => 128,
@@ -427,15 +427,40 @@ impl Kubelet {
             state: Some(state),
             ..v1::ContainerFilter::default()
         };
+        let listed = self.containers(filter).await?;
+        let named = |c: &&v1::Container| c.metadata.as_ref().is_some_and(|m| m.name == name);
+        Ok(listed.iter().filter(named).count())
+    }
+
+    /// The containers that the runtime lists, whoever created them.
+    ///
+    /// # Errors
+    /// If it does not list them.
+    pub async fn containers(
+        &self,
+        filter: v1::ContainerFilter,
+    ) -> anyhow::Result<Vec<v1::Container>> {
         let request = v1::ListContainersRequest {
             filter: Some(filter),
         };
         let answer = self
             .call(self.client.clone().list_containers(request))
             .await
-            .with_context(|| format!("ListContainers of {}", pod.uid))?;
-        let named = |c: &&v1::Container| c.metadata.as_ref().is_some_and(|m| m.name == name);
-        Ok(answer.containers.iter().filter(named).count())
+            .context("ListContainers")?;
+        Ok(answer.containers)
+    }
+
+    /// The sandboxes that the runtime lists, whoever created them.
+    ///
+    /// # Errors
+    /// If it does not list them.
+    pub async fn sandboxes(&self) -> anyhow::Result<Vec<v1::PodSandbox>> {
+        let request = v1::ListPodSandboxRequest::default();
+        let answer = self
+            .call(self.client.clone().list_pod_sandbox(request))
+            .await
+            .context("ListPodSandbox")?;
+        Ok(answer.items)
     }
 
     /// The runtime's own status of a container; `None` if it has none of that id.

@@ -5,6 +5,8 @@
 //! ([`split`]), a generator under test ([`generator`]), and
 //! the checks of what was announced and cached against what was done and is listed ([`check`]). Scripts
 //! that run on real and simulated runtimes: [`fresh`], [`outage`], [`second_subscriber`].
+//! The mini-kubelet `static_pods` as a process on a daemon: [`static_pods`], through [`stream_proxy`] if
+//! its event stream is to fail.
 
 #![allow(
     clippy::print_stdout,
@@ -26,5 +28,7 @@ pub mod outage;
 pub mod recording;
 pub mod second_subscriber;
 pub mod split;
+pub mod static_pods;
+pub mod stream_proxy;
 pub mod wait;
 pub mod workers;

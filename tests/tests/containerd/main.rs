@@ -12,20 +12,23 @@
     reason = "a CRI request is large; tests do not mind"
 )]
 
-/// A test of that name on each version, with a daemon of its own: `name: function(arguments)`.
+/// A test of that name on each version, with a daemon of its own: `name: function(arguments)`, with
+/// attributes before it.
 macro_rules! on_both_versions {
-    ($($name:ident: $run:ident($($argument:expr)?);)*) => { $(
+    ($($(#[$attribute:meta])* $name:ident: $run:ident($($argument:expr)?);)*) => { $(
         mod $name {
             #[allow(unused_imports, reason = "for the arguments")]
             use super::*;
 
             #[tokio::test(flavor = "multi_thread")]
+            $(#[$attribute])*
             async fn on_1_7() -> anyhow::Result<()> {
                 let run = async |daemon: &_| super::$run(daemon $(, $argument)?).await;
                 crate::with_daemon(pleg_tests::daemon::Version::V1_7, run).await
             }
 
             #[tokio::test(flavor = "multi_thread")]
+            $(#[$attribute])*
             async fn on_2() -> anyhow::Result<()> {
                 let run = async |daemon: &_| super::$run(daemon $(, $argument)?).await;
                 crate::with_daemon(pleg_tests::daemon::Version::V2, run).await
@@ -40,6 +43,7 @@ mod kep3386;
 mod outages;
 mod second_subscriber;
 mod sequences;
+mod static_pods;
 mod workers;
 
 use std::time::Duration;

@@ -23,5 +23,6 @@ mod second_subscriber;
 mod sockets;
 mod stalls;
 mod storm;
+mod stream_proxy;
 
 mod workers;

@@ -130,8 +130,10 @@ impl Terminals {
         }
         // Also if the record existed: its name may have become known only now.
         let same = |r: &&TerminalRecord| (r.kind, &r.name) == (kind, &name);
-        if records.iter().filter(same).count() > KEPT
-            && let Some(oldest) = records.iter().position(|r| same(&r))
+        // One read may detect several ends at once, in any order: they ended in the order of attempts.
+        let all = records.iter().enumerate().filter(|(_, r)| same(r));
+        if all.clone().count() > KEPT
+            && let Some((oldest, _)) = all.min_by_key(|(_, r)| (r.detected, r.attempt))
         {
             let gone = records.remove(oldest);
             self.unindex(&gone.id);
@@ -269,6 +271,17 @@ mod tests {
         assert_eq!(ids(&terminals), ["2", "3", "other", "4"]);
         assert!(!terminals.holds(&"1".into(), 0));
         assert!(terminals.holds(&"4".into(), 0) && !terminals.holds(&"4".into(), 1));
+    }
+
+    #[test]
+    fn of_ends_detected_at_once_the_earliest_attempt_is_dropped() {
+        let (mut terminals, p) = (Terminals::default(), PodUid::from("p"));
+        for attempt in [4, 3, 1, 2] {
+            let record = end(&attempt.to_string(), "app", 0, 7);
+            terminals.keep(&p, TerminalRecord { attempt, ..record });
+        }
+        assert_eq!(ids(&terminals), ["4", "3", "2"]);
+        assert!(!terminals.holds(&"1".into(), 0));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use pleg::core::NotReady;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 use crate::kubelet::Kubelet;
@@ -61,6 +62,8 @@ impl Served {
             "/readyz" => plain(self.ready()),
             "/metrics" => {
                 self.metrics.run_upkeep();
+                let tasks = Handle::current().metrics().num_alive_tasks();
+                metrics::gauge!("static_pods_alive_tasks").set(tasks as f64);
                 let kind = "text/plain; version=0.0.4; charset=utf-8";
                 (StatusCode::OK, kind, self.metrics.render())
             }

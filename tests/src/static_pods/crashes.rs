@@ -1,0 +1,433 @@
+//! Containers end and are restarted, while the daemon and the mini-kubelet are killed again and again.
+//!
+//! Never may two containers of one name and pod run, no exit code may be lost, and in the end all pods
+//! run and nothing else is left. Where the runtime itself lists a container wrongly is counted apart.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use futures::StreamExt;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use pleg::core::{Id, Mode};
+use pleg::runtime::Runtime;
+use pleg_cri::v1::{Container, ContainerFilter, ContainerState, PodSandboxState};
+use tokio::task::JoinHandle;
+
+use crate::daemon::Daemon;
+use crate::kubelet::Kubelet;
+use crate::stream_proxy::{Stream, StreamProxy};
+use crate::wait::{pass_time, until, until_ok};
+
+use super::manifests::{self, APP, JOB, Kind, exit_codes};
+use super::plan::{Plan, Step, Variant};
+use super::poller::{Observed, Poller, process_is_gone};
+use super::process::{Event, Settings, StaticPods};
+
+/// How long the daemon is away when it is killed. Containers end meanwhile.
+const AWAY: Duration = Duration::from_millis(1500);
+/// For a step that takes as long as the daemon takes.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// Until garbage is collected; upstream does so every minute.
+const COLLECTED_WITHIN: Duration = Duration::from_secs(100);
+
+/// Does that on a daemon.
+///
+/// # Errors
+/// What was wrong.
+pub async fn crash(daemon: &Daemon, variant: Variant, plan: Plan) -> anyhow::Result<()> {
+    let mut run = Box::pin(Run::start(daemon, variant, plan)).await?;
+    let done = Box::pin(run.all(plan)).await;
+    done.map_err(|error| {
+        // The daemon's directory goes with it.
+        let log =
+            std::env::temp_dir().join(format!("static-pods-{:?}-{variant:?}.log", daemon.version));
+        let kept = run.kubelet.copy_log(&log);
+        error.context(format!(
+            "{variant:?} on {:?}; log in {log:?}: {kept:?}",
+            daemon.version
+        ))
+    })
+}
+
+struct Run<'a> {
+    daemon: &'a Daemon,
+    variant: Variant,
+    pods: u32,
+    truth: Kubelet,
+    poller: Poller,
+    kubelet: StaticPods,
+    proxy: Option<StreamProxy>,
+    /// How many streams were forwarded when the stream returned.
+    streams_before: u64,
+    second: Option<JoinHandle<()>>,
+}
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        if let Some(second) = &self.second {
+            second.abort();
+        }
+    }
+}
+
+impl<'a> Run<'a> {
+    async fn start(daemon: &'a Daemon, variant: Variant, plan: Plan) -> anyhow::Result<Self> {
+        let mode = match variant {
+            Variant::Polling => Mode::Polling,
+            _ => Mode::Evented,
+        };
+        let mut settings = Settings::of(daemon, mode);
+        let socket = daemon.dir.join("proxy.sock");
+        let proxy = |stream| StreamProxy::start(&socket, &daemon.endpoint, stream);
+        let proxy = match variant {
+            Variant::NeverOffered => Some(proxy(Stream::NeverOffered)?),
+            Variant::StopsAndReturns => Some(proxy(Stream::Forwarded)?),
+            _ => None,
+        };
+        if let Some(proxy) = &proxy {
+            settings.endpoint = proxy.endpoint.clone();
+        }
+        let second = match variant {
+            Variant::SecondSubscriber => Some(tokio::spawn(take_events(daemon.runtime()?))),
+            _ => None,
+        };
+        let truth = Kubelet::new(daemon)?;
+        let mut run = Self {
+            daemon,
+            variant,
+            pods: plan.pods,
+            poller: Poller::start(truth.clone()),
+            truth,
+            kubelet: StaticPods::new(settings)?,
+            proxy,
+            streams_before: 0,
+            second,
+        };
+        run.write(Kind::Crashing)?;
+        run.kubelet.start().await?;
+        Ok(run)
+    }
+
+    fn write(&self, kind: Kind) -> anyhow::Result<()> {
+        let dir = self.kubelet.settings.manifests();
+        manifests::write(&dir, kind, self.pods, &self.daemon.image)
+    }
+
+    async fn all(&mut self, plan: Plan) -> anyhow::Result<()> {
+        let clock = self.kubelet.clock;
+        let begun = clock.now();
+        let mut done = 0;
+        for (at, step) in plan.steps(self.variant) {
+            self.restarted(at, at - done).await?;
+            done = at;
+            self.step(step).await?;
+        }
+        let stuck = self.all_go_on().await?;
+        if self.variant == Variant::StopsAndReturns {
+            self.stream_is_used_again().await?;
+        }
+        let crashed_for = clock.now().since(begun);
+        self.all_exits_are_reported().await?;
+
+        self.poller.pods_are_stopped();
+        self.write(Kind::Calm)?;
+        self.only_calm_pods_run().await?;
+        let garbage = self.garbage_is_collected().await?;
+        let ended_in = self.kubelet.terminate().await?;
+        ensure!(
+            self.wrong_now(1).await?.is_none(),
+            "pods ended with static_pods"
+        );
+        println!(
+            "{:?}, {:?}, {plan:?}: {crashed_for:?}; garbage collected after {garbage:?}; ended \
+             {ended_in:?} after SIGTERM",
+            self.daemon.version, self.variant
+        );
+        self.check(plan, &stuck)
+    }
+
+    /// Waits until there were that many restarts, `more` of them since the last step.
+    async fn restarted(&self, at: u32, more: u32) -> anyhow::Result<()> {
+        let within = PATIENCE + Duration::from_secs(2) * more;
+        let what = format!("{at} restarts");
+        until(within, &what, || async {
+            (self.poller.look(|o| o.restarts(JOB)) >= u64::from(at)).then_some(())
+        })
+        .await
+        .with_context(|| format!("{} so far", self.poller.look(|o| o.restarts(JOB))))
+    }
+
+    async fn step(&mut self, step: Step) -> anyhow::Result<()> {
+        match step {
+            Step::KillDaemon => {
+                println!("{} ms: the daemon is killed", now_ms());
+                self.daemon.kill()?;
+                pass_time(AWAY).await;
+                tokio::task::block_in_place(|| self.daemon.start())
+            }
+            Step::KillKubelet => {
+                println!("{} ms: static_pods is killed", now_ms());
+                self.kubelet.kill().await?;
+                self.kubelet.start().await
+            }
+            Step::Stream(stream) => {
+                if let Some(proxy) = &self.proxy {
+                    self.streams_before = proxy.forwarded();
+                    proxy.set(stream);
+                }
+                Ok(())
+            }
+            Step::Nothing => Ok(()),
+        }
+    }
+
+    /// Each job is started once more, and each app runs. Returns containers that the runtime lists as
+    /// running though their process is gone: nobody can know that they must be restarted.
+    async fn all_go_on(&self) -> anyhow::Result<BTreeSet<Id>> {
+        let now = self.poller.look(|o| o.looks.0);
+        let dead = || self.poller.look(|o| dead(o, self.pods, now));
+        let outcome = until_ok(PATIENCE, "all go on", || async {
+            match dead() {
+                all if all.is_empty() => Ok(()),
+                some => Err(some),
+            }
+        })
+        .await;
+        let mut stuck = BTreeSet::new();
+        for (pod, name) in dead() {
+            let of_name = |c: &&Container| is(c, &pod, &name) && is_running(c);
+            let listed = self.truth.containers(ContainerFilter::default()).await?;
+            let Some(running) = listed.iter().find(of_name) else {
+                return outcome.map(|()| stuck);
+            };
+            let id = Id::from(running.id.as_str());
+            match process_is_gone(&self.truth, &id).await {
+                Some(why) => println!("{pod}/{name}: listed as running, but {why}"),
+                None => return outcome.map(|()| stuck),
+            }
+            stuck.insert(id);
+        }
+        Ok(stuck)
+    }
+
+    async fn stream_is_used_again(&self) -> anyhow::Result<()> {
+        let proxy = self.proxy.as_ref().context("there is no proxy")?;
+        until(PATIENCE, "the stream is subscribed again", || async {
+            (proxy.forwarded() > self.streams_before).then_some(())
+        })
+        .await
+    }
+
+    /// Waits until every container that was seen exited has been reported with its exit code.
+    async fn all_exits_are_reported(&self) -> anyhow::Result<()> {
+        until_ok(PATIENCE, "all exits are reported", || async {
+            let wrong = self.unreported();
+            if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+        })
+        .await
+    }
+
+    /// The exit codes that were reported, with the run that did so, by container.
+    fn reported(&self) -> BTreeMap<Id, BTreeSet<(u32, Option<i32>)>> {
+        let mut reported: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+        for line in self.kubelet.lines() {
+            if let Event::Ended { id, exit_code, .. } = line.event {
+                let codes = reported.entry(Id::from(id)).or_default();
+                codes.insert((line.run, exit_code));
+            }
+        }
+        reported
+    }
+
+    /// Containers that were seen exited, and not reported with the exit code that the runtime says, or
+    /// reported with another. A run may know none if an earlier one has had the container removed.
+    fn unreported(&self) -> Vec<String> {
+        let reported = self.reported();
+        let codes = exit_codes(Kind::Crashing, self.pods);
+        let observed = self.poller.observed();
+        let mut wrong = Vec::new();
+        for (id, seen) in observed.containers.iter().filter(|(_, c)| c.exited) {
+            let planned = codes.get(&(seen.pod.clone(), seen.name.clone())).copied();
+            let code = seen.status.as_ref().map(|s| s.exit_code);
+            let code = code.or(planned.filter(|_| !seen.stopped));
+            let all = reported.get(id);
+            let known: BTreeSet<_> = all.into_iter().flatten().filter_map(|(_, c)| *c).collect();
+            // What a container ends with when it is stopped is not known in advance.
+            let is_right = |known| code.is_none_or(|code| known == code);
+            if known.len() != 1 || !known.iter().copied().all(is_right) {
+                let at = seen.status.as_ref().map(|s| s.finished_at / 1_000_000);
+                wrong.push(format!(
+                    "{seen} {id} ended with {code:?} at {at:?} ms, reported {all:?} by (run, code)"
+                ));
+            }
+        }
+        wrong
+    }
+
+    /// Waits until the pods of the last manifests run, and nothing else is there.
+    async fn only_calm_pods_run(&self) -> anyhow::Result<()> {
+        until_ok(PATIENCE, "only the last pods run", || async {
+            match self.wrong_now(1).await {
+                Ok(None) => Ok(()),
+                Ok(Some(wrong)) => Err(wrong),
+                Err(error) => Err(format!("{error:#}")),
+            }
+        })
+        .await
+    }
+
+    /// What is there beside one sandbox per pod, one running container per name and `dead` that have
+    /// ended.
+    async fn wrong_now(&self, dead: usize) -> anyhow::Result<Option<String>> {
+        let sandboxes = self.truth.sandboxes().await?;
+        let ready = |s: &&_| PodSandboxState::SandboxReady == pleg_cri::v1::PodSandbox::state(s);
+        let (all, ready) = (sandboxes.len(), sandboxes.iter().filter(ready).count());
+        if all != self.pods as usize || ready != all {
+            return Ok(Some(format!("{ready} sandboxes of {all} are ready")));
+        }
+        let listed = self.truth.containers(ContainerFilter::default()).await?;
+        for pod in 0..self.pods {
+            for name in [APP, JOB] {
+                let pod = manifests::pod_name(pod);
+                let of_name: Vec<_> = listed.iter().filter(|c| is(c, &pod, name)).collect();
+                let running = of_name.iter().filter(|c| is_running(c)).count();
+                if running != 1 || of_name.len() > 1 + dead {
+                    let states: Vec<_> = of_name.iter().map(|c| c.state()).collect();
+                    return Ok(Some(format!("{pod}/{name}: {states:?}")));
+                }
+            }
+        }
+        let known =
+            |c: &&Container| (0..self.pods).any(|n| is(c, &manifests::pod_name(n), &name(c)));
+        let unknown = listed.iter().find(|c| !known(c));
+        Ok(unknown.map(|c| format!("{c:?} is left")))
+    }
+
+    /// Ends the app of some pods three times each, and waits until one that has ended is left of each.
+    async fn garbage_is_collected(&self) -> anyhow::Result<Duration> {
+        for _ in 0..3 {
+            let listed = self.truth.containers(ContainerFilter::default()).await?;
+            let mut ended = Vec::new();
+            for pod in 0..self.pods.min(3) {
+                let pod = manifests::pod_name(pod);
+                let app = listed.iter().find(|c| is(c, &pod, APP) && is_running(c));
+                let id = Id::from(app.context("no app runs")?.id.as_str());
+                self.truth.wait_until_sigterm_is_handled(&id).await?;
+                let process = i32::try_from(self.truth.process(&id).await)?;
+                kill(Pid::from_raw(process), Signal::SIGTERM)?;
+                ended.push(id);
+            }
+            until_ok(PATIENCE, "the apps run again", || async {
+                let listed = self.truth.containers(ContainerFilter::default()).await;
+                let listed = listed.map_err(|e| format!("{e:#}"))?;
+                let runs = |id: &&Id| listed.iter().any(|c| c.id == id.as_str() && is_running(c));
+                match ended.iter().find(runs) {
+                    Some(id) => Err(format!("{id} runs")),
+                    None => self
+                        .wrong_now(3)
+                        .await
+                        .map_err(|e| format!("{e:#}"))?
+                        .map_or(Ok(()), Err),
+                }
+            })
+            .await?;
+        }
+        let since = self.kubelet.clock.now();
+        until_ok(COLLECTED_WITHIN, "garbage is collected", || async {
+            let wrong = self.wrong_now(1).await.map_err(|e| format!("{e:#}"))?;
+            wrong.map_or(Ok(()), Err)
+        })
+        .await?;
+        Ok(self.kubelet.clock.now().since(since))
+    }
+
+    /// What was observed over all that time.
+    fn check(&self, plan: Plan, stuck: &BTreeSet<Id>) -> anyhow::Result<()> {
+        let observed = self.poller.observed();
+        let exited = observed.containers.values().filter(|c| c.exited);
+        let unread = exited.clone().filter(|c| c.status.is_none()).count();
+        let reported = self.reported();
+        let unknown = |codes: &&BTreeSet<(u32, Option<i32>)>| codes.iter().any(|c| c.1.is_none());
+        let unknown = reported.values().filter(unknown).count();
+        let codes = exit_codes(Kind::Crashing, self.pods);
+        let as_planned = |c: &&super::poller::Seen| {
+            let planned = codes.get(&(c.pod.clone(), c.name.clone()));
+            c.status.as_ref().map(|s| &s.exit_code) == planned
+        };
+        let other_code: Vec<_> = exited
+            .clone()
+            .filter(|c| !c.stopped && c.status.is_some() && !as_planned(c))
+            .map(|c| format!("{c}: {:?}", c.status.as_ref().map(|s| s.exit_code)))
+            .collect();
+        println!(
+            "{} restarts, {} exits ({unread} removed before their status could be read, {unknown} reported \
+             without a code by one of the runs); looks {:?}, \
+             longest gap {:?}; listed wrongly {:?}, for ever {}; other codes {other_code:?}; lines of \
+             {} runs: {}",
+            observed.restarts(JOB),
+            exited.count(),
+            observed.looks,
+            observed.longest_gap,
+            observed.listed_wrongly,
+            stuck.len(),
+            plan.own_kills + 1,
+            self.kubelet.line_count(),
+        );
+        ensure!(observed.doubles.is_empty(), "{:#?}", observed.doubles);
+        let overlaps = observed.overlaps();
+        ensure!(overlaps.is_empty(), "{overlaps:#?}");
+        let unreported = self.unreported();
+        ensure!(unreported.is_empty(), "{unreported:#?}");
+        Ok(())
+    }
+}
+
+/// Jobs that were not started after look `since`, and apps of which none runs, by pod and name.
+fn dead(observed: &Observed, pods: u32, since: u64) -> Vec<(String, String)> {
+    let mut dead = Vec::new();
+    for pod in (0..pods).map(manifests::pod_name) {
+        for name in [APP, JOB] {
+            let goes_on = |c: &super::poller::Seen| {
+                let fresh = if name == JOB {
+                    c.since > since && c.ran
+                } else {
+                    c.ran && !c.exited
+                };
+                c.pod == pod && c.name == name && fresh
+            };
+            if !observed.containers.values().any(goes_on) {
+                dead.push((pod.clone(), name.to_owned()));
+            }
+        }
+    }
+    dead
+}
+
+fn now_ms() -> i64 {
+    pleg::runtime::clock::wall().as_nanos() / 1_000_000
+}
+
+fn name(container: &Container) -> String {
+    container.metadata.clone().unwrap_or_default().name
+}
+
+fn is(container: &Container, pod: &str, of_name: &str) -> bool {
+    let label = container.labels.get("io.kubernetes.pod.name");
+    label.is_some_and(|label| label == pod) && name(container) == of_name
+}
+
+fn is_running(container: &Container) -> bool {
+    container.state() == ContainerState::ContainerRunning
+}
+
+/// Takes events for ever.
+async fn take_events(runtime: impl Runtime) {
+    loop {
+        if let Ok(mut events) = runtime.subscribe().await {
+            while let Some(Ok(_)) = events.next().await {}
+        }
+        pass_time(Duration::from_millis(200)).await;
+    }
+}

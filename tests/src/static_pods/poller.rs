@@ -1,0 +1,298 @@
+//! An observer that lists the containers of a runtime 40 times a second, on a connection of its own, and
+//! knows nothing of generators.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use pleg::core::Id;
+use pleg::runtime::clock::Clock;
+use pleg_cri::v1::{Container, ContainerFilter, ContainerState, ContainerStatus};
+use tokio::task::JoinHandle;
+use tokio::time::MissedTickBehavior;
+
+use crate::kubelet::Kubelet;
+
+const EVERY: Duration = Duration::from_millis(25);
+
+/// A container that was listed.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// The uid of its pod.
+    pub uid: String,
+    /// The name of its pod.
+    pub pod: String,
+    /// Its name.
+    pub name: String,
+    /// Its attempt.
+    pub attempt: u32,
+    /// The number of the first look that showed it.
+    pub since: u64,
+    /// It was listed as running or exited.
+    pub ran: bool,
+    /// It was listed as exited.
+    pub exited: bool,
+    /// Its status after that; `None` if it was removed before that could be read.
+    pub status: Option<ContainerStatus>,
+    /// It was first seen exited after [`Poller::pods_are_stopped`].
+    pub stopped: bool,
+}
+
+impl Seen {
+    fn of(row: &Container, since: u64) -> Self {
+        let label = |name: &str| row.labels.get(name).cloned().unwrap_or_default();
+        let metadata = row.metadata.clone().unwrap_or_default();
+        Self {
+            uid: label("io.kubernetes.pod.uid"),
+            pod: label("io.kubernetes.pod.name"),
+            name: metadata.name,
+            attempt: metadata.attempt,
+            since,
+            ran: false,
+            exited: false,
+            status: None,
+            stopped: false,
+        }
+    }
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}-{}", self.pod, self.name, self.attempt)
+    }
+}
+
+/// All that was observed.
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    /// Every container that was ever listed.
+    pub containers: BTreeMap<Id, Seen>,
+    /// How often the runtime was asked, and how often it did not answer.
+    pub looks: (u64, u64),
+    /// The longest time between two answers while the runtime was up.
+    pub longest_gap: Duration,
+    /// Two containers of one name and pod that ran at the same time.
+    pub doubles: Vec<String>,
+    /// Containers that two looks in a row listed as running beside another, and whose status or process
+    /// said after each that they were not.
+    pub listed_wrongly: BTreeMap<Id, String>,
+    stopping: bool,
+}
+
+impl Observed {
+    /// How many containers of that name were started again after the first of their pod.
+    pub fn restarts(&self, name: &str) -> u64 {
+        let all = self.containers.values();
+        all.filter(|c| c.name == name && c.attempt > 0 && c.ran)
+            .count() as u64
+    }
+
+    /// Pairs of containers of one name and pod of which the later was started before the earlier had
+    /// finished, by the times that the runtime reports.
+    pub fn overlaps(&self) -> Vec<String> {
+        let mut by_name: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for seen in self.containers.values() {
+            let times = seen.status.as_ref().map(|s| (s.started_at, s.finished_at));
+            if let Some((started @ 1.., finished)) = times {
+                let lives = by_name.entry((&seen.uid, &seen.name)).or_default();
+                lives.push((started, finished, seen));
+            }
+        }
+        let mut found = Vec::new();
+        for lives in by_name.values_mut() {
+            lives.sort_by_key(|(started, ..)| *started);
+            for pair in lives.windows(2) {
+                if let [(_, finished, earlier), (started, _, later)] = pair
+                    && started < finished
+                {
+                    let by = Duration::from_nanos((finished - started).unsigned_abs());
+                    found.push(format!(
+                        "{later} was started {by:?} before {earlier} finished"
+                    ));
+                }
+            }
+        }
+        found
+    }
+}
+
+/// The observer. It ends when it is dropped.
+#[derive(Debug)]
+pub struct Poller {
+    observed: Arc<Mutex<Observed>>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Poller {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Poller {
+    /// Starts to observe that runtime.
+    pub fn start(kubelet: Kubelet) -> Self {
+        let observed: Arc<Mutex<Observed>> = Arc::default();
+        let looker = Looker {
+            kubelet,
+            observed: observed.clone(),
+        };
+        let task = tokio::spawn(looker.run());
+        Self { observed, task }
+    }
+
+    /// What was observed so far.
+    pub fn observed(&self) -> Observed {
+        self.look(Clone::clone)
+    }
+
+    /// Looks at what was observed so far.
+    pub fn look<T>(&self, what: impl FnOnce(&Observed) -> T) -> T {
+        what(&lock(&self.observed))
+    }
+
+    /// From now on containers end because their pods are stopped.
+    pub fn pods_are_stopped(&self) {
+        lock(&self.observed).stopping = true;
+    }
+}
+
+fn lock(observed: &Mutex<Observed>) -> std::sync::MutexGuard<'_, Observed> {
+    observed.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Looker {
+    kubelet: Kubelet,
+    observed: Arc<Mutex<Observed>>,
+}
+
+impl Looker {
+    async fn run(self) {
+        let clock = Clock::start();
+        let mut ticks = tokio::time::interval(EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut last = None;
+        let mut not_running_before = BTreeMap::new();
+        loop {
+            ticks.tick().await;
+            let listed = self.kubelet.containers(ContainerFilter::default()).await;
+            lock(&self.observed).looks.0 += 1;
+            let Ok(rows) = listed else {
+                lock(&self.observed).looks.1 += 1;
+                last = None;
+                continue;
+            };
+            let now = clock.now();
+            if let Some(last) = last.replace(now) {
+                let mut observed = lock(&self.observed);
+                observed.longest_gap = observed.longest_gap.max(now.since(last));
+            }
+            let mut not_running = BTreeMap::new();
+            for suspects in self.suspects(&rows) {
+                not_running.extend(self.verify(&suspects).await);
+            }
+            // One that has ended since the list is no error of the runtime.
+            let again = not_running.clone().into_iter();
+            let again = again.filter(|(id, _)| not_running_before.contains_key(id));
+            lock(&self.observed).listed_wrongly.extend(again);
+            not_running_before = not_running;
+            for id in self.newly_exited(&rows) {
+                // It fails while the runtime is away, and is read after the next list.
+                if let Ok(status) = self.kubelet.container_status(&id).await
+                    && let Some(seen) = lock(&self.observed).containers.get_mut(&id)
+                {
+                    (seen.exited, seen.status) = (true, status);
+                }
+            }
+        }
+    }
+
+    /// Records what is listed. Containers of one name and pod that are listed as running at the same
+    /// time are returned.
+    fn suspects(&self, rows: &[Container]) -> Vec<Vec<Id>> {
+        let mut observed = lock(&self.observed);
+        let look = observed.looks.0;
+        let mut running: BTreeMap<_, Vec<Id>> = BTreeMap::new();
+        for row in rows {
+            let id = Id::from(row.id.as_str());
+            let seen = observed.containers.entry(id.clone());
+            let seen = seen.or_insert_with(|| Seen::of(row, look));
+            seen.ran |= row.state() != ContainerState::ContainerCreated;
+            if row.state() == ContainerState::ContainerRunning {
+                let of_name = running.entry((seen.uid.clone(), seen.name.clone()));
+                of_name.or_default().push(id);
+            }
+        }
+        running.into_values().filter(|ids| ids.len() > 1).collect()
+    }
+
+    fn newly_exited(&self, rows: &[Container]) -> Vec<Id> {
+        let mut observed = lock(&self.observed);
+        let stopping = observed.stopping;
+        let mut ids = Vec::new();
+        let exited = |row: &&Container| row.state() == ContainerState::ContainerExited;
+        for row in rows.iter().filter(exited) {
+            let id = Id::from(row.id.as_str());
+            if let Some(seen) = observed.containers.get_mut(&id)
+                && !seen.exited
+            {
+                seen.stopped = stopping;
+                ids.push(id);
+            }
+        }
+        ids
+    }
+
+    /// Containers that are listed as running at the same time: do their statuses and processes say so?
+    /// Those that do not run are returned.
+    async fn verify(&self, suspects: &[Id]) -> Vec<(Id, String)> {
+        let (mut running, mut not_running) = (Vec::new(), Vec::new());
+        for id in suspects {
+            match self.not_running(id).await {
+                None => running.push(id),
+                Some(why) => not_running.push((id.clone(), why)),
+            }
+        }
+        let mut observed = lock(&self.observed);
+        if running.len() > 1 {
+            let name = |id| observed.containers.get(id).map(ToString::to_string);
+            let names: Vec<_> = running.into_iter().filter_map(name).collect();
+            let double = format!("{} run at the same time", names.join(" and "));
+            if !observed.doubles.contains(&double) {
+                observed.doubles.push(double);
+            }
+        }
+        not_running
+    }
+
+    /// Why a container that is listed as running does not run; `None` if it does, or if that cannot be
+    /// known.
+    async fn not_running(&self, id: &Id) -> Option<String> {
+        match self.kubelet.container_status(id).await {
+            Err(_) => return None,
+            Ok(None) => return Some("it has no status".to_owned()),
+            Ok(Some(status)) if status.state() != ContainerState::ContainerRunning => {
+                return Some(format!("its status is {:?}", status.state()));
+            }
+            Ok(Some(_)) => {}
+        }
+        process_is_gone(&self.kubelet, id).await
+    }
+}
+
+/// That the process of a container does not exist, although its status names one.
+pub async fn process_is_gone(kubelet: &Kubelet, id: &Id) -> Option<String> {
+    let process = kubelet.process(id).await;
+    // Field 3, after the name in parentheses.
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let state = stat
+        .rsplit_once(") ")
+        .and_then(|(_, rest)| rest.chars().next());
+    match state {
+        _ if process == 0 => None,
+        None => Some(format!("its process {process} is gone")),
+        Some('Z' | 'X') => Some(format!("its process {process} has ended")),
+        Some(_) => None,
+    }
+}

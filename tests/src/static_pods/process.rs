@@ -1,0 +1,361 @@
+//! The process of `static_pods`: started, ended and killed, with what it writes to standard output over
+//! all its runs.
+
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use pleg::core::{Instant, Mode};
+use pleg::runtime::clock::Clock;
+use pleg_cri::Endpoint;
+use serde::Deserialize;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::task::JoinHandle;
+
+use crate::daemon::Daemon;
+use crate::wait::until;
+
+/// The name of the node, which is the suffix of every pod's name.
+pub const NODE: &str = "node";
+
+/// How long a start may take until what exists is known.
+const SYNCED_WITHIN: Duration = Duration::from_secs(90);
+/// How long the process may take to end after SIGTERM.
+const ENDED_WITHIN: Duration = Duration::from_secs(10);
+
+/// A line of its standard output.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "event", rename_all = "camelCase")]
+pub enum Event {
+    /// It serves HTTP.
+    Listening {
+        /// On this address.
+        address: String,
+    },
+    /// What existed at the start is known.
+    Synced,
+    /// The call that starts a container has succeeded.
+    Started {
+        /// The uid of its pod.
+        pod: String,
+        /// The name of the container.
+        container: String,
+        /// Its id.
+        id: String,
+        /// Its attempt.
+        attempt: u32,
+    },
+    /// A container has ended.
+    Ended {
+        /// The uid of its pod.
+        pod: String,
+        /// The name of the container.
+        container: String,
+        /// Its id.
+        id: String,
+        /// Its attempt.
+        attempt: u32,
+        /// Its exit code, if it is known.
+        #[serde(rename = "exitCode")]
+        exit_code: Option<i32>,
+    },
+    /// Anything else.
+    #[serde(other)]
+    Other,
+}
+
+/// A line, and when it was read.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// Which run of the process wrote it, from 1.
+    pub run: u32,
+    /// When it was read.
+    pub at: Instant,
+    /// What it says.
+    pub event: Event,
+}
+
+/// What the process is started with.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The socket of the runtime, or of a proxy in front of it.
+    pub endpoint: Endpoint,
+    /// Where its manifests, files and log are.
+    pub dir: PathBuf,
+    /// The cgroup below which its pods belong.
+    pub cgroup: String,
+    /// How it observes the runtime.
+    pub mode: Mode,
+}
+
+impl Settings {
+    /// Those for that daemon.
+    pub fn of(daemon: &Daemon, mode: Mode) -> Self {
+        Self {
+            endpoint: daemon.endpoint.clone(),
+            dir: daemon.dir.join("static-pods"),
+            cgroup: daemon.cgroup.clone(),
+            mode,
+        }
+    }
+
+    /// The directory of the manifests.
+    pub fn manifests(&self) -> PathBuf {
+        self.dir.join("manifests")
+    }
+}
+
+/// The mini-kubelet. Its process is killed when this is dropped; its pods are not.
+#[derive(Debug)]
+pub struct StaticPods {
+    /// What the next run is started with.
+    pub settings: Settings,
+    /// The clock of [`Line::at`].
+    pub clock: Clock,
+    lines: Arc<Mutex<Vec<Line>>>,
+    runs: u32,
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    child: Child,
+    reader: JoinHandle<()>,
+}
+
+impl StaticPods {
+    /// Makes its directories; [`start`](Self::start) starts it.
+    ///
+    /// # Errors
+    /// If they cannot be made.
+    pub fn new(settings: Settings) -> anyhow::Result<Self> {
+        std::fs::create_dir_all(settings.manifests())?;
+        std::fs::create_dir_all(settings.dir.join("root"))?;
+        Ok(Self {
+            settings,
+            clock: Clock::start(),
+            lines: Arc::default(),
+            runs: 0,
+            running: None,
+        })
+    }
+
+    /// Starts it, and waits until it knows what exists.
+    ///
+    /// # Errors
+    /// If it ends, or does not get to know that in time.
+    pub async fn start(&mut self) -> anyhow::Result<()> {
+        self.runs += 1;
+        let log = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(self.log())?;
+        let mut child = self.command()?.stderr(log).spawn()?;
+        let stdout = child.stdout.take().context("it has no standard output")?;
+        let (lines, clock, run) = (self.lines.clone(), self.clock, self.runs);
+        let reader = tokio::spawn(read(stdout, lines, clock, run));
+        self.running = Some(Running { child, reader });
+        let synced = until(SYNCED_WITHIN, "static_pods is synced", || async {
+            let ended = self.running.as_ref().is_none_or(|r| r.reader.is_finished());
+            let synced = |l: &Line| l.run == run && matches!(l.event, Event::Synced);
+            match self.lines().iter().any(synced) {
+                false if ended => Some(false),
+                true => Some(true),
+                false => None,
+            }
+        })
+        .await;
+        match synced {
+            Ok(true) => Ok(()),
+            Ok(false) => bail!("static_pods has ended: {}", self.end_of_log()),
+            Err(error) => Err(error.context(self.end_of_log())),
+        }
+    }
+
+    fn command(&self) -> anyhow::Result<Command> {
+        let Settings {
+            endpoint,
+            dir,
+            cgroup,
+            mode,
+        } = &self.settings;
+        let mode = match mode {
+            Mode::Polling => "polling",
+            _ => "evented",
+        };
+        let mut command = Command::new(binary()?);
+        command
+            .args(["--endpoint", &endpoint.to_string(), "--manifests"])
+            .arg(self.settings.manifests())
+            .args(["--listen", "127.0.0.1:0", "--mode", mode, "--root"])
+            .arg(dir.join("root"))
+            .args(["--cgroup-parent", cgroup, "--node", NODE])
+            .args(["--back-off-initial", "200ms", "--back-off-max", "1s"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true);
+        Ok(command)
+    }
+
+    /// Kills it with SIGKILL.
+    ///
+    /// # Errors
+    /// If it does not run.
+    pub async fn kill(&mut self) -> anyhow::Result<()> {
+        let mut running = self.running.take().context("static_pods does not run")?;
+        running.child.kill().await?;
+        Ok(running.reader.await?)
+    }
+
+    /// Ends it with SIGTERM, and returns how long that took.
+    ///
+    /// # Errors
+    /// If it does not end in time, or with an error.
+    pub async fn terminate(&mut self) -> anyhow::Result<Duration> {
+        let asked = self.clock.now();
+        let pid = self.pid()?;
+        let mut running = self.running.take().context("static_pods does not run")?;
+        kill(Pid::from_raw(i32::try_from(pid)?), Signal::SIGTERM)?;
+        let ended = tokio::time::timeout(ENDED_WITHIN, running.child.wait()).await;
+        let status =
+            ended.with_context(|| format!("SIGTERM does not end it: {}", self.log_name()))??;
+        if !status.success() {
+            bail!("it ended with {status}: {}", self.end_of_log());
+        }
+        running.reader.await?;
+        Ok(self.clock.now().since(asked))
+    }
+
+    /// The id of its process.
+    ///
+    /// # Errors
+    /// If it does not run.
+    pub fn pid(&self) -> anyhow::Result<u32> {
+        let running = self.running.as_ref().and_then(|r| r.child.id());
+        running.with_context(|| format!("static_pods does not run: {}", self.end_of_log()))
+    }
+
+    /// The lines of all runs so far.
+    pub fn lines(&self) -> Vec<Line> {
+        self.lines
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// The first of the lines for which `find` returns something; it looks at the lines from number
+    /// `from` on.
+    ///
+    /// # Errors
+    /// If there is none in time.
+    pub async fn line<T>(
+        &self,
+        from: usize,
+        within: Duration,
+        what: &str,
+        find: impl Fn(&Line) -> Option<T>,
+    ) -> anyhow::Result<T> {
+        let look = || async {
+            let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+            lines.iter().skip(from).find_map(&find)
+        };
+        let found = until(within, what, look).await;
+        found.with_context(|| self.end_of_log())
+    }
+
+    /// How many lines there are so far.
+    pub fn line_count(&self) -> usize {
+        self.lines
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .len()
+    }
+
+    /// What it answers to GET of that path: the body, whatever the status is.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    pub async fn get(&self, path: &str) -> anyhow::Result<String> {
+        let address = self.lines().into_iter().rev().find_map(|l| match l.event {
+            Event::Listening { address } if l.run == self.runs => Some(address),
+            _ => None,
+        });
+        let mut stream = TcpStream::connect(address.context("it does not listen")?).await?;
+        let request = format!("GET {path} HTTP/1.0\r\nHost: {NODE}\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        let (_, body) = answer.split_once("\r\n\r\n").context("no HTTP answer")?;
+        Ok(body.to_owned())
+    }
+
+    fn log(&self) -> PathBuf {
+        self.settings.dir.join("log")
+    }
+
+    fn log_name(&self) -> String {
+        self.log().display().to_string()
+    }
+
+    /// Copies what it logged.
+    ///
+    /// # Errors
+    /// If that fails.
+    pub fn copy_log(&self, to: &Path) -> std::io::Result<u64> {
+        std::fs::copy(self.log(), to)
+    }
+
+    /// The last lines that it logged.
+    pub fn end_of_log(&self) -> String {
+        let log = std::fs::read_to_string(self.log()).unwrap_or_default();
+        let lines: Vec<_> = log.lines().collect();
+        let last = lines.get(lines.len().saturating_sub(30)..);
+        format!(
+            "the end of its log:\n{}",
+            last.unwrap_or_default().join("\n")
+        )
+    }
+}
+
+async fn read(stdout: ChildStdout, lines: Arc<Mutex<Vec<Line>>>, clock: Clock, run: u32) {
+    let mut stdout = BufReader::new(stdout);
+    let mut text = String::new();
+    loop {
+        text.clear();
+        // A run that is killed may leave a part of a line.
+        match stdout.read_line(&mut text).await {
+            Ok(_) if text.ends_with('\n') => {}
+            _ => return,
+        }
+        let at = clock.now();
+        let event = match serde_json::from_str(&text) {
+            Ok(event) => event,
+            Err(error) => {
+                println!("static_pods wrote {text:?}: {error}");
+                Event::Other
+            }
+        };
+        let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.push(Line { run, at, event });
+    }
+}
+
+/// The example's binary, beside those of this build.
+fn binary() -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    let mut beside = own.ancestors().map(|dir| dir.join("examples/static_pods"));
+    beside.find(|path| Path::is_file(path)).with_context(|| {
+        format!(
+            "no examples/static_pods beside {}: build it first, with the same profile: cargo build \
+             -p pleg-kubelet --example static_pods --features manifests,latest",
+            own.display()
+        )
+    })
+}

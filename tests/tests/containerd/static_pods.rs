@@ -1,0 +1,81 @@
+//! The mini-kubelet `static_pods`. The numbers come from the environment (`just test-kubelet`); without
+//! them the runs are short.
+
+use pleg_tests::daemon::{Daemon, Version};
+use pleg_tests::kubelet::{Kubelet, Life};
+use pleg_tests::static_pods::crashes::crash;
+use pleg_tests::static_pods::plan::{Plan, Variant};
+use pleg_tests::static_pods::poller::Poller;
+use pleg_tests::static_pods::{growth, replacement};
+use pleg_tests::wait::until;
+
+use crate::{SOON, with_daemon};
+
+on_both_versions! {
+    crashes_evented: crashes(Variant::Evented);
+    crashes_while_stream_stops_and_returns: crashes(Variant::StopsAndReturns);
+    #[ignore = "one of many variants: just test-kubelet"]
+    crashes_beside_second_subscriber: crashes(Variant::SecondSubscriber);
+    #[ignore = "one of many variants: just test-kubelet"]
+    crashes_polling: crashes(Variant::Polling);
+    #[ignore = "one of many variants: just test-kubelet"]
+    crashes_without_stream: crashes(Variant::NeverOffered);
+    #[ignore = "a measurement: just measure-replacement"]
+    container_that_died_is_replaced: replaced();
+}
+
+async fn crashes(daemon: &Daemon, variant: Variant) -> anyhow::Result<()> {
+    crash(daemon, variant, Plan::from_env()?).await
+}
+
+async fn replaced(daemon: &Daemon) -> anyhow::Result<()> {
+    replacement::measure(daemon, replacement::Plan::from_env()?).await
+}
+
+/// The observer of these tests, where nothing but the test decides what runs.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_running_containers_of_one_name_are_observed() -> anyhow::Result<()> {
+    with_daemon(Version::V2, async |daemon: &_| {
+        let kubelet = Kubelet::new(daemon)?;
+        let poller = Poller::start(kubelet.clone());
+        let pod = kubelet.run_pod("pod").await?;
+        let mut ids = Vec::new();
+        for attempt in 0..2 {
+            let life = Life::UntilToldToEnd { code: 7 };
+            let id = kubelet.create(&pod, "app", attempt, life).await?;
+            kubelet.start(&id).await?;
+            ids.push(id);
+        }
+        until(SOON, "they are seen running", || async {
+            (poller.look(|o| o.doubles.len()) == 1).then_some(())
+        })
+        .await?;
+        for id in &ids {
+            kubelet.stop(id).await?;
+        }
+        until(SOON, "they are seen exited", || async {
+            let codes = poller.look(|o| {
+                let statuses = o.containers.values().filter_map(|c| c.status.as_ref());
+                statuses.map(|s| s.exit_code).collect::<Vec<_>>()
+            });
+            (codes == [7, 7]).then_some(())
+        })
+        .await?;
+        assert_eq!(
+            poller.look(|o| (o.overlaps().len(), o.restarts("app"))),
+            (1, 1)
+        );
+        Ok(())
+    })
+    .await
+}
+
+/// For PLEG_KUBELET_MINUTES.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "hours: just soak-kubelet MINUTES"]
+async fn process_does_not_grow() -> anyhow::Result<()> {
+    with_daemon(Version::V2, async |daemon: &_| {
+        growth::watch(daemon, growth::Plan::from_env()?).await
+    })
+    .await
+}
