@@ -9,7 +9,8 @@ use std::time::Duration;
 use pleg::core::Id;
 use pleg::runtime::clock::Clock;
 use pleg_cri::v1::{Container, ContainerFilter, ContainerState, ContainerStatus};
-use tokio::task::JoinHandle;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use crate::kubelet::Kubelet;
@@ -121,13 +122,7 @@ impl Observed {
 #[derive(Debug)]
 pub struct Poller {
     observed: Arc<Mutex<Observed>>,
-    task: JoinHandle<()>,
-}
-
-impl Drop for Poller {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    _tasks: JoinSet<()>,
 }
 
 impl Poller {
@@ -138,8 +133,14 @@ impl Poller {
             kubelet,
             observed: observed.clone(),
         };
-        let task = tokio::spawn(looker.run());
-        Self { observed, task }
+        let (exits, to_read) = unbounded_channel();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(looker.clone().read_statuses(to_read));
+        tasks.spawn(looker.run(exits));
+        Self {
+            observed,
+            _tasks: tasks,
+        }
     }
 
     /// What was observed so far.
@@ -162,13 +163,14 @@ fn lock(observed: &Mutex<Observed>) -> std::sync::MutexGuard<'_, Observed> {
     observed.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+#[derive(Clone)]
 struct Looker {
     kubelet: Kubelet,
     observed: Arc<Mutex<Observed>>,
 }
 
 impl Looker {
-    async fn run(self) {
+    async fn run(self, exits: UnboundedSender<Id>) {
         let clock = Clock::start();
         let mut ticks = tokio::time::interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -198,12 +200,23 @@ impl Looker {
             lock(&self.observed).listed_wrongly.extend(again);
             not_running_before = not_running;
             for id in self.newly_exited(&rows) {
-                // It fails while the runtime is away, and is read after the next list.
-                if let Ok(status) = self.kubelet.container_status(&id).await
-                    && let Some(seen) = lock(&self.observed).containers.get_mut(&id)
-                {
-                    (seen.exited, seen.status) = (true, status);
-                }
+                let _ = exits.send(id);
+            }
+        }
+    }
+
+    /// Reads the statuses of containers that have exited, so that the lists need not wait for them.
+    async fn read_statuses(self, mut exits: UnboundedReceiver<Id>) {
+        while let Some(id) = exits.recv().await {
+            // Each list names it again until its status was read.
+            let is_read = |o: &Observed| o.containers.get(&id).is_none_or(|seen| seen.exited);
+            if is_read(&lock(&self.observed)) {
+                continue;
+            }
+            if let Ok(status) = self.kubelet.container_status(&id).await
+                && let Some(seen) = lock(&self.observed).containers.get_mut(&id)
+            {
+                (seen.exited, seen.status) = (true, status);
             }
         }
     }
