@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use pleg::{Instant, PodStatus, PodUid, PodView, TerminalRecord, WaitError};
 
@@ -11,6 +12,11 @@ use crate::backoff::{BackOff, BackOffSettings};
 use crate::history::PodHistory;
 use crate::probe::ProbeResults;
 use crate::worker::Run;
+
+/// How long an inspection may take. What does not need it waits, too.
+const INSPECT_WITHIN: Duration = Duration::from_secs(2);
+/// How long after an inspection that failed the pod is inspected again.
+const INSPECT_AGAIN: Duration = Duration::from_secs(1);
 
 /// What a run decided, and from what.
 #[derive(Clone, Debug)]
@@ -59,8 +65,10 @@ impl Decider {
     ///
     /// The decision is not recorded: see [`record`](Self::record).
     ///
+    /// If that inspection fails, what needs the exit code waits, and nothing else does.
+    ///
     /// # Errors
-    /// If that inspection fails.
+    /// If the generator has ended.
     pub async fn decide<S>(
         &self,
         run: &Run<S>,
@@ -71,8 +79,19 @@ impl Decider {
         let Some(after) = decision.missing_since() else {
             return Ok(decision);
         };
-        let view = run.details_newer_than(after).await?;
-        Ok(self.decide_from(run, desired, view, probes))
+        match run.details_newer_than(after, INSPECT_WITHIN).await {
+            Ok(view) => Ok(self.decide_from(run, desired, view, probes)),
+            // Only what needs the code waits for it.
+            Err(WaitError::Closed) => Err(WaitError::Closed),
+            Err(error) => {
+                tracing::debug!(pod = %run.uid, %error, "an exit code is still missing");
+                let mut decision = decision;
+                let again = run.now().after(INSPECT_AGAIN);
+                let due = &mut decision.actions.due;
+                *due = Some(due.map_or(again, |due| due.min(again)));
+                Ok(decision)
+            }
+        }
     }
 
     fn decide_from<S>(

@@ -71,7 +71,7 @@ fn container_spec(pod: &ApiSpec, container: &Container, role: ContainerRole) -> 
 }
 
 /// Of what cannot be changed while the container runs: its name and its image, as upstream. The
-/// value is upstream's, too (FNV-1a of the JSON of both).
+/// value is upstream's, too: FNV-1a of the JSON of both, as Go prints its bytes.
 #[must_use]
 pub fn container_hash(container: &Container) -> String {
     let image = container.image.as_deref().unwrap_or_default();
@@ -81,7 +81,9 @@ pub fn container_hash(container: &Container) -> String {
         text(image),
         text(&container.name)
     );
-    let hash = picked.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+    let bytes: Vec<String> = picked.bytes().map(|byte| byte.to_string()).collect();
+    let printed = format!("([]uint8)[{}]", bytes.join(" "));
+    let hash = printed.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
     });
     format!("{hash:x}")
@@ -246,6 +248,16 @@ mod tests {
         assert_eq!(of("Never", 5, None), (RestartPolicy::Never, 5));
         assert_eq!(of("OnFailure", 60, Some(2)), (RestartPolicy::OnFailure, 2));
         assert_eq!(of("Always", -1, None), (RestartPolicy::Always, 0));
+    }
+
+    #[test]
+    fn hash_is_upstreams() {
+        let container = Container {
+            name: "test_container".to_owned(),
+            image: Some("foo/image:v1".to_owned()),
+            ..Container::default()
+        };
+        assert_eq!(container_hash(&container), "8e45cbd0");
     }
 
     #[test]

@@ -40,6 +40,11 @@ impl NodeStatus {
         }
     }
 
+    /// The name of the node.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The runtime's name, such as `containerd`; empty before its first answer.
     pub fn runtime(&self) -> String {
         self.state().name.clone()

@@ -56,7 +56,7 @@ impl Reconcile for Kubelet {
     type Error = Error;
 
     async fn reconcile(&self, run: &Run<Manifest>) -> Result<Next, Error> {
-        if run.spec.is_none() && !is_ours(run) {
+        if run.spec.is_none() && !self.is_ours(run) {
             return Ok(Next::Change);
         }
         let manifest = run.spec.as_deref().or(run.last_spec.as_deref());
@@ -73,7 +73,7 @@ impl Reconcile for Kubelet {
         let mut decision = self.decider.decide(run, desired, Some(&probes)).await?;
         self.update_status(run, pod, &decision, &BTreeMap::new());
 
-        let needs_network = pod.is_some_and(|pod| !is_on_host_network(pod));
+        let needs_network = run.spec.is_some() && !pod.is_some_and(is_on_host_network);
         self.node.usable(needs_network).map_err(Error::Runtime)?;
         if let Some(manifest) = run.spec.as_ref().filter(|_| run.view.status.is_nothing())
             && manifest.has_predecessor(&self.pleg.snapshot())
@@ -97,10 +97,11 @@ impl Reconcile for Kubelet {
             }));
         }
         self.update_status(run, pod, &decision, &performed.waiting);
+        let mut errors = performed.errors;
         for removal in &removals {
-            self.performer.remove(run, removal).await?;
+            errors.extend(self.performer.remove(run, removal).await.err());
         }
-        if let Some(error) = performed.errors.into_iter().next() {
+        if let Some(error) = errors.into_iter().next() {
             return Err(error.into());
         }
         let due = decision.actions.due.into_iter().chain(performed.due).min();
@@ -144,6 +145,13 @@ impl Kubelet {
             pleg,
             pods: Mutex::default(),
         }
+    }
+
+    /// Whether the pod was made from a manifest of this node: others are left alone.
+    fn is_ours(&self, run: &Run<Manifest>) -> bool {
+        let sandboxes = run.view.status.sandboxes.iter();
+        let mut nodes = sandboxes.map(|s| s.details.annotations.get(names::MANIFEST_NODE));
+        run.last_spec.is_some() || nodes.any(|node| node == Some(self.node.name()))
     }
 
     /// All pods with their last status.
@@ -190,13 +198,6 @@ impl Kubelet {
         pod.status = Some(status);
         self.pods().insert(run.uid.clone(), pod);
     }
-}
-
-/// Whether the pod was made from a manifest: others on the same runtime are left alone.
-fn is_ours(run: &Run<Manifest>) -> bool {
-    let sandboxes = run.view.status.sandboxes.iter();
-    let mut sources = sandboxes.map(|s| s.details.annotations.get(names::CONFIG_SOURCE));
-    run.last_spec.is_some() || sources.any(|source| source == Some("file"))
 }
 
 fn is_on_host_network(pod: &Pod) -> bool {

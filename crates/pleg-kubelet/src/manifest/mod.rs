@@ -175,6 +175,7 @@ fn complete(pod: &mut Pod, file: &Path, node: &str) {
     let annotations = pod.metadata.annotations.get_or_insert_default();
     annotations.insert(names::CONFIG_SOURCE.to_owned(), "file".to_owned());
     annotations.insert(names::CONFIG_HASH.to_owned(), uid.clone());
+    annotations.insert(names::MANIFEST_NODE.to_owned(), node.to_owned());
     pod.metadata.uid = Some(uid);
     if let Some(spec) = &mut pod.spec {
         spec.node_name = Some(node.to_owned());

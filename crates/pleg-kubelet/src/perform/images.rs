@@ -34,8 +34,8 @@ struct State {
     back_off: BackOff,
 }
 
-/// The container that an image is pulled for.
-type Wanted = (PodUid, String);
+/// The container that an image is pulled for, and the image.
+type Wanted = (PodUid, String, String);
 
 #[derive(Debug)]
 enum Pull {
@@ -80,7 +80,7 @@ impl Images {
         container: &Container,
     ) -> Image {
         let image = container.image.clone().unwrap_or_default();
-        let wanted = (run.uid.clone(), container.name.clone());
+        let wanted = (run.uid.clone(), container.name.clone(), image.clone());
         if let Some(result) = self.pulled(run, &wanted, &image) {
             return result;
         }
@@ -114,7 +114,7 @@ impl Images {
     /// Ends the pulls of a pod, and drops what is kept of it.
     pub(super) fn forget_pod(&self, uid: &PodUid) {
         let mut state = lock(&self.state);
-        state.pulls.retain(|(of, _), _| of != uid);
+        state.pulls.retain(|(of, _, _), _| of != uid);
         state.back_off.forget(uid);
     }
 
@@ -133,7 +133,7 @@ impl Images {
                 Some(Image::Present(reference))
             }
             Pull::Failed { error, is_shown } => {
-                let (uid, _) = wanted;
+                let (uid, _, _) = wanted;
                 let delayed = back_off.delayed_since_last(uid, image, run.now())?;
                 let reason = match std::mem::replace(is_shown, true) {
                     false => waiting("ErrImagePull", error.clone()),
@@ -212,7 +212,7 @@ impl Pulling {
                 Pull::Succeeded(reference)
             }
             Err(error) => {
-                let ((uid, container), image) = (&self.wanted, &self.image);
+                let (uid, container, image) = &self.wanted;
                 tracing::warn!(pod = %uid, container, image, %error, "an image could not be pulled");
                 let now = self.clock.now();
                 state.back_off.restarted(uid, image, now, now);

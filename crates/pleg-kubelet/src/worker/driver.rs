@@ -36,6 +36,8 @@ struct Worker<S> {
     last_spec: Option<Arc<S>>,
     last_change: LastChange,
     failures: u32,
+    /// A run without a specification has begun. The pod ends before it begins anew.
+    is_deleted: bool,
     /// The error that was logged last; empty after a run that succeeded.
     error: String,
 }
@@ -149,6 +151,8 @@ impl<R: Reconcile> Driver<R> {
         while let Some(uid) = self.queue.pop(self.pleg.now()) {
             let spec = self.shared.specs().pods.get(&uid).cloned();
             let worker = self.workers.entry(uid.clone()).or_default();
+            worker.is_deleted |= spec.is_none();
+            let spec = spec.filter(|_| !worker.is_deleted);
             if spec.is_some() {
                 worker.last_spec.clone_from(&spec);
             }
@@ -191,6 +195,9 @@ impl<R: Reconcile> Driver<R> {
         let due = match outcome {
             Some(Outcome::Ended) => {
                 self.workers.remove(&uid);
+                if self.shared.specs().pods.contains_key(&uid) {
+                    self.queue.push(&uid, now);
+                }
                 return;
             }
             Some(Outcome::Succeeded { next, has_changed }) => {
@@ -256,6 +263,7 @@ impl<S> Default for Worker<S> {
             last_spec: None,
             last_change: LastChange::default(),
             failures: 0,
+            is_deleted: false,
             error: String::new(),
         }
     }
@@ -291,7 +299,11 @@ impl<S> Begun<S> {
                 return Outcome::Succeeded { next, has_changed };
             }
             Ok(Ok(None)) => {
-                reconciler.ended(&uid);
+                // It may remove files.
+                let ended = task::spawn_blocking(move || reconciler.ended(&uid));
+                if let Err(panic) = ended.await {
+                    tracing::error!(%panic, "the end of a pod was not handled");
+                }
                 return Outcome::Ended;
             }
             Ok(Err(error)) => error,
@@ -331,7 +343,6 @@ impl<S> Begun<S> {
             view,
             pleg: self.pleg,
             last_change: self.last_change,
-            view_deadline: self.view_deadline,
             shared: self.shared,
         };
         let next = reconciler.reconcile(&run).await;

@@ -26,7 +26,6 @@ pub struct Run<S> {
     pub view: PodView,
     pub(super) pleg: Pleg,
     pub(super) last_change: LastChange,
-    pub(super) view_deadline: Duration,
     pub(super) shared: Arc<Shared<S>>,
 }
 
@@ -57,9 +56,12 @@ impl<S> Run<S> {
     ///
     /// # Errors
     /// Those of [`Pleg::details_newer_than`].
-    pub async fn details_newer_than(&self, after: Instant) -> Result<PodView, WaitError> {
+    pub async fn details_newer_than(
+        &self,
+        after: Instant,
+        within: Duration,
+    ) -> Result<PodView, WaitError> {
         let after = self.last_change.get().map_or(after, |own| own.max(after));
-        let within = self.view_deadline;
         self.pleg.details_newer_than(&self.uid, after, within).await
     }
 

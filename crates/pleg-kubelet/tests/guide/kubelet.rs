@@ -37,10 +37,11 @@ impl Reconcile for Kubelet {
         decider.record(run, actions); // Before the first call.
         let performed = performer.perform(run, pod, actions, prepared).await;
         let due = actions.due.into_iter().chain(performed.due).min();
+        let mut errors = performed.errors;
         for removal in removals_of_pod(run, &decision, GcPolicy::default()).await {
-            performer.remove(run, &removal).await?;
+            errors.extend(performer.remove(run, &removal).await.err());
         }
-        let error = performed.errors.into_iter().next();
+        let error = errors.into_iter().next();
         error.map_or(Ok(due.into()), |error| Err(error.into()))
     }
     fn ended(&self, uid: &PodUid) {

@@ -1,5 +1,7 @@
 //! Calls that fail, images that are missing, directories that cannot be made.
 
+use pleg::ContainerState;
+use pleg::core::SandboxState;
 use pleg_sim::Mode;
 
 use crate::node::Node;
@@ -151,4 +153,56 @@ async fn failed_liveness_probe_restarts_the_container() {
     );
     let restarted = |node: &Node| node.container(&uid)["restartCount"].as_u64() > Some(0);
     node.until(&uid, "restarted", restarted).await;
+}
+
+#[tokio::test]
+async fn manifest_that_is_put_back_starts_the_pod_anew() {
+    let node = Node::up(Mode::Containerd2).await;
+    let spec = "{restartPolicy: Never, terminationGracePeriodSeconds: 1,
+        containers: [{name: c, image: 'app:1'}]}";
+    let uid = node.set("web", spec);
+    node.until_running(&uid).await;
+    let before = node.container(&uid)["containerID"].clone();
+    node.workers.delete(&uid);
+    let stops = |node: &Node| {
+        let containers = &node.kubelet.pleg.get(&uid).status.containers;
+        containers.iter().all(|c| c.state == ContainerState::Exited)
+    };
+    node.until(&uid, "stopped", stops).await;
+    assert_eq!(node.set("web", spec), uid);
+    let new = |node: &Node| {
+        let container = node.container(&uid);
+        container["state"]["running"].is_object() && container["containerID"] != before
+    };
+    node.until(&uid, "started anew", new).await;
+}
+
+#[tokio::test]
+async fn status_that_cannot_be_read_does_not_stop_the_pods_other_containers() {
+    let node = Node::up(Mode::Unimplemented).await;
+    let uid = node.set(
+        "web",
+        "{restartPolicy: OnFailure, containers: [{name: web, image: 'app:1'}]}",
+    );
+    node.until_running(&uid).await;
+    let id = node.kubelet.pleg.get(&uid).status.containers[0].id.clone();
+    node.sim
+        .set_knob("container_status.fail=unavailable")
+        .unwrap();
+    assert!(node.sim.kill_container(id.as_str(), 1));
+    let waits = |node: &Node| {
+        let status = node.kubelet.pleg.get(&uid).status;
+        status.containers[0].state == ContainerState::Exited
+    };
+    node.until(&uid, "exited", waits).await;
+    node.workers.delete(&uid);
+    let stopped = |node: &Node| {
+        let status = node.kubelet.pleg.get(&uid).status;
+        status
+            .sandboxes
+            .iter()
+            .all(|s| s.state == SandboxState::NotReady)
+    };
+    node.until(&uid, "stopped without an exit code", stopped)
+        .await;
 }
