@@ -74,6 +74,13 @@ impl Log {
     pub fn has(&self, id: &Id, what: EventType) -> bool {
         self.events.iter().any(|h| h.id == *id && h.event == what)
     }
+
+    /// How many STARTED and STOPPED events have arrived: those that the loss window counts.
+    pub fn expected(&self) -> u64 {
+        let counted =
+            |e: &&ReceivedEvent| matches!(e.event, EventType::Started | EventType::Stopped);
+        self.events.iter().filter(counted).count() as u64
+    }
 }
 
 /// A runtime that records what passes.

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use pleg::core::Mode;
+use pleg::core::{EventType, Mode};
 use pleg_tests::daemon::Daemon;
-use pleg_tests::kubelet::Kubelet;
-use pleg_tests::second_subscriber::arrived;
+use pleg_tests::kubelet::{Kubelet, Objects};
+use pleg_tests::recording::Log;
 use pleg_tests::wait::until;
 use pleg_tests::workers::{Plan, Workers};
 
@@ -55,4 +55,17 @@ async fn calm(daemon: &Daemon) -> anyhow::Result<()> {
     generator.check_complete(&kubelet)?;
     generator.pleg.shutdown().await;
     Ok(())
+}
+
+/// STARTED and STOPPED of what was started and removed: how many the runtime sends, and how many
+/// arrived.
+fn arrived(log: &Log, objects: &Objects) -> (u64, u64) {
+    let (mut due, mut arrived) = (0, 0);
+    for (id, _) in objects.iter().filter(|(_, d)| d.started && d.removed) {
+        for event in [EventType::Started, EventType::Stopped] {
+            due += 1;
+            arrived += u64::from(log.has(id, event));
+        }
+    }
+    (due, arrived)
 }
