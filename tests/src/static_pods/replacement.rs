@@ -1,9 +1,10 @@
-//! The time from the death of a container to its replacement running, beside the runtime's own part of
-//! it: CreateContainer and StartContainer alone.
+//! The time from the death of a container to its replacement running, beside the runtime's own parts of
+//! it: the time until its STOPPED event, and CreateContainer and StartContainer alone.
 //!
-//! The runtime's own part is measured on the same daemon, in a pod that has no manifest, which the
-//! mini-kubelet leaves alone. Deaths and calls alternate. One container dies at a time, by SIGKILL, for
-//! the first time in a run of the mini-kubelet: no back-off delays its replacement.
+//! The runtime's own parts are measured on the same daemon, in a pod that has no manifest, which the
+//! mini-kubelet leaves alone. Deaths and calls alternate. The events are timed between two runs of the
+//! mini-kubelet, because containerd 1.7 sends each to one subscriber only. One container dies at a time,
+//! by SIGKILL, for the first time in a run of the mini-kubelet: no back-off delays its replacement.
 //!
 //! A container runs from the time that the runtime reports as the start of its process. Nothing is asked
 //! meanwhile: the line that `static_pods` writes says that the status can be read.
@@ -12,11 +13,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use futures::StreamExt;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use pleg::core::{Id, Mode, WallTime};
+use pleg::core::{EventType, Id, Mode, WallTime};
+use pleg::runtime::Runtime;
 use pleg::runtime::clock::wall;
 use pleg_cri::v1::{ContainerFilter, ContainerState};
+use tokio::sync::mpsc;
 
 use crate::daemon::Daemon;
 use crate::kubelet::{Kubelet, Life, Pod};
@@ -62,6 +66,8 @@ struct Block {
     reported: Vec<Duration>,
     /// From the call of CreateContainer to the start of the process.
     alone: Vec<Duration>,
+    /// From the kill of a container to its STOPPED event.
+    stopped: Vec<Duration>,
 }
 
 /// Measures on that daemon and prints what came of it.
@@ -95,6 +101,7 @@ pub async fn measure(daemon: &Daemon, plan: Plan) -> anyhow::Result<()> {
                 replaced: Vec::new(),
                 reported: Vec::new(),
                 alone: Vec::new(),
+                stopped: Vec::new(),
             };
             for m in 0..per_block {
                 let pod = manifests::pod_name((n * per_block + m) % plan.pods);
@@ -104,6 +111,7 @@ pub async fn measure(daemon: &Daemon, plan: Plan) -> anyhow::Result<()> {
                 block.alone.push(Box::pin(alone.create_and_start()).await?);
             }
             kubelet.terminate().await?;
+            block.stopped = Box::pin(alone.stop_events(daemon, per_block)).await?;
             blocks.push(block);
         }
     }
@@ -154,7 +162,7 @@ async fn death(
     let started = start_of(truth, &id).await?;
     ensure!(id != *old, "{id} was started twice");
     let replaced = started.nanos_since(killed_by_wall);
-    let replaced = Duration::from_nanos(u64::try_from(replaced).context("started before it died")?);
+    let replaced = nanos(replaced).context("started before it died")?;
     Ok((replaced, at.since(killed)))
 }
 
@@ -196,33 +204,106 @@ impl Alone {
         })
     }
 
-    /// The time of the calls that replace a container which has ended before. As many ended containers
-    /// are kept as a kubelet keeps.
+    /// The time of the calls that replace a container which has ended before.
     async fn create_and_start(&mut self) -> anyhow::Result<Duration> {
-        self.attempts += 1;
-        let (kubelet, old) = (&self.kubelet, self.ids.last().context("no container")?);
-        kill(process(kubelet, old).await?, Signal::SIGKILL)?;
-        until(PATIENCE, "it has ended", || async {
-            let status = kubelet.container_status(old).await.ok()??;
-            (status.state() == ContainerState::ContainerExited).then_some(())
-        })
-        .await?;
-        if self.ids.len() > 1 {
-            kubelet.remove(&self.ids.remove(0)).await?;
-        }
+        self.kill().await?;
+        self.wait_for_end().await?;
         pass_time(QUIET).await;
         let called = wall();
+        let id = self.replace().await?;
+        let started = start_of(&self.kubelet, &id).await?;
+        nanos(started.nanos_since(called)).context("started before the call")
+    }
+
+    /// The times from a death to its STOPPED event, of so many deaths. There may be no other subscriber.
+    async fn stop_events(&mut self, daemon: &Daemon, deaths: u32) -> anyhow::Result<Vec<Duration>> {
+        let mut stream = daemon.runtime()?.subscribe().await?;
+        let (send, mut events) = mpsc::channel(1024);
+        let reader = tokio::spawn(async move {
+            // The call is made when the stream is polled.
+            while let Some(Ok(event)) = stream.next().await {
+                if send.send((event.id, event.event, wall())).await.is_err() {
+                    break;
+                }
+            }
+        });
+        let mut times = Vec::new();
+        for _ in 0..deaths {
+            self.kill().await?;
+            self.wait_for_end().await?;
+            let id = self.replace().await?;
+            arrival(&mut events, &id, EventType::Started).await?;
+            pass_time(QUIET).await;
+            let killed = self.kill().await?;
+            let stopped = arrival(&mut events, &id, EventType::Stopped).await?;
+            times.push(nanos(stopped.nanos_since(killed)).context("stopped before it was killed")?);
+        }
+        reader.abort();
+        Ok(times)
+    }
+
+    fn present(&self) -> anyhow::Result<&Id> {
+        self.ids.last().context("no container")
+    }
+
+    /// Kills the present container, if it runs. Returns when.
+    async fn kill(&self) -> anyhow::Result<WallTime> {
+        let id = self.present()?;
+        let status = self.kubelet.container_status(id).await?;
+        if status.is_some_and(|s| s.state() == ContainerState::ContainerRunning) {
+            let process = process(&self.kubelet, id).await?;
+            let killed = wall();
+            kill(process, Signal::SIGKILL)?;
+            return Ok(killed);
+        }
+        Ok(wall())
+    }
+
+    async fn wait_for_end(&self) -> anyhow::Result<()> {
+        let id = self.present()?;
+        until(PATIENCE, "it has ended", || async {
+            let status = self.kubelet.container_status(id).await.ok()??;
+            (status.state() == ContainerState::ContainerExited).then_some(())
+        })
+        .await
+    }
+
+    /// Creates and starts the next container. As many ended ones are kept as a kubelet keeps.
+    async fn replace(&mut self) -> anyhow::Result<Id> {
+        let kubelet = &self.kubelet;
+        self.attempts += 1;
         let id = kubelet
             .create(&self.pod, APP, self.attempts, Life::UntilStopped)
             .await?;
         kubelet.start(&id).await?;
-        let started = start_of(kubelet, &id).await?;
-        self.ids.push(id);
-        let took = started.nanos_since(called);
-        Ok(Duration::from_nanos(
-            u64::try_from(took).context("started before the call")?,
-        ))
+        self.ids.push(id.clone());
+        if self.ids.len() > 2 {
+            kubelet.remove(&self.ids.remove(0)).await?;
+        }
+        Ok(id)
     }
+}
+
+/// When that event arrives. Others are skipped.
+async fn arrival(
+    events: &mut mpsc::Receiver<(Id, EventType, WallTime)>,
+    id: &Id,
+    event: EventType,
+) -> anyhow::Result<WallTime> {
+    let arrives = async {
+        loop {
+            let (of, what, at) = events.recv().await.context("the stream has ended")?;
+            if of == *id && what == event {
+                return Ok(at);
+            }
+        }
+    };
+    let waited = tokio::time::timeout(PATIENCE, arrives).await;
+    waited.with_context(|| format!("no {event:?} of {id}"))?
+}
+
+fn nanos(nanos: i64) -> anyhow::Result<Duration> {
+    Ok(Duration::from_nanos(u64::try_from(nanos)?))
 }
 
 /// The value below which that share of the values lies.
@@ -237,11 +318,9 @@ fn quantile(values: &[Duration], share: f64) -> f64 {
 /// A table of the quantiles with their ratios, and the least and greatest ratio of the medians of a block.
 fn print(daemon: &Daemon, plan: Plan, blocks: &[Block]) {
     println!(
-        "{:?}, {} pods: ms from a death to its replacement running, beside create + start alone",
+        "{:?}, {} pods: ms from a death to its replacement running / create + start alone / the runtime's \
+         whole part: the STOPPED event, then create + start",
         daemon.version, plan.pods
-    );
-    println!(
-        "mode     deaths |             p50 |             p90 |             p99 | ratios p50 p90 p99 | p50 of blocks"
     );
     for mode in [Mode::Evented, Mode::Polling] {
         let of_mode = || blocks.iter().filter(|b| b.mode == mode);
@@ -249,22 +328,22 @@ fn print(daemon: &Daemon, plan: Plan, blocks: &[Block]) {
             of_mode().flat_map(of).copied().collect()
         };
         let (replaced, alone) = (all(|b| &b.replaced), all(|b| &b.alone));
-        let reported = all(|b| &b.reported);
-        let pairs = [0.5, 0.9, 0.99].map(|q| (quantile(&replaced, q), quantile(&alone, q)));
-        let texts = pairs.map(|(r, a)| format!("{r:6.1} / {a:6.1}"));
-        let ratios = pairs.map(|(r, a)| format!("{:.2}", r / a));
-        let of_blocks: Vec<_> = of_mode()
-            .map(|b| quantile(&b.replaced, 0.5) / quantile(&b.alone, 0.5))
-            .collect();
-        let least = of_blocks.iter().copied().fold(f64::INFINITY, f64::min);
-        let greatest = of_blocks.iter().copied().fold(0.0, f64::max);
-        println!(
-            "{mode:<8?} {:>6} | {} | {} | {least:.2} to {greatest:.2}; to the report p50 {:.1}, p99 {:.1}",
-            replaced.len(),
-            texts.join(" | "),
-            ratios.join(" "),
-            quantile(&reported, 0.5),
-            quantile(&reported, 0.99),
-        );
+        let (reported, stopped) = (all(|b| &b.reported), all(|b| &b.stopped));
+        println!("{mode:?}, {} deaths", replaced.len());
+        for (name, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)] {
+            let [replaced, alone, stopped, reported] =
+                [&replaced, &alone, &stopped, &reported].map(|values| quantile(values, share));
+            println!(
+                "  {name}: {replaced:.1} / {alone:.1} / {stopped:.1} + {alone:.1}: {:.2} x, {:.2} x; to the \
+                 report {reported:.1}",
+                replaced / alone,
+                replaced / (stopped + alone),
+            );
+        }
+        let ratio = |b: &Block| quantile(&b.replaced, 0.5) / quantile(&b.alone, 0.5);
+        let ratios: Vec<_> = of_mode().map(ratio).collect();
+        let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+        let greatest = ratios.iter().copied().fold(0.0, f64::max);
+        println!("  p50 of blocks: {least:.2} x to {greatest:.2} x");
     }
 }
