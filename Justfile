@@ -38,10 +38,12 @@ measure-replacement PODS="20" DEATHS="200":
 _static-pods:
     cargo build --workspace --features pleg-tests/containerd --example static_pods
 
-# The checks with pod workers at full length: statuses denied, and the runtime away, for a minute each.
+# The checks that CI runs in a short form, at full length: statuses denied, and the runtime away, for a
+# minute each; 120 containers of one pod on containerd (needs root).
 test-long:
     PLEG_NOT_FOUND_SECONDS=60 cargo test -p pleg-tests --test faults -- --nocapture workers::
     PLEG_OUTAGE_SECONDS=60 cargo test -p pleg-tests --test simulated -- --include-ignored --nocapture outage::
+    PLEG_STRESS_COMPLETIONS=120 cargo test --workspace --features pleg-tests/containerd --test containerd -- --test-threads=2 --nocapture stress
 
 # Serve a simulated runtime: `just sim --socket /tmp/cri.sock --mode crio --chaos drop=5%`.
 sim *ARGS:

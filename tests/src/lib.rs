@@ -19,6 +19,7 @@
 
 pub mod check;
 pub mod daemon;
+pub mod environment;
 pub mod faulty_pipe;
 pub mod fresh;
 pub mod generator;

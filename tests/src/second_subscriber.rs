@@ -12,8 +12,8 @@ use crate::kubelet::{Kubelet, Objects};
 use crate::wait::until_ok;
 use crate::workers::Plan;
 
-/// How many pods live while a second subscriber takes events: for about a minute.
-pub const PODS: u32 = 60;
+/// How many pods live while a second subscriber takes events: for about half a minute.
+pub const PODS: u32 = 40;
 /// How many of them live at a time, and how long their containers run and stay after their end.
 pub const PLAN: Plan = Plan {
     at_once: 16,

@@ -7,11 +7,11 @@ use pleg::core::Mode;
 use pleg_cri::v1::ContainerFilter;
 
 use crate::daemon::Daemon;
+use crate::environment::number;
 use crate::kubelet::Kubelet;
 use crate::wait::pass_time;
 
 use super::manifests::{self, Kind};
-use super::number;
 use super::process::{Event, Settings, StaticPods};
 
 /// Tombstones live for 10 minutes: until then everything grows.

@@ -1,8 +1,7 @@
 //! What happens while containers crash.
 
+use crate::environment::number;
 use crate::stream_proxy::Stream;
-
-use super::number;
 
 /// What happens to the event stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,11 +23,11 @@ use pleg_cri::v1::{ContainerFilter, ContainerState};
 use tokio::sync::mpsc;
 
 use crate::daemon::Daemon;
+use crate::environment::number;
 use crate::kubelet::{Kubelet, Life, Pod};
 use crate::wait::{pass_time, until};
 
 use super::manifests::{self, APP, Kind};
-use super::number;
 use super::process::{Event, Settings, StaticPods};
 
 /// How long nothing happens before each death and each pair of calls.

@@ -5,12 +5,10 @@ use std::time::Duration;
 use anyhow::ensure;
 use pleg::core::{Mode, Settings};
 use pleg_sim::Mode as Runtime;
+use pleg_tests::environment::number;
 use pleg_tests::workers::{Observed, Plan, Workers};
 
 use crate::in_process::{InProcess, MINUTE, SECOND};
-
-/// For how many seconds statuses are denied, instead of 15.
-const SECONDS: &str = "PLEG_NOT_FOUND_SECONDS";
 
 /// Jobs that end after one to two seconds.
 const PLAN: Plan = Plan {
@@ -51,8 +49,8 @@ async fn run_workers(
 /// Status calls deny 2 % of what exists. No container may be started twice because of that, and every
 /// worker is answered.
 async fn not_found(runtime: Runtime, mode: Mode) -> anyhow::Result<()> {
-    let seconds = std::env::var(SECONDS).map_or(Ok(15), |s| s.parse())?;
-    let end = Duration::from_secs(seconds);
+    let seconds = number("PLEG_NOT_FOUND_SECONDS", 15)?;
+    let end = Duration::from_secs(seconds.into());
     let more = |node: &InProcess, _| node.clock.now().since(pleg::Instant::ORIGIN) < end;
     let (node, generator, observed) =
         run_workers((runtime, mode), "status.not_found=2%", more).await?;

@@ -3,20 +3,17 @@
 use std::time::Duration;
 
 use pleg::core::Mode;
+use pleg_tests::environment::number;
 use pleg_tests::outage::deaths_are_announced_after_outage;
 
 use crate::{Node, SOON, settings};
-
-/// The number of seconds for which the socket is away, instead of 20.
-const SECONDS: &str = "PLEG_OUTAGE_SECONDS";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deaths_in_an_outage_are_announced_at_its_end() -> anyhow::Result<()> {
     let mut node = Node::up()?;
     let mut generator = node.start(settings(Mode::Evented)).await?;
     let kubelet = node.kubelet()?;
-    let seconds = std::env::var(SECONDS).map_or(Ok(20), |s| s.parse())?;
-    let outage = Duration::from_secs(seconds);
+    let outage = Duration::from_secs(number("PLEG_OUTAGE_SECONDS", 20)?.into());
     deaths_are_announced_after_outage(&mut generator, &kubelet, &mut node, outage).await?;
     generator.wait_until_confirmed(SOON).await?;
     generator
