@@ -169,6 +169,29 @@ fn each_wrong_manifest_has_a_clear_message() {
             "spec.containers[0].livenessProbe.grpc: use an exec, tcpSocket or httpGet probe",
         ),
         (
+            "    image: shop:1",
+            "    image: shop:1\n    readinessProbe: {httpGet: {port: 80, scheme: HTTPS}}",
+            "spec.containers[0].readinessProbe.httpGet.scheme: HTTPS is not provided: use HTTP, or an \
+             exec or tcpSocket probe",
+        ),
+        (
+            "    image: shop:1",
+            "    image: shop:1\n    livenessProbe: {tcpSocket: {port: web}}",
+            "spec.containers[0].livenessProbe.tcpSocket.port: the container has no port named \"web\": \
+             add it to ports",
+        ),
+        (
+            "    image: shop:1",
+            "    image: shop:1\n    startupProbe: {periodSeconds: 1}",
+            "spec.containers[0].startupProbe: it does nothing: write one of exec, tcpSocket and httpGet",
+        ),
+        (
+            "    image: shop:1",
+            "    image: shop:1\n    livenessProbe: {tcpSocket: {port: 80}, terminationGracePeriodSeconds: 1}",
+            "spec.containers[0].livenessProbe.terminationGracePeriodSeconds: containers are stopped with \
+             the grace period of the pod: remove it",
+        ),
+        (
             "spec:",
             "spec:\n  serviceAccountName: a",
             "spec.serviceAccountName: static pods have no service account: remove it",
