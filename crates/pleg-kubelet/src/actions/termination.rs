@@ -4,14 +4,15 @@
 use std::time::Duration;
 
 use pleg::core::SandboxState;
-use pleg::{ContainerState, Id};
+use pleg::{ContainerState, ContainerStatus, Id};
 
 use super::{Decision, ExitCode, PodActions, PodPhase, StopReason};
+use crate::names;
 use crate::spec::{ContainerRole, ContainerSpec, PodSpec};
 
 /// The shortest grace period, as upstream: what is left for a sidecar.
 const MIN_GRACE: Duration = Duration::from_secs(2);
-/// The grace period of a pod whose specification is not known: the default of the API.
+/// The grace period of a container whose pod and annotation do not give one: the default of the API.
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 
 impl Decision<'_> {
@@ -55,10 +56,8 @@ impl Decision<'_> {
             .filter(|c| runs(c.state))
             .map(|c| (index(&c.name), c))
             .collect();
-        let grace = spec.map_or(DEFAULT_GRACE, |spec| spec.termination_grace_period);
         let since = self.history.terminating_since();
         let used = since.map_or(Duration::ZERO, |since| self.now.since(since));
-        let left = grace.saturating_sub(used).max(MIN_GRACE.min(grace));
         // Regular containers have no index and are stopped together; of the sidecars, the last.
         let has_regular = running.iter().any(|(index, _)| index.is_none());
         let turn = match has_regular {
@@ -67,6 +66,11 @@ impl Decision<'_> {
         };
         for (index, container) in &running {
             if *index == turn {
+                let grace = spec.map_or_else(
+                    || noted_grace(container).unwrap_or(DEFAULT_GRACE),
+                    |spec| spec.termination_grace_period,
+                );
+                let left = grace.saturating_sub(used).max(MIN_GRACE.min(grace));
                 self.stop_within(container, left, StopReason::Pod);
             }
         }
@@ -112,4 +116,11 @@ impl Decision<'_> {
         }
         Some(phase)
     }
+}
+
+/// The grace period that was noted when the container was created, for a pod whose specification is not
+/// known any more.
+fn noted_grace(container: &ContainerStatus) -> Option<Duration> {
+    let noted = container.details.annotations.get(names::GRACE_PERIOD)?;
+    noted.parse().ok().map(Duration::from_secs)
 }

@@ -5,6 +5,7 @@ use pleg::{PodView, TerminalRecord};
 use pleg_kubelet::actions::{Desired, PodActions, decide};
 use pleg_kubelet::backoff::BackOff;
 use pleg_kubelet::history::PodHistory;
+use pleg_kubelet::names;
 use pleg_kubelet::spec::PodSpec;
 use pleg_kubelet::spec::RestartPolicy::{Always, Never, OnFailure};
 
@@ -201,6 +202,16 @@ fn sidecars_get_what_is_left_of_the_grace_period() {
     assert_eq!(grace(worker.terminate(15, &sidecars)), 20 * SECOND);
     let last = view(40, &[ready(0)], &[running("s1")]);
     assert_eq!(grace(worker.terminate(40, &last)), 2 * SECOND, "never less");
+}
+
+#[test]
+fn grace_period_of_an_unknown_specification_is_the_noted_one() {
+    let mut worker = Worker::new(spec(Always, &[]));
+    let noted = annotated(running("a"), names::GRACE_PERIOD, "7");
+    let pod = view(4, &[ready(0)], &[noted, running("b")]);
+    let stop = worker.actions(5, &pod, &Desired::terminate(None)).stop;
+    let grace: Vec<_> = stop.iter().map(|stop| stop.grace).collect();
+    assert_eq!(grace, [7 * SECOND, 30 * SECOND]);
 }
 
 #[test]
