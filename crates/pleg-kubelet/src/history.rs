@@ -49,6 +49,7 @@ pub(crate) struct Resized {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct End {
     pub(crate) id: Id,
+    pub(crate) attempt: u32,
     pub(crate) exit_code: Option<i32>,
     /// When the end was detected.
     pub(crate) detected: Instant,
@@ -73,27 +74,34 @@ impl PodHistory {
                 Kind::Sandbox => self.tried_sandbox(record.attempt),
                 Kind::Container => {
                     self.tried_container(&record.name, record.attempt);
-                    self.record_end(record);
+                    self.ended(
+                        End {
+                            id: record.id.clone(),
+                            attempt: record.attempt,
+                            exit_code: record.exit_code,
+                            detected: record.detected,
+                            sandbox: None,
+                            exists: false,
+                        },
+                        &record.name,
+                    );
                 }
             }
         }
-        // The oldest first, so that the newest end of a name is kept.
-        for container in status.containers.iter().rev() {
-            let name = container.name.as_str();
-            self.tried_container(name, container.attempt);
+        for container in status.containers.iter() {
+            self.tried_container(&container.name, container.attempt);
             if container.state == ContainerState::Exited {
-                let known = self.ends.get(name).filter(|end| end.id == container.id);
-                let of_record = records.iter().rfind(|r| r.id == container.id);
-                let detected = known.map(|end| end.detected);
-                let detected = detected.or_else(|| of_record.map(|r| r.detected));
-                let end = End {
-                    id: container.id.clone(),
-                    exit_code: container.details.exit_code,
-                    detected: detected.unwrap_or(now),
-                    sandbox: container.sandbox.clone(),
-                    exists: true,
-                };
-                self.ends.insert(name.to_owned(), end);
+                self.ended(
+                    End {
+                        id: container.id.clone(),
+                        attempt: container.attempt,
+                        exit_code: container.details.exit_code,
+                        detected: now,
+                        sandbox: container.sandbox.clone(),
+                        exists: true,
+                    },
+                    &container.name,
+                );
             }
         }
         let sandboxes = status.sandboxes.iter().map(|s| &s.id);
@@ -103,24 +111,18 @@ impl PodHistory {
         self.resized.retain(|id, _| exist.contains(&id));
     }
 
-    /// The end of a container that may have been removed before any view showed it.
-    fn record_end(&mut self, record: &TerminalRecord) {
-        let known = self.ends.get_mut(record.name.as_str());
-        match known {
-            Some(end) if end.id == record.id => {
-                end.exit_code = end.exit_code.or(record.exit_code);
-            }
-            Some(end) if end.detected >= record.detected => {}
-            _ => {
-                let end = End {
-                    id: record.id.clone(),
-                    exit_code: record.exit_code,
-                    detected: record.detected,
-                    sandbox: None,
-                    exists: false,
-                };
-                self.ends.insert(record.name.to_string(), end);
-            }
+    /// Of each name the end with the highest attempt is kept, and of one end what is known of it.
+    fn ended(&mut self, end: End, name: &str) {
+        let Some(known) = self.ends.get_mut(name) else {
+            self.ends.insert(name.to_owned(), end);
+            return;
+        };
+        if known.id == end.id {
+            known.exit_code = end.exit_code.or(known.exit_code);
+            known.sandbox = end.sandbox.or(known.sandbox.take());
+            known.exists |= end.exists;
+        } else if (end.attempt, end.detected) > (known.attempt, known.detected) {
+            *known = end;
         }
     }
 

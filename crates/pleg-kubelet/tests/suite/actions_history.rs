@@ -65,6 +65,35 @@ fn attempt_of_a_removed_container_is_not_used_again() {
 }
 
 #[test]
+fn newest_end_is_that_of_the_highest_attempt_whenever_it_was_detected() {
+    let mut worker = Worker::new(spec(OnFailure, &["a"]));
+    let record = |attempt: u32, code, detected| {
+        let mut record = TerminalRecord::new(format!("a-{attempt}"), "a", at(detected));
+        (record.attempt, record.exit_code) = (attempt, Some(code));
+        record
+    };
+    let pod = view(9, &[ready(0)], &[]);
+    let late = [record(1, 0, 5), record(0, 1, 7)];
+    worker.history.observe(&pod.status, &late, at(9));
+    assert_eq!(
+        worker.run(9, &pod),
+        "stop sandbox-0, terminating, Succeeded"
+    );
+}
+
+#[test]
+fn known_exit_code_is_kept_when_a_later_status_lacks_it() {
+    let mut worker = Worker::new(spec(OnFailure, &["a"]));
+    let known = view(5, &[ready(0)], &[exited("a", 0)]);
+    worker.history.observe(&known.status, &[], at(5));
+    let unknown = view(6, &[ready(0)], &[exited("a", None)]);
+    assert_eq!(
+        worker.run(6, &unknown),
+        "stop sandbox-0, terminating, Succeeded"
+    );
+}
+
+#[test]
 fn sandbox_that_cannot_be_created_does_not_delay_containers() {
     let mut worker = Worker::new(spec(Always, &["a"]));
     let ended = |sandboxes: &[_]| view(3, sandboxes, &[exited("a", 1)]);
