@@ -145,7 +145,7 @@ impl PodHistory {
             if let Some(id) = &start.existing {
                 self.tried.insert(id.clone(), now);
             } else if let Some(end) = self.ends.get(&start.name) {
-                back_off.restarted(uid, &start.name, end.detected, now);
+                back_off.restarted(uid, &start.back_off_key, end.detected, now);
             }
         }
         for resize in &actions.resize {

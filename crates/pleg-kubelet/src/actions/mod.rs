@@ -157,6 +157,7 @@ pub struct StartContainer {
     pub attempt: u32,
     /// The container exists already and is to be started, not created.
     pub existing: Option<Id>,
+    pub(crate) back_off_key: String,
 }
 
 /// A container whose resources are to be changed.
@@ -391,6 +392,7 @@ impl<'a> Decision<'a> {
                 name: container.name.clone(),
                 attempt: status.attempt,
                 existing: Some(status.id.clone()),
+                back_off_key: container.back_off_key(),
             });
         }
     }
@@ -399,7 +401,8 @@ impl<'a> Decision<'a> {
     fn start(&mut self, container: &ContainerSpec) {
         let (name, uid) = (&container.name, &self.view.status.uid);
         if let Some(end) = self.history.end(name) {
-            let delayed = self.back_off.delayed(uid, name, end.detected, self.now);
+            let key = container.back_off_key();
+            let delayed = self.back_off.delayed(uid, &key, end.detected, self.now);
             if let Some(delayed) = delayed {
                 self.due(delayed.until);
                 self.waits(name, WaitReason::BackOff(delayed));
@@ -410,6 +413,7 @@ impl<'a> Decision<'a> {
             name: name.clone(),
             attempt: self.history.next_attempt(name),
             existing: None,
+            back_off_key: container.back_off_key(),
         });
     }
 

@@ -94,6 +94,16 @@ fn known_exit_code_is_kept_when_a_later_status_lacks_it() {
 }
 
 #[test]
+fn changed_container_has_a_back_off_of_its_own() {
+    let mut worker = Worker::new(spec(Always, &["a"]));
+    let ended = |seconds| view(seconds, &[ready(0)], &[exited("a", 1)]);
+    assert_eq!(worker.run(3, &ended(3)), "start a 1");
+    assert_eq!(worker.run(4, &ended(4)), "a backs off 10s");
+    worker.spec.containers[0].hash = "changed".to_owned();
+    assert_eq!(worker.run(5, &ended(5)), "start a 2");
+}
+
+#[test]
 fn sandbox_that_cannot_be_created_does_not_delay_containers() {
     let mut worker = Worker::new(spec(Always, &["a"]));
     let ended = |sandboxes: &[_]| view(3, sandboxes, &[exited("a", 1)]);
