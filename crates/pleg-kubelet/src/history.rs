@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pleg::core::{Kind, Resources};
-use pleg::{ContainerState, Id, Instant, PodStatus, PodUid, TerminalRecord};
+use pleg::{ContainerState, ContainerStatus, Id, Instant, PodStatus, PodUid, TerminalRecord};
 
 use crate::actions::{PodActions, PodPhase};
 use crate::backoff::BackOff;
+use crate::names;
 
 /// How long after a stop or removal of an id that had no effect it is repeated.
 pub(crate) const REPEAT_AFTER: Duration = Duration::from_secs(10);
@@ -26,6 +27,8 @@ pub struct PodHistory {
     sandbox_attempt: Option<u32>,
     /// The same by container name.
     attempts: BTreeMap<String, u32>,
+    /// The highest restart count that was noted of a container of each name.
+    restart_counts: BTreeMap<String, u32>,
     /// How the last container of each name ended, also after its removal.
     ends: BTreeMap<String, End>,
     /// When an id that still exists was last stopped, started or removed.
@@ -90,6 +93,10 @@ impl PodHistory {
         }
         for container in status.containers.iter() {
             self.tried_container(&container.name, container.attempt);
+            let count = restart_count(container);
+            let counts = &mut self.restart_counts;
+            let highest = counts.entry(container.name.to_string()).or_default();
+            *highest = (*highest).max(count);
             if container.state == ContainerState::Exited {
                 self.ended(
                     End {
@@ -185,6 +192,14 @@ impl PodHistory {
         self.attempts.get(name).map_or(0, |a| a.saturating_add(1))
     }
 
+    /// The restart count for the next container of that name. An attempt whose create failed does not
+    /// count.
+    pub(crate) fn next_restart_count(&self, name: &str) -> u32 {
+        let ended = || self.ends.get(name).map(|end| end.attempt);
+        let last = self.restart_counts.get(name).copied().or_else(ended);
+        last.map_or(0, |count| count.saturating_add(1))
+    }
+
     pub(crate) fn end(&self, name: &str) -> Option<&End> {
         self.ends.get(name)
     }
@@ -211,4 +226,11 @@ impl PodHistory {
         let highest = self.attempts.entry(name.to_owned()).or_default();
         *highest = (*highest).max(attempt);
     }
+}
+
+/// As it was noted when the container was created.
+pub(crate) fn restart_count(container: &ContainerStatus) -> u32 {
+    let noted = container.details.annotations.get(names::RESTART_COUNT);
+    let noted = noted.and_then(|count| count.parse().ok());
+    noted.unwrap_or(container.attempt)
 }

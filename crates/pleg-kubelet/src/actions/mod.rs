@@ -29,7 +29,7 @@ use pleg::core::Resources;
 use pleg::{ContainerState, ContainerStatus, Id, Instant, PodView, TerminalRecord};
 
 use crate::backoff::{BackOff, Delayed};
-use crate::history::{End, PodHistory};
+use crate::history::{End, PodHistory, restart_count};
 use crate::names;
 use crate::probe::ProbeResults;
 use crate::spec::{ContainerRole, ContainerSpec, PodSpec, RestartPolicy};
@@ -155,6 +155,8 @@ pub struct StartContainer {
     /// The attempt to create it with. No earlier container of this name can have it, not even one
     /// whose create timed out.
     pub attempt: u32,
+    /// How often a container of this name was restarted, with this one.
+    pub restart_count: u32,
     /// The container exists already and is to be started, not created.
     pub existing: Option<Id>,
     pub(crate) back_off_key: String,
@@ -391,6 +393,7 @@ impl<'a> Decision<'a> {
             self.actions.start.push(StartContainer {
                 name: container.name.clone(),
                 attempt: status.attempt,
+                restart_count: restart_count(status),
                 existing: Some(status.id.clone()),
                 back_off_key: container.back_off_key(),
             });
@@ -412,6 +415,7 @@ impl<'a> Decision<'a> {
         self.actions.start.push(StartContainer {
             name: name.clone(),
             attempt: self.history.next_attempt(name),
+            restart_count: self.history.next_restart_count(name),
             existing: None,
             back_off_key: container.back_off_key(),
         });

@@ -291,6 +291,7 @@ impl Performer {
             pod,
             container,
             attempt: start.attempt,
+            restart_count: start.restart_count,
             image_ref: &image,
             pod_ips: &pod_ips,
         };

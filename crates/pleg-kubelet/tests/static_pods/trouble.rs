@@ -66,6 +66,8 @@ async fn failed_create_is_tried_again_with_another_attempt() {
     let status = node.kubelet.pleg.get(&uid).status;
     assert!(status.containers[0].attempt > 0);
     assert_eq!(status.containers.len(), 1);
+    let count = node.container(&uid)["restartCount"].clone();
+    assert_eq!(count, 0, "an attempt that failed is no restart");
 }
 
 #[tokio::test]

@@ -104,6 +104,25 @@ fn changed_container_has_a_back_off_of_its_own() {
 }
 
 #[test]
+fn restart_count_is_one_more_than_that_of_the_last_container() {
+    let mut worker = Worker::new(spec(Always, &["a"]));
+    let noted = annotated(exited("a", 1), names::RESTART_COUNT, "2");
+    let desired = worker.spec.clone();
+    let pod = view(3, &[ready(0)], &[attempt(noted, 7)]);
+    let start = worker
+        .actions(3, &pod, &Desired::run(&desired))
+        .start
+        .remove(0);
+    assert_eq!((start.attempt, start.restart_count), (8, 3));
+    let removed = view(60, &[ready(0)], &[]);
+    let start = worker
+        .actions(60, &removed, &Desired::run(&desired))
+        .start
+        .remove(0);
+    assert_eq!((start.attempt, start.restart_count), (9, 3));
+}
+
+#[test]
 fn sandbox_that_cannot_be_created_does_not_delay_containers() {
     let mut worker = Worker::new(spec(Always, &["a"]));
     let ended = |sandboxes: &[_]| view(3, sandboxes, &[exited("a", 1)]);
