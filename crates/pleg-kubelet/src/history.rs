@@ -91,7 +91,7 @@ impl PodHistory {
                 }
             }
         }
-        for container in status.containers.iter() {
+        for container in &*status.containers {
             self.tried_container(&container.name, container.attempt);
             let count = restart_count(container);
             let counts = &mut self.restart_counts;
