@@ -31,12 +31,20 @@ pub struct PodHistory {
     restart_counts: BTreeMap<String, u32>,
     /// How the last container of each name ended, also after its removal.
     ends: BTreeMap<String, End>,
-    /// When an id that still exists was last stopped, started or removed.
-    tried: BTreeMap<Id, Instant>,
+    /// When such a call was last made for an id that still exists.
+    last_call: BTreeMap<(Id, Call), Instant>,
     /// The resources that a container that still exists was given last.
     resized: BTreeMap<Id, Resized>,
     terminating_since: Option<Instant>,
     phase: Option<PodPhase>,
+}
+
+/// A call that changes an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Call {
+    Start,
+    Stop,
+    Remove,
 }
 
 /// That the resources of a container were changed.
@@ -114,7 +122,7 @@ impl PodHistory {
         let sandboxes = status.sandboxes.iter().map(|s| &s.id);
         let containers = status.containers.iter().map(|c| &c.id);
         let exist: Vec<&Id> = sandboxes.chain(containers).collect();
-        self.tried.retain(|id, _| exist.contains(&id));
+        self.last_call.retain(|(id, _), _| exist.contains(&id));
         self.resized.retain(|id, _| exist.contains(&id));
     }
 
@@ -150,7 +158,7 @@ impl PodHistory {
         for start in &actions.start {
             self.tried_container(&start.name, start.attempt);
             if let Some(id) = &start.existing {
-                self.tried.insert(id.clone(), now);
+                self.called(id, Call::Start, now);
             } else if let Some(end) = self.ends.get(&start.name) {
                 back_off.restarted(uid, &start.back_off_key, end.detected, now);
             }
@@ -166,9 +174,11 @@ impl PodHistory {
             self.resized.insert(resize.id.clone(), resized);
         }
         let stopped = actions.stop.iter().map(|stop| &stop.id);
-        let stopped = stopped.chain(&actions.stop_sandboxes);
-        for id in stopped.chain(&actions.remove) {
-            self.tried.insert(id.clone(), now);
+        for id in stopped.chain(&actions.stop_sandboxes) {
+            self.called(id, Call::Stop, now);
+        }
+        for id in &actions.remove {
+            self.called(id, Call::Remove, now);
         }
         if actions.terminating {
             self.terminating_since.get_or_insert(now);
@@ -204,10 +214,16 @@ impl PodHistory {
         self.ends.get(name)
     }
 
-    /// When a call that changes this id, which had no effect so far, may be repeated; `None` if
-    /// none was made.
-    pub(crate) fn repeat_at(&self, id: &Id) -> Option<Instant> {
-        self.tried.get(id).map(|at| at.after(REPEAT_AFTER))
+    /// When such a call for this id, which had no effect so far, may be repeated; `None` if none was
+    /// made.
+    pub(crate) fn repeat_at(&self, id: &Id, call: Call) -> Option<Instant> {
+        let at = self.last_call.get(&(id.clone(), call));
+        at.map(|at| at.after(REPEAT_AFTER))
+    }
+
+    /// Takes over that a call is about to be made.
+    pub(crate) fn called(&mut self, id: &Id, call: Call, now: Instant) {
+        self.last_call.insert((id.clone(), call), now);
     }
 
     pub(crate) fn resized(&self, id: &Id) -> Option<&Resized> {

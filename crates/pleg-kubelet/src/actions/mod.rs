@@ -29,7 +29,7 @@ use std::time::Duration;
 use pleg::{ContainerState, ContainerStatus, Id, Instant, PodView, TerminalRecord};
 
 use crate::backoff::BackOff;
-use crate::history::{End, PodHistory, restart_count};
+use crate::history::{Call, End, PodHistory, restart_count};
 use crate::names;
 use crate::spec::{ContainerRole, ContainerSpec, PodSpec, RestartPolicy};
 
@@ -216,9 +216,12 @@ impl<'a> Decision<'a> {
 
     /// A container that was created and not started.
     fn created(&mut self, container: &ContainerSpec, status: &ContainerStatus, is_busy: bool) {
-        let was_tried = self.history.repeat_at(&status.id).is_some();
+        let was_tried = self.history.repeat_at(&status.id, Call::Start).is_some();
         if was_tried || hash_changed(container, status) {
-            self.remove(&status.id);
+            // A start that was tried may still take effect.
+            if self.may_call(&status.id, Call::Start) {
+                self.remove(&status.id);
+            }
         } else if status.unsettled {
             self.waits(&container.name, WaitReason::Unsettled);
         } else if !is_busy {
@@ -258,7 +261,7 @@ impl<'a> Decision<'a> {
     }
 
     fn stop_within(&mut self, status: &ContainerStatus, grace: Duration, reason: StopReason) {
-        if self.may_try(&status.id) {
+        if self.may_call(&status.id, Call::Stop) {
             self.actions.stop.push(StopContainer {
                 id: status.id.clone(),
                 name: status.name.to_string(),
@@ -269,14 +272,14 @@ impl<'a> Decision<'a> {
     }
 
     fn remove(&mut self, id: &Id) {
-        if self.may_try(id) {
+        if self.may_call(id, Call::Remove) {
             self.actions.remove.push(id.clone());
         }
     }
 
     /// Whether a call that changes this id is not a repetition too soon.
-    fn may_try(&mut self, id: &Id) -> bool {
-        let repeat_at = self.history.repeat_at(id).filter(|at| *at > self.now);
+    fn may_call(&mut self, id: &Id, call: Call) -> bool {
+        let repeat_at = self.history.repeat_at(id, call).filter(|at| *at > self.now);
         if let Some(at) = repeat_at {
             self.due(at);
         }

@@ -7,6 +7,7 @@ use pleg::core::SandboxState;
 use pleg::{ContainerState, ContainerStatus, Id};
 
 use super::{Decision, ExitCode, PodActions, PodPhase, StopReason};
+use crate::history::Call;
 use crate::names;
 use crate::spec::{ContainerRole, ContainerSpec, PodSpec};
 
@@ -93,7 +94,7 @@ impl Decision<'_> {
                 let may_run = !matches!(c.state, ContainerState::Created | ContainerState::Exited);
                 may_run && in_it(&c.sandbox)
             });
-            if !runs && self.may_try(&sandbox.id) {
+            if !runs && self.may_call(&sandbox.id, Call::Stop) {
                 self.actions.stop_sandboxes.push(sandbox.id.clone());
             }
         }

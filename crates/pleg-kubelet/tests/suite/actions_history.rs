@@ -247,6 +247,16 @@ fn created_container_that_did_not_start_is_removed_and_created_again() {
 }
 
 #[test]
+fn start_does_not_delay_the_stop_of_the_container() {
+    let mut worker = Worker::new(spec(Always, &["a"]));
+    let created = container("a", pleg::ContainerState::Created);
+    let pod = view(4, &[ready(0)], &[created]);
+    assert_eq!(worker.run(5, &pod), "start existing a-0");
+    let runs = view(6, &[ready(0)], &[running("a")]);
+    assert_eq!(words(&worker.terminate(6, &runs)), "stop a-0, terminating");
+}
+
+#[test]
 fn sidecars_get_what_is_left_of_the_grace_period() {
     let mut worker = Worker::new(spec(Always, &["s1", "s2", "a"]));
     let grace = |actions: PodActions| actions.stop[0].grace;
