@@ -9,7 +9,8 @@ use pleg::{Instant, PodStatus, PodUid, PodView, TerminalRecord, WaitError};
 
 use crate::actions::{Desired, PodActions, pod_actions};
 use crate::backoff::{BackOff, BackOffSettings};
-use crate::history::PodHistory;
+use crate::gc::{GcPolicy, Removal, removals_of_pod};
+use crate::history::{Call, PodHistory};
 use crate::probe::ProbeResults;
 use crate::worker::Run;
 
@@ -86,9 +87,7 @@ impl Decider {
             Err(error) => {
                 tracing::debug!(pod = %run.uid, %error, "an exit code is still missing");
                 let mut decision = decision;
-                let again = run.now().after(INSPECT_AGAIN);
-                let due = &mut decision.actions.due;
-                *due = Some(due.map_or(again, |due| due.min(again)));
+                decision.actions.due_by(run.now().after(INSPECT_AGAIN));
                 Ok(decision)
             }
         }
@@ -131,6 +130,32 @@ impl Decider {
         } = &mut *self.memory();
         let history = histories.entry(run.uid.clone()).or_default();
         history.record(&run.uid, actions, back_off, run.now());
+    }
+
+    /// What to remove of the pod of this run now, after the actions of the decision: a replacement does
+    /// not wait for it. A removal that has no effect is repeated after 10 s; then the decision is due.
+    pub async fn removals<S>(
+        &self,
+        run: &Run<S>,
+        decision: &mut Decision,
+        policy: GcPolicy,
+    ) -> Vec<Removal> {
+        let mut removals = removals_of_pod(run, decision, policy).await;
+        let (mut memory, now) = (self.memory(), run.now());
+        let history = memory.histories.entry(run.uid.clone()).or_default();
+        removals.retain(|removal| {
+            let (id, call) = match removal {
+                Removal::StopContainer(id) => (id, Call::Stop),
+                Removal::Container(id) | Removal::Sandbox(id) => (id, Call::Remove),
+            };
+            let repeat_at = history.repeat_at(id, call).filter(|at| *at > now);
+            match repeat_at {
+                Some(at) => decision.actions.due_by(at),
+                None => history.called(id, call, now),
+            }
+            repeat_at.is_none()
+        });
+        removals
     }
 
     /// Drops what is kept of a pod that is gone.

@@ -210,7 +210,7 @@ impl Gc<'_> {
 
 /// What to remove of the pod of this run, by what was decided. Whether its ends have been taken is
 /// asked of the generator.
-pub async fn removals_of_pod<S>(
+pub(crate) async fn removals_of_pod<S>(
     run: &Run<S>,
     decision: &Decision,
     policy: GcPolicy,

@@ -14,7 +14,7 @@ use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::cri_config::NodeConfig;
 use pleg_kubelet::decision::{Decider, Decision};
 use pleg_kubelet::ends::Ends;
-use pleg_kubelet::gc::{GcPolicy, removals_of_pod};
+use pleg_kubelet::gc::GcPolicy;
 use pleg_kubelet::manifest::Manifest;
 use pleg_kubelet::names;
 use pleg_kubelet::node_status::NodeStatus;
@@ -81,8 +81,6 @@ impl Reconcile for Kubelet {
             return Ok(Next::At(run.now().after(PREDECESSOR_PERIOD)));
         }
         self.report_ends(&decision).await;
-        let removals = removals_of_pod(run, &decision, GcPolicy::default()).await;
-
         let actions = &mut decision.actions;
         let prepared = match pod {
             Some(pod) => self.performer.prepare(run, pod, actions).await,
@@ -98,7 +96,8 @@ impl Reconcile for Kubelet {
         }
         self.update_status(run, pod, &decision, &performed.waiting);
         let mut errors = performed.errors;
-        for removal in &removals {
+        let policy = GcPolicy::default();
+        for removal in &self.decider.removals(run, &mut decision, policy).await {
             errors.extend(self.performer.remove(run, removal).await.err());
         }
         if let Some(error) = errors.into_iter().next() {

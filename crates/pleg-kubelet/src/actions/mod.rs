@@ -242,7 +242,7 @@ impl<'a> Decision<'a> {
             let key = container.back_off_key();
             let delayed = self.back_off.delayed(uid, &key, end.detected, self.now);
             if let Some(delayed) = delayed {
-                self.due(delayed.until);
+                self.actions.due_by(delayed.until);
                 self.waits(name, WaitReason::BackOff(delayed));
                 return;
             }
@@ -281,7 +281,7 @@ impl<'a> Decision<'a> {
     fn may_call(&mut self, id: &Id, call: Call) -> bool {
         let repeat_at = self.history.repeat_at(id, call).filter(|at| *at > self.now);
         if let Some(at) = repeat_at {
-            self.due(at);
+            self.actions.due_by(at);
         }
         repeat_at.is_none()
     }
@@ -303,11 +303,6 @@ impl<'a> Decision<'a> {
         self.actions.inspect_after = after;
         self.waits(&status.name, WaitReason::ExitCode);
         ExitCode::Undecided
-    }
-
-    fn due(&mut self, at: Instant) {
-        let earliest = self.actions.due.map_or(at, |due| due.min(at));
-        self.actions.due = Some(earliest);
     }
 
     fn waits(&mut self, name: &str, reason: WaitReason) {

@@ -77,6 +77,13 @@ pub struct PodActions {
     pub phase: Option<PodPhase>,
 }
 
+impl PodActions {
+    /// Something is due at that instant, too.
+    pub(crate) fn due_by(&mut self, at: Instant) {
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
+    }
+}
+
 /// A container to stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -3,7 +3,7 @@ use pleg_kubelet::actions::Desired;
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::cri_config::NodeConfig;
 use pleg_kubelet::decision::Decider;
-use pleg_kubelet::gc::{GcPolicy, removals_of_pod};
+use pleg_kubelet::gc::GcPolicy;
 use pleg_kubelet::manifest::Manifest;
 use pleg_kubelet::perform::{PerformError, Performer, Prepared};
 use pleg_kubelet::worker::{Next, PodWorkers, Reconcile, Run, WorkerSettings};
@@ -36,11 +36,12 @@ impl Reconcile for Kubelet {
         };
         decider.record(run, actions); // Before the first call.
         let performed = performer.perform(run, pod, actions, prepared).await;
-        let due = actions.due.into_iter().chain(performed.due).min();
         let mut errors = performed.errors;
-        for removal in removals_of_pod(run, &decision, GcPolicy::default()).await {
+        let removals = decider.removals(run, &mut decision, GcPolicy::default());
+        for removal in removals.await {
             errors.extend(performer.remove(run, &removal).await.err());
         }
+        let due = decision.actions.due.into_iter().chain(performed.due).min();
         let error = errors.into_iter().next();
         error.map_or(Ok(due.into()), |error| Err(error.into()))
     }
