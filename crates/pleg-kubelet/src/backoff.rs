@@ -10,6 +10,9 @@
 //!   that long, it is restarted at once and the delay is 10 s again. (`flowcontrol.Backoff` uses
 //!   twice the greatest delay; the kubelet sets 10 min, whatever the greatest delay is.)
 //!
+//! A pod's sandbox is replaced at once, and then not again before the first delay has passed: so long
+//! does the kubelet pause after a sandbox that could not be created.
+//!
 //! Every end counts, also with exit code 0 and after a stop. One difference: an end is when the
 //! generator detected it, on its monotonic clock, and not `finishedAt`, so a step of the wall clock
 //! neither skips a delay nor prolongs it.
@@ -76,6 +79,11 @@ impl BackOff {
             settings,
             pods: BTreeMap::new(),
         }
+    }
+
+    /// The first delay.
+    pub(crate) const fn initial(&self) -> Duration {
+        self.settings.initial
     }
 
     /// Whether the restart of a container that ended at `ended` is delayed at `now`.

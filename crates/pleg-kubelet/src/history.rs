@@ -25,6 +25,8 @@ pub(crate) const REPEAT_AFTER: Duration = Duration::from_secs(10);
 pub struct PodHistory {
     /// The highest attempt of a sandbox that exists, existed or was tried.
     sandbox_attempt: Option<u32>,
+    /// When another sandbox was last created after one that existed or was tried.
+    sandbox_replaced: Option<Instant>,
     /// The same by container name.
     attempts: BTreeMap<String, u32>,
     /// The highest restart count that was noted of a container of each name.
@@ -153,6 +155,9 @@ impl PodHistory {
         now: Instant,
     ) {
         if let Some(attempt) = actions.create_sandbox {
+            if self.sandbox_attempt.is_some() {
+                self.sandbox_replaced = Some(now);
+            }
             self.tried_sandbox(attempt);
         }
         for start in &actions.start {
@@ -195,6 +200,10 @@ impl PodHistory {
     /// The attempt for the next sandbox.
     pub(crate) fn next_sandbox_attempt(&self) -> u32 {
         self.sandbox_attempt.map_or(0, |a| a.saturating_add(1))
+    }
+
+    pub(crate) const fn sandbox_replaced(&self) -> Option<Instant> {
+        self.sandbox_replaced
     }
 
     /// The attempt for the next container of that name.

@@ -45,11 +45,19 @@ impl<'a> Decision<'a> {
             return;
         }
         match self.is_anything_left(spec) {
-            Some(true) => {
-                self.actions.create_sandbox = Some(self.history.next_sandbox_attempt());
-            }
+            Some(true) => self.create_sandbox(),
             Some(false) => self.end(spec),
             None => {}
+        }
+    }
+
+    /// Creates a sandbox, unless the last one was a replacement made just now.
+    fn create_sandbox(&mut self) {
+        let replaced = self.history.sandbox_replaced();
+        let again = replaced.map(|at| at.after(self.back_off.initial()));
+        match again.filter(|at| *at > self.now) {
+            Some(at) => self.actions.due_by(at),
+            None => self.actions.create_sandbox = Some(self.history.next_sandbox_attempt()),
         }
     }
 

@@ -123,15 +123,18 @@ fn restart_count_is_one_more_than_that_of_the_last_container() {
 }
 
 #[test]
-fn sandbox_that_cannot_be_created_does_not_delay_containers() {
+fn sandbox_that_cannot_be_created_is_tried_every_ten_seconds_and_delays_no_container() {
     let mut worker = Worker::new(spec(Always, &["a"]));
     let ended = |sandboxes: &[_]| view(3, sandboxes, &[exited("a", 1)]);
-    for attempt in 1..6 {
-        let expected = format!("create sandbox {attempt}");
-        assert_eq!(worker.run(3, &ended(&[not_ready(0)])), expected);
+    let failed = ended(&[not_ready(0)]);
+    for (seconds, does) in [(3, "create sandbox 1"), (4, ""), (13, "create sandbox 2")] {
+        assert_eq!(worker.run(seconds, &failed), does);
     }
-    let again = ended(&[ready(6), not_ready(0)]);
-    assert_eq!(worker.run(4, &again), "start a 1");
+    let spec = worker.spec.clone();
+    let due = worker.actions(14, &failed, &Desired::run(&spec)).due;
+    assert_eq!(due, Some(at(23)));
+    let again = ended(&[ready(2), not_ready(0)]);
+    assert_eq!(worker.run(15, &again), "start a 1");
 }
 
 #[test]
