@@ -19,6 +19,9 @@ const INSPECT_WITHIN: Duration = Duration::from_secs(2);
 /// How long after an inspection that failed the pod is inspected again.
 const INSPECT_AGAIN: Duration = Duration::from_secs(1);
 
+/// For how long the generator keeps the records of a pod that is gone, and some more.
+const RECORDS_KEPT: Duration = Duration::from_secs(11 * 60);
+
 /// What a run decided, and from what.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -46,6 +49,8 @@ pub struct Decider {
 struct Memory {
     back_off: BackOff,
     histories: BTreeMap<PodUid, PodHistory>,
+    /// When pods were forgotten. Their records until then do not count if they come back.
+    forgotten: BTreeMap<PodUid, Instant>,
 }
 
 impl Decider {
@@ -55,6 +60,7 @@ impl Decider {
         let memory = Memory {
             back_off: BackOff::new(back_off),
             histories: BTreeMap::new(),
+            forgotten: BTreeMap::new(),
         };
         Self {
             memory: Mutex::new(memory),
@@ -100,7 +106,7 @@ impl Decider {
         view: PodView,
         probes: Option<Probes<'_>>,
     ) -> Decision {
-        let records = run.terminal_records();
+        let records = self.records(run);
         let probes = probes.map(|probes| probes(&view.status));
         let desired = Desired {
             probes: probes.as_ref().or(desired.probes),
@@ -109,6 +115,7 @@ impl Decider {
         let Memory {
             back_off,
             histories,
+            ..
         } = &mut *self.memory();
         let history = histories.entry(run.uid.clone()).or_default();
         history.observe(&view.status, &records, run.now());
@@ -127,6 +134,7 @@ impl Decider {
         let Memory {
             back_off,
             histories,
+            ..
         } = &mut *self.memory();
         let history = histories.entry(run.uid.clone()).or_default();
         history.record(&run.uid, actions, back_off, run.now());
@@ -158,11 +166,29 @@ impl Decider {
         removals
     }
 
+    /// How containers and sandboxes of the pod ended, without those of an earlier pod of the same uid: a
+    /// manifest may be removed and put back.
+    #[must_use]
+    pub fn records<S>(&self, run: &Run<S>) -> Arc<[TerminalRecord]> {
+        let records = run.terminal_records();
+        let Some(forgotten) = self.memory().forgotten.get(&run.uid).copied() else {
+            return records;
+        };
+        let own = records.iter().filter(|r| r.detected > forgotten);
+        own.cloned().collect()
+    }
+
     /// Drops what is kept of a pod that is gone.
-    pub fn forget(&self, uid: &PodUid) {
-        let mut memory = self.memory();
-        memory.histories.remove(uid);
-        memory.back_off.forget(uid);
+    pub fn forget<S>(&self, run: &Run<S>) {
+        let (mut memory, now) = (self.memory(), run.now());
+        let memory = &mut *memory;
+        memory.histories.remove(&run.uid);
+        memory.back_off.forget(&run.uid);
+        memory.forgotten.insert(run.uid.clone(), now);
+        let histories = &memory.histories;
+        memory
+            .forgotten
+            .retain(|uid, at| histories.contains_key(uid) || now.since(*at) < RECORDS_KEPT);
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
@@ -173,18 +199,19 @@ impl Decider {
 impl Decision {
     /// Since when something is missing that an inspection may show.
     fn missing_since(&self) -> Option<Instant> {
-        let unread = self.records.iter().filter(|record| !self.is_final(record));
+        let records = self.records.iter();
+        let unread = records.filter(|record| !is_final(&self.view, record));
         let unread = unread.map(|record| record.detected);
         self.actions.inspect_after.into_iter().chain(unread).max()
     }
+}
 
-    /// Whether this record is not going to show more: its exit code is known, or it was asked for
-    /// after the end, or the container is gone.
-    #[must_use]
-    pub fn is_final(&self, record: &TerminalRecord) -> bool {
-        let mut containers = self.view.status.containers.iter();
-        record.exit_code.is_some()
-            || self.view.inspected > Some(record.detected)
-            || !containers.any(|c| c.id == record.id)
-    }
+/// Whether this record is not going to show more: its exit code is known, or it was asked for after the
+/// end, or the container is gone.
+#[must_use]
+pub fn is_final(view: &PodView, record: &TerminalRecord) -> bool {
+    let mut containers = view.status.containers.iter();
+    record.exit_code.is_some()
+        || view.inspected > Some(record.detected)
+        || !containers.any(|c| c.id == record.id)
 }

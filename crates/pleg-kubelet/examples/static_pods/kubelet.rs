@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ContainerStateWaiting, Pod};
 use pleg::core::Kind;
-use pleg::{Consumer, Pleg, PodUid, WaitError};
+use pleg::{Consumer, Pleg, PodUid, PodView, TerminalRecord, WaitError};
 use pleg_cri::CriClient;
 use pleg_kubelet::actions::Desired;
 use pleg_kubelet::backoff::BackOffSettings;
@@ -80,7 +80,8 @@ impl Reconcile for Kubelet {
         {
             return Ok(Next::At(run.now().after(PREDECESSOR_PERIOD)));
         }
-        self.report_ends(&decision).await;
+        let ended = self.report_ends(&decision.view, &decision.records);
+        self.ends.acknowledge(&run.uid, &ended).await;
         let actions = &mut decision.actions;
         let prepared = match pod {
             Some(pod) => self.performer.prepare(run, pod, actions).await,
@@ -114,8 +115,13 @@ impl Reconcile for Kubelet {
         }
     }
 
-    fn ended(&self, uid: &PodUid) {
-        self.decider.forget(uid);
+    fn ended(&self, run: &Run<Manifest>) {
+        let uid = &run.uid;
+        if run.last_spec.is_some() {
+            // Without a consumer's acknowledgement, these records go with the pod.
+            self.report_ends(&run.view, &self.decider.records(run));
+        }
+        self.decider.forget(run);
         self.ends.forget(uid);
         self.prober.remove(uid);
         self.pods().remove(uid);
@@ -158,18 +164,17 @@ impl Kubelet {
         self.pods.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reports how containers ended, once, and then lets them be removed.
-    async fn report_ends(&self, decision: &Decision) {
-        let uid = &decision.view.status.uid;
-        let ended = self.ends.new_in(decision);
+    /// Reports how containers ended, once.
+    fn report_ends(&self, view: &PodView, records: &[TerminalRecord]) -> Vec<TerminalRecord> {
+        let ended = self.ends.unreported(view, records);
         for record in ended.iter().filter(|r| r.kind == Kind::Container) {
             print(&json!({
-                "event": "ended", "pod": uid.as_str(), "container": record.name.as_str(),
-                "id": record.id.as_str(), "attempt": record.attempt,
-                "exitCode": record.exit_code,
+                "event": "ended", "pod": view.status.uid.as_str(),
+                "container": record.name.as_str(), "id": record.id.as_str(),
+                "attempt": record.attempt, "exitCode": record.exit_code,
             }));
         }
-        self.ends.acknowledge(uid, &ended).await;
+        ended
     }
 
     fn update_status(

@@ -53,10 +53,10 @@ pub trait Reconcile: Send + Sync + 'static {
     }
 
     /// The worker of the pod has ended: the pod has no specification, and nothing of it exists.
-    /// Drop what is kept of the pod here: its [`PodHistory`](crate::history::PodHistory), its
-    /// [`BackOff`](crate::backoff::BackOff). May be called more than once.
-    fn ended(&self, uid: &PodUid) {
-        let _ = uid;
+    /// Drop what is kept of the pod here, for example with
+    /// [`Decider::forget`](crate::decision::Decider::forget). May be called more than once.
+    fn ended(&self, run: &Run<Self::Spec>) {
+        let _ = run;
     }
 }
 
@@ -75,8 +75,8 @@ impl<R: Reconcile> Reconcile for Arc<R> {
         (**self).error_policy(uid, error, failures)
     }
 
-    fn ended(&self, uid: &PodUid) {
-        (**self).ended(uid);
+    fn ended(&self, run: &Run<Self::Spec>) {
+        (**self).ended(run);
     }
 }
 

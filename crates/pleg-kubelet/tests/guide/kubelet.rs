@@ -1,4 +1,4 @@
-use pleg::{Pleg, PodUid, WaitError, cri::CriClient};
+use pleg::{Pleg, WaitError, cri::CriClient};
 use pleg_kubelet::actions::Desired;
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::cri_config::NodeConfig;
@@ -45,9 +45,9 @@ impl Reconcile for Kubelet {
         let error = errors.into_iter().next();
         error.map_or(Ok(due.into()), |error| Err(error.into()))
     }
-    fn ended(&self, uid: &PodUid) {
-        self.0.forget(uid);
-        if let Err(error) = self.1.remove_pod(uid) {
+    fn ended(&self, run: &Run<Manifest>) {
+        self.0.forget(run);
+        if let Err(error) = self.1.remove_pod(&run.uid) {
             tracing::error!(%error, "files of a pod are left");
         }
     }

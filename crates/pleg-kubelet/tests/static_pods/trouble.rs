@@ -180,6 +180,25 @@ async fn manifest_that_is_put_back_starts_the_pod_anew() {
 }
 
 #[tokio::test]
+async fn manifest_that_is_put_back_after_its_pod_is_gone_starts_a_new_pod() {
+    let node = Node::up(Mode::Containerd2).await;
+    let spec = "{restartPolicy: Never, containers: [{name: c, image: 'app:1'}]}";
+    let uid = node.set("web", spec);
+    node.until_running(&uid).await;
+    node.workers.delete(&uid);
+    let gone = |node: &Node| node.status(&uid).is_null();
+    node.until(&uid, "gone", gone).await;
+    assert_eq!(node.set("web", spec), uid);
+    node.until_running(&uid).await;
+    let container = node.container(&uid);
+    assert_eq!(container["restartCount"], 0);
+    assert!(
+        container["lastState"]["terminated"].is_null(),
+        "{container}"
+    );
+}
+
+#[tokio::test]
 async fn status_that_cannot_be_read_does_not_stop_the_pods_other_containers() {
     let node = Node::up(Mode::Unimplemented).await;
     let uid = node.set(

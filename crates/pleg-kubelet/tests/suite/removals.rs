@@ -54,6 +54,6 @@ async fn removal_without_effect_is_repeated_after_ten_seconds() {
         removals.lock().unwrap().clone()
     };
     let sandbox = Removal::Sandbox("pod-s".into());
-    assert_eq!(counts(9).await, [sandbox.clone()]);
-    assert_eq!(counts(19).await, [sandbox.clone(), sandbox]);
+    assert_eq!(counts(9).await, vec![sandbox.clone()]);
+    assert_eq!(counts(19).await, vec![sandbox; 2]);
 }
