@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ContainerStateWaiting, Pod};
@@ -73,8 +73,8 @@ impl Reconcile for Kubelet {
         let mut decision = self.decider.decide(run, desired, Some(&probes)).await?;
         self.update_status(run, pod, &decision, &BTreeMap::new());
 
-        let needs_network = run.spec.is_some() && !pod.is_some_and(is_on_host_network);
-        self.node.usable(needs_network).map_err(Error::Runtime)?;
+        let runs = pod.filter(|_| run.spec.is_some());
+        self.node.usable(runs).map_err(Error::Runtime)?;
         if let Some(manifest) = run.spec.as_ref().filter(|_| run.view.status.is_nothing())
             && manifest.has_predecessor(&self.pleg.snapshot())
         {
@@ -159,6 +159,16 @@ impl Kubelet {
         run.last_spec.is_some() || nodes.any(|node| node == Some(self.node.name()))
     }
 
+    /// Removes what is left on the file system of pods that are neither among these nor in the runtime.
+    pub(crate) fn remove_orphans(&self, specs: &[(PodUid, Arc<Manifest>)]) {
+        let existing = self.pleg.snapshot();
+        let existing = existing.iter().map(|view| &view.status.uid);
+        let known = existing.chain(specs.iter().map(|(uid, _)| uid)).cloned();
+        if let Err(error) = self.performer.remove_orphans(&known.collect()) {
+            tracing::error!(%error, "directories of earlier pods cannot be removed");
+        }
+    }
+
     /// All pods with their last status.
     pub(crate) fn pods(&self) -> MutexGuard<'_, BTreeMap<PodUid, Pod>> {
         self.pods.lock().unwrap_or_else(PoisonError::into_inner)
@@ -202,11 +212,6 @@ impl Kubelet {
         pod.status = Some(status);
         self.pods().insert(run.uid.clone(), pod);
     }
-}
-
-fn is_on_host_network(pod: &Pod) -> bool {
-    let spec = pod.spec.as_ref();
-    spec.is_some_and(|spec| spec.host_network == Some(true))
 }
 
 /// One line for programs that follow this one.

@@ -5,16 +5,16 @@
 //! [`PodHistory::record`](crate::history::PodHistory::record) takes over the rest, and
 //! [`Performer::perform`] makes the calls.
 
+mod files;
 mod images;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::PathBuf;
 
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Container, ContainerStateWaiting, Pod};
 use pleg::core::CallError;
-use pleg::{Id, Instant, PodUid};
+use pleg::{Id, Instant};
 use pleg_cri::{CriClient, v1};
 
 use crate::actions::{
@@ -24,12 +24,12 @@ use crate::backoff::BackOffSettings;
 use crate::cri_config::{
     ContainerInput, FieldError, NodeConfig, container_config, linux_resources, sandbox_config,
 };
-use crate::from_pod::volumes;
 use crate::gc::Removal;
 use crate::pod_status::{crash_loop_back_off, waiting};
 use crate::volumes::VolumeError;
 use crate::worker::Run;
 
+use files::Files;
 use images::{Image, Images};
 
 /// Performs the actions of pods.
@@ -38,6 +38,7 @@ pub struct Performer {
     client: CriClient,
     node: NodeConfig,
     images: Images,
+    files: Files,
 }
 
 /// Why an action failed.
@@ -120,6 +121,7 @@ impl Performer {
             images: Images::new(client.clone(), BackOffSettings::default()),
             client,
             node,
+            files: Files::default(),
         }
     }
 
@@ -240,28 +242,6 @@ impl Performer {
                     .map_err(failed(|| format!("removal of sandbox {id}")))
             }
         }
-    }
-
-    /// Removes the directory of a pod that is gone, and ends the pulls for it. Its logs stay.
-    ///
-    /// It blocks on the file system.
-    ///
-    /// # Errors
-    /// If something cannot be removed.
-    pub fn remove_pod(&self, uid: &PodUid) -> Result<(), VolumeError> {
-        self.images.forget_pod(uid);
-        self.node.pods.remove(uid)
-    }
-
-    async fn make_directories<S>(&self, run: &Run<S>, pod: &Pod) -> Result<(), VolumeError> {
-        let (directories, uid) = (self.node.pods.clone(), run.uid.clone());
-        let (volumes, logs) = (volumes(pod), self.node.log_directory(pod));
-        blocking(move || {
-            directories.prepare(&uid, &volumes)?;
-            std::fs::create_dir_all(&logs)
-                .map_err(|source| VolumeError::Directory { path: logs, source })
-        })
-        .await
     }
 
     /// Finds the image of a container that is to be created, and makes its configuration. Returns
@@ -465,7 +445,8 @@ impl Performer {
     async fn remove_container<S>(&self, run: &Run<S>, id: &Id) -> Result<(), PerformError> {
         let removed = self.client.remove_container(id).await;
         run.written(removed)
-            .map_err(failed(|| format!("removal of container {id}")))
+            .map_err(failed(|| format!("removal of container {id}")))?;
+        Ok(self.remove_log(run, id).await?)
     }
 }
 
@@ -473,19 +454,6 @@ fn failed(what: impl FnOnce() -> String) -> impl FnOnce(CallError) -> PerformErr
     move |error| PerformError::Call {
         what: what(),
         error,
-    }
-}
-
-/// Runs what may block on a file system.
-async fn blocking(
-    work: impl FnOnce() -> Result<(), VolumeError> + Send + 'static,
-) -> Result<(), VolumeError> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
-        Err(panic) => Err(VolumeError::Directory {
-            path: PathBuf::new(),
-            source: std::io::Error::other(panic),
-        }),
     }
 }
 

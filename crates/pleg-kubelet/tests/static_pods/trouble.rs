@@ -1,7 +1,10 @@
 //! Calls that fail, images that are missing, directories that cannot be made.
 
+use std::path::Path;
+
 use pleg::ContainerState;
 use pleg::core::SandboxState;
+use pleg_kubelet::manifest::Manifest;
 use pleg_sim::Mode;
 
 use crate::node::Node;
@@ -112,12 +115,55 @@ async fn deleted_pod_leaves_nothing() {
     node.until_running(&uid).await;
     let files = node.dir.path().join("pods").join(uid.as_str());
     assert!(files.join("volumes/kubernetes.io~empty-dir/v").is_dir());
+    let logs = node.dir.path().join(format!("logs/default_web-n_{uid}"));
+    assert!(logs.is_dir());
     node.workers.delete(&uid);
     let gone = |node: &Node| {
         let status = node.kubelet.pleg.get(&uid).status;
-        status.is_nothing() && node.status(&uid).is_null() && !files.exists()
+        let is_left = files.exists() || logs.exists();
+        status.is_nothing() && node.status(&uid).is_null() && !is_left
     };
     node.until(&uid, "gone", gone).await;
+}
+
+#[tokio::test]
+async fn log_of_a_removed_container_is_removed() {
+    let node = Node::up(Mode::Containerd2).await;
+    node.sim.set_knob("pull_image.fail=unavailable").unwrap();
+    let uid = node.set(
+        "web",
+        "{containers: [{name: c, image: 'app:1', command: [exit, '3', '5']}]}",
+    );
+    node.until_waiting(&uid, "ImagePullBackOff").await;
+    let logs = node.dir.path().join(format!("logs/default_web-n_{uid}/c"));
+    std::fs::create_dir(&logs).unwrap();
+    std::fs::write(logs.join("0.log"), "x").unwrap();
+    node.sim.set_knob("pull_image.fail=off").unwrap();
+    let removed = |_: &Node| !logs.join("0.log").exists();
+    node.until(&uid, "removed", removed).await;
+    assert!(logs.is_dir());
+}
+
+#[tokio::test]
+async fn files_of_pods_that_went_while_no_kubelet_ran_are_removed() {
+    let node = Node::up(Mode::Containerd2).await;
+    let uid = node.set("web", ONE);
+    node.until_running(&uid).await;
+    let files = |uid: &str| {
+        let logs = format!("logs/default_web-n_{uid}");
+        [format!("pods/{uid}"), logs].map(|path| node.dir.path().join(path))
+    };
+    for path in files("gone").iter().chain(&files("set")) {
+        std::fs::create_dir_all(path).unwrap();
+    }
+    let parse = |contents: &str| Manifest::parse(Path::new("a"), contents, "n").unwrap();
+    let set = parse(
+        "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, image: a}]}}",
+    );
+    node.kubelet.remove_orphans(&[("set".into(), set.into())]);
+    assert!(files("gone").iter().all(|path| !path.exists()));
+    assert!(files("set").iter().all(|path| path.exists()));
+    assert!(files(uid.as_str())[1].exists());
 }
 
 #[tokio::test]
