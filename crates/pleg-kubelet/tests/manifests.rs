@@ -303,6 +303,17 @@ fn changes_of_a_directory_are_found() {
     // Two with one port of the node.
     write("a.yaml", &pod("a", 3));
     assert_eq!(read(), ["", "", "", "a.yaml: spec.containers"]);
+    // One that is changed so that it conflicts stays as it was, and so does the other.
+    write("b.yaml", &pod("b", 3));
+    assert_eq!(read()[..3], ["", "", ""]);
+    write("b.yaml", &pod("c", 1));
+    assert_eq!(read()[..3], ["", "", ""]);
+    write("b.yaml", &pod("b", 1));
+    // Two of one uid.
+    let uid = |name, port| pod(name, port).replace("metadata:", "metadata:\n  uid: u");
+    write("c.yaml", &uid("c", 3));
+    write("a.yaml", &uid("a", 4));
+    assert_eq!(read(), ["", "c-n1_default", "", "a.yaml: metadata.uid"]);
     write("a.yaml", &pod("a", 4));
     fs::remove_file(directory.path().join("b.yaml")).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(read(), ["a-n1_default", "", "b-n1_default", ""]);
