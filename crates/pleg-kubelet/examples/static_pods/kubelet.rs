@@ -71,7 +71,7 @@ impl Reconcile for Kubelet {
         };
         let probes = |status: &_| self.prober.results(status);
         let mut decision = self.decider.decide(run, desired, Some(&probes)).await?;
-        self.update_status(run, pod, &decision, &BTreeMap::new());
+        self.update_status(run, pod, &decision, &self.performer.waiting(&run.uid));
 
         let runs = pod.filter(|_| run.spec.is_some());
         self.node.usable(runs).map_err(Error::Runtime)?;

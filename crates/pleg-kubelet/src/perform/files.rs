@@ -18,7 +18,7 @@ use super::Performer;
 const DEADLINE: Duration = Duration::from_secs(10);
 
 impl Performer {
-    /// Removes the directory and the logs of a pod that is gone, and ends the pulls for it.
+    /// Removes the directory and the logs of a pod that is gone, and drops what else is kept of it.
     ///
     /// It blocks on the file system.
     ///
@@ -26,6 +26,7 @@ impl Performer {
     /// If something cannot be removed.
     pub fn remove_pod(&self, uid: &PodUid) -> Result<(), VolumeError> {
         self.images.forget_pod(uid);
+        self.last_waiting().remove(uid);
         let removed = self.node.pods.remove(uid);
         removed.and(self.node.remove_logs(|of| of == uid))
     }

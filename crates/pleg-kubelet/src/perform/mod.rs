@@ -10,11 +10,12 @@ mod images;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Container, ContainerStateWaiting, Pod};
 use pleg::core::CallError;
-use pleg::{Id, Instant};
+use pleg::{Id, Instant, PodUid};
 use pleg_cri::{CriClient, v1};
 
 use crate::actions::{
@@ -39,6 +40,8 @@ pub struct Performer {
     node: NodeConfig,
     images: Images,
     files: Files,
+    /// Why containers waited last, by pod and name.
+    waiting: Mutex<BTreeMap<PodUid, BTreeMap<String, ContainerStateWaiting>>>,
 }
 
 /// Why an action failed.
@@ -122,6 +125,7 @@ impl Performer {
             client,
             node,
             files: Files::default(),
+            waiting: Mutex::default(),
         }
     }
 
@@ -219,7 +223,22 @@ impl Performer {
         errors.extend(resized.into_iter().filter_map(Result::err));
         let stopped = stopped.into_iter().filter_map(Result::err);
         performed.errors.extend(stopped.chain(errors));
+        let waiting = performed.waiting.clone();
+        self.last_waiting().insert(run.uid.clone(), waiting);
         performed
+    }
+
+    /// Why containers of a pod waited when its actions were last performed, by name: for a status before
+    /// those of the next decision are.
+    #[must_use]
+    pub fn waiting(&self, uid: &PodUid) -> BTreeMap<String, ContainerStateWaiting> {
+        self.last_waiting().get(uid).cloned().unwrap_or_default()
+    }
+
+    fn last_waiting(
+        &self,
+    ) -> MutexGuard<'_, BTreeMap<PodUid, BTreeMap<String, ContainerStateWaiting>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Removes what a garbage collection has found.

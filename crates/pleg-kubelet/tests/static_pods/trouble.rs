@@ -74,6 +74,24 @@ async fn failed_create_is_tried_again_with_another_attempt() {
 }
 
 #[tokio::test]
+async fn reason_for_waiting_stays_while_the_next_attempt_is_made() {
+    let node = Node::up(Mode::Containerd2).await;
+    node.sim
+        .set_knob("create_container.fail=unavailable")
+        .unwrap();
+    node.sim.set_knob("create_container.latency=300ms").unwrap();
+    let uid = node.set("web", ONE);
+    node.until_waiting(&uid, "CreateContainerError").await;
+    // The next attempt makes it again before it creates the container.
+    let logs = node.dir.path().join(format!("logs/default_web-n_{uid}"));
+    std::fs::remove_dir(&logs).unwrap();
+    let begun = |_: &Node| logs.exists();
+    node.until(&uid, "begun", begun).await;
+    let reason = node.container(&uid)["state"]["waiting"]["reason"].clone();
+    assert_eq!(reason, "CreateContainerError");
+}
+
+#[tokio::test]
 async fn program_that_cannot_be_started_has_an_exit_code_and_is_restarted() {
     let node = Node::up(Mode::Containerd2).await;
     let uid = node.set(
