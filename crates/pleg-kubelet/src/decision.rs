@@ -68,11 +68,10 @@ impl Decider {
     }
 
     /// Decides what the pod of this run needs. If an exit code or the effect of a change of resources
-    /// is missing, the pod is inspected once before. `probes` gives the results for a status; without it, those of `desired` are used.
+    /// is missing, the pod is inspected once before. If that inspection fails, only what needs the exit
+    /// code waits. `probes` gives the results for a status; without it, those of `desired` are used.
     ///
     /// The decision is not recorded: see [`record`](Self::record).
-    ///
-    /// If that inspection fails, what needs the exit code waits, and nothing else does.
     ///
     /// # Errors
     /// If the generator has ended.

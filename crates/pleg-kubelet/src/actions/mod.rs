@@ -93,7 +93,7 @@ enum Live {
     Nothing,
     Running,
     /// Something that must settle, start or go first.
-    Busy,
+    Unresolved,
 }
 
 /// What follows from an exit code.
@@ -158,22 +158,22 @@ impl<'a> Decision<'a> {
     fn live(&mut self, spec: &PodSpec, container: &ContainerSpec, sandbox: &Id) -> Live {
         let view = self.view;
         let is_live = |c: &&ContainerStatus| *c.name == *container.name && !has_ended(c);
-        let (mut running, mut created, mut is_busy) = (None, None, false);
+        let (mut running, mut created, mut is_unresolved) = (None, None, false);
         for c in view.status.containers.iter().filter(is_live) {
             let is_elsewhere = c.sandbox.as_ref().is_some_and(|id| id != sandbox);
             match c.state {
                 ContainerState::Running if !is_elsewhere && running.is_none() => running = Some(c),
                 ContainerState::Created if !is_elsewhere && created.is_none() => created = Some(c),
                 ContainerState::Created => {
-                    is_busy = true;
+                    is_unresolved = true;
                     self.remove(&c.id);
                 }
                 ContainerState::Unknown { .. } => {
-                    is_busy = true;
+                    is_unresolved = true;
                     self.stop(spec, c, StopReason::Unknown);
                 }
                 _ => {
-                    is_busy = true;
+                    is_unresolved = true;
                     self.stop(spec, c, StopReason::Surplus);
                 }
             }
@@ -186,10 +186,10 @@ impl<'a> Decision<'a> {
                 self.running(spec, container, c)
             }
             (None, Some(c)) => {
-                self.created(container, c, is_busy);
-                Live::Busy
+                self.created(container, c, is_unresolved);
+                Live::Unresolved
             }
-            (None, None) if is_busy => Live::Busy,
+            (None, None) if is_unresolved => Live::Unresolved,
             (None, None) => Live::Nothing,
         }
     }
@@ -211,11 +211,16 @@ impl<'a> Decision<'a> {
             self.resize(container, status);
             return Live::Running;
         }
-        Live::Busy
+        Live::Unresolved
     }
 
     /// A container that was created and not started.
-    fn created(&mut self, container: &ContainerSpec, status: &ContainerStatus, is_busy: bool) {
+    fn created(
+        &mut self,
+        container: &ContainerSpec,
+        status: &ContainerStatus,
+        is_unresolved: bool,
+    ) {
         let was_tried = self.history.repeat_at(&status.id, Call::Start).is_some();
         if was_tried || hash_changed(container, status) {
             // A start that was tried may still take effect.
@@ -224,7 +229,7 @@ impl<'a> Decision<'a> {
             }
         } else if status.unsettled {
             self.waits(&container.name, WaitReason::Unsettled);
-        } else if !is_busy {
+        } else if !is_unresolved {
             self.actions.start.push(StartContainer {
                 name: container.name.clone(),
                 attempt: status.attempt,

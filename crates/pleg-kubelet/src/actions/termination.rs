@@ -29,7 +29,7 @@ impl Decision<'_> {
     /// Stops everything, and reports when nothing runs any more.
     pub(super) fn terminate(&mut self) {
         self.actions.terminating = true;
-        if self.stops_containers() || self.stops_sandboxes() {
+        if self.stop_containers() || self.stop_sandboxes() {
             return;
         }
         self.actions.terminated = true;
@@ -39,7 +39,7 @@ impl Decision<'_> {
     }
 
     /// Stops the containers whose turn it is. Returns whether any may still run.
-    fn stops_containers(&mut self) -> bool {
+    fn stop_containers(&mut self) -> bool {
         let spec = self.desired.spec;
         let index = |name: &str| {
             let mut sidecars = spec.into_iter().flat_map(PodSpec::init);
@@ -80,7 +80,7 @@ impl Decision<'_> {
 
     /// Stops every sandbox that may be ready. Containers in them that run must have been stopped.
     /// Returns whether there is any.
-    pub(super) fn stops_sandboxes(&mut self) -> bool {
+    pub(super) fn stop_sandboxes(&mut self) -> bool {
         let status = &self.view.status;
         let mut is_any = false;
         for sandbox in &status.sandboxes {

@@ -13,9 +13,9 @@ use crate::spec::PodSpec;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Desired<'a> {
-    /// The specification, the last one if the pod is to go; `None` if it was never known.
+    /// The specification, the last one if the pod is to be terminated; `None` if it was never known.
     pub spec: Option<&'a PodSpec>,
-    /// Whether the pod is to go. So it is where the specification is `None`.
+    /// Whether the pod is to be terminated. So it is where the specification is `None`.
     pub terminating: bool,
     /// What its probes say: containers that have failed are stopped, and the next container after a
     /// sidecar waits until that has started. `None`: every running container has started.
@@ -33,7 +33,7 @@ impl<'a> Desired<'a> {
         }
     }
 
-    /// A pod that is to go, and its last specification, if it is known.
+    /// A pod that is to be terminated, and its last specification, if it is known.
     #[must_use]
     pub const fn terminate(spec: Option<&'a PodSpec>) -> Self {
         Self {
@@ -69,7 +69,7 @@ pub struct PodActions {
     pub inspect_after: Option<Instant>,
     /// Containers that wait, and why.
     pub waiting: Vec<Waiting>,
-    /// The pod has ended or is to go.
+    /// The pod has ended or is to be terminated.
     pub terminating: bool,
     /// Nothing of the pod runs any more, and nothing will. What is left may be removed.
     pub terminated: bool,
@@ -102,7 +102,7 @@ pub struct StopContainer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StopReason {
-    /// The pod has ended or is to go, or its sandbox is replaced.
+    /// The pod has ended or is to be terminated, or its sandbox is replaced.
     Pod,
     /// Its specification changed.
     Changed,

@@ -10,7 +10,7 @@ use super::{Manifest, ManifestError};
 const LARGEST: u64 = 10 << 20;
 
 /// What was read: of each file its manifest, or what is wrong with it.
-pub type Found = Vec<Result<Manifest, ManifestError>>;
+pub type ReadManifests = Vec<Result<Manifest, ManifestError>>;
 
 /// A directory that cannot be read. It says nothing about any pod, so all stay as they are.
 ///
@@ -32,7 +32,7 @@ pub struct DirectoryError {
 ///
 /// # Errors
 /// The directory cannot be read, or does not exist. One that exists and is empty is not an error.
-pub fn read_directory(directory: &Path, node: &str) -> Result<Found, DirectoryError> {
+pub fn read_directory(directory: &Path, node: &str) -> Result<ReadManifests, DirectoryError> {
     let error = |error: std::io::Error| DirectoryError {
         directory: directory.to_owned(),
         why: error.to_string(),
@@ -101,7 +101,7 @@ impl Manifests {
     ///
     /// Of several manifests of one name or uid the one that is in force stays, else the first is taken;
     /// the others are broken. So is one that needs a port of the node that another has.
-    pub fn update(&mut self, found: Found) -> Changes {
+    pub fn update(&mut self, found: ReadManifests) -> Changes {
         let mut changes = Changes::default();
         let mut next: BTreeMap<String, Manifest> = BTreeMap::new();
         let (mut good, mut files) = (Vec::new(), BTreeSet::new());

@@ -19,7 +19,7 @@ use crate::names;
 use crate::pod_status::qos_class;
 use crate::spec::PodSpec;
 
-pub use directory::{Changes, DirectoryError, Found, Manifests, read_directory};
+pub use directory::{Changes, DirectoryError, Manifests, ReadManifests, read_directory};
 pub use source::ManifestSource;
 
 /// A static pod that this kubelet can run.

@@ -245,7 +245,8 @@ fn pulling(image: &str, failed: Option<&str>) -> ContainerStateWaiting {
     reason
 }
 
-/// A check of an image is repeated after a second: it is a call to the runtime alone.
+/// When the runtime is asked again for an image that is not to be pulled: after a second. There is no
+/// back-off, because no registry is asked.
 fn retry<S>(run: &Run<S>) -> Option<Instant> {
     Some(run.now().after(Duration::from_secs(1)))
 }

@@ -171,8 +171,8 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
     /// Starts the workers on the current tokio runtime.
     ///
     /// They wait until the generator is synced, and then run each pod that exists or has a
-    /// specification: so they adopt what runs. A pod that exists and is not among `specs` is told to
-    /// go, so all specifications must be known before.
+    /// specification: so they adopt what runs. A pod that exists and is not among `specs` is
+    /// terminated, so all specifications must be known before.
     pub fn spawn<R>(
         pleg: Pleg,
         reconciler: R,
@@ -208,7 +208,7 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
         self.shared.wake.notify_one();
     }
 
-    /// Deletes the specification of a pod and runs it: it is to go. Its worker ends when nothing of
+    /// Deletes the specification of a pod and runs it: it is to be terminated. Its worker ends when nothing of
     /// the pod exists.
     pub fn delete(&self, uid: &PodUid) {
         let mut specs = self.shared.specs();

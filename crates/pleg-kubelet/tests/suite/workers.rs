@@ -25,7 +25,7 @@ enum Does {
     Nothing,
     /// Starts the container again when it has exited.
     Restart,
-    /// Removes everything of a pod that is to go.
+    /// Removes everything of a pod that is to be terminated.
     Remove,
     Fail,
     Panic,
@@ -394,7 +394,7 @@ async fn workers_end_with_the_generator_and_with_their_last_handle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deleted_pod_is_told_to_go_and_its_worker_ends() {
+async fn deleted_pod_is_terminated_and_its_worker_ends() {
     let node = Node::start(&[("p", Does::Remove)]).await;
     let before = node.runs();
     node.workers.delete(&"p".into());
