@@ -77,6 +77,9 @@ pub fn pod_actions(
     decision.actions
 }
 
+/// The shortest grace period, as upstream, whatever the pod says.
+const MIN_GRACE: Duration = Duration::from_secs(2);
+
 /// A decision in progress.
 struct Decision<'a> {
     desired: &'a Desired<'a>,
@@ -222,7 +225,9 @@ impl<'a> Decision<'a> {
         is_unresolved: bool,
     ) {
         let was_tried = self.history.repeat_at(&status.id, Call::Start).is_some();
-        if was_tried || hash_changed(container, status) {
+        // The create of a later one was tried since.
+        let is_late = status.attempt.saturating_add(1) < self.history.next_attempt(&container.name);
+        if was_tried || is_late || hash_changed(container, status) {
             // A start that was tried may still take effect.
             if self.may_call(&status.id, Call::Start) {
                 self.remove(&status.id);
@@ -270,7 +275,7 @@ impl<'a> Decision<'a> {
             self.actions.stop.push(StopContainer {
                 id: status.id.clone(),
                 name: status.name.to_string(),
-                grace,
+                grace: grace.max(MIN_GRACE),
                 reason,
             });
         }

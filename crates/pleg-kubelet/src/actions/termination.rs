@@ -11,8 +11,6 @@ use crate::history::Call;
 use crate::names;
 use crate::spec::{ContainerRole, ContainerSpec, PodSpec};
 
-/// The shortest grace period, as upstream: what is left for a sidecar.
-const MIN_GRACE: Duration = Duration::from_secs(2);
 /// The grace period of a container whose pod and annotation do not give one: the default of the API.
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 
@@ -71,8 +69,7 @@ impl Decision<'_> {
                     || noted_grace(container).unwrap_or(DEFAULT_GRACE),
                     |spec| spec.termination_grace_period,
                 );
-                let left = grace.saturating_sub(used).max(MIN_GRACE.min(grace));
-                self.stop_within(container, left, StopReason::Pod);
+                self.stop_within(container, grace.saturating_sub(used), StopReason::Pod);
             }
         }
         !running.is_empty()

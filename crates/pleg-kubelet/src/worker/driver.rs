@@ -243,15 +243,16 @@ impl<R: Reconcile> Driver<R> {
 }
 
 impl<S> Worker<S> {
-    /// Logs an error when it comes, and when it is over; not while it lasts.
+    /// Logs an error when it comes, and when it is over. While it lasts, it is logged again if its text
+    /// has changed, ever more rarely: the text may name an attempt.
     fn log(&mut self, uid: &PodUid, error: String) {
         let failures = self.failures;
         match (self.error.is_empty(), error.is_empty()) {
             (false, true) => tracing::info!(pod = %uid, failures, "the pod is synced again"),
-            (_, false) if error != self.error => {
+            (_, false) if failures.is_power_of_two() && error != self.error => {
                 tracing::warn!(pod = %uid, error, failures, "the pod could not be synced");
             }
-            _ => {}
+            _ => return,
         }
         self.error = error;
     }

@@ -250,6 +250,23 @@ fn created_container_that_did_not_start_is_removed_and_created_again() {
 }
 
 #[test]
+fn container_whose_create_was_overtaken_is_removed() {
+    let mut worker = Worker::new(spec(Always, &["a"]));
+    let nothing = view(4, &[ready(0)], &[]);
+    assert_eq!(worker.run(5, &nothing), "start a 0");
+    assert_eq!(worker.run(6, &nothing), "start a 1");
+    let late = |attempt_: u32| attempt(container("a", pleg::ContainerState::Created), attempt_);
+    assert_eq!(
+        worker.run(7, &view(7, &[ready(0)], &[late(0)])),
+        "remove a-0"
+    );
+    assert_eq!(
+        worker.run(8, &view(8, &[ready(0)], &[late(1)])),
+        "start existing a-1"
+    );
+}
+
+#[test]
 fn start_does_not_delay_the_stop_of_the_container() {
     let mut worker = Worker::new(spec(Always, &["a"]));
     let created = container("a", pleg::ContainerState::Created);
@@ -278,11 +295,12 @@ fn sidecars_get_what_is_left_of_the_grace_period() {
 #[test]
 fn grace_period_of_an_unknown_specification_is_the_noted_one() {
     let mut worker = Worker::new(spec(Always, &[]));
-    let noted = annotated(running("a"), names::GRACE_PERIOD, "7");
-    let pod = view(4, &[ready(0)], &[noted, running("b")]);
+    let noted = |name, grace| annotated(running(name), names::GRACE_PERIOD, grace);
+    let containers = [noted("a", "7"), running("b"), noted("c", "0")];
+    let pod = view(4, &[ready(0)], &containers);
     let stop = worker.actions(5, &pod, &Desired::terminate(None)).stop;
     let grace: Vec<_> = stop.iter().map(|stop| stop.grace).collect();
-    assert_eq!(grace, [7 * SECOND, 30 * SECOND]);
+    assert_eq!(grace, [7 * SECOND, 30 * SECOND, 2 * SECOND]);
 }
 
 #[test]
