@@ -131,4 +131,28 @@ impl NodeStatus {
         state.condition = Some(condition.clone());
         condition
     }
+
+    /// For `/readyz`: whether the node is ready.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check_ready(&self) -> Result<(), String> {
+        let condition = self.ready();
+        match condition.status.as_str() {
+            "True" => Ok(()),
+            _ => Err(condition.message.unwrap_or_default()),
+        }
+    }
+
+    /// For `/healthz`: whether the generator works. A runtime that does not respond is no reason to
+    /// restart the kubelet.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check_alive(&self) -> Result<(), String> {
+        match self.pleg.health().ready() {
+            Err(reason @ NotReady::Stalled { .. }) => Err(reason.to_string()),
+            _ => Ok(()),
+        }
+    }
 }

@@ -76,7 +76,7 @@ impl Reconcile for Kubelet {
         let runs = pod.filter(|_| run.spec.is_some());
         self.node.usable(runs).map_err(Error::Runtime)?;
         if let Some(manifest) = run.spec.as_ref().filter(|_| run.view.status.is_nothing())
-            && manifest.has_predecessor(&self.pleg.snapshot())
+            && manifest.has_predecessor(&self.pleg.snapshot(), &self.pods())
         {
             return Ok(Next::At(run.now().after(PREDECESSOR_PERIOD)));
         }
@@ -176,12 +176,11 @@ impl Kubelet {
 
     /// Reports how containers ended, once.
     fn report_ends(&self, view: &PodView, records: &[TerminalRecord]) -> Vec<TerminalRecord> {
-        let ended = self.ends.unreported(view, records);
+        let (uid, ended) = (&view.status.uid, self.ends.unreported(view, records));
         for record in ended.iter().filter(|r| r.kind == Kind::Container) {
             print(&json!({
-                "event": "ended", "pod": view.status.uid.as_str(),
-                "container": record.name.as_str(), "id": record.id.as_str(),
-                "attempt": record.attempt, "exitCode": record.exit_code,
+                "event": "ended", "pod": uid.as_str(), "container": record.name.as_str(),
+                "id": record.id.as_str(), "attempt": record.attempt, "exitCode": record.exit_code,
             }));
         }
         ended

@@ -145,11 +145,10 @@ async fn main() -> anyhow::Result<()> {
         kubelet: kubelet.clone(),
         metrics,
     };
-    let mut server = std::pin::pin!(server::serve(listener, served));
+    tokio::spawn(server::serve(listener, served));
     let specs = tokio::select! {
         specs = first => specs?,
         () = &mut stop => return Ok(()),
-        served = &mut server => return served.context("the HTTP server has stopped"),
     };
     let settings = WorkerSettings::default();
     let workers = PodWorkers::spawn(pleg.clone(), kubelet.clone(), settings, specs);
@@ -157,7 +156,6 @@ async fn main() -> anyhow::Result<()> {
         () = &mut stop => {}
         ((), ()) = async { tokio::join!(kubelet.node.watch(), source.watch(&workers)) } => {}
         () = workers.ended() => anyhow::bail!("the pod workers have ended"),
-        served = &mut server => served.context("the HTTP server has stopped")?,
     }
     workers.shutdown(pleg.now().after(DRAIN)).await;
     pleg.shutdown().await;

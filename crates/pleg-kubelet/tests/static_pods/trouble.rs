@@ -244,6 +244,28 @@ async fn manifest_that_is_put_back_starts_the_pod_anew() {
 }
 
 #[tokio::test]
+async fn changed_pod_waits_for_a_sandbox_that_is_being_created() {
+    let node = Node::up(Mode::Containerd2).await;
+    node.sim.set_knob("run_pod_sandbox.latency=300ms").unwrap();
+    let before = node.set("web", ONE);
+    let begun = |node: &Node| !node.status(&before).is_null();
+    node.until(&before, "begun", begun).await;
+    node.workers.delete(&before);
+    let after = node.set("web", "{containers: [{name: c, image: 'app:2'}]}");
+    let runs = |node: &Node| {
+        let status = |uid| node.kubelet.pleg.get(uid).status;
+        let is_ready = |uid| {
+            let status = status(uid);
+            let mut sandboxes = status.sandboxes.iter();
+            sandboxes.any(|s| s.state == SandboxState::Ready)
+        };
+        assert!(!(is_ready(&before) && is_ready(&after)), "both");
+        node.container(&after)["state"]["running"].is_object()
+    };
+    node.until(&after, "running", runs).await;
+}
+
+#[tokio::test]
 async fn manifest_that_is_put_back_after_its_pod_is_gone_starts_a_new_pod() {
     let node = Node::up(Mode::Containerd2).await;
     let spec = "{restartPolicy: Never, containers: [{name: c, image: 'app:1'}]}";
