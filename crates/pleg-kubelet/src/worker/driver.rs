@@ -385,6 +385,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn changing_error_is_logged_ever_more_rarely() {
+        let (mut worker, uid) = (Worker::<()>::default(), "p".into());
+        let logged = (1..=20).filter(|failures| {
+            worker.failures = *failures;
+            let error = format!("attempt {failures}");
+            worker.log(&uid, error.clone());
+            worker.error == error
+        });
+        assert_eq!(logged.collect::<Vec<_>>(), [1, 2, 4, 8, 16]);
+        worker.log(&uid, String::new());
+        assert_eq!(worker.error, "");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn lagged_subscription_queues_every_known_pod() {
         let runtime = FakeRuntime::new();
