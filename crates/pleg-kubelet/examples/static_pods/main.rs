@@ -138,7 +138,7 @@ async fn main() -> anyhow::Result<()> {
         let specs = source.wait().await;
         pleg.wait_until_synced().await?;
         kubelet::print(&json!({"event": "synced"}));
-        kubelet.remove_orphans(&specs);
+        tokio::task::block_in_place(|| kubelet.remove_orphans(&specs));
         anyhow::Ok(specs)
     };
     let served = Served {

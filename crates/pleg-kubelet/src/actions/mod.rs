@@ -78,7 +78,7 @@ pub fn pod_actions(
 }
 
 /// The shortest grace period, as upstream, whatever the pod says.
-const MIN_GRACE: Duration = Duration::from_secs(2);
+pub(crate) const MIN_GRACE: Duration = Duration::from_secs(2);
 
 /// A decision in progress.
 struct Decision<'a> {

@@ -19,7 +19,7 @@ use pleg::{Id, Instant, PodUid};
 use pleg_cri::{CriClient, v1};
 
 use crate::actions::{
-    PodActions, ResizeContainer, StartContainer, StopContainer, WaitReason, Waiting,
+    MIN_GRACE, PodActions, ResizeContainer, StartContainer, StopContainer, WaitReason, Waiting,
 };
 use crate::backoff::BackOffSettings;
 use crate::cri_config::{
@@ -249,7 +249,7 @@ impl Performer {
         tracing::debug!(pod = %run.uid, ?removal, "removing");
         match removal {
             Removal::StopContainer(id) => {
-                let stopped = self.client.stop_container(id, std::time::Duration::ZERO);
+                let stopped = self.client.stop_container(id, MIN_GRACE);
                 run.written(stopped.await)
                     .map_err(failed(|| format!("stop of container {id}")))
             }
