@@ -1,7 +1,7 @@
 //! The crash back-off: how long an ended container waits for its restart.
 //!
-//! The rule is that of the kubelet (`flowcontrol.Backoff` and `doBackOff`), per pod and container
-//! name:
+//! The rule is that of the kubelet (`flowcontrol.Backoff` and `doBackOff`), per pod, container name and
+//! hash of the container, so a changed container begins anew:
 //!
 //! * The first restart is made at once. It sets the delay to 10 s.
 //! * A later restart is made when the delay has passed since the container *ended*. It doubles the
@@ -9,6 +9,9 @@
 //! * If the container ended more than 10 min after the last counted restart, that is, if it ran
 //!   that long, it is restarted at once and the delay is 10 s again. (`flowcontrol.Backoff` uses
 //!   twice the greatest delay; the kubelet sets 10 min, whatever the greatest delay is.)
+//!
+//! A pod's sandbox is replaced at once, and then not again before the first delay has passed: so long
+//! does the kubelet pause after a sandbox that could not be created.
 //!
 //! Every end counts, also with exit code 0 and after a stop. One difference: an end is when the
 //! generator detected it, on its monotonic clock, and not `finishedAt`, so a step of the wall clock
@@ -76,6 +79,11 @@ impl BackOff {
             settings,
             pods: BTreeMap::new(),
         }
+    }
+
+    /// The first delay.
+    pub(crate) const fn initial(&self) -> Duration {
+        self.settings.initial
     }
 
     /// Whether the restart of a container that ended at `ended` is delayed at `now`.

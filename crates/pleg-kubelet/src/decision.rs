@@ -9,7 +9,8 @@ use pleg::{Instant, PodStatus, PodUid, PodView, TerminalRecord, WaitError};
 
 use crate::actions::{Desired, PodActions, pod_actions};
 use crate::backoff::{BackOff, BackOffSettings};
-use crate::history::PodHistory;
+use crate::gc::{GcPolicy, Removal, removals_of_pod};
+use crate::history::{Call, PodHistory};
 use crate::probe::ProbeResults;
 use crate::worker::Run;
 
@@ -17,6 +18,9 @@ use crate::worker::Run;
 const INSPECT_WITHIN: Duration = Duration::from_secs(2);
 /// How long after an inspection that failed the pod is inspected again.
 const INSPECT_AGAIN: Duration = Duration::from_secs(1);
+
+/// For how long the generator keeps the records of a pod that is gone, and some more.
+const RECORDS_KEPT: Duration = Duration::from_secs(11 * 60);
 
 /// What a run decided, and from what.
 #[derive(Clone, Debug)]
@@ -45,6 +49,8 @@ pub struct Decider {
 struct Memory {
     back_off: BackOff,
     histories: BTreeMap<PodUid, PodHistory>,
+    /// When pods were forgotten. Their records until then do not count if they come back.
+    forgotten: BTreeMap<PodUid, Instant>,
 }
 
 impl Decider {
@@ -54,6 +60,7 @@ impl Decider {
         let memory = Memory {
             back_off: BackOff::new(back_off),
             histories: BTreeMap::new(),
+            forgotten: BTreeMap::new(),
         };
         Self {
             memory: Mutex::new(memory),
@@ -61,11 +68,10 @@ impl Decider {
     }
 
     /// Decides what the pod of this run needs. If an exit code or the effect of a change of resources
-    /// is missing, the pod is inspected once before. `probes` gives the results for a status; without it, those of `desired` are used.
+    /// is missing, the pod is inspected once before. If that inspection fails, only what needs the exit
+    /// code waits. `probes` gives the results for a status; without it, those of `desired` are used.
     ///
     /// The decision is not recorded: see [`record`](Self::record).
-    ///
-    /// If that inspection fails, what needs the exit code waits, and nothing else does.
     ///
     /// # Errors
     /// If the generator has ended.
@@ -86,9 +92,7 @@ impl Decider {
             Err(error) => {
                 tracing::debug!(pod = %run.uid, %error, "an exit code is still missing");
                 let mut decision = decision;
-                let again = run.now().after(INSPECT_AGAIN);
-                let due = &mut decision.actions.due;
-                *due = Some(due.map_or(again, |due| due.min(again)));
+                decision.actions.due_by(run.now().after(INSPECT_AGAIN));
                 Ok(decision)
             }
         }
@@ -101,7 +105,7 @@ impl Decider {
         view: PodView,
         probes: Option<Probes<'_>>,
     ) -> Decision {
-        let records = run.terminal_records();
+        let records = self.records(run);
         let probes = probes.map(|probes| probes(&view.status));
         let desired = Desired {
             probes: probes.as_ref().or(desired.probes),
@@ -110,6 +114,7 @@ impl Decider {
         let Memory {
             back_off,
             histories,
+            ..
         } = &mut *self.memory();
         let history = histories.entry(run.uid.clone()).or_default();
         history.observe(&view.status, &records, run.now());
@@ -128,16 +133,61 @@ impl Decider {
         let Memory {
             back_off,
             histories,
+            ..
         } = &mut *self.memory();
         let history = histories.entry(run.uid.clone()).or_default();
         history.record(&run.uid, actions, back_off, run.now());
     }
 
+    /// What to remove of the pod of this run now, after the actions of the decision: a replacement does
+    /// not wait for it. A removal that has no effect is repeated after 10 s; then the decision is due.
+    pub async fn removals<S>(
+        &self,
+        run: &Run<S>,
+        decision: &mut Decision,
+        policy: GcPolicy,
+    ) -> Vec<Removal> {
+        let mut removals = removals_of_pod(run, decision, policy).await;
+        let (mut memory, now) = (self.memory(), run.now());
+        let history = memory.histories.entry(run.uid.clone()).or_default();
+        removals.retain(|removal| {
+            let (id, call) = match removal {
+                Removal::StopContainer(id) => (id, Call::Stop),
+                Removal::Container(id) | Removal::Sandbox(id) => (id, Call::Remove),
+            };
+            let repeat_at = history.repeat_at(id, call).filter(|at| *at > now);
+            match repeat_at {
+                Some(at) => decision.actions.due_by(at),
+                None => history.called(id, call, now),
+            }
+            repeat_at.is_none()
+        });
+        removals
+    }
+
+    /// How containers and sandboxes of the pod ended, without those of an earlier pod of the same uid: a
+    /// manifest may be removed and put back.
+    #[must_use]
+    pub fn records<S>(&self, run: &Run<S>) -> Arc<[TerminalRecord]> {
+        let records = run.terminal_records();
+        let Some(forgotten) = self.memory().forgotten.get(&run.uid).copied() else {
+            return records;
+        };
+        let own = records.iter().filter(|r| r.detected > forgotten);
+        own.cloned().collect()
+    }
+
     /// Drops what is kept of a pod that is gone.
-    pub fn forget(&self, uid: &PodUid) {
-        let mut memory = self.memory();
-        memory.histories.remove(uid);
-        memory.back_off.forget(uid);
+    pub fn forget<S>(&self, run: &Run<S>) {
+        let (mut memory, now) = (self.memory(), run.now());
+        let memory = &mut *memory;
+        memory.histories.remove(&run.uid);
+        memory.back_off.forget(&run.uid);
+        memory.forgotten.insert(run.uid.clone(), now);
+        let histories = &memory.histories;
+        memory
+            .forgotten
+            .retain(|uid, at| histories.contains_key(uid) || now.since(*at) < RECORDS_KEPT);
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
@@ -148,18 +198,19 @@ impl Decider {
 impl Decision {
     /// Since when something is missing that an inspection may show.
     fn missing_since(&self) -> Option<Instant> {
-        let unread = self.records.iter().filter(|record| !self.is_final(record));
+        let records = self.records.iter();
+        let unread = records.filter(|record| !is_final(&self.view, record));
         let unread = unread.map(|record| record.detected);
         self.actions.inspect_after.into_iter().chain(unread).max()
     }
+}
 
-    /// Whether this record is not going to show more: its exit code is known, or it was asked for
-    /// after the end, or the container is gone.
-    #[must_use]
-    pub fn is_final(&self, record: &TerminalRecord) -> bool {
-        let mut containers = self.view.status.containers.iter();
-        record.exit_code.is_some()
-            || self.view.inspected > Some(record.detected)
-            || !containers.any(|c| c.id == record.id)
-    }
+/// Whether this record is not going to show more: its exit code is known, or it was asked for after the
+/// end, or the container is gone.
+#[must_use]
+pub fn is_final(view: &PodView, record: &TerminalRecord) -> bool {
+    let mut containers = view.status.containers.iter();
+    record.exit_code.is_some()
+        || view.inspected > Some(record.detected)
+        || !containers.any(|c| c.id == record.id)
 }

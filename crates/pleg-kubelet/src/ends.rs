@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pleg::{Consumer, Id, PodUid, TerminalRecord};
+use pleg::{Consumer, Id, PodUid, PodView, TerminalRecord};
 
-use crate::decision::Decision;
+use crate::decision::is_final;
 
 /// The ends that a kubelet has reported.
 #[derive(Debug)]
@@ -25,16 +25,14 @@ impl Ends {
         }
     }
 
-    /// The ends of the decision's pod that were not reported yet. One whose exit code may still
-    /// become known comes later.
+    /// The ends among these records that were not reported yet. One whose exit code may still become
+    /// known comes later.
     #[must_use]
-    pub fn new_in(&self, decision: &Decision) -> Vec<TerminalRecord> {
+    pub fn unreported(&self, view: &PodView, records: &[TerminalRecord]) -> Vec<TerminalRecord> {
         let mut all = self.reported();
-        let uid = &decision.view.status.uid;
-        let reported = all.entry(uid.clone()).or_default();
-        let records = &decision.records;
+        let reported = all.entry(view.status.uid.clone()).or_default();
         reported.retain(|id| records.iter().any(|record| record.id == *id));
-        let is_new = |r: &&TerminalRecord| !reported.contains(&r.id) && decision.is_final(r);
+        let is_new = |r: &&TerminalRecord| !reported.contains(&r.id) && is_final(view, r);
         records.iter().filter(is_new).cloned().collect()
     }
 

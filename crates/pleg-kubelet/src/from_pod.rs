@@ -13,7 +13,7 @@ use k8s_openapi::serde_json;
 
 use pleg::core::Resources;
 
-use crate::cri_config::linux_resources;
+use crate::cri_config::{FieldError, linux_resources};
 use crate::probe::{Check, Probe, ProbeKind, ProbeTiming};
 use crate::spec::{ContainerRole, ContainerSpec, PodSpec, RestartPolicy};
 use crate::volumes::{HostPathKind, Volume};
@@ -124,7 +124,7 @@ fn kind_of(path: &HostPathVolumeSource) -> HostPathKind {
 
 impl Probe {
     /// The probes of a pod's containers, in their order. What is left out has the API's default.
-    /// Probes of a kind that [`Check`] does not have, such as gRPC, are left out.
+    /// Probes that [`Check`] cannot perform, such as gRPC or HTTPS, are left out.
     #[must_use]
     pub fn of_pod(pod: &Pod) -> Vec<Self> {
         let Some(spec) = &pod.spec else {
@@ -148,7 +148,7 @@ fn probes_of(container: &Container) -> impl Iterator<Item = Probe> {
             container: container.name.clone(),
             kind,
             timing: timing_of(probe),
-            check: check_of(container, probe)?,
+            check: check_of(container, probe).ok()?,
         })
     })
 }
@@ -167,22 +167,34 @@ fn timing_of(probe: &ApiProbe) -> ProbeTiming {
     }
 }
 
-fn check_of(container: &Container, probe: &ApiProbe) -> Option<Check> {
+/// What a probe does.
+///
+/// # Errors
+/// The field that cannot be used. Its path begins at the probe.
+pub(crate) fn check_of(container: &Container, probe: &ApiProbe) -> Result<Check, FieldError> {
     if let Some(exec) = &probe.exec {
         let command = exec.command.clone().unwrap_or_default();
-        return Some(Check::Exec { command });
+        return Ok(Check::Exec { command });
     }
     if let Some(tcp) = &probe.tcp_socket {
-        return Some(Check::Tcp {
+        return Ok(Check::Tcp {
             host: tcp.host.clone().unwrap_or_default(),
-            port: port_of(container, &tcp.port)?,
+            port: port_of(container, &tcp.port, "tcpSocket.port")?,
         });
     }
-    let http = probe.http_get.as_ref()?;
+    let Some(http) = &probe.http_get else {
+        let problem = "it does nothing: write one of exec, tcpSocket and httpGet";
+        return Err(FieldError::new("", problem));
+    };
+    let scheme = http.scheme.as_deref().unwrap_or("HTTP");
+    if scheme != "HTTP" {
+        let problem = format!("{scheme} is not provided: use HTTP, or an exec or tcpSocket probe");
+        return Err(FieldError::new("httpGet.scheme", problem));
+    }
     let headers = http.http_headers.iter().flatten();
-    Some(Check::Http {
+    Ok(Check::Http {
         host: http.host.clone().unwrap_or_default(),
-        port: port_of(container, &http.port)?,
+        port: port_of(container, &http.port, "httpGet.port")?,
         path: http.path.clone().unwrap_or_default(),
         headers: headers
             .map(|header| (header.name.clone(), header.value.clone()))
@@ -191,16 +203,25 @@ fn check_of(container: &Container, probe: &ApiProbe) -> Option<Check> {
 }
 
 /// A number, or the name of a port of the container.
-fn port_of(container: &Container, port: &IntOrString) -> Option<u16> {
+fn port_of(container: &Container, port: &IntOrString, field: &str) -> Result<u16, FieldError> {
     let number = match port {
-        IntOrString::Int(number) => *number,
+        IntOrString::Int(number) => Some(*number),
         IntOrString::String(name) => {
             let mut ports = container.ports.iter().flatten();
             let named = ports.find(|port| port.name.as_ref() == Some(name));
-            named.map_or_else(|| name.parse().ok(), |port| Some(port.container_port))?
+            named.map_or_else(|| name.parse().ok(), |port| Some(port.container_port))
         }
     };
-    u16::try_from(number).ok()
+    let number = number.and_then(|number| u16::try_from(number).ok());
+    number.filter(|number| *number != 0).ok_or_else(|| {
+        let problem = match port {
+            IntOrString::Int(_) => "it must be between 1 and 65535".to_owned(),
+            IntOrString::String(name) => {
+                format!("the container has no port named {name:?}: add it to ports")
+            }
+        };
+        FieldError::new(field, problem)
+    })
 }
 
 #[cfg(test)]

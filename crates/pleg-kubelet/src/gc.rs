@@ -1,6 +1,6 @@
 //! Which containers and sandboxes to remove now, by upstream's rules.
 //!
-//! A container is removed only after every registered consumer has taken its Died: removal before
+//! A container is removed only after every registered consumer has acknowledged its Died: removal before
 //! that could lose an exit code (k#104107). Upstream has no such rule.
 
 use std::cmp::{Ordering, Reverse};
@@ -36,7 +36,7 @@ impl Default for GcPolicy {
 
 /// What the kubelet knows of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PodLife {
+pub enum PodExistence {
     /// It is to exist.
     Exists,
     /// It has ended, and its object is still there.
@@ -49,7 +49,7 @@ pub enum PodLife {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Removal {
     /// Stop this container: its state is unknown, so it may run. It is removed by a later collection,
-    /// when its Died has been taken. Upstream removes it at once.
+    /// when its Died has been acknowledged. Upstream removes it at once.
     StopContainer(Id),
     /// Remove this container.
     Container(Id),
@@ -64,16 +64,16 @@ pub struct Gc<'a> {
     /// The wall clock, in which runtimes report the time of creation.
     pub now: WallTime,
     /// What the kubelet knows of a pod.
-    pub life: &'a dyn Fn(&PodUid) -> PodLife,
+    pub existence: &'a dyn Fn(&PodUid) -> PodExistence,
     /// Whether all sources of pods have been read. Until then no pod is known to be deleted.
     /// (Upstream asks this for containers only.)
     pub sources_ready: bool,
     /// Whether pods that have terminated are treated as deleted (upstream does so when the disk is
     /// full).
     pub evict_terminated: bool,
-    /// Whether every registered consumer has taken the Died of this container or sandbox. It is asked
+    /// Whether every registered consumer has acknowledged the Died of this container or sandbox. It is asked
     /// for what has ended only.
-    pub taken: &'a dyn Fn(&Id) -> bool,
+    pub acknowledged: &'a dyn Fn(&Id) -> bool,
 }
 
 impl std::fmt::Debug for Gc<'_> {
@@ -165,7 +165,7 @@ impl Gc<'_> {
         let id = container.id.clone();
         match container.state {
             ContainerState::Unknown { .. } => Some(Removal::StopContainer(id)),
-            ContainerState::Exited if !(self.taken)(&id) => None,
+            ContainerState::Exited if !(self.acknowledged)(&id) => None,
             _ => Some(Removal::Container(id)),
         }
     }
@@ -179,10 +179,10 @@ impl Gc<'_> {
     }
 
     fn is_gone(&self, uid: &PodUid) -> bool {
-        match (self.life)(uid) {
-            PodLife::Deleted => true,
-            PodLife::Terminated => self.evict_terminated,
-            PodLife::Exists => false,
+        match (self.existence)(uid) {
+            PodExistence::Deleted => true,
+            PodExistence::Terminated => self.evict_terminated,
+            PodExistence::Exists => false,
         }
     }
 
@@ -197,7 +197,8 @@ impl Gc<'_> {
             let kept = usize::from(!(self.sources_ready && self.is_gone(&pod.uid)));
             // The status has the newest first.
             for sandbox in pod.sandboxes.iter().skip(kept).rev() {
-                let ended = sandbox.state == SandboxState::NotReady && (self.taken)(&sandbox.id);
+                let ended =
+                    sandbox.state == SandboxState::NotReady && (self.acknowledged)(&sandbox.id);
                 let unknown = matches!(sandbox.state, SandboxState::Unknown { .. });
                 if (ended || unknown) && !used.contains(&sandbox.id) {
                     removals.push(Removal::Sandbox(sandbox.id.clone()));
@@ -208,36 +209,36 @@ impl Gc<'_> {
     }
 }
 
-/// What to remove of the pod of this run, by what was decided. Whether its ends have been taken is
+/// What to remove of the pod of this run, by what was decided. Whether its ends have been acknowledged is
 /// asked of the generator.
-pub async fn removals_of_pod<S>(
+pub(crate) async fn removals_of_pod<S>(
     run: &Run<S>,
     decision: &Decision,
     policy: GcPolicy,
 ) -> Vec<Removal> {
     let (pleg, status) = (run.pleg(), &decision.view.status);
-    let life = match (&run.spec, decision.actions.terminated) {
-        (None, true) => PodLife::Deleted,
-        (Some(_), true) => PodLife::Terminated,
-        (_, false) => PodLife::Exists,
+    let existence = match (&run.spec, decision.actions.terminated) {
+        (None, true) => PodExistence::Deleted,
+        (Some(_), true) => PodExistence::Terminated,
+        (_, false) => PodExistence::Exists,
     };
     let containers = status.containers.iter();
     let exited = containers.filter(|c| c.state == ContainerState::Exited);
     let sandboxes = status.sandboxes.iter();
     let not_ready = sandboxes.filter(|s| s.state == SandboxState::NotReady);
-    let mut taken = BTreeSet::new();
+    let mut acknowledged = BTreeSet::new();
     for id in exited.map(|c| &c.id).chain(not_ready.map(|s| &s.id)) {
         if pleg.is_acknowledged(id).await {
-            taken.insert(id);
+            acknowledged.insert(id);
         }
     }
     let gc = Gc {
         policy,
         now: pleg.clock().wall(),
-        life: &|_| life,
+        existence: &|_| existence,
         sources_ready: true,
         evict_terminated: false,
-        taken: &|id| taken.contains(id),
+        acknowledged: &|id| acknowledged.contains(id),
     };
     gc.removals(&[status])
 }

@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pleg::core::{Kind, Resources};
-use pleg::{ContainerState, Id, Instant, PodStatus, PodUid, TerminalRecord};
+use pleg::{ContainerState, ContainerStatus, Id, Instant, PodStatus, PodUid, TerminalRecord};
 
 use crate::actions::{PodActions, PodPhase};
 use crate::backoff::BackOff;
+use crate::names;
 
 /// How long after a stop or removal of an id that had no effect it is repeated.
 pub(crate) const REPEAT_AFTER: Duration = Duration::from_secs(10);
@@ -24,16 +25,28 @@ pub(crate) const REPEAT_AFTER: Duration = Duration::from_secs(10);
 pub struct PodHistory {
     /// The highest attempt of a sandbox that exists, existed or was tried.
     sandbox_attempt: Option<u32>,
+    /// When another sandbox was last created after one that existed or was tried.
+    sandbox_replaced: Option<Instant>,
     /// The same by container name.
     attempts: BTreeMap<String, u32>,
+    /// The highest restart count that was noted of a container of each name.
+    restart_counts: BTreeMap<String, u32>,
     /// How the last container of each name ended, also after its removal.
     ends: BTreeMap<String, End>,
-    /// When an id that still exists was last stopped, started or removed.
-    tried: BTreeMap<Id, Instant>,
+    /// When such a call was last made for an id that still exists.
+    last_call: BTreeMap<(Id, Call), Instant>,
     /// The resources that a container that still exists was given last.
     resized: BTreeMap<Id, Resized>,
     terminating_since: Option<Instant>,
     phase: Option<PodPhase>,
+}
+
+/// A call that changes an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Call {
+    Start,
+    Stop,
+    Remove,
 }
 
 /// That the resources of a container were changed.
@@ -49,6 +62,7 @@ pub(crate) struct Resized {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct End {
     pub(crate) id: Id,
+    pub(crate) attempt: u32,
     pub(crate) exit_code: Option<i32>,
     /// When the end was detected.
     pub(crate) detected: Instant,
@@ -73,54 +87,59 @@ impl PodHistory {
                 Kind::Sandbox => self.tried_sandbox(record.attempt),
                 Kind::Container => {
                     self.tried_container(&record.name, record.attempt);
-                    self.record_end(record);
+                    self.ended(
+                        End {
+                            id: record.id.clone(),
+                            attempt: record.attempt,
+                            exit_code: record.exit_code,
+                            detected: record.detected,
+                            sandbox: None,
+                            exists: false,
+                        },
+                        &record.name,
+                    );
                 }
             }
         }
-        // The oldest first, so that the newest end of a name is kept.
-        for container in status.containers.iter().rev() {
-            let name = container.name.as_str();
-            self.tried_container(name, container.attempt);
+        for container in &*status.containers {
+            self.tried_container(&container.name, container.attempt);
+            let count = restart_count(container);
+            let counts = &mut self.restart_counts;
+            let highest = counts.entry(container.name.to_string()).or_default();
+            *highest = (*highest).max(count);
             if container.state == ContainerState::Exited {
-                let known = self.ends.get(name).filter(|end| end.id == container.id);
-                let of_record = records.iter().rfind(|r| r.id == container.id);
-                let detected = known.map(|end| end.detected);
-                let detected = detected.or_else(|| of_record.map(|r| r.detected));
-                let end = End {
-                    id: container.id.clone(),
-                    exit_code: container.details.exit_code,
-                    detected: detected.unwrap_or(now),
-                    sandbox: container.sandbox.clone(),
-                    exists: true,
-                };
-                self.ends.insert(name.to_owned(), end);
+                self.ended(
+                    End {
+                        id: container.id.clone(),
+                        attempt: container.attempt,
+                        exit_code: container.details.exit_code,
+                        detected: now,
+                        sandbox: container.sandbox.clone(),
+                        exists: true,
+                    },
+                    &container.name,
+                );
             }
         }
         let sandboxes = status.sandboxes.iter().map(|s| &s.id);
         let containers = status.containers.iter().map(|c| &c.id);
         let exist: Vec<&Id> = sandboxes.chain(containers).collect();
-        self.tried.retain(|id, _| exist.contains(&id));
+        self.last_call.retain(|(id, _), _| exist.contains(&id));
         self.resized.retain(|id, _| exist.contains(&id));
     }
 
-    /// The end of a container that may have been removed before any view showed it.
-    fn record_end(&mut self, record: &TerminalRecord) {
-        let known = self.ends.get_mut(record.name.as_str());
-        match known {
-            Some(end) if end.id == record.id => {
-                end.exit_code = end.exit_code.or(record.exit_code);
-            }
-            Some(end) if end.detected >= record.detected => {}
-            _ => {
-                let end = End {
-                    id: record.id.clone(),
-                    exit_code: record.exit_code,
-                    detected: record.detected,
-                    sandbox: None,
-                    exists: false,
-                };
-                self.ends.insert(record.name.to_string(), end);
-            }
+    /// Of each name the end with the highest attempt is kept, and of one end what is known of it.
+    fn ended(&mut self, end: End, name: &str) {
+        let Some(known) = self.ends.get_mut(name) else {
+            self.ends.insert(name.to_owned(), end);
+            return;
+        };
+        if known.id == end.id {
+            known.exit_code = end.exit_code.or(known.exit_code);
+            known.sandbox = end.sandbox.or(known.sandbox.take());
+            known.exists |= end.exists;
+        } else if (end.attempt, end.detected) > (known.attempt, known.detected) {
+            *known = end;
         }
     }
 
@@ -136,14 +155,17 @@ impl PodHistory {
         now: Instant,
     ) {
         if let Some(attempt) = actions.create_sandbox {
+            if self.sandbox_attempt.is_some() {
+                self.sandbox_replaced = Some(now);
+            }
             self.tried_sandbox(attempt);
         }
         for start in &actions.start {
             self.tried_container(&start.name, start.attempt);
             if let Some(id) = &start.existing {
-                self.tried.insert(id.clone(), now);
+                self.called(id, Call::Start, now);
             } else if let Some(end) = self.ends.get(&start.name) {
-                back_off.restarted(uid, &start.name, end.detected, now);
+                back_off.restarted(uid, &start.back_off_key, end.detected, now);
             }
         }
         for resize in &actions.resize {
@@ -157,9 +179,11 @@ impl PodHistory {
             self.resized.insert(resize.id.clone(), resized);
         }
         let stopped = actions.stop.iter().map(|stop| &stop.id);
-        let stopped = stopped.chain(&actions.stop_sandboxes);
-        for id in stopped.chain(&actions.remove) {
-            self.tried.insert(id.clone(), now);
+        for id in stopped.chain(&actions.stop_sandboxes) {
+            self.called(id, Call::Stop, now);
+        }
+        for id in &actions.remove {
+            self.called(id, Call::Remove, now);
         }
         if actions.terminating {
             self.terminating_since.get_or_insert(now);
@@ -178,19 +202,37 @@ impl PodHistory {
         self.sandbox_attempt.map_or(0, |a| a.saturating_add(1))
     }
 
+    pub(crate) const fn sandbox_replaced(&self) -> Option<Instant> {
+        self.sandbox_replaced
+    }
+
     /// The attempt for the next container of that name.
     pub(crate) fn next_attempt(&self, name: &str) -> u32 {
         self.attempts.get(name).map_or(0, |a| a.saturating_add(1))
+    }
+
+    /// The restart count for the next container of that name. An attempt whose create failed does not
+    /// count.
+    pub(crate) fn next_restart_count(&self, name: &str) -> u32 {
+        let ended = || self.ends.get(name).map(|end| end.attempt);
+        let last = self.restart_counts.get(name).copied().or_else(ended);
+        last.map_or(0, |count| count.saturating_add(1))
     }
 
     pub(crate) fn end(&self, name: &str) -> Option<&End> {
         self.ends.get(name)
     }
 
-    /// When a call that changes this id, which had no effect so far, may be repeated; `None` if
-    /// none was made.
-    pub(crate) fn repeat_at(&self, id: &Id) -> Option<Instant> {
-        self.tried.get(id).map(|at| at.after(REPEAT_AFTER))
+    /// When such a call for this id, which had no effect so far, may be repeated; `None` if none was
+    /// made.
+    pub(crate) fn repeat_at(&self, id: &Id, call: Call) -> Option<Instant> {
+        let at = self.last_call.get(&(id.clone(), call));
+        at.map(|at| at.after(REPEAT_AFTER))
+    }
+
+    /// Takes over that a call is about to be made.
+    pub(crate) fn called(&mut self, id: &Id, call: Call, now: Instant) {
+        self.last_call.insert((id.clone(), call), now);
     }
 
     pub(crate) fn resized(&self, id: &Id) -> Option<&Resized> {
@@ -209,4 +251,11 @@ impl PodHistory {
         let highest = self.attempts.entry(name.to_owned()).or_default();
         *highest = (*highest).max(attempt);
     }
+}
+
+/// As it was noted when the container was created.
+pub(crate) fn restart_count(container: &ContainerStatus) -> u32 {
+    let noted = container.details.annotations.get(names::RESTART_COUNT);
+    let noted = noted.and_then(|count| count.parse().ok());
+    noted.unwrap_or(container.attempt)
 }

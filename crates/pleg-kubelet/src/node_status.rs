@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use k8s_openapi::api::core::v1::NodeCondition;
+use k8s_openapi::api::core::v1::{NodeCondition, Pod};
 use pleg::Pleg;
 use pleg::core::NotReady;
 use pleg_cri::CriClient;
@@ -97,11 +97,18 @@ impl NodeStatus {
         self.state().runtime.errors(self.pleg.now(), &[check])
     }
 
-    /// Whether pods can be worked on; as upstream, pods with a network of their own not without one.
+    /// Whether the node can run this pod now, or with `None`, whether it can terminate one. Without a
+    /// network, only pods on the host network are run, as upstream.
     ///
     /// # Errors
     /// Why not.
-    pub fn usable(&self, needs_network: bool) -> Result<(), String> {
+    pub fn usable(&self, pod: Option<&Pod>) -> Result<(), String> {
+        let is_on_host = |pod: &Pod| {
+            pod.spec
+                .as_ref()
+                .is_some_and(|s| s.host_network == Some(true))
+        };
+        let needs_network = pod.is_some_and(|pod| !is_on_host(pod));
         let errors = self.errors();
         let network = errors.network.iter().filter(|_| needs_network);
         let all = errors.runtime.iter().chain(network).map(String::as_str);
@@ -123,5 +130,29 @@ impl NodeStatus {
         }
         state.condition = Some(condition.clone());
         condition
+    }
+
+    /// For `/readyz`: whether the node is ready.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check_ready(&self) -> Result<(), String> {
+        let condition = self.ready();
+        match condition.status.as_str() {
+            "True" => Ok(()),
+            _ => Err(condition.message.unwrap_or_default()),
+        }
+    }
+
+    /// For `/healthz`: whether the generator works. A runtime that does not respond is no reason to
+    /// restart the kubelet.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check_alive(&self) -> Result<(), String> {
+        match self.pleg.health().ready() {
+            Err(reason @ NotReady::Stalled { .. }) => Err(reason.to_string()),
+            _ => Ok(()),
+        }
     }
 }

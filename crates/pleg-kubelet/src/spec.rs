@@ -83,4 +83,9 @@ impl ContainerSpec {
             resources: None,
         }
     }
+
+    /// What its restarts are counted by in the back-off.
+    pub(crate) fn back_off_key(&self) -> String {
+        format!("{}_{}", self.name, self.hash)
+    }
 }

@@ -78,7 +78,10 @@ pub enum VolumeError {
         /// Why.
         source: io::Error,
     },
-    /// A directory of the pod cannot be made or removed.
+    /// The file system does not respond. What was begun goes on.
+    #[error("the file system does not respond: does a mount hang?")]
+    Hangs,
+    /// A directory or file of the pod cannot be read, made or removed.
     #[error("{path:?}: {source}")]
     Directory {
         /// The path.
@@ -137,13 +140,16 @@ impl PodDirectories {
     /// # Errors
     /// If something of it cannot be removed.
     pub fn remove(&self, uid: &PodUid) -> Result<(), VolumeError> {
-        let path = self.of(uid)?;
-        match fs::remove_dir_all(&path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                Err(VolumeError::Directory { path, source: e })
-            }
-            _ => Ok(()),
-        }
+        remove_directory(&self.of(uid)?)
+    }
+
+    /// The pods that have a directory.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn uids(&self) -> Result<Vec<PodUid>, VolumeError> {
+        let names = names_in(&self.root)?;
+        Ok(names.iter().map(|name| PodUid::from(&**name)).collect())
     }
 
     /// The path of an `emptyDir` volume of a pod, which is upstream's.
@@ -169,8 +175,34 @@ impl PodDirectories {
     }
 }
 
+/// What is in a directory; nothing if it does not exist. Names that are no text are left out.
+pub(crate) fn names_in(directory: &Path) -> Result<Vec<String>, VolumeError> {
+    let failed = |source| VolumeError::Directory {
+        path: directory.to_owned(),
+        source,
+    };
+    let entries = match fs::read_dir(directory) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(failed)?,
+    };
+    let names = entries.map(|entry| Ok(entry.map_err(failed)?.file_name().into_string().ok()));
+    names.filter_map(Result::transpose).collect()
+}
+
+/// Removes a directory with all that is in it. Nothing to remove is no error. Symbolic links are removed,
+/// not followed.
+pub(crate) fn remove_directory(path: &Path) -> Result<(), VolumeError> {
+    match fs::remove_dir_all(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(VolumeError::Directory {
+            path: path.to_owned(),
+            source: e,
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// One component of a path, which leads nowhere else.
-fn directory_name(name: &str) -> Result<&str, VolumeError> {
+pub(crate) fn directory_name(name: &str) -> Result<&str, VolumeError> {
     let mut components = Path::new(name).components();
     match (components.next(), components.next()) {
         (Some(Component::Normal(only)), None) if only == name => Ok(name),

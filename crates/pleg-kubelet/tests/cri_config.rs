@@ -51,6 +51,7 @@ fn app(container: Value) -> Result<ContainerConfig, FieldError> {
             |s| s.containers[0].clone(),
         ),
         attempt: 3,
+        restart_count: 3,
         image_ref: "sha256:9",
         pod_ips: &[IpAddr::from([10, 0, 0, 7])],
     };

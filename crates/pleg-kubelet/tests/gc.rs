@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pleg::core::{SandboxState, SandboxStatus};
 use pleg::{ContainerState, ContainerStatus, Id, PodStatus, PodUid, WallTime};
-use pleg_kubelet::gc::{Gc, GcPolicy, PodLife, Removal};
+use pleg_kubelet::gc::{Gc, GcPolicy, PodExistence, Removal};
 
 const NOW: WallTime = WallTime::from_nanos(1_782_900_000_000_000_000);
 const UNKNOWN: ContainerState = ContainerState::Unknown { last: None };
@@ -38,7 +38,7 @@ struct Node<'a> {
     policy: GcPolicy,
     deleted: &'a [&'a str],
     terminated: &'a [&'a str],
-    not_taken: &'a [&'a str],
+    not_acknowledged: &'a [&'a str],
     sources_ready: bool,
     evict_terminated: bool,
 }
@@ -51,24 +51,24 @@ const NODE: Node<'_> = Node {
     },
     deleted: &[],
     terminated: &[],
-    not_taken: &[],
+    not_acknowledged: &[],
     sources_ready: true,
     evict_terminated: false,
 };
 
 fn removals(node: Node<'_>, pods: &[PodStatus]) -> Vec<String> {
-    let life = |uid: &PodUid| match uid.as_str() {
-        uid if node.deleted.contains(&uid) => PodLife::Deleted,
-        uid if node.terminated.contains(&uid) => PodLife::Terminated,
-        _ => PodLife::Exists,
+    let existence = |uid: &PodUid| match uid.as_str() {
+        uid if node.deleted.contains(&uid) => PodExistence::Deleted,
+        uid if node.terminated.contains(&uid) => PodExistence::Terminated,
+        _ => PodExistence::Exists,
     };
     let gc = Gc {
         policy: node.policy,
         now: NOW,
-        life: &life,
+        existence: &existence,
         sources_ready: node.sources_ready,
         evict_terminated: node.evict_terminated,
-        taken: &|id: &Id| !node.not_taken.contains(&id.as_str()),
+        acknowledged: &|id: &Id| !node.not_acknowledged.contains(&id.as_str()),
     };
     let shown = |removal| match removal {
         Removal::StopContainer(id) => format!("stop {id}"),
@@ -194,21 +194,21 @@ fn containers_of_deleted_pods_are_all_removed_once_sources_are_ready() {
 }
 
 #[test]
-fn container_whose_died_was_not_taken_is_kept() {
+fn container_whose_died_was_not_acknowledged_is_kept() {
     let pods = [
         pod("p", exited("a", 0..3), vec![]),
         pod("gone", exited("b", 0..2), vec![]),
     ];
     let node = Node {
         deleted: &["gone"],
-        not_taken: &["a-0", "b-1"],
+        not_acknowledged: &["a-0", "b-1"],
         ..NODE
     };
     assert_eq!(removals(node, &pods), ["b-0", "a-1"]);
     // One that never ran has no Died.
     let created = [pod("gone", vec![container("c", 0, Created)], vec![])];
     let node = Node {
-        not_taken: &["c-0"],
+        not_acknowledged: &["c-0"],
         ..node
     };
     assert_eq!(removals(node, &created), ["c-0"]);
@@ -262,9 +262,15 @@ fn sandboxes_are_removed_when_they_are_dead_and_empty_and_not_the_newest() {
         ),
         old
     );
-    let not_taken = &["s0", "s3"];
+    let not_acknowledged = &["s0", "s3"];
     assert_eq!(
-        removals(Node { not_taken, ..NODE }, &with(ready)),
+        removals(
+            Node {
+                not_acknowledged,
+                ..NODE
+            },
+            &with(ready)
+        ),
         ["sandbox s1"]
     );
 }

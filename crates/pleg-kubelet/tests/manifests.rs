@@ -169,6 +169,29 @@ fn each_wrong_manifest_has_a_clear_message() {
             "spec.containers[0].livenessProbe.grpc: use an exec, tcpSocket or httpGet probe",
         ),
         (
+            "    image: shop:1",
+            "    image: shop:1\n    readinessProbe: {httpGet: {port: 80, scheme: HTTPS}}",
+            "spec.containers[0].readinessProbe.httpGet.scheme: HTTPS is not provided: use HTTP, or an \
+             exec or tcpSocket probe",
+        ),
+        (
+            "    image: shop:1",
+            "    image: shop:1\n    livenessProbe: {tcpSocket: {port: web}}",
+            "spec.containers[0].livenessProbe.tcpSocket.port: the container has no port named \"web\": \
+             add it to ports",
+        ),
+        (
+            "    image: shop:1",
+            "    image: shop:1\n    startupProbe: {periodSeconds: 1}",
+            "spec.containers[0].startupProbe: it does nothing: write one of exec, tcpSocket and httpGet",
+        ),
+        (
+            "    image: shop:1",
+            "    image: shop:1\n    livenessProbe: {tcpSocket: {port: 80}, terminationGracePeriodSeconds: 1}",
+            "spec.containers[0].livenessProbe.terminationGracePeriodSeconds: containers are stopped with \
+             the grace period of the pod: remove it",
+        ),
+        (
             "spec:",
             "spec:\n  serviceAccountName: a",
             "spec.serviceAccountName: static pods have no service account: remove it",
@@ -280,6 +303,17 @@ fn changes_of_a_directory_are_found() {
     // Two with one port of the node.
     write("a.yaml", &pod("a", 3));
     assert_eq!(read(), ["", "", "", "a.yaml: spec.containers"]);
+    // One that is changed so that it conflicts stays as it was, and so does the other.
+    write("b.yaml", &pod("b", 3));
+    assert_eq!(read()[..3], ["", "", ""]);
+    write("b.yaml", &pod("c", 1));
+    assert_eq!(read()[..3], ["", "", ""]);
+    write("b.yaml", &pod("b", 1));
+    // Two of one uid.
+    let uid = |name, port| pod(name, port).replace("metadata:", "metadata:\n  uid: u");
+    write("c.yaml", &uid("c", 3));
+    write("a.yaml", &uid("a", 4));
+    assert_eq!(read(), ["", "c-n1_default", "", "a.yaml: metadata.uid"]);
     write("a.yaml", &pod("a", 4));
     fs::remove_file(directory.path().join("b.yaml")).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(read(), ["a-n1_default", "", "b-n1_default", ""]);

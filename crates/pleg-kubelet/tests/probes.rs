@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use pleg::core::{CallError, EventType, ReportedState};
+use pleg::core::{CallError, ContainerDetails, EventType, ReportedState};
 use pleg::runtime::fake::{FakeRuntime, container, sandbox};
 use pleg::{Id, Pleg, PodUid};
 use pleg_kubelet::probe::{Check, Exec, Probe, ProbeKind, ProbeTiming, Prober};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::Notify;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -20,6 +21,8 @@ const SECOND: Duration = Duration::from_secs(1);
 struct Command {
     code: Arc<AtomicI32>,
     runs: Arc<AtomicUsize>,
+    /// Ends a command that hangs.
+    release: Arc<Notify>,
 }
 
 impl Exec for Command {
@@ -27,6 +30,10 @@ impl Exec for Command {
         self.runs.fetch_add(1, Ordering::Relaxed);
         match self.code.load(Ordering::Relaxed) {
             i32::MAX => panic!("a test panic"),
+            i32::MIN => {
+                self.release.notified().await;
+                Ok(0)
+            }
             code => Ok(code),
         }
     }
@@ -75,6 +82,20 @@ impl Node {
     fn failed(&self) -> Option<ProbeKind> {
         let status = self.pleg.get(&self.uid).status;
         self.prober.results(&status).failed.into_values().next()
+    }
+
+    /// Another container of that name runs.
+    async fn replace(&self) {
+        self.runtime.remove("u-c");
+        let mut next = container("u", "c2", ReportedState::Running);
+        next.identity.name = Some("c".into());
+        self.runtime.put_and_emit(next, EventType::Started);
+        let is_next = || {
+            let status = self.pleg.get(&self.uid).status;
+            let newest = status.container("c").map(|c| c.id.clone());
+            newest == Some(Id::from("u-c2"))
+        };
+        self.until(is_next).await;
     }
 
     async fn pass(&self, time: Duration) {
@@ -137,18 +158,7 @@ async fn failing_liveness_names_the_container_until_another_runs() {
     let runs = node.command.runs.load(Ordering::Relaxed);
     node.pass(100 * SECOND).await;
     assert_eq!(node.command.runs.load(Ordering::Relaxed), runs, "it waits");
-    node.runtime.remove("u-c");
-    let mut next = container("u", "c2", ReportedState::Running);
-    next.identity.name = Some("c".into());
-    node.runtime.put_and_emit(next, EventType::Started);
-    node.until(|| {
-        node.pleg
-            .get(&node.uid)
-            .status
-            .container("c")
-            .is_some_and(|c| c.id == Id::from("u-c2"))
-    })
-    .await;
+    node.replace().await;
     assert_eq!(node.failed(), None);
     node.set(&[command(ProbeKind::Liveness)]);
     node.until(|| node.failed() == Some(ProbeKind::Liveness))
@@ -179,6 +189,45 @@ async fn probe_that_panics_is_started_again() {
     node.until(|| node.command.runs.load(Ordering::Relaxed) >= 2)
         .await;
     node.command.code.store(0, Ordering::Relaxed);
+    node.until(|| node.ready()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn container_that_is_replaced_during_a_check_is_checked_at_once() {
+    let node = node().await;
+    node.command.code.store(i32::MIN, Ordering::Relaxed);
+    node.set(&[command(ProbeKind::Readiness)]);
+    node.until(|| node.command.runs.load(Ordering::Relaxed) == 1)
+        .await;
+    node.command.code.store(0, Ordering::Relaxed);
+    node.replace().await;
+    node.set(&[command(ProbeKind::Readiness)]);
+    node.command.release.notify_one();
+    assert!(node.until(|| node.ready()).await < SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn initial_delay_counts_from_the_start_of_the_container() {
+    let node = node().await;
+    let mut details = ContainerDetails::default();
+    details.started_at = Some(node.pleg.clock().wall().before(50 * SECOND));
+    let mut running = container("u", "c", ReportedState::Running);
+    running.details = details.into();
+    node.runtime.put(running);
+    node.pleg.request_reinspect(&node.uid).await.unwrap();
+    let mut probe = command(ProbeKind::Readiness);
+    probe.timing.initial_delay = 60 * SECOND;
+    node.set(&[probe]);
+    let took = node.until(|| node.ready()).await;
+    assert!(took >= 10 * SECOND && took <= 20 * SECOND, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn period_of_zero_is_a_short_one() {
+    let node = node().await;
+    let mut probe = command(ProbeKind::Readiness);
+    probe.timing.period = Duration::ZERO;
+    node.set(&[probe]);
     node.until(|| node.ready()).await;
 }
 

@@ -2,19 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ContainerStateWaiting, Pod};
 use pleg::core::Kind;
-use pleg::{Consumer, Pleg, PodUid, WaitError};
+use pleg::{Consumer, Pleg, PodUid, PodView, TerminalRecord, WaitError};
 use pleg_cri::CriClient;
 use pleg_kubelet::actions::Desired;
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::cri_config::NodeConfig;
 use pleg_kubelet::decision::{Decider, Decision};
 use pleg_kubelet::ends::Ends;
-use pleg_kubelet::gc::{GcPolicy, removals_of_pod};
+use pleg_kubelet::gc::GcPolicy;
 use pleg_kubelet::manifest::Manifest;
 use pleg_kubelet::names;
 use pleg_kubelet::node_status::NodeStatus;
@@ -71,18 +71,17 @@ impl Reconcile for Kubelet {
         };
         let probes = |status: &_| self.prober.results(status);
         let mut decision = self.decider.decide(run, desired, Some(&probes)).await?;
-        self.update_status(run, pod, &decision, &BTreeMap::new());
+        self.update_status(run, pod, &decision, &self.performer.waiting(&run.uid));
 
-        let needs_network = run.spec.is_some() && !pod.is_some_and(is_on_host_network);
-        self.node.usable(needs_network).map_err(Error::Runtime)?;
+        let runs = pod.filter(|_| run.spec.is_some());
+        self.node.usable(runs).map_err(Error::Runtime)?;
         if let Some(manifest) = run.spec.as_ref().filter(|_| run.view.status.is_nothing())
-            && manifest.has_predecessor(&self.pleg.snapshot())
+            && manifest.has_predecessor(&self.pleg.snapshot(), &self.pods())
         {
             return Ok(Next::At(run.now().after(PREDECESSOR_PERIOD)));
         }
-        self.report_ends(&decision).await;
-        let removals = removals_of_pod(run, &decision, GcPolicy::default()).await;
-
+        let ended = self.report_ends(&decision.view, &decision.records);
+        self.ends.acknowledge(&run.uid, &ended).await;
         let actions = &mut decision.actions;
         let prepared = match pod {
             Some(pod) => self.performer.prepare(run, pod, actions).await,
@@ -98,7 +97,8 @@ impl Reconcile for Kubelet {
         }
         self.update_status(run, pod, &decision, &performed.waiting);
         let mut errors = performed.errors;
-        for removal in &removals {
+        let policy = GcPolicy::default();
+        for removal in &self.decider.removals(run, &mut decision, policy).await {
             errors.extend(self.performer.remove(run, removal).await.err());
         }
         if let Some(error) = errors.into_iter().next() {
@@ -115,8 +115,13 @@ impl Reconcile for Kubelet {
         }
     }
 
-    fn ended(&self, uid: &PodUid) {
-        self.decider.forget(uid);
+    fn ended(&self, run: &Run<Manifest>) {
+        let uid = &run.uid;
+        if run.last_spec.is_some() {
+            // Without a consumer's acknowledgement, these records go with the pod.
+            self.report_ends(&run.view, &self.decider.records(run));
+        }
+        self.decider.forget(run);
         self.ends.forget(uid);
         self.prober.remove(uid);
         self.pods().remove(uid);
@@ -154,23 +159,31 @@ impl Kubelet {
         run.last_spec.is_some() || nodes.any(|node| node == Some(self.node.name()))
     }
 
+    /// Removes what is left on the file system of pods that are neither among these nor in the runtime.
+    pub(crate) fn remove_orphans(&self, specs: &[(PodUid, Arc<Manifest>)]) {
+        let existing = self.pleg.snapshot();
+        let existing = existing.iter().map(|view| &view.status.uid);
+        let known = existing.chain(specs.iter().map(|(uid, _)| uid)).cloned();
+        if let Err(error) = self.performer.remove_orphans(&known.collect()) {
+            tracing::error!(%error, "directories of earlier pods cannot be removed");
+        }
+    }
+
     /// All pods with their last status.
     pub(crate) fn pods(&self) -> MutexGuard<'_, BTreeMap<PodUid, Pod>> {
         self.pods.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reports how containers ended, once, and then lets them be removed.
-    async fn report_ends(&self, decision: &Decision) {
-        let uid = &decision.view.status.uid;
-        let ended = self.ends.new_in(decision);
+    /// Reports how containers ended, once.
+    fn report_ends(&self, view: &PodView, records: &[TerminalRecord]) -> Vec<TerminalRecord> {
+        let (uid, ended) = (&view.status.uid, self.ends.unreported(view, records));
         for record in ended.iter().filter(|r| r.kind == Kind::Container) {
             print(&json!({
                 "event": "ended", "pod": uid.as_str(), "container": record.name.as_str(),
-                "id": record.id.as_str(), "attempt": record.attempt,
-                "exitCode": record.exit_code,
+                "id": record.id.as_str(), "attempt": record.attempt, "exitCode": record.exit_code,
             }));
         }
-        self.ends.acknowledge(uid, &ended).await;
+        ended
     }
 
     fn update_status(
@@ -198,11 +211,6 @@ impl Kubelet {
         pod.status = Some(status);
         self.pods().insert(run.uid.clone(), pod);
     }
-}
-
-fn is_on_host_network(pod: &Pod) -> bool {
-    let spec = pod.spec.as_ref();
-    spec.is_some_and(|spec| spec.host_network == Some(true))
 }
 
 /// One line for programs that follow this one.

@@ -134,33 +134,28 @@ async fn main() -> anyhow::Result<()> {
     let mut source = ManifestSource::new(directory, &args.node, period, pleg.clock());
     let first = async {
         kubelet.node.wait_for_runtime().await;
-        // Pods without a manifest go. So the workers start when the directory has been read.
-        source.wait().await
+        // Pods without a manifest are terminated. So the workers start when the directory has been read.
+        let specs = source.wait().await;
+        pleg.wait_until_synced().await?;
+        kubelet::print(&json!({"event": "synced"}));
+        tokio::task::block_in_place(|| kubelet.remove_orphans(&specs));
+        anyhow::Ok(specs)
     };
     let served = Served {
         kubelet: kubelet.clone(),
         metrics,
     };
-    let mut server = std::pin::pin!(server::serve(listener, served));
+    tokio::spawn(server::serve(listener, served));
     let specs = tokio::select! {
-        specs = first => specs,
+        specs = first => specs?,
         () = &mut stop => return Ok(()),
-        served = &mut server => return served.context("the HTTP server has stopped"),
     };
     let settings = WorkerSettings::default();
     let workers = PodWorkers::spawn(pleg.clone(), kubelet.clone(), settings, specs);
-    let synced = async {
-        if pleg.wait_until_synced().await.is_ok() {
-            kubelet::print(&json!({"event": "synced"}));
-        }
-    };
     tokio::select! {
         () = &mut stop => {}
-        ((), (), ()) = async {
-            tokio::join!(kubelet.node.watch(), source.watch(&workers), synced)
-        } => {}
+        ((), ()) = async { tokio::join!(kubelet.node.watch(), source.watch(&workers)) } => {}
         () = workers.ended() => anyhow::bail!("the pod workers have ended"),
-        served = &mut server => served.context("the HTTP server has stopped")?,
     }
     workers.shutdown(pleg.now().after(DRAIN)).await;
     pleg.shutdown().await;

@@ -1,8 +1,8 @@
 //! What it serves over HTTP.
 
 use std::convert::Infallible;
-use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::Bytes;
@@ -12,7 +12,6 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use metrics_exporter_prometheus::PrometheusHandle;
-use pleg::core::NotReady;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
@@ -22,18 +21,31 @@ use crate::kubelet::Kubelet;
 
 /// How many connections are open at once.
 const MAX_CONNECTIONS: usize = 64;
+/// How long one may take.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// How long after a connection that could not be accepted the next one is.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 pub(crate) struct Served {
     pub(crate) kubelet: Arc<Kubelet>,
     pub(crate) metrics: PrometheusHandle,
 }
 
-pub(crate) async fn serve(listener: TcpListener, served: Served) -> io::Result<()> {
+pub(crate) async fn serve(listener: TcpListener, served: Served) {
+    let clock = served.kubelet.pleg.clock();
     let served = Arc::new(served);
     let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let permit = permits.clone().acquire_owned().await;
-        let (stream, _) = listener.accept().await?;
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Descriptors may be missing, or the client has gone.
+                tracing::warn!(%error, "a connection cannot be accepted");
+                clock.sleep_until(clock.now().after(ACCEPT_AGAIN)).await;
+                continue;
+            }
+        };
         let served = served.clone();
         tokio::spawn(async move {
             let service = service_fn(move |request| {
@@ -41,10 +53,10 @@ pub(crate) async fn serve(listener: TcpListener, served: Served) -> io::Result<(
                 async move { Ok::<_, Infallible>(response) }
             });
             let mut http = http1::Builder::new();
-            // With it, a client that sends no header is cut off after 30 s.
             http.timer(TokioTimer::new()).keep_alive(false);
-            // The client may have gone.
-            let _ = http.serve_connection(TokioIo::new(stream), service).await;
+            // The client may have gone, or read too slowly.
+            let connection = http.serve_connection(TokioIo::new(stream), service);
+            let _ = tokio::time::timeout(DEADLINE, connection).await;
             drop(permit);
         });
     }
@@ -58,8 +70,8 @@ impl Served {
             Err(error) => (StatusCode::SERVICE_UNAVAILABLE, "text/plain", error + "\n"),
         };
         let (status, kind, body) = match request.uri().path() {
-            "/healthz" => plain(self.alive()),
-            "/readyz" => plain(self.ready()),
+            "/healthz" => plain(self.kubelet.node.check_alive()),
+            "/readyz" => plain(self.kubelet.node.check_ready()),
             "/metrics" => {
                 self.metrics.run_upkeep();
                 let tasks = Handle::current().metrics().num_alive_tasks();
@@ -85,22 +97,5 @@ impl Served {
         let kind = hyper::header::HeaderValue::from_static(kind);
         response.headers_mut().insert(CONTENT_TYPE, kind);
         response
-    }
-
-    /// Whether the generator works. A runtime that does not respond is no reason to restart this.
-    fn alive(&self) -> Result<(), String> {
-        match self.kubelet.pleg.health().ready() {
-            Err(reason @ NotReady::Stalled { .. }) => Err(reason.to_string()),
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether the node is ready.
-    fn ready(&self) -> Result<(), String> {
-        let condition = self.kubelet.node.ready();
-        match condition.status.as_str() {
-            "True" => Ok(()),
-            _ => Err(condition.message.unwrap_or_default()),
-        }
     }
 }

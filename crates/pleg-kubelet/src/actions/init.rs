@@ -100,7 +100,7 @@ impl<'a> Decision<'a> {
                     false => Turn::This,
                 }
             }
-            Live::Busy => Turn::This,
+            Live::Unresolved => Turn::This,
             Live::Nothing => {
                 self.start(container);
                 Turn::This

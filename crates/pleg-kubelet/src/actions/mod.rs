@@ -22,186 +22,21 @@ mod init;
 mod resize;
 mod sandbox;
 mod termination;
+mod types;
 
 use std::time::Duration;
 
-use pleg::core::Resources;
 use pleg::{ContainerState, ContainerStatus, Id, Instant, PodView, TerminalRecord};
 
-use crate::backoff::{BackOff, Delayed};
-use crate::history::{End, PodHistory};
+use crate::backoff::BackOff;
+use crate::history::{Call, End, PodHistory, restart_count};
 use crate::names;
-use crate::probe::ProbeResults;
 use crate::spec::{ContainerRole, ContainerSpec, PodSpec, RestartPolicy};
 
-/// What a decision depends on, beside the status and the history.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Desired<'a> {
-    /// The specification, the last one if the pod is to go; `None` if it was never known.
-    pub spec: Option<&'a PodSpec>,
-    /// Whether the pod is to go. So it is where the specification is `None`.
-    pub terminating: bool,
-    /// What its probes say: containers that have failed are stopped, and the next container after a
-    /// sidecar waits until that has started. `None`: every running container has started.
-    pub probes: Option<&'a ProbeResults>,
-}
-
-impl<'a> Desired<'a> {
-    /// A pod that is to run.
-    #[must_use]
-    pub const fn run(spec: &'a PodSpec) -> Self {
-        Self {
-            spec: Some(spec),
-            terminating: false,
-            probes: None,
-        }
-    }
-
-    /// A pod that is to go, and its last specification, if it is known.
-    #[must_use]
-    pub const fn terminate(spec: Option<&'a PodSpec>) -> Self {
-        Self {
-            spec,
-            terminating: true,
-            probes: None,
-        }
-    }
-}
-
-/// What a pod needs now. The calls of one decision are independent of each other.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PodActions {
-    /// Containers to stop. They may be stopped at the same time.
-    pub stop: Vec<StopContainer>,
-    /// Sandboxes to stop. None of their containers runs.
-    pub stop_sandboxes: Vec<Id>,
-    /// Containers to remove: created, and never to be started.
-    pub remove: Vec<Id>,
-    /// The attempt of the sandbox to create.
-    pub create_sandbox: Option<u32>,
-    /// The sandbox for [`start`](Self::start).
-    pub sandbox: Option<Id>,
-    /// Containers to start, in this order.
-    pub start: Vec<StartContainer>,
-    /// Running containers whose resources are to be changed.
-    pub resize: Vec<ResizeContainer>,
-    /// When something is due without a change of the pod.
-    pub due: Option<Instant>,
-    /// An exit code is missing, or the effect of a change of resources. Take a view from
-    /// [`details_newer_than`](pleg::Pleg::details_newer_than) this instant and decide again.
-    pub inspect_after: Option<Instant>,
-    /// Containers that wait, and why.
-    pub waiting: Vec<Waiting>,
-    /// The pod has ended or is to go.
-    pub terminating: bool,
-    /// Nothing of the pod runs any more, and nothing will. What is left may be removed.
-    pub terminated: bool,
-    /// How the pod ended, once every exit code is known or stays unknown.
-    pub phase: Option<PodPhase>,
-}
-
-/// A container to stop.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct StopContainer {
-    /// Its id.
-    pub id: Id,
-    /// Its name.
-    pub name: String,
-    /// How long it has to end by itself.
-    pub grace: Duration,
-    /// Why.
-    pub reason: StopReason,
-}
-
-/// Why a container is stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum StopReason {
-    /// The pod has ended or is to go, or its sandbox is replaced.
-    Pod,
-    /// Its specification changed.
-    Changed,
-    /// Its state is unknown.
-    Unknown,
-    /// It is not the one of its name: in another sandbox, or older.
-    Surplus,
-    /// A probe failed.
-    Unhealthy,
-}
-
-impl StopReason {
-    /// The reason in words, for logs and events.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Pod => "its pod or sandbox ends",
-            Self::Changed => "its specification changed",
-            Self::Unknown => "its state is unknown",
-            Self::Surplus => "another container has its name",
-            Self::Unhealthy => "a probe failed",
-        }
-    }
-}
-
-/// A container to start.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct StartContainer {
-    /// Its name.
-    pub name: String,
-    /// The attempt to create it with. No earlier container of this name can have it, not even one
-    /// whose create timed out.
-    pub attempt: u32,
-    /// The container exists already and is to be started, not created.
-    pub existing: Option<Id>,
-}
-
-/// A container whose resources are to be changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ResizeContainer {
-    /// Its id.
-    pub id: Id,
-    /// Its name.
-    pub name: String,
-    /// The resources that it is to have.
-    pub to: Resources,
-}
-
-/// A container that waits.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Waiting {
-    /// Its name.
-    pub name: String,
-    /// Why.
-    pub reason: WaitReason,
-}
-
-/// Why a container waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum WaitReason {
-    /// It ended before and is restarted later: `CrashLoopBackOff`.
-    BackOff(Delayed),
-    /// It is not settled whether a container of its name, or the sandbox, exists.
-    Unsettled,
-    /// Its last container's exit code is not known yet.
-    ExitCode,
-}
-
-/// How a pod ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum PodPhase {
-    /// Every regular container ended with exit code 0.
-    Succeeded,
-    /// At least one did not.
-    Failed,
-}
+pub use types::{
+    Desired, PodActions, PodPhase, ResizeContainer, StartContainer, StopContainer, StopReason,
+    WaitReason, Waiting,
+};
 
 /// Observes the view, decides, and records the decision.
 pub fn decide(
@@ -242,6 +77,9 @@ pub fn pod_actions(
     decision.actions
 }
 
+/// The shortest grace period, as upstream, whatever the pod says.
+pub(crate) const MIN_GRACE: Duration = Duration::from_secs(2);
+
 /// A decision in progress.
 struct Decision<'a> {
     desired: &'a Desired<'a>,
@@ -258,7 +96,7 @@ enum Live {
     Nothing,
     Running,
     /// Something that must settle, start or go first.
-    Busy,
+    Unresolved,
 }
 
 /// What follows from an exit code.
@@ -323,22 +161,22 @@ impl<'a> Decision<'a> {
     fn live(&mut self, spec: &PodSpec, container: &ContainerSpec, sandbox: &Id) -> Live {
         let view = self.view;
         let is_live = |c: &&ContainerStatus| *c.name == *container.name && !has_ended(c);
-        let (mut running, mut created, mut is_busy) = (None, None, false);
+        let (mut running, mut created, mut is_unresolved) = (None, None, false);
         for c in view.status.containers.iter().filter(is_live) {
             let is_elsewhere = c.sandbox.as_ref().is_some_and(|id| id != sandbox);
             match c.state {
                 ContainerState::Running if !is_elsewhere && running.is_none() => running = Some(c),
                 ContainerState::Created if !is_elsewhere && created.is_none() => created = Some(c),
                 ContainerState::Created => {
-                    is_busy = true;
+                    is_unresolved = true;
                     self.remove(&c.id);
                 }
                 ContainerState::Unknown { .. } => {
-                    is_busy = true;
+                    is_unresolved = true;
                     self.stop(spec, c, StopReason::Unknown);
                 }
                 _ => {
-                    is_busy = true;
+                    is_unresolved = true;
                     self.stop(spec, c, StopReason::Surplus);
                 }
             }
@@ -351,10 +189,10 @@ impl<'a> Decision<'a> {
                 self.running(spec, container, c)
             }
             (None, Some(c)) => {
-                self.created(container, c, is_busy);
-                Live::Busy
+                self.created(container, c, is_unresolved);
+                Live::Unresolved
             }
-            (None, None) if is_busy => Live::Busy,
+            (None, None) if is_unresolved => Live::Unresolved,
             (None, None) => Live::Nothing,
         }
     }
@@ -376,21 +214,33 @@ impl<'a> Decision<'a> {
             self.resize(container, status);
             return Live::Running;
         }
-        Live::Busy
+        Live::Unresolved
     }
 
     /// A container that was created and not started.
-    fn created(&mut self, container: &ContainerSpec, status: &ContainerStatus, is_busy: bool) {
-        let was_tried = self.history.repeat_at(&status.id).is_some();
-        if was_tried || hash_changed(container, status) {
-            self.remove(&status.id);
+    fn created(
+        &mut self,
+        container: &ContainerSpec,
+        status: &ContainerStatus,
+        is_unresolved: bool,
+    ) {
+        let was_tried = self.history.repeat_at(&status.id, Call::Start).is_some();
+        // The create of a later one was tried since.
+        let is_late = status.attempt.saturating_add(1) < self.history.next_attempt(&container.name);
+        if was_tried || is_late || hash_changed(container, status) {
+            // A start that was tried may still take effect.
+            if self.may_call(&status.id, Call::Start) {
+                self.remove(&status.id);
+            }
         } else if status.unsettled {
             self.waits(&container.name, WaitReason::Unsettled);
-        } else if !is_busy {
+        } else if !is_unresolved {
             self.actions.start.push(StartContainer {
                 name: container.name.clone(),
                 attempt: status.attempt,
+                restart_count: restart_count(status),
                 existing: Some(status.id.clone()),
+                back_off_key: container.back_off_key(),
             });
         }
     }
@@ -399,9 +249,10 @@ impl<'a> Decision<'a> {
     fn start(&mut self, container: &ContainerSpec) {
         let (name, uid) = (&container.name, &self.view.status.uid);
         if let Some(end) = self.history.end(name) {
-            let delayed = self.back_off.delayed(uid, name, end.detected, self.now);
+            let key = container.back_off_key();
+            let delayed = self.back_off.delayed(uid, &key, end.detected, self.now);
             if let Some(delayed) = delayed {
-                self.due(delayed.until);
+                self.actions.due_by(delayed.until);
                 self.waits(name, WaitReason::BackOff(delayed));
                 return;
             }
@@ -409,7 +260,9 @@ impl<'a> Decision<'a> {
         self.actions.start.push(StartContainer {
             name: name.clone(),
             attempt: self.history.next_attempt(name),
+            restart_count: self.history.next_restart_count(name),
             existing: None,
+            back_off_key: container.back_off_key(),
         });
     }
 
@@ -418,27 +271,27 @@ impl<'a> Decision<'a> {
     }
 
     fn stop_within(&mut self, status: &ContainerStatus, grace: Duration, reason: StopReason) {
-        if self.may_try(&status.id) {
+        if self.may_call(&status.id, Call::Stop) {
             self.actions.stop.push(StopContainer {
                 id: status.id.clone(),
                 name: status.name.to_string(),
-                grace,
+                grace: grace.max(MIN_GRACE),
                 reason,
             });
         }
     }
 
     fn remove(&mut self, id: &Id) {
-        if self.may_try(id) {
+        if self.may_call(id, Call::Remove) {
             self.actions.remove.push(id.clone());
         }
     }
 
     /// Whether a call that changes this id is not a repetition too soon.
-    fn may_try(&mut self, id: &Id) -> bool {
-        let repeat_at = self.history.repeat_at(id).filter(|at| *at > self.now);
+    fn may_call(&mut self, id: &Id, call: Call) -> bool {
+        let repeat_at = self.history.repeat_at(id, call).filter(|at| *at > self.now);
         if let Some(at) = repeat_at {
-            self.due(at);
+            self.actions.due_by(at);
         }
         repeat_at.is_none()
     }
@@ -460,11 +313,6 @@ impl<'a> Decision<'a> {
         self.actions.inspect_after = after;
         self.waits(&status.name, WaitReason::ExitCode);
         ExitCode::Undecided
-    }
-
-    fn due(&mut self, at: Instant) {
-        let earliest = self.actions.due.map_or(at, |due| due.min(at));
-        self.actions.due = Some(earliest);
     }
 
     fn waits(&mut self, name: &str, reason: WaitReason) {

@@ -12,7 +12,7 @@ impl<'a> Decision<'a> {
     pub(super) fn sandbox(&mut self, spec: &PodSpec) -> Option<&'a Id> {
         let sandboxes = &self.view.status.sandboxes;
         let is_ready = |s: &&SandboxStatus| s.state == SandboxState::Ready;
-        // One that may not exist is no reason to stop the others.
+        // The runtime may list one that does not exist. That is no reason to start the pod over.
         let others = sandboxes
             .iter()
             .skip(1)
@@ -41,21 +41,29 @@ impl<'a> Decision<'a> {
     /// No sandbox is ready, or more than one. What is left is stopped; in a later run, if anything
     /// is left to do, a new sandbox is created, in which the pod starts over.
     fn replace_sandbox(&mut self, spec: &PodSpec) {
-        if self.stops_remains(spec) {
+        if self.stop_remains(spec) {
             return;
         }
-        match self.is_anything_left(spec) {
-            Some(true) => {
-                self.actions.create_sandbox = Some(self.history.next_sandbox_attempt());
-            }
+        match self.needs_sandbox(spec) {
+            Some(true) => self.create_sandbox(),
             Some(false) => self.end(spec),
             None => {}
         }
     }
 
+    /// Creates a sandbox, unless the last one was a replacement made just now.
+    fn create_sandbox(&mut self) {
+        let replaced = self.history.sandbox_replaced();
+        let again = replaced.map(|at| at.after(self.back_off.initial()));
+        match again.filter(|at| *at > self.now) {
+            Some(at) => self.actions.due_by(at),
+            None => self.actions.create_sandbox = Some(self.history.next_sandbox_attempt()),
+        }
+    }
+
     /// Stops and removes what must be gone before a sandbox is created. Returns whether there is
     /// anything.
-    fn stops_remains(&mut self, spec: &PodSpec) -> bool {
+    fn stop_remains(&mut self, spec: &PodSpec) -> bool {
         let status = &self.view.status;
         let live: Vec<_> = status.containers.iter().filter(|c| !has_ended(c)).collect();
         for c in &live {
@@ -64,11 +72,11 @@ impl<'a> Decision<'a> {
                 _ => self.stop(spec, c, StopReason::Pod),
             }
         }
-        self.stops_sandboxes() || !live.is_empty()
+        self.stop_sandboxes() || !live.is_empty()
     }
 
     /// Whether a regular container is to run in a new sandbox. `None`: undecided.
-    fn is_anything_left(&mut self, spec: &PodSpec) -> Option<bool> {
+    fn needs_sandbox(&mut self, spec: &PodSpec) -> Option<bool> {
         let mut names = spec.containers.iter().map(|c| &c.name);
         let has_run = !self.view.status.containers.is_empty()
             || names.any(|name| self.history.end(name).is_some());

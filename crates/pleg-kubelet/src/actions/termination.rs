@@ -4,14 +4,14 @@
 use std::time::Duration;
 
 use pleg::core::SandboxState;
-use pleg::{ContainerState, Id};
+use pleg::{ContainerState, ContainerStatus, Id};
 
 use super::{Decision, ExitCode, PodActions, PodPhase, StopReason};
+use crate::history::Call;
+use crate::names;
 use crate::spec::{ContainerRole, ContainerSpec, PodSpec};
 
-/// The shortest grace period, as upstream: what is left for a sidecar.
-const MIN_GRACE: Duration = Duration::from_secs(2);
-/// The grace period of a pod whose specification is not known: the default of the API.
+/// The grace period of a container whose pod and annotation do not give one: the default of the API.
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 
 impl Decision<'_> {
@@ -27,7 +27,7 @@ impl Decision<'_> {
     /// Stops everything, and reports when nothing runs any more.
     pub(super) fn terminate(&mut self) {
         self.actions.terminating = true;
-        if self.stops_containers() || self.stops_sandboxes() {
+        if self.stop_containers() || self.stop_sandboxes() {
             return;
         }
         self.actions.terminated = true;
@@ -37,7 +37,7 @@ impl Decision<'_> {
     }
 
     /// Stops the containers whose turn it is. Returns whether any may still run.
-    fn stops_containers(&mut self) -> bool {
+    fn stop_containers(&mut self) -> bool {
         let spec = self.desired.spec;
         let index = |name: &str| {
             let mut sidecars = spec.into_iter().flat_map(PodSpec::init);
@@ -55,10 +55,8 @@ impl Decision<'_> {
             .filter(|c| runs(c.state))
             .map(|c| (index(&c.name), c))
             .collect();
-        let grace = spec.map_or(DEFAULT_GRACE, |spec| spec.termination_grace_period);
         let since = self.history.terminating_since();
         let used = since.map_or(Duration::ZERO, |since| self.now.since(since));
-        let left = grace.saturating_sub(used).max(MIN_GRACE.min(grace));
         // Regular containers have no index and are stopped together; of the sidecars, the last.
         let has_regular = running.iter().any(|(index, _)| index.is_none());
         let turn = match has_regular {
@@ -67,7 +65,11 @@ impl Decision<'_> {
         };
         for (index, container) in &running {
             if *index == turn {
-                self.stop_within(container, left, StopReason::Pod);
+                let grace = spec.map_or_else(
+                    || noted_grace(container).unwrap_or(DEFAULT_GRACE),
+                    |spec| spec.termination_grace_period,
+                );
+                self.stop_within(container, grace.saturating_sub(used), StopReason::Pod);
             }
         }
         !running.is_empty()
@@ -75,7 +77,7 @@ impl Decision<'_> {
 
     /// Stops every sandbox that may be ready. Containers in them that run must have been stopped.
     /// Returns whether there is any.
-    pub(super) fn stops_sandboxes(&mut self) -> bool {
+    pub(super) fn stop_sandboxes(&mut self) -> bool {
         let status = &self.view.status;
         let mut is_any = false;
         for sandbox in &status.sandboxes {
@@ -89,7 +91,7 @@ impl Decision<'_> {
                 let may_run = !matches!(c.state, ContainerState::Created | ContainerState::Exited);
                 may_run && in_it(&c.sandbox)
             });
-            if !runs && self.may_try(&sandbox.id) {
+            if !runs && self.may_call(&sandbox.id, Call::Stop) {
                 self.actions.stop_sandboxes.push(sandbox.id.clone());
             }
         }
@@ -112,4 +114,11 @@ impl Decision<'_> {
         }
         Some(phase)
     }
+}
+
+/// The grace period that was noted when the container was created, for a pod whose specification is not
+/// known any more.
+fn noted_grace(container: &ContainerStatus) -> Option<Duration> {
+    let noted = container.details.annotations.get(names::GRACE_PERIOD)?;
+    noted.parse().ok().map(Duration::from_secs)
 }

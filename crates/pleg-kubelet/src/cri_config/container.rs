@@ -23,8 +23,10 @@ pub struct ContainerInput<'a> {
     pub pod: &'a Pod,
     /// The container, one of the pod.
     pub container: &'a Container,
-    /// The number of earlier containers of that name.
+    /// The number of earlier attempts to create a container of that name.
     pub attempt: u32,
+    /// How often a container of that name was restarted, with this one.
+    pub restart_count: u32,
     /// The image, as the image service names it.
     pub image_ref: &'a str,
     /// The addresses of the pod's sandbox, for `status.podIP`.
@@ -108,7 +110,7 @@ fn annotations(input: &ContainerInput<'_>, spec: &PodSpec) -> BTreeMap<String, S
     let policy = container.termination_message_policy.as_deref();
     let mut annotations = BTreeMap::from([
         (names::CONTAINER_HASH, container_hash(container)),
-        (names::RESTART_COUNT, input.attempt.to_string()),
+        (names::RESTART_COUNT, input.restart_count.to_string()),
         (
             names::TERMINATION_MESSAGE_PATH,
             path.unwrap_or("/dev/termination-log").to_owned(),

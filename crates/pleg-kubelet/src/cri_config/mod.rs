@@ -12,11 +12,11 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Pod, Volume};
-use pleg::PodUid;
+use pleg::{ContainerStatus, PodStatus, PodUid};
 use pleg_cri::v1::DnsConfig;
 
 use crate::pod_name::PodName;
-use crate::volumes::PodDirectories;
+use crate::volumes::{PodDirectories, VolumeError, directory_name, names_in, remove_directory};
 
 pub use container::{ContainerInput, container_config};
 pub use env::expand;
@@ -98,6 +98,29 @@ impl NodeConfig {
             uid,
         } = PodName::of(pod);
         self.logs.join(format!("{namespace}_{name}_{uid}"))
+    }
+
+    /// The log of a container that exists.
+    pub(crate) fn log_of(
+        &self,
+        pod: &PodStatus,
+        container: &ContainerStatus,
+    ) -> Result<PathBuf, VolumeError> {
+        let directory = format!("{}_{}_{}", pod.namespace, pod.name, pod.uid);
+        let directory = self.logs.join(directory_name(&directory)?);
+        directory_name(&container.name)?;
+        Ok(directory.join(log_path(&container.name, container.attempt)))
+    }
+
+    /// Removes the logs of these pods.
+    pub(crate) fn remove_logs(&self, of: impl Fn(&PodUid) -> bool) -> Result<(), VolumeError> {
+        for name in names_in(&self.logs)? {
+            let uid = name.splitn(3, '_').nth(2);
+            if uid.is_some_and(|uid| of(&PodUid::from(uid))) {
+                remove_directory(&self.logs.join(name))?;
+            }
+        }
+        Ok(())
     }
 
     /// The path of a volume on the node, for those that this kubelet can provide.

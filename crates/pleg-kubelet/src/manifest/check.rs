@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Volume};
 
 use crate::cri_config::FieldError;
+use crate::from_pod::check_of;
 use crate::quantity::Amount;
 
 type Checked = Result<(), FieldError>;
@@ -183,7 +184,24 @@ fn container(path: &str, container: &Container, spec: &PodSpec) -> Checked {
             return wrong(format!("{path}.volumeMounts[{at}].name"), problem);
         }
     }
+    probes(path, container)?;
     resources(path, container)
+}
+
+fn probes(path: &str, container: &Container) -> Checked {
+    for (name, probe) in [
+        ("startupProbe", &container.startup_probe),
+        ("livenessProbe", &container.liveness_probe),
+        ("readinessProbe", &container.readiness_probe),
+    ] {
+        let Some(probe) = probe else { continue };
+        if let Err(error) = check_of(container, probe) {
+            let separator = if error.field.is_empty() { "" } else { "." };
+            let field = format!("{path}.{name}{separator}{}", error.field);
+            return wrong(field, error.problem);
+        }
+    }
+    Ok(())
 }
 
 fn resources(path: &str, container: &Container) -> Checked {

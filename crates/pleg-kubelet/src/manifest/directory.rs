@@ -10,7 +10,7 @@ use super::{Manifest, ManifestError};
 const LARGEST: u64 = 10 << 20;
 
 /// What was read: of each file its manifest, or what is wrong with it.
-pub type Found = Vec<Result<Manifest, ManifestError>>;
+pub type ReadManifests = Vec<Result<Manifest, ManifestError>>;
 
 /// A directory that cannot be read. It says nothing about any pod, so all stay as they are.
 ///
@@ -32,7 +32,7 @@ pub struct DirectoryError {
 ///
 /// # Errors
 /// The directory cannot be read, or does not exist. One that exists and is empty is not an error.
-pub fn read_directory(directory: &Path, node: &str) -> Result<Found, DirectoryError> {
+pub fn read_directory(directory: &Path, node: &str) -> Result<ReadManifests, DirectoryError> {
     let error = |error: std::io::Error| DirectoryError {
         directory: directory.to_owned(),
         why: error.to_string(),
@@ -99,9 +99,9 @@ impl Manifests {
 
     /// Replaces the manifests by those that were found.
     ///
-    /// Of several manifests of one name the one that is in force stays, else the first is taken; the
-    /// others are broken. So is one that needs a port of the node that another has.
-    pub fn update(&mut self, found: Found) -> Changes {
+    /// Of several manifests of one name or uid the one that is in force stays, else the first is taken;
+    /// the others are broken. So is one that needs a port of the node that another has.
+    pub fn update(&mut self, found: ReadManifests) -> Changes {
         let mut changes = Changes::default();
         let mut next: BTreeMap<String, Manifest> = BTreeMap::new();
         let (mut good, mut files) = (Vec::new(), BTreeSet::new());
@@ -119,19 +119,21 @@ impl Manifests {
                 next.insert(name.clone(), manifest.clone());
             }
         }
-        // Those of files in force come first.
-        let in_force = |m: &Manifest| {
-            self.pods
-                .get(&m.full_name())
-                .is_some_and(|p| p.file == m.file)
-        };
-        good.sort_by_key(|manifest| !in_force(manifest));
+        // Unchanged ones come first, then those of files in force.
+        good.sort_by_key(|manifest| match self.pods.get(&manifest.full_name()) {
+            Some(before) if before == manifest => 0,
+            Some(before) if before.file == manifest.file => 1,
+            _ => 2,
+        });
         for manifest in good {
-            match conflict(&manifest, &next) {
-                Some(error) => changes.broken.push(error),
-                None => {
-                    next.insert(manifest.full_name(), manifest);
-                }
+            let Some(error) = conflict(&manifest, &next) else {
+                next.insert(manifest.full_name(), manifest);
+                continue;
+            };
+            changes.broken.push(error);
+            let before = self.pods.values().find(|p| p.file == manifest.file);
+            if let Some(before) = before.filter(|before| conflict(before, &next).is_none()) {
+                next.insert(before.full_name(), before.clone());
             }
         }
         for (name, manifest) in &next {
@@ -149,7 +151,7 @@ impl Manifests {
     }
 }
 
-/// Another manifest has the name, or a port of the node.
+/// Another manifest has the name, the uid, or a port of the node.
 fn conflict(manifest: &Manifest, others: &BTreeMap<String, Manifest>) -> Option<ManifestError> {
     let error = |field: &str, problem| {
         Some(ManifestError {
@@ -164,6 +166,11 @@ fn conflict(manifest: &Manifest, others: &BTreeMap<String, Manifest>) -> Option<
             "metadata.name",
             format!("{other} has a pod of this name: rename one"),
         );
+    }
+    if let Some(other) = others.values().find(|other| other.uid() == manifest.uid()) {
+        let other = other.file.display();
+        let problem = format!("{other} has a pod of this uid: change one, or remove it");
+        return error("metadata.uid", problem);
     }
     let ports = host_ports(manifest);
     let taken = others.values().find_map(|other| {

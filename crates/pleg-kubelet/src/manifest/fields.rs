@@ -5,7 +5,7 @@ use k8s_openapi::serde_json::Value;
 use crate::cri_config::FieldError;
 
 /// Fields that cannot be used, and why. `[]` is every element of a list.
-const UNSUPPORTED: [(&str, &str); 28] = [
+const UNSUPPORTED: [(&str, &str); 31] = [
     (
         "spec.activeDeadlineSeconds",
         "no deadline is enforced: remove it",
@@ -83,6 +83,18 @@ const UNSUPPORTED: [(&str, &str); 28] = [
     (
         "spec.*[].startupProbe.grpc",
         "use an exec, tcpSocket or httpGet probe",
+    ),
+    (
+        "spec.*[].livenessProbe.terminationGracePeriodSeconds",
+        "containers are stopped with the grace period of the pod: remove it",
+    ),
+    (
+        "spec.*[].readinessProbe.terminationGracePeriodSeconds",
+        "containers are stopped with the grace period of the pod: remove it",
+    ),
+    (
+        "spec.*[].startupProbe.terminationGracePeriodSeconds",
+        "containers are stopped with the grace period of the pod: remove it",
     ),
     (
         "spec.*[].restartPolicyRules",

@@ -53,17 +53,17 @@ impl ManifestSource {
             .collect()
     }
 
-    /// Tells the workers of changes. Never returns.
+    /// Applies changes to the workers. Never returns.
     ///
     /// # Cancel safety
-    /// Changes that were read and not told to the workers yet are lost: do not call it again.
+    /// Changes that were read and not applied yet are lost: do not call it again.
     pub async fn watch(&mut self, workers: &PodWorkers<Manifest>) {
         loop {
             self.pause().await;
             let Some(changes) = self.read().await else {
                 continue;
             };
-            tell(workers, changes);
+            apply_changes(workers, changes);
         }
     }
 
@@ -99,7 +99,7 @@ impl ManifestSource {
     }
 }
 
-fn tell(workers: &PodWorkers<Manifest>, changes: Changes) {
+fn apply_changes(workers: &PodWorkers<Manifest>, changes: Changes) {
     for manifest in &changes.removed {
         workers.delete(&uid(manifest));
     }

@@ -12,6 +12,7 @@ use pleg::core::CallError;
 use pleg::runtime::clock::Clock;
 use pleg::{Instant, PodUid};
 use pleg_cri::{CriClient, v1};
+use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::backoff::{BackOff, BackOffSettings};
@@ -23,7 +24,11 @@ use crate::worker::Run;
 pub(super) struct Images {
     client: CriClient,
     state: Arc<Mutex<State>>,
+    permits: Arc<Semaphore>,
 }
+
+/// How many images are pulled at once. Upstream pulls one at a time unless configured otherwise.
+const MAX_PULLS: usize = 5;
 
 #[derive(Debug, Default)]
 struct State {
@@ -40,7 +45,7 @@ type Wanted = (PodUid, String, String);
 #[derive(Debug)]
 enum Pull {
     Running {
-        _task: AbortOnDropHandle<()>,
+        task: AbortOnDropHandle<()>,
         /// The error of the one before.
         failed: Option<String>,
     },
@@ -70,6 +75,7 @@ impl Images {
         Self {
             client,
             state: Arc::new(Mutex::new(state)),
+            permits: Arc::new(Semaphore::new(MAX_PULLS)),
         }
     }
 
@@ -124,6 +130,8 @@ impl Images {
             pulls, back_off, ..
         } = &mut *lock(&self.state);
         match pulls.get_mut(wanted)? {
+            // It panicked, or it would have left a result.
+            Pull::Running { task, .. } if task.is_finished() => None,
             Pull::Running { failed, .. } => {
                 Some(Image::Absent(pulling(image, failed.as_deref()), None))
             }
@@ -165,6 +173,7 @@ impl Images {
             image: image.to_owned(),
             wanted: wanted.clone(),
             state: self.state.clone(),
+            permits: self.permits.clone(),
         };
         let wake = run.waker();
         let mut state = lock(&self.state);
@@ -178,7 +187,7 @@ impl Images {
             wake();
         });
         let running = Pull::Running {
-            _task: AbortOnDropHandle::new(task),
+            task: AbortOnDropHandle::new(task),
             failed,
         };
         state.pulls.insert(wanted, running);
@@ -193,10 +202,13 @@ struct Pulling {
     image: String,
     wanted: Wanted,
     state: Arc<Mutex<State>>,
+    permits: Arc<Semaphore>,
 }
 
 impl Pulling {
     async fn run(self) {
+        // It is never closed.
+        let _permit = self.permits.acquire().await;
         let pulled = self
             .client
             .pull_image(spec_of(&self.image), None, None)
@@ -245,7 +257,8 @@ fn pulling(image: &str, failed: Option<&str>) -> ContainerStateWaiting {
     reason
 }
 
-/// A check of an image is repeated after a second: it is a call to the runtime alone.
+/// When the runtime is asked again for an image that is not to be pulled: after a second. There is no
+/// back-off, because no registry is asked.
 fn retry<S>(run: &Run<S>) -> Option<Instant> {
     Some(run.now().after(Duration::from_secs(1)))
 }

@@ -5,11 +5,12 @@
 //! [`PodHistory::record`](crate::history::PodHistory::record) takes over the rest, and
 //! [`Performer::perform`] makes the calls.
 
+mod files;
 mod images;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Container, ContainerStateWaiting, Pod};
@@ -18,18 +19,18 @@ use pleg::{Id, Instant, PodUid};
 use pleg_cri::{CriClient, v1};
 
 use crate::actions::{
-    PodActions, ResizeContainer, StartContainer, StopContainer, WaitReason, Waiting,
+    MIN_GRACE, PodActions, ResizeContainer, StartContainer, StopContainer, WaitReason, Waiting,
 };
 use crate::backoff::BackOffSettings;
 use crate::cri_config::{
     ContainerInput, FieldError, NodeConfig, container_config, linux_resources, sandbox_config,
 };
-use crate::from_pod::volumes;
 use crate::gc::Removal;
 use crate::pod_status::{crash_loop_back_off, waiting};
 use crate::volumes::VolumeError;
 use crate::worker::Run;
 
+use files::Files;
 use images::{Image, Images};
 
 /// Performs the actions of pods.
@@ -38,6 +39,9 @@ pub struct Performer {
     client: CriClient,
     node: NodeConfig,
     images: Images,
+    files: Files,
+    /// Why containers waited last, by pod and name.
+    waiting: Mutex<BTreeMap<PodUid, BTreeMap<String, ContainerStateWaiting>>>,
 }
 
 /// Why an action failed.
@@ -120,6 +124,8 @@ impl Performer {
             images: Images::new(client.clone(), BackOffSettings::default()),
             client,
             node,
+            files: Files::default(),
+            waiting: Mutex::default(),
         }
     }
 
@@ -217,7 +223,22 @@ impl Performer {
         errors.extend(resized.into_iter().filter_map(Result::err));
         let stopped = stopped.into_iter().filter_map(Result::err);
         performed.errors.extend(stopped.chain(errors));
+        let waiting = performed.waiting.clone();
+        self.last_waiting().insert(run.uid.clone(), waiting);
         performed
+    }
+
+    /// Why containers of a pod waited when its actions were last performed, by name: for a status before
+    /// those of the next decision are.
+    #[must_use]
+    pub fn waiting(&self, uid: &PodUid) -> BTreeMap<String, ContainerStateWaiting> {
+        self.last_waiting().get(uid).cloned().unwrap_or_default()
+    }
+
+    fn last_waiting(
+        &self,
+    ) -> MutexGuard<'_, BTreeMap<PodUid, BTreeMap<String, ContainerStateWaiting>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Removes what a garbage collection has found.
@@ -228,7 +249,7 @@ impl Performer {
         tracing::debug!(pod = %run.uid, ?removal, "removing");
         match removal {
             Removal::StopContainer(id) => {
-                let stopped = self.client.stop_container(id, std::time::Duration::ZERO);
+                let stopped = self.client.stop_container(id, MIN_GRACE);
                 run.written(stopped.await)
                     .map_err(failed(|| format!("stop of container {id}")))
             }
@@ -240,28 +261,6 @@ impl Performer {
                     .map_err(failed(|| format!("removal of sandbox {id}")))
             }
         }
-    }
-
-    /// Removes the directory of a pod that is gone, and ends the pulls for it. Its logs stay.
-    ///
-    /// It blocks on the file system.
-    ///
-    /// # Errors
-    /// If something cannot be removed.
-    pub fn remove_pod(&self, uid: &PodUid) -> Result<(), VolumeError> {
-        self.images.forget_pod(uid);
-        self.node.pods.remove(uid)
-    }
-
-    async fn make_directories<S>(&self, run: &Run<S>, pod: &Pod) -> Result<(), VolumeError> {
-        let (directories, uid) = (self.node.pods.clone(), run.uid.clone());
-        let (volumes, logs) = (volumes(pod), self.node.log_directory(pod));
-        blocking(move || {
-            directories.prepare(&uid, &volumes)?;
-            std::fs::create_dir_all(&logs)
-                .map_err(|source| VolumeError::Directory { path: logs, source })
-        })
-        .await
     }
 
     /// Finds the image of a container that is to be created, and makes its configuration. Returns
@@ -291,6 +290,7 @@ impl Performer {
             pod,
             container,
             attempt: start.attempt,
+            restart_count: start.restart_count,
             image_ref: &image,
             pod_ips: &pod_ips,
         };
@@ -464,7 +464,8 @@ impl Performer {
     async fn remove_container<S>(&self, run: &Run<S>, id: &Id) -> Result<(), PerformError> {
         let removed = self.client.remove_container(id).await;
         run.written(removed)
-            .map_err(failed(|| format!("removal of container {id}")))
+            .map_err(failed(|| format!("removal of container {id}")))?;
+        Ok(self.remove_log(run, id).await?)
     }
 }
 
@@ -472,19 +473,6 @@ fn failed(what: impl FnOnce() -> String) -> impl FnOnce(CallError) -> PerformErr
     move |error| PerformError::Call {
         what: what(),
         error,
-    }
-}
-
-/// Runs what may block on a file system.
-async fn blocking(
-    work: impl FnOnce() -> Result<(), VolumeError> + Send + 'static,
-) -> Result<(), VolumeError> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
-        Err(panic) => Err(VolumeError::Directory {
-            path: PathBuf::new(),
-            source: std::io::Error::other(panic),
-        }),
     }
 }
 

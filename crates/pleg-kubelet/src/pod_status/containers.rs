@@ -11,10 +11,10 @@ use pleg::TerminalRecord;
 use pleg::core;
 
 use crate::api_time::api_time;
+use crate::history::restart_count;
 use crate::probe::ProbeResults;
 
 use super::{PodState, ended, find, resources, restart};
-use crate::names;
 
 /// The statuses of the init containers in their order, or of the others by name.
 pub(super) fn statuses(
@@ -119,7 +119,7 @@ impl<'a> One<'a> {
             // Upstream's choice: the reference, not the id.
             image_id: details.image_ref.to_string(),
             container_id: Some(self.id(&newest.id)),
-            restart_count: restart_count(newest),
+            restart_count: i32::try_from(restart_count(newest)).unwrap_or(i32::MAX),
             state: Some(self.state_of(newest)),
             ..ContainerStatus::default()
         };
@@ -260,14 +260,6 @@ impl<'a> One<'a> {
             started && succeeds(self.container.readiness_probe.is_some(), |r| &r.ready)
         };
     }
-}
-
-/// As the kubelet noted it when it created the container.
-fn restart_count(status: &core::ContainerStatus) -> i32 {
-    let noted = status.details.annotations.get(names::RESTART_COUNT);
-    noted
-        .and_then(|count| count.parse().ok())
-        .unwrap_or_else(|| i32::try_from(status.attempt).unwrap_or(i32::MAX))
 }
 
 fn waiting(waiting: ContainerStateWaiting) -> ContainerState {

@@ -87,10 +87,10 @@ pub struct PodState<'a> {
 /// The status of a pod.
 ///
 /// It differs from upstream in three ways. The last state of a container whose predecessor was
-/// removed is taken from its terminal record or from the previous status; upstream loses it. An exited container whose exit code
-/// is not known has the reason `ContainerStatusUnknown` and the code 137, as a container that is
-/// gone; upstream has the code that the runtime happens to send. Probes are taken into account before
-/// the phase is determined, not after.
+/// removed is taken from its terminal record or from the previous status; upstream loses it. An exited
+/// container whose exit code is not known has the reason `ContainerStatusUnknown` and the code 137, as
+/// a container that is gone; upstream has the code that the runtime happens to send. Probes are taken
+/// into account before the phase is determined, not after.
 #[must_use]
 pub fn pod_status(state: &PodState<'_>) -> PodStatus {
     let Some(spec) = &state.pod.spec else {

@@ -3,16 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use pleg::runtime::clock::Clock;
 use pleg::{ContainerState, ContainerStatus, Id, Pleg, PodStatus, PodUid};
-use tokio::sync::Notify;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::check::{Check, Exec};
 use super::state::{Outcome, ProbeKind, ProbeState, ProbeTiming};
+
+/// The shortest period.
+const MIN_PERIOD: Duration = Duration::from_millis(1);
 
 /// A probe of a container of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +76,7 @@ struct Pod {
 struct States {
     by_container: Mutex<BTreeMap<(String, ProbeKind), ProbeState>>,
     /// A container of the pod may have started, or its startup probe has succeeded.
-    news: Notify,
+    recheck: watch::Sender<()>,
     changed: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -114,12 +118,12 @@ impl<E: Exec> Prober<E> {
         if let Some(pod) = pods.get(uid)
             && pod.probes == probes
         {
-            pod.states.news.notify_waiters();
+            pod.states.recheck.send_replace(());
             return;
         }
         let states = Arc::new(States {
             by_container: Mutex::default(),
-            news: Notify::new(),
+            recheck: watch::Sender::new(()),
             changed: Box::new(changed),
         });
         let mut tasks = JoinSet::new();
@@ -184,6 +188,13 @@ fn running(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
     containers.filter(|c| c.state == ContainerState::Running)
 }
 
+/// How long it has run, by the wall clock.
+fn age(container: &ContainerStatus, clock: &Clock) -> Duration {
+    let started = container.details.started_at;
+    let nanos = started.map_or(0, |at| clock.wall().nanos_since(at));
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
+}
+
 /// Runs a probe, and starts it anew should it panic.
 async fn supervise<E: Exec>(
     shared: Arc<Shared<E>>,
@@ -210,12 +221,13 @@ async fn supervise<E: Exec>(
 /// The task of one probe.
 async fn run<E: Exec>(shared: Arc<Shared<E>>, uid: PodUid, probe: Probe, states: Arc<States>) {
     let key = (probe.container.clone(), probe.kind);
-    let mut ticks = tokio::time::interval(probe.timing.period);
+    let mut ticks = tokio::time::interval(probe.timing.period.max(MIN_PERIOD));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut recheck = states.recheck.subscribe();
     loop {
-        let news = tokio::select! {
+        let is_recheck = tokio::select! {
             _ = ticks.tick() => false,
-            () = states.news.notified() => true,
+            _ = recheck.changed() => true,
         };
         let status = shared.pleg.get(&uid).status;
         let container = running(&status).find(|c| *c.name == *probe.container);
@@ -233,13 +245,16 @@ async fn run<E: Exec>(shared: Arc<Shared<E>>, uid: PodUid, probe: Probe, states:
             };
             let before = state.container().cloned();
             changed |= match container {
-                Some(container) if started => state.running(&container.id, shared.clock.now()),
+                Some(container) if started => {
+                    let age = age(container, &shared.clock);
+                    state.running(&container.id, shared.clock.now(), age)
+                }
                 _ => state.not_running(),
             };
             // Between two ticks only a container that is new is checked.
             let is_new = before.as_ref() != state.container();
             let due = state.due(shared.clock.now());
-            due.filter(|_| !news || is_new).cloned()
+            due.filter(|_| !is_recheck || is_new).cloned()
         };
         if let Some(id) = due {
             let address = status.ips.first().map_or(&*shared.host_address, |ip| &**ip);
@@ -259,7 +274,7 @@ async fn run<E: Exec>(shared: Arc<Shared<E>>, uid: PodUid, probe: Probe, states:
         }
         if changed {
             if probe.kind == ProbeKind::Startup {
-                states.news.notify_waiters();
+                states.recheck.send_replace(());
             }
             (states.changed)();
         }

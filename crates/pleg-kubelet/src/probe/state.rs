@@ -66,7 +66,7 @@ pub struct ProbeState {
 #[derive(Clone, Debug)]
 struct Observed {
     id: Id,
-    since: Instant,
+    first_check: Instant,
     succeeds: bool,
     /// The last outcome, and how often in a row it came.
     last: Outcome,
@@ -85,16 +85,16 @@ impl ProbeState {
         }
     }
 
-    /// The container with this id runs, as was seen at `now`. If it is another one than before,
-    /// the probe begins anew. Returns whether that changed the result.
-    pub fn running(&mut self, id: &Id, now: Instant) -> bool {
+    /// The container with this id runs, and has run for `age`. If it is another one than before, the
+    /// probe begins anew. Returns whether that changed the result.
+    pub fn running(&mut self, id: &Id, now: Instant, age: Duration) -> bool {
         if self.container.as_ref().is_some_and(|c| c.id == *id) {
             return false;
         }
         let before = self.succeeds();
         self.container = Some(Observed {
             id: id.clone(),
-            since: now,
+            first_check: now.after(self.timing.initial_delay.saturating_sub(age)),
             succeeds: self.kind == ProbeKind::Liveness,
             last: Outcome::Unknown,
             in_a_row: 0,
@@ -115,7 +115,7 @@ impl ProbeState {
     pub fn due(&self, now: Instant) -> Option<&Id> {
         let container = self.container.as_ref()?;
         let done = self.kind == ProbeKind::Startup && container.succeeds;
-        let began = now >= container.since.after(self.timing.initial_delay);
+        let began = now >= container.first_check;
         (began && !done && !container.on_hold).then_some(&container.id)
     }
 
@@ -144,7 +144,7 @@ impl ProbeState {
             container.on_hold = true;
         }
         let changed = container.succeeds != succeeds
-            // A startup probe fails from the beginning; its failing for good is news.
+            // A startup probe fails from the beginning; that it failed for good is a change.
             || container.on_hold && self.kind == ProbeKind::Startup;
         container.succeeds = succeeds;
         changed
@@ -198,7 +198,7 @@ mod tests {
     fn running(kind: ProbeKind, timing: ProbeTiming) -> (ProbeState, Id) {
         let mut state = ProbeState::new(kind, timing);
         let id = Id::from("a");
-        state.running(&id, at(0));
+        state.running(&id, at(0), Duration::ZERO);
         (state, id)
     }
 
@@ -223,7 +223,7 @@ mod tests {
             state.checked(&id, Outcome::Failure);
         }
         let next = Id::from("b");
-        assert!(state.running(&next, at(10)));
+        assert!(state.running(&next, at(10), Duration::ZERO));
         assert!(state.succeeds());
         assert_eq!(state.due(at(10)), Some(&next));
         assert!(

@@ -243,15 +243,16 @@ impl<R: Reconcile> Driver<R> {
 }
 
 impl<S> Worker<S> {
-    /// Logs an error when it comes, and when it is over; not while it lasts.
+    /// Logs an error when it comes, and when it is over. While it lasts, it is logged again if its text
+    /// has changed, ever more rarely: the text may name an attempt.
     fn log(&mut self, uid: &PodUid, error: String) {
         let failures = self.failures;
         match (self.error.is_empty(), error.is_empty()) {
             (false, true) => tracing::info!(pod = %uid, failures, "the pod is synced again"),
-            (_, false) if error != self.error => {
+            (_, false) if failures.is_power_of_two() && error != self.error => {
                 tracing::warn!(pod = %uid, error, failures, "the pod could not be synced");
             }
-            _ => {}
+            _ => return,
         }
         self.error = error;
     }
@@ -287,20 +288,27 @@ struct Begun<S> {
     shared: Arc<Shared<S>>,
 }
 
-impl<S> Begun<S> {
+/// What a run came to.
+enum Reconciled<S> {
+    Next(Next),
+    /// The worker ends: there is nothing to reconcile.
+    Ended(Run<S>),
+}
+
+impl<S: Send + Sync + 'static> Begun<S> {
     async fn run<R: Reconcile<Spec = S>>(self, reconciler: Arc<R>) -> Outcome {
         let (uid, last_change) = (self.uid.clone(), self.last_change.clone());
         let (pleg, failures) = (self.pleg.clone(), self.failures.saturating_add(1));
         let before = last_change.get();
         let result = AssertUnwindSafe(self.reconcile(&*reconciler)).catch_unwind();
         let error = match result.await {
-            Ok(Ok(Some(next))) => {
+            Ok(Ok(Reconciled::Next(next))) => {
                 let has_changed = last_change.get() != before;
                 return Outcome::Succeeded { next, has_changed };
             }
-            Ok(Ok(None)) => {
+            Ok(Ok(Reconciled::Ended(run))) => {
                 // It may remove files.
-                let ended = task::spawn_blocking(move || reconciler.ended(&uid));
+                let ended = task::spawn_blocking(move || reconciler.ended(&run));
                 if let Err(panic) = ended.await {
                     tracing::error!(%panic, "the end of a pod was not handled");
                 }
@@ -318,11 +326,10 @@ impl<S> Begun<S> {
         Outcome::Failed { retry_in, error }
     }
 
-    /// `None`: the worker ends.
     async fn reconcile<R: Reconcile<Spec = S>>(
         self,
         reconciler: &R,
-    ) -> Result<Option<Next>, RunError<R::Error>> {
+    ) -> Result<Reconciled<S>, RunError<R::Error>> {
         let cached = self.pleg.get(&self.uid);
         let view = match self.last_change.get() {
             // This worker has changed nothing, and nobody else creates pods: any read will do.
@@ -333,9 +340,6 @@ impl<S> Begun<S> {
                 view.await.map_err(RunError::View)?
             }
         };
-        if self.spec.is_none() && view.status.is_nothing() {
-            return Ok(None);
-        }
         let run = Run {
             uid: self.uid,
             spec: self.spec,
@@ -345,8 +349,11 @@ impl<S> Begun<S> {
             last_change: self.last_change,
             shared: self.shared,
         };
+        if run.spec.is_none() && run.view.status.is_nothing() {
+            return Ok(Reconciled::Ended(run));
+        }
         let next = reconciler.reconcile(&run).await;
-        next.map(Some).map_err(RunError::Reconcile)
+        next.map(Reconciled::Next).map_err(RunError::Reconcile)
     }
 }
 
@@ -376,6 +383,20 @@ mod tests {
         async fn reconcile(&self, _: &Run<()>) -> Result<Next, Infallible> {
             Ok(Next::Change)
         }
+    }
+
+    #[test]
+    fn changing_error_is_logged_ever_more_rarely() {
+        let (mut worker, uid) = (Worker::<()>::default(), "p".into());
+        let logged = (1..=20).filter(|failures| {
+            worker.failures = *failures;
+            let error = format!("attempt {failures}");
+            worker.log(&uid, error.clone());
+            worker.error == error
+        });
+        assert_eq!(logged.collect::<Vec<_>>(), [1, 2, 4, 8, 16]);
+        worker.log(&uid, String::new());
+        assert_eq!(worker.error, "");
     }
 
     #[tokio::test(start_paused = true)]

@@ -53,10 +53,10 @@ pub trait Reconcile: Send + Sync + 'static {
     }
 
     /// The worker of the pod has ended: the pod has no specification, and nothing of it exists.
-    /// Drop what is kept of the pod here: its [`PodHistory`](crate::history::PodHistory), its
-    /// [`BackOff`](crate::backoff::BackOff). May be called more than once.
-    fn ended(&self, uid: &PodUid) {
-        let _ = uid;
+    /// Drop what is kept of the pod here, for example with
+    /// [`Decider::forget`](crate::decision::Decider::forget). May be called more than once.
+    fn ended(&self, run: &Run<Self::Spec>) {
+        let _ = run;
     }
 }
 
@@ -75,8 +75,8 @@ impl<R: Reconcile> Reconcile for Arc<R> {
         (**self).error_policy(uid, error, failures)
     }
 
-    fn ended(&self, uid: &PodUid) {
-        (**self).ended(uid);
+    fn ended(&self, run: &Run<Self::Spec>) {
+        (**self).ended(run);
     }
 }
 
@@ -171,8 +171,8 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
     /// Starts the workers on the current tokio runtime.
     ///
     /// They wait until the generator is synced, and then run each pod that exists or has a
-    /// specification: so they adopt what runs. A pod that exists and is not among `specs` is told to
-    /// go, so all specifications must be known before.
+    /// specification: so they adopt what runs. A pod that exists and is not among `specs` is
+    /// terminated, so all specifications must be known before.
     pub fn spawn<R>(
         pleg: Pleg,
         reconciler: R,
@@ -208,7 +208,7 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
         self.shared.wake.notify_one();
     }
 
-    /// Deletes the specification of a pod and runs it: it is to go. Its worker ends when nothing of
+    /// Deletes the specification of a pod and runs it: it is to be terminated. Its worker ends when nothing of
     /// the pod exists.
     pub fn delete(&self, uid: &PodUid) {
         let mut specs = self.shared.specs();

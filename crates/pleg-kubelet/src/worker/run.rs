@@ -18,9 +18,9 @@ use super::Shared;
 pub struct Run<S> {
     /// The pod.
     pub uid: PodUid,
-    /// Its specification. `None`: the pod is to go.
+    /// Its specification. `None`: the pod is to be terminated.
     pub spec: Option<Arc<S>>,
-    /// The last specification, also if the pod is to go. `None` if it was never known.
+    /// The last specification, also if the pod is to be terminated. `None` if it was never known.
     pub last_spec: Option<Arc<S>>,
     /// The status of the pod, newer than the worker's own last change.
     pub view: PodView,

@@ -1,9 +1,9 @@
-use pleg::{Pleg, PodUid, WaitError, cri::CriClient};
+use pleg::{Pleg, WaitError, cri::CriClient};
 use pleg_kubelet::actions::Desired;
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::cri_config::NodeConfig;
 use pleg_kubelet::decision::Decider;
-use pleg_kubelet::gc::{GcPolicy, removals_of_pod};
+use pleg_kubelet::gc::GcPolicy;
 use pleg_kubelet::manifest::Manifest;
 use pleg_kubelet::perform::{PerformError, Performer, Prepared};
 use pleg_kubelet::worker::{Next, PodWorkers, Reconcile, Run, WorkerSettings};
@@ -36,17 +36,18 @@ impl Reconcile for Kubelet {
         };
         decider.record(run, actions); // Before the first call.
         let performed = performer.perform(run, pod, actions, prepared).await;
-        let due = actions.due.into_iter().chain(performed.due).min();
         let mut errors = performed.errors;
-        for removal in removals_of_pod(run, &decision, GcPolicy::default()).await {
+        let removals = decider.removals(run, &mut decision, GcPolicy::default());
+        for removal in removals.await {
             errors.extend(performer.remove(run, &removal).await.err());
         }
+        let due = decision.actions.due.into_iter().chain(performed.due).min();
         let error = errors.into_iter().next();
         error.map_or(Ok(due.into()), |error| Err(error.into()))
     }
-    fn ended(&self, uid: &PodUid) {
-        self.0.forget(uid);
-        if let Err(error) = self.1.remove_pod(uid) {
+    fn ended(&self, run: &Run<Manifest>) {
+        self.0.forget(run);
+        if let Err(error) = self.1.remove_pod(&run.uid) {
             tracing::error!(%error, "files of a pod are left");
         }
     }

@@ -1,7 +1,10 @@
 //! Calls that fail, images that are missing, directories that cannot be made.
 
+use std::path::Path;
+
 use pleg::ContainerState;
 use pleg::core::SandboxState;
+use pleg_kubelet::manifest::Manifest;
 use pleg_sim::Mode;
 
 use crate::node::Node;
@@ -66,6 +69,26 @@ async fn failed_create_is_tried_again_with_another_attempt() {
     let status = node.kubelet.pleg.get(&uid).status;
     assert!(status.containers[0].attempt > 0);
     assert_eq!(status.containers.len(), 1);
+    let count = node.container(&uid)["restartCount"].clone();
+    assert_eq!(count, 0, "an attempt that failed is no restart");
+}
+
+#[tokio::test]
+async fn reason_for_waiting_stays_while_the_next_attempt_is_made() {
+    let node = Node::up(Mode::Containerd2).await;
+    node.sim
+        .set_knob("create_container.fail=unavailable")
+        .unwrap();
+    node.sim.set_knob("create_container.latency=300ms").unwrap();
+    let uid = node.set("web", ONE);
+    node.until_waiting(&uid, "CreateContainerError").await;
+    // The next attempt makes it again before it creates the container.
+    let logs = node.dir.path().join(format!("logs/default_web-n_{uid}"));
+    std::fs::remove_dir(&logs).unwrap();
+    let begun = |_: &Node| logs.exists();
+    node.until(&uid, "begun", begun).await;
+    let reason = node.container(&uid)["state"]["waiting"]["reason"].clone();
+    assert_eq!(reason, "CreateContainerError");
 }
 
 #[tokio::test]
@@ -110,12 +133,55 @@ async fn deleted_pod_leaves_nothing() {
     node.until_running(&uid).await;
     let files = node.dir.path().join("pods").join(uid.as_str());
     assert!(files.join("volumes/kubernetes.io~empty-dir/v").is_dir());
+    let logs = node.dir.path().join(format!("logs/default_web-n_{uid}"));
+    assert!(logs.is_dir());
     node.workers.delete(&uid);
     let gone = |node: &Node| {
         let status = node.kubelet.pleg.get(&uid).status;
-        status.is_nothing() && node.status(&uid).is_null() && !files.exists()
+        let is_left = files.exists() || logs.exists();
+        status.is_nothing() && node.status(&uid).is_null() && !is_left
     };
     node.until(&uid, "gone", gone).await;
+}
+
+#[tokio::test]
+async fn log_of_a_removed_container_is_removed() {
+    let node = Node::up(Mode::Containerd2).await;
+    node.sim.set_knob("pull_image.fail=unavailable").unwrap();
+    let uid = node.set(
+        "web",
+        "{containers: [{name: c, image: 'app:1', command: [exit, '3', '5']}]}",
+    );
+    node.until_waiting(&uid, "ImagePullBackOff").await;
+    let logs = node.dir.path().join(format!("logs/default_web-n_{uid}/c"));
+    std::fs::create_dir(&logs).unwrap();
+    std::fs::write(logs.join("0.log"), "x").unwrap();
+    node.sim.set_knob("pull_image.fail=off").unwrap();
+    let removed = |_: &Node| !logs.join("0.log").exists();
+    node.until(&uid, "removed", removed).await;
+    assert!(logs.is_dir());
+}
+
+#[tokio::test]
+async fn files_of_pods_that_went_while_no_kubelet_ran_are_removed() {
+    let node = Node::up(Mode::Containerd2).await;
+    let uid = node.set("web", ONE);
+    node.until_running(&uid).await;
+    let files = |uid: &str| {
+        let logs = format!("logs/default_web-n_{uid}");
+        [format!("pods/{uid}"), logs].map(|path| node.dir.path().join(path))
+    };
+    for path in files("gone").iter().chain(&files("set")) {
+        std::fs::create_dir_all(path).unwrap();
+    }
+    let parse = |contents: &str| Manifest::parse(Path::new("a"), contents, "n").unwrap();
+    let set = parse(
+        "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, image: a}]}}",
+    );
+    node.kubelet.remove_orphans(&[("set".into(), set.into())]);
+    assert!(files("gone").iter().all(|path| !path.exists()));
+    assert!(files("set").iter().all(|path| path.exists()));
+    assert!(files(uid.as_str())[1].exists());
 }
 
 #[tokio::test]
@@ -175,6 +241,47 @@ async fn manifest_that_is_put_back_starts_the_pod_anew() {
         container["state"]["running"].is_object() && container["containerID"] != before
     };
     node.until(&uid, "started anew", new).await;
+}
+
+#[tokio::test]
+async fn changed_pod_waits_for_a_sandbox_that_is_being_created() {
+    let node = Node::up(Mode::Containerd2).await;
+    node.sim.set_knob("run_pod_sandbox.latency=300ms").unwrap();
+    let before = node.set("web", ONE);
+    let begun = |node: &Node| !node.status(&before).is_null();
+    node.until(&before, "begun", begun).await;
+    node.workers.delete(&before);
+    let after = node.set("web", "{containers: [{name: c, image: 'app:2'}]}");
+    let runs = |node: &Node| {
+        let status = |uid| node.kubelet.pleg.get(uid).status;
+        let is_ready = |uid| {
+            let status = status(uid);
+            let mut sandboxes = status.sandboxes.iter();
+            sandboxes.any(|s| s.state == SandboxState::Ready)
+        };
+        assert!(!(is_ready(&before) && is_ready(&after)), "both");
+        node.container(&after)["state"]["running"].is_object()
+    };
+    node.until(&after, "running", runs).await;
+}
+
+#[tokio::test]
+async fn manifest_that_is_put_back_after_its_pod_is_gone_starts_a_new_pod() {
+    let node = Node::up(Mode::Containerd2).await;
+    let spec = "{restartPolicy: Never, containers: [{name: c, image: 'app:1'}]}";
+    let uid = node.set("web", spec);
+    node.until_running(&uid).await;
+    node.workers.delete(&uid);
+    let gone = |node: &Node| node.status(&uid).is_null();
+    node.until(&uid, "gone", gone).await;
+    assert_eq!(node.set("web", spec), uid);
+    node.until_running(&uid).await;
+    let container = node.container(&uid);
+    assert_eq!(container["restartCount"], 0);
+    assert!(
+        container["lastState"]["terminated"].is_null(),
+        "{container}"
+    );
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use pleg::{PodView, TerminalRecord};
 use pleg_kubelet::actions::{Desired, PodActions, decide};
 use pleg_kubelet::backoff::BackOff;
 use pleg_kubelet::history::PodHistory;
+use pleg_kubelet::names;
 use pleg_kubelet::spec::PodSpec;
 use pleg_kubelet::spec::RestartPolicy::{Always, Never, OnFailure};
 
@@ -64,15 +65,76 @@ fn attempt_of_a_removed_container_is_not_used_again() {
 }
 
 #[test]
-fn sandbox_that_cannot_be_created_does_not_delay_containers() {
+fn newest_end_is_that_of_the_highest_attempt_whenever_it_was_detected() {
+    let mut worker = Worker::new(spec(OnFailure, &["a"]));
+    let record = |attempt: u32, code, detected| {
+        let mut record = TerminalRecord::new(format!("a-{attempt}"), "a", at(detected));
+        (record.attempt, record.exit_code) = (attempt, Some(code));
+        record
+    };
+    let pod = view(9, &[ready(0)], &[]);
+    let late = [record(1, 0, 5), record(0, 1, 7)];
+    worker.history.observe(&pod.status, &late, at(9));
+    assert_eq!(
+        worker.run(9, &pod),
+        "stop sandbox-0, terminating, Succeeded"
+    );
+}
+
+#[test]
+fn known_exit_code_is_kept_when_a_later_status_lacks_it() {
+    let mut worker = Worker::new(spec(OnFailure, &["a"]));
+    let known = view(5, &[ready(0)], &[exited("a", 0)]);
+    worker.history.observe(&known.status, &[], at(5));
+    let unknown = view(6, &[ready(0)], &[exited("a", None)]);
+    assert_eq!(
+        worker.run(6, &unknown),
+        "stop sandbox-0, terminating, Succeeded"
+    );
+}
+
+#[test]
+fn changed_container_has_a_back_off_of_its_own() {
+    let mut worker = Worker::new(spec(Always, &["a"]));
+    let ended = |seconds| view(seconds, &[ready(0)], &[exited("a", 1)]);
+    assert_eq!(worker.run(3, &ended(3)), "start a 1");
+    assert_eq!(worker.run(4, &ended(4)), "a backs off 10s");
+    worker.spec.containers[0].hash = "changed".to_owned();
+    assert_eq!(worker.run(5, &ended(5)), "start a 2");
+}
+
+#[test]
+fn restart_count_is_one_more_than_that_of_the_last_container() {
+    let mut worker = Worker::new(spec(Always, &["a"]));
+    let noted = annotated(exited("a", 1), names::RESTART_COUNT, "2");
+    let desired = worker.spec.clone();
+    let pod = view(3, &[ready(0)], &[attempt(noted, 7)]);
+    let start = worker
+        .actions(3, &pod, &Desired::run(&desired))
+        .start
+        .remove(0);
+    assert_eq!((start.attempt, start.restart_count), (8, 3));
+    let removed = view(60, &[ready(0)], &[]);
+    let start = worker
+        .actions(60, &removed, &Desired::run(&desired))
+        .start
+        .remove(0);
+    assert_eq!((start.attempt, start.restart_count), (9, 3));
+}
+
+#[test]
+fn sandbox_that_cannot_be_created_is_tried_every_ten_seconds_and_delays_no_container() {
     let mut worker = Worker::new(spec(Always, &["a"]));
     let ended = |sandboxes: &[_]| view(3, sandboxes, &[exited("a", 1)]);
-    for attempt in 1..6 {
-        let expected = format!("create sandbox {attempt}");
-        assert_eq!(worker.run(3, &ended(&[not_ready(0)])), expected);
+    let failed = ended(&[not_ready(0)]);
+    for (seconds, does) in [(3, "create sandbox 1"), (4, ""), (13, "create sandbox 2")] {
+        assert_eq!(worker.run(seconds, &failed), does);
     }
-    let again = ended(&[ready(6), not_ready(0)]);
-    assert_eq!(worker.run(4, &again), "start a 1");
+    let spec = worker.spec.clone();
+    let due = worker.actions(14, &failed, &Desired::run(&spec)).due;
+    assert_eq!(due, Some(at(23)));
+    let again = ended(&[ready(2), not_ready(0)]);
+    assert_eq!(worker.run(15, &again), "start a 1");
 }
 
 #[test]
@@ -188,6 +250,33 @@ fn created_container_that_did_not_start_is_removed_and_created_again() {
 }
 
 #[test]
+fn container_whose_create_was_overtaken_is_removed() {
+    let mut worker = Worker::new(spec(Always, &["a"]));
+    let nothing = view(4, &[ready(0)], &[]);
+    assert_eq!(worker.run(5, &nothing), "start a 0");
+    assert_eq!(worker.run(6, &nothing), "start a 1");
+    let late = |attempt_: u32| attempt(container("a", pleg::ContainerState::Created), attempt_);
+    assert_eq!(
+        worker.run(7, &view(7, &[ready(0)], &[late(0)])),
+        "remove a-0"
+    );
+    assert_eq!(
+        worker.run(8, &view(8, &[ready(0)], &[late(1)])),
+        "start existing a-1"
+    );
+}
+
+#[test]
+fn start_does_not_delay_the_stop_of_the_container() {
+    let mut worker = Worker::new(spec(Always, &["a"]));
+    let created = container("a", pleg::ContainerState::Created);
+    let pod = view(4, &[ready(0)], &[created]);
+    assert_eq!(worker.run(5, &pod), "start existing a-0");
+    let runs = view(6, &[ready(0)], &[running("a")]);
+    assert_eq!(words(&worker.terminate(6, &runs)), "stop a-0, terminating");
+}
+
+#[test]
 fn sidecars_get_what_is_left_of_the_grace_period() {
     let mut worker = Worker::new(spec(Always, &["s1", "s2", "a"]));
     let grace = |actions: PodActions| actions.stop[0].grace;
@@ -201,6 +290,17 @@ fn sidecars_get_what_is_left_of_the_grace_period() {
     assert_eq!(grace(worker.terminate(15, &sidecars)), 20 * SECOND);
     let last = view(40, &[ready(0)], &[running("s1")]);
     assert_eq!(grace(worker.terminate(40, &last)), 2 * SECOND, "never less");
+}
+
+#[test]
+fn grace_period_of_an_unknown_specification_is_the_noted_one() {
+    let mut worker = Worker::new(spec(Always, &[]));
+    let noted = |name, grace| annotated(running(name), names::GRACE_PERIOD, grace);
+    let containers = [noted("a", "7"), running("b"), noted("c", "0")];
+    let pod = view(4, &[ready(0)], &containers);
+    let stop = worker.actions(5, &pod, &Desired::terminate(None)).stop;
+    let grace: Vec<_> = stop.iter().map(|stop| stop.grace).collect();
+    assert_eq!(grace, [7 * SECOND, 30 * SECOND, 2 * SECOND]);
 }
 
 #[test]

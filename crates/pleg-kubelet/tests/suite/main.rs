@@ -11,5 +11,6 @@ mod actions;
 mod actions_history;
 mod actions_init;
 mod actions_random;
+mod removals;
 mod support;
 mod workers;

@@ -82,9 +82,14 @@ pub(crate) fn in_sandbox(mut container: ContainerStatus, attempt: u32) -> Contai
     container
 }
 
-pub(crate) fn hash(mut container: ContainerStatus, hash: &str) -> ContainerStatus {
+pub(crate) fn hash(container: ContainerStatus, hash: &str) -> ContainerStatus {
+    annotated(container, names::CONTAINER_HASH, hash)
+}
+
+/// With that annotation, and no other.
+pub(crate) fn annotated(mut container: ContainerStatus, key: &str, value: &str) -> ContainerStatus {
     let mut details = (*container.details).clone();
-    details.annotations = Labels::from_iter([(names::CONTAINER_HASH, hash)]);
+    details.annotations = Labels::from_iter([(key, value)]);
     container.details = Arc::new(details);
     container
 }

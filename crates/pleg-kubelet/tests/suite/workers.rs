@@ -25,7 +25,7 @@ enum Does {
     Nothing,
     /// Starts the container again when it has exited.
     Restart,
-    /// Removes everything of a pod that is to go.
+    /// Removes everything of a pod that is to be terminated.
     Remove,
     Fail,
     Panic,
@@ -54,6 +54,8 @@ struct State {
     failures: Vec<u32>,
     errors: Vec<String>,
     ended: Vec<PodUid>,
+    /// Their containers and sandboxes.
+    ends: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -144,8 +146,11 @@ impl Reconcile for Recorder {
         SECOND * failures
     }
 
-    fn ended(&self, uid: &PodUid) {
-        self.state().ended.push(uid.clone());
+    fn ended(&self, run: &Run<()>) {
+        let records = run.terminal_records();
+        let ids = records.iter().map(|record| record.id.to_string());
+        self.state().ends.extend(ids);
+        self.state().ended.push(run.uid.clone());
     }
 }
 
@@ -389,7 +394,7 @@ async fn workers_end_with_the_generator_and_with_their_last_handle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deleted_pod_is_told_to_go_and_its_worker_ends() {
+async fn deleted_pod_is_terminated_and_its_worker_ends() {
     let node = Node::start(&[("p", Does::Remove)]).await;
     let before = node.runs();
     node.workers.delete(&"p".into());
@@ -397,6 +402,7 @@ async fn deleted_pod_is_told_to_go_and_its_worker_ends() {
     let runs = node.runs_since(before, "p");
     assert!(!runs[0].has_spec && !runs[0].view.status.is_nothing());
     assert_eq!(node.recorder.state().changed.len(), 1);
+    assert_eq!(node.recorder.state().ends[..2], ["p-c", "p-s"]);
     let before = node.runs();
     node.pass(60 * MINUTE).await;
     assert_eq!(node.runs(), before, "it is not run again");
