@@ -238,6 +238,7 @@ fn what_is_not_yaml_is_an_error_with_its_place() {
             "{message}"
         );
         assert!(message.contains("line"), "{message}");
+        assert!(!message.contains('\n'), "{message}");
     }
     // Aliases that would expand to gigabytes.
     let mut bomb = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n".to_owned();

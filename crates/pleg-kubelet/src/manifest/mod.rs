@@ -157,10 +157,9 @@ fn yaml(contents: &str) -> Result<Value, String> {
         return Err("it is empty: write the manifest of a pod".to_owned());
     }
     // JSON is YAML, too.
-    let value: Value = serde_saphyr::from_str(contents).map_err(|error| {
-        let error = error.to_string();
-        format!("it is not valid YAML: {}", error.trim_end())
-    })?;
+    let one_line = serde_saphyr::options! { with_snippet: false };
+    let value: Value = serde_saphyr::from_str_with_options(contents, one_line)
+        .map_err(|error| format!("it is not valid YAML: {error}"))?;
     match value {
         Value::Object(_) => Ok(value),
         _ => Err("it is not a mapping: write the manifest of a pod".to_owned()),
