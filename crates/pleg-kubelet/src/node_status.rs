@@ -27,6 +27,8 @@ struct State {
     /// The runtime's name, such as `containerd`.
     name: String,
     condition: Option<NodeCondition>,
+    /// The last question was not answered.
+    failed: bool,
 }
 
 impl NodeStatus {
@@ -57,8 +59,7 @@ impl NodeStatus {
     /// Waits for the first status of the runtime.
     pub async fn wait_for_runtime(&self) {
         let (clock, mut pause) = (self.pleg.clock(), SyncLoopBackoff::new());
-        while let Err(error) = self.ask().await {
-            tracing::error!(%error, "the runtime does not report its status: is it running?");
+        while !self.update().await {
             clock.sleep_until(clock.now().after(pause.failed())).await;
         }
     }
@@ -68,11 +69,25 @@ impl NodeStatus {
         let clock = self.pleg.clock();
         loop {
             clock.sleep_until(clock.now().after(STATUS_PERIOD)).await;
-            if let Err(error) = self.ask().await {
-                tracing::warn!(%error, "the runtime did not report its status");
-            }
+            self.update().await;
             self.ready();
         }
+    }
+
+    /// Asks for the status. Returns whether the runtime has answered. Logs when it fails to, and when it
+    /// answers again.
+    async fn update(&self) -> bool {
+        let result = self.ask().await;
+        let failed = result.is_err();
+        let before = std::mem::replace(&mut self.state().failed, failed);
+        match result {
+            Err(error) if !before => {
+                tracing::warn!(%error, "the runtime does not report its status: is it running?");
+            }
+            Ok(()) if before => tracing::info!("the runtime reports its status again"),
+            _ => {}
+        }
+        !failed
     }
 
     async fn ask(&self) -> Result<(), pleg::core::CallError> {
