@@ -119,13 +119,11 @@ impl<R: Runtime> Reader<R> {
         let mut rows = Rows::new(known);
         let mut row = |row: Row<'_>| add(&mut rows, row);
         let sandboxes = self.runtime.list_sandboxes(&Scope::Node, &mut row);
-        limit
-            .hold(PodCall::Sandboxes.operation(), sandboxes)
-            .await?;
+        let operation = PodCall::Sandboxes.operation();
+        limit.hold(operation, sandboxes).await?;
         let containers = self.runtime.list_containers(&Scope::Node, &mut row);
-        limit
-            .hold(PodCall::Containers.operation(), containers)
-            .await?;
+        let operation = PodCall::Containers.operation();
+        limit.hold(operation, containers).await?;
         Ok(rows)
     }
 }
