@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pleg_core::{
-    CallError, Health, Id, Instant, PodCall, PodName, PodStatus, PodUid, Reconciler, Text, WallTime,
+    CallError, Health, Id, Instant, Kind, PodCall, PodName, PodStatus, PodUid, Reconciler, Text,
+    WallTime,
 };
 use pleg_runtime::clock::Clock;
 
@@ -89,17 +90,17 @@ impl PodProblem {
     /// The last inspection of the pod failed, or it has an unsettled id.
     fn fails(&mut self, status: &PodStatus) {
         let sandboxes = status.sandboxes.iter();
-        let sandboxes = sandboxes.map(|s| (&s.id, &s.error, s.unsettled, "PodSandboxStatus"));
+        let sandboxes = sandboxes.map(|s| (&s.id, &s.error, s.unsettled, Kind::Sandbox));
         let containers = status.containers.iter();
-        let containers = containers.map(|c| (&c.id, &c.error, c.unsettled, "ContainerStatus"));
+        let containers = containers.map(|c| (&c.id, &c.error, c.unsettled, Kind::Container));
         let mut ids = sandboxes.chain(containers);
         if let Some((id, error, ..)) = ids.clone().find(|(_, error, ..)| error.is_some()) {
             (self.id, self.error) = (Some(id.clone()), error.clone());
         } else if let Some(error) = &status.error {
             (self.id, self.error) = (None, Some(error.clone()));
-        } else if let Some((id, _, _, operation)) = ids.find(|(_, _, unsettled, _)| *unsettled) {
+        } else if let Some((id, _, _, kind)) = ids.find(|(_, _, unsettled, _)| *unsettled) {
             (self.id, self.error) = (Some(id.clone()), None);
-            self.operation = operation;
+            self.operation = kind.status_operation();
             self.kind = PodProblemKind::Unsettled;
             self.name_container(status);
             return;
@@ -129,8 +130,12 @@ impl fmt::Display for PodProblem {
                 write!(f, "listed, but {} returns NotFound", self.operation)?;
             }
         }
-        match &self.id {
-            Some(id) if self.container.is_empty() => write!(f, " (sandbox {id})"),
+        // Short, as in crictl.
+        let id = self.id.as_ref().map(Id::as_str);
+        match id.map(|id| id.get(..12).unwrap_or(id)) {
+            Some(id) if self.operation == Kind::Sandbox.status_operation() => {
+                write!(f, " (sandbox {id})")
+            }
             Some(id) => write!(f, " (container {} {id})", self.container),
             None => Ok(()),
         }
@@ -237,14 +242,14 @@ impl PodProblems {
     fn log_begin(&self, problem: &PodProblem) {
         let since = self.clock.wall_at(problem.since).as_nanos() / 1_000_000;
         let since = WallTime::from_nanos(since * 1_000_000);
-        let pod = &problem.pod;
+        let (pod, named) = (&problem.pod, !problem.container.is_empty());
         tracing::warn!(
             pod = %pod.uid,
             namespace = %pod.namespace,
             name = %pod.name,
-            call = problem.operation,
-            container = %problem.container,
-            id = problem.id.as_ref().map_or("", |id| id.as_str()),
+            call = %problem.operation,
+            container = named.then(|| tracing::field::display(&problem.container)),
+            id = problem.id.as_ref().map(tracing::field::display),
             %since,
             "calls about a pod do not succeed: {problem}"
         );
@@ -261,7 +266,7 @@ impl PodProblems {
             pod = %pod.uid,
             namespace = %pod.namespace,
             name = %pod.name,
-            call = problem.operation,
+            call = %problem.operation,
             "{end} after {seconds} s"
         );
     }

@@ -23,14 +23,9 @@ struct Fields {
 }
 
 impl Visit for Fields {
-    fn record_str(&mut self, field: &Field, value: &str) {
-        if field.name() == "call" {
-            self.call = Some(value.to_owned());
-        }
-    }
-
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
         match field.name() {
+            "call" => self.call = Some(format!("{value:?}")),
             "pod" => self.pod = format!("{value:?}"),
             "message" => self.message = format!("{value:?}"),
             _ => {}
