@@ -11,7 +11,7 @@ use crate::record::{DEGRADED, NOT_READY, READY, RECOVERED, Record};
 use crate::text::duration;
 
 /// How often health is checked without a change: some of it changes as time passes.
-pub(crate) const CHECK_PERIOD: Duration = Duration::from_millis(500);
+pub(crate) const CHECK_PERIOD: Duration = Duration::from_secs(1);
 
 /// The last known health.
 #[derive(Debug, Default)]
@@ -32,8 +32,9 @@ impl HealthChanges {
             now,
             records: Vec::new(),
         };
-        self.readiness(&mut changes, health.ready());
-        self.reasons(&mut changes, &health.current());
+        let current = health.current();
+        self.readiness(&mut changes, current.ready(now));
+        self.reasons(&mut changes, &current);
         self.pods(&mut changes, &health.pod_problems());
         changes.records
     }

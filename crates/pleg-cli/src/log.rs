@@ -1,5 +1,5 @@
 //! The log on standard error: as text, or as one JSON object per line. If standard error is the journal,
-//! each line of text begins with its priority, as `sd-daemon(3)` describes.
+//! each line begins with its priority, as `sd-daemon(3)` describes.
 
 use std::env;
 use std::fmt;
@@ -54,7 +54,9 @@ pub(crate) fn to_stderr(verbose: u8, format: LogFormat, quiet: bool) -> anyhow::
         .with_ansi(io::stderr().is_terminal())
         .with_target(false)
         .fmt_fields(fields.delimited(" "));
-    if format == LogFormat::Json {
+    if format == LogFormat::Json && is_journal() {
+        builder.event_format(WithPriority(Json)).init();
+    } else if format == LogFormat::Json {
         builder.event_format(Json).init();
     } else if is_journal() {
         let text = tracing_subscriber::fmt::format().with_target(false);

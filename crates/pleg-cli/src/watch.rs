@@ -6,6 +6,7 @@ mod table;
 use std::io;
 
 use pleg::core::{Settings, WallTime};
+use pleg::runtime::clock::Clock;
 use pleg::{Delivery, Pleg, Subscription};
 
 use crate::args::{Output, WatchArgs};
@@ -60,14 +61,15 @@ async fn show(pleg: &Pleg, events: &mut Subscription, mut printer: Printer) -> i
     let mut interval = tokio::time::interval(CHECK_PERIOD);
     loop {
         tokio::select! {
-            biased;
             delivery = events.next() => match delivery {
                 None => return Ok(()),
                 Some(delivery) => {
-                    let record = record(pleg, &delivery, started);
+                    let pods = || pleg.snapshot().len();
+                    let record = record(&delivery, clock, started, pods);
                     if let Some(record) = record && selected.matches(&record, pleg) {
                         printer.print(&record)?;
                     }
+                    continue;
                 }
             },
             _ = interval.tick() => {}
@@ -81,11 +83,16 @@ async fn show(pleg: &Pleg, events: &mut Subscription, mut printer: Printer) -> i
     }
 }
 
-fn record(pleg: &Pleg, delivery: &Delivery, started: WallTime) -> Option<Record> {
-    let clock = pleg.clock();
+/// The record of a delivery. `pods` counts the pods.
+fn record(
+    delivery: &Delivery,
+    clock: Clock,
+    started: WallTime,
+    pods: impl FnOnce() -> usize,
+) -> Option<Record> {
     match delivery {
         Delivery::Event(event) => Some(Record::event(event, clock, started)),
-        Delivery::Synced => Some(Record::synced(clock.wall(), pleg.snapshot().len())),
+        Delivery::Synced => Some(Record::synced(clock.wall(), pods())),
         Delivery::Lagged { missed } => {
             let what = "exits and removals";
             Some(Record::lagged(clock.wall(), *missed, what))
@@ -122,5 +129,27 @@ impl Printer {
             Output::Json => json::line(&mut io::stdout(), record),
             Output::Table => self.columns.record(record),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn loss_of_deliveries_is_a_record() {
+        let clock = Clock::start();
+        let lagged = Delivery::Lagged { missed: 3 };
+        let record = record(&lagged, clock, clock.wall(), || 0).unwrap();
+        let mut out = Vec::new();
+        json::line(&mut out, &record).unwrap();
+        let object: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!(
+            (&object["type"], &object["missed"]),
+            (&"Lagged".into(), &3.into())
+        );
+        let text = "the reader was too slow: 3 exits and removals are not shown";
+        assert_eq!(object["message"], text);
+        assert!(Filters::default().matches(&record));
     }
 }

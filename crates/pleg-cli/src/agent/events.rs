@@ -62,23 +62,30 @@ impl RecentEvents {
         let mut interval = tokio::time::interval(CHECK_PERIOD);
         loop {
             tokio::select! {
-                delivery = events.next() => match delivery {
-                    None => return,
-                    Some(Delivery::Event(event)) if !event.initial => {
-                        self.add(clock.wall(), Record::event(&event, clock, started));
-                    }
-                    Some(Delivery::Lagged { missed }) => {
-                        let what = "exits and removals";
-                        self.add(clock.wall(), Record::lagged(clock.wall(), missed, what));
-                    }
-                    Some(_) => {}
-                },
+                delivery = events.next() => {
+                    let Some(delivery) = delivery else { return };
+                    self.deliver(&delivery, clock, started);
+                    continue;
+                }
                 _ = interval.tick() => {}
                 true = health.changed() => {}
             }
             for record in changes.update(&health, clock) {
                 self.add(clock.wall(), record);
             }
+        }
+    }
+
+    fn deliver(&self, delivery: &Delivery, clock: Clock, started: WallTime) {
+        let now = clock.wall();
+        match delivery {
+            Delivery::Event(event) if !event.initial => {
+                self.add(now, Record::event(event, clock, started));
+            }
+            Delivery::Lagged { missed } => {
+                self.add(now, Record::lagged(now, *missed, "exits and removals"));
+            }
+            _ => {}
         }
     }
 
