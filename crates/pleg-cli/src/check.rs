@@ -60,7 +60,12 @@ fn judge(body: &str, ready_only: bool) -> Outcome {
     }
     let rest: Vec<&str> = lines.collect();
     let line = |prefix| rest.iter().find_map(|line| line.strip_prefix(prefix));
-    match (line("degraded "), line("pod ")) {
+    // A runtime that does not answer is also the cause of slow lists and hung pods.
+    let silent = rest.iter().find_map(|line| {
+        let reason = line.strip_prefix("degraded ")?;
+        reason.starts_with("(runtime_silent)").then_some(reason)
+    });
+    match (silent.or_else(|| line("degraded ")), line("pod ")) {
         (None, _) => Outcome::Ok,
         (Some(reason), Some(pod)) if reason.starts_with("(pods_") => {
             Outcome::Problem(pod.to_owned())
@@ -86,6 +91,10 @@ mod tests {
             (
                 "ok\ndegraded (pods_hung): 1 hangs\npod a/b (u) hung for 4s: x\n",
                 problem("a/b (u) hung for 4s: x"),
+            ),
+            (
+                "ok\ndegraded (list_slow): x\ndegraded (runtime_silent) for 3s: y\npod a/b hung: z\n",
+                problem("(runtime_silent) for 3s: y"),
             ),
             ("not ready (stale): too old\n", problem("(stale): too old")),
             ("not ready\n", problem("not ready")),
