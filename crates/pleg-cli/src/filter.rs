@@ -163,9 +163,10 @@ impl Selected {
         };
         let status = pleg.get(&PodUid::from(pod.uid.as_str())).status;
         if status.is_nothing() {
-            // This may be the last record of the pod, or the first of several.
+            // The cache may be ahead: more records of the pod may follow, until its sandbox is removed.
             let known = self.known.get(&pod.uid).copied().unwrap_or(false);
-            if record.kind.as_deref() == Some("sandbox") {
+            let is_sandbox = record.kind.as_deref() == Some("sandbox");
+            if is_sandbox && record.r#type == "ContainerRemoved" {
                 self.known.remove(&pod.uid);
             }
             return known;
