@@ -10,7 +10,10 @@ use clap::{Parser, Subcommand, ValueEnum};
 use pleg_cri::Endpoint;
 use pleg_sim::Mode as Simulated;
 
+use crate::agent_client::AgentUrl;
+use crate::filter::Filters;
 use crate::http::Listen;
+use crate::log::LogFormat;
 
 /// Show and export the lifecycle events of the pods on a node, without delay and without loss.
 #[derive(Debug, Parser)]
@@ -25,14 +28,20 @@ Examples:
   pleg watch                       show the lifecycle events of this node's pods
   pleg watch --sim                 the same, for an embedded simulated runtime
   pleg watch -o json --for 10s     show events for ten seconds, one JSON object per line
+  pleg watch --failed -n shop      show failed containers in one namespace
+  pleg watch --since 10m           show what the agent saw in the last ten minutes, and what follows
   pleg pods                        show all sandboxes and containers
   pleg agent                       serve metrics, liveness and readiness on port 9394
+  pleg check                       ask the agent whether there is a problem
   pleg bench                       compare both modes on this node, for two minutes
   pleg sim --socket /tmp/cri.sock  run a simulated runtime for other tools")]
 pub(crate) struct Args {
     /// Log more to standard error (-v: info, -vv: debug); PLEG_LOG sets a filter
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     pub(crate) verbose: u8,
+    /// The format of the log
+    #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT", global = true)]
+    pub(crate) log_format: LogFormat,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -45,6 +54,8 @@ pub(crate) enum Command {
     Pods(PodsArgs),
     /// Run until stopped; serve metrics, liveness and readiness
     Agent(AgentArgs),
+    /// Ask the agent whether there is a problem: a plugin of the node-problem-detector
+    Check(CheckArgs),
     /// Measure the cost and the latency of each mode on this node
     Bench(BenchArgs),
     /// Run a simulated container runtime for other tools
@@ -104,7 +115,17 @@ pub(crate) enum Output {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 What existed at the start is shown first, marked initial. The line Synced ends it; changes follow. A
-pod that could not be inspected by then is shown later, marked initial.")]
+pod that could not be inspected by then is shown later, marked initial.
+
+Changes of health are shown among the events: Degraded and Recovered, NotReady and Ready. docs/runbook.md
+explains their codes.
+
+Examples:
+  pleg watch shop/cart-7f9         follow one pod
+  pleg watch -n shop -l app=web    pods with a label
+  pleg watch --failed --no-initial exits with a code other than 0 from now on
+  pleg watch --type Degraded,Recovered
+  pleg watch --since 10m --agent unix:///run/pleg.sock")]
 pub(crate) struct WatchArgs {
     #[command(flatten)]
     pub(crate) connection: ConnectionArgs,
@@ -114,6 +135,41 @@ pub(crate) struct WatchArgs {
     /// Exit after this time, for example 10s or 1m30s
     #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
     pub(crate) duration: Option<Duration>,
+    /// Show what a running agent sees, instead of the runtime: http://ADDRESS:PORT or unix:///PATH
+    #[arg(long, value_name = "URL", conflicts_with_all = ["runtime_endpoint", "sim"])]
+    pub(crate) agent: Option<AgentUrl>,
+    /// Begin with what the agent has seen in this time, for example 10m. Without --agent, the agent on
+    /// 127.0.0.1:9394 is asked
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(conflicts_with_all = ["runtime_endpoint", "sim"])]
+    pub(crate) since: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) token: TokenArgs,
+    #[command(flatten)]
+    pub(crate) filters: Filters,
+}
+
+/// How to get access to an agent.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TokenArgs {
+    /// A file with the bearer token of the agent
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+It prints one line and exits with 0 if there is no problem, 1 if there is one, and 2 if the agent does not
+answer. This is what the node-problem-detector expects of a custom plugin (type permanent).")]
+pub(crate) struct CheckArgs {
+    /// The agent: http://ADDRESS:PORT or unix:///PATH
+    #[arg(long, value_name = "URL", default_value_t)]
+    pub(crate) agent: AgentUrl,
+    #[command(flatten)]
+    pub(crate) token: TokenArgs,
+    /// Degraded reasons are no problem: only whether the node's pods are known counts
+    #[arg(long)]
+    pub(crate) ready_only: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -129,8 +185,8 @@ pub(crate) struct PodsArgs {
 pub(crate) struct AgentArgs {
     #[command(flatten)]
     pub(crate) connection: ConnectionArgs,
-    /// Where to serve /metrics, /healthz and /readyz: an address or unix:///path. An address that is not
-    /// a loopback address needs --token-file or --tls-client-ca
+    /// Where to serve /metrics, /healthz, /readyz (also /readyz?verbose), /debug/pods and /debug/events:
+    /// an address or unix:///path. An address that is not a loopback address needs --token-file or --tls-client-ca
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9394")]
     pub(crate) listen: Listen,
     #[command(flatten)]

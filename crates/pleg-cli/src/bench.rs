@@ -20,7 +20,8 @@ use tokio::process::{Child, Command};
 use crate::agent::install_metrics;
 use crate::args::{BenchArgs, EventsPolicy, Output};
 use crate::connect::{Target, notice};
-use crate::json::{self, Detection};
+use crate::json;
+use crate::record::Record;
 use crate::table::{self, Cell, colour, dim};
 use crate::usage::{Calls, Usage, server_of};
 
@@ -184,7 +185,7 @@ async fn receive(
             && !event.initial
         {
             *announced += 1;
-            latencies.extend(Detection::new(&event, pleg.clock(), started).latency_ms);
+            latencies.extend(Record::event(&event, pleg.clock(), started).latency_ms);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::{self, IsTerminal as _, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use anyhow::Context;
 use pleg::core::{CallErrorKind, Instant, Mode, Settings};
 use pleg::runtime::clock::Clock;
 use pleg::{Builder, Pleg};
-use pleg_cri::{ConnectError, CriConfig, CriRuntime, Endpoint, diagnose};
+use pleg_cri::{ConnectError, CriClient, CriConfig, CriRuntime, Endpoint, diagnose};
 use tokio::net::UnixStream;
 
 use crate::args::{EventsPolicy, Output, RuntimeArgs};
@@ -132,6 +132,13 @@ impl Target {
         }
     }
 
+    /// The path of the socket, if one was found.
+    fn socket(&self) -> Option<PathBuf> {
+        self.endpoint()
+            .ok()
+            .map(|endpoint| endpoint.path().to_owned())
+    }
+
     /// The time since the runtime was selected.
     pub(crate) fn elapsed(&self) -> Duration {
         self.clock.now().since(self.started)
@@ -152,13 +159,10 @@ impl Target {
             EventsPolicy::Never => Mode::Polling,
             EventsPolicy::Auto | EventsPolicy::Always => Mode::Evented,
         };
-        let runtime = match &self.socket {
-            Socket::At(endpoint) => CriRuntime::new(CriConfig::new(endpoint.clone()))?,
-            Socket::Searched(_) => searching()?,
-        };
+        let runtime = self.runtime(CriConfig::new)?;
         // No kubelet uses the embedded runtime.
         let runtime = if events == EventsPolicy::Auto && self.embedded.is_none() {
-            Guarded::auto(runtime, self.clock)
+            Guarded::auto(runtime, self.socket(), self.clock)
         } else {
             Guarded::always(runtime)
         };
@@ -166,10 +170,23 @@ impl Target {
         Ok((Pleg::builder(runtime).settings(settings), reason))
     }
 
+    /// A client for other calls, with this deadline.
+    pub(crate) fn client(&self, deadline: Duration) -> anyhow::Result<CriClient> {
+        let config = |endpoint| CriConfig::new(endpoint).with_call_deadline(deadline);
+        Ok(self.runtime(config)?.client())
+    }
+
+    fn runtime(&self, config: impl FnOnce(Endpoint) -> CriConfig) -> anyhow::Result<CriRuntime> {
+        match &self.socket {
+            Socket::At(endpoint) => Ok(CriRuntime::new(config(endpoint.clone()))?),
+            Socket::Searched(_) => searching(config),
+        }
+    }
+
     /// Why the runtime's events must not be subscribed to, if there is a reason.
     pub(crate) async fn refusal(&self) -> anyhow::Result<Option<Arc<str>>> {
         let runtime = CriRuntime::new(CriConfig::new(self.endpoint()?.clone()))?;
-        let guarded = Guarded::auto(runtime, self.clock);
+        let guarded = Guarded::auto(runtime, self.socket(), self.clock);
         Ok(guarded.refusal().await?)
     }
 
@@ -250,9 +267,9 @@ impl fmt::Display for Target {
 }
 
 /// A client that searches for the socket whenever it connects.
-fn searching() -> anyhow::Result<CriRuntime> {
+fn searching(config: impl FnOnce(Endpoint) -> CriConfig) -> anyhow::Result<CriRuntime> {
     // Only a name: the connector does not use it.
-    let config = CriConfig::new("/run/containerd/containerd.sock".parse()?);
+    let config = config("/run/containerd/containerd.sock".parse()?);
     let connect = || async {
         let endpoint = find::search(Path::new("/"))
             .map_err(|not_found| io::Error::new(io::ErrorKind::NotFound, not_found))?;

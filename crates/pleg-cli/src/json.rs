@@ -2,14 +2,11 @@
 
 use std::io::{self, Write};
 
-use pleg::core::{ContainerStatus, PodLifecycleEvent, PodView, SandboxStatus, WallTime};
+use pleg::core::{ContainerStatus, PodView, SandboxStatus, WallTime};
 use pleg::runtime::clock::Clock;
 use serde::Serialize;
 
 use crate::text::SafeJson;
-
-/// The type of the record that follows the initial events.
-pub(crate) const SYNCED: &str = "Synced";
 
 /// Writes an object and a newline.
 pub(crate) fn line(out: &mut impl Write, object: &impl Serialize) -> io::Result<()> {
@@ -20,100 +17,10 @@ pub(crate) fn line(out: &mut impl Write, object: &impl Serialize) -> io::Result<
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct Pod<'a> {
+struct Pod<'a> {
     uid: &'a str,
     namespace: &'a str,
     name: &'a str,
-}
-
-/// A lifecycle event.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Event<'a> {
-    time: String,
-    r#type: &'static str,
-    pod: Pod<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    kind: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<&'a str>,
-    source: &'static str,
-    /// It is not a change: what the pod was when this command started.
-    initial: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    exit_code: Option<i32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    latency_ms: Option<f64>,
-}
-
-impl<'a> Event<'a> {
-    pub(crate) fn new(event: &'a PodLifecycleEvent, at: &Detection) -> Self {
-        let subject = event.subject.as_ref();
-        Self {
-            time: at.utc.to_string(),
-            r#type: event.event.as_str(),
-            pod: Pod {
-                uid: event.uid.as_str(),
-                namespace: &event.namespace,
-                name: &event.pod_name,
-            },
-            id: subject.map(|s| s.id.as_str()),
-            kind: subject.map(|s| s.kind.as_str()),
-            name: subject.map(|s| &*s.name).filter(|n| !n.is_empty()),
-            source: event.source.as_str(),
-            initial: event.initial,
-            exit_code: subject.and_then(|s| s.exit_code),
-            reason: subject.map(|s| &*s.reason).filter(|r| !r.is_empty()),
-            latency_ms: at.latency_ms,
-        }
-    }
-}
-
-/// The record that follows the initial events. Its type is `Synced`.
-#[derive(Debug, Serialize)]
-pub(crate) struct Synced {
-    time: String,
-    r#type: &'static str,
-    /// The number of pods on the node.
-    pods: usize,
-}
-
-impl Synced {
-    pub(crate) fn new(at: WallTime, pods: usize) -> Self {
-        Self {
-            time: utc(at).to_string(),
-            r#type: SYNCED,
-            pods,
-        }
-    }
-}
-
-/// When a change was detected, and how long it took since the change.
-#[derive(Debug)]
-pub(crate) struct Detection {
-    pub(crate) utc: jiff::Timestamp,
-    pub(crate) latency_ms: Option<f64>,
-}
-
-impl Detection {
-    /// There is no latency for a change from before `started`, or if the runtime's clock is ahead of
-    /// the local clock.
-    pub(crate) fn new(event: &PodLifecycleEvent, clock: Clock, started: WallTime) -> Self {
-        let ago = clock.now().since(event.detected);
-        let detected = clock.wall().before(ago);
-        let latency_ms = event
-            .happened_at
-            .filter(|&at| at >= started && at <= detected)
-            .map(|at| (detected.nanos_since(at) / 1000) as f64 / 1000.0);
-        Self {
-            utc: utc(detected),
-            latency_ms,
-        }
-    }
 }
 
 /// Converts a time to UTC, in microseconds.

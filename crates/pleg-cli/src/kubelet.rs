@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -25,8 +26,9 @@ const HOST_PIDS: &str = "pid:[4026531836]";
 /// Programs that contain a kubelet. It has no command line of its own.
 const EMBEDDING: [&str; 4] = ["k3s", "k3s-server", "k3s-agent", "kubelite"];
 
-/// Checks the processes below `root`, which is `/` except in tests.
-pub(crate) fn find_subscriber(root: &Path) -> Subscriber {
+/// Checks the processes below `root`, which is `/` except in tests. A kubelet that uses another socket
+/// than `socket` does not count; `None`: the socket is not known.
+pub(crate) fn find_subscriber(root: &Path, socket: Option<&Path>) -> Subscriber {
     let processes = root.join("proc");
     let Ok(entries) = fs::read_dir(&processes) else {
         return unknown(format!("{} cannot be read", processes.display()));
@@ -52,6 +54,9 @@ pub(crate) fn find_subscriber(root: &Path) -> Subscriber {
                 return unknown(format!("{name} (pid {pid}) contains a kubelet"));
             }
             Program::Other => continue,
+        }
+        if socket.is_some_and(|socket| uses_other(&entry.path(), &args, socket)) {
+            continue;
         }
         if let Some(why) = subscribes(&entry.path(), &args) {
             return Subscriber::Possible(format!("the kubelet (pid {pid}) {why}"));
@@ -91,6 +96,41 @@ fn program<'a>(args: &[&'a str]) -> Program<'a> {
     }
 }
 
+/// Whether the kubelet of this process is known to use another socket. A socket that cannot be found
+/// may be the same.
+fn uses_other(process: &Path, args: &[&str], socket: &Path) -> bool {
+    let flag = values(args, "--container-runtime-endpoint").last();
+    let Some(endpoint) = flag
+        .map(str::to_owned)
+        .or_else(|| configured(process, args))
+    else {
+        return false;
+    };
+    let path = endpoint.strip_prefix("unix://").unwrap_or(&endpoint);
+    let identity = |path: &Path| fs::metadata(path).map(|m| (m.dev(), m.ino()));
+    match (identity(&here(process, Path::new(path))), identity(socket)) {
+        (Ok(theirs), Ok(ours)) => theirs != ours,
+        _ => false,
+    }
+}
+
+/// The endpoint in the kubelet's configuration files, if all of them can be read.
+fn configured(process: &Path, args: &[&str]) -> Option<String> {
+    let files = config_files(process, args).into_iter();
+    let read = files.map(|(_, file)| Configuration::read(&file)).collect();
+    let all: Result<Vec<Configuration>, _> = read;
+    let endpoints = all.ok()?.into_iter().map(|c| c.container_runtime_endpoint);
+    endpoints.flatten().rfind(|e| !e.is_empty())
+}
+
+/// A path of the process, from here.
+fn here(process: &Path, path: &Path) -> PathBuf {
+    match path.strip_prefix("/") {
+        Ok(path) => process.join("root").join(path),
+        Err(_) => process.join("cwd").join(path),
+    }
+}
+
 /// Why the kubelet of this process subscribes or may subscribe. Flags override the files in
 /// `--config-dir`, which override the file `--config`.
 fn subscribes(process: &Path, args: &[&str]) -> Option<String> {
@@ -107,8 +147,8 @@ fn subscribes(process: &Path, args: &[&str]) -> Option<String> {
     let mut all = flags.all;
     let mut decided = None;
     for (shown, file) in config_files(process, args) {
-        let gates = match read_gates(&file) {
-            Ok(gates) => gates,
+        let gates = match Configuration::read(&file) {
+            Ok(configuration) => configuration.gates(),
             Err(why) => return Some(format!("may subscribe to them: {} {why}", shown.display())),
         };
         all |= gates.all;
@@ -137,10 +177,7 @@ fn values<'a>(args: &'a [&'a str], flag: &'a str) -> impl Iterator<Item = &'a st
 
 /// The kubelet's configuration files: how the kubelet names them, and where they are from here.
 fn config_files(process: &Path, args: &[&str]) -> Vec<(PathBuf, PathBuf)> {
-    let here = |path: &Path| match path.strip_prefix("/") {
-        Ok(path) => process.join("root").join(path),
-        Err(_) => process.join("cwd").join(path),
-    };
+    let here = |path: &Path| here(process, path);
     let mut files = Vec::new();
     match values(args, "--config").last() {
         Some(path) => files.push(PathBuf::from(path)),
@@ -194,17 +231,22 @@ fn is_false(value: &str) -> bool {
 #[serde(rename_all = "camelCase")]
 struct Configuration {
     feature_gates: Option<BTreeMap<String, bool>>,
+    container_runtime_endpoint: Option<String>,
 }
 
-fn read_gates(file: &Path) -> Result<Gates, &'static str> {
-    let text = fs::read_to_string(file).map_err(|_| "cannot be read")?;
-    let configuration: Configuration =
-        serde_saphyr::from_str(&text).map_err(|_| "cannot be parsed")?;
-    let mut gates = Gates::default();
-    for (name, enabled) in configuration.feature_gates.unwrap_or_default() {
-        gates.set(&name, enabled);
+impl Configuration {
+    fn read(file: &Path) -> Result<Self, &'static str> {
+        let text = fs::read_to_string(file).map_err(|_| "cannot be read")?;
+        serde_saphyr::from_str(&text).map_err(|_| "cannot be parsed")
     }
-    Ok(gates)
+
+    fn gates(self) -> Gates {
+        let mut gates = Gates::default();
+        for (name, enabled) in self.feature_gates.unwrap_or_default() {
+            gates.set(&name, enabled);
+        }
+        gates
+    }
 }
 
 #[cfg(test)]
@@ -240,7 +282,7 @@ mod tests {
 
     /// Why there may be a subscriber; `None` if there is none.
     fn why(root: &TempDir) -> Option<String> {
-        match find_subscriber(root.path()) {
+        match find_subscriber(root.path(), None) {
             Subscriber::None => None,
             Subscriber::Possible(why) => Some(why),
         }
@@ -317,6 +359,45 @@ mod tests {
         let root = node(HOST_PIDS, &[&["kubelet", off]]);
         write(&root, "var/lib/kubelet/config.yaml", enabled);
         assert_eq!(why(&root), None, "the flag overrides the file");
+    }
+
+    #[test]
+    fn kubelet_of_another_runtime_does_not_count() {
+        let gate = "--feature-gates=EventedPLEG=true";
+        let found = |args: &[&str], config: &str| {
+            let root = node(HOST_PIDS, &[&[&["kubelet", gate], args].concat()]);
+            for socket in ["run/ours.sock", "run/theirs.sock"] {
+                write(&root, socket, "");
+            }
+            symlink(
+                root.path().join("run/ours.sock"),
+                root.path().join("run/link.sock"),
+            )
+            .unwrap();
+            write(&root, "var/lib/kubelet/config.yaml", config);
+            let ours = root.path().join("run/ours.sock");
+            find_subscriber(root.path(), Some(&ours)) != Subscriber::None
+        };
+        for (endpoint, counts) in [
+            ("unix:///run/ours.sock", true),
+            ("/run/ours.sock", true),
+            ("unix:///run/link.sock", true),
+            ("unix:///run/gone.sock", true),
+            ("unix:///run/theirs.sock", false),
+            ("/run/theirs.sock", false),
+        ] {
+            let flag = ["--container-runtime-endpoint", endpoint];
+            assert_eq!(found(&flag, ""), counts, "{endpoint}");
+            let config = format!("containerRuntimeEndpoint: {endpoint}\n");
+            assert_eq!(found(&[], &config), counts, "{endpoint} in the file");
+        }
+        let theirs = "containerRuntimeEndpoint: /run/theirs.sock\n";
+        assert!(found(
+            &["--container-runtime-endpoint=/run/ours.sock"],
+            theirs
+        ));
+        assert!(found(&[], "a: [\n"), "it cannot be parsed");
+        assert!(found(&[], ""), "none is set");
     }
 
     #[test]

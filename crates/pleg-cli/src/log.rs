@@ -1,20 +1,45 @@
-//! The log on standard error.
+//! The log on standard error: as text, or as one JSON object per line. If standard error is the journal,
+//! each line begins with its priority, as `sd-daemon(3)` describes.
 
 use std::env;
-use std::io;
+use std::fmt;
+use std::fs;
+use std::io::{self, IsTerminal as _};
+use std::os::unix::fs::MetadataExt as _;
 
 use anyhow::{Context as _, bail};
+use clap::ValueEnum;
+use pleg::runtime::clock;
+use serde::ser::{SerializeMap as _, Serializer as _};
+use serde_json::Value;
+use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::MakeExt as _;
-use tracing_subscriber::fmt::format::debug_fn;
+use tracing_subscriber::fmt::format::{Writer, debug_fn};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
 
-use crate::text::safe;
+use crate::json;
+use crate::text::{SafeJson, safe};
 
 const VARIABLE: &str = "PLEG_LOG";
+/// Set by systemd to the device and the inode of the journal's socket.
+const JOURNAL: &str = "JOURNAL_STREAM";
 
-/// Logs to standard error, as much as `PLEG_LOG` or `verbose` says.
-pub(crate) fn to_stderr(verbose: u8) -> anyhow::Result<()> {
+/// The format of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Text
+    Text,
+    /// One JSON object per line, with the fields time, level, target and message, and others
+    Json,
+}
+
+/// Logs to standard error, as much as `PLEG_LOG` or `verbose` says. A command that shows health in its
+/// output need not log warnings, too: then `quiet` is true.
+pub(crate) fn to_stderr(verbose: u8, format: LogFormat, quiet: bool) -> anyhow::Result<()> {
     // A message may contain text of a runtime.
     let fields = debug_fn(|writer, field, value| {
         let text = format!("{value:?}");
@@ -23,18 +48,149 @@ pub(crate) fn to_stderr(verbose: u8) -> anyhow::Result<()> {
             name => write!(writer, "{name}={}", safe(&text)),
         }
     });
-    tracing_subscriber::fmt()
-        .with_env_filter(filter(verbose)?)
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter(verbose, quiet)?)
         .with_writer(io::stderr)
-        .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
+        .with_ansi(io::stderr().is_terminal())
         .with_target(false)
-        .fmt_fields(fields.delimited(" "))
-        .init();
+        .fmt_fields(fields.delimited(" "));
+    if format == LogFormat::Json && is_journal() {
+        builder.event_format(WithPriority(Json)).init();
+    } else if format == LogFormat::Json {
+        builder.event_format(Json).init();
+    } else if is_journal() {
+        let text = tracing_subscriber::fmt::format().with_target(false);
+        // The journal has a time of its own.
+        let text = text.without_time().with_ansi(false);
+        builder.event_format(WithPriority(text)).init();
+    } else {
+        builder.init();
+    }
     Ok(())
 }
 
-fn filter(verbose: u8) -> anyhow::Result<EnvFilter> {
+/// Whether standard error is a stream of the journal.
+fn is_journal() -> bool {
+    let Ok(stderr) = fs::metadata("/proc/self/fd/2") else {
+        return false;
+    };
+    let own = format!("{}:{}", stderr.dev(), stderr.ino());
+    env::var_os(JOURNAL).is_some_and(|stream| *stream == *own)
+}
+
+/// Begins each line with the priority of its level, such as `<4>`.
+struct WithPriority<F>(F);
+
+impl<S, N, F> FormatEvent<S, N> for WithPriority<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        write!(writer, "<{}>", priority(*event.metadata().level()))?;
+        self.0.format_event(context, writer, event)
+    }
+}
+
+/// The priority in syslog.
+const fn priority(level: Level) -> u8 {
+    match level {
+        Level::ERROR => 3,
+        Level::WARN => 4,
+        Level::INFO => 6,
+        _ => 7,
+    }
+}
+
+/// One JSON object per line.
+struct Json;
+
+impl<S, N> FormatEvent<S, N> for Json
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let line = fields.line(event).map_err(|_| fmt::Error)?;
+        writeln!(writer, "{}", String::from_utf8_lossy(&line))
+    }
+}
+
+/// The fields of a message.
+#[derive(Default)]
+struct Fields {
+    message: String,
+    others: Vec<(&'static str, Value)>,
+}
+
+impl Fields {
+    fn line(&self, event: &Event<'_>) -> serde_json::Result<Vec<u8>> {
+        let mut line = Vec::new();
+        let mut json = serde_json::Serializer::with_formatter(&mut line, SafeJson);
+        let mut map = json.serialize_map(None)?;
+        let metadata = event.metadata();
+        map.serialize_entry("time", &json::utc(clock::wall()).to_string())?;
+        map.serialize_entry("level", &metadata.level().as_str().to_lowercase())?;
+        map.serialize_entry("target", metadata.target())?;
+        map.serialize_entry("message", &self.message)?;
+        for (name, value) in &self.others {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()?;
+        Ok(line)
+    }
+
+    fn add(&mut self, field: &Field, value: Value) {
+        match (field.name(), value) {
+            ("message", Value::String(text)) => self.message = text,
+            (_, Value::String(text)) if text.is_empty() => {}
+            (name, value) => self.others.push((name, value)),
+        }
+    }
+}
+
+impl Visit for Fields {
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.add(field, value.into());
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.add(field, value.into());
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.add(field, value.into());
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.add(field, value.into());
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.add(field, value.into());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.add(field, format!("{value:?}").into());
+    }
+}
+
+fn filter(verbose: u8, quiet: bool) -> anyhow::Result<EnvFilter> {
     let default = match verbose {
+        0 if quiet => "error",
         0 => "warn",
         1 => "info",
         2 => "info,pleg=debug,pleg_cri=debug,pleg_evented=debug,pleg_sim=debug",

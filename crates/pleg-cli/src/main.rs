@@ -1,17 +1,22 @@
 //! The `pleg` command: `watch` and `pods` show the pods of a node, `agent` serves metrics and health,
-//! `bench` measures both modes on this node, and `sim` runs a simulated runtime.
+//! `check` asks the agent, `bench` measures both modes on this node, and `sim` runs a simulated runtime.
 
 mod agent;
+mod agent_client;
 mod args;
 mod bench;
+mod check;
 mod connect;
+mod filter;
 mod find;
+mod health;
 mod http;
 mod json;
 mod kubelet;
 mod limits;
 mod log;
 mod pods;
+mod record;
 mod signals;
 mod sim;
 mod stream;
@@ -29,7 +34,8 @@ use signals::Signal;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    if let Err(error) = log::to_stderr(args.verbose) {
+    let quiet = matches!(args.command, Command::Watch(_));
+    if let Err(error) = log::to_stderr(args.verbose, args.log_format, quiet) {
         return fail(&error);
     }
     if matches!(args.command, Command::Agent(_)) {
@@ -55,9 +61,13 @@ fn main() -> ExitCode {
 async fn run(command: Command) -> anyhow::Result<ExitCode> {
     let signal = signals::first()?;
     match command {
-        Command::Watch(args) => show(watch::run(args), signal).await,
+        Command::Watch(args) => show(Box::pin(watch::run(args)), signal).await,
         Command::Pods(args) => show(pods::run(args), signal).await,
         Command::Agent(args) => Ok(agent::run(args, signal).await?.service_exit_code()),
+        Command::Check(args) => tokio::select! {
+            result = check::run(args) => result,
+            signal = signal => Ok(signal.exit_code()),
+        },
         Command::Bench(args) => show(bench::run(args), signal).await,
         Command::Sim(args) => sim::run(args, signal).await,
     }

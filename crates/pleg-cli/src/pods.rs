@@ -11,7 +11,7 @@ use crate::args::{EventsPolicy, Output, PodsArgs};
 use crate::connect::{Target, notice};
 use crate::json::{self, PodObject};
 use crate::table::{self, Cell, colour, dim};
-use crate::watch::short;
+use crate::text::{duration, short};
 
 /// How long to wait for the inspections after the first list: the deadline of one inspection.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
@@ -88,7 +88,7 @@ fn rows_of(view: &PodView, clock: Clock) -> Vec<Vec<Cell>> {
     };
     let as_of = view.as_of.map_or_else(
         || "never".to_owned(),
-        |at| format!("{} ago", format_duration(clock.now().since(at))),
+        |at| format!("{} ago", duration(clock.now().since(at))),
     );
     let mut rows = Vec::new();
     for s in &status.sandboxes {
@@ -139,19 +139,7 @@ fn rows_of(view: &PodView, clock: Clock) -> Vec<Vec<Cell>> {
 
 fn age(created: Option<WallTime>, clock: Clock) -> String {
     let nanos = created.map(|at| clock.wall().nanos_since(at));
-    nanos.and_then(|n| u64::try_from(n).ok()).map_or_else(
-        || "?".to_owned(),
-        |n| format_duration(Duration::from_nanos(n)),
-    )
-}
-
-/// Formats a duration with at most two units.
-fn format_duration(d: Duration) -> String {
-    match d.as_secs() {
-        0 => format!("{}ms", d.as_millis()),
-        s @ 1..60 => format!("{s}s"),
-        s @ 60..3600 => format!("{}m{}s", s / 60, s % 60),
-        s @ 3600..86_400 => format!("{}h{}m", s / 3600, s / 60 % 60),
-        s => format!("{}d{}h", s / 86_400, s / 3600 % 24),
-    }
+    nanos
+        .and_then(|n| u64::try_from(n).ok())
+        .map_or_else(|| "?".to_owned(), |n| duration(Duration::from_nanos(n)))
 }

@@ -4,7 +4,7 @@
 //! second subscriber takes events from a kubelet with EventedPLEG, so this process does not subscribe
 //! while there may be such a kubelet, and polls instead.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,9 +46,9 @@ impl<R> Guarded<R> {
         Self::with(runtime, None)
     }
 
-    /// Subscribes unless that may take events from a kubelet on this node.
-    pub(crate) fn auto(runtime: R, clock: Clock) -> Self {
-        let find = || find_subscriber(Path::new("/"));
+    /// Subscribes unless that may take events from a kubelet on this node that uses the same socket.
+    pub(crate) fn auto(runtime: R, socket: Option<PathBuf>, clock: Clock) -> Self {
+        let find = move || find_subscriber(Path::new("/"), socket.as_deref());
         Self::with(runtime, Some(Check::new(find, clock)))
     }
 

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::io;
+use std::time::Duration;
 
 use serde_json::ser::Formatter;
 
@@ -36,6 +37,22 @@ pub(crate) fn clip(text: &str, width: usize) -> Cow<'_, str> {
             Cow::Owned(kept + "…")
         }
     }
+}
+
+/// Formats a duration with at most two units.
+pub(crate) fn duration(d: Duration) -> String {
+    match d.as_secs() {
+        0 => format!("{}ms", d.as_millis()),
+        s @ 1..60 => format!("{s}s"),
+        s @ 60..3600 => format!("{}m{}s", s / 60, s % 60),
+        s @ 3600..86_400 => format!("{}h{}m", s / 3600, s / 60 % 60),
+        s => format!("{}d{}h", s / 86_400, s / 3600 % 24),
+    }
+}
+
+/// The first 12 characters of an id, as in crictl.
+pub(crate) fn short(id: &str) -> String {
+    id.chars().take(12).collect()
 }
 
 /// Formats JSON and escapes the same characters. serde_json escapes only those below U+0020.

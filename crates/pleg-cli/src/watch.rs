@@ -1,17 +1,33 @@
-//! `pleg watch`: shows lifecycle events as they are announced.
+//! `pleg watch`: shows lifecycle events and changes of health as they happen.
 
-use std::io::{self, Write};
+mod follow;
+mod table;
 
-use anstyle::AnsiColor;
-use pleg::core::{LifecycleType, PodLifecycleEvent, Settings, Source, WallTime};
+use std::io;
+
+use pleg::core::{Settings, WallTime};
+use pleg::runtime::clock::Clock;
 use pleg::{Delivery, Pleg, Subscription};
 
 use crate::args::{Output, WatchArgs};
-use crate::connect::{Target, notice};
-use crate::json::{self, Detection};
-use crate::table::{self, Cell, colour, dim};
+use crate::connect::Target;
+use crate::filter::{Filters, Selected};
+use crate::health::{CHECK_PERIOD, HealthChanges};
+use crate::json;
+use crate::record::Record;
+use table::Columns;
 
 pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<()> {
+    if args.agent.is_some() || args.since.is_some() {
+        let mut printer = Printer::new(args.output, args.filters.clone(), false)?;
+        let following = Box::pin(follow::run(&args, &mut printer));
+        return match args.duration {
+            None => following.await,
+            Some(limit) => tokio::time::timeout(limit, following)
+                .await
+                .unwrap_or(Ok(())),
+        };
+    }
     let runtime = &args.connection.runtime;
     let (target, simulated) = Target::choose_or_demonstrate(runtime, args.output).await?;
     let target = target.within(args.duration);
@@ -20,7 +36,8 @@ pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<()> {
     let mut events = builder.subscribe();
     let pleg = builder.spawn()?;
     target.wait_until_listed(&pleg).await?;
-    let showing = show(&pleg, &mut events, args.output, simulated);
+    let printer = Printer::new(args.output, args.filters, simulated)?;
+    let showing = show(&pleg, &mut events, printer);
     match args.duration {
         None => showing.await?,
         Some(duration) => {
@@ -36,159 +53,103 @@ pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn show(
-    pleg: &Pleg,
-    events: &mut Subscription,
+async fn show(pleg: &Pleg, events: &mut Subscription, mut printer: Printer) -> io::Result<()> {
+    let (clock, started) = (pleg.clock(), pleg.clock().wall());
+    let mut selected = Selected::new(printer.filters.selector.clone());
+    let mut health = pleg.health();
+    let mut changes = HealthChanges::default();
+    let mut interval = tokio::time::interval(CHECK_PERIOD);
+    loop {
+        tokio::select! {
+            delivery = events.next() => match delivery {
+                None => return Ok(()),
+                Some(delivery) => {
+                    let pods = || pleg.snapshot().len();
+                    let record = record(&delivery, clock, started, pods);
+                    if let Some(record) = record && selected.matches(&record, pleg) {
+                        printer.print(&record)?;
+                    }
+                    continue;
+                }
+            },
+            _ = interval.tick() => {}
+            true = health.changed() => {}
+        }
+        for record in changes.update(&health, clock) {
+            if selected.matches(&record, pleg) {
+                printer.print(&record)?;
+            }
+        }
+    }
+}
+
+/// The record of a delivery. `pods` counts the pods.
+fn record(
+    delivery: &Delivery,
+    clock: Clock,
+    started: WallTime,
+    pods: impl FnOnce() -> usize,
+) -> Option<Record> {
+    match delivery {
+        Delivery::Event(event) => Some(Record::event(event, clock, started)),
+        Delivery::Synced => Some(Record::synced(clock.wall(), pods())),
+        Delivery::Lagged { missed } => {
+            let what = "exits and removals";
+            Some(Record::lagged(clock.wall(), *missed, what))
+        }
+        _ => None,
+    }
+}
+
+/// Prints the records that pass the filters.
+struct Printer {
     output: Output,
-    simulated: bool,
-) -> anyhow::Result<()> {
-    let started = pleg.clock().wall();
-    let columns = Columns::for_terminal(simulated);
-    if output == Output::Table {
-        columns.heading()?;
+    filters: Filters,
+    columns: Columns,
+}
+
+impl Printer {
+    fn new(output: Output, filters: Filters, simulated: bool) -> io::Result<Self> {
+        let columns = Columns::for_terminal(simulated);
+        if output == Output::Table {
+            columns.heading()?;
+        }
+        Ok(Self {
+            output,
+            filters,
+            columns,
+        })
     }
-    while let Some(delivery) = events.next().await {
-        match delivery {
-            Delivery::Event(event) => {
-                let at = Detection::new(&event, pleg.clock(), started);
-                match output {
-                    Output::Json => json::line(&mut io::stdout(), &json::Event::new(&event, &at))?,
-                    Output::Table => columns.event(&event, &at)?,
-                }
-            }
-            Delivery::Synced => {
-                let (at, pods) = (pleg.clock().wall(), pleg.snapshot().len());
-                match output {
-                    Output::Json => json::line(&mut io::stdout(), &json::Synced::new(at, pods))?,
-                    Output::Table => columns.synced(at, pods)?,
-                }
-            }
-            Delivery::Lagged { missed } => {
-                notice(&format!(
-                    "the output was too slow: {missed} exits and removals are not shown"
-                ));
-            }
-            _ => {}
+
+    fn print(&mut self, record: &Record) -> io::Result<()> {
+        if !self.filters.matches(record) {
+            return Ok(());
+        }
+        match self.output {
+            Output::Json => json::line(&mut io::stdout(), record),
+            Output::Table => self.columns.record(record),
         }
     }
-    Ok(())
 }
 
-/// Begins every line if the pods are simulated although nobody asked for that.
-const SIMULATED: &str = "simulated  ";
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Stands in the time column for an event that is not a change: what existed at the start. The time
-/// of its detection says nothing.
-const INITIAL: &str = "initial";
-
-const HEADINGS: [&str; 9] = [
-    "TIME", "TYPE", "POD", "KIND", "NAME", "ID", "SOURCE", "LATENCY", "EXIT",
-];
-
-/// The columns of the table. Their widths are chosen before the rows are known.
-struct Columns {
-    widths: [usize; 9],
-    simulated: bool,
-}
-
-impl Columns {
-    fn for_terminal(simulated: bool) -> Self {
-        let mut widths = [12, 16, 40, 9, 16, 12, 10, 8, 24];
-        let [pod, kind, name, id, source, latency, exit] = [2, 3, 4, 5, 6, 7, 8];
-        let names = [(exit, 14), (name, 12), (pod, 18)];
-        let optional = [id, source, latency, kind];
-        let mut width = table::terminal_width();
-        if simulated {
-            width = width.saturating_sub(SIMULATED.len());
-        }
-        table::fit(&mut widths, &names, &optional, width);
-        Self { widths, simulated }
-    }
-
-    fn heading(&self) -> io::Result<()> {
-        let cells = HEADINGS.map(|h| Cell::new(h).style(dim()));
-        self.row(&cells)
-    }
-
-    fn event(&self, event: &PodLifecycleEvent, at: &Detection) -> io::Result<()> {
-        let subject = event.subject.as_ref();
-        let style = match event.event {
-            LifecycleType::ContainerStarted => colour(AnsiColor::Green),
-            LifecycleType::ContainerDied
-                if subject.is_some_and(|s| s.exit_code.is_some_and(|c| c != 0)) =>
-            {
-                colour(AnsiColor::Red).bold()
-            }
-            LifecycleType::ContainerDied => colour(AnsiColor::Yellow),
-            LifecycleType::ContainerRemoved => colour(AnsiColor::Blue),
-            _ => dim(),
-        };
-        let pod = if event.pod_name.is_empty() {
-            event.uid.to_string()
-        } else {
-            format!("{}/{}", event.namespace, event.pod_name)
-        };
-        let exit = subject.map_or_else(String::new, |s| {
-            let code = s.exit_code.map(|c| c.to_string()).unwrap_or_default();
-            format!("{code} {}", s.reason).trim().to_owned()
-        });
-        let source = match event.source {
-            Source::Stream => Cell::new(event.source.as_str()),
-            _ => Cell::new(event.source.as_str()).style(dim()),
-        };
-        let time = if event.initial {
-            INITIAL.to_owned()
-        } else {
-            time_of_day(at.utc)
-        };
-        self.row(&[
-            Cell::new(&time).style(dim()),
-            Cell::new(event.event.as_str()).style(style),
-            Cell::new(&pod),
-            Cell::new(subject.map_or("", |s| s.kind.as_str())).style(dim()),
-            Cell::new(subject.map_or("", |s| &s.name)),
-            Cell::new(&subject.map_or_else(String::new, |s| short(s.id.as_str()))).style(dim()),
-            source,
-            Cell::new(&at.latency_ms.map_or_else(String::new, latency)),
-            Cell::new(&exit).style(style),
-        ])
-    }
-
-    /// The end of the initial events.
-    fn synced(&self, at: WallTime, pods: usize) -> io::Result<()> {
-        let pods = match pods {
-            1 => "1 pod".to_owned(),
-            n => format!("{n} pods"),
-        };
-        let cells = [&time_of_day(json::utc(at)), json::SYNCED, &pods];
-        self.row(&cells.map(|text| Cell::new(text).style(dim())))
-    }
-
-    fn row(&self, cells: &[Cell]) -> io::Result<()> {
-        let mut out = anstream::stdout().lock();
-        if self.simulated {
-            let style = colour(AnsiColor::Yellow);
-            write!(out, "{style}{SIMULATED}{style:#}")?;
-        }
-        table::row(&mut out, cells, &self.widths)?;
-        out.flush()
-    }
-}
-
-fn time_of_day(time: jiff::Timestamp) -> String {
-    time.strftime("%H:%M:%S%.3f").to_string()
-}
-
-/// The first 12 characters of an id, as in crictl.
-pub(crate) fn short(id: &str) -> String {
-    id.chars().take(12).collect()
-}
-
-fn latency(ms: f64) -> String {
-    match ms {
-        ms if ms < 1.0 => format!("{:.0}µs", ms * 1000.0),
-        ms if ms < 10.0 => format!("{ms:.1}ms"),
-        ms if ms < 10_000.0 => format!("{ms:.0}ms"),
-        ms => format!("{:.0}s", ms / 1000.0),
+    #[tokio::test]
+    async fn loss_of_deliveries_is_a_record() {
+        let clock = Clock::start();
+        let lagged = Delivery::Lagged { missed: 3 };
+        let record = record(&lagged, clock, clock.wall(), || 0).unwrap();
+        let mut out = Vec::new();
+        json::line(&mut out, &record).unwrap();
+        let object: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!(
+            (&object["type"], &object["missed"]),
+            (&"Lagged".into(), &3.into())
+        );
+        let text = "the reader was too slow: 3 exits and removals are not shown";
+        assert_eq!(object["message"], text);
+        assert!(Filters::default().matches(&record));
     }
 }

@@ -16,8 +16,8 @@ use futures::{FutureExt as _, StreamExt as _};
 use pleg_runtime::Runtime;
 use pleg_runtime::clock::Clock;
 use pleg_runtime::core::{
-    Arrival, CallError, CallErrorKind, Instant, Kept, QueueBounds, RuntimeEvent, StreamChange,
-    StreamEnd, StreamQueue,
+    Arrival, CallError, CallErrorKind, GoDuration, Instant, Kept, QueueBounds, RuntimeEvent,
+    StreamChange, StreamEnd, StreamQueue,
 };
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -218,11 +218,12 @@ impl<R: Runtime> Reader<R> {
         let why = stream_end::of_call(delivered, at_once, error);
         let retry_at = self.backoff.after_call(issued, at, &why);
         let retry_in = retry_at.since(at);
+        let after = GoDuration(retry_in);
         match &why {
             StreamEnd::NeverOffered | StreamEnd::Disabled => {
-                tracing::info!(?why, ?retry_in, "the runtime offers no event stream");
+                tracing::info!(%why, retry_in = %after, "the runtime offers no event stream");
             }
-            why => tracing::warn!(?why, ?retry_in, "the event stream ended"),
+            why => tracing::warn!(%why, retry_in = %after, "the event stream ended"),
         }
         self.outlet
             .change(StreamChange::Ended { at, why, retry_at });

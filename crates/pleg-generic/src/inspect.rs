@@ -4,29 +4,24 @@
 //! outside of the calls' futures, so at the deadline the answers so far are returned: a container
 //! whose status hangs does not hide the others (invariant 11).
 
-use std::time::Duration;
-
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use pleg_runtime::clock::Clock;
-use pleg_runtime::core::{CallError, HeldId, Inspection, PodCall, PodRead, PodUid, Report, Ticket};
+use pleg_runtime::core::{CallError, HeldId, PodCall, PodRead, PodUid, Report};
 use pleg_runtime::{Row, Runtime, Scope};
 
-use crate::{LIST_CONTAINERS, LIST_SANDBOXES, Limit, status, status_operation};
+use crate::{Limit, Progress, status};
 
 /// The maximum number of concurrent calls of one inspection.
 const CALLS: usize = 8;
 
+/// Makes the calls. They must begin after the caller's stamp.
 pub(crate) async fn inspect<R: Runtime>(
     runtime: &R,
-    clock: &Clock,
-    ticket: Ticket,
+    limit: &Limit,
     uid: &PodUid,
     held: &[HeldId],
-    deadline: Duration,
-) -> Inspection {
-    let began = clock.now();
-    let limit = Limit::new(clock, deadline);
+    progress: &Progress,
+) -> PodRead {
     let mut read = PodRead::new(held);
     let scope = Scope::Pod(uid.clone());
     let mut calls = FuturesUnordered::new();
@@ -36,24 +31,17 @@ pub(crate) async fn inspect<R: Runtime>(
         {
             calls.push(perform(runtime, (&scope, uid, held), call));
         }
+        progress.set(read.oldest_call().cloned());
         match tokio::time::timeout_at(limit.at, calls.next()).await {
             Ok(Some((call, answer))) => read.answered(&call, answer),
             Ok(None) => break,
             Err(_elapsed) => {
-                read.give_up(|call| limit.over(operation(call)));
+                read.give_up(|call| limit.over(call.operation()));
                 break;
             }
         }
     }
-    read.finish(ticket, began, clock.now())
-}
-
-const fn operation(call: &PodCall) -> &'static str {
-    match call {
-        PodCall::Sandboxes => LIST_SANDBOXES,
-        PodCall::Containers => LIST_CONTAINERS,
-        PodCall::Status(_, kind) => status_operation(*kind),
-    }
+    read
 }
 
 async fn perform<R: Runtime>(

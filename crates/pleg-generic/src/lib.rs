@@ -10,6 +10,9 @@
 //! It uses only its [`Runtime`] and the clock, and keeps no state between reads.
 
 mod inspect;
+mod progress;
+
+pub use progress::Progress;
 
 use std::fmt;
 use std::future::Future;
@@ -18,8 +21,8 @@ use std::time::Duration;
 
 use pleg_runtime::clock::Clock;
 use pleg_runtime::core::{
-    CallError, CallErrorKind, EventProfile, HeldId, Id, Inspection, Kind, KnownIds, List, PodUid,
-    Report, Rows, StatusRead, Ticket, Version,
+    CallError, CallErrorKind, EventProfile, HeldId, Id, Inspection, Kind, KnownIds, List, PodCall,
+    PodUid, Report, Rows, StatusRead, Ticket, Version,
 };
 use pleg_runtime::{Row, Runtime, Scope};
 
@@ -55,15 +58,20 @@ impl<R: Runtime> Reader<R> {
     /// each id that is owed one, that the lists show new or changed, or that they do not show.
     ///
     /// `held` are the ids that the caller holds for the pod. `deadline` covers the whole
-    /// inspection; calls that are not answered by then have failed.
+    /// inspection; calls that are not answered by then have failed. `progress` shows which call it
+    /// waits for.
     pub async fn inspect(
         &self,
         ticket: Ticket,
         uid: &PodUid,
         held: &[HeldId],
         deadline: Duration,
+        progress: &Progress,
     ) -> Inspection {
-        inspect::inspect(&*self.runtime, &self.clock, ticket, uid, held, deadline).await
+        let began = self.clock.now();
+        let limit = Limit::new(&self.clock, deadline);
+        let read = inspect::inspect(&*self.runtime, &limit, uid, held, progress).await;
+        read.finish(ticket, began, self.clock.now())
     }
 
     /// Reads the status of one id.
@@ -77,7 +85,7 @@ impl<R: Runtime> Reader<R> {
         let began = self.clock.now();
         let limit = Limit::new(&self.clock, deadline);
         let report = limit
-            .hold(status_operation(kind), status(&*self.runtime, id, kind))
+            .hold(kind.status_operation(), status(&*self.runtime, id, kind))
             .await;
         StatusRead {
             ticket,
@@ -111,9 +119,11 @@ impl<R: Runtime> Reader<R> {
         let mut rows = Rows::new(known);
         let mut row = |row: Row<'_>| add(&mut rows, row);
         let sandboxes = self.runtime.list_sandboxes(&Scope::Node, &mut row);
-        limit.hold(LIST_SANDBOXES, sandboxes).await?;
+        let operation = PodCall::Sandboxes.operation();
+        limit.hold(operation, sandboxes).await?;
         let containers = self.runtime.list_containers(&Scope::Node, &mut row);
-        limit.hold(LIST_CONTAINERS, containers).await?;
+        let operation = PodCall::Containers.operation();
+        limit.hold(operation, containers).await?;
         Ok(rows)
     }
 }
@@ -141,16 +151,7 @@ impl<R> fmt::Debug for Reader<R> {
     }
 }
 
-const LIST_SANDBOXES: &str = "ListPodSandbox";
-const LIST_CONTAINERS: &str = "ListContainers";
 const VERSION: &str = "Version";
-
-const fn status_operation(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Sandbox => "PodSandboxStatus",
-        Kind::Container => "ContainerStatus",
-    }
-}
 
 /// Reads the status of one id. An answer about another id is an error.
 async fn status<R: Runtime>(runtime: &R, id: &Id, kind: Kind) -> Result<Report, CallError> {
@@ -161,7 +162,7 @@ async fn status<R: Runtime>(runtime: &R, id: &Id, kind: Kind) -> Result<Report, 
     if report.id == *id {
         return Ok(report);
     }
-    let operation = status_operation(kind);
+    let operation = kind.status_operation();
     let message = format!("asked for {id}, the runtime answered about {}", report.id);
     Err(CallError::new(operation, CallErrorKind::Malformed, message))
 }

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pleg_generic::Reader;
+use pleg_generic::{Progress, Reader};
 use pleg_runtime::core::{
-    CallErrorKind, Details, HeldId, Id, Identity, Inspection, Kind, KnownIds, List, PodUid, Report,
-    ReportedState, Ticket,
+    CallErrorKind, Details, HeldId, Id, Identity, Inspection, Kind, KnownIds, List, PodCall,
+    PodUid, Report, ReportedState, Ticket,
 };
 use pleg_runtime::fake::{FakeRuntime, Op, container, sandbox};
 
@@ -47,7 +47,10 @@ async fn list(runtime: &FakeRuntime) -> List {
 async fn inspect(runtime: &FakeRuntime, held: &[HeldId]) -> Inspection {
     let uid = PodUid::from("p");
     let ticket = Ticket::from(1);
-    reader(runtime).inspect(ticket, &uid, held, DEADLINE).await
+    let progress = Progress::default();
+    reader(runtime)
+        .inspect(ticket, &uid, held, DEADLINE, &progress)
+        .await
 }
 
 /// Ids that are held as running and whose statuses are owed.
@@ -218,6 +221,18 @@ async fn hanging_status_does_not_withhold_the_others() {
     let expected = ("ContainerStatus", CallErrorKind::DeadlineExceeded);
     assert_eq!((error.operation, error.kind), expected);
     assert_eq!(inspection.ended.since(inspection.began).as_secs(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_shows_the_call_that_hangs() {
+    let runtime = one_pod();
+    runtime.hang(Op::status("p-b"));
+    let (reader, uid, progress) = (reader(&runtime), PodUid::from("p"), Progress::default());
+    let inspecting = reader.inspect(Ticket::from(1), &uid, &[], DEADLINE, &progress);
+    let shown = tokio::time::timeout(Duration::from_secs(1), inspecting).await;
+    assert!(shown.is_err(), "it hangs");
+    let call = progress.waits_for();
+    assert_eq!(call, Some(PodCall::Status("p-b".into(), Kind::Container)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -75,6 +75,16 @@ impl Clock {
             None => wall(),
         }
     }
+
+    /// What the local wall clock showed at that instant, if it was not set since. For display.
+    #[must_use]
+    pub fn wall_at(&self, at: Instant) -> WallTime {
+        let (now, wall) = (self.now(), self.wall());
+        match at > now {
+            true => wall.after(at.since(now)),
+            false => wall.before(now.since(at)),
+        }
+    }
 }
 
 /// The host's wall clock.
@@ -100,6 +110,7 @@ mod tests {
             let lag = Duration::from_millis(1);
             assert!(wall >= given);
             assert!(wall <= given.after(after.since(Instant::ORIGIN)));
+            assert!(clock.wall_at(before) <= wall && wall <= clock.wall_at(after));
             assert!(wall.after(lag) >= given.after(before.since(Instant::ORIGIN)).before(lag));
         }
     }

@@ -52,6 +52,7 @@
 //! | `stream.end_after` `stream.mute` | streams end with OK, or stay open and deliver nothing |
 //! | `list.empty` `.pad` `.limit` | lists are empty or too large |
 //! | `list.page` `.empty_page` `.break_after` `.unimplemented` | streaming lists have other pages, fail, or are not implemented |
+//! | `network.not_ready` | the runtime's condition NetworkReady is false |
 //! | `status.not_found` | the status of an existing id is `NotFound` |
 //! | `CALLS.latency` `.hang` `.fail` | CALLS is `all`, a call such as `list_containers`, `pod.UID` or `pod.*` |
 //!

@@ -81,10 +81,16 @@ impl RuntimeService for CriService {
             status: true,
             ..Default::default()
         };
-        let conditions = vec![
-            ready_condition("RuntimeReady"),
-            ready_condition("NetworkReady"),
-        ];
+        let mut network = ready_condition("NetworkReady");
+        let not_ready = self.engine.injector.value("network.not_ready", |c| {
+            c.lists.network_not_ready.then_some(())
+        });
+        if not_ready.is_some() {
+            network.status = false;
+            network.reason = "NetworkPluginNotReady".to_owned();
+            network.message = "cni plugin not initialized".to_owned();
+        }
+        let conditions = vec![ready_condition("RuntimeReady"), network];
         Ok(Response::new(v1::StatusResponse {
             status: Some(v1::RuntimeStatus { conditions }),
             runtime_handlers: vec![v1::RuntimeHandler::default()],

@@ -175,6 +175,7 @@ impl<R: Runtime> Builder<R> {
         let reader = Reader::new(self.runtime, clock);
         let reads = Reads::new(metrics.clone());
         let driver = Driver::new(machine, reader, reads, clock, to, gauges.clone(), renew);
+        let problems = driver.problems();
         let run = driver.run(observations, received, stop.clone());
         tasks.spawn(metrics.of(run.instrument(tracing::debug_span!("pleg"))));
         tasks.close();
@@ -183,6 +184,7 @@ impl<R: Runtime> Builder<R> {
             published,
             subscribers,
             health: watched,
+            problems,
             gauges,
             counters,
             commands,

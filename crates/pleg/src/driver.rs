@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pleg_core::{Counters, Output, Reconciler, StreamChange, StreamObservation, StreamState};
 use pleg_evented::{Observations, ReaderGauges};
-use pleg_generic::Reader;
+use pleg_generic::{Progress, Reader};
 use pleg_runtime::Runtime;
 use pleg_runtime::clock::Clock;
 use tokio::sync::Notify;
@@ -17,9 +17,10 @@ use tracing::debug_span;
 use crate::log::ListLog;
 use crate::metrics;
 use crate::outputs::Outputs;
+use crate::problems::{PodProblem, PodProblems};
 use crate::reads::{Asked, Read, Reads};
 use crate::requests::Command;
-use crate::sync::mpsc;
+use crate::sync::{mpsc, watch};
 
 /// The longest sleep of the writer.
 const LONGEST_SLEEP: Duration = Duration::from_secs(15);
@@ -41,6 +42,7 @@ pub(crate) struct Driver<R> {
     renew: Arc<Notify>,
     profile: Profile,
     reads: Reads,
+    problems: PodProblems,
     metrics: metrics::MetricsWriter,
     log: ListLog,
 }
@@ -64,9 +66,15 @@ impl<R: Runtime> Driver<R> {
             renew,
             profile: Profile::Unknown,
             reads,
+            problems: PodProblems::new(clock),
             metrics: metrics::MetricsWriter::default(),
             log: ListLog::default(),
         }
+    }
+
+    /// The pods whose calls hang or fail.
+    pub(crate) fn problems(&self) -> watch::Receiver<Arc<[PodProblem]>> {
+        self.problems.subscribe()
     }
 
     /// Runs until it is stopped. Then waiters get an error, subscriptions end, and all reads are
@@ -81,7 +89,11 @@ impl<R: Runtime> Driver<R> {
         self.show();
         let mut stopped = pin!(stop.cancelled());
         loop {
-            let due = [self.machine.poll_timeout(), self.metrics.due()];
+            let due = [
+                self.machine.poll_timeout(),
+                self.metrics.due(),
+                self.problems.due(),
+            ];
             let due = due.into_iter().flatten().min();
             let due = due.unwrap_or_else(|| self.clock.now().after(LONGEST_SLEEP));
             tokio::select! {
@@ -207,6 +219,8 @@ impl<R: Runtime> Driver<R> {
             now,
         );
         self.to.show(health, counters, now);
+        self.problems
+            .update(&self.machine, &self.reads, &self.to.published);
     }
 
     fn start(&mut self, wanted: Output) {
@@ -231,13 +245,13 @@ impl<R: Runtime> Driver<R> {
             } => {
                 let reader = self.reader.clone();
                 let span = debug_span!("inspect", ticket = ticket.get(), pod = %uid);
+                let progress = Progress::default();
+                let asked = Asked::Inspection(ticket, progress.clone());
                 let inspect = async move {
-                    Read::Inspection(Box::new(
-                        reader.inspect(ticket, &uid, &held, deadline).await,
-                    ))
+                    let inspect = reader.inspect(ticket, &uid, &held, deadline, &progress);
+                    Read::Inspection(Box::new(inspect.await))
                 };
-                self.reads
-                    .start(Asked::Inspection(ticket), self.clock.now(), span, inspect);
+                self.reads.start(asked, self.clock.now(), span, inspect);
             }
             Output::Read {
                 ticket,

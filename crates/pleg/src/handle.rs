@@ -15,6 +15,7 @@ use tokio_util::task::TaskTracker;
 use crate::cache::Published;
 use crate::consumer::Consumer;
 use crate::error::{RelistError, WaitError};
+use crate::problems::PodProblem;
 use crate::requests::Command;
 use crate::subscription::{Subscribers, Subscription};
 use crate::sync::{mpsc, oneshot, timeout, watch};
@@ -34,6 +35,7 @@ pub(crate) struct Shared {
     pub(crate) published: Arc<Published>,
     pub(crate) subscribers: Arc<Subscribers>,
     pub(crate) health: watch::Receiver<Health>,
+    pub(crate) problems: watch::Receiver<Arc<[PodProblem]>>,
     pub(crate) gauges: Arc<ReaderGauges>,
     pub(crate) counters: watch::Receiver<Counters>,
     pub(crate) commands: mpsc::Sender<Command>,
@@ -243,6 +245,7 @@ impl Pleg {
         drop(health.borrow_and_update());
         HealthWatch {
             health,
+            problems: self.shared.problems.clone(),
             gauges: self.shared.gauges.clone(),
             clock: self.shared.clock,
         }
@@ -314,6 +317,7 @@ impl Pleg {
 #[derive(Clone, Debug)]
 pub struct HealthWatch {
     health: watch::Receiver<Health>,
+    problems: watch::Receiver<Arc<[PodProblem]>>,
     gauges: Arc<ReaderGauges>,
     clock: Clock,
 }
@@ -344,6 +348,11 @@ impl HealthWatch {
     /// The degraded reasons: problems that do not make the node unready.
     pub fn degraded(&self) -> Vec<pleg_core::Degraded> {
         self.current().degraded(self.clock.now())
+    }
+
+    /// Every pod whose calls hang or fail, the longest first. Health names only the first few.
+    pub fn pod_problems(&self) -> Arc<[PodProblem]> {
+        self.problems.borrow().clone()
     }
 
     /// Completes when the writer has published a change. Returns false once it has shut down.

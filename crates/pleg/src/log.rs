@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use pleg_core::{CallError, Degraded, Health, Instant, List, NotReady};
+use pleg_core::{CallError, Degraded, GoDuration, Health, Instant, List, NotReady};
 
 /// A repeated failure is logged once in this time.
 const AGAIN: Duration = Duration::from_secs(60);
@@ -24,8 +24,8 @@ impl ListLog {
             }
             (Err(error), Some((said, at))) if said == error && list.ended.since(*at) < AGAIN => {}
             (Err(error), _) => {
-                let took = list.ended.since(list.began);
-                tracing::warn!(%error, ?took, "a full list failed; retrying");
+                let took = GoDuration(list.ended.since(list.began));
+                tracing::warn!(%error, %took, "a full list failed; retrying");
                 self.said = Some((error.clone(), list.ended));
             }
         }

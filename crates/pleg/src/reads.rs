@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::future::Future;
 
 use pleg_core::{
-    CallError, CallErrorKind, EventProfile, Inspection, Instant, List, StatusRead, Ticket, Version,
+    CallError, CallErrorKind, EventProfile, Inspection, Instant, List, PodCall, StatusRead, Ticket,
+    Version,
 };
+use pleg_generic::Progress;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tracing::{Instrument as _, Span};
 
@@ -29,10 +31,9 @@ pub(crate) struct Reads {
 }
 
 /// What was requested of a read.
-#[derive(Clone, Copy)]
 pub(crate) enum Asked {
     List(Ticket),
-    Inspection(Ticket),
+    Inspection(Ticket, Progress),
     Status(Ticket),
     Version(Ticket),
     Profile,
@@ -58,10 +59,18 @@ impl Reads {
         self.asked.insert(handle.id(), (asked, now, handle));
     }
 
+    /// The call that an inspection in flight waits for.
+    pub(crate) fn waits_for(&self, ticket: Ticket) -> Option<PodCall> {
+        self.asked.values().find_map(|(asked, ..)| match asked {
+            Asked::Inspection(t, progress) if *t == ticket => progress.waits_for(),
+            _ => None,
+        })
+    }
+
     /// Cancels an inspection. The reconciler ignores its result.
     pub(crate) fn cancel(&self, ticket: Ticket) {
         for (asked, _, handle) in self.asked.values() {
-            if matches!(asked, Asked::Inspection(t) if *t == ticket) {
+            if matches!(asked, Asked::Inspection(t, _) if *t == ticket) {
                 handle.abort();
             }
         }
@@ -103,7 +112,7 @@ impl Reads {
                 ended: began,
                 rows: Err(failed("List")),
             }),
-            Asked::Inspection(ticket) => Read::Inspection(Box::new(Inspection {
+            Asked::Inspection(ticket, _) => Read::Inspection(Box::new(Inspection {
                 ticket,
                 began,
                 ended: began,

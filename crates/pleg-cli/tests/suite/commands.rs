@@ -6,11 +6,15 @@
 )]
 
 mod agent;
+mod agent_events;
 mod agent_http;
+mod agent_problems;
 mod bench;
+mod log;
 mod memory;
 mod pods;
 mod run;
 mod services;
 mod sim;
 mod watch;
+mod watch_filters;

@@ -7,6 +7,7 @@ use super::counters::Counters;
 use super::health::{Health, PodName};
 use super::state_counts::StateCounts;
 use crate::types::ids::{Id, PodUid};
+use crate::types::reads::Ticket;
 use crate::types::time::Instant;
 
 impl Reconciler {
@@ -24,8 +25,8 @@ impl Reconciler {
             stream: self.stream.state(now),
             behind_since: self.behind_since,
             overdue: hung.len(),
-            oldest_overdue: hung.first().map(|&(_, since)| since),
-            overdue_pods: self.named(hung.into_iter().map(|(uid, _)| uid)),
+            oldest_overdue: hung.first().map(|&(_, _, since)| since),
+            overdue_pods: self.named(hung.into_iter().map(|(_, uid, _)| uid)),
             failing: failing.len(),
             failing_pods: self.named(failing.into_iter()),
             missed: self.counters.missed.total(),
@@ -36,8 +37,19 @@ impl Reconciler {
         }
     }
 
+    /// The inspections that have given back their slot and still run, oldest first: the request, the
+    /// pod, and when the request was made.
+    pub fn overdue_inspections(&self) -> Vec<(Ticket, &PodUid, Instant)> {
+        self.scheduler.hung()
+    }
+
+    /// Whether an inspection of the pod is requested or in flight, or awaits its retry.
+    pub fn owes_inspection(&self, uid: &PodUid) -> bool {
+        self.scheduler.owes(uid)
+    }
+
     /// Pods whose last inspection failed, or that have an unsettled id.
-    pub(super) fn failing_pods(&self) -> BTreeSet<&PodUid> {
+    pub fn failing_pods(&self) -> BTreeSet<&PodUid> {
         let unsettled = self.unsettled.iter().filter_map(|id| {
             let record = self.records.get(id)?;
             if !record.unsettled || record.is_removed() {
@@ -50,15 +62,18 @@ impl Reconciler {
 
     /// The first of these pods, as named in health.
     pub(super) fn named<'a>(&self, pods: impl Iterator<Item = &'a PodUid>) -> Vec<PodName> {
-        let name = |uid: &PodUid| {
-            let pod = self.pods.get(uid);
-            PodName {
-                uid: uid.clone(),
-                namespace: pod.map(|p| p.namespace.clone()).unwrap_or_default(),
-                name: pod.map(|p| p.name.clone()).unwrap_or_default(),
-            }
-        };
-        pods.take(Health::NAMED).map(name).collect()
+        let named = pods.take(Health::NAMED);
+        named.map(|uid| self.pod_name(uid)).collect()
+    }
+
+    /// The pod as health names it.
+    pub fn pod_name(&self, uid: &PodUid) -> PodName {
+        let pod = self.pods.get(uid);
+        PodName {
+            uid: uid.clone(),
+            namespace: pod.map(|p| p.namespace.clone()).unwrap_or_default(),
+            name: pod.map(|p| p.name.clone()).unwrap_or_default(),
+        }
     }
 
     /// When the next work is due: a timer, or the deadline of a call in flight. Something is always

@@ -94,6 +94,9 @@ impl Health {
     /// The maximum number of pods named in each list.
     pub const NAMED: usize = 5;
 
+    /// An inspection that is in flight for this long hangs.
+    pub const HUNG_AFTER: Duration = POD_SLOW;
+
     /// Whether the generator is ready, and if not, why, in upstream's words.
     ///
     /// Ready means that the last complete list began recently enough and that the writer is alive.
@@ -318,6 +321,18 @@ impl Degraded {
             Self::RuntimeSilent { .. } => "runtime_silent",
             Self::PodsHung { .. } => "pods_hung",
             Self::PodsFailing { .. } => "pods_failing",
+        }
+    }
+
+    /// Since when, if it is known.
+    pub const fn since(&self) -> Option<Instant> {
+        match self {
+            Self::StreamDown { since }
+            | Self::Backlog { since }
+            | Self::ListSlow { since }
+            | Self::RuntimeSilent { since }
+            | Self::PodsHung { since, .. } => Some(*since),
+            Self::StreamLossy { .. } | Self::ListFailed { .. } | Self::PodsFailing { .. } => None,
         }
     }
 }

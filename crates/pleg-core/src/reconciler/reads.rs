@@ -110,7 +110,7 @@ impl Reconciler {
 
     /// Whether the runtime as a whole fails: the last list or the last probe failed. A status code
     /// alone never means that.
-    pub(super) const fn is_runtime_failing(&self) -> bool {
+    pub const fn is_runtime_failing(&self) -> bool {
         self.relist.has_failed() || self.probe.silent_since().is_some()
     }
 

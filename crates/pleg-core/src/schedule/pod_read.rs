@@ -62,6 +62,17 @@ impl Entry {
     }
 }
 
+impl PodCall {
+    /// The CRI operation.
+    pub const fn operation(&self) -> &'static str {
+        match self {
+            Self::Sandboxes => "ListPodSandbox",
+            Self::Containers => "ListContainers",
+            Self::Status(_, kind) => kind.status_operation(),
+        }
+    }
+}
+
 impl PodRead {
     /// An inspection of a pod for which these ids are held.
     pub fn new(held: &[HeldId]) -> Self {
@@ -97,6 +108,11 @@ impl PodRead {
         let call = self.waiting.pop_front()?;
         self.under_way.push(call.clone());
         Some(call)
+    }
+
+    /// The unanswered call that was made first.
+    pub fn oldest_call(&self) -> Option<&PodCall> {
+        self.under_way.first()
     }
 
     /// A call was answered: with all rows of a list, or the report of a status.

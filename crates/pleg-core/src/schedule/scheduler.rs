@@ -383,10 +383,13 @@ impl InspectionScheduler {
         needs.filter(move |(_, n)| failing(n)).map(|(uid, _)| uid)
     }
 
-    /// The pods of overdue inspections and when these were requested, oldest first.
-    pub(crate) fn hung(&self) -> Vec<(&PodUid, Instant)> {
-        let flights = self.overdue.iter().filter_map(|t| self.flights.get(t));
-        flights.map(|f| (&f.uid, f.issued)).collect()
+    /// The overdue inspections: their pods and when they were requested, oldest first.
+    pub(crate) fn hung(&self) -> Vec<(Ticket, &PodUid, Instant)> {
+        let flights = self
+            .overdue
+            .iter()
+            .filter_map(|t| Some((*t, self.flights.get(t)?)));
+        flights.map(|(t, f)| (t, &f.uid, f.issued)).collect()
     }
 
     /// When the oldest inspection in flight was requested.

@@ -1,5 +1,7 @@
 //! The observations of the event stream. Plain data, in domain types.
 
+use std::fmt;
+
 use crate::types::error::CallError;
 use crate::types::ids::Id;
 use crate::types::report::Report;
@@ -77,6 +79,19 @@ pub enum StreamEnd {
     Cut(CallError),
     /// The stream ended after an event had arrived, or after some time.
     Ended(Option<CallError>),
+}
+
+impl fmt::Display for StreamEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NeverOffered => f.write_str("the runtime does not implement events"),
+            Self::Disabled => f.write_str("events are disabled in the runtime"),
+            Self::Refused(error) => write!(f, "refused: {error}"),
+            Self::Cut(error) => write!(f, "broke before the first event: {error}"),
+            Self::Ended(Some(error)) => error.fmt(f),
+            Self::Ended(None) => f.write_str("ended by the runtime"),
+        }
+    }
 }
 
 /// An observation of the stream side other than an event.

@@ -244,6 +244,14 @@ impl Kind {
             Self::Container => "container",
         }
     }
+
+    /// The CRI operation that reads the status.
+    pub const fn status_operation(self) -> &'static str {
+        match self {
+            Self::Sandbox => "PodSandboxStatus",
+            Self::Container => "ContainerStatus",
+        }
+    }
 }
 
 impl fmt::Display for Kind {

@@ -55,6 +55,7 @@ pub(super) const KNOBS: &[Knob] = &[
     knob("list.empty_page", RateSlot(|c| &mut c.lists.empty_page), "a streaming list starts with an empty page"),
     knob("list.break_after", Number(|c| &mut c.lists.break_after), "streaming lists fail after that many pages"),
     knob("list.unimplemented", Flag(|c| &mut c.lists.unimplemented), "streaming lists are not implemented"),
+    knob("network.not_ready", Flag(|c| &mut c.lists.network_not_ready), "the runtime's condition NetworkReady is false"),
     knob("status.not_found", RateSlot(|c| &mut c.lists.not_found), "the status of an existing id is NotFound"),
 ];
 
@@ -357,7 +358,7 @@ mod tests {
                    stamp.seconds=6%\nstamp.future=7%\nstamp.pause=50ms\noversize=#1\n\
                    oversize.bytes=17000000\nsecond_subscriber=50%\nstream.end_after=0\nstream.mute=on\nlist.empty=8%\n\
                    list.pad=1024\nlist.limit=1048576\nlist.page=3000\nlist.empty_page=9%\n\
-                   list.break_after=2\nlist.unimplemented=on\nstatus.not_found=10%\n\
+                   list.break_after=2\nlist.unimplemented=on\nnetwork.not_ready=on\nstatus.not_found=10%\n\
                    all.latency=20ms\npod.*.hang=on\nlist_containers.hang=180s\n\
                    version.fail=unavailable@10%\npod.u-1.hang=on\n";
         for line in all.lines() {

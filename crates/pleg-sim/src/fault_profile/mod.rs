@@ -108,6 +108,8 @@ pub struct ListFaultProfile {
     pub unimplemented: bool,
     /// The status of an existing id is answered with `NotFound`.
     pub not_found: Rate,
+    /// The runtime's own status has the condition `NetworkReady=false`.
+    pub network_not_ready: bool,
 }
 
 /// Faults of calls.

@@ -88,6 +88,7 @@ pub(super) fn generator(node: &Node) -> (Pleg, Writer) {
         published,
         subscribers,
         health: watched,
+        problems: watch::channel(Arc::default()).1,
         gauges: handover(1).1.gauges(),
         counters,
         commands,

@@ -5,6 +5,7 @@ mod findings;
 mod life;
 mod metrics;
 mod pods;
+mod problems;
 mod requests;
 mod spans;
 mod subscribing;

@@ -77,6 +77,44 @@ async fn idle_connections_do_not_blind_the_agent() {
     agent.stop().await;
 }
 
+/// Complete requests cost the agent work, unlike idle connections.
+#[tokio::test]
+async fn flood_of_complete_requests_does_not_delay_a_scrape() {
+    let dir = TestDir::new();
+    let socket = dir.path("cri.sock");
+    let _sim = serve(&socket).await;
+    let agent = Agent::start(&["-r", arg(&socket)]).await;
+    until_confirmed(&agent).await;
+    let (clock, mut slowest) = (Clock::start(), Duration::ZERO);
+    let flood = async {
+        let client = |path: &'static str| async {
+            for _ in 0..50 {
+                assert_eq!(agent.get(path).await.0, 200);
+            }
+        };
+        let paths = [
+            "/metrics",
+            "/debug/events",
+            "/debug/pods",
+            "/readyz?verbose",
+        ];
+        let clients = paths.iter().cycle().take(20).map(|path| client(path));
+        futures::future::join_all(clients).await;
+    };
+    let scrapes = async {
+        for _ in 0..20 {
+            let began = clock.now();
+            assert_eq!(agent.get("/metrics").await.0, 200);
+            slowest = slowest.max(clock.now().since(began));
+        }
+    };
+    tokio::join!(flood, scrapes);
+    println!("the slowest scrape took {slowest:?}");
+    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+    until_confirmed(&agent).await;
+    agent.stop().await;
+}
+
 #[tokio::test]
 async fn slow_and_large_requests_are_ended() {
     let agent = Agent::start(&["--sim"]).await;

@@ -71,7 +71,8 @@ impl Running {
         loop {
             let line = self.line().await.expect("an event");
             let record: Value = serde_json::from_str(&line).expect("JSON");
-            if record["type"] != "Synced" {
+            // Health is not what such a test is about.
+            if record.get("source").is_some() {
                 return record;
             }
         }
@@ -178,6 +179,13 @@ pub(crate) async fn serve(socket: &Path) -> Running {
     let message = running.message().await.expect("the socket");
     assert!(message.contains(arg(socket)), "{message}");
     running
+}
+
+/// Sends a command to a simulated runtime, such as `drop=5%`.
+pub(crate) async fn control(socket: &Path, command: &[&str]) {
+    let args = ["sim", "ctl", "--socket", arg(socket)];
+    let end = Running::start(&[&args[..], command].concat()).end().await;
+    assert_eq!(end.code(), Some(0), "{}", end.err);
 }
 
 pub(crate) fn kubelet(socket: &Path, logs: &Path) -> Kubelet {

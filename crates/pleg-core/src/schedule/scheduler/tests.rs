@@ -126,9 +126,12 @@ fn one_that_is_overdue_gives_its_slot_back_and_the_oldest_is_given_up() {
         assert_eq!(cancelled, (n == 1).then_some(Ticket(0)));
     }
     assert_eq!(scheduler.overdue(Ticket(1)), None, "twice is once");
-    assert_eq!(scheduler.hung(), [(&a, at(0)), (&b, at(1))]);
+    assert_eq!(
+        scheduler.hung(),
+        [(Ticket(0), &a, at(0)), (Ticket(1), &b, at(1))]
+    );
     scheduler.finish(Ticket(0), Outcome::ListFailed, true, at(2));
-    assert_eq!(scheduler.hung(), [(&b, at(1))]);
+    assert_eq!(scheduler.hung(), [(Ticket(1), &b, at(1))]);
     assert!(!scheduler.is_idle());
     scheduler.finish(Ticket(1), Outcome::Complete, true, at(2));
     assert!(scheduler.is_idle());

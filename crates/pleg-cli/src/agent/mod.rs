@@ -1,27 +1,28 @@
 //! `pleg agent`: serves metrics, liveness and readiness until it is stopped.
 
+mod checks;
+mod events;
+mod pages;
+mod runtime_status;
+
 use std::convert::Infallible;
-use std::fmt::Write;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use hyper::body::Incoming;
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
-use hyper::{Method, Request, Response, StatusCode};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use pleg::HealthWatch;
-use pleg::core::{NotReady, Settings};
+use pleg::core::Settings;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::args::AgentArgs;
 use crate::connect::{Target, notice};
-use crate::http::{self, Access, Handler, Listener, Reply};
+use crate::http::{self, Access, Handler, Listener};
 use crate::limits;
 use crate::signals::Signal;
-use crate::stream::Reason;
+use events::RecentEvents;
+use pages::{Pages, Rendered};
 
 /// The period of the metrics recorder's upkeep, which aggregates the histograms.
 const UPKEEP_PERIOD: Duration = Duration::from_secs(5);
@@ -40,22 +41,36 @@ pub(crate) async fn run(
     let descriptors = limits::raise_open_files();
     let access = Access::load(&args.access, &args.listen)?;
     let target = Target::choose_or_wait(&args.connection.runtime).await?;
-    let (builder, no_stream) = target.builder(args.connection.events, settings(&args))?;
+    let (mut builder, no_stream) = target.builder(args.connection.events, settings(&args))?;
+    let subscription = builder.subscribe();
     let listener = args.listen.bind().await;
     let listener = listener.with_context(|| format!("cannot listen on {}", args.listen))?;
     let pleg = builder.spawn()?;
     announce(&target, &listener, &access)?;
     let (reload, access) = watch::channel(Arc::new(access));
+    let (clock, health) = (pleg.clock(), pleg.health());
+    let events = RecentEvents::new(clock.wall());
+    let client = target.client(runtime_status::DEADLINE)?;
+    let (show_status, runtime_status) = watch::channel(Default::default());
     let pages = Pages {
-        health: pleg.health(),
-        metrics: metrics.clone(),
+        clock,
+        health: health.clone(),
+        metrics: Rendered::new(metrics.clone()),
         no_stream,
+        runtime_status,
+        events: events.clone(),
     };
     let handler: Handler = Arc::new(move |request, allowed| pages.reply(request, allowed));
+    let recorded = async {
+        events.run(subscription, health, clock).await;
+        std::future::pending().await
+    };
     let signal = tokio::select! {
         signal = signal => signal,
         never = http::serve(listener, access, handler, descriptors) => match never {},
         never = run_upkeep(&metrics) => match never {},
+        never = runtime_status::run(client, clock, &show_status) => match never {},
+        never = recorded => match never {},
         failed = reload_on_hangup(&args, &reload) => match failed? {},
     };
     pleg.shutdown().await;
@@ -86,7 +101,7 @@ fn announce(target: &Target, listener: &Listener, access: &Access) -> io::Result
         format!("{}://{address}", access.scheme())
     };
     notice(&format!(
-        "watching {target}; {url} serves /metrics, /healthz and /readyz"
+        "watching {target}; {url} serves /metrics, /healthz, /readyz and /debug/events"
     ));
     Ok(())
 }
@@ -127,86 +142,4 @@ async fn run_upkeep(metrics: &PrometheusHandle) -> Infallible {
         interval.tick().await;
         metrics.run_upkeep();
     }
-}
-
-/// What the agent serves.
-struct Pages {
-    health: HealthWatch,
-    metrics: PrometheusHandle,
-    no_stream: Reason,
-}
-
-impl Pages {
-    /// A client without the token gets the status of `/healthz` and `/readyz`, for the probes of a
-    /// kubelet, and nothing else.
-    fn reply(&self, request: &Request<Incoming>, allowed: bool) -> Reply {
-        let (code, body) = match (request.uri().path(), allowed) {
-            _ if !matches!(*request.method(), Method::GET | Method::HEAD) => {
-                let mut reply = text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
-                let methods = HeaderValue::from_static("GET, HEAD");
-                reply.headers_mut().insert(ALLOW, methods);
-                return reply;
-            }
-            ("/healthz", _) => self.alive(),
-            ("/readyz", true) => self.ready(),
-            ("/readyz", false) => match self.health.ready() {
-                Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
-                Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "not ready\n".to_owned()),
-            },
-            (_, false) => {
-                let mut reply = text(StatusCode::UNAUTHORIZED, "unauthorized\n");
-                let scheme = HeaderValue::from_static("Bearer");
-                reply.headers_mut().insert(WWW_AUTHENTICATE, scheme);
-                return reply;
-            }
-            ("/metrics", true) => {
-                let mut reply = text(StatusCode::OK, self.metrics.render());
-                let format = "text/plain; version=0.0.4; charset=utf-8";
-                let format = HeaderValue::from_static(format);
-                reply.headers_mut().insert(CONTENT_TYPE, format);
-                return reply;
-            }
-            _ => (StatusCode::NOT_FOUND, "not found\n".to_owned()),
-        };
-        text(code, body)
-    }
-
-    /// Liveness: no work is overdue. A runtime that does not respond is no reason to restart the agent.
-    fn alive(&self) -> (StatusCode, String) {
-        match self.health.ready() {
-            Err(reason @ NotReady::Stalled { .. }) => {
-                let body = format!("not alive: {reason}\n");
-                (StatusCode::SERVICE_UNAVAILABLE, body)
-            }
-            _ => (StatusCode::OK, "ok\n".to_owned()),
-        }
-    }
-
-    /// Readiness: the pods of the node are known. The body lists degraded reasons, which do not change
-    /// the result.
-    fn ready(&self) -> (StatusCode, String) {
-        let (code, mut body) = match self.health.ready() {
-            Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
-            Err(reason) => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                format!("not ready ({}): {reason}\n", reason.as_str()),
-            ),
-        };
-        // Writing to a string does not fail.
-        for degraded in self.health.degraded() {
-            let _ = writeln!(body, "degraded ({}): {degraded}", degraded.as_str());
-        }
-        if let Some(reason) = &*self.no_stream.borrow() {
-            let _ = writeln!(body, "polling: {reason}");
-        }
-        (code, body)
-    }
-}
-
-fn text(code: StatusCode, body: impl Into<String>) -> Reply {
-    let mut reply = Response::new(body.into().into());
-    *reply.status_mut() = code;
-    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
-    reply.headers_mut().insert(CONTENT_TYPE, plain);
-    reply
 }

@@ -1,0 +1,263 @@
+//! What the agent serves.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use hyper::{Method, Request, Response, StatusCode};
+use metrics_exporter_prometheus::PrometheusHandle;
+use pleg::core::{Instant, NotReady};
+use pleg::runtime::clock::Clock;
+use pleg::{HealthWatch, PodProblem};
+use serde::Serialize;
+use tokio::sync::watch;
+
+use super::checks::State;
+use super::events::RecentEvents;
+use super::runtime_status::RuntimeStatus;
+use crate::http::Reply;
+use crate::json;
+use crate::record::Pod;
+use crate::stream::Reason;
+
+/// For how long a rendered response is used again, so that many requests cost no more than few.
+const RENDERED_FOR: Duration = Duration::from_millis(250);
+/// The most pods in a response.
+const MOST_PODS: usize = 500;
+
+const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
+const TEXT: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
+const JSON_LINES: &str = "application/x-ndjson";
+
+/// What the agent serves.
+pub(super) struct Pages {
+    pub(super) clock: Clock,
+    pub(super) health: HealthWatch,
+    pub(super) metrics: Rendered<PrometheusHandle>,
+    pub(super) no_stream: Reason,
+    pub(super) runtime_status: watch::Receiver<RuntimeStatus>,
+    pub(super) events: RecentEvents,
+}
+
+impl Pages {
+    /// A client without the token gets the status of `/healthz` and `/readyz`, for the probes of a
+    /// kubelet, and nothing else.
+    pub(super) fn reply(&self, request: &Request<Incoming>, allowed: bool) -> Reply {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            let mut reply = text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
+            let methods = HeaderValue::from_static("GET, HEAD");
+            reply.headers_mut().insert(ALLOW, methods);
+            return reply;
+        }
+        let query = Query(request.uri().query().unwrap_or_default());
+        match (request.uri().path(), allowed) {
+            ("/healthz", _) => self.alive(),
+            ("/readyz", true) => self.ready(query.get("verbose").is_some()),
+            ("/readyz", false) => match self.health.ready() {
+                Ok(()) => text(StatusCode::OK, "ok\n"),
+                Err(_) => text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
+            },
+            (_, false) => {
+                let mut reply = text(StatusCode::UNAUTHORIZED, "unauthorized\n");
+                let scheme = HeaderValue::from_static("Bearer");
+                reply.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+                reply
+            }
+            ("/metrics", true) => {
+                let metrics = self.metrics.get(self.clock.now(), PrometheusHandle::render);
+                reply(StatusCode::OK, METRICS, metrics)
+            }
+            ("/debug/pods", true) => reply(StatusCode::OK, JSON, self.pods()),
+            ("/debug/events", true) => self.events(&query),
+            _ => text(StatusCode::NOT_FOUND, "not found\n"),
+        }
+    }
+
+    /// Liveness: no work is overdue. A runtime that does not respond is no reason to restart the agent.
+    fn alive(&self) -> Reply {
+        match self.health.ready() {
+            Err(reason @ NotReady::Stalled { .. }) => {
+                let body = format!("not alive: {reason}\n");
+                text(StatusCode::SERVICE_UNAVAILABLE, body)
+            }
+            _ => text(StatusCode::OK, "ok\n"),
+        }
+    }
+
+    /// Readiness: the pods of the node are known. Degraded reasons do not change the result.
+    fn ready(&self, verbose: bool) -> Reply {
+        let problems = self.health.pod_problems();
+        let no_stream = self.no_stream.borrow().clone();
+        let runtime = self.runtime_status.borrow().clone();
+        let now = self.clock.now();
+        let state = State::new(now, &self.health, &problems, no_stream.as_deref(), &runtime);
+        let code = match state.ready {
+            Ok(()) => StatusCode::OK,
+            Err(_) => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        let body = if verbose {
+            state.verbose()
+        } else {
+            state.brief()
+        };
+        text(code, body)
+    }
+
+    /// The pods whose calls hang or fail.
+    fn pods(&self) -> Vec<u8> {
+        let all = self.health.pod_problems();
+        let shown = all.iter().take(MOST_PODS);
+        let page = Problems {
+            time: json::utc(self.clock.wall()).to_string(),
+            total: all.len(),
+            problems: shown.map(|p| Problem::new(p, self.clock)).collect(),
+        };
+        let mut body = Vec::new();
+        // Writing to a vector does not fail.
+        let _ = json::line(&mut body, &page);
+        body
+    }
+
+    /// `after=NUMBER`: only records with a higher number. `since=SECONDS`: only those of the last
+    /// seconds.
+    fn events(&self, query: &Query<'_>) -> Reply {
+        let number = |name| query.get(name).map(str::parse::<u64>).transpose();
+        let (Ok(after), Ok(since)) = (number("after"), number("since")) else {
+            return text(
+                StatusCode::BAD_REQUEST,
+                "after and since are whole numbers\n",
+            );
+        };
+        let now = self.clock.wall();
+        let since = since.map(|seconds| now.before(Duration::from_secs(seconds)));
+        let page = self.events.page(now, since, after.unwrap_or(0));
+        reply(StatusCode::OK, JSON_LINES, page)
+    }
+}
+
+/// The response of `/debug/pods`.
+#[derive(Serialize)]
+struct Problems {
+    time: String,
+    /// How many there are.
+    total: usize,
+    problems: Vec<Problem>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Problem {
+    pod: Pod,
+    /// `hung`, `failing` or `unsettled`.
+    problem: &'static str,
+    /// The CRI operation.
+    call: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    container: Option<String>,
+    since: String,
+    seconds: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+impl Problem {
+    fn new(problem: &PodProblem, clock: Clock) -> Self {
+        let container = Some(problem.container.to_string());
+        Self {
+            pod: (&problem.pod).into(),
+            problem: problem.kind.as_str(),
+            call: problem.operation,
+            id: problem.id.as_ref().map(ToString::to_string),
+            container: container.filter(|name| !name.is_empty()),
+            since: json::utc(clock.wall_at(problem.since)).to_string(),
+            seconds: clock.now().since(problem.since).as_secs_f64(),
+            error: problem.error.as_ref().map(ToString::to_string),
+        }
+    }
+}
+
+/// A response that is rendered at most every [`RENDERED_FOR`].
+pub(super) struct Rendered<T> {
+    source: T,
+    last: Mutex<Option<(Instant, Bytes)>>,
+}
+
+impl<T> Rendered<T> {
+    pub(super) const fn new(source: T) -> Self {
+        Self {
+            source,
+            last: Mutex::new(None),
+        }
+    }
+
+    fn get(&self, now: Instant, render: impl FnOnce(&T) -> String) -> Bytes {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some((at, body)) if now.since(*at) < RENDERED_FOR => body.clone(),
+            _ => {
+                let body = Bytes::from(render(&self.source));
+                *last = Some((now, body.clone()));
+                body
+            }
+        }
+    }
+}
+
+/// The parameters of a request. Their values need no decoding.
+struct Query<'a>(&'a str);
+
+impl<'a> Query<'a> {
+    fn get(&self, name: &str) -> Option<&'a str> {
+        let mut pairs = self.0.split('&');
+        pairs.find_map(|pair| {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (key == name).then_some(value)
+        })
+    }
+}
+
+fn text(code: StatusCode, body: impl Into<Bytes>) -> Reply {
+    reply(code, TEXT, body)
+}
+
+fn reply(code: StatusCode, format: &'static str, body: impl Into<Bytes>) -> Reply {
+    let mut reply = Response::new(body.into().into());
+    *reply.status_mut() = code;
+    let format = HeaderValue::from_static(format);
+    reply.headers_mut().insert(CONTENT_TYPE, format);
+    reply
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_requests_are_rendered_once() {
+        let rendered = Rendered::new(());
+        let mut count = 0;
+        let at = |ms| Instant::ORIGIN.after(Duration::from_millis(ms));
+        for ms in 1_000..1_500 {
+            let body = rendered.get(at(ms), |()| {
+                count += 1;
+                ms.to_string()
+            });
+            assert_eq!(&*body, if ms < 1_250 { b"1000" } else { b"1250" });
+        }
+        assert_eq!(count, 2);
+    }
+
+    #[test]
+    fn parameters_are_found_by_name() {
+        let query = Query("verbose&after=7&since=");
+        assert_eq!(query.get("verbose"), Some(""));
+        assert_eq!(query.get("after"), Some("7"));
+        assert_eq!(query.get("since"), Some(""));
+        assert_eq!(query.get("ver"), None);
+        assert_eq!(Query("").get("verbose"), None);
+    }
+}

@@ -1,0 +1,195 @@
+//! The records of `pleg watch` and of the agent's recent events: lifecycle events and changes of
+//! health. As JSON, one per line; field names are stable.
+
+use pleg::PodProblem;
+use pleg::core::{PodLifecycleEvent, PodName, WallTime};
+use pleg::runtime::clock::Clock;
+use serde::{Deserialize, Serialize};
+
+use crate::json::utc;
+
+/// The type of the record that follows the initial events.
+pub(crate) const SYNCED: &str = "Synced";
+/// Records were lost, because their reader was too slow.
+pub(crate) const LAGGED: &str = "Lagged";
+/// A degraded reason begins.
+pub(crate) const DEGRADED: &str = "Degraded";
+/// A degraded reason has ended.
+pub(crate) const RECOVERED: &str = "Recovered";
+/// The node's pods are not known any more.
+pub(crate) const NOT_READY: &str = "NotReady";
+/// They are known again.
+pub(crate) const READY: &str = "Ready";
+
+/// A lifecycle event, or a change of health. A field that does not apply is absent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Record {
+    /// Its number at the agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) seq: Option<u64>,
+    /// When it was detected: UTC, RFC 3339.
+    pub(crate) time: String,
+    pub(crate) r#type: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) pod: Option<Pod>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) kind: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) source: Option<String>,
+    /// It is not a change: what the pod was when this command started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) initial: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) exit_code: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) latency_ms: Option<f64>,
+    /// `Synced`: the number of pods on the node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) pods: Option<usize>,
+    /// `Lagged`: how many exits and removals, or records, are not shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) missed: Option<u64>,
+    /// A change of health: its code, as in the runbook.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) code: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) message: Option<String>,
+    /// A change of health: how long it has lasted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) seconds: Option<f64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Pod {
+    pub(crate) uid: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+impl Pod {
+    /// `namespace/name`, or the uid if they are not known.
+    pub(crate) fn shown(&self) -> String {
+        match self.name.is_empty() {
+            true => self.uid.clone(),
+            false => format!("{}/{}", self.namespace, self.name),
+        }
+    }
+}
+
+impl From<&PodName> for Pod {
+    fn from(pod: &PodName) -> Self {
+        Self {
+            uid: pod.uid.to_string(),
+            namespace: pod.namespace.to_string(),
+            name: pod.name.to_string(),
+        }
+    }
+}
+
+impl Record {
+    pub(crate) fn new(kind: &str, at: WallTime) -> Self {
+        Self {
+            time: utc(at).to_string(),
+            r#type: kind.to_owned(),
+            ..Self::default()
+        }
+    }
+
+    /// There is no latency for a change from before `started`, or if the runtime's clock is ahead of
+    /// the local clock.
+    pub(crate) fn event(event: &PodLifecycleEvent, clock: Clock, started: WallTime) -> Self {
+        let subject = event.subject.as_ref();
+        let detected = clock.wall_at(event.detected);
+        let latency_ms = event
+            .happened_at
+            .filter(|&at| at >= started && at <= detected)
+            .map(|at| (detected.nanos_since(at) / 1000) as f64 / 1000.0);
+        let text = |text: &str| Some(text).filter(|t| !t.is_empty()).map(str::to_owned);
+        Self {
+            pod: Some(Pod {
+                uid: event.uid.to_string(),
+                namespace: event.namespace.to_string(),
+                name: event.pod_name.to_string(),
+            }),
+            id: subject.map(|s| s.id.to_string()),
+            kind: subject.map(|s| s.kind.to_string()),
+            name: subject.and_then(|s| text(&s.name)),
+            source: Some(event.source.as_str().to_owned()),
+            initial: Some(event.initial),
+            exit_code: subject.and_then(|s| s.exit_code),
+            reason: subject.and_then(|s| text(&s.reason)),
+            latency_ms,
+            ..Self::new(event.event.as_str(), detected)
+        }
+    }
+
+    pub(crate) fn synced(at: WallTime, pods: usize) -> Self {
+        Self {
+            pods: Some(pods),
+            ..Self::new(SYNCED, at)
+        }
+    }
+
+    pub(crate) fn lagged(at: WallTime, missed: u64, what: &str) -> Self {
+        Self {
+            missed: Some(missed),
+            message: Some(format!(
+                "the reader was too slow: {missed} {what} are not shown"
+            )),
+            ..Self::new(LAGGED, at)
+        }
+    }
+
+    /// A change of health.
+    pub(crate) fn health(kind: &str, at: WallTime, code: &str, message: String) -> Self {
+        Self {
+            code: Some(code.to_owned()),
+            message: Some(message),
+            ..Self::new(kind, at)
+        }
+    }
+
+    /// The same change, of this pod.
+    pub(crate) fn of(mut self, problem: &PodProblem) -> Self {
+        self.pod = Some((&problem.pod).into());
+        self.id = problem.id.as_ref().map(ToString::to_string);
+        self
+    }
+
+    /// Whether this is a lifecycle event of a pod.
+    pub(crate) const fn is_event(&self) -> bool {
+        self.source.is_some()
+    }
+
+    /// Whether a container has failed: its exit code is not 0, or not known.
+    pub(crate) fn is_failure(&self) -> bool {
+        self.r#type == "ContainerDied"
+            && self.kind.as_deref() == Some("container")
+            && self.exit_code != Some(0)
+    }
+}
+
+/// The first line of `/debug/events`: what the records that follow are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Page {
+    /// Now, by the agent's clock.
+    pub(crate) time: String,
+    /// When the agent started.
+    pub(crate) agent: String,
+    /// The agent has kept every record since then.
+    pub(crate) complete_since: String,
+    /// How many records after the given number are no longer kept.
+    pub(crate) missed: u64,
+    /// The number of the last record up to which this page is complete.
+    pub(crate) last: u64,
+    /// Whether there are more records after that.
+    pub(crate) more: bool,
+}

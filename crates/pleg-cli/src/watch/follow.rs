@@ -1,0 +1,163 @@
+//! `pleg watch` of an agent: shows its recent records, and then each new one.
+
+use std::time::Duration;
+
+use pleg::core::{Instant, WallTime};
+use pleg::runtime::clock::{Clock, wall};
+
+use super::Printer;
+use crate::agent_client::AgentClient;
+use crate::args::WatchArgs;
+use crate::connect::notice;
+use crate::record::{DEGRADED, Page, RECOVERED, Record};
+use crate::text::duration;
+
+/// How often the agent is asked for new records.
+const PERIOD: Duration = Duration::from_millis(500);
+/// The code of the reason that the agent does not answer.
+const SILENT: &str = "agent_silent";
+
+pub(super) async fn run(args: &WatchArgs, printer: &mut Printer) -> anyhow::Result<()> {
+    let client = AgentClient::new(args.agent.clone().unwrap_or_default(), &args.token)?;
+    let clock = Clock::start();
+    let since = args.since.map_or(0, |since| since.as_secs().max(1));
+    let (head, records) = client.events(&format!("since={since}")).await?;
+    if args.since.is_some() {
+        say_if_incomplete(&head, since);
+    }
+    let mut follower = Follower {
+        agent: head.agent.clone(),
+        last: head.last,
+        silent_since: None,
+        clock,
+    };
+    show(printer, &records)?;
+    let mut more = head.more;
+    loop {
+        if !more {
+            clock.sleep_until(clock.now().after(PERIOD)).await;
+        }
+        let answer = client.events(&format!("after={}", follower.last)).await;
+        let (records, again) = follower.answered(answer);
+        show(printer, &records)?;
+        more = again;
+    }
+}
+
+fn show(printer: &mut Printer, records: &[Record]) -> anyhow::Result<()> {
+    for record in records {
+        printer.print(record)?;
+    }
+    Ok(())
+}
+
+/// The agent keeps a bounded number of records, and none from before its start.
+fn say_if_incomplete(head: &Page, since: u64) {
+    let times = (
+        head.complete_since.parse::<jiff::Timestamp>(),
+        head.time.parse::<jiff::Timestamp>(),
+    );
+    if let (Ok(complete), Ok(now)) = times
+        && now.as_second() - complete.as_second() < i64::try_from(since).unwrap_or(i64::MAX)
+    {
+        notice(&format!(
+            "the agent's records begin at {}",
+            head.complete_since
+        ));
+    }
+}
+
+/// How far the agent's records were read.
+struct Follower {
+    agent: String,
+    last: u64,
+    silent_since: Option<Instant>,
+    clock: Clock,
+}
+
+impl Follower {
+    /// The records to show after an answer, and whether there are more.
+    fn answered(&mut self, answer: anyhow::Result<(Page, Vec<Record>)>) -> (Vec<Record>, bool) {
+        let (now, at) = (self.clock.now(), wall());
+        let mut shown = Vec::new();
+        match answer {
+            Err(error) => {
+                if self.silent_since.is_none() {
+                    self.silent_since = Some(now);
+                    let message = format!("{error:#}; trying again");
+                    shown.push(Record::health(DEGRADED, at, SILENT, message));
+                }
+                (shown, false)
+            }
+            Ok((head, records)) => {
+                if let Some(since) = self.silent_since.take() {
+                    shown.push(recovered(at, now.since(since)));
+                }
+                if head.agent != self.agent {
+                    // Another agent: its numbers start again, and what it has not kept is not known.
+                    (self.agent, self.last) = (head.agent, 0);
+                    return (shown, true);
+                }
+                if head.missed > 0 {
+                    shown.push(Record::lagged(at, head.missed, "records"));
+                }
+                self.last = head.last;
+                shown.extend(records);
+                (shown, head.more)
+            }
+        }
+    }
+}
+
+fn recovered(at: WallTime, lasted: Duration) -> Record {
+    let message = format!(
+        "the agent answers again; no answer for {}",
+        duration(lasted)
+    );
+    let mut record = Record::health(RECOVERED, at, SILENT, message);
+    record.seconds = Some(lasted.as_secs_f64());
+    record
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(agent: &str, missed: u64, last: u64) -> Page {
+        Page {
+            time: String::new(),
+            agent: agent.to_owned(),
+            complete_since: String::new(),
+            missed,
+            last,
+            more: false,
+        }
+    }
+
+    fn types(records: &[Record]) -> Vec<&str> {
+        records.iter().map(|r| &*r.r#type).collect()
+    }
+
+    #[tokio::test]
+    async fn silence_and_restart_of_the_agent_and_lost_records_are_shown() {
+        let mut follower = Follower {
+            agent: "a".to_owned(),
+            last: 7,
+            silent_since: None,
+            clock: Clock::start(),
+        };
+        let (shown, _) = follower.answered(Ok((page("a", 3, 12), vec![Record::default()])));
+        assert_eq!(types(&shown), ["Lagged", ""]);
+        assert_eq!((shown[0].missed, follower.last), (Some(3), 12));
+        let silent = || Err(anyhow::anyhow!("it does not answer"));
+        assert_eq!(types(&follower.answered(silent()).0), [DEGRADED]);
+        assert_eq!(types(&follower.answered(silent()).0), [""; 0]);
+        let (shown, again) = follower.answered(Ok((page("b", 0, 2), vec![])));
+        assert_eq!((types(&shown), again), (vec![RECOVERED], true));
+        assert_eq!(
+            (&*follower.agent, follower.last),
+            ("b", 0),
+            "from its start"
+        );
+    }
+}

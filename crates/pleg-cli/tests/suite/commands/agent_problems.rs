@@ -1,0 +1,134 @@
+//! `pleg agent` names what is wrong: pods whose calls hang, and the runtime's own status.
+
+use pleg_tests::kubelet::Life;
+use pleg_tests::wait::until;
+use serde_json::Value;
+
+use super::agent::Agent;
+use super::run::{Running, Sim, TIMEOUT, arg, control};
+use crate::support::TestDir;
+
+/// Waits until a page contains the text. Returns the page.
+async fn until_shown(agent: &Agent, path: &str, text: &str) -> String {
+    let shown = until(TIMEOUT, text, || async {
+        let (_, _, body) = agent.get(path).await;
+        body.contains(text).then_some(body)
+    });
+    shown.await.expect("shown")
+}
+
+async fn check(agent: &Agent) -> (Option<i32>, String) {
+    let url = format!("http://{}", agent.address);
+    let end = Running::start(&["check", "--agent", &url]).end().await;
+    (end.code(), end.out)
+}
+
+#[tokio::test]
+async fn hung_pod_is_named_everywhere_with_its_call() {
+    let sim = Sim::start().await;
+    let pod = sim.kubelet.run_pod("cart").await.expect("run");
+    let life = Life::UntilStopped;
+    let id = sim.kubelet.create(&pod, "app", 0, life).await;
+    sim.kubelet
+        .start(&id.expect("created"))
+        .await
+        .expect("started");
+    let args = ["-v", "-r", arg(&sim.socket), "--probe-period", "1s"];
+    let mut agent = Agent::start(&args).await;
+    until_shown(&agent, "/readyz?verbose", "[+]event_stream ok: confirmed").await;
+    assert_eq!(check(&agent).await, (Some(0), "ok\n".to_owned()));
+    control(&sim.socket, &["pod.uid-cart.hang=on"]).await;
+
+    let page = until_shown(&agent, "/readyz?verbose", "[!]pod test/cart hung for ").await;
+    for line in [
+        "[+]writer ok\n",
+        "[!]pods degraded (pods_hung) for ",
+        "readyz check passed\n",
+    ] {
+        assert!(page.contains(line), "{line} is not in\n{page}");
+    }
+    assert!(page.contains("Status does not answer ("), "{page}");
+    let page = until_shown(&agent, "/readyz", "pod test/cart failing for ").await;
+    assert!(page.starts_with("ok\ndegraded ("), "{page}");
+    assert!(page.contains("\ndegraded (pods_failing): "), "{page}");
+    let (_, _, page) = agent.get("/debug/pods").await;
+    let page: Value = serde_json::from_str(&page).expect("JSON");
+    let problem = &page["problems"][0];
+    assert_eq!(
+        (&page["total"], &problem["pod"]["name"]),
+        (&1.into(), &"cart".into())
+    );
+    let call = problem["call"].as_str().expect("a call");
+    assert!(
+        ["PodSandboxStatus", "ContainerStatus"].contains(&call),
+        "{problem}"
+    );
+    assert!(problem["seconds"].as_f64() >= Some(2.0), "{problem}");
+    let since = problem["since"].as_str().expect("a time");
+    since.parse::<jiff::Timestamp>().expect("RFC 3339");
+    let (code, line) = check(&agent).await;
+    assert_eq!(code, Some(1), "{line}");
+    // While the call is repeated, it hangs again.
+    let begins = ["test/cart failing for ", "test/cart hung for "];
+    assert!(begins.iter().any(|text| line.starts_with(text)), "{line}");
+    assert!(
+        line.chars().count() <= 81 && line.lines().count() == 1,
+        "{line}"
+    );
+
+    control(&sim.socket, &["reset"]).await;
+    until_shown(&agent, "/readyz?verbose", "[+]pods ok\n").await;
+    assert_eq!(check(&agent).await.0, Some(0));
+    let (mut begins, mut ends) = (0, 0);
+    while ends == 0 {
+        let line = agent.running.message().await.expect("a line");
+        let named = line.contains("name=cart") && line.contains("call=");
+        begins += u32::from(named && line.contains(" WARN calls about a pod do not succeed: "));
+        ends += u32::from(named && line.contains(" INFO calls about a pod succeed again after "));
+    }
+    assert_eq!((begins, ends), (1, 1));
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn condition_of_the_runtime_is_shown_and_the_node_stays_ready() {
+    let sim = Sim::start().await;
+    control(&sim.socket, &["network.not_ready=on"]).await;
+    let mut agent = Agent::start(&["-r", arg(&sim.socket)]).await;
+    let text = "is false (NetworkPluginNotReady): cni plugin not initialized\n";
+    let page = until_shown(&agent, "/readyz?verbose", text).await;
+    assert!(page.contains("[!]NetworkReady for "), "{page}");
+    assert!(page.contains("[+]RuntimeReady is true\n"), "{page}");
+    until_shown(&agent, "/readyz", "ok\n").await;
+    assert_eq!(agent.get("/readyz").await.0, 200);
+    for (condition, value) in [("RuntimeReady", 1.0), ("NetworkReady", 0.0)] {
+        let metric = format!("pleg_runtime_condition{{condition=\"{condition}\"}}");
+        until(TIMEOUT, condition, || async {
+            (agent.metric(&metric).await == Some(value)).then_some(())
+        })
+        .await
+        .expect("shown");
+    }
+    assert_eq!(
+        agent.metric("pleg_runtime_status_answered").await,
+        Some(1.0)
+    );
+    let line = agent.running.message().await.expect("a warning");
+    let fields = "condition=NetworkReady status=false reason=NetworkPluginNotReady";
+    assert!(line.contains(fields), "{line}");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn check_without_an_agent_is_unknown() {
+    let dir = TestDir::new();
+    let socket = format!("unix://{}", arg(&dir.path("none.sock")));
+    let end = Running::start(&["check", "--agent", &socket]).end().await;
+    assert_eq!(end.code(), Some(2), "{}", end.err);
+    assert!(
+        end.out.starts_with("no answer of an agent at unix://"),
+        "{}",
+        end.out
+    );
+    assert_eq!(end.out.lines().count(), 1);
+}

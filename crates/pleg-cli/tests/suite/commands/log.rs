@@ -1,0 +1,125 @@
+//! The log: its formats, and that it is safe to print.
+
+use std::io::{BufRead as _, BufReader};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
+
+use pleg_tests::kubelet::Life;
+use serde_json::Value;
+
+use super::run::{Running, Sim, arg};
+use crate::support::{TestDir, pleg};
+
+/// The exit of a container whose name changes the direction of text, as an agent logs it.
+async fn logged(format: &str) -> String {
+    let sim = Sim::start().await;
+    let args = [
+        "agent",
+        "-v",
+        "--listen",
+        "127.0.0.1:0",
+        "--log-format",
+        format,
+    ];
+    let mut agent = sim.run(&args);
+    loop {
+        let line = agent.message().await.expect("a line");
+        if line.contains("subscribed to the event stream") {
+            break;
+        }
+    }
+    let pod = sim.kubelet.run_pod("p\u{202e}\n").await.expect("run");
+    let life = Life::Exit {
+        code: 3,
+        after_ms: 10,
+    };
+    let id = sim
+        .kubelet
+        .create(&pod, "c\u{1b}[2J", 0, life)
+        .await
+        .expect("created");
+    sim.kubelet.start(&id).await.expect("started");
+    loop {
+        let line = agent.message().await.expect("a line");
+        assert!(
+            !line.chars().any(|c| c.is_control() || c == '\u{202e}'),
+            "{line:?}"
+        );
+        if line.contains("container died") {
+            return line;
+        }
+    }
+}
+
+#[tokio::test]
+async fn text_of_a_runtime_is_escaped_and_named() {
+    let line = logged("text").await;
+    for part in [
+        " INFO container died ",
+        " name=p\\u{202e}\\u{a} ",
+        " exit_code=3 ",
+    ] {
+        assert!(line.contains(part), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn json_has_stable_fields_and_the_text_of_a_runtime() {
+    let line = logged("json").await;
+    let object: Value = serde_json::from_str(&line).expect("JSON");
+    for (field, value) in [
+        ("level", "info".into()),
+        ("target", "pleg::outputs".into()),
+        ("message", "container died".into()),
+        ("name", "p\u{202e}\n".into()),
+        ("container", "c\u{1b}[2J".into()),
+        ("exit_code", Value::from(3)),
+        ("source", "stream".into()),
+    ] {
+        assert_eq!(object[field], value, "{line}");
+    }
+    let time = object["time"].as_str().expect("a time");
+    time.parse::<jiff::Timestamp>().expect("RFC 3339");
+}
+
+/// The variable names the device and the inode of standard error.
+#[tokio::test]
+async fn lines_in_the_journal_begin_with_their_priority() {
+    let dir = TestDir::new();
+    let endpoint = dir.path("none.sock");
+    let lines = |stream: Option<String>| {
+        let (read, write) = std::io::pipe().expect("a pipe");
+        let own = format!("/proc/self/fd/{}", write.as_raw_fd());
+        let own = std::fs::metadata(own).expect("its metadata");
+        let stream = stream.unwrap_or_else(|| format!("{}:{}", own.dev(), own.ino()));
+        let args = [
+            "agent",
+            "-v",
+            "--listen",
+            "127.0.0.1:0",
+            "-r",
+            arg(&endpoint),
+        ];
+        let mut command = pleg(&args);
+        command.env("JOURNAL_STREAM", stream).stderr(write);
+        let mut child = command.spawn().expect("the command starts");
+        drop(command);
+        let mut lines = BufReader::new(read).lines().map(|line| line.expect("text"));
+        let line = lines.find(|line| line.contains("a full list failed"));
+        child.kill().expect("killed");
+        child.wait().expect("ended");
+        line.expect("logged")
+    };
+    let line = lines(None);
+    assert!(line.starts_with("<4> WARN a full list failed"), "{line}");
+    let other = lines(Some("1:2".to_owned()));
+    assert!(other.contains("Z  WARN a full list failed"), "{other}");
+}
+
+#[tokio::test]
+async fn unknown_format_is_an_error() {
+    let end = Running::start(&["watch", "--log-format", "xml"])
+        .end()
+        .await;
+    assert_eq!(end.code(), Some(2), "{}", end.err);
+}

@@ -1,0 +1,64 @@
+//! The filters of `pleg watch`, on a runtime.
+
+use pleg_tests::kubelet::Life;
+use pleg_tests::lives;
+use serde_json::Value;
+
+use super::run::{Running, Sim};
+
+/// The pods and types of the events until the pod `last` is removed.
+async fn shown(watch: &mut Running, last: &str) -> Vec<String> {
+    let mut shown = Vec::new();
+    loop {
+        let line = watch.line().await.expect("a record");
+        let record: Value = serde_json::from_str(&line).expect("JSON");
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (pod, kind) = (text(&record["pod"]["name"]), text(&record["kind"]));
+        let what = format!("{pod} {kind} {}", text(&record["type"]));
+        if record["source"].is_string() && !what.ends_with("PodSync") {
+            shown.push(what.clone());
+        }
+        if what == format!("{last} sandbox ContainerRemoved") {
+            return shown;
+        }
+    }
+}
+
+/// The selector also matches the last event of a pod, which has no labels any more.
+#[tokio::test]
+async fn pods_are_selected_by_name_and_by_label_until_they_are_gone() {
+    let sim = Sim::start().await;
+    let labels = "io.kubernetes.pod.uid,io.kubernetes.pod.uid!=uid-one";
+    let mut of_name = sim.run(&["watch", "-o", "json", "test/two"]);
+    let mut of_label = sim.run(&["watch", "-o", "json", "-l", labels]);
+    let mut failed = sim.run(&["watch", "-o", "json", "--failed"]);
+    for watch in [&mut of_name, &mut of_label, &mut failed] {
+        let synced = watch.line().await.expect("the end of the initial events");
+        assert!(synced.contains("\"Synced\""), "{synced}");
+    }
+    for (name, code) in [("one", 1), ("two", 0), ("three", 3)] {
+        let pod = sim.kubelet.run_pod(name).await.expect("run");
+        let life = Life::Exit { code, after_ms: 10 };
+        let id = sim
+            .kubelet
+            .create(&pod, "job", 0, life)
+            .await
+            .expect("created");
+        sim.kubelet.start(&id).await.expect("started");
+        lives::ended(&sim.kubelet, &id).await.expect("exited");
+        sim.kubelet.stop_pod(&pod).await.expect("stopped");
+        sim.kubelet.remove_pod(&pod).await.expect("removed");
+    }
+    let events = shown(&mut of_name, "two").await;
+    assert!(events.iter().all(|e| e.starts_with("two ")), "{events:?}");
+    assert_eq!(events.len(), 7, "{events:?}");
+    let events = shown(&mut of_label, "three").await;
+    assert!(events.iter().all(|e| !e.starts_with("one ")), "{events:?}");
+    assert_eq!(events.len(), 14, "{events:?}");
+    for name in ["one", "three"] {
+        let line = failed.line().await.expect("an exit");
+        let record: Value = serde_json::from_str(&line).expect("JSON");
+        assert_eq!(record["type"], "ContainerDied", "{line}");
+        assert_eq!(record["pod"]["name"], name, "{line}");
+    }
+}

@@ -1,0 +1,273 @@
+//! The pods whose calls hang or fail: which pod, which call, and since when. Each is logged once when
+//! that begins and once when it ends.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pleg_core::{
+    CallError, Health, Id, Instant, Kind, PodCall, PodName, PodStatus, PodUid, Reconciler, Text,
+    WallTime,
+};
+use pleg_runtime::clock::Clock;
+
+use crate::cache::Published;
+use crate::reads::Reads;
+use crate::sync::watch;
+
+/// The minimum time between two updates while there are problems.
+const APART: Duration = Duration::from_millis(100);
+
+/// A pod whose calls hang or fail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PodProblem {
+    /// The pod.
+    pub pod: PodName,
+    /// The first sign of it.
+    pub since: Instant,
+    /// What is wrong now.
+    pub kind: PodProblemKind,
+    /// The CRI operation, for example `ContainerStatus`.
+    pub operation: &'static str,
+    /// The container or sandbox, if the call names one.
+    pub id: Option<Id>,
+    /// The name of the container, if the call names one.
+    pub container: Text,
+    /// The error of the last call, if it failed.
+    pub error: Option<Arc<CallError>>,
+}
+
+/// What is wrong with the calls about a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PodProblemKind {
+    /// A call does not answer.
+    Hung,
+    /// The last call failed. It is repeated with a backoff.
+    Failing,
+    /// The runtime lists an id, and its status call returns NotFound.
+    Unsettled,
+}
+
+impl PodProblemKind {
+    /// A short lower-case name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Hung => "hung",
+            Self::Failing => "failing",
+            Self::Unsettled => "unsettled",
+        }
+    }
+}
+
+impl PodProblem {
+    fn new(pod: PodName, since: Instant) -> Self {
+        Self {
+            pod,
+            since,
+            kind: PodProblemKind::Failing,
+            operation: "",
+            id: None,
+            container: Text::default(),
+            error: None,
+        }
+    }
+
+    /// The pod has an inspection in flight that waits for this call.
+    fn hangs(&mut self, call: Option<PodCall>, status: &PodStatus) {
+        self.kind = PodProblemKind::Hung;
+        let Some(call) = call else { return };
+        self.operation = call.operation();
+        self.id = match call {
+            PodCall::Status(id, _) => Some(id),
+            PodCall::Sandboxes | PodCall::Containers => None,
+        };
+        self.name_container(status);
+    }
+
+    /// The last inspection of the pod failed, or it has an unsettled id.
+    fn fails(&mut self, status: &PodStatus) {
+        let sandboxes = status.sandboxes.iter();
+        let sandboxes = sandboxes.map(|s| (&s.id, &s.error, s.unsettled, Kind::Sandbox));
+        let containers = status.containers.iter();
+        let containers = containers.map(|c| (&c.id, &c.error, c.unsettled, Kind::Container));
+        let mut ids = sandboxes.chain(containers);
+        if let Some((id, error, ..)) = ids.clone().find(|(_, error, ..)| error.is_some()) {
+            (self.id, self.error) = (Some(id.clone()), error.clone());
+        } else if let Some(error) = &status.error {
+            (self.id, self.error) = (None, Some(error.clone()));
+        } else if let Some((id, _, _, kind)) = ids.find(|(_, _, unsettled, _)| *unsettled) {
+            (self.id, self.error) = (Some(id.clone()), None);
+            self.operation = kind.status_operation();
+            self.kind = PodProblemKind::Unsettled;
+            self.name_container(status);
+            return;
+        }
+        self.kind = PodProblemKind::Failing;
+        if let Some(error) = &self.error {
+            self.operation = error.operation;
+        }
+        self.name_container(status);
+    }
+
+    fn name_container(&mut self, status: &PodStatus) {
+        let mut containers = status.containers.iter();
+        let named = containers.find(|c| Some(&c.id) == self.id.as_ref());
+        self.container = named.map(|c| c.name.clone()).unwrap_or_default();
+    }
+}
+
+/// What is wrong, without the pod.
+impl fmt::Display for PodProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.error, self.kind) {
+            (Some(error), PodProblemKind::Failing) => error.fmt(f)?,
+            (None, PodProblemKind::Failing) => f.write_str("calls fail")?,
+            (_, PodProblemKind::Hung) => write!(f, "{} does not answer", self.operation)?,
+            (_, PodProblemKind::Unsettled) => {
+                write!(f, "listed, but {} returns NotFound", self.operation)?;
+            }
+        }
+        // Short, as in crictl.
+        let id = self.id.as_ref().map(Id::as_str);
+        match id.map(|id| id.get(..12).unwrap_or(id)) {
+            Some(id) if self.operation == Kind::Sandbox.status_operation() => {
+                write!(f, " (sandbox {id})")
+            }
+            Some(id) => write!(f, " (container {} {id})", self.container),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The present problems.
+#[derive(Debug)]
+pub(crate) struct PodProblems {
+    present: BTreeMap<PodUid, PodProblem>,
+    shown: watch::Sender<Arc<[PodProblem]>>,
+    clock: Clock,
+    due: Option<Instant>,
+    updated: Option<Instant>,
+}
+
+impl PodProblems {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self {
+            present: BTreeMap::new(),
+            shown: watch::channel(Arc::default()).0,
+            clock,
+            due: None,
+            updated: None,
+        }
+    }
+
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Arc<[PodProblem]>> {
+        self.shown.subscribe()
+    }
+
+    /// When [`update`](Self::update) must be called even if nothing else happens.
+    pub(crate) const fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Finds the present problems, publishes them and logs what began or ended.
+    pub(crate) fn update(&mut self, machine: &Reconciler, reads: &Reads, published: &Published) {
+        let now = self.clock.now();
+        let (overdue, failing) = (machine.overdue_inspections(), machine.failing_pods());
+        self.due = None;
+        if overdue.is_empty() && failing.is_empty() && self.present.is_empty() {
+            return;
+        }
+        if let Some(at) = self
+            .updated
+            .map(|at| at.after(APART))
+            .filter(|at| now < *at)
+        {
+            self.due = Some(at);
+            return;
+        }
+        self.updated = Some(now);
+        let mut present = BTreeMap::new();
+        let mut last = std::mem::take(&mut self.present);
+        let mut take = |uid: &PodUid, since| {
+            let known = last.remove(uid);
+            known.unwrap_or_else(|| PodProblem::new(machine.pod_name(uid), since))
+        };
+        for (ticket, uid, since) in overdue {
+            let hung_at = since.after(Health::HUNG_AFTER);
+            if now < hung_at {
+                self.due = Some(self.due.map_or(hung_at, |due| due.min(hung_at)));
+            } else if !present.contains_key(uid) {
+                let mut problem = take(uid, since);
+                problem.hangs(reads.waits_for(ticket), &published.get(uid).status);
+                present.insert(uid.clone(), problem);
+            }
+        }
+        for uid in failing {
+            if !present.contains_key(uid) {
+                let mut problem = take(uid, now);
+                problem.fails(&published.get(uid).status);
+                present.insert(uid.clone(), problem);
+            }
+        }
+        // An inspection that is owed has not succeeded. While the runtime as a whole fails, failures
+        // do not count against a pod, and no pod has recovered.
+        let runtime_fails = machine.is_runtime_failing();
+        for (uid, problem) in last {
+            if runtime_fails || machine.owes_inspection(&uid) {
+                present.insert(uid, problem);
+            } else {
+                self.log_end(&problem, &published.get(&uid).status);
+            }
+        }
+        self.publish(present);
+    }
+
+    fn publish(&mut self, present: BTreeMap<PodUid, PodProblem>) {
+        let known = self.shown.borrow().clone();
+        let is_new = |p: &&PodProblem| known.iter().all(|known| known.pod.uid != p.pod.uid);
+        for problem in present.values().filter(is_new) {
+            self.log_begin(problem);
+        }
+        let mut sorted: Vec<PodProblem> = present.values().cloned().collect();
+        sorted.sort_by_key(|p| p.since);
+        if *sorted != *known {
+            self.shown.send_replace(sorted.into());
+        }
+        self.present = present;
+    }
+
+    fn log_begin(&self, problem: &PodProblem) {
+        let since = self.clock.wall_at(problem.since).as_nanos() / 1_000_000;
+        let since = WallTime::from_nanos(since * 1_000_000);
+        let (pod, named) = (&problem.pod, !problem.container.is_empty());
+        tracing::warn!(
+            pod = %pod.uid,
+            namespace = %pod.namespace,
+            name = %pod.name,
+            call = %problem.operation,
+            container = named.then(|| tracing::field::display(&problem.container)),
+            id = problem.id.as_ref().map(tracing::field::display),
+            %since,
+            "calls about a pod do not succeed: {problem}"
+        );
+    }
+
+    fn log_end(&self, problem: &PodProblem, status: &PodStatus) {
+        let seconds = self.clock.now().since(problem.since).as_secs();
+        let pod = &problem.pod;
+        let end = match status.is_nothing() {
+            true => "the pod is gone",
+            false => "calls about a pod succeed again",
+        };
+        tracing::info!(
+            pod = %pod.uid,
+            namespace = %pod.namespace,
+            name = %pod.name,
+            call = %problem.operation,
+            "{end} after {seconds} s"
+        );
+    }
+}

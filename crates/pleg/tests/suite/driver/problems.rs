@@ -1,0 +1,196 @@
+//! Every pod whose calls hang or fail is named, with the call, in the log and by the health handle.
+
+use std::sync::{Arc, Mutex};
+
+use pleg::core::{CallErrorKind, Mode};
+use pleg::{Pleg, PodProblemKind};
+use tracing::dispatcher::DefaultGuard;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Dispatch, Event, Metadata, Subscriber};
+
+use crate::support::{FakeRuntime, MINUTE, MS, Op, SECOND, pass, settings, synced, until};
+
+/// Keeps what is logged about single pods: `LEVEL pod call message`.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+#[derive(Default)]
+struct Fields {
+    call: Option<String>,
+    pod: String,
+    message: String,
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        match field.name() {
+            "call" => self.call = Some(format!("{value:?}")),
+            "pod" => self.pod = format!("{value:?}"),
+            "message" => self.message = format!("{value:?}"),
+            _ => {}
+        }
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event()
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        if let Some(call) = fields.call {
+            let line = format!(
+                "{} {} {call} {}",
+                event.metadata().level(),
+                fields.pod,
+                fields.message
+            );
+            self.0.lock().unwrap().push(line);
+        }
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+impl Log {
+    /// Logs to this on the present thread. With one subscriber only, tracing would ask the thread that
+    /// reaches a line first whether it is of interest, and that may be the thread of another test.
+    fn install(&self) -> (Dispatch, DefaultGuard) {
+        let second = Dispatch::new(Self::default());
+        (second, tracing::subscriber::set_default(self.clone()))
+    }
+
+    /// Takes the lines, in the order of pods.
+    fn take(&self) -> Vec<String> {
+        let mut lines = std::mem::take(&mut *self.0.lock().unwrap());
+        lines.sort();
+        lines
+    }
+}
+
+async fn polling(node: &FakeRuntime) -> Pleg {
+    synced(node, settings(|s| s.mode = Mode::Polling)).await
+}
+
+fn named(pleg: &Pleg) -> Vec<(String, PodProblemKind, &'static str)> {
+    let problems = pleg.health().pod_problems();
+    let named = problems
+        .iter()
+        .map(|p| (p.pod.uid.to_string(), p.kind, p.operation));
+    named.collect()
+}
+
+/// Asks for the details of a pod, so that it is inspected.
+fn inspect(pleg: &Pleg, uid: &str) {
+    let (pleg, uid) = (pleg.clone(), uid.into());
+    tokio::spawn(async move { pleg.details_newer_than(&uid, pleg.now(), MINUTE).await });
+}
+
+/// More pods than health names.
+#[tokio::test(start_paused = true)]
+async fn every_hung_pod_is_named_once_when_it_begins_and_once_when_it_ends() {
+    let log = Log::default();
+    let _guard = log.install();
+    let node = FakeRuntime::new();
+    (0..9).for_each(|n| node.run_pod(&format!("p{n}")));
+    let pleg = polling(&node).await;
+    pass(&pleg, SECOND).await;
+    let asked = pleg.now();
+    for n in 0..7 {
+        node.hang(Op::status(&format!("p{n}-c")));
+        inspect(&pleg, &format!("p{n}"));
+    }
+    until(&pleg, || named(&pleg).len() == 7).await;
+    let took = pleg.now().since(asked);
+    assert!(took <= 2 * SECOND + 110 * MS, "{took:?}");
+    let hung = |n| (format!("p{n}"), PodProblemKind::Hung, "ContainerStatus");
+    assert_eq!(named(&pleg), (0..7).map(hung).collect::<Vec<_>>());
+    let problem = pleg.health().pod_problems()[0].clone();
+    assert_eq!((&*problem.container, problem.since), ("c", asked));
+    let text = "ContainerStatus does not answer (container c p0-c)";
+    assert_eq!(problem.to_string(), text);
+    let line = |n| {
+        let text = format!("ContainerStatus does not answer (container c p{n}-c)");
+        format!("WARN p{n} ContainerStatus calls about a pod do not succeed: {text}")
+    };
+    assert_eq!(log.take(), (0..7).map(line).collect::<Vec<_>>());
+
+    // The calls time out and are repeated: it is the same problem.
+    pass(&pleg, 20 * SECOND).await;
+    assert_eq!(log.take(), <[&str; 0]>::default());
+    assert!(
+        pleg.health()
+            .pod_problems()
+            .iter()
+            .all(|p| p.since == asked)
+    );
+    (0..7).for_each(|n| node.release(&Op::status(&format!("p{n}-c"))));
+    until(&pleg, || named(&pleg).is_empty()).await;
+    let ends = log.take();
+    assert_eq!(ends.len(), 7, "{ends:#?}");
+    for (n, line) in ends.iter().enumerate() {
+        let begin = format!("INFO p{n} ContainerStatus calls about a pod succeed again after ");
+        assert!(line.starts_with(&begin), "{line}");
+    }
+    pleg.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn failing_and_unsettled_pods_are_named_with_the_call_that_fails() {
+    let node = FakeRuntime::new();
+    ["p", "q", "r"].iter().for_each(|uid| node.run_pod(uid));
+    let pleg = polling(&node).await;
+    node.fail(Op::status("p-s"), CallErrorKind::Failed);
+    node.fail(Op::status("q-c"), CallErrorKind::NotFound);
+    for uid in ["p", "q", "r"] {
+        inspect(&pleg, uid);
+    }
+    until(&pleg, || named(&pleg).len() == 2).await;
+    let problems = pleg.health().pod_problems();
+    let texts: Vec<_> = problems
+        .iter()
+        .map(|p| format!("{}: {} {p}", p.pod.uid, p.kind.as_str()))
+        .collect();
+    let expected = [
+        "p: failing PodSandboxStatus: test error (sandbox p-s)",
+        "q: unsettled listed, but ContainerStatus returns NotFound (container c q-c)",
+    ];
+    assert_eq!(texts, expected);
+    pleg.shutdown().await;
+}
+
+/// A runtime that fails as a whole is not a problem of each pod, and no pod recovers while it does.
+#[tokio::test(start_paused = true)]
+async fn pod_does_not_recover_while_the_runtime_as_a_whole_fails() {
+    let log = Log::default();
+    let node = FakeRuntime::new();
+    ["p", "q"].iter().for_each(|uid| node.run_pod(uid));
+    let pleg = polling(&node).await;
+    node.fail(Op::status("p-c"), CallErrorKind::Failed);
+    inspect(&pleg, "p");
+    until(&pleg, || named(&pleg).len() == 1).await;
+    let _guard = log.install();
+    for op in [Op::Sandboxes, Op::Containers, Op::pod("p"), Op::pod("q")] {
+        node.fail(op, CallErrorKind::Unavailable);
+    }
+    node.succeed(&Op::status("p-c"));
+    pass(&pleg, 30 * SECOND).await;
+    assert_eq!(named(&pleg).len(), 1, "{:?}", named(&pleg));
+    assert_eq!(log.take(), <[&str; 0]>::default());
+    for op in [Op::Sandboxes, Op::Containers, Op::pod("p"), Op::pod("q")] {
+        node.succeed(&op);
+    }
+    until(&pleg, || named(&pleg).is_empty()).await;
+    assert_eq!(log.take().len(), 1);
+    pleg.shutdown().await;
+}
