@@ -79,11 +79,11 @@ impl Clock {
     /// What the local wall clock showed at that instant, if it was not set since. For display.
     #[must_use]
     pub fn wall_at(&self, at: Instant) -> WallTime {
-        let (now, wall) = (self.now(), self.wall());
-        match at > now {
-            true => wall.after(at.since(now)),
-            false => wall.before(now.since(at)),
-        }
+        let nanos = |at: Instant| Duration::from_nanos(at.as_nanos());
+        let at_origin = self
+            .wall
+            .unwrap_or_else(|| wall().before(nanos(self.now())));
+        at_origin.after(nanos(at))
     }
 }
 
