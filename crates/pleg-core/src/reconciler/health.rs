@@ -364,11 +364,17 @@ impl fmt::Display for Degraded {
             Self::ListFailed { error } => write!(f, "the last full list failed: {error}"),
             Self::RuntimeSilent { .. } => f.write_str("the runtime does not answer"),
             Self::PodsHung { overdue, pods, .. } => {
-                write!(f, "{overdue} inspections do not answer")?;
+                match overdue {
+                    1 => f.write_str("1 inspection does not answer")?,
+                    _ => write!(f, "{overdue} inspections do not answer")?,
+                }
                 write_pods(f, pods, *overdue)
             }
             Self::PodsFailing { failing, pods } => {
-                write!(f, "{failing} pods cannot be inspected")?;
+                match failing {
+                    1 => f.write_str("1 pod cannot be inspected")?,
+                    _ => write!(f, "{failing} pods cannot be inspected")?,
+                }
                 write_pods(f, pods, *failing)
             }
         }
