@@ -88,11 +88,8 @@ impl Reconciler {
             Kind::Sandbox => Some(id),
             Kind::Container => identity.sandbox.as_ref(),
         };
-        sandbox
-            .and_then(|s| Some((s, self.records.get(s)?.identity.pod.clone()?)))
-            .filter(|(s, pod)| *pod != PodUid::from(*s))
-            .map(|(_, pod)| pod)
-            .or_else(|| identity.pod.clone())
+        let of_sandbox = sandbox.and_then(|sandbox| self.records.pod_of_sandbox(sandbox));
+        of_sandbox.or(identity.pod.as_ref()).cloned()
     }
 
     /// An answer names the pod of an id for which a sandbox's id was used as pod uid. The first

@@ -141,6 +141,15 @@ impl Reconciler {
                 && matches!(event.event, EventType::Created | EventType::Started);
             hint |= self.apply_report(context, report, subject_settles);
         }
+        // The label of the subject may name another pod than its sandbox's.
+        let subject = self.records.get(&event.id);
+        if let Some(sandbox) = event.sandbox.as_ref().filter(|s| s.id != event.id)
+            && subject.is_some_and(|r| r.identity.pod != context.pod)
+            && let Some(pod) = self.records.pod_of_sandbox(&sandbox.id).cloned()
+        {
+            let id = &event.id;
+            self.move_to_pod(now, (id, Some(&sandbox.id)), &pod, Source::Stream);
+        }
         let reported = (event, context.arrived, context.plausible);
         self.subject_reported(now, reported, kind.unwrap_or(Kind::Container), before);
         let missing = self.is_incomplete(event, kind, own);

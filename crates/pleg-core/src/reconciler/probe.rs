@@ -21,8 +21,7 @@ const VERSION_DEADLINE: Duration = Duration::from_secs(2);
 /// The probe in flight, and the results of the last ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Probe {
-    /// The status call of the probe.
-    status: Option<(Ticket, Id)>,
+    status: Option<StatusCall>,
     /// The id whose status call hung or was unavailable.
     suspect: Option<Id>,
     /// The `Version` call of the probe.
@@ -31,6 +30,15 @@ pub(super) struct Probe {
     /// since.
     asked: Option<Instant>,
     silent_since: Option<Instant>,
+}
+
+/// The status call of the probe.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct StatusCall {
+    ticket: Ticket,
+    id: Id,
+    /// When it is slow.
+    slow_at: Instant,
 }
 
 impl Probe {
@@ -42,7 +50,9 @@ impl Probe {
 
     /// Whether that status call is the one of the probe.
     pub(super) fn is_status_call(&self, ticket: Ticket) -> bool {
-        self.status.as_ref().is_some_and(|(own, _)| *own == ticket)
+        self.status
+            .as_ref()
+            .is_some_and(|call| call.ticket == ticket)
     }
 
     /// Something arrived from the runtime at that instant.
@@ -73,8 +83,13 @@ impl Reconciler {
             Some((id, kind)) => {
                 self.counters.probes += 1;
                 let ticket = self.read_status(now, &id, kind);
-                self.probe.status = Some((ticket, id));
-                self.timers.set(now.after(SLOW), Timer::ProbeSlow(ticket));
+                let slow_at = now.after(SLOW);
+                self.timers.set(slow_at, Timer::ProbeSlow(ticket));
+                self.probe.status = Some(StatusCall {
+                    ticket,
+                    id,
+                    slow_at,
+                });
             }
             None => self.ask_version(now),
         }
@@ -96,10 +111,10 @@ impl Reconciler {
 
     /// The status call was not answered within a second.
     pub(super) fn probe_is_slow(&mut self, now: Instant, ticket: Ticket) {
-        if let Some((probe, id)) = &self.probe.status
-            && *probe == ticket
+        if let Some(call) = &self.probe.status
+            && call.ticket == ticket
         {
-            self.probe.suspect = Some(id.clone());
+            self.probe.suspect = Some(call.id.clone());
             self.ask_version(now);
         }
     }
@@ -112,9 +127,12 @@ impl Reconciler {
         ended: Instant,
         error: Option<&CallError>,
     ) {
-        let Some((_, id)) = self.probe.status.take_if(|(probe, _)| *probe == ticket) else {
+        let Some(call) = self.probe.status.take_if(|call| call.ticket == ticket) else {
             return;
         };
+        // A timer that would do nothing still wakes the process.
+        self.timers.cancel(call.slow_at, Timer::ProbeSlow(ticket));
+        let id = call.id;
         match error {
             None => {}
             Some(error) if is_silence(error.kind) => {

@@ -237,8 +237,10 @@ impl Reconciler {
                 let status = StatusCall::Failed(&failed.error);
                 self.apply_row_without_status(now, uid, read, row, status);
             }
+            // A read that began later may have returned the status in the meantime.
             if let Some(record) = self.records.get_mut(&failed.id)
                 && !record.is_removed()
+                && record.inspected <= Some(read.began)
             {
                 record.error = Some(Arc::new(failed.error.clone()));
             }
@@ -254,10 +256,14 @@ impl Reconciler {
         status: StatusCall<'_>,
     ) {
         let id = &row.id;
+        let named = self.pod_named_by(id, &row.identity);
+        if let Some(named) = &named {
+            let sandbox = row.identity.sandbox.as_ref();
+            self.move_to_pod(now, (id, sandbox), named, Source::Inspection);
+        }
         if let Some(record) = self.records.get(id).filter(|r| r.is_removed()) {
             // It is listed although it is recorded as removed, which is a contradiction.
             if read.began > record.recorded_since() {
-                let named = self.pod_named_by(id, &row.identity);
                 let of = self.pod_of(id, named).unwrap_or_else(|| uid.clone());
                 self.reappear(&of, read, row, status);
                 self.add_contradiction(now, &of, id, None, Source::Inspection);
@@ -265,14 +271,9 @@ impl Reconciler {
             return;
         }
         let new = !self.records.contains_key(id);
-        let named = self.pod_named_by(id, &row.identity);
         if new {
-            let of = named.clone().unwrap_or_else(|| uid.clone());
+            let of = named.unwrap_or_else(|| uid.clone());
             self.learn(now, id, row.identity.clone(), &of);
-        }
-        if let Some(named) = &named {
-            let sandbox = row.identity.sandbox.as_ref();
-            self.move_to_pod(now, (id, sandbox), named, Source::Inspection);
         }
         // The row also has identity fields: a container without a name would not block another of
         // its name.

@@ -53,7 +53,8 @@ pub(crate) struct Record {
     pub(crate) attempted: Option<Instant>,
     /// The begin of the last read that returned its status, unless the details are disputed.
     pub(crate) inspected: Option<Instant>,
-    /// Whether an inspection and an event have different details: its status is owed.
+    /// Whether an inspection and an event have different details, or an inspection returned UNKNOWN
+    /// and something else a state since: its status is owed.
     pub(crate) disputed: bool,
     /// The error of its last status call, if it failed.
     pub(crate) error: Option<Arc<CallError>>,
@@ -199,7 +200,7 @@ impl Record {
                 self.position = Some(to);
                 self.evidence = Evidence::new(now, call_of(source));
                 effect.transition = Transition::Advanced(to);
-                effect.details = self.clear_unknown(evidence).into();
+                effect.details = self.clear_unknown(evidence, call_of(source)).into();
                 if to == Position::Removed {
                     self.unknown = None;
                     self.drop_details();
@@ -225,7 +226,7 @@ impl Record {
             if effect.transition == Transition::Same {
                 self.reports.shown(self.position);
                 self.evidence.confirm(call);
-                effect.details = self.clear_unknown(began).into();
+                effect.details = self.clear_unknown(began, Some(call)).into();
             }
             return effect;
         };
@@ -236,7 +237,7 @@ impl Record {
         };
         Effect {
             transition,
-            details: self.clear_unknown(began).into(),
+            details: self.clear_unknown(began, Some(call)).into(),
             ..Effect::default()
         }
     }
@@ -288,11 +289,18 @@ impl Record {
 
     /// An observation shows a position. One that is older than the inspection that returned UNKNOWN
     /// does not clear UNKNOWN: otherwise the pod would be as of that inspection with a state from
-    /// before it. Returns whether a published UNKNOWN was cleared.
-    fn clear_unknown(&mut self, evidence: Instant) -> bool {
-        let newer = |overlay: &mut Box<UnknownState>| overlay.began.is_none_or(|b| evidence > b);
+    /// before it. An event may be older, whenever it arrives, so only an end that it reports clears
+    /// UNKNOWN. Unless a status call shows the position, the status is still owed: the one that
+    /// returned UNKNOWN may have had no details. Returns whether a published UNKNOWN was cleared.
+    fn clear_unknown(&mut self, evidence: Instant, call: Option<Call>) -> bool {
+        let proves = call.is_some() || self.position >= Some(Position::Exited);
+        let newer = |overlay: &mut Box<UnknownState>| {
+            overlay.began.is_none_or(|began| proves && evidence > began)
+        };
         let cleared = self.unknown.take_if(newer);
-        cleared.is_some_and(|overlay| overlay.began.is_some())
+        let was_published = cleared.is_some_and(|overlay| overlay.began.is_some());
+        self.disputed |= was_published && call != Some(Call::Inspection);
+        was_published
     }
 
     /// UNKNOWN from an event or a list row. Returns whether it is the first since it was last

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 
 use crate::state::record::Record;
-use crate::types::ids::Id;
+use crate::types::ids::{Id, PodUid};
 use crate::types::reads::{KnownIds, Rows};
 use crate::types::time::Instant;
 
@@ -63,6 +63,12 @@ impl Records {
             KnownIds::new(known.map(|(id, r)| (id.clone(), r.kind())).collect())
         };
         self.known.get_or_insert_with(known).clone()
+    }
+
+    /// The pod of a sandbox, if an answer has named it. Until then the sandbox's id stands in for the uid.
+    pub(crate) fn pod_of_sandbox(&self, sandbox: &Id) -> Option<&PodUid> {
+        let pod = self.all.get(sandbox)?.identity.pod.as_ref()?;
+        (pod.as_str() != sandbox.as_str()).then_some(pod)
     }
 
     /// A list with these rows was applied. It showed the recorded state of every existing id, and

@@ -301,6 +301,8 @@ impl Checks {
             Output::Remove { uid } => {
                 self.coverage.hit(CoverPoint::PodRemoved);
                 self.pod_removed(oracle, now, uid);
+                // Its backoff ends with it.
+                self.retries.remove(uid);
             }
             Output::ListApplied { as_of, gone } => self.list_applied(*as_of, gone)?,
             Output::Refresh { as_of, pods } => {

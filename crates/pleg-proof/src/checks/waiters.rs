@@ -87,7 +87,7 @@ impl Checks {
             // A list may answer, but the inspection in flight usually answers first.
             Some(Input::List) => None,
             // The confirming read was cancelled, so the one before answers.
-            Some(Input::Timer) if self.was_inspected(asked, view) => None,
+            Some(Input::Timer) if self.was_read(asked, view) => None,
             other => {
                 let what = format!("{asked:?} is answered after {other:?}");
                 return Err(assertions::ONLY_READS_ANSWER.violated(what));
@@ -135,11 +135,12 @@ impl Checks {
         self.fresh(oracle, now, &asked.pod, view, known)
     }
 
-    /// Whether a complete inspection of the pod began at the as-of of the view.
-    fn was_inspected(&self, asked: &Waiter, view: &PodView) -> bool {
+    /// Whether a complete inspection of the pod, or a complete list, began at the as-of of the view.
+    fn was_read(&self, asked: &Waiter, view: &PodView) -> bool {
         let begins = self.inspections.get(&asked.pod);
-        let as_of = view.as_of;
-        begins.is_some_and(|begins| as_of.is_some_and(|as_of| begins.contain(as_of)))
+        view.as_of.is_some_and(|as_of| {
+            begins.is_some_and(|begins| begins.contain(as_of)) || self.lists.contain(as_of)
+        })
     }
 
     /// An answer shows what the cache shows.

@@ -409,3 +409,46 @@ fn request_names_the_recorded_state() {
     assert!(held.iter().all(|held| held.shown == ReportedState::Running));
     assert!(t.now() > Instant::ORIGIN);
 }
+
+/// The status is read by an inspection of the sandbox's stand-in pod, which fails, and by one of its pod,
+/// which began later and has ended before (found by seed 47776).
+#[test]
+fn failed_status_of_an_older_read_does_not_count() {
+    let mut t = Script::confirmed();
+    let s = || sandbox("s", "p", ReportedState::Running);
+    t.event(EventType::Stopped, "c", Some(nameless(s())), &[]);
+    assert_eq!(t.inspections_wanted(), 1, "of the stand-in pod");
+    t.pass(10);
+    t.event(EventType::Started, "s", Some(s()), &[]);
+    assert_eq!(t.inspections_wanted(), 2);
+    t.postpone_inspection();
+    t.inspect(&[s(), exited("c", "p", 0, "")], &[]);
+    t.inspected(Inspection {
+        failed: vec![failed("s", None)],
+        ..Inspection::new(None)
+    });
+    let waiter = t.wait("p", t.now());
+    t.inspected(Inspection {
+        unchanged: vec![
+            ("c".into(), ReportedState::Exited),
+            ("s".into(), ReportedState::Running),
+        ],
+        ..Inspection::new(None)
+    });
+    assert_eq!(t.view_for(waiter).status.sandboxes[0].error, None);
+}
+
+/// The read that returned UNKNOWN had no exit code. So the status stays owed after a list row has
+/// cleared UNKNOWN, also if the inspection for it fails (found by seed 75474).
+#[test]
+fn exit_code_is_owed_after_a_list_row_has_cleared_unknown() {
+    let mut t = inspected();
+    let s = || sandbox("s", "p", ReportedState::Running);
+    t.event(EventType::Stopped, "c", Some(s()), &[]);
+    t.inspect(&[s(), status("c", "p", ReportedState::Unknown)], &[]);
+    t.relist();
+    t.list(&[s(), container("c", "p", ReportedState::Exited)]);
+    t.inspection_fails(&[s()]);
+    t.wait("p", t.now());
+    assert_eq!(owed(&t), [("c".into(), true), ("s".into(), false)]);
+}

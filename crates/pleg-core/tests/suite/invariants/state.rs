@@ -1,6 +1,6 @@
 //! Invariants 2, 5, 6 and 7: how observations become state.
 
-use pleg_core::{EventType, LifecycleType, PodUid, ReportedState, SandboxState};
+use pleg_core::{ContainerState, EventType, LifecycleType, PodUid, ReportedState, SandboxState};
 
 use crate::script::{Script, container, exited, nameless, sandbox, status};
 use EventType::{Created, Deleted, Other, Started, Stopped};
@@ -180,6 +180,26 @@ fn list_row_that_clears_unknown_causes_an_inspection() {
     assert_eq!(t.inspection_wanted(), Some(&PodUid::from("p")));
 }
 
+/// An event may be older than the inspection that returned UNKNOWN, whenever it arrives: the answer
+/// would show Created as of a time at which the container runs (found by seed 140796).
+#[test]
+fn late_event_does_not_clear_unknown_unless_it_reports_an_end() {
+    let mut t = Script::confirmed();
+    let s = || sandbox("s", "p", ReportedState::Running);
+    t.wait("p", t.now());
+    t.inspect(&[s(), status("c", "p", ReportedState::Unknown)], &[]);
+    t.event(
+        Created,
+        "c",
+        Some(s()),
+        &[status("c", "p", ReportedState::Created)],
+    );
+    let state = |t: &Script| t.view().status.containers[0].state;
+    assert!(matches!(state(&t), ContainerState::Unknown { .. }));
+    t.event(Stopped, "c", Some(s()), &[exited("c", "p", 3, "Error")]);
+    assert_eq!(state(&t), ContainerState::Exited);
+}
+
 /// The second contradiction of a removal comes after 10 s, also if the pod has a long backoff.
 #[test]
 fn wrong_removal_is_overruled_after_ten_seconds_despite_a_backoff() {
@@ -228,7 +248,7 @@ fn removed_pod_that_is_listed_is_published_until_a_list_omits_it() {
     t.relist_shows(&rows());
     assert_eq!(t.swept, []);
     let status = &t.view().status;
-    let running = |c: &pleg_core::ContainerStatus| c.state == pleg_core::ContainerState::Running;
+    let running = |c: &pleg_core::ContainerStatus| c.state == ContainerState::Running;
     assert!(status.active_sandbox().is_some() && status.containers.iter().all(running));
     assert_eq!(status.containers.len(), 1);
     t.relist_shows(&[]);
@@ -249,7 +269,7 @@ fn removed_id_is_shown_as_the_read_that_began_last_showed_it() {
     t.relist_shows(&rows());
     t.inspect(&[s(), exited("c", "p", 1, "Error")], &[]);
     let states: Vec<_> = t.view().status.containers.iter().map(|c| c.state).collect();
-    assert_eq!(states, [pleg_core::ContainerState::Running]);
+    assert_eq!(states, [ContainerState::Running]);
 }
 
 /// A removed id that reads show as exited and then as running is shown without the end.
@@ -264,7 +284,7 @@ fn removed_id_that_is_shown_running_has_no_exit_code() {
     let shown = |t: &Script| t.view().status.containers[0].clone();
     assert_eq!(shown(&t).details.exit_code, Some(7));
     t.relist_shows(&rows());
-    assert_eq!(shown(&t).state, pleg_core::ContainerState::Running);
+    assert_eq!(shown(&t).state, ContainerState::Running);
     assert_eq!(shown(&t).details.exit_code, None);
 }
 

@@ -78,6 +78,11 @@ impl Script {
         self.drain();
     }
 
+    /// The oldest requested inspection ends after the others.
+    pub(crate) fn postpone_inspection(&mut self) {
+        self.inspections.rotate_left(1);
+    }
+
     /// Answers the oldest requested inspection, which began when it was requested.
     pub(crate) fn inspect(&mut self, found: &[Report], gone: &[&str]) {
         self.inspect_unsettled(found, gone, &[]);

@@ -2,8 +2,8 @@
 
 use pleg_core::{EventType, Id, LifecycleType, ReportedState};
 
-use crate::script::{Script, container, exited, sandbox, status};
-use EventType::{Started, Stopped};
+use crate::script::{Script, container, exited, nameless, sandbox, status};
+use EventType::{Created, Started, Stopped};
 use LifecycleType::ContainerDied;
 
 /// A container whose label names another uid than its sandbox's metadata belongs to its sandbox's
@@ -63,4 +63,48 @@ fn a15_container_moves_when_its_sandbox_is_learned() {
     t.run(3_000);
     assert_eq!(t.get("m").status.containers.len(), 1);
     assert!(t.get("l").status.is_nothing());
+}
+
+/// CRI-O: an event about another container shows it with the wrong label; its own event names the
+/// sandbox (found by seed 217987).
+#[test]
+fn mislabelled_container_moves_when_its_event_names_the_sandbox() {
+    let mut t = Script::confirmed();
+    let s = || sandbox("s", "m", ReportedState::Running);
+    let mislabelled = || status("c", "l", ReportedState::Created);
+    t.event(Started, "s", Some(s()), &[]);
+    t.event(Created, "other", Some(s()), &[mislabelled()]);
+    assert_eq!(t.get("l").status.containers.len(), 1);
+    t.event(Created, "c", Some(s()), &[]);
+    assert!(t.get("l").status.is_nothing());
+    let ids: Vec<Id> = t
+        .get("m")
+        .status
+        .containers
+        .iter()
+        .map(|c| c.id.clone())
+        .collect();
+    assert!(ids.contains(&"c".into()), "{ids:?}");
+}
+
+/// A sandbox whose pod no answer has named is removed; then a list of a pod shows it. The answer from
+/// that read contains it (found by seed 315199).
+#[test]
+fn removed_sandbox_is_in_the_answer_of_the_pod_whose_list_shows_it() {
+    let mut t = Script::confirmed();
+    t.event(
+        Stopped,
+        "s",
+        Some(nameless(sandbox("s", "m", ReportedState::Exited))),
+        &[],
+    );
+    t.pass(1_100);
+    t.inspect(&[], &["s"]);
+    let waiter = t.wait("m", t.now());
+    let listed = [sandbox("s", "m", ReportedState::Exited)];
+    while t.answer_of(waiter).is_none() {
+        t.inspect_unsettled(&[], &[], &listed);
+        t.pass(100);
+    }
+    assert_eq!(t.view_for(waiter).status.sandboxes.len(), 1);
 }
