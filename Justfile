@@ -36,7 +36,13 @@ measure-replacement PODS="20" DEATHS="200":
         cargo test --release --workspace --features pleg-tests/containerd --test containerd -- --include-ignored --test-threads=1 --nocapture static_pods::container_that_died
 
 _static-pods:
-    cargo build --workspace --features pleg-tests/containerd --example static_pods
+    cargo build --workspace --features pleg-tests/containerd --example static_pods --bin pleg
+
+# The container image: a static program, and the OCI archive that contains it.
+image ARCHIVE="target/pleg-image.tar":
+    RUSTFLAGS="-C target-feature=+crt-static" CARGO_PROFILE_RELEASE_STRIP=symbols \
+        cargo build --release --locked -p pleg-cli --bin pleg --target "$(rustc --print host-tuple)"
+    scripts/image.py "${CARGO_TARGET_DIR:-target}/$(rustc --print host-tuple)/release/pleg" {{ ARCHIVE }}
 
 # The checks that CI runs in a short form, at full length: statuses denied, and the runtime away, for a
 # minute each; 120 containers of one pod on containerd (needs root).

@@ -8,6 +8,7 @@
 #   containerd.sh kill DIR                         kill -9 the daemon alone; pods and shims live on
 #   containerd.sh start DIR                        start a killed daemon again over the same state; prints as `up` does
 #   containerd.sh stop-signal SIGSTOP|SIGCONT DIR  halt the daemon, or let it go on
+#   containerd.sh import ARCHIVE IMAGE DIR         give it one more image, from an OCI archive
 #   containerd.sh install [--version 1.7|2]        only fetch what is missing; prints the directory of the binaries
 #   containerd.sh can [--version 1.7|2]            exit 0 if this machine can run it, else 3 and one sentence why not
 #
@@ -488,6 +489,12 @@ case ${1:-} in
     enter_existing "${3:-}"
     pid=$(daemon) || die "no containerd runs in $dir"
     kill -s "${2#SIG}" "$pid"
+    ;;
+  import)
+    enter_existing "${4:-}"
+    ctr images import "$2" >/dev/null
+    # The CRI service learns of it by an event.
+    within 10 cri image "$3" || die "the CRI service does not know the image $3"
     ;;
   install)
     install_binaries "$version"

@@ -16,24 +16,25 @@ import tarfile
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
 
 
-def tar(files, mode=0o644):
-    """A tar of (name, bytes) pairs, owned by root, dated 1970."""
+def tar(files):
+    """A tar of (name, bytes, mode) triples, owned by root, dated 1970."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-        for name, data in files:
+        for name, data, mode in files:
             entry = tarfile.TarInfo(name)
             entry.size, entry.mode = len(data), mode
             archive.addfile(entry, io.BytesIO(data))
     return out.getvalue()
 
 
-def main(program, reference, archive):
+def write(archive, reference, files, settings):
+    """Writes an archive whose image has these files, as triples, and these settings for its containers."""
     blobs = []
 
     def blob(media_type, data):
         """Keeps the data under its digest; returns its descriptor."""
         digest = hashlib.sha256(data).hexdigest()
-        blobs.append((f"blobs/sha256/{digest}", data))
+        blobs.append((f"blobs/sha256/{digest}", data, 0o644))
         return {"mediaType": f"application/vnd.oci.image.{media_type}", "digest": f"sha256:{digest}", "size": len(data)}
 
     def document(value):
@@ -41,10 +42,10 @@ def main(program, reference, archive):
 
     machine = platform.machine()
     target = {"architecture": ARCHITECTURES.get(machine, machine), "os": "linux"}
-    layer = blob("layer.v1.tar", tar([("app", pathlib.Path(program).read_bytes())], mode=0o755))
+    layer = blob("layer.v1.tar", tar(files))
     config = blob("config.v1+json", document({
         **target,
-        "config": {"Entrypoint": ["/app"], "Cmd": ["pause"], "WorkingDir": "/"},
+        "config": settings,
         "rootfs": {"type": "layers", "diff_ids": [layer["digest"]]},
     }))
     manifest = blob("manifest.v1+json", document({
@@ -64,8 +65,13 @@ def main(program, reference, archive):
             },
         }],
     })
-    layout = ("oci-layout", document({"imageLayoutVersion": "1.0.0"}))
-    pathlib.Path(archive).write_bytes(tar([layout, ("index.json", index), *blobs]))
+    layout = ("oci-layout", document({"imageLayoutVersion": "1.0.0"}), 0o644)
+    pathlib.Path(archive).write_bytes(tar([layout, ("index.json", index, 0o644), *blobs]))
+
+
+def main(program, reference, archive):
+    files = [("app", pathlib.Path(program).read_bytes(), 0o755)]
+    write(archive, reference, files, {"Entrypoint": ["/app"], "Cmd": ["pause"], "WorkingDir": "/"})
 
 
 if __name__ == "__main__":

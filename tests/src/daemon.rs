@@ -122,6 +122,16 @@ impl Daemon {
         run(script().args(["stop-signal", "SIGCONT"]).arg(&self.dir)).map(drop)
     }
 
+    /// Gives it one more image, from an archive.
+    ///
+    /// # Errors
+    /// If that fails.
+    pub fn import(&self, archive: &Path, image: &str) -> anyhow::Result<()> {
+        let mut command = script();
+        command.arg("import").arg(archive).arg(image).arg(&self.dir);
+        run(&mut command).map(drop)
+    }
+
     /// Removes all that there is of it.
     ///
     /// # Errors

@@ -22,6 +22,7 @@ pub mod daemon;
 pub mod environment;
 pub mod faulty_pipe;
 pub mod fresh;
+pub mod fuse;
 pub mod generator;
 pub mod kubelet;
 pub mod lives;

@@ -134,27 +134,43 @@ impl AgentClient {
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         path: &str,
     ) -> anyhow::Result<(StatusCode, String)> {
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let mut request = Request::get(path).header(HOST, "pleg");
         if let Some(authorization) = &self.authorization {
             request = request.header(AUTHORIZATION, authorization);
         }
-        let request = request.body(Empty::<Bytes>::new())?;
-        let answer = async {
-            let (head, body) = sender.send_request(request).await?.into_parts();
-            let body = Limited::new(body, MOST_BYTES).collect().await;
-            let body = body.map_err(|error| anyhow::anyhow!("{error}"))?.to_bytes();
-            anyhow::Ok((head.status, String::from_utf8(body.to_vec())?))
-        };
-        // The answer needs the connection to make progress; its end is no error of its own.
-        let connected = async {
-            let _ended = connection.await;
-            std::future::pending().await
-        };
-        tokio::select! {
-            answer = answer => answer,
-            never = connected => never,
-        }
+        exchange(stream, request.body(Empty::new())?).await
+    }
+}
+
+/// The status and the body of what a server on this host answers. Has no deadline.
+pub(crate) async fn get_from(
+    address: SocketAddr,
+    path: &str,
+) -> anyhow::Result<(StatusCode, String)> {
+    let stream = TcpStream::connect(address).await?;
+    let request = Request::get(path).header(HOST, address.to_string());
+    exchange(stream, request.body(Empty::new())?).await
+}
+
+async fn exchange(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    request: Request<Empty<Bytes>>,
+) -> anyhow::Result<(StatusCode, String)> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let answer = async {
+        let (head, body) = sender.send_request(request).await?.into_parts();
+        let body = Limited::new(body, MOST_BYTES).collect().await;
+        let body = body.map_err(|error| anyhow::anyhow!("{error}"))?.to_bytes();
+        anyhow::Ok((head.status, String::from_utf8(body.to_vec())?))
+    };
+    // The answer needs the connection to make progress; its end is no error of its own.
+    let connected = async {
+        let _ended = connection.await;
+        std::future::pending().await
+    };
+    tokio::select! {
+        answer = answer => answer,
+        never = connected => never,
     }
 }
 

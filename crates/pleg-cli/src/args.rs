@@ -11,7 +11,10 @@ use pleg_cri::Endpoint;
 use pleg_sim::Mode as Simulated;
 
 use crate::agent_client::AgentUrl;
+use crate::config::ConfigArgs;
+use crate::doctor::host::ASK_MOUNT;
 use crate::filter::Filters;
+use crate::generate::{CompletionsArgs, ManArgs};
 use crate::http::Listen;
 use crate::log::LogFormat;
 
@@ -60,6 +63,24 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Run a simulated container runtime for other tools
     Sim(SimArgs),
+    /// Examine the host only, until the command doctor exists
+    #[command(hide = true)]
+    DoctorHost {
+        socket: Option<PathBuf>,
+        #[arg(long, default_value_t = 20)]
+        seconds: u64,
+        #[arg(long, default_value = "/")]
+        root: PathBuf,
+    },
+    /// Ask one mount: a process of its own, because the mount may hang
+    #[command(hide = true, name = ASK_MOUNT)]
+    AskMount { path: PathBuf },
+    /// Check a configuration file of the agent
+    Config(ConfigArgs),
+    /// Print the completions for a shell
+    Completions(CompletionsArgs),
+    /// Write the manual pages
+    Man(ManArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -182,7 +203,18 @@ pub(crate) struct PodsArgs {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Each setting is also an environment variable and a key of the configuration file: --relist-period is
+PLEG_RELIST_PERIOD and relist-period. Flags override variables, which override the file.
+
+Examples:
+  pleg agent --listen unix:///run/pleg/agent.sock
+  pleg agent --config /etc/pleg/agent.toml
+  pleg config check /etc/pleg/agent.toml")]
 pub(crate) struct AgentArgs {
+    /// Read settings from this file (TOML) [env: PLEG_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) connection: ConnectionArgs,
     /// Where to serve /metrics, /healthz, /readyz (also /readyz?verbose), /debug/pods and /debug/events:
@@ -214,13 +246,13 @@ pub(crate) struct AccessArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
     /// Serve TLS 1.3 with this chain of certificates (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    #[arg(long, value_name = "FILE")]
     pub(crate) tls_cert: Option<PathBuf>,
     /// The private key of the first certificate (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    #[arg(long, value_name = "FILE")]
     pub(crate) tls_key: Option<PathBuf>,
     /// Accept only clients with a certificate that one of these authorities has signed (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    #[arg(long, value_name = "FILE")]
     pub(crate) tls_client_ca: Option<PathBuf>,
 }
 

@@ -1,8 +1,9 @@
-//! Finds out whether a kubelet on this node subscribes to the runtime's events (its feature gate
+//! Finds the kubelet of this node, and whether it subscribes to the runtime's events (its feature gate
 //! EventedPLEG), from its process and its configuration files.
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -20,6 +21,9 @@ pub(crate) enum Subscriber {
 /// The configuration file of kubeadm, in case the kubelet's command line names none.
 const DEFAULT_CONFIG: &str = "/var/lib/kubelet/config.yaml";
 
+/// Where a kubelet serves its health by default.
+const HEALTHZ_PORT: u16 = 10248;
+
 /// The initial PID namespace has the same number on every Linux kernel (`PROC_PID_INIT_INO`).
 const HOST_PIDS: &str = "pid:[4026531836]";
 
@@ -30,46 +34,99 @@ const EMBEDDING: [&str; 4] = ["k3s", "k3s-server", "k3s-agent", "kubelite"];
 /// than `socket` does not count; `None`: the socket is not known.
 pub(crate) fn find_subscriber(root: &Path, socket: Option<&Path>) -> Subscriber {
     let processes = root.join("proc");
-    let Ok(entries) = fs::read_dir(&processes) else {
+    let Ok(kubelets) = kubelets(&processes) else {
         return unknown(format!("{} cannot be read", processes.display()));
     };
     let mut found = false;
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let Some(pid) = name
-            .to_str()
-            .filter(|n| n.bytes().all(|b| b.is_ascii_digit()))
-        else {
-            continue;
-        };
-        // A process that has just ended has no command line.
-        let Ok(line) = fs::read(entry.path().join("cmdline")) else {
-            continue;
-        };
-        let line = String::from_utf8_lossy(&line);
-        let args: Vec<&str> = line.split('\0').collect();
-        match program(&args) {
-            Program::Kubelet => found = true,
-            Program::Embedding(name) => {
-                return unknown(format!("{name} (pid {pid}) contains a kubelet"));
-            }
-            Program::Other => continue,
+    for kubelet in kubelets {
+        let pid = kubelet.pid;
+        if let Some(name) = &kubelet.embedded_in {
+            return unknown(format!("{name} (pid {pid}) contains a kubelet"));
         }
-        if socket.is_some_and(|socket| uses_other(&entry.path(), &args, socket)) {
+        found = true;
+        let args = kubelet.args();
+        if socket.is_some_and(|socket| uses_other(&kubelet.directory, &args, socket)) {
             continue;
         }
-        if let Some(why) = subscribes(&entry.path(), &args) {
+        if let Some(why) = subscribes(&kubelet.directory, &args) {
             return Subscriber::Possible(format!("the kubelet (pid {pid}) {why}"));
         }
     }
-    let visible = fs::read_link(processes.join("self/ns/pid"))
-        .is_ok_and(|namespace| namespace == Path::new(HOST_PIDS))
-        && fs::read(processes.join("1/cmdline")).is_ok();
-    if found || visible {
+    if found || host_is_visible(&processes) {
         Subscriber::None
     } else {
         unknown("the processes of the host are not visible from here".to_owned())
     }
+}
+
+/// A process that is or contains a kubelet, and where it serves its health.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KubeletProcess {
+    pub(crate) pid: u32,
+    /// 0: nowhere.
+    pub(crate) healthz_port: u16,
+}
+
+/// The kubelet of this node. One that uses another socket than `socket` does not count.
+pub(crate) fn find_process(root: &Path, socket: Option<&Path>) -> Option<KubeletProcess> {
+    let mut kubelets = kubelets(&root.join("proc")).ok()?;
+    let kubelet = kubelets.find(|kubelet| {
+        let other = |socket| uses_other(&kubelet.directory, &kubelet.args(), socket);
+        kubelet.embedded_in.is_some() || !socket.is_some_and(other)
+    })?;
+    let args = kubelet.args();
+    let flag = values(&args, "--healthz-port").last();
+    let port = flag.and_then(|port| port.parse().ok());
+    let port = port.or_else(|| configured(&kubelet.directory, &args, |c| c.healthz_port));
+    Some(KubeletProcess {
+        pid: kubelet.pid,
+        healthz_port: port.unwrap_or(HEALTHZ_PORT),
+    })
+}
+
+/// Whether the processes of the host are visible in this `/proc`.
+pub(crate) fn host_is_visible(processes: &Path) -> bool {
+    fs::read_link(processes.join("self/ns/pid"))
+        .is_ok_and(|namespace| namespace == Path::new(HOST_PIDS))
+        && fs::read(processes.join("1/cmdline")).is_ok()
+}
+
+struct Found {
+    pid: u32,
+    /// Its directory in /proc.
+    directory: PathBuf,
+    line: String,
+    /// The name of the program that contains it.
+    embedded_in: Option<String>,
+}
+
+impl Found {
+    fn args(&self) -> Vec<&str> {
+        self.line.split('\0').collect()
+    }
+}
+
+/// The processes that are or contain a kubelet.
+fn kubelets(processes: &Path) -> io::Result<impl Iterator<Item = Found> + use<>> {
+    let entries = fs::read_dir(processes)?.flatten();
+    Ok(entries.filter_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        // A process that has just ended has no command line.
+        let line = fs::read(entry.path().join("cmdline")).ok()?;
+        let line = String::from_utf8_lossy(&line).into_owned();
+        let args: Vec<&str> = line.split('\0').collect();
+        let embedded_in = match program(&args) {
+            Program::Kubelet => None,
+            Program::Embedding(name) => Some(name.to_owned()),
+            Program::Other => return None,
+        };
+        Some(Found {
+            pid,
+            directory: entry.path(),
+            line,
+            embedded_in,
+        })
+    }))
 }
 
 fn unknown(why: String) -> Subscriber {
@@ -102,7 +159,7 @@ fn uses_other(process: &Path, args: &[&str], socket: &Path) -> bool {
     let flag = values(args, "--container-runtime-endpoint").last();
     let Some(endpoint) = flag
         .map(str::to_owned)
-        .or_else(|| configured(process, args))
+        .or_else(|| configured(process, args, Configuration::endpoint))
     else {
         return false;
     };
@@ -114,13 +171,16 @@ fn uses_other(process: &Path, args: &[&str], socket: &Path) -> bool {
     }
 }
 
-/// The endpoint in the kubelet's configuration files, if all of them can be read.
-fn configured(process: &Path, args: &[&str]) -> Option<String> {
+/// A value in the kubelet's configuration files, if all of them can be read. The last one counts.
+fn configured<T>(
+    process: &Path,
+    args: &[&str],
+    value: impl Fn(Configuration) -> Option<T>,
+) -> Option<T> {
     let files = config_files(process, args).into_iter();
     let read = files.map(|(_, file)| Configuration::read(&file)).collect();
     let all: Result<Vec<Configuration>, _> = read;
-    let endpoints = all.ok()?.into_iter().map(|c| c.container_runtime_endpoint);
-    endpoints.flatten().rfind(|e| !e.is_empty())
+    all.ok()?.into_iter().filter_map(value).next_back()
 }
 
 /// A path of the process, from here.
@@ -165,7 +225,7 @@ fn subscribes(process: &Path, args: &[&str]) -> Option<String> {
 }
 
 /// The values of a flag, given as `--flag=value` or as `--flag value`.
-fn values<'a>(args: &'a [&'a str], flag: &'a str) -> impl Iterator<Item = &'a str> {
+pub(crate) fn values<'a>(args: &'a [&'a str], flag: &'a str) -> impl Iterator<Item = &'a str> {
     args.iter().enumerate().filter_map(move |(n, arg)| {
         match arg.strip_prefix(flag)?.strip_prefix('=') {
             Some(value) => Some(value),
@@ -232,12 +292,17 @@ fn is_false(value: &str) -> bool {
 struct Configuration {
     feature_gates: Option<BTreeMap<String, bool>>,
     container_runtime_endpoint: Option<String>,
+    healthz_port: Option<u16>,
 }
 
 impl Configuration {
     fn read(file: &Path) -> Result<Self, &'static str> {
         let text = fs::read_to_string(file).map_err(|_| "cannot be read")?;
         serde_saphyr::from_str(&text).map_err(|_| "cannot be parsed")
+    }
+
+    fn endpoint(self) -> Option<String> {
+        self.container_runtime_endpoint.filter(|e| !e.is_empty())
     }
 
     fn gates(self) -> Gates {
@@ -398,6 +463,27 @@ mod tests {
         ));
         assert!(found(&[], "a: [\n"), "it cannot be parsed");
         assert!(found(&[], ""), "none is set");
+    }
+
+    #[test]
+    fn process_and_its_health_port_are_found() {
+        let find = |args: &[&str], config: &str| {
+            let root = node(HOST_PIDS, &[&["containerd"], args]);
+            write(&root, "run/ours.sock", "");
+            write(&root, "run/theirs.sock", "");
+            write(&root, "var/lib/kubelet/config.yaml", config);
+            let found = find_process(root.path(), Some(&root.path().join("run/ours.sock")));
+            found.map(|kubelet| (kubelet.pid, kubelet.healthz_port))
+        };
+        let configured = "healthzPort: 7\n";
+        assert_eq!(find(&["kubelet"], ""), Some((801, 10248)));
+        assert_eq!(find(&["kubelet"], configured), Some((801, 7)));
+        let flag = ["kubelet", "--healthz-port=0"];
+        assert_eq!(find(&flag, configured), Some((801, 0)));
+        assert_eq!(find(&["k3s server"], ""), Some((801, 10248)));
+        let other = ["kubelet", "--container-runtime-endpoint=/run/theirs.sock"];
+        assert_eq!(find(&other, ""), None);
+        assert_eq!(find(&["bash"], ""), None);
     }
 
     #[test]

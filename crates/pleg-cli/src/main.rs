@@ -1,14 +1,20 @@
 //! The `pleg` command: `watch` and `pods` show the pods of a node, `agent` serves metrics and health,
-//! `check` asks the agent, `bench` measures both modes on this node, and `sim` runs a simulated runtime.
+//! `check` asks the agent, `bench` measures both modes on this node, `sim` runs a simulated runtime, and
+//! `config` checks the agent's configuration file. `completions` and `man` are for packages.
 
 mod agent;
 mod agent_client;
 mod args;
 mod bench;
 mod check;
+mod config;
 mod connect;
+#[cfg(test)]
+mod deploy;
+mod doctor;
 mod filter;
 mod find;
+mod generate;
 mod health;
 mod http;
 mod json;
@@ -28,12 +34,18 @@ mod watch;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use args::{Args, Command};
-use clap::Parser;
+use args::Command;
 use signals::Signal;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = match config::parse() {
+        Ok(args) => args,
+        Err(error) => return fail(&error.into()),
+    };
+    if let Command::AskMount { path } = &args.command {
+        // It may never return, so it needs no runtime that would wait for it.
+        return doctor::ask_mount(path);
+    }
     let quiet = matches!(args.command, Command::Watch(_));
     if let Err(error) = log::to_stderr(args.verbose, args.log_format, quiet) {
         return fail(&error);
@@ -70,6 +82,19 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         },
         Command::Bench(args) => show(bench::run(args), signal).await,
         Command::Sim(args) => sim::run(args, signal).await,
+        Command::DoctorHost {
+            socket,
+            seconds,
+            root,
+        } => {
+            let duration = std::time::Duration::from_secs(seconds);
+            show(doctor::show_host(root, socket, duration), signal).await
+        }
+        // It is done in main.
+        Command::AskMount { path } => Ok(doctor::ask_mount(&path)),
+        Command::Config(args) => config::run(args),
+        Command::Completions(args) => generate::completions(&args).map(|()| ExitCode::SUCCESS),
+        Command::Man(args) => generate::man(&args).map(|()| ExitCode::SUCCESS),
     }
 }
 

@@ -12,12 +12,17 @@ use pleg_runtime::core::{LabelKeys, Labels, Resources, Text};
 use rapidhash::fast::GlobalState;
 
 use crate::convert::POD_UID;
+use crate::metrics::Irregular;
 use crate::wire::{Fallback, Pair, text};
 
 /// The number of cache slots for texts, and for labels. Each slot has two entries.
 const SLOTS: usize = 256;
 /// The maximum length of an interned text, in bytes.
 const MAX_TEXT: usize = 256;
+/// The maximum size of the labels, or annotations, of an object that are kept. The API server accepts
+/// annotations of at most 256 KiB, to which kubelet and runtime add some. More comes from a broken
+/// runtime, and would be held for each object.
+const MAX_LABELS: usize = 320 << 10;
 /// The maximum number of interned key lists, and of interned resources.
 const RING_CAPACITY: usize = 64;
 /// Interned texts, labels and resources. The pods of a workload have many of them in common. Labels
@@ -46,6 +51,11 @@ impl Keys {
         let mut both = keys.iter().zip(pairs);
         keys.len() == pairs.len() && both.all(|(key, (other, _))| key.as_bytes() == *other)
     }
+}
+
+fn size(pairs: &[Pair<'_>]) -> usize {
+    let sizes = pairs.iter().map(|(key, value)| key.len() + value.len());
+    sizes.sum()
 }
 
 /// Locks the interner. The lock is held for one row or status at a time.
@@ -79,6 +89,9 @@ impl Interner {
         if pairs.is_empty() {
             return Ok(Labels::default());
         }
+        if size(pairs) > MAX_LABELS {
+            return self.short_labels(pairs);
+        }
         pairs.sort_by_key(|(key, _)| *key);
         let Some(keys) = self.keys.0.iter().find(|keys| keys.match_pairs(pairs)) else {
             return self.labels_with_new_keys(pairs);
@@ -93,6 +106,19 @@ impl Interner {
         let equals = |interned: &Labels| *interned == labels;
         self.labels
             .get_or_insert(hash, equals, || Ok(labels.clone()))
+    }
+
+    /// Of labels that are too large, those with a long value are left out. The ones that identify an
+    /// object are short.
+    #[cold]
+    fn short_labels(&mut self, pairs: &[Pair<'_>]) -> Result<Labels, Fallback> {
+        Irregular::LabelsTooLarge.count();
+        let is_short = |pair: &&Pair<'_>| size(&[**pair]) <= 2 * MAX_TEXT;
+        let mut short: Vec<Pair<'_>> = pairs.iter().filter(is_short).copied().collect();
+        match size(&short) <= MAX_LABELS {
+            true => self.labels(&mut short),
+            false => Ok(Labels::default()),
+        }
     }
 
     #[cold]
@@ -202,6 +228,16 @@ mod tests {
         let long = "x".repeat(MAX_TEXT + 1);
         assert!(!Text::ptr_eq(&text(&long), &text(&long)));
         assert_eq!(interner.text(b"\xff"), Err(Fallback));
+    }
+
+    #[test]
+    fn long_values_of_too_large_labels_are_left_out() {
+        let mut interner = Interner::default();
+        let (long, half) = ("x".repeat(MAX_LABELS), "x".repeat(MAX_LABELS / 2));
+        let kept = labels(&mut interner, &[("a", "1"), ("b", &long)]);
+        assert_eq!(kept, Labels::from([("a", "1")]));
+        let kept = labels(&mut interner, &[("a", "1"), ("b", &half)]);
+        assert_eq!(kept.get("b"), Some(&*half));
     }
 
     #[test]

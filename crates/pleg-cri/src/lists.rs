@@ -16,7 +16,7 @@ use tonic::{Code, Request, Response, Status};
 use tonic_prost::ProstCodec;
 
 use crate::budget::Calls;
-use crate::metrics::Operation;
+use crate::metrics::{self, Operation};
 use crate::runtime::CriRuntime;
 use crate::{convert, rows, v1};
 
@@ -104,8 +104,13 @@ impl CriRuntime {
         S: Message + Send + Sync + 'static,
         U: Message + Send + Sync + 'static,
     {
+        let mut largest = 0;
+        let count = &mut largest;
         // The same status as for messages that tonic decodes.
-        let read = |message: Bytes| read(message).map_err(|e| Status::internal(e.to_string()));
+        let read = |message: Bytes| {
+            *count = message.len().max(*count);
+            read(message).map_err(|e| Status::internal(e.to_string()))
+        };
         let (stream, unary) = (list.stream, list.unary);
         let calls = async {
             let mut read = read;
@@ -135,9 +140,14 @@ impl CriRuntime {
             read(response.await?.into_inner())
         };
         let deadline = self.config().call_deadline;
-        self.connection
-            .operation(list.operation, list.uid, deadline, calls)
-            .await
+        let operation = self
+            .connection
+            .operation(list.operation, list.uid, deadline, calls);
+        let listed = operation.await;
+        if listed.is_ok() && list.uid.is_empty() {
+            metrics::listed(list.operation, largest, self.config().message_limit);
+        }
+        listed
     }
 }
 

@@ -3,7 +3,9 @@
 //!
 //! Label values are from fixed sets: never an id, a name, an endpoint or an error message.
 
-use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
+use metrics::{
+    Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+};
 use pleg_runtime::clock::Clock;
 use pleg_runtime::core::Instant;
 
@@ -11,22 +13,32 @@ const OPERATIONS: &str = "kubelet_runtime_operations_total";
 const DURATION: &str = "kubelet_runtime_operations_duration_seconds";
 const ERRORS: &str = "kubelet_runtime_operations_errors_total";
 const IRREGULAR: &str = "pleg_irregular_input_total";
+const LIST_BYTES: &str = "pleg_list_message_bytes";
+const LIMIT: &str = "pleg_message_limit_bytes";
 
 /// Registers the descriptions of this crate's metrics with the recorder.
 pub fn describe_metrics() {
-    describe_counter!(OPERATIONS, "Runtime operations started, by type.");
+    describe_counter!(
+        OPERATIONS,
+        "Runtime operations started, by `operation_type`."
+    );
     describe_histogram!(
         DURATION,
         Unit::Seconds,
-        "Duration of runtime operations, by type."
+        "Duration of runtime operations, by `operation_type`."
     );
     describe_counter!(
         ERRORS,
-        "Runtime operations that failed or were cancelled, by type."
+        "Runtime operations that failed or were cancelled, by `operation_type`."
     );
+    describe_gauge!(
+        LIST_BYTES,
+        "The largest message of the last full list, by `operation_type`. A list with a message above the limit fails."
+    );
+    describe_gauge!(LIMIT, "The largest message that is received.");
     describe_counter!(
         IRREGULAR,
-        "Missing or invalid values in responses and events of the runtime, by kind; they are ignored."
+        "Missing or invalid values in responses and events of the runtime, by `kind`; they are ignored."
     );
 }
 
@@ -71,6 +83,12 @@ impl Operation {
     const fn new(name: &'static str, label: &'static str) -> Self {
         Self { name, label }
     }
+}
+
+/// Shows the size of a full list's largest message beside the limit.
+pub(crate) fn listed(operation: Operation, bytes: usize, limit: usize) {
+    gauge!(LIST_BYTES, "operation_type" => operation.label).set(bytes as f64);
+    gauge!(LIMIT).set(limit as f64);
 }
 
 /// Measures an operation in progress. It is counted when it starts, so that a hanging operation is
@@ -122,6 +140,8 @@ pub(crate) enum Irregular {
     InvalidTime,
     /// An address that is not an IP address.
     InvalidAddress,
+    /// Labels or annotations that are larger than the API server accepts.
+    LabelsTooLarge,
 }
 
 impl Irregular {
@@ -133,6 +153,7 @@ impl Irregular {
             Self::UnknownEnumValue => "unknown_enum_value",
             Self::InvalidTime => "invalid_time",
             Self::InvalidAddress => "invalid_address",
+            Self::LabelsTooLarge => "labels_too_large",
         };
         counter!(IRREGULAR, "kind" => kind).increment(1);
     }

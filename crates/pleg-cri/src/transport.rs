@@ -46,7 +46,7 @@ const MAX_HEADERS: u32 = 1 << 20;
 
 /// How many bytes of a response the runtime may send before they are read. Responses that wait for
 /// the receive budget are not read.
-const RESPONSE_WINDOW: u32 = 64 << 10;
+const RESPONSE_WINDOW: u32 = 128 << 10;
 
 /// How many bytes of all responses the runtime may send before they are read: no limit of its own,
 /// because responses that are not read would hold up all others.

@@ -139,7 +139,10 @@ impl<R: Runtime> Builder<R> {
     /// If a setting is invalid.
     pub fn spawn(self) -> Result<Pleg, StartError> {
         let metrics = self.metrics;
-        metrics.record(crate::metrics::describe);
+        metrics.record(crate::metrics::describe_metrics);
+        if self.fifo.is_some() {
+            metrics.record(crate::metrics::describe_queue);
+        }
         let clock = self.clock.unwrap_or_else(Clock::start);
         let evented = self.settings.mode == Mode::Evented;
         let mut machine = Reconciler::new(self.settings, clock.now())?;

@@ -144,7 +144,8 @@ impl<R: Runtime> Driver<R> {
             }
             StreamObservation::Change(change) => {
                 metrics::stream_changed(&change);
-                if matches!(change, StreamChange::Subscribed { .. }) {
+                if let StreamChange::Subscribed { wall, .. } = change {
+                    self.metrics.subscribed(wall);
                     // The runtime may have been replaced by another version.
                     self.profile = Profile::Unknown;
                     self.ask_profile();

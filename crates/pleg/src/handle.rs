@@ -350,6 +350,12 @@ impl HealthWatch {
         self.current().degraded(self.clock.now())
     }
 
+    /// Writes the metrics of readiness and of the degraded reasons. The generator writes them whenever it
+    /// works, but they also change as time passes: call this before the metrics are read.
+    pub fn show_metrics(&self) {
+        crate::metrics::reasons(&self.ready(), &self.degraded());
+    }
+
     /// Every pod whose calls hang or fail, the longest first. Health names only the first few.
     pub fn pod_problems(&self) -> Arc<[PodProblem]> {
         self.problems.borrow().clone()

@@ -168,6 +168,7 @@ pub use consumer::Consumer;
 pub use error::{RelistError, StartError, WaitError};
 pub use fifo::{Fifo, FifoEvent};
 pub use handle::{HealthWatch, Pleg};
+pub use metrics::describe_metrics;
 pub use pleg_core as core;
 pub use pleg_core::{
     CallError, CallErrorKind, Cause, CauseCounts, ContainerDetails, ContainerState,

@@ -1,27 +1,31 @@
-//! Metrics, through the `metrics` facade. Upstream's metrics have upstream's names, all others
-//! begin with `pleg_`. Labels never contain a pod, container, endpoint or error text.
+//! Metrics, through the `metrics` facade. A metric has upstream's name if it also has upstream's meaning;
+//! all others begin with `pleg_`. Labels never contain a pod, container, endpoint or error text. A
+//! description names the labels.
 
 use std::time::Duration;
 
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use pleg_core::{
-    Arrival, Cause, Counters, ExpectedEvent, Health, Inspection, Instant, List, StateCounts,
-    StreamChange, StreamEnd, StreamState,
+    Arrival, Cause, Counters, Degraded, ExpectedEvent, Health, Inspection, Instant, List, NotReady,
+    StateCounts, StreamChange, StreamEnd, StreamState, WallTime,
 };
 use pleg_evented::ReaderGauges;
 use pleg_runtime::clock;
 
 const RELIST_DURATION: &str = "kubelet_pleg_relist_duration_seconds";
-const RELIST_INTERVAL: &str = "kubelet_pleg_relist_interval_seconds";
 const POD_RELIST_DURATION: &str = "kubelet_pleg_pod_relist_duration_seconds";
 const DISCARDED: &str = "kubelet_pleg_discard_events";
-const LAST_SEEN: &str = "kubelet_pleg_last_seen_seconds";
 const CONNECTED: &str = "kubelet_evented_pleg_connection_success_count";
 const CONNECTION_ERRORS: &str = "kubelet_evented_pleg_connection_error_count";
-const CONNECTION_LATENCY: &str = "kubelet_evented_pleg_connection_latency_seconds";
 const RUNNING_PODS: &str = "kubelet_running_pods";
 const RUNNING_CONTAINERS: &str = "kubelet_running_containers";
 
+// Upstream's kubelet_pleg_relist_interval_seconds, kubelet_pleg_last_seen_seconds and
+// kubelet_evented_pleg_connection_latency_seconds mean something else: upstream relists every second, sets
+// the second one whenever health is checked, and counts replayed events in the third.
+const LIST_INTERVAL: &str = "pleg_list_interval_seconds";
+const LAST_LIST: &str = "pleg_last_list_timestamp_seconds";
+const EVENT_LATENCY: &str = "pleg_event_latency_seconds";
 const MISSED: &str = "pleg_missed_events_total";
 const RECEIVED: &str = "pleg_notifications_received_total";
 const CONTRADICTIONS: &str = "pleg_contradictions_total";
@@ -50,28 +54,28 @@ const BACKLOG: &str = "pleg_backlog_events";
 const OVERDUE: &str = "pleg_inspections_overdue";
 const PODS_FAILING: &str = "pleg_pods_failing";
 const READY: &str = "pleg_ready";
+const NOT_READY: &str = "pleg_not_ready";
+const DEGRADED: &str = "pleg_degraded";
 
-/// Registers the description of each metric.
-pub(crate) fn describe() {
+/// Registers the descriptions of a generator's metrics with the recorder. [`Builder::spawn`] does it, too.
+///
+/// [`Builder::spawn`]: crate::Builder::spawn
+pub fn describe_metrics() {
     describe_histogram!(
         RELIST_DURATION,
-        "Duration of a full list, including failed ones."
+        "Duration of a full list, also of one that failed."
     );
     describe_histogram!(
-        RELIST_INTERVAL,
-        "Time from the start of the last complete list to the start of this list."
+        LIST_INTERVAL,
+        "Time from the begin of the last complete list to the begin of the next list."
     );
     describe_histogram!(
         POD_RELIST_DURATION,
         "Duration of the inspection of one pod."
     );
-    describe_counter!(
-        DISCARDED,
-        "Events that did not fit into the upstream queue."
-    );
     describe_gauge!(
-        LAST_SEEN,
-        "Unix time of the start of the last complete list."
+        LAST_LIST,
+        "Unix time of the begin of the last complete list."
     );
     describe_counter!(CONNECTED, "Event streams that were opened.");
     describe_counter!(
@@ -79,13 +83,14 @@ pub(crate) fn describe() {
         "Event streams that ended or could not be opened."
     );
     describe_histogram!(
-        CONNECTION_LATENCY,
-        "Time from the runtime's timestamp of an event to its arrival."
+        EVENT_LATENCY,
+        "Time from the runtime's timestamp of an event to its arrival. Events from before the subscribe, which \
+         the runtime sends again, do not count."
     );
     describe_gauge!(RUNNING_PODS, "Sandboxes that are ready.");
-    describe_gauge!(RUNNING_CONTAINERS, "Containers, by state.");
-    describe_counter!(MISSED, "Events that the stream did not deliver, by kind.");
-    describe_counter!(RECEIVED, "Events received, by type.");
+    describe_gauge!(RUNNING_CONTAINERS, "Containers, by `container_state`.");
+    describe_counter!(MISSED, "Events that the stream did not deliver, by `kind`.");
+    describe_counter!(RECEIVED, "Events received, by `type`.");
     describe_counter!(CONTRADICTIONS, "Reads that contradicted a recorded state.");
     describe_counter!(OVERRULED, "Recorded states that reads have overruled.");
     describe_counter!(LISTS, "Full lists.");
@@ -93,7 +98,7 @@ pub(crate) fn describe() {
     describe_counter!(INSPECTIONS, "Inspections of single pods.");
     describe_counter!(
         INSPECTION_CAUSES,
-        "Inspections by cause; one may have several causes."
+        "Inspections by `cause`; one may have several causes."
     );
     describe_counter!(INSPECTIONS_FAILED, "Inspections that failed.");
     describe_counter!(
@@ -111,7 +116,7 @@ pub(crate) fn describe() {
     );
     describe_counter!(
         IRREGULAR,
-        "Events that were incomplete, implausible or without a known pod, by kind."
+        "Events that were incomplete, implausible or without a known pod, by `kind`."
     );
     describe_counter!(STREAMS_LOST, "Event streams that were lost.");
     describe_counter!(
@@ -140,14 +145,50 @@ pub(crate) fn describe() {
         LIST_IN_FLIGHT,
         "How long the full list in flight has been running; 0 if there is none."
     );
-    describe_gauge!(STREAM_STATE, "1 for the present state of the event stream.");
+    describe_gauge!(
+        STREAM_STATE,
+        "1 for the present `state` of the event stream, 0 for the others."
+    );
     describe_gauge!(BACKLOG, "Events that wait for the writer.");
     describe_gauge!(
         OVERDUE,
         "Inspections that have given back their slot and still run."
     );
     describe_gauge!(PODS_FAILING, "Pods that cannot be inspected.");
-    describe_gauge!(READY, "1 if the generator is ready.");
+    describe_gauge!(
+        READY,
+        "1 if the generator is ready: the pods of the node are known."
+    );
+    describe_gauge!(
+        NOT_READY,
+        "1 for the `reason` why the generator is not ready, 0 for the others."
+    );
+    describe_gauge!(
+        DEGRADED,
+        "1 for each `reason` why the generator is degraded, 0 for the others."
+    );
+}
+
+/// The metric of the queue with upstream's semantics.
+pub(crate) fn describe_queue() {
+    describe_counter!(
+        DISCARDED,
+        "Events that did not fit into the upstream queue."
+    );
+}
+
+/// Readiness and degraded reasons.
+pub(crate) fn reasons(ready: &Result<(), NotReady>, degraded: &[Degraded]) {
+    let flag = |is_set: bool| f64::from(u8::from(is_set));
+    gauge!(READY).set(flag(ready.is_ok()));
+    let why = ready.as_ref().err().map(NotReady::as_str);
+    for code in NotReady::CODES {
+        gauge!(NOT_READY, "reason" => code).set(flag(why == Some(code)));
+    }
+    for code in Degraded::CODES {
+        let is_set = degraded.iter().any(|reason| reason.as_str() == code);
+        gauge!(DEGRADED, "reason" => code).set(flag(is_set));
+    }
 }
 
 pub(crate) fn discarded() {
@@ -172,6 +213,8 @@ pub(crate) struct MetricsWriter {
     state_counts: Option<StateCounts>,
     health: Option<Health>,
     last_list: Option<Instant>,
+    /// The wall clock at the last subscribe.
+    subscribed: Option<WallTime>,
     waiting: Option<usize>,
     /// When anything was last written.
     at: Option<Instant>,
@@ -186,26 +229,34 @@ const APART: Duration = Duration::from_millis(100);
 const MOVES: Duration = Duration::from_secs(1);
 
 impl MetricsWriter {
+    pub(crate) const fn subscribed(&mut self, wall: WallTime) {
+        self.subscribed = Some(wall);
+    }
+
     pub(crate) fn arrived(&self, arrival: &Arrival) {
+        let created_at = WallTime::claimed(arrival.event.created_at);
+        if created_at < self.subscribed {
+            return;
+        }
         let nanos = arrival
             .wall
             .as_nanos()
             .saturating_sub(arrival.event.created_at);
         // If the runtime's clock is ahead, there is no latency to record.
         if let Ok(nanos) = u64::try_from(nanos) {
-            histogram!(CONNECTION_LATENCY).record(Duration::from_nanos(nanos));
+            histogram!(EVENT_LATENCY).record(Duration::from_nanos(nanos));
         }
     }
 
     pub(crate) fn listed(&mut self, list: &List) {
         histogram!(RELIST_DURATION).record(list.ended.since(list.began));
         if let Some(last) = self.last_list {
-            histogram!(RELIST_INTERVAL).record(list.began.since(last));
+            histogram!(LIST_INTERVAL).record(list.began.since(last));
         }
         if list.rows.is_ok() {
             self.last_list = Some(list.began);
             let ago = list.ended.since(list.began);
-            gauge!(LAST_SEEN).set(clock::wall().before(ago).as_nanos() as f64 / 1e9);
+            gauge!(LAST_LIST).set(clock::wall().before(ago).as_nanos() as f64 / 1e9);
         }
     }
 
@@ -224,7 +275,10 @@ impl MetricsWriter {
         now: Instant,
     ) {
         if let Some(at) = self.at.map(|at| at.after(APART)).filter(|&at| now < at) {
-            self.due = Some(at);
+            let is_late = self.due.is_none_or(|due| due > at);
+            if is_late && self.is_outdated(health, counters, state_counts, reader) {
+                self.due = Some(at);
+            }
             return;
         }
         self.at = Some(now);
@@ -250,15 +304,30 @@ impl MetricsWriter {
             .list_in_flight
             .map_or(0.0, |since| now.since(since).as_secs_f64());
         gauge!(LIST_IN_FLIGHT).set(in_flight);
-        gauge!(READY).set(f64::from(u8::from(health.ready(now).is_ok())));
-        if !self
-            .health
-            .as_ref()
-            .is_some_and(|shown| shown.says_the_same(health))
-        {
+        reasons(&health.ready(now), &health.degraded(now));
+        if !self.shows(health) {
             show_health(health);
             self.health = Some(health.clone());
         }
+    }
+
+    /// Whether a write would change anything. What only grows with time is not compared.
+    fn is_outdated(
+        &self,
+        health: &Health,
+        counters: &Counters,
+        state_counts: StateCounts,
+        reader: &ReaderGauges,
+    ) -> bool {
+        self.counters.as_ref() != Some(counters)
+            || self.state_counts != Some(state_counts)
+            || self.waiting != Some(reader.waiting())
+            || !self.shows(health)
+    }
+
+    fn shows(&self, health: &Health) -> bool {
+        let shown = self.health.as_ref();
+        shown.is_some_and(|shown| shown.says_the_same(health))
     }
 }
 
@@ -350,3 +419,6 @@ fn show_health(health: &Health) {
         gauge!(STREAM_STATE, "state" => name).set(f64::from(u8::from(name == state)));
     }
 }
+
+#[cfg(test)]
+mod tests;

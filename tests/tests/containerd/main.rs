@@ -39,6 +39,7 @@ macro_rules! on_both_versions {
 
 mod churn;
 mod fresh;
+mod image;
 mod kep3386;
 mod outages;
 mod second_subscriber;

@@ -2,8 +2,12 @@
 
 mod checks;
 mod events;
+#[cfg(test)]
+mod metrics_page;
 mod pages;
+mod process;
 mod runtime_status;
+mod service;
 
 use std::convert::Infallible;
 use std::io;
@@ -23,6 +27,7 @@ use crate::limits;
 use crate::signals::Signal;
 use events::RecentEvents;
 use pages::{Pages, Rendered};
+use service::Manager;
 
 /// The period of the metrics recorder's upkeep, which aggregates the histograms.
 const UPKEEP_PERIOD: Duration = Duration::from_secs(5);
@@ -47,6 +52,8 @@ pub(crate) async fn run(
     let listener = listener.with_context(|| format!("cannot listen on {}", args.listen))?;
     let pleg = builder.spawn()?;
     announce(&target, &listener, &access)?;
+    let manager = Manager::from_environment();
+    manager.ready();
     let (reload, access) = watch::channel(Arc::new(access));
     let (clock, health) = (pleg.clock(), pleg.health());
     let events = RecentEvents::new(clock.wall());
@@ -61,6 +68,7 @@ pub(crate) async fn run(
         events: events.clone(),
     };
     let handler: Handler = Arc::new(move |request, allowed| pages.reply(request, allowed));
+    let watched = health.clone();
     let recorded = async {
         events.run(subscription, health, clock).await;
         std::future::pending().await
@@ -71,14 +79,17 @@ pub(crate) async fn run(
         never = run_upkeep(&metrics) => match never {},
         never = runtime_status::run(client, clock, &show_status) => match never {},
         never = recorded => match never {},
+        never = manager.run(&watched, clock) => match never {},
         failed = reload_on_hangup(&args, &reload) => match failed? {},
     };
+    manager.stopping();
     pleg.shutdown().await;
     target.close().await;
     Ok(signal)
 }
 
-fn settings(args: &AgentArgs) -> Settings {
+/// The settings of the generator.
+pub(crate) fn settings(args: &AgentArgs) -> Settings {
     let mut settings = Settings::default();
     settings.relist_period = args.relist_period;
     settings.relist_period_max = args.relist_period_max;
@@ -132,8 +143,16 @@ pub(crate) fn install_metrics() -> anyhow::Result<PrometheusHandle> {
         .set_buckets_for_metric(seconds, &BUCKETS)?
         .install_recorder()
         .context("cannot install the metrics recorder")?;
-    pleg_cri::describe_metrics();
+    describe_metrics();
     Ok(metrics)
+}
+
+/// Registers the descriptions of all metrics with the recorder.
+fn describe_metrics() {
+    pleg::describe_metrics();
+    pleg_cri::describe_metrics();
+    runtime_status::describe();
+    process::describe();
 }
 
 async fn run_upkeep(metrics: &PrometheusHandle) -> Infallible {

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 
 use super::checks::State;
 use super::events::RecentEvents;
+use super::process;
 use super::runtime_status::RuntimeStatus;
 use crate::http::Reply;
 use crate::json;
@@ -66,7 +67,11 @@ impl Pages {
                 reply
             }
             ("/metrics", true) => {
-                let metrics = self.metrics.get(self.clock.now(), PrometheusHandle::render);
+                let metrics = self.metrics.get(self.clock.now(), |metrics| {
+                    self.health.show_metrics();
+                    process::show();
+                    metrics.render() + &process::cpu()
+                });
                 reply(StatusCode::OK, METRICS, metrics)
             }
             ("/debug/pods", true) => reply(StatusCode::OK, JSON, self.pods()),
@@ -75,14 +80,14 @@ impl Pages {
         }
     }
 
-    /// Liveness: no work is overdue. A runtime that does not respond is no reason to restart the agent.
+    /// Liveness.
     fn alive(&self) -> Reply {
-        match self.health.ready() {
-            Err(reason @ NotReady::Stalled { .. }) => {
+        match alive(&self.health.ready()) {
+            Err(reason) => {
                 let body = format!("not alive: {reason}\n");
                 text(StatusCode::SERVICE_UNAVAILABLE, body)
             }
-            _ => text(StatusCode::OK, "ok\n"),
+            Ok(()) => text(StatusCode::OK, "ok\n"),
         }
     }
 
@@ -134,6 +139,15 @@ impl Pages {
         let since = since.map(|seconds| now.before(Duration::from_secs(seconds)));
         let page = self.events.page(now, since, after.unwrap_or(0));
         reply(StatusCode::OK, JSON_LINES, page)
+    }
+}
+
+/// Whether the generator is alive: it has not ended, and no work of its own is overdue. A runtime that
+/// does not respond is no reason to restart the agent.
+pub(super) const fn alive(ready: &Result<(), NotReady>) -> Result<(), &NotReady> {
+    match ready {
+        Err(reason @ (NotReady::Stalled { .. } | NotReady::Closed)) => Err(reason),
+        _ => Ok(()),
     }
 }
 
@@ -249,6 +263,24 @@ mod tests {
             assert_eq!(&*body, if ms < 1_250 { b"1000" } else { b"1250" });
         }
         assert_eq!(count, 2);
+    }
+
+    #[test]
+    fn only_a_stalled_or_ended_generator_is_not_alive() {
+        let second = Duration::from_secs(1);
+        let stale = NotReady::Stale {
+            elapsed: second,
+            threshold: second,
+        };
+        for (ready, is_alive) in [
+            (Ok(()), true),
+            (Err(NotReady::NeverListed), true),
+            (Err(stale), true),
+            (Err(NotReady::Stalled { overdue: second }), false),
+            (Err(NotReady::Closed), false),
+        ] {
+            assert_eq!(alive(&ready).is_ok(), is_alive, "{ready:?}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use pleg_cri::v1::RuntimeCondition;
 use tokio::sync::watch;
 use tracing::field::display;
 
-use crate::text::{clip, duration};
+use crate::text::{clip, duration, safe};
 
 /// How often the runtime is asked.
 const PERIOD: Duration = Duration::from_secs(30);
@@ -22,11 +22,14 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(10);
 /// How many conditions are kept, and how many characters of each text. containerd has three.
 const MOST_CONDITIONS: usize = 8;
 const MOST_TEXT: usize = 300;
+/// How many characters of the runtime's name and version are shown.
+const MOST_NAME: usize = 64;
 
 /// The conditions that a kubelet needs.
 const NEEDED: [&str; 2] = ["RuntimeReady", "NetworkReady"];
 
 const CONDITION: &str = "pleg_runtime_condition";
+const RUNTIME: &str = "pleg_runtime_info";
 const ANSWERED: &str = "pleg_runtime_status_answered";
 
 /// The last answer.
@@ -82,21 +85,63 @@ impl fmt::Display for Condition {
     }
 }
 
+/// Registers the descriptions.
+pub(super) fn describe() {
+    describe_gauge!(
+        CONDITION,
+        "1 if the `condition` of the runtime's Status is true, 0 if it is false."
+    );
+    describe_gauge!(ANSWERED, "1 if the runtime answered the last Status call.");
+    describe_gauge!(
+        RUNTIME,
+        "1 for the `name` and `version` of the present runtime, 0 for earlier ones."
+    );
+}
+
+/// The names and versions of the runtimes that were shown. The last one is the present one.
+#[derive(Debug, Default)]
+struct Runtimes(Vec<[String; 2]>);
+
+impl Runtimes {
+    /// A runtime that changes its version all the time must not fill the memory.
+    const MOST: usize = 16;
+
+    fn show(&mut self, name: &str, version: &str) {
+        let text = |text: &str| safe(&clip(text, MOST_NAME)).into_owned();
+        let runtime = [text(name), text(version)];
+        let set = |runtime: &[String; 2], value| {
+            let [name, version] = runtime.clone();
+            gauge!(RUNTIME, "name" => name, "version" => version).set(value);
+        };
+        if self.0.last() == Some(&runtime) {
+            return;
+        }
+        if let Some(last) = self.0.last() {
+            set(last, 0.0);
+        }
+        self.0.retain(|known| *known != runtime);
+        if self.0.len() < Self::MOST {
+            set(&runtime, 1.0);
+            self.0.push(runtime);
+        }
+    }
+}
+
 /// Asks the runtime again and again.
 pub(super) async fn run(
     client: CriClient,
     clock: Clock,
     shown: &watch::Sender<RuntimeStatus>,
 ) -> Infallible {
-    describe_gauge!(
-        CONDITION,
-        "1 if the condition of the runtime's Status is true, 0 if it is false."
-    );
-    describe_gauge!(ANSWERED, "1 if the runtime answered the last Status call.");
+    let mut shown_runtimes = Runtimes::default();
     loop {
         let answer = client.status().await;
         let answer = answer.map(|answer| answer.status.unwrap_or_default().conditions);
+        let answered = answer.is_ok();
         shown.send_modify(|status| status.apply(answer, clock.now()));
+        if answered && let Ok(runtime) = client.version().await {
+            shown_runtimes.show(&runtime.name, &runtime.version);
+        }
         clock.sleep_until(clock.now().after(PERIOD)).await;
     }
 }

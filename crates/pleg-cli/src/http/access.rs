@@ -33,6 +33,12 @@ impl Access {
                  --tls-cert, --tls-key and --tls-client-ca"
             );
         }
+        if args.tls_cert.is_some() != args.tls_key.is_some() {
+            bail!("TLS needs both --tls-cert and --tls-key");
+        }
+        if args.tls_client_ca.is_some() && args.tls_cert.is_none() {
+            bail!("--tls-client-ca needs --tls-cert and --tls-key");
+        }
         let token = args.token_file.as_deref().map(read_token).transpose()?;
         let tls = match (&args.tls_cert, &args.tls_key) {
             (Some(cert), Some(key)) => Some(Arc::new(tls_config(

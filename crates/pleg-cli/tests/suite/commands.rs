@@ -8,8 +8,12 @@
 mod agent;
 mod agent_events;
 mod agent_http;
+mod agent_metrics;
 mod agent_problems;
+mod agent_service;
+mod alerts;
 mod bench;
+mod doctor_mount;
 mod log;
 mod memory;
 mod pods;

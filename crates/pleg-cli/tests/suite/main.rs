@@ -9,5 +9,7 @@
 
 mod bad_input;
 mod commands;
+mod config;
+mod generate;
 mod runbook;
 mod support;

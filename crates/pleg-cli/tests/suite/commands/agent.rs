@@ -125,10 +125,7 @@ async fn agent_waits_for_its_runtime() {
     let id = kubelet.create(&pod, "app", 0, Life::UntilStopped).await;
     kubelet.start(&id.expect("created")).await.expect("started");
     let running = "kubelet_running_containers{container_state=\"running\"}";
-    for (name, expected) in [
-        (running, 1.0),
-        ("kubelet_pleg_relist_interval_seconds_count", 1.0),
-    ] {
+    for (name, expected) in [(running, 1.0), ("pleg_list_interval_seconds_count", 1.0)] {
         until(TIMEOUT, name, || async {
             let value = agent.metric(name).await;
             (value >= Some(expected)).then_some(())
@@ -145,7 +142,7 @@ async fn agent_waits_for_its_runtime() {
         "# TYPE kubelet_pleg_relist_duration_seconds histogram",
         "kubelet_pleg_relist_duration_seconds_bucket{le=\"0.005\"}",
         "kubelet_pleg_relist_duration_seconds_count",
-        "kubelet_pleg_last_seen_seconds",
+        "pleg_last_list_timestamp_seconds",
         "kubelet_running_pods 1",
         "kubelet_running_containers{container_state=\"running\"} 1",
         "kubelet_running_containers{container_state=\"exited\"} 0",

@@ -12,6 +12,9 @@ pub(crate) fn pleg(args: &[&str]) -> Command {
         .args(args)
         .env_remove("CONTAINER_RUNTIME_ENDPOINT")
         .env_remove("PLEG_LOG")
+        .env_remove("NOTIFY_SOCKET")
+        .env_remove("WATCHDOG_USEC")
+        .env_remove("WATCHDOG_PID")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());

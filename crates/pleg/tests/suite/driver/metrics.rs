@@ -55,7 +55,7 @@ async fn two_generators_with_two_recorders_record_apart() {
     for (name, of_one, of_other) in [
         ("pleg_notifications_received_total", 1, 0),
         ("kubelet_evented_pleg_connection_success_count", 1, 0),
-        ("kubelet_evented_pleg_connection_latency_seconds", 1, 0),
+        ("pleg_event_latency_seconds", 1, 0),
         ("kubelet_running_pods", 1, 1),
         ("kubelet_running_containers", 2, 1),
     ] {

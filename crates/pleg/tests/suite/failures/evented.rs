@@ -177,7 +177,7 @@ async fn b10_a_hung_list_does_not_stall_the_stream() {
 async fn b13_last_seen_is_when_the_node_was_last_listed() {
     let (recorder, snapshotter) = recorder();
     let _recording = metrics::set_default_local_recorder(&recorder);
-    let last_seen = || take_gauge(&snapshotter, "kubelet_pleg_last_seen_seconds", None);
+    let last_seen = || take_gauge(&snapshotter, "pleg_last_list_timestamp_seconds", None);
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, settings(|s| s.mode = pleg::core::Mode::Polling)).await;

@@ -1,0 +1,128 @@
+//! Tells systemd how the agent is: `sd_notify(3)`.
+//!
+//! The service is ready when it serves; it need not know the pods, because the runtime may start later.
+//! The watchdog is fed while the generator is alive, so that systemd restarts an agent that stalls, and
+//! none whose runtime is down.
+
+use std::convert::Infallible;
+use std::env;
+use std::ffi::OsString;
+use std::io;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+use pleg::HealthWatch;
+use pleg::core::Instant;
+use pleg::runtime::clock::Clock;
+
+use super::pages::alive;
+use crate::health::{CHECK_PERIOD, sentence};
+use crate::text::{clip, safe};
+
+/// The most characters of the status.
+const MOST_STATUS: usize = 200;
+
+/// The service manager.
+#[derive(Debug)]
+pub(super) struct Manager {
+    /// `None` if there is none.
+    socket: Option<UnixDatagram>,
+    /// How often the watchdog wants to hear from this process.
+    watchdog: Option<Duration>,
+}
+
+impl Manager {
+    /// The service manager that started this process, if one did.
+    pub(super) fn from_environment() -> Self {
+        let address = env::var_os("NOTIFY_SOCKET").filter(|address| !address.is_empty());
+        let socket = address.and_then(|address| match connect(&address) {
+            Ok(socket) => Some(socket),
+            Err(error) => {
+                let address = address.to_string_lossy();
+                tracing::warn!("cannot notify the service manager at {address}: {error}");
+                None
+            }
+        });
+        let variable = |name| env::var(name).ok()?.parse::<u64>().ok();
+        let is_meant =
+            variable("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
+        let limit = variable("WATCHDOG_USEC").filter(|limit| is_meant && *limit > 0);
+        Self {
+            socket,
+            watchdog: limit.map(Duration::from_micros),
+        }
+    }
+
+    /// The agent serves.
+    pub(super) fn ready(&self) {
+        self.send("READY=1");
+    }
+
+    /// The agent ends.
+    pub(super) fn stopping(&self) {
+        self.send("STOPPING=1\nSTATUS=stopping");
+    }
+
+    /// Sends the status when it changes, and feeds the watchdog.
+    pub(super) async fn run(&self, health: &HealthWatch, clock: Clock) -> Infallible {
+        let mut sent = String::new();
+        let mut fed: Option<Instant> = None;
+        let period = self.watchdog.map(|limit| limit / 3);
+        let wait = period.map_or(CHECK_PERIOD, |period| period.min(CHECK_PERIOD));
+        while self.socket.is_some() {
+            let now = clock.now();
+            let status = status(health, now);
+            if status != sent {
+                self.send(&format!("STATUS={status}"));
+                sent = status;
+            }
+            let is_due = |period| fed.is_none_or(|fed| now.since(fed) >= period);
+            if period.is_some_and(is_due) && alive(&health.ready()).is_ok() {
+                self.send("WATCHDOG=1");
+                fed = Some(now);
+            }
+            clock.sleep_until(now.after(wait)).await;
+        }
+        std::future::pending().await
+    }
+
+    /// If the manager does not read, it need not know.
+    fn send(&self, message: &str) {
+        if let Some(socket) = &self.socket
+            && let Err(error) = socket.send(message.as_bytes())
+        {
+            tracing::debug!("cannot notify the service manager: {error}");
+        }
+    }
+}
+
+fn connect(address: &OsString) -> io::Result<UnixDatagram> {
+    let address = match address.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        _ => SocketAddr::from_pathname(address)?,
+    };
+    let socket = UnixDatagram::unbound()?;
+    socket.connect_addr(&address)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// One line: whether the agent is ready, and its degraded reasons.
+fn status(health: &HealthWatch, now: Instant) -> String {
+    let current = health.current();
+    let mut text = match health.ready() {
+        Ok(()) => "ready".to_owned(),
+        // Not the time since the last list: it changes all the time.
+        Err(reason) => format!("not ready ({})", reason.as_str()),
+    };
+    for reason in current.degraded(now) {
+        text.push_str(&format!(
+            "; {}: {}",
+            reason.as_str(),
+            sentence(&reason, &current)
+        ));
+    }
+    clip(&safe(&text), MOST_STATUS).into_owned()
+}

@@ -1,0 +1,43 @@
+//! The unit file.
+
+use std::fs;
+use std::process::Command;
+
+use super::{agent, has, read, succeeds};
+
+const UNIT: &str = "systemd/pleg-agent.service";
+/// The most exposure that `systemd-analyze security` may report, in tenths.
+const MOST_EXPOSURE: &str = "25";
+
+#[test]
+fn command_of_the_unit_is_valid() {
+    let unit = read(UNIT);
+    let command = unit.lines().find_map(|l| l.strip_prefix("ExecStart="));
+    let mut words = command.expect("a command").split(' ');
+    assert_eq!(words.next(), Some("/usr/local/bin/pleg"));
+    assert!(agent(words).config.is_some());
+}
+
+#[test]
+fn systemd_accepts_the_unit_and_finds_it_hardened() {
+    if !has("systemd-analyze") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("pleg-agent.service");
+    // Some program that exists here.
+    let program = std::env::current_exe().unwrap();
+    let unit = read(UNIT).replace("/usr/local/bin/pleg", &program.to_string_lossy());
+    fs::write(&file, unit).unwrap();
+    let analyze = || {
+        let mut command = Command::new("systemd-analyze");
+        command.env("SYSTEMD_PAGER", "");
+        command
+    };
+    let verified = succeeds(analyze().args(["verify", "--man=no"]).arg(&file));
+    assert_eq!(verified, "", "it has warnings");
+    let threshold = format!("--threshold={MOST_EXPOSURE}");
+    let security = ["security", "--offline=yes", "--no-pager", &threshold];
+    let report = succeeds(analyze().args(security).arg(&file));
+    assert!(report.contains("Overall exposure level"), "{report}");
+}

@@ -1,0 +1,162 @@
+//! What `pleg doctor` finds: a cause, how bad it is, the figures that show it, and what to do.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// How bad a finding is. The exit code of `pleg doctor` follows from the worst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Severity {
+    /// Worth knowing. Nothing needs to be done.
+    Info,
+    /// The PLEG is slower or costs more than it should, or will become unhealthy.
+    Warning,
+    /// The PLEG is unhealthy, or pods are stuck.
+    Critical,
+}
+
+/// Where the cause is. Findings of one severity are shown in this order: a cause below explains what is
+/// above it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Layer {
+    /// The kernel, disks, mounts, systemd.
+    Host,
+    /// The process of the container runtime.
+    Runtime,
+    /// A shim, or what else belongs to one pod.
+    Pod,
+    /// The runtime's lists and status calls.
+    Calls,
+    /// The runtime's event stream.
+    Stream,
+    /// The network plugin.
+    Network,
+    /// The kubelet.
+    Kubelet,
+}
+
+/// One finding.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Finding {
+    /// Stable; the heading of its section in docs/runbook.md.
+    pub(crate) code: &'static str,
+    pub(crate) layer: Layer,
+    pub(crate) severity: Severity,
+    /// One sentence.
+    pub(crate) summary: String,
+    /// The figures that show it, one line each.
+    pub(crate) evidence: Vec<String>,
+    /// What to do next.
+    pub(crate) next: &'static str,
+    /// The codes of findings that this one explains, where both are found.
+    #[serde(skip)]
+    pub(crate) explains: &'static [&'static str],
+}
+
+impl Finding {
+    pub(crate) fn new(
+        code: &'static str,
+        layer: Layer,
+        severity: Severity,
+        summary: impl Into<String>,
+        next: &'static str,
+    ) -> Self {
+        Self {
+            code,
+            layer,
+            severity,
+            summary: summary.into(),
+            evidence: Vec::new(),
+            next,
+            explains: &[],
+        }
+    }
+
+    /// The same with a line of evidence.
+    pub(crate) fn because(mut self, evidence: impl Into<String>) -> Self {
+        self.evidence.push(evidence.into());
+        self
+    }
+
+    /// The same as the cause of other findings.
+    pub(crate) const fn explains(mut self, codes: &'static [&'static str]) -> Self {
+        self.explains = codes;
+        self
+    }
+}
+
+/// Puts the worst first. Of equally bad ones the cause comes before what it explains: a cause is as bad
+/// as the worst finding that it explains.
+pub(crate) fn sort(findings: &mut [Finding]) {
+    // Causes of causes: a chain is no longer than the layers.
+    for _ in 0..4 {
+        for at in 0..findings.len() {
+            let explained = |other: &&Finding| findings[at].explains.contains(&other.code);
+            let worst = findings.iter().filter(explained).map(|f| f.severity).max();
+            if let Some(worst) = worst {
+                findings[at].severity = findings[at].severity.max(worst);
+            }
+        }
+    }
+    findings.sort_by_key(|f| (std::cmp::Reverse(f.severity), f.layer));
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Critical => "critical",
+        })
+    }
+}
+
+impl fmt::Display for Layer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Host => "host",
+            Self::Runtime => "runtime",
+            Self::Pod => "pod",
+            Self::Calls => "calls",
+            Self::Stream => "stream",
+            Self::Network => "network",
+            Self::Kubelet => "kubelet",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finding(code: &'static str, layer: Layer, severity: Severity) -> Finding {
+        Finding::new(code, layer, severity, code, "")
+    }
+
+    #[test]
+    fn cause_precedes_what_it_explains() {
+        let mut all = [
+            finding("list_slow", Layer::Calls, Severity::Critical),
+            finding("dead_containers", Layer::Calls, Severity::Info),
+            finding("io_pressure", Layer::Host, Severity::Warning).explains(&["list_slow"]),
+        ];
+        sort(&mut all);
+        let codes: Vec<_> = all.iter().map(|f| f.code).collect();
+        assert_eq!(codes, ["io_pressure", "list_slow", "dead_containers"]);
+        assert_eq!(all[0].severity, Severity::Critical);
+    }
+
+    #[test]
+    fn cause_that_explains_nothing_found_keeps_its_severity() {
+        let mut all = [
+            finding("io_pressure", Layer::Host, Severity::Info).explains(&["list_slow"]),
+            finding("stream_lossy", Layer::Stream, Severity::Warning),
+        ];
+        sort(&mut all);
+        assert_eq!(all[0].code, "stream_lossy");
+        assert_eq!(all[1].severity, Severity::Info);
+    }
+}

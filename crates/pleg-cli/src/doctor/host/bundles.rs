@@ -1,0 +1,102 @@
+//! The init processes of containers, from the bundle directories of containerd.
+//!
+//! The working directory of a shim is the bundle of its sandbox. Beside it are the bundles of all
+//! containers, each with the PID of its init process in the file `init.pid`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::proc::{Proc, Process};
+use super::shims::ShimProcess;
+
+/// The most bundles that are read.
+const MOST: usize = 4096;
+
+/// A container whose init process is gone, or a zombie.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct DeadInit {
+    pub(crate) container: String,
+    pub(crate) pid: u32,
+    pub(crate) zombie: bool,
+}
+
+/// The containers whose init process has ended. Their bundles exist until the runtime has noticed.
+pub(super) fn dead_inits(proc: &Proc, shims: &[ShimProcess]) -> Vec<DeadInit> {
+    // Nearly always all shims have the same directory.
+    let mut read = BTreeSet::new();
+    let mut dead = Vec::new();
+    for shim in shims {
+        let bundle = proc.path(&format!("{}/cwd", shim.pid));
+        let directory = fs::read_link(&bundle).ok();
+        let directory = directory.and_then(|path| Some(path.parent()?.to_owned()));
+        if let Some(directory) = directory
+            && read.insert(directory)
+            && let Ok(bundles) = fs::read_dir(bundle.join(".."))
+        {
+            let bundles = bundles.flatten().take(MOST);
+            dead.extend(bundles.filter_map(|entry| dead_init(proc, &entry.path())));
+        }
+    }
+    dead
+}
+
+fn dead_init(proc: &Proc, bundle: &Path) -> Option<DeadInit> {
+    let pid = fs::read_to_string(bundle.join("init.pid")).ok()?;
+    let pid = pid.trim().parse().ok()?;
+    let process = proc.process(pid);
+    process
+        .as_ref()
+        .is_none_or(Process::is_dead)
+        .then(|| DeadInit {
+            container: bundle
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
+            pid,
+            zombie: process.is_some(),
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::doctor::host::fake::FakeHost;
+    use crate::doctor::host::sample::{Sample, Samples};
+    use crate::doctor::host::shims::assess;
+
+    #[test]
+    fn init_that_is_gone_in_both_samples_is_reported() {
+        let host = FakeHost::new();
+        let task = "run/containerd/io.containerd.runtime.v2.task/k8s.io";
+        for (pid, sandbox) in [(10, "s1"), (11, "s2")] {
+            host.process(pid, "containerd-shim", 'S', 1);
+            host.arguments(pid, &["containerd-shim-runc-v2", "-id", sandbox]);
+            let bundle = format!("{task}/{sandbox}");
+            host.write(&format!("{bundle}/init.pid"), &format!("{}", pid + 100));
+            host.process(pid + 100, "pause", 'S', pid);
+            host.link(&format!("proc/{pid}/cwd"), &host.root().join(bundle));
+        }
+        for (container, pid) in [("c1", "201"), ("c2", "202\n"), ("c3", "203"), ("c4", "x")] {
+            host.write(&format!("{task}/{container}/init.pid"), pid);
+        }
+        host.process(202, "app", 'S', 10);
+        let begin = Sample::take(host.root(), None, None).unwrap();
+        host.process(203, "app", 'S', 10);
+        host.remove("proc/202");
+        let end = Sample::take(host.root(), None, None).unwrap();
+        let shims = assess(&Samples::new(begin, end, Duration::from_secs(20)));
+        let gone = DeadInit {
+            container: "c1".to_owned(),
+            pid: 201,
+            zombie: false,
+        };
+        assert_eq!(shims.dead_inits, [gone]);
+    }
+}

@@ -1,0 +1,231 @@
+use std::os::unix::fs::PermissionsExt as _;
+
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpListener;
+
+use super::*;
+use crate::doctor::host::fake::{FakeHost, codes};
+
+const OLD: &str = "1764000000.100000 n kubelet[800]: I skipping pod synchronization - [PLEG is not healthy: pleg was \
+                   last seen active 3m0.6s ago; threshold is 3m0s]\n";
+const NEW: &str = "1764000010.000000 n kubelet[800]: E1124 12:00:10.0 800 kubelet.go:2460] \"Skipping pod \
+                   synchronization\" err=\"PLEG is not healthy: pleg was last seen active 3m10.6s ago; threshold is \
+                   3m0s\"\n";
+
+#[test]
+fn log_lines_of_old_and_new_kubelets_are_counted() {
+    let other = "1764000011.0 n kubelet[800]: pod shop/cart is secret\n";
+    let text = [OLD, NEW, other].concat();
+    let journal = Journal::parse(&text, 1_764_000_020.0);
+    let expected = Journal {
+        unhealthy: 2,
+        skipped: 2,
+        ago_seconds: Some(10.0),
+        inactive: Some("3m10.6s".to_owned()),
+        threshold: Some("3m0s".to_owned()),
+    };
+    assert_eq!(journal, expected);
+    assert_eq!(Journal::parse(other, 0.0), Journal::default());
+}
+
+#[test]
+fn malformed_log_lines_are_no_figures() {
+    let text =
+        "x PLEG is not healthy: active secret ago; threshold is \u{1b}[31m\nPLEG is not healthy";
+    let journal = Journal::parse(text, 0.0);
+    let expected = Journal {
+        unhealthy: 2,
+        ..Journal::default()
+    };
+    assert_eq!(journal, expected);
+}
+
+#[test]
+fn findings_follow_from_the_evidence() {
+    use Severity::{Critical, Warning};
+    let healthz = |healthy: bool, failed: &[&str]| Kubelet {
+        healthz: Some(Healthz {
+            healthy,
+            failed: failed.iter().map(|name| (*name).to_owned()).collect(),
+            ..Healthz::default()
+        }),
+        ..Kubelet::default()
+    };
+    let journal = |unhealthy: u64, ago: f64| Kubelet {
+        journal: Some(Journal {
+            unhealthy,
+            ago_seconds: Some(ago),
+            ..Journal::default()
+        }),
+        ..Kubelet::default()
+    };
+    let relists = |count: u64, mean: f64| Kubelet {
+        relists: Some(Relists {
+            count,
+            mean_seconds: Some(mean),
+            last_seen_seconds: Some(2.0),
+        }),
+        ..Kubelet::default()
+    };
+    let silent = Healthz {
+        silent: true,
+        ..Healthz::default()
+    };
+    for (kubelet, found) in [
+        (Kubelet::default(), vec![]),
+        (healthz(true, &[]), vec![]),
+        (
+            healthz(false, &["pleg"]),
+            vec![("kubelet_pleg_unhealthy", Critical)],
+        ),
+        (
+            healthz(false, &["syncloop"]),
+            vec![("kubelet_unhealthy", Warning)],
+        ),
+        (
+            healthz(false, &["PLEG", "syncloop"]),
+            vec![
+                ("kubelet_pleg_unhealthy", Critical),
+                ("kubelet_unhealthy", Warning),
+            ],
+        ),
+        (healthz(false, &[]), vec![("kubelet_unhealthy", Warning)]),
+        (
+            Kubelet {
+                healthz: Some(silent),
+                ..Kubelet::default()
+            },
+            vec![("kubelet_unhealthy", Warning)],
+        ),
+        (journal(0, 0.0), vec![]),
+        (journal(9, 4.0), vec![("kubelet_pleg_unhealthy", Critical)]),
+        (journal(9, 400.0), vec![("kubelet_pleg_unhealthy", Warning)]),
+        (relists(0, 0.9), vec![]),
+        (relists(5, 1.5), vec![("kubelet_relist_slow", Warning)]),
+        (
+            Kubelet {
+                stopped: true,
+                ..relists(5, 1.5)
+            },
+            vec![("kubelet_stopped", Critical)],
+        ),
+    ] {
+        assert_eq!(codes(&check(Some(&kubelet))), found, "{kubelet:?}");
+    }
+    assert_eq!(check(None), []);
+}
+
+#[test]
+fn relists_of_the_examination_count() {
+    let metrics = |sum: f64, count: u64| {
+        format!(
+            "# TYPE kubelet_pleg_relist_duration_seconds histogram\n\
+             kubelet_pleg_relist_duration_seconds_bucket{{le=\"1\"}} 3\n\
+             kubelet_pleg_relist_duration_seconds_sum {sum}\n\
+             kubelet_pleg_relist_duration_seconds_count {count}\n"
+        )
+    };
+    let (before, after) = (metrics(10.0, 100), metrics(16.0, 104));
+    let during = relists(Some(&before), &after);
+    assert_eq!((during.count, during.mean_seconds), (4, Some(1.5)));
+    let all = relists(Some(&before), &before);
+    assert_eq!((all.count, all.mean_seconds), (0, Some(0.1)));
+    assert_eq!(relists(None, "").mean_seconds, None);
+    let seen = "kubelet_pleg_last_seen_seconds 1.7e+09\n";
+    assert!(
+        relists(None, seen)
+            .last_seen_seconds
+            .is_some_and(|seen| seen > 1e6)
+    );
+}
+
+/// A server that answers every request with this.
+async fn serve(status: &'static str, text: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let length = text.len();
+            let answer = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n{text}");
+            let mut request = [0; 1024];
+            let _read = stream.read(&mut request).await;
+            let _written = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    address
+}
+
+/// A host with a kubelet that serves its health there, and a journal that this script shows.
+fn host(healthz: SocketAddr, script: &str) -> (FakeHost, HostTarget) {
+    let host = FakeHost::new();
+    host.process(800, "kubelet", 'S', 1);
+    let port = format!("--healthz-port={}", healthz.port());
+    host.arguments(800, &["/usr/bin/kubelet", &port]);
+    host.write("journalctl", &format!("#!/bin/sh\n{script}\n"));
+    let journalctl = host.root().join("journalctl");
+    std::fs::set_permissions(&journalctl, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let target = HostTarget {
+        root: host.root().to_owned(),
+        journalctl: journalctl.into(),
+        // Nothing listens there.
+        read_only: SocketAddr::from(([127, 0, 0, 1], 1)),
+        ..HostTarget::new(None)
+    };
+    (host, target)
+}
+
+async fn examine(target: &HostTarget) -> (Option<Kubelet>, Option<String>) {
+    let clock = Clock::start();
+    collect(target, clock, clock.now()).await
+}
+
+#[tokio::test]
+async fn health_metrics_and_log_are_read() {
+    let text = "[+]ping ok\n[-]pleg failed: reason withheld\n[+]log ok\nhealthz check failed\n";
+    let healthz = serve("500 Internal Server Error", text).await;
+    let script = format!("cat <<'END'\n{OLD}{NEW}END");
+    let (_host, mut target) = host(healthz, &script);
+    let metrics = "kubelet_pleg_relist_duration_seconds_sum 3\nkubelet_pleg_relist_duration_seconds_count 2\n";
+    target.read_only = serve("200 OK", metrics).await;
+    let (kubelet, why) = examine(&target).await;
+    assert_eq!(why, None);
+    let kubelet = kubelet.unwrap();
+    assert_eq!(kubelet.pid, 800);
+    assert_eq!(kubelet.healthz.unwrap().failed, ["pleg"]);
+    assert_eq!(kubelet.relists.unwrap().mean_seconds, Some(1.5));
+    assert_eq!(kubelet.journal.unwrap().unhealthy, 2);
+}
+
+#[tokio::test]
+async fn what_does_not_answer_is_left_out() {
+    let closed = TcpListener::bind("127.0.0.1:0")
+        .await
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let (host, mut target) = host(closed, "exit 1");
+    target.journalctl = "/nonexistent/journalctl".into();
+    let (kubelet, why) = examine(&target).await;
+    assert_eq!(why, None);
+    assert_eq!(
+        kubelet,
+        Some(Kubelet {
+            pid: 800,
+            ..Kubelet::default()
+        })
+    );
+    host.remove("proc/800");
+    assert_eq!(examine(&target).await, (None, None));
+}
+
+#[tokio::test]
+async fn hanging_health_and_log_are_abandoned() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (host, target) = host(listener.local_addr().unwrap(), "exec sleep 1000");
+    host.process(800, "kubelet", 'T', 1);
+    let (kubelet, why) = examine(&target).await;
+    assert!(why.is_some_and(|why| why.contains("did not end within 3 s")));
+    let kubelet = kubelet.unwrap();
+    assert!(kubelet.stopped && kubelet.healthz.unwrap().silent);
+}

@@ -1,0 +1,108 @@
+//! Every counter is written, and replayed events are no latency.
+
+use std::collections::BTreeMap;
+
+use metrics::with_local_recorder;
+use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+use pleg_core::{EventType, RuntimeEvent, Settings};
+
+use super::*;
+
+/// All counters, each with a value of its own.
+fn counters() -> (Counters, BTreeMap<&'static str, u64>) {
+    let mut c = Counters::default();
+    let mut expected = BTreeMap::new();
+    for (n, (name, counter)) in (1..).zip([
+        (CONTRADICTIONS, &mut c.contradictions),
+        (OVERRULED, &mut c.overruled),
+        (LISTS, &mut c.lists),
+        (LISTS_FAILED, &mut c.lists_failed),
+        (INSPECTIONS, &mut c.inspections),
+        (INSPECTIONS_FAILED, &mut c.inspections_failed),
+        (INSPECTIONS_CANCELLED, &mut c.inspections_cancelled),
+        (PROBES, &mut c.probes),
+        (ORPHANS_DROPPED, &mut c.orphans_dropped),
+        (EXIT_READS, &mut c.exit_reads),
+        (STREAMS_LOST, &mut c.streams_lost),
+        (STREAMS_RENEWED, &mut c.streams_renewed),
+        (MISSED_WITHDRAWN, &mut c.missed_withdrawn),
+        (DROPPED_TOMBSTONES, &mut c.tombstones_dropped),
+        (TOMBSTONES, &mut c.tombstones),
+        (RECEIVED, &mut c.events.started),
+        (MISSED, &mut c.missed.sandbox_stopped),
+        (
+            INSPECTION_CAUSES,
+            &mut c.inspections_by_cause[Cause::ALL[0]],
+        ),
+        (IRREGULAR, &mut c.events_implausible),
+    ]) {
+        *counter = 100 + n;
+        expected.insert(name, 100 + n);
+    }
+    (c, expected)
+}
+
+#[test]
+fn each_counter_is_written_with_its_value() {
+    let recorder = DebuggingRecorder::new();
+    let shown = recorder.snapshotter();
+    let (counters, expected) = counters();
+    let machine = pleg_core::Reconciler::new(Settings::default(), Instant::ORIGIN);
+    let health = machine
+        .expect("the default is valid")
+        .health(Instant::ORIGIN);
+    let (_observe, observations) = pleg_evented::handover(1);
+    let gauges = observations.gauges();
+    with_local_recorder(&recorder, || {
+        MetricsWriter::default().show(
+            &health,
+            &counters,
+            StateCounts::default(),
+            &gauges,
+            Instant::ORIGIN,
+        );
+    });
+    let mut written: BTreeMap<String, u64> = BTreeMap::new();
+    for (key, _, _, value) in shown.snapshot().into_vec() {
+        let value = match value {
+            DebugValue::Counter(n) => n,
+            DebugValue::Gauge(n) => n.into_inner() as u64,
+            DebugValue::Histogram(_) => 0,
+        };
+        *written.entry(key.key().name().to_owned()).or_default() += value;
+    }
+    for (name, value) in expected {
+        assert_eq!(written.get(name), Some(&value), "{name}");
+    }
+    for name in [BACKLOG, JOINED, STREAM_PANICS] {
+        assert!(written.contains_key(name), "{name}");
+    }
+}
+
+#[test]
+fn latency_of_an_event_from_before_the_subscribe_is_not_recorded() {
+    let recorder = DebuggingRecorder::new();
+    let shown = recorder.snapshotter();
+    let wall = |seconds: i64| WallTime::from_nanos((1_700_000_000 + seconds) * 1_000_000_000);
+    let mut writer = MetricsWriter::default();
+    writer.subscribed(wall(10));
+    with_local_recorder(&recorder, || {
+        // The last one has no timestamp.
+        for created_at in [wall(9).as_nanos(), wall(11).as_nanos(), 0] {
+            let mut event = RuntimeEvent::new("c", EventType::Started);
+            event.created_at = created_at;
+            writer.arrived(&Arrival {
+                event,
+                arrived: Instant::ORIGIN,
+                wall: wall(12),
+            });
+        }
+    });
+    let all = shown.snapshot().into_vec();
+    let [(key, _, _, DebugValue::Histogram(seconds))] = &all[..] else {
+        panic!("{all:?}");
+    };
+    assert_eq!(key.key().name(), EVENT_LATENCY);
+    assert_eq!(seconds.len(), 1);
+    assert!((seconds[0].into_inner() - 1.0).abs() < 1e-9, "{seconds:?}");
+}

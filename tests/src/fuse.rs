@@ -1,0 +1,52 @@
+//! A mount that never answers: a FUSE file system whose server does not read its requests.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
+/// The mount. It is removed when this is dropped, and whoever waits for it gets an error.
+#[derive(Debug)]
+pub struct HangingMount {
+    path: PathBuf,
+    _server: File,
+}
+
+impl HangingMount {
+    /// Mounts it on this directory.
+    ///
+    /// # Errors
+    ///
+    /// Why this is not possible here.
+    pub fn new(path: &Path) -> Result<Self, String> {
+        let device = "/dev/fuse";
+        let server = OpenOptions::new().read(true).write(true).open(device);
+        let server = server.map_err(|error| format!("{device}: {error}"))?;
+        let options = format!(
+            "fd={},rootmode=40000,user_id=0,group_id=0",
+            server.as_raw_fd()
+        );
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+        mount(
+            Some("pleg"),
+            path,
+            Some("fuse"),
+            flags,
+            Some(options.as_str()),
+        )
+        .map_err(|error| format!("mount of a FUSE file system: {error}"))?;
+        Ok(Self {
+            path: path.to_owned(),
+            _server: server,
+        })
+    }
+}
+
+impl Drop for HangingMount {
+    fn drop(&mut self) {
+        let flags = MntFlags::MNT_FORCE | MntFlags::MNT_DETACH;
+        // It fails only if somebody else has unmounted it.
+        let _unmounted = umount2(&self.path, flags);
+    }
+}
